@@ -1,0 +1,1 @@
+//! Kubernetes vocabulary: names, keys, objects, selectors, quantities, errors.

@@ -1,0 +1,1 @@
+//! The Network operator: Network objects made real in OpenStack Neutron.

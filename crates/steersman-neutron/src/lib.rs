@@ -1,0 +1,1 @@
+//! OpenStack Neutron and Keystone: requests, error classes, and an in-memory double.

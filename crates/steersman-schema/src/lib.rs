@@ -1,0 +1,1 @@
+//! Pure functions of schema and value: validate, default, prune, patch, apply.

@@ -1,0 +1,1 @@
+//! Durable, revisioned key-value storage, the objects over it, and the watch cache.

@@ -1,0 +1,1 @@
+//! A control plane in the test's own process.

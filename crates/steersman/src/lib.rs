@@ -1,0 +1,1 @@
+//! The controller library: reflectors, informers, listers, work queues, controllers.

@@ -1,0 +1,2 @@
+//! Automation for this workspace: `cargo xtask help` lists it.
+fn main() {}
