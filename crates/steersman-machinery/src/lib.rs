@@ -1,1 +1,22 @@
-//! Kubernetes vocabulary: names, keys, objects, selectors, quantities, errors.
+//! The vocabulary every other crate speaks: names of kinds and resources, object keys, revisions, the stored [`Object`],
+//! selectors, quantities, field errors and the `Status` that clients see.
+//!
+//! Pure data and pure functions. Nothing here does IO, reads a clock, draws randomness or knows a concrete kind.
+#![deny(missing_docs)]
+
+pub mod field;
+pub mod gvk;
+pub mod key;
+pub mod name;
+pub mod object;
+pub mod quantity;
+pub mod revision;
+pub mod selector;
+pub mod status;
+pub mod value;
+
+pub use crate::gvk::{GroupKind, GroupResource, GroupVersion, GroupVersionKind, GroupVersionResource};
+pub use crate::key::ObjectKey;
+pub use crate::object::{Meta, Object, OwnerReference};
+pub use crate::revision::Revision;
+pub use crate::value::Value;

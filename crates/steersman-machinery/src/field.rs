@@ -1,0 +1,246 @@
+//! Faults of single fields: where, what kind, and the words Kubernetes uses for them.
+//!
+//! The wording follows apimachinery's `util/validation/field` as recorded from a real server: clients and scripts match on it.
+
+use crate::status::Cause;
+use crate::value::Value;
+use std::fmt;
+
+/// Where a field is: `spec.containers[0].env[2].name`, `data[some key]`.
+#[derive(Clone, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct Path(String);
+
+/// One fault of one field. [`fmt::Display`] gives `field: message`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Error {
+    /// What is wrong.
+    pub kind: Kind,
+    /// Where.
+    pub field: String,
+    /// The offending value, for the kinds that print it.
+    pub value: Option<Value>,
+    /// What would be right.
+    pub detail: String,
+}
+
+/// What is wrong with a field; each has a machine-readable reason and a lead for its message.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[expect(missing_docs, reason = "the variants are the reasons' own words")]
+pub enum Kind {
+    Duplicate,
+    Forbidden,
+    Internal,
+    Invalid,
+    NotFound,
+    NotSupported,
+    Required,
+    TooLong,
+    TooMany,
+    TypeInvalid,
+}
+
+// === impl Path ===
+
+impl Path {
+    /// The object itself.
+    pub fn root() -> Path {
+        Path::default()
+    }
+
+    /// A path given as text, taken as it is.
+    pub fn new(text: impl Into<String>) -> Path {
+        Path(text.into())
+    }
+
+    /// A field of the object here.
+    #[must_use]
+    pub fn child(&self, name: &str) -> Path {
+        if self.0.is_empty() {
+            return Path(name.to_owned());
+        }
+        Path(format!("{}.{name}", self.0))
+    }
+
+    /// An item of the list here.
+    #[must_use]
+    pub fn index(&self, index: usize) -> Path {
+        Path(format!("{}[{index}]", self.0))
+    }
+
+    /// An entry of the map here.
+    #[must_use]
+    pub fn key(&self, key: &str) -> Path {
+        Path(format!("{}[{key}]", self.0))
+    }
+
+    /// The printed form.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+// === impl Error ===
+
+impl Error {
+    fn new(kind: Kind, path: &Path, value: Option<Value>, detail: impl Into<String>) -> Error {
+        Error { kind, field: path.0.clone(), value, detail: detail.into() }
+    }
+
+    /// `Duplicate value: "a"`.
+    pub fn duplicate(path: &Path, value: Value) -> Error {
+        Error::new(Kind::Duplicate, path, Some(value), "")
+    }
+
+    /// `Forbidden: detail`.
+    pub fn forbidden(path: &Path, detail: impl Into<String>) -> Error {
+        Error::new(Kind::Forbidden, path, None, detail)
+    }
+
+    /// `Internal error: detail`.
+    pub fn internal(path: &Path, detail: impl Into<String>) -> Error {
+        Error::new(Kind::Internal, path, None, detail)
+    }
+
+    /// `Invalid value: "a": detail`.
+    pub fn invalid(path: &Path, value: impl Into<Value>, detail: impl Into<String>) -> Error {
+        Error::new(Kind::Invalid, path, Some(value.into()), detail)
+    }
+
+    /// `Not found: "a"`.
+    pub fn not_found(path: &Path, value: impl Into<Value>) -> Error {
+        Error::new(Kind::NotFound, path, Some(value.into()), "")
+    }
+
+    /// `Unsupported value: "a": supported values: "b", "c"`.
+    pub fn not_supported(path: &Path, value: impl Into<Value>, supported: &[&str]) -> Error {
+        let quoted: Vec<String> = supported.iter().map(|value| format!("{value:?}")).collect();
+        let detail = if quoted.is_empty() { String::new() } else { format!("supported values: {}", quoted.join(", ")) };
+        Error::new(Kind::NotSupported, path, Some(value.into()), detail)
+    }
+
+    /// `Required value`, with `: detail` where there is one.
+    pub fn required(path: &Path, detail: impl Into<String>) -> Error {
+        Error::new(Kind::Required, path, None, detail)
+    }
+
+    /// `Too long: may not be more than N bytes`.
+    pub fn too_long(path: &Path, bytes_max: usize) -> Error {
+        Error::new(Kind::TooLong, path, None, format!("may not be more than {bytes_max} bytes"))
+    }
+
+    /// `Too many: 5: must have at most 3 items`.
+    pub fn too_many(path: &Path, actual: usize, items_max: usize) -> Error {
+        let items = if items_max == 1 { "item" } else { "items" };
+        Error::new(Kind::TooMany, path, Some(Value::from(actual)), format!("must have at most {items_max} {items}"))
+    }
+
+    /// `Invalid value: "string": detail`, where the type is what is wrong.
+    pub fn type_invalid(path: &Path, value: impl Into<Value>, detail: impl Into<String>) -> Error {
+        Error::new(Kind::TypeInvalid, path, Some(value.into()), detail)
+    }
+
+    /// The machine-readable reason.
+    pub fn reason(&self) -> &'static str {
+        match self.kind {
+            Kind::Duplicate => "FieldValueDuplicate",
+            Kind::Forbidden => "FieldValueForbidden",
+            Kind::Internal => "InternalError",
+            Kind::Invalid => "FieldValueInvalid",
+            Kind::NotFound => "FieldValueNotFound",
+            Kind::NotSupported => "FieldValueNotSupported",
+            Kind::Required => "FieldValueRequired",
+            Kind::TooLong => "FieldValueTooLong",
+            Kind::TooMany => "FieldValueTooMany",
+            Kind::TypeInvalid => "FieldValueTypeInvalid",
+        }
+    }
+
+    /// The message without the field's name.
+    pub fn message(&self) -> String {
+        let lead = match self.kind {
+            Kind::Duplicate => "Duplicate value",
+            Kind::Forbidden => "Forbidden",
+            Kind::Internal => "Internal error",
+            Kind::Invalid | Kind::TypeInvalid => "Invalid value",
+            Kind::NotFound => "Not found",
+            Kind::NotSupported => "Unsupported value",
+            Kind::Required => "Required value",
+            Kind::TooLong => "Too long",
+            Kind::TooMany => "Too many",
+        };
+        let mut message = lead.to_owned();
+        if let Some(value) = &self.value {
+            message.push_str(": ");
+            message.push_str(&value.to_string());
+        }
+        if !self.detail.is_empty() {
+            message.push_str(": ");
+            message.push_str(&self.detail);
+        }
+        message
+    }
+
+    /// The fault as a cause of a `Status`.
+    pub fn to_cause(&self) -> Cause {
+        Cause { reason: self.reason().to_owned(), message: self.message(), field: self.field.clone() }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.field, self.message())
+    }
+}
+
+/// Several faults in one sentence: one as it is, more as `[a, b]`; one that is there twice is said once.
+pub fn join(errors: &[Error]) -> String {
+    let mut said: Vec<String> = Vec::with_capacity(errors.len());
+    for error in errors {
+        let text = error.to_string();
+        if !said.contains(&text) {
+            said.push(text);
+        }
+    }
+    match said.as_slice() {
+        [one] => one.clone(),
+        _ => format!("[{}]", said.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn messages_read_as_kubernetes_writes_them() {
+        let path = Path::new("spec").child("tags").index(1);
+        for (error, want) in [
+            (Error::duplicate(&path, json!("a")), r#"spec.tags[1]: Duplicate value: "a""#),
+            (Error::required(&path, ""), "spec.tags[1]: Required value"),
+            (Error::required(&path, "must be set"), "spec.tags[1]: Required value: must be set"),
+            (Error::invalid(&path, 11, "too big"), "spec.tags[1]: Invalid value: 11: too big"),
+            (
+                Error::not_supported(&path, "x", &["a", "b"]),
+                r#"spec.tags[1]: Unsupported value: "x": supported values: "a", "b""#,
+            ),
+            (Error::too_long(&path, 5), "spec.tags[1]: Too long: may not be more than 5 bytes"),
+            (Error::too_many(&path, 5, 3), "spec.tags[1]: Too many: 5: must have at most 3 items"),
+        ] {
+            assert_eq!(error.to_string(), want);
+        }
+    }
+
+    #[test]
+    fn a_fault_said_twice_is_said_once() {
+        let fault = Error::required(&Path::new("a"), "");
+        assert_eq!(join(&[fault.clone(), fault.clone()]), "a: Required value");
+        assert_eq!(join(&[fault, Error::required(&Path::new("b"), "")]), "[a: Required value, b: Required value]");
+    }
+}

@@ -1,0 +1,234 @@
+//! Quantities: `100m`, `1Gi`, `2e3`, their order and their canonical text.
+//!
+//! Follows apimachinery's `api/resource`: a quantity keeps its family of suffixes, is rounded up to a billionth, and prints
+//! with the largest suffix that needs no fraction.
+
+use std::fmt;
+
+const NANO: i128 = 1_000_000_000;
+/// The largest amount, as upstream caps it: 2^63 - 1 whole units.
+const MAX: i128 = (i64::MAX as i128) * NANO;
+
+/// An amount with the family of suffixes it was written in. Ordered and compared by amount alone.
+#[derive(Clone, Copy, Debug)]
+pub struct Quantity {
+    /// In billionths.
+    nanos: i128,
+    format: Format,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Format {
+    BinarySi,
+    DecimalExponent,
+    DecimalSi,
+}
+
+/// A text that is no quantity.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'")]
+pub struct ParseError;
+
+impl Quantity {
+    /// Reads a quantity.
+    ///
+    /// # Errors
+    /// When the number or its suffix is none.
+    pub fn parse(text: &str) -> Result<Quantity, ParseError> {
+        let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
+        let end = unsigned.find(|char: char| !char.is_ascii_digit() && char != '.').unwrap_or(unsigned.len());
+        let (number, suffix) = unsigned.split_at(end);
+        let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+        if fraction.contains('.') || (whole.is_empty() && fraction.is_empty()) {
+            return Err(ParseError);
+        }
+        let (scale, format) = scale(suffix)?;
+        let digits = |text: &str| if text.is_empty() { Some(0) } else { text.parse::<i128>().ok() };
+        // Digits beyond the 18th behind the point only matter for rounding up; whole numbers beyond 29 digits are
+        // above the cap in every suffix.
+        let kept = &fraction[..fraction.len().min(18)];
+        let lost = fraction[kept.len()..].bytes().any(|byte| byte != b'0');
+        let whole =
+            if whole.trim_start_matches('0').len() > 29 { 10_i128.pow(29) } else { digits(whole).ok_or(ParseError)? };
+        let part = digits(kept).ok_or(ParseError)?;
+        let unit = 10_i128.pow(u32::try_from(kept.len()).map_err(|_| ParseError)?);
+        let mut nanos = scaled(whole, 1, scale, false).saturating_add(scaled(part, unit, scale, lost)).min(MAX);
+        if text.starts_with('-') {
+            nanos = -nanos;
+        }
+        Ok(Quantity { nanos, format })
+    }
+
+    /// The canonical text of a quantity, or the fault.
+    ///
+    /// # Errors
+    /// When the text is no quantity.
+    pub fn canonical(text: &str) -> Result<String, ParseError> {
+        Quantity::parse(text).map(|quantity| quantity.to_string())
+    }
+}
+
+/// `value / unit * scale` in nanos, rounded up.
+fn scaled(value: i128, unit: i128, scale: Scale, round_up: bool) -> i128 {
+    let (multiply, divide) = match scale {
+        Scale::Times(factor) => (factor.saturating_mul(NANO), unit),
+        Scale::Per(divisor) => (NANO, unit.saturating_mul(divisor)),
+    };
+    match value.checked_mul(multiply) {
+        Some(product) => {
+            let up = round_up || product % divide != 0;
+            product / divide + i128::from(up && product / divide < MAX)
+        }
+        // Too large to be held exactly: far above the cap unless divided by as much.
+        None => (value / divide).saturating_mul(multiply).min(MAX),
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Scale {
+    Per(i128),
+    Times(i128),
+}
+
+fn scale(suffix: &str) -> Result<(Scale, Format), ParseError> {
+    let decimal = |scale| Ok((scale, Format::DecimalSi));
+    let binary = |power: u32| Ok((Scale::Times(1024_i128.pow(power)), Format::BinarySi));
+    let thousand = |power: u32| 1000_i128.pow(power);
+    match suffix {
+        "n" => decimal(Scale::Per(thousand(3))),
+        "u" => decimal(Scale::Per(thousand(2))),
+        "m" => decimal(Scale::Per(1000)),
+        "" => decimal(Scale::Times(1)),
+        "k" => decimal(Scale::Times(1000)),
+        "M" => decimal(Scale::Times(thousand(2))),
+        "G" => decimal(Scale::Times(thousand(3))),
+        "T" => decimal(Scale::Times(thousand(4))),
+        "P" => decimal(Scale::Times(thousand(5))),
+        "E" => decimal(Scale::Times(thousand(6))),
+        "Ki" => binary(1),
+        "Mi" => binary(2),
+        "Gi" => binary(3),
+        "Ti" => binary(4),
+        "Pi" => binary(5),
+        "Ei" => binary(6),
+        _ => {
+            let exponent: i32 = suffix.strip_prefix(['e', 'E']).and_then(|text| text.parse().ok()).ok_or(ParseError)?;
+            let power = 10_i128.checked_pow(exponent.unsigned_abs()).unwrap_or(i128::MAX);
+            Ok((if exponent < 0 { Scale::Per(power) } else { Scale::Times(power) }, Format::DecimalExponent))
+        }
+    }
+}
+
+impl PartialEq for Quantity {
+    fn eq(&self, other: &Quantity) -> bool {
+        self.nanos == other.nanos
+    }
+}
+
+impl Eq for Quantity {}
+
+impl Ord for Quantity {
+    fn cmp(&self, other: &Quantity) -> std::cmp::Ordering {
+        self.nanos.cmp(&other.nanos)
+    }
+}
+
+impl PartialOrd for Quantity {
+    fn partial_cmp(&self, other: &Quantity) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl fmt::Display for Quantity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.nanos == 0 {
+            return f.write_str("0");
+        }
+        let whole = self.nanos % NANO == 0;
+        let small = self.nanos.abs() < 1024 * NANO;
+        match self.format {
+            Format::BinarySi if whole && !small => {
+                const SUFFIXES: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
+                let (mut units, mut power) = (self.nanos / NANO, 0);
+                while units % 1024 == 0 && power < SUFFIXES.len() - 1 {
+                    units /= 1024;
+                    power += 1;
+                }
+                write!(f, "{units}{}", SUFFIXES[power])
+            }
+            Format::BinarySi | Format::DecimalExponent | Format::DecimalSi => {
+                const SUFFIXES: [&str; 10] = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"];
+                let (mut units, mut power) = (self.nanos, 0);
+                while units % 1000 == 0 && power < SUFFIXES.len() - 1 {
+                    units /= 1000;
+                    power += 1;
+                }
+                if self.format != Format::DecimalExponent || power == 3 {
+                    return write!(f, "{units}{}", SUFFIXES[power]);
+                }
+                write!(f, "{units}e{}", (power as i32 - 3) * 3)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_canonical_form_needs_no_fraction() {
+        for (text, want) in [
+            ("1000m", "1"),
+            ("0.1", "100m"),
+            ("100m", "100m"),
+            ("512Mi", "512Mi"),
+            ("1024Mi", "1Gi"),
+            ("1Gi", "1Gi"),
+            ("0.5Gi", "512Mi"),
+            ("1.5Gi", "1536Mi"),
+            ("512", "512"),
+            ("0.5Ki", "512"),
+            ("1e3", "1e3"),
+            ("12e6", "12e6"),
+            ("1E", "1E"),
+            ("-1500m", "-1500m"),
+            ("0", "0"),
+            ("0Gi", "0"),
+            ("1.0000000001", "1000000001n"),
+            ("+5", "5"),
+            (".5", "500m"),
+            ("5.", "5"),
+            ("2000k", "2M"),
+            ("99999999999999999999", "9223372036854775807"),
+        ] {
+            assert_eq!(Quantity::canonical(text).as_deref(), Ok(want), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_quantity_is_refused() {
+        for text in ["", "lots", "1.2.3", "1mm", "1 Gi", "m", "--1", "1e", "1ex", "0x1", "1K"] {
+            assert_eq!(Quantity::canonical(text), Err(ParseError), "{text}");
+        }
+    }
+
+    #[test]
+    fn amounts_compare_across_suffixes() {
+        let quantity = |text| Quantity::parse(text).unwrap();
+        assert!(
+            quantity("1Gi") > quantity("1G") && quantity("1000m") == quantity("1") && quantity("1n") < quantity("1u")
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn canonical_text_is_stable(number in "[+-]?[0-9]{0,24}(\\.[0-9]{0,22})?", suffix in "(n|u|m||k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei|e-?[0-9]{1,3})") {
+            if let Ok(first) = Quantity::canonical(&format!("{number}{suffix}")) {
+                let again = Quantity::parse(&first).unwrap();
+                prop_assert_eq!(again.to_string(), first);
+            }
+        }
+    }
+}

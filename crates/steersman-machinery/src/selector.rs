@@ -1,0 +1,471 @@
+//! Label and field selectors: the text clients send, and what matches it.
+//!
+//! Grammar and error texts follow apimachinery's `labels` and `fields` packages.
+
+use crate::name;
+use std::fmt;
+
+/// A parsed label selector. Empty selects everything; otherwise every requirement must hold.
+#[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]
+pub struct Labels {
+    /// What must hold, all of it.
+    pub requirements: Vec<Requirement>,
+}
+
+/// One condition on one label.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub struct Requirement {
+    /// The label's key.
+    pub key: String,
+    /// What must hold of its value.
+    pub operator: Operator,
+}
+
+/// What must hold of a label's value. `NotIn` also holds where the label is absent.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+#[expect(missing_docs, reason = "the variants are the operators' own names")]
+pub enum Operator {
+    DoesNotExist,
+    Exists,
+    GreaterThan(i64),
+    In(Vec<String>),
+    LessThan(i64),
+    NotIn(Vec<String>),
+}
+
+/// A parsed field selector: conditions on fields by their path, all of which must hold.
+#[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]
+pub struct Fields {
+    /// What must hold, all of it.
+    pub requirements: Vec<FieldRequirement>,
+}
+
+/// One condition on one field.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub struct FieldRequirement {
+    /// The field's path, such as `metadata.name`.
+    pub field: String,
+    /// The value it is held against.
+    pub value: String,
+    /// Whether it must equal the value, or must not.
+    pub equal: bool,
+}
+
+/// A selector that could not be read; the message is meant for the client as it is.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum ParseError {
+    /// In a field selector.
+    #[error("invalid selector: '{selector}'; can't understand '{term}'")]
+    Field {
+        /// The whole selector.
+        selector: String,
+        /// The part that could not be read.
+        term: String,
+    },
+    /// In a label selector.
+    #[error("unable to parse requirement: {what}")]
+    Label {
+        /// What was found and what was expected.
+        what: String,
+    },
+}
+
+// === impl Labels ===
+
+impl Labels {
+    /// Reads the text form: `a=b,c!=d,e in (f,g),h,!i,j>1`.
+    ///
+    /// # Errors
+    /// When it does not follow the grammar, or a key or value is none that a label can have.
+    pub fn parse(text: &str) -> Result<Labels, ParseError> {
+        let mut parser = Parser { tokens: lex(text), at: 0 };
+        let mut requirements = Vec::new();
+        while parser.peek() != &Token::End {
+            requirements.push(parser.requirement()?);
+            match parser.next() {
+                Token::End => break,
+                Token::Symbol(',') => {
+                    let more = matches!(parser.peek(), Token::Word(_) | Token::Symbol('!'));
+                    if !more {
+                        return expected(parser.peek(), "identifier after ','");
+                    }
+                }
+                other => return expected(&other, "',' or 'end of string'"),
+            }
+        }
+        Ok(Labels { requirements })
+    }
+
+    /// Whether it selects everything.
+    pub fn is_everything(&self) -> bool {
+        self.requirements.is_empty()
+    }
+
+    /// Whether labels satisfy it; `label` gives the value of a key.
+    pub fn matches<'a>(&self, label: impl Fn(&str) -> Option<&'a str>) -> bool {
+        self.requirements.iter().all(|requirement| {
+            let value = label(&requirement.key);
+            match &requirement.operator {
+                Operator::DoesNotExist => value.is_none(),
+                Operator::Exists => value.is_some(),
+                Operator::GreaterThan(bound) => {
+                    value.and_then(|value| value.parse().ok()).is_some_and(|number: i64| number > *bound)
+                }
+                Operator::In(values) => value.is_some_and(|value| values.iter().any(|one| one == value)),
+                Operator::LessThan(bound) => {
+                    value.and_then(|value| value.parse().ok()).is_some_and(|number: i64| number < *bound)
+                }
+                Operator::NotIn(values) => value.is_none_or(|value| values.iter().all(|one| one != value)),
+            }
+        })
+    }
+}
+
+impl fmt::Display for Labels {
+    /// A text that parses back to the same selector.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, Requirement { key, operator }) in self.requirements.iter().enumerate() {
+            if index > 0 {
+                f.write_str(",")?;
+            }
+            match operator {
+                Operator::DoesNotExist => write!(f, "!{key}")?,
+                Operator::Exists => f.write_str(key)?,
+                Operator::GreaterThan(bound) => write!(f, "{key}>{bound}")?,
+                Operator::In(values) => match values.as_slice() {
+                    [one] => write!(f, "{key}={one}")?,
+                    _ => write!(f, "{key} in ({})", values.join(","))?,
+                },
+                Operator::LessThan(bound) => write!(f, "{key}<{bound}")?,
+                Operator::NotIn(values) => match values.as_slice() {
+                    [one] => write!(f, "{key}!={one}")?,
+                    _ => write!(f, "{key} notin ({})", values.join(","))?,
+                },
+            }
+        }
+        Ok(())
+    }
+}
+
+// === impl Fields ===
+
+impl Fields {
+    /// Reads the text form: `a.b=c,d!=e`. A comma, an equals sign or a backslash in a value is escaped by a backslash.
+    ///
+    /// # Errors
+    /// When a term has no operator.
+    pub fn parse(text: &str) -> Result<Fields, ParseError> {
+        let mut requirements = Vec::new();
+        for term in split_unescaped(text) {
+            if term.is_empty() {
+                continue;
+            }
+            let fail = || ParseError::Field { selector: text.to_owned(), term: term.to_owned() };
+            let at = term.find(['=', '!']).ok_or_else(fail)?;
+            let (field, rest) = term.split_at(at);
+            let (equal, value) = match rest.strip_prefix("!=") {
+                Some(value) => (false, value),
+                None => (true, rest.strip_prefix("==").or(rest.strip_prefix('=')).ok_or_else(fail)?),
+            };
+            requirements.push(FieldRequirement { field: field.to_owned(), value: unescape(value), equal });
+        }
+        Ok(Fields { requirements })
+    }
+
+    /// Whether it selects everything.
+    pub fn is_everything(&self) -> bool {
+        self.requirements.is_empty()
+    }
+
+    /// Whether fields satisfy it; `field` gives the value of a path, empty where there is none.
+    pub fn matches<'a>(&self, field: impl Fn(&str) -> std::borrow::Cow<'a, str>) -> bool {
+        self.requirements
+            .iter()
+            .all(|requirement| (field(&requirement.field) == requirement.value) == requirement.equal)
+    }
+
+    /// The one value a field must equal, if there is such a requirement.
+    pub fn exact(&self, field: &str) -> Option<&str> {
+        self.requirements.iter().find(|one| one.equal && one.field == field).map(|one| one.value.as_str())
+    }
+}
+
+fn split_unescaped(text: &str) -> Vec<&str> {
+    let (mut terms, mut start, mut escaped) = (Vec::new(), 0, false);
+    for (at, char) in text.char_indices() {
+        match char {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            ',' => {
+                terms.push(&text[start..at]);
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    terms.push(&text[start..]);
+    terms
+}
+
+fn unescape(value: &str) -> String {
+    let (mut out, mut escaped) = (String::with_capacity(value.len()), false);
+    for char in value.chars() {
+        if char == '\\' && !escaped {
+            escaped = true;
+            continue;
+        }
+        escaped = false;
+        out.push(char);
+    }
+    out
+}
+
+// === the grammar of label selectors ===
+
+#[derive(Clone, Debug, Eq, PartialEq)]
+enum Token {
+    End,
+    Symbol(char),
+    /// `==` and `!=`.
+    Pair(&'static str),
+    Word(String),
+}
+
+impl fmt::Display for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Token::End => Ok(()),
+            Token::Symbol(symbol) => write!(f, "{symbol}"),
+            Token::Pair(pair) => f.write_str(pair),
+            Token::Word(word) => f.write_str(word),
+        }
+    }
+}
+
+fn lex(text: &str) -> Vec<Token> {
+    let is_symbol = |char: char| "=!(),<>".contains(char);
+    let (mut tokens, mut chars) = (Vec::new(), text.chars().peekable());
+    while let Some(char) = chars.next() {
+        if char.is_whitespace() {
+            continue;
+        }
+        if !is_symbol(char) {
+            let mut word = String::from(char);
+            while let Some(next) = chars.next_if(|next| !next.is_whitespace() && !is_symbol(*next)) {
+                word.push(next);
+            }
+            tokens.push(Token::Word(word));
+            continue;
+        }
+        let pair = chars.peek() == Some(&'=');
+        tokens.push(match char {
+            '=' if pair => Token::Pair("=="),
+            '!' if pair => Token::Pair("!="),
+            _ => Token::Symbol(char),
+        });
+        if matches!(tokens.last(), Some(Token::Pair(_))) {
+            chars.next();
+        }
+    }
+    tokens
+}
+
+struct Parser {
+    tokens: Vec<Token>,
+    at: usize,
+}
+
+impl Parser {
+    fn peek(&self) -> &Token {
+        self.tokens.get(self.at).unwrap_or(&Token::End)
+    }
+
+    fn next(&mut self) -> Token {
+        let token = self.peek().clone();
+        self.at += 1;
+        token
+    }
+
+    fn requirement(&mut self) -> Result<Requirement, ParseError> {
+        let negated = self.peek() == &Token::Symbol('!');
+        if negated {
+            self.next();
+        }
+        let key = match self.next() {
+            Token::Word(word) => word,
+            other if negated => return expected(&other, "identifier"),
+            other => return expected(&other, "!, identifier, or 'end of string'"),
+        };
+        if let Some(fault) = name::qualified(&key).into_iter().next() {
+            return Err(ParseError::Label { what: format!("key: Invalid value: {key:?}: {fault}") });
+        }
+        if negated {
+            return Ok(Requirement { key, operator: Operator::DoesNotExist });
+        }
+        let operator = match self.peek().clone() {
+            Token::End | Token::Symbol(',') => Operator::Exists,
+            Token::Pair(pair) => {
+                self.next();
+                let value = self.value(&key)?;
+                if pair == "!=" { Operator::NotIn(vec![value]) } else { Operator::In(vec![value]) }
+            }
+            Token::Symbol('=') => {
+                self.next();
+                Operator::In(vec![self.value(&key)?])
+            }
+            Token::Symbol(sign @ ('<' | '>')) => {
+                self.next();
+                let value = self.value(&key)?;
+                let Ok(bound) = value.parse() else {
+                    let what = format!(
+                        "values[0]: Invalid value: {value:?}: for 'Gt', 'Lt' operators, the value must be an integer"
+                    );
+                    return Err(ParseError::Label { what });
+                };
+                if sign == '<' { Operator::LessThan(bound) } else { Operator::GreaterThan(bound) }
+            }
+            Token::Word(word) if word == "in" || word == "notin" => {
+                self.next();
+                let values = self.values(&key)?;
+                if word == "in" { Operator::In(values) } else { Operator::NotIn(values) }
+            }
+            other => return expected(&other, "in, notin, =, ==, !=, gt, lt"),
+        };
+        Ok(Requirement { key, operator })
+    }
+
+    /// One value, which may be empty.
+    fn value(&mut self, key: &str) -> Result<String, ParseError> {
+        match self.peek().clone() {
+            Token::Word(word) => {
+                self.next();
+                checked(key, 0, word)
+            }
+            Token::End | Token::Symbol(',') => Ok(String::new()),
+            other => expected(&other, "identifier"),
+        }
+    }
+
+    /// `(a,b)`, where a value may be empty.
+    fn values(&mut self, key: &str) -> Result<Vec<String>, ParseError> {
+        let open = self.next();
+        if open != Token::Symbol('(') {
+            return expected(&open, "'('");
+        }
+        let mut values = Vec::new();
+        loop {
+            let value = match self.peek().clone() {
+                Token::Word(word) => {
+                    self.next();
+                    checked(key, values.len(), word)?
+                }
+                Token::Symbol(',' | ')') => String::new(),
+                other => return expected(&other, "',', ')' or identifier"),
+            };
+            if !values.contains(&value) {
+                values.push(value);
+            }
+            match self.next() {
+                Token::Symbol(',') => {}
+                Token::Symbol(')') => break,
+                other => return expected(&other, "',' or ')'"),
+            }
+        }
+        values.sort();
+        Ok(values)
+    }
+}
+
+fn expected<T>(found: &Token, expected: &str) -> Result<T, ParseError> {
+    Err(ParseError::Label { what: format!("found '{found}', expected: {expected}") })
+}
+
+fn checked(key: &str, index: usize, value: String) -> Result<String, ParseError> {
+    match name::label_value(&value).into_iter().next() {
+        Some(fault) => {
+            Err(ParseError::Label { what: format!("values[{index}][{key}]: Invalid value: {value:?}: {fault}") })
+        }
+        None => Ok(value),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[track_caller]
+    fn selects(selector: &str, labels: &[(&str, &str)]) -> bool {
+        let parsed = Labels::parse(selector).unwrap();
+        let find = |key: &str| labels.iter().find(|(label, _)| *label == key).map(|(_, value)| *value);
+        assert_eq!(Labels::parse(&parsed.to_string()).unwrap(), parsed);
+        parsed.matches(find)
+    }
+
+    #[test]
+    fn operators_hold_as_documented() {
+        let labels = [("odd", "yes"), ("n", "3"), ("empty", "")];
+        for selector in [
+            "",
+            "odd",
+            "odd=yes",
+            "odd == yes",
+            "odd!=no",
+            "x!=y",
+            "!x",
+            "odd in (no, yes)",
+            "odd notin (no)",
+            "x notin (a)",
+            "n>2",
+            "n<4,odd",
+            "empty=",
+            "empty in (,a)",
+        ] {
+            assert!(selects(selector, &labels), "{selector}");
+        }
+        for selector in ["!odd", "odd=no", "odd!=yes", "odd in ()", "x", "n>3", "odd<4", "odd,n=4"] {
+            assert!(!selects(selector, &labels), "{selector}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_said_as_kubernetes_says_it() {
+        for (selector, want) in [
+            ("odd within (yes)", "unable to parse requirement: found 'within', expected: in, notin, =, ==, !=, gt, lt"),
+            ("a b c", "unable to parse requirement: found 'b', expected: in, notin, =, ==, !=, gt, lt"),
+            ("=", "unable to parse requirement: found '=', expected: !, identifier, or 'end of string'"),
+            ("a,", "unable to parse requirement: found '', expected: identifier after ','"),
+            ("a in b", "unable to parse requirement: found 'b', expected: '('"),
+            ("a in (b", "unable to parse requirement: found '', expected: ',' or ')'"),
+        ] {
+            assert_eq!(Labels::parse(selector).unwrap_err().to_string(), want);
+        }
+        assert!(Labels::parse("a=b c").is_err() && Labels::parse("a/b/c").is_err() && Labels::parse("a=%").is_err());
+    }
+
+    #[test]
+    fn fields_are_equal_or_not() {
+        let fields = Fields::parse(r"metadata.name=a\,b,metadata.namespace!=x,spec.c==d").unwrap();
+        let find = |path: &str| match path {
+            "metadata.name" => "a,b".into(),
+            "spec.c" => "d".into(),
+            _ => "".into(),
+        };
+        assert!(fields.matches(find));
+        assert_eq!(fields.exact("metadata.name"), Some("a,b"));
+        assert_eq!(fields.exact("metadata.namespace"), None);
+        let error = Fields::parse("nonsense").unwrap_err();
+        assert_eq!(error.to_string(), "invalid selector: 'nonsense'; can't understand 'nonsense'");
+        assert!(Fields::parse("").unwrap().is_everything());
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_or_refused(text in "[a-c!=,() <>in.]{0,16}|\\PC{0,12}") {
+            if let Ok(parsed) = Labels::parse(&text) {
+                prop_assert_eq!(Labels::parse(&parsed.to_string()).unwrap(), parsed);
+            }
+            let _ = Fields::parse(&text);
+        }
+    }
+}
