@@ -1,0 +1,46 @@
+//! Who asks.
+
+use std::collections::BTreeMap;
+
+/// The group whose members may do everything.
+pub const MASTERS: &str = "system:masters";
+/// The group of everyone who is known.
+pub const AUTHENTICATED: &str = "system:authenticated";
+
+/// A user as authentication found it, in the shape of `authentication.k8s.io` `UserInfo`.
+#[derive(Clone, Debug, Default, Eq, PartialEq, serde::Serialize)]
+pub struct User {
+    /// The name that authorization goes by.
+    #[serde(rename = "username")]
+    pub name: String,
+    /// An identity that outlives the name; empty where there is none.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub uid: String,
+    /// The groups the user is in.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<String>,
+    /// What else the authenticator knows.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub extra: BTreeMap<String, Vec<String>>,
+}
+
+impl User {
+    /// A known user: the given groups and that of everyone known.
+    pub fn authenticated(name: impl Into<String>, groups: impl IntoIterator<Item = String>) -> User {
+        let mut groups: Vec<String> = groups.into_iter().collect();
+        if !groups.iter().any(|group| group == AUTHENTICATED) {
+            groups.push(AUTHENTICATED.to_owned());
+        }
+        User { name: name.into(), groups, ..User::default() }
+    }
+
+    /// The user that a process embedding the server acts as.
+    pub fn master(name: impl Into<String>) -> User {
+        User::authenticated(name, [MASTERS.to_owned()])
+    }
+
+    /// Whether the user is in a group.
+    pub fn is_in(&self, group: &str) -> bool {
+        self.groups.iter().any(|one| one == group)
+    }
+}
