@@ -1,2 +1,74 @@
-//! Automation for this workspace: `cargo xtask help` lists it.
-fn main() {}
+//! Automation for this workspace; `cargo xtask help` lists the commands, one module each.
+//!
+//! Knows the crates of this workspace only as directories, commands and `cargo metadata`: it links none of them, so that
+//! it builds in seconds and works while they do not compile. The exit code is 0 when everything passed, 1 when something
+//! failed, 2 when the command line is wrong.
+
+mod bench;
+mod ci;
+mod known;
+mod metadata;
+mod process;
+mod report;
+mod spdx;
+mod steersman;
+mod tally;
+mod test;
+mod tidy;
+mod tools;
+mod walks;
+mod workspace;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::workspace::Workspace;
+
+/// Automation for this workspace.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Measures the product
+    #[command(subcommand)]
+    Bench(bench::Command),
+    /// Everything continuous integration checks besides the tests: fmt, clippy, tidy, doc, deny
+    Ci,
+    /// Sets up what the tests drive (kubectl, Neutron) and runs them all, the walks included
+    Test(test::Options),
+    /// Holds the tree against its own rules: crate edges, licences, file shape, words
+    Tidy,
+    /// Fetches what the tests drive and prints the variables they look for: eval "$(cargo xtask tools)"
+    Tools,
+    /// Replays the recorded answers of a real kube-apiserver against `steersman server`
+    Walks(walks::Options),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match run(&cli.command) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: &Command) -> anyhow::Result<ExitCode> {
+    let workspace = Workspace::find()?;
+    match command {
+        Command::Bench(bench) => bench::run(&workspace, bench),
+        Command::Ci => ci::run(&workspace),
+        Command::Test(options) => test::run(&workspace, options),
+        Command::Tidy => tidy::run(&workspace),
+        Command::Tools => tools::run(&workspace),
+        Command::Walks(options) => walks::run(&workspace, options),
+    }
+}

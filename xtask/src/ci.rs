@@ -1,0 +1,44 @@
+//! `cargo xtask ci`: what continuous integration checks besides the tests.
+
+use std::process::{Command, ExitCode};
+
+use anyhow::Context;
+
+use crate::process::find_program;
+use crate::report::Report;
+use crate::tidy;
+use crate::workspace::Workspace;
+
+pub(crate) fn run(workspace: &Workspace) -> anyhow::Result<ExitCode> {
+    let mut report = Report::default();
+    report.part("fmt", || succeed(workspace.cargo().args(["fmt", "--all", "--", "--check"])));
+    report.part("tidy", || tidy::check(workspace).map(drop));
+    report.part("clippy", || {
+        succeed(workspace.cargo().args(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))
+    });
+    report.part("doc", || {
+        let mut command = workspace.cargo();
+        // The binary is named like the library; its documentation is its `--help`.
+        command.args(["doc", "--workspace", "--no-deps", "--exclude", "steersman-cli"]);
+        succeed(command.env("RUSTDOCFLAGS", "-D warnings"))
+    });
+    match find_program("cargo-deny") {
+        Some(_) => {
+            report.part("deny", || succeed(workspace.cargo().args(["deny", "check", "licenses", "bans", "sources"])));
+        }
+        None => {
+            println!(
+                "!!! cargo-deny is not on PATH: tidy has held the licences, bans and sources of deny.toml already,"
+            );
+            println!("!!! `cargo install cargo-deny` adds its own reading of them");
+        }
+    }
+    report.print_summary();
+    Ok(report.exit_code())
+}
+
+fn succeed(command: &mut Command) -> anyhow::Result<()> {
+    let status = command.status().with_context(|| format!("cannot run {}", command.get_program().display()))?;
+    anyhow::ensure!(status.success(), "ended with {status}");
+    Ok(())
+}

@@ -1,0 +1,73 @@
+//! What `cargo metadata` says about the workspace, as far as the checks need it.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::Context;
+use serde::Deserialize;
+
+use crate::workspace::cargo;
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Metadata {
+    pub(crate) packages: Vec<Package>,
+    pub(crate) workspace_members: Vec<String>,
+    pub(crate) workspace_root: PathBuf,
+    pub(crate) target_directory: PathBuf,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Package {
+    pub(crate) id: String,
+    pub(crate) name: String,
+    pub(crate) version: String,
+    /// An SPDX expression; old packages write `MIT/Apache-2.0`.
+    pub(crate) license: Option<String>,
+    /// Where it came from; nothing for a path in the workspace.
+    pub(crate) source: Option<String>,
+    pub(crate) dependencies: Vec<Dependency>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Dependency {
+    pub(crate) name: String,
+    /// `dev`, `build`, or nothing for a normal dependency.
+    pub(crate) kind: Option<String>,
+}
+
+impl Metadata {
+    /// Runs `cargo metadata` in `directory`.
+    pub(crate) fn read(directory: &Path) -> anyhow::Result<Metadata> {
+        let output = Command::new(cargo())
+            .args(["metadata", "--format-version", "1"])
+            .current_dir(directory)
+            .stderr(Stdio::inherit())
+            .output()
+            .context("cannot run cargo metadata")?;
+        anyhow::ensure!(output.status.success(), "cargo metadata ended with {}", output.status);
+        serde_json::from_slice(&output.stdout).context("cannot read what cargo metadata printed")
+    }
+
+    /// The packages of this workspace.
+    pub(crate) fn members(&self) -> impl Iterator<Item = &Package> {
+        self.packages.iter().filter(|package| self.workspace_members.contains(&package.id))
+    }
+
+    /// The packages that come from elsewhere.
+    pub(crate) fn foreign(&self) -> impl Iterator<Item = &Package> {
+        self.packages.iter().filter(|package| !self.workspace_members.contains(&package.id))
+    }
+
+    /// The workspace packages that `package` is built from. Development dependencies do not count: tests may use anything.
+    pub(crate) fn edges(&self, package: &Package) -> BTreeSet<String> {
+        let members: BTreeSet<&str> = self.members().map(|member| member.name.as_str()).collect();
+        package
+            .dependencies
+            .iter()
+            .filter(|dependency| dependency.kind.as_deref() != Some("dev"))
+            .filter(|dependency| members.contains(dependency.name.as_str()))
+            .map(|dependency| dependency.name.clone())
+            .collect()
+    }
+}

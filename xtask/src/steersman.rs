@@ -1,0 +1,129 @@
+//! Starting the product as a user would and knowing when it is ready.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+use std::time::Duration;
+
+use anyhow::Context;
+use serde::Deserialize;
+
+use crate::process::{Heard, Running, now};
+
+/// How long a start may take before it counts as hung; a debug build on a busy machine is slow.
+const START_MAX: Duration = Duration::from_secs(60);
+/// How long requests may drain.
+const STOP_MAX: Duration = Duration::from_secs(30);
+
+/// Which of the binary's commands is started.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Role {
+    /// The control plane alone.
+    Server,
+    /// The control plane and the Network controller.
+    Up,
+}
+
+/// A running `steersman`.
+pub(crate) struct Steersman {
+    running: Running,
+    pub(crate) ready: Ready,
+    /// From exec to the line that says ready.
+    pub(crate) took: Duration,
+}
+
+/// The one line that `--output json` prints, once `/readyz` answers 200.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Ready {
+    pub(crate) kubeconfig: PathBuf,
+}
+
+impl Steersman {
+    /// Starts `binary` on a port of its own choice and waits until it is ready. Its log goes to `log`.
+    pub(crate) fn start(
+        binary: &Path,
+        role: Role,
+        data: &Path,
+        extra: &[&str],
+        log: &Path,
+    ) -> anyhow::Result<Steersman> {
+        let command_name = match role {
+            Role::Server => "server",
+            Role::Up => "up",
+        };
+        let errors = File::create(log).with_context(|| format!("cannot create {}", log.display()))?;
+        let mut command = Command::new(binary);
+        command.arg(command_name).arg("--data-dir").arg(data);
+        command.args(["--listen", "127.0.0.1:0", "--output", "json"]).args(extra).stderr(errors);
+        for (name, _) in std::env::vars_os() {
+            // A cloud of the user's own must not be touched, nor their cluster.
+            if name.to_string_lossy().starts_with("OS_") || name == "KUBECONFIG" {
+                command.env_remove(name);
+            }
+        }
+        let start = now();
+        let running = Running::start(&mut command)?;
+        let line = match running.listen(START_MAX) {
+            Heard::Line(line) => line,
+            Heard::End => anyhow::bail!("steersman {command_name} ended before it was ready: {}", tail(log)),
+            Heard::Nothing => {
+                anyhow::bail!("steersman {command_name} was not ready after {} s: {}", START_MAX.as_secs(), tail(log))
+            }
+        };
+        let took = start.elapsed();
+        let ready = serde_json::from_str(&line)
+            .with_context(|| format!("steersman {command_name} printed no ready line of JSON but {line:?}"))?;
+        Ok(Steersman { running, ready, took })
+    }
+
+    /// Lets it idle for `duration`. Fails if it ends meanwhile.
+    pub(crate) fn idle(&self, duration: Duration) -> anyhow::Result<()> {
+        let deadline = now() + duration;
+        loop {
+            match self.running.listen(deadline.saturating_duration_since(now())) {
+                Heard::Line(_) => {}
+                Heard::End => anyhow::bail!("steersman ended while it should idle"),
+                Heard::Nothing => return Ok(()),
+            }
+        }
+    }
+
+    /// Its resident memory in bytes, as the kernel counts it.
+    pub(crate) fn resident_bytes(&self) -> anyhow::Result<u64> {
+        let path = format!("/proc/{}/status", self.running.id());
+        let status = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+        resident_bytes(&status).with_context(|| format!("no VmRSS in {path}"))
+    }
+
+    /// Ends it as an init system would.
+    pub(crate) fn stop(self) -> anyhow::Result<ExitStatus> {
+        self.running.terminate(STOP_MAX)
+    }
+}
+
+/// The last lines of a log, for an error.
+fn tail(log: &Path) -> String {
+    const LINES: usize = 10;
+    let text = std::fs::read_to_string(log).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().collect();
+    match lines.as_slice() {
+        [] => "it said nothing".to_owned(),
+        lines => lines[lines.len().saturating_sub(LINES)..].join("\n"),
+    }
+}
+
+fn resident_bytes(status: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn resident_memory_is_read_from_the_kernels_table() {
+        assert_eq!(resident_bytes("Name:\tx\nVmRSS:\t   35532 kB\nThreads:\t3\n"), Some(35532 * 1024));
+        assert_eq!(resident_bytes("Name:\tx\n"), None);
+    }
+}

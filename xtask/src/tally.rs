@@ -1,0 +1,50 @@
+//! Counting what test programs say: the `test result:` lines of `cargo test`.
+
+use std::ops::AddAssign;
+
+/// How many tests passed and failed.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Tally {
+    pub(crate) passed: usize,
+    pub(crate) failed: usize,
+}
+
+impl AddAssign for Tally {
+    fn add_assign(&mut self, other: Tally) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+    }
+}
+
+impl Tally {
+    /// Reads one line such as `test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 1 filtered out`.
+    pub(crate) fn from_line(line: &str) -> Option<Tally> {
+        let (_, counts) = line.strip_prefix("test result: ")?.split_once(". ")?;
+        let count = |word: &str| {
+            counts.split(';').find_map(|part| part.trim().strip_suffix(word)?.trim().parse::<usize>().ok())
+        };
+        Some(Tally { passed: count("passed")?, failed: count("failed")? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(line: &str, expected: Option<(usize, usize)>) {
+        assert_eq!(Tally::from_line(line).map(|tally| (tally.passed, tally.failed)), expected, "{line}");
+    }
+
+    #[test]
+    fn result_lines_are_counted_and_others_are_not() {
+        check(
+            "test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 1 filtered out; finished in 0.00s",
+            Some((3, 0)),
+        );
+        check("test result: FAILED. 12 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out", Some((12, 2)));
+        check("test tally::tests::x ... ok", None);
+        check("test result: ok.", None);
+        check("", None);
+    }
+}

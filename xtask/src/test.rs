@@ -1,0 +1,82 @@
+//! `cargo xtask test`: the one test command.
+//!
+//! Sets up what the tests drive, runs every test of the workspace (documentation included), then the walks. Ends with
+//! `N passed, N failed` over all of it, alone on the last line.
+
+use std::process::ExitCode;
+
+use crate::process::stream;
+use crate::report::Report;
+use crate::tally::Tally;
+use crate::tools;
+use crate::walks;
+use crate::workspace::{Workspace, in_ci};
+
+/// Cases of every property test in a long run; 256 is the default.
+const LONG_CASES: &str = "8192";
+
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Many more cases in property tests, more rounds in the others
+    #[arg(long)]
+    long: bool,
+    /// Only tests, and walks, whose name contains this
+    filter: Option<String>,
+}
+
+pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<ExitCode> {
+    let mut report = Report::default();
+    let mut total = Tally::default();
+
+    let kubectl = report.set_up("kubectl 1.35", || tools::kubectl(workspace));
+    let neutron = report.set_up("Neutron", || tools::neutron(workspace));
+    let python = report.set_up("python3", || tools::program("python3"));
+
+    let mut command = workspace.cargo();
+    command.args(["test", "--workspace", "--no-fail-fast"]);
+    if in_ci() {
+        command.arg("--locked");
+    }
+    if let Some(filter) = &options.filter {
+        command.args(["--", filter]);
+    }
+    if options.long {
+        command.env("STEERSMAN_LONG", "1").env("PROPTEST_CASES", LONG_CASES);
+    }
+    if let Some(kubectl) = &kubectl {
+        command.env(tools::KUBECTL_VARIABLE, kubectl);
+    }
+    if let Some(venv) = &neutron {
+        command.env(tools::NEUTRON_VARIABLE, venv);
+    }
+    let mut counted = Tally::default();
+    let passed = report.part("cargo test", || {
+        let status = stream(&mut command, |line| counted += Tally::from_line(line).unwrap_or_default())?;
+        anyhow::ensure!(status.success(), "cargo test ended with {status}");
+        Ok(())
+    });
+    total += counted_or_one(passed, counted);
+
+    if let (Some(kubectl), Some(_)) = (&kubectl, &python) {
+        let mut counted = Tally::default();
+        let passed = report.part("walks", || {
+            counted = walks::test(workspace, kubectl, options.filter.as_deref().unwrap_or_default())?;
+            anyhow::ensure!(counted.failed == 0, "{} steps did not do as expected", counted.failed);
+            Ok(())
+        });
+        total += counted_or_one(passed, counted);
+    }
+
+    report.print_summary();
+    total.failed += report.n_forbidden_skips();
+    println!("{} passed, {} failed", total.passed, total.failed);
+    Ok(report.exit_code())
+}
+
+/// What a part counted; a part that failed without a failed test, as when it does not compile, counts as one.
+fn counted_or_one(passed: Option<()>, counted: Tally) -> Tally {
+    match passed {
+        None => Tally { failed: counted.failed.max(1), ..counted },
+        Some(()) => counted,
+    }
+}

@@ -1,0 +1,83 @@
+//! `cargo xtask tidy`: the tree held against its own rules, which no compiler checks.
+
+mod dependencies;
+mod edges;
+mod sources;
+
+use std::fmt;
+use std::path::Path;
+use std::process::{Command, ExitCode};
+
+use anyhow::Context;
+
+use crate::process::capture;
+use crate::workspace::Workspace;
+
+/// One breach of a rule.
+#[derive(Debug, Eq, PartialEq)]
+pub(crate) struct Finding {
+    /// A file, a file with a line, or a package.
+    pub(crate) place: String,
+    /// What is wrong and what to do.
+    pub(crate) message: String,
+}
+
+impl Finding {
+    pub(crate) fn new(place: impl Into<String>, message: impl Into<String>) -> Finding {
+        Finding { place: place.into(), message: message.into() }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}: {}", self.place, self.message)
+    }
+}
+
+pub(crate) fn run(workspace: &Workspace) -> anyhow::Result<ExitCode> {
+    let n_files = check(workspace)?;
+    println!("tidy: {n_files} files, {} packages", workspace.metadata.packages.len());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints every breach. Returns how many files were read.
+///
+/// # Errors
+///
+/// If there is a breach, or something could not be read.
+pub(crate) fn check(workspace: &Workspace) -> anyhow::Result<usize> {
+    let mut findings = edges::check(&read(&workspace.root.join("ARCHITECTURE.md"))?, &workspace.metadata)?;
+    findings.extend(dependencies::check(&read(&workspace.root.join("deny.toml"))?, &workspace.metadata)?);
+    let files = files(workspace)?;
+    for file in &files {
+        // A file that is no text has nothing that these rules speak of.
+        if let Ok(text) = String::from_utf8(read_bytes(&workspace.root.join(file))?) {
+            findings.extend(sources::check(file, &text));
+        }
+    }
+    for finding in &findings {
+        println!("{finding}");
+    }
+    anyhow::ensure!(findings.is_empty(), "{} breaches of the tree's own rules", findings.len());
+    Ok(files.len())
+}
+
+/// Every file that is, or would be, under version control.
+fn files(workspace: &Workspace) -> anyhow::Result<Vec<String>> {
+    let mut command = Command::new("git");
+    command.args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]).current_dir(&workspace.root);
+    let list = capture(&mut command)?;
+    let mut files: Vec<String> =
+        list.split('\0').filter(|file| workspace.root.join(file).is_file()).map(str::to_owned).collect();
+    files.sort();
+    files.dedup();
+    Ok(files)
+}
+
+fn read(path: &Path) -> anyhow::Result<String> {
+    std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
+}
+
+fn read_bytes(path: &Path) -> anyhow::Result<Vec<u8>> {
+    std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))
+}

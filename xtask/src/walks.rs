@@ -1,0 +1,258 @@
+//! `cargo xtask walks`: the recorded answers of a real kube-apiserver, replayed against `steersman server`.
+//!
+//! `tests/walks/walk.py` does the replaying and the comparing; here a server is started for it, the files are shared out
+//! over a few replayers at once (every walk keeps to a namespace and names of its own), and the failures are held against
+//! `tests/walks/known-failures.txt`.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use anyhow::Context;
+use serde::Deserialize;
+
+use crate::known::{Known, Outcome};
+use crate::process::find_program;
+use crate::steersman::{Role, Steersman};
+use crate::tally::Tally;
+use crate::tools;
+use crate::workspace::{Profile, Workspace};
+
+/// Where the walks are, below the root of the workspace.
+const DIRECTORY: &str = "tests/walks";
+const KNOWN_FILE: &str = "known-failures.txt";
+
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Use a debug build of the server
+    #[arg(long)]
+    debug: bool,
+    /// How many walks are replayed at once
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=16))]
+    jobs: u8,
+    /// Rewrite the list of known failures from what this run shows, keeping the reasons
+    #[arg(long)]
+    update_known: bool,
+    /// Walks to replay, as paths or as names below tests/walks; all of them if none is named
+    #[arg(value_name = "FILE")]
+    files: Vec<PathBuf>,
+}
+
+/// One replay of one file: what walk.py counted, and what it printed.
+struct Replay {
+    outcome: Outcome,
+    output: String,
+}
+
+/// One entry of walk.py's `--json` output.
+#[derive(Deserialize)]
+struct Counted {
+    passed: usize,
+    failed: BTreeSet<String>,
+}
+
+pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<ExitCode> {
+    let kubectl = tools::kubectl(workspace)?;
+    let profile = if options.debug { Profile::Debug } else { Profile::Release };
+    let files = chosen(workspace, &options.files)?;
+    let outcomes = replay_all(workspace, &kubectl, profile, &files, options.jobs)?;
+    let mut known = known(workspace)?;
+    if options.update_known {
+        known.update(&outcomes);
+        let path = workspace.root.join(DIRECTORY).join(KNOWN_FILE);
+        std::fs::write(&path, known.render()).with_context(|| format!("cannot write {}", path.display()))?;
+        println!("rewrote {}", path.display());
+    }
+    let tally = verdict(&known, &outcomes);
+    Ok(if tally.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Replays the walks whose names contain `filter`, for `cargo xtask test`. Counted are the steps that did as expected and
+/// those that did not.
+pub(crate) fn test(workspace: &Workspace, kubectl: &Path, filter: &str) -> anyhow::Result<Tally> {
+    let files: Vec<String> = all(workspace)?.into_iter().filter(|file| file.contains(filter)).collect();
+    if files.is_empty() {
+        println!("no walk is named like {filter:?}");
+        return Ok(Tally::default());
+    }
+    let outcomes = replay_all(workspace, kubectl, Profile::Debug, &files, 4)?;
+    Ok(verdict(&known(workspace)?, &outcomes))
+}
+
+/// Every walk, relative to the walks' directory, sorted.
+fn all(workspace: &Workspace) -> anyhow::Result<Vec<String>> {
+    let base = workspace.root.join(DIRECTORY);
+    let mut found = Vec::new();
+    let mut open = vec![base.clone()];
+    while let Some(directory) = open.pop() {
+        let entries = std::fs::read_dir(&directory).with_context(|| format!("cannot list {}", directory.display()))?;
+        for entry in entries {
+            let path = entry.with_context(|| format!("cannot list {}", directory.display()))?.path();
+            if path.is_dir() {
+                open.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "walk") {
+                found.push(name(&base, &path));
+            }
+        }
+    }
+    found.sort();
+    anyhow::ensure!(!found.is_empty(), "no walk below {}", base.display());
+    Ok(found)
+}
+
+/// The walks that `asked` names.
+fn chosen(workspace: &Workspace, asked: &[PathBuf]) -> anyhow::Result<Vec<String>> {
+    if asked.is_empty() {
+        return all(workspace);
+    }
+    let base = workspace.root.join(DIRECTORY);
+    asked
+        .iter()
+        .map(|path| {
+            let found = [path.clone(), base.join(path)].into_iter().find(|candidate| candidate.is_file());
+            let found = found.with_context(|| format!("no walk {}, here or below {DIRECTORY}", path.display()))?;
+            let full = found.canonicalize().with_context(|| format!("cannot resolve {}", found.display()))?;
+            let base = base.canonicalize().with_context(|| format!("cannot resolve {}", base.display()))?;
+            anyhow::ensure!(full.starts_with(&base), "{} is not below {DIRECTORY}", path.display());
+            Ok(name(&base, &full))
+        })
+        .collect()
+}
+
+fn name(base: &Path, path: &Path) -> String {
+    path.strip_prefix(base).unwrap_or(path).to_string_lossy().into_owned()
+}
+
+fn known(workspace: &Workspace) -> anyhow::Result<Known> {
+    let path = workspace.root.join(DIRECTORY).join(KNOWN_FILE);
+    if !path.exists() {
+        return Ok(Known::default());
+    }
+    let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    Known::parse(&text).with_context(|| format!("cannot read {}", path.display()))
+}
+
+/// Starts a server and replays `files` against it. Prints what differs in steps that are not known to fail.
+fn replay_all(
+    workspace: &Workspace,
+    kubectl: &Path,
+    profile: Profile,
+    files: &[String],
+    jobs: u8,
+) -> anyhow::Result<Vec<Outcome>> {
+    anyhow::ensure!(find_program("python3").is_some(), "python3 is not on PATH; the walks are replayed with it");
+    let known = known(workspace)?;
+    let binary = workspace.build_steersman(profile)?;
+    let scratch = workspace.scratch("walks")?;
+    let tokens = workspace.root.join(DIRECTORY).join("tokens.csv");
+    let extra = ["--token-auth-file", &tokens.to_string_lossy()];
+    let log = scratch.join("server.log");
+    let server = Steersman::start(&binary, Role::Server, &scratch.join("data"), &extra, &log)?;
+
+    let next = AtomicUsize::new(0);
+    let replays = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..jobs {
+            scope.spawn(|| {
+                while let Some(file) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let replay = replay(workspace, kubectl, &server.ready.kubeconfig, &scratch, file);
+                    if let Ok(replay) = &replay {
+                        print_replay(&known, replay);
+                    }
+                    // The lock is only ever held for one push, which cannot panic half-way.
+                    replays.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(replay);
+                }
+            });
+        }
+    });
+    let replays = replays.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut outcomes = replays
+        .into_iter()
+        .map(|replay| replay.map(|replay| replay.outcome))
+        .collect::<anyhow::Result<Vec<Outcome>>>()
+        .with_context(|| format!("the server's log is {}", log.display()))?;
+    outcomes.sort_by(|a, b| a.file.cmp(&b.file));
+
+    let status = server.stop()?;
+    anyhow::ensure!(
+        status.success(),
+        "steersman server ended with {status} after SIGTERM; its log is {}",
+        log.display()
+    );
+    Ok(outcomes)
+}
+
+fn replay(
+    workspace: &Workspace,
+    kubectl: &Path,
+    kubeconfig: &Path,
+    scratch: &Path,
+    file: &str,
+) -> anyhow::Result<Replay> {
+    let json = scratch.join(format!("{}.json", file.replace('/', "-")));
+    let output = Command::new("python3")
+        .arg(workspace.root.join(DIRECTORY).join("walk.py"))
+        .arg("--kubeconfig")
+        .arg(kubeconfig)
+        .arg("--kubectl")
+        .arg(kubectl)
+        .arg("--json")
+        .arg(&json)
+        .arg(file)
+        .current_dir(workspace.root.join(DIRECTORY))
+        .output()
+        .context("cannot run python3")?;
+    let text = std::fs::read_to_string(&json).with_context(|| {
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        format!("walk.py did not finish {file}: {}", stderr.trim())
+    })?;
+    let counted: Vec<Counted> = serde_json::from_str(&text).context("cannot read what walk.py counted")?;
+    let [counted] = <[Counted; 1]>::try_from(counted).ok().context("walk.py counted another number of files")?;
+    Ok(Replay {
+        outcome: Outcome { file: file.to_owned(), passed: counted.passed, failed: counted.failed },
+        output: String::from_utf8_lossy(&output.stdout).into_owned(),
+    })
+}
+
+/// One line for the file, and for every failure that nobody expected what walk.py said about it.
+fn print_replay(known: &Known, replay: &Replay) {
+    let Outcome { file, passed, failed } = &replay.outcome;
+    let n_known = failed.iter().filter(|title| known.contains(file, title)).count();
+    let mut text = format!("{file}: {passed} passed, {} failed", failed.len());
+    if n_known > 0 {
+        text += &format!(", {n_known} of them known");
+    }
+    for block in replay.output.split("\n  === ").skip(1) {
+        let title = block.lines().next().unwrap_or_default();
+        if failed.contains(title) && !known.contains(file, title) {
+            // The last block is followed by walk.py's own closing line.
+            let lines = block.lines().skip(1).filter(|line| line.starts_with("      "));
+            text += &format!("\n  === {title}");
+            for line in lines {
+                text += &format!("\n{line}");
+            }
+        }
+    }
+    println!("{text}");
+}
+
+/// Says what was not expected and counts: passed are the steps that did as expected.
+fn verdict(known: &Known, outcomes: &[Outcome]) -> Tally {
+    let passed: usize = outcomes.iter().map(|outcome| outcome.passed).sum();
+    let failed: usize = outcomes.iter().map(|outcome| outcome.failed.len()).sum();
+    let surprises = known.compare(outcomes);
+    for id in &surprises.failed {
+        println!("NOT EXPECTED TO FAIL  {id}");
+    }
+    for id in &surprises.passed {
+        println!("LISTED, BUT DID NOT FAIL  {id}");
+    }
+    let n_known = failed - surprises.failed.len();
+    println!("walks: {passed} passed, {failed} failed, {n_known} of them known, in {} files", outcomes.len());
+    Tally {
+        passed: passed - surprises.passed.len().min(passed),
+        failed: surprises.failed.len() + surprises.passed.len(),
+    }
+}

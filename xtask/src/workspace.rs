@@ -1,0 +1,103 @@
+//! Where the workspace is, where its build output goes, and how its cargo is called.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::Context;
+
+use crate::metadata::Metadata;
+
+/// The directories everything else is relative to.
+pub(crate) struct Workspace {
+    pub(crate) root: PathBuf,
+    pub(crate) target: PathBuf,
+    pub(crate) metadata: Metadata,
+}
+
+/// Which build of the product is asked for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Profile {
+    Debug,
+    Release,
+}
+
+impl Workspace {
+    /// Asks cargo, from the directory of this crate's manifest: xtask works from any current directory.
+    pub(crate) fn find() -> anyhow::Result<Workspace> {
+        let metadata = Metadata::read(Path::new(env!("CARGO_MANIFEST_DIR")))?;
+        Ok(Workspace { root: metadata.workspace_root.clone(), target: metadata.target_directory.clone(), metadata })
+    }
+
+    /// A cargo of the same toolchain, at the root of the workspace.
+    pub(crate) fn cargo(&self) -> Command {
+        let mut command = Command::new(cargo());
+        command.current_dir(&self.root);
+        command
+    }
+
+    /// What tests drive and cargo does not build; survives between runs, goes with the target directory.
+    pub(crate) fn tools(&self) -> PathBuf {
+        self.target.join("tools")
+    }
+
+    /// A fresh, empty directory for one run. Older ones of the same name are removed.
+    pub(crate) fn scratch(&self, name: &str) -> anyhow::Result<PathBuf> {
+        let path = self.target.join("scratch").join(format!("{name}-{}", std::process::id()));
+        if path.exists() {
+            std::fs::remove_dir_all(&path).with_context(|| format!("cannot empty {}", path.display()))?;
+        }
+        std::fs::create_dir_all(&path).with_context(|| format!("cannot create {}", path.display()))?;
+        Ok(path)
+    }
+
+    /// Builds the `steersman` binary and says where it is.
+    ///
+    /// The whole workspace is selected so that features unify as they do in `cargo test --workspace`, and what that built
+    /// is used again.
+    pub(crate) fn build_steersman(&self, profile: Profile) -> anyhow::Result<PathBuf> {
+        let mut command = self.cargo();
+        command.args(["build", "--workspace", "--bin", "steersman", "--message-format", "json-render-diagnostics"]);
+        if profile == Profile::Release {
+            command.arg("--release");
+        }
+        let output = command.stderr(Stdio::inherit()).output().context("cannot run cargo build")?;
+        anyhow::ensure!(output.status.success(), "cargo build of steersman ended with {}", output.status);
+        executable(&String::from_utf8_lossy(&output.stdout)).context("cargo build named no executable for steersman")
+    }
+}
+
+/// The cargo that started us, so that a toolchain override stays in force.
+pub(crate) fn cargo() -> std::ffi::OsString {
+    std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
+}
+
+/// Whether this runs in continuous integration, where nothing may be skipped.
+pub(crate) fn in_ci() -> bool {
+    std::env::var_os("CI").is_some_and(|value| !value.is_empty() && value != "0" && value != "false")
+}
+
+/// The path of the `steersman` binary among cargo's JSON messages.
+fn executable(messages: &str) -> Option<PathBuf> {
+    messages
+        .lines()
+        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
+        .filter(|message| message["target"]["name"] == "steersman")
+        .find_map(|message| message["executable"].as_str().map(PathBuf::from))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn executable_is_found_among_messages() {
+        let messages = concat!(
+            r#"{"reason":"compiler-artifact","target":{"name":"steersman"},"executable":null}"#,
+            "\nnot json\n",
+            r#"{"reason":"compiler-artifact","target":{"name":"steersman"},"executable":"/t/debug/steersman"}"#,
+            "\n",
+        );
+        assert_eq!(executable(messages), Some(PathBuf::from("/t/debug/steersman")));
+        assert_eq!(executable(""), None);
+    }
+}
