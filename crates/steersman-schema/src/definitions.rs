@@ -1,0 +1,135 @@
+//! The built-in kinds' definitions, embedded as a compressed table and parsed one by one on first use.
+//!
+//! The table is made by `data/generate.py` (see `data/README.md`): one line per definition, its name, a tab, its schema in
+//! JSON. Unpacking and indexing takes about a millisecond and happens once; a definition is parsed when it is first asked for.
+
+use crate::schema::Schema;
+use flate2::read::DeflateDecoder;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io::Read;
+use std::sync::{LazyLock, OnceLock};
+use steersman_machinery::{GroupVersionKind, Value};
+
+/// Every built-in definition.
+pub struct Definitions {
+    /// Sorted by name.
+    entries: Vec<Entry>,
+    kinds: BTreeMap<GroupVersionKind, Definition>,
+}
+
+/// One built-in definition, such as `io.k8s.api.core.v1.Pod`. Two are equal if they are the same.
+#[derive(Clone, Copy, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct Definition(u16);
+
+struct Entry {
+    name: Box<str>,
+    json: Box<str>,
+    schema: OnceLock<Schema>,
+}
+
+static BUILTIN: LazyLock<Definitions> = LazyLock::new(|| {
+    let mut text = String::with_capacity(512 * 1024);
+    DeflateDecoder::new(include_bytes!("../data/definitions.deflate").as_slice())
+        .read_to_string(&mut text)
+        .expect("invariant: the embedded table unpacks, as the tests have seen it do");
+    Definitions::read(&text)
+});
+
+// === impl Definitions ===
+
+impl Definitions {
+    /// The definitions of the version of Kubernetes that is emulated.
+    pub fn builtin() -> &'static Definitions {
+        &BUILTIN
+    }
+
+    /// Lines `name TAB json`, sorted by name, before them lines `TAB group TAB version TAB kind TAB name`.
+    fn read(table: &str) -> Definitions {
+        let mut entries = Vec::with_capacity(1024);
+        let mut kinds = Vec::with_capacity(1024);
+        for line in table.lines() {
+            match line.strip_prefix('\t') {
+                Some(kind) => kinds.push(kind),
+                None => entries.extend(line.split_once('\t').map(|(name, json)| Entry {
+                    name: name.into(),
+                    json: json.into(),
+                    schema: OnceLock::new(),
+                })),
+            }
+        }
+        let mut definitions = Definitions { entries, kinds: BTreeMap::new() };
+        for kind in kinds {
+            let mut words = kind.split('\t');
+            let (Some(group), Some(version), Some(kind), Some(name)) =
+                (words.next(), words.next(), words.next(), words.next())
+            else {
+                continue;
+            };
+            if let Some(definition) = definitions.definition(name) {
+                definitions.kinds.insert(GroupVersionKind::new(group, version, kind), definition);
+            }
+        }
+        definitions
+    }
+
+    /// The definition of a name such as `io.k8s.api.core.v1.Pod`.
+    pub fn definition(&self, name: &str) -> Option<Definition> {
+        let index = self.entries.binary_search_by(|entry| entry.name.as_ref().cmp(name)).ok()?;
+        Some(Definition(u16::try_from(index).ok()?))
+    }
+
+    /// The definition of a kind.
+    pub fn definition_of(&self, gvk: &GroupVersionKind) -> Option<Definition> {
+        self.kinds.get(gvk).copied()
+    }
+
+    /// The schema of a name such as `io.k8s.api.core.v1.Pod`.
+    pub fn schema(&self, name: &str) -> Option<&'static Schema> {
+        self.definition(name).map(Definition::schema)
+    }
+
+    /// The schema of a kind.
+    pub fn schema_of(&self, gvk: &GroupVersionKind) -> Option<&'static Schema> {
+        self.definition_of(gvk).map(Definition::schema)
+    }
+
+    /// Every definition, sorted by name.
+    pub fn iter(&self) -> impl Iterator<Item = Definition> {
+        (0..self.entries.len()).filter_map(|index| u16::try_from(index).ok()).map(Definition)
+    }
+
+    /// Every kind with its definition, sorted by group, version and kind.
+    pub fn kinds(&self) -> impl Iterator<Item = (&GroupVersionKind, Definition)> {
+        self.kinds.iter().map(|(gvk, definition)| (gvk, *definition))
+    }
+}
+
+// === impl Definition ===
+
+impl Definition {
+    fn entry(self) -> &'static Entry {
+        &Definitions::builtin().entries[usize::from(self.0)]
+    }
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        &self.entry().name
+    }
+
+    /// Its schema, parsed on first use.
+    pub fn schema(self) -> &'static Schema {
+        let entry = self.entry();
+        entry.schema.get_or_init(|| {
+            let json: Value = serde_json::from_str(&entry.json)
+                .expect("invariant: every definition of the embedded table parses, as the tests have seen it do");
+            Schema::from_json(&json)
+        })
+    }
+}
+
+impl fmt::Debug for Definition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}

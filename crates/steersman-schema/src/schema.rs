@@ -1,0 +1,481 @@
+//! The one compiled schema type: what a value must be, how its lists and maps merge, what it is when absent.
+//!
+//! A schema is immutable and shared: built-in ones are `&'static`, those of custom resources live in an `Arc`. Children are
+//! borrowed from their parent. A schema may refer to a built-in definition by name, which is how recursion is expressed;
+//! the methods follow such references, the fields are what is said at this very place.
+
+use crate::definitions::{Definition, Definitions};
+use crate::pattern::Pattern;
+use steersman_machinery::Value;
+
+/// What a value must be, and how it merges.
+#[derive(Clone, Debug, Default)]
+pub struct Schema {
+    /// The JSON type.
+    pub value_type: Type,
+    /// A well-known scalar or opaque type of the built-in kinds.
+    pub special: Option<Special>,
+    /// `format`, as written.
+    pub format: Option<Box<str>>,
+    /// Null is a value here.
+    pub nullable: bool,
+    /// The fields of an object, sorted by name.
+    pub properties: Properties,
+    /// Names of fields that must be there.
+    pub required: Box<[Box<str>]>,
+    /// What fields beside `properties` may be.
+    pub additional: Additional,
+    /// What every item of a list must be.
+    pub items: Option<Box<Schema>>,
+    /// The only values allowed; empty: any.
+    pub enumeration: Box<[Value]>,
+    /// The value when absent.
+    pub default: Option<Value>,
+    /// `x-kubernetes-list-type` with its keys, where said.
+    pub list: Option<List>,
+    /// `x-kubernetes-map-type`, where said.
+    pub map: Option<MapType>,
+    /// `x-kubernetes-patch-strategy` and `-merge-key`, where said.
+    pub patch: Option<Patch>,
+    /// `x-kubernetes-preserve-unknown-fields`.
+    pub preserve_unknown_fields: bool,
+    /// `x-kubernetes-embedded-resource`: has `apiVersion`, `kind` and `metadata` of its own.
+    pub embedded_resource: bool,
+    /// What becomes of the empty value (built-in kinds only).
+    pub zero: Zero,
+    /// Bounds of numbers, texts, lists and maps.
+    pub bounds: Option<Box<Bounds>>,
+    /// `allOf`, `anyOf`, `oneOf`, `not`.
+    pub logic: Option<Box<Logic>>,
+    /// `x-kubernetes-validations`, as written.
+    pub rules: Box<[Value]>,
+    /// What is for readers only (custom resources; the embedded table has none).
+    pub docs: Option<Box<Docs>>,
+    pub(crate) reference: Option<Definition>,
+}
+
+/// The JSON type of a value.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Type {
+    #[default]
+    Any,
+    Array,
+    Boolean,
+    Integer,
+    IntOrString,
+    Number,
+    Object,
+    String,
+}
+
+/// Types of the built-in kinds that are more than their JSON type says.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Special {
+    /// Base64 text.
+    Bytes,
+    /// A set of field paths, opaque here.
+    FieldsV1,
+    IntOrString,
+    /// Any JSON value.
+    Json,
+    /// RFC 3339 with six digits of a second.
+    MicroTime,
+    Quantity,
+    /// Any object, kept as it is.
+    RawExtension,
+    /// RFC 3339, whole seconds.
+    Time,
+}
+
+/// Fields by name, sorted.
+#[derive(Clone, Debug, Default)]
+pub struct Properties(Box<[(Box<str>, Schema)]>);
+
+/// What fields beside the named ones may be.
+#[derive(Clone, Debug, Default)]
+pub enum Additional {
+    /// Anything.
+    Any,
+    /// `additionalProperties: false`.
+    Never,
+    /// Each of this schema: the object is a map.
+    Of(Box<Schema>),
+    #[default]
+    Unsaid,
+}
+
+/// How a list merges.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum List {
+    /// As a whole.
+    Atomic,
+    /// By these keys of its items.
+    Map(Box<[Box<str>]>),
+    /// By its items.
+    Set,
+}
+
+/// How an object merges.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum MapType {
+    Atomic,
+    Granular,
+}
+
+/// How a strategic merge patch treats a field.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Patch {
+    /// The strategy holds `merge`. Without it a list is replaced; an object is merged either way.
+    pub merge: bool,
+    /// The strategy holds `replace`: an object is replaced too.
+    pub replace: bool,
+    /// The strategy holds `retainKeys`.
+    pub retain_keys: bool,
+    /// The key of a merged list's items; none for lists of scalars.
+    pub merge_key: Option<Box<str>>,
+}
+
+/// What becomes of an empty value when a built-in object is read: what Go's `omitempty` and pointers come to.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Zero {
+    /// Kept if given, absent if not.
+    #[default]
+    Keep,
+    /// Written as null if absent.
+    Null,
+    /// Dropped if given.
+    Omit,
+    /// Written if absent: `""`, `0`, `false`, an object of its own fields' zeros.
+    Write,
+}
+
+/// Bounds, each where said.
+#[derive(Clone, Debug, Default)]
+pub struct Bounds {
+    pub minimum: Option<serde_json::Number>,
+    pub exclusive_minimum: bool,
+    pub maximum: Option<serde_json::Number>,
+    pub exclusive_maximum: bool,
+    pub multiple_of: Option<serde_json::Number>,
+    /// In characters.
+    pub length_min: Option<u64>,
+    /// In characters.
+    pub length_max: Option<u64>,
+    pub pattern: Option<Pattern>,
+    pub items_min: Option<u64>,
+    pub items_max: Option<u64>,
+    pub unique_items: bool,
+    pub properties_min: Option<u64>,
+    pub properties_max: Option<u64>,
+}
+
+/// Schemas combined.
+#[derive(Clone, Debug, Default)]
+pub struct Logic {
+    pub all_of: Box<[Schema]>,
+    pub any_of: Box<[Schema]>,
+    pub one_of: Box<[Schema]>,
+    pub not: Option<Box<Schema>>,
+}
+
+/// What is for readers only.
+#[derive(Clone, Debug, Default)]
+pub struct Docs {
+    pub title: Option<Box<str>>,
+    pub description: Option<Box<str>>,
+    pub example: Option<Value>,
+    pub external_docs: Option<Value>,
+}
+
+// === impl Schema ===
+
+impl Schema {
+    /// Reads a schema written in JSON with OpenAPI's keywords.
+    ///
+    /// Takes what it understands and passes over the rest: whether a definition is well-formed is what
+    /// [`crate::structural`] tells. `$ref`s are to built-in definitions.
+    pub fn from_json(json: &Value) -> Schema {
+        let get = |key: &str| json.get(key);
+        let flag = |key: &str| get(key).and_then(Value::as_bool).unwrap_or(false);
+        let text = |key: &str| get(key).and_then(Value::as_str);
+        let schemas = |key: &str| get(key).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+        let all = |key: &str| schemas(key).iter().map(Schema::from_json).collect::<Box<[Schema]>>();
+        let reference = text("$ref").and_then(|name| Definitions::builtin().definition(name.rsplit('/').next()?));
+        let int_or_string = flag("x-kubernetes-int-or-string");
+        let logic = Logic {
+            all_of: all("allOf"),
+            any_of: all("anyOf"),
+            one_of: all("oneOf"),
+            not: get("not").map(|not| Box::new(Schema::from_json(not))),
+        };
+        Schema {
+            value_type: if int_or_string {
+                Type::IntOrString
+            } else {
+                Type::from_name(text("type").unwrap_or_default())
+            },
+            special: special(json),
+            format: text("format").map(Box::from),
+            nullable: flag("nullable"),
+            properties: Properties::from_json(get("properties")),
+            required: texts(get("required")),
+            additional: match get("additionalProperties") {
+                None | Some(Value::Null) => Additional::Unsaid,
+                Some(Value::Bool(true)) => Additional::Any,
+                Some(Value::Bool(false)) => Additional::Never,
+                Some(schema) => Additional::Of(Box::new(Schema::from_json(schema))),
+            },
+            items: get("items").filter(|items| items.is_object()).map(|items| Box::new(Schema::from_json(items))),
+            enumeration: schemas("enum").into(),
+            default: get("default").filter(|default| !default.is_null()).cloned(),
+            list: match text("x-kubernetes-list-type") {
+                Some("atomic") => Some(List::Atomic),
+                Some("map") => Some(List::Map(texts(get("x-kubernetes-list-map-keys")))),
+                Some("set") => Some(List::Set),
+                _ => None,
+            },
+            map: match text("x-kubernetes-map-type") {
+                Some("atomic") => Some(MapType::Atomic),
+                Some("granular") => Some(MapType::Granular),
+                _ => None,
+            },
+            patch: Patch::from_json(text("x-kubernetes-patch-strategy"), text("x-kubernetes-patch-merge-key")),
+            preserve_unknown_fields: flag("x-kubernetes-preserve-unknown-fields"),
+            embedded_resource: flag("x-kubernetes-embedded-resource"),
+            zero: match text("x-zero") {
+                Some("null") => Zero::Null,
+                Some("omit") => Zero::Omit,
+                Some("write") => Zero::Write,
+                _ => Zero::Keep,
+            },
+            bounds: Bounds::from_json(json),
+            logic: (!logic.is_empty()).then(|| Box::new(logic)),
+            rules: schemas("x-kubernetes-validations").into(),
+            docs: Docs::from_json(json),
+            reference,
+        }
+    }
+
+    /// The schema that is meant: the definition referred to, or this one.
+    pub fn target(&self) -> &Schema {
+        match self.reference {
+            Some(definition) => definition.schema(),
+            None => self,
+        }
+    }
+
+    /// The definition referred to.
+    pub fn reference(&self) -> Option<Definition> {
+        self.reference
+    }
+
+    /// The schema of a named field.
+    pub fn property(&self, name: &str) -> Option<&Schema> {
+        self.target().properties.get(name)
+    }
+
+    /// The schema of any field: of the named one, else of a map's values.
+    pub fn field(&self, name: &str) -> Option<&Schema> {
+        self.property(name).or_else(|| self.values())
+    }
+
+    /// The schema of a map's values.
+    pub fn values(&self) -> Option<&Schema> {
+        match &self.target().additional {
+            Additional::Of(schema) => Some(schema),
+            Additional::Any | Additional::Never | Additional::Unsaid => None,
+        }
+    }
+
+    /// The schema of a list's items.
+    pub fn item(&self) -> Option<&Schema> {
+        self.target().items.as_deref()
+    }
+
+    /// The JSON type, whether said here or by the definition referred to.
+    pub fn value_type(&self) -> Type {
+        self.target().value_type
+    }
+
+    /// The well-known type, whether said here or by the definition referred to.
+    pub fn special(&self) -> Option<Special> {
+        self.target().special
+    }
+
+    /// How a list merges: atomic unless said otherwise.
+    pub fn list(&self) -> &List {
+        self.list.as_ref().or(self.target().list.as_ref()).unwrap_or(&List::Atomic)
+    }
+
+    /// Whether an object is merged as a whole.
+    pub fn is_atomic_map(&self) -> bool {
+        self.map.or(self.target().map) == Some(MapType::Atomic)
+    }
+
+    /// How a strategic merge patch treats the value.
+    pub fn patch(&self) -> Option<&Patch> {
+        self.patch.as_ref().or(self.target().patch.as_ref())
+    }
+
+    /// Whether fields that are not named stay.
+    pub fn preserves_unknown_fields(&self) -> bool {
+        self.target().preserve_unknown_fields
+    }
+}
+
+fn texts(json: Option<&Value>) -> Box<[Box<str>]> {
+    json.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).map(Box::from).collect()
+}
+
+fn special(json: &Value) -> Option<Special> {
+    match json.get("x-special")?.as_str()? {
+        "Bytes" => Some(Special::Bytes),
+        "FieldsV1" => Some(Special::FieldsV1),
+        "IntOrString" => Some(Special::IntOrString),
+        "Json" => Some(Special::Json),
+        "MicroTime" => Some(Special::MicroTime),
+        "Quantity" => Some(Special::Quantity),
+        "RawExtension" => Some(Special::RawExtension),
+        "Time" => Some(Special::Time),
+        _ => None,
+    }
+}
+
+// === impl Type ===
+
+impl Type {
+    /// Reads the name that schemas use.
+    pub fn from_name(name: &str) -> Type {
+        match name {
+            "array" => Type::Array,
+            "boolean" => Type::Boolean,
+            "integer" => Type::Integer,
+            "number" => Type::Number,
+            "object" => Type::Object,
+            "string" => Type::String,
+            _ => Type::Any,
+        }
+    }
+
+    /// The name that schemas use; none for `Any`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Type::Any => "",
+            Type::Array => "array",
+            Type::Boolean => "boolean",
+            Type::Integer => "integer",
+            Type::IntOrString => "integer,string",
+            Type::Number => "number",
+            Type::Object => "object",
+            Type::String => "string",
+        }
+    }
+}
+
+// === impl Properties ===
+
+impl Properties {
+    fn from_json(json: Option<&Value>) -> Properties {
+        let fields = json.and_then(Value::as_object).into_iter().flatten();
+        let mut sorted: Vec<(Box<str>, Schema)> =
+            fields.map(|(name, schema)| (Box::from(name.as_str()), Schema::from_json(schema))).collect();
+        sorted.sort_by(|(a, _), (b, _)| a.cmp(b));
+        Properties(sorted.into())
+    }
+
+    /// The schema of a field.
+    pub fn get(&self, name: &str) -> Option<&Schema> {
+        let index = self.0.binary_search_by(|(have, _)| have.as_ref().cmp(name)).ok()?;
+        Some(&self.0[index].1)
+    }
+
+    /// Every field, sorted by name.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &Schema)> {
+        self.0.iter().map(|(name, schema)| (name.as_ref(), schema))
+    }
+
+    /// No field is named.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+// === impl Patch, Bounds, Logic, Docs ===
+
+impl Patch {
+    fn from_json(strategy: Option<&str>, merge_key: Option<&str>) -> Option<Patch> {
+        if strategy.is_none() && merge_key.is_none() {
+            return None;
+        }
+        let has = |word: &str| strategy.is_some_and(|strategy| strategy.split(',').any(|have| have == word));
+        Some(Patch {
+            merge: has("merge"),
+            replace: has("replace"),
+            retain_keys: has("retainKeys"),
+            merge_key: merge_key.map(Box::from),
+        })
+    }
+}
+
+impl Bounds {
+    fn from_json(json: &Value) -> Option<Box<Bounds>> {
+        const KEYWORDS: [&str; 11] = [
+            "minimum",
+            "maximum",
+            "multipleOf",
+            "minLength",
+            "maxLength",
+            "pattern",
+            "minItems",
+            "maxItems",
+            "uniqueItems",
+            "minProperties",
+            "maxProperties",
+        ];
+        let json = json.as_object()?;
+        if !KEYWORDS.iter().any(|keyword| json.contains_key(*keyword)) {
+            return None;
+        }
+        let number = |key: &str| json.get(key).and_then(Value::as_number).cloned();
+        let count = |key: &str| json.get(key).and_then(Value::as_u64);
+        let flag = |key: &str| json.get(key).and_then(Value::as_bool).unwrap_or(false);
+        Some(Box::new(Bounds {
+            minimum: number("minimum"),
+            exclusive_minimum: flag("exclusiveMinimum"),
+            maximum: number("maximum"),
+            exclusive_maximum: flag("exclusiveMaximum"),
+            multiple_of: number("multipleOf"),
+            length_min: count("minLength"),
+            length_max: count("maxLength"),
+            pattern: json.get("pattern").and_then(Value::as_str).filter(|text| !text.is_empty()).map(Pattern::new),
+            items_min: count("minItems"),
+            items_max: count("maxItems"),
+            unique_items: flag("uniqueItems"),
+            properties_min: count("minProperties"),
+            properties_max: count("maxProperties"),
+        }))
+    }
+}
+
+impl Logic {
+    fn is_empty(&self) -> bool {
+        self.all_of.is_empty() && self.any_of.is_empty() && self.one_of.is_empty() && self.not.is_none()
+    }
+}
+
+impl Docs {
+    fn from_json(json: &Value) -> Option<Box<Docs>> {
+        let text = |key: &str| json.get(key).and_then(Value::as_str).filter(|text| !text.is_empty()).map(Box::from);
+        let docs = Docs {
+            title: text("title"),
+            description: text("description"),
+            example: json.get("example").filter(|example| !example.is_null()).cloned(),
+            external_docs: json.get("externalDocs").filter(|docs| docs.is_object()).cloned(),
+        };
+        let said = docs.title.is_some()
+            || docs.description.is_some()
+            || docs.example.is_some()
+            || docs.external_docs.is_some();
+        said.then(|| Box::new(docs))
+    }
+}

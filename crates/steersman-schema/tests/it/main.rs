@@ -1,0 +1,1 @@
+//! What the schema crate promises, held against the recorded answers.
