@@ -1,0 +1,21 @@
+//! The built `steersman` binary, driven end to end as its users drive it: stock kubectl, curl, signals, a real Neutron.
+//!
+//! kubectl is `$KUBECTL`, else `$KUBECTL_1_35`, else the one on PATH; Neutron is installed in `$NEUTRON_VENV`. `cargo xtask
+//! test` provides both, and so does `eval "$(cargo xtask tools)"`. A test that cannot have its real component says so on
+//! standard error, and fails where `CI` is set.
+
+#[cfg(test)]
+mod support;
+
+#[cfg(test)]
+mod controller;
+#[cfg(test)]
+mod crash;
+#[cfg(test)]
+mod lifecycle;
+#[cfg(test)]
+mod streams;
+#[cfg(test)]
+mod tour;
+#[cfg(test)]
+mod usage;

@@ -1,0 +1,53 @@
+//! What the end-to-end tests share: processes, the tools they drive, waiting with a deadline.
+
+pub(crate) mod curl;
+pub(crate) mod kubectl;
+pub(crate) mod neutron;
+pub(crate) mod plane;
+pub(crate) mod process;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// How long anything may take; a debug build beside other tests on a busy machine is slow, and nothing waits longer than it
+/// must.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+/// Between two questions of [`eventually`].
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// The root of the workspace, where the manifests are.
+pub(crate) fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// Asks until there is an answer, for what nothing announces.
+#[track_caller]
+pub(crate) fn eventually<T>(what: &str, mut question: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(answer) = question() {
+            return answer;
+        }
+        assert!(Instant::now() < deadline, "{what}: not within {} s", PATIENCE.as_secs());
+        std::thread::park_timeout(PAUSE);
+    }
+}
+
+/// Something real that this machine does not have: loud here, a failure in continuous integration.
+pub(crate) fn missing(what: &str) {
+    let ci = std::env::var_os("CI").is_some_and(|value| !value.is_empty() && value != "0" && value != "false");
+    assert!(!ci, "{what} is missing, and CI is set");
+    let thread = std::thread::current();
+    let test = thread.name().unwrap_or("a test");
+    // Not `eprintln!`, which a passing test would swallow.
+    writeln!(std::io::stderr(), "\n!!! SKIPPED {test}: {what} is missing (cargo xtask test sets it up)").unwrap();
+}
+
+/// The path of a program on PATH.
+pub(crate) fn on_path(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|directory| directory.join(name)).find(|candidate| candidate.is_file())
+}

@@ -1,0 +1,86 @@
+//! A running `steersman`, with data in a directory of the test's own.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::support::process::{Ended, Process};
+
+/// A `steersman up` or `steersman server` that is ready.
+pub(crate) struct Plane {
+    pub(crate) process: Process,
+    /// The line that said ready.
+    pub(crate) ready: Value,
+}
+
+/// `steersman`, without the cloud, the cluster and the home of whoever runs the tests.
+pub(crate) fn steersman(home: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_steersman"));
+    command.current_dir(home).env("HOME", home).env_remove("KUBECONFIG").env_remove("XDG_CONFIG_HOME");
+    for (name, _) in std::env::vars_os() {
+        let name_text = name.to_string_lossy();
+        if name_text.starts_with("OS_") || name_text.starts_with("STEERSMAN_") || name_text == "RUST_LOG" {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
+/// Runs `steersman ARGUMENTS..` to its end.
+#[track_caller]
+pub(crate) fn run(home: &Path, arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Ended {
+    Process::start(steersman(home).args(arguments)).end()
+}
+
+impl Plane {
+    /// Control plane and controller, on the data in `home/data`.
+    #[track_caller]
+    pub(crate) fn up(home: &Path, extra: &[&str]) -> Plane {
+        Plane::start(home, "up", extra)
+    }
+
+    /// The control plane alone, on the data in `home/data`.
+    #[track_caller]
+    pub(crate) fn server(home: &Path, extra: &[&str]) -> Plane {
+        Plane::start(home, "server", extra)
+    }
+
+    #[track_caller]
+    fn start(home: &Path, role: &str, extra: &[&str]) -> Plane {
+        let mut command = steersman(home);
+        command.arg(role).arg("--data-dir").arg(home.join("data"));
+        command.args(["--listen", "127.0.0.1:0", "--output", "json"]).args(extra);
+        let mut process = Process::start(&mut command);
+        let Some(line) = process.line() else {
+            panic!("steersman {role} ended before it was ready: {:#?}", process.end());
+        };
+        let ready = serde_json::from_str(&line).unwrap_or_else(|error| panic!("no ready line but {line:?}: {error}"));
+        Plane { process, ready }
+    }
+
+    pub(crate) fn kubeconfig(&self) -> PathBuf {
+        self.ready["kubeconfig"].as_str().expect("the ready line names the kubeconfig").into()
+    }
+
+    /// `127.0.0.1:PORT`.
+    pub(crate) fn listen(&self) -> &str {
+        self.ready["listen"].as_str().expect("the ready line names the address")
+    }
+
+    /// Ends it as an init system would, and expects that it agrees.
+    #[track_caller]
+    pub(crate) fn stop(self) {
+        self.process.signal("TERM");
+        let ended = self.process.end();
+        assert_eq!(ended.status.code(), Some(0), "after SIGTERM: {ended:#?}");
+    }
+
+    /// Ends it as a power cut would.
+    #[track_caller]
+    pub(crate) fn kill(self) {
+        self.process.signal("KILL");
+        self.process.end();
+    }
+}

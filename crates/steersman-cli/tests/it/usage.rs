@@ -1,0 +1,123 @@
+//! What cannot work is said in one sentence, with exit code 2, and changes nothing on disk.
+
+use std::collections::BTreeSet;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+
+use crate::support::plane::{Plane, run};
+use crate::support::root;
+
+/// Runs `steersman ARGUMENTS..` in an empty directory and expects one line that holds all of `parts`, exit code 2, and the
+/// directory as it was.
+#[track_caller]
+fn check_refused(arguments: &[&str], parts: &[&str]) {
+    let home = tempfile::tempdir().unwrap();
+    check_refused_in(home.path(), arguments, parts);
+    assert_eq!(entries(home.path()), BTreeSet::new(), "steersman {arguments:?} left something behind");
+}
+
+#[track_caller]
+fn check_refused_in(home: &Path, arguments: &[&str], parts: &[&str]) {
+    let ended = run(home, arguments);
+    assert_eq!(ended.status.code(), Some(2), "steersman {arguments:?}: {ended:#?}");
+    assert_eq!(ended.stdout, "", "steersman {arguments:?}");
+    let lines: Vec<&str> = ended.stderr.lines().filter(|line| !line.trim().is_empty()).collect();
+    assert_eq!(lines.len(), 1, "steersman {arguments:?} takes more than a sentence: {}", ended.stderr);
+    for part in parts {
+        assert!(lines[0].contains(part), "steersman {arguments:?}: no {part:?} in {:?}", lines[0]);
+    }
+}
+
+/// Every path below `directory`.
+fn entries(directory: &Path) -> BTreeSet<PathBuf> {
+    let mut found = BTreeSet::new();
+    let mut open = vec![directory.to_owned()];
+    while let Some(directory) = open.pop() {
+        for entry in std::fs::read_dir(&directory).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                open.push(path.clone());
+            }
+            found.insert(path);
+        }
+    }
+    found
+}
+
+#[test]
+fn wrong_flags_are_named() {
+    check_refused(&["up", "--no-such-flag"], &["--no-such-flag"]);
+    check_refused(&["up", "--listen", "nowhere"], &["--listen", "nowhere"]);
+    check_refused(&["up", "--neutron-auth", "magic"], &["--neutron-auth", "magic"]);
+    check_refused(&["up", "--neutron-url", "not a url"], &["--neutron-url", "not a url"]);
+    check_refused(&["up", "--output", "xml"], &["--output", "xml"]);
+    check_refused(&["sail"], &["sail"]);
+}
+
+#[test]
+fn unknown_controller_is_named() {
+    check_refused(&["up", "--listen", "127.0.0.1:0", "--controllers", "network,no-such"], &["no-such", "network"]);
+}
+
+#[test]
+fn port_in_use_is_named() {
+    let holder = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = holder.local_addr().unwrap().to_string();
+    for role in ["up", "server"] {
+        check_refused(&[role, "--listen", &address], &[&address, "in use", "--listen"]);
+    }
+}
+
+#[test]
+fn unreadable_token_file_is_named() {
+    check_refused(&["up", "--listen", "127.0.0.1:0", "--token-auth-file", "no-such.csv"], &["no-such.csv"]);
+    check_refused(&["server", "--listen", "127.0.0.1:0", "--token-auth-file", "."], &["--token-auth-file"]);
+}
+
+#[test]
+fn token_file_that_is_none_is_named_with_its_line() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("tokens.csv");
+    std::fs::write(&file, "good-token,good,1\nonly-a-token\n").unwrap();
+    let file = file.to_string_lossy();
+    check_refused(&["server", "--listen", "127.0.0.1:0", "--token-auth-file", &file], &[&file, "2"]);
+}
+
+#[test]
+fn data_directory_that_is_a_file_is_named() {
+    let file = root().join("LICENSE").canonicalize().unwrap();
+    let file = file.to_string_lossy();
+    check_refused(&["up", "--listen", "127.0.0.1:0", "--data-dir", &file], &[&file]);
+}
+
+#[test]
+fn data_directory_of_another_process_is_left_alone() {
+    let home = tempfile::tempdir().unwrap();
+    let plane = Plane::server(home.path(), &[]);
+    let data = home.path().join("data");
+    let (before, kubeconfig) = (entries(&data), std::fs::read(plane.kubeconfig()).unwrap());
+
+    let data_text = data.to_string_lossy();
+    for role in ["up", "server"] {
+        check_refused_in(home.path(), &[role, "--listen", "127.0.0.1:0", "--data-dir", &data_text], &[&data_text]);
+    }
+    assert_eq!(entries(&data), before);
+    assert_eq!(std::fs::read(plane.kubeconfig()).unwrap(), kubeconfig);
+    plane.stop();
+}
+
+#[test]
+fn kubeconfig_that_cannot_be_read_is_named() {
+    check_refused(&["network", "--kubeconfig", "no-such-kubeconfig"], &["no-such-kubeconfig"]);
+}
+
+#[test]
+fn help_and_version_are_no_errors() {
+    let home = tempfile::tempdir().unwrap();
+    for arguments in [&["--help"][..], &["--version"], &["up", "--help"], &["server", "--help"], &["network", "--help"]]
+    {
+        let ended = run(home.path(), arguments);
+        assert_eq!(ended.status.code(), Some(0), "steersman {arguments:?}: {ended:#?}");
+        assert!(ended.stdout.contains("steersman"), "steersman {arguments:?}: {ended:#?}");
+    }
+}
