@@ -119,7 +119,37 @@ fn resident_bytes(status: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
+
+    /// A program in place of `steersman`: as server it complains and ends, otherwise it is ready and runs until told to end.
+    const STAND_IN: &str = r#"#!/bin/sh
+[ "$1" = server ] && { echo 'port 1 is taken' >&2; exit 2; }
+trap 'exit 0' TERM
+echo "{\"kubeconfig\":\"$3/kubeconfig\"}"
+while :; do :; done
+"#;
+
+    // One test: two that write and start programs at the same time can find each other's still open for writing.
+    #[test]
+    fn start_waits_for_the_ready_line_and_quotes_an_early_end() {
+        let directory = std::env::temp_dir().join(format!("xtask-stand-in-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let (program, data, log) = (directory.join("steersman"), directory.join("data"), directory.join("log"));
+        std::fs::write(&program, STAND_IN).unwrap();
+        std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
+
+        let steersman = Steersman::start(&program, Role::Up, &data, &[], &log).unwrap();
+        assert_eq!(steersman.ready.kubeconfig, data.join("kubeconfig"));
+        steersman.idle(Duration::ZERO).unwrap();
+        assert!(steersman.resident_bytes().unwrap() > 0);
+        assert!(steersman.stop().unwrap().success());
+
+        let error = Steersman::start(&program, Role::Server, &data, &[], &log).err().unwrap().to_string();
+        assert_eq!(error, "steersman server ended before it was ready: port 1 is taken");
+        std::fs::remove_dir_all(directory).unwrap();
+    }
 
     #[test]
     fn resident_memory_is_read_from_the_kernels_table() {

@@ -181,6 +181,7 @@ fn replay_all(
         "steersman server ended with {status} after SIGTERM; its log is {}",
         log.display()
     );
+    std::fs::remove_dir_all(&scratch).with_context(|| format!("cannot remove {}", scratch.display()))?;
     Ok(outcomes)
 }
 
