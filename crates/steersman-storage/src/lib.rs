@@ -1,1 +1,38 @@
 //! Durable, revisioned key-value storage, the objects over it, and the watch cache.
+//!
+//! Two layers. [`kv::Kv`] is bytes: keys, values, one revision per transaction, committed events in order; [`Memory`] and
+//! [`Disk`] implement it, and [`conformance`] is the suite every engine runs. [`Store`] is objects: optimistic writes that
+//! go to the engine, and a cache fed by the engine's log alone that answers reads, lists (at a past revision too) and
+//! watches. A [`Watcher`] is a cursor into a ring of recent events: no channel, no task.
+//!
+//! ```text
+//! create/update/delete -> Kv::txn -> queue -> one writer: assign revisions, write, fsync -> publish -> acknowledge
+//!                                                                                              |
+//!     get/list <- objects (per resource) <- feeder, in revision order <- Kv::watch <-----------+
+//!     Watcher  <- ring of events         <-
+//! ```
+//!
+//! Nothing here knows HTTP, schemas or the meaning of a kind.
+
+mod cache;
+pub mod conformance;
+pub mod disk;
+mod event;
+mod feeder;
+mod key;
+pub mod kv;
+pub mod memory;
+mod ring;
+mod shelf;
+mod stamp;
+mod store;
+mod tail;
+mod watcher;
+
+pub use crate::disk::Disk;
+pub use crate::event::{Event, Kind};
+pub use crate::memory::Memory;
+pub use crate::ring::Limits;
+pub use crate::shelf::{At, List, Page, Scope};
+pub use crate::store::{Deleted, OpenError, Options, ReadError, Store, WaitError, WriteError};
+pub use crate::watcher::{WatchError, Watcher};

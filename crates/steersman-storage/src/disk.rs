@@ -1,0 +1,376 @@
+//! The engine on a disk: an append-only log of changes in a redb file, written by one thread in groups.
+//!
+//! A commit is redb's two-phase one and is on the disk before anyone hears of it. The log is all there is: `(revision,
+//! number) -> change`. Which entry of each key is the current one is known in memory and found again by one scan at open;
+//! superseded entries go when they are compacted, so the file stays within a small multiple of what is current and no write
+//! ever touches a random page. After a failed write nothing more is written until the store is reopened.
+
+mod format;
+mod index;
+mod writer;
+
+use crate::disk::format::EVENTS;
+use crate::disk::index::Index;
+use crate::disk::writer::{Command, Write, Writer};
+use crate::kv::{BoxFuture, Cause, Entry, Error, Event, Kv, Outcome, Snapshot, Txn, Watch};
+use crate::tail::{Cursor, Older, PULL_EVENTS_MAX, Reader, Tail};
+use parking_lot::Mutex;
+use redb::{Builder, Database, DatabaseError, ReadableDatabase, StorageBackend};
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use steersman_machinery::Revision;
+use tokio::sync::{mpsc, oneshot};
+
+pub use crate::disk::format::FORMAT;
+
+/// Most writes that wait for the disk. More are refused with [`Error::Busy`].
+pub const WRITES_QUEUED_MAX: usize = 4_096;
+/// Most bytes of writes that wait for the disk. More are refused with [`Error::Busy`].
+pub const WRITE_BYTES_QUEUED_MAX: usize = 64 * 1024 * 1024;
+/// Most writes in one commit.
+pub const BATCH_WRITES_MAX: usize = 512;
+/// redb's page cache. Reads are rare here (open, and a watch that fell behind), so it is small.
+const PAGE_CACHE_BYTES: usize = 4 * 1024 * 1024;
+/// Committed changes kept in memory for watches; further back they are read from the file.
+const TAIL_EVENTS_MAX: usize = 4_096;
+const TAIL_BYTES_MAX: usize = 1024 * 1024;
+
+const FILE: &str = "store.redb";
+const FILE_NEW: &str = "store.redb.new";
+const LOCK: &str = "store.lock";
+
+/// Keys and values in a directory.
+#[derive(Debug)]
+pub struct Disk {
+    /// Of the writer thread, which ends when it has drained what `queue` held at its closing.
+    done: Mutex<Option<(oneshot::Receiver<()>, JoinHandle<()>)>>,
+    /// `None` once closed.
+    queue: Mutex<Option<mpsc::Sender<Command>>>,
+    shared: Arc<Shared>,
+}
+
+/// What the writer and the readers have in common.
+#[derive(Debug)]
+struct Shared {
+    /// History up to this revision is let go. Set before the entries go.
+    compacted: AtomicU64,
+    /// `None` once closed.
+    database: Mutex<Option<Arc<Database>>>,
+    /// The failure after which nothing is written.
+    poison: OnceLock<Cause>,
+    queued_bytes: AtomicUsize,
+    tail: Arc<Tail>,
+}
+
+/// Why a directory could not be opened as a store.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The file is not one of ours, or damaged.
+    #[error("{path:?} is damaged or no store of Steersman: move it away to start anew, or restore it from a copy")]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        #[source]
+        source: Cause,
+    },
+    /// The file was written by another version of this program.
+    #[error("{path:?} has format {found}, this version reads format {want}: open it with the version that wrote it")]
+    Format {
+        /// The file.
+        path: PathBuf,
+        /// Its format.
+        found: u64,
+        /// The format this version reads and writes.
+        want: u64,
+    },
+    /// A process, this one included, has the directory open.
+    #[error("another process holds {dir:?}: stop it, or choose another data directory")]
+    Held {
+        /// The directory.
+        dir: PathBuf,
+    },
+    /// A file could not be read or made.
+    #[error("cannot open {path:?}")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+}
+
+// === impl Disk: open ===
+
+impl Disk {
+    /// Opens the store in a directory, or makes one. Blocks for some milliseconds.
+    ///
+    /// # Errors
+    /// See [`OpenError`]. Nothing on the disk has changed then, but that the directory may have been made.
+    pub fn open(dir: &Path) -> Result<Disk, OpenError> {
+        let at = |path: &Path| {
+            let path = path.to_owned();
+            move |source| OpenError::Io { path, source }
+        };
+        fs::create_dir_all(dir).map_err(at(dir))?;
+        let lock = hold(dir)?;
+        let path = dir.join(FILE);
+        let database = match path.try_exists().map_err(at(&path))? {
+            true => Builder::new().set_cache_size(PAGE_CACHE_BYTES).open(&path).map_err(opening(&path))?,
+            false => {
+                // Made under another name: a half-made store is never found under the right one.
+                let new = dir.join(FILE_NEW);
+                match fs::remove_file(&new) {
+                    Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(at(&new)(error)),
+                    _ => {}
+                }
+                let database = Builder::new().set_cache_size(PAGE_CACHE_BYTES).create(&new).map_err(opening(&new))?;
+                format::initialize(&database).map_err(damaged(&new))?;
+                fs::rename(&new, &path).map_err(at(&path))?;
+                File::open(dir).and_then(|dir| dir.sync_all()).map_err(at(dir))?;
+                database
+            }
+        };
+        Disk::start(database, Some(lock), &path)
+    }
+
+    /// Opens a store on any storage that redb can use, which is how faults are put below it. `name` is what errors call it.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn open_backend(backend: impl StorageBackend, name: &Path) -> Result<Disk, OpenError> {
+        let is_new = backend.len().map_err(|source| OpenError::Io { path: name.to_owned(), source })? == 0;
+        let database =
+            Builder::new().set_cache_size(PAGE_CACHE_BYTES).create_with_backend(backend).map_err(opening(name))?;
+        if is_new {
+            format::initialize(&database).map_err(damaged(name))?;
+        }
+        Disk::start(database, None, name)
+    }
+
+    fn start(database: Database, lock: Option<File>, path: &Path) -> Result<Disk, OpenError> {
+        let found = format::version(&database).map_err(damaged(path))?;
+        if found != FORMAT {
+            return Err(OpenError::Format { path: path.to_owned(), found, want: FORMAT });
+        }
+        let index = Index::scan(&database).map_err(damaged(path))?;
+        let database = Arc::new(database);
+        let shared = Arc::new(Shared {
+            compacted: AtomicU64::new(index.compacted().0),
+            database: Mutex::new(Some(database.clone())),
+            poison: OnceLock::new(),
+            queued_bytes: AtomicUsize::new(0),
+            tail: Arc::new(Tail::new(index.revision())),
+        });
+        let (queue, commands) = mpsc::channel(WRITES_QUEUED_MAX);
+        let (done, is_done) = oneshot::channel();
+        let writer = Writer::new(commands, database, index, shared.clone());
+        let thread = std::thread::Builder::new().name("store".to_owned()).spawn(move || {
+            writer.run();
+            drop(lock);
+            drop(done);
+        });
+        let thread = thread.map_err(|source| OpenError::Io { path: path.to_owned(), source })?;
+        Ok(Disk { done: Mutex::new(Some((is_done, thread))), queue: Mutex::new(Some(queue)), shared })
+    }
+
+    fn enqueue(&self, txn: Txn) -> Result<oneshot::Receiver<Result<Outcome, Error>>, Error> {
+        txn.validate()?;
+        self.health()?;
+        // Encoded here, by the one who writes: the writer thread has less to do.
+        let write = Write::new(txn);
+        let weight = write.weight();
+        let queued = self.shared.queued_bytes.fetch_add(weight, Ordering::Relaxed);
+        let (reply, answer) = oneshot::channel();
+        let sent = if WRITE_BYTES_QUEUED_MAX < queued + weight {
+            Err(Error::Busy)
+        } else {
+            self.send(Command::Write(write, reply))
+        };
+        if let Err(error) = sent {
+            self.shared.queued_bytes.fetch_sub(weight, Ordering::Relaxed);
+            return Err(error);
+        }
+        Ok(answer)
+    }
+
+    fn send(&self, command: Command) -> Result<(), Error> {
+        match self.queue.lock().as_ref().map(|queue| queue.try_send(command)) {
+            Some(Ok(())) => Ok(()),
+            Some(Err(mpsc::error::TrySendError::Full(_))) => Err(Error::Busy),
+            Some(Err(mpsc::error::TrySendError::Closed(_))) | None => Err(Error::Closed),
+        }
+    }
+
+    fn enqueue_compaction(&self, through: Revision) -> Result<oneshot::Receiver<Result<(), Error>>, Error> {
+        self.health()?;
+        let (reply, answer) = oneshot::channel();
+        self.send(Command::Compact(through, reply))?;
+        Ok(answer)
+    }
+}
+
+impl Drop for Disk {
+    /// Without a [`Kv::close`] before, blocks until what is queued is on the disk.
+    fn drop(&mut self) {
+        self.queue.get_mut().take();
+        if let Some((_, thread)) = self.done.get_mut().take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the store's writer thread panicked");
+        }
+        self.shared.end();
+    }
+}
+
+/// Takes the directory for this process: the lock goes with the file it returns.
+fn hold(dir: &Path) -> Result<File, OpenError> {
+    let path = dir.join(LOCK);
+    let opened = File::options().create(true).truncate(false).write(true).open(&path);
+    let file = opened.map_err(|source| OpenError::Io { path: path.clone(), source })?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(OpenError::Held { dir: dir.to_owned() }),
+        Err(TryLockError::Error(source)) => Err(OpenError::Io { path, source }),
+    }
+}
+
+fn damaged<E: Into<redb::Error>>(path: &Path) -> impl Fn(E) -> OpenError {
+    move |error| {
+        let error: redb::Error = error.into();
+        OpenError::Damaged { path: path.to_owned(), source: Arc::new(error) }
+    }
+}
+
+fn opening(path: &Path) -> impl Fn(DatabaseError) -> OpenError {
+    move |error| match error {
+        DatabaseError::DatabaseAlreadyOpen => OpenError::Held { dir: path.parent().unwrap_or(path).to_owned() },
+        DatabaseError::Storage(redb::StorageError::Io(source)) if source.kind() != io::ErrorKind::InvalidData => {
+            OpenError::Io { path: path.to_owned(), source }
+        }
+        error => damaged(path)(error),
+    }
+}
+
+// === impl Shared ===
+
+impl Shared {
+    fn database(&self) -> Result<Arc<Database>, Error> {
+        self.database.lock().clone().ok_or(Error::Closed)
+    }
+
+    fn health(&self) -> Result<(), Error> {
+        match self.poison.get() {
+            Some(source) => Err(Error::Poisoned { source: source.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    /// Lets go of the file and ends the watches.
+    fn end(&self) {
+        self.database.lock().take();
+        self.tail.close();
+    }
+
+    fn read(&self) -> Result<Snapshot, Error> {
+        let database = self.database()?;
+        let (current, revision) = index::current(&database)?;
+        let mut entries = Vec::with_capacity(current.len());
+        for (key, (revision, packed)) in current {
+            entries.push(Entry { key, revision, value: packed.unpack(revision)? });
+        }
+        Ok(Snapshot { entries, revision })
+    }
+
+    /// Changes from the file: whole transactions after a revision.
+    fn log(&self, after: Revision) -> Result<Vec<Event>, Error> {
+        let database = self.database()?;
+        let transaction = database.begin_read().map_err(unreadable)?;
+        // Looked at after the snapshot was taken: entries that are missing in it were compacted before.
+        let compacted = Revision(self.compacted.load(Ordering::Acquire));
+        if after < compacted {
+            return Err(Error::Compacted { requested: after, oldest: compacted });
+        }
+        let table = transaction.open_table(EVENTS).map_err(unreadable)?;
+        let mut events: Vec<Event> = Vec::new();
+        for entry in table.range((after.0 + 1, 0)..).map_err(unreadable)? {
+            let (at, stored) = entry.map_err(unreadable)?;
+            let revision = Revision(at.value().0);
+            if PULL_EVENTS_MAX <= events.len() && events.last().is_some_and(|last| last.revision != revision) {
+                break;
+            }
+            events.push(format::decode(revision, stored.value())?);
+        }
+        Ok(events)
+    }
+}
+
+impl Older for Arc<Shared> {
+    fn older(&self, after: Revision, _floor: Revision) -> Result<Vec<Event>, Error> {
+        self.log(after)
+    }
+}
+
+/// What redb cannot read.
+fn unreadable(error: impl Into<redb::Error>) -> Error {
+    let error: redb::Error = error.into();
+    Error::Read { source: Arc::new(error) }
+}
+
+// === impl Kv ===
+
+impl Kv for Disk {
+    fn revision(&self) -> BoxFuture<'_, Result<Revision, Error>> {
+        Box::pin(std::future::ready(Ok(self.shared.tail.revision())))
+    }
+
+    fn read(&self) -> BoxFuture<'_, Result<Snapshot, Error>> {
+        Box::pin(async {
+            let shared = self.shared.clone();
+            let read = tokio::task::spawn_blocking(move || shared.read()).await;
+            // The runtime is shutting down.
+            read.unwrap_or(Err(Error::Closed))
+        })
+    }
+
+    fn txn(&self, txn: Txn) -> BoxFuture<'_, Result<Outcome, Error>> {
+        let queued = self.enqueue(txn);
+        Box::pin(async { queued?.await.unwrap_or(Err(Error::Closed)) })
+    }
+
+    fn watch(&self, after: Revision) -> Box<dyn Watch> {
+        Box::new(Reader::new(Cursor::new(self.shared.tail.clone(), after), self.shared.clone()))
+    }
+
+    fn compact(&self, through: Revision) -> BoxFuture<'_, Result<(), Error>> {
+        let queued = self.enqueue_compaction(through);
+        Box::pin(async { queued?.await.unwrap_or(Err(Error::Closed)) })
+    }
+
+    fn health(&self) -> Result<(), Error> {
+        self.shared.health()?;
+        if self.queue.lock().is_some() { Ok(()) } else { Err(Error::Closed) }
+    }
+
+    fn close(&self) -> BoxFuture<'_, Result<(), Error>> {
+        self.queue.lock().take();
+        Box::pin(async {
+            let done = self.done.lock().take();
+            if let Some((done, thread)) = done {
+                // Ends when the thread lets go of the other side, which is the last it does.
+                let _ended = done.await;
+                if thread.join().is_err() {
+                    tracing::error!("the store's writer thread panicked");
+                }
+                self.shared.end();
+            }
+            self.shared.health()
+        })
+    }
+}

@@ -1,0 +1,207 @@
+//! The one thread that writes: drain the queue, assign revisions, write, commit, then publish, then acknowledge.
+//!
+//! Compaction rides along: each commit also removes a bounded number of entries that are history, so no write waits for a
+//! long one.
+
+use crate::disk::format::{self, COMPACTED, EVENTS, META, Place};
+use crate::disk::index::Index;
+use crate::disk::{BATCH_WRITES_MAX, Shared, TAIL_BYTES_MAX, TAIL_EVENTS_MAX};
+use crate::kv::{Cause, Compare, Error, Event, Op, Outcome, Txn, hold};
+use bytes::Bytes;
+use redb::Database;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use steersman_machinery::Revision;
+use tokio::sync::{mpsc, oneshot};
+
+/// Most history entries removed in one commit.
+const REMOVALS_MAX: usize = 1_024;
+
+pub(super) type Reply<T> = oneshot::Sender<Result<T, Error>>;
+
+pub(super) enum Command {
+    Compact(Revision, Reply<()>),
+    Write(Write, Reply<Outcome>),
+}
+
+/// A transaction, encoded for the file.
+pub(super) struct Write {
+    changes: Vec<Change>,
+    compares: Vec<Compare>,
+    weight: usize,
+}
+
+struct Change {
+    key: Bytes,
+    stored: Vec<u8>,
+    value: Option<Bytes>,
+}
+
+pub(super) struct Writer {
+    commands: mpsc::Receiver<Command>,
+    database: Arc<Database>,
+    index: Index,
+    shared: Arc<Shared>,
+}
+
+/// What one commit writes and whom it answers.
+#[derive(Default)]
+struct Batch {
+    compacted: Option<Revision>,
+    compactions: Vec<Reply<()>>,
+    events: Vec<Event>,
+    removals: Vec<Place>,
+    stored: Vec<(Place, Vec<u8>)>,
+    weight: usize,
+    writes: Vec<(Reply<Outcome>, Outcome)>,
+}
+
+impl Write {
+    pub(super) fn new(txn: Txn) -> Write {
+        let weight = txn.weight();
+        let change = |op| match op {
+            Op::Delete { key } => Change { stored: format::encode(&key, None), key, value: None },
+            Op::Put { key, value } => Change { stored: format::encode(&key, Some(&value)), key, value: Some(value) },
+        };
+        Write { changes: txn.ops.into_iter().map(change).collect(), compares: txn.compares, weight }
+    }
+
+    pub(super) fn weight(&self) -> usize {
+        self.weight
+    }
+}
+
+impl Writer {
+    pub(super) fn new(
+        commands: mpsc::Receiver<Command>,
+        database: Arc<Database>,
+        index: Index,
+        shared: Arc<Shared>,
+    ) -> Writer {
+        Writer { commands, database, index, shared }
+    }
+
+    /// Until the queue is closed and drained.
+    pub(super) fn run(mut self) {
+        let mut drained = Vec::with_capacity(BATCH_WRITES_MAX);
+        loop {
+            if self.index.has_garbage() && self.shared.poison.get().is_none() {
+                // Idle but for old entries: remove some, without waiting for a write to ride on.
+                while drained.len() < BATCH_WRITES_MAX {
+                    match self.commands.try_recv() {
+                        Ok(command) => drained.push(command),
+                        Err(mpsc::error::TryRecvError::Disconnected) if drained.is_empty() => {
+                            // The rest is found again at the next open.
+                            return;
+                        }
+                        Err(_) => break,
+                    }
+                }
+            } else if self.commands.blocking_recv_many(&mut drained, BATCH_WRITES_MAX) == 0 {
+                return;
+            }
+            let batch = self.prepare(&mut drained);
+            self.carry_out(batch);
+        }
+    }
+
+    /// Decides every write in order, on the state the ones before it leave behind. If the commit then fails, that state is
+    /// never used again.
+    fn prepare(&mut self, drained: &mut Vec<Command>) -> Batch {
+        let mut batch = Batch::default();
+        for command in drained.drain(..) {
+            match command {
+                Command::Compact(through, reply) => {
+                    self.index.compact(through);
+                    batch.compacted = Some(self.index.compacted());
+                    batch.compactions.push(reply);
+                }
+                Command::Write(write, reply) => {
+                    batch.weight += write.weight;
+                    let outcome = self.decide(write, &mut batch);
+                    batch.writes.push((reply, outcome));
+                }
+            }
+        }
+        while batch.removals.len() < REMOVALS_MAX {
+            let Some(place) = self.index.pop_garbage() else { break };
+            batch.removals.push(place);
+        }
+        batch
+    }
+
+    fn decide(&mut self, write: Write, batch: &mut Batch) -> Outcome {
+        let before = self.index.revision();
+        if let Err(found) = hold(&write.compares, |key| self.index.written_at(key)) {
+            return Outcome::Failed { revision: before, found };
+        }
+        let revision = before.next();
+        let mut number = 0;
+        for Change { key, stored, value } in write.changes {
+            let place = (revision.0, number);
+            match &value {
+                Some(_) => self.index.put(key.clone(), place),
+                None if self.index.written_at(&key).is_some() => self.index.delete(&key, place),
+                None => continue,
+            }
+            number += 1;
+            batch.stored.push((place, stored));
+            batch.events.push(Event { key, revision, value });
+        }
+        Outcome::Committed { revision: self.index.revision() }
+    }
+
+    /// Nobody is answered before the commit: even a failed compare may have seen a write of the same batch.
+    fn carry_out(&mut self, batch: Batch) {
+        let done = match self.shared.health() {
+            Err(error) => Err(error),
+            Ok(()) if batch.is_unwritten() => Ok(()),
+            Ok(()) => self.commit(&batch).map_err(|error| self.poison(error)),
+        };
+        self.shared.queued_bytes.fetch_sub(batch.weight, Ordering::Relaxed);
+        if done.is_ok() {
+            self.shared.tail.shrink(TAIL_EVENTS_MAX, TAIL_BYTES_MAX);
+            self.shared.tail.publish(batch.events);
+            if let Some(compacted) = batch.compacted {
+                self.shared.tail.drop_through(compacted);
+            }
+        }
+        // A reply nobody waits for any more is dropped.
+        for (reply, outcome) in batch.writes {
+            let _unheard = reply.send(done.clone().map(|()| outcome));
+        }
+        for reply in batch.compactions {
+            let _unheard = reply.send(done.clone());
+        }
+    }
+
+    fn commit(&self, batch: &Batch) -> Result<(), redb::Error> {
+        let transaction = format::begin(&self.database)?;
+        {
+            let mut events = transaction.open_table(EVENTS)?;
+            for (place, stored) in &batch.stored {
+                events.insert(place, stored.as_slice())?;
+            }
+            for place in &batch.removals {
+                events.remove(place)?;
+            }
+            if let Some(compacted) = batch.compacted {
+                self.shared.compacted.store(compacted.0, Ordering::Release);
+                transaction.open_table(META)?.insert(COMPACTED, compacted.0)?;
+            }
+        }
+        Ok(transaction.commit()?)
+    }
+
+    fn poison(&self, error: redb::Error) -> Error {
+        let source: Cause = Arc::new(error);
+        tracing::error!("the store takes no more writes: {source}");
+        Error::Poisoned { source: self.shared.poison.get_or_init(|| source).clone() }
+    }
+}
+
+impl Batch {
+    fn is_unwritten(&self) -> bool {
+        self.stored.is_empty() && self.removals.is_empty() && self.compacted.is_none()
+    }
+}

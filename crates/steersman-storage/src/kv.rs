@@ -1,0 +1,288 @@
+//! The key-value contract under the objects: bytes in, bytes out, and one total order of changes.
+//!
+//! A transaction compares modification revisions and then changes keys; if it changes anything it takes the next revision,
+//! whatever it touches. A watch pulls committed changes in that order, after they are durable. The contract maps one to one
+//! onto etcd (compare on `mod_revision`, put, delete, watch from a revision, compact); engines in this crate are
+//! [`crate::Memory`] and [`crate::Disk`], and [`crate::conformance`] holds them to it.
+
+use bytes::Bytes;
+use std::fmt::Debug;
+use std::pin::Pin;
+use std::sync::Arc;
+use steersman_machinery::Revision;
+
+/// Longest key, in bytes. A longer one is refused with [`Error::TooLarge`].
+pub const KEY_BYTES_MAX: usize = 4 * 1024;
+/// Largest value, in bytes. A larger one is refused with [`Error::TooLarge`].
+pub const VALUE_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Most compares and most operations in one transaction. More are refused with [`Error::TooLarge`].
+pub const TXN_OPS_MAX: usize = 128;
+
+/// A future that a trait object can return.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// What an engine says of a failure below it. Shared, because one failed commit fails many writes.
+pub type Cause = Arc<dyn std::error::Error + Send + Sync>;
+
+/// An engine: durable keys and values under one revision counter.
+///
+/// Guarantees: a transaction is applied whole or not at all; an acknowledged one is durable (as far as the engine is); a
+/// [`Kv::revision`] asked for after an acknowledgement is at least that transaction's; watches see every change once, in
+/// order, and only after it is durable.
+pub trait Kv: Debug + Send + Sync + 'static {
+    /// The newest committed revision.
+    fn revision(&self) -> BoxFuture<'_, Result<Revision, Error>>;
+
+    /// Everything there is at one revision, the newest.
+    fn read(&self) -> BoxFuture<'_, Result<Snapshot, Error>>;
+
+    /// Runs a transaction.
+    ///
+    /// # Cancel safety
+    /// Dropping the future does not undo what was queued: the transaction may still commit.
+    fn txn(&self, txn: Txn) -> BoxFuture<'_, Result<Outcome, Error>>;
+
+    /// The committed changes strictly after a revision. A revision of the future is waited for.
+    fn watch(&self, after: Revision) -> Box<dyn Watch>;
+
+    /// Lets go of history up to and including a revision: watches from before it end with [`Error::Compacted`]. What the
+    /// keys hold now is untouched. A revision beyond the newest means the newest.
+    fn compact(&self, through: Revision) -> BoxFuture<'_, Result<(), Error>>;
+
+    /// Whether writes are taken: the error a write would meet now, if it is one that stays.
+    fn health(&self) -> Result<(), Error>;
+
+    /// Finishes what is queued, releases everything held, ends the watches with [`Error::Closed`] once they have seen all
+    /// that was committed. Closing twice is closing once.
+    fn close(&self) -> BoxFuture<'_, Result<(), Error>>;
+}
+
+/// A reader of committed changes: a cursor.
+pub trait Watch: Send {
+    /// The next changes, at least one, whole transactions, in order. Waits for them.
+    ///
+    /// # Cancel safety
+    /// A dropped future has consumed nothing.
+    fn next(&mut self) -> BoxFuture<'_, Result<Vec<Event>, Error>>;
+}
+
+/// All keys at one revision.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Snapshot {
+    /// In the order of the keys' bytes.
+    pub entries: Vec<Entry>,
+    /// The revision this is the state of.
+    pub revision: Revision,
+}
+
+/// A key and what it holds.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Entry {
+    /// The key.
+    pub key: Bytes,
+    /// The revision that wrote the value.
+    pub revision: Revision,
+    /// The value.
+    pub value: Bytes,
+}
+
+/// A committed change of one key.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Event {
+    /// The key.
+    pub key: Bytes,
+    /// The revision of the transaction.
+    pub revision: Revision,
+    /// What the key holds from here on; `None` when it is gone.
+    pub value: Option<Bytes>,
+}
+
+/// Compares, then changes: all of the changes if every compare holds, none otherwise.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Txn {
+    /// What must hold.
+    pub compares: Vec<Compare>,
+    /// What is done then. No key twice. Deleting what is not there is no change.
+    pub ops: Vec<Op>,
+}
+
+/// A condition on one key.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Compare {
+    /// The key.
+    pub key: Bytes,
+    /// What must be true of it.
+    pub expect: Expect,
+}
+
+/// What a [`Compare`] asks of its key.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Expect {
+    /// It holds nothing.
+    Absent,
+    /// What it holds was written at this revision.
+    At(Revision),
+}
+
+/// A change of one key.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Op {
+    /// The key shall hold nothing.
+    Delete {
+        /// The key.
+        key: Bytes,
+    },
+    /// The key shall hold the value.
+    Put {
+        /// The key.
+        key: Bytes,
+        /// The value.
+        value: Bytes,
+    },
+}
+
+/// What became of a transaction that was run.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Outcome {
+    /// Its changes are made and durable.
+    Committed {
+        /// Its revision; the newest one if it changed nothing.
+        revision: Revision,
+    },
+    /// A compare did not hold; nothing was changed.
+    Failed {
+        /// The revision at which the compares were looked at.
+        revision: Revision,
+        /// For each compare, the revision its key was last written at; `None` when the key holds nothing.
+        found: Vec<Option<Revision>>,
+    },
+}
+
+/// Why an engine did not do what was asked.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum Error {
+    /// Too many writes wait already. Try again shortly; nothing was done.
+    #[error("the store's write queue is full: try again shortly")]
+    Busy,
+    /// The engine was closed.
+    #[error("the store is closed")]
+    Closed,
+    /// The revision is older than the history that is kept. Start over from the current state; retrying cannot help.
+    #[error("revision {requested} is compacted (oldest is {oldest})")]
+    Compacted {
+        /// What was asked for.
+        requested: Revision,
+        /// The oldest revision a watch can start after.
+        oldest: Revision,
+    },
+    /// A transaction changes one key twice.
+    #[error("the transaction changes key {key:?} twice")]
+    Duplicate {
+        /// The key.
+        key: Bytes,
+    },
+    /// A write failed, so what is on disk is unknown and nothing more is written. Whether writes that got this error happened
+    /// is known after a reopen.
+    #[error("the store takes no writes after one failed: restart to recover")]
+    Poisoned {
+        /// The failure.
+        #[source]
+        source: Cause,
+    },
+    /// What is stored cannot be read.
+    #[error("the store cannot be read")]
+    Read {
+        /// Why.
+        #[source]
+        source: Cause,
+    },
+    /// A part of the transaction is larger than the store takes.
+    #[error("{what} of {actual} exceeds the maximum of {max}")]
+    TooLarge {
+        /// Which part.
+        what: &'static str,
+        /// Its size.
+        actual: usize,
+        /// The largest size taken.
+        max: usize,
+    },
+}
+
+// === impl Txn ===
+
+impl Txn {
+    /// One put or delete under one condition, the shape of every object write.
+    pub fn single(expect: Expect, op: Op) -> Txn {
+        Txn { compares: vec![Compare { key: op.key().clone(), expect }], ops: vec![op] }
+    }
+
+    /// Checks what needs no state: sizes, and that no key is changed twice.
+    pub(crate) fn validate(&self) -> Result<(), Error> {
+        bound("a transaction's number of compares", self.compares.len(), TXN_OPS_MAX)?;
+        bound("a transaction's number of operations", self.ops.len(), TXN_OPS_MAX)?;
+        for compare in &self.compares {
+            bound("a key's number of bytes", compare.key.len(), KEY_BYTES_MAX)?;
+        }
+        for (at, op) in self.ops.iter().enumerate() {
+            bound("a key's number of bytes", op.key().len(), KEY_BYTES_MAX)?;
+            if let Op::Put { value, .. } = op {
+                bound("a value's number of bytes", value.len(), VALUE_BYTES_MAX)?;
+            }
+            if self.ops[..at].iter().any(|other| other.key() == op.key()) {
+                return Err(Error::Duplicate { key: op.key().clone() });
+            }
+        }
+        Ok(())
+    }
+
+    /// What it occupies while it waits.
+    pub(crate) fn weight(&self) -> usize {
+        let compares: usize = self.compares.iter().map(|compare| compare.key.len()).sum();
+        let ops: usize = self.ops.iter().map(Op::weight).sum();
+        compares + ops
+    }
+}
+
+/// Whether all compares hold, given where each key was last written; the revisions found where one does not.
+pub(crate) fn hold(
+    compares: &[Compare],
+    written_at: impl Fn(&[u8]) -> Option<Revision>,
+) -> Result<(), Vec<Option<Revision>>> {
+    let met = |compare: &Compare| match compare.expect {
+        Expect::Absent => written_at(&compare.key).is_none(),
+        Expect::At(revision) => written_at(&compare.key) == Some(revision),
+    };
+    if compares.iter().all(met) {
+        return Ok(());
+    }
+    Err(compares.iter().map(|compare| written_at(&compare.key)).collect())
+}
+
+fn bound(what: &'static str, actual: usize, max: usize) -> Result<(), Error> {
+    if actual <= max { Ok(()) } else { Err(Error::TooLarge { what, actual, max }) }
+}
+
+// === impl Op, Event ===
+
+impl Op {
+    /// The key it changes.
+    pub fn key(&self) -> &Bytes {
+        match self {
+            Op::Delete { key } | Op::Put { key, .. } => key,
+        }
+    }
+
+    fn weight(&self) -> usize {
+        match self {
+            Op::Delete { key } => key.len(),
+            Op::Put { key, value } => key.len() + value.len(),
+        }
+    }
+}
+
+impl Event {
+    /// Bytes it keeps alive.
+    pub(crate) fn weight(&self) -> usize {
+        self.key.len() + self.value.as_ref().map_or(0, Bytes::len)
+    }
+}

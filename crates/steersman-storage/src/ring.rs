@@ -1,0 +1,179 @@
+//! The recent history of one resource: its events in order, bounded by number, bytes and age.
+//!
+//! Positions are absolute: an event keeps its number when older ones go, so a cursor is one integer. Whoever is behind the
+//! oldest event has lost history and must start over.
+
+use crate::event::Event;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+use steersman_machinery::Revision;
+use tokio::time::Instant;
+
+/// Most events kept per resource, the number upstream's watch cache ends at.
+pub(crate) const EVENTS_MAX: usize = 100_000;
+/// Most bytes of superseded content kept per resource; what is current costs history nothing.
+pub(crate) const BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Longest an event is kept. Watches resume and continue tokens live this long when the other bounds allow it: longer than
+/// the 75 s that clients count on, shorter than the 10 minutes within which a continue token must expire.
+pub(crate) const AGE_MAX: Duration = Duration::from_secs(300);
+
+/// The newest events whose encoded forms are kept; watchers further behind encode for themselves.
+const FRAMED_EVENTS_MAX: usize = 1_024;
+
+/// How much history is kept per resource. Reaching a bound lets the oldest go; whoever still needed it gets
+/// [`crate::WatchError::Lagged`] or [`crate::ReadError::Compacted`].
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Limits {
+    /// The longest an event is kept.
+    pub age: Duration,
+    /// The most bytes of superseded content.
+    pub bytes: usize,
+    /// The most events.
+    pub events: usize,
+}
+
+#[derive(Debug)]
+pub(crate) struct Ring {
+    bytes: usize,
+    /// The absolute position of `slots[0]`.
+    first: u64,
+    /// Every event after this revision is here.
+    floor: Revision,
+    newest: Revision,
+    slots: VecDeque<Slot>,
+}
+
+#[derive(Debug)]
+struct Slot {
+    at: Instant,
+    event: Arc<Event>,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits { age: AGE_MAX, bytes: BYTES_MAX, events: EVENTS_MAX }
+    }
+}
+
+impl Ring {
+    /// Empty; history begins after `floor`.
+    pub(crate) fn new(floor: Revision) -> Ring {
+        Ring { bytes: 0, first: 0, floor, newest: floor, slots: VecDeque::new() }
+    }
+
+    /// Appends the next event. The caller trims.
+    pub(crate) fn push(&mut self, event: Arc<Event>, now: Instant) {
+        debug_assert!(self.newest <= event.revision, "events come in order");
+        self.newest = event.revision;
+        self.bytes += event.superseded_bytes();
+        self.slots.push_back(Slot { at: now, event });
+        if let Some(at) = self.slots.len().checked_sub(FRAMED_EVENTS_MAX + 1) {
+            self.slots[at].event.forget_frames();
+        }
+    }
+
+    /// Lets the oldest go until all bounds hold.
+    pub(crate) fn trim(&mut self, limits: &Limits, now: Instant) {
+        while let Some(oldest) = self.slots.front() {
+            let excess = self.slots.len() > limits.events || self.bytes > limits.bytes;
+            if !excess && now.duration_since(oldest.at) <= limits.age {
+                break;
+            }
+            self.drop_oldest();
+        }
+        if self.slots.is_empty() && self.slots.capacity() > FRAMED_EVENTS_MAX {
+            self.slots.shrink_to_fit();
+        }
+    }
+
+    /// Forgets history up to and including a revision.
+    pub(crate) fn drop_through(&mut self, revision: Revision) {
+        while self.slots.front().is_some_and(|slot| slot.event.revision <= revision) {
+            self.drop_oldest();
+        }
+        self.floor = self.floor.max(revision);
+    }
+
+    fn drop_oldest(&mut self) {
+        if let Some(slot) = self.slots.pop_front() {
+            self.first += 1;
+            self.bytes -= slot.event.superseded_bytes();
+            self.floor = slot.event.revision;
+        }
+    }
+
+    /// History after this revision is complete.
+    pub(crate) fn floor(&self) -> Revision {
+        self.floor
+    }
+
+    /// The revision of the newest event there was.
+    pub(crate) fn newest(&self) -> Revision {
+        self.newest
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    /// The position of the oldest event here.
+    pub(crate) fn start(&self) -> u64 {
+        self.first
+    }
+
+    /// The position behind the newest event.
+    pub(crate) fn end(&self) -> u64 {
+        self.first + self.slots.len() as u64
+    }
+
+    /// The position of the first event after a revision.
+    pub(crate) fn position_after(&self, revision: Revision) -> u64 {
+        self.first + self.slots.partition_point(|slot| slot.event.revision <= revision) as u64
+    }
+
+    /// The events from a position on, which must not be before [`Ring::start`].
+    pub(crate) fn from(&self, position: u64) -> impl Iterator<Item = &Arc<Event>> {
+        let skip = usize::try_from(position.saturating_sub(self.first)).unwrap_or(usize::MAX).min(self.slots.len());
+        self.slots.range(skip..).map(|slot| &slot.event)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::Kind;
+    use steersman_machinery::{Object, ObjectKey};
+
+    fn event(revision: u64) -> Arc<Event> {
+        let object =
+            |at| Arc::new(Object::decode(ObjectKey::cluster("x"), Revision(at), br#"{"metadata":{}}"#).unwrap());
+        Arc::new(Event::new(Kind::Modified, object(revision), Some(object(revision - 1))))
+    }
+
+    #[track_caller]
+    fn check(limits: Limits, want_floor: u64) {
+        let start = Instant::now();
+        let mut ring = Ring::new(Revision(10));
+        for revision in 11..=20 {
+            ring.push(event(revision), start + Duration::from_secs(revision));
+        }
+        let end = ring.end();
+        ring.trim(&limits, start + Duration::from_secs(20));
+        assert_eq!((ring.floor(), ring.end()), (Revision(want_floor), end));
+        assert_eq!(ring.position_after(Revision(want_floor)), ring.start());
+        let left: Vec<u64> = ring.from(ring.start()).map(|event| event.revision.0).collect();
+        assert_eq!(left, (want_floor + 1..=20).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn the_oldest_go_first_whatever_the_bound() {
+        let limits = Limits::default();
+        let weight = event(11).superseded_bytes();
+        check(limits, 10);
+        check(Limits { events: 3, ..limits }, 17);
+        check(Limits { bytes: 4 * weight, ..limits }, 16);
+        check(Limits { age: Duration::from_secs(5), ..limits }, 14);
+        check(Limits { events: 0, ..limits }, 20);
+    }
+}

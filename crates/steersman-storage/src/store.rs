@@ -1,0 +1,497 @@
+//! Objects over a key-value engine: optimistic writes, linearizable reads, lists at a revision, watches.
+//!
+//! Writes go to the engine and nowhere else. Reads, lists and watches are answered by the cache, which one task feeds from
+//! the engine's log (`feeder`); a read that must be current first waits until the cache has what was committed when it came.
+
+use crate::cache::{Cache, Unreadable};
+use crate::feeder::Feeder;
+use crate::key::{self, KeyError};
+use crate::kv::{self, Expect, Kv, Op, Outcome, Txn};
+use crate::ring::Limits;
+use crate::shelf::{At, List, Miss, Page, Scope};
+use crate::stamp;
+use crate::watcher::Watcher;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use steersman_machinery::object::DecodeError;
+use steersman_machinery::{GroupResource, Object, ObjectKey, Revision};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+/// Objects looked at between two looks at the cache by [`Store::list_where`].
+const CHUNK_OBJECTS: usize = 4_096;
+
+/// How a store keeps its history.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// The engine may forget history after so many revisions, or as many as there are objects if that is more.
+    pub compact_after: u64,
+    /// How much history each resource keeps for lists and watches.
+    pub ring: Limits,
+}
+
+/// The objects. Cheap to clone; all clones are one store.
+#[derive(Clone, Debug)]
+pub struct Store(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    cache: Arc<Cache>,
+    feeder: Mutex<Option<JoinHandle<()>>>,
+    kv: Arc<dyn Kv>,
+}
+
+/// A deletion that was done.
+#[derive(Clone, Debug)]
+pub struct Deleted {
+    /// The last content, at the revision it was written.
+    pub object: Arc<Object>,
+    /// The revision of the deletion.
+    pub revision: Revision,
+}
+
+/// Why a store did not open.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The engine could not be read.
+    #[error("the store cannot be read")]
+    Kv(#[source] kv::Error),
+    /// It holds something that is no object.
+    #[error("the store is damaged or not one of objects")]
+    Unreadable(#[source] Unreadable),
+}
+
+/// Why a write was not done.
+#[derive(Debug, thiserror::Error)]
+pub enum WriteError {
+    /// There is an object with this key.
+    #[error("{} exists already", .current.key)]
+    AlreadyExists {
+        /// The object.
+        current: Arc<Object>,
+    },
+    /// Too many writes wait already. Nothing was done; try again shortly.
+    #[error("the store's write queue is full: try again shortly")]
+    Busy,
+    /// The store was closed.
+    #[error("the store is closed")]
+    Closed,
+    /// The object is not at the revision the writer saw.
+    #[error("the object was changed or deleted since it was read")]
+    Conflict {
+        /// What is there; `None` when it is gone.
+        current: Option<Arc<Object>>,
+    },
+    /// The key cannot be stored.
+    #[error("the key cannot be stored")]
+    Key(#[source] KeyError),
+    /// The engine failed.
+    #[error("the store did not take the write")]
+    Kv(#[source] kv::Error),
+    /// The bytes are no object.
+    #[error("the content is no object")]
+    Object(#[source] DecodeError),
+    /// The object is larger than the store takes.
+    #[error("{what} of {actual} exceeds the maximum of {max}")]
+    TooLarge {
+        /// Which part.
+        what: &'static str,
+        /// Its size.
+        actual: usize,
+        /// The largest size taken.
+        max: usize,
+    },
+}
+
+/// Why a read was not answered.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The store was closed, or can no longer follow its log.
+    #[error("the store is closed")]
+    Closed,
+    /// History from before this revision is gone. Start over from the current state; retrying cannot help.
+    #[error("revision {requested} is compacted (oldest is {oldest})")]
+    Compacted {
+        /// What was asked for.
+        requested: Revision,
+        /// The oldest revision that can be had.
+        oldest: Revision,
+    },
+    /// The engine failed.
+    #[error("the store cannot be read")]
+    Kv(#[source] kv::Error),
+    /// The revision is of the future. Wait for it first.
+    #[error("revision {requested} is of the future (current is {current})")]
+    TooLarge {
+        /// What was asked for.
+        requested: Revision,
+        /// The newest revision.
+        current: Revision,
+    },
+}
+
+/// Why waiting for a revision ended without it.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum WaitError {
+    /// The store was closed, or can no longer follow its log.
+    #[error("the store is closed")]
+    Closed,
+    /// It did not come in time.
+    #[error("revision {requested} is of the future (current is {current})")]
+    TooLarge {
+        /// What was asked for.
+        requested: Revision,
+        /// The newest revision.
+        current: Revision,
+    },
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { compact_after: 16_384, ring: Limits::default() }
+    }
+}
+
+// === impl Store: life ===
+
+impl Store {
+    /// Reads everything the engine holds and starts to follow its log. Must be called within a tokio runtime.
+    ///
+    /// # Errors
+    /// When the engine cannot be read or holds what is no object.
+    pub async fn open(kv: Arc<dyn Kv>, options: Options) -> Result<Store, OpenError> {
+        let snapshot = kv.read().await.map_err(OpenError::Kv)?;
+        let revision = snapshot.revision;
+        let cache = Arc::new(Cache::new(snapshot, options.ring).map_err(OpenError::Unreadable)?);
+        let feeder = Feeder {
+            cache: cache.clone(),
+            compact_after: options.compact_after,
+            kv: kv.clone(),
+            watch: kv.watch(revision),
+        };
+        let feeder = Mutex::new(Some(tokio::spawn(feeder.run())));
+        Ok(Store(Arc::new(Inner { cache, feeder, kv })))
+    }
+
+    /// Closes the engine, which finishes what is queued; then the cache, which has seen it all; then the watches, each after
+    /// its last event. Closing twice is closing once.
+    ///
+    /// # Errors
+    /// When the engine could not finish cleanly. It is closed all the same.
+    pub async fn close(&self) -> Result<(), kv::Error> {
+        let closed = self.0.kv.close().await;
+        let feeder = self.0.feeder.lock().take();
+        if let Some(feeder) = feeder
+            && let Err(error) = feeder.await
+        {
+            tracing::error!("the task that feeds the cache ended: {error}");
+        }
+        closed
+    }
+
+    /// Whether writes are taken: the error a write would meet now, if it is one that stays.
+    ///
+    /// # Errors
+    /// The engine's, or [`kv::Error::Closed`] when the cache no longer follows it.
+    pub fn health(&self) -> Result<(), kv::Error> {
+        self.0.kv.health()?;
+        if self.0.cache.applied().closed { Err(kv::Error::Closed) } else { Ok(()) }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if let Some(feeder) = self.feeder.get_mut() {
+            feeder.abort();
+        }
+    }
+}
+
+// === impl Store: writes ===
+
+impl Store {
+    /// Stores a new object. `json` carries no `metadata.resourceVersion`; the returned object does.
+    ///
+    /// # Errors
+    /// See [`WriteError`]; `AlreadyExists` when the key is taken.
+    pub async fn create(
+        &self,
+        resource: &GroupResource,
+        key: &ObjectKey,
+        json: Bytes,
+    ) -> Result<Arc<Object>, WriteError> {
+        loop {
+            match self.put(resource, key, Expect::Absent, json.clone()).await? {
+                Ok(object) => return Ok(object),
+                Err(seen) => {
+                    // Gone again by the time it is read: then the key is free.
+                    if let Some(current) = self.read_at_least(resource, key, seen).await? {
+                        return Err(WriteError::AlreadyExists { current });
+                    }
+                }
+            }
+        }
+    }
+
+    /// Stores new content of an object last written at `expected`.
+    ///
+    /// # Errors
+    /// See [`WriteError`]; `Conflict` when it was written since or is gone.
+    pub async fn update(
+        &self,
+        resource: &GroupResource,
+        key: &ObjectKey,
+        expected: Revision,
+        json: Bytes,
+    ) -> Result<Arc<Object>, WriteError> {
+        match self.put(resource, key, Expect::At(expected), json).await? {
+            Ok(object) => Ok(object),
+            Err(seen) => Err(WriteError::Conflict { current: self.read_at_least(resource, key, seen).await? }),
+        }
+    }
+
+    /// Removes an object last written at `expected`.
+    ///
+    /// # Errors
+    /// See [`WriteError`]; `Conflict` when it was written since or is gone.
+    pub async fn delete(
+        &self,
+        resource: &GroupResource,
+        key: &ObjectKey,
+        expected: Revision,
+    ) -> Result<Deleted, WriteError> {
+        let stored_key = key::encode(resource, key).map_err(WriteError::Key)?;
+        // The engine does not hand back what it deletes. The content at a revision never changes, so the cache's will do.
+        let object = match self.get(resource, key).await {
+            Ok(Some(object)) if object.revision == expected => object,
+            Ok(current) => return Err(WriteError::Conflict { current }),
+            Err(error) => return Err(error.into()),
+        };
+        let txn = Txn::single(Expect::At(expected), Op::Delete { key: stored_key });
+        match self.0.kv.txn(txn).await? {
+            Outcome::Committed { revision } => Ok(Deleted { object, revision }),
+            Outcome::Failed { revision, .. } => {
+                Err(WriteError::Conflict { current: self.read_at_least(resource, key, revision).await? })
+            }
+        }
+    }
+
+    /// Writes, or says at which revision the condition was found not to hold.
+    async fn put(
+        &self,
+        resource: &GroupResource,
+        key: &ObjectKey,
+        expect: Expect,
+        json: Bytes,
+    ) -> Result<Result<Arc<Object>, Revision>, WriteError> {
+        let stored_key = key::encode(resource, key).map_err(WriteError::Key)?;
+        // What is stored is an object: decoded before it is written, stamped when its revision is known.
+        let object = Object::decode(key.clone(), Revision::ZERO, &json).map_err(WriteError::Object)?;
+        let txn = Txn::single(expect, Op::Put { key: stored_key, value: json });
+        match self.0.kv.txn(txn).await? {
+            Outcome::Committed { revision } => {
+                stamp::restamp(object, revision).map(|object| Ok(Arc::new(object))).map_err(WriteError::Object)
+            }
+            Outcome::Failed { revision, .. } => Ok(Err(revision)),
+        }
+    }
+
+    async fn read_at_least(
+        &self,
+        resource: &GroupResource,
+        key: &ObjectKey,
+        revision: Revision,
+    ) -> Result<Option<Arc<Object>>, WriteError> {
+        self.reach(revision).await?;
+        Ok(self.get_cached(resource, key))
+    }
+}
+
+// === impl Store: reads ===
+
+impl Store {
+    /// The newest revision the cache has.
+    pub fn revision(&self) -> Revision {
+        self.0.cache.applied().revision
+    }
+
+    /// Waits until the cache has everything that was committed when this was called, and returns how far it is. Before a list
+    /// or a watch, this makes it consistent.
+    ///
+    /// # Errors
+    /// When the engine fails or the store is closed.
+    pub async fn sync(&self) -> Result<Revision, ReadError> {
+        let committed = self.0.kv.revision().await.map_err(ReadError::Kv)?;
+        self.reach(committed).await?;
+        Ok(self.revision())
+    }
+
+    /// Waits until the cache has a revision, at most until a deadline.
+    ///
+    /// # Errors
+    /// When it did not come in time or the store is closed.
+    pub async fn wait_for(&self, revision: Revision, deadline: Instant) -> Result<(), WaitError> {
+        match tokio::time::timeout_at(deadline, self.reach(revision)).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(_)) => Err(WaitError::Closed),
+            Err(_) => Err(WaitError::TooLarge { requested: revision, current: self.revision() }),
+        }
+    }
+
+    /// An object as of now: every write acknowledged before the call is seen.
+    ///
+    /// # Errors
+    /// When the engine fails or the store is closed.
+    pub async fn get(&self, resource: &GroupResource, key: &ObjectKey) -> Result<Option<Arc<Object>>, ReadError> {
+        self.sync().await?;
+        Ok(self.get_cached(resource, key))
+    }
+
+    /// An object as the cache has it.
+    pub fn get_cached(&self, resource: &GroupResource, key: &ObjectKey) -> Option<Arc<Object>> {
+        self.0.cache.shelf(resource).ok()?.get(key)
+    }
+
+    /// Number of objects of a resource in the cache.
+    pub fn count(&self, resource: &GroupResource) -> usize {
+        self.0.cache.shelf(resource).map_or(0, |shelf| shelf.count())
+    }
+
+    /// A page of a resource's objects, in the order of their keys.
+    ///
+    /// # Errors
+    /// `Compacted` or `TooLarge` when there is no such revision any more or yet.
+    pub fn list(&self, resource: &GroupResource, scope: &Scope, at: At, page: Page<'_>) -> Result<List, ReadError> {
+        // Read first: every event up to it is on the shelf.
+        let applied = self.revision();
+        let listed = match self.0.cache.shelf(resource) {
+            Ok(shelf) => shelf.list(scope, at, page, applied),
+            Err(floor) => nothing(at, floor, applied),
+        };
+        listed.map_err(|miss| {
+            let requested = match at {
+                At::Exact(revision) => revision,
+                At::Latest => applied,
+            };
+            match miss {
+                Miss::Compacted(oldest) => ReadError::Compacted { requested, oldest },
+                Miss::Future(current) => ReadError::TooLarge { requested, current },
+            }
+        })
+    }
+
+    /// A page of those objects that `keep` keeps. It runs outside every lock and, once the page is full, only until it has
+    /// kept one more, which tells whether more follow; how many is not counted.
+    ///
+    /// # Errors
+    /// `Compacted` or `TooLarge` when there is no such revision any more or yet.
+    pub fn list_where(
+        &self,
+        resource: &GroupResource,
+        scope: &Scope,
+        at: At,
+        page: Page<'_>,
+        mut keep: impl FnMut(&Object) -> bool,
+    ) -> Result<List, ReadError> {
+        match self.list_in_chunks(resource, scope, at, page, CHUNK_OBJECTS, &mut keep) {
+            // History was outrun between two chunks. One chunk needs none.
+            Err(ReadError::Compacted { .. }) if at == At::Latest => {
+                self.list_in_chunks(resource, scope, at, page, usize::MAX, &mut keep)
+            }
+            listed => listed,
+        }
+    }
+
+    fn list_in_chunks(
+        &self,
+        resource: &GroupResource,
+        scope: &Scope,
+        at: At,
+        page: Page<'_>,
+        chunk_objects: usize,
+        keep: &mut impl FnMut(&Object) -> bool,
+    ) -> Result<List, ReadError> {
+        let limit = page.limit.unwrap_or(usize::MAX);
+        let mut chunk = self.list(resource, scope, at, Page { limit: Some(chunk_objects), ..page })?;
+        let mut kept = List { more: false, objects: Vec::new(), remaining: None, revision: chunk.revision };
+        loop {
+            let last = chunk.objects.last().cloned();
+            for object in chunk.objects {
+                if keep(&object) {
+                    if kept.objects.len() == limit {
+                        kept.more = true;
+                        return Ok(kept);
+                    }
+                    kept.objects.push(object);
+                }
+            }
+            let Some(last) = last.filter(|_| chunk.more) else { return Ok(kept) };
+            let next = Page { limit: Some(chunk_objects), start_after: Some(&last.key) };
+            chunk = self.list(resource, scope, At::Exact(kept.revision), next)?;
+        }
+    }
+
+    /// The events of a resource strictly after a revision. With the revision of a list, there is no gap and no duplicate.
+    ///
+    /// # Errors
+    /// `Compacted` when history does not reach back that far.
+    pub fn watch(&self, resource: &GroupResource, scope: Scope, after: Revision) -> Result<Watcher, ReadError> {
+        let cache = self.0.cache.clone();
+        let shelf = cache.shelf_or_new(resource);
+        Watcher::new(cache, shelf, scope, after).map_err(|oldest| ReadError::Compacted { requested: after, oldest })
+    }
+
+    /// Forgets history up to and including a revision, here and in the engine.
+    ///
+    /// # Errors
+    /// When the engine fails.
+    pub async fn compact(&self, through: Revision) -> Result<(), kv::Error> {
+        self.0.cache.drop_through(through);
+        self.0.kv.compact(through).await
+    }
+
+    /// Waits until the cache has a revision.
+    async fn reach(&self, revision: Revision) -> Result<(), ReadError> {
+        if revision <= self.revision() {
+            return Ok(());
+        }
+        let mut applied = self.0.cache.subscribe();
+        match applied.wait_for(|applied| revision <= applied.revision || applied.closed).await {
+            Ok(applied) if revision <= applied.revision => Ok(()),
+            _ => Err(ReadError::Closed),
+        }
+    }
+}
+
+/// The list of a resource that has had no objects since `floor`.
+fn nothing(at: At, floor: Revision, applied: Revision) -> Result<List, Miss> {
+    let revision = match at {
+        At::Exact(revision) if revision < floor => return Err(Miss::Compacted(floor)),
+        At::Exact(revision) if applied < revision => return Err(Miss::Future(applied)),
+        At::Exact(revision) => revision,
+        At::Latest => applied,
+    };
+    Ok(List { more: false, objects: Vec::new(), remaining: Some(0), revision })
+}
+
+impl From<kv::Error> for WriteError {
+    fn from(error: kv::Error) -> WriteError {
+        match error {
+            kv::Error::Busy => WriteError::Busy,
+            kv::Error::Closed => WriteError::Closed,
+            kv::Error::TooLarge { what, actual, max } => WriteError::TooLarge { what, actual, max },
+            error => WriteError::Kv(error),
+        }
+    }
+}
+
+impl From<ReadError> for WriteError {
+    fn from(error: ReadError) -> WriteError {
+        match error {
+            ReadError::Kv(error) => error.into(),
+            // What a write reads is the present, which is neither compacted nor of the future.
+            ReadError::Closed | ReadError::Compacted { .. } | ReadError::TooLarge { .. } => WriteError::Closed,
+        }
+    }
+}

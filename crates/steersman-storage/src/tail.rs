@@ -1,0 +1,178 @@
+//! The newest committed changes of an engine, in memory, and the doorbell that says there are more.
+//!
+//! An engine publishes after its changes are durable; each watch is a cursor (a revision) that pulls. Nothing is sent to
+//! anyone. A cursor that is older than what is kept is told so; an engine with a log on disk reads on from there.
+
+use crate::kv::{BoxFuture, Error, Event, Watch};
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use steersman_machinery::Revision;
+use tokio::sync::watch;
+
+/// Most changes one pull returns, give or take the rest of a transaction.
+pub(crate) const PULL_EVENTS_MAX: usize = 512;
+
+#[derive(Debug)]
+pub(crate) struct Tail {
+    bell: watch::Sender<Newest>,
+    kept: Mutex<Kept>,
+}
+
+/// What every watch is woken by.
+#[derive(Clone, Copy, Debug)]
+struct Newest {
+    closed: bool,
+    revision: Revision,
+}
+
+#[derive(Debug)]
+struct Kept {
+    /// Ascending by revision; every change after `floor` up to the newest is here.
+    events: VecDeque<Event>,
+    floor: Revision,
+    weight: usize,
+}
+
+/// What a cursor finds.
+pub(crate) enum Pull {
+    Events(Vec<Event>),
+    Nothing,
+    /// The changes right after the cursor are not kept here; the ones after this revision are.
+    Older(Revision),
+}
+
+/// A watch that has nothing but the tail to read: what is no longer kept is compacted.
+pub(crate) struct Cursor {
+    after: Revision,
+    bell: watch::Receiver<Newest>,
+    tail: Arc<Tail>,
+}
+
+/// Where a cursor reads on when the tail no longer has what comes next.
+pub(crate) trait Older: Send + 'static {
+    /// Changes after `after`, whole transactions, at most about `PULL_EVENTS_MAX`; the tail keeps those after `floor`.
+    fn older(&self, after: Revision, floor: Revision) -> Result<Vec<Event>, Error>;
+}
+
+/// A watch over the tail and what lies before it.
+pub(crate) struct Reader<O> {
+    cursor: Cursor,
+    older: O,
+}
+
+// === impl Tail ===
+
+impl Tail {
+    pub(crate) fn new(at: Revision) -> Tail {
+        let kept = Kept { events: VecDeque::new(), floor: at, weight: 0 };
+        Tail { bell: watch::Sender::new(Newest { closed: false, revision: at }), kept: Mutex::new(kept) }
+    }
+
+    pub(crate) fn revision(&self) -> Revision {
+        self.bell.borrow().revision
+    }
+
+    /// Makes durable changes visible, whole transactions in order, and rings.
+    pub(crate) fn publish(&self, events: Vec<Event>) {
+        let Some(last) = events.last() else { return };
+        let revision = last.revision;
+        {
+            let mut kept = self.kept.lock();
+            kept.weight += events.iter().map(Event::weight).sum::<usize>();
+            kept.events.extend(events);
+        }
+        self.bell.send_modify(|newest| newest.revision = revision);
+    }
+
+    /// Lets go of the oldest changes until at most so many, weighing at most so much, are left.
+    pub(crate) fn shrink(&self, events_max: usize, weight_max: usize) {
+        let mut kept = self.kept.lock();
+        while kept.events.len() > events_max || kept.weight > weight_max {
+            let Some(oldest) = kept.events.front().map(|event| event.revision) else { break };
+            kept.drop_through(oldest);
+        }
+    }
+
+    /// Lets go of changes up to and including a revision.
+    pub(crate) fn drop_through(&self, revision: Revision) {
+        self.kept.lock().drop_through(revision);
+    }
+
+    /// Ends the watches once they have seen everything.
+    pub(crate) fn close(&self) {
+        self.bell.send_modify(|newest| newest.closed = true);
+    }
+
+    fn pull(&self, after: Revision) -> Pull {
+        let kept = self.kept.lock();
+        if after < kept.floor {
+            return Pull::Older(kept.floor);
+        }
+        let start = kept.events.partition_point(|event| event.revision <= after);
+        let mut end = kept.events.len().min(start + PULL_EVENTS_MAX);
+        // A transaction is not cut in two: the cursor is a revision.
+        while end < kept.events.len() && kept.events[end].revision == kept.events[end - 1].revision {
+            end += 1;
+        }
+        if start == end { Pull::Nothing } else { Pull::Events(kept.events.range(start..end).cloned().collect()) }
+    }
+}
+
+impl Kept {
+    fn drop_through(&mut self, revision: Revision) {
+        while let Some(event) = self.events.pop_front_if(|event| event.revision <= revision) {
+            self.weight -= event.weight();
+        }
+        self.floor = self.floor.max(revision);
+    }
+}
+
+// === impl Cursor, Reader ===
+
+impl Cursor {
+    pub(crate) fn new(tail: Arc<Tail>, after: Revision) -> Cursor {
+        Cursor { after, bell: tail.bell.subscribe(), tail }
+    }
+
+    /// Waits for more; the bell is heard before looking, so a ring between look and wait is not lost.
+    async fn next_from(
+        &mut self,
+        older: impl Fn(Revision, Revision) -> Result<Vec<Event>, Error>,
+    ) -> Result<Vec<Event>, Error> {
+        loop {
+            let closed = self.bell.borrow_and_update().closed;
+            let events = match self.tail.pull(self.after) {
+                Pull::Events(events) => events,
+                Pull::Older(floor) => older(self.after, floor)?,
+                Pull::Nothing => Vec::new(),
+            };
+            if let Some(last) = events.last() {
+                self.after = last.revision;
+                return Ok(events);
+            }
+            if closed || self.bell.changed().await.is_err() {
+                return Err(Error::Closed);
+            }
+        }
+    }
+}
+
+impl Watch for Cursor {
+    fn next(&mut self) -> BoxFuture<'_, Result<Vec<Event>, Error>> {
+        Box::pin(self.next_from(|requested, oldest| Err(Error::Compacted { requested, oldest })))
+    }
+}
+
+impl<O: Older> Reader<O> {
+    pub(crate) fn new(cursor: Cursor, older: O) -> Reader<O> {
+        Reader { cursor, older }
+    }
+}
+
+impl<O: Older + Sync> Watch for Reader<O> {
+    fn next(&mut self) -> BoxFuture<'_, Result<Vec<Event>, Error>> {
+        let Reader { cursor, older } = self;
+        Box::pin(cursor.next_from(|after, floor| older.older(after, floor)))
+    }
+}
