@@ -1,0 +1,350 @@
+//! The client of a real Neutron.
+//!
+//! This module knows Neutron's paths and shapes; `http` moves bytes and says what is known of a lost answer, `session` has
+//! the tokens of Keystone, `paging` splits and walks searches. Nothing here retries but one thing: a request refused for an
+//! outdated token is repeated once with a new one, because it certainly had no effect.
+
+mod catalog;
+mod http;
+mod paging;
+mod session;
+
+use std::sync::Arc;
+
+use reqwest::header::{HeaderName, HeaderValue, IF_MATCH};
+use reqwest::{Method, Url};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::answer::Class;
+use crate::client::http::{Http, Outgoing, Received};
+use crate::client::paging::{Item, Pairs};
+use crate::client::session::Session;
+use crate::cloud::{Cloud, Reply, RequestId};
+use crate::config::{self, Access, Config, Identity};
+use crate::error::{Call, Cause, Error, Operation};
+use crate::id::{NetworkId, Revision, SubnetId};
+use crate::network::{Network, NetworkCreate, NetworkFilter, NetworkUpdate};
+use crate::subnet::{Subnet, SubnetCreate, SubnetFilter, SubnetUpdate};
+
+/// A Neutron behind HTTP.
+///
+/// Clones share connections and the token. Making one sends nothing: the first call connects, and signs in where needed.
+/// TLS trusts the system's authorities and those of the configuration; no process-global TLS provider is needed or set.
+/// Proxies of the environment are not used, and redirects are not followed.
+#[derive(Clone, Debug)]
+pub struct Client(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    name: String,
+    http: Http,
+    access: Door,
+    limits: config::Limits,
+}
+
+/// How requests get past the front of Neutron.
+#[derive(Debug)]
+enum Door {
+    Guarded(Session),
+    Headers { endpoint: Url, identity: Identity, headers: Vec<(HeaderName, HeaderValue)> },
+    Open { endpoint: Url },
+}
+
+/// What one request needs to get in.
+struct Pass {
+    endpoint: Url,
+    headers: Vec<(HeaderName, HeaderValue)>,
+    token: Option<Arc<session::Token>>,
+}
+
+impl Client {
+    /// A client for this cloud.
+    ///
+    /// # Errors
+    ///
+    /// The certificates to trust cannot be read, or an identity cannot be written as headers.
+    pub fn new(config: Config) -> Result<Self, config::Error> {
+        let Config { access, ca_certificates, limits } = config;
+        let http = Http::new(ca_certificates, limits)?;
+        let (name, access) = match access {
+            Access::Headers { endpoint, identity } => {
+                let headers = identity_headers(&identity)?;
+                (show(&endpoint), Door::Headers { endpoint, identity, headers })
+            }
+            Access::Keystone(keystone) => {
+                let name = show(keystone.endpoint.as_ref().unwrap_or(&keystone.auth_url));
+                (name, Door::Guarded(Session::new(keystone)))
+            }
+            Access::Unauthenticated { endpoint } => (show(&endpoint), Door::Open { endpoint }),
+        };
+        Ok(Self(Arc::new(Inner { name, http, access, limits })))
+    }
+}
+
+fn show(url: &Url) -> String {
+    url.as_str().trim_end_matches('/').to_owned()
+}
+
+fn identity_headers(identity: &Identity) -> Result<Vec<(HeaderName, HeaderValue)>, config::Error> {
+    let roles = identity.roles.join(",");
+    let named = [
+        ("x-user-id", identity.user_id.as_deref()),
+        ("x-project-id", Some(identity.project_id.as_str())),
+        ("x-roles", Some(roles.as_str())),
+    ];
+    let mut headers = Vec::new();
+    for (name, value) in named {
+        let Some(value) = value else { continue };
+        let header = HeaderValue::from_str(value).map_err(|_| config::Error::Unsupported {
+            origin: "the identity".to_owned(),
+            key: name,
+            value: value.to_owned(),
+            remedy: "use printable ASCII",
+        })?;
+        headers.push((HeaderName::from_static(name), header));
+    }
+    Ok(headers)
+}
+
+impl Inner {
+    async fn pass(&self, request: RequestId) -> Result<Pass, Error> {
+        match &self.access {
+            Door::Guarded(session) => {
+                let token = session.token(&self.http, request).await?;
+                let headers = vec![(HeaderName::from_static("x-auth-token"), token.value().clone())];
+                Ok(Pass { endpoint: token.endpoint().clone(), headers, token: Some(token) })
+            }
+            Door::Headers { endpoint, headers, .. } => {
+                Ok(Pass { endpoint: endpoint.clone(), headers: headers.clone(), token: None })
+            }
+            Door::Open { endpoint } => Ok(Pass { endpoint: endpoint.clone(), headers: Vec::new(), token: None }),
+        }
+    }
+
+    /// Sends a request to a path under `/v2.0/` and returns the answer if it is a success.
+    async fn exchange(&self, call: &Call, ask: &Ask<'_>) -> Result<Received, Error> {
+        let pass = self.pass(call.request).await?;
+        let refused = match self.attempt(call, ask, &pass).await {
+            Err(error) if error.class() == Some(Class::Unauthorized) => error,
+            outcome => return outcome,
+        };
+        let (Door::Guarded(session), Some(token)) = (&self.access, &pass.token) else { return Err(refused) };
+        session.forget(token);
+        let pass = self.pass(call.request).await?;
+        self.attempt(call, ask, &pass).await
+    }
+
+    async fn attempt(&self, call: &Call, ask: &Ask<'_>, pass: &Pass) -> Result<Received, Error> {
+        let mut url = pass.endpoint.clone();
+        let base = url.path().trim_end_matches('/').to_owned();
+        url.set_path(&format!("{base}/v2.0/{}", ask.path));
+        url.set_query(ask.query);
+        let mut headers = pass.headers.clone();
+        if let Some(revision) = ask.expected
+            && let Ok(value) = HeaderValue::from_str(&format!("revision_number={revision}"))
+        {
+            headers.push((IF_MATCH, value));
+        }
+        let outgoing = Outgoing { method: ask.method.clone(), url, headers, body: ask.body.clone() };
+        self.http.exchange(call, outgoing).await
+    }
+
+    /// A request whose answer is one resource.
+    async fn one<T: DeserializeOwned + Item>(&self, call: Call, ask: Ask<'_>) -> Result<T, Error> {
+        let received = self.exchange(&call, &ask).await?;
+        match paging::parse_one(&received.body) {
+            Ok(resource) => Ok(resource),
+            Err(reason) => Err(call.unanswered(Cause::Malformed(reason))),
+        }
+    }
+
+    async fn none(&self, call: Call, ask: Ask<'_>) -> Result<(), Error> {
+        self.exchange(&call, &ask).await.map(|_| ())
+    }
+
+    /// Every page of every part of a search, without doubles, oldest first.
+    async fn find<T: DeserializeOwned + Item>(&self, call: Call, query: Pairs) -> Result<Vec<T>, Error> {
+        let mut found = paging::Found::new(self.limits.found_max);
+        for part in paging::split(query) {
+            self.walk(&call, &part, &mut found).await?;
+        }
+        Ok(found.into_sorted())
+    }
+
+    /// One search from its first page to its last. If the object that marks a page's end is deleted meanwhile, the server
+    /// has lost the place, and the walk starts again.
+    async fn walk<T: DeserializeOwned + Item>(
+        &self,
+        call: &Call,
+        part: &Pairs,
+        found: &mut paging::Found<T>,
+    ) -> Result<(), Error> {
+        let first = paging::encode(part, self.limits.page_size);
+        let mut query = first.clone();
+        let mut restarts_left: u32 = 3;
+        loop {
+            let ask = Ask { query: Some(&query), ..Ask::new(Method::GET, T::COLLECTION.to_owned()) };
+            let received = match self.exchange(call, &ask).await {
+                Err(error) if error.is_not_found() && query != first && 0 < restarts_left => {
+                    restarts_left -= 1;
+                    query.clone_from(&first);
+                    continue;
+                }
+                outcome => outcome?,
+            };
+            let page = paging::parse_page::<T>(&received.body);
+            let page = page.map_err(|reason| call.clone().unanswered(Cause::Malformed(reason)))?;
+            let progressed = found.add(page.items).map_err(|cause| call.clone().unanswered(cause))?;
+            match page.next {
+                // A page of nothing new that names a next one would never end.
+                Some(next) if progressed && next != query => query = next,
+                Some(_) | None => return Ok(()),
+            }
+        }
+    }
+}
+
+/// A request, apart from what lets it in.
+struct Ask<'a> {
+    method: Method,
+    /// Below `/v2.0/`; made of fixed words and ids, so nothing needs escaping.
+    path: String,
+    query: Option<&'a str>,
+    body: Option<Vec<u8>>,
+    expected: Option<Revision>,
+}
+
+impl Ask<'_> {
+    fn new(method: Method, path: String) -> Self {
+        Self { method, path, query: None, body: None, expected: None }
+    }
+
+    fn with_body(method: Method, path: String, body: &impl Serialize) -> Result<Self, String> {
+        let body = serde_json::to_vec(body).map_err(|error| format!("the request cannot be written: {error}"))?;
+        Ok(Self { body: Some(body), ..Self::new(method, path) })
+    }
+}
+
+/// `{"network": ...}`
+#[derive(Deserialize, Serialize)]
+pub(crate) struct NetworkBody<T> {
+    network: T,
+}
+
+/// `{"subnet": ...}`
+#[derive(Deserialize, Serialize)]
+pub(crate) struct SubnetBody<T> {
+    subnet: T,
+}
+
+impl Cloud for Client {
+    fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    fn is_simulated(&self) -> bool {
+        false
+    }
+
+    fn project_id(&self, request: RequestId) -> Reply<'_, Option<String>> {
+        Box::pin(async move {
+            match &self.0.access {
+                Door::Guarded(session) => {
+                    let token = session.token(&self.0.http, request).await?;
+                    Ok(token.project_id().map(str::to_owned))
+                }
+                Door::Headers { identity, .. } => Ok(Some(identity.project_id.clone())),
+                Door::Open { .. } => Ok(None),
+            }
+        })
+    }
+
+    fn find_networks<'a>(&'a self, request: RequestId, filter: &'a NetworkFilter) -> Reply<'a, Vec<Network>> {
+        let call = Call::bare(Operation::FindNetworks, request);
+        Box::pin(async move {
+            let mut found: Vec<Network> = self.0.find(call, filter.query()).await?;
+            found.retain(|network| filter.matches(network));
+            Ok(found)
+        })
+    }
+
+    fn read_network(&self, request: RequestId, id: NetworkId) -> Reply<'_, Network> {
+        let call = Call::on(Operation::ReadNetwork, id, request);
+        Box::pin(self.0.one(call, Ask::new(Method::GET, format!("networks/{id}"))))
+    }
+
+    fn create_network<'a>(&'a self, request: RequestId, network: &'a NetworkCreate) -> Reply<'a, Network> {
+        let call = Call::create_network(network, request);
+        Box::pin(async move {
+            let ask = Ask::with_body(Method::POST, "networks".to_owned(), &NetworkBody { network });
+            let ask = ask.map_err(|reason| call.clone().unsent(Cause::Malformed(reason)))?;
+            self.0.one(call, ask).await
+        })
+    }
+
+    fn update_network<'a>(
+        &'a self,
+        request: RequestId,
+        id: NetworkId,
+        change: &'a NetworkUpdate,
+        expected: Option<Revision>,
+    ) -> Reply<'a, Network> {
+        let call = Call::on(Operation::UpdateNetwork, id, request);
+        Box::pin(async move {
+            let ask = Ask::with_body(Method::PUT, format!("networks/{id}"), &NetworkBody { network: change });
+            let ask = ask.map_err(|reason| call.clone().unsent(Cause::Malformed(reason)))?;
+            self.0.one(call, Ask { expected, ..ask }).await
+        })
+    }
+
+    fn delete_network(&self, request: RequestId, id: NetworkId, expected: Option<Revision>) -> Reply<'_, ()> {
+        let call = Call::on(Operation::DeleteNetwork, id, request);
+        let ask = Ask { expected, ..Ask::new(Method::DELETE, format!("networks/{id}")) };
+        Box::pin(self.0.none(call, ask))
+    }
+
+    fn find_subnets<'a>(&'a self, request: RequestId, filter: &'a SubnetFilter) -> Reply<'a, Vec<Subnet>> {
+        let call = Call::bare(Operation::FindSubnets, request);
+        Box::pin(async move {
+            let mut found: Vec<Subnet> = self.0.find(call, filter.query()).await?;
+            found.retain(|subnet| filter.matches(subnet));
+            Ok(found)
+        })
+    }
+
+    fn read_subnet(&self, request: RequestId, id: SubnetId) -> Reply<'_, Subnet> {
+        let call = Call::on(Operation::ReadSubnet, id, request);
+        Box::pin(self.0.one(call, Ask::new(Method::GET, format!("subnets/{id}"))))
+    }
+
+    fn create_subnet<'a>(&'a self, request: RequestId, subnet: &'a SubnetCreate) -> Reply<'a, Subnet> {
+        let call = Call::on(Operation::CreateSubnet, subnet.cidr, request);
+        Box::pin(async move {
+            let ask = Ask::with_body(Method::POST, "subnets".to_owned(), &SubnetBody { subnet });
+            let ask = ask.map_err(|reason| call.clone().unsent(Cause::Malformed(reason)))?;
+            self.0.one(call, ask).await
+        })
+    }
+
+    fn update_subnet<'a>(
+        &'a self,
+        request: RequestId,
+        id: SubnetId,
+        change: &'a SubnetUpdate,
+        expected: Option<Revision>,
+    ) -> Reply<'a, Subnet> {
+        let call = Call::on(Operation::UpdateSubnet, id, request);
+        Box::pin(async move {
+            let ask = Ask::with_body(Method::PUT, format!("subnets/{id}"), &SubnetBody { subnet: change });
+            let ask = ask.map_err(|reason| call.clone().unsent(Cause::Malformed(reason)))?;
+            self.0.one(call, Ask { expected, ..ask }).await
+        })
+    }
+
+    fn delete_subnet(&self, request: RequestId, id: SubnetId, expected: Option<Revision>) -> Reply<'_, ()> {
+        let call = Call::on(Operation::DeleteSubnet, id, request);
+        let ask = Ask { expected, ..Ask::new(Method::DELETE, format!("subnets/{id}")) };
+        Box::pin(self.0.none(call, ask))
+    }
+}

@@ -1,0 +1,109 @@
+//! The one door to a cloud: what every backend can do, and nothing about how.
+
+use std::fmt;
+use std::pin::Pin;
+
+use uuid::Uuid;
+
+use crate::error::Error;
+use crate::id::{NetworkId, Revision, SubnetId};
+use crate::network::{Network, NetworkCreate, NetworkFilter, NetworkUpdate};
+use crate::subnet::{Subnet, SubnetCreate, SubnetFilter, SubnetUpdate};
+
+/// The answer to a call, once awaited.
+///
+/// Every reply ends: the real client has a limit on connecting and on the whole exchange.
+pub type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send + 'a>>;
+
+/// Networks and subnets of one project in one Neutron, real or simulated.
+///
+/// Each call takes the id of the work it belongs to (see [`RequestId`]) first. `expected` on an update or delete makes it
+/// conditional: if the resource's revision is another, nothing is changed and the call ends in
+/// [`Class::PreconditionFailed`](crate::Class::PreconditionFailed).
+///
+/// A resource of another project looks missing, and with credentials that may not read everything looks missing: do not
+/// take one "not found" for proof that somebody deleted it.
+///
+/// # Cancel safety
+///
+/// Dropping the reply to a create, update or delete leaves open whether it happened.
+pub trait Cloud: fmt::Debug + Send + Sync {
+    /// What to call this backend in front of people: the URL of a real one, "simulated (...)" for the other.
+    fn name(&self) -> &str;
+
+    /// Whether networks here exist only in this process and its files.
+    fn is_simulated(&self) -> bool;
+
+    /// The project that the credentials belong to; none where the backend does not say (a Neutron without sign-in).
+    fn project_id(&self, request: RequestId) -> Reply<'_, Option<String>>;
+
+    /// Every network that matches, oldest first, equally old ones by id.
+    fn find_networks<'a>(&'a self, request: RequestId, filter: &'a NetworkFilter) -> Reply<'a, Vec<Network>>;
+
+    /// One network.
+    fn read_network(&self, request: RequestId, id: NetworkId) -> Reply<'_, Network>;
+
+    /// Makes a network. Calling twice makes two: look for your marker first, and again if the error is uncertain.
+    fn create_network<'a>(&'a self, request: RequestId, network: &'a NetworkCreate) -> Reply<'a, Network>;
+
+    /// Changes the set fields of a network and returns the whole of it.
+    fn update_network<'a>(
+        &'a self,
+        request: RequestId,
+        id: NetworkId,
+        change: &'a NetworkUpdate,
+        expected: Option<Revision>,
+    ) -> Reply<'a, Network>;
+
+    /// Deletes a network **and, silently, its subnets**. Refused with
+    /// [`Class::InUse`](crate::Class::InUse) while it has ports.
+    fn delete_network(&self, request: RequestId, id: NetworkId, expected: Option<Revision>) -> Reply<'_, ()>;
+
+    /// Every subnet that matches, oldest first, equally old ones by id.
+    fn find_subnets<'a>(&'a self, request: RequestId, filter: &'a SubnetFilter) -> Reply<'a, Vec<Subnet>>;
+
+    /// One subnet.
+    fn read_subnet(&self, request: RequestId, id: SubnetId) -> Reply<'_, Subnet>;
+
+    /// Makes a subnet. Within one network the cidr is its natural key: a second create of the same is answered with
+    /// [`Class::Overlap`](crate::Class::Overlap), a missing network with [`Class::NotFound`](crate::Class::NotFound).
+    fn create_subnet<'a>(&'a self, request: RequestId, subnet: &'a SubnetCreate) -> Reply<'a, Subnet>;
+
+    /// Changes the set fields of a subnet and returns the whole of it.
+    fn update_subnet<'a>(
+        &'a self,
+        request: RequestId,
+        id: SubnetId,
+        change: &'a SubnetUpdate,
+        expected: Option<Revision>,
+    ) -> Reply<'a, Subnet>;
+
+    /// Deletes a subnet. Refused with [`Class::InUse`](crate::Class::InUse) while a port has an address of it.
+    fn delete_subnet(&self, request: RequestId, id: SubnetId, expected: Option<Revision>) -> Reply<'_, ()>;
+}
+
+/// The id that ties calls to the work they are made for; draw one per reconcile.
+///
+/// Sent as `X-Openstack-Request-Id`, so that it is found in the log of Neutron, and kept in errors. Prints as `req-` and a
+/// UUID, the only form Neutron takes.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct RequestId(Uuid);
+
+impl RequestId {
+    /// A new id.
+    pub fn random() -> Self {
+        Self(Uuid::new_v4())
+    }
+}
+
+impl From<Uuid> for RequestId {
+    fn from(uuid: Uuid) -> Self {
+        Self(uuid)
+    }
+}
+
+impl fmt::Display for RequestId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "req-{}", self.0.hyphenated())
+    }
+}

@@ -1,0 +1,184 @@
+//! A cloud that fails when told to, for tests of those who use one.
+//!
+//! It wraps any backend and is one itself, so what is tested runs against the same trait as in production. Faults are asked
+//! for one by one; without any, every call passes through.
+
+use std::collections::VecDeque;
+use std::future;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::answer::Answer;
+use crate::cloud::{Cloud, Reply, RequestId};
+use crate::error::{Call, Cause, Error, Operation};
+use crate::id::{NetworkId, Revision, SubnetId};
+use crate::network::{Network, NetworkCreate, NetworkFilter, NetworkUpdate};
+use crate::subnet::{Subnet, SubnetCreate, SubnetFilter, SubnetUpdate};
+
+/// The most faults that can wait; asking for more is a bug in the test and panics.
+const PENDING_MAX: usize = 1024;
+
+/// What goes wrong with a call.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Fault {
+    /// The request is lost on its way: not carried out, no answer.
+    DropRequest,
+    /// The request is not carried out, and no answer ever comes; the call ends when its future is dropped.
+    Hang,
+    /// The request is carried out, but its answer is lost.
+    LoseAnswer,
+    /// No connection: certainly not carried out.
+    Refuse,
+    /// The server answers that it is not working at present; not carried out.
+    Unavailable,
+}
+
+/// A cloud in which faults can be asked for. Clones share them.
+///
+/// ```
+/// use std::sync::Arc;
+/// use steersman_neutron::{Cloud, Fault, Faulty, NetworkCreate, NetworkFilter, Operation, RequestId, Simulated};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), steersman_neutron::Error> {
+/// let cloud = Faulty::new(Arc::new(Simulated::in_memory()));
+/// cloud.next(Operation::CreateNetwork, Fault::LoseAnswer);
+/// let request = RequestId::random();
+/// let error = cloud.create_network(request, &NetworkCreate::default()).await.unwrap_err();
+/// assert!(error.is_uncertain() && cloud.is_spent());
+/// assert_eq!(cloud.find_networks(request, &NetworkFilter::all()).await?.len(), 1);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Faulty {
+    inner: Arc<dyn Cloud>,
+    pending: Arc<Mutex<VecDeque<(Operation, Fault)>>>,
+}
+
+impl Faulty {
+    /// A cloud that behaves as `inner` until a fault is asked for.
+    pub fn new(inner: Arc<dyn Cloud>) -> Self {
+        Self { inner, pending: Arc::default() }
+    }
+
+    /// Makes the next call of this kind fail in this way. Several for the same kind happen in the order asked for.
+    ///
+    /// # Panics
+    ///
+    /// If 1024 faults wait already.
+    pub fn next(&self, operation: Operation, fault: Fault) {
+        let mut pending = self.pending.lock();
+        assert!(pending.len() < PENDING_MAX, "{PENDING_MAX} faults wait already");
+        pending.push_back((operation, fault));
+    }
+
+    /// Whether every fault asked for has happened.
+    pub fn is_spent(&self) -> bool {
+        self.pending.lock().is_empty()
+    }
+
+    /// Takes back every fault that has not happened.
+    pub fn clear(&self) {
+        self.pending.lock().clear();
+    }
+
+    async fn pass<T>(&self, call: Call, inner: Reply<'_, T>) -> Result<T, Error> {
+        match self.take(call.operation) {
+            None => inner.await,
+            Some(Fault::DropRequest) => Err(call.unanswered(Cause::Injected)),
+            Some(Fault::Hang) => future::pending().await,
+            Some(Fault::LoseAnswer) => {
+                inner.await?;
+                Err(call.unanswered(Cause::Injected))
+            }
+            Some(Fault::Refuse) => Err(call.unsent(Cause::Injected)),
+            Some(Fault::Unavailable) => {
+                Err(call.answered(Answer::refusal(503, "ServiceUnavailable", "A fault was asked for.")))
+            }
+        }
+    }
+
+    fn take(&self, operation: Operation) -> Option<Fault> {
+        let mut pending = self.pending.lock();
+        let position = pending.iter().position(|(wanted, _)| *wanted == operation)?;
+        pending.remove(position).map(|(_, fault)| fault)
+    }
+}
+
+impl Cloud for Faulty {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn is_simulated(&self) -> bool {
+        self.inner.is_simulated()
+    }
+
+    fn project_id(&self, request: RequestId) -> Reply<'_, Option<String>> {
+        Box::pin(self.pass(Call::bare(Operation::Authenticate, request), self.inner.project_id(request)))
+    }
+
+    fn find_networks<'a>(&'a self, request: RequestId, filter: &'a NetworkFilter) -> Reply<'a, Vec<Network>> {
+        let call = Call::bare(Operation::FindNetworks, request);
+        Box::pin(self.pass(call, self.inner.find_networks(request, filter)))
+    }
+
+    fn read_network(&self, request: RequestId, id: NetworkId) -> Reply<'_, Network> {
+        let call = Call::on(Operation::ReadNetwork, id, request);
+        Box::pin(self.pass(call, self.inner.read_network(request, id)))
+    }
+
+    fn create_network<'a>(&'a self, request: RequestId, network: &'a NetworkCreate) -> Reply<'a, Network> {
+        let call = Call::create_network(network, request);
+        Box::pin(self.pass(call, self.inner.create_network(request, network)))
+    }
+
+    fn update_network<'a>(
+        &'a self,
+        request: RequestId,
+        id: NetworkId,
+        change: &'a NetworkUpdate,
+        expected: Option<Revision>,
+    ) -> Reply<'a, Network> {
+        let call = Call::on(Operation::UpdateNetwork, id, request);
+        Box::pin(self.pass(call, self.inner.update_network(request, id, change, expected)))
+    }
+
+    fn delete_network(&self, request: RequestId, id: NetworkId, expected: Option<Revision>) -> Reply<'_, ()> {
+        let call = Call::on(Operation::DeleteNetwork, id, request);
+        Box::pin(self.pass(call, self.inner.delete_network(request, id, expected)))
+    }
+
+    fn find_subnets<'a>(&'a self, request: RequestId, filter: &'a SubnetFilter) -> Reply<'a, Vec<Subnet>> {
+        let call = Call::bare(Operation::FindSubnets, request);
+        Box::pin(self.pass(call, self.inner.find_subnets(request, filter)))
+    }
+
+    fn read_subnet(&self, request: RequestId, id: SubnetId) -> Reply<'_, Subnet> {
+        let call = Call::on(Operation::ReadSubnet, id, request);
+        Box::pin(self.pass(call, self.inner.read_subnet(request, id)))
+    }
+
+    fn create_subnet<'a>(&'a self, request: RequestId, subnet: &'a SubnetCreate) -> Reply<'a, Subnet> {
+        let call = Call::on(Operation::CreateSubnet, subnet.cidr, request);
+        Box::pin(self.pass(call, self.inner.create_subnet(request, subnet)))
+    }
+
+    fn update_subnet<'a>(
+        &'a self,
+        request: RequestId,
+        id: SubnetId,
+        change: &'a SubnetUpdate,
+        expected: Option<Revision>,
+    ) -> Reply<'a, Subnet> {
+        let call = Call::on(Operation::UpdateSubnet, id, request);
+        Box::pin(self.pass(call, self.inner.update_subnet(request, id, change, expected)))
+    }
+
+    fn delete_subnet(&self, request: RequestId, id: SubnetId, expected: Option<Revision>) -> Reply<'_, ()> {
+        let call = Call::on(Operation::DeleteSubnet, id, request);
+        Box::pin(self.pass(call, self.inner.delete_subnet(request, id, expected)))
+    }
+}
