@@ -42,8 +42,9 @@ pub(crate) fn missing(what: &str) {
     assert!(!ci, "{what} is missing, and CI is set");
     let thread = std::thread::current();
     let test = thread.name().unwrap_or("a test");
-    // Not `eprintln!`, which a passing test would swallow.
-    writeln!(std::io::stderr(), "\n!!! SKIPPED {test}: {what} is missing (cargo xtask test sets it up)").unwrap();
+    let words = format!("!!! SKIPPED {test}: {what} is missing (cargo xtask test sets it up)\n");
+    // Not `eprintln!`, which a passing test would swallow; in one piece, because tests run side by side.
+    std::io::stderr().write_all(words.as_bytes()).unwrap();
 }
 
 /// The path of a program on PATH.

@@ -35,7 +35,7 @@ impl Neutron {
         let installed =
             std::env::var_os("NEUTRON_VENV").is_some_and(|venv| PathBuf::from(venv).join(".ready").is_file());
         if !installed || on_path("curl").is_none() {
-            missing("a real Neutron (NEUTRON_VENV), or curl to look into it,");
+            missing("a real Neutron, installed in $NEUTRON_VENV, or a curl to look into it with,");
             return None;
         }
         let directory = tempfile::tempdir().unwrap();
