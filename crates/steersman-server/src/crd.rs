@@ -1,1 +1,121 @@
-//! (being written)
+//! CustomResourceDefinitions: the definitions themselves as a built-in kind, and the resources that they define.
+//!
+//! [`resource`] is the kind `CustomResourceDefinition`, served as `v1` and, for manifests older than Kubernetes 1.22, as
+//! `v1beta1`; its internal form is `v1`. [`custom_resources`] makes the [`Resource`] of one definition. [`reconcile`],
+//! [`begin_deletion`] and [`set_deletion`] are the pure part of a definition's life: the registry calls them on every write
+//! and stores what they say, so that a definition is established the moment it is written.
+//!
+//! Deliberately not here: storing, deleting the instances, swapping the catalog.
+
+mod approval;
+mod column_path;
+mod condition;
+mod custom;
+mod deletion;
+mod names;
+mod shared;
+mod status;
+mod strategy;
+mod v1beta1;
+mod validate;
+
+pub use crate::crd::custom::{InvalidDefinition, custom_resources, is_served};
+pub use crate::crd::deletion::{Deletion, FINALIZER, begin_deletion, set_deletion};
+pub use crate::crd::names::Names;
+pub use crate::crd::status::reconcile;
+
+use crate::catalog::{Column, Origin, Resource, Scope, Verb, Version};
+use std::sync::Arc;
+use steersman_machinery::{GroupResource, Value};
+use steersman_schema::{Definitions, Schema};
+
+/// The group of definitions.
+pub const GROUP: &str = "apiextensions.k8s.io";
+/// The plural of definitions.
+pub const PLURAL: &str = "customresourcedefinitions";
+const KIND: &str = "CustomResourceDefinition";
+const DEFINITION_V1: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinition";
+const DEFINITION_V1BETA1: &str =
+    "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1beta1.CustomResourceDefinition";
+
+/// The kind `CustomResourceDefinition`.
+pub fn resource() -> Arc<Resource> {
+    let v1 = Definitions::builtin().schema(DEFINITION_V1).cloned().map(Arc::new);
+    Arc::new(Resource {
+        group: GROUP.into(),
+        plural: PLURAL.into(),
+        singular: "customresourcedefinition".into(),
+        kind: KIND.into(),
+        list_kind: "CustomResourceDefinitionList".into(),
+        short_names: ["crd", "crds"].map(Box::from).into(),
+        categories: [Box::from("api-extensions")].into(),
+        scope: Scope::Cluster,
+        verbs: Verb::ALL.into(),
+        versions: vec![
+            version("v1", v1.unwrap_or_default(), DEFINITION_V1, None),
+            version(v1beta1::NAME, v1beta1::schema(), DEFINITION_V1BETA1, Some(v1beta1::DEPRECATION)),
+        ],
+        storage_version: 0,
+        storage: GroupResource::new(GROUP, PLURAL),
+        strategy: Arc::new(strategy::Definition),
+        origin: Origin::BuiltIn,
+    })
+}
+
+fn version(name: &str, schema: Arc<Schema>, definition: &str, deprecation: Option<&str>) -> Version {
+    Version {
+        name: name.into(),
+        served: true,
+        deprecation: deprecation.map(Box::from),
+        schema,
+        definition: definition.into(),
+        has_status: true,
+        scale: None,
+        subresources: Vec::new(),
+        columns: vec![
+            Column {
+                name: "Name".into(),
+                kind: "string".into(),
+                format: "name".into(),
+                description: "The name, unique among definitions: the plural, a dot, the group.".into(),
+                priority: 0,
+            },
+            Column {
+                name: "Created At".into(),
+                kind: "date".into(),
+                format: "".into(),
+                description: "When the definition was created.".into(),
+                priority: 0,
+            },
+        ],
+        selectable_fields: Vec::new(),
+    }
+}
+
+/// The text at a path, empty if there is none.
+fn text<'a>(value: &'a Value, path: &[&str]) -> &'a str {
+    steersman_machinery::value::str_at(value, path).unwrap_or_default()
+}
+
+/// Whether the flag at a path is set.
+fn flag(value: &Value, path: &[&str]) -> bool {
+    steersman_machinery::value::at(value, path).and_then(Value::as_bool).unwrap_or_default()
+}
+
+/// The list at a path, empty if there is none.
+fn list<'a>(value: &'a Value, path: &[&str]) -> &'a [Value] {
+    steersman_machinery::value::at(value, path).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
+}
+
+/// The list of texts at a path, empty if there is none.
+fn texts<'a>(value: &'a Value, path: &[&str]) -> Vec<&'a str> {
+    list(value, path).iter().filter_map(Value::as_str).collect()
+}
+
+/// The versions of a definition in the internal form.
+fn versions(definition: &Value) -> &[Value] {
+    list(definition, &["spec", "versions"])
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,193 @@
+//! What is particular about the objects of a definition: everything that its schemas say.
+
+use crate::catalog::{Resource, Version};
+use crate::crd::custom::columns::Columns;
+use crate::crd::custom::{has_history, scale};
+use crate::crd::text;
+use crate::strategy::{DecodeError, Decoded, Endpoint, Rules, Strategy};
+use jiff::Timestamp;
+use serde_json::json;
+use std::sync::Arc;
+use steersman_machinery::value::{at, set_at};
+use steersman_machinery::{Value, field};
+use steersman_schema::{Schema, default, prune, validate};
+
+/// The strategy of the objects of one definition.
+///
+/// Their internal form is that of the version in the path: every version has rules of its own, and objects are converted
+/// by renaming their `apiVersion`.
+#[derive(Debug)]
+pub(super) struct Objects {
+    group: Box<str>,
+    versions: Vec<Compiled>,
+    storage: usize,
+    /// The definition keeps what no schema names.
+    preserves: bool,
+    /// What is stored is what a reader of the stored version gets: no schema before today's has left its mark.
+    is_pristine: bool,
+}
+
+/// One version.
+#[derive(Debug)]
+pub(super) struct Compiled {
+    pub(super) name: Box<str>,
+    pub(super) schema: Arc<Schema>,
+    pub(super) scale: Option<scale::Paths>,
+    pub(super) columns: Columns,
+}
+
+impl Objects {
+    pub(super) fn new(definition: &Value, versions: Vec<Compiled>, storage: usize, preserves: bool) -> Objects {
+        let group = text(definition, &["spec", "group"]).into();
+        Objects { group, versions, storage, preserves, is_pristine: !has_history(definition) }
+    }
+
+    fn compiled(&self, name: &str) -> Option<&Compiled> {
+        self.versions.iter().find(|version| *version.name == *name)
+    }
+
+    fn api_version(&self, version: &str) -> Value {
+        json!(format!("{}/{version}", self.group))
+    }
+
+    /// Drops the fields that a version does not know and names them.
+    fn prune(&self, schema: &Schema, value: &mut Value) -> Vec<String> {
+        if self.preserves {
+            return Vec::new();
+        }
+        prune::prune(schema, value)
+    }
+
+    /// The faults that the schema finds, with those of the paths of `/scale`.
+    fn faults(&self, version: &Version, endpoint: Endpoint, new: &Value, old: Option<&Value>) -> Vec<field::Error> {
+        let mut faults = match old {
+            Some(old) => validate::validate_update(&version.schema, new, old),
+            None => validate::validate(&version.schema, new),
+        };
+        if let Some(paths) = self.compiled(&version.name).and_then(|compiled| compiled.scale.as_ref()) {
+            if endpoint != Endpoint::Status {
+                faults.extend(paths.spec_faults(new));
+            }
+            faults.extend(paths.status_faults(new));
+        }
+        faults
+    }
+}
+
+impl Strategy for Objects {
+    fn decode(&self, version: &Version, mut body: Value) -> Result<Decoded, DecodeError> {
+        let unknown = self.prune(&version.schema, &mut body);
+        Ok(Decoded { value: body, unknown })
+    }
+
+    fn default(&self, version: &Version, value: &mut Value) {
+        default::apply(&version.schema, value);
+    }
+
+    fn is_stored_form(&self, resource: &Resource, version: &Version) -> bool {
+        self.is_pristine && resource.storage_version().name == version.name
+    }
+
+    fn load(&self, _resource: &Resource, version: &Version, mut stored: Value) -> Value {
+        // An object lies in the version that was stored when it was last written. A version that is no longer defined
+        // has no schema; then the one asked for has to do.
+        let written = text(&stored, &["apiVersion"]).rsplit('/').next().unwrap_or_default().to_owned();
+        if let Some(compiled) = self.compiled(&written) {
+            self.prune(&compiled.schema, &mut stored);
+            default::apply(&compiled.schema, &mut stored);
+        }
+        if *written != *version.name {
+            set_at(&mut stored, &["apiVersion"], self.api_version(&version.name));
+            self.prune(&version.schema, &mut stored);
+        }
+        repair_generation(&mut stored);
+        stored
+    }
+
+    fn store(&self, resource: &Resource, version: &Version, mut internal: Value) -> Value {
+        let storage = resource.storage_version();
+        if storage.name != version.name
+            && let Some(compiled) = self.versions.get(self.storage)
+        {
+            set_at(&mut internal, &["apiVersion"], self.api_version(&compiled.name));
+            self.prune(&compiled.schema, &mut internal);
+            default::apply(&compiled.schema, &mut internal);
+        }
+        internal
+    }
+
+    fn prepare_create(&self, version: &Version, value: &mut Value) {
+        if version.has_status
+            && let Some(fields) = value.as_object_mut()
+        {
+            fields.remove("status");
+        }
+        set_at(value, &["metadata", "generation"], json!(1));
+    }
+
+    fn prepare_update(&self, version: &Version, endpoint: Endpoint, new: &mut Value, old: &Value) {
+        if endpoint == Endpoint::Status {
+            take_status_alone(new, old);
+            return;
+        }
+        if version.has_status {
+            copy(new, old, "status");
+        }
+        let before = at(old, &["metadata", "generation"]).and_then(Value::as_i64).unwrap_or_default();
+        let is_changed = contents(new).ne(contents(old));
+        set_at(new, &["metadata", "generation"], json!(before + i64::from(is_changed)));
+    }
+
+    fn validate_create(&self, version: &Version, value: &Value) -> Vec<field::Error> {
+        self.faults(version, Endpoint::Main, value, None)
+    }
+
+    fn validate_update(&self, version: &Version, endpoint: Endpoint, new: &Value, old: &Value) -> Vec<field::Error> {
+        self.faults(version, endpoint, new, Some(old))
+    }
+
+    fn rules(&self) -> Rules {
+        Rules { updates_unconditionally: false, ..Rules::default() }
+    }
+
+    fn cells(&self, version: &Version, value: &Value, now: Timestamp) -> Vec<Value> {
+        self.compiled(&version.name).map(|compiled| compiled.columns.cells(value, now)).unwrap_or_default()
+    }
+}
+
+/// Through `/status` only the status changes, and the record of who changed it.
+fn take_status_alone(new: &mut Value, old: &Value) {
+    let status = new.as_object_mut().and_then(|fields| fields.remove("status"));
+    let managers = new["metadata"].get("managedFields").cloned();
+    let mut object = old.clone();
+    if let Some(fields) = object.as_object_mut() {
+        fields.remove("status");
+        fields.extend(status.map(|status| ("status".to_owned(), status)));
+    }
+    if let Some(metadata) = object["metadata"].as_object_mut() {
+        metadata.remove("managedFields");
+        metadata.extend(managers.map(|managers| ("managedFields".to_owned(), managers)));
+    }
+    *new = object;
+}
+
+/// Gives the new object the old one's field, or none.
+fn copy(new: &mut Value, old: &Value, key: &str) {
+    let Some(fields) = new.as_object_mut() else { return };
+    match old.get(key) {
+        Some(value) => fields.insert(key.to_owned(), value.clone()),
+        None => fields.remove(key),
+    };
+}
+
+/// Everything but the metadata.
+fn contents(object: &Value) -> impl Iterator<Item = (&String, &Value)> {
+    object.as_object().into_iter().flatten().filter(|(key, _)| *key != "metadata")
+}
+
+/// Objects of servers that did not count have no generation; readers expect one.
+fn repair_generation(object: &mut Value) {
+    if at(object, &["metadata", "generation"]).and_then(Value::as_i64).unwrap_or_default() == 0 {
+        set_at(object, &["metadata", "generation"], json!(1));
+    }
+}

@@ -1,0 +1,80 @@
+//! How a definition goes: first its instances, then it.
+
+use crate::crd::condition::{self, Condition};
+use crate::crd::texts;
+use jiff::Timestamp;
+use serde_json::json;
+use steersman_machinery::Value;
+use steersman_machinery::value::object_at;
+
+/// The finalizer that keeps a definition until its instances are gone.
+pub const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
+
+/// How far the deletion of a definition's instances has come.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Deletion {
+    /// All are gone; the finalizer goes too.
+    Completed,
+    /// Something is in the way; it will be tried again.
+    Failed(String),
+    /// They are being deleted.
+    InProgress,
+    /// There never were any; the finalizer goes.
+    NeverEstablished,
+    /// Some are still there, held by finalizers of their own.
+    Remaining(usize),
+}
+
+/// What the first request to delete does to a definition: it gets a deletion timestamp, the finalizer and a condition.
+/// A definition that is being deleted already stays as it is.
+pub fn begin_deletion(definition: &mut Value, now: Timestamp) {
+    let Some(metadata) = object_at(definition, &["metadata"]) else { return };
+    if metadata.get("deletionTimestamp").is_some_and(|time| !time.is_null()) {
+        return;
+    }
+    metadata.insert("deletionTimestamp".to_owned(), json!(condition::time(now)));
+    let mut finalizers: Vec<String> =
+        texts(definition, &["metadata", "finalizers"]).into_iter().map(str::to_owned).collect();
+    if !finalizers.iter().any(|finalizer| finalizer == FINALIZER) {
+        finalizers.push(FINALIZER.to_owned());
+    }
+    definition["metadata"]["finalizers"] = json!(finalizers);
+    let message = "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon";
+    let pending = Condition::new("Terminating", true, "InstanceDeletionPending", message);
+    set_status(definition, &pending, now);
+}
+
+/// Writes down how far the deletion of the instances has come, and lets go of the definition when it is done.
+pub fn set_deletion(definition: &mut Value, deletion: &Deletion, now: Timestamp) {
+    let of = |holds, reason, message: String| Condition::new("Terminating", holds, reason, message);
+    let (condition, is_done) = match deletion {
+        Deletion::Completed => (of(false, "InstanceDeletionCompleted", "removed all instances".to_owned()), true),
+        Deletion::Failed(why) => (of(true, "InstanceDeletionFailed", why.clone()), false),
+        Deletion::InProgress => {
+            (of(true, "InstanceDeletionInProgress", "CustomResource deletion is in progress".to_owned()), false)
+        }
+        Deletion::NeverEstablished => {
+            (of(false, "NeverEstablished", "resource was never established".to_owned()), true)
+        }
+        Deletion::Remaining(count) => {
+            let message = format!("could not confirm zero CustomResources remaining: {count} are left");
+            (of(true, "InstanceDeletionCheck", message), false)
+        }
+    };
+    set_status(definition, &condition, now);
+    if is_done && let Some(metadata) = object_at(definition, &["metadata"]) {
+        let finalizers = metadata.get_mut("finalizers").and_then(Value::as_array_mut);
+        if let Some(finalizers) = finalizers {
+            finalizers.retain(|finalizer| finalizer != FINALIZER);
+            if finalizers.is_empty() {
+                metadata.remove("finalizers");
+            }
+        }
+    }
+}
+
+fn set_status(definition: &mut Value, condition: &Condition, now: Timestamp) {
+    if object_at(definition, &["status"]).is_some() {
+        condition::set(&mut definition["status"], condition, now);
+    }
+}

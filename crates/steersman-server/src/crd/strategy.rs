@@ -1,0 +1,203 @@
+//! What is particular about the kind `CustomResourceDefinition`.
+
+use crate::catalog::Version;
+use crate::crd::{flag, text, texts, v1beta1, validate, versions};
+use crate::strategy::{DecodeError, Decoded, Endpoint, Rules, Strategy};
+use serde_json::json;
+use steersman_machinery::value::{object_at, set_at};
+use steersman_machinery::{Value, field};
+use steersman_schema::decode;
+
+/// The strategy of definitions. The internal form is `v1`.
+#[derive(Debug)]
+pub(super) struct Definition;
+
+impl Strategy for Definition {
+    fn decode(&self, version: &Version, body: Value) -> Result<Decoded, DecodeError> {
+        let decoded =
+            decode::from_value(&version.schema, &body).map_err(|error| DecodeError::Malformed(error.to_string()))?;
+        if is_v1beta1(version) {
+            let faults = v1beta1::faults(&decoded.value);
+            if !faults.is_empty() {
+                return Err(DecodeError::Invalid(faults));
+            }
+        }
+        let unknown = decoded.faults.into_iter().filter_map(|fault| match fault {
+            decode::Fault::Unknown(path) => Some(path),
+            // Found where the bytes are read; a tree has none.
+            decode::Fault::Duplicate(_) => None,
+        });
+        Ok(Decoded { value: decoded.value, unknown: unknown.collect() })
+    }
+
+    fn default(&self, version: &Version, value: &mut Value) {
+        if is_v1beta1(version) {
+            v1beta1::default(value);
+        }
+        let Some(spec) = object_at(value, &["spec"]) else { return };
+        if !spec.get("conversion").is_some_and(Value::is_object) {
+            spec.insert("conversion".to_owned(), json!({"strategy": "None"}));
+        }
+        default_service_port(&mut spec["conversion"]);
+        let kind = text(value, &["spec", "names", "kind"]).to_owned();
+        let Some(names) = object_at(value, &["spec", "names"]) else { return };
+        let mut fill = |key: &str, name: String| {
+            let is_given = names.get(key).and_then(Value::as_str).is_some_and(|name| !name.is_empty());
+            if !is_given && !kind.is_empty() {
+                names.insert(key.to_owned(), json!(name));
+            }
+        };
+        fill("singular", kind.to_lowercase());
+        fill("listKind", format!("{kind}List"));
+    }
+
+    fn present(&self, version: &Version, internal: Value) -> Value {
+        if is_v1beta1(version) { v1beta1::from_internal(internal) } else { internal }
+    }
+
+    fn internal(&self, version: &Version, requested: Value) -> Value {
+        if is_v1beta1(version) { v1beta1::to_internal(requested) } else { requested }
+    }
+
+    fn prepare_create(&self, _version: &Version, value: &mut Value) {
+        set_at(value, &["metadata", "generation"], json!(1));
+        let status = json!({"acceptedNames": {"kind": "", "plural": ""}, "conditions": [], "storedVersions": []});
+        set_at(value, &["status"], status);
+        note_storage_version(value);
+    }
+
+    fn prepare_update(&self, _version: &Version, endpoint: Endpoint, new: &mut Value, old: &Value) {
+        if endpoint == Endpoint::Status {
+            set_at(new, &["spec"], old.get("spec").cloned().unwrap_or_default());
+        } else {
+            set_at(new, &["status"], old.get("status").cloned().unwrap_or_else(|| json!({})));
+            note_storage_version(new);
+        }
+        let before = old["metadata"].get("generation").and_then(Value::as_i64).unwrap_or_default();
+        let is_changed = new.get("spec") != old.get("spec");
+        set_at(new, &["metadata", "generation"], json!(before + i64::from(is_changed)));
+    }
+
+    fn validate_create(&self, version: &Version, value: &Value) -> Vec<field::Error> {
+        validate::create(value, &version.name)
+    }
+
+    fn validate_update(&self, version: &Version, endpoint: Endpoint, new: &Value, old: &Value) -> Vec<field::Error> {
+        match endpoint {
+            Endpoint::Status => validate::status(new),
+            Endpoint::Main | Endpoint::Other => validate::update(new, old, &version.name),
+        }
+    }
+
+    fn warnings(&self, _version: &Version, value: &Value) -> Vec<String> {
+        let mut formats = Vec::new();
+        for version in versions(value) {
+            if let Some(schema) = steersman_machinery::value::at(version, &["schema", "openAPIV3Schema"]) {
+                unknown_formats(schema, &mut formats);
+            }
+        }
+        formats.into_iter().map(|format| format!("unrecognized format {format:?}")).collect()
+    }
+
+    fn reset_fields(&self, _version: &Version, endpoint: Endpoint) -> &'static [&'static [&'static str]] {
+        match endpoint {
+            Endpoint::Main => &[&["status"]],
+            Endpoint::Status => &[&["metadata"], &["spec"]],
+            Endpoint::Other => &[],
+        }
+    }
+
+    fn rules(&self) -> Rules {
+        Rules { updates_unconditionally: false, ..Rules::default() }
+    }
+
+    fn cells(&self, _version: &Version, value: &Value, _now: jiff::Timestamp) -> Vec<Value> {
+        let metadata = |key: &str| value["metadata"].get(key).cloned().unwrap_or_default();
+        vec![metadata("name"), metadata("creationTimestamp")]
+    }
+}
+
+fn is_v1beta1(version: &Version) -> bool {
+    &*version.name == v1beta1::NAME
+}
+
+/// A version that objects are stored in stays on record until somebody has seen to it that none are.
+fn note_storage_version(definition: &mut Value) {
+    let Some(storage) = versions(definition).iter().find(|version| flag(version, &["storage"])) else { return };
+    let name = text(storage, &["name"]).to_owned();
+    let mut stored: Vec<String> =
+        texts(definition, &["status", "storedVersions"]).into_iter().map(str::to_owned).collect();
+    if !stored.contains(&name) {
+        stored.push(name);
+        set_at(definition, &["status", "storedVersions"], json!(stored));
+    }
+}
+
+fn default_service_port(conversion: &mut Value) {
+    for path in [&["webhook", "clientConfig", "service"][..], &["webhookClientConfig", "service"]] {
+        let service = path.iter().try_fold(&mut *conversion, |value, key| value.as_object_mut()?.get_mut(*key));
+        if let Some(service) = service.and_then(Value::as_object_mut) {
+            service.entry("port").or_insert_with(|| json!(443));
+        }
+    }
+}
+
+/// The formats that are checked; others are taken and ignored.
+const FORMATS: [&str; 29] = [
+    "bsonobjectid",
+    "byte",
+    "cidr",
+    "creditcard",
+    "date",
+    "date-time",
+    "datetime",
+    "double",
+    "duration",
+    "email",
+    "float",
+    "hexcolor",
+    "hostname",
+    "int32",
+    "int64",
+    "ipv4",
+    "ipv6",
+    "isbn",
+    "isbn10",
+    "isbn13",
+    "mac",
+    "password",
+    "rgbcolor",
+    "ssn",
+    "uri",
+    "uuid",
+    "uuid3",
+    "uuid4",
+    "uuid5",
+];
+const SHORT_FORMATS: [&str; 2] = ["k8s-long-name", "k8s-short-name"];
+
+fn unknown_formats(schema: &Value, unknown: &mut Vec<String>) {
+    match schema {
+        Value::Object(fields) => {
+            if let Some(format) = fields.get("format").and_then(Value::as_str) {
+                let is_known = format.is_empty() || FORMATS.contains(&format) || SHORT_FORMATS.contains(&format);
+                if !is_known && !unknown.iter().any(|have| have == format) {
+                    unknown.push(format.to_owned());
+                }
+            }
+            for (key, inner) in fields {
+                match key.as_str() {
+                    "properties" => {
+                        inner.as_object().into_iter().flatten().for_each(|(_, inner)| unknown_formats(inner, unknown))
+                    }
+                    "items" | "additionalProperties" | "not" | "allOf" | "anyOf" | "oneOf" => {
+                        unknown_formats(inner, unknown)
+                    }
+                    _ => {}
+                }
+            }
+        }
+        Value::Array(schemas) => schemas.iter().for_each(|schema| unknown_formats(schema, unknown)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}

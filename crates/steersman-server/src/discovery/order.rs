@@ -1,0 +1,41 @@
+//! The order of groups: clients take the first one that knows a short name, so the order is part of the interface.
+
+use crate::catalog::{Catalog, Group};
+
+/// The groups of Kubernetes in the order in which kube-apiserver lists them.
+const BUILT_IN: [&str; 20] = [
+    "apiregistration.k8s.io",
+    "apps",
+    "events.k8s.io",
+    "authentication.k8s.io",
+    "authorization.k8s.io",
+    "autoscaling",
+    "batch",
+    "certificates.k8s.io",
+    "networking.k8s.io",
+    "policy",
+    "rbac.authorization.k8s.io",
+    "storage.k8s.io",
+    "admissionregistration.k8s.io",
+    "apiextensions.k8s.io",
+    "scheduling.k8s.io",
+    "coordination.k8s.io",
+    "node.k8s.io",
+    "discovery.k8s.io",
+    "resource.k8s.io",
+    "flowcontrol.apiserver.k8s.io",
+];
+
+/// All groups: the core group, those of Kubernetes in their order, then the others by name.
+pub(super) fn groups(catalog: &Catalog) -> Vec<&Group> {
+    let mut groups: Vec<&Group> = catalog.groups().iter().collect();
+    groups.sort_by_cached_key(|group| (rank(&group.name), group.name.clone()));
+    groups
+}
+
+fn rank(group: &str) -> usize {
+    match group {
+        "" => 0,
+        _ => BUILT_IN.iter().position(|one| *one == group).map_or(BUILT_IN.len() + 1, |at| at + 1),
+    }
+}
