@@ -3,7 +3,7 @@
 //! The table is made by `data/generate.py` (see `data/README.md`): one line per definition, its name, a tab, its schema in
 //! JSON. Unpacking and indexing takes about a millisecond and happens once; a definition is parsed when it is first asked for.
 
-use crate::schema::Schema;
+use crate::schema::{Origin, Schema};
 use flate2::read::DeflateDecoder;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -123,7 +123,7 @@ impl Definition {
         entry.schema.get_or_init(|| {
             let json: Value = serde_json::from_str(&entry.json)
                 .expect("invariant: every definition of the embedded table parses, as the tests have seen it do");
-            Schema::from_json(&json)
+            Schema::read(&json, Origin::Table)
         })
     }
 }

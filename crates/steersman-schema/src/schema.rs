@@ -187,6 +187,13 @@ pub struct Docs {
     pub external_docs: Option<Value>,
 }
 
+/// Where a schema comes from: only the embedded table may use its own keywords.
+#[derive(Clone, Copy, Eq, PartialEq)]
+pub(crate) enum Origin {
+    Table,
+    Written,
+}
+
 // === impl Schema ===
 
 impl Schema {
@@ -195,37 +202,38 @@ impl Schema {
     /// Takes what it understands and passes over the rest: whether a definition is well-formed is what
     /// [`crate::structural`] tells. `$ref`s are to built-in definitions.
     pub fn from_json(json: &Value) -> Schema {
+        Schema::read(json, Origin::Written)
+    }
+
+    pub(crate) fn read(json: &Value, origin: Origin) -> Schema {
         let get = |key: &str| json.get(key);
         let flag = |key: &str| get(key).and_then(Value::as_bool).unwrap_or(false);
         let text = |key: &str| get(key).and_then(Value::as_str);
         let schemas = |key: &str| get(key).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-        let all = |key: &str| schemas(key).iter().map(Schema::from_json).collect::<Box<[Schema]>>();
+        let inner = |json: &Value| Box::new(Schema::read(json, origin));
+        let all = |key: &str| schemas(key).iter().map(|json| Schema::read(json, origin)).collect::<Box<[Schema]>>();
         let reference = text("$ref").and_then(|name| Definitions::builtin().definition(name.rsplit('/').next()?));
         let int_or_string = flag("x-kubernetes-int-or-string");
-        let logic = Logic {
-            all_of: all("allOf"),
-            any_of: all("anyOf"),
-            one_of: all("oneOf"),
-            not: get("not").map(|not| Box::new(Schema::from_json(not))),
-        };
+        let logic =
+            Logic { all_of: all("allOf"), any_of: all("anyOf"), one_of: all("oneOf"), not: get("not").map(inner) };
         Schema {
             value_type: if int_or_string {
                 Type::IntOrString
             } else {
                 Type::from_name(text("type").unwrap_or_default())
             },
-            special: special(json),
+            special: special(json).filter(|_| origin == Origin::Table),
             format: text("format").map(Box::from),
             nullable: flag("nullable"),
-            properties: Properties::from_json(get("properties")),
+            properties: Properties::read(get("properties"), origin),
             required: texts(get("required")),
             additional: match get("additionalProperties") {
                 None | Some(Value::Null) => Additional::Unsaid,
                 Some(Value::Bool(true)) => Additional::Any,
                 Some(Value::Bool(false)) => Additional::Never,
-                Some(schema) => Additional::Of(Box::new(Schema::from_json(schema))),
+                Some(schema) => Additional::Of(inner(schema)),
             },
-            items: get("items").filter(|items| items.is_object()).map(|items| Box::new(Schema::from_json(items))),
+            items: get("items").filter(|items| items.is_object()).map(inner),
             enumeration: schemas("enum").into(),
             default: get("default").filter(|default| !default.is_null()).cloned(),
             list: match text("x-kubernetes-list-type") {
@@ -243,9 +251,9 @@ impl Schema {
             preserve_unknown_fields: flag("x-kubernetes-preserve-unknown-fields"),
             embedded_resource: flag("x-kubernetes-embedded-resource"),
             zero: match text("x-zero") {
-                Some("null") => Zero::Null,
-                Some("omit") => Zero::Omit,
-                Some("write") => Zero::Write,
+                Some("null") if origin == Origin::Table => Zero::Null,
+                Some("omit") if origin == Origin::Table => Zero::Omit,
+                Some("write") if origin == Origin::Table => Zero::Write,
                 _ => Zero::Keep,
             },
             bounds: Bounds::from_json(json),
@@ -375,10 +383,10 @@ impl Type {
 // === impl Properties ===
 
 impl Properties {
-    fn from_json(json: Option<&Value>) -> Properties {
+    fn read(json: Option<&Value>, origin: Origin) -> Properties {
         let fields = json.and_then(Value::as_object).into_iter().flatten();
         let mut sorted: Vec<(Box<str>, Schema)> =
-            fields.map(|(name, schema)| (Box::from(name.as_str()), Schema::from_json(schema))).collect();
+            fields.map(|(name, schema)| (Box::from(name.as_str()), Schema::read(schema, origin))).collect();
         sorted.sort_by(|(a, _), (b, _)| a.cmp(b));
         Properties(sorted.into())
     }

@@ -1,0 +1,79 @@
+//! Lists that are sets or maps hold nothing twice.
+
+use crate::schema::{List, Schema};
+use std::collections::HashMap;
+use steersman_machinery::Value;
+use steersman_machinery::field::{Error, Path};
+use steersman_machinery::value::Map;
+
+/// Finds what is twice, everywhere in a value.
+pub(crate) fn validate(schema: &Schema, value: &Value, path: &Path, errors: &mut Vec<Error>) {
+    match value {
+        Value::Array(items) => {
+            match &schema.list {
+                Some(List::Map(keys)) => map(keys, items, path, errors),
+                Some(List::Set) => {
+                    for index in repeated(items.iter()) {
+                        errors.push(Error::duplicate(&path.index(index), items[index].clone()));
+                    }
+                }
+                Some(List::Atomic) | None => {}
+            }
+            if let Some(item) = schema.item().filter(|item| may_hold_lists(item)) {
+                for (index, each) in items.iter().enumerate() {
+                    validate(item, each, &path.index(index), errors);
+                }
+            }
+        }
+        Value::Object(fields) => {
+            for (name, field) in fields {
+                if let Some(property) = schema.property(name) {
+                    if may_hold_lists(property) {
+                        validate(property, field, &path.child(name), errors);
+                    }
+                } else if let Some(values) = schema.values() {
+                    validate(values, field, &path.key(name), errors);
+                }
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// Saves making paths of scalars.
+fn may_hold_lists(schema: &Schema) -> bool {
+    schema.list.is_some() || schema.items.is_some() || !schema.properties.is_empty() || schema.values().is_some()
+}
+
+fn map(keys: &[Box<str>], items: &[Value], path: &Path, errors: &mut Vec<Error>) {
+    let wrong = items.iter().position(|item| !item.is_null() && !item.is_object());
+    if let Some(index) = wrong {
+        let detail = "must be an object for an array of list-type map";
+        return errors.push(Error::invalid(&path.index(index), items[index].clone(), detail));
+    }
+    let key_of = |item: &Value| {
+        let said = keys.iter().filter_map(|key| Some((key.to_string(), item.get(key.as_ref())?.clone())));
+        Value::Object(said.collect::<Map>())
+    };
+    let keys: Vec<Value> = items.iter().map(key_of).collect();
+    for index in repeated(keys.iter()) {
+        errors.push(Error::duplicate(&path.index(index), keys[index].clone()));
+    }
+}
+
+/// The place where each repeated value is met for the second time.
+fn repeated<'v>(values: impl ExactSizeIterator<Item = &'v Value>) -> Vec<usize> {
+    if values.len() <= 1 {
+        return Vec::new();
+    }
+    let mut n_seen: HashMap<String, usize> = HashMap::with_capacity(values.len());
+    let mut second = Vec::new();
+    for (index, value) in values.enumerate() {
+        let n = n_seen.entry(value.to_string()).or_default();
+        *n += 1;
+        if *n == 2 {
+            second.push(index);
+        }
+    }
+    second
+}

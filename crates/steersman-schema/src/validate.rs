@@ -1,0 +1,457 @@
+//! Is a custom resource what its definition says? Every fault at once, each with its path, in Kubernetes' words.
+//!
+//! Texts and order of checks follow kube-openapi's schema validation as recorded from a real server. An update is judged
+//! with ratcheting: what has not changed since the stored object is not held against the client.
+
+use crate::embedded;
+use crate::format;
+use crate::lists;
+use crate::schema::{Additional, Bounds, List, Logic, Schema, Type};
+use std::fmt::Write;
+use steersman_machinery::Value;
+use steersman_machinery::field::{Error, Path};
+use steersman_machinery::value::{Map, type_name};
+
+/// Judges a new object.
+pub fn validate(schema: &Schema, value: &Value) -> Vec<Error> {
+    let mut errors = Pass::new(None).run(schema, value, None);
+    embedded::validate(schema, value, &Path::root(), &mut errors);
+    lists::validate(schema, value, &Path::root(), &mut errors);
+    errors
+}
+
+/// Judges a changed object: faults of parts that are as they were do not count.
+///
+/// Items of a list are compared with their former selves only where the list is a map.
+pub fn validate_update(schema: &Schema, new: &Value, old: &Value) -> Vec<Error> {
+    let mut errors = Pass::new(None).run(schema, new, Some(old));
+    embedded::validate(schema, new, &Path::root(), &mut errors);
+    let mut before = Vec::new();
+    lists::validate(schema, old, &Path::root(), &mut before);
+    if before.is_empty() {
+        lists::validate(schema, new, &Path::root(), &mut errors);
+    }
+    errors
+}
+
+/// Judges a default against the schema that holds it; `path` is where the default is written.
+pub(crate) fn validate_default(schema: &Schema, default: &Value, path: &Path) -> Vec<Error> {
+    Pass::new(Some(path)).run(schema, default, None)
+}
+
+/// Faults found, and how much was found right, by which alternatives are told apart.
+#[derive(Default)]
+struct Outcome {
+    errors: Vec<Error>,
+    n_matches: usize,
+}
+
+struct Pass<'a> {
+    /// The field that faults of the value itself are told of; none: the object, which has no name.
+    prefix: Option<&'a Path>,
+    /// Where we are, as messages print it.
+    path: String,
+}
+
+impl<'a> Pass<'a> {
+    fn new(prefix: Option<&'a Path>) -> Pass<'a> {
+        Pass { prefix, path: String::new() }
+    }
+
+    fn run(mut self, schema: &Schema, value: &Value, old: Option<&Value>) -> Vec<Error> {
+        self.value(schema, value, old).errors
+    }
+
+    fn value(&mut self, schema: &Schema, value: &Value, old: Option<&Value>) -> Outcome {
+        let schema = schema.target();
+        let mut outcome = Outcome::default();
+        match self.type_fault(schema, value) {
+            Some(error) => outcome.errors.push(error),
+            None => outcome.n_matches += 1,
+        }
+        if value.is_null() {
+            self.enumeration(schema, value, &mut outcome);
+            return self.ratchet(outcome, value, old);
+        }
+        if let Some(logic) = &schema.logic {
+            self.logic(logic, value, old, &mut outcome);
+        }
+        match value {
+            Value::String(text) => self.text(schema, text, &mut outcome),
+            Value::Number(number) => self.number(schema, number, &mut outcome),
+            Value::Array(items) => self.list(schema, items, old, &mut outcome),
+            Value::Null | Value::Bool(_) | Value::Object(_) => {}
+        }
+        self.enumeration(schema, value, &mut outcome);
+        if let Value::Object(fields) = value {
+            self.object(schema, fields, old, &mut outcome);
+        }
+        outcome.n_matches += 1;
+        self.ratchet(outcome, value, old)
+    }
+
+    /// Faults of what is as it was are forgiven.
+    fn ratchet(&self, mut outcome: Outcome, value: &Value, old: Option<&Value>) -> Outcome {
+        if !outcome.errors.is_empty() && old == Some(value) {
+            outcome.errors.clear();
+        }
+        outcome
+    }
+
+    // === one check each ===
+
+    fn type_fault(&self, schema: &Schema, value: &Value) -> Option<Error> {
+        let (wanted, format) = (schema.value_type, format::checked(schema));
+        let have = type_name(value);
+        if value.is_null() {
+            let refused = wanted != Type::Any && !schema.nullable;
+            return refused.then(|| self.wrong_type(wanted.name(), have));
+        }
+        let is_whole =
+            value.as_f64().is_some_and(|float| float.fract() == 0.0 && float.abs() <= 9_007_199_254_740_991.0);
+        let fits = match wanted {
+            Type::Any => format.is_none() || value.is_string(),
+            Type::Integer => have == "integer" || is_whole,
+            Type::IntOrString => have == "string" || have == "integer" || is_whole,
+            Type::Number => value.is_number(),
+            Type::Array | Type::Boolean | Type::Object | Type::String => have == wanted.name(),
+        };
+        if fits {
+            return None;
+        }
+        // Where there is a format its name is told instead of the type's, and the format of what was found, if it has one.
+        match format {
+            Some(format) if !matches!(value, Value::String(_) | Value::Array(_)) => {
+                let have = match have {
+                    "integer" => "int64",
+                    "number" => "float64",
+                    _ => "",
+                };
+                Some(self.wrong_type(format, have))
+            }
+            _ => Some(self.wrong_type(wanted.name(), have)),
+        }
+    }
+
+    fn enumeration(&self, schema: &Schema, value: &Value, outcome: &mut Outcome) {
+        if schema.enumeration.is_empty()
+            || (!value.is_null() && schema.enumeration.iter().any(|each| equal(each, value)))
+        {
+            return;
+        }
+        let supported: Vec<String> = schema
+            .enumeration
+            .iter()
+            .map(|each| each.as_str().map_or_else(|| each.to_string(), ToOwned::to_owned))
+            .collect();
+        let supported: Vec<&str> = supported.iter().map(String::as_str).collect();
+        let shown = if value.is_null() { Value::from("null") } else { value.clone() };
+        outcome.errors.push(Error::not_supported(&self.field(), shown, &supported));
+    }
+
+    fn text(&self, schema: &Schema, text: &str, outcome: &mut Outcome) {
+        let error = schema.bounds.as_deref().and_then(|bounds| self.text_bounds(bounds, text));
+        outcome.errors.extend(error);
+        outcome.n_matches += 1;
+        if let Some(name) = format::checked(schema).filter(|name| !format::is_match(name, text)) {
+            let detail = format!("{} must be of type {name}: {text:?}", self.said());
+            outcome.errors.push(Error::type_invalid(&self.field(), text, detail));
+        }
+    }
+
+    /// The first bound that is broken.
+    fn text_bounds(&self, bounds: &Bounds, text: &str) -> Option<Error> {
+        let needs_length = bounds.length_max.is_some() || bounds.length_min.is_some();
+        let length = if needs_length { text.chars().count() as u64 } else { 0 };
+        if let Some(max) = bounds.length_max.filter(|max| length > *max) {
+            return Some(Error::too_long(&self.field(), usize::try_from(max).unwrap_or(usize::MAX)));
+        }
+        if let Some(min) = bounds.length_min.filter(|min| length < *min) {
+            return Some(self.invalid(text, format!("should be at least {min} chars long")));
+        }
+        let pattern = bounds.pattern.as_ref().filter(|pattern| !pattern.is_match(text))?;
+        Some(self.invalid(text, format!("should match '{}'", pattern.as_str())))
+    }
+
+    fn number(&self, schema: &Schema, number: &serde_json::Number, outcome: &mut Outcome) {
+        outcome.n_matches += 1;
+        outcome.errors.extend(self.range(schema, number, "Checked"));
+        let Some(bounds) = &schema.bounds else { return };
+        let value = number.as_f64().unwrap_or_default();
+        let wholes = |bound: &serde_json::Number| Some((number.as_i64()?, bound.as_i64()?));
+        let mut refuse = |text: &str, bound: &serde_json::Number| {
+            outcome.errors.push(self.invalid(Value::Number(number.clone()), format!("{text} {}", plain(bound))));
+        };
+        if let Some(factor) = &bounds.multiple_of {
+            let step = factor.as_f64().unwrap_or_default();
+            let fits = match wholes(factor) {
+                Some((value, step)) => step > 0 && value % step == 0,
+                None if step <= 0.0 => false,
+                None => {
+                    let times = if step < 1.0 { 1.0 / step * value } else { value / step };
+                    (times - times.round()).abs() < 1e-9 * times.abs().max(1.0)
+                }
+            };
+            if !fits {
+                refuse("should be a multiple of", factor);
+            }
+        }
+        if let Some(min) = &bounds.minimum {
+            let order = match wholes(min) {
+                Some((value, min)) => value.cmp(&min),
+                None => value.total_cmp(&min.as_f64().unwrap_or_default()),
+            };
+            match bounds.exclusive_minimum {
+                true if order.is_le() => refuse("should be greater than", min),
+                false if order.is_lt() => refuse("should be greater than or equal to", min),
+                true | false => {}
+            }
+        }
+        if let Some(max) = &bounds.maximum {
+            let order = match wholes(max) {
+                Some((value, max)) => value.cmp(&max),
+                None => value.total_cmp(&max.as_f64().unwrap_or_default()),
+            };
+            match bounds.exclusive_maximum {
+                true if order.is_ge() => refuse("should be less than", max),
+                false if order.is_gt() => refuse("should be less than or equal to", max),
+                true | false => {}
+            }
+        }
+    }
+
+    /// Whether a number can be held by its type and format.
+    fn range(&self, schema: &Schema, number: &serde_json::Number, what: &str) -> Option<Error> {
+        let format = format::checked(schema);
+        let whole = || match number.as_i64() {
+            Some(whole) => Some(whole),
+            None => {
+                number.as_f64().filter(|float| float.fract() == 0.0 && float.abs() < 9.2e18).map(|float| float as i64)
+            }
+        };
+        let fits = match (schema.value_type, format) {
+            (Type::Integer, Some("int32")) => whole().is_some_and(|whole| i32::try_from(whole).is_ok()),
+            (Type::Integer, _) => whole().is_some(),
+            (Type::Number, Some("float")) => number.as_f64().is_some_and(|float| float.abs() <= f64::from(f32::MAX)),
+            _ => true,
+        };
+        if fits {
+            return None;
+        }
+        let name = schema.value_type.name();
+        let format = format.map_or("(default format)".to_owned(), |format| format!("with format {format}"));
+        Some(self.whole_fault(format!("{what} value must be of type {name} {format} in {}", self.path)))
+    }
+
+    // === what is inside ===
+
+    fn list(&mut self, schema: &Schema, items: &[Value], old: Option<&Value>, outcome: &mut Outcome) {
+        if let Some(item) = schema.item() {
+            let former = former_items(schema, old);
+            let length = self.path.len();
+            for (index, each) in items.iter().enumerate() {
+                let _ = write!(self.path, "[{index}]");
+                let inner = self.value(item, each, former(each));
+                outcome.merge(inner);
+                self.path.truncate(length);
+            }
+        }
+        outcome.n_matches += 1;
+        let Some(bounds) = &schema.bounds else { return };
+        let size = items.len() as u64;
+        if let Some(min) = bounds.items_min.filter(|min| size < *min) {
+            outcome.errors.push(self.invalid(size, format!("should have at least {min} items")));
+        }
+        if let Some(max) = bounds.items_max.filter(|max| size > *max) {
+            let max = usize::try_from(max).unwrap_or(usize::MAX);
+            outcome.errors.push(Error::too_many(&self.field(), items.len(), max));
+        }
+    }
+
+    fn object(&mut self, schema: &Schema, fields: &Map, old: Option<&Value>, outcome: &mut Outcome) {
+        let size = fields.len() as u64;
+        if let Some(bounds) = &schema.bounds {
+            if let Some(min) = bounds.properties_min.filter(|min| size < *min) {
+                outcome.errors.push(self.invalid(size, format!("should have at least {min} properties")));
+            }
+            if let Some(max) = bounds.properties_max.filter(|max| size > *max) {
+                let max = usize::try_from(max).unwrap_or(usize::MAX);
+                outcome.errors.push(Error::too_many(&self.field(), fields.len(), max));
+            }
+        }
+        let length = self.path.len();
+        let is_root = length == 0;
+        for (name, field) in fields {
+            let (inner, dotted) = match (schema.property(name), &schema.additional) {
+                (Some(property), _) => (property, !is_root),
+                (None, Additional::Of(values)) => (&**values, true),
+                (None, Additional::Never) => {
+                    let detail = format!("{}.{name} in body is a forbidden property", self.path);
+                    outcome.errors.push(Error::invalid(&self.field(), name.as_str(), detail));
+                    continue;
+                }
+                (None, Additional::Any | Additional::Unsaid) => continue,
+            };
+            if dotted {
+                self.path.push('.');
+            }
+            self.path.push_str(name);
+            // The version that a client writes may differ from the stored one without anybody having changed it.
+            let is_type = is_root && matches!(name.as_str(), "apiVersion" | "kind");
+            let former = old.filter(|_| !is_type).and_then(|old| old.as_object()?.get(name));
+            let inner = self.value(inner, field, former);
+            outcome.merge(inner);
+            self.path.truncate(length);
+        }
+        for name in &schema.required {
+            if !fields.contains_key(name.as_ref()) {
+                let _ = write!(self.path, ".{name}");
+                outcome.errors.push(Error::required(&self.field(), ""));
+                self.path.truncate(length);
+            }
+        }
+    }
+
+    // === alternatives ===
+
+    fn logic(&mut self, logic: &Logic, value: &Value, old: Option<&Value>, outcome: &mut Outcome) {
+        outcome.n_matches += 1;
+        if !logic.any_of.is_empty() {
+            let (n_valid, best) = self.alternatives(&logic.any_of, value, old, true);
+            if n_valid == 0 {
+                let detail = format!("{:?} must validate at least one schema (anyOf)", self.path);
+                outcome.errors.push(self.whole_fault(detail));
+            }
+            outcome.merge(best);
+        }
+        if !logic.one_of.is_empty() {
+            let (n_valid, best) = self.alternatives(&logic.one_of, value, old, false);
+            let found = match n_valid {
+                0 => "Found none valid".to_owned(),
+                _ => format!("Found {n_valid} valid alternatives"),
+            };
+            if n_valid != 1 {
+                let detail = format!("{:?} must validate one and only one schema (oneOf). {found}", self.path);
+                outcome.errors.push(self.whole_fault(detail));
+            }
+            outcome.merge(best);
+        }
+        let mut n_valid = 0;
+        for schema in &logic.all_of {
+            let each = self.value(schema, value, old);
+            n_valid += usize::from(each.errors.is_empty());
+            outcome.merge(each);
+        }
+        if n_valid != logic.all_of.len() {
+            let none = if n_valid == 0 { ". None validated" } else { "" };
+            let detail = format!("{:?} must validate all the schemas (allOf){none}", self.path);
+            outcome.errors.push(self.whole_fault(detail));
+        }
+        if logic.not.as_deref().is_some_and(|schema| self.value(schema, value, old).errors.is_empty()) {
+            outcome.errors.push(self.whole_fault(format!("{:?} must not validate the schema (not)", self.path)));
+        }
+    }
+
+    /// How many hold, and the first that does, or else the one that comes nearest.
+    fn alternatives(
+        &mut self,
+        schemas: &[Schema],
+        value: &Value,
+        old: Option<&Value>,
+        first_is_enough: bool,
+    ) -> (usize, Outcome) {
+        let mut n_valid = 0;
+        let mut best: Option<Outcome> = None;
+        for schema in schemas {
+            let each = self.value(schema, value, old);
+            if each.errors.is_empty() {
+                n_valid += 1;
+                if n_valid == 1 {
+                    best = Some(each);
+                }
+                if first_is_enough {
+                    break;
+                }
+            } else if n_valid == 0 && best.as_ref().is_none_or(|best| each.n_matches > best.n_matches) {
+                best = Some(each);
+            }
+        }
+        (n_valid, best.unwrap_or_default())
+    }
+
+    // === words ===
+
+    /// The field we are at.
+    fn field(&self) -> Path {
+        let name = self.path.strip_prefix('.').unwrap_or(&self.path);
+        match self.prefix {
+            Some(prefix) if name.is_empty() => prefix.clone(),
+            Some(prefix) => prefix.child(name),
+            None if name.is_empty() => self.object_field(),
+            None => Path::new(name),
+        }
+    }
+
+    /// The object as a whole has no name; upstream prints the pointer that is not there.
+    fn object_field(&self) -> Path {
+        self.prefix.cloned().unwrap_or_else(|| Path::new("<nil>"))
+    }
+
+    fn said(&self) -> String {
+        format!("{} in body", self.path)
+    }
+
+    fn wrong_type(&self, wanted: &str, have: &str) -> Error {
+        Error::type_invalid(&self.field(), have, format!("{} must be of type {wanted}: {have:?}", self.said()))
+    }
+
+    fn invalid(&self, value: impl Into<Value>, what: impl std::fmt::Display) -> Error {
+        Error::invalid(&self.field(), value, format!("{} {what}", self.said()))
+    }
+
+    /// A fault that upstream does not tell of a field.
+    fn whole_fault(&self, detail: String) -> Error {
+        Error::invalid(&self.object_field(), "", detail)
+    }
+}
+
+impl Outcome {
+    fn merge(&mut self, inner: Outcome) {
+        self.errors.extend(inner.errors);
+        self.n_matches += inner.n_matches;
+    }
+}
+
+/// Numbers are equal by amount, all else by form.
+fn equal(a: &Value, b: &Value) -> bool {
+    match (a.as_f64(), b.as_f64()) {
+        (Some(x), Some(y)) => a == b || x.total_cmp(&y).is_eq(),
+        _ => a == b,
+    }
+}
+
+/// A bound as Go prints it: whole numbers without a point.
+fn plain(bound: &serde_json::Number) -> String {
+    match bound.as_f64() {
+        Some(float) if bound.is_f64() && float.fract() == 0.0 && float.abs() < 1e15 => format!("{float:.0}"),
+        _ => bound.to_string(),
+    }
+}
+
+/// Finds an item's former self in a list that is a map; items of other lists have none.
+fn former_items<'v>(schema: &'v Schema, old: Option<&'v Value>) -> impl Fn(&Value) -> Option<&'v Value> {
+    let keys = match schema.list() {
+        List::Map(keys) => Some(keys),
+        List::Atomic | List::Set => None,
+    };
+    move |item| {
+        let (keys, old) = (keys?, old?.as_array()?);
+        let same = |former: &&Value| keys.iter().all(|key| former.get(key.as_ref()) == item.get(key.as_ref()));
+        old.iter().find(same)
+    }
+}
+
+/// The faults in one order, for callers that print them.
+pub fn sort(errors: &mut [Error]) {
+    errors.sort_by_cached_key(Error::to_string);
+}

@@ -1,0 +1,231 @@
+//! Bodies of built-in kinds: what is kept, dropped, written and refused, as recorded.
+
+use proptest::prelude::*;
+use serde_json::json;
+use steersman_machinery::Value;
+use steersman_schema::{Definitions, Schema, decode};
+
+fn schema(name: &str) -> &'static Schema {
+    Definitions::builtin().schema(name).unwrap()
+}
+
+#[track_caller]
+fn check(name: &str, body: &str, value: &Value, faults: &[&str]) {
+    let decoded = decode::from_slice(schema(name), body.as_bytes()).unwrap();
+    assert_eq!(&decoded.value, value);
+    let said: Vec<String> = decoded.faults.iter().map(ToString::to_string).collect();
+    assert_eq!(said, faults);
+    let again = decode::from_value(schema(name), &decoded.value).unwrap();
+    assert_eq!(again.value, decoded.value, "reading what was written changes nothing");
+    let mut normal = decoded.value.clone();
+    decode::normalize(schema(name), &mut normal);
+    assert_eq!(normal, decoded.value);
+}
+
+#[track_caller]
+fn refused(name: &str, body: &str, want: &str) {
+    assert_eq!(decode::from_slice(schema(name), body.as_bytes()).unwrap_err().to_string(), want);
+}
+
+const CONFIG_MAP: &str = "io.k8s.api.core.v1.ConfigMap";
+const POD: &str = "io.k8s.api.core.v1.Pod";
+
+#[test]
+fn unknown_and_duplicate_fields_are_told_in_the_order_of_the_document() {
+    check(
+        CONFIG_MAP,
+        r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"s","unknownMeta":1},"data":{"k":"v"},"daata":{},"data":{"k":"w"}}"#,
+        &json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "s"}, "data": {"k": "w"}}),
+        &[r#"unknown field "metadata.unknownMeta""#, r#"unknown field "daata""#, r#"duplicate field "data""#],
+    );
+}
+
+#[test]
+fn names_of_fields_have_their_case_and_paths_their_indices() {
+    check(
+        POD,
+        r#"{"Metadata":{},"spec":{"containers":[{"name":"c"},{"name":"d","Image":"i","env":[{"nam":"x"}]}]}}"#,
+        &json!({
+            "metadata": {},
+            "spec": {"containers": [{"name": "c", "resources": {}}, {"name": "d", "resources": {}, "env": [{"name": ""}]}]},
+            "status": {},
+        }),
+        &[
+            r#"unknown field "Metadata""#,
+            r#"unknown field "spec.containers[1].Image""#,
+            r#"unknown field "spec.containers[1].env[0].nam""#,
+        ],
+    );
+}
+
+#[test]
+fn empty_values_go_or_stay_as_go_writes_them() {
+    check(
+        "io.k8s.api.apps.v1.Deployment",
+        r#"{"metadata":{"labels":{},"name":"","creationTimestamp":null},"spec":{"replicas":0,"paused":false,"minReadySeconds":0,"selector":null,
+            "template":{"spec":{"containers":[],"hostNetwork":false,"securityContext":{},"nodeSelector":null,"automountServiceAccountToken":false}}}}"#,
+        &json!({
+            "metadata": {},
+            "spec": {
+                "replicas": 0,
+                "selector": null,
+                "strategy": {},
+                "template": {
+                    "metadata": {},
+                    "spec": {"containers": [], "securityContext": {}, "automountServiceAccountToken": false},
+                },
+            },
+            "status": {},
+        }),
+        &[],
+    );
+    check(POD, "{}", &json!({"metadata": {}, "spec": {"containers": null}, "status": {}}), &[]);
+    check(
+        "io.k8s.api.core.v1.Node",
+        "{}",
+        &json!({
+            "metadata": {}, "spec": {},
+            "status": {
+                "daemonEndpoints": {"kubeletEndpoint": {"Port": 0}},
+                "nodeInfo": {
+                    "architecture": "", "bootID": "", "containerRuntimeVersion": "", "kernelVersion": "", "kubeProxyVersion": "",
+                    "kubeletVersion": "", "machineID": "", "operatingSystem": "", "osImage": "", "systemUUID": "",
+                },
+            },
+        }),
+        &[],
+    );
+    check(
+        "io.k8s.api.apps.v1.StatefulSet",
+        r#"{"spec":{"selector":{},"template":{"spec":{"containers":null}}}}"#,
+        &json!({
+            "metadata": {},
+            "spec": {"selector": {}, "serviceName": "", "template": {"metadata": {}, "spec": {"containers": null}}, "updateStrategy": {}},
+            "status": {"availableReplicas": 0, "replicas": 0},
+        }),
+        &[],
+    );
+}
+
+#[test]
+fn null_in_a_map_or_list_is_the_empty_value() {
+    check(CONFIG_MAP, r#"{"data":{"a":null}}"#, &json!({"metadata": {}, "data": {"a": ""}}), &[]);
+    check(
+        POD,
+        r#"{"spec":{"containers":[null],"schedulingGates":null}}"#,
+        &json!({"metadata": {}, "spec": {"containers": [{"name": "", "resources": {}}]}, "status": {}}),
+        &[],
+    );
+}
+
+#[test]
+fn quantities_times_and_bytes_take_their_canonical_text() {
+    let decoded = decode::from_slice(
+        schema(POD),
+        br#"{"metadata":{"creationTimestamp":"2026-01-01T01:00:00.5+01:00"},
+            "spec":{"containers":[{"name":"c","resources":{"limits":{"cpu":1.5,"memory":"1024Mi","x":2,"y":1e3}},"ports":[{"containerPort":80}],
+            "livenessProbe":{"httpGet":{"port":"http"}}}]}}"#,
+    )
+    .unwrap();
+    assert_eq!(decoded.value["metadata"]["creationTimestamp"], "2026-01-01T00:00:00Z");
+    let limits = &decoded.value["spec"]["containers"][0]["resources"]["limits"];
+    assert_eq!(limits, &json!({"cpu": "1500m", "memory": "1Gi", "x": "2", "y": "1k"}));
+    check(
+        "io.k8s.api.coordination.v1.Lease",
+        r#"{"spec":{"renewTime":"2026-01-01T00:00:00.123456Z"}}"#,
+        &json!({"metadata": {}, "spec": {"renewTime": "2026-01-01T00:00:00.123456Z"}}),
+        &[],
+    );
+    check(
+        "io.k8s.api.core.v1.Secret",
+        "{\"data\":{\"a\":\"AA\\nE=\",\"b\":\"\"}}",
+        &json!({"metadata": {}, "data": {"a": "AAE=", "b": ""}}),
+        &[],
+    );
+}
+
+#[test]
+fn what_is_opaque_stays_as_it_is() {
+    let body = json!({
+        "metadata": {"managedFields": [{"fieldsV1": {"f:data": {".": {}, "f:a": {}}}, "manager": "m"}]},
+        "data": {"any": {"thing": [1, null]}},
+        "revision": 1,
+    });
+    let decoded = decode::from_value(schema("io.k8s.api.apps.v1.ControllerRevision"), &body).unwrap();
+    assert_eq!(decoded.value, body);
+    let json = json!({
+        "spec": {"versions": [{"schema": {"openAPIV3Schema": {"type": "object", "properties": {"a": {
+            "default": {"x": null}, "items": {"type": "string"}, "enum": [1, "a"], "additionalProperties": true}}}}}]}
+    });
+    let name = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinition";
+    let decoded = decode::from_value(schema(name), &json).unwrap();
+    assert!(decoded.faults.is_empty(), "{:?}", decoded.faults);
+    assert_eq!(
+        decoded.value.pointer("/spec/versions/0/schema"),
+        json.pointer("/spec/versions/0/schema"),
+        "nothing is added to a schema"
+    );
+}
+
+#[test]
+fn a_wrong_value_is_named_with_its_place() {
+    refused(CONFIG_MAP, r#"{"data":{"k":1}}"#, "data.k must be a string, not the number 1");
+    refused(CONFIG_MAP, r#"{"data":[]}"#, "data must be an object, not a list");
+    refused(CONFIG_MAP, "[]", "the object must be an object, not a list");
+    refused(POD, r#"{"spec":{"containers":{}}}"#, "spec.containers must be a list, not an object");
+    refused(
+        "io.k8s.api.apps.v1.Deployment",
+        r#"{"spec":{"replicas":"three"}}"#,
+        r#"spec.replicas must be an integer, not the string "three""#,
+    );
+    refused(
+        "io.k8s.api.apps.v1.Deployment",
+        r#"{"spec":{"replicas":3000000000}}"#,
+        "spec.replicas must be a whole number from -2147483648 to 2147483647, not 3000000000",
+    );
+    refused(
+        POD,
+        r#"{"metadata":{"creationTimestamp":"yesterday"}}"#,
+        r#"metadata.creationTimestamp must be a time such as 2006-01-02T15:04:05Z, not "yesterday""#,
+    );
+    refused(CONFIG_MAP, r#"{"apiVersion":"v1","kind":"#, "unexpected end of JSON input");
+    refused(CONFIG_MAP, "", "unexpected end of JSON input");
+    refused(CONFIG_MAP, "{} {}", "there is more behind the end of the JSON value");
+    let deep = format!(r#"{{"x":{}{}}}"#, "[".repeat(20_000), "]".repeat(20_000));
+    assert!(decode::from_slice(schema(CONFIG_MAP), deep.as_bytes()).is_err());
+    assert!(decode::document(deep.as_bytes()).is_err());
+}
+
+#[test]
+fn recorded_sentences_of_quantities_and_bytes() {
+    refused(
+        POD,
+        r#"{"spec":{"containers":[{"name":"c","image":"i","resources":{"limits":{"cpu":"lots"}}}]}}"#,
+        "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'",
+    );
+    for (text, offset) in [("%%%", 0), ("AA%A", 2), ("AAA", 0), ("AAAAAA", 4), ("AA=", 3), ("AA==A", 4), ("A===", 1)] {
+        let body = json!({"data": {"pass": text}}).to_string();
+        refused("io.k8s.api.core.v1.Secret", &body, &format!("illegal base64 data at input byte {offset}"));
+    }
+}
+
+#[test]
+fn a_document_without_schema_keeps_all_and_tells_duplicates() {
+    let decoded = decode::document(br#"{"a":{"b":1,"b":null},"c":[{"d":1,"d":2}]}"#).unwrap();
+    assert_eq!(decoded.value, json!({"a": {"b": null}, "c": [{"d": 2}]}));
+    let said: Vec<&str> = decoded.faults.iter().map(decode::Fault::path).collect();
+    assert_eq!(said, ["a.b", "c[0].d"]);
+}
+
+proptest! {
+    #[test]
+    fn any_value_is_read_or_refused_and_reading_is_stable(body in super::values::value()) {
+        for name in [POD, CONFIG_MAP, "io.k8s.api.core.v1.Service"] {
+            if let Ok(first) = decode::from_value(schema(name), &body) {
+                let second = decode::from_value(schema(name), &first.value).unwrap();
+                prop_assert_eq!(&second.value, &first.value);
+                prop_assert!(second.faults.is_empty());
+            }
+        }
+    }
+}
