@@ -1,0 +1,103 @@
+//! Conditions as the API conventions want them: one per type, and a transition time that moves only with the status.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::jiff::Timestamp;
+
+/// What a condition says.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Status {
+    /// It does not hold.
+    False,
+    /// It holds.
+    True,
+    /// Nobody knows.
+    Unknown,
+}
+
+impl Status {
+    /// The word the API uses.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::False => "False",
+            Self::True => "True",
+            Self::Unknown => "Unknown",
+        }
+    }
+}
+
+/// A condition that begins to hold now.
+///
+/// `reason` is one word in CamelCase, `message` a sentence for people, `observed_generation` the generation of the
+/// object that this was found out about.
+pub fn condition(
+    type_: &str,
+    status: Status,
+    reason: &str,
+    message: &str,
+    observed_generation: Option<i64>,
+) -> Condition {
+    Condition {
+        type_: type_.to_owned(),
+        status: status.as_str().to_owned(),
+        reason: reason.to_owned(),
+        message: message.to_owned(),
+        observed_generation,
+        last_transition_time: Time(now()),
+    }
+}
+
+/// Puts `condition` in the place of the one of its type, or adds it. Returns whether anything changed.
+///
+/// While the status stays the same, so does the time of the last transition; nothing but a new time is no change.
+pub fn set(conditions: &mut Vec<Condition>, mut condition: Condition) -> bool {
+    let Some(known) = conditions.iter_mut().find(|known| known.type_ == condition.type_) else {
+        conditions.push(condition);
+        return true;
+    };
+    if known.status == condition.status {
+        condition.last_transition_time = known.last_transition_time.clone();
+    }
+    if *known == condition {
+        return false;
+    }
+    *known = condition;
+    true
+}
+
+/// The condition of a type.
+pub fn find<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Condition> {
+    conditions.iter().find(|condition| condition.type_ == type_)
+}
+
+/// Whether the condition of a type is there and holds.
+pub fn is_true(conditions: &[Condition], type_: &str) -> bool {
+    find(conditions, type_).is_some_and(|condition| condition.status == Status::True.as_str())
+}
+
+/// Now, in whole seconds: the API keeps no more, and a time that came back must equal the time that was sent.
+fn now() -> Timestamp {
+    let now = Timestamp::now();
+    Timestamp::from_second(now.as_second()).unwrap_or(now)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_transition_time_moves_with_the_status_only() {
+        let at = |second, status, reason: &str| Condition {
+            last_transition_time: Time(Timestamp::from_second(second).unwrap()),
+            ..condition("Ready", status, reason, "", Some(1))
+        };
+        let mut conditions = Vec::new();
+        assert!(set(&mut conditions, at(1, Status::False, "Creating")));
+        assert!(set(&mut conditions, at(2, Status::False, "Waiting")));
+        assert_eq!(conditions, [at(1, Status::False, "Waiting")]);
+        assert!(!set(&mut conditions, at(3, Status::False, "Waiting")));
+        assert!(set(&mut conditions, at(4, Status::True, "Done")));
+        assert_eq!(conditions, [at(4, Status::True, "Done")]);
+        assert!(is_true(&conditions, "Ready"));
+        assert_eq!(find(&conditions, "Other"), None);
+    }
+}

@@ -1,0 +1,516 @@
+//! Runs a reconciler: sources of keys, a queue, workers, and what follows from each result.
+//!
+//! A reconciler gets a key, never an event or an object: what happened does not matter, what is does. It reads through
+//! a lister, writes idempotently, and returns what to do next. The controller keeps one key out of two workers, catches
+//! panics, limits time, counts, and retries. [`worker`] has the loop.
+
+mod worker;
+
+use std::any::TypeId;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use k8s_openapi::ClusterResourceScope;
+use kube::Resource;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::factory::InformerFactory;
+use crate::handler::{Arrival, Change, handler_fn};
+use crate::informer::{HandlerOptions, NotSynced, Registration};
+use crate::key::ObjectKey;
+use crate::queue::{Priority, RateLimiter, WorkQueue};
+use crate::reconcile::{Action, ReconcileError, ReconcileFn};
+use crate::selection::{CachedResource, Selection};
+
+/// How long workers may take to finish what they are at when the controller stops.
+pub const GRACE: Duration = Duration::from_secs(30);
+
+/// Keeps the objects of type `K` as their specs want them, by calling a reconciler.
+///
+/// ```no_run
+/// # use steersman::{Action, Controller, InformerFactory, Lister, LookupError, ObjectKey, ReconcileError, Scope};
+/// # use k8s_openapi::api::{apps::v1::Deployment, core::v1::ConfigMap};
+/// # #[derive(Debug, thiserror::Error)] #[error("no")] struct MyError;
+/// # impl ReconcileError for MyError {}
+/// struct Context {
+///     deployments: Lister<Deployment>,
+/// }
+///
+/// async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, MyError> {
+///     let Ok(deployment) = cx.deployments.get(&key) else { return Ok(Action::AwaitChange) };
+///     // Compare and repair.
+/// #   let _ = deployment;
+///     Ok(Action::AwaitChange)
+/// }
+///
+/// # async fn run(client: kube::Client, stop: tokio_util::sync::CancellationToken) -> Result<(), Box<dyn std::error::Error>> {
+/// let factory = InformerFactory::new(client);
+/// let deployments = factory.informer::<Deployment>(Scope::All).lister();
+/// Controller::<Deployment>::new(reconcile, Context { deployments })
+///     .owns::<ConfigMap>()
+///     .workers(4)
+///     .run(&factory, stop)
+///     .await?;
+/// # Ok(()) }
+/// ```
+#[must_use = "a controller does nothing until it runs"]
+pub struct Controller<K> {
+    name: String,
+    selection: Selection,
+    resync: Option<Duration>,
+    workers: usize,
+    timeout: Option<Duration>,
+    sync_timeout: Option<Duration>,
+    grace: Duration,
+    queue: WorkQueue<ObjectKey>,
+    reconcile: Arc<Reconcile>,
+    predicate: Option<Arc<Predicate<K>>>,
+    /// What else makes keys run.
+    others: Vec<Source>,
+    give_up: Option<GiveUp>,
+    stats: Arc<ControllerStats>,
+}
+
+/// What a controller has done so far.
+#[derive(Debug, Default)]
+pub struct ControllerStats {
+    active_workers: AtomicU64,
+    n_succeeded: AtomicU64,
+    n_failed: AtomicU64,
+    n_requeued: AtomicU64,
+    n_terminal: AtomicU64,
+    n_panicked: AtomicU64,
+    n_timed_out: AtomicU64,
+    n_given_up: AtomicU64,
+}
+
+/// Why a controller ended by itself.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ControllerError {
+    /// Its caches were not filled in time.
+    #[error("controller {name:?} cannot start")]
+    NotSynced {
+        /// The controller.
+        name: String,
+        /// What is missing.
+        #[source]
+        source: NotSynced,
+    },
+    /// Workers did not finish within the grace period and were cut off.
+    #[error("controller {name:?} stopped with {active} reconciles cut off after {grace:?}")]
+    CutOff {
+        /// The controller.
+        name: String,
+        /// How many.
+        active: u64,
+        /// The time they had.
+        grace: Duration,
+    },
+}
+
+/// The reconciler with its context and error type erased.
+type Reconcile = dyn Fn(ObjectKey) -> BoxFuture<'static, Result<Action, Box<dyn ReconcileError>>> + Send + Sync;
+type Predicate<K> = dyn Fn(&Change<'_, K>) -> bool + Send + Sync;
+/// Registers handlers with informers of a factory that add keys to a queue.
+type Source = Box<dyn FnOnce(&InformerFactory, &WorkQueue<ObjectKey>) -> Box<dyn Attached> + Send>;
+
+struct GiveUp {
+    n_failures_max: u32,
+    report: Box<dyn Fn(&ObjectKey, &dyn ReconcileError) + Send + Sync>,
+}
+
+/// A registered handler of any type.
+trait Attached: Send + Sync {
+    fn synced(&self) -> BoxFuture<'_, ()>;
+    fn wait_synced(&self, deadline: Duration) -> BoxFuture<'_, Result<(), NotSynced>>;
+    fn remove(self: Box<Self>) -> BoxFuture<'static, ()>;
+}
+
+/// A controller whose handlers are registered: caches fill and keys gather, nothing is processed yet.
+pub(crate) struct Prepared {
+    name: String,
+    workers: usize,
+    sync_timeout: Option<Duration>,
+    grace: Duration,
+    attached: Vec<Box<dyn Attached>>,
+    worker: Arc<worker::Worker>,
+}
+
+// === impl Controller ===
+
+impl<K> Controller<K>
+where
+    K: CachedResource + Resource<DynamicType = ()>,
+{
+    /// A controller of all objects of type `K` (the `For` of controller-runtime), with one worker.
+    ///
+    /// `reconcile` is an `async fn(ObjectKey, &C) -> Result<Action, E>`.
+    pub fn new<C, E, F>(reconcile: F, context: C) -> Self
+    where
+        C: Send + Sync + 'static,
+        E: ReconcileError,
+        F: for<'a> ReconcileFn<'a, C, E> + 'static,
+    {
+        let shared = Arc::new((reconcile, context));
+        let erased: Arc<Reconcile> = Arc::new(move |key| {
+            let shared = Arc::clone(&shared);
+            Box::pin(async move {
+                let (reconcile, context) = &*shared;
+                let result = reconcile.call(key, context).await;
+                result.map_err(|error| Box::new(error) as Box<dyn ReconcileError>)
+            })
+        });
+        let name = K::kind(&()).to_ascii_lowercase();
+        Self {
+            queue: WorkQueue::new(&name, RateLimiter::default()),
+            name,
+            selection: Selection::default(),
+            resync: None,
+            workers: 1,
+            timeout: None,
+            sync_timeout: None,
+            grace: GRACE,
+            reconcile: erased,
+            predicate: None,
+            others: Vec::new(),
+            give_up: None,
+            stats: Arc::default(),
+        }
+    }
+
+    /// Replaces the name, which is the kind in lower case. Call it before [`Controller::queue`].
+    pub fn name(mut self, name: &str) -> Self {
+        name.clone_into(&mut self.name);
+        self.queue = WorkQueue::new(name, RateLimiter::default());
+        self
+    }
+
+    /// Reconciles only the objects of `selection`.
+    pub fn selection(mut self, selection: impl Into<Selection>) -> Self {
+        self.selection = selection.into();
+        self
+    }
+
+    /// How many keys are processed at the same time. At least one.
+    pub fn workers(mut self, workers: usize) -> Self {
+        self.workers = workers.max(1);
+        self
+    }
+
+    /// A reconcile that takes longer is dropped where it waits and counts as failed. Default: none.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// Runs every key again every `period`, from the cache, with low priority. Default: what the factory says.
+    pub fn resync(mut self, period: Duration) -> Self {
+        self.resync = Some(period);
+        self
+    }
+
+    /// How failed keys are spaced. Default: [`RateLimiter::default`].
+    pub fn rate_limiter(self, limiter: RateLimiter) -> Self {
+        self.queue.set_limiter(limiter);
+        self
+    }
+
+    /// The controller fails to start when its caches are not filled in time. Default: it waits, and its informers say
+    /// once what they wait for, for instance a CRD that does not exist yet.
+    pub fn sync_timeout(mut self, timeout: Duration) -> Self {
+        self.sync_timeout = Some(timeout);
+        self
+    }
+
+    /// How long reconciles may go on after the stop, before they are dropped where they wait. Default: [`GRACE`].
+    pub fn grace(mut self, grace: Duration) -> Self {
+        self.grace = grace;
+        self
+    }
+
+    /// Only changes of the objects themselves that pass make their keys run. Sees what happened, and both states.
+    pub fn when<F>(mut self, predicate: F) -> Self
+    where
+        F: Fn(&Change<'_, K>) -> bool + Send + Sync + 'static,
+    {
+        self.predicate = Some(Arc::new(predicate));
+        self
+    }
+
+    /// Objects of type `T` whose controller (by owner reference) is a `K` make the key of that `K` run, in the same
+    /// scope. When a change moves an object from one owner to another, both run.
+    pub fn owns<T>(self) -> Self
+    where
+        T: CachedResource + Resource<DynamicType = ()>,
+    {
+        let selection = Selection::new(self.selection.scope.clone());
+        self.watches::<T>(selection, owner_key::<T, K>)
+    }
+
+    /// Every change of an object of type `T` makes the keys run that `map` gives for its state before and after.
+    pub fn watches<T>(
+        mut self,
+        selection: impl Into<Selection>,
+        map: impl Fn(&T) -> Vec<ObjectKey> + Send + Sync + 'static,
+    ) -> Self
+    where
+        T: CachedResource + Resource<DynamicType = ()>,
+    {
+        let selection = selection.into();
+        self.others.push(Box::new(move |factory, queue| {
+            let queue = queue.clone();
+            Box::new(factory.informer::<T>(selection).add_handler(handler_fn(move |change: Change<'_, T>| {
+                let before = match &change {
+                    Change::Updated { old, new } if !Arc::ptr_eq(old, new) => map(old),
+                    _ => Vec::new(),
+                };
+                let after = change.object().map(&map).unwrap_or_default();
+                let priority = priority_of(&change);
+                for key in before.into_iter().chain(after) {
+                    queue.add_with(key, priority);
+                }
+            })))
+        }));
+        self
+    }
+
+    /// After `n_failures_max` failures in a row a key is no longer retried, until something changes; `report` hears of
+    /// it. Default: never.
+    pub fn give_up_after<F>(mut self, n_failures_max: u32, report: F) -> Self
+    where
+        F: Fn(&ObjectKey, &dyn ReconcileError) + Send + Sync + 'static,
+    {
+        self.give_up = Some(GiveUp { n_failures_max, report: Box::new(report) });
+        self
+    }
+
+    /// The queue of this controller, to add keys from elsewhere: a scan for drift, a webhook, a timer.
+    pub fn queue(&self) -> WorkQueue<ObjectKey> {
+        self.queue.clone()
+    }
+
+    /// Counters that move while the controller runs.
+    pub fn stats(&self) -> Arc<ControllerStats> {
+        Arc::clone(&self.stats)
+    }
+
+    /// Runs until `stop`: waits for the caches, processes keys, and on `stop` lets running reconciles finish within the
+    /// grace period. Keys that wait then are dropped; the next start finds them again, because it lists everything.
+    ///
+    /// Starts the factory, and keeps it running only as long as this runs (or whoever else started it does).
+    ///
+    /// # Errors
+    /// [`ControllerError`].
+    pub async fn run(self, factory: &InformerFactory, stop: CancellationToken) -> Result<(), ControllerError> {
+        let prepared = self.prepare(factory);
+        let running = factory.start();
+        let result = prepared.work(stop).await;
+        drop(running);
+        result
+    }
+
+    /// Registers the handlers, so that caches and queue fill from the start of the factory on.
+    pub(crate) fn prepare(self, factory: &InformerFactory) -> Prepared {
+        let primary = factory.informer::<K>(self.selection.clone());
+        let handler = {
+            let (queue, predicate) = (self.queue.clone(), self.predicate);
+            handler_fn(move |change: Change<'_, K>| {
+                if predicate.as_ref().is_some_and(|passes| !passes(&change)) {
+                    return;
+                }
+                if let Some(key) = change.key() {
+                    queue.add_with(key, priority_of(&change));
+                }
+            })
+        };
+        let registration = match self.resync {
+            None => primary.add_handler(handler),
+            resync => primary.add_handler_with(handler, HandlerOptions { resync, ..HandlerOptions::default() }),
+        };
+        let mut attached: Vec<Box<dyn Attached>> = vec![Box::new(registration)];
+        for source in self.others {
+            attached.push(source(factory, &self.queue));
+        }
+        let worker = worker::Worker {
+            name: self.name.clone(),
+            queue: self.queue,
+            reconcile: self.reconcile,
+            timeout: self.timeout,
+            give_up: self.give_up,
+            stats: self.stats,
+            next_id: AtomicU64::new(1),
+        };
+        Prepared {
+            name: self.name,
+            workers: self.workers,
+            sync_timeout: self.sync_timeout,
+            grace: self.grace,
+            attached,
+            worker: Arc::new(worker),
+        }
+    }
+}
+
+impl<K> fmt::Debug for Controller<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Controller")
+            .field("name", &self.name)
+            .field("selection", &self.selection)
+            .field("workers", &self.workers)
+            .finish_non_exhaustive()
+    }
+}
+
+// === impl Prepared ===
+
+impl Prepared {
+    /// Waits for the caches and processes keys until `stop`.
+    pub(crate) async fn work(self, stop: CancellationToken) -> Result<(), ControllerError> {
+        let synced = tokio::select! {
+            // Nothing has begun that a stop could interrupt.
+            () = stop.cancelled() => Ok(()),
+            synced = self.synced() => synced,
+        };
+        let mut result = synced;
+        if result.is_ok() && !stop.is_cancelled() {
+            tracing::info!(controller = self.name, workers = self.workers, "caches are synced, starting workers");
+            let mut workers = JoinSet::new();
+            for _ in 0..self.workers {
+                workers.spawn(Arc::clone(&self.worker).run());
+            }
+            stop.cancelled().await;
+            self.worker.queue.shutdown_now();
+            result = self.finish(workers).await;
+        }
+        self.worker.queue.shutdown_now();
+        for attached in self.attached {
+            attached.remove().await;
+        }
+        result
+    }
+
+    async fn synced(&self) -> Result<(), ControllerError> {
+        let Some(timeout) = self.sync_timeout else {
+            for attached in &self.attached {
+                attached.synced().await;
+            }
+            return Ok(());
+        };
+        let deadline = Instant::now() + timeout;
+        for attached in &self.attached {
+            let left = deadline.saturating_duration_since(Instant::now());
+            attached
+                .wait_synced(left)
+                .await
+                .map_err(|error| NotSynced { waited: timeout, ..error })
+                .map_err(|source| ControllerError::NotSynced { name: self.name.clone(), source })?;
+        }
+        Ok(())
+    }
+
+    /// Lets workers finish; cuts them off when the grace period is over.
+    async fn finish(&self, mut workers: JoinSet<()>) -> Result<(), ControllerError> {
+        let all = async { while workers.join_next().await.is_some() {} };
+        if tokio::time::timeout(self.grace, all).await.is_ok() {
+            return Ok(());
+        }
+        let active = self.worker.stats.active_workers();
+        workers.shutdown().await;
+        Err(ControllerError::CutOff { name: self.name.clone(), active, grace: self.grace })
+    }
+}
+
+impl<K: CachedResource> Attached for Registration<K> {
+    fn synced(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.synced())
+    }
+
+    fn wait_synced(&self, deadline: Duration) -> BoxFuture<'_, Result<(), NotSynced>> {
+        Box::pin(self.wait_synced(deadline))
+    }
+
+    fn remove(self: Box<Self>) -> BoxFuture<'static, ()> {
+        Box::pin(Self::remove(*self))
+    }
+}
+
+// === impl ControllerStats ===
+
+impl ControllerStats {
+    /// Reconciles running now.
+    pub fn active_workers(&self) -> u64 {
+        self.active_workers.load(Ordering::Relaxed)
+    }
+
+    /// Reconciles that returned [`Action::AwaitChange`].
+    pub fn n_succeeded(&self) -> u64 {
+        self.n_succeeded.load(Ordering::Relaxed)
+    }
+
+    /// Reconciles that failed in any way: error, panic or timeout.
+    pub fn n_failed(&self) -> u64 {
+        self.n_failed.load(Ordering::Relaxed)
+    }
+
+    /// Reconciles that asked to run again.
+    pub fn n_requeued(&self) -> u64 {
+        self.n_requeued.load(Ordering::Relaxed)
+    }
+
+    /// Errors that were terminal, of those that failed.
+    pub fn n_terminal(&self) -> u64 {
+        self.n_terminal.load(Ordering::Relaxed)
+    }
+
+    /// Panics, of those that failed.
+    pub fn n_panicked(&self) -> u64 {
+        self.n_panicked.load(Ordering::Relaxed)
+    }
+
+    /// Timeouts, of those that failed.
+    pub fn n_timed_out(&self) -> u64 {
+        self.n_timed_out.load(Ordering::Relaxed)
+    }
+
+    /// Keys given up.
+    pub fn n_given_up(&self) -> u64 {
+        self.n_given_up.load(Ordering::Relaxed)
+    }
+}
+
+fn priority_of<K>(change: &Change<'_, K>) -> Priority {
+    match change {
+        Change::Added(_, Arrival::Initial) => Priority::Low,
+        Change::Updated { old, new } if Arc::ptr_eq(old, new) => Priority::Low,
+        _ => Priority::Normal,
+    }
+}
+
+/// The key of the `K` that controls `object`.
+fn owner_key<T, K>(object: &T) -> Vec<ObjectKey>
+where
+    T: Resource,
+    K: Resource<DynamicType = ()> + 'static,
+{
+    let meta = object.meta();
+    let owners = meta.owner_references.iter().flatten();
+    let controller = owners.filter(|owner| {
+        // A group has one kind of this name, whatever the version the reference was written with.
+        let group = owner.api_version.rsplit_once('/').map_or("", |(group, _)| group);
+        owner.controller == Some(true) && owner.kind == K::kind(&()) && group == K::group(&())
+    });
+    // Whether the owner lives in the namespace of the object or in none, only its type knows.
+    let namespace = if is_namespaced::<K>() { meta.namespace.as_deref() } else { None };
+    controller.map(|owner| ObjectKey::namespaced(namespace.unwrap_or_default(), &owner.name)).collect()
+}
+
+/// Whether the type says that it is not cluster-scoped.
+fn is_namespaced<K: Resource + 'static>() -> bool {
+    TypeId::of::<K::Scope>() != TypeId::of::<ClusterResourceScope>()
+}

@@ -1,0 +1,169 @@
+//! One worker of a controller: takes keys, calls the reconciler, and does what its result asks for.
+
+use std::fmt;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures::FutureExt;
+use tokio::time::Instant;
+use tracing::Instrument;
+
+use crate::chain::Chain;
+use crate::controller::{ControllerStats, GiveUp, Reconcile};
+use crate::key::ObjectKey;
+use crate::queue::{Item, WorkQueue};
+use crate::reconcile::{Action, ReconcileError};
+
+/// What all workers of a controller share.
+pub(crate) struct Worker {
+    pub(crate) name: String,
+    pub(crate) queue: WorkQueue<ObjectKey>,
+    pub(crate) reconcile: Arc<Reconcile>,
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) give_up: Option<GiveUp>,
+    pub(crate) stats: Arc<ControllerStats>,
+    /// Number of the next reconcile, for its span.
+    pub(crate) next_id: AtomicU64,
+}
+
+/// The reconciler did not return a result of its own.
+#[derive(Debug, thiserror::Error)]
+enum Aborted {
+    #[error("the reconciler panicked: {message}")]
+    Panicked { message: String },
+    #[error("the reconcile took longer than {timeout:?}")]
+    TimedOut { timeout: Duration },
+}
+
+impl ReconcileError for Aborted {}
+
+/// Counts a running reconcile, also when it is cut off.
+struct Active<'a> {
+    stats: &'a ControllerStats,
+}
+
+impl Worker {
+    /// Processes keys until the queue is shut down.
+    pub(crate) async fn run(self: Arc<Self>) {
+        while let Some(item) = self.queue.get().await {
+            let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+            let span = tracing::info_span!("reconcile", controller = self.name, key = %item.key(), id);
+            self.process(item).instrument(span).await;
+        }
+    }
+
+    async fn process(&self, item: Item<ObjectKey>) {
+        let _active = Active::enter(&self.stats);
+        let started = Instant::now();
+        let result = self.reconcile(item.key().clone()).await;
+        tracing::debug!(took = ?started.elapsed(), "reconciled");
+        match result {
+            Ok(Action::AwaitChange) => {
+                count(&self.stats.n_succeeded);
+                item.forget();
+            }
+            Ok(Action::Requeue) => {
+                count(&self.stats.n_requeued);
+                item.fail();
+            }
+            Ok(Action::RequeueAfter(delay)) => {
+                count(&self.stats.n_requeued);
+                item.retry_after(delay);
+            }
+            Err(error) => self.failed(item, &*error),
+        }
+    }
+
+    async fn reconcile(&self, key: ObjectKey) -> Result<Action, Box<dyn ReconcileError>> {
+        // The call itself may panic as well as the future it returns. What the reconciler shares is behind locks and
+        // atomics of its own choice.
+        let guarded = AssertUnwindSafe(async { (self.reconcile)(key).await }).catch_unwind();
+        let finished = match self.timeout {
+            None => Ok(guarded.await),
+            Some(timeout) => tokio::time::timeout(timeout, guarded).await.map_err(|_| timeout),
+        };
+        match finished {
+            Ok(Ok(result)) => result,
+            Ok(Err(panic)) => {
+                count(&self.stats.n_panicked);
+                let message = panic
+                    .downcast_ref::<&str>()
+                    .map(|text| (*text).to_owned())
+                    .or_else(|| panic.downcast_ref::<String>().cloned());
+                Err(Box::new(Aborted::Panicked { message: message.unwrap_or_else(|| "no message".to_owned()) }))
+            }
+            Err(timeout) => {
+                count(&self.stats.n_timed_out);
+                Err(Box::new(Aborted::TimedOut { timeout }))
+            }
+        }
+    }
+
+    fn failed(&self, item: Item<ObjectKey>, error: &dyn ReconcileError) {
+        count(&self.stats.n_failed);
+        let text = Chain(&Erased(error)).to_string();
+        if error.is_terminal() {
+            count(&self.stats.n_terminal);
+            tracing::error!(error = text, "reconcile failed for good, waiting for a change");
+            return item.forget();
+        }
+        if let Some(give_up) = &self.give_up
+            && item.n_requeues() >= give_up.n_failures_max
+        {
+            count(&self.stats.n_given_up);
+            tracing::error!(error = text, n_failures = item.n_requeues() + 1, "giving up, waiting for a change");
+            (give_up.report)(item.key(), error);
+            return item.forget();
+        }
+        match error.retry_after() {
+            Some(delay) => {
+                let wait = item.fail_for(delay);
+                tracing::warn!(error = text, ?wait, "reconcile failed, will retry");
+            }
+            None => {
+                let wait = item.fail();
+                tracing::warn!(error = text, ?wait, "reconcile failed, will retry");
+            }
+        }
+    }
+}
+
+fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+impl<'a> Active<'a> {
+    fn enter(stats: &'a ControllerStats) -> Self {
+        count(&stats.active_workers);
+        Self { stats }
+    }
+}
+
+impl Drop for Active<'_> {
+    fn drop(&mut self) {
+        self.stats.active_workers.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A `dyn ReconcileError` where a sized error is wanted.
+struct Erased<'a>(&'a dyn ReconcileError);
+
+impl std::error::Error for Erased<'_> {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.source()
+    }
+}
+
+impl fmt::Debug for Erased<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self.0, f)
+    }
+}
+
+impl fmt::Display for Erased<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self.0, f)
+    }
+}

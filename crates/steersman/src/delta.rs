@@ -1,0 +1,141 @@
+//! What the server told us, in order: the queue between a reflector and its cache.
+//!
+//! Nothing is merged and nothing is reordered. A relist is ONE delta, so that a reader of the cache sees either the
+//! state before it or the state after it. The queue is bounded: when it is full, the reflector waits, which means that
+//! the watch is not read and the server holds the rest.
+
+use std::sync::Arc;
+
+use kube::Resource;
+use tokio::sync::mpsc;
+
+use crate::key::ObjectKey;
+
+/// How many deltas wait between a reflector and its cache.
+pub const DELTAS_MAX: usize = 1_024;
+
+/// How many deltas are applied to the cache under one lock.
+pub const BATCH_MAX: usize = 1_000;
+
+/// One thing that happened to the watched objects.
+#[derive(Debug)]
+pub enum Delta<K> {
+    /// An object appeared, or appears again after a reconnect.
+    Added(Entry<K>),
+    /// Nothing changed, but the cache now covers this version.
+    Bookmark {
+        /// Everything up to here has been seen.
+        resource_version: String,
+    },
+    /// An object is gone.
+    Deleted {
+        /// Which one.
+        key: ObjectKey,
+        /// Its final state, unless that could not be decoded.
+        object: Option<Arc<K>>,
+    },
+    /// An object changed.
+    Modified(Entry<K>),
+    /// A relist happened. Objects absent here are gone; treat them as deleted.
+    Replaced(Replacement<K>),
+    /// An object exists that cannot be decoded.
+    Undecodable(Arc<DecodeError>),
+}
+
+/// An object and its key.
+#[derive(Debug)]
+pub struct Entry<K> {
+    /// The key of `object`.
+    pub key: ObjectKey,
+    /// The object.
+    pub object: Arc<K>,
+}
+
+/// The complete state of the watched objects at one version.
+#[derive(Debug)]
+pub struct Replacement<K> {
+    /// Every object that exists and could be decoded.
+    pub entries: Vec<Entry<K>>,
+    /// Objects that exist and could not be decoded. They are not gone.
+    pub undecodable: Vec<Arc<DecodeError>>,
+    /// The version of the whole.
+    pub resource_version: String,
+}
+
+/// An object that the server sent cannot be decoded as the type that was asked for.
+#[derive(Debug, thiserror::Error)]
+#[error("{resource} {} at version {resource_version:?} cannot be decoded", key.as_ref().map_or("without a name", ObjectKey::as_str))]
+pub struct DecodeError {
+    /// `plural.group` of the type.
+    pub resource: String,
+    /// Which object, if that much could be read.
+    pub key: Option<ObjectKey>,
+    /// Its version, empty if unknown.
+    pub resource_version: String,
+    /// What the decoder stumbled over.
+    #[source]
+    pub source: serde_json::Error,
+}
+
+/// The producing end of a delta queue; a reflector holds it.
+#[derive(Debug)]
+pub struct DeltaSender<K> {
+    sender: mpsc::Sender<Delta<K>>,
+}
+
+/// The consuming end of a delta queue: every event in order, one consumer.
+#[derive(Debug)]
+pub struct DeltaFifo<K> {
+    receiver: mpsc::Receiver<Delta<K>>,
+}
+
+/// The consumer is gone; nobody wants deltas any more.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("the consumer of this delta queue is gone")]
+pub struct Closed;
+
+impl<K: Resource> Delta<K> {
+    /// The version that a cache covers once it has this delta; `None` where the server did not say.
+    pub fn resource_version(&self) -> Option<&str> {
+        let version = match self {
+            Self::Added(entry) | Self::Modified(entry) => entry.object.meta().resource_version.as_deref(),
+            Self::Bookmark { resource_version } => Some(resource_version.as_str()),
+            Self::Deleted { object, .. } => {
+                object.as_ref().and_then(|object| object.meta().resource_version.as_deref())
+            }
+            Self::Replaced(replacement) => Some(replacement.resource_version.as_str()),
+            Self::Undecodable(error) => Some(error.resource_version.as_str()),
+        };
+        version.filter(|version| !version.is_empty())
+    }
+}
+
+/// Makes a queue that holds at most `deltas_max` deltas.
+pub fn delta_fifo<K>(deltas_max: usize) -> (DeltaSender<K>, DeltaFifo<K>) {
+    let (sender, receiver) = mpsc::channel(deltas_max.max(1));
+    (DeltaSender { sender }, DeltaFifo { receiver })
+}
+
+impl<K> DeltaSender<K> {
+    /// Appends `delta`, waiting for room.
+    ///
+    /// # Cancel safety
+    /// A cancelled push has not pushed.
+    ///
+    /// # Errors
+    /// [`Closed`] once the consumer is gone.
+    pub async fn push(&self, delta: Delta<K>) -> Result<(), Closed> {
+        self.sender.send(delta).await.map_err(|_| Closed)
+    }
+}
+
+impl<K> DeltaFifo<K> {
+    /// Waits for deltas and moves as many as there are, at most `batch_max`, into `batch`. Returns how many; 0 means
+    /// that the reflector is gone and everything has been taken.
+    ///
+    /// # Cancel safety
+    /// Cancelled, it has taken nothing.
+    pub async fn pop(&mut self, batch: &mut Vec<Delta<K>>, batch_max: usize) -> usize {
+        self.receiver.recv_many(batch, batch_max).await
+    }
+}

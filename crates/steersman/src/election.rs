@@ -1,0 +1,277 @@
+//! Leader election by a Lease: of several replicas, one works.
+//!
+//! The protocol is client-go's (`tools/leaderelection`), so replicas in different languages can share a lease. A lease
+//! held by somebody else is expired when its record has not changed for its duration by OUR clock since we first saw
+//! it; times written by other hosts are never compared with ours. The leader renews; when it could not for the renew
+//! deadline, it must stop before the others may start: [`Election::hold`] returns then, and the caller drops its work.
+
+use std::fmt;
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use k8s_openapi::jiff::Timestamp;
+use kube::Client;
+use kube::api::{Api, PostParams};
+use tokio::time::Instant;
+
+use crate::chain::Chain;
+
+/// How far waits between attempts to get the lease are stretched at random.
+const JITTER: f64 = 1.2;
+
+/// The times of an election, and who we are.
+#[derive(Clone, Debug)]
+pub struct ElectionOptions {
+    /// Name of the Lease.
+    pub name: String,
+    /// Namespace of the Lease.
+    pub namespace: String,
+    /// Who we are; must differ between replicas. Default: the host's name and a random number.
+    pub identity: String,
+    /// How long others wait for a leader that does not renew. Default 15 s.
+    pub lease: Duration,
+    /// How long a leader tries to renew before it gives up. Shorter than the lease. Default 10 s.
+    pub renew_deadline: Duration,
+    /// The time between attempts. Default 2 s.
+    pub retry: Duration,
+}
+
+/// The times of an election do not fit together.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error(
+    "election {name:?}: the lease ({lease:?}) must be longer than the renew deadline ({renew_deadline:?}), and that \
+     longer than 1.2 times the retry period ({retry:?})"
+)]
+pub struct ElectionError {
+    name: String,
+    lease: Duration,
+    renew_deadline: Duration,
+    retry: Duration,
+}
+
+/// One replica's part in an election.
+pub struct Election {
+    api: Api<Lease>,
+    options: ElectionOptions,
+    /// The record as last seen, and when it was first seen so.
+    observed: Option<(Lease, Instant)>,
+}
+
+/// What came of one attempt.
+#[derive(Clone, Debug, Eq, PartialEq)]
+enum Attempt {
+    /// Somebody else holds the lease.
+    Held { holder: String },
+    /// We do.
+    Leading,
+}
+
+/// What to do about a record.
+#[derive(Clone, Debug, PartialEq)]
+enum Move {
+    Create(Lease),
+    Replace(Lease),
+    Wait { holder: String },
+}
+
+// === impl ElectionOptions ===
+
+impl ElectionOptions {
+    /// The default times and an identity of our own.
+    pub fn new(name: &str, namespace: &str) -> Self {
+        let host = std::env::var("HOSTNAME").unwrap_or_else(|_| "steersman".to_owned());
+        Self {
+            name: name.to_owned(),
+            namespace: namespace.to_owned(),
+            identity: format!("{host}_{:016x}", rand::random::<u64>()),
+            lease: Duration::from_secs(15),
+            renew_deadline: Duration::from_secs(10),
+            retry: Duration::from_secs(2),
+        }
+    }
+}
+
+// === impl Election ===
+
+impl Election {
+    /// Takes part in the election of `options`, as nobody yet.
+    ///
+    /// # Errors
+    /// [`ElectionError`] when two leaders at once would be possible.
+    pub fn new(client: Client, options: ElectionOptions) -> Result<Self, ElectionError> {
+        let is_sound = options.lease > options.renew_deadline && options.renew_deadline > options.retry.mul_f64(JITTER);
+        if !is_sound {
+            let ElectionOptions { name, lease, renew_deadline, retry, .. } = options;
+            return Err(ElectionError { name, lease, renew_deadline, retry });
+        }
+        let api = Api::namespaced(client, &options.namespace);
+        Ok(Self { api, options, observed: None })
+    }
+
+    /// Waits until we lead.
+    pub async fn acquire(&mut self) {
+        let mut last = None;
+        loop {
+            let attempt = tokio::time::timeout(self.options.renew_deadline, self.attempt()).await;
+            let news = match attempt {
+                Ok(Ok(Attempt::Leading)) => {
+                    tracing::info!(lease = self.options.name, identity = self.options.identity, "leading");
+                    return;
+                }
+                Ok(Ok(Attempt::Held { holder })) => format!("{holder} leads"),
+                Ok(Err(error)) => format!("cannot get the lease: {}", Chain(&error)),
+                Err(_) => "cannot get the lease: the server does not answer".to_owned(),
+            };
+            if last.as_ref() != Some(&news) {
+                tracing::info!(lease = self.options.name, news, "waiting to lead");
+                last = Some(news);
+            }
+            tokio::time::sleep(self.options.retry.mul_f64(1.0 + JITTER * rand::random::<f64>())).await;
+        }
+    }
+
+    /// Renews for as long as we lead. When this returns we no longer do, and whatever only a leader may do must have
+    /// stopped within the difference of lease and renew deadline.
+    pub async fn hold(&mut self) {
+        let mut renewed = Instant::now();
+        loop {
+            tokio::time::sleep(self.options.retry).await;
+            let deadline = renewed + self.options.renew_deadline;
+            match tokio::time::timeout_at(deadline, self.attempt()).await {
+                Ok(Ok(Attempt::Leading)) => renewed = Instant::now(),
+                Ok(Ok(Attempt::Held { holder })) => {
+                    tracing::error!(lease = self.options.name, holder, "the lease was taken from us");
+                    return;
+                }
+                Ok(Err(error)) => {
+                    tracing::warn!(lease = self.options.name, error = %Chain(&error), "cannot renew the lease");
+                }
+                Err(_) => {}
+            }
+            if Instant::now() >= renewed + self.options.renew_deadline {
+                tracing::error!(lease = self.options.name, "the lease could not be renewed in time");
+                return;
+            }
+        }
+    }
+
+    /// Gives the lease up, so that another replica need not wait for it to expire. Call it when all work has stopped.
+    pub async fn release(&mut self) {
+        let released = tokio::time::timeout(self.options.renew_deadline, async {
+            let mut lease = self.api.get(&self.options.name).await?;
+            let spec = lease.spec.get_or_insert_default();
+            if spec.holder_identity.as_ref() != Some(&self.options.identity) {
+                return Ok(());
+            }
+            spec.holder_identity = Some(String::new());
+            spec.lease_duration_seconds = Some(1);
+            let now = Some(MicroTime(Timestamp::now()));
+            spec.acquire_time.clone_from(&now);
+            spec.renew_time = now;
+            self.api.replace(&self.options.name, &PostParams::default(), &lease).await.map(drop)
+        });
+        match released.await {
+            Ok(Ok(())) => tracing::info!(lease = self.options.name, "released the lease"),
+            Ok(Err(error)) => {
+                tracing::warn!(lease = self.options.name, error = %Chain(&error), "cannot release the lease")
+            }
+            Err(_) => tracing::warn!(lease = self.options.name, "cannot release the lease: the server does not answer"),
+        }
+        self.observed = None;
+    }
+
+    /// Tries once to get or to renew the lease.
+    async fn attempt(&mut self) -> Result<Attempt, kube::Error> {
+        let now = Instant::now();
+        // While the record is ours and unexpired, nobody has a right to have changed it: no need to read it first.
+        let is_ours = self
+            .observed
+            .as_ref()
+            .is_some_and(|(lease, seen)| holder(lease) == self.options.identity && now < *seen + self.options.lease);
+        if !is_ours {
+            let current = self.api.get_opt(&self.options.name).await?;
+            self.observe(current, Instant::now());
+        }
+        match self.plan(Instant::now()) {
+            Move::Create(lease) => match self.api.create(&PostParams::default(), &lease).await {
+                Ok(lease) => Ok(self.lead(lease)),
+                Err(error) => Err(error),
+            },
+            Move::Replace(lease) => match self.api.replace(&self.options.name, &PostParams::default(), &lease).await {
+                Ok(lease) => Ok(self.lead(lease)),
+                Err(error) => {
+                    // The record is not what we think it is; look at it before the next attempt.
+                    if is_ours && matches!(&error, kube::Error::Api(status) if status.code < 500) {
+                        let current = self.api.get_opt(&self.options.name).await?;
+                        self.observe(current, Instant::now());
+                        if let Move::Wait { holder } = self.plan(Instant::now()) {
+                            return Ok(Attempt::Held { holder });
+                        }
+                    }
+                    Err(error)
+                }
+            },
+            Move::Wait { holder } => Ok(Attempt::Held { holder }),
+        }
+    }
+
+    fn lead(&mut self, lease: Lease) -> Attempt {
+        self.observed = Some((lease, Instant::now()));
+        Attempt::Leading
+    }
+
+    /// Notes the record; its age counts from when it last changed before our eyes.
+    fn observe(&mut self, current: Option<Lease>, now: Instant) {
+        self.observed = match (current, self.observed.take()) {
+            (None, _) => None,
+            (Some(current), Some((known, seen))) if known.spec == current.spec => Some((current, seen)),
+            (Some(current), _) => Some((current, now)),
+        };
+    }
+
+    /// What to do about the record as observed.
+    fn plan(&self, now: Instant) -> Move {
+        let time = Some(MicroTime(Timestamp::now()));
+        let mut spec = LeaseSpec {
+            acquire_time: time.clone(),
+            holder_identity: Some(self.options.identity.clone()),
+            lease_duration_seconds: Some(i32::try_from(self.options.lease.as_secs()).unwrap_or(i32::MAX)),
+            lease_transitions: Some(0),
+            renew_time: time,
+            ..LeaseSpec::default()
+        };
+        let Some((current, seen)) = &self.observed else {
+            let metadata = ObjectMeta {
+                name: Some(self.options.name.clone()),
+                namespace: Some(self.options.namespace.clone()),
+                ..ObjectMeta::default()
+            };
+            return Move::Create(Lease { metadata, spec: Some(spec) });
+        };
+        let known = current.spec.clone().unwrap_or_default();
+        let is_ours = holder(current) == self.options.identity;
+        let seconds = known.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
+        let duration = seconds.map_or(self.options.lease, Duration::from_secs);
+        let is_free = holder(current).is_empty() || now >= *seen + duration;
+        if !is_ours && !is_free {
+            return Move::Wait { holder: holder(current).to_owned() };
+        }
+        let n_transitions = known.lease_transitions.unwrap_or(0);
+        spec.lease_transitions = Some(if is_ours { n_transitions } else { n_transitions.saturating_add(1) });
+        if is_ours {
+            spec.acquire_time = known.acquire_time;
+        }
+        Move::Replace(Lease { metadata: current.metadata.clone(), spec: Some(spec) })
+    }
+}
+
+impl fmt::Debug for Election {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Election").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+fn holder(lease: &Lease) -> &str {
+    lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default()
+}

@@ -1,0 +1,238 @@
+//! Decides what becomes of an event: a new object, one more on a known one, or nothing.
+//!
+//! The figures are those of client-go's `tools/record/events_cache.go`. A state machine: the caller has the clock.
+
+use std::collections::HashSet;
+use std::hash::Hash;
+use std::time::Duration;
+
+use hashbrown::HashMap;
+use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use k8s_openapi::jiff::Timestamp;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::events::EventType;
+
+/// How much is remembered, per table.
+const REMEMBERED_MAX: usize = 4_096;
+/// From so many different messages on, similar events are combined.
+const SIMILAR_MAX: usize = 10;
+/// Similar events further apart than this are not similar.
+const SIMILAR_WINDOW: Duration = Duration::from_secs(600);
+/// Events about one object: so many at once, then one each so often.
+const BURST: u32 = 25;
+const REFILL: Duration = Duration::from_secs(300);
+
+/// One thing that happened.
+#[derive(Clone, Debug)]
+pub(crate) struct Note {
+    pub(crate) object: ObjectReference,
+    pub(crate) event_type: EventType,
+    pub(crate) reason: String,
+    pub(crate) message: String,
+    pub(crate) at: Timestamp,
+}
+
+/// What to send.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Effect {
+    /// Patch `event`, which is there already. The whole event is for the case that it is not.
+    Count {
+        event: Event,
+        patch: Value,
+    },
+    Create {
+        event: Event,
+    },
+}
+
+/// Remembers what was sent.
+#[derive(Debug)]
+pub(crate) struct Correlator {
+    component: String,
+    /// Events by all they say.
+    known: Recent<(Subject, String), Event>,
+    /// Messages of events that differ in nothing else.
+    similar: Recent<Subject, HashSet<String>>,
+    /// When the budget of an object will be full again.
+    budgets: Recent<Object, Instant>,
+}
+
+/// What an event is about.
+type Object = (String, String, String, String);
+/// What an event is about and what happened, without its words.
+type Subject = (Object, &'static str, String);
+
+/// A table that forgets what was not used for longest.
+#[derive(Debug)]
+struct Recent<K, V> {
+    entries: HashMap<K, (Instant, V)>,
+}
+
+impl Correlator {
+    pub(crate) fn new(component: &str) -> Self {
+        Self { component: component.to_owned(), known: Recent::new(), similar: Recent::new(), budgets: Recent::new() }
+    }
+
+    pub(crate) fn step(&mut self, now: Instant, mut note: Note) -> Option<Effect> {
+        let reference = &note.object;
+        let object: Object = (
+            reference.kind.clone().unwrap_or_default(),
+            reference.namespace.clone().unwrap_or_default(),
+            reference.name.clone().unwrap_or_default(),
+            reference.uid.clone().unwrap_or_default(),
+        );
+        let subject: Subject = (object.clone(), note.event_type.as_str(), note.reason.clone());
+
+        let (last, messages) = self.similar.entry(now, subject.clone(), HashSet::new);
+        if now.duration_since(last) > SIMILAR_WINDOW {
+            messages.clear();
+        }
+        if messages.len() < SIMILAR_MAX {
+            messages.insert(note.message.clone());
+        }
+        let is_combined = messages.len() >= SIMILAR_MAX;
+        let identity = if is_combined { (subject, String::new()) } else { (subject, note.message.clone()) };
+        if is_combined {
+            note.message = format!("(combined from similar events): {}", note.message);
+        }
+
+        let (_, full_at) = self.budgets.entry(now, object, || now);
+        let new_full_at = (*full_at).max(now) + REFILL;
+        if new_full_at.duration_since(now) > REFILL * BURST {
+            return None;
+        }
+        *full_at = new_full_at;
+
+        let (_, event) = self.known.entry(now, identity, Event::default);
+        if event.metadata.name.is_none() {
+            *event = first(&self.component, &note);
+            return Some(Effect::Create { event: event.clone() });
+        }
+        let count = event.count.unwrap_or(1).saturating_add(1);
+        event.count = Some(count);
+        event.last_timestamp = Some(Time(note.at));
+        event.message = Some(note.message);
+        let patch = json!({"count": count, "lastTimestamp": event.last_timestamp, "message": event.message});
+        Some(Effect::Count { event: event.clone(), patch })
+    }
+}
+
+fn first(component: &str, note: &Note) -> Event {
+    let name = note.object.name.as_deref().unwrap_or_default();
+    let namespace = note.object.namespace.as_deref().filter(|namespace| !namespace.is_empty()).unwrap_or("default");
+    Event {
+        metadata: ObjectMeta {
+            name: Some(format!("{name}.{:x}", note.at.as_nanosecond())),
+            namespace: Some(namespace.to_owned()),
+            ..ObjectMeta::default()
+        },
+        involved_object: note.object.clone(),
+        type_: Some(note.event_type.as_str().to_owned()),
+        reason: Some(note.reason.clone()),
+        message: Some(note.message.clone()),
+        count: Some(1),
+        first_timestamp: Some(Time(note.at)),
+        last_timestamp: Some(Time(note.at)),
+        source: Some(EventSource { component: Some(component.to_owned()), ..EventSource::default() }),
+        reporting_component: Some(component.to_owned()),
+        ..Event::default()
+    }
+}
+
+impl<K: Clone + Eq + Hash, V> Recent<K, V> {
+    fn new() -> Self {
+        Self { entries: HashMap::new() }
+    }
+
+    /// The value of `key`, new if need be, and when it was last used.
+    fn entry(&mut self, now: Instant, key: K, new: impl FnOnce() -> V) -> (Instant, &mut V) {
+        if self.entries.len() >= REMEMBERED_MAX && !self.entries.contains_key(&key) {
+            self.forget_quarter();
+        }
+        let (used, value) = self.entries.entry(key).or_insert_with(|| (now, new()));
+        (std::mem::replace(used, now), value)
+    }
+
+    fn forget_quarter(&mut self) {
+        let mut times: Vec<Instant> = self.entries.values().map(|(used, _)| *used).collect();
+        let (_, &mut limit, _) = times.select_nth_unstable(REMEMBERED_MAX / 4);
+        let mut n_to_forget = REMEMBERED_MAX / 4;
+        self.entries.retain(|_, (used, _)| {
+            let forget = *used <= limit && n_to_forget > 0;
+            n_to_forget -= usize::from(forget);
+            !forget
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn note(name: &str, message: &str) -> Note {
+        let object = ObjectReference { name: Some(name.to_owned()), ..ObjectReference::default() };
+        Note {
+            object,
+            event_type: EventType::Normal,
+            reason: "Created".to_owned(),
+            message: message.to_owned(),
+            at: Timestamp::from_second(1).unwrap(),
+        }
+    }
+
+    fn summary(effect: Option<Effect>) -> String {
+        match effect {
+            None => "nothing".to_owned(),
+            Some(Effect::Count { event, .. }) => {
+                format!("{}x {}", event.count.unwrap(), event.message.unwrap())
+            }
+            Some(Effect::Create { event }) => format!("new {}", event.message.unwrap()),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn equal_events_are_counted_and_different_ones_are_not() {
+        let (mut correlator, now) = (Correlator::new("x"), Instant::now());
+        let mut step = |name: &str, message: &str| summary(correlator.step(now, note(name, message)));
+        assert_eq!(step("a", "one"), "new one");
+        assert_eq!(step("a", "one"), "2x one");
+        assert_eq!(step("a", "two"), "new two");
+        assert_eq!(step("b", "one"), "new one");
+        assert_eq!(step("a", "one"), "3x one");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn similar_events_are_combined_from_the_tenth_on() {
+        let (mut correlator, now) = (Correlator::new("x"), Instant::now());
+        let steps: Vec<String> = (1..=11).map(|i| summary(correlator.step(now, note("a", &format!("m{i}"))))).collect();
+        assert_eq!(
+            steps[8..],
+            ["new m9", "new (combined from similar events): m10", "2x (combined from similar events): m11"]
+        );
+        let later = now + SIMILAR_WINDOW + Duration::from_secs(1);
+        assert_eq!(summary(correlator.step(later, note("a", "m12"))), "new m12");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_flood_about_one_object_is_cut_and_others_are_heard() {
+        let (mut correlator, now) = (Correlator::new("x"), Instant::now());
+        let n_sent = (0..100).filter(|_| correlator.step(now, note("a", "m")).is_some()).count();
+        assert_eq!(n_sent, 25);
+        assert!(correlator.step(now, note("b", "m")).is_some());
+        assert!(correlator.step(now + REFILL, note("a", "m")).is_some());
+        assert!(correlator.step(now + REFILL, note("a", "m")).is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn memory_is_bounded() {
+        let (mut correlator, now) = (Correlator::new("x"), Instant::now());
+        for i in 0..3 * REMEMBERED_MAX {
+            correlator.step(now, note(&i.to_string(), "m"));
+        }
+        assert!(correlator.known.entries.len() <= REMEMBERED_MAX);
+        assert!(correlator.budgets.entries.len() <= REMEMBERED_MAX);
+    }
+}

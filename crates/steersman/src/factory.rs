@@ -1,0 +1,163 @@
+//! Shares informers: one watch per type, scope and selectors, however many ask.
+
+use std::any::TypeId;
+use std::fmt;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use hashbrown::HashMap;
+use kube::Client;
+use kube::core::{ApiResource, DynamicObject};
+use parking_lot::Mutex;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::informer::{AnyInformer, Informer, NotSynced, Shared};
+use crate::reflector::ReflectorOptions;
+use crate::selection::{CachedResource, Selection, Target};
+
+/// Makes and starts informers. Clones are the same factory.
+#[derive(Clone)]
+pub struct InformerFactory {
+    client: Client,
+    resync: Option<Duration>,
+    options: ReflectorOptions,
+    state: Arc<Mutex<State>>,
+}
+
+/// Informers that run. Dropping the last clone stops them, without waiting.
+#[derive(Clone, Debug)]
+#[must_use = "dropping this stops the informers"]
+pub struct Running {
+    run: Arc<Run>,
+}
+
+#[derive(Default)]
+struct State {
+    informers: HashMap<(TypeId, Target), Arc<dyn AnyInformer>>,
+    /// Set by the first start.
+    run: Option<Weak<Run>>,
+}
+
+#[derive(Debug)]
+struct Run {
+    tasks: TaskTracker,
+    stop: CancellationToken,
+}
+
+// === impl InformerFactory ===
+
+impl InformerFactory {
+    /// A factory without informers.
+    pub fn new(client: Client) -> Self {
+        Self { client, resync: None, options: ReflectorOptions::default(), state: Arc::default() }
+    }
+
+    /// Delivers the whole cache to handlers again every `period`, unless they ask for something else. Without this,
+    /// never.
+    pub fn resync(mut self, period: Duration) -> Self {
+        self.resync = Some(period);
+        self
+    }
+
+    /// How the informers made from here on list and watch.
+    pub fn options(mut self, options: ReflectorOptions) -> Self {
+        self.options = options;
+        self
+    }
+
+    /// The client that the informers use.
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// The informer of `K` for `selection`: the same one for everybody who asks for the same. Once the factory has
+    /// been started, it runs.
+    pub fn informer<K>(&self, selection: impl Into<Selection>) -> Informer<K>
+    where
+        K: CachedResource,
+        K::DynamicType: Default,
+    {
+        self.at(Target::of::<K>(&K::DynamicType::default(), selection.into()))
+    }
+
+    /// The informer of a type known only at run time.
+    pub fn informer_dynamic(&self, resource: &ApiResource, selection: impl Into<Selection>) -> Informer<DynamicObject> {
+        self.at(Target::dynamic(resource, selection.into()))
+    }
+
+    fn at<K: CachedResource>(&self, target: Target) -> Informer<K> {
+        let mut state = self.state.lock();
+        let key = (TypeId::of::<K>(), target);
+        if let Some(known) = state.informers.get(&key)
+            && let Ok(shared) = Arc::clone(known).into_any().downcast::<Shared<K>>()
+        {
+            return Informer::from_shared(shared);
+        }
+        let informer = Informer::new(self.client.clone(), key.1.clone(), self.options.clone(), self.resync);
+        if let Some(run) = state.run.as_ref().and_then(Weak::upgrade) {
+            informer.shared().start(&run.tasks, &run.stop);
+        }
+        state.informers.insert(key, informer.shared());
+        informer
+    }
+
+    /// Starts every informer made so far, and from now on every new one at once. Started again, it does nothing and
+    /// returns the same thing.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub fn start(&self) -> Running {
+        let mut state = self.state.lock();
+        let run = state
+            .run
+            .as_ref()
+            .and_then(Weak::upgrade)
+            .unwrap_or_else(|| Arc::new(Run { tasks: TaskTracker::new(), stop: CancellationToken::new() }));
+        state.run = Some(Arc::downgrade(&run));
+        for informer in state.informers.values() {
+            Arc::clone(informer).start(&run.tasks, &run.stop);
+        }
+        Running { run }
+    }
+
+    /// Waits until every informer made so far is synced, and its handlers with it.
+    ///
+    /// # Errors
+    /// [`NotSynced`] when `deadline` has passed, naming all that is not.
+    pub async fn wait_synced(&self, deadline: Duration) -> Result<(), NotSynced> {
+        let informers: Vec<_> = self.state.lock().informers.values().cloned().collect();
+        let all = futures::future::join_all(informers.iter().map(|informer| Arc::clone(informer).synced()));
+        if tokio::time::timeout(deadline, all).await.is_ok() {
+            return Ok(());
+        }
+        let mut what: Vec<String> = informers.iter().flat_map(|informer| informer.unsynced()).collect();
+        what.sort();
+        Err(NotSynced { what, waited: deadline })
+    }
+}
+
+impl fmt::Debug for InformerFactory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let informers = self.state.lock().informers.len();
+        f.debug_struct("InformerFactory").field("informers", &informers).finish_non_exhaustive()
+    }
+}
+
+// === impl Running ===
+
+impl Running {
+    /// Stops in order: the watches, then the caches once they have taken what was read, then the handlers once they
+    /// have heard of it. Returns when all is done.
+    pub async fn shutdown(self) {
+        self.run.stop.cancel();
+        self.run.tasks.close();
+        self.run.tasks.wait().await;
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}

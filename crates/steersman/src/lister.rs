@@ -1,0 +1,190 @@
+//! Typed reads from a cache. Never asks the server, so it keeps answering while the server is away.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::Resource;
+use kube::core::{Selector, SelectorExt};
+
+use crate::delta::DecodeError;
+use crate::indexer::{Found, IndexError, Indexer, NAMESPACE_INDEX};
+use crate::key::ObjectKey;
+
+/// Reads the objects of one informer. Clones share the cache; every answer is an `Arc`, never a copy.
+pub struct Lister<K> {
+    indexer: Indexer<K>,
+    /// `plural.group`, for errors.
+    resource: Arc<str>,
+}
+
+/// Why a key could not be read.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum LookupError {
+    /// The object does not exist, as far as the cache knows. For a reconciler: it was deleted.
+    #[error("{resource} {key:?} not found")]
+    NotFound {
+        /// `plural.group` of the type.
+        resource: Arc<str>,
+        /// The key asked for.
+        key: ObjectKey,
+    },
+    /// The object exists, but its current state cannot be decoded. Never treat this as deleted.
+    #[error("{key:?} exists, but its current state cannot be decoded")]
+    Undecodable {
+        /// The key asked for.
+        key: ObjectKey,
+        /// What is wrong with it.
+        #[source]
+        source: Arc<DecodeError>,
+    },
+}
+
+/// The cache did not come to cover a version in time.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("the cache did not reach version {wanted} of {key:?} within {waited:?}: it is at {reached:?}")]
+pub struct WaitError {
+    /// The object waited for.
+    pub key: ObjectKey,
+    /// The version waited for.
+    pub wanted: String,
+    /// The version of the cache when time was up.
+    pub reached: String,
+    /// How long was waited.
+    pub waited: Duration,
+}
+
+// === impl Lister ===
+
+impl<K: Resource> Lister<K> {
+    /// Reads from `indexer`; `resource` names the type in errors.
+    pub fn new(indexer: Indexer<K>, resource: &str) -> Self {
+        Self { indexer, resource: resource.into() }
+    }
+
+    /// The object at `key`.
+    ///
+    /// # Errors
+    /// [`LookupError::NotFound`] if it does not exist, [`LookupError::Undecodable`] if it exists and cannot be decoded.
+    pub fn get(&self, key: &ObjectKey) -> Result<Arc<K>, LookupError> {
+        match self.indexer.get(key) {
+            Found::Absent => Err(LookupError::NotFound { resource: Arc::clone(&self.resource), key: key.clone() }),
+            Found::Object(object) => Ok(object),
+            Found::Undecodable(source) => Err(LookupError::Undecodable { key: key.clone(), source }),
+        }
+    }
+
+    /// Every object, in no order. Of an undecodable object, the state last decoded, if there was one.
+    pub fn list(&self) -> Vec<Arc<K>> {
+        self.indexer.list()
+    }
+
+    /// Every object in `namespace`, in no order.
+    pub fn list_in(&self, namespace: &str) -> Vec<Arc<K>> {
+        self.indexer.by_index(NAMESPACE_INDEX, namespace).unwrap_or_default()
+    }
+
+    /// Every object whose labels match, in no order.
+    pub fn select(&self, selector: &Selector) -> Vec<Arc<K>> {
+        retain_selected(self.list(), selector)
+    }
+
+    /// Every object in `namespace` whose labels match, in no order.
+    pub fn select_in(&self, namespace: &str, selector: &Selector) -> Vec<Arc<K>> {
+        retain_selected(self.list_in(namespace), selector)
+    }
+
+    /// The objects under `value` of the index `name`, in no order.
+    ///
+    /// # Errors
+    /// [`IndexError::Unknown`].
+    pub fn by_index(&self, name: &str, value: &str) -> Result<Vec<Arc<K>>, IndexError> {
+        self.indexer.by_index(name, value)
+    }
+
+    /// The key of every object that exists, undecodable ones included, in no order.
+    pub fn keys(&self) -> Vec<ObjectKey> {
+        self.indexer.keys()
+    }
+
+    /// How many objects exist.
+    pub fn len(&self) -> usize {
+        self.indexer.len()
+    }
+
+    /// Whether no object exists.
+    pub fn is_empty(&self) -> bool {
+        self.indexer.is_empty()
+    }
+
+    /// Waits until the cache shows one's own write: `resource_version` of the object at `key`, or anything newer.
+    ///
+    /// Of servers whose versions are not numbers, the object itself must arrive at exactly that version.
+    ///
+    /// # Errors
+    /// [`WaitError`] when `deadline` has passed.
+    ///
+    /// # Cancel safety
+    /// Waits only.
+    pub async fn wait_for(&self, key: &ObjectKey, resource_version: &str, deadline: Duration) -> Result<(), WaitError> {
+        let mut versions = self.indexer.versions();
+        let reached = async {
+            loop {
+                if self.covers(key, resource_version, &versions.borrow_and_update()) {
+                    return;
+                }
+                // The sender lives in `self.indexer`.
+                if versions.changed().await.is_err() {
+                    std::future::pending::<()>().await;
+                }
+            }
+        };
+        tokio::time::timeout(deadline, reached).await.map_err(|_| WaitError {
+            key: key.clone(),
+            wanted: resource_version.to_owned(),
+            reached: self.indexer.resource_version(),
+            waited: deadline,
+        })
+    }
+
+    fn covers(&self, key: &ObjectKey, wanted: &str, reached: &str) -> bool {
+        if is_at_least(reached, wanted) {
+            return true;
+        }
+        match self.indexer.get(key) {
+            Found::Object(object) => {
+                let version = object.meta().resource_version.as_deref().unwrap_or_default();
+                version == wanted || is_at_least(version, wanted)
+            }
+            Found::Absent | Found::Undecodable(_) => false,
+        }
+    }
+}
+
+impl<K> Clone for Lister<K> {
+    fn clone(&self) -> Self {
+        Self { indexer: self.indexer.clone(), resource: Arc::clone(&self.resource) }
+    }
+}
+
+impl<K> fmt::Debug for Lister<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lister").field("resource", &self.resource).field("indexer", &self.indexer).finish()
+    }
+}
+
+fn retain_selected<K: Resource>(mut objects: Vec<Arc<K>>, selector: &Selector) -> Vec<Arc<K>> {
+    if selector.selects_all() {
+        return objects;
+    }
+    let none = std::collections::BTreeMap::new();
+    objects.retain(|object| selector.matches(object.meta().labels.as_ref().unwrap_or(&none)));
+    objects
+}
+
+/// Whether version `a` is `b` or newer, as far as both are decimal numbers without a leading zero.
+fn is_at_least(a: &str, b: &str) -> bool {
+    let is_version =
+        |text: &str| !text.is_empty() && !text.starts_with('0') && text.bytes().all(|byte| byte.is_ascii_digit());
+    is_version(a) && is_version(b) && (a.len(), a) >= (b.len(), b)
+}

@@ -1,0 +1,211 @@
+//! Runs controllers together: shared informers, one election, and an end in the right order.
+//!
+//! Start: caches fill, then the lease is won, then workers start, so a new leader need not list first. End: workers
+//! finish, then caches stop, then the lease is released. Nothing is global; two managers live in one process.
+
+use std::fmt;
+use std::pin::pin;
+
+use kube::{Client, Resource};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::chain::Chain;
+use crate::controller::{Controller, ControllerError, Prepared};
+use crate::election::{Election, ElectionError, ElectionOptions};
+use crate::factory::InformerFactory;
+use crate::selection::CachedResource;
+
+/// A set of controllers that start and stop together.
+#[must_use = "a manager does nothing until it runs"]
+pub struct Manager {
+    factory: InformerFactory,
+    election: Option<ElectionOptions>,
+    controllers: Vec<Box<dyn FnOnce(&InformerFactory) -> Prepared + Send>>,
+}
+
+/// Why a manager ended by itself.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ManagerError {
+    /// A controller failed; the others were stopped.
+    #[error("a controller failed")]
+    Controller(#[source] ControllerError),
+    /// The election cannot be held.
+    #[error("the election cannot be held")]
+    Election(#[source] ElectionError),
+    /// The lease was lost. All work was dropped where it was. Start again, best as a new process.
+    #[error("leader election {lease:?} was lost; all work was stopped")]
+    LeadershipLost {
+        /// Name of the lease.
+        lease: String,
+    },
+    /// A controller's task panicked; the others were stopped.
+    #[error("a controller panicked outside its reconciler")]
+    Panicked,
+}
+
+/// How the controllers came to an end.
+enum Ended {
+    AsAsked,
+    Failed(ManagerError),
+    Lost,
+}
+
+// === impl Manager ===
+
+impl Manager {
+    /// A manager without controllers, with informers of its own.
+    pub fn new(client: Client) -> Self {
+        Self::with_informers(InformerFactory::new(client))
+    }
+
+    /// A manager that uses `factory`, whose resync and options are already set.
+    pub fn with_informers(factory: InformerFactory) -> Self {
+        Self { factory, election: None, controllers: Vec::new() }
+    }
+
+    /// The informers that the controllers use. What a context reads from comes from here too, so that both share a
+    /// watch.
+    pub fn informers(&self) -> &InformerFactory {
+        &self.factory
+    }
+
+    /// Works only while holding the Lease `name` in `namespace`. Caches are kept warm in the meantime.
+    pub fn elect(self, name: &str, namespace: &str) -> Self {
+        self.elect_with(ElectionOptions::new(name, namespace))
+    }
+
+    /// As [`Manager::elect`], with times and identity of one's own.
+    pub fn elect_with(mut self, options: ElectionOptions) -> Self {
+        self.election = Some(options);
+        self
+    }
+
+    /// Adds a controller.
+    pub fn controller<K>(mut self, controller: Controller<K>) -> Self
+    where
+        K: CachedResource + Resource<DynamicType = ()>,
+    {
+        self.controllers.push(Box::new(move |factory| controller.prepare(factory)));
+        self
+    }
+
+    /// Runs until `shutdown` completes, a controller fails, or the lease is lost.
+    ///
+    /// # Errors
+    /// [`ManagerError`].
+    pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), ManagerError> {
+        let client = self.factory.client().clone();
+        let lease = self.election.as_ref().map(|options| options.name.clone()).unwrap_or_default();
+        let election = self.election.map(|options| Election::new(client, options)).transpose();
+        let mut election = election.map_err(ManagerError::Election)?;
+        let prepared: Vec<Prepared> = self.controllers.into_iter().map(|prepare| prepare(&self.factory)).collect();
+        let running = self.factory.start();
+
+        let mut shutdown = pin!(shutdown);
+        if let Some(election) = &mut election {
+            tokio::select! {
+                // An attempt cut short at worst leaves a lease that expires.
+                () = &mut shutdown => {
+                    election.release().await;
+                    running.shutdown().await;
+                    return Ok(());
+                }
+                () = election.acquire() => {}
+            }
+        }
+        let stop = CancellationToken::new();
+        let mut controllers = JoinSet::new();
+        for prepared in prepared {
+            controllers.spawn(prepared.work(stop.clone()));
+        }
+        let ended = supervise(&mut controllers, &mut election, shutdown, &stop).await;
+        if matches!(ended, Ended::Lost) {
+            // Somebody else may start any moment: no grace, reconciles are dropped where they wait.
+            controllers.shutdown().await;
+        }
+        running.shutdown().await;
+        match ended {
+            Ended::AsAsked => {}
+            Ended::Failed(error) => {
+                release(&mut election).await;
+                return Err(error);
+            }
+            Ended::Lost => return Err(ManagerError::LeadershipLost { lease }),
+        }
+        release(&mut election).await;
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Manager {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Manager")
+            .field("controllers", &self.controllers.len())
+            .field("election", &self.election)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Waits for the end of the controllers, renewing the lease all the while, also while they finish.
+async fn supervise(
+    controllers: &mut JoinSet<Result<(), ControllerError>>,
+    election: &mut Option<Election>,
+    mut shutdown: std::pin::Pin<&mut impl Future<Output = ()>>,
+    stop: &CancellationToken,
+) -> Ended {
+    let mut lost = pin!(async {
+        match election {
+            Some(election) => election.hold().await,
+            None => std::future::pending().await,
+        }
+    });
+    let mut ended = Ended::AsAsked;
+    // Without controllers there is still a lease to hold and a shutdown to wait for.
+    while !stop.is_cancelled() || !controllers.is_empty() {
+        // All arms only wait; what was joined is kept in `ended`.
+        tokio::select! {
+            () = &mut lost => return Ended::Lost,
+            () = &mut shutdown, if !stop.is_cancelled() => stop.cancel(),
+            Some(joined) = controllers.join_next() => {
+                let error = match joined {
+                    Ok(Ok(())) => continue,
+                    Ok(Err(error)) => ManagerError::Controller(error),
+                    Err(_) => ManagerError::Panicked,
+                };
+                if matches!(ended, Ended::AsAsked) {
+                    ended = Ended::Failed(error);
+                }
+                stop.cancel();
+            }
+        }
+    }
+    ended
+}
+
+async fn release(election: &mut Option<Election>) {
+    if let Some(election) = election {
+        election.release().await;
+    }
+}
+
+/// Completes when the process is asked to end: SIGINT or SIGTERM.
+///
+/// # Panics
+/// Never; where signals cannot be listened to, it says so in the log and never completes.
+pub async fn shutdown_signal() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (interrupt, terminate) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()));
+    let (mut interrupt, mut terminate) = match (interrupt, terminate) {
+        (Ok(interrupt), Ok(terminate)) => (interrupt, terminate),
+        (Err(error), _) | (_, Err(error)) => {
+            tracing::error!(error = %Chain(&error), "cannot listen to signals");
+            return std::future::pending().await;
+        }
+    };
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+}

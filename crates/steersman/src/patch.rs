@@ -1,0 +1,213 @@
+//! Patches: the difference between two JSON trees, and the requests that carry one.
+//!
+//! The requests work for every type and need no `Api<K>`; scope is read off the key.
+
+use std::fmt::Debug;
+
+use kube::Client;
+use kube::api::{Patch, PatchParams};
+use kube::core::{Request, Resource};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+use crate::key::ObjectKey;
+use crate::selection::resource_name;
+use crate::write::WriteError;
+
+/// Whether server-side apply may take fields from other managers.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Force {
+    /// A field that another manager owns is a conflict (409).
+    No,
+    /// Take it. What controllers want.
+    Yes,
+}
+
+/// The JSON merge patch that turns `old` into `new`; `None` when they are equal. Lists are replaced whole.
+///
+/// A merge patch cannot set a field to null: a null in `new` counts as absent.
+pub fn merge_diff(old: &Value, new: &Value) -> Option<Value> {
+    let (Value::Object(before), Value::Object(after)) = (old, new) else {
+        return (old != new).then(|| new.clone());
+    };
+    let mut patch = Map::new();
+    for (key, value) in before {
+        if !value.is_null() && after.get(key).is_none_or(Value::is_null) {
+            patch.insert(key.clone(), Value::Null);
+        }
+    }
+    for (key, value) in after.iter().filter(|(_, value)| !value.is_null()) {
+        match before.get(key) {
+            // A patch merges into what is there; what is not there is created without nulls of its own.
+            None | Some(Value::Null) => drop(patch.insert(key.clone(), without_nulls(value))),
+            Some(known) => {
+                if let Some(difference) = merge_diff(known, value) {
+                    patch.insert(key.clone(), difference);
+                }
+            }
+        }
+    }
+    (!patch.is_empty()).then_some(Value::Object(patch))
+}
+
+/// Sends a JSON merge patch. With `metadata.resourceVersion` in it, it fails with a conflict on any other version.
+///
+/// # Errors
+/// [`WriteError`].
+pub async fn merge<K>(client: &Client, key: &ObjectKey, patch: &Value) -> Result<K, WriteError>
+where
+    K: Resource<DynamicType = ()> + DeserializeOwned,
+{
+    send::<K, _>(client, key, None, &PatchParams::default(), &Patch::Merge(patch), "patch").await
+}
+
+/// As [`merge`], on a subresource such as `status`.
+///
+/// # Errors
+/// [`WriteError`].
+pub async fn merge_subresource<K>(
+    client: &Client,
+    key: &ObjectKey,
+    subresource: &str,
+    patch: &Value,
+) -> Result<K, WriteError>
+where
+    K: Resource<DynamicType = ()> + DeserializeOwned,
+{
+    send::<K, _>(client, key, Some(subresource), &PatchParams::default(), &Patch::Merge(patch), "patch").await
+}
+
+/// Server-side apply of `object`, which names every field that `manager` wants and no other. It creates the object
+/// where it does not exist. `apiVersion`, `kind` and the name are filled in.
+///
+/// # Errors
+/// [`WriteError`].
+pub async fn apply<K>(
+    client: &Client,
+    key: &ObjectKey,
+    manager: &str,
+    force: Force,
+    object: &(impl Serialize + Debug),
+) -> Result<K, WriteError>
+where
+    K: Resource<DynamicType = ()> + DeserializeOwned,
+{
+    let params = PatchParams { force: force == Force::Yes, ..PatchParams::apply(manager) };
+    let mut tree =
+        serde_json::to_value(object).map_err(|error| failed::<K>("apply", key, kube::Error::SerdeError(error)))?;
+    tree["apiVersion"] = K::api_version(&()).into();
+    tree["kind"] = K::kind(&()).into();
+    tree["metadata"]["name"] = key.name().into();
+    if let Some(namespace) = key.namespace() {
+        tree["metadata"]["namespace"] = namespace.into();
+    }
+    send::<K, _>(client, key, None, &params, &Patch::Apply(tree), "apply").await
+}
+
+/// Reads one object from the server, past every cache.
+pub(crate) async fn get<K>(client: &Client, key: &ObjectKey) -> Result<K, WriteError>
+where
+    K: Resource<DynamicType = ()> + DeserializeOwned,
+{
+    let request = Request::new(K::url_path(&(), key.namespace())).get(key.name(), &kube::api::GetParams::default());
+    let request = request.map_err(|error| failed::<K>("get", key, kube::Error::BuildRequest(error)))?;
+    client.request(request).await.map_err(|error| failed::<K>("get", key, error))
+}
+
+pub(crate) fn failed<K>(verb: &'static str, key: &ObjectKey, source: kube::Error) -> WriteError
+where
+    K: Resource<DynamicType = ()>,
+{
+    WriteError { verb, resource: resource_name::<K>(&()), key: key.clone(), source }
+}
+
+async fn send<K, P>(
+    client: &Client,
+    key: &ObjectKey,
+    subresource: Option<&str>,
+    params: &PatchParams,
+    patch: &Patch<P>,
+    verb: &'static str,
+) -> Result<K, WriteError>
+where
+    K: Resource<DynamicType = ()> + DeserializeOwned,
+    P: Serialize + Debug,
+{
+    let request = Request::new(K::url_path(&(), key.namespace()));
+    let request = match subresource {
+        None => request.patch(key.name(), params, patch),
+        Some(subresource) => request.patch_subresource(subresource, key.name(), params, patch),
+    };
+    let request = request.map_err(|error| failed::<K>(verb, key, kube::Error::BuildRequest(error)))?;
+    client.request(request).await.map_err(|error| failed::<K>(verb, key, error))
+}
+
+fn without_nulls(value: &Value) -> Value {
+    match value {
+        Value::Object(map) => {
+            let kept = map.iter().filter(|(_, value)| !value.is_null());
+            Value::Object(kept.map(|(key, value)| (key.clone(), without_nulls(value))).collect())
+        }
+        other => other.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::{Just, Strategy, any, prop_oneof, proptest};
+    use serde_json::json;
+
+    use super::*;
+
+    /// RFC 7386.
+    fn merge_into(target: &mut Value, patch: &Value) {
+        let Value::Object(patch) = patch else {
+            *target = patch.clone();
+            return;
+        };
+        if !target.is_object() {
+            *target = json!({});
+        }
+        let map = target.as_object_mut().unwrap();
+        for (key, value) in patch {
+            if value.is_null() {
+                map.remove(key);
+            } else {
+                merge_into(map.entry(key.clone()).or_insert(Value::Null), value);
+            }
+        }
+    }
+
+    #[test]
+    fn the_difference_names_only_what_changed() {
+        let old = json!({"a": 1, "b": {"c": 2, "d": 3}, "e": [1], "gone": 0});
+        let new = json!({"a": 1, "b": {"c": 9, "d": 3}, "e": [1, 2], "new": {"x": null, "y": 1}});
+        let expected = json!({"b": {"c": 9}, "e": [1, 2], "gone": null, "new": {"y": 1}});
+        assert_eq!(merge_diff(&old, &new), Some(expected));
+        assert_eq!(merge_diff(&old, &old), None);
+    }
+
+    fn tree() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![any::<u8>().prop_map(Value::from), Just(json!([])), Just(json!([1, {"a": 1}]))];
+        leaf.prop_recursive(3, 12, 4, |inner| {
+            proptest::collection::btree_map("[abc]", inner, 0..4)
+                .prop_map(|map| Value::Object(map.into_iter().collect()))
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn applying_the_difference_gives_the_new_tree(old in tree(), new in tree()) {
+            let mut merged = old.clone();
+            match merge_diff(&old, &new) {
+                None => assert_eq!(old, new),
+                Some(patch) => {
+                    merge_into(&mut merged, &patch);
+                    // An object that loses all members stays as an empty object, as it should.
+                    assert_eq!(merged, new);
+                }
+            }
+        }
+    }
+}

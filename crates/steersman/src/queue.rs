@@ -1,0 +1,364 @@
+//! The work queue: fair, deduplicating, delayed and rate-limited; the only home of retry.
+//!
+//! A key that is added while it waits runs once; added while it is processed, it runs once more afterwards; it is
+//! never processed twice at the same time. The rules live in [`core`], a plain state machine that is told the time;
+//! this file is the shell around it: a lock, a bell, and guards whose drop is Done. No task runs behind a queue: whoever
+//! waits in [`WorkQueue::get`] also waits for the next delayed key.
+
+mod core;
+mod limiter;
+
+use std::error::Error;
+use std::fmt;
+use std::hash::Hash;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::Resource;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::chain::Chain;
+use crate::delta::DecodeError;
+use crate::handler::{Arrival, Deleted, EventHandler};
+use crate::key::ObjectKey;
+use crate::queue::core::{Core, Taken};
+
+pub use crate::queue::core::{Priority, Stats};
+pub use crate::queue::limiter::RateLimiter;
+
+/// A queue of keys for a set of workers. Clones are the same queue.
+///
+/// Bounded by the number of distinct keys: each has at most one place, however often it is added. Keys whose retries
+/// failed and that were never forgotten keep a small entry.
+pub struct WorkQueue<T: Key = ObjectKey> {
+    shared: Arc<Shared<T>>,
+}
+
+/// What a queue can hold. Implemented for every suitable type.
+pub trait Key: Clone + Eq + Hash + fmt::Debug + Send + Sync + 'static {}
+
+impl<T: Clone + Eq + Hash + fmt::Debug + Send + Sync + 'static> Key for T {}
+
+/// A key that is being processed. Dropping it is Done: the key may then be given to a worker again.
+///
+/// Say how it went with [`Item::forget`], [`Item::retry`] or [`Item::retry_after`]; a bare drop leaves the count of
+/// failures as it was.
+#[must_use = "dropping an item says that its processing is over"]
+pub struct Item<T: Key = ObjectKey> {
+    queue: WorkQueue<T>,
+    key: T,
+    place: u32,
+}
+
+/// A handler of events that adds the key of every object to a queue; see [`WorkQueue::enqueuer`].
+#[derive(Clone, Debug)]
+pub struct Enqueuer {
+    queue: WorkQueue<ObjectKey>,
+}
+
+struct Shared<T> {
+    name: String,
+    core: Mutex<Core<T>>,
+    /// Rung once for every key that becomes ready, and when the next delayed key comes sooner than thought.
+    ready: Notify,
+    /// Rung when a closed queue has nothing left.
+    drained: Notify,
+}
+
+// === impl WorkQueue ===
+
+impl<T: Key> WorkQueue<T> {
+    /// An empty queue. The name is for logs and metrics.
+    pub fn new(name: &str, limiter: RateLimiter) -> Self {
+        let shared = Shared {
+            name: name.to_owned(),
+            core: Mutex::new(Core::new(limiter)),
+            ready: Notify::new(),
+            drained: Notify::new(),
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// The name given at the start.
+    pub fn name(&self) -> &str {
+        &self.shared.name
+    }
+
+    /// Adds `key`, unless it waits already. Consumes a delayed add of the same key: it runs now instead.
+    ///
+    /// After a shutdown, nothing is added; the same goes for the other ways to add.
+    pub fn add(&self, key: T) {
+        self.add_with(key, Priority::Normal);
+    }
+
+    /// Adds `key` with a priority. A key that waits already rises to it, and never falls.
+    pub fn add_with(&self, key: T, priority: Priority) {
+        let wakes = self.shared.core.lock().add(key, priority);
+        self.wake(wakes);
+    }
+
+    /// Adds `key` once `delay` has passed. A key has one delayed add, the earliest; a key that is ready anyway has none.
+    pub fn add_after(&self, key: T, delay: Duration) {
+        if delay.is_zero() {
+            return self.add(key);
+        }
+        let due = Instant::now() + delay;
+        let wakes = self.shared.core.lock().add_at(key, due);
+        self.wake(wakes);
+    }
+
+    /// Counts a failure of `key` and adds it when the rate limiter allows. Returns the wait.
+    ///
+    /// A failure counts once per backoff window: further ones before the window has passed neither count nor lengthen
+    /// it, however many events make the key run in between.
+    pub fn add_rate_limited(&self, key: T) -> Duration {
+        let now = Instant::now();
+        let (due, wakes) = self.shared.core.lock().fail_key(key, now);
+        self.wake(wakes);
+        due.saturating_duration_since(now)
+    }
+
+    /// Forgets the failures of `key`: the next one is its first. A delayed add stays.
+    pub fn forget(&self, key: &T) {
+        self.shared.core.lock().forget_key(key);
+    }
+
+    /// How many failures of `key` count at present.
+    pub fn n_requeues(&self, key: &T) -> u32 {
+        self.shared.core.lock().n_failures(key)
+    }
+
+    /// How many keys are ready to be taken.
+    pub fn len(&self) -> usize {
+        self.stats().depth
+    }
+
+    /// Whether no key is ready to be taken.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// What the queue holds and has done.
+    pub fn stats(&self) -> Stats {
+        self.shared.core.lock().stats()
+    }
+
+    /// Takes the next key, waiting for one. `None`: the queue was shut down and has nothing ready.
+    ///
+    /// Higher priorities first, but none waits for ever; within a priority, first come, first served.
+    ///
+    /// # Cancel safety
+    /// Cancelled, it has taken nothing, and its wake-up goes to another waiter.
+    pub async fn get(&self) -> Option<Item<T>> {
+        if let Taken::Key(key, place) = self.shared.take() {
+            return Some(self.item(key, place));
+        }
+        loop {
+            let mut rung = pin!(self.shared.ready.notified());
+            // Listen before looking: what is added in between rings.
+            rung.as_mut().enable();
+            let next_due = match self.shared.take() {
+                Taken::Closed => return None,
+                Taken::Empty { next_due } => next_due,
+                Taken::Key(key, place) => return Some(self.item(key, place)),
+            };
+            match next_due {
+                None => rung.await,
+                Some(due) => {
+                    // Both arms only wait.
+                    tokio::select! {
+                        () = rung => {}
+                        () = tokio::time::sleep_until(due) => {}
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes no more keys and drops the delayed ones. What is ready is still given out; then workers get `None`.
+    pub fn shutdown(&self) {
+        self.shared.core.lock().close();
+        self.ring_closed();
+    }
+
+    /// As [`WorkQueue::shutdown`], and drops what is ready too.
+    pub fn shutdown_now(&self) {
+        {
+            let mut core = self.shared.core.lock();
+            core.close();
+            core.drop_ready();
+        }
+        self.ring_closed();
+    }
+
+    /// As [`WorkQueue::shutdown`], and waits until everything ready has been processed.
+    ///
+    /// # Cancel safety
+    /// Cancelled, the queue stays shut down.
+    pub async fn shutdown_with_drain(&self) {
+        self.shutdown();
+        loop {
+            let mut drained = pin!(self.shared.drained.notified());
+            drained.as_mut().enable();
+            if self.shared.core.lock().is_drained() {
+                return;
+            }
+            drained.await;
+        }
+    }
+
+    pub(crate) fn set_limiter(&self, limiter: RateLimiter) {
+        self.shared.core.lock().set_limiter(limiter);
+    }
+
+    fn item(&self, key: T, place: u32) -> Item<T> {
+        Item { queue: self.clone(), key, place }
+    }
+
+    fn wake(&self, wakes: bool) {
+        if wakes {
+            self.shared.ready.notify_one();
+        }
+    }
+
+    fn ring_closed(&self) {
+        self.shared.ready.notify_waiters();
+        self.shared.drained.notify_waiters();
+    }
+}
+
+impl WorkQueue<ObjectKey> {
+    /// A handler of events that adds the key of every object it hears of, whatever happened to it. What was there at
+    /// the start, and what a resync repeats, is added with low priority.
+    pub fn enqueuer(&self) -> Enqueuer {
+        Enqueuer { queue: self.clone() }
+    }
+}
+
+impl<T: Key> Clone for WorkQueue<T> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl<T: Key> fmt::Debug for WorkQueue<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WorkQueue").field("name", &self.shared.name).field("stats", &self.stats()).finish()
+    }
+}
+
+// === impl Shared ===
+
+impl<T: Key> Shared<T> {
+    fn take(&self) -> Taken<T> {
+        let mut core = self.core.lock();
+        // Reading the clock costs more than the rest; it matters only to delayed keys.
+        let now = core.has_delayed().then(Instant::now);
+        core.take(now)
+    }
+}
+
+// === impl Item ===
+
+impl<T: Key> Item<T> {
+    /// The key to process.
+    pub fn key(&self) -> &T {
+        &self.key
+    }
+
+    /// How many failures of this key count at present.
+    pub fn n_requeues(&self) -> u32 {
+        self.queue.shared.core.lock().n_failures_at(self.place)
+    }
+
+    /// It went well: the failures of the key are forgotten.
+    pub fn forget(self) {
+        self.queue.shared.core.lock().forget_at(self.place);
+    }
+
+    /// It failed: counts the failure, logs `error` and adds the key again when the rate limiter allows. Returns the
+    /// wait.
+    pub fn retry<E: Error>(self, error: E) -> Duration {
+        let wait = self.fail();
+        let error = Chain(&error).to_string();
+        tracing::warn!(queue = self.queue.name(), key = ?self.key, ?wait, error, "processing failed, will retry");
+        wait
+    }
+
+    /// It went well, and the key is to run again after `delay` even if nothing happens.
+    pub fn retry_after(self, delay: Duration) {
+        let due = Instant::now() + delay;
+        let wakes = {
+            let mut core = self.queue.shared.core.lock();
+            core.forget_at(self.place);
+            core.add_at(self.key.clone(), due)
+        };
+        self.queue.wake(wakes);
+    }
+
+    /// As [`Item::retry`] without the log line.
+    pub(crate) fn fail(&self) -> Duration {
+        self.fail_for(Duration::ZERO)
+    }
+
+    /// As [`Item::retry`] without the log line, and with a wait of at least `wait_min`.
+    pub(crate) fn fail_for(&self, wait_min: Duration) -> Duration {
+        let now = Instant::now();
+        let (due, wakes) = self.queue.shared.core.lock().fail_at(self.place, now, wait_min);
+        self.queue.wake(wakes);
+        due.saturating_duration_since(now)
+    }
+}
+
+impl<T: Key> Drop for Item<T> {
+    fn drop(&mut self) {
+        let (wakes, is_drained) = {
+            let mut core = self.queue.shared.core.lock();
+            let wakes = core.done(self.place);
+            (wakes, core.is_drained())
+        };
+        self.queue.wake(wakes);
+        if is_drained {
+            self.queue.shared.drained.notify_waiters();
+        }
+    }
+}
+
+impl<T: Key> fmt::Debug for Item<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Item").field("key", &self.key).finish_non_exhaustive()
+    }
+}
+
+// === impl Enqueuer ===
+
+impl<K: Resource + Send + Sync + 'static> EventHandler<K> for Enqueuer {
+    fn on_add(&mut self, object: &Arc<K>, arrival: Arrival) {
+        let priority = match arrival {
+            Arrival::Initial => Priority::Low,
+            Arrival::Later => Priority::Normal,
+        };
+        self.queue.add_with(ObjectKey::of(&**object), priority);
+    }
+
+    fn on_update(&mut self, old: &Arc<K>, new: &Arc<K>) {
+        let priority = if Arc::ptr_eq(old, new) { Priority::Low } else { Priority::Normal };
+        self.queue.add_with(ObjectKey::of(&**new), priority);
+    }
+
+    fn on_delete(&mut self, deleted: &Deleted<K>) {
+        self.queue.add(deleted.key());
+    }
+
+    fn on_error(&mut self, error: &Arc<DecodeError>) {
+        if let Some(key) = &error.key {
+            self.queue.add(key.clone());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,546 @@
+//! Mirrors the objects of one selection into a delta queue: list, watch, resume, relist, and never give up.
+//!
+//! Behaviour follows client-go's `tools/cache/reflector.go`: a streaming list where the server has it, LIST + WATCH
+//! where not; a watch that ends is resumed at the last version without a relist; a version that expired costs one
+//! relist; too many requests cost a wait and nothing else. Failures are logged when they change, not each time.
+//!
+//! The bytes are ours from the socket on, see [`crate::wire`]. After the first fill, an object that a relist repeats at
+//! the version the cache has is not decoded again: it is the cached `Arc`.
+
+mod failure;
+mod monitor;
+mod request;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use hashbrown::HashMap;
+use http_body_util::BodyExt;
+use kube::Client;
+use kube::client::Body;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::backoff::{Backoff, Limits};
+use crate::delta::{Closed, DecodeError, Delta, DeltaSender, Entry, Replacement};
+use crate::indexer::Indexer;
+use crate::key::ObjectKey;
+use crate::selection::{CachedResource, Selection, Target};
+use crate::wire::event::{self, EventType, RawEvent};
+use crate::wire::lines::Lines;
+use crate::wire::list::ListScanner;
+use crate::wire::scan;
+
+pub(crate) use crate::reflector::failure::{Failure, Kind};
+pub(crate) use crate::reflector::monitor::Monitor;
+
+/// How long the server may take to begin an answer, or to continue a list.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+/// Added to the lifetime asked of the server before a watch is taken for dead.
+const WATCH_GRACE: Duration = Duration::from_secs(15);
+/// A streaming list that stalls this long without its closing bookmark is given up for LIST + WATCH.
+const BOOKMARK_TIMEOUT: Duration = Duration::from_secs(30);
+/// A watch that ends sooner, without an event, counts as a failure.
+const SHORT_WATCH: Duration = Duration::from_secs(1);
+/// The longest wait, before jitter, for a type that the server does not serve (yet).
+const NOT_SERVED_WAIT_MAX: Duration = Duration::from_secs(2);
+/// So many failures of the kind that a resume may cure, one after the other, and a relist is tried.
+const RESUMES_MAX: u32 = 3;
+
+/// How a reflector lists and watches. The defaults suit; tests and odd servers change them.
+#[derive(Clone, Debug)]
+pub struct ReflectorOptions {
+    /// Waits after failures.
+    pub backoff: Limits,
+    /// A watch without a byte for so long is taken for dead and resumed.
+    pub idle_timeout: Duration,
+    /// How to get the initial state.
+    pub initial: InitialList,
+    /// Page size of lists that the server must read from its store. Lists from its cache have no pages.
+    pub page_limit: u32,
+    /// Members removed from every object before it is decoded, as paths of keys. Default: `metadata.managedFields`.
+    pub prune: Vec<Vec<String>>,
+    /// The shortest and the longest lifetime asked of the server for one watch; each watch draws its own, so that many
+    /// watches do not reconnect together.
+    pub watch_lifetime: (Duration, Duration),
+}
+
+/// How to get the initial state.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum InitialList {
+    /// LIST, then WATCH.
+    Paged,
+    /// A watch that begins with the state (`sendInitialEvents`); LIST, then WATCH, where the server refuses that.
+    Streaming,
+}
+
+/// Keeps one selection of one type mirrored into a delta queue.
+pub struct Reflector<K> {
+    client: Client,
+    target: Target,
+    options: ReflectorOptions,
+    monitor: Arc<Monitor>,
+    /// The cache the deltas end up in. Objects it has need not be decoded again.
+    known: Indexer<K>,
+    backoff: Backoff,
+    /// Everything up to here has been pushed. Empty before the first list, and when nothing of it may be reused.
+    version: String,
+    /// Nothing has been listed yet, so any state the server has at hand is news.
+    is_first: bool,
+    /// The server could not serve `version`; ask for its newest state instead.
+    is_version_unusable: bool,
+    initial: InitialList,
+    /// Holds the pruned copy of the object being decoded.
+    scratch: Vec<u8>,
+}
+
+/// An open watch.
+#[derive(Debug)]
+struct Stream {
+    body: Body,
+    lines: Lines,
+    /// The server should have ended the watch by now.
+    deadline: Instant,
+    opened: Instant,
+    n_events: u64,
+}
+
+/// What to do after a failure, once the wait is over.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Next {
+    Relist,
+    Resume,
+}
+
+/// Whether an object may be taken from the cache instead of being decoded. Worth a look when listing, where most
+/// objects are known; never on a watch, where every object is new.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Reuse {
+    Cached,
+    Never,
+}
+
+enum Decoded<K> {
+    Entry(Entry<K>),
+    Undecodable(Arc<DecodeError>),
+}
+
+/// Collects the initial state while it streams in.
+struct Filling<K> {
+    entries: HashMap<ObjectKey, Arc<K>>,
+    undecodable: HashMap<Option<ObjectKey>, Arc<DecodeError>>,
+}
+
+impl Default for ReflectorOptions {
+    fn default() -> Self {
+        Self {
+            backoff: Limits::default(),
+            idle_timeout: Duration::from_secs(5 * 60),
+            initial: InitialList::Streaming,
+            page_limit: 500,
+            prune: vec![vec!["metadata".to_owned(), "managedFields".to_owned()]],
+            watch_lifetime: (Duration::from_secs(5 * 60), Duration::from_secs(10 * 60)),
+        }
+    }
+}
+
+// === impl Reflector ===
+
+impl<K: CachedResource> Reflector<K> {
+    /// A reflector for a type whose place in the API is known at run time; for others, `&()`.
+    ///
+    /// `known` is the cache that the deltas are applied to, or a new one.
+    pub fn new(
+        client: Client,
+        dynamic: &K::DynamicType,
+        selection: Selection,
+        options: ReflectorOptions,
+        known: Indexer<K>,
+    ) -> Self {
+        Self::with_target(client, Target::of::<K>(dynamic, selection), options, known, Arc::new(Monitor::default()))
+    }
+
+    pub(crate) fn with_target(
+        client: Client,
+        target: Target,
+        options: ReflectorOptions,
+        known: Indexer<K>,
+        monitor: Arc<Monitor>,
+    ) -> Self {
+        Self {
+            client,
+            target,
+            backoff: Backoff::new(options.backoff),
+            initial: options.initial,
+            options,
+            monitor,
+            known,
+            version: String::new(),
+            is_first: true,
+            is_version_unusable: false,
+            scratch: Vec::new(),
+        }
+    }
+
+    /// Lists and watches until `stop`, or until nobody takes the deltas any more.
+    pub async fn run(mut self, deltas: DeltaSender<K>, stop: CancellationToken) {
+        tokio::select! {
+            biased;
+            // Cut off anywhere: nothing outside `self` is half done, a cancelled push has not pushed.
+            () = stop.cancelled() => {}
+            closed = self.cycles(&deltas) => tracing::debug!(watch = %self.target, ?closed, "reflector ends"),
+        }
+        self.monitor.stopped();
+    }
+
+    async fn cycles(&mut self, deltas: &DeltaSender<K>) -> Closed {
+        loop {
+            match self.fill().await {
+                Ok((replacement, stream)) => {
+                    self.version.clone_from(&replacement.resource_version);
+                    self.is_first = false;
+                    self.is_version_unusable = false;
+                    if let Err(closed) = deltas.push(Delta::Replaced(replacement)).await {
+                        return closed;
+                    }
+                    if let Err(closed) = self.follow(deltas, stream).await {
+                        return closed;
+                    }
+                }
+                Err(failure) => self.pause(&failure).await,
+            }
+        }
+    }
+
+    /// Gets the complete state, and, where it came by watch, the watch to go on with.
+    async fn fill(&mut self) -> Result<(Replacement<K>, Option<Stream>), Failure> {
+        if self.initial == InitialList::Streaming {
+            match self.stream_list().await {
+                Ok((replacement, stream)) => return Ok((replacement, Some(stream))),
+                Err(failure) => match failure.kind {
+                    Kind::Expired | Kind::TooLargeVersion => {
+                        self.is_version_unusable = true;
+                        let (replacement, stream) = self.stream_list().await?;
+                        return Ok((replacement, Some(stream)));
+                    }
+                    Kind::NotServed | Kind::TooManyRequests | Kind::Transport => return Err(failure),
+                    Kind::Invalid | Kind::NoBookmark => {
+                        tracing::debug!(watch = %self.target, %failure, "no streaming list here, using LIST");
+                        self.initial = InitialList::Paged;
+                    }
+                    Kind::Idle | Kind::Internal | Kind::Malformed | Kind::Refused => {}
+                },
+            }
+        }
+        match self.list(self.options.page_limit).await {
+            Err(failure) if matches!(failure.kind, Kind::Expired | Kind::TooLargeVersion) => {
+                // Either the version is unusable, or a page token expired: one request for everything, from now.
+                self.is_version_unusable = true;
+                self.list(0).await.map(|replacement| (replacement, None))
+            }
+            listed => listed.map(|replacement| (replacement, None)),
+        }
+    }
+
+    /// LIST, page by page where the server reads from its store.
+    async fn list(&mut self, page_limit: u32) -> Result<Replacement<K>, Failure> {
+        let version = match (self.is_version_unusable, self.is_first) {
+            (true, _) => String::new(),
+            (false, true) => "0".to_owned(),
+            (false, false) => self.version.clone(),
+        };
+        let mut replacement =
+            Replacement { entries: Vec::new(), undecodable: Vec::new(), resource_version: String::new() };
+        let mut page = String::new();
+        loop {
+            let request = request::list(&self.target, &version, page_limit, &page);
+            let mut body = self.send(request).await?;
+            let mut scanner = ListScanner::default();
+            while let Some(chunk) = next_chunk(&mut body, Instant::now() + ANSWER_TIMEOUT).await? {
+                scanner.push(&chunk);
+                while let Some(item) = scanner.next_item()? {
+                    match self.decode(&item, Reuse::Cached) {
+                        Decoded::Entry(entry) => replacement.entries.push(entry),
+                        Decoded::Undecodable(error) => replacement.undecodable.push(error),
+                    }
+                }
+            }
+            let envelope = scanner.finish().map_err(|error| Failure::malformed("the list", &error))?;
+            replacement.resource_version = envelope.metadata.resource_version;
+            page = envelope.metadata.next_page;
+            if page.is_empty() {
+                return Ok(replacement);
+            }
+        }
+    }
+
+    /// A watch that begins with the state. Returns both once the closing bookmark is there.
+    async fn stream_list(&mut self) -> Result<(Replacement<K>, Stream), Failure> {
+        let version = if self.is_version_unusable { String::new() } else { self.version.clone() };
+        let mut stream = self.open(&version, InitialList::Streaming).await?;
+        let mut filling = Filling { entries: HashMap::new(), undecodable: HashMap::new() };
+        loop {
+            let line = match stream.next_line(BOOKMARK_TIMEOUT).await {
+                Ok(Some(line)) => line,
+                Ok(None) => return Err(Failure::new(Kind::Transport, "the streaming list ended before its bookmark")),
+                Err(failure) if failure.kind == Kind::Idle => {
+                    return Err(Failure::new(Kind::NoBookmark, "the streaming list stalled before its bookmark"));
+                }
+                Err(failure) => return Err(failure),
+            };
+            let event = read_event(&line)?;
+            match event.event_type {
+                EventType::Added | EventType::Modified => match self.decode_event(&event, Reuse::Cached) {
+                    Decoded::Entry(entry) => filling.upsert(entry),
+                    Decoded::Undecodable(error) => filling.mark_broken(error),
+                },
+                EventType::Bookmark => {
+                    let bookmark = event::bookmark(&event.object);
+                    if bookmark.ends_initial_events() {
+                        return Ok((filling.finish(bookmark.resource_version), stream));
+                    }
+                }
+                EventType::Deleted => filling.remove(event::header(&event.object).key()),
+                EventType::Error => return Err(Failure::of_error_event(&event.object)),
+            }
+        }
+    }
+
+    /// Watches from `self.version` on, resuming as long as that can work. Returns when a relist is due.
+    async fn follow(&mut self, deltas: &DeltaSender<K>, mut open: Option<Stream>) -> Result<(), Closed> {
+        let mut n_resumes = 0;
+        loop {
+            let stream = match open.take() {
+                Some(stream) => Ok(stream),
+                None => self.open(&self.version.clone(), InitialList::Paged).await,
+            };
+            let failure = match stream {
+                Ok(mut stream) => {
+                    self.monitor.connected(&self.target);
+                    let ended = self.consume(&mut stream, deltas).await?;
+                    let was_short = stream.n_events == 0 && stream.opened.elapsed() < SHORT_WATCH;
+                    if stream.n_events > 0 {
+                        n_resumes = 0;
+                    }
+                    match ended {
+                        Err(failure) => failure,
+                        Ok(()) if was_short => Failure::new(Kind::Transport, "the watch ended as soon as it began"),
+                        // The server ends every watch some day; that is no failure.
+                        Ok(()) => continue,
+                    }
+                }
+                Err(failure) => failure,
+            };
+            let next = match failure.kind {
+                Kind::Idle | Kind::TooManyRequests => Next::Resume,
+                Kind::Internal | Kind::Transport if n_resumes < RESUMES_MAX => Next::Resume,
+                Kind::TooLargeVersion => {
+                    self.is_version_unusable = true;
+                    Next::Relist
+                }
+                _ => Next::Relist,
+            };
+            if matches!(failure.kind, Kind::Internal | Kind::Transport) {
+                n_resumes += 1;
+            }
+            self.pause(&failure).await;
+            if next == Next::Relist {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Reads one watch to its end.
+    async fn consume(&mut self, stream: &mut Stream, deltas: &DeltaSender<K>) -> Result<Result<(), Failure>, Closed> {
+        loop {
+            let event = match stream.next_line(self.options.idle_timeout).await {
+                Ok(Some(line)) => read_event(&line),
+                Ok(None) => return Ok(Ok(())),
+                Err(failure) => return Ok(Err(failure)),
+            };
+            let event = match event {
+                Ok(event) => event,
+                Err(failure) => return Ok(Err(failure)),
+            };
+            stream.n_events += 1;
+            let delta = match event.event_type {
+                EventType::Added | EventType::Modified => match self.decode_event(&event, Reuse::Never) {
+                    Decoded::Entry(entry) if event.event_type == EventType::Added => Delta::Added(entry),
+                    Decoded::Entry(entry) => Delta::Modified(entry),
+                    Decoded::Undecodable(error) => Delta::Undecodable(error),
+                },
+                EventType::Bookmark => {
+                    Delta::Bookmark { resource_version: event::bookmark(&event.object).resource_version }
+                }
+                EventType::Deleted => match self.decode_event(&event, Reuse::Never) {
+                    Decoded::Entry(Entry { key, object }) => Delta::Deleted { key, object: Some(object) },
+                    Decoded::Undecodable(error) => match error.key.clone() {
+                        Some(key) => Delta::Deleted { key, object: None },
+                        None => Delta::Undecodable(error),
+                    },
+                },
+                EventType::Error => return Ok(Err(Failure::of_error_event(&event.object))),
+            };
+            if let Some(version) = delta.resource_version() {
+                version.clone_into(&mut self.version);
+            }
+            deltas.push(delta).await?;
+        }
+    }
+
+    async fn open(&self, version: &str, initial: InitialList) -> Result<Stream, Failure> {
+        let (shortest, longest) = self.options.watch_lifetime;
+        let lifetime = shortest + longest.saturating_sub(shortest).mul_f64(rand::random::<f64>());
+        let request = request::watch(&self.target, version, lifetime, initial);
+        let body = self.send(request).await?;
+        let opened = Instant::now();
+        Ok(Stream { body, lines: Lines::default(), deadline: opened + lifetime + WATCH_GRACE, opened, n_events: 0 })
+    }
+
+    /// Sends a request and returns the body of a good answer.
+    async fn send(&self, request: Result<http::Request<Body>, http::Error>) -> Result<Body, Failure> {
+        let request = request.map_err(|error| Failure::chain(Kind::Refused, "the request cannot be built", &error))?;
+        let sent = tokio::time::timeout(ANSWER_TIMEOUT, self.client.send(request)).await;
+        let response = sent
+            .map_err(|_| Failure::new(Kind::Transport, "the server did not begin to answer within 60s"))?
+            .map_err(|error| Failure::chain(Kind::Transport, "the server cannot be reached", &error))?;
+        if response.status().is_success() {
+            return Ok(response.into_body());
+        }
+        Err(Failure::of_response(response, Instant::now() + ANSWER_TIMEOUT).await)
+    }
+
+    fn decode_event(&mut self, event: &RawEvent, reuse: Reuse) -> Decoded<K> {
+        let mut decoded = self.decode(&event.object, reuse);
+        if matches!(decoded, Decoded::Undecodable(_))
+            && let Some(event) = event.reread()
+        {
+            decoded = self.decode(&event.object, reuse);
+        }
+        decoded
+    }
+
+    /// Decodes one object, unless it may come from the cache and the cache has it at this version.
+    fn decode(&mut self, bytes: &[u8], reuse: Reuse) -> Decoded<K> {
+        if reuse == Reuse::Cached && !self.is_first {
+            let header = event::header(bytes);
+            let cached = header.key().and_then(|key| {
+                let object = self.known.at_version(&key, &header.resource_version, &header.uid)?;
+                Some(Entry { key, object })
+            });
+            if let Some(entry) = cached {
+                return Decoded::Entry(entry);
+            }
+        }
+        let pruned = scan::prune(bytes, &self.options.prune, &mut self.scratch);
+        let decoded = serde_json::from_slice::<K>(if pruned { &self.scratch } else { bytes });
+        let source = match decoded {
+            Ok(object) if object.meta().name.as_deref().is_some_and(|name| !name.is_empty()) => {
+                return Decoded::Entry(Entry { key: ObjectKey::of(&object), object: Arc::new(object) });
+            }
+            Ok(_) => serde::de::Error::custom("metadata.name is missing"),
+            Err(error) => error,
+        };
+        let header = event::header(bytes);
+        Decoded::Undecodable(Arc::new(DecodeError {
+            resource: self.target.resource.clone(),
+            key: header.key(),
+            resource_version: header.resource_version.into_owned(),
+            source,
+        }))
+    }
+
+    /// Waits as long as `failure` asks for.
+    async fn pause(&mut self, failure: &Failure) {
+        self.monitor.failed(&self.target, failure);
+        let (now, dice) = (Instant::now(), rand::random::<f64>());
+        let wait = match failure.kind {
+            Kind::Expired | Kind::Idle => self.backoff.next_first_free(now, dice),
+            Kind::NotServed => self.backoff.next(now, dice).min(NOT_SERVED_WAIT_MAX.mul_f64(1.0 + dice)),
+            _ => self.backoff.next(now, dice),
+        };
+        tokio::time::sleep(wait.max(failure.retry_after.unwrap_or_default())).await;
+    }
+}
+
+impl<K> fmt::Debug for Reflector<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reflector").field("target", &self.target).finish_non_exhaustive()
+    }
+}
+
+// === impl Stream ===
+
+impl Stream {
+    /// The next line of the watch, `None` at its end. A last line without its newline was cut off and is dropped.
+    async fn next_line(&mut self, idle_timeout: Duration) -> Result<Option<Bytes>, Failure> {
+        loop {
+            if let Some(line) = self.lines.next_line()? {
+                if line.trim_ascii().is_empty() {
+                    continue;
+                }
+                return Ok(Some(line));
+            }
+            let deadline = self.deadline.min(Instant::now() + idle_timeout);
+            match next_chunk(&mut self.body, deadline).await? {
+                Some(chunk) => self.lines.push(chunk),
+                None => return Ok(None),
+            }
+        }
+    }
+}
+
+async fn next_chunk(body: &mut Body, deadline: Instant) -> Result<Option<Bytes>, Failure> {
+    loop {
+        let frame = tokio::time::timeout_at(deadline, body.frame())
+            .await
+            .map_err(|_| Failure::new(Kind::Idle, "the server has been silent for too long"))?;
+        match frame {
+            None => return Ok(None),
+            Some(Err(error)) => return Err(Failure::chain(Kind::Transport, "the answer broke off", &error)),
+            Some(Ok(frame)) => {
+                if let Ok(chunk) = frame.into_data() {
+                    return Ok(Some(chunk));
+                }
+            }
+        }
+    }
+}
+
+/// Takes a line apart. What is no event may still be a bare Status, which says more than "no event".
+fn read_event(line: &Bytes) -> Result<RawEvent, Failure> {
+    event::parse(line).ok_or_else(|| Failure::of_stray_line(line))
+}
+
+// === impl Filling ===
+
+impl<K> Filling<K> {
+    fn upsert(&mut self, entry: Entry<K>) {
+        self.undecodable.remove(&Some(entry.key.clone()));
+        self.entries.insert(entry.key, entry.object);
+    }
+
+    fn mark_broken(&mut self, error: Arc<DecodeError>) {
+        if let Some(key) = &error.key {
+            self.entries.remove(key);
+        }
+        self.undecodable.insert(error.key.clone(), error);
+    }
+
+    fn remove(&mut self, key: Option<ObjectKey>) {
+        if let Some(key) = key {
+            self.entries.remove(&key);
+            self.undecodable.remove(&Some(key));
+        }
+    }
+
+    fn finish(self, resource_version: String) -> Replacement<K> {
+        Replacement {
+            entries: self.entries.into_iter().map(|(key, object)| Entry { key, object }).collect(),
+            undecodable: self.undecodable.into_values().collect(),
+            resource_version,
+        }
+    }
+}

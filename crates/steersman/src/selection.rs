@@ -1,0 +1,145 @@
+//! What an informer watches: the type's place in the API, the scope and the selectors.
+
+use std::fmt;
+
+use kube::Resource;
+use kube::core::ApiResource;
+use serde::de::DeserializeOwned;
+
+/// A type that can be watched and cached: any `kube::Resource` that can be decoded and shared between threads.
+///
+/// Implemented for every such type; never implement it by hand.
+pub trait CachedResource: Resource + DeserializeOwned + Send + Sync + 'static {}
+
+impl<K: Resource + DeserializeOwned + Send + Sync + 'static> CachedResource for K {}
+
+/// Where to look: everywhere, or in one namespace.
+#[derive(Clone, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub enum Scope {
+    /// All namespaces; the only choice for cluster-scoped types.
+    #[default]
+    All,
+    /// One namespace.
+    Namespace(String),
+}
+
+/// Which objects of a type to watch. Two equal selections of one type share one watch.
+#[derive(Clone, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct Selection {
+    /// Where to look.
+    pub scope: Scope,
+    /// Label selector in the server's syntax, for instance `app in (a,b),!legacy`. Empty selects everything.
+    pub labels: String,
+    /// Field selector in the server's syntax, for instance `metadata.name=a`. Empty selects everything.
+    pub fields: String,
+    /// Passed through as `shardSelector` for servers that shard watches. Empty sends nothing.
+    pub shard: String,
+}
+
+/// The place of one type in the API, known at run time.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub(crate) struct Target {
+    /// Path of the collection, namespace included.
+    pub(crate) path: String,
+    /// `networks.samplecrd.k8s.io`, the way errors and logs name the type.
+    pub(crate) resource: String,
+    pub(crate) selection: Selection,
+    /// Ask for `PartialObjectMetadata` instead of whole objects.
+    pub(crate) form: Form,
+}
+
+/// How the server is asked to write each object.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub(crate) enum Form {
+    Metadata,
+    Whole,
+}
+
+// === impl Scope ===
+
+impl Scope {
+    /// The namespace as kube's functions want it.
+    pub fn namespace(&self) -> Option<&str> {
+        match self {
+            Self::All => None,
+            Self::Namespace(namespace) => Some(namespace),
+        }
+    }
+}
+
+// === impl Selection ===
+
+impl Selection {
+    /// Everything in `scope`.
+    pub fn new(scope: Scope) -> Self {
+        Self { scope, ..Self::default() }
+    }
+
+    /// Only objects whose labels match.
+    pub fn labels(mut self, selector: impl Into<String>) -> Self {
+        self.labels = selector.into();
+        self
+    }
+
+    /// Only objects whose fields match. Servers support few fields; an unsupported one is reported by the watch.
+    pub fn fields(mut self, selector: impl Into<String>) -> Self {
+        self.fields = selector.into();
+        self
+    }
+
+    /// Only the objects of one server-side shard.
+    pub fn shard(mut self, selector: impl Into<String>) -> Self {
+        self.shard = selector.into();
+        self
+    }
+}
+
+impl From<Scope> for Selection {
+    fn from(scope: Scope) -> Self {
+        Self::new(scope)
+    }
+}
+
+impl fmt::Display for Selection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.scope {
+            Scope::All => f.write_str("in all namespaces")?,
+            Scope::Namespace(namespace) => write!(f, "in namespace {namespace}")?,
+        }
+        for (name, value) in [("labels", &self.labels), ("fields", &self.fields), ("shard", &self.shard)] {
+            if !value.is_empty() {
+                write!(f, ", {name} {value:?}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+// === impl Target ===
+
+impl Target {
+    pub(crate) fn of<K: Resource>(dynamic: &K::DynamicType, selection: Selection) -> Self {
+        Self {
+            path: K::url_path(dynamic, selection.scope.namespace()),
+            resource: resource_name::<K>(dynamic),
+            selection,
+            form: if K::metadata_api() { Form::Metadata } else { Form::Whole },
+        }
+    }
+
+    pub(crate) fn dynamic(resource: &ApiResource, selection: Selection) -> Self {
+        Self::of::<kube::core::DynamicObject>(resource, selection)
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.resource, self.selection)
+    }
+}
+
+/// `plural.group`, or `plural` for the core group.
+pub(crate) fn resource_name<K: Resource>(dynamic: &K::DynamicType) -> String {
+    let (plural, group) = (K::plural(dynamic), K::group(dynamic));
+    if group.is_empty() { plural.into_owned() } else { format!("{plural}.{group}") }
+}

@@ -1,0 +1,143 @@
+//! Writing the status of objects, also of those whose CRD has no status subresource.
+//!
+//! Where the server serves `/status`, the status is patched there. Where it does not, the status is a field like any
+//! other and is patched into the object itself. Discovery says which; when that changes under a running controller,
+//! because a CRD was replaced, the writer notices and asks again.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResourceList;
+use kube::Client;
+use kube::core::Resource;
+use parking_lot::Mutex;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::key::ObjectKey;
+use crate::patch;
+use crate::write::WriteError;
+
+/// Where the status of a type is written.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Route {
+    /// Into the object itself. Mind that such a write makes a new generation: an `observedGeneration` in it is out of
+    /// date at once, and writing it again would never end. Leave it out on this route.
+    Object,
+    /// Into the status subresource. A new generation means a new spec.
+    Subresource,
+}
+
+/// What a write did.
+#[derive(Clone, Debug)]
+pub enum Written<K> {
+    /// The object as it is after the write.
+    Changed(K),
+    /// The status was already so; nothing was sent.
+    Unchanged,
+}
+
+/// Writes the status of objects of one type. Cheap to keep; knows the route after the first write.
+pub struct Writer<K> {
+    client: Client,
+    route: Mutex<Option<Route>>,
+    of: PhantomData<fn() -> K>,
+}
+
+impl<K> Writer<K>
+where
+    K: Resource<DynamicType = ()> + Serialize + DeserializeOwned,
+{
+    /// A writer that has asked nothing yet.
+    pub fn new(client: Client) -> Self {
+        Self { client, route: Mutex::new(None), of: PhantomData }
+    }
+
+    /// Where the status is written, from discovery, remembered.
+    ///
+    /// # Errors
+    /// [`WriteError`]; not found when the type is not served.
+    pub async fn route(&self) -> Result<Route, WriteError> {
+        let known = *self.route.lock();
+        match known {
+            Some(route) => Ok(route),
+            None => self.discover().await,
+        }
+    }
+
+    /// Makes `status` the status of `current`, with a merge patch of what differs. Fields of the present status that
+    /// `status` does not have are removed. Last writer wins: a status has one writer, and it is computed from what is.
+    ///
+    /// # Errors
+    /// [`WriteError`].
+    pub async fn write(&self, current: &K, status: &impl Serialize) -> Result<Written<K>, WriteError> {
+        let key = ObjectKey::of(current);
+        let not_json = |error| patch::failed::<K>("write the status of", &key, kube::Error::SerdeError(error));
+        let wanted = serde_json::to_value(status).map_err(not_json)?;
+        let present = serde_json::to_value(current).map_err(not_json)?;
+        let present = present.get("status").cloned().unwrap_or_else(|| json!({}));
+        let Some(difference) = patch::merge_diff(&present, &wanted) else { return Ok(Written::Unchanged) };
+        let patch = json!({"metadata": {"uid": current.meta().uid}, "status": difference});
+        let route = self.route().await?;
+        let first = self.send(&key, route, &patch).await;
+        let is_misrouted = match (&first, route) {
+            // No subresource any more, or no object any more: look again.
+            (Err(error), Route::Subresource) => error.is_not_found(),
+            // The server drops the status of an object that has a status subresource.
+            (Ok(object), Route::Object) => !shows(object, &difference),
+            _ => false,
+        };
+        if !is_misrouted {
+            return first.map(Written::Changed);
+        }
+        let learned = self.discover().await?;
+        if learned == route {
+            return first.map(Written::Changed);
+        }
+        self.send(&key, learned, &patch).await.map(Written::Changed)
+    }
+
+    async fn send(&self, key: &ObjectKey, route: Route, patch: &Value) -> Result<K, WriteError> {
+        match route {
+            Route::Object => patch::merge(&self.client, key, patch).await,
+            Route::Subresource => patch::merge_subresource(&self.client, key, "status", patch).await,
+        }
+    }
+
+    async fn discover(&self) -> Result<Route, WriteError> {
+        let prefix = if K::group(&()).is_empty() { "/api" } else { "/apis" };
+        let failed = |error| patch::failed::<K>("discover", &ObjectKey::cluster(&K::api_version(&())), error);
+        let request = http::Request::get(format!("{prefix}/{}", K::api_version(&())))
+            .body(Vec::new())
+            .map_err(|error| failed(kube::Error::HttpError(error)))?;
+        let served: APIResourceList = self.client.request(request).await.map_err(failed)?;
+        let name = format!("{}/status", K::plural(&()));
+        let has_status = served.resources.iter().any(|resource| resource.name == name);
+        let route = if has_status { Route::Subresource } else { Route::Object };
+        *self.route.lock() = Some(route);
+        Ok(route)
+    }
+}
+
+impl<K> fmt::Debug for Writer<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Writer").field("route", &*self.route.lock()).finish_non_exhaustive()
+    }
+}
+
+/// Whether the status of `object` is what a patch made it: patching it again would change nothing.
+fn shows<K: Serialize>(object: &K, difference: &Value) -> bool {
+    let Ok(tree) = serde_json::to_value(object) else { return true };
+    contains(tree.get("status").unwrap_or(&Value::Null), difference)
+}
+
+fn contains(tree: &Value, patch: &Value) -> bool {
+    match patch {
+        Value::Null => tree.is_null(),
+        Value::Object(members) => {
+            members.iter().all(|(key, member)| contains(tree.get(key).unwrap_or(&Value::Null), member))
+        }
+        other => tree == other,
+    }
+}

@@ -1,0 +1,55 @@
+//! Why a write failed, with what it was about and whether trying again can help.
+
+use std::time::Duration;
+
+use crate::key::ObjectKey;
+use crate::reconcile::ReconcileError;
+
+/// A request that one of our helpers sent failed.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {verb} {resource} {key:?}")]
+pub struct WriteError {
+    /// What was tried: `patch`, `apply`, `get`, ..
+    pub verb: &'static str,
+    /// `plural.group` of the object.
+    pub resource: String,
+    /// Which object.
+    pub key: ObjectKey,
+    /// What happened.
+    #[source]
+    pub source: kube::Error,
+}
+
+impl WriteError {
+    /// The HTTP status the server answered, if it answered.
+    pub fn status_code(&self) -> Option<u16> {
+        match &self.source {
+            kube::Error::Api(status) => Some(status.code),
+            _ => None,
+        }
+    }
+
+    /// The object (or the type) does not exist.
+    pub fn is_not_found(&self) -> bool {
+        self.status_code() == Some(404)
+    }
+
+    /// Somebody else wrote in between.
+    pub fn is_conflict(&self) -> bool {
+        self.status_code() == Some(409)
+    }
+
+    /// Whether the same request may succeed later: the server was not reached, was busy, or somebody was faster.
+    pub fn is_retryable(&self) -> bool {
+        self.status_code().is_none_or(|code| matches!(code, 404 | 408 | 409 | 410 | 429) || code >= 500)
+    }
+}
+
+/// Never terminal: permissions are granted and admission rules change without an event about the object.
+impl ReconcileError for WriteError {
+    fn retry_after(&self) -> Option<Duration> {
+        let kube::Error::Api(status) = &self.source else { return None };
+        let seconds = status.details.as_ref()?.retry_after_seconds;
+        (seconds > 0).then(|| Duration::from_secs(u64::from(seconds)))
+    }
+}
