@@ -4,6 +4,7 @@
 
 use crate::key;
 use crate::kv;
+use crate::parallel;
 use crate::ring::Limits;
 use crate::shelf::{Change, Shelf};
 use parking_lot::RwLock;
@@ -59,27 +60,22 @@ pub enum Unreadable {
 // === impl Cache ===
 
 impl Cache {
-    /// The cache of a snapshot, which is in the order of its keys.
+    /// The cache of a snapshot, which is in the order of its keys. Blocks while it decodes.
     pub(crate) fn new(snapshot: kv::Snapshot, limits: Limits) -> Result<Cache, Unreadable> {
         let floor = snapshot.revision;
         let mut by_resource = HashMap::new();
-        let mut open: Option<(GroupResource, Vec<Arc<Object>>)> = None;
-        for kv::Entry { key, revision, value } in snapshot.entries {
-            let (resource, object_key) = locate(&key, open.as_ref().map(|(resource, _)| resource))?;
-            let object = Object::decode(object_key, revision, &value)
-                .map_err(|source| Unreadable::Object { key: key.clone(), source })?;
-            match (&mut open, resource) {
-                (Some((_, objects)), None) => objects.push(Arc::new(object)),
-                (open, resource) => {
-                    let next = resource.map(|resource| (resource, vec![Arc::new(object)]));
-                    if let Some((resource, objects)) = std::mem::replace(open, next) {
-                        by_resource.insert(resource, Arc::new(Shelf::new(objects, floor)));
-                    }
-                }
+        let objects = parallel::try_map(snapshot.entries, |kv::Entry { key, revision, value }| {
+            let (group, resource, printed) = key::split(&key).ok_or_else(|| Unreadable::Key { key: key.clone() })?;
+            let prefix = key.slice(..group.len() + resource.len() + 1);
+            let object = Object::decode(ObjectKey::parse(printed), revision, &value);
+            Ok((prefix, Arc::new(object.map_err(|source| Unreadable::Object { key, source })?)))
+        })?;
+        // The snapshot is in the order of its keys: those of a resource are together.
+        for run in objects.chunk_by(|a, b| a.0 == b.0) {
+            if let Some((group, resource)) = run.first().and_then(|(prefix, _)| key::split_resource(prefix)) {
+                let objects = run.iter().map(|(_, object)| object.clone()).collect();
+                by_resource.insert(GroupResource::new(group, resource), Arc::new(Shelf::new(objects, floor)));
             }
-        }
-        if let Some((resource, objects)) = open {
-            by_resource.insert(resource, Arc::new(Shelf::new(objects, floor)));
         }
         Ok(Cache {
             applied: watch::Sender::new(Applied { closed: false, revision: floor }),

@@ -10,9 +10,9 @@ mod index;
 mod writer;
 
 use crate::disk::format::EVENTS;
-use crate::disk::index::Index;
+use crate::disk::index::Packed;
 use crate::disk::writer::{Command, Write, Writer};
-use crate::kv::{BoxFuture, Cause, Entry, Error, Event, Kv, Outcome, Snapshot, Txn, Watch};
+use crate::kv::{BoxFuture, Cause, Error, Event, Kv, Outcome, Snapshot, Txn, Watch};
 use crate::tail::{Cursor, Older, PULL_EVENTS_MAX, Reader, Tail};
 use parking_lot::Mutex;
 use redb::{Builder, Database, DatabaseError, ReadableDatabase, StorageBackend};
@@ -61,6 +61,8 @@ struct Shared {
     compacted: AtomicU64,
     /// `None` once closed.
     database: Mutex<Option<Arc<Database>>>,
+    /// What the scan at open found, for the read that comes right after it; gone with the first write.
+    opened: Mutex<Option<Packed>>,
     /// The failure after which nothing is written.
     poison: OnceLock<Cause>,
     queued_bytes: AtomicUsize,
@@ -159,11 +161,13 @@ impl Disk {
         if found != FORMAT {
             return Err(OpenError::Format { path: path.to_owned(), found, want: FORMAT });
         }
-        let index = Index::scan(&database).map_err(damaged(path))?;
+        let (index, packed) = index::scan(&database)
+            .map_err(|error| OpenError::Damaged { path: path.to_owned(), source: Arc::new(error) })?;
         let database = Arc::new(database);
         let shared = Arc::new(Shared {
             compacted: AtomicU64::new(index.compacted().0),
             database: Mutex::new(Some(database.clone())),
+            opened: Mutex::new(Some(packed)),
             poison: OnceLock::new(),
             queued_bytes: AtomicUsize::new(0),
             tail: Arc::new(Tail::new(index.revision())),
@@ -280,12 +284,11 @@ impl Shared {
 
     fn read(&self) -> Result<Snapshot, Error> {
         let database = self.database()?;
-        let (current, revision) = index::current(&database)?;
-        let mut entries = Vec::with_capacity(current.len());
-        for (key, (revision, packed)) in current {
-            entries.push(Entry { key, revision, value: packed.unpack(revision)? });
+        let opened = self.opened.lock().take().filter(|opened| opened.revision() == self.tail.revision());
+        match opened {
+            Some(packed) => packed.unpack(),
+            None => index::scan(&database)?.1.unpack(),
         }
-        Ok(Snapshot { entries, revision })
     }
 
     /// Changes from the file: whole transactions after a revision.

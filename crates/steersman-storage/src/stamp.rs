@@ -40,8 +40,11 @@ pub(crate) fn restamp(object: Object, revision: Revision) -> Result<Object, Deco
     Ok(Object { key, revision, meta, json: stamped.freeze() })
 }
 
-/// A copy of a stored object under another revision.
-pub(crate) fn copy_at(object: &Object, revision: Revision) -> Result<Object, DecodeError> {
+/// A copy of a stored object under another revision: what a watcher sees of an object that leaves its selection.
+///
+/// # Errors
+/// When its bytes are not what `Object::decode` writes.
+pub fn copy_at(object: &Object, revision: Revision) -> Result<Object, DecodeError> {
     let copy = Object {
         key: object.key.clone(),
         revision: object.revision,

@@ -163,7 +163,12 @@ impl Store {
     pub async fn open(kv: Arc<dyn Kv>, options: Options) -> Result<Store, OpenError> {
         let snapshot = kv.read().await.map_err(OpenError::Kv)?;
         let revision = snapshot.revision;
-        let cache = Arc::new(Cache::new(snapshot, options.ring).map_err(OpenError::Unreadable)?);
+        let decoded = tokio::task::spawn_blocking(move || Cache::new(snapshot, options.ring)).await;
+        let cache = match decoded {
+            Ok(cache) => Arc::new(cache.map_err(OpenError::Unreadable)?),
+            // Only a runtime that is shutting down drops its blocking work.
+            Err(_) => return Err(OpenError::Kv(kv::Error::Closed)),
+        };
         let feeder = Feeder {
             cache: cache.clone(),
             compact_after: options.compact_after,

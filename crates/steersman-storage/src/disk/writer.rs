@@ -153,6 +153,7 @@ impl Writer {
 
     /// Nobody is answered before the commit: even a failed compare may have seen a write of the same batch.
     fn carry_out(&mut self, batch: Batch) {
+        self.shared.opened.lock().take();
         let done = match self.shared.health() {
             Err(error) => Err(error),
             Ok(()) if batch.is_unwritten() => Ok(()),

@@ -1,0 +1,8 @@
+//! The store from outside: the contract of the engines, the objects against a model, crashes, and many writers at once.
+
+mod crash;
+mod engines;
+mod faulty;
+mod model;
+mod objects;
+mod stress;
