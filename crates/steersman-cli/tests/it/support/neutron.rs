@@ -1,21 +1,22 @@
 //! A real OpenStack Neutron on loopback, without authentication, and what a look into it shows.
 
-use std::path::PathBuf;
-use std::process::Command;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{ChildStdin, Command, Stdio};
 use std::sync::{Arc, Mutex, Weak};
 
 use serde_json::Value;
-use tempfile::TempDir;
 
-use crate::support::process::{Ended, Process};
+use crate::support::process::Process;
 use crate::support::{missing, on_path, root};
 
 /// One Neutron for the tests that run at the same time; it goes with the last of them.
 static SHARED: Mutex<Weak<Neutron>> = Mutex::new(Weak::new());
 
 pub(crate) struct Neutron {
-    directory: TempDir,
     pub(crate) url: String,
+    /// Closed when this is dropped, and by the system however the tests end: then the watchdog stops the server.
+    _lifeline: ChildStdin,
 }
 
 impl Neutron {
@@ -38,11 +39,12 @@ impl Neutron {
             missing("a real Neutron, installed in $NEUTRON_VENV, or a curl to look into it with,");
             return None;
         }
-        let directory = tempfile::tempdir().unwrap();
-        let ended = script(&[directory.path().as_os_str(), "noauth".as_ref()]);
+        let directory = tempfile::Builder::new().prefix("steersman-neutron-").tempdir().unwrap().keep();
+        let lifeline = watch(&directory);
+        let ended = Process::start(Command::new("bash").arg(script()).arg(&directory).arg("noauth")).end();
         assert!(ended.status.success(), "cannot start Neutron: {ended:#?}");
         let url = ended.stdout.lines().find_map(|line| line.strip_prefix("NEUTRON_URL=")).unwrap().to_owned();
-        Some(Neutron { directory, url })
+        Some(Neutron { url, _lifeline: lifeline })
     }
 
     /// What `GET path` answers, or nothing if that is 404.
@@ -88,15 +90,22 @@ impl Neutron {
     }
 }
 
-impl Drop for Neutron {
-    fn drop(&mut self) {
-        let ended = script(&["stop".as_ref(), self.directory.path().as_os_str()]);
-        if !ended.status.success() && !std::thread::panicking() {
-            panic!("cannot stop Neutron: {ended:#?}");
-        }
-    }
+fn script() -> PathBuf {
+    root().join("tests/neutron/neutron-up.sh")
 }
 
-fn script(arguments: &[&std::ffi::OsStr]) -> Ended {
-    Process::start(Command::new("bash").arg(root().join("tests/neutron/neutron-up.sh")).args(arguments)).end()
+/// Starts a process that waits for the end of its standard input, then stops the Neutron in `directory` and removes it.
+fn watch(directory: &Path) -> ChildStdin {
+    let mut watchdog = Command::new("sh")
+        .args(["-c", r#"cat; bash "$0" stop "$1"; rm -rf "$1""#])
+        .arg(script())
+        .arg(directory)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        // Of a group of its own: an interrupt at the terminal is not for it.
+        .process_group(0)
+        .spawn()
+        .unwrap();
+    watchdog.stdin.take().unwrap()
 }
