@@ -2,7 +2,7 @@
 
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{ChildStdin, Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, Weak};
 
 use serde_json::Value;
@@ -15,8 +15,12 @@ static SHARED: Mutex<Weak<Neutron>> = Mutex::new(Weak::new());
 
 pub(crate) struct Neutron {
     pub(crate) url: String,
-    /// Closed when this is dropped, and by the system however the tests end: then the watchdog stops the server.
-    _lifeline: ChildStdin,
+    _watchdog: Watchdog,
+}
+
+/// Waits for the end of its standard input, which comes however the tests end, and then stops the server.
+struct Watchdog {
+    process: Child,
 }
 
 impl Neutron {
@@ -40,11 +44,11 @@ impl Neutron {
             return None;
         }
         let directory = tempfile::Builder::new().prefix("steersman-neutron-").tempdir().unwrap().keep();
-        let lifeline = watch(&directory);
+        let watchdog = Watchdog::start(&directory);
         let ended = Process::start(Command::new("bash").arg(script()).arg(&directory).arg("noauth")).end();
         assert!(ended.status.success(), "cannot start Neutron: {ended:#?}");
         let url = ended.stdout.lines().find_map(|line| line.strip_prefix("NEUTRON_URL=")).unwrap().to_owned();
-        Some(Neutron { url, _lifeline: lifeline })
+        Some(Neutron { url, _watchdog: watchdog })
     }
 
     /// What `GET path` answers, or nothing if that is 404.
@@ -94,18 +98,26 @@ fn script() -> PathBuf {
     root().join("tests/neutron/neutron-up.sh")
 }
 
-/// Starts a process that waits for the end of its standard input, then stops the Neutron in `directory` and removes it.
-fn watch(directory: &Path) -> ChildStdin {
-    let mut watchdog = Command::new("sh")
-        .args(["-c", r#"cat; bash "$0" stop "$1"; rm -rf "$1""#])
-        .arg(script())
-        .arg(directory)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        // Of a group of its own: an interrupt at the terminal is not for it.
-        .process_group(0)
-        .spawn()
-        .unwrap();
-    watchdog.stdin.take().unwrap()
+impl Watchdog {
+    fn start(directory: &Path) -> Watchdog {
+        let process = Command::new("sh")
+            .args(["-c", r#"cat; bash "$0" stop "$1"; rm -rf "$1""#])
+            .arg(script())
+            .arg(directory)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            // Of a group of its own: an interrupt at the terminal is not for it.
+            .process_group(0)
+            .spawn()
+            .unwrap();
+        Watchdog { process }
+    }
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        drop(self.process.stdin.take());
+        let _ = self.process.wait();
+    }
 }
