@@ -46,7 +46,7 @@ struct Inner {
 /// How requests get past the front of Neutron.
 #[derive(Debug)]
 enum Door {
-    Guarded(Session),
+    Guarded(Box<Session>),
     Headers { endpoint: Url, identity: Identity, headers: Vec<(HeaderName, HeaderValue)> },
     Open { endpoint: Url },
 }
@@ -74,7 +74,7 @@ impl Client {
             }
             Access::Keystone(keystone) => {
                 let name = show(keystone.endpoint.as_ref().unwrap_or(&keystone.auth_url));
-                (name, Door::Guarded(Session::new(keystone)))
+                (name, Door::Guarded(Box::new(Session::new(keystone))))
             }
             Access::Unauthenticated { endpoint } => (show(&endpoint), Door::Open { endpoint }),
         };
@@ -167,21 +167,18 @@ impl Inner {
     async fn find<T: DeserializeOwned + Item>(&self, call: Call, query: Pairs) -> Result<Vec<T>, Error> {
         let mut found = paging::Found::new(self.limits.found_max);
         for part in paging::split(query) {
-            self.walk(&call, &part, &mut found).await?;
+            let items = self.walk(&call, &part).await?;
+            found.add(items).map_err(|cause| call.clone().unanswered(cause))?;
         }
         Ok(found.into_sorted())
     }
 
     /// One search from its first page to its last. If the object that marks a page's end is deleted meanwhile, the server
     /// has lost the place, and the walk starts again.
-    async fn walk<T: DeserializeOwned + Item>(
-        &self,
-        call: &Call,
-        part: &Pairs,
-        found: &mut paging::Found<T>,
-    ) -> Result<(), Error> {
+    async fn walk<T: DeserializeOwned + Item>(&self, call: &Call, part: &Pairs) -> Result<Vec<T>, Error> {
         let first = paging::encode(part, self.limits.page_size);
         let mut query = first.clone();
+        let mut found = paging::Found::<T>::new(self.limits.found_max);
         let mut restarts_left: u32 = 3;
         loop {
             let ask = Ask { query: Some(&query), ..Ask::new(Method::GET, T::COLLECTION.to_owned()) };
@@ -189,6 +186,7 @@ impl Inner {
                 Err(error) if error.is_not_found() && query != first && 0 < restarts_left => {
                     restarts_left -= 1;
                     query.clone_from(&first);
+                    found = paging::Found::new(self.limits.found_max);
                     continue;
                 }
                 outcome => outcome?,
@@ -198,8 +196,8 @@ impl Inner {
             let progressed = found.add(page.items).map_err(|cause| call.clone().unanswered(cause))?;
             match page.next {
                 // A page of nothing new that names a next one would never end.
-                Some(next) if progressed && next != query => query = next,
-                Some(_) | None => return Ok(()),
+                Some(next) if progressed => query = next,
+                Some(_) | None => return Ok(found.into_sorted()),
             }
         }
     }

@@ -120,6 +120,8 @@ pub struct NetworkCreate {
 }
 
 /// Changes to a network. What is none is not sent and stays.
+///
+/// Set only what differs: a description sent again unchanged, or `mtu: 0`, may raise the revision each time.
 #[derive(Clone, Debug, Default, Eq, PartialEq, Serialize)]
 pub struct NetworkUpdate {
     /// At most 255 characters.

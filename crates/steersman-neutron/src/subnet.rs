@@ -136,7 +136,8 @@ impl SubnetCreate {
     }
 }
 
-/// Changes to a subnet. What is none is not sent and stays; a list is replaced as a whole.
+/// Changes to a subnet. What is none is not sent and stays; a list is replaced as a whole. Set only what differs: a
+/// description sent again unchanged may raise the revision each time.
 ///
 /// Pools do not follow the gateway: to move it to an address inside a pool, send both in one update.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]

@@ -42,7 +42,6 @@ struct Service {
 #[derive(Debug, Deserialize)]
 struct Endpoint {
     interface: String,
-    #[serde(alias = "region")]
     region_id: Option<String>,
     url: String,
 }

@@ -245,7 +245,9 @@ fn what_is_wrong_with_a_file_is_said_without_its_secrets() {
     check_files(
         &[("a/clouds.yaml", "clouds:\n  one:\n    auth:\n      password: hunter2\n     username: u\n")],
         "one",
-        expect!["DIR/a/clouds.yaml cannot be used: while parsing a block mapping, did not find expected key at line 5, column 6"],
+        expect![
+            "DIR/a/clouds.yaml cannot be used: while parsing a block mapping, did not find expected key at line 5, column 6"
+        ],
     );
 }
 

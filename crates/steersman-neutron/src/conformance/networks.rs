@@ -84,7 +84,7 @@ pub async fn missing_networks_are_not_found(cloud: &dyn Cloud) {
     assert_refused(cloud.delete_network(case.request, made.id, None).await, Class::NotFound, "NetworkNotFound");
 }
 
-/// Sending the values that are there already is not a change.
+/// Sending the values that are there already is not a change, but for a description, which some releases count as one.
 pub async fn a_change_raises_the_revision_and_no_change_does_not(cloud: &dyn Cloud) {
     let case = Case::new(cloud);
     let made = case.network("before").await;
@@ -98,7 +98,8 @@ pub async fn a_change_raises_the_revision_and_no_change_does_not(cloud: &dyn Clo
     assert_eq!((changed.name.as_str(), changed.description.as_str()), ("after", "d"));
     assert_eq!((changed.admin_state_up, changed.mtu), (Some(false), Some(1400)));
     assert!(made.revision < changed.revision);
-    let same = accepted(cloud.update_network(case.request, made.id, &change, None).await);
+    let same = NetworkUpdate { description: None, ..change };
+    let same = accepted(cloud.update_network(case.request, made.id, &same, None).await);
     assert_eq!(same.revision, changed.revision);
     let nothing = NetworkUpdate::default();
     let same = accepted(cloud.update_network(case.request, made.id, &nothing, changed.revision).await);
