@@ -9,9 +9,12 @@ pub mod definitions;
 mod embedded;
 pub mod fields;
 pub mod format;
+pub mod json_patch;
 pub mod json_path;
 mod lists;
 pub mod managed;
+pub mod merge_patch;
+pub mod openapi;
 pub mod pattern;
 pub mod prune;
 pub mod schema;
@@ -20,4 +23,5 @@ pub mod structural;
 pub mod validate;
 
 pub use crate::definitions::Definitions;
+pub use crate::json_path::JsonPath;
 pub use crate::schema::Schema;

@@ -4,4 +4,6 @@
 mod custom_resources;
 mod decode;
 mod definitions;
+mod openapi;
+mod patches;
 mod values;

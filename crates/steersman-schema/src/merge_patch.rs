@@ -1,0 +1,156 @@
+//! JSON Merge Patch (RFC 7386): applied, and made from two or three states of an object.
+
+use crate::decode::{self, Fault};
+use steersman_machinery::Value;
+use steersman_machinery::value::Map;
+
+/// A patch that could be read.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Patch {
+    /// What a strict reader refuses: duplicate fields.
+    pub faults: Vec<Fault>,
+    /// The patch: an object.
+    pub value: Value,
+}
+
+/// The patch is no JSON object: a bad request.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("error decoding patch: {detail}")]
+pub struct Error {
+    detail: String,
+}
+
+/// Reads a patch.
+///
+/// # Errors
+/// When it is no JSON, or no object.
+pub fn parse(json: &[u8]) -> Result<Patch, Error> {
+    let decoded = decode::document(json).map_err(|error| Error { detail: error.to_string() })?;
+    if !decoded.value.is_object() {
+        return Err(Error { detail: "a merge patch is a JSON object".to_owned() });
+    }
+    Ok(Patch { faults: decoded.faults, value: decoded.value })
+}
+
+/// Merges a patch into an object: null takes a field away, objects are merged, all else is replaced.
+pub fn apply(object: &mut Value, patch: &Value) {
+    match (object, patch) {
+        (Value::Object(fields), Value::Object(changes)) => {
+            for (name, change) in changes {
+                if change.is_null() {
+                    fields.remove(name);
+                    continue;
+                }
+                match fields.get_mut(name) {
+                    Some(field) if !field.is_null() => apply(field, change),
+                    _ => {
+                        fields.insert(name.clone(), without_nulls(change));
+                    }
+                }
+            }
+        }
+        (object, patch) => *object = without_nulls(patch),
+    }
+}
+
+/// Nulls in objects say "take away", and where there is nothing they leave nothing; nulls in lists are values.
+fn without_nulls(patch: &Value) -> Value {
+    match patch {
+        Value::Object(fields) => {
+            let kept = fields.iter().filter(|(_, field)| !field.is_null());
+            Value::Object(kept.map(|(name, field)| (name.clone(), without_nulls(field))).collect())
+        }
+        Value::Array(items) => items.iter().map(without_nulls).collect(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => patch.clone(),
+    }
+}
+
+/// The patch that makes `to` of `from`. A null inside `to` cannot be said by a merge patch and is left out.
+pub fn create(from: &Value, to: &Value) -> Value {
+    match (from, to) {
+        (Value::Object(from), Value::Object(to)) => Value::Object(difference(from, to)),
+        _ => to.clone(),
+    }
+}
+
+/// The patch that brings to `current` what was changed, added and removed between `original` and `modified`.
+///
+/// What `current` has beyond both stays: this is how client-side apply keeps out of others' fields.
+pub fn create_three_way(original: &Value, modified: &Value, current: &Value) -> Value {
+    let (Value::Object(original), Value::Object(modified), Value::Object(current)) = (original, modified, current)
+    else {
+        return create(current, modified);
+    };
+    let mut patch = only(&difference(current, modified), Keep::Changes);
+    overlay(&mut patch, only(&difference(original, modified), Keep::Removals));
+    Value::Object(patch)
+}
+
+fn difference(from: &Map, to: &Map) -> Map {
+    let mut patch = Map::new();
+    for (name, new) in to {
+        match (from.get(name), new) {
+            (_, Value::Null) => {}
+            (Some(old), new) if old == new => {}
+            (Some(Value::Object(old)), Value::Object(new)) => {
+                let inner = difference(old, new);
+                if !inner.is_empty() {
+                    patch.insert(name.clone(), Value::Object(inner));
+                }
+            }
+            (_, new) => {
+                patch.insert(name.clone(), new.clone());
+            }
+        }
+    }
+    for (name, old) in from {
+        if !old.is_null() && to.get(name).is_none_or(Value::is_null) {
+            patch.insert(name.clone(), Value::Null);
+        }
+    }
+    patch
+}
+
+#[derive(Clone, Copy, Eq, PartialEq)]
+enum Keep {
+    Changes,
+    Removals,
+}
+
+/// The part of a patch that removes, or the part that does not.
+fn only(patch: &Map, keep: Keep) -> Map {
+    let mut kept = Map::new();
+    for (name, change) in patch {
+        match change {
+            Value::Null if keep == Keep::Removals => {
+                kept.insert(name.clone(), Value::Null);
+            }
+            Value::Object(inner) => {
+                let was_empty = inner.is_empty();
+                let inner = only(inner, keep);
+                if !inner.is_empty() || (was_empty && keep == Keep::Changes) {
+                    kept.insert(name.clone(), Value::Object(inner));
+                }
+            }
+            Value::Null => {}
+            other if keep == Keep::Changes => {
+                kept.insert(name.clone(), other.clone());
+            }
+            Value::Array(_) | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
+    }
+    kept
+}
+
+/// One patch after the other, as one; what is changed anew is not removed.
+fn overlay(patch: &mut Map, removals: Map) {
+    for (name, removal) in removals {
+        match (patch.get_mut(&name), removal) {
+            (Some(Value::Object(inner)), Value::Object(removals)) => overlay(inner, removals),
+            (Some(_), _) => {}
+            (None, removal) => {
+                patch.insert(name, removal);
+            }
+        }
+    }
+}
