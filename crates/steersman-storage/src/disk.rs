@@ -114,13 +114,13 @@ impl Disk {
     /// Opens the store in a directory, or makes one. Blocks for some milliseconds.
     ///
     /// # Errors
-    /// See [`OpenError`]. Nothing on the disk has changed then, but that the directory may have been made.
+    /// See [`OpenError`]. Nothing that was stored has changed then.
     pub fn open(dir: &Path) -> Result<Disk, OpenError> {
         let at = |path: &Path| {
             let path = path.to_owned();
             move |source| OpenError::Io { path, source }
         };
-        fs::create_dir_all(dir).map_err(at(dir))?;
+        make_dir(dir).map_err(at(dir))?;
         let lock = hold(dir)?;
         let path = dir.join(FILE);
         let database = match path.try_exists().map_err(at(&path))? {
@@ -132,7 +132,9 @@ impl Disk {
                     Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(at(&new)(error)),
                     _ => {}
                 }
-                let database = Builder::new().set_cache_size(PAGE_CACHE_BYTES).create(&new).map_err(opening(&new))?;
+                let file = private().create_new(true).read(true).open(&new).map_err(at(&new))?;
+                let database =
+                    Builder::new().set_cache_size(PAGE_CACHE_BYTES).create_file(file).map_err(opening(&new))?;
                 format::initialize(&database).map_err(damaged(&new))?;
                 fs::rename(&new, &path).map_err(at(&path))?;
                 File::open(dir).and_then(|dir| dir.sync_all()).map_err(at(dir))?;
@@ -233,10 +235,27 @@ impl Drop for Disk {
     }
 }
 
+/// What is stored may be secret: a directory made here is for its owner alone, and so are the files.
+fn make_dir(dir: &Path) -> io::Result<()> {
+    let mut builder = fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(dir)
+}
+
+fn private() -> fs::OpenOptions {
+    let mut options = File::options();
+    options.write(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options
+}
+
 /// Takes the directory for this process: the lock goes with the file it returns.
 fn hold(dir: &Path) -> Result<File, OpenError> {
     let path = dir.join(LOCK);
-    let opened = File::options().create(true).truncate(false).write(true).open(&path);
+    let opened = private().create(true).truncate(false).open(&path);
     let file = opened.map_err(|source| OpenError::Io { path: path.clone(), source })?;
     match file.try_lock() {
         Ok(()) => Ok(file),

@@ -50,9 +50,10 @@ impl Feeder {
         let mut trim = interval(TRIM_EVERY);
         trim.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
+            // A log that never runs dry must not keep the thread.
+            tokio::task::coop::consume_budget().await;
             // All arms are cancel-safe: a pull that is dropped has consumed nothing, the compaction is kept.
             tokio::select! {
-                biased;
                 pulled = self.watch.next() => {
                     let events = match pulled {
                         Ok(events) => events,

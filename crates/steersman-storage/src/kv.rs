@@ -36,7 +36,7 @@ pub trait Kv: Debug + Send + Sync + 'static {
     /// Everything there is at one revision, the newest.
     fn read(&self) -> BoxFuture<'_, Result<Snapshot, Error>>;
 
-    /// Runs a transaction.
+    /// Runs a transaction. It may begin with this call, before the future is first polled.
     ///
     /// # Cancel safety
     /// Dropping the future does not undo what was queued: the transaction may still commit.

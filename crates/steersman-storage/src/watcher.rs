@@ -70,6 +70,8 @@ impl Watcher {
     /// # Cancel safety
     /// A dropped future has consumed nothing.
     pub async fn next_batch(&mut self, events_max: usize) -> Result<Vec<Arc<Event>>, WatchError> {
+        // A reader that is always behind must not keep its thread.
+        tokio::task::coop::consume_budget().await;
         loop {
             // Heard before looking, so a ring between look and wait is not lost.
             self.bell.borrow_and_update();

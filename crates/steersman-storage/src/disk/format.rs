@@ -32,6 +32,8 @@ const PLAIN: u8 = 1;
 const LZ4: u8 = 2;
 const HEAD: usize = 3;
 
+type Parts<'a> = (&'a [u8], Option<(u8, &'a [u8])>);
+
 /// Bytes in the file that are not what this module writes.
 #[derive(Debug, thiserror::Error)]
 #[error("the change at revision {revision} is malformed: {fault}")]
@@ -96,8 +98,8 @@ fn head(tag: u8, key: &[u8], payload: usize) -> Vec<u8> {
     stored
 }
 
-/// The key of a stored change, and its payload with its tag in front; `None` for a deletion.
-pub(super) fn split(revision: Revision, stored: &[u8]) -> Result<(&[u8], Option<(u8, &[u8])>), Error> {
+/// The key of a stored change, and its tag and payload; `None` for a deletion.
+pub(super) fn split(revision: Revision, stored: &[u8]) -> Result<Parts<'_>, Error> {
     let malformed = |fault| Error::Read { source: Arc::new(Malformed { fault, revision }) };
     let (head, rest) = stored.split_first_chunk::<HEAD>().ok_or_else(|| malformed("it is too short"))?;
     let [tag, low, high] = *head;

@@ -22,8 +22,9 @@ pub(super) struct Index {
 struct History(VecDeque<(u64, Place)>);
 
 /// What the keys hold at one revision, still packed.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Packed {
+    /// While the log is scanned, ascending by place; history included.
     entries: Vec<PackedEntry>,
     revision: Revision,
 }
@@ -31,8 +32,9 @@ pub(super) struct Packed {
 #[derive(Debug)]
 struct PackedEntry {
     key: Bytes,
-    payload: Bytes,
-    revision: Revision,
+    /// `None` once it turned out to be history.
+    payload: Option<Bytes>,
+    place: Place,
     tag: u8,
 }
 
@@ -43,31 +45,34 @@ pub(super) fn scan(database: &Database) -> Result<(Index, Packed), Error> {
     // The newest entries may have been compacted away; the counter does not go back.
     let compacted = Revision(meta.get(COMPACTED).map_err(unreadable)?.map_or(0, |compacted| compacted.value()));
     let mut revision = compacted;
+    let mut current: HashMap<Bytes, Place> = HashMap::new();
     let mut history = History::default();
-    let mut found: HashMap<Bytes, (Place, u8, Bytes)> = HashMap::new();
+    let mut packed = Packed::default();
     let events = transaction.open_table(EVENTS).map_err(unreadable)?;
     for entry in events.range::<Place>(..).map_err(unreadable)? {
         let (place, stored) = entry.map_err(unreadable)?;
         let place = place.value();
         revision = revision.max(Revision(place.0));
-        match format::split(Revision(place.0), stored.value())? {
-            (key, None) => history.deleted(place, found.remove(key).map(|(previous, ..)| previous)),
-            (key, Some((tag, payload))) => {
-                let entry = (place, tag, Bytes::copy_from_slice(payload));
-                match found.get_mut(key) {
-                    Some(held) => history.replaced(place, Some(std::mem::replace(held, entry).0)),
-                    None => drop(found.insert(Bytes::copy_from_slice(key), entry)),
-                }
+        let (key, payload) = format::split(Revision(place.0), stored.value())?;
+        let previous = match payload {
+            None => current.remove(key),
+            Some((tag, payload)) => {
+                let key = Bytes::copy_from_slice(key);
+                let payload = Some(Bytes::copy_from_slice(payload));
+                packed.entries.push(PackedEntry { key: key.clone(), payload, place, tag });
+                current.insert(key, place)
             }
+        };
+        if let Some(previous) = previous {
+            packed.forget(previous);
+            history.replaced(place, previous);
+        }
+        if payload.is_none() {
+            history.deleted(place);
         }
     }
-    let mut current = HashMap::with_capacity(found.len());
-    let mut entries = Vec::with_capacity(found.len());
-    for (key, (place, tag, payload)) in found {
-        current.insert(key.clone(), place);
-        entries.push(PackedEntry { key, payload, revision: Revision(place.0), tag });
-    }
-    Ok((Index { compacted, current, history, revision }, Packed { entries, revision }))
+    packed.revision = revision;
+    Ok((Index { compacted, current, history, revision }, packed))
 }
 
 // === impl Index ===
@@ -87,14 +92,17 @@ impl Index {
     }
 
     pub(super) fn put(&mut self, key: Bytes, place: Place) {
-        let previous = self.current.insert(key, place);
-        self.history.replaced(place, previous);
+        if let Some(previous) = self.current.insert(key, place) {
+            self.history.replaced(place, previous);
+        }
         self.revision = Revision(place.0);
     }
 
     pub(super) fn delete(&mut self, key: &[u8], place: Place) {
-        let previous = self.current.remove(key);
-        self.history.deleted(place, previous);
+        if let Some(previous) = self.current.remove(key) {
+            self.history.replaced(place, previous);
+        }
+        self.history.deleted(place);
         self.revision = Revision(place.0);
     }
 
@@ -121,13 +129,12 @@ impl Index {
 }
 
 impl History {
-    fn replaced(&mut self, by: Place, previous: Option<Place>) {
-        self.0.extend(previous.map(|previous| (by.0, previous)));
+    fn replaced(&mut self, by: Place, previous: Place) {
+        self.0.push_back((by.0, previous));
     }
 
     /// A deletion is history itself as soon as it is compacted.
-    fn deleted(&mut self, by: Place, previous: Option<Place>) {
-        self.replaced(by, previous);
+    fn deleted(&mut self, by: Place) {
         self.0.push_back((by.0, by));
     }
 }
@@ -139,11 +146,20 @@ impl Packed {
         self.revision
     }
 
+    fn forget(&mut self, place: Place) {
+        if let Ok(at) = self.entries.binary_search_by_key(&place, |entry| entry.place) {
+            self.entries[at].payload = None;
+        }
+    }
+
     /// The contents, in the order of the keys.
     pub(super) fn unpack(mut self) -> Result<Snapshot, Error> {
+        self.entries.retain(|entry| entry.payload.is_some());
         self.entries.sort_unstable_by(|a, b| a.key.cmp(&b.key));
-        let entries = parallel::try_map(self.entries, |PackedEntry { key, payload, revision, tag }| {
-            Ok(Entry { key, revision, value: format::value(revision, tag, &payload)? })
+        let entries = parallel::try_map(self.entries, |PackedEntry { key, payload, place, tag }| {
+            let revision = Revision(place.0);
+            let value = format::value(revision, tag, payload.as_deref().unwrap_or_default())?;
+            Ok(Entry { key, revision, value })
         })?;
         Ok(Snapshot { entries, revision: self.revision })
     }

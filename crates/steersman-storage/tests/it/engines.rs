@@ -171,3 +171,38 @@ async fn a_stored_thing_that_is_no_object_is_named_at_open() {
         assert!(cause.contains(key), "{cause}");
     }
 }
+
+#[cfg(unix)]
+#[tokio::test]
+async fn what_is_stored_is_readable_by_its_owner_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let scratch = tempfile::tempdir().unwrap();
+    let dir = scratch.path().join("a/b");
+    let _disk = Disk::open(&dir).unwrap();
+    let mode = |path: &std::path::Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&dir), 0o700);
+    assert_eq!(mode(&dir.join("store.redb")), 0o600);
+}
+
+#[tokio::test]
+async fn a_watch_far_behind_reads_on_from_the_file() {
+    let scratch = tempfile::tempdir().unwrap();
+    let disk = Disk::open(scratch.path()).unwrap();
+    // More than is kept in memory.
+    let value = bytes::Bytes::from(vec![b'x'; 16 * 1024]);
+    let mut watch = disk.watch(Revision::ZERO);
+    for n in 0..3u64 {
+        let writes: Vec<_> = (0..200).map(|m| disk.txn(put(&format!("{n}-{m}"), value.clone()))).collect();
+        for write in writes {
+            write.await.unwrap();
+        }
+    }
+    let mut revisions = Vec::new();
+    while revisions.len() < 600 {
+        for event in watch.next().await.unwrap() {
+            assert_eq!(event.value.as_ref(), Some(&value));
+            revisions.push(event.revision.0);
+        }
+    }
+    assert_eq!(revisions, (1..=600).collect::<Vec<_>>());
+}

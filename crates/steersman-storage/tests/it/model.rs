@@ -242,12 +242,15 @@ async fn check(kv: Arc<dyn Kv>, steps: Vec<Step>, ring: Limits) {
         store.sync().await.unwrap();
         for (at, (watcher, state)) in watchers.iter_mut().enumerate() {
             match watcher.try_next_batch(100) {
-                Ok(events) => events.iter().for_each(|event| match event.kind {
-                    Kind::Deleted => drop(state.remove(&event.object.key)),
-                    Kind::Added | Kind::Modified => {
-                        drop(state.insert(event.object.key.clone(), shown(&event.object).1))
+                Ok(events) => {
+                    for event in events {
+                        let (key, held) = shown(&event.object);
+                        match event.kind {
+                            Kind::Deleted => state.remove(&key),
+                            Kind::Added | Kind::Modified => state.insert(key, held),
+                        };
                     }
-                }),
+                }
                 Err(WatchError::Lagged { .. }) => panic!("a watcher that keeps up never lags"),
                 Err(WatchError::Closed) => panic!("closed"),
             }
