@@ -1,1 +1,53 @@
-//! (being written)
+//! The kinds that Kubernetes itself brings, served from data: one row of [`kind::Kind`] each, with the functions that are
+//! particular about it, behind one [`crate::strategy::Strategy`] for all of them.
+//!
+//! To add a kind, write its row (and its defaults, rules and cells, where it has any) in a file of its own and name it in
+//! [`KINDS`]. Types, unknown fields, patch strategies and OpenAPI come from the schema crate's definitions.
+//! CustomResourceDefinition, which makes kinds, is in [`crate::crd`].
+
+use crate::builtin::kind::Kind;
+use crate::catalog::Resource;
+use std::sync::Arc;
+
+pub mod admission;
+pub mod age;
+pub mod service;
+
+mod cells;
+mod config_map;
+mod deployment;
+mod event;
+mod int_or_percent;
+mod kind;
+mod lease;
+mod namespace;
+mod place;
+mod pod;
+mod pod_template;
+mod rules;
+mod secret;
+mod selector;
+mod service_account;
+mod strategy;
+#[cfg(test)]
+mod tests;
+
+/// Every row, in the order in which discovery lists the groups.
+const KINDS: &[&Kind] = &[
+    &config_map::KIND,
+    &event::CORE,
+    &namespace::KIND,
+    &pod::KIND,
+    &pod_template::KIND,
+    &secret::KIND,
+    &service_account::KIND,
+    &service::KIND,
+    &deployment::KIND,
+    &event::EVENTS,
+    &lease::KIND,
+];
+
+/// The built-in kinds as resources of a catalog.
+pub fn resources() -> Vec<Arc<Resource>> {
+    KINDS.iter().map(|kind| Arc::new(kind.resource())).collect()
+}

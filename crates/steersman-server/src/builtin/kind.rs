@@ -1,0 +1,280 @@
+//! What a built-in kind is, as a row of data: its names, its versions, and the functions that are particular about it.
+//!
+//! Rows are constants that start from [`Kind::NAMESPACED`] or [`Kind::CLUSTER`] and [`Version::V1`] and say only what differs.
+
+use crate::builtin::strategy::BuiltIn;
+use crate::catalog::{self, Origin, Resource, Scope, SelectableField, Verb};
+use crate::strategy::{Grace, Propagation, Rules};
+use jiff::Timestamp;
+use std::sync::Arc;
+use steersman_machinery::{GroupResource, GroupVersionKind, Value, field, name};
+use steersman_schema::Schema;
+use steersman_schema::json_path::JsonPath;
+
+/// What most kinds allow.
+pub(crate) const RULES: Rules = Rules {
+    creates_on_update: false,
+    updates_unconditionally: true,
+    propagation: Propagation::Background,
+    grace: Grace::None,
+};
+
+/// One built-in kind of one group.
+pub(crate) struct Kind {
+    pub(crate) group: &'static str,
+    pub(crate) kind: &'static str,
+    pub(crate) plural: &'static str,
+    pub(crate) singular: &'static str,
+    pub(crate) short_names: &'static [&'static str],
+    pub(crate) categories: &'static [&'static str],
+    pub(crate) scope: Scope,
+    pub(crate) verbs: &'static [Verb],
+    /// The preferred one first.
+    pub(crate) versions: &'static [Version],
+    /// The definition of the form that is stored and in which the functions below see the object; empty: that of the
+    /// first version.
+    pub(crate) internal: &'static str,
+    /// The group in which its objects are stored, if that is another one's view of the same things.
+    pub(crate) stored_in_group: Option<&'static str>,
+    /// The parts of an object whose changes count as a new generation; empty: the kind has no generation.
+    pub(crate) generation: &'static [&'static [&'static str]],
+    /// What a writer of the status never comes to own, and what his write leaves alone.
+    pub(crate) status_leaves: &'static [&'static [&'static str]],
+    pub(crate) rules: Rules,
+    pub(crate) name_faults: fn(&str) -> Vec<String>,
+    /// Sets the status of a new object and what else only the server says. The status has been emptied.
+    pub(crate) prepare_create: fn(&mut Value),
+    /// Carries over from the old object what an update of the main endpoint must not touch. The status has been carried over.
+    pub(crate) prepare_update: fn(&mut Value, &Value),
+    /// Carries over what an update of `/status` must not touch, beside `status_leaves`.
+    pub(crate) prepare_status: fn(&mut Value, &Value),
+    pub(crate) validate_create: fn(&Request<'_>, &mut Vec<field::Error>),
+    /// Through the main endpoint.
+    pub(crate) validate_update: fn(&Request<'_>, &mut Vec<field::Error>),
+    /// Through `/status`.
+    pub(crate) validate_status: fn(&Request<'_>, &mut Vec<field::Error>),
+}
+
+/// One version of a kind.
+pub(crate) struct Version {
+    pub(crate) name: &'static str,
+    /// The schema crate's name of the definition.
+    pub(crate) definition: &'static str,
+    pub(crate) has_status: bool,
+    pub(crate) scale: Option<&'static Scale>,
+    pub(crate) subresources: &'static [Subresource],
+    pub(crate) columns: &'static [Column],
+    pub(crate) cells: fn(&Value, Timestamp) -> Vec<Value>,
+    pub(crate) fields: &'static [Field],
+    /// Fills in what the client left out.
+    pub(crate) default: fn(&mut Value),
+    /// To and from the internal form, where that is another one.
+    pub(crate) conversion: Option<&'static Conversion>,
+}
+
+/// What a rule about a write can see, in the internal form.
+pub(crate) struct Request<'a> {
+    pub(crate) new: &'a Value,
+    /// Null for a new object.
+    pub(crate) old: &'a Value,
+}
+
+/// How a version and the internal form become each other.
+pub(crate) struct Conversion {
+    pub(crate) to_internal: fn(Value) -> Value,
+    pub(crate) from_internal: fn(Value) -> Value,
+    /// The `apiVersion` of the internal form.
+    pub(crate) internal_api_version: &'static str,
+}
+
+/// A subresource other than status and scale.
+pub(crate) struct Subresource {
+    pub(crate) name: &'static str,
+    pub(crate) group: &'static str,
+    pub(crate) version: &'static str,
+    pub(crate) kind: &'static str,
+    pub(crate) verbs: &'static [Verb],
+}
+
+/// Where `/scale` finds its numbers, as simple JSON paths.
+pub(crate) struct Scale {
+    pub(crate) spec: &'static str,
+    pub(crate) status: &'static str,
+    pub(crate) selector: &'static str,
+}
+
+/// A column of a table.
+pub(crate) struct Column {
+    name: &'static str,
+    kind: &'static str,
+    format: &'static str,
+    description: &'static str,
+    priority: i64,
+}
+
+/// A field that a field selector may name.
+pub(crate) struct Field {
+    name: &'static str,
+    path: &'static str,
+    absent: &'static str,
+}
+
+// === impl Kind ===
+
+impl Kind {
+    /// What most kinds with namespaces are.
+    pub(crate) const NAMESPACED: Kind = Kind {
+        group: "",
+        kind: "",
+        plural: "",
+        singular: "",
+        short_names: &[],
+        categories: &[],
+        scope: Scope::Namespaced,
+        verbs: &Verb::ALL,
+        versions: &[],
+        internal: "",
+        stored_in_group: None,
+        generation: &[],
+        status_leaves: &[&["spec"]],
+        rules: RULES,
+        name_faults: name::dns1123_subdomain,
+        prepare_create: |_| {},
+        prepare_update: |_, _| {},
+        prepare_status: |_, _| {},
+        validate_create: |_, _| {},
+        validate_update: |_, _| {},
+        validate_status: |_, _| {},
+    };
+    /// What most kinds without namespaces are.
+    pub(crate) const CLUSTER: Kind = Kind { scope: Scope::Cluster, ..Kind::NAMESPACED };
+
+    /// The kind as a resource of a catalog.
+    pub(crate) fn resource(&'static self) -> Resource {
+        Resource {
+            group: self.group.into(),
+            plural: self.plural.into(),
+            singular: self.singular.into(),
+            kind: self.kind.into(),
+            list_kind: format!("{}List", self.kind).into(),
+            short_names: self.short_names.iter().map(|name| (*name).into()).collect(),
+            categories: self.categories.iter().map(|name| (*name).into()).collect(),
+            scope: self.scope,
+            verbs: self.verbs.to_vec(),
+            versions: self.versions.iter().map(Version::to_catalog).collect(),
+            storage_version: 0,
+            storage: GroupResource::new(self.stored_in_group.unwrap_or(self.group), self.plural),
+            strategy: Arc::new(BuiltIn::new(self)),
+            origin: Origin::BuiltIn,
+        }
+    }
+
+    /// The row of a version.
+    pub(crate) fn version(&self, name: &str) -> &Version {
+        self.versions.iter().find(|version| version.name == name).unwrap_or(&self.versions[0])
+    }
+
+    /// The name of the definition of the internal form.
+    pub(crate) fn internal_definition(&self) -> &'static str {
+        if self.internal.is_empty() { self.versions[0].definition } else { self.internal }
+    }
+}
+
+// === impl Version ===
+
+impl Version {
+    /// What most versions are.
+    pub(crate) const V1: Version = Version {
+        name: "v1",
+        definition: "",
+        has_status: false,
+        scale: None,
+        subresources: &[],
+        columns: &[],
+        cells: |_, _| Vec::new(),
+        fields: &[],
+        default: |_| {},
+        conversion: None,
+    };
+
+    fn to_catalog(&self) -> catalog::Version {
+        let subresource = |row: &Subresource| catalog::Subresource {
+            name: row.name.into(),
+            kind: GroupVersionKind::new(row.group, row.version, row.kind),
+            verbs: row.verbs.to_vec(),
+        };
+        catalog::Version {
+            name: self.name.into(),
+            served: true,
+            deprecation: None,
+            schema: Arc::new(Schema::from_json(&serde_json::json!({ "$ref": self.definition }))),
+            definition: self.definition.into(),
+            has_status: self.has_status,
+            scale: self.scale.map(|row| catalog::Scale {
+                spec: path(row.spec),
+                status: path(row.status),
+                selector: Some(catalog::ScaleSelector::Object(path(row.selector))),
+            }),
+            subresources: self.subresources.iter().map(subresource).collect(),
+            columns: self.columns.iter().map(Column::to_catalog).collect(),
+            selectable_fields: self.fields.iter().map(Field::to_catalog).collect(),
+        }
+    }
+}
+
+// === impl Column ===
+
+impl Column {
+    /// The first column of nearly every table.
+    pub(crate) const NAME: Column = Column {
+        name: "Name",
+        kind: "string",
+        format: "name",
+        description: "The name, unique among the objects of this kind in its namespace.",
+        priority: 0,
+    };
+    /// How long ago the object was created.
+    pub(crate) const AGE: Column = Column::text("Age", "The time since the object was created.");
+
+    /// A column of text.
+    pub(crate) const fn text(name: &'static str, description: &'static str) -> Column {
+        Column { name, kind: "string", format: "", description, priority: 0 }
+    }
+
+    /// The column, shown in wide output only.
+    pub(crate) const fn wide(self) -> Column {
+        Column { priority: 1, ..self }
+    }
+
+    fn to_catalog(&self) -> catalog::Column {
+        catalog::Column {
+            name: self.name.into(),
+            kind: self.kind.into(),
+            format: self.format.into(),
+            description: self.description.into(),
+            priority: self.priority,
+        }
+    }
+}
+
+// === impl Field ===
+
+impl Field {
+    /// A field that is selected by its own path.
+    pub(crate) const fn new(name: &'static str, path: &'static str) -> Field {
+        Field { name, path, absent: "" }
+    }
+
+    /// What an object without the field counts as having.
+    pub(crate) const fn or(self, absent: &'static str) -> Field {
+        Field { absent, ..self }
+    }
+
+    fn to_catalog(&self) -> SelectableField {
+        SelectableField { name: self.name.into(), path: path(self.path), absent: self.absent.into() }
+    }
+}
+
+fn path(text: &str) -> JsonPath {
+    JsonPath::parse(text).expect("invariant: every path of a row parses, as the test over all rows has seen")
+}

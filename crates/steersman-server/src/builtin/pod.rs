@@ -1,0 +1,82 @@
+//! Pod: containers that run together on one node. Its spec is also part of every kind that makes pods.
+
+use crate::builtin::kind::{Column, Field, Kind, RULES, Version};
+use crate::strategy::{Grace, Rules};
+use steersman_machinery::Value;
+use steersman_machinery::value::{at, set_at};
+
+pub(crate) mod container;
+pub(crate) mod defaults;
+pub(crate) mod spec;
+
+mod cells;
+mod environment;
+mod handler;
+mod qos;
+mod resources;
+mod scheduling;
+mod security;
+mod status;
+mod update;
+mod volume;
+mod volume_source;
+
+pub(crate) const KIND: Kind = Kind {
+    kind: "Pod",
+    plural: "pods",
+    singular: "pod",
+    short_names: &["po"],
+    categories: &["all"],
+    versions: &[Version {
+        definition: "io.k8s.api.core.v1.Pod",
+        has_status: true,
+        columns: &[
+            Column::NAME,
+            Column::text("Ready", "How many of its containers are ready."),
+            Column::text("Status", "What it is doing, or why it does not."),
+            Column::text("Restarts", "How often its containers were restarted, and the time since the last."),
+            Column::AGE,
+            Column::text("IP", "Its address.").wide(),
+            Column::text("Node", "Where it runs.").wide(),
+            Column::text("Nominated Node", "Where room is being made for it.").wide(),
+            Column::text("Readiness Gates", "How many of its further conditions for being ready hold.").wide(),
+        ],
+        cells: cells::of_pod,
+        fields: &[
+            Field::new("spec.nodeName", ".spec.nodeName"),
+            Field::new("spec.restartPolicy", ".spec.restartPolicy"),
+            Field::new("spec.schedulerName", ".spec.schedulerName"),
+            Field::new("spec.serviceAccountName", ".spec.serviceAccountName"),
+            Field::new("spec.hostNetwork", ".spec.hostNetwork").or("false"),
+            Field::new("status.phase", ".status.phase"),
+            Field::new("status.podIP", ".status.podIP"),
+            Field::new("status.podIPs", ".status.podIP"),
+            Field::new("status.nominatedNodeName", ".status.nominatedNodeName"),
+        ],
+        default: defaults::pod,
+        ..Version::V1
+    }],
+    generation: &[&["spec"]],
+    status_leaves: &[&["spec"], &["metadata", "ownerReferences"]],
+    rules: Rules { grace: Grace::Node, ..RULES },
+    prepare_create,
+    prepare_status,
+    validate_create: spec::validate_pod,
+    validate_update: update::validate,
+    validate_status: status::validate,
+    ..Kind::NAMESPACED
+};
+
+fn prepare_create(pod: &mut Value) {
+    set_at(pod, &["status", "phase"], Value::from("Pending"));
+    let class = qos::class(pod);
+    set_at(pod, &["status", "qosClass"], Value::from(class));
+}
+
+fn prepare_status(new: &mut Value, old: &Value) {
+    if at(new, &["status", "qosClass"]).is_none()
+        && let Some(class) = at(old, &["status", "qosClass"])
+    {
+        set_at(new, &["status", "qosClass"], class.clone());
+    }
+}

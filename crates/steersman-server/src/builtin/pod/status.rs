@@ -1,0 +1,46 @@
+//! The rules of a pod's status.
+
+use crate::builtin::kind::Request;
+use crate::builtin::place::Place;
+use crate::builtin::rules;
+use steersman_machinery::field::Error;
+use steersman_machinery::name;
+
+/// A change through `/status`.
+pub(crate) fn validate(request: &Request<'_>, faults: &mut Vec<Error>) {
+    let (status, old) = (Place::root(request.new).field("status"), Place::root(request.old).field("status"));
+    let nominated = status.field("nominatedNodeName");
+    if !nominated.is_empty() {
+        rules::named(&nominated, name::dns1123_subdomain, faults);
+    }
+    rules::immutable(&status.field("qosClass"), &old.field("qosClass"), faults);
+    for list in ["hostIPs", "podIPs"] {
+        for address in status.field(list).items() {
+            let place = Place { path: address.path.clone(), ..address.field("ip") };
+            rules::ip(&place, faults);
+        }
+    }
+    let policy = Place::root(request.new).at(&["spec", "restartPolicy"]);
+    if policy.text() != "Always" {
+        for list in ["containerStatuses", "initContainerStatuses"] {
+            stays_ended(&status.field(list), &old.field(list), policy.text(), faults);
+        }
+    }
+}
+
+/// What has ended for good does not run again.
+fn stays_ended(new: &Place<'_>, old: &Place<'_>, restart_policy: &str, faults: &mut Vec<Error>) {
+    for before in old.items() {
+        let terminated = before.at(&["state", "terminated"]);
+        let failed = terminated.field("exitCode").number().unwrap_or(0) != 0;
+        if terminated.is_absent() || (failed && restart_policy == "OnFailure") {
+            continue;
+        }
+        let same = |status: &Place<'_>| status.field("name").text() == before.field("name").text();
+        if let Some(after) = new.items().find(same)
+            && after.at(&["state", "terminated"]).is_absent()
+        {
+            faults.push(after.field("state").forbidden("may not be transitioned to non-terminated state"));
+        }
+    }
+}

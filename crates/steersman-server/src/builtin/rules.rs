@@ -1,0 +1,212 @@
+//! Rules that many kinds share, in upstream's words. Each looks at a place and adds what is wrong to the faults.
+
+use crate::builtin::place::Place;
+use regex::Regex;
+use std::net::IpAddr;
+use std::sync::LazyLock;
+use steersman_machinery::Value;
+use steersman_machinery::field::Error;
+use steersman_machinery::name;
+
+pub(crate) const NOT_NEGATIVE: &str = "must be greater than or equal to 0";
+pub(crate) const POSITIVE: &str = "must be greater than 0";
+pub(crate) const IMMUTABLE: &str = "field is immutable";
+const PORT: &str = "must be between 1 and 65535, inclusive";
+const IP: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
+
+/// Of text: it must be one of a few words. Absent counts as the empty word.
+pub(crate) fn one_of(place: &Place<'_>, words: &[&str], faults: &mut Vec<Error>) {
+    if !words.contains(&place.text()) {
+        faults.push(Error::not_supported(&place.path, place.text(), words));
+    }
+}
+
+/// As [`one_of`], where the field may be absent.
+pub(crate) fn one_of_if_present(place: &Place<'_>, words: &[&str], faults: &mut Vec<Error>) {
+    if place.is_present() {
+        one_of(place, words, faults);
+    }
+}
+
+/// Of text: whatever a check of names finds.
+pub(crate) fn named(place: &Place<'_>, check: fn(&str) -> Vec<String>, faults: &mut Vec<Error>) {
+    faults.extend(check(place.text()).into_iter().map(|fault| place.invalid(fault)));
+}
+
+/// As [`named`], where the field must not be empty.
+pub(crate) fn required_name(place: &Place<'_>, check: fn(&str) -> Vec<String>, faults: &mut Vec<Error>) {
+    if place.is_empty() {
+        faults.push(place.required(""));
+    } else {
+        named(place, check, faults);
+    }
+}
+
+/// It must not be empty.
+pub(crate) fn required(place: &Place<'_>, faults: &mut Vec<Error>) {
+    if place.is_empty() {
+        faults.push(place.required(""));
+    }
+}
+
+/// Of a number: it must not be below zero.
+pub(crate) fn not_negative(place: &Place<'_>, faults: &mut Vec<Error>) {
+    if place.number().is_some_and(|number| number < 0) {
+        faults.push(place.invalid(NOT_NEGATIVE));
+    }
+}
+
+/// Of a number: it must be above zero.
+pub(crate) fn positive(place: &Place<'_>, faults: &mut Vec<Error>) {
+    if place.number().is_some_and(|number| number <= 0) {
+        faults.push(place.invalid(POSITIVE));
+    }
+}
+
+/// Of a number: it must be within bounds, both included.
+pub(crate) fn within(place: &Place<'_>, least: i64, most: i64, faults: &mut Vec<Error>) {
+    if place.number().is_some_and(|number| number < least || most < number) {
+        faults.push(place.invalid(format!("must be between {least} and {most}, inclusive")));
+    }
+}
+
+/// Of a number: it must be a port.
+pub(crate) fn port(place: &Place<'_>, faults: &mut Vec<Error>) {
+    if !place.number().is_some_and(|port| (1..=65535).contains(&port)) {
+        faults.push(place.invalid(PORT));
+    }
+}
+
+/// Of a number or a text: it must be a port or the name of one.
+pub(crate) fn port_or_name(place: &Place<'_>, faults: &mut Vec<Error>) {
+    match place.value {
+        Value::String(name) => faults.extend(port_name(name).into_iter().map(|fault| place.invalid(fault))),
+        _ => port(place, faults),
+    }
+}
+
+/// The faults of a port's name.
+pub(crate) fn port_name(name: &str) -> Vec<String> {
+    let mut faults = Vec::new();
+    if name.len() > 15 {
+        faults.push("must be no more than 15 characters".to_owned());
+    }
+    if !name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-') {
+        faults.push("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)".to_owned());
+    }
+    if !name.bytes().any(|byte| byte.is_ascii_lowercase()) {
+        faults.push("must contain at least one letter (a-z)".to_owned());
+    }
+    if name.contains("--") {
+        faults.push("must not contain consecutive hyphens".to_owned());
+    }
+    if name.starts_with('-') || name.ends_with('-') {
+        faults.push("must not begin or end with a hyphen".to_owned());
+    }
+    faults
+}
+
+/// Of text: it must be an address.
+pub(crate) fn ip(place: &Place<'_>, faults: &mut Vec<Error>) {
+    if place.text().parse::<IpAddr>().is_err() {
+        faults.push(place.invalid(IP));
+    }
+}
+
+/// Of a map: keys and values must be labels.
+pub(crate) fn labels(place: &Place<'_>, faults: &mut Vec<Error>) {
+    for (key, value) in place.entries() {
+        faults.extend(name::qualified(key).into_iter().map(|fault| Error::invalid(&place.path, key, fault)));
+        let value = value.text();
+        faults.extend(name::label_value(value).into_iter().map(|fault| Error::invalid(&place.path, value, fault)));
+    }
+}
+
+/// Of a map: keys must be those of annotations.
+pub(crate) fn annotations(place: &Place<'_>, faults: &mut Vec<Error>) {
+    for (key, _) in place.entries() {
+        let lower = key.to_lowercase();
+        faults.extend(name::qualified(&lower).into_iter().map(|fault| Error::invalid(&place.path, key, fault)));
+    }
+}
+
+/// It must be as it was.
+pub(crate) fn immutable(new: &Place<'_>, old: &Place<'_>, faults: &mut Vec<Error>) {
+    if new.value != old.value {
+        faults.push(new.invalid(IMMUTABLE));
+    }
+}
+
+/// Of a path: it must not leave the place it is relative to.
+pub(crate) fn no_backsteps(place: &Place<'_>, faults: &mut Vec<Error>) {
+    if place.text().split('/').any(|part| part == "..") {
+        faults.push(place.invalid("must not contain '..'"));
+    }
+}
+
+/// As [`no_backsteps`], of a path that must be relative too.
+pub(crate) fn local_path(place: &Place<'_>, faults: &mut Vec<Error>) {
+    if place.text().starts_with('/') {
+        faults.push(place.invalid("must be a relative path"));
+    }
+    no_backsteps(place, faults);
+}
+
+/// The faults of an environment variable's name, which may hold anything printable but `=`.
+pub(crate) fn variable_name(name: &str) -> Vec<String> {
+    if name.is_empty() {
+        return vec!["environment variable name must be non-empty".to_owned()];
+    }
+    if name.bytes().any(|byte| !(b' '..=b'~').contains(&byte) || byte == b'=') {
+        return vec![
+            "a valid environment variable name must consist only of printable ASCII characters other than '=' (regex used for validation is '[^=]+')"
+                .to_owned(),
+        ];
+    }
+    Vec::new()
+}
+
+/// The faults of a percentage.
+pub(crate) fn percentage(text: &str) -> Vec<String> {
+    static FORM: LazyLock<Regex> =
+        LazyLock::new(|| Regex::new("^[0-9]+%$").expect("invariant: a constant that the tests compile"));
+    if FORM.is_match(text) {
+        return Vec::new();
+    }
+    vec![
+        "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')"
+            .to_owned(),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn port_names_are_short_and_lower_case_with_a_letter() {
+        for name in ["http", "a-1", "0a"] {
+            assert!(port_name(name).is_empty(), "{name}");
+        }
+        for name in ["", "HTTP", "1", "a--b", "-a", "a-", "far-too-long-a-name"] {
+            assert!(!port_name(name).is_empty(), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_path_must_not_step_back() {
+        for (path, faults_expected) in [("a/b", 0), ("a/../b", 1), ("/a", 1), ("a..b", 0), ("/../a", 2)] {
+            let value = json!(path);
+            let mut faults = Vec::new();
+            local_path(&Place::root(&value), &mut faults);
+            assert_eq!(faults.len(), faults_expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn percentages_are_digits_and_a_sign() {
+        assert!(percentage("25%").is_empty());
+        assert!(["", "%", "25", "-1%", "1.5%"].iter().all(|text| !percentage(text).is_empty()));
+    }
+}

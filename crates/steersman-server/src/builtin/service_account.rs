@@ -1,0 +1,18 @@
+//! ServiceAccount: a name that pods and other processes act under.
+
+use crate::builtin::cells;
+use crate::builtin::kind::{Column, Kind, Version};
+
+pub(crate) const KIND: Kind = Kind {
+    kind: "ServiceAccount",
+    plural: "serviceaccounts",
+    singular: "serviceaccount",
+    short_names: &["sa"],
+    versions: &[Version {
+        definition: "io.k8s.api.core.v1.ServiceAccount",
+        columns: &[Column::NAME, Column::AGE],
+        cells: |object, now| vec![cells::name(object), cells::age(object, now)],
+        ..Version::V1
+    }],
+    ..Kind::NAMESPACED
+};

@@ -1,0 +1,182 @@
+//! The one strategy of all built-in kinds: the stages of a write, with what is particular taken from the kind's row.
+
+use crate::builtin::kind::{Kind, Request};
+use crate::catalog::{Resource, Version};
+use crate::strategy::{DecodeError, Decoded, Endpoint, Rules, Strategy};
+use jiff::Timestamp;
+use std::fmt;
+use steersman_machinery::value::{at, object_at, remove_at, set_at};
+use steersman_machinery::{Value, field};
+use steersman_schema::decode::{self, Fault};
+use steersman_schema::{Definitions, Schema};
+
+/// A kind of the table at work.
+pub(crate) struct BuiltIn {
+    kind: &'static Kind,
+}
+
+impl BuiltIn {
+    pub(crate) fn new(kind: &'static Kind) -> BuiltIn {
+        BuiltIn { kind }
+    }
+
+    fn internal_schema(&self) -> Option<&'static Schema> {
+        Definitions::builtin().schema(self.kind.internal_definition())
+    }
+
+    /// Writes what the kind's form always shows, such as an empty `status`.
+    fn complete(&self, value: &mut Value) {
+        if let Some(schema) = self.internal_schema() {
+            decode::normalize(schema, value);
+        }
+    }
+
+    fn is_generation_changed(&self, new: &Value, old: &Value) -> bool {
+        self.kind.generation.iter().any(|path| at(new, path) != at(old, path))
+    }
+
+    fn count_generation(&self, new: &mut Value, old: &Value) {
+        if self.kind.generation.is_empty() {
+            return;
+        }
+        let before = at(old, &["metadata", "generation"]).and_then(Value::as_i64).unwrap_or(0);
+        let after = before + i64::from(self.is_generation_changed(new, old));
+        set_at(new, &["metadata", "generation"], Value::from(after));
+    }
+}
+
+impl fmt::Debug for BuiltIn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("BuiltIn").field(&self.kind.kind).finish()
+    }
+}
+
+impl Strategy for BuiltIn {
+    fn decode(&self, version: &Version, body: Value) -> Result<Decoded, DecodeError> {
+        let decoded =
+            decode::from_value(&version.schema, &body).map_err(|error| DecodeError::Malformed(error.to_string()))?;
+        let unknown = decoded.faults.into_iter().filter_map(|fault| match fault {
+            Fault::Unknown(path) => Some(path),
+            // A tree has each key once: what was there twice was seen when the text was read.
+            Fault::Duplicate(_) => None,
+        });
+        Ok(Decoded { value: decoded.value, unknown: unknown.collect() })
+    }
+
+    fn default(&self, version: &Version, value: &mut Value) {
+        (self.kind.version(&version.name).default)(value);
+    }
+
+    fn is_stored_form(&self, _resource: &Resource, version: &Version) -> bool {
+        self.kind.version(&version.name).conversion.is_none()
+    }
+
+    fn present(&self, version: &Version, internal: Value) -> Value {
+        let Some(conversion) = self.kind.version(&version.name).conversion else { return internal };
+        let mut requested = (conversion.from_internal)(internal);
+        let api_version = format!("{}/{}", self.kind.group, version.name);
+        set_at(&mut requested, &["apiVersion"], Value::from(api_version));
+        decode::normalize(&version.schema, &mut requested);
+        requested
+    }
+
+    fn internal(&self, version: &Version, requested: Value) -> Value {
+        let Some(conversion) = self.kind.version(&version.name).conversion else { return requested };
+        let mut internal = (conversion.to_internal)(requested);
+        set_at(&mut internal, &["apiVersion"], Value::from(conversion.internal_api_version));
+        self.complete(&mut internal);
+        internal
+    }
+
+    fn prepare_create(&self, version: &Version, value: &mut Value) {
+        if version.has_status {
+            set_at(value, &["status"], Value::Object(Default::default()));
+        }
+        match self.kind.generation {
+            [] => remove_at(value, &["metadata", "generation"]).is_some(),
+            _ => set_at(value, &["metadata", "generation"], Value::from(1)),
+        };
+        (self.kind.prepare_create)(value);
+        self.complete(value);
+    }
+
+    fn prepare_update(&self, version: &Version, endpoint: Endpoint, new: &mut Value, old: &Value) {
+        match endpoint {
+            Endpoint::Main => {
+                if version.has_status {
+                    carry(new, old, &["status"]);
+                }
+                (self.kind.prepare_update)(new, old);
+                self.complete(new);
+                self.count_generation(new, old);
+            }
+            Endpoint::Other => self.count_generation(new, old),
+            Endpoint::Status => {
+                for path in self.kind.status_leaves {
+                    carry(new, old, path);
+                }
+                (self.kind.prepare_status)(new, old);
+                self.complete(new);
+                carry(new, old, &["metadata", "generation"]);
+            }
+        }
+    }
+
+    fn validate_create(&self, _version: &Version, value: &Value) -> Vec<field::Error> {
+        let mut faults = Vec::new();
+        let request = Request { new: value, old: &Value::Null };
+        (self.kind.validate_create)(&request, &mut faults);
+        faults
+    }
+
+    fn validate_update(&self, _version: &Version, endpoint: Endpoint, new: &Value, old: &Value) -> Vec<field::Error> {
+        let mut faults = Vec::new();
+        let request = Request { new, old };
+        match endpoint {
+            Endpoint::Main | Endpoint::Other => (self.kind.validate_update)(&request, &mut faults),
+            Endpoint::Status => (self.kind.validate_status)(&request, &mut faults),
+        }
+        faults
+    }
+
+    fn name_faults(&self, name: &str) -> Vec<String> {
+        (self.kind.name_faults)(name)
+    }
+
+    fn reset_fields(&self, version: &Version, endpoint: Endpoint) -> &'static [&'static [&'static str]] {
+        match endpoint {
+            Endpoint::Main if version.has_status => &[&["status"]],
+            Endpoint::Status => self.kind.status_leaves,
+            Endpoint::Main | Endpoint::Other => &[],
+        }
+    }
+
+    fn rules(&self) -> Rules {
+        self.kind.rules
+    }
+
+    fn cells(&self, version: &Version, value: &Value, now: Timestamp) -> Vec<Value> {
+        (self.kind.version(&version.name).cells)(value, now)
+    }
+}
+
+/// Makes what is at a path what it was before.
+pub(crate) fn carry(new: &mut Value, old: &Value, path: &[&str]) {
+    match at(old, path) {
+        Some(before) => {
+            set_at(new, path, before.clone());
+        }
+        None => {
+            remove_at(new, path);
+        }
+    }
+    // A parent that only held what was taken away goes with it, as it would not have been written.
+    if let [parent @ .., _] = path
+        && !parent.is_empty()
+        && at(new, parent).is_some()
+        && at(old, parent).is_none()
+        && object_at(new, parent).is_some_and(|object| object.is_empty())
+    {
+        remove_at(new, parent);
+    }
+}

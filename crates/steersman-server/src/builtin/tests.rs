@@ -1,0 +1,92 @@
+//! Golden tables over all kinds: a short manifest in, the object out, as a real server answered.
+
+use super::*;
+use crate::catalog::Version;
+use crate::strategy::{Endpoint, Strategy};
+use serde_json::json;
+use steersman_machinery::{Value, field};
+
+/// A kind in one of its versions.
+struct Subject {
+    resource: Arc<Resource>,
+}
+
+impl Subject {
+    #[track_caller]
+    fn of(group: &str, kind: &str) -> Subject {
+        let found = resources().into_iter().find(|one| &*one.group == group && &*one.kind == kind);
+        Subject { resource: found.unwrap() }
+    }
+
+    fn version(&self) -> &Version {
+        &self.resource.versions[0]
+    }
+
+    fn strategy(&self) -> &dyn Strategy {
+        &*self.resource.strategy
+    }
+
+    /// A body as the client of this version sees it after decoding and defaulting.
+    fn read(&self, body: Value) -> Value {
+        let mut value = self.strategy().decode(self.version(), body).unwrap().value;
+        self.strategy().default(self.version(), &mut value);
+        value
+    }
+
+    /// The object a body becomes, and its faults.
+    fn create(&self, body: Value) -> (Value, Vec<field::Error>) {
+        let mut value = self.strategy().internal(self.version(), self.read(body));
+        self.strategy().prepare_create(self.version(), &mut value);
+        let faults = self.strategy().validate_create(self.version(), &value);
+        (value, faults)
+    }
+
+    #[track_caller]
+    fn created(&self, body: Value) -> Value {
+        let (value, faults) = self.create(body);
+        assert_eq!(faults, []);
+        value
+    }
+
+    #[track_caller]
+    fn refused(&self, body: Value, want: &[&str]) {
+        assert_faults(self.create(body).1, want);
+    }
+
+    /// What the object becomes by a change, and the faults.
+    fn update(&self, endpoint: Endpoint, old: &Value, change: impl FnOnce(&mut Value)) -> (Value, Vec<field::Error>) {
+        let mut body = old.clone();
+        change(&mut body);
+        let mut new = self.strategy().internal(self.version(), self.read(body));
+        self.strategy().prepare_update(self.version(), endpoint, &mut new, old);
+        let faults = self.strategy().validate_update(self.version(), endpoint, &new, old);
+        (new, faults)
+    }
+}
+
+/// Upstream gives faults in any order.
+#[track_caller]
+fn assert_faults(faults: Vec<field::Error>, want: &[&str]) {
+    let mut texts: Vec<String> = faults.iter().map(ToString::to_string).collect();
+    texts.sort();
+    texts.dedup();
+    assert_eq!(texts, want);
+}
+
+#[test]
+fn every_row_becomes_a_resource_with_its_definition() {
+    for resource in resources() {
+        assert!(!resource.plural.is_empty() && !resource.versions.is_empty(), "{resource:?}");
+        for version in &resource.versions {
+            assert!(version.schema.reference().is_some(), "{} has no definition", resource.kind);
+            let body = json!({"metadata": {"name": "a"}});
+            let mut value = resource.strategy.decode(version, body).unwrap().value;
+            resource.strategy.default(version, &mut value);
+            let now = "2026-01-01T00:00:00Z".parse().unwrap();
+            assert_eq!(resource.strategy.cells(version, &value, now).len(), version.columns.len(), "{}", resource.kind);
+        }
+    }
+}
+
+mod core;
+mod workloads;

@@ -1,0 +1,230 @@
+//! ConfigMap, Secret, Namespace, Event, Lease, Service.
+
+use super::*;
+
+#[test]
+fn a_config_map_is_checked_by_key() {
+    let maps = Subject::of("", "ConfigMap");
+    maps.refused(
+        json!({"metadata": {"name": "bad"}, "data": {"a b": "1", "c": "2"}, "binaryData": {"c": "AAE="}}),
+        &[
+            "data[a b]: Invalid value: \"a b\": a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')",
+            "data[c]: Invalid value: \"c\": duplicate of key present in binaryData",
+        ],
+    );
+    let huge = "a".repeat(1024 * 1024);
+    let (_, faults) = maps.create(json!({"metadata": {"name": "huge"}, "data": {"a": huge, "b": "c"}}));
+    assert_eq!(faults.len(), 1);
+    assert_eq!(faults[0].message(), "Too long: may not be more than 1048576 bytes");
+}
+
+#[test]
+fn an_immutable_config_map_stays_as_it_is() {
+    let maps = Subject::of("", "ConfigMap");
+    let fixed = maps.created(json!({"metadata": {"name": "fixed"}, "data": {"k": "v"}, "immutable": true}));
+    let (_, faults) = maps.update(Endpoint::Main, &fixed, |object| object["data"]["k"] = json!("w"));
+    assert_faults(faults, &["data: Forbidden: field is immutable when `immutable` is set"]);
+    let (_, faults) = maps.update(Endpoint::Main, &fixed, |object| object["immutable"] = json!(false));
+    assert_faults(faults, &["immutable: Forbidden: field is immutable when `immutable` is set"]);
+}
+
+#[test]
+fn a_number_is_no_text() {
+    let maps = Subject::of("", "ConfigMap");
+    let error = maps.strategy().decode(maps.version(), json!({"data": {"k": 1}})).unwrap_err();
+    assert_eq!(error.to_string(), "data.k must be a string, not the number 1");
+}
+
+#[test]
+fn a_secret_takes_texts_and_gives_bytes() {
+    let secrets = Subject::of("", "Secret");
+    let secret =
+        secrets.created(json!({"metadata": {"name": "s"}, "stringData": {"user": "me"}, "data": {"pass": "cHc="}}));
+    assert_eq!(secret["data"], json!({"pass": "cHc=", "user": "bWU="}));
+    assert_eq!((&secret["type"], secret.get("stringData")), (&json!("Opaque"), None));
+    let (_, faults) = secrets.update(Endpoint::Main, &secret, |object| object["type"] = json!("example.com/other"));
+    assert_faults(faults, &[r#"type: Invalid value: "example.com/other": field is immutable"#]);
+    let error = secrets.strategy().decode(secrets.version(), json!({"data": {"pass": "%%%"}})).unwrap_err();
+    assert_eq!(error.to_string(), "illegal base64 data at input byte 0");
+}
+
+#[test]
+fn a_typed_secret_must_have_its_keys() {
+    let secrets = Subject::of("", "Secret");
+    for (kind, want) in [
+        ("kubernetes.io/tls", &["data[tls.crt]: Required value", "data[tls.key]: Required value"][..]),
+        ("kubernetes.io/basic-auth", &["data[password]: Required value", "data[username]: Required value"]),
+        ("kubernetes.io/ssh-auth", &["data[ssh-privatekey]: Required value"]),
+        ("kubernetes.io/dockerconfigjson", &["data[.dockerconfigjson]: Required value"]),
+        (
+            "kubernetes.io/service-account-token",
+            &["metadata.annotations[kubernetes.io/service-account.name]: Required value"],
+        ),
+        ("example.com/x", &[]),
+    ] {
+        secrets.refused(json!({"metadata": {"name": "s"}, "type": kind}), want);
+    }
+}
+
+#[test]
+fn a_namespace_is_active_and_labelled_with_its_name() {
+    let namespaces = Subject::of("", "Namespace");
+    let namespace = namespaces.created(json!({"metadata": {"name": "a"}, "status": {"phase": "Terminating"}}));
+    assert_eq!(
+        namespace,
+        json!({
+            "metadata": {"name": "a", "labels": {"kubernetes.io/metadata.name": "a"}},
+            "spec": {"finalizers": ["kubernetes"]},
+            "status": {"phase": "Active"},
+        })
+    );
+    let (kept, faults) = namespaces.update(Endpoint::Main, &namespace, |object| object["spec"] = json!({}));
+    assert_faults(faults, &[]);
+    assert_eq!(kept, namespace);
+    let (_, faults) =
+        namespaces.update(Endpoint::Status, &namespace, |object| object["status"]["phase"] = json!("Terminating"));
+    assert_faults(
+        faults,
+        &[r#"status.phase: Invalid value: "Terminating": may only be 'Active' if `deletionTimestamp` is empty"#],
+    );
+    let (finalized, faults) =
+        namespaces.update(Endpoint::Other, &namespace, |object| object["spec"]["finalizers"] = json!([]));
+    assert_faults(faults, &[]);
+    assert_eq!(finalized["spec"], json!({}));
+}
+
+#[test]
+fn a_lease_lasts_and_must_be_replaced_under_its_version() {
+    let leases = Subject::of("coordination.k8s.io", "Lease");
+    leases.refused(
+        json!({"metadata": {"name": "l"}, "spec": {"leaseDurationSeconds": 0, "leaseTransitions": -1}}),
+        &[
+            "spec.leaseDurationSeconds: Invalid value: 0: must be greater than 0",
+            "spec.leaseTransitions: Invalid value: -1: must be greater than or equal to 0",
+        ],
+    );
+    assert!(leases.strategy().rules().creates_on_update && !leases.strategy().rules().updates_unconditionally);
+}
+
+#[test]
+fn an_event_of_the_new_kind_reads_as_one_of_the_old() {
+    let (events, core) = (Subject::of("events.k8s.io", "Event"), Subject::of("", "Event"));
+    let stored = events.created(json!({
+        "apiVersion": "events.k8s.io/v1", "kind": "Event",
+        "metadata": {"name": "e.1", "namespace": "default"}, "eventTime": "2026-01-01T00:00:00.000000Z", "action": "A",
+        "reason": "R", "type": "Normal", "note": "n", "reportingController": "example.com/c",
+        "reportingInstance": "i", "regarding": {"kind": "Pod", "namespace": "default", "name": "p"},
+    }));
+    assert_eq!(stored["apiVersion"], "v1");
+    assert_eq!(stored["involvedObject"], json!({"kind": "Pod", "name": "p", "namespace": "default"}));
+    assert_eq!((&stored["message"], &stored["reportingComponent"]), (&json!("n"), &json!("example.com/c")));
+    assert_eq!((&stored["source"], stored.get("count")), (&json!({}), None));
+    assert_eq!(core.read(stored.clone()), stored);
+    let shown = events.strategy().present(events.version(), stored.clone());
+    assert_eq!((&shown["apiVersion"], &shown["note"]), (&json!("events.k8s.io/v1"), &json!("n")));
+    assert_eq!(events.strategy().internal(events.version(), shown), stored);
+    assert_eq!(*events.resource.storage.group, *"");
+    assert!(!events.strategy().is_stored_form(&events.resource, events.version()));
+}
+
+#[test]
+fn an_event_lives_where_its_object_lives() {
+    let events = Subject::of("", "Event");
+    let event = |home: &str, involved: &str| json!({"metadata": {"name": "e", "namespace": home}, "involvedObject": {"kind": "Pod", "namespace": involved}});
+    events.created(event("a", "a"));
+    events
+        .refused(event("a", "b"), &[r#"involvedObject.namespace: Invalid value: "b": does not match event.namespace"#]);
+    events.created(event("default", ""));
+}
+
+#[test]
+fn a_row_of_an_event_tells_when_it_was() {
+    let events = Subject::of("", "Event");
+    let event = json!({
+        "metadata": {"name": "e1"}, "type": "Warning", "reason": "BackOff", "message": " again\n", "count": 3,
+        "involvedObject": {"kind": "Pod", "name": "crashing"}, "source": {"component": "kubelet", "host": "n"},
+        "firstTimestamp": "2026-01-01T00:00:00Z", "lastTimestamp": "2026-01-01T00:10:00Z",
+    });
+    let now = "2026-01-01T01:00:00Z".parse().unwrap();
+    assert_eq!(
+        events.strategy().cells(events.version(), &event, now),
+        ["50m", "Warning", "BackOff", "pod/crashing", "", "kubelet, n", "again", "60m", "3", "e1"]
+            .map(|text| { if text == "3" { json!(3) } else { json!(text) } })
+    );
+}
+
+#[test]
+fn services_are_filled_in_by_type() {
+    let services = Subject::of("", "Service");
+    let plain =
+        services.created(json!({"metadata": {"name": "s"}, "spec": {"selector": {"a": "b"}, "ports": [{"port": 80}]}}));
+    assert_eq!(
+        plain,
+        json!({
+            "metadata": {"name": "s"},
+            "spec": {
+                "internalTrafficPolicy": "Cluster",
+                "ports": [{"port": 80, "protocol": "TCP", "targetPort": 80}],
+                "selector": {"a": "b"},
+                "sessionAffinity": "None",
+                "type": "ClusterIP",
+            },
+            "status": {"loadBalancer": {}},
+        })
+    );
+    let external = services
+        .created(json!({"metadata": {"name": "e"}, "spec": {"type": "ExternalName", "externalName": "example.com"}}));
+    assert_eq!(
+        external["spec"],
+        json!({"externalName": "example.com", "sessionAffinity": "None", "type": "ExternalName"})
+    );
+    let headless = services.created(json!({"metadata": {"name": "h"}, "spec": {"clusterIP": "None"}}));
+    assert_eq!(headless["spec"]["clusterIPs"], json!(["None"]));
+    let balanced =
+        services.created(json!({"metadata": {"name": "l"}, "spec": {"type": "LoadBalancer", "ports": [{"port": 80}]}}));
+    assert_eq!(
+        (&balanced["spec"]["allocateLoadBalancerNodePorts"], &balanced["spec"]["externalTrafficPolicy"]),
+        (&json!(true), &json!("Cluster"))
+    );
+}
+
+#[test]
+fn services_are_refused_in_upstreams_words() {
+    let services = Subject::of("", "Service");
+    let service = |spec: Value| json!({"metadata": {"name": "s"}, "spec": spec});
+    services.refused(
+        service(json!({"type": "Magic"})),
+        &[
+            "spec.ports: Required value",
+            r#"spec.type: Unsupported value: "Magic": supported values: "ClusterIP", "ExternalName", "LoadBalancer", "NodePort""#,
+        ],
+    );
+    services.refused(
+        service(json!({"ports": [{"port": 80}, {"port": 81}]})),
+        &["spec.ports[0].name: Required value", "spec.ports[1].name: Required value"],
+    );
+    services.refused(
+        service(json!({"clusterIP": "not-an-ip", "ports": [{"port": 80}]})),
+        &[
+            r#"spec.clusterIPs[0]: Invalid value: "not-an-ip": must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"#,
+        ],
+    );
+    services.refused(
+        service(json!({"ports": [{"port": 80, "nodePort": 30001}]})),
+        &["spec.ports[0].nodePort: Forbidden: may not be used when `type` is 'ClusterIP'"],
+    );
+    assert_eq!(services.strategy().name_faults("1.s"), ["must not contain dots"]);
+}
+
+#[test]
+fn the_address_of_a_service_is_for_good() {
+    let services = Subject::of("", "Service");
+    let old = services
+        .created(json!({"metadata": {"name": "s"}, "spec": {"clusterIP": "10.96.0.9", "ports": [{"port": 80}]}}));
+    let (_, faults) = services.update(Endpoint::Main, &old, |object| object["spec"]["clusterIP"] = json!("10.96.0.8"));
+    assert_faults(faults, &[r#"spec.clusterIPs[0]: Invalid value: ["10.96.0.8"]: may not change once set"#]);
+    let (new, faults) =
+        services.update(Endpoint::Main, &old, |object| object["spec"] = json!({"ports": [{"port": 81}]}));
+    assert_faults(faults, &[]);
+    assert_eq!(new["spec"]["clusterIPs"], json!(["10.96.0.9"]));
+}

@@ -1,0 +1,295 @@
+//! Pod, PodTemplate, Deployment.
+
+use super::*;
+
+fn short_pod() -> Value {
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "nginx"}]}})
+}
+
+#[test]
+fn a_short_pod_is_filled_in() {
+    let pods = Subject::of("", "Pod");
+    assert_eq!(
+        pods.created(short_pod()),
+        json!({
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"generation": 1, "name": "p"},
+            "spec": {
+                "containers": [{
+                    "image": "nginx",
+                    "imagePullPolicy": "Always",
+                    "name": "c",
+                    "resources": {},
+                    "terminationMessagePath": "/dev/termination-log",
+                    "terminationMessagePolicy": "File",
+                }],
+                "dnsPolicy": "ClusterFirst",
+                "enableServiceLinks": true,
+                "restartPolicy": "Always",
+                "schedulerName": "default-scheduler",
+                "securityContext": {},
+                "terminationGracePeriodSeconds": 30,
+            },
+            "status": {"phase": "Pending", "qosClass": "BestEffort"},
+        })
+    );
+}
+
+#[test]
+fn tags_ports_probes_and_resources_are_filled_in() {
+    let pods = Subject::of("", "Pod");
+    let pod = pods.created(json!({"metadata": {"name": "q"}, "spec": {"containers": [
+        {
+            "name": "c", "image": "nginx:1.2", "ports": [{"containerPort": 80}], "livenessProbe": {"httpGet": {"port": 80}},
+            "resources": {"limits": {"cpu": "1", "memory": "1Gi"}},
+        },
+        {"name": "d", "image": "nginx:latest"},
+    ]}}));
+    let container = &pod["spec"]["containers"][0];
+    assert_eq!(container["imagePullPolicy"], "IfNotPresent");
+    assert_eq!(pod["spec"]["containers"][1]["imagePullPolicy"], "Always");
+    assert_eq!(
+        container["livenessProbe"],
+        json!({
+            "failureThreshold": 3, "httpGet": {"path": "/", "port": 80, "scheme": "HTTP"}, "periodSeconds": 10,
+            "successThreshold": 1, "timeoutSeconds": 1,
+        })
+    );
+    assert_eq!(container["ports"], json!([{"containerPort": 80, "protocol": "TCP"}]));
+    assert_eq!(
+        container["resources"],
+        json!({"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "1", "memory": "1Gi"}})
+    );
+    assert_eq!(pod["status"]["qosClass"], "Burstable");
+}
+
+#[test]
+fn many_mistakes_in_one_pod() {
+    let pods = Subject::of("", "Pod");
+    pods.refused(json!({"metadata": {"name": "x"}, "spec": {"containers": []}}), &["spec.containers: Required value"]);
+    pods.refused(
+        json!({"metadata": {"name": "x"}, "spec": {"restartPolicy": "Sometimes", "containers": [
+            {
+                "name": "A", "image": "", "imagePullPolicy": "Maybe", "ports": [{"containerPort": 99999}],
+                "env": [{"name": "", "value": "1"}], "volumeMounts": [{"name": "absent", "mountPath": "/x"}],
+            },
+            {"name": "A", "image": "i"},
+        ]}}),
+        &[
+            "spec.containers[0].env[0].name: Required value",
+            "spec.containers[0].image: Required value",
+            r#"spec.containers[0].imagePullPolicy: Unsupported value: "Maybe": supported values: "Always", "IfNotPresent", "Never""#,
+            "spec.containers[0].name: Invalid value: \"A\": a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')",
+            "spec.containers[0].ports[0].containerPort: Invalid value: 99999: must be between 1 and 65535, inclusive",
+            r#"spec.containers[0].volumeMounts[0].name: Not found: "absent""#,
+            r#"spec.containers[1].name: Duplicate value: "A""#,
+            "spec.containers[1].name: Invalid value: \"A\": a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')",
+            r#"spec.restartPolicy: Unsupported value: "Sometimes": supported values: "Always", "OnFailure", "Never""#,
+        ],
+    );
+    pods.refused(
+        json!({"metadata": {"name": "x"}, "spec": {"containers": [
+            {"name": "c", "image": "i", "resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}},
+        ]}}),
+        &[r#"spec.containers[0].resources.requests: Invalid value: "2": must be less than or equal to cpu limit of 1"#],
+    );
+}
+
+#[test]
+fn a_quantity_that_is_none_is_no_body() {
+    let pods = Subject::of("", "Pod");
+    let body = json!({"spec": {"containers": [{"name": "c", "resources": {"limits": {"cpu": "lots"}}}]}});
+    let error = pods.strategy().decode(pods.version(), body).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+    );
+}
+
+#[test]
+fn a_pod_that_exists_changes_its_image_and_little_else() {
+    let pods = Subject::of("", "Pod");
+    let old = pods.created(short_pod());
+    let (new, faults) = pods.update(Endpoint::Main, &old, |pod| pod["spec"]["containers"][0]["image"] = json!("j"));
+    assert_faults(faults, &[]);
+    assert_eq!(new["metadata"]["generation"], 2);
+    let (new, faults) = pods.update(Endpoint::Main, &old, |pod| pod["metadata"]["labels"] = json!({"a": "b"}));
+    assert_faults(faults, &[]);
+    assert_eq!(new["metadata"]["generation"], 1);
+    let only = "spec: Forbidden: pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)\nchanged: ";
+    let (_, faults) = pods.update(Endpoint::Main, &old, |pod| pod["spec"]["hostNetwork"] = json!(true));
+    assert_faults(faults, &[&format!("{only}hostNetwork")]);
+    let (_, faults) = pods.update(Endpoint::Main, &old, |pod| pod["spec"]["containers"][0]["command"] = json!(["x"]));
+    assert_faults(faults, &[&format!("{only}containers[0].command")]);
+    let (_, faults) = pods.update(Endpoint::Main, &old, |pod| {
+        pod["spec"]["containers"].as_array_mut().unwrap().push(json!({"name": "e", "image": "e"}));
+    });
+    assert_faults(faults, &["spec.containers: Forbidden: pod updates may not add or remove containers"]);
+}
+
+#[test]
+fn tolerations_are_added_and_none_is_taken_away() {
+    let pods = Subject::of("", "Pod");
+    let mut body = short_pod();
+    body["spec"]["tolerations"] = json!([{"key": "a", "operator": "Exists"}]);
+    let old = pods.created(body);
+    let more = json!([{"key": "a", "operator": "Exists"}, {"key": "b", "operator": "Exists"}]);
+    let (_, faults) = pods.update(Endpoint::Main, &old, |pod| pod["spec"]["tolerations"] = more);
+    assert_faults(faults, &[]);
+    let (_, faults) = pods.update(Endpoint::Main, &old, |pod| pod["spec"]["tolerations"] = json!([]));
+    assert_faults(
+        faults,
+        &["spec.tolerations: Forbidden: existing toleration can not be modified except its tolerationSeconds"],
+    );
+}
+
+#[test]
+fn the_status_of_a_pod_is_written_apart() {
+    let pods = Subject::of("", "Pod");
+    let old = pods.created(short_pod());
+    let (new, faults) = pods.update(Endpoint::Status, &old, |pod| {
+        pod["status"] = json!({"phase": "Running", "podIP": "10.1.1.1"});
+        pod["spec"]["containers"][0]["image"] = json!("other");
+    });
+    assert_faults(faults, &[]);
+    assert_eq!(new["spec"], old["spec"]);
+    assert_eq!(
+        new["status"],
+        json!({"phase": "Running", "podIP": "10.1.1.1", "podIPs": [{"ip": "10.1.1.1"}], "qosClass": "BestEffort"})
+    );
+    assert_eq!(new["metadata"]["generation"], 1);
+    let (new, _) = pods.update(Endpoint::Main, &old, |pod| pod["status"] = json!({"phase": "Running"}));
+    assert_eq!(new["status"], old["status"]);
+}
+
+fn short_deployment() -> Value {
+    json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "spec": {
+        "selector": {"matchLabels": {"a": "b"}},
+        "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}},
+    }})
+}
+
+#[test]
+fn a_short_deployment_is_filled_in() {
+    let deployments = Subject::of("apps", "Deployment");
+    assert_eq!(
+        deployments.created(short_deployment()),
+        json!({
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": {"generation": 1, "name": "d"},
+            "spec": {
+                "progressDeadlineSeconds": 600,
+                "replicas": 1,
+                "revisionHistoryLimit": 10,
+                "selector": {"matchLabels": {"a": "b"}},
+                "strategy": {"rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "25%"}, "type": "RollingUpdate"},
+                "template": {
+                    "metadata": {"labels": {"a": "b"}},
+                    "spec": {
+                        "containers": [{
+                            "image": "i",
+                            "imagePullPolicy": "Always",
+                            "name": "c",
+                            "resources": {},
+                            "terminationMessagePath": "/dev/termination-log",
+                            "terminationMessagePolicy": "File",
+                        }],
+                        "dnsPolicy": "ClusterFirst",
+                        "restartPolicy": "Always",
+                        "schedulerName": "default-scheduler",
+                        "securityContext": {},
+                        "terminationGracePeriodSeconds": 30,
+                    },
+                },
+            },
+            "status": {},
+        })
+    );
+}
+
+#[test]
+fn a_deployment_owns_what_it_makes() {
+    let deployments = Subject::of("apps", "Deployment");
+    let mut other = short_deployment();
+    other["spec"]["template"]["metadata"]["labels"] = json!({"a": "c"});
+    let mismatch =
+        r#"spec.template.metadata.labels: Invalid value: {"a":"c"}: `selector` does not match template `labels`"#;
+    deployments.refused(other.clone(), &[mismatch]);
+    other["spec"].as_object_mut().unwrap().remove("selector");
+    other["spec"]["template"]["spec"]["restartPolicy"] = json!("Never");
+    deployments.refused(
+        other,
+        &[
+            "spec.selector: Required value",
+            mismatch,
+            r#"spec.template.spec.restartPolicy: Unsupported value: "Never": supported values: "Always""#,
+        ],
+    );
+}
+
+#[test]
+fn the_generation_of_a_deployment_counts_changes_of_its_spec() {
+    let deployments = Subject::of("apps", "Deployment");
+    let old = deployments.created(short_deployment());
+    let (new, faults) = deployments.update(Endpoint::Main, &old, |object| object["spec"]["replicas"] = json!(0));
+    assert_faults(faults, &[]);
+    assert_eq!((&new["metadata"]["generation"], &new["spec"]["replicas"]), (&json!(2), &json!(0)));
+    let (new, _) = deployments.update(Endpoint::Status, &new, |object| object["status"]["replicas"] = json!(1));
+    assert_eq!((&new["metadata"]["generation"], &new["status"]), (&json!(2), &json!({"replicas": 1})));
+    let (_, faults) = deployments.update(Endpoint::Main, &old, |object| {
+        object["spec"]["selector"] = json!({"matchLabels": {"a": "b", "c": "d"}})
+    });
+    let texts: Vec<String> = faults.iter().map(ToString::to_string).collect();
+    assert!(
+        texts.contains(
+            &r#"spec.selector: Invalid value: {"matchLabels":{"a":"b","c":"d"}}: field is immutable"#.to_owned()
+        ),
+        "{texts:?}"
+    );
+}
+
+#[test]
+fn a_deployment_that_cannot_move_is_refused() {
+    let deployments = Subject::of("apps", "Deployment");
+    let mut stuck = short_deployment();
+    stuck["spec"]["strategy"] = json!({"rollingUpdate": {"maxSurge": 0, "maxUnavailable": "0%"}});
+    deployments.refused(
+        stuck.clone(),
+        &[r#"spec.strategy.rollingUpdate.maxUnavailable: Invalid value: "0%": may not be 0 when `maxSurge` is 0"#],
+    );
+    stuck["spec"]["strategy"]["type"] = json!("Recreate");
+    deployments.refused(
+        stuck,
+        &["spec.strategy.rollingUpdate: Forbidden: may not be specified when strategy `type` is 'Recreate'"],
+    );
+}
+
+#[test]
+fn a_row_of_a_deployment() {
+    let deployments = Subject::of("apps", "Deployment");
+    let mut deployment = deployments.created(short_deployment());
+    deployment["status"] = json!({"readyReplicas": 2, "updatedReplicas": 3, "availableReplicas": 1});
+    deployment["metadata"]["creationTimestamp"] = json!("2026-01-01T00:00:00Z");
+    let now = "2026-01-01T00:05:00Z".parse().unwrap();
+    assert_eq!(
+        deployments.strategy().cells(deployments.version(), &deployment, now),
+        [json!("d"), json!("2/1"), json!(3), json!(1), json!("5m"), json!("c"), json!("i"), json!("a=b")]
+    );
+}
+
+#[test]
+fn a_template_has_a_generation_and_no_service_links() {
+    let templates = Subject::of("", "PodTemplate");
+    let template = templates.created(json!({"metadata": {"name": "t"}, "template": {
+        "metadata": {"labels": {"app": "t"}}, "spec": {"containers": [{"name": "c", "image": "busybox"}]},
+    }}));
+    assert_eq!(template["metadata"]["generation"], 1);
+    assert_eq!(template["template"]["spec"].get("enableServiceLinks"), None);
+    let now = "2026-01-01T00:05:00Z".parse().unwrap();
+    assert_eq!(
+        templates.strategy().cells(templates.version(), &template, now),
+        ["t", "c", "busybox", "app=t"].map(Value::from)
+    );
+}
