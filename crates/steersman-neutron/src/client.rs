@@ -98,7 +98,7 @@ fn identity_headers(identity: &Identity) -> Result<Vec<(HeaderName, HeaderValue)
         let Some(value) = value else { continue };
         let header = HeaderValue::from_str(value).map_err(|_| config::Error::Unsupported {
             origin: "the identity".to_owned(),
-            key: name,
+            key: name.to_owned(),
             value: value.to_owned(),
             remedy: "use printable ASCII",
         })?;
@@ -159,6 +159,20 @@ impl Inner {
         }
     }
 
+    /// A create or update: a request with a body, whose answer is the resource.
+    async fn write<T: DeserializeOwned + Item>(
+        &self,
+        call: Call,
+        ask: Ask<'_>,
+        body: impl Serialize,
+    ) -> Result<T, Error> {
+        match serde_json::to_vec(&body) {
+            Ok(body) => self.one(call, Ask { body: Some(body), ..ask }).await,
+            Err(error) => Err(call.unsent(Cause::Malformed(format!("the request cannot be written: {error}")))),
+        }
+    }
+
+    /// A request whose answer has no content.
     async fn none(&self, call: Call, ask: Ask<'_>) -> Result<(), Error> {
         self.exchange(&call, &ask).await.map(|_| ())
     }
@@ -217,11 +231,6 @@ impl Ask<'_> {
     fn new(method: Method, path: String) -> Self {
         Self { method, path, query: None, body: None, expected: None }
     }
-
-    fn with_body(method: Method, path: String, body: &impl Serialize) -> Result<Self, String> {
-        let body = serde_json::to_vec(body).map_err(|error| format!("the request cannot be written: {error}"))?;
-        Ok(Self { body: Some(body), ..Self::new(method, path) })
-    }
 }
 
 /// `{"network": ...}`
@@ -274,11 +283,8 @@ impl Cloud for Client {
 
     fn create_network<'a>(&'a self, request: RequestId, network: &'a NetworkCreate) -> Reply<'a, Network> {
         let call = Call::create_network(network, request);
-        Box::pin(async move {
-            let ask = Ask::with_body(Method::POST, "networks".to_owned(), &NetworkBody { network });
-            let ask = ask.map_err(|reason| call.clone().unsent(Cause::Malformed(reason)))?;
-            self.0.one(call, ask).await
-        })
+        let ask = Ask::new(Method::POST, "networks".to_owned());
+        Box::pin(self.0.write(call, ask, NetworkBody { network }))
     }
 
     fn update_network<'a>(
@@ -289,11 +295,8 @@ impl Cloud for Client {
         expected: Option<Revision>,
     ) -> Reply<'a, Network> {
         let call = Call::on(Operation::UpdateNetwork, id, request);
-        Box::pin(async move {
-            let ask = Ask::with_body(Method::PUT, format!("networks/{id}"), &NetworkBody { network: change });
-            let ask = ask.map_err(|reason| call.clone().unsent(Cause::Malformed(reason)))?;
-            self.0.one(call, Ask { expected, ..ask }).await
-        })
+        let ask = Ask { expected, ..Ask::new(Method::PUT, format!("networks/{id}")) };
+        Box::pin(self.0.write(call, ask, NetworkBody { network: change }))
     }
 
     fn delete_network(&self, request: RequestId, id: NetworkId, expected: Option<Revision>) -> Reply<'_, ()> {
@@ -318,11 +321,8 @@ impl Cloud for Client {
 
     fn create_subnet<'a>(&'a self, request: RequestId, subnet: &'a SubnetCreate) -> Reply<'a, Subnet> {
         let call = Call::on(Operation::CreateSubnet, subnet.cidr, request);
-        Box::pin(async move {
-            let ask = Ask::with_body(Method::POST, "subnets".to_owned(), &SubnetBody { subnet });
-            let ask = ask.map_err(|reason| call.clone().unsent(Cause::Malformed(reason)))?;
-            self.0.one(call, ask).await
-        })
+        let ask = Ask::new(Method::POST, "subnets".to_owned());
+        Box::pin(self.0.write(call, ask, SubnetBody { subnet }))
     }
 
     fn update_subnet<'a>(
@@ -333,11 +333,8 @@ impl Cloud for Client {
         expected: Option<Revision>,
     ) -> Reply<'a, Subnet> {
         let call = Call::on(Operation::UpdateSubnet, id, request);
-        Box::pin(async move {
-            let ask = Ask::with_body(Method::PUT, format!("subnets/{id}"), &SubnetBody { subnet: change });
-            let ask = ask.map_err(|reason| call.clone().unsent(Cause::Malformed(reason)))?;
-            self.0.one(call, Ask { expected, ..ask }).await
-        })
+        let ask = Ask { expected, ..Ask::new(Method::PUT, format!("subnets/{id}")) };
+        Box::pin(self.0.write(call, ask, SubnetBody { subnet: change }))
     }
 
     fn delete_subnet(&self, request: RequestId, id: SubnetId, expected: Option<Revision>) -> Reply<'_, ()> {

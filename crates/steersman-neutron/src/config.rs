@@ -197,7 +197,7 @@ pub enum Error {
         /// The environment or an entry of a file.
         origin: String,
         /// The setting.
-        key: &'static str,
+        key: String,
         /// Its value.
         value: String,
         /// What to do instead.

@@ -132,7 +132,7 @@ fn combine(origin: String, open: Entry, secure: Entry) -> Result<Settings, Error
     if let Some(profile) = secure.profile.or(open.profile) {
         return Err(Error::Unsupported {
             origin,
-            key: "profile",
+            key: "profile".to_owned(),
             value: profile,
             remedy: "write the profile's auth_url and region_name into the cloud itself",
         });

@@ -86,7 +86,7 @@ impl Settings {
         if self.insecure {
             let (key, value) = match self.style {
                 Style::Key => ("verify", "false"),
-                Style::Variable => ("OS_INSECURE", "true"),
+                Style::Variable => ("insecure", "true"),
             };
             return Err(self.unsupported(
                 key,
@@ -197,18 +197,21 @@ impl Settings {
 
     /// Any one of these keys is missing.
     fn missing(&self, keys: &[&str]) -> Error {
-        let names: Vec<String> = keys
-            .iter()
-            .map(|key| match self.style {
-                Style::Key => (*key).to_owned(),
-                Style::Variable => format!("OS_{}", key.to_ascii_uppercase()),
-            })
-            .collect();
+        let names: Vec<String> = keys.iter().map(|key| self.spelled(key)).collect();
         Error::Missing { origin: self.origin.clone(), missing: names.join(" or ") }
     }
 
-    fn unsupported(&self, key: &'static str, value: &str, remedy: &'static str) -> Error {
-        Error::Unsupported { origin: self.origin.clone(), key, value: value.to_owned(), remedy }
+    fn unsupported(&self, key: &str, value: &str, remedy: &'static str) -> Error {
+        let (origin, key) = (self.origin.clone(), self.spelled(key));
+        Error::Unsupported { origin, key, value: value.to_owned(), remedy }
+    }
+
+    /// A key as it is written where these settings came from.
+    fn spelled(&self, key: &str) -> String {
+        match self.style {
+            Style::Key => key.to_owned(),
+            Style::Variable => format!("OS_{}", key.to_ascii_uppercase()),
+        }
     }
 }
 

@@ -140,12 +140,14 @@ fn what_is_missing_or_unsupported_is_named() {
     check_vars(&with(&[("OS_PASSWORD", "")]), expect!["the environment does not say OS_PASSWORD"]);
     check_vars(
         &with(&[("OS_AUTH_TYPE", "v3totp")]),
-        expect![[r#"the environment: auth_type "v3totp" is not supported; use password or v3applicationcredential"#]],
+        expect![[
+            r#"the environment: OS_AUTH_TYPE "v3totp" is not supported; use password or v3applicationcredential"#
+        ]],
     );
     check_vars(
         &with(&[("OS_IDENTITY_API_VERSION", "2")]),
         expect![[
-            r#"the environment: identity_api_version "2" is not supported; use 3, the only one Keystone still has"#
+            r#"the environment: OS_IDENTITY_API_VERSION "2" is not supported; use 3, the only one Keystone still has"#
         ]],
     );
     check_vars(
@@ -241,6 +243,16 @@ fn what_is_wrong_with_a_file_is_said_without_its_secrets() {
         &[("a/clouds.yaml", CLOUDS)],
         "empty",
         expect![[r#"cloud "empty" of DIR/a/clouds.yaml does not say username or user_id"#]],
+    );
+    check_files(
+        &[("a/clouds.yaml", "clouds: {one: {auth: hunter2}}")],
+        "one",
+        expect!["DIR/a/clouds.yaml cannot be used: expected mapping start at line 1, column 22"],
+    );
+    check_files(
+        &[("a/clouds.yaml", "clouds: {one: {auth: {password: [hunter2]}, verify: hunter2}}")],
+        "one",
+        expect!["DIR/a/clouds.yaml cannot be used: expected string scalar at line 1, column 33"],
     );
     check_files(
         &[("a/clouds.yaml", "clouds:\n  one:\n    auth:\n      password: hunter2\n     username: u\n")],

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{ChildStdin, Command, Stdio};
 use std::sync::OnceLock;
 
@@ -76,7 +76,8 @@ fn start(mode: &str) -> Option<Server> {
 }
 
 /// A process that waits for this one to end and then stops the servers in a directory and removes it.
-fn watch(script: &Path, dir: &PathBuf) -> ChildStdin {
+#[expect(clippy::zombie_processes, reason = "it outlives this process, which therefore cannot wait for it")]
+fn watch(script: &Path, dir: &Path) -> ChildStdin {
     let mut watchdog = Command::new("sh")
         .args(["-c", r#"cat; bash "$0" stop "$1"; rm -rf "$1""#])
         .args([script, dir])

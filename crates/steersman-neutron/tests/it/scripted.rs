@@ -1,10 +1,11 @@
 //! The client against servers that misbehave in ways a real one does only on its worst day.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use steersman_neutron::config::Limits;
+use steersman_neutron::config::{Limits, Source};
 use steersman_neutron::{
     Class, Client, Cloud, Config, Error, NetworkCreate, NetworkFilter, NetworkId, NetworkUpdate, RequestId, Revision,
 };
@@ -37,18 +38,39 @@ async fn nobody_listening_means_not_sent() {
 }
 
 #[tokio::test]
-async fn an_unknown_host_means_not_sent() {
-    let cloud = client("http://nowhere.invalid:9696", Limits::default());
+async fn tls_needs_no_global_provider_and_a_server_without_it_means_not_sent() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("https://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move { while listener.accept().await.is_ok() {} });
+    let cloud = client(&url, Limits::default());
     let error = cloud.create_network(RequestId::random(), &NetworkCreate::default()).await.unwrap_err();
     assert!(matches!(error, Error::NotSent { .. }), "{error:?}");
 }
 
 #[tokio::test]
-async fn tls_needs_no_global_provider_and_a_server_without_it_means_not_sent() {
-    let server = Scripted::start(|_| answer(200, "")).await;
-    let cloud = client(&server.url.replace("http:", "https:"), Limits::default());
-    let error = cloud.create_network(RequestId::random(), &NetworkCreate::default()).await.unwrap_err();
+async fn tls_trusts_the_authorities_of_the_configuration_and_no_stranger() {
+    let authority = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let chain = vec![authority.cert.der().clone()];
+    let key = rustls::pki_types::PrivatePkcs8KeyDer::from(authority.signing_key.serialize_der());
+    let server = Scripted::start_tls(chain, key.into(), |_| answer(200, r#"{"networks":[]}"#)).await;
+    let port = server.url.rsplit(':').next().unwrap();
+    let url = format!("https://localhost:{port}");
+
+    let stranger = client(&url, Limits::default());
+    let error = stranger.find_networks(RequestId::random(), &NetworkFilter::all()).await.unwrap_err();
     assert!(matches!(error, Error::NotSent { .. }), "{error:?}");
+
+    let dir = tempfile::tempdir().unwrap();
+    let cacert = dir.path().join("ca.pem");
+    std::fs::write(&cacert, authority.cert.pem()).unwrap();
+    let vars = BTreeMap::from([
+        ("OS_AUTH_TYPE".to_owned(), "none".to_owned()),
+        ("OS_NETWORK_ENDPOINT_OVERRIDE".to_owned(), url),
+        ("OS_CACERT".to_owned(), cacert.display().to_string()),
+    ]);
+    let config = Config::keystone(&Source { vars: &vars, cloud: None, dirs: &[] }).unwrap();
+    let found = Client::new(config).unwrap().find_networks(RequestId::random(), &NetworkFilter::all()).await;
+    assert_eq!(found.unwrap(), []);
 }
 
 #[tokio::test]
@@ -137,7 +159,8 @@ async fn a_walk_whose_place_is_lost_starts_again() {
     let found = client(&server.url, Limits::default()).find_networks(RequestId::random(), &NetworkFilter::all()).await;
     let mut found: Vec<_> = found.unwrap().iter().map(|network| network.id).collect();
     let mut expected = ids.to_vec();
-    (found.sort_unstable(), expected.sort_unstable());
+    found.sort_unstable();
+    expected.sort_unstable();
     assert_eq!(found, expected);
     assert_eq!(server.seen().len(), 4);
 }

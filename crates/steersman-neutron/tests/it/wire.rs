@@ -4,8 +4,10 @@
 
 use std::sync::{Arc, Mutex};
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
 
 /// A request as it came in.
 #[derive(Clone, Debug)]
@@ -48,25 +50,36 @@ pub(crate) struct Scripted {
 
 impl Scripted {
     pub(crate) async fn start(respond: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Self {
+        Self::start_with(None, respond).await
+    }
+
+    /// The same behind TLS.
+    pub(crate) async fn start_tls(
+        chain: Vec<CertificateDer<'static>>,
+        key: PrivateKeyDer<'static>,
+        respond: impl Fn(&Request) -> Reply + Send + Sync + 'static,
+    ) -> Self {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let tls = rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+        let tls = tls.with_no_client_auth().with_single_cert(chain, key).unwrap();
+        Self::start_with(Some(TlsAcceptor::from(Arc::new(tls))), respond).await
+    }
+
+    async fn start_with(tls: Option<TlsAcceptor>, respond: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let seen: Arc<Mutex<Vec<Request>>> = Arc::default();
         let (respond, log) = (Arc::new(respond), seen.clone());
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                let (respond, log) = (respond.clone(), log.clone());
+                let (tls, respond, log) = (tls.clone(), respond.clone(), log.clone());
                 tokio::spawn(async move {
-                    let mut stream = stream;
-                    let Some(request) = read_request(&mut stream).await else { return };
-                    log.lock().unwrap().push(request.clone());
-                    match respond(&request) {
-                        Reply::Answer(status, headers, body) => {
-                            let head = format!("HTTP/1.1 {status} X\r\n{headers}Content-Length: {}\r\n", body.len());
-                            let text = format!("{head}Connection: close\r\n\r\n{body}");
-                            stream.write_all(text.as_bytes()).await.unwrap_or_default();
+                    match tls {
+                        Some(tls) => {
+                            let Ok(stream) = tls.accept(stream).await else { return };
+                            serve(stream, &log, &*respond).await;
                         }
-                        Reply::HangUp => {}
-                        Reply::Silence => std::future::pending().await,
+                        None => serve(stream, &log, &*respond).await,
                     }
                 });
             }
@@ -76,6 +89,25 @@ impl Scripted {
 
     pub(crate) fn seen(&self) -> Vec<Request> {
         self.seen.lock().unwrap().clone()
+    }
+}
+
+async fn serve(
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+    log: &Mutex<Vec<Request>>,
+    respond: &(dyn Fn(&Request) -> Reply + Send + Sync),
+) {
+    let Some(request) = read_request(&mut stream).await else { return };
+    log.lock().unwrap().push(request.clone());
+    match respond(&request) {
+        Reply::Answer(status, headers, body) => {
+            let head = format!("HTTP/1.1 {status} X\r\n{headers}Content-Length: {}\r\n", body.len());
+            let text = format!("{head}Connection: close\r\n\r\n{body}");
+            stream.write_all(text.as_bytes()).await.unwrap_or_default();
+            stream.shutdown().await.unwrap_or_default();
+        }
+        Reply::HangUp => {}
+        Reply::Silence => std::future::pending().await,
     }
 }
 
@@ -163,7 +195,7 @@ async fn exchange(authority: &str, request: &Request) -> Vec<u8> {
     reply
 }
 
-async fn read_request(stream: &mut TcpStream) -> Option<Request> {
+async fn read_request(stream: &mut (impl AsyncRead + Unpin)) -> Option<Request> {
     let mut bytes = Vec::new();
     let head_end = loop {
         if let Some(position) = bytes.windows(4).position(|window| window == b"\r\n\r\n") {
