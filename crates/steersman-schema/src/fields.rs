@@ -1,0 +1,211 @@
+//! Field paths and sets of them: who owns what, and what changed.
+//!
+//! A [`FieldSet`] is what a `managedFields` entry holds as FieldsV1. Paths name struct fields and map keys (`f:`), items of
+//! keyed lists (`k:`), items of sets (`v:`) and, in theory, places in lists (`i:`). A schema says which of these a value has:
+//! [`FieldSet::of`] reads them off a value, [`compare`] off two. The semantics are those of `structured-merge-diff`, which
+//! kube-apiserver uses; clients see them in `managedFields` and in the conflicts of server-side apply.
+//!
+//! Being a member and having members beneath are two things: `{"f:data": {"f:a": {}}}` owns `data.a` but not `data` itself,
+//! with `".": {}` beside `f:a` it owns both.
+
+mod codec;
+pub(crate) mod compare;
+pub(crate) mod element;
+pub(crate) mod go;
+pub(crate) mod merge;
+pub(crate) mod reconcile;
+pub(crate) mod remove;
+pub(crate) mod shape;
+pub(crate) mod typed;
+
+use std::collections::BTreeMap;
+
+pub use crate::fields::codec::ParseError;
+pub use crate::fields::compare::{Comparison, compare};
+pub use crate::fields::element::{Element, Literal, Path};
+
+/// A set of field paths, as a tree.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct FieldSet {
+    /// No entry is without meaning: each is a member or has members beneath it.
+    entries: BTreeMap<Element, Entry>,
+}
+
+/// One step of the tree.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+struct Entry {
+    /// The path that ends here is in the set.
+    member: bool,
+    /// Members beneath, which may be without this one being a member.
+    beneath: FieldSet,
+}
+
+// === impl FieldSet ===
+
+impl FieldSet {
+    /// The empty set.
+    pub const EMPTY: FieldSet = FieldSet { entries: BTreeMap::new() };
+
+    /// The empty set.
+    pub fn new() -> FieldSet {
+        FieldSet::EMPTY
+    }
+
+    /// The set of these paths of field names, such as `&[&["metadata", "name"], &["status"]]`.
+    pub fn of_names(paths: &[&[&str]]) -> FieldSet {
+        let mut set = FieldSet::new();
+        for path in paths {
+            let elements: Vec<Element> = path.iter().map(|name| Element::Field((*name).to_owned())).collect();
+            set.insert(&elements);
+        }
+        set
+    }
+
+    /// Adds one path, not its parents. The empty path, the whole object, is nobody's and is not added.
+    pub fn insert(&mut self, path: &[Element]) {
+        if let Some(entry) = self.entry(path) {
+            entry.member = true;
+        }
+    }
+
+    /// The entry at a path, made with everything on the way: the caller makes it a member or gives it members.
+    fn entry(&mut self, path: &[Element]) -> Option<&mut Entry> {
+        let (first, rest) = path.split_first()?;
+        let mut entry = self.entries.entry(first.clone()).or_default();
+        for element in rest {
+            entry = entry.beneath.entries.entry(element.clone()).or_default();
+        }
+        Some(entry)
+    }
+
+    /// Whether exactly this path is in the set.
+    pub fn contains(&self, path: &[Element]) -> bool {
+        let Some((last, way)) = path.split_last() else {
+            return false;
+        };
+        let parent = way.iter().try_fold(self, |set, element| set.beneath(element));
+        parent.is_some_and(|set| set.has(last))
+    }
+
+    /// Whether the path of this one element is in the set.
+    pub(crate) fn has(&self, element: &Element) -> bool {
+        self.entries.get(element).is_some_and(|entry| entry.member)
+    }
+
+    /// The members beneath an element, without it.
+    pub(crate) fn beneath(&self, element: &Element) -> Option<&FieldSet> {
+        self.entries.get(element).map(|entry| &entry.beneath).filter(|beneath| !beneath.is_empty())
+    }
+
+    /// No path is in the set.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// How many paths are in the set.
+    pub fn len(&self) -> usize {
+        self.entries.values().map(|entry| usize::from(entry.member) + entry.beneath.len()).sum()
+    }
+
+    /// Every path: at each level first the members, then what lies beneath them. This is the order conflicts are told in.
+    pub fn paths(&self) -> Vec<Path> {
+        let mut paths = Vec::with_capacity(self.len());
+        self.collect(&mut Vec::new(), &mut paths);
+        paths
+    }
+
+    fn collect(&self, way: &mut Vec<Element>, paths: &mut Vec<Path>) {
+        for element in self.entries.iter().filter(|(_, entry)| entry.member).map(|(element, _)| element) {
+            way.push(element.clone());
+            paths.push(Path(way.clone()));
+            way.pop();
+        }
+        for (element, entry) in &self.entries {
+            way.push(element.clone());
+            entry.beneath.collect(way, paths);
+            way.pop();
+        }
+    }
+
+    /// What is in either.
+    #[must_use]
+    pub fn union(&self, other: &FieldSet) -> FieldSet {
+        let mut united = self.clone();
+        united.add(other);
+        united
+    }
+
+    /// Adds everything that is in another set.
+    pub fn add(&mut self, other: &FieldSet) {
+        for (element, theirs) in &other.entries {
+            let ours = self.entries.entry(element.clone()).or_default();
+            ours.member |= theirs.member;
+            ours.beneath.add(&theirs.beneath);
+        }
+    }
+
+    /// What is in both.
+    #[must_use]
+    pub fn intersection(&self, other: &FieldSet) -> FieldSet {
+        self.each(|element, ours| {
+            let theirs = other.entries.get(element)?;
+            let beneath = ours.beneath.intersection(&theirs.beneath);
+            Some(Entry { member: ours.member && theirs.member, beneath })
+        })
+    }
+
+    /// What is here and not there, path by path: taking `a` away leaves `a.b`.
+    #[must_use]
+    pub fn difference(&self, other: &FieldSet) -> FieldSet {
+        self.each(|element, ours| match other.entries.get(element) {
+            Some(theirs) => {
+                let beneath = ours.beneath.difference(&theirs.beneath);
+                Some(Entry { member: ours.member && !theirs.member, beneath })
+            }
+            None => Some(ours.clone()),
+        })
+    }
+
+    /// What is here and neither there nor beneath what is there: taking `a` away takes `a.b` along.
+    #[must_use]
+    pub fn recursive_difference(&self, other: &FieldSet) -> FieldSet {
+        self.each(|element, ours| match other.entries.get(element) {
+            Some(theirs) if theirs.member => None,
+            Some(theirs) => {
+                let beneath = ours.beneath.recursive_difference(&theirs.beneath);
+                Some(Entry { member: ours.member, beneath })
+            }
+            None => Some(ours.clone()),
+        })
+    }
+
+    /// The members that have no members beneath them.
+    #[must_use]
+    pub fn leaves(&self) -> FieldSet {
+        self.each(|_, ours| {
+            Some(Entry { member: ours.member && ours.beneath.is_empty(), beneath: ours.beneath.leaves() })
+        })
+    }
+
+    /// The paths that a predicate keeps.
+    #[must_use]
+    pub fn filter(&self, mut keep: impl FnMut(&Path) -> bool) -> FieldSet {
+        let mut kept = FieldSet::new();
+        for path in self.paths().iter().filter(|path| keep(path)) {
+            kept.insert(&path.0);
+        }
+        kept
+    }
+
+    /// The set of the entries that `change` leaves with a meaning.
+    fn each(&self, mut change: impl FnMut(&Element, &Entry) -> Option<Entry>) -> FieldSet {
+        let changed = self.entries.iter().filter_map(|(element, entry)| {
+            let entry = change(element, entry)?;
+            (entry.member || !entry.beneath.is_empty()).then(|| (element.clone(), entry))
+        });
+        FieldSet { entries: changed.collect() }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,39 @@
+//! Old records under a newer schema.
+//!
+//! A map or list that was split when a record was written may be a whole by now: who owned a part then owns the whole now.
+//! The other way round nothing is done; such a record is read as if the field had always been split.
+
+use crate::fields::shape::{Form, Node, Split};
+use crate::fields::{Element, Entry, FieldSet};
+use crate::schema::Schema;
+
+/// The set as it would be written under this schema.
+pub(crate) fn reconcile(schema: &Schema, set: &FieldSet) -> FieldSet {
+    reconcile_at(Node::root(schema), set)
+}
+
+fn reconcile_at(node: Node<'_>, set: &FieldSet) -> FieldSet {
+    let form = node.form(None);
+    if matches!(&form, Form::Map(map) if map.is_deduced()) {
+        return set.clone();
+    }
+    set.each(|element, entry| {
+        let inner = match (&form, element) {
+            (Form::Map(map), Element::Field(name)) => map.field(name),
+            (Form::List(list), _) => Some(list.item),
+            _ => None,
+        };
+        let Some(inner) = inner.filter(|_| !entry.beneath.is_empty()) else {
+            return Some(entry.clone());
+        };
+        let is_whole = match inner.form(None) {
+            Form::List(list) => matches!(list.split, Split::Atomic),
+            Form::Map(map) => map.is_atomic && !map.is_deduced(),
+            Form::Scalar(_) => false,
+        };
+        if is_whole {
+            return Some(Entry { member: true, ..Entry::default() });
+        }
+        Some(Entry { member: entry.member, beneath: reconcile_at(inner, &entry.beneath) })
+    })
+}

@@ -1,0 +1,159 @@
+//! `managedFields`: who owns which field of an object, and apply, which merges by that record.
+//!
+//! The server calls [`on_update`] for creates, updates and all patches but apply, and [`on_apply`] for apply; both before
+//! mutating admission, so what admission sets belongs to nobody. [`keep_times`] comes last, before storing: a write that
+//! changed nothing but times is no write. The semantics, the texts of conflicts among them, are kube-apiserver's.
+//!
+//! Times come in as text. Nothing here stores, and nothing here fails a write for its record: [`on_update`] keeps the old one.
+
+mod apply;
+mod conflict;
+mod engine;
+mod last_applied;
+mod record;
+pub mod scale;
+mod update;
+
+use crate::decode;
+use crate::fields::FieldSet;
+use crate::schema::Schema;
+use steersman_machinery::value;
+use steersman_machinery::{GroupVersionKind, Value};
+
+pub use crate::managed::apply::{ApplyError, OnConflict, on_apply};
+pub use crate::managed::record::RecordError;
+pub use crate::managed::update::on_update;
+
+/// The kind of an object, in the version of the request.
+#[derive(Clone, Copy)]
+pub struct Kind<'a> {
+    /// Group, version and kind of the request.
+    pub gvk: &'a GroupVersionKind,
+    /// The schema of this version; `Schema::default()` for a custom resource without one.
+    pub schema: &'a Schema,
+    /// Whether the kind is built in.
+    pub origin: Origin,
+    /// Fields that this endpoint drops, such as `status` on the main one: nobody comes to own them here.
+    pub reset: &'a FieldSet,
+    /// The kind in its other versions.
+    pub versions: &'a dyn Versions,
+}
+
+/// Where a kind comes from. It decides what an object has before it is created.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Origin {
+    /// Go's empty struct: `spec` and `status` are there already, so creating an object does not make them anybody's.
+    BuiltIn,
+    /// Nothing is there.
+    Custom,
+}
+
+/// A kind in other versions than the request's. Records are kept in the version they were written in.
+pub trait Versions {
+    /// The schema of a version, such as `apps/v1`. None: it is not served any more, and records in it are dropped.
+    fn schema(&self, api_version: &str) -> Option<&Schema>;
+
+    /// The object, which says its own version, in another one.
+    ///
+    /// # Errors
+    /// When it cannot be converted; one sentence for the client.
+    fn convert(&self, object: &Value, api_version: &str) -> Result<Value, String>;
+}
+
+/// A kind that has one version only.
+#[derive(Clone, Copy, Debug)]
+pub struct OneVersion;
+
+/// Who writes, where and when.
+#[derive(Clone, Copy, Debug)]
+pub struct Writer<'a> {
+    /// The field manager; empty becomes `unknown`.
+    pub manager: &'a str,
+    /// The subresource written through; empty for the object itself.
+    pub subresource: &'a str,
+    /// Now: RFC 3339, UTC, whole seconds.
+    pub time: &'a str,
+}
+
+// === impl OneVersion ===
+
+impl Versions for OneVersion {
+    fn schema(&self, _api_version: &str) -> Option<&Schema> {
+        None
+    }
+
+    fn convert(&self, _object: &Value, api_version: &str) -> Result<Value, String> {
+        Err(format!("no conversion to {api_version}: the kind has one version"))
+    }
+}
+
+// === impl Kind ===
+
+impl Kind<'_> {
+    /// `v1`, `apps/v1`.
+    fn api_version(&self) -> String {
+        if self.gvk.group.is_empty() {
+            return self.gvk.version.clone();
+        }
+        format!("{}/{}", self.gvk.group, self.gvk.version)
+    }
+
+    /// The schema of a version, if it is served.
+    fn schema_at(&self, api_version: &str) -> Option<&Schema> {
+        if api_version == self.api_version() {
+            return Some(self.schema);
+        }
+        self.versions.schema(api_version)
+    }
+
+    /// An object in another version.
+    fn convert(&self, object: &Value, api_version: &str) -> Result<Value, String> {
+        if value::str_at(object, &["apiVersion"]) == Some(api_version) {
+            return Ok(object.clone());
+        }
+        self.versions.convert(object, api_version)
+    }
+
+    /// What an object is before it is created.
+    fn nothing(&self) -> Value {
+        let mut nothing = serde_json::json!({"apiVersion": self.api_version(), "kind": self.gvk.kind});
+        if self.origin == Origin::BuiltIn {
+            decode::normalize(self.schema, &mut nothing);
+        }
+        nothing
+    }
+}
+
+/// Gives a written object the times of the stored one's record, if nothing but those times differs.
+///
+/// A repeated apply would otherwise change the object each time. `resourceVersion` is not compared.
+pub fn keep_times(live: &Value, new: &mut Value) {
+    const PATH: [&str; 2] = ["metadata", "managedFields"];
+    let (Some(old_entries), Some(new_entries)) =
+        (value::at(live, &PATH).and_then(Value::as_array), value::at(new, &PATH).and_then(Value::as_array))
+    else {
+        return;
+    };
+    let timeless = |entries: &[Value]| -> Vec<Value> {
+        let mut entries = entries.to_vec();
+        entries.iter_mut().filter_map(Value::as_object_mut).for_each(|entry| {
+            entry.remove("time");
+        });
+        entries
+    };
+    if old_entries == new_entries || timeless(old_entries) != timeless(new_entries) {
+        return;
+    }
+    let rest = |object: &Value| {
+        let mut rest = object.clone();
+        value::remove_at(&mut rest, &PATH);
+        value::remove_at(&mut rest, &["metadata", "resourceVersion"]);
+        rest
+    };
+    if rest(live) == rest(new) {
+        value::set_at(new, &PATH, Value::Array(old_entries.clone()));
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,190 @@
+//! Apply: the manager says what it wants, the record says what that means.
+//!
+//! The configuration is merged into the live object by its schema; what the manager applied before and left out now goes,
+//! unless somebody else owns it; what others own and this would change is a conflict, or, by force, this manager's.
+
+use crate::fields::compare;
+use crate::fields::element::same;
+use crate::fields::typed::{self, Duplicates, Mismatch};
+use crate::fields::{FieldSet, merge};
+use crate::managed::conflict::Conflicts;
+use crate::managed::record::{Operation, Owned, Record, RecordError};
+use crate::managed::{Kind, Writer, engine, last_applied, update};
+use steersman_machinery::status::Cause;
+use steersman_machinery::value;
+use steersman_machinery::{GroupVersion, Value};
+
+/// The owner of what was there before anybody applied or was recorded.
+const BEFORE_FIRST_APPLY: &str = "before-first-apply";
+
+/// What to do about fields that others own.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum OnConflict {
+    /// Take them.
+    Force,
+    /// Refuse to apply.
+    Refuse,
+}
+
+/// Why a configuration was not applied. What is displayed is the message for the client.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum ApplyError {
+    /// Others own what would change.
+    #[error("{message}")]
+    Conflict {
+        /// All conflicts in one text.
+        message: String,
+        /// One cause for each.
+        causes: Vec<Cause>,
+    },
+    /// The configuration, or the live object, does not fit the schema or does not convert.
+    #[error("{0}")]
+    Invalid(String),
+    /// The request is no request to apply this kind.
+    #[error("{0}")]
+    Malformed(String),
+}
+
+/// Why one attempt failed.
+enum Failure {
+    Conflicts(Conflicts),
+    Invalid(String),
+}
+
+/// Applies a configuration, as it was sent, to the live object, none if it does not exist.
+///
+/// The result is the object to go on with, in the request's version, with its record; what it carries as `resourceVersion`
+/// or `uid` the client sent or the live object has. It still has to be decoded and defaulted like any object.
+///
+/// # Errors
+/// When others own what would change, when the configuration does not fit the schema, or is of another kind.
+pub fn on_apply(
+    kind: &Kind<'_>,
+    writer: &Writer<'_>,
+    live: Option<&Value>,
+    applied: &Value,
+    on_conflict: OnConflict,
+) -> Result<Value, ApplyError> {
+    check_request(kind, applied)?;
+    let invalid = |error: RecordError| ApplyError::Invalid(chain(&error));
+    let mut record = match live {
+        Some(live) => Record::of(live)
+            .map_err(|error| ApplyError::Invalid(format!("failed to decode managed fields: {}", chain(&error))))?,
+        None => Record::default(),
+    };
+    let mut object =
+        live.cloned().unwrap_or_else(|| serde_json::json!({"apiVersion": kind.api_version(), "kind": kind.gvk.kind}));
+    Record::take(&mut object);
+    if live.is_some() && record.0.is_empty() {
+        let everybody = Writer { manager: BEFORE_FIRST_APPLY, ..*writer };
+        record = update::move_to_writer(kind, &everybody, &kind.nothing(), &object, &record).map_err(invalid)?;
+    }
+
+    let attempt = |on_conflict| apply(kind, writer, &object, applied, &record, on_conflict);
+    let outcome = match attempt(on_conflict) {
+        Err(Failure::Conflicts(conflicts)) if writer.manager == last_applied::KUBECTL => {
+            match last_applied::still_applied(kind, &object) {
+                Some(allowed) => match conflicts.outside(&allowed) {
+                    conflicts if conflicts.is_empty() => attempt(OnConflict::Force),
+                    conflicts => Err(Failure::Conflicts(conflicts)),
+                },
+                None => Err(Failure::Conflicts(conflicts)),
+            }
+        }
+        outcome => outcome,
+    };
+    let (mut object, record) = outcome.map_err(|failure| match failure {
+        Failure::Conflicts(conflicts) => {
+            ApplyError::Conflict { message: conflicts.to_string(), causes: conflicts.causes() }
+        }
+        Failure::Invalid(message) => ApplyError::Invalid(message),
+    })?;
+    if writer.manager == last_applied::KUBECTL {
+        last_applied::keep_up(&mut object, applied);
+    }
+    record.put(&mut object);
+    Ok(object)
+}
+
+/// The configuration is of this kind and version, and brings no record of its own.
+fn check_request(kind: &Kind<'_>, applied: &Value) -> Result<(), ApplyError> {
+    let text = |key: &str| value::str_at(applied, &[key]).unwrap_or_default();
+    let Some(version) = GroupVersion::parse(text("apiVersion")) else {
+        return Err(ApplyError::Malformed("invalid object type: /, Kind=".to_owned()));
+    };
+    if version.group != kind.gvk.group || version.version != kind.gvk.version || text("kind") != kind.gvk.kind {
+        let (group, version) = (version.group, version.version);
+        return Err(ApplyError::Malformed(format!("invalid object type: {group}/{version}, Kind={}", text("kind"))));
+    }
+    if value::at(applied, &["metadata", "managedFields"]).is_some_and(Value::is_array) {
+        return Err(ApplyError::Malformed("metadata.managedFields must be nil".to_owned()));
+    }
+    Ok(())
+}
+
+/// One attempt, on an object that carries no record.
+fn apply(
+    kind: &Kind<'_>,
+    writer: &Writer<'_>,
+    live: &Value,
+    applied: &Value,
+    record: &Record,
+    on_conflict: OnConflict,
+) -> Result<(Value, Record), Failure> {
+    typed::validate(kind.schema, applied, Duplicates::Refuse)
+        .map_err(|mismatch| does_not_fit(kind, "patch", applied, &mismatch))?;
+    typed::validate(kind.schema, live, Duplicates::Allow)
+        .map_err(|mismatch| does_not_fit(kind, "live", live, &mismatch))?;
+
+    let mut record = engine::reconciled(kind, record);
+    let manager = writer.manager(Operation::Apply, "");
+    let last = record.0.get(&manager).cloned();
+    let fields = FieldSet::of(kind.schema, applied).recursive_difference(kind.reset);
+    let time = last.as_ref().and_then(|last| last.time.clone());
+    record.0.insert(manager.clone(), Owned { fields, api_version: kind.api_version(), time });
+
+    let merged = merge::merge(kind.schema, live, applied);
+    let failed = |what: &str| {
+        let what = what.to_owned();
+        move |error: RecordError| Failure::Invalid(format!("{what}: {}", chain(&error)))
+    };
+    let object = engine::prune(kind, merged, &record, last.as_ref()).map_err(failed("failed to prune fields"))?;
+
+    let difference = compare(kind.schema, live, &object).without(kind.reset);
+    let losses = engine::losses(kind, &record, Some(&manager), live, &object, &difference)
+        .map_err(failed("failed to compare objects"))?;
+    if on_conflict == OnConflict::Refuse && !losses.contested.is_empty() {
+        return Err(Failure::Conflicts(Conflicts::new(&losses.contested)));
+    }
+    losses.take_from(&mut record);
+    if let Some(owned) = record.0.get_mut(&manager) {
+        owned.fields = engine::ownable(&owned.fields);
+        // An apply that leaves the object as it is is not worth a new time.
+        if !same(live, &object) {
+            owned.time = Some(writer.time.to_owned());
+        }
+    }
+    record.0.retain(|_, owned| !owned.fields.is_empty());
+    Ok((object, record))
+}
+
+fn does_not_fit(kind: &Kind<'_>, which: &str, object: &Value, mismatch: &Mismatch) -> Failure {
+    let text = |key: &str| value::str_at(object, &["metadata", key]).unwrap_or_default();
+    let (group, version, kind) = (&kind.gvk.group, &kind.gvk.version, &kind.gvk.kind);
+    let (namespace, name) = (text("namespace"), text("name"));
+    Failure::Invalid(format!(
+        "failed to create typed {which} object ({namespace}/{name}; {group}/{version}, Kind={kind}): {mismatch}"
+    ))
+}
+
+/// An error with what caused it, in one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        source = error.source();
+    }
+    text
+}

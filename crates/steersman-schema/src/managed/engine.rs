@@ -1,0 +1,154 @@
+//! The rules by which a change moves ownership, common to updates and apply.
+
+use crate::fields::{Comparison, FieldSet, compare, reconcile, remove};
+use crate::managed::Kind;
+use crate::managed::record::{Manager, Owned, Record, RecordError};
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+use steersman_machinery::Value;
+
+/// Fields nobody ever owns.
+static NEVER_OWNED: LazyLock<FieldSet> = LazyLock::new(|| {
+    FieldSet::of_names(&[
+        &["apiVersion"],
+        &["kind"],
+        &["metadata"],
+        &["metadata", "clusterName"],
+        &["metadata", "creationTimestamp"],
+        &["metadata", "generation"],
+        &["metadata", "managedFields"],
+        &["metadata", "name"],
+        &["metadata", "namespace"],
+        &["metadata", "resourceVersion"],
+        &["metadata", "selfLink"],
+        &["metadata", "uid"],
+    ])
+});
+
+/// What a change takes from each owner.
+pub(crate) struct Losses {
+    /// Fields whose values change or come to be: the writer's now, or a conflict.
+    pub(crate) contested: BTreeMap<Manager, FieldSet>,
+    /// What is gone from the object, in each owner's version.
+    gone: BTreeMap<Manager, FieldSet>,
+    /// Owners whose version is not served any more.
+    stranded: Vec<Manager>,
+}
+
+/// The fields without those that nobody ever owns.
+pub(crate) fn ownable(fields: &FieldSet) -> FieldSet {
+    fields.difference(&NEVER_OWNED)
+}
+
+/// Brings old records to the schemas of today; those of versions not served any more are dropped.
+pub(crate) fn reconciled(kind: &Kind<'_>, record: &Record) -> Record {
+    let mut reconciled = Record::default();
+    for (manager, owned) in &record.0 {
+        if let Some(schema) = kind.schema_at(&owned.api_version) {
+            let fields = reconcile::reconcile(schema, &owned.fields);
+            reconciled.0.insert(manager.clone(), Owned { fields, ..owned.clone() });
+        }
+    }
+    reconciled
+}
+
+/// What a change takes from all owners but one.
+pub(crate) fn losses(
+    kind: &Kind<'_>,
+    record: &Record,
+    writer: Option<&Manager>,
+    old: &Value,
+    new: &Value,
+    difference: &Comparison,
+) -> Result<Losses, RecordError> {
+    let mut by_version: BTreeMap<&str, Option<Comparison>> = BTreeMap::new();
+    let mut losses = Losses { contested: BTreeMap::new(), gone: BTreeMap::new(), stranded: Vec::new() };
+    let own_version = kind.api_version();
+    for (manager, owned) in record.0.iter().filter(|(manager, _)| Some(*manager) != writer) {
+        let version = owned.api_version.as_str();
+        if !by_version.contains_key(version) {
+            let comparison = match kind.schema_at(version) {
+                _ if version == own_version => Some(difference.clone()),
+                Some(schema) => {
+                    let converted = |object| kind.convert(object, version).map_err(RecordError::Conversion);
+                    Some(compare(schema, &converted(old)?, &converted(new)?).without(kind.reset))
+                }
+                None => None,
+            };
+            by_version.insert(version, comparison);
+        }
+        let Some(Some(comparison)) = by_version.get(version) else {
+            losses.stranded.push(manager.clone());
+            continue;
+        };
+        let contested = owned.fields.intersection(&comparison.modified.union(&comparison.added));
+        if !contested.is_empty() {
+            losses.contested.insert(manager.clone(), contested);
+        }
+        if !comparison.removed.is_empty() {
+            losses.gone.insert(manager.clone(), comparison.removed.clone());
+        }
+    }
+    Ok(losses)
+}
+
+// === impl Losses ===
+
+impl Losses {
+    /// Takes the losses from a record; owners left with nothing leave it.
+    pub(crate) fn take_from(&self, record: &mut Record) {
+        for manager in &self.stranded {
+            record.0.remove(manager);
+        }
+        for (manager, fields) in self.contested.iter().chain(&self.gone) {
+            if let Some(owned) = record.0.get_mut(manager) {
+                owned.fields = owned.fields.difference(fields);
+            }
+        }
+        record.0.retain(|_, owned| !owned.fields.is_empty());
+    }
+}
+
+/// Takes out of a merged object what its applier applied before and does not any more, unless somebody else owns it.
+pub(crate) fn prune(
+    kind: &Kind<'_>,
+    merged: Value,
+    record: &Record,
+    last: Option<&Owned>,
+) -> Result<Value, RecordError> {
+    let Some(last) = last.filter(|last| !last.fields.is_empty()) else {
+        return Ok(merged);
+    };
+    let Some(schema) = kind.schema_at(&last.api_version) else {
+        return Ok(merged);
+    };
+    let convert = |object: &Value, version: &str| kind.convert(object, version).map_err(RecordError::Conversion);
+    let merged = convert(&merged, &last.api_version)?;
+    let last_fields = last.fields.with_named_fields(schema);
+
+    // First all that was applied last time goes, then what anybody owns comes back, each version in its own words.
+    let mut pruned = remove::remove(schema, &merged, &last_fields);
+    let mut owned_in: BTreeMap<&str, FieldSet> = BTreeMap::new();
+    for owned in record.0.values() {
+        owned_in.entry(&owned.api_version).or_default().add(&owned.fields);
+    }
+    let mut whole = merged.clone();
+    // The version pruned in comes first: other versions may not convert without what comes back in it.
+    let first = owned_in.remove_entry(last.api_version.as_str());
+    for (version, owned) in first.into_iter().chain(owned_in) {
+        let Some(schema) = kind.schema_at(version) else {
+            continue;
+        };
+        whole = convert(&whole, version)?;
+        let left = FieldSet::of(schema, &convert(&pruned, version)?).with_named_fields(schema);
+        let all = FieldSet::of(schema, &whole).with_named_fields(schema);
+        let kept = left.union(&owned.with_named_fields(schema));
+        pruned = remove::remove(schema, &whole, &all.difference(&kept));
+    }
+
+    // What nobody owns was not this applier's to take away.
+    let left = FieldSet::of(schema, &convert(&pruned, &last.api_version)?).with_named_fields(schema);
+    let all = FieldSet::of(schema, &merged).with_named_fields(schema);
+    let taken = all.difference(&left).intersection(&last_fields);
+    convert(&remove::remove(schema, &merged, &taken), &kind.api_version())
+}

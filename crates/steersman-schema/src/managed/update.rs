@@ -1,0 +1,124 @@
+//! Ownership after a create, an update or a patch: what changed is the writer's.
+
+use crate::fields::compare;
+use crate::fields::typed::{self, Duplicates};
+use crate::managed::record::{Manager, Operation, Owned, Record, RecordError};
+use crate::managed::{Kind, Writer, engine};
+use steersman_machinery::Value;
+use steersman_machinery::value;
+
+/// Writes the record of an object that is about to be created, updated or patched.
+///
+/// `live` is the stored object in the request's version, none on create. `new` is decoded, defaulted and in the request's
+/// version, before mutating admission, and carries the `managedFields` the client sent: those count, so that a client may
+/// correct the record; an empty list forgets it. Through a subresource they do not count.
+///
+/// # Errors
+/// When an object does not fit its schema or does not convert. `new` then has the record of `live`: log it and go on.
+pub fn on_update(
+    kind: &Kind<'_>,
+    writer: &Writer<'_>,
+    live: Option<&Value>,
+    new: &mut Value,
+) -> Result<(), RecordError> {
+    let sent = starting_record(writer, live, new);
+    Record::take(new);
+    match record_update(kind, writer, live, new, sent) {
+        Ok(record) => {
+            record.put(new);
+            Ok(())
+        }
+        Err(error) => {
+            if let Some(entries) = live.and_then(|live| value::at(live, &["metadata", "managedFields"])) {
+                value::set_at(new, &["metadata", "managedFields"], entries.clone());
+            }
+            Err(error)
+        }
+    }
+}
+
+/// The record to go on from: what the client sent, else the live one. One that cannot be read counts as none.
+fn starting_record(writer: &Writer<'_>, live: Option<&Value>, new: &Value) -> Record {
+    let of_live = || live.and_then(|live| Record::of(live).ok()).unwrap_or_default();
+    if !writer.subresource.is_empty() {
+        return of_live();
+    }
+    if Record::is_reset(new) {
+        return Record::default();
+    }
+    match Record::of(new) {
+        Ok(record) if !record.0.is_empty() => record,
+        _ => of_live(),
+    }
+}
+
+fn record_update(
+    kind: &Kind<'_>,
+    writer: &Writer<'_>,
+    live: Option<&Value>,
+    new: &Value,
+    record: Record,
+) -> Result<Record, RecordError> {
+    let exists = live.is_some_and(|live| value::str_at(live, &["metadata", "uid"]).is_some_and(|uid| !uid.is_empty()));
+    // An object whose record was forgotten stays without until it is applied to.
+    if record.0.is_empty() && exists {
+        return Ok(record);
+    }
+    let mut old = live.cloned().unwrap_or_else(|| kind.nothing());
+    Record::take(&mut old);
+    let mut record = move_to_writer(kind, writer, &old, new, &record)?;
+    record.cap();
+    Ok(record)
+}
+
+/// Gives the writer all that differs between two objects, which carry no record of their own.
+pub(crate) fn move_to_writer(
+    kind: &Kind<'_>,
+    writer: &Writer<'_>,
+    old: &Value,
+    new: &Value,
+    record: &Record,
+) -> Result<Record, RecordError> {
+    for object in [new, old] {
+        typed::validate(kind.schema, object, Duplicates::Allow)
+            .map_err(|mismatch| RecordError::Mismatch(mismatch.to_string()))?;
+    }
+    let mut record = engine::reconciled(kind, record);
+    let difference = compare(kind.schema, old, new).without(kind.reset);
+    engine::losses(kind, &record, None, old, new, &difference)?.take_from(&mut record);
+
+    let taken = engine::ownable(&difference.modified.union(&difference.added));
+    if !taken.is_empty() {
+        let api_version = kind.api_version();
+        let time = Some(writer.time.to_owned());
+        match record.0.entry(writer.manager(Operation::Update, &api_version)) {
+            std::collections::btree_map::Entry::Occupied(mut entry) => {
+                entry.get_mut().fields.add(&taken);
+                entry.get_mut().time = time;
+            }
+            std::collections::btree_map::Entry::Vacant(entry) => {
+                entry.insert(Owned { fields: taken, api_version, time });
+            }
+        }
+    }
+    Ok(record)
+}
+
+// === impl Writer ===
+
+impl Writer<'_> {
+    /// The owner that this writer is.
+    pub(crate) fn manager(&self, operation: Operation, api_version: &str) -> Manager {
+        let name = if self.manager.is_empty() { "unknown" } else { self.manager };
+        let api_version = match operation {
+            Operation::Apply => "",
+            Operation::Update => api_version,
+        };
+        Manager {
+            name: name.to_owned(),
+            operation,
+            api_version: api_version.to_owned(),
+            subresource: self.subresource.to_owned(),
+        }
+    }
+}

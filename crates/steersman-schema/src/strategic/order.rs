@@ -1,0 +1,106 @@
+//! Items of lists: what they are, which is which, and in what order they come.
+
+use crate::fields::element::same;
+use crate::fields::go;
+use crate::strategic::{DIRECTIVE, Error};
+use steersman_machinery::Value;
+use steersman_machinery::value::Map;
+
+/// What the items of a list are.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Items {
+    Maps,
+    Scalars,
+}
+
+/// What the items of lists are; none if there is no item.
+///
+/// # Errors
+/// When they are lists, or not all of one type.
+pub(crate) fn items_of(lists: &[&[Value]]) -> Result<Option<Items>, Error> {
+    let mut found: Option<&'static str> = None;
+    for item in lists.iter().copied().flatten() {
+        if item.is_array() {
+            return Err(Error::ListOfLists);
+        }
+        let name = go::type_name(item);
+        if found.is_some_and(|found| found != name) {
+            let lists: Vec<String> = lists.iter().map(|list| go::plain(&Value::Array(list.to_vec()))).collect();
+            return Err(Error::MixedList(format!("[{}]", lists.join(" "))));
+        }
+        found = Some(name);
+    }
+    let maps = go::type_name(&Value::Object(Map::new()));
+    Ok(found.map(|name| if name == maps { Items::Maps } else { Items::Scalars }))
+}
+
+/// What an item is told apart by: its merge key's value, or, without a key, itself.
+///
+/// # Errors
+/// When the item is no map or lacks the key.
+pub(crate) fn identity<'v>(item: &'v Value, key: Option<&str>) -> Result<&'v Value, Error> {
+    let Some(key) = key else {
+        return Ok(item);
+    };
+    let map = as_map(item)?;
+    map.get(key).ok_or_else(|| Error::MergeKey { map: go::plain(item), key: key.to_owned() })
+}
+
+pub(crate) fn as_map(item: &Value) -> Result<&Map, Error> {
+    item.as_object().ok_or_else(|| Error::expected("map[string]interface {}", item))
+}
+
+pub(crate) fn as_list(value: &Value) -> Result<&[Value], Error> {
+    value.as_array().map(Vec::as_slice).ok_or_else(|| Error::expected("[]interface {}", value))
+}
+
+/// Where an item of this identity is in a list; items without one are passed over.
+pub(crate) fn place(list: &[Value], wanted: &Value, key: Option<&str>) -> Option<usize> {
+    list.iter().position(|item| identity(item, key).is_ok_and(|identity| same(identity, wanted)))
+}
+
+/// Puts a merged list in order: the items that `patch_order` has in its order, the others in `live_order`'s, an item of the
+/// others before one of the first where the live list had them so.
+///
+/// # Errors
+/// When an item or an order has no identity.
+pub(crate) fn arrange(
+    merged: Vec<Value>,
+    patch_order: &[Value],
+    live_order: &[Value],
+    key: Option<&str>,
+) -> Result<Vec<Value>, Error> {
+    for item in patch_order.iter().chain(live_order) {
+        identity(item, key)?;
+    }
+    let mut patched = Vec::with_capacity(merged.len());
+    let mut others = Vec::new();
+    for item in merged {
+        let wanted = identity(&item, key)?;
+        let in_patch = place(patch_order, wanted, key);
+        let in_live = place(live_order, wanted, key);
+        // Deletions, which only patches hold, come last.
+        let is_deletion = item.get(DIRECTIVE).is_some_and(|directive| directive == "delete");
+        match in_patch {
+            Some(_) => patched.push((is_deletion, in_patch, in_live, item)),
+            None => others.push((is_deletion, in_live, in_live, item)),
+        }
+    }
+    patched.sort_by_key(|(is_deletion, place, ..)| (*is_deletion, *place));
+    others.sort_by_key(|(is_deletion, place, ..)| (*is_deletion, *place));
+
+    let mut arranged = Vec::with_capacity(patched.len() + others.len());
+    let mut others = others.into_iter().peekable();
+    for (_, _, in_live, item) in patched {
+        let stood_before = |other: &(bool, Option<usize>, Option<usize>, Value)| match (other.2, in_live) {
+            (Some(other), Some(this)) => other < this,
+            _ => false,
+        };
+        while let Some((.., other)) = others.next_if(stood_before) {
+            arranged.push(other);
+        }
+        arranged.push(item);
+    }
+    arranged.extend(others.map(|(.., item)| item));
+    Ok(arranged)
+}
