@@ -3,8 +3,8 @@
 //! Upstream's plugins `Priority` and `DefaultTolerationSeconds`.
 
 use serde_json::json;
+use steersman_machinery::Value;
 use steersman_machinery::value::{at, object_at, str_at};
-use steersman_machinery::{GroupResource, Value};
 
 /// What a pod gets from a PriorityClass.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -46,14 +46,6 @@ pub enum Refusal {
         /// The name that was given.
         name: String,
     },
-}
-
-/// Fills in a new object of any built-in kind where nothing can be looked up. What would be refused is left as it is:
-/// who can answer with a refusal calls the function of the kind.
-pub fn mutate(resource: &GroupResource, object: &mut Value) {
-    if resource.group.is_empty() && resource.resource == "pods" && mutate_pod(object, None, |_| None).is_err() {
-        tolerate(object);
-    }
 }
 
 /// Gives a pod, new or changed, its priority and the tolerations every pod has.

@@ -48,6 +48,8 @@ pub(crate) struct Kind {
     pub(crate) prepare_update: fn(&mut Value, &Value),
     /// Carries over what an update of `/status` must not touch, beside `status_leaves`.
     pub(crate) prepare_status: fn(&mut Value, &Value),
+    /// Marks an object whose deletion is asked for, beyond the marks in its metadata.
+    pub(crate) prepare_delete: fn(&mut Value),
     pub(crate) validate_create: fn(&Request<'_>, &mut Vec<field::Error>),
     /// Through the main endpoint.
     pub(crate) validate_update: fn(&Request<'_>, &mut Vec<field::Error>),
@@ -142,6 +144,7 @@ impl Kind {
         prepare_create: |_| {},
         prepare_update: |_, _| {},
         prepare_status: |_, _| {},
+        prepare_delete: |_| {},
         validate_create: |_, _| {},
         validate_update: |_, _| {},
         validate_status: |_, _| {},

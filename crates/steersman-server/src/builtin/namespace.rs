@@ -43,6 +43,9 @@ pub(crate) const KIND: Kind = Kind {
     name_faults: name::dns1123_label,
     prepare_create,
     prepare_update: |new, old| carry(new, old, &["spec", "finalizers"]),
+    prepare_delete: |object| {
+        set_at(object, &["status", "phase"], json!("Terminating"));
+    },
     validate_create: validate_finalizers,
     validate_update: validate_finalizers,
     validate_status,

@@ -122,6 +122,10 @@ impl Strategy for BuiltIn {
         }
     }
 
+    fn prepare_delete(&self, _version: &Version, value: &mut Value, _now: &str) {
+        (self.kind.prepare_delete)(value);
+    }
+
     fn validate_create(&self, _version: &Version, value: &Value) -> Vec<field::Error> {
         let mut faults = Vec::new();
         let request = Request { new: value, old: &Value::Null };
