@@ -126,12 +126,19 @@ async fn a_watch_sees_every_change_once_in_order(kv: Arc<dyn Kv>) {
     for (after, from) in [(0, 0), (1, 1), (2, 3)] {
         assert_eq!(pull(&*kv, Revision(after), all.len() - from).await, all[from..], "after {after}");
     }
-    // More than any one pull returns.
-    for n in 0..1_500 {
-        put(&*kv, "n", &n.to_string()).await;
+    // More than any one pull returns; a transaction is never cut in two.
+    let many = |n: u64| (0..100).map(|key| op(&format!("n{key}"), Some(&n.to_string()))).collect();
+    for n in 4..16 {
+        assert_eq!(committed(kv.txn(Txn { compares: Vec::new(), ops: many(n) }).await), Revision(n));
     }
-    let rest = pull(&*kv, Revision(3), 1_500).await;
-    assert!((4..).zip(&rest).all(|(revision, event)| event.revision == Revision(revision)));
+    let mut watch = kv.watch(Revision(3));
+    let mut revisions = Vec::new();
+    while revisions.len() < 1_200 {
+        let pulled = watch.next().await.expect("watch");
+        assert!(pulled.len() % 100 == 0, "{} changes of transactions of 100", pulled.len());
+        revisions.extend(pulled.iter().map(|event| event.revision.0));
+    }
+    assert_eq!(revisions, (4..16).flat_map(|n| [n; 100]).collect::<Vec<_>>());
 }
 
 async fn a_waiting_watch_is_woken(kv: Arc<dyn Kv>) {

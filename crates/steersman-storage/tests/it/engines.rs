@@ -1,5 +1,6 @@
 //! Every engine against the contract, and what is particular to the one on a disk.
 
+use crate::faulty::{Fault, Faulty, Gated};
 use std::sync::Arc;
 use steersman_machinery::{GroupResource, ObjectKey, Revision};
 use steersman_storage::kv::{self, Expect, Kv, Op, Outcome, Txn};
@@ -91,25 +92,58 @@ async fn a_dropped_store_has_written_what_was_queued() {
     assert_eq!(disk.read().await.unwrap().entries.len(), 100);
 }
 
-#[tokio::test]
-async fn a_full_queue_is_an_error_that_says_try_again() {
-    let scratch = tempfile::tempdir().unwrap();
-    let disk = Disk::open(scratch.path()).unwrap();
-    let (mut answers, mut n_done, mut n_busy) = (Vec::new(), 0, 0);
-    // Queued by the call, not by the first poll: faster than any disk takes them.
-    for n in 0..50 * disk::WRITES_QUEUED_MAX {
-        answers.push(disk.txn(put(&n.to_string(), "x")));
-    }
-    for answer in answers {
-        match answer.await {
-            Ok(Outcome::Committed { .. }) => n_done += 1,
-            Err(kv::Error::Busy) => n_busy += 1,
-            other => panic!("{other:?}"),
+fn gated() -> (Disk, Arc<parking_lot::Mutex<()>>) {
+    let gate = Arc::new(parking_lot::Mutex::new(()));
+    let backend = Gated { disk: Faulty::new(Vec::new(), Fault::None), gate: gate.clone() };
+    (Disk::open_backend(backend, std::path::Path::new("gated")).unwrap(), gate)
+}
+
+/// Queues writes until one is refused; how many were taken, all of which must be done in the end.
+async fn fill(disk: &Disk, gate: &parking_lot::Mutex<()>, value: bytes::Bytes) -> usize {
+    let closed = gate.lock();
+    let mut answers = Vec::new();
+    // Queued by the call, not by the first poll.
+    let refused = loop {
+        let mut answer = disk.txn(put(&answers.len().to_string(), value.clone()));
+        match ready(&mut answer) {
+            Some(refused) => break refused,
+            None => answers.push(answer),
         }
+    };
+    assert!(matches!(refused, Err(kv::Error::Busy)), "{refused:?}");
+    let shown = ready(&mut disk.revision()).unwrap().unwrap();
+    assert_eq!(shown, Revision::ZERO, "nothing is shown before it is on the disk");
+    drop(closed);
+    let n_taken = answers.len();
+    for answer in answers {
+        assert!(matches!(answer.await, Ok(Outcome::Committed { .. })));
     }
-    assert!(0 < n_busy && disk::WRITES_QUEUED_MAX <= n_done, "{n_busy} refused, {n_done} done");
-    assert_eq!(disk.read().await.unwrap().entries.len(), n_done);
+    assert_eq!(disk.read().await.unwrap().entries.len(), n_taken);
     assert!(matches!(disk.txn(put("again", "x")).await, Ok(Outcome::Committed { .. })));
+    n_taken
+}
+
+/// The future's output if it is there already.
+fn ready<T>(future: &mut kv::BoxFuture<'_, T>) -> Option<T> {
+    match future.as_mut().poll(&mut std::task::Context::from_waker(std::task::Waker::noop())) {
+        std::task::Poll::Ready(output) => Some(output),
+        std::task::Poll::Pending => None,
+    }
+}
+
+#[tokio::test]
+async fn a_full_queue_says_try_again_and_loses_nothing() {
+    let (disk, gate) = gated();
+    let n_taken = fill(&disk, &gate, "x".into()).await;
+    let with_one_batch = disk::WRITES_QUEUED_MAX + disk::BATCH_WRITES_MAX;
+    assert!((disk::WRITES_QUEUED_MAX..=with_one_batch).contains(&n_taken), "{n_taken}");
+}
+
+#[tokio::test]
+async fn a_queue_of_large_writes_is_full_by_its_bytes() {
+    let (disk, gate) = gated();
+    let n_taken = fill(&disk, &gate, vec![0; kv::VALUE_BYTES_MAX - 100].into()).await;
+    assert_eq!(n_taken, disk::WRITE_BYTES_QUEUED_MAX / kv::VALUE_BYTES_MAX);
 }
 
 #[tokio::test]
