@@ -12,6 +12,7 @@ mod column_path;
 mod condition;
 mod custom;
 mod deletion;
+mod formats;
 mod names;
 mod shared;
 mod status;
@@ -60,6 +61,11 @@ pub fn resource() -> Arc<Resource> {
         strategy: Arc::new(strategy::Definition),
         origin: Origin::BuiltIn,
     })
+}
+
+/// The definition of `v1beta1` for OpenAPI documents, whose references begin with the prefix; none of other names.
+pub(crate) fn definition_json(name: &str, prefix: &str) -> Option<Value> {
+    (name == DEFINITION_V1BETA1).then(|| v1beta1::open_api(prefix))
 }
 
 fn version(name: &str, schema: Arc<Schema>, definition: &str, deprecation: Option<&str>) -> Version {

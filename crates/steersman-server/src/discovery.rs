@@ -8,6 +8,8 @@ mod aggregated;
 mod classic;
 mod order;
 
+pub(crate) use crate::discovery::aggregated::upper_hex;
+
 use crate::catalog::Catalog;
 use bytes::Bytes;
 use std::sync::{Arc, OnceLock};
@@ -99,4 +101,4 @@ fn render(document: &impl serde::Serialize) -> Bytes {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

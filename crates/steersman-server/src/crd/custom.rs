@@ -14,7 +14,8 @@ use crate::version_order;
 use std::sync::Arc;
 use steersman_machinery::value::at;
 use steersman_machinery::{GroupResource, GroupVersionKind, Value};
-use steersman_schema::{JsonPath, Schema, openapi, structural};
+use steersman_schema::json_path::JsonPath;
+use steersman_schema::{Schema, openapi, structural};
 
 /// Why a definition defines nothing. Definitions that passed validation do not meet this.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]

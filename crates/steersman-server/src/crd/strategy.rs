@@ -1,10 +1,10 @@
 //! What is particular about the kind `CustomResourceDefinition`.
 
 use crate::catalog::Version;
-use crate::crd::{flag, text, texts, v1beta1, validate, versions};
+use crate::crd::{begin_deletion, flag, formats, text, texts, v1beta1, validate, versions};
 use crate::strategy::{DecodeError, Decoded, Endpoint, Rules, Strategy};
 use serde_json::json;
-use steersman_machinery::value::{object_at, set_at};
+use steersman_machinery::value::{at, object_at, set_at};
 use steersman_machinery::{Value, field};
 use steersman_schema::decode;
 
@@ -78,6 +78,12 @@ impl Strategy for Definition {
         set_at(new, &["metadata", "generation"], json!(before + i64::from(is_changed)));
     }
 
+    fn prepare_delete(&self, _version: &Version, value: &mut Value, now: &str) {
+        if let Ok(now) = now.parse() {
+            begin_deletion(value, now);
+        }
+    }
+
     fn validate_create(&self, version: &Version, value: &Value) -> Vec<field::Error> {
         validate::create(value, &version.name)
     }
@@ -90,13 +96,8 @@ impl Strategy for Definition {
     }
 
     fn warnings(&self, _version: &Version, value: &Value) -> Vec<String> {
-        let mut formats = Vec::new();
-        for version in versions(value) {
-            if let Some(schema) = steersman_machinery::value::at(version, &["schema", "openAPIV3Schema"]) {
-                unknown_formats(schema, &mut formats);
-            }
-        }
-        formats.into_iter().map(|format| format!("unrecognized format {format:?}")).collect()
+        let schemas = versions(value).iter().filter_map(|version| at(version, &["schema", "openAPIV3Schema"]));
+        formats::unknown(schemas).into_iter().map(|format| format!("unrecognized format {format:?}")).collect()
     }
 
     fn reset_fields(&self, _version: &Version, endpoint: Endpoint) -> &'static [&'static [&'static str]] {
@@ -139,65 +140,5 @@ fn default_service_port(conversion: &mut Value) {
         if let Some(service) = service.and_then(Value::as_object_mut) {
             service.entry("port").or_insert_with(|| json!(443));
         }
-    }
-}
-
-/// The formats that are checked; others are taken and ignored.
-const FORMATS: [&str; 29] = [
-    "bsonobjectid",
-    "byte",
-    "cidr",
-    "creditcard",
-    "date",
-    "date-time",
-    "datetime",
-    "double",
-    "duration",
-    "email",
-    "float",
-    "hexcolor",
-    "hostname",
-    "int32",
-    "int64",
-    "ipv4",
-    "ipv6",
-    "isbn",
-    "isbn10",
-    "isbn13",
-    "mac",
-    "password",
-    "rgbcolor",
-    "ssn",
-    "uri",
-    "uuid",
-    "uuid3",
-    "uuid4",
-    "uuid5",
-];
-const SHORT_FORMATS: [&str; 2] = ["k8s-long-name", "k8s-short-name"];
-
-fn unknown_formats(schema: &Value, unknown: &mut Vec<String>) {
-    match schema {
-        Value::Object(fields) => {
-            if let Some(format) = fields.get("format").and_then(Value::as_str) {
-                let is_known = format.is_empty() || FORMATS.contains(&format) || SHORT_FORMATS.contains(&format);
-                if !is_known && !unknown.iter().any(|have| have == format) {
-                    unknown.push(format.to_owned());
-                }
-            }
-            for (key, inner) in fields {
-                match key.as_str() {
-                    "properties" => {
-                        inner.as_object().into_iter().flatten().for_each(|(_, inner)| unknown_formats(inner, unknown))
-                    }
-                    "items" | "additionalProperties" | "not" | "allOf" | "anyOf" | "oneOf" => {
-                        unknown_formats(inner, unknown)
-                    }
-                    _ => {}
-                }
-            }
-        }
-        Value::Array(schemas) => schemas.iter().for_each(|schema| unknown_formats(schema, unknown)),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }

@@ -1,1 +1,571 @@
+//! Definitions and their objects against what a real server was seen to answer.
 
+use crate::catalog::{Resource, Verb, Version};
+use crate::crd::{self, Deletion, Names};
+use crate::strategy::{DecodeError, Endpoint};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use steersman_machinery::field;
+
+const NOW: &str = "2026-11-21T08:00:00Z";
+
+fn now() -> jiff::Timestamp {
+    NOW.parse().unwrap()
+}
+
+fn version<'a>(resource: &'a Resource, name: &str) -> &'a Version {
+    resource.versions.iter().find(|version| &*version.name == name).unwrap()
+}
+
+/// A definition on its way in: the internal form that would be stored, or the faults.
+fn create(definition: &Value) -> Result<Value, Vec<String>> {
+    let resource = crd::resource();
+    let version = version(&resource, definition["apiVersion"].as_str().unwrap().rsplit('/').next().unwrap());
+    let strategy = &resource.strategy;
+    let print = |faults: Vec<field::Error>| faults.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let decoded = strategy.decode(version, definition.clone()).map_err(|error| match error {
+        DecodeError::Malformed(text) => vec![text],
+        DecodeError::Invalid(faults) => print(faults),
+    })?;
+    assert_eq!(decoded.unknown, Vec::<String>::new());
+    let mut value = decoded.value;
+    strategy.default(version, &mut value);
+    let mut value = strategy.internal(version, value);
+    strategy.prepare_create(version, &mut value);
+    let mut faults = print(strategy.validate_create(version, &value));
+    faults.sort();
+    if faults.is_empty() { Ok(value) } else { Err(faults) }
+}
+
+/// The same, established.
+fn establish(definition: &Value) -> Value {
+    let mut value = create(definition).unwrap();
+    value["status"] = crd::reconcile(&value, &[], now()).unwrap();
+    value
+}
+
+fn hats(spec: &Value) -> Value {
+    let mut definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "hats.example.com"},
+        "spec": {
+            "group": "example.com", "names": {"kind": "Hat", "plural": "hats"}, "scope": "Namespaced",
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object"}}}],
+        },
+    });
+    for (key, value) in spec.as_object().unwrap() {
+        definition["spec"][key] = value.clone();
+    }
+    definition
+}
+
+/// The definition of the recorded walk about custom resources.
+fn shirts() -> Value {
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "shirts.example.com"},
+        "spec": {
+            "group": "example.com", "scope": "Namespaced",
+            "names": {"kind": "Shirt", "plural": "shirts", "shortNames": ["sh"], "categories": ["wardrobe"]},
+            "versions": [{
+                "name": "v1", "served": true, "storage": true,
+                "subresources": {"status": {}, "scale": {
+                    "specReplicasPath": ".spec.count", "statusReplicasPath": ".status.count", "labelSelectorPath": ".status.selector",
+                }},
+                "selectableFields": [{"jsonPath": ".spec.color"}],
+                "additionalPrinterColumns": [
+                    {"name": "Color", "type": "string", "jsonPath": ".spec.color"},
+                    {"name": "Count", "type": "integer", "jsonPath": ".spec.count", "priority": 1},
+                ],
+                "schema": {"openAPIV3Schema": {"type": "object", "properties": {
+                    "spec": {"type": "object", "required": ["color"], "properties": {
+                        "color": {"type": "string", "enum": ["blue", "red"]},
+                        "size": {"type": "string", "default": "M", "pattern": "^(S|M|L)$"},
+                        "count": {"type": "integer", "minimum": 0, "maximum": 10},
+                        "extra": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+                    }},
+                    "status": {"type": "object", "properties": {"count": {"type": "integer"}, "selector": {"type": "string"}}},
+                }}},
+            }],
+        },
+    })
+}
+
+fn sample_v1beta1() -> Value {
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1beta1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "networks.samplecrd.k8s.io"},
+        "spec": {
+            "group": "samplecrd.k8s.io", "version": "v1", "names": {"kind": "Network", "plural": "networks"},
+            "scope": "Namespaced",
+        },
+    })
+}
+
+#[track_caller]
+fn refused(definition: &Value, want: &[&str]) {
+    assert_eq!(create(definition).unwrap_err(), want);
+}
+
+// === definitions ===
+
+#[test]
+fn what_is_left_out_is_filled_in() {
+    let stored = create(&shirts()).unwrap();
+    assert_eq!(
+        stored["spec"]["names"],
+        json!({"categories": ["wardrobe"], "kind": "Shirt", "listKind": "ShirtList", "plural": "shirts", "shortNames": ["sh"], "singular": "shirt"})
+    );
+    assert_eq!(stored["spec"]["conversion"], json!({"strategy": "None"}));
+    assert_eq!(stored["spec"]["versions"], shirts()["spec"]["versions"]);
+    assert_eq!((&stored["status"]["storedVersions"], &stored["metadata"]["generation"]), (&json!(["v1"]), &json!(1)));
+}
+
+#[test]
+fn faults_are_named_as_recorded() {
+    let mut misnamed = hats(&json!({}));
+    misnamed["metadata"]["name"] = json!("hats");
+    refused(&misnamed, &[r#"metadata.name: Invalid value: "hats": must be spec.names.plural+"."+spec.group"#]);
+    let schema = |schema: Value| json!({"versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}]});
+    refused(
+        &hats(
+            &json!({"versions": [{"name": "v1", "served": true, "storage": false, "schema": {"openAPIV3Schema": {"type": "object"}}}]}),
+        ),
+        &[
+            r#"spec.versions: Invalid value: [{"Name":"v1","Served":true,"Storage":false,"Deprecated":false,"DeprecationWarning":null,"Schema":null,"Subresources":null,"AdditionalPrinterColumns":null,"SelectableFields":null}]: must have exactly one version marked as storage version"#,
+            "status.storedVersions: Invalid value: null: must have at least one stored version",
+        ],
+    );
+    refused(
+        &hats(&json!({"versions": [{"name": "v1", "served": true, "storage": true}]})),
+        &["spec.versions[0].schema.openAPIV3Schema: Required value"],
+    );
+    refused(
+        &hats(&schema(
+            json!({"type": "object", "properties": {"spec": {"properties": {"a": {"type": "string"}}}, "b": {"type": "array"}}}),
+        )),
+        &[
+            "spec.validation.openAPIV3Schema.properties[b].items: Required value: must be specified",
+            "spec.validation.openAPIV3Schema.properties[spec].type: Required value: must not be empty for specified object fields",
+        ],
+    );
+    refused(
+        &hats(&schema(
+            json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {"a": {"type": "integer", "default": "x"}}}}}),
+        )),
+        &[
+            r#"spec.validation.openAPIV3Schema.properties[spec].properties[a].default: Invalid value: "string":  in body must be of type integer: "string""#,
+        ],
+    );
+    refused(
+        &hats(&json!({
+            "names": {"kind": "hat", "plural": "hats"}, "scope": "Everywhere",
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object"}},
+                "additionalPrinterColumns": [{"name": "A", "type": "colour", "jsonPath": "spec.a"}]}],
+        })),
+        &[
+            r#"spec.additionalPrinterColumns[0].JSONPath: Invalid value: "spec.a": must be a simple json path starting with ."#,
+            r#"spec.additionalPrinterColumns[0].type: Invalid value: "colour": must be one of boolean,date,integer,number,string"#,
+            r#"spec.scope: Unsupported value: "Everywhere": supported values: "Cluster", "Namespaced""#,
+        ],
+    );
+}
+
+#[test]
+fn faults_of_conversion_and_subresources_have_their_places() {
+    refused(
+        &hats(
+            &json!({"conversion": {"strategy": "Webhook", "webhook": {"clientConfig": {"url": "http://example.com/convert"}, "conversionReviewVersions": ["v9"]}}}),
+        ),
+        &[
+            r#"spec.conversion.conversionReviewVersions: Invalid value: ["v9"]: must include at least one of v1, v1beta1"#,
+            r#"spec.conversion.webhookClientConfig.url: Invalid value: "http": 'https' is the only allowed URL scheme; desired format: https://host[:port]/path"#,
+        ],
+    );
+    refused(
+        &hats(&json!({"versions": [{"name": "v1", "served": true, "storage": true,
+            "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": {"type": "object", "properties": {"a": {"type": "object"}}}}}},
+            "subresources": {"scale": {"specReplicasPath": ".spe.n", "statusReplicasPath": ""}},
+            "selectableFields": [{"jsonPath": ".spec.a"}, {"jsonPath": ".spec.b"}],
+        }]})),
+        &[
+            r#"spec.selectableFields[0].jsonPath: Invalid value: ".spec.a": must point to a field of type string, boolean or integer. Enum string fields and strings with formats are allowed."#,
+            r#"spec.selectableFields[1].jsonPath: Invalid value: ".spec.b": is an invalid path: does not refer to a valid field"#,
+            r#"spec.subresources.scale.specReplicasPath: Invalid value: ".spe.n": should be a json path under .spec"#,
+            "spec.subresources.scale.statusReplicasPath: Required value",
+        ],
+    );
+}
+
+#[test]
+fn reserved_groups_need_a_word_in_v1_alone() {
+    let mut definition = hats(&json!({"group": "samplecrd.k8s.io"}));
+    definition["metadata"]["name"] = json!("hats.samplecrd.k8s.io");
+    refused(
+        &definition,
+        &[
+            r#"metadata.annotations[api-approved.kubernetes.io]: Required value: protected groups must have approval annotation "api-approved.kubernetes.io", see https://github.com/kubernetes/enhancements/pull/1111"#,
+        ],
+    );
+    for good in ["unapproved, sample", "https://example.com/approval"] {
+        definition["metadata"]["annotations"] = json!({"api-approved.kubernetes.io": good});
+        assert!(create(&definition).is_ok(), "{good}");
+    }
+    definition["metadata"]["annotations"] = json!({"api-approved.kubernetes.io": "yes"});
+    assert!(create(&definition).unwrap_err()[0].contains("with either a URL or a reason"));
+    assert!(create(&sample_v1beta1()).is_ok());
+}
+
+#[test]
+fn a_format_that_nobody_checks_is_told_of() {
+    let fields = json!({"a": {"type": "string", "format": "date-time"}, "b": {"type": "array", "items": {"type": "string", "format": "odd"}}});
+    let schema = json!({"openAPIV3Schema": {"type": "object", "properties": fields}});
+    let stored =
+        create(&hats(&json!({"versions": [{"name": "v1", "served": true, "storage": true, "schema": schema}]})))
+            .unwrap();
+    let resource = crd::resource();
+    let warnings = resource.strategy.warnings(version(&resource, "v1"), &stored);
+    assert_eq!(warnings, [r#"unrecognized format "odd""#]);
+}
+
+#[test]
+fn what_is_stored_and_reached_cannot_change() {
+    let resource = crd::resource();
+    let v1 = version(&resource, "v1");
+    let old = establish(&hats(&json!({})));
+    let change = |spec: Value| {
+        let mut new = old.clone();
+        for (key, value) in spec.as_object().unwrap() {
+            new["spec"][key] = value.clone();
+        }
+        resource.strategy.prepare_update(v1, Endpoint::Main, &mut new, &old);
+        let faults = resource.strategy.validate_update(v1, Endpoint::Main, &new, &old);
+        (new, faults.iter().map(ToString::to_string).collect::<Vec<_>>())
+    };
+    assert_eq!(change(json!({"scope": "Cluster"})).1, [r#"spec.scope: Invalid value: "Cluster": field is immutable"#]);
+    let other =
+        json!({"name": "v2", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object"}}});
+    let (new, faults) = change(json!({"versions": [other]}));
+    assert_eq!(
+        faults,
+        [
+            r#"status.storedVersions[0]: Invalid value: "v1": missing from spec.versions; v1 was previously a storage version, and must remain in spec.versions until a storage migration ensures no data remains persisted in v1 and removes v1 from status.storedVersions"#
+        ]
+    );
+    assert_eq!((&new["status"]["storedVersions"], &new["metadata"]["generation"]), (&json!(["v1", "v2"]), &json!(2)));
+    let (same, faults) = change(json!({}));
+    assert!(faults.is_empty() && same["metadata"]["generation"] == 1);
+}
+
+#[test]
+fn the_definition_of_2018_is_stored_as_one_of_today() {
+    let stored = create(&sample_v1beta1()).unwrap();
+    assert_eq!(stored["apiVersion"], "apiextensions.k8s.io/v1");
+    assert_eq!(
+        stored["spec"],
+        json!({
+            "group": "samplecrd.k8s.io", "scope": "Namespaced", "conversion": {"strategy": "None"}, "preserveUnknownFields": true,
+            "names": {"kind": "Network", "listKind": "NetworkList", "plural": "networks", "singular": "network"},
+            "versions": [{"name": "v1", "served": true, "storage": true}],
+        })
+    );
+    let resource = crd::resource();
+    let shown = resource.strategy.present(version(&resource, "v1beta1"), stored);
+    assert_eq!((&shown["spec"]["version"], &shown["spec"]["preserveUnknownFields"]), (&json!("v1"), &json!(true)));
+    assert_eq!(shown["apiVersion"], "apiextensions.k8s.io/v1beta1");
+}
+
+#[test]
+fn what_v1beta1_says_once_goes_into_every_version_and_back() {
+    let mut definition = sample_v1beta1();
+    let spec = definition["spec"].as_object_mut().unwrap();
+    spec.extend(
+        json!({
+            "version": "v1",
+            "versions": [{"name": "v1", "served": true, "storage": true}, {"name": "v2", "served": true, "storage": false}],
+            "validation": {"openAPIV3Schema": {"type": "object", "properties": {"spec": {"type": "object"}}}},
+            "subresources": {"status": {}},
+            "additionalPrinterColumns": [{"name": "Cidr", "type": "string", "JSONPath": ".spec.cidr"}],
+            "preserveUnknownFields": false,
+        })
+        .as_object()
+        .unwrap()
+        .clone(),
+    );
+    let stored = create(&definition).unwrap();
+    for version in stored["spec"]["versions"].as_array().unwrap() {
+        assert_eq!(version["subresources"], json!({"status": {}}));
+        assert_eq!(version["schema"], definition["spec"]["validation"]);
+        assert_eq!(
+            version["additionalPrinterColumns"],
+            json!([{"name": "Cidr", "type": "string", "jsonPath": ".spec.cidr"}])
+        );
+    }
+    let top: Vec<&String> = stored["spec"].as_object().unwrap().keys().collect();
+    assert_eq!(top, ["conversion", "group", "names", "scope", "versions"]);
+    let resource = crd::resource();
+    let shown = resource.strategy.present(version(&resource, "v1beta1"), stored);
+    for (key, value) in definition["spec"].as_object().unwrap().iter().filter(|(key, _)| *key != "names") {
+        assert_eq!(shown["spec"][key], *value, "{key}");
+    }
+    definition["spec"]["versions"][0]["subresources"] = json!({"status": {}});
+    refused(
+        &definition,
+        &["spec.subresources: Forbidden: top-level and per-version subresources are mutually exclusive"],
+    );
+}
+
+// === status ===
+
+fn conditions(status: &Value) -> Vec<String> {
+    let text = |condition: &Value, key: &str| condition[key].as_str().unwrap().to_owned();
+    let conditions = status["conditions"].as_array().unwrap();
+    conditions.iter().map(|one| ["type", "status", "reason", "message"].map(|key| text(one, key)).join(" ")).collect()
+}
+
+#[test]
+fn a_good_definition_is_established_at_once() {
+    let definition = create(&shirts()).unwrap();
+    let status = crd::reconcile(&definition, &[], now()).unwrap();
+    assert_eq!(
+        conditions(&status),
+        [
+            "NamesAccepted True NoConflicts no conflicts found",
+            "Established True InitialNamesAccepted the initial names have been accepted",
+        ]
+    );
+    assert_eq!(status["acceptedNames"], definition["spec"]["names"]);
+    assert_eq!(status["conditions"][0]["lastTransitionTime"], NOW);
+    let settled = json!({"metadata": definition["metadata"], "spec": definition["spec"], "status": status});
+    assert_eq!(crd::reconcile(&settled, &[], now()), None);
+    assert!(crd::is_served(&settled) && !crd::is_served(&definition));
+}
+
+#[test]
+fn a_name_that_is_taken_is_not_given_again() {
+    let mut caps = hats(&json!({"names": {"kind": "Hat", "plural": "caps"}}));
+    caps["metadata"]["name"] = json!("caps.example.com");
+    let caps = create(&caps).unwrap();
+    let taken = [Names::accepted(&establish(&hats(&json!({}))))];
+    let status = crd::reconcile(&caps, &taken, now()).unwrap();
+    assert_eq!(
+        conditions(&status),
+        [
+            r#"NamesAccepted False ListKindConflict "HatList" is already in use"#,
+            "Established False NotAccepted not all names are accepted",
+        ]
+    );
+    assert_eq!(status["acceptedNames"]["plural"], "caps");
+    let elsewhere = [Names { group: "other.example.com".to_owned(), ..taken[0].clone() }];
+    assert!(conditions(&crd::reconcile(&caps, &elsewhere, now()).unwrap())[0].starts_with("NamesAccepted True"));
+}
+
+#[test]
+fn an_old_definition_is_told_what_is_wrong_with_it() {
+    let status = crd::reconcile(&create(&sample_v1beta1()).unwrap(), &[], now()).unwrap();
+    assert_eq!(
+        conditions(&status)[..2],
+        [
+            "NonStructuralSchema True Violations spec.preserveUnknownFields: Invalid value: true: must be false",
+            r#"KubernetesAPIApprovalPolicyConformant False MissingAnnotation protected groups must have approval annotation "api-approved.kubernetes.io", see https://github.com/kubernetes/enhancements/pull/1111"#,
+        ]
+    );
+}
+
+#[test]
+fn a_definition_goes_when_its_objects_are_gone() {
+    let mut definition = establish(&hats(&json!({})));
+    crd::begin_deletion(&mut definition, now());
+    assert_eq!(definition["metadata"]["finalizers"], json!(["customresourcecleanup.apiextensions.k8s.io"]));
+    assert_eq!(definition["metadata"]["deletionTimestamp"], NOW);
+    assert_eq!(
+        definition["status"]["conditions"][2],
+        json!({
+            "lastTransitionTime": NOW, "reason": "InstanceDeletionPending", "status": "True", "type": "Terminating",
+            "message": "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon",
+        })
+    );
+    let verbs = &crd::custom_resources(&definition).unwrap().verbs;
+    assert_eq!(*verbs, [Verb::Delete, Verb::DeleteCollection, Verb::Get, Verb::List, Verb::Watch]);
+    let again = definition.clone();
+    crd::begin_deletion(&mut definition, "2026-11-22T08:00:00Z".parse().unwrap());
+    assert_eq!(definition, again);
+    crd::set_deletion(&mut definition, &Deletion::Remaining(2), now());
+    assert!(conditions(&definition["status"])[2].starts_with("Terminating True InstanceDeletionCheck"));
+    crd::set_deletion(&mut definition, &Deletion::Completed, now());
+    assert_eq!(definition["metadata"].get("finalizers"), None);
+    assert_eq!(
+        conditions(&definition["status"])[2],
+        "Terminating False InstanceDeletionCompleted removed all instances"
+    );
+}
+
+// === objects ===
+
+/// An object on its way in through one version: what would be stored, the unknown fields, or the faults.
+fn put(resource: &Arc<Resource>, through: &str, object: Value) -> Result<(Value, Vec<String>), Vec<String>> {
+    let version = version(resource, through);
+    let decoded = resource.strategy.decode(version, object).unwrap();
+    let mut value = decoded.value;
+    resource.strategy.default(version, &mut value);
+    let mut value = resource.strategy.internal(version, value);
+    resource.strategy.prepare_create(version, &mut value);
+    let faults = resource.strategy.validate_create(version, &value);
+    if !faults.is_empty() {
+        let mut faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
+        faults.sort();
+        return Err(faults);
+    }
+    Ok((resource.strategy.store(resource, version, value), decoded.unknown))
+}
+
+fn shirt(spec: Value) -> Value {
+    json!({"apiVersion": "example.com/v1", "kind": "Shirt", "metadata": {"name": "a"}, "spec": spec, "status": {"count": 9}})
+}
+
+#[test]
+fn an_object_is_pruned_and_defaulted() {
+    let resource = crd::custom_resources(&establish(&shirts())).unwrap();
+    let given = json!({"color": "blue", "pocket": true, "extra": {"any": {"thing": 1}}});
+    let (stored, unknown) = put(&resource, "v1", shirt(given)).unwrap();
+    assert_eq!(unknown, ["spec.pocket"]);
+    assert_eq!(stored["spec"], json!({"color": "blue", "extra": {"any": {"thing": 1}}, "size": "M"}));
+    assert_eq!((stored.get("status"), &stored["metadata"]["generation"]), (None, &json!(1)));
+}
+
+#[test]
+fn all_faults_come_at_once_with_those_of_scale() {
+    let resource = crd::custom_resources(&establish(&shirts())).unwrap();
+    let faults = put(&resource, "v1", shirt(json!({"color": "green", "size": "XXL", "count": "three"}))).unwrap_err();
+    assert_eq!(
+        faults,
+        [
+            ".spec.count: Invalid value: 0: .spec.count accessor error: three is of the type string, expected int64",
+            r#"spec.color: Unsupported value: "green": supported values: "blue", "red""#,
+            r#"spec.count: Invalid value: "string": spec.count in body must be of type integer: "string""#,
+            r#"spec.size: Invalid value: "XXL": spec.size in body should match '^(S|M|L)$'"#,
+        ]
+    );
+    assert_eq!(put(&resource, "v1", shirt(json!({"count": 1}))).unwrap_err(), ["spec.color: Required value"]);
+}
+
+#[test]
+fn status_and_spec_keep_to_their_endpoints() {
+    let resource = crd::custom_resources(&establish(&shirts())).unwrap();
+    let v1 = version(&resource, "v1");
+    let (old, _) = put(&resource, "v1", shirt(json!({"color": "blue"}))).unwrap();
+    let change = |endpoint, old: &Value, patch: Value| {
+        let mut new = old.clone();
+        for (key, value) in patch.as_object().unwrap() {
+            new[key] = value.clone();
+        }
+        resource.strategy.prepare_update(v1, endpoint, &mut new, old);
+        new
+    };
+    let patch = json!({"spec": {"color": "red"}, "status": {"count": 2}});
+    let reported = change(Endpoint::Status, &old, patch.clone());
+    assert_eq!((&reported["spec"]["color"], &reported["status"]), (&json!("blue"), &json!({"count": 2})));
+    assert_eq!(reported["metadata"]["generation"], 1);
+    let wanted = change(Endpoint::Main, &reported, json!({"spec": {"color": "red"}, "status": {"count": 5}}));
+    assert_eq!((&wanted["spec"]["color"], &wanted["status"]), (&json!("red"), &json!({"count": 2})));
+    assert_eq!(wanted["metadata"]["generation"], 2);
+    let labeled =
+        change(Endpoint::Main, &wanted, json!({"metadata": {"name": "a", "labels": {"x": "y"}, "generation": 2}}));
+    assert_eq!(labeled["metadata"]["generation"], 2);
+}
+
+#[test]
+fn versions_differ_in_their_fields_and_are_read_through_each_other() {
+    let schema = |fields: Value| json!({"openAPIV3Schema": {"type": "object", "properties": {"spec": {"type": "object", "properties": fields}}}});
+    let definition = establish(&hats(&json!({"versions": [
+        {"name": "v1beta1", "served": true, "storage": false, "deprecated": true, "schema": schema(json!({"a": {"type": "string"}}))},
+        {"name": "v1", "served": true, "storage": true, "schema": schema(json!({"a": {"type": "string"}, "b": {"type": "string", "default": "bee"}}))},
+    ]})));
+    let resource = crd::custom_resources(&definition).unwrap();
+    assert_eq!(resource.versions.iter().map(|version| &*version.name).collect::<Vec<_>>(), ["v1", "v1beta1"]);
+    let (v1, v1beta1) = (version(&resource, "v1"), version(&resource, "v1beta1"));
+    assert_eq!(v1beta1.deprecation.as_deref(), Some("example.com/v1beta1 Hat is deprecated; use example.com/v1 Hat"));
+    assert_eq!(v1.deprecation, None);
+    let hat = json!({"apiVersion": "example.com/v1beta1", "kind": "Hat", "metadata": {"name": "h"}, "spec": {"a": "x", "b": "y"}});
+    let (stored, unknown) = put(&resource, "v1beta1", hat).unwrap();
+    assert_eq!((&stored["apiVersion"], &stored["spec"]), (&json!("example.com/v1"), &json!({"a": "x", "b": "bee"})));
+    assert_eq!(unknown, ["spec.b"]);
+    assert!(resource.strategy.is_stored_form(&resource, v1) && !resource.strategy.is_stored_form(&resource, v1beta1));
+    let read = resource.strategy.load(&resource, v1beta1, stored);
+    assert_eq!((&read["apiVersion"], &read["spec"]), (&json!("example.com/v1beta1"), &json!({"a": "x"})));
+}
+
+#[test]
+fn a_conversion_webhook_stands_between_versions() {
+    let schema = json!({"openAPIV3Schema": {"type": "object"}});
+    let definition = establish(&hats(&json!({
+        "versions": [
+            {"name": "v1beta1", "served": true, "storage": false, "schema": schema},
+            {"name": "v1", "served": true, "storage": true, "schema": schema},
+        ],
+        "conversion": {"strategy": "Webhook", "webhook": {"clientConfig": {"url": "https://example.com/convert"}, "conversionReviewVersions": ["v1"]}},
+    })));
+    let resource = crd::custom_resources(&definition).unwrap();
+    assert_eq!(resource.strategy.obstacle(&resource, version(&resource, "v1")), None);
+    assert_eq!(
+        resource.strategy.obstacle(&resource, version(&resource, "v1beta1")).unwrap(),
+        "conversion webhook for example.com/v1beta1, Kind=Hat failed: this server does not call conversion webhooks (https://example.com/convert); use example.com/v1"
+    );
+}
+
+#[test]
+fn a_changed_schema_reaches_objects_stored_before() {
+    let mut definition = establish(&shirts());
+    let old = crd::custom_resources(&definition).unwrap();
+    let (stored, _) = put(&old, "v1", shirt(json!({"color": "blue", "extra": {}}))).unwrap();
+    let fields =
+        &mut definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"];
+    fields.as_object_mut().unwrap().remove("extra");
+    fields["cut"] = json!({"type": "string", "default": "slim"});
+    definition["metadata"]["generation"] = json!(2);
+    let new = crd::custom_resources(&definition).unwrap();
+    assert!(!new.strategy.is_stored_form(&new, version(&new, "v1")));
+    let read = new.strategy.load(&new, version(&new, "v1"), stored);
+    assert_eq!(read["spec"], json!({"color": "blue", "cut": "slim", "size": "M"}));
+}
+
+#[test]
+fn without_a_schema_everything_stays() {
+    let resource = crd::custom_resources(&establish(&sample_v1beta1())).unwrap();
+    let network = json!({
+        "apiVersion": "samplecrd.k8s.io/v1", "kind": "Network", "metadata": {"name": "n"},
+        "spec": {"cidr": "192.168.0.0/16", "any": [{"thing": null}]}, "status": {"networkID": "x"},
+    });
+    let (stored, unknown) = put(&resource, "v1", network.clone()).unwrap();
+    assert_eq!((&stored["spec"], &stored["status"], unknown.len()), (&network["spec"], &network["status"], 0));
+    assert!(!version(&resource, "v1").has_status);
+}
+
+#[test]
+fn cells_show_what_the_columns_name() {
+    let resource = crd::custom_resources(&establish(&shirts())).unwrap();
+    let v1 = version(&resource, "v1");
+    let names: Vec<&str> = v1.columns.iter().map(|column| &*column.name).collect();
+    assert_eq!((names, v1.columns[2].priority), (vec!["Name", "Color", "Count"], 1));
+    let cells = |object: &Value| resource.strategy.cells(v1, object, now());
+    assert_eq!(cells(&shirt(json!({"color": "red", "count": 4}))), [json!("a"), json!("red"), json!(4)]);
+    assert_eq!(cells(&shirt(json!({"color": "red"}))), [json!("a"), json!("red"), json!(null)]);
+    let networks = crd::custom_resources(&establish(&sample_v1beta1())).unwrap();
+    let network = json!({"metadata": {"name": "n", "creationTimestamp": "2026-11-21T07:55:00Z"}});
+    assert_eq!(networks.strategy.cells(version(&networks, "v1"), &network, now()), [json!("n"), json!("5m")]);
+}
+
+#[test]
+fn the_manifests_of_the_project_are_accepted() {
+    let read = |text: &str| serde_saphyr::from_str::<Value>(text).unwrap();
+    let full = establish(&read(include_str!("../../../../manifests/crd/network-v1.yaml")));
+    let brief = establish(&read(include_str!("../../../../manifests/crd/network.yaml")));
+    for definition in [&full, &brief] {
+        assert!(crd::is_served(definition));
+        assert_eq!(&*crd::custom_resources(definition).unwrap().kind, "Network");
+    }
+    let resource = crd::custom_resources(&full).unwrap();
+    let object = json!({"metadata": {"name": "n"}, "spec": {"cidr": "c"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}});
+    let cells = resource.strategy.cells(version(&resource, "v1"), &object, now());
+    assert_eq!(cells[..5], [json!("n"), json!("c"), json!(null), json!(null), json!("True")]);
+}

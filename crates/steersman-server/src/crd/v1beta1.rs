@@ -13,9 +13,34 @@ pub(super) const NAME: &str = "v1beta1";
 /// The warning for its users.
 pub(super) const DEPRECATION: &str = "apiextensions.k8s.io/v1beta1 CustomResourceDefinition is deprecated; use apiextensions.k8s.io/v1 CustomResourceDefinition";
 
-/// The types of its fields; what it has in common with `v1` is taken from there.
+/// The types of its fields.
 pub(super) fn schema() -> Arc<Schema> {
-    let v1 = |name: &str| json!({"$ref": format!("#/definitions/io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.{name}")});
+    Arc::new(Schema::from_json(&written()))
+}
+
+/// The same for an OpenAPI document, whose references begin with the prefix.
+pub(super) fn open_api(prefix: &str) -> Value {
+    fn print(value: &mut Value, prefix: &str) {
+        match value {
+            Value::Array(items) => items.iter_mut().for_each(|item| print(item, prefix)),
+            Value::Object(fields) => {
+                fields.remove("x-zero");
+                if let Some(Value::String(name)) = fields.get_mut("$ref") {
+                    name.insert_str(0, prefix);
+                }
+                fields.values_mut().for_each(|field| print(field, prefix));
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
+    }
+    let mut schema = written();
+    print(&mut schema, prefix);
+    schema
+}
+
+/// The schema; what it has in common with `v1` is taken from there.
+fn written() -> Value {
+    let v1 = |name: &str| json!({"$ref": format!("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.{name}")});
     let text = || json!({"type": "string", "x-zero": "omit"});
     let needed = || json!({"type": "string", "x-zero": "write"});
     let flag = || json!({"type": "boolean", "x-zero": "omit"});
@@ -49,12 +74,12 @@ pub(super) fn schema() -> Arc<Schema> {
         "conversion": conversion,
         "preserveUnknownFields": {"type": "boolean"},
     }});
-    Arc::new(Schema::from_json(&json!({"type": "object", "required": ["spec"], "properties": {
+    json!({"type": "object", "required": ["spec"], "properties": {
         "apiVersion": text(), "kind": text(),
-        "metadata": {"$ref": "#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"},
+        "metadata": {"$ref": "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"},
         "spec": spec,
         "status": v1("CustomResourceDefinitionStatus"),
-    }})))
+    }})
 }
 
 /// Fills in what a client left out.

@@ -197,7 +197,7 @@ fn schemas(spec: &Value, demands: &Demands, preserves: bool) -> Vec<field::Error
             false => has_status(&versions[index]),
         };
         if is_watched {
-            faults.extend(parts::root_of_schema_with_status(schema, &place));
+            faults.extend(structural::check_root_with_status(schema, &place));
         }
         if is_structural {
             faults.extend(structural::check(schema, &place));

@@ -30,7 +30,14 @@ impl Strategy for Plain {
     }
 }
 
-fn built_in(group: &str, version: &str, plural: &str, kind: &str, subresources: Vec<Subresource>) -> Resource {
+/// A built-in resource without anything particular.
+pub(crate) fn built_in(
+    group: &str,
+    version: &str,
+    plural: &str,
+    kind: &str,
+    subresources: Vec<Subresource>,
+) -> Resource {
     Resource {
         group: group.into(),
         plural: plural.into(),
@@ -46,7 +53,11 @@ fn built_in(group: &str, version: &str, plural: &str, kind: &str, subresources: 
             served: true,
             deprecation: None,
             schema: Arc::new(Schema::default()),
-            definition: "".into(),
+            definition: format!(
+                "io.k8s.api.{}.{version}.{kind}",
+                group.split('.').next().filter(|group| !group.is_empty()).unwrap_or("core")
+            )
+            .into(),
             has_status: false,
             scale: None,
             subresources,

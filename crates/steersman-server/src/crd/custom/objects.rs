@@ -3,7 +3,7 @@
 use crate::catalog::{Resource, Version};
 use crate::crd::custom::columns::Columns;
 use crate::crd::custom::{has_history, scale};
-use crate::crd::text;
+use crate::crd::{text, texts};
 use crate::strategy::{DecodeError, Decoded, Endpoint, Rules, Strategy};
 use jiff::Timestamp;
 use serde_json::json;
@@ -25,6 +25,18 @@ pub(super) struct Objects {
     preserves: bool,
     /// What is stored is what a reader of the stored version gets: no schema before today's has left its mark.
     is_pristine: bool,
+    /// What converts between versions, if renaming does not.
+    webhook: Option<Webhook>,
+}
+
+/// A conversion webhook. Calling it is the registry's business, since it takes IO; until that is there, objects can be had
+/// in the stored version alone.
+#[derive(Debug)]
+struct Webhook {
+    /// Its URL, or the service that it is.
+    target: String,
+    /// Objects may be stored in more than one version.
+    is_needed_for_all: bool,
 }
 
 /// One version.
@@ -39,7 +51,8 @@ pub(super) struct Compiled {
 impl Objects {
     pub(super) fn new(definition: &Value, versions: Vec<Compiled>, storage: usize, preserves: bool) -> Objects {
         let group = text(definition, &["spec", "group"]).into();
-        Objects { group, versions, storage, preserves, is_pristine: !has_history(definition) }
+        let webhook = Webhook::of(definition);
+        Objects { group, versions, storage, preserves, is_pristine: !has_history(definition), webhook }
     }
 
     fn compiled(&self, name: &str) -> Option<&Compiled> {
@@ -74,6 +87,21 @@ impl Objects {
     }
 }
 
+impl Webhook {
+    fn of(definition: &Value) -> Option<Webhook> {
+        let conversion = at(definition, &["spec", "conversion"])?;
+        if text(conversion, &["strategy"]) != "Webhook" {
+            return None;
+        }
+        let service = |key: &str| text(conversion, &["webhook", "clientConfig", "service", key]);
+        let target = match text(conversion, &["webhook", "clientConfig", "url"]) {
+            "" => format!("service {}/{}", service("namespace"), service("name")),
+            url => url.to_owned(),
+        };
+        Some(Webhook { target, is_needed_for_all: texts(definition, &["status", "storedVersions"]).len() > 1 })
+    }
+}
+
 impl Strategy for Objects {
     fn decode(&self, version: &Version, mut body: Value) -> Result<Decoded, DecodeError> {
         let unknown = self.prune(&version.schema, &mut body);
@@ -86,6 +114,20 @@ impl Strategy for Objects {
 
     fn is_stored_form(&self, resource: &Resource, version: &Version) -> bool {
         self.is_pristine && resource.storage_version().name == version.name
+    }
+
+    fn obstacle(&self, resource: &Resource, version: &Version) -> Option<String> {
+        let stored = &resource.storage_version().name;
+        let webhook = self.webhook.as_ref().filter(|webhook| webhook.is_needed_for_all || *stored != version.name)?;
+        let (group, kind, target) = (&self.group, &resource.kind, &webhook.target);
+        let way_out = match webhook.is_needed_for_all {
+            true => format!("let status.storedVersions of the definition name {stored} alone"),
+            false => format!("use {group}/{stored}"),
+        };
+        Some(format!(
+            "conversion webhook for {group}/{}, Kind={kind} failed: this server does not call conversion webhooks ({target}); {way_out}",
+            version.name
+        ))
     }
 
     fn load(&self, _resource: &Resource, version: &Version, mut stored: Value) -> Value {

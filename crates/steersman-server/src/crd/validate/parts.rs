@@ -1,42 +1,17 @@
-//! The faults of single parts of a definition: names, columns, subresources, selectable fields, the root of a schema.
+//! The faults of single parts of a definition: names, columns, subresources, selectable fields.
 
 use crate::crd::{flag, text, texts};
 use std::collections::BTreeSet;
 use steersman_machinery::value::at;
 use steersman_machinery::{Value, field, name};
+use steersman_schema::Schema;
+use steersman_schema::json_path::JsonPath;
 use steersman_schema::schema::Type;
-use steersman_schema::{JsonPath, Schema};
 
 const COLUMN_TYPES: [&str; 5] = ["boolean", "date", "integer", "number", "string"];
 const COLUMN_FORMATS: [&str; 8] = ["byte", "date", "date-time", "double", "float", "int32", "int64", "password"];
 const SELECTABLE_FIELDS_MAX: usize = 8;
 const DEPRECATION_BYTES_MAX: usize = 256;
-
-/// What the root of a schema may say beside `type` if the status is a subresource, with upstream's names for it.
-const ROOT_KEYS: [(&str, &str); 22] = [
-    ("description", "Description"),
-    ("type", "Type"),
-    ("format", "Format"),
-    ("title", "Title"),
-    ("maximum", "Maximum"),
-    ("exclusiveMaximum", "ExclusiveMaximum"),
-    ("minimum", "Minimum"),
-    ("exclusiveMinimum", "ExclusiveMinimum"),
-    ("maxLength", "MaxLength"),
-    ("minLength", "MinLength"),
-    ("pattern", "Pattern"),
-    ("maxItems", "MaxItems"),
-    ("minItems", "MinItems"),
-    ("uniqueItems", "UniqueItems"),
-    ("multipleOf", "MultipleOf"),
-    ("required", "Required"),
-    ("items", "Items"),
-    ("properties", "Properties"),
-    ("externalDocs", "ExternalDocs"),
-    ("example", "Example"),
-    ("x-kubernetes-preserve-unknown-fields", "XPreserveUnknownFields"),
-    ("x-kubernetes-validations", "XValidations"),
-];
 
 pub(super) fn names(names: &Value, path: &field::Path) -> Vec<field::Error> {
     let mut faults = Vec::new();
@@ -182,35 +157,6 @@ pub(super) fn selectable_fields(fields: &Value, schema: Option<&Value>, path: &f
         faults.push(field::Error::too_many(path, seen.len(), SELECTABLE_FIELDS_MAX));
     }
     faults
-}
-
-/// The status is checked by its own part of the schema, so nothing else at the root may speak of it.
-pub(super) fn root_of_schema_with_status(schema: &Value, path: &field::Path) -> Option<field::Error> {
-    let object = schema.as_object()?;
-    let kind = text(schema, &["type"]);
-    if !kind.is_empty() && kind != "object" {
-        let detail =
-            r#"only "object" is allowed as the type at the root of the schema if the status subresource is enabled"#;
-        return Some(field::Error::invalid(&path.child("type"), kind, detail));
-    }
-    let is_unsaid = |value: &Value| match value {
-        Value::Null => true,
-        Value::Bool(flag) => !flag,
-        Value::Array(items) => items.is_empty(),
-        Value::String(text) => text.is_empty(),
-        Value::Number(_) | Value::Object(_) => false,
-    };
-    let is_known = |key: &str| ROOT_KEYS.iter().any(|(known, _)| *known == key);
-    // Null at the root has a fault of its own.
-    let is_odd = |(key, value): (&String, &Value)| !is_known(key) && key != "nullable" && !is_unsaid(value);
-    object.iter().any(is_odd).then(|| {
-        let known: Vec<&str> = ROOT_KEYS.iter().map(|(_, name)| *name).collect();
-        let detail = format!(
-            "only [{}] fields are allowed at the root of the schema if the status subresource is enabled",
-            known.join(" ")
-        );
-        field::Error::invalid(path, schema.clone(), detail)
-    })
 }
 
 fn simple_path(json_path: &str, path: &field::Path) -> Option<field::Error> {

@@ -1,0 +1,105 @@
+//! How documents are sent: kept for ever by who names the right hash, sent elsewhere who names a wrong one.
+
+use crate::answer::Answer;
+use crate::negotiate;
+use crate::openapi::Document;
+use crate::query::Query;
+use http::HeaderMap;
+use http::header::{CACHE_CONTROL, ETAG, EXPIRES, IF_NONE_MATCH, LOCATION, VARY};
+use std::time::{Duration, SystemTime};
+
+const YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+/// The answer to `GET /openapi/v2`.
+pub(crate) fn answer_v2(document: &Document, headers: &HeaderMap) -> Answer {
+    answer(document, headers)
+}
+
+/// The answer to `GET /openapi/v3/PATH`, where the query may name the hash that the index gave.
+pub(crate) fn answer_v3(path: &str, document: &Document, query: &Query, headers: &HeaderMap) -> Answer {
+    match query.non_empty("hash") {
+        Some(hash) if *hash != *document.hash => {
+            let mut answer = Answer::empty(301);
+            answer.set(LOCATION.as_str(), &format!("/openapi/v3/{path}?hash={}", document.hash));
+            answer
+        }
+        Some(_) => {
+            let mut answer = answer(document, headers);
+            answer.set(CACHE_CONTROL.as_str(), "public, immutable");
+            answer.set(EXPIRES.as_str(), &in_a_year());
+            answer
+        }
+        None => answer(document, headers),
+    }
+}
+
+fn answer(document: &Document, headers: &HeaderMap) -> Answer {
+    // Only JSON is served; what cannot be had is answered without a word, as upstream does here.
+    let accepted = negotiate::entries(headers);
+    let is_json = |media_type: &str| matches!(media_type, "*/*" | "application/*" | "application/json");
+    if !accepted.is_empty() && !accepted.iter().any(|entry| is_json(entry.media_type)) {
+        return Answer::empty(406);
+    }
+    let etag = document.etag();
+    let is_known = headers.get_all(IF_NONE_MATCH).iter().any(|value| value.as_bytes() == etag.as_bytes());
+    let mut answer = match is_known {
+        true => Answer::empty(304),
+        false => Answer::bytes(200, "application/json", document.bytes.clone()),
+    };
+    answer.set(ETAG.as_str(), &etag);
+    answer.set(VARY.as_str(), "Accept");
+    answer
+}
+
+/// The moment a year from now, as HTTP writes it.
+fn in_a_year() -> String {
+    let then = SystemTime::now() + YEAR;
+    let then = jiff::Timestamp::try_from(then).unwrap_or_default();
+    then.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::StatusCode;
+    use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
+
+    fn document() -> Document {
+        Document { bytes: "{}".into(), hash: "AB".into() }
+    }
+
+    fn headers(name: http::HeaderName, value: &'static str) -> HeaderMap {
+        HeaderMap::from_iter([(name, HeaderValue::from_static(value))])
+    }
+
+    #[track_caller]
+    fn check(answer: &Answer, code: StatusCode, header: http::HeaderName, want: Option<&str>) {
+        let response = &answer.response;
+        assert_eq!(response.status(), code);
+        assert_eq!(response.headers().get(header).map(|value| value.to_str().unwrap()), want);
+    }
+
+    #[test]
+    fn a_hash_decides_how_long_a_document_may_be_kept() {
+        let answer = |query| answer_v3("apis/apps/v1", &document(), &Query::parse(query), &HeaderMap::new());
+        check(&answer(""), StatusCode::OK, CONTENT_TYPE, Some("application/json"));
+        check(&answer(""), StatusCode::OK, EXPIRES, None);
+        check(&answer("hash=AB"), StatusCode::OK, CACHE_CONTROL, Some("public, immutable"));
+        let expires = answer("hash=AB").response.headers()[EXPIRES].to_str().unwrap().to_owned();
+        assert!(expires.ends_with(" GMT") && expires.len() == "Sun, 06 Nov 1994 08:49:37 GMT".len(), "{expires}");
+        check(&answer("hash=0"), StatusCode::MOVED_PERMANENTLY, LOCATION, Some("/openapi/v3/apis/apps/v1?hash=AB"));
+    }
+
+    #[test]
+    fn who_has_it_gets_no_bytes_and_who_cannot_read_it_no_words() {
+        check(
+            &answer_v2(&document(), &headers(IF_NONE_MATCH, "\"AB\"")),
+            StatusCode::NOT_MODIFIED,
+            ETAG,
+            Some("\"AB\""),
+        );
+        check(&answer_v2(&document(), &headers(IF_NONE_MATCH, "\"CD\"")), StatusCode::OK, VARY, Some("Accept"));
+        let protobuf = headers(ACCEPT, "application/com.github.proto-openapi.spec.v2@v1.0+protobuf");
+        check(&answer_v2(&document(), &protobuf), StatusCode::NOT_ACCEPTABLE, CONTENT_TYPE, None);
+    }
+}

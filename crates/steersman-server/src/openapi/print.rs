@@ -1,0 +1,221 @@
+//! Documents as JSON, written piece by piece: a tree of the whole would take ten times its size.
+
+use crate::openapi::operations::{Body, Operation, PathItem, Subject};
+use crate::openapi::parameters::{Parameter, Place};
+use crate::openapi::schemas;
+use crate::version::KUBERNETES_VERSION;
+use serde_json::{Map, Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use steersman_schema::openapi::Version;
+
+/// A document of version 3.
+pub(super) fn v3(subject: &Subject) -> Vec<u8> {
+    let paths = subject.paths();
+    let wanted = referred(&paths);
+    let definitions = schemas::collect(wanted, &subject.served().iter().collect::<Vec<_>>(), Version::V3);
+    let mut out = br#"{"openapi":"3.0.0","info":"#.to_vec();
+    out.extend(info().to_string().bytes());
+    out.extend(br#","paths":"#);
+    write_object(&mut out, paths.iter().map(|item| (item.path.as_str(), path_item_v3(item))));
+    out.extend(br#","components":{"schemas":"#);
+    write_object(&mut out, definitions.iter().map(|(name, definition)| (name.as_str(), definition)));
+    out.extend(br#","securitySchemes":{"BearerToken":"#);
+    out.extend(bearer_token().to_string().bytes());
+    out.extend(br"}}}");
+    out
+}
+
+/// The document of version 2.
+pub(super) fn v2<'a>(subjects: impl Iterator<Item = &'a Subject>) -> Vec<u8> {
+    let subjects: Vec<&Subject> = subjects.collect();
+    let mut paths: Vec<PathItem> = subjects.iter().flat_map(|subject| subject.paths()).collect();
+    paths.sort_by(|a, b| a.path.cmp(&b.path));
+    let served: Vec<_> = subjects.iter().flat_map(|subject| subject.served()).collect();
+    let definitions: BTreeMap<String, Value> = schemas::collect(referred(&paths), &served, Version::V2);
+    let mut out = br#"{"swagger":"2.0","info":"#.to_vec();
+    out.extend(info().to_string().bytes());
+    out.extend(br#","paths":"#);
+    write_object(&mut out, paths.iter().map(|item| (item.path.as_str(), path_item_v2(item))));
+    out.extend(br#","definitions":"#);
+    write_object(&mut out, definitions.into_iter());
+    out.extend(br#","securityDefinitions":{"BearerToken":"#);
+    out.extend(bearer_token().to_string().bytes());
+    out.extend(br#"},"security":[{"BearerToken":[]}]}"#);
+    out
+}
+
+fn write_object(out: &mut Vec<u8>, entries: impl Iterator<Item = (impl AsRef<str>, impl std::borrow::Borrow<Value>)>) {
+    out.push(b'{');
+    for (index, (key, value)) in entries.enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        out.extend(Value::from(key.as_ref()).to_string().bytes());
+        out.push(b':');
+        out.extend(value.borrow().to_string().bytes());
+    }
+    out.push(b'}');
+}
+
+fn info() -> Value {
+    json!({"title": "Kubernetes", "version": KUBERNETES_VERSION})
+}
+
+fn bearer_token() -> Value {
+    json!({"type": "apiKey", "in": "header", "name": "authorization", "description": "A bearer token."})
+}
+
+/// The definitions that operations name.
+fn referred(paths: &[PathItem]) -> BTreeSet<String> {
+    let operations = paths.iter().flat_map(|item| &item.operations);
+    let names = operations.flat_map(|operation| {
+        let body = operation.body.as_ref().map(|body| body.definition.clone());
+        body.into_iter().chain(operation.answers.iter().filter_map(|(_, definition)| definition.clone()))
+    });
+    names.collect()
+}
+
+fn reference(definition: &str, version: Version) -> Value {
+    json!({"$ref": format!("{}{definition}", schemas::prefix(version))})
+}
+
+fn described(code: u16) -> &'static str {
+    match code {
+        201 => "Created",
+        202 => "Accepted",
+        401 => "Unauthorized",
+        _ => "OK",
+    }
+}
+
+fn place(parameter: Parameter) -> &'static str {
+    match parameter.place {
+        Place::Path => "path",
+        Place::Query => "query",
+    }
+}
+
+/// What both versions say of an operation in the same way.
+fn common(operation: &Operation) -> Map<String, Value> {
+    let mut fields = Map::new();
+    fields.insert("operationId".to_owned(), json!(operation.id));
+    fields.insert("tags".to_owned(), json!([operation.tag]));
+    if let Some(action) = operation.action {
+        fields.insert("x-kubernetes-action".to_owned(), json!(action));
+    }
+    if let Some(kind) = &operation.kind {
+        fields.insert("x-kubernetes-group-version-kind".to_owned(), schemas::kind_json(kind));
+    }
+    fields
+}
+
+// === version 3 ===
+
+fn path_item_v3(item: &PathItem) -> Value {
+    let mut fields = Map::new();
+    if !item.parameters.is_empty() {
+        let parameters: Vec<Value> = item.parameters.iter().map(|parameter| parameter_v3(*parameter)).collect();
+        fields.insert("parameters".to_owned(), json!(parameters));
+    }
+    for operation in &item.operations {
+        fields.insert(operation.method.to_owned(), operation_v3(operation));
+    }
+    Value::Object(fields)
+}
+
+fn operation_v3(operation: &Operation) -> Value {
+    let mut fields = common(operation);
+    if !operation.parameters.is_empty() {
+        let parameters: Vec<Value> = operation.parameters.iter().map(|parameter| parameter_v3(*parameter)).collect();
+        fields.insert("parameters".to_owned(), json!(parameters));
+    }
+    let content = |media_types: &[&str], definition: &str| {
+        let schema = json!({"schema": reference(definition, Version::V3)});
+        media_types.iter().map(|media_type| ((*media_type).to_owned(), schema.clone())).collect::<Map<_, _>>()
+    };
+    if let Some(body) = &operation.body {
+        let mut request = json!({"content": content(&body.media_types, &body.definition)});
+        if body.is_required {
+            request["required"] = json!(true);
+        }
+        fields.insert("requestBody".to_owned(), request);
+    }
+    let answer = |(code, definition): &(u16, Option<String>)| {
+        let mut answer = json!({"description": described(*code)});
+        if let Some(definition) = definition {
+            answer["content"] = Value::Object(content(&operation.produces, definition));
+        } else if *code == 200 {
+            let text = |media_type: &&str| ((*media_type).to_owned(), json!({"schema": {"type": "string"}}));
+            answer["content"] = Value::Object(operation.produces.iter().map(text).collect());
+        }
+        (code.to_string(), answer)
+    };
+    fields.insert("responses".to_owned(), Value::Object(operation.answers.iter().map(answer).collect()));
+    Value::Object(fields)
+}
+
+fn parameter_v3(parameter: Parameter) -> Value {
+    let mut fields = json!({
+        "name": parameter.name, "in": place(parameter), "schema": {"type": parameter.kind, "uniqueItems": true},
+    });
+    if parameter.place == Place::Path {
+        fields["required"] = json!(true);
+    }
+    fields
+}
+
+// === version 2 ===
+
+fn path_item_v2(item: &PathItem) -> Value {
+    let mut fields = Map::new();
+    if !item.parameters.is_empty() {
+        let parameters: Vec<Value> = item.parameters.iter().map(|parameter| parameter_v2(*parameter)).collect();
+        fields.insert("parameters".to_owned(), json!(parameters));
+    }
+    for operation in &item.operations {
+        fields.insert(operation.method.to_owned(), operation_v2(operation));
+    }
+    Value::Object(fields)
+}
+
+fn operation_v2(operation: &Operation) -> Value {
+    let mut fields = common(operation);
+    fields.insert("schemes".to_owned(), json!(["https"]));
+    fields.insert("produces".to_owned(), json!(operation.produces));
+    let consumes = operation.body.as_ref().map_or(vec!["*/*"], |body| body.media_types.clone());
+    fields.insert("consumes".to_owned(), json!(consumes));
+    let body = operation.body.as_ref().map(body_v2);
+    let parameters: Vec<Value> =
+        body.into_iter().chain(operation.parameters.iter().map(|parameter| parameter_v2(*parameter))).collect();
+    if !parameters.is_empty() {
+        fields.insert("parameters".to_owned(), json!(parameters));
+    }
+    let answer = |(code, definition): &(u16, Option<String>)| {
+        let mut answer = json!({"description": described(*code)});
+        if let Some(definition) = definition {
+            answer["schema"] = reference(definition, Version::V2);
+        } else if *code == 200 {
+            answer["schema"] = json!({"type": "string"});
+        }
+        (code.to_string(), answer)
+    };
+    fields.insert("responses".to_owned(), Value::Object(operation.answers.iter().map(answer).collect()));
+    Value::Object(fields)
+}
+
+fn body_v2(body: &Body) -> Value {
+    let mut fields = json!({"name": "body", "in": "body", "schema": reference(&body.definition, Version::V2)});
+    if body.is_required {
+        fields["required"] = json!(true);
+    }
+    fields
+}
+
+fn parameter_v2(parameter: Parameter) -> Value {
+    let mut fields =
+        json!({"name": parameter.name, "in": place(parameter), "type": parameter.kind, "uniqueItems": true});
+    if parameter.place == Place::Path {
+        fields["required"] = json!(true);
+    }
+    fields
+}

@@ -1,0 +1,109 @@
+//! The definitions that a document needs: of its kinds, and of everything they refer to.
+
+use crate::catalog::Served;
+use crate::openapi::words;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use steersman_machinery::GroupVersionKind;
+use steersman_schema::Definitions;
+use steersman_schema::openapi::{self, Version};
+
+/// The name of the definition of a resource's objects.
+pub(super) fn object_name(served: &Served) -> String {
+    served.version().definition.to_string()
+}
+
+/// The name of the definition of its lists.
+pub(super) fn list_name(served: &Served) -> String {
+    let kind = GroupVersionKind { kind: served.resource.list_kind.to_string(), ..served.kind() };
+    match served.resource.is_custom() {
+        true => openapi::custom_definition_name(&kind),
+        false => known_name(&kind).unwrap_or_else(|| format!("{}List", served.version().definition)),
+    }
+}
+
+/// The name of the definition of a kind of subresource.
+pub(super) fn kind_name(kind: &GroupVersionKind) -> String {
+    known_name(kind).unwrap_or_else(|| openapi::custom_definition_name(kind))
+}
+
+fn known_name(kind: &GroupVersionKind) -> Option<String> {
+    Definitions::builtin().definition_of(kind).map(|definition| definition.name().to_owned())
+}
+
+/// The definitions by these names and those they refer to, in which the given resources have theirs.
+///
+/// Names that nobody defines get an object without fields, so that no reference leads nowhere.
+pub(super) fn collect(wanted: BTreeSet<String>, served: &[&Served], version: Version) -> BTreeMap<String, Value> {
+    let mut own = BTreeMap::new();
+    for served in served {
+        own_definitions(served, version, &mut own);
+    }
+    let mut names = wanted;
+    own.values().for_each(|definition| references(definition, version, &mut names));
+    let all = openapi::closure(names.iter().map(String::as_str));
+    for name in all {
+        if own.contains_key(name) {
+            continue;
+        }
+        let Some(mut definition) = openapi::definition_json(name, version) else { continue };
+        if let (Some(words), Some(fields)) = (words::of(name), definition.as_object_mut()) {
+            fields.insert("description".to_owned(), json!(words));
+        }
+        own.insert(name.to_owned(), definition);
+    }
+    for name in names {
+        own.entry(name).or_insert_with(|| json!({"type": "object"}));
+    }
+    own
+}
+
+/// The definitions of a resource that is not in the table of built-in ones.
+fn own_definitions(served: &Served, version: Version, definitions: &mut BTreeMap<String, Value>) {
+    let (name, list_name) = (object_name(served), list_name(served));
+    if Definitions::builtin().definition(&name).is_some() {
+        return;
+    }
+    let (kind, schema) = (served.kind(), &served.version().schema);
+    let object = match served.resource.is_custom() {
+        true => {
+            let selectable = served.version().selectable_fields.iter().map(|field| &*field.name);
+            openapi::custom_resource(schema, &kind, &selectable.collect::<Vec<_>>(), version)
+        }
+        false => {
+            let known = crate::crd::definition_json(&name, prefix(version));
+            let mut object = known.unwrap_or_else(|| openapi::schema_json(schema, version));
+            object["x-kubernetes-group-version-kind"] = json!([kind_json(&kind)]);
+            object
+        }
+    };
+    let list_kind = GroupVersionKind { kind: served.resource.list_kind.to_string(), ..kind };
+    let list = openapi::custom_resource_list(&list_kind, &name, version);
+    definitions.insert(name, object);
+    definitions.insert(list_name, list);
+}
+
+/// What stands before the name in a reference.
+pub(super) fn prefix(version: Version) -> &'static str {
+    match version {
+        Version::V2 => "#/definitions/",
+        Version::V3 => "#/components/schemas/",
+    }
+}
+
+pub(super) fn kind_json(kind: &GroupVersionKind) -> Value {
+    json!({"group": kind.group, "version": kind.version, "kind": kind.kind})
+}
+
+/// The names that a definition refers to.
+fn references(value: &Value, version: Version, names: &mut BTreeSet<String>) {
+    match value {
+        Value::Array(items) => items.iter().for_each(|item| references(item, version, names)),
+        Value::Object(fields) => {
+            let reference = fields.get("$ref").and_then(Value::as_str);
+            names.extend(reference.and_then(|name| name.strip_prefix(prefix(version))).map(str::to_owned));
+            fields.values().for_each(|field| references(field, version, names));
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
