@@ -7,6 +7,7 @@ use crate::embedded;
 use crate::format;
 use crate::lists;
 use crate::schema::{Additional, Bounds, List, Logic, Schema, Type};
+use std::collections::HashMap;
 use std::fmt::Write;
 use steersman_machinery::Value;
 use steersman_machinery::field::{Error, Path};
@@ -438,17 +439,19 @@ fn plain(bound: &serde_json::Number) -> String {
     }
 }
 
-/// Finds an item's former self in a list that is a map; items of other lists have none.
-fn former_items<'v>(schema: &'v Schema, old: Option<&'v Value>) -> impl Fn(&Value) -> Option<&'v Value> {
-    let keys = match schema.list() {
-        List::Map(keys) => Some(keys),
-        List::Atomic | List::Set => None,
+/// The former selves of a list's items, by their keys, if the list is a map; items of other lists have none.
+fn former_items<'v>(schema: &Schema, old: Option<&'v Value>) -> impl Fn(&Value) -> Option<&'v Value> {
+    let keys = match (schema.list(), old) {
+        (List::Map(keys), Some(_)) => keys.clone(),
+        (List::Atomic | List::Map(_) | List::Set, _) => Box::default(),
     };
-    move |item| {
-        let (keys, old) = (keys?, old?.as_array()?);
-        let same = |former: &&Value| keys.iter().all(|key| former.get(key.as_ref()) == item.get(key.as_ref()));
-        old.iter().find(same)
-    }
+    let key_of = move |item: &Value| {
+        let values = keys.iter().map(|key| item.get(key.as_ref()).map_or_else(String::new, Value::to_string));
+        (!keys.is_empty()).then(|| values.collect::<Vec<String>>())
+    };
+    let former = old.and_then(Value::as_array).into_iter().flatten();
+    let former: HashMap<Vec<String>, &Value> = former.filter_map(|item| Some((key_of(item)?, item))).collect();
+    move |item| former.get(&key_of(item)?).copied()
 }
 
 /// The faults in one order, for callers that print them.

@@ -109,6 +109,7 @@ fn empty_values_go_or_stay_as_go_writes_them() {
 
 #[test]
 fn null_in_a_map_or_list_is_the_empty_value() {
+    check(CONFIG_MAP, "null", &json!({"metadata": {}}), &[]);
     check(CONFIG_MAP, r#"{"data":{"a":null}}"#, &json!({"metadata": {}, "data": {"a": ""}}), &[]);
     check(
         POD,

@@ -6,4 +6,5 @@ mod decode;
 mod definitions;
 mod openapi;
 mod patches;
+mod recorded;
 mod values;
