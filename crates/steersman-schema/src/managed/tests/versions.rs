@@ -1,0 +1,83 @@
+//! Records in other versions than the request's.
+
+use crate::Schema;
+use crate::managed::tests::{World, check_conflict, record};
+use crate::managed::{Kind, OnConflict, OneVersion, Versions, Writer, on_apply};
+use expect_test::expect;
+use serde_json::json;
+use steersman_machinery::value::{at, remove_at, set_at};
+use steersman_machinery::{GroupVersionKind, Value};
+
+/// In `v2` of the kind `spec.size` is called `spec.amount`.
+struct Renamed {
+    v2: Schema,
+}
+
+fn renamed() -> Renamed {
+    let spec = json!({"type": "object", "properties": {
+        "spec": {"type": "object", "properties": {"amount": {"type": "integer"}, "name": {"type": "string"}}}}});
+    Renamed { v2: Schema::from_json(&spec) }
+}
+
+impl Versions for Renamed {
+    fn schema(&self, api_version: &str) -> Option<&Schema> {
+        (api_version == "g.example/v2").then_some(&self.v2)
+    }
+
+    fn convert(&self, object: &Value, api_version: &str) -> Result<Value, String> {
+        let mut object = object.clone();
+        let (from, to) = if api_version == "g.example/v2" { ("size", "amount") } else { ("amount", "size") };
+        if let Some(value) = remove_at(&mut object, &["spec", from]) {
+            set_at(&mut object, &["spec", to], value);
+        }
+        set_at(&mut object, &["apiVersion"], json!(api_version));
+        Ok(object)
+    }
+}
+
+#[test]
+fn owners_keep_the_version_they_wrote_in() {
+    let world = World::custom(json!({"type": "object", "properties": {
+        "spec": {"type": "object", "properties": {"size": {"type": "integer"}, "name": {"type": "string"}}}}}));
+    let versions = renamed();
+    let kind = Kind { versions: &versions, ..world.kind("") };
+    let v2 = GroupVersionKind::new("g.example", "v2", "Thing");
+    let v1_as_other = &OnlyV1(world.schema, &versions);
+    let in_v2 = Kind { gvk: &v2, schema: &versions.v2, versions: v1_as_other, ..kind };
+    let writer = |manager| Writer { manager, subresource: "", time: "2026-01-01T00:00:00Z" };
+
+    let applied_v2 = json!({"apiVersion": "g.example/v2", "kind": "Thing", "metadata": {"name": "a"}, "spec": {"amount": 3, "name": "x"}});
+    let stored_v2 = on_apply(&in_v2, &writer("two"), None, &applied_v2, OnConflict::Refuse).unwrap();
+    let stored = versions.convert(&stored_v2, "g.example/v1").unwrap();
+
+    let applied_v1 = world.object(json!({"spec": {"size": 4}}));
+    check_conflict(
+        on_apply(&kind, &writer("one"), Some(&stored), &applied_v1, OnConflict::Refuse),
+        expect![[r#"
+            Apply failed with 1 conflict: conflict with "two": .spec.amount
+            ---
+            FieldManagerConflict .spec.amount conflict with "two""#]],
+    );
+    // Applying nothing in the other version takes away what was applied in the first.
+    let nothing = world.object(json!({}));
+    let object = on_apply(&kind, &writer("two"), Some(&stored), &nothing, OnConflict::Refuse).unwrap();
+    assert_eq!(at(&object, &["spec"]), None);
+    assert_eq!(object["apiVersion"], "g.example/v1");
+    // A version nobody serves any more leaves no trace.
+    let gone = Kind { versions: &OneVersion, ..kind };
+    let object = on_apply(&gone, &writer("one"), Some(&stored), &applied_v1, OnConflict::Refuse).unwrap();
+    assert_eq!(record(&object), r#"one Apply g.example/v1 {"f:spec":{"f:size":{}}}"#);
+}
+
+/// The kind seen from `v2`.
+struct OnlyV1<'a>(&'a Schema, &'a Renamed);
+
+impl Versions for OnlyV1<'_> {
+    fn schema(&self, api_version: &str) -> Option<&Schema> {
+        (api_version == "g.example/v1").then_some(self.0)
+    }
+
+    fn convert(&self, object: &Value, api_version: &str) -> Result<Value, String> {
+        self.1.convert(object, api_version)
+    }
+}
