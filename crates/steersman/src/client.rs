@@ -68,7 +68,9 @@ pub enum ClientError {
 ///
 /// With a kubeconfig path, that file. With only a master URL, that URL without credentials. With neither: the service
 /// account of the pod when inside a cluster, else the files of `KUBECONFIG`, else `~/.kube/config`. A master URL
-/// replaces the server of whatever was found through a kubeconfig.
+/// replaces the server of a kubeconfig that was named.
+///
+/// The client does not retry by itself: work queues, informers and recorders do, each in its own way.
 ///
 /// # Errors
 /// [`ClientError`]; nothing is sent to the server yet, so an unreachable server is not an error here.
@@ -79,6 +81,9 @@ pub async fn client(options: &ClientOptions) -> Result<Client, ClientError> {
             HeaderValue::from_str(user_agent).map_err(|_| ClientError::UserAgent { user_agent: user_agent.clone() })?;
         config.headers.push((USER_AGENT, value));
     }
+    // Work queues are the home of retry. A second one underneath would hide from an election, or from an informer that
+    // reports how stale it is, that the server is away.
+    config.default_retry = false;
     let url = config.cluster_url.to_string();
     // Both ring and other providers may be linked by the user's binary; rustls then wants a choice.
     if rustls::crypto::CryptoProvider::get_default().is_none() {

@@ -116,13 +116,14 @@ pub enum ControllerError {
 
 /// The reconciler with its context and error type erased.
 type Reconcile = dyn Fn(ObjectKey) -> BoxFuture<'static, Result<Action, Box<dyn ReconcileError>>> + Send + Sync;
+type Report = dyn Fn(&ObjectKey, &dyn ReconcileError) + Send + Sync;
 type Predicate<K> = dyn Fn(&Change<'_, K>) -> bool + Send + Sync;
 /// Registers handlers with informers of a factory that add keys to a queue.
 type Source = Box<dyn FnOnce(&InformerFactory, &WorkQueue<ObjectKey>) -> Box<dyn Attached> + Send>;
 
 struct GiveUp {
     n_failures_max: u32,
-    report: Box<dyn Fn(&ObjectKey, &dyn ReconcileError) + Send + Sync>,
+    report: Box<Report>,
 }
 
 /// A registered handler of any type.
@@ -184,10 +185,10 @@ where
         }
     }
 
-    /// Replaces the name, which is the kind in lower case. Call it before [`Controller::queue`].
+    /// Replaces the name, which is the kind in lower case.
     pub fn name(mut self, name: &str) -> Self {
         name.clone_into(&mut self.name);
-        self.queue = WorkQueue::new(name, RateLimiter::default());
+        self.queue.set_name(name);
         self
     }
 

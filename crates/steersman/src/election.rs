@@ -174,7 +174,7 @@ impl Election {
         match released.await {
             Ok(Ok(())) => tracing::info!(lease = self.options.name, "released the lease"),
             Ok(Err(error)) => {
-                tracing::warn!(lease = self.options.name, error = %Chain(&error), "cannot release the lease")
+                tracing::warn!(lease = self.options.name, error = %Chain(&error), "cannot release the lease");
             }
             Err(_) => tracing::warn!(lease = self.options.name, "cannot release the lease: the server does not answer"),
         }

@@ -5,7 +5,6 @@
 use kube::Client;
 use kube::core::Resource;
 use serde::de::DeserializeOwned;
-use serde_json::json;
 
 use crate::key::ObjectKey;
 use crate::patch;
@@ -79,11 +78,8 @@ where
             return Ok(current);
         }
         let meta = current.meta();
-        let patch = json!({"metadata": {
-            "resourceVersion": meta.resource_version,
-            "uid": uid,
-            "finalizers": finalizers,
-        }});
+        let mut patch = patch::on_object(uid.as_deref(), meta.resource_version.as_deref());
+        patch["metadata"]["finalizers"] = finalizers.into();
         match patch::merge::<K>(client, &key, &patch).await {
             Err(error) if error.is_conflict() && n_conflicts < CONFLICTS_MAX => n_conflicts += 1,
             result => return result,

@@ -57,17 +57,24 @@ pub enum Found<K> {
     Undecodable(Arc<DecodeError>),
 }
 
-/// What a batch changed, in the order handlers hear of it.
+/// What a delta changed, in the order handlers hear of it.
 #[derive(Debug)]
-pub(crate) enum Outcome<K> {
+pub enum Outcome<K> {
+    /// An object appeared.
     Added(Entry<K>),
+    /// An object is gone.
     Deleted(ObjectKey, Deleted<K>),
     /// The first list is complete.
     Filled,
+    /// An object exists that cannot be decoded.
     Undecodable(Arc<DecodeError>),
+    /// An object changed.
     Updated {
+        /// Which one.
         key: ObjectKey,
+        /// The state before.
         old: Arc<K>,
+        /// The state now.
         new: Arc<K>,
     },
 }
@@ -239,8 +246,9 @@ impl<K: Resource> Indexer<K> {
         slots.filter_map(|slot| Some(Entry { key: slot.key.clone(), object: slot.object.clone()? })).collect()
     }
 
-    /// Applies `batch` under one lock and appends what it changed to `outcomes`.
-    pub(crate) fn apply(&self, batch: &mut Vec<Delta<K>>, outcomes: &mut Vec<Outcome<K>>) {
+    /// Applies `batch` under one lock and appends what it changed to `outcomes`. An informer does this; call it only on
+    /// an indexer of your own.
+    pub fn apply(&self, batch: &mut Vec<Delta<K>>, outcomes: &mut Vec<Outcome<K>>) {
         let mut version = None;
         {
             let mut core = self.core.write();

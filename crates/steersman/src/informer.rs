@@ -98,9 +98,11 @@ struct Handlers<K> {
     present: Vec<Registered<K>>,
     next_number: u64,
     /// Bodies of the tasks of handlers that were added before the start.
-    waiting: Vec<(Box<dyn EventHandler<K>>, Arc<Mailbox<K>>)>,
+    waiting: Vec<Waiting<K>>,
     phase: Phase,
 }
+
+type Waiting<K> = (Box<dyn EventHandler<K>>, Arc<Mailbox<K>>);
 
 struct Registered<K> {
     number: u64,

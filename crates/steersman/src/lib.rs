@@ -146,7 +146,7 @@ pub use crate::election::{Election, ElectionError, ElectionOptions};
 pub use crate::events::{EVENTS_MAX, EventRecorder, EventType};
 pub use crate::factory::{InformerFactory, Running};
 pub use crate::handler::{Arrival, Change, Deleted, EventHandler, HandlerFn, handler_fn};
-pub use crate::indexer::{Found, IndexError, Indexer, NAMESPACE_INDEX};
+pub use crate::indexer::{Found, IndexError, Indexer, NAMESPACE_INDEX, Outcome};
 pub use crate::informer::{HandlerOptions, Informer, MAILBOX_MAX, NotSynced, Registration};
 pub use crate::key::{ObjectKey, ParseKeyError};
 pub use crate::lister::{Lister, LookupError, WaitError};

@@ -21,8 +21,11 @@ use crate::selection::CachedResource;
 pub struct Manager {
     factory: InformerFactory,
     election: Option<ElectionOptions>,
-    controllers: Vec<Box<dyn FnOnce(&InformerFactory) -> Prepared + Send>>,
+    controllers: Vec<Prepare>,
 }
+
+/// A controller of any type, to be attached to the informers.
+type Prepare = Box<dyn FnOnce(&InformerFactory) -> Prepared + Send>;
 
 /// Why a manager ended by itself.
 #[derive(Debug, thiserror::Error)]

@@ -9,7 +9,7 @@ use kube::api::{Patch, PatchParams};
 use kube::core::{Request, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::key::ObjectKey;
 use crate::selection::resource_name;
@@ -105,6 +105,14 @@ where
     send::<K, _>(client, key, None, &params, &Patch::Apply(tree), "apply").await
 }
 
+/// The beginning of a patch that changes only the object `meta` is of, and, if it names one, only at that version.
+pub(crate) fn on_object(uid: Option<&str>, resource_version: Option<&str>) -> Value {
+    let members = [("uid", uid), ("resourceVersion", resource_version)];
+    // A null would ask the server to remove the field.
+    let present = members.into_iter().filter_map(|(name, value)| Some((name.to_owned(), Value::from(value?))));
+    json!({ "metadata": present.collect::<Map<String, Value>>() })
+}
+
 /// Reads one object from the server, past every cache.
 pub(crate) async fn get<K>(client: &Client, key: &ObjectKey) -> Result<K, WriteError>
 where
@@ -156,7 +164,6 @@ fn without_nulls(value: &Value) -> Value {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::{Just, Strategy, any, prop_oneof, proptest};
-    use serde_json::json;
 
     use super::*;
 

@@ -24,7 +24,7 @@ use crate::chain::Chain;
 use crate::delta::DecodeError;
 use crate::handler::{Arrival, Deleted, EventHandler};
 use crate::key::ObjectKey;
-use crate::queue::core::{Core, Taken};
+use crate::queue::core::{Core, Taken, Wake};
 
 pub use crate::queue::core::{Priority, Stats};
 pub use crate::queue::limiter::RateLimiter;
@@ -60,9 +60,9 @@ pub struct Enqueuer {
 }
 
 struct Shared<T> {
-    name: String,
+    name: Mutex<Arc<str>>,
     core: Mutex<Core<T>>,
-    /// Rung once for every key that becomes ready, and when the next delayed key comes sooner than thought.
+    /// Rung once for every key that becomes ready, and for all when the next delayed key comes sooner than thought.
     ready: Notify,
     /// Rung when a closed queue has nothing left.
     drained: Notify,
@@ -74,7 +74,7 @@ impl<T: Key> WorkQueue<T> {
     /// An empty queue. The name is for logs and metrics.
     pub fn new(name: &str, limiter: RateLimiter) -> Self {
         let shared = Shared {
-            name: name.to_owned(),
+            name: Mutex::new(name.into()),
             core: Mutex::new(Core::new(limiter)),
             ready: Notify::new(),
             drained: Notify::new(),
@@ -83,8 +83,8 @@ impl<T: Key> WorkQueue<T> {
     }
 
     /// The name given at the start.
-    pub fn name(&self) -> &str {
-        &self.shared.name
+    pub fn name(&self) -> Arc<str> {
+        Arc::clone(&self.shared.name.lock())
     }
 
     /// Adds `key`, unless it waits already. Consumes a delayed add of the same key: it runs now instead.
@@ -96,8 +96,8 @@ impl<T: Key> WorkQueue<T> {
 
     /// Adds `key` with a priority. A key that waits already rises to it, and never falls.
     pub fn add_with(&self, key: T, priority: Priority) {
-        let wakes = self.shared.core.lock().add(key, priority);
-        self.wake(wakes);
+        let wake = self.shared.core.lock().add(key, priority);
+        self.wake(wake);
     }
 
     /// Adds `key` once `delay` has passed. A key has one delayed add, the earliest; a key that is ready anyway has none.
@@ -106,8 +106,8 @@ impl<T: Key> WorkQueue<T> {
             return self.add(key);
         }
         let due = Instant::now() + delay;
-        let wakes = self.shared.core.lock().add_at(key, due);
-        self.wake(wakes);
+        let wake = self.shared.core.lock().add_at(key, due);
+        self.wake(wake);
     }
 
     /// Counts a failure of `key` and adds it when the rate limiter allows. Returns the wait.
@@ -116,8 +116,8 @@ impl<T: Key> WorkQueue<T> {
     /// it, however many events make the key run in between.
     pub fn add_rate_limited(&self, key: T) -> Duration {
         let now = Instant::now();
-        let (due, wakes) = self.shared.core.lock().fail_key(key, now);
-        self.wake(wakes);
+        let (due, wake) = self.shared.core.lock().fail_key(key, now);
+        self.wake(wake);
         due.saturating_duration_since(now)
     }
 
@@ -210,6 +210,10 @@ impl<T: Key> WorkQueue<T> {
         }
     }
 
+    pub(crate) fn set_name(&self, name: &str) {
+        *self.shared.name.lock() = name.into();
+    }
+
     pub(crate) fn set_limiter(&self, limiter: RateLimiter) {
         self.shared.core.lock().set_limiter(limiter);
     }
@@ -218,9 +222,11 @@ impl<T: Key> WorkQueue<T> {
         Item { queue: self.clone(), key, place }
     }
 
-    fn wake(&self, wakes: bool) {
-        if wakes {
-            self.shared.ready.notify_one();
+    fn wake(&self, wake: Wake) {
+        match wake {
+            Wake::All => self.shared.ready.notify_waiters(),
+            Wake::Nobody => {}
+            Wake::One => self.shared.ready.notify_one(),
         }
     }
 
@@ -246,7 +252,7 @@ impl<T: Key> Clone for WorkQueue<T> {
 
 impl<T: Key> fmt::Debug for WorkQueue<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WorkQueue").field("name", &self.shared.name).field("stats", &self.stats()).finish()
+        f.debug_struct("WorkQueue").field("name", &self.name()).field("stats", &self.stats()).finish()
     }
 }
 
@@ -284,19 +290,19 @@ impl<T: Key> Item<T> {
     pub fn retry<E: Error>(self, error: E) -> Duration {
         let wait = self.fail();
         let error = Chain(&error).to_string();
-        tracing::warn!(queue = self.queue.name(), key = ?self.key, ?wait, error, "processing failed, will retry");
+        tracing::warn!(queue = &*self.queue.name(), key = ?self.key, ?wait, error, "processing failed, will retry");
         wait
     }
 
     /// It went well, and the key is to run again after `delay` even if nothing happens.
     pub fn retry_after(self, delay: Duration) {
         let due = Instant::now() + delay;
-        let wakes = {
+        let wake = {
             let mut core = self.queue.shared.core.lock();
             core.forget_at(self.place);
             core.add_at(self.key.clone(), due)
         };
-        self.queue.wake(wakes);
+        self.queue.wake(wake);
     }
 
     /// As [`Item::retry`] without the log line.
@@ -307,20 +313,20 @@ impl<T: Key> Item<T> {
     /// As [`Item::retry`] without the log line, and with a wait of at least `wait_min`.
     pub(crate) fn fail_for(&self, wait_min: Duration) -> Duration {
         let now = Instant::now();
-        let (due, wakes) = self.queue.shared.core.lock().fail_at(self.place, now, wait_min);
-        self.queue.wake(wakes);
+        let (due, wake) = self.queue.shared.core.lock().fail_at(self.place, now, wait_min);
+        self.queue.wake(wake);
         due.saturating_duration_since(now)
     }
 }
 
 impl<T: Key> Drop for Item<T> {
     fn drop(&mut self) {
-        let (wakes, is_drained) = {
+        let (wake, is_drained) = {
             let mut core = self.queue.shared.core.lock();
-            let wakes = core.done(self.place);
-            (wakes, core.is_drained())
+            let wake = core.done(self.place);
+            (wake, core.is_drained())
         };
-        self.queue.wake(wakes);
+        self.queue.wake(wake);
         if is_drained {
             self.queue.shared.drained.notify_waiters();
         }

@@ -78,7 +78,8 @@ where
         let present = serde_json::to_value(current).map_err(not_json)?;
         let present = present.get("status").cloned().unwrap_or_else(|| json!({}));
         let Some(difference) = patch::merge_diff(&present, &wanted) else { return Ok(Written::Unchanged) };
-        let patch = json!({"metadata": {"uid": current.meta().uid}, "status": difference});
+        let mut patch = patch::on_object(current.meta().uid.as_deref(), None);
+        patch["status"] = difference.clone();
         let route = self.route().await?;
         let first = self.send(&key, route, &patch).await;
         let is_misrouted = match (&first, route) {

@@ -1,1 +1,198 @@
+//! The cache by example, and its indexes against a scan.
 
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use proptest::prelude::{Strategy, any, prop_oneof, proptest};
+use serde::de::Error;
+
+use super::*;
+
+fn object(key: &str, version: u32, color: &str) -> Entry<ConfigMap> {
+    let key: ObjectKey = key.parse().unwrap();
+    let mut object = ConfigMap::default();
+    object.metadata.name = Some(key.name().to_owned());
+    object.metadata.namespace = key.namespace().map(str::to_owned);
+    object.metadata.resource_version = Some(version.to_string());
+    object.data = Some(BTreeMap::from([("color".to_owned(), color.to_owned())]));
+    Entry { key, object: Arc::new(object) }
+}
+
+fn broken(key: &str, version: u32) -> Arc<DecodeError> {
+    Arc::new(DecodeError {
+        resource: "configmaps".to_owned(),
+        key: key.parse().ok(),
+        resource_version: version.to_string(),
+        source: serde_json::Error::custom("broken"),
+    })
+}
+
+fn replaced(entries: Vec<Entry<ConfigMap>>, undecodable: Vec<Arc<DecodeError>>) -> Delta<ConfigMap> {
+    Delta::Replaced(Replacement { entries, undecodable, resource_version: "99".to_owned() })
+}
+
+fn colors(object: &ConfigMap) -> Vec<String> {
+    object.data.iter().flat_map(|data| data.values()).flat_map(|color| color.split('+')).map(str::to_owned).collect()
+}
+
+fn describe(outcome: &Outcome<ConfigMap>) -> String {
+    let version = |object: &Arc<ConfigMap>| object.metadata.resource_version.clone().unwrap_or_default();
+    match outcome {
+        Outcome::Added(entry) => format!("+{}@{}", entry.key, version(&entry.object)),
+        Outcome::Deleted(key, Deleted::Final(object)) => format!("-{key}@{}", version(object)),
+        Outcome::Deleted(key, Deleted::Tombstone { last_known, .. }) => {
+            format!("-{key}~{}", last_known.as_ref().map(version).unwrap_or_default())
+        }
+        Outcome::Filled => "filled".to_owned(),
+        Outcome::Undecodable(error) => format!("!{}", error.key.as_ref().map_or("?", ObjectKey::as_str)),
+        Outcome::Updated { key, old, new } => format!("{key}@{}>{}", version(old), version(new)),
+    }
+}
+
+#[track_caller]
+fn check(indexer: &Indexer<ConfigMap>, deltas: Vec<Delta<ConfigMap>>, expected: &[&str]) {
+    let (mut batch, mut outcomes) = (deltas, Vec::new());
+    indexer.apply(&mut batch, &mut outcomes);
+    assert_eq!(outcomes.iter().map(describe).collect::<Vec<_>>(), expected);
+}
+
+fn deleted(key: &str, version: u32) -> Delta<ConfigMap> {
+    let Entry { key, object } = object(key, version, "");
+    Delta::Deleted { key, object: Some(object) }
+}
+
+#[test]
+fn events_become_outcomes_with_the_state_before() {
+    let indexer = Indexer::new();
+    check(&indexer, vec![Delta::Added(object("a/x", 1, "red"))], &["+a/x@1"]);
+    check(&indexer, vec![Delta::Modified(object("a/x", 2, "red"))], &["a/x@1>2"]);
+    check(&indexer, vec![Delta::Added(object("a/x", 2, "red"))], &[]);
+    check(&indexer, vec![Delta::Modified(object("a/y", 3, "red"))], &["+a/y@3"]);
+    check(&indexer, vec![deleted("a/x", 4), deleted("a/x", 4)], &["-a/x@4"]);
+    assert_eq!(indexer.resource_version(), "4");
+    check(&indexer, vec![Delta::Bookmark { resource_version: "9".to_owned() }], &[]);
+    assert_eq!(indexer.resource_version(), "9");
+}
+
+#[test]
+fn a_relist_deletes_what_vanished_first_and_repeats_nothing() {
+    let indexer = Indexer::new();
+    let first = vec![object("a/x", 1, ""), object("a/y", 2, ""), object("a/z", 3, "")];
+    check(&indexer, vec![replaced(first, vec![])], &["+a/x@1", "+a/y@2", "+a/z@3", "filled"]);
+    let second = vec![object("a/w", 7, ""), object("a/y", 2, ""), object("a/z", 8, "")];
+    check(&indexer, vec![replaced(second, vec![])], &["-a/x~1", "+a/w@7", "a/z@3>8"]);
+    assert_eq!(indexer.len(), 3);
+}
+
+#[test]
+fn an_object_recreated_while_away_is_an_update_to_the_new_one() {
+    let indexer = Indexer::new();
+    check(&indexer, vec![replaced(vec![object("a/x", 1, "")], vec![])], &["+a/x@1", "filled"]);
+    check(&indexer, vec![replaced(vec![object("a/x", 9, "")], vec![])], &["a/x@1>9"]);
+}
+
+#[test]
+fn an_undecodable_object_is_neither_absent_nor_deleted() {
+    let indexer = Indexer::new();
+    let key = "a/x".parse().unwrap();
+    check(&indexer, vec![replaced(vec![object("a/x", 1, "")], vec![broken("a/y", 1)])], &["+a/x@1", "!a/y", "filled"]);
+    check(&indexer, vec![Delta::Undecodable(broken("a/x", 2)), Delta::Undecodable(broken("a/x", 2))], &["!a/x"]);
+    assert!(matches!(indexer.get(&key), Found::Undecodable(_)));
+    assert_eq!(indexer.list().len(), 1, "the state last decoded is still listed");
+    assert_eq!(indexer.keys().len(), 2);
+    check(&indexer, vec![replaced(vec![], vec![broken("a/x", 2)])], &["-a/y~"]);
+    check(&indexer, vec![Delta::Modified(object("a/x", 3, ""))], &["a/x@1>3"]);
+    assert!(matches!(indexer.get(&key), Found::Object(_)));
+    let gone = Delta::Deleted { key: key.clone(), object: None };
+    check(&indexer, vec![gone], &["-a/x~3"]);
+    assert!(matches!(indexer.get(&key), Found::Absent));
+}
+
+#[test]
+fn a_relist_with_a_nameless_object_deletes_nothing() {
+    let indexer = Indexer::new();
+    check(&indexer, vec![replaced(vec![object("a/x", 1, "")], vec![])], &["+a/x@1", "filled"]);
+    check(&indexer, vec![replaced(vec![], vec![broken("", 0)])], &["!?"]);
+    assert_eq!(indexer.len(), 1);
+}
+
+#[test]
+fn an_index_can_be_added_late_and_only_once() {
+    let indexer = Indexer::new();
+    check(&indexer, vec![Delta::Added(object("a/x", 1, "red+blue"))], &["+a/x@1"]);
+    indexer.add_index("color", colors).unwrap();
+    assert_eq!(indexer.by_index("color", "blue").unwrap().len(), 1);
+    assert_eq!(indexer.add_index("color", colors), Err(IndexError::Exists { name: "color".to_owned() }));
+    let error = indexer.by_index("size", "1").unwrap_err();
+    assert_eq!(error.to_string(), r#"there is no index named "size"; there are ["color", "namespace"]"#);
+    check(&indexer, vec![Delta::Modified(object("a/x", 2, "green"))], &["a/x@1>2"]);
+    assert_eq!(indexer.index_values("color").unwrap(), ["green"], "no empty sets are left behind");
+}
+
+fn deltas() -> impl Strategy<Value = Vec<Vec<(u8, u8, u8)>>> {
+    let delta = (0..4_u8, 0..6_u8, any::<u8>());
+    proptest::collection::vec(proptest::collection::vec(delta, 0..6), 0..20)
+}
+
+fn key_of(number: u8) -> String {
+    format!("ns{}/x{}", number % 2, number / 2)
+}
+
+proptest! {
+    #[test]
+    fn indexes_agree_with_a_scan_and_outcomes_with_the_cache(batches in deltas(), late in prop_oneof![0..20_usize]) {
+        let indexer = Indexer::new();
+        let mut mirror: BTreeMap<ObjectKey, String> = BTreeMap::new();
+        let mut version = 0;
+        for (round, batch) in batches.into_iter().enumerate() {
+            if round == late {
+                indexer.add_index("color", colors).unwrap();
+            }
+            let mut deltas = Vec::new();
+            for (kind, number, color) in batch {
+                version += 1;
+                let key = key_of(number);
+                let color = ["", "red", "blue", "red+blue"][color as usize % 4];
+                deltas.push(match kind {
+                    0 => Delta::Added(object(&key, version, color)),
+                    1 => deleted(&key, version),
+                    2 => Delta::Undecodable(broken(&key, version)),
+                    _ => replaced((0..number).map(|other| object(&key_of(other), version, color)).collect(), vec![broken(&key, version)]),
+                });
+            }
+            let mut outcomes = Vec::new();
+            indexer.apply(&mut deltas, &mut outcomes);
+            for outcome in outcomes {
+                let version = |object: &ConfigMap| object.metadata.resource_version.clone().unwrap();
+                match outcome {
+                    Outcome::Added(entry) => {
+                        assert_eq!(mirror.insert(entry.key, version(&entry.object)), None, "added twice");
+                    }
+                    Outcome::Updated { key, old, new } => {
+                        assert_eq!(mirror.insert(key, version(&new)), Some(version(&old)), "old is not the state before");
+                    }
+                    Outcome::Deleted(key, _) => drop(mirror.remove(&key)),
+                    Outcome::Filled | Outcome::Undecodable(_) => {}
+                }
+            }
+        }
+        let listed: BTreeMap<ObjectKey, String> = indexer
+            .list()
+            .iter()
+            .map(|object| (ObjectKey::of(&**object), object.metadata.resource_version.clone().unwrap()))
+            .collect();
+        assert_eq!(mirror, listed);
+        for namespace in ["ns0", "ns1", "ns2"] {
+            let indexed: BTreeSet<ObjectKey> =
+                indexer.by_index(NAMESPACE_INDEX, namespace).unwrap().iter().map(|object| ObjectKey::of(&**object)).collect();
+            let scanned = listed.keys().filter(|key| key.namespace() == Some(namespace)).cloned().collect();
+            assert_eq!(indexed, scanned);
+        }
+        if indexer.by_index("color", "").is_ok() {
+            for color in ["", "red", "blue"] {
+                let scanned = indexer.list().iter().filter(|object| colors(object).contains(&color.to_owned())).count();
+                assert_eq!(indexer.by_index("color", color).unwrap().len(), scanned);
+            }
+        }
+    }
+}

@@ -66,6 +66,16 @@ pub(crate) struct Core<T> {
     retries_total: u64,
 }
 
+/// Who has to look at the queue again.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Wake {
+    /// Everybody: the time of the next delayed key has changed.
+    All,
+    Nobody,
+    /// One more key is ready.
+    One,
+}
+
 /// What a taker finds.
 #[derive(Debug)]
 pub(crate) enum Taken<T> {
@@ -136,36 +146,34 @@ impl<T: Clone + Debug + Eq + Hash> Core<T> {
         self.limiter = limiter;
     }
 
-    /// True: a key became ready.
-    pub(crate) fn add(&mut self, key: T, priority: Priority) -> bool {
+    pub(crate) fn add(&mut self, key: T, priority: Priority) -> Wake {
         if self.is_closed {
-            return false;
+            return Wake::Nobody;
         }
         let place = self.place_of(key);
         self.make_ready(place, priority)
     }
 
-    /// True: whoever waits for the next due time should look again.
-    pub(crate) fn add_at(&mut self, key: T, due: Instant) -> bool {
+    pub(crate) fn add_at(&mut self, key: T, due: Instant) -> Wake {
         if self.is_closed {
-            return false;
+            return Wake::Nobody;
         }
         let place = self.place_of(key);
         self.delay(place, due)
     }
 
     /// Counts a failure and delays the key; says until when.
-    pub(crate) fn fail_key(&mut self, key: T, now: Instant) -> (Instant, bool) {
+    pub(crate) fn fail_key(&mut self, key: T, now: Instant) -> (Instant, Wake) {
         if self.is_closed {
-            return (now, false);
+            return (now, Wake::Nobody);
         }
         let place = self.place_of(key);
         self.fail_at(place, now, Duration::ZERO)
     }
 
-    pub(crate) fn fail_at(&mut self, place: u32, now: Instant, wait_min: Duration) -> (Instant, bool) {
+    pub(crate) fn fail_at(&mut self, place: u32, now: Instant, wait_min: Duration) -> (Instant, Wake) {
         if self.is_closed {
-            return (now, false);
+            return (now, Wake::Nobody);
         }
         self.retries_total += 1;
         let entry = &mut self.entries[place as usize];
@@ -231,8 +239,8 @@ impl<T: Clone + Debug + Eq + Hash> Core<T> {
         Taken::Key(key, place)
     }
 
-    /// Ends the processing of a key. True: it became ready again.
-    pub(crate) fn done(&mut self, place: u32) -> bool {
+    /// Ends the processing of a key, which makes it ready again if it was added meanwhile.
+    pub(crate) fn done(&mut self, place: u32) -> Wake {
         self.n_processing -= 1;
         let entry = &mut self.entries[place as usize];
         let is_dirty = entry.state == State::ProcessingDirty;
@@ -242,7 +250,7 @@ impl<T: Clone + Debug + Eq + Hash> Core<T> {
             return self.make_ready(place, priority);
         }
         self.release_if_unused(place);
-        false
+        Wake::Nobody
     }
 
     pub(crate) fn close(&mut self) {
@@ -285,9 +293,15 @@ impl<T: Clone + Debug + Eq + Hash> Core<T> {
         }
     }
 
+    /// How many keys something is known about.
+    #[cfg(test)]
+    pub(crate) fn n_entries(&self) -> usize {
+        self.places.len()
+    }
+
     // --- ready keys
 
-    fn make_ready(&mut self, place: u32, priority: Priority) -> bool {
+    fn make_ready(&mut self, place: u32, priority: Priority) -> Wake {
         self.remove_delayed(place);
         let entry = &mut self.entries[place as usize];
         match entry.state {
@@ -297,24 +311,24 @@ impl<T: Clone + Debug + Eq + Hash> Core<T> {
                 self.n_ready += 1;
                 self.adds_total += 1;
                 self.link(place);
-                true
+                Wake::One
             }
             State::Processing => {
                 entry.state = State::ProcessingDirty;
                 entry.priority = priority;
-                false
+                Wake::Nobody
             }
             State::ProcessingDirty => {
                 entry.priority = entry.priority.max(priority);
-                false
+                Wake::Nobody
             }
             State::Ready if priority > entry.priority => {
                 self.unlink(place);
                 self.entries[place as usize].priority = priority;
                 self.link(place);
-                false
+                Wake::Nobody
             }
-            State::Ready => false,
+            State::Ready => Wake::Nobody,
         }
     }
 
@@ -364,11 +378,11 @@ impl<T: Clone + Debug + Eq + Hash> Core<T> {
 
     // --- delayed keys
 
-    fn delay(&mut self, place: u32, due: Instant) -> bool {
+    fn delay(&mut self, place: u32, due: Instant) -> Wake {
         let entry = &mut self.entries[place as usize];
         match entry.state {
             // It runs sooner anyway, and whoever runs it decides anew.
-            State::Ready | State::ProcessingDirty => return false,
+            State::Ready | State::ProcessingDirty => return Wake::Nobody,
             State::Idle | State::Processing => {}
         }
         if entry.heap_at == NOWHERE {
@@ -376,13 +390,13 @@ impl<T: Clone + Debug + Eq + Hash> Core<T> {
             entry.heap_at = index_to_place(self.delayed.len());
             self.delayed.push(place);
         } else if entry.due.is_some_and(|known| known <= due) {
-            return false;
+            return Wake::Nobody;
         } else {
             entry.due = Some(due);
         }
         let at = self.entries[place as usize].heap_at as usize;
         self.sift_up(at);
-        self.delayed.first() == Some(&place)
+        if self.delayed.first() == Some(&place) { Wake::All } else { Wake::Nobody }
     }
 
     fn promote_due(&mut self, now: Instant) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::reflector::failure::Failure;
+use crate::reflector::failure::{Failure, Kind};
 use crate::selection::Target;
 
 /// Shared between a reflector, which writes, and its informer, which reads.
@@ -47,6 +47,11 @@ impl Monitor {
     pub(crate) fn failed(&self, target: &Target, failure: &Failure) {
         let mut state = self.state.lock();
         state.away_since.get_or_insert_with(Instant::now);
+        if matches!(failure.kind, Kind::Expired | Kind::Idle) {
+            // All in a day's work: a relist or a new connection follows at once.
+            tracing::debug!(watch = %target, error = %failure, "starting over");
+            return;
+        }
         if state.last_error.as_deref() == Some(&failure.message) {
             tracing::debug!(watch = %target, error = %failure, "cannot list or watch, still");
             return;

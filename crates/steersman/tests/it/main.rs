@@ -1,1 +1,12 @@
 //! The library at its boundary: a scripted API server on one side, what users see on the other.
+//!
+//! Time is paused, so backoffs and timeouts of minutes pass at once, and in the order they would.
+
+mod controller;
+mod converge;
+mod election;
+mod events;
+mod informer;
+mod reflector;
+mod server;
+mod writes;

@@ -1,0 +1,60 @@
+//! How many rounds of add, get and done a second, alone and with producers beside.
+
+use std::time::Duration;
+
+use steersman::{ObjectKey, RateLimiter, WorkQueue};
+use tokio::time::Instant;
+
+const ROUNDS: u32 = 2_000_000;
+const KEYS: u32 = 1_000;
+
+fn main() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build();
+    let Ok(runtime) = runtime else {
+        println!("no runtime");
+        return;
+    };
+    let keys: Vec<ObjectKey> = (0..KEYS).map(|i| ObjectKey::namespaced("default", &format!("object-{i}"))).collect();
+    let alone = runtime.block_on(async {
+        let queue = WorkQueue::new("bench", RateLimiter::default());
+        let started = Instant::now();
+        for round in 0..ROUNDS {
+            queue.add(keys[(round % KEYS) as usize].clone());
+            drop(queue.get().await);
+        }
+        started.elapsed()
+    });
+    report("1 thread, add + get + done", alone);
+    let beside = runtime.block_on(async {
+        let queue = WorkQueue::new("bench", RateLimiter::default());
+        let started = Instant::now();
+        let producers: Vec<_> = (0..8)
+            .map(|producer| {
+                let (queue, keys) = (queue.clone(), keys.clone());
+                tokio::spawn(async move {
+                    for round in 0..ROUNDS / 8 {
+                        queue.add(keys[((round * 8 + producer) % KEYS) as usize].clone());
+                        if round % 64 == 0 {
+                            tokio::task::yield_now().await;
+                        }
+                    }
+                })
+            })
+            .collect();
+        let consumer = tokio::spawn({
+            let queue = queue.clone();
+            async move { while queue.get().await.is_some() {} }
+        });
+        for producer in producers {
+            drop(producer.await);
+        }
+        queue.shutdown_with_drain().await;
+        drop(consumer.await);
+        started.elapsed()
+    });
+    report("8 producers, 1 consumer, adds", beside);
+}
+
+fn report(what: &str, took: Duration) {
+    println!("{what}: {:.2} million/s", f64::from(ROUNDS) / took.as_secs_f64() / 1e6);
+}

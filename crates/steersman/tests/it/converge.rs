@@ -1,0 +1,179 @@
+//! Whatever goes wrong, in whatever order: in the end the cache and every handler agree with the server.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use parking_lot::Mutex;
+use proptest::prelude::{Just, Strategy, any, prop_oneof, proptest};
+use proptest::test_runner::Config;
+use serde_json::json;
+use steersman::{
+    Change, HandlerOptions, Informer, InformerFactory, InitialList, ObjectKey, ReflectorOptions, Scope, handler_fn,
+};
+
+use crate::server::{Fault, Server, Verb, eventually};
+
+/// What a handler made of what it heard.
+#[derive(Default)]
+struct Mirror {
+    objects: BTreeMap<String, (String, String)>,
+    /// Events that do not fit what came before. A panic in a handler would go no further than the informer.
+    violations: Vec<String>,
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Break,
+    Compact,
+    Delete(u8),
+    End,
+    Fail(Verb, Fault),
+    Join,
+    Put(u8, u8),
+    PutBroken(u8),
+    Say(&'static str),
+    Wait(u16),
+}
+
+fn faults() -> impl Strategy<Value = Fault> {
+    let code = prop_oneof![
+        Just((410, "Expired")),
+        Just((429, "TooManyRequests")),
+        Just((500, "InternalError")),
+        Just((503, "ServiceUnavailable")),
+        Just((403, "Forbidden")),
+        Just((404, "NotFound")),
+        Just((504, "Timeout")),
+    ];
+    prop_oneof![
+        Just(Fault::Cut),
+        Just(Fault::Silence),
+        prop_oneof![Just(""), Just("garbage\n"), Just("{\"type\":\"ADDED\",\"object\":{}}\n"), Just("{\"items\":[{}")]
+            .prop_map(Fault::Garbage),
+        (code, prop_oneof![Just(None), Just(Some(3))]).prop_map(|((code, reason), retry_after)| Fault::Status {
+            code,
+            reason,
+            retry_after
+        }),
+    ]
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        6 => (0..6_u8, any::<u8>()).prop_map(|(number, value)| Step::Put(number, value)),
+        3 => (0..6_u8).prop_map(Step::Delete),
+        1 => (0..6_u8).prop_map(Step::PutBroken),
+        3 => (0..20_000_u16).prop_map(Step::Wait),
+        1 => Just(Step::Break),
+        1 => Just(Step::End),
+        1 => Just(Step::Compact),
+        1 => Just(Step::Join),
+        1 => Just(Step::Say("nonsense")),
+        2 => (prop_oneof![Just(Verb::List), Just(Verb::Watch)], faults()).prop_map(|(verb, fault)| Step::Fail(verb, fault)),
+    ];
+    proptest::collection::vec(step, 0..60)
+}
+
+/// A handler that keeps its own copy of the world from what it hears, and holds every event against it.
+fn join(informer: &Informer<ConfigMap>, events_max: usize) -> Arc<Mutex<Mirror>> {
+    let mirror = Arc::<Mutex<Mirror>>::default();
+    let seen = Arc::clone(&mirror);
+    let summary = |object: &ConfigMap| {
+        let value = object.data.as_ref().map(|data| data["value"].clone()).unwrap_or_default();
+        (value, object.metadata.resource_version.clone().unwrap())
+    };
+    let handler = handler_fn(move |change: Change<'_, ConfigMap>| {
+        let key = change.key().map(|key| key.to_string()).unwrap_or_default();
+        let mut mirror = seen.lock();
+        let known = mirror.objects.get(&key).cloned();
+        let is_sound = match &change {
+            Change::Added(..) => known.is_none(),
+            Change::Updated { old, .. } => known == Some(summary(old)),
+            Change::Deleted(_) | Change::Undecodable(_) => true,
+        };
+        if !is_sound {
+            mirror.violations.push(format!("{change:?} of {key}, known as {known:?}"));
+        }
+        match change {
+            Change::Added(new, _) | Change::Updated { new, .. } => drop(mirror.objects.insert(key, summary(new))),
+            Change::Deleted(_) => drop(mirror.objects.remove(&key)),
+            Change::Undecodable(_) => {}
+        }
+    });
+    informer.add_handler_with(handler, HandlerOptions { events_max, ..HandlerOptions::default() });
+    mirror
+}
+
+async fn run(initial: InitialList, steps: Vec<Step>) {
+    let server = Server::new();
+    let factory =
+        InformerFactory::new(server.client()).options(ReflectorOptions { initial, ..ReflectorOptions::default() });
+    let informer = factory.informer::<ConfigMap>(Scope::All);
+    let mut mirrors = vec![join(&informer, 2)];
+    let running = factory.start();
+    for step in steps {
+        match step {
+            Step::Break => server.break_watches(),
+            Step::Compact => server.compact(),
+            Step::Delete(number) => server.delete(&format!("a/x{number}")),
+            Step::End => server.end_watches(),
+            Step::Fail(verb, fault) => server.fail(verb, fault),
+            Step::Join => mirrors.push(join(&informer, 100)),
+            Step::Put(number, value) => drop(server.put(&format!("a/x{number}"), &value.to_string())),
+            Step::PutBroken(number) => {
+                let metadata = json!({"namespace": "a", "name": format!("x{number}")});
+                drop(server.put_raw("/api/v1/configmaps", json!({"metadata": metadata, "data": 7})));
+            }
+            Step::Say(line) => server.say(line),
+            Step::Wait(ms) => tokio::time::sleep(Duration::from_millis(ms.into())).await,
+        }
+    }
+    server.heal();
+    // What cannot be decoded shows its last decodable state, which a test cannot know; make all decodable.
+    for (key, (value, _)) in server.config_maps() {
+        server.put(&key, &value);
+    }
+    let cached = || -> BTreeMap<String, (String, String)> {
+        let objects = informer.lister().list();
+        objects
+            .iter()
+            .map(|object| {
+                let value = object.data.as_ref().map(|data| data["value"].clone()).unwrap_or_default();
+                (ObjectKey::of(&**object).to_string(), (value, object.metadata.resource_version.clone().unwrap()))
+            })
+            .collect()
+    };
+    eventually("the cache agrees", || informer.has_synced() && cached() == server.config_maps()).await;
+    running.shutdown().await;
+    for mirror in mirrors {
+        let mirror = mirror.lock();
+        assert_eq!(mirror.violations, [""; 0]);
+        assert_eq!(mirror.objects, server.config_maps(), "a handler disagrees");
+    }
+}
+
+fn check(initial: InitialList, steps: Vec<Step>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    runtime.block_on(run(initial, steps));
+}
+
+proptest! {
+    #![proptest_config(Config { cases: cases(), ..Config::default() })]
+
+    #[test]
+    fn after_any_faults_cache_and_handlers_agree_with_the_server_listing(steps in steps()) {
+        check(InitialList::Paged, steps);
+    }
+
+    #[test]
+    fn after_any_faults_cache_and_handlers_agree_with_the_server_streaming(steps in steps()) {
+        check(InitialList::Streaming, steps);
+    }
+}
+
+/// How many schedules are tried: `PROPTEST_CASES`, or enough for a quick run.
+fn cases() -> u32 {
+    std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(200)
+}
