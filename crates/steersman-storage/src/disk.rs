@@ -7,18 +7,20 @@
 
 mod format;
 mod index;
+mod open;
 mod writer;
 
 use crate::disk::format::EVENTS;
 use crate::disk::index::Packed;
+use crate::disk::open::{damaged, hold, make_dir, opening, private};
 use crate::disk::writer::{Command, Write, Writer};
 use crate::kv::{BoxFuture, Cause, Error, Event, Kv, Outcome, Snapshot, Txn, Watch};
 use crate::tail::{Cursor, Older, PULL_EVENTS_MAX, Reader, Tail};
 use parking_lot::Mutex;
-use redb::{Builder, Database, DatabaseError, ReadableDatabase, StorageBackend};
-use std::fs::{self, File, TryLockError};
+use redb::{Builder, Database, ReadableDatabase, StorageBackend};
+use std::fs::{self, File};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -27,6 +29,7 @@ use steersman_machinery::Revision;
 use tokio::sync::{mpsc, oneshot};
 
 pub use crate::disk::format::FORMAT;
+pub use crate::disk::open::OpenError;
 
 /// Most writes that wait for the disk. More are refused with [`Error::Busy`].
 pub const WRITES_QUEUED_MAX: usize = 4_096;
@@ -42,7 +45,6 @@ const TAIL_BYTES_MAX: usize = 1024 * 1024;
 
 const FILE: &str = "store.redb";
 const FILE_NEW: &str = "store.redb.new";
-const LOCK: &str = "store.lock";
 
 /// Keys and values in a directory.
 #[derive(Debug)]
@@ -67,45 +69,6 @@ struct Shared {
     poison: OnceLock<Cause>,
     queued_bytes: AtomicUsize,
     tail: Arc<Tail>,
-}
-
-/// Why a directory could not be opened as a store.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    /// The file is not one of ours, or damaged.
-    #[error("{path:?} is damaged or no store of Steersman: move it away to start anew, or restore it from a copy")]
-    Damaged {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        #[source]
-        source: Cause,
-    },
-    /// The file was written by another version of this program.
-    #[error("{path:?} has format {found}, this version reads format {want}: open it with the version that wrote it")]
-    Format {
-        /// The file.
-        path: PathBuf,
-        /// Its format.
-        found: u64,
-        /// The format this version reads and writes.
-        want: u64,
-    },
-    /// A process, this one included, has the directory open.
-    #[error("another process holds {dir:?}: stop it, or choose another data directory")]
-    Held {
-        /// The directory.
-        dir: PathBuf,
-    },
-    /// A file could not be read or made.
-    #[error("cannot open {path:?}")]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        #[source]
-        source: io::Error,
-    },
 }
 
 // === impl Disk: open ===
@@ -232,52 +195,6 @@ impl Drop for Disk {
             tracing::error!("the store's writer thread panicked");
         }
         self.shared.end();
-    }
-}
-
-/// What is stored may be secret: a directory made here is for its owner alone, and so are the files.
-fn make_dir(dir: &Path) -> io::Result<()> {
-    let mut builder = fs::DirBuilder::new();
-    builder.recursive(true);
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(dir)
-}
-
-fn private() -> fs::OpenOptions {
-    let mut options = File::options();
-    options.write(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    options
-}
-
-/// Takes the directory for this process: the lock goes with the file it returns.
-fn hold(dir: &Path) -> Result<File, OpenError> {
-    let path = dir.join(LOCK);
-    let opened = private().create(true).truncate(false).open(&path);
-    let file = opened.map_err(|source| OpenError::Io { path: path.clone(), source })?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(OpenError::Held { dir: dir.to_owned() }),
-        Err(TryLockError::Error(source)) => Err(OpenError::Io { path, source }),
-    }
-}
-
-fn damaged<E: Into<redb::Error>>(path: &Path) -> impl Fn(E) -> OpenError {
-    move |error| {
-        let error: redb::Error = error.into();
-        OpenError::Damaged { path: path.to_owned(), source: Arc::new(error) }
-    }
-}
-
-fn opening(path: &Path) -> impl Fn(DatabaseError) -> OpenError {
-    move |error| match error {
-        DatabaseError::DatabaseAlreadyOpen => OpenError::Held { dir: path.parent().unwrap_or(path).to_owned() },
-        DatabaseError::Storage(redb::StorageError::Io(source)) if source.kind() != io::ErrorKind::InvalidData => {
-            OpenError::Io { path: path.to_owned(), source }
-        }
-        error => damaged(path)(error),
     }
 }
 

@@ -3,9 +3,11 @@
 //! Writes go to the engine and nowhere else. Reads, lists and watches are answered by the cache, which one task feeds from
 //! the engine's log (`feeder`); a read that must be current first waits until the cache has what was committed when it came.
 
-use crate::cache::{Cache, Unreadable};
+mod error;
+
+use crate::cache::Cache;
 use crate::feeder::Feeder;
-use crate::key::{self, KeyError};
+use crate::key;
 use crate::kv::{self, Expect, Kv, Op, Outcome, Txn};
 use crate::ring::Limits;
 use crate::shelf::{At, List, Miss, Page, Scope};
@@ -14,10 +16,11 @@ use crate::watcher::Watcher;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::sync::Arc;
-use steersman_machinery::object::DecodeError;
 use steersman_machinery::{GroupResource, Object, ObjectKey, Revision};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
+
+pub use crate::store::error::{OpenError, ReadError, WaitError, WriteError};
 
 /// Objects looked at between two looks at the cache by [`Store::list_where`].
 const CHUNK_OBJECTS: usize = 4_096;
@@ -49,102 +52,6 @@ pub struct Deleted {
     pub object: Arc<Object>,
     /// The revision of the deletion.
     pub revision: Revision,
-}
-
-/// Why a store did not open.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    /// The engine could not be read.
-    #[error("the store cannot be read")]
-    Kv(#[source] kv::Error),
-    /// It holds something that is no object.
-    #[error("the store is damaged or not one of objects")]
-    Unreadable(#[source] Unreadable),
-}
-
-/// Why a write was not done.
-#[derive(Debug, thiserror::Error)]
-pub enum WriteError {
-    /// There is an object with this key.
-    #[error("{} exists already", .current.key)]
-    AlreadyExists {
-        /// The object.
-        current: Arc<Object>,
-    },
-    /// Too many writes wait already. Nothing was done; try again shortly.
-    #[error("the store's write queue is full: try again shortly")]
-    Busy,
-    /// The store was closed.
-    #[error("the store is closed")]
-    Closed,
-    /// The object is not at the revision the writer saw.
-    #[error("the object was changed or deleted since it was read")]
-    Conflict {
-        /// What is there; `None` when it is gone.
-        current: Option<Arc<Object>>,
-    },
-    /// The key cannot be stored.
-    #[error("the key cannot be stored")]
-    Key(#[source] KeyError),
-    /// The engine failed.
-    #[error("the store did not take the write")]
-    Kv(#[source] kv::Error),
-    /// The bytes are no object.
-    #[error("the content is no object")]
-    Object(#[source] DecodeError),
-    /// The object is larger than the store takes.
-    #[error("{what} of {actual} exceeds the maximum of {max}")]
-    TooLarge {
-        /// Which part.
-        what: &'static str,
-        /// Its size.
-        actual: usize,
-        /// The largest size taken.
-        max: usize,
-    },
-}
-
-/// Why a read was not answered.
-#[derive(Clone, Debug, thiserror::Error)]
-pub enum ReadError {
-    /// The store was closed, or can no longer follow its log.
-    #[error("the store is closed")]
-    Closed,
-    /// History from before this revision is gone. Start over from the current state; retrying cannot help.
-    #[error("revision {requested} is compacted (oldest is {oldest})")]
-    Compacted {
-        /// What was asked for.
-        requested: Revision,
-        /// The oldest revision that can be had.
-        oldest: Revision,
-    },
-    /// The engine failed.
-    #[error("the store cannot be read")]
-    Kv(#[source] kv::Error),
-    /// The revision is of the future. Wait for it first.
-    #[error("revision {requested} is of the future (current is {current})")]
-    TooLarge {
-        /// What was asked for.
-        requested: Revision,
-        /// The newest revision.
-        current: Revision,
-    },
-}
-
-/// Why waiting for a revision ended without it.
-#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-pub enum WaitError {
-    /// The store was closed, or can no longer follow its log.
-    #[error("the store is closed")]
-    Closed,
-    /// It did not come in time.
-    #[error("revision {requested} is of the future (current is {current})")]
-    TooLarge {
-        /// What was asked for.
-        requested: Revision,
-        /// The newest revision.
-        current: Revision,
-    },
 }
 
 impl Default for Options {
@@ -478,25 +385,4 @@ fn nothing(at: At, floor: Revision, applied: Revision) -> Result<List, Miss> {
         At::Latest => applied,
     };
     Ok(List { more: false, objects: Vec::new(), remaining: Some(0), revision })
-}
-
-impl From<kv::Error> for WriteError {
-    fn from(error: kv::Error) -> WriteError {
-        match error {
-            kv::Error::Busy => WriteError::Busy,
-            kv::Error::Closed => WriteError::Closed,
-            kv::Error::TooLarge { what, actual, max } => WriteError::TooLarge { what, actual, max },
-            error => WriteError::Kv(error),
-        }
-    }
-}
-
-impl From<ReadError> for WriteError {
-    fn from(error: ReadError) -> WriteError {
-        match error {
-            ReadError::Kv(error) => error.into(),
-            // What a write reads is the present, which is neither compacted nor of the future.
-            ReadError::Closed | ReadError::Compacted { .. } | ReadError::TooLarge { .. } => WriteError::Closed,
-        }
-    }
 }

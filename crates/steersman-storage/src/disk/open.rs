@@ -1,0 +1,95 @@
+//! Taking hold of a directory and its files, and why that may fail.
+
+use crate::kv::Cause;
+use redb::DatabaseError;
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+const LOCK: &str = "store.lock";
+
+/// Why a directory could not be opened as a store.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The file is not one of ours, or damaged.
+    #[error("{path:?} is damaged or no store of Steersman: move it away to start anew, or restore it from a copy")]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        #[source]
+        source: Cause,
+    },
+    /// The file was written by another version of this program.
+    #[error("{path:?} has format {found}, this version reads format {want}: open it with the version that wrote it")]
+    Format {
+        /// The file.
+        path: PathBuf,
+        /// Its format.
+        found: u64,
+        /// The format this version reads and writes.
+        want: u64,
+    },
+    /// A process, this one included, has the directory open.
+    #[error("another process holds {dir:?}: stop it, or choose another data directory")]
+    Held {
+        /// The directory.
+        dir: PathBuf,
+    },
+    /// A file could not be read or made.
+    #[error("cannot open {path:?}")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// What is stored may be secret: a directory made here is for its owner alone, and so are the files.
+pub(super) fn make_dir(dir: &Path) -> io::Result<()> {
+    let mut builder = fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(dir)
+}
+
+pub(super) fn private() -> fs::OpenOptions {
+    let mut options = File::options();
+    options.write(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options
+}
+
+/// Takes the directory for this process: the lock goes with the file it returns.
+pub(super) fn hold(dir: &Path) -> Result<File, OpenError> {
+    let path = dir.join(LOCK);
+    let opened = private().create(true).truncate(false).open(&path);
+    let file = opened.map_err(|source| OpenError::Io { path: path.clone(), source })?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(OpenError::Held { dir: dir.to_owned() }),
+        Err(TryLockError::Error(source)) => Err(OpenError::Io { path, source }),
+    }
+}
+
+pub(super) fn damaged<E: Into<redb::Error>>(path: &Path) -> impl Fn(E) -> OpenError {
+    move |error| {
+        let error: redb::Error = error.into();
+        OpenError::Damaged { path: path.to_owned(), source: Arc::new(error) }
+    }
+}
+
+pub(super) fn opening(path: &Path) -> impl Fn(DatabaseError) -> OpenError {
+    move |error| match error {
+        DatabaseError::DatabaseAlreadyOpen => OpenError::Held { dir: path.parent().unwrap_or(path).to_owned() },
+        DatabaseError::Storage(redb::StorageError::Io(source)) if source.kind() != io::ErrorKind::InvalidData => {
+            OpenError::Io { path: path.to_owned(), source }
+        }
+        error => damaged(path)(error),
+    }
+}
