@@ -322,3 +322,26 @@ impl<'a> Range<'a> {
         (!self.is_empty()).then(|| objects.range::<ObjectKey, _>(self.bounds())).into_iter().flatten()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_names_the_revision_it_shows_while_a_batch_is_half_told() {
+        let shelf = Shelf::new(Vec::new(), Revision(4));
+        let object = |revision| Object::decode(ObjectKey::cluster("x"), Revision(revision), br#"{"metadata":{}}"#);
+        let changes = vec![Change::Put(Arc::new(object(5).unwrap())), Change::Put(Arc::new(object(7).unwrap()))];
+        shelf.apply(changes, &Limits::default(), Instant::now()).unwrap();
+        // The batch is on the shelf, and revision 7 not yet the newest of the cache.
+        let list = |at| shelf.list(&Scope::All, at, Page::ALL, Revision(4)).ok().unwrap();
+        assert_eq!(list(At::Latest).revision, Revision(7));
+        assert_eq!(list(At::Exact(Revision(7))).objects[0].revision, Revision(7));
+        assert_eq!(list(At::Exact(Revision(6))).objects[0].revision, Revision(5));
+        assert!(list(At::Exact(Revision(4))).objects.is_empty());
+        assert!(matches!(
+            shelf.list(&Scope::All, At::Exact(Revision(8)), Page::ALL, Revision(4)),
+            Err(Miss::Future(_))
+        ));
+    }
+}
