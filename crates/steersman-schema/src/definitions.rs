@@ -23,18 +23,21 @@ pub struct Definitions {
 pub struct Definition(u16);
 
 struct Entry {
-    name: Box<str>,
-    json: Box<str>,
+    name: &'static str,
+    json: &'static str,
     schema: OnceLock<Schema>,
 }
 
-static BUILTIN: LazyLock<Definitions> = LazyLock::new(|| {
-    let mut text = String::with_capacity(512 * 1024);
+/// The unpacked table; definitions are slices of it.
+static TABLE: LazyLock<String> = LazyLock::new(|| {
+    let mut text = String::with_capacity(384 * 1024);
     DeflateDecoder::new(include_bytes!("../data/definitions.deflate").as_slice())
         .read_to_string(&mut text)
         .expect("invariant: the embedded table unpacks, as the tests have seen it do");
-    Definitions::read(&text)
+    text
 });
+
+static BUILTIN: LazyLock<Definitions> = LazyLock::new(|| Definitions::read(&TABLE));
 
 // === impl Definitions ===
 
@@ -45,15 +48,15 @@ impl Definitions {
     }
 
     /// Lines `name TAB json`, sorted by name, before them lines `TAB group TAB version TAB kind TAB name`.
-    fn read(table: &str) -> Definitions {
+    fn read(table: &'static str) -> Definitions {
         let mut entries = Vec::with_capacity(1024);
         let mut kinds = Vec::with_capacity(1024);
         for line in table.lines() {
             match line.strip_prefix('\t') {
                 Some(kind) => kinds.push(kind),
                 None => entries.extend(line.split_once('\t').map(|(name, json)| Entry {
-                    name: name.into(),
-                    json: json.into(),
+                    name,
+                    json,
                     schema: OnceLock::new(),
                 })),
             }
@@ -75,7 +78,7 @@ impl Definitions {
 
     /// The definition of a name such as `io.k8s.api.core.v1.Pod`.
     pub fn definition(&self, name: &str) -> Option<Definition> {
-        let index = self.entries.binary_search_by(|entry| entry.name.as_ref().cmp(name)).ok()?;
+        let index = self.entries.binary_search_by(|entry| entry.name.cmp(name)).ok()?;
         Some(Definition(u16::try_from(index).ok()?))
     }
 
@@ -114,14 +117,14 @@ impl Definition {
 
     /// Its name.
     pub fn name(self) -> &'static str {
-        &self.entry().name
+        self.entry().name
     }
 
     /// Its schema, parsed on first use.
     pub fn schema(self) -> &'static Schema {
         let entry = self.entry();
         entry.schema.get_or_init(|| {
-            let json: Value = serde_json::from_str(&entry.json)
+            let json: Value = serde_json::from_str(entry.json)
                 .expect("invariant: every definition of the embedded table parses, as the tests have seen it do");
             Schema::read(&json, Origin::Table)
         })

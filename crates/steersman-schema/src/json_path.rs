@@ -1,27 +1,45 @@
-//! The simple JSONPath of printer columns, scale paths and selectable fields: `.spec.a[0].b`, `.a['x.y']`, `.a\.b`.
+//! The JSONPath of custom resource definitions: `.spec.a[0].b`, `.a['x.y']`, `.a\.b`,
+//! `.status.conditions[?(@.type=="Ready")].status`.
 //!
-//! One place, no wildcards, no filters. What clients send for `-o jsonpath` is theirs to evaluate.
+//! Scale paths and selectable fields name one place ([`JsonPath::is_simple`]); printer columns may also search, and show the
+//! first thing found. What clients send for `-o jsonpath` is theirs to evaluate.
 
+mod filter;
+mod parse;
+
+use crate::json_path::filter::Filter;
 use std::fmt;
 use steersman_machinery::Value;
 use steersman_machinery::value::Map;
 
 /// A parsed path.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct JsonPath {
     text: Box<str>,
     steps: Box<[Step]>,
 }
 
 /// One step of a path.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Step {
+    /// `..`: everything below that holds something, and here. Once in a path.
+    Descendants,
     Field(Box<str>),
+    /// `[?(@.a=="b")]`
+    Filter(Filter),
     /// From the end if negative.
     Index(i64),
+    /// `[1:5:2]`; a bound counts from the end if negative.
+    Slice {
+        start: i64,
+        end: Option<i64>,
+        step: usize,
+    },
+    /// `*`
+    Wildcard,
 }
 
-/// A text that is no simple path.
+/// A text that is no path.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum ParseError {
     /// A step that is none, with where it starts.
@@ -39,29 +57,7 @@ impl JsonPath {
     /// # Errors
     /// When it does not start with a dot, or a step is none.
     pub fn parse(text: &str) -> Result<JsonPath, ParseError> {
-        match text.chars().next() {
-            None => return Err(ParseError::Empty),
-            Some('.') => {}
-            Some(_) => return Err(ParseError::NoDot),
-        }
-        let mut steps = Vec::new();
-        let mut rest = text;
-        while !rest.is_empty() && rest != "." {
-            let bad = || ParseError::BadStep { text: text.to_owned(), offset: text.len() - rest.len() };
-            let (step, behind) = match rest.strip_prefix('.') {
-                // `.['x']` is `['x']`.
-                Some(bracket) if bracket.starts_with('[') => bracketed(bracket),
-                Some(field) => named(field),
-                None => bracketed(rest),
-            }
-            .ok_or_else(bad)?;
-            steps.push(step);
-            rest = behind;
-        }
-        if rest == "." && !steps.is_empty() {
-            return Err(ParseError::BadStep { text: text.to_owned(), offset: text.len() - 1 });
-        }
-        Ok(JsonPath { text: text.into(), steps: steps.into() })
+        Ok(JsonPath { text: text.into(), steps: parse::steps(text)?.into() })
     }
 
     /// The path as it was written.
@@ -74,18 +70,33 @@ impl JsonPath {
         &self.steps
     }
 
-    /// What is there.
-    pub fn get<'v>(&self, value: &'v Value) -> Option<&'v Value> {
-        self.steps.iter().try_fold(value, |here, step| match step {
-            Step::Field(name) => here.as_object()?.get(name.as_ref()),
-            Step::Index(index) => {
-                let items = here.as_array()?;
-                items.get(place(*index, items.len())?)
-            }
-        })
+    /// It names one place: fields and places in lists only.
+    pub fn is_simple(&self) -> bool {
+        self.steps.iter().all(|step| matches!(step, Step::Field(_) | Step::Index(_)))
     }
 
-    /// Puts something there; objects on the way are made, lists are not. False if the way is barred.
+    /// What is there; the first found, if the path searches.
+    pub fn get<'v>(&self, value: &'v Value) -> Option<&'v Value> {
+        if self.is_simple() {
+            return self.steps.iter().try_fold(value, |here, step| step.one(here));
+        }
+        self.find(value).first().copied()
+    }
+
+    /// All that is found, in the order of the object.
+    pub fn find<'v>(&self, value: &'v Value) -> Vec<&'v Value> {
+        let mut found = vec![value];
+        for step in &self.steps {
+            let mut next = Vec::new();
+            for here in found {
+                step.walk(here, &mut next);
+            }
+            found = next;
+        }
+        found
+    }
+
+    /// Puts something there; objects on the way are made, lists are not. False if the way is barred, or the path searches.
     pub fn set(&self, value: &mut Value, new: Value) -> bool {
         let mut here = value;
         for step in &self.steps {
@@ -100,6 +111,7 @@ impl JsonPath {
                     let place = place(*index, items.len())?;
                     items.get_mut(place)
                 }),
+                Step::Descendants | Step::Filter(_) | Step::Slice { .. } | Step::Wildcard => None,
             };
             let Some(next) = next else { return false };
             here = next;
@@ -109,53 +121,60 @@ impl JsonPath {
     }
 }
 
+impl Step {
+    /// The one thing that a simple step leads to.
+    fn one<'v>(&self, here: &'v Value) -> Option<&'v Value> {
+        match self {
+            Step::Field(name) => here.as_object()?.get(name.as_ref()),
+            Step::Index(index) => {
+                let items = here.as_array()?;
+                items.get(place(*index, items.len())?)
+            }
+            Step::Descendants | Step::Filter(_) | Step::Slice { .. } | Step::Wildcard => None,
+        }
+    }
+
+    fn walk<'v>(&self, here: &'v Value, found: &mut Vec<&'v Value>) {
+        match self {
+            Step::Field(_) | Step::Index(_) => found.extend(self.one(here)),
+            Step::Descendants => descend(here, found),
+            Step::Filter(filter) => {
+                let items = here.as_array().into_iter().flatten();
+                found.extend(items.filter(|item| filter.matches(item)));
+            }
+            Step::Slice { start, end, step } => {
+                let Some(items) = here.as_array() else { return };
+                let bound =
+                    |bound: i64| if bound < 0 { place(bound, items.len()) } else { usize::try_from(bound).ok() };
+                let start = bound(*start).unwrap_or_default();
+                let end = end.map_or(Some(items.len()), bound).unwrap_or_default().min(items.len());
+                found.extend(items.get(start..end).into_iter().flatten().step_by(*step));
+            }
+            Step::Wildcard => found.extend(children(here)),
+        }
+    }
+}
+
+fn children(value: &Value) -> Box<dyn Iterator<Item = &Value> + '_> {
+    match value {
+        Value::Array(items) => Box::new(items.iter()),
+        Value::Object(fields) => Box::new(fields.values()),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Box::new(std::iter::empty()),
+    }
+}
+
+fn descend<'v>(here: &'v Value, found: &mut Vec<&'v Value>) {
+    if here.is_array() || here.is_object() {
+        found.push(here);
+        children(here).for_each(|child| descend(child, found));
+    }
+}
+
 fn place(index: i64, length: usize) -> Option<usize> {
-    if index < 0 {
-        length.checked_sub(usize::try_from(index.unsigned_abs()).ok()?)
-    } else {
-        usize::try_from(index).ok()
+    match usize::try_from(index.unsigned_abs()).ok()? {
+        back if index < 0 => length.checked_sub(back),
+        place => Some(place),
     }
-}
-
-/// A name up to the next `.` or `[`; a backslash takes the next character as it is.
-fn named(rest: &str) -> Option<(Step, &str)> {
-    let mut name = String::new();
-    let mut chars = rest.char_indices();
-    let mut end = rest.len();
-    while let Some((at, char)) = chars.next() {
-        match char {
-            '.' | '[' => {
-                end = at;
-                break;
-            }
-            '\\' => name.push(chars.next()?.1),
-            ']' | '*' | '\'' | '"' | ' ' => return None,
-            _ => name.push(char),
-        }
-    }
-    (!name.is_empty()).then(|| (Step::Field(name.into()), &rest[end..]))
-}
-
-/// `[3]`, `[-1]`, `['x']` or `["x"]`.
-fn bracketed(rest: &str) -> Option<(Step, &str)> {
-    let inner = rest.strip_prefix('[')?;
-    let Some(quote) = inner.chars().next().filter(|char| matches!(char, '\'' | '"')) else {
-        let (index, behind) = inner.split_once(']')?;
-        return Some((Step::Index(index.parse().ok()?), behind));
-    };
-    let mut name = String::new();
-    let mut chars = inner[1..].char_indices();
-    while let Some((at, char)) = chars.next() {
-        match char {
-            '\\' => name.push(chars.next()?.1),
-            _ if char == quote => {
-                let behind = inner[1 + at + 1..].strip_prefix(']')?;
-                return Some((Step::Field(name.into()), behind));
-            }
-            _ => name.push(char),
-        }
-    }
-    None
 }
 
 impl fmt::Display for JsonPath {
@@ -165,64 +184,4 @@ impl fmt::Display for JsonPath {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-    use serde_json::json;
-
-    #[test]
-    fn paths_reach_what_they_name() {
-        let object = json!({"spec": {"a": [{"b": 1}, {"b": 2}], "x.y": {"q'": true}, "n": null}});
-        for (path, want) in [
-            (".spec.a[0].b", Some(json!(1))),
-            (".spec.a[-1].b", Some(json!(2))),
-            (".spec.a[2].b", None),
-            (".spec.a[-3].b", None),
-            (r".spec.x\.y", Some(json!({"q'": true}))),
-            (".spec['x.y']", Some(json!({"q'": true}))),
-            (r#".spec.["x.y"]['q\'']"#, Some(json!(true))),
-            (".spec.n", Some(json!(null))),
-            (".spec.n.m", None),
-            (".", Some(object.clone())),
-        ] {
-            assert_eq!(JsonPath::parse(path).unwrap().get(&object), want.as_ref(), "{path}");
-        }
-    }
-
-    #[test]
-    fn setting_makes_objects_on_the_way() {
-        let set =
-            |path: &str, mut object: Value| JsonPath::parse(path).unwrap().set(&mut object, json!(3)).then_some(object);
-        assert_eq!(set(".spec.replicas", json!({})), Some(json!({"spec": {"replicas": 3}})));
-        assert_eq!(
-            set(".spec.replicas", json!({"spec": {"replicas": 1, "x": 2}})),
-            Some(json!({"spec": {"replicas": 3, "x": 2}}))
-        );
-        assert_eq!(set(".a[0]", json!({"a": [1]})), Some(json!({"a": [3]})));
-        assert_eq!(set(".a[1]", json!({"a": [1]})), None);
-        assert_eq!(set(".a.b", json!({"a": "text"})), None);
-    }
-
-    #[test]
-    fn what_is_no_simple_path_is_told() {
-        for (text, want) in [("", "must not be empty"), ("spec.a", "must be a simple json path starting with .")] {
-            assert_eq!(JsonPath::parse(text).unwrap_err().to_string(), want);
-        }
-        for text in ["..a", ".a..b", ".a[", ".a[x]", ".a['x]", ".a[*]", ".a.", ".a]b", "{.a}", r".a\"] {
-            assert!(JsonPath::parse(text).is_err(), "{text}");
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn any_text_is_read_or_refused(text in "\\.?[a\\.\\[\\]'\"\\\\0-9*\\-é ]{0,12}") {
-            if let Ok(path) = JsonPath::parse(&text) {
-                let mut object = json!({"a": {"b": [1, {"c": 2}]}});
-                let _ = path.get(&object);
-                if path.set(&mut object, json!("new")) {
-                    prop_assert_eq!(path.get(&object), Some(&json!("new")));
-                }
-            }
-        }
-    }
-}
+mod tests;

@@ -111,7 +111,7 @@ impl<'a> Pass<'a> {
         let is_whole =
             value.as_f64().is_some_and(|float| float.fract() == 0.0 && float.abs() <= 9_007_199_254_740_991.0);
         let fits = match wanted {
-            Type::Any => format.is_none() || value.is_string(),
+            Type::Any => format.is_none() || value.is_string() || value.is_array(),
             Type::Integer => have == "integer" || is_whole,
             Type::IntOrString => have == "string" || have == "integer" || is_whole,
             Type::Number => value.is_number(),

@@ -50,7 +50,7 @@ fn field_path(node: Node<'_>, text: &str, path: &Path, errors: &mut Vec<Error>) 
         for step in parsed.steps() {
             here = match (step, here) {
                 (Step::Field(name), Some(node)) => node.property(name).or_else(|| node.node("additionalProperties")),
-                (Step::Field(_) | Step::Index(_), _) => None,
+                _ => None,
             };
         }
         here.is_some() && !parsed.steps().is_empty()
