@@ -215,6 +215,12 @@ impl Catalog {
         self.routes.get(group)?.get(version)?.get(plural)
     }
 
+    /// The resources of a group that some version serves; one that several serve comes several times.
+    pub fn resources_of(&self, group: &str) -> impl Iterator<Item = &Resource> {
+        let versions = self.routes.get(group).into_iter().flat_map(HashMap::values);
+        versions.flat_map(HashMap::values).map(|served| &*served.resource)
+    }
+
     /// The resources of one version of a group, by name.
     pub fn resources(&self, group: &str, version: &str) -> Vec<&Served> {
         let routes = self.routes.get(group).and_then(|versions| versions.get(version));
@@ -245,6 +251,11 @@ impl Resource {
     /// Whether it is defined by a CustomResourceDefinition.
     pub fn is_custom(&self) -> bool {
         matches!(self.origin, Origin::Custom { .. })
+    }
+
+    /// Whether its definition is being deleted, so that nothing new can be created.
+    pub fn is_terminating(&self) -> bool {
+        matches!(self.origin, Origin::Custom { is_terminating: true, .. })
     }
 }
 

@@ -1,18 +1,47 @@
 //! A Kubernetes-compatible API server: bytes in, bytes out.
 //!
-//! [`Server`] holds the store and the catalog of what is served; `Server::service()` is a `tower::Service`, the same for a
+//! [`Server`] holds the store and the catalog of what is served; [`Server::service`] is a `tower::Service`, the same for a
 //! TLS socket, a test in the same process and the built-in controllers. There is no other door.
+//!
+//! ```text
+//! chain      -> who asks, may they, how many at a time, the body
+//! route      -> discovery, OpenAPI, health, version | a resource of the catalog
+//! registry   -> one pipeline of every verb for all kinds; what is particular about one is asked of its strategy
+//! ```
 //!
 //! Deliberately not here: sockets, command lines, process state (`steersman-cli`), and the control loops
 //! (`steersman-controllers`), which are clients like any other.
 
+mod answer;
+mod at_rest;
+pub mod authn;
+pub mod authz;
+mod body;
+mod bootstrap;
 pub mod builtin;
 pub mod catalog;
+mod chain;
+mod codec;
 pub mod crd;
+mod definitions;
 pub mod discovery;
+mod health;
+pub mod negotiate;
 pub mod openapi;
+mod options;
+pub mod query;
+mod registry;
+mod render;
+pub mod request_info;
+mod route;
+mod server;
+mod service;
 pub mod status;
 pub mod strategy;
 pub mod user;
-
+pub mod version;
 mod version_order;
+
+pub use crate::body::Body;
+pub use crate::server::{Options, Server, StartError};
+pub use crate::service::Service;

@@ -35,6 +35,12 @@ pub trait Strategy: fmt::Debug + Send + Sync {
         resource.storage_version().name == version.name
     }
 
+    /// Why objects cannot be read or written in this version now; the registry answers 500 with it.
+    fn obstacle(&self, resource: &Resource, version: &Version) -> Option<String> {
+        let _ = (resource, version);
+        None
+    }
+
     /// Stored form to internal form.
     fn load(&self, resource: &Resource, version: &Version, stored: Value) -> Value {
         let _ = (resource, version);
@@ -65,6 +71,11 @@ pub trait Strategy: fmt::Debug + Send + Sync {
 
     /// The same for a change through an endpoint: carries over what the endpoint must not touch and counts the generation.
     fn prepare_update(&self, version: &Version, endpoint: Endpoint, new: &mut Value, old: &Value);
+
+    /// Marks an object whose deletion is asked for in the kind's own way, beyond the marks in its metadata.
+    fn prepare_delete(&self, version: &Version, value: &mut Value, now: &str) {
+        let _ = (version, value, now);
+    }
 
     /// The faults of a new object, its metadata included as far as the kind has rules of its own for it
     /// (the name's form is [`Strategy::name_faults`]; the rest of the metadata is checked by the registry).

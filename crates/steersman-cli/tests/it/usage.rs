@@ -49,7 +49,7 @@ fn wrong_flags_are_named() {
     check_refused(&["up", "--no-such-flag"], &["--no-such-flag"]);
     check_refused(&["up", "--listen", "nowhere"], &["--listen", "nowhere"]);
     check_refused(&["up", "--neutron-auth", "magic"], &["--neutron-auth", "magic"]);
-    check_refused(&["up", "--neutron-url", "not a url"], &["--neutron-url", "not a url"]);
+    check_refused(&["up", "--neutron-url", "not a url"], &["not a url"]);
     check_refused(&["up", "--output", "xml"], &["--output", "xml"]);
     check_refused(&["sail"], &["sail"]);
 }
@@ -108,7 +108,13 @@ fn data_directory_of_another_process_is_left_alone() {
 
 #[test]
 fn kubeconfig_that_cannot_be_read_is_named() {
-    check_refused(&["network", "--kubeconfig", "no-such-kubeconfig"], &["no-such-kubeconfig"]);
+    let cloud = ["--neutron-url", "http://127.0.0.1:9", "--neutron-auth", "none"];
+    check_refused(&[&["network", "--kubeconfig", "no-such-kubeconfig"][..], &cloud].concat(), &["no-such-kubeconfig"]);
+}
+
+#[test]
+fn controller_without_a_cloud_is_told_to_name_one() {
+    check_refused(&["network"], &["--neutron-url", "--neutron-auth"]);
 }
 
 #[test]

@@ -1,0 +1,105 @@
+//! The command line.
+
+use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// A Kubernetes-compatible control plane in one process, and controllers for it.
+#[derive(Debug, Parser)]
+#[command(name = "steersman", version, about, disable_help_subcommand = true)]
+pub(crate) struct Args {
+    /// What to log: error, warn, info, debug or trace, or a filter such as `steersman_server=debug`.
+    #[arg(long, global = true, env = "STEERSMAN_LOG", value_name = "FILTER")]
+    pub(crate) log: Option<String>,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// The Network controller alone, against any Kubernetes.
+    Network(NetworkOptions),
+    /// The control plane alone.
+    Server(ServerOptions),
+    /// The control plane with the controllers in the same process.
+    Up(UpOptions),
+}
+
+/// Of the control plane.
+#[derive(ClapArgs, Debug)]
+pub(crate) struct ServerOptions {
+    /// Where certificates, the kubeconfig and the objects are kept.
+    #[arg(long, default_value = "./.steersman", value_name = "DIR")]
+    pub(crate) data_dir: PathBuf,
+    /// The address to listen on; port 0 takes any that is free.
+    #[arg(long, default_value = "127.0.0.1:6443", value_name = "ADDR")]
+    pub(crate) listen: SocketAddr,
+    /// Users who sign in by a token: a file with a line `token,user,uid,"group1,group2"` for each.
+    #[arg(long, value_name = "CSV")]
+    pub(crate) token_auth_file: Option<PathBuf>,
+    /// Keep the objects in memory only: they are gone when the process ends.
+    #[arg(long)]
+    pub(crate) in_memory: bool,
+    /// How to say that the server is ready.
+    #[arg(long, value_enum, default_value_t = Output::Text)]
+    pub(crate) output: Output,
+}
+
+/// Of the control plane with controllers.
+#[derive(ClapArgs, Debug)]
+pub(crate) struct UpOptions {
+    #[command(flatten)]
+    pub(crate) server: ServerOptions,
+    #[command(flatten)]
+    pub(crate) cloud: CloudOptions,
+    /// Which controllers to run: names, `*` for all, `-name` for all but one.
+    #[arg(long, default_value = "*", value_delimiter = ',', allow_hyphen_values = true, value_name = "a,b,-c")]
+    pub(crate) controllers: Vec<String>,
+}
+
+/// Of the Network controller.
+#[derive(ClapArgs, Debug)]
+pub(crate) struct NetworkOptions {
+    /// The kubeconfig of the cluster; without it and --master: in-cluster, then $KUBECONFIG, then ~/.kube/config.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// The URL of the API server, in place of the kubeconfig's.
+    #[arg(long, value_name = "URL")]
+    pub(crate) master: Option<String>,
+    #[command(flatten)]
+    pub(crate) cloud: CloudOptions,
+}
+
+/// Which Neutron, and how to sign in to it.
+#[derive(ClapArgs, Debug, Default)]
+pub(crate) struct CloudOptions {
+    /// The URL of a Neutron. Without it and --neutron-auth keystone a simulated one is used.
+    #[arg(long, value_name = "URL")]
+    pub(crate) neutron_url: Option<String>,
+    /// How to sign in: not at all, or with Keystone as the OS_* variables or a clouds.yaml say.
+    #[arg(long, value_enum, value_name = "HOW")]
+    pub(crate) neutron_auth: Option<NeutronAuth>,
+    /// The entry of clouds.yaml.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) os_cloud: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub(crate) enum NeutronAuth {
+    Keystone,
+    None,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub(crate) enum Output {
+    /// One line of JSON.
+    Json,
+    /// For people.
+    Text,
+}
+
+impl From<ServerOptions> for UpOptions {
+    fn from(server: ServerOptions) -> UpOptions {
+        UpOptions { server, cloud: CloudOptions::default(), controllers: Vec::new() }
+    }
+}

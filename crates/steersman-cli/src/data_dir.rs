@@ -1,0 +1,55 @@
+//! The data directory: whose it is, and where in it what is.
+
+use crate::Failure;
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// A data directory that this process alone uses.
+#[derive(Debug)]
+pub(crate) struct DataDir {
+    path: PathBuf,
+    /// Held for as long as the process lives.
+    _lock: File,
+}
+
+impl DataDir {
+    /// Takes a directory, making it if it is not there.
+    pub(crate) fn take(path: &Path) -> Result<DataDir, Failure> {
+        let refused = |what: &str, error: std::io::Error| {
+            Failure::Refused(format!("cannot {what} the data directory {}: {error}; choose another with --data-dir", path.display()))
+        };
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|error| refused("make", error))?;
+        let path = path.canonicalize().map_err(|error| refused("find", error))?;
+        let lock = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path.join("lock"));
+        let lock = lock.map_err(|error| refused("write to", error))?;
+        match lock.try_lock() {
+            Ok(()) => Ok(DataDir { path, _lock: lock }),
+            Err(TryLockError::WouldBlock) => Err(Failure::Refused(format!(
+                "another process holds the data directory {}: stop it, or choose another directory with --data-dir",
+                path.display()
+            ))),
+            Err(TryLockError::Error(error)) => Err(refused("lock", error)),
+        }
+    }
+
+    /// The directory, as an absolute path.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Where the certificates are.
+    pub(crate) fn pki(&self) -> PathBuf {
+        self.path.join("pki")
+    }
+
+    /// Where the objects are.
+    pub(crate) fn store(&self) -> PathBuf {
+        self.path.join("store")
+    }
+
+    /// The kubeconfig of the administrator.
+    pub(crate) fn kubeconfig(&self) -> PathBuf {
+        self.path.join("kubeconfig")
+    }
+}

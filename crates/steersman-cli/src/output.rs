@@ -1,0 +1,56 @@
+//! What the program says on standard output when it is ready.
+
+use crate::args::Output;
+use serde::Serialize;
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+/// What there is to say of a control plane that is ready.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Ready {
+    /// The kubeconfig of the administrator.
+    pub(crate) kubeconfig: PathBuf,
+    /// `host:port` of the API.
+    pub(crate) listen: String,
+    /// Where everything is kept.
+    pub(crate) data_dir: PathBuf,
+    /// Whether the objects are gone when the process ends.
+    pub(crate) in_memory: bool,
+    /// The controllers that run.
+    pub(crate) controllers: Vec<&'static str>,
+    /// The Neutron that the Network controller works on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) neutron: Option<String>,
+    pub(crate) version: &'static str,
+}
+
+impl Ready {
+    /// Says it. A closed standard output is no reason to stop.
+    pub(crate) fn say(&self, output: Output) {
+        let text = match output {
+            Output::Json => serde_json::to_string(self).unwrap_or_default() + "\n",
+            Output::Text => self.text(),
+        };
+        let mut stdout = io::stdout().lock();
+        let _ = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
+    }
+
+    fn text(&self) -> String {
+        let mut text = format!("Steersman {} is ready at https://{}\n", self.version, self.listen);
+        let kept = if self.in_memory { "in memory, gone when this process ends" } else { "kept in" };
+        text += &match self.in_memory {
+            true => format!("  objects      {kept}\n"),
+            false => format!("  objects      {kept} {}\n", self.data_dir.display()),
+        };
+        if let Some(neutron) = &self.neutron {
+            text += &format!("  neutron      {neutron}\n");
+        }
+        text += &format!("\nIn another terminal:\n  export KUBECONFIG={}\n", self.kubeconfig.display());
+        text += match self.controllers.is_empty() {
+            true => "  kubectl get namespaces\n",
+            false => "  kubectl apply -f manifests/crd/network.yaml\n  kubectl apply -f manifests/example-network.yaml\n  kubectl describe network example-network\n",
+        };
+        text + "\nCtrl-C stops it.\n"
+    }
+}

@@ -1,0 +1,201 @@
+//! The certificates of a data directory: a CA, one for the server, one for the administrator.
+//!
+//! Made at the first start, kept, and made anew when they are about to end or the server gets another address. The CA stays,
+//! so kubeconfigs that were handed out go on working.
+
+use crate::files::{self, Rights};
+use anyhow::{Context, anyhow};
+use jiff::{Timestamp, ToSpan, tz::TimeZone};
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
+    SanType,
+};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig};
+use std::fs;
+use std::io;
+use std::net::IpAddr;
+use std::path::Path;
+use std::sync::Arc;
+use x509_parser::extensions::GeneralName;
+
+const CA_YEARS: i64 = 10;
+const LEAF_DAYS: i64 = 365;
+/// A certificate that ends within so many days is made anew.
+const RENEW_DAYS: i64 = 30;
+const HOST_NAMES: [&str; 5] =
+    ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"];
+
+/// A certificate and its key, both PEM.
+#[derive(Clone, Debug)]
+pub(crate) struct Pair {
+    pub(crate) certificate: String,
+    pub(crate) key: String,
+}
+
+/// All of them.
+#[derive(Debug)]
+pub(crate) struct Pki {
+    pub(crate) ca: String,
+    pub(crate) server: Pair,
+    pub(crate) admin: Pair,
+}
+
+/// Finds the certificates in a directory, and makes those that are missing or no longer good for the addresses.
+pub(crate) fn prepare(dir: &Path, addresses: &[IpAddr]) -> anyhow::Result<Pki> {
+    fs::create_dir_all(dir).with_context(|| format!("the directory {} cannot be made", dir.display()))?;
+    let ca = match read(dir, "ca")? {
+        Some(ca) => ca,
+        None => make(dir, "ca", ca_params()?, None)?,
+    };
+    let leaf = |name: &str, params: CertificateParams, addresses: &[IpAddr]| -> anyhow::Result<Pair> {
+        match read(dir, name)?.filter(|pair| is_good(&pair.certificate, &ca.certificate, addresses)) {
+            Some(pair) => Ok(pair),
+            None => make(dir, name, params, Some(&ca)),
+        }
+    };
+    let server = leaf("server", server_params(addresses)?, addresses)?;
+    let admin = leaf("admin", admin_params()?, &[])?;
+    Ok(Pki { ca: ca.certificate, server, admin })
+}
+
+impl Pki {
+    /// How the server speaks TLS: clients may show a certificate of the CA, or none.
+    pub(crate) fn server_config(&self) -> anyhow::Result<ServerConfig> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(self.ca.as_bytes())?).context("the CA is no CA")?;
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone()).allow_unauthenticated().build()?;
+        let chain = vec![CertificateDer::from_pem_slice(self.server.certificate.as_bytes())?];
+        let key = PrivateKeyDer::from_pem_slice(self.server.key.as_bytes())?;
+        let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+        let mut config = config.with_client_cert_verifier(verifier).with_single_cert(chain, key)?;
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Ok(config)
+    }
+}
+
+fn read(dir: &Path, name: &str) -> anyhow::Result<Option<Pair>> {
+    let file = |ending: &str| -> anyhow::Result<Option<String>> {
+        let path = dir.join(format!("{name}.{ending}"));
+        match fs::read_to_string(&path) {
+            Ok(text) => Ok(Some(text)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(anyhow!(error).context(format!("{} cannot be read", path.display()))),
+        }
+    };
+    match (file("crt")?, file("key")?) {
+        (Some(certificate), Some(key)) => Ok(Some(Pair { certificate, key })),
+        _ => Ok(None),
+    }
+}
+
+fn make(dir: &Path, name: &str, params: CertificateParams, ca: Option<&Pair>) -> anyhow::Result<Pair> {
+    let key = KeyPair::generate().with_context(|| format!("no key can be made for {name}"))?;
+    let certificate = match ca {
+        None => params.self_signed(&key),
+        Some(ca) => {
+            let ca_key = KeyPair::from_pem(&ca.key).context("the key of the CA cannot be read")?;
+            let issuer = Issuer::from_ca_cert_pem(&ca.certificate, ca_key).context("the CA cannot be read")?;
+            params.signed_by(&key, &issuer)
+        }
+    };
+    let certificate = certificate.with_context(|| format!("the certificate {name} cannot be signed"))?;
+    let pair = Pair { certificate: certificate.pem(), key: key.serialize_pem() };
+    for (ending, text, rights) in [("key", &pair.key, Rights::Secret), ("crt", &pair.certificate, Rights::Public)] {
+        let path = dir.join(format!("{name}.{ending}"));
+        files::write(&path, text.as_bytes(), rights).with_context(|| format!("{} cannot be written", path.display()))?;
+    }
+    Ok(pair)
+}
+
+fn ca_params() -> anyhow::Result<CertificateParams> {
+    let mut params = params("steersman-ca", None, CA_YEARS * 365)?;
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
+    Ok(params)
+}
+
+fn server_params(addresses: &[IpAddr]) -> anyhow::Result<CertificateParams> {
+    let mut params = params("steersman-server", None, LEAF_DAYS)?;
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    for name in HOST_NAMES {
+        params.subject_alt_names.push(SanType::DnsName(name.try_into()?));
+    }
+    params.subject_alt_names.extend(addresses.iter().map(|address| SanType::IpAddress(*address)));
+    Ok(params)
+}
+
+fn admin_params() -> anyhow::Result<CertificateParams> {
+    let mut params = params("admin", Some(steersman_server::user::MASTERS), LEAF_DAYS)?;
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    Ok(params)
+}
+
+fn params(common_name: &str, organization: Option<&str>, days: i64) -> anyhow::Result<CertificateParams> {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, common_name);
+    if let Some(organization) = organization {
+        params.distinguished_name.push(DnType::OrganizationName, organization);
+    }
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.use_authority_key_identifier_extension = true;
+    let now = Timestamp::now().to_zoned(TimeZone::UTC);
+    // A day before, for peers whose clocks are slow.
+    let (from, to) = (now.checked_sub(1.day())?, now.checked_add(days.days())?);
+    params.not_before = rcgen::date_time_ymd(from.year().into(), u8::try_from(from.month())?, u8::try_from(from.day())?);
+    params.not_after = rcgen::date_time_ymd(to.year().into(), u8::try_from(to.month())?, u8::try_from(to.day())?);
+    Ok(params)
+}
+
+/// Whether a certificate is of this CA, holds for some time yet and is good for the addresses.
+fn is_good(certificate: &str, ca: &str, addresses: &[IpAddr]) -> bool {
+    let (Ok(leaf), Ok(ca)) = (CertificateDer::from_pem_slice(certificate.as_bytes()), CertificateDer::from_pem_slice(ca.as_bytes())) else {
+        return false;
+    };
+    let (Ok((_, leaf)), Ok((_, ca))) = (x509_parser::parse_x509_certificate(&leaf), x509_parser::parse_x509_certificate(&ca)) else {
+        return false;
+    };
+    let ends = leaf.validity().not_after.timestamp();
+    let renew = Timestamp::now().as_second() + RENEW_DAYS * 24 * 3600;
+    let names = leaf.subject_alternative_name().ok().flatten().map(|names| names.value.general_names.clone()).unwrap_or_default();
+    let is_named = |address: &IpAddr| {
+        let octets = match address {
+            IpAddr::V4(address) => address.octets().to_vec(),
+            IpAddr::V6(address) => address.octets().to_vec(),
+        };
+        names.iter().any(|name| matches!(name, GeneralName::IPAddress(bytes) if *bytes == octets))
+    };
+    leaf.issuer() == ca.subject() && ends > renew && addresses.iter().all(is_named)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn certificates_are_kept_and_follow_the_address() {
+        let dir = tempfile::tempdir().unwrap();
+        let local: IpAddr = "127.0.0.1".parse().unwrap();
+        let other: IpAddr = "10.0.0.1".parse().unwrap();
+        let first = prepare(dir.path(), &[local]).unwrap();
+        let second = prepare(dir.path(), &[local]).unwrap();
+        assert_eq!((&first.ca, &first.server.certificate, &first.admin.key), (&second.ca, &second.server.certificate, &second.admin.key));
+        let third = prepare(dir.path(), &[local, other]).unwrap();
+        assert_eq!((&first.ca, &first.admin.certificate), (&third.ca, &third.admin.certificate));
+        assert_ne!(first.server.certificate, third.server.certificate);
+        third.server_config().unwrap();
+    }
+
+    #[test]
+    fn the_administrator_is_a_master() {
+        let dir = tempfile::tempdir().unwrap();
+        let pki = prepare(dir.path(), &[]).unwrap();
+        let der = CertificateDer::from_pem_slice(pki.admin.certificate.as_bytes()).unwrap();
+        let user = steersman_server::authn::certificate_user(&der).unwrap();
+        assert!(user.name == "admin" && user.is_in("system:masters"));
+    }
+}

@@ -1,0 +1,171 @@
+//! The control plane in this process: store, server and socket, from start to end.
+
+use crate::args::{Output, ServerOptions};
+use crate::data_dir::DataDir;
+use crate::files::{self, Rights};
+use crate::output::Ready;
+use crate::pki::Pki;
+use crate::{Failure, accept, kubeconfig, pki};
+use anyhow::Context as _;
+use http::Request;
+use std::fs;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use steersman_server::authn::{Authenticator, Tokens};
+use steersman_server::authz::Masters;
+use steersman_server::user::User;
+use steersman_server::{Body, Server};
+use steersman_storage::kv::Kv;
+use steersman_storage::{Disk, Memory, Store, disk};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tower::ServiceExt as _;
+
+/// What was checked before anything changed on disk.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    listener: TcpListener,
+    tokens: Tokens,
+    options: ServerOptions,
+}
+
+/// A control plane that runs.
+#[derive(Debug)]
+pub(crate) struct Plane {
+    pub(crate) data_dir: DataDir,
+    server: Server,
+    store: Store,
+    address: SocketAddr,
+    in_memory: bool,
+    output: Output,
+    sockets: JoinHandle<()>,
+    stop_sockets: CancellationToken,
+}
+
+impl Plan {
+    /// Checks what can be checked without changing anything.
+    pub(crate) async fn new(options: ServerOptions) -> Result<Plan, Failure> {
+        let tokens = tokens(&options)?;
+        let listener = TcpListener::bind(options.listen).await.map_err(|error| {
+            let way = match error.kind() {
+                std::io::ErrorKind::AddrInUse => "another program has the port: stop it, or choose another with --listen 127.0.0.1:PORT (0 takes any that is free)".to_owned(),
+                _ => format!("{error}; choose another address with --listen"),
+            };
+            Failure::Refused(format!("cannot listen on {}: {way}", options.listen))
+        })?;
+        Ok(Plan { listener, tokens, options })
+    }
+
+    /// Starts the control plane.
+    pub(crate) async fn start(self) -> Result<Plane, Failure> {
+        let Plan { listener, tokens, options } = self;
+        let data_dir = DataDir::take(&options.data_dir)?;
+        let kv = open(&data_dir, options.in_memory)?;
+        let address = listener.local_addr().context("the address of the socket is unknown")?;
+        let pki = pki::prepare(&data_dir.pki(), &addresses(address)).context("the certificates cannot be prepared")?;
+        let tls = pki.server_config().context("the certificates cannot be used")?;
+        let store = Store::open(kv, steersman_storage::Options::default()).await.context("the store cannot be read")?;
+        let server = Server::start(steersman_server::Options {
+            store: store.clone(),
+            authenticator: Authenticator::new(tokens),
+            authorizer: Arc::new(Masters),
+            address: reachable(address).to_string(),
+            clock: jiff::Timestamp::now,
+        });
+        let server = server.await.context("the server cannot be started")?;
+        write_kubeconfig(&data_dir, address, &pki)?;
+        let stop_sockets = CancellationToken::new();
+        let sockets = tokio::spawn(accept::serve(listener, tls, server.service(), stop_sockets.clone()));
+        let (in_memory, output) = (options.in_memory, options.output);
+        Ok(Plane { data_dir, server, store, address, in_memory, output, sockets, stop_sockets })
+    }
+}
+
+impl Plane {
+    /// A client within the process, as a user of the server like any other.
+    pub(crate) fn client(&self, user: &str) -> kube::Client {
+        kube::Client::new(self.server.service_as(User::master(user)), "default")
+    }
+
+    /// Asks the server whether it is ready, as anyone would.
+    pub(crate) async fn check_ready(&self) -> anyhow::Result<()> {
+        let request = Request::get("/readyz").body(Body::empty())?;
+        let response = self.server.service_as(User::master("system:readiness")).oneshot(request).await?;
+        anyhow::ensure!(response.status().is_success(), "the server is not ready: /readyz answers {}", response.status());
+        Ok(())
+    }
+
+    /// Says on standard output that the server is ready.
+    pub(crate) fn say_ready(&self, controllers: Vec<&'static str>, neutron: Option<String>) {
+        let ready = Ready {
+            kubeconfig: self.data_dir.kubeconfig(),
+            listen: self.address.to_string(),
+            data_dir: self.data_dir.path().to_owned(),
+            in_memory: self.in_memory,
+            controllers,
+            neutron,
+            version: env!("CARGO_PKG_VERSION"),
+        };
+        ready.say(self.output);
+    }
+
+    /// From now on `/readyz` fails; everything else is still answered.
+    pub(crate) fn withdraw(&self) {
+        self.server.withdraw();
+    }
+
+    /// Ends: no new requests, those under way end, the store is closed.
+    pub(crate) async fn stop(self) -> anyhow::Result<()> {
+        self.server.begin_stop();
+        self.stop_sockets.cancel();
+        self.sockets.await.context("the socket's task failed")?;
+        self.server.stop().await;
+        self.store.close().await.context("the store could not be closed")
+    }
+}
+
+fn tokens(options: &ServerOptions) -> Result<Tokens, Failure> {
+    let Some(path) = &options.token_auth_file else { return Ok(Tokens::default()) };
+    let refused = |why: String| Failure::Refused(format!("cannot use the token file {}: {why}", path.display()));
+    let csv = fs::read_to_string(path).map_err(|error| refused(format!("{error}; name a readable file with --token-auth-file")))?;
+    Tokens::parse(&csv).map_err(|error| refused(error.to_string()))
+}
+
+fn open(data_dir: &DataDir, in_memory: bool) -> Result<Arc<dyn Kv>, Failure> {
+    if in_memory {
+        return Ok(Arc::new(Memory::new()));
+    }
+    match Disk::open(&data_dir.store()) {
+        Ok(disk) => Ok(Arc::new(disk)),
+        Err(error @ (disk::OpenError::Held { .. } | disk::OpenError::Format { .. } | disk::OpenError::Damaged { .. })) => Err(Failure::Refused(error.to_string())),
+        Err(error) => Err(Failure::Failed(anyhow::Error::new(error))),
+    }
+}
+
+fn write_kubeconfig(data_dir: &DataDir, address: SocketAddr, pki: &Pki) -> Result<(), Failure> {
+    let text = kubeconfig::render(&reachable(address).to_string(), &pki.ca, &pki.admin);
+    let path = data_dir.kubeconfig();
+    files::write(&path, text.as_bytes(), Rights::Secret).with_context(|| format!("{} cannot be written", path.display()))?;
+    Ok(())
+}
+
+/// The address under which this machine reaches the socket.
+fn reachable(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::from([127, 0, 0, 1]),
+        IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::from(std::net::Ipv6Addr::LOCALHOST),
+        ip => ip,
+    };
+    SocketAddr::new(ip, address.port())
+}
+
+/// What the server's certificate is to be good for.
+fn addresses(address: SocketAddr) -> Vec<IpAddr> {
+    let mut addresses = vec![IpAddr::from([127, 0, 0, 1]), IpAddr::from(std::net::Ipv6Addr::LOCALHOST)];
+    let own = reachable(address).ip();
+    if !addresses.contains(&own) {
+        addresses.push(own);
+    }
+    addresses
+}

@@ -1,0 +1,45 @@
+//! `steersman up` and `steersman server`: the control plane, with or without controllers.
+
+use crate::Failure;
+use crate::args::UpOptions;
+use crate::cloud::Choice;
+use crate::controllers::{Controllers, Running};
+use crate::plane::Plan;
+use crate::signals::Signals;
+
+/// Runs until a signal comes. A second signal ends the process at once.
+pub(crate) async fn run(options: UpOptions) -> Result<(), Failure> {
+    let controllers = Controllers::parse(&options.controllers)?;
+    let choice = if controllers.network { Some(Choice::new(&options.cloud)?) } else { None };
+    let in_memory = options.server.in_memory;
+    let plan = Plan::new(options.server).await?;
+    let mut signals = Signals::new()?;
+    let plane = plan.start().await?;
+    let cloud = match choice {
+        Some(choice) => Some(choice.open(plane.data_dir.path(), in_memory)?),
+        None => None,
+    };
+    plane.check_ready().await?;
+    let mut running = Running::start(&plane, cloud.clone());
+    plane.say_ready(controllers.names(), cloud.map(|cloud| cloud.name().to_owned()));
+    let failed = tokio::select! {
+        signal = signals.next() => {
+            tracing::info!(signal, "stopping");
+            None
+        }
+        error = running.failed() => Some(error),
+    };
+    let stop = async {
+        plane.withdraw();
+        running.stop().await;
+        plane.stop().await
+    };
+    tokio::select! {
+        stopped = stop => stopped?,
+        signal = signals.next() => return Err(Failure::Failed(anyhow::anyhow!("stopped at once by a second signal ({signal})"))),
+    }
+    match failed {
+        Some(error) => Err(Failure::Failed(error)),
+        None => Ok(()),
+    }
+}

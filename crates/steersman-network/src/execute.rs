@@ -1,0 +1,179 @@
+//! Takes steps until nothing is left to do.
+
+use crate::desired::Desired;
+use crate::observe::observe;
+use crate::outcome::{Next, Obstacle, Outcome};
+use crate::pending::Pending;
+use crate::plan::{Identity, Step, plan};
+use crate::reconcile::Told;
+use steersman_neutron::{
+    Cloud, Error, Gateway, Network, NetworkCreate, NetworkId, NetworkUpdate, RequestId, Revision, Subnet, SubnetCreate, SubnetId, SubnetUpdate,
+    default_pools,
+};
+
+/// Steps of one reconcile. Six are enough for anything; more means that somebody works against us.
+const STEPS_MAX: usize = 12;
+
+/// What a reconcile works on.
+pub(crate) struct Work<'a> {
+    pub(crate) cloud: &'a dyn Cloud,
+    pub(crate) request: RequestId,
+    pub(crate) uid: &'a str,
+    pub(crate) identity: &'a Identity,
+    pub(crate) desired: Desired,
+    pub(crate) pending: &'a Pending,
+}
+
+/// Brings Neutron to agree with what is wanted. What was done is added to `told`.
+pub(crate) async fn converge(work: &Work<'_>, status: Option<&crate::api::NetworkStatus>, told: &mut Vec<Told>) -> Outcome {
+    for _ in 0..STEPS_MAX {
+        let observed = match observe(work.cloud, work.request, work.identity, status).await {
+            Ok(observed) => observed,
+            Err(error) => return Outcome::Stuck(error.into()),
+        };
+        let step = plan(&work.desired, work.identity, &observed);
+        let taken = match step {
+            Step::Done(network, subnet) => {
+                work.pending.forget(work.uid);
+                return Outcome::Ready { network: network.to_string(), subnet: subnet.to_string() };
+            }
+            Step::Foreign(subnet) => {
+                let message = format!("subnet {subnet}, which somebody else made, has the addresses {}: remove it, or choose another spec.cidr", work.desired.cidr);
+                return Outcome::Stuck(Obstacle::new("CIDROverlap", message, Next::After(std::time::Duration::from_secs(60))));
+            }
+            Step::CreateNetwork | Step::CreateSubnet(_) if work.pending.wait(work.uid).is_some() => {
+                let wait = work.pending.wait(work.uid).unwrap_or_default();
+                let message = "the answer to a create was lost: waiting to see whether it came about";
+                return Outcome::Stuck(Obstacle::new("AnswerLost", message, Next::After(wait)));
+            }
+            Step::CreateNetwork => create_network(work, told).await,
+            Step::CreateSubnet(network) => create_subnet(work, network, told).await,
+            Step::DeleteDuplicate(network) => {
+                let deleted = forgiving(work.cloud.delete_network(work.request, network, None).await);
+                tell(told, "DuplicateDeleted", format!("deleted network {network}, which had been made twice"), deleted)
+            }
+            Step::DeleteSubnet(subnet) => {
+                let deleted = forgiving(work.cloud.delete_subnet(work.request, subnet, None).await);
+                tell(told, "SubnetDeleted", format!("deleted subnet {subnet}, whose addresses are no longer wanted"), deleted)
+            }
+            Step::RestoreNetwork(id) => restore_network(work, revision_of(&observed.networks, id), id, told).await,
+            Step::RestoreSubnet(id) => restore_subnet(work, id, told).await,
+            Step::SetGateway(id, gateway) => set_gateway(work, &observed.subnets, id, gateway, told).await,
+        };
+        match taken {
+            Ok(()) => {}
+            // Somebody else wrote in between: look again.
+            Err(Stop::Again) => {}
+            Err(Stop::With(obstacle)) => return Outcome::Stuck(obstacle),
+        }
+    }
+    let message = format!("Neutron was still not as it should be after {STEPS_MAX} steps: something else changes it too");
+    Outcome::Stuck(Obstacle::new("NeutronChanged", message, Next::BackOff))
+}
+
+/// Why a step was not the last word.
+pub(crate) enum Stop {
+    Again,
+    With(Obstacle),
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Stop {
+        match error.class() {
+            Some(steersman_neutron::Class::PreconditionFailed) => Stop::Again,
+            _ => Stop::With(error.into()),
+        }
+    }
+}
+
+async fn create_network(work: &Work<'_>, told: &mut Vec<Told>) -> Result<(), Stop> {
+    let create = NetworkCreate {
+        name: Some(work.identity.name.clone()),
+        description: Some(work.identity.marker.clone()),
+        admin_state_up: Some(true),
+        ..NetworkCreate::default()
+    };
+    let network = work.cloud.create_network(work.request, &create).await.map_err(|error| lost(work, error))?;
+    told.push(Told::normal("NetworkCreated", format!("created network {}", network.id)));
+    // Credentials that may create but not read would make a network at every look.
+    match work.cloud.read_network(work.request, network.id).await {
+        Err(error) if error.is_not_found() => {
+            work.pending.note(work.uid);
+            let message = format!("network {} was created but cannot be read: the credentials need the role reader in their project", network.id);
+            Err(Stop::With(Obstacle::new("NeutronForbidden", message, Next::After(std::time::Duration::from_secs(300)))))
+        }
+        Err(error) => Err(error.into()),
+        Ok(_) => Ok(()),
+    }
+}
+
+async fn create_subnet(work: &Work<'_>, network: NetworkId, told: &mut Vec<Told>) -> Result<(), Stop> {
+    let create = SubnetCreate {
+        name: Some(work.identity.name.clone()),
+        description: Some(work.identity.marker.clone()),
+        gateway: work.desired.request_gateway(),
+        ..SubnetCreate::new(network, work.desired.cidr)
+    };
+    let subnet = work.cloud.create_subnet(work.request, &create).await.map_err(|error| lost(work, error))?;
+    told.push(Told::normal("SubnetCreated", format!("created subnet {} with {}", subnet.id, work.desired.cidr)));
+    Ok(())
+}
+
+/// A create whose effect is unknown is remembered.
+fn lost(work: &Work<'_>, error: Error) -> Stop {
+    if error.is_uncertain() {
+        work.pending.note(work.uid);
+    }
+    error.into()
+}
+
+async fn restore_network(work: &Work<'_>, revision: Option<Revision>, id: NetworkId, told: &mut Vec<Told>) -> Result<(), Stop> {
+    let change = NetworkUpdate {
+        name: Some(work.identity.name.clone()),
+        description: Some(work.identity.marker.clone()),
+        ..NetworkUpdate::default()
+    };
+    let changed = work.cloud.update_network(work.request, id, &change, revision).await.map(|_| ());
+    tell(told, "NetworkRestored", format!("gave network {id} its name and marker back"), changed)
+}
+
+async fn restore_subnet(work: &Work<'_>, id: SubnetId, told: &mut Vec<Told>) -> Result<(), Stop> {
+    let change = SubnetUpdate {
+        name: Some(work.identity.name.clone()),
+        description: Some(work.identity.marker.clone()),
+        ..SubnetUpdate::default()
+    };
+    let changed = work.cloud.update_subnet(work.request, id, &change, None).await.map(|_| ());
+    tell(told, "SubnetRestored", format!("gave subnet {id} its name and marker back"), changed)
+}
+
+async fn set_gateway(work: &Work<'_>, subnets: &[Subnet], id: SubnetId, gateway: Option<std::net::IpAddr>, told: &mut Vec<Told>) -> Result<(), Stop> {
+    let revision = subnets.iter().find(|subnet| subnet.id == id).and_then(|subnet| subnet.revision);
+    // The pools are cut round the gateway at creation and not again: an address inside them is refused alone.
+    let change = SubnetUpdate {
+        gateway: gateway.map_or(Gateway::Disabled, Gateway::Address),
+        allocation_pools: Some(default_pools(work.desired.cidr, gateway)),
+        ..SubnetUpdate::default()
+    };
+    let changed = work.cloud.update_subnet(work.request, id, &change, revision).await.map(|_| ());
+    let text = gateway.map_or("none".to_owned(), |gateway| gateway.to_string());
+    tell(told, "GatewayChanged", format!("set the gateway of subnet {id} to {text}"), changed)
+}
+
+fn revision_of(networks: &[Network], id: NetworkId) -> Option<Revision> {
+    networks.iter().find(|network| network.id == id).and_then(|network| network.revision)
+}
+
+/// What is gone already needs no deletion.
+fn forgiving(deleted: Result<(), Error>) -> Result<(), Error> {
+    match deleted {
+        Err(error) if error.is_not_found() => Ok(()),
+        other => other,
+    }
+}
+
+fn tell(told: &mut Vec<Told>, reason: &'static str, message: String, done: Result<(), Error>) -> Result<(), Stop> {
+    done?;
+    told.push(Told::normal(reason, message));
+    Ok(())
+}

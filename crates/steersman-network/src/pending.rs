@@ -1,0 +1,64 @@
+//! Creates whose answer was lost: for a while they may still come about.
+
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How long a create whose answer was lost may still come about.
+pub(crate) const SETTLE: Duration = Duration::from_secs(10);
+/// Objects remembered at a time; the oldest give way. Forgetting one risks a duplicate, which the next reconcile removes.
+const OBJECTS_MAX: usize = 10_000;
+
+/// By uid, when an answer was lost last.
+#[derive(Debug, Default)]
+pub(crate) struct Pending {
+    lost: Mutex<HashMap<String, Instant>>,
+}
+
+impl Pending {
+    /// An answer was lost now.
+    pub(crate) fn note(&self, uid: &str) {
+        let mut lost = self.lost.lock();
+        if lost.len() >= OBJECTS_MAX {
+            let oldest = lost.iter().min_by_key(|(_, since)| **since).map(|(uid, _)| uid.clone());
+            if let Some(oldest) = oldest {
+                lost.remove(&oldest);
+            }
+        }
+        lost.insert(uid.to_owned(), Instant::now());
+    }
+
+    /// How long to wait before "it is not there" can be believed.
+    pub(crate) fn wait(&self, uid: &str) -> Option<Duration> {
+        let mut lost = self.lost.lock();
+        let left = SETTLE.checked_sub(lost.get(uid)?.elapsed()).filter(|left| !left.is_zero());
+        if left.is_none() {
+            lost.remove(uid);
+        }
+        left
+    }
+
+    /// What was made has been seen.
+    pub(crate) fn forget(&self, uid: &str) {
+        self.lost.lock().remove(uid);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lost_answer_is_waited_for_and_then_believed() {
+        let pending = Pending::default();
+        assert_eq!(pending.wait("u"), None);
+        pending.note("u");
+        assert_eq!(pending.wait("u"), Some(SETTLE));
+        tokio::time::advance(SETTLE).await;
+        assert_eq!(pending.wait("u"), None);
+        pending.note("u");
+        pending.forget("u");
+        assert_eq!(pending.wait("u"), None);
+    }
+}

@@ -1,0 +1,105 @@
+//! Acting as another: the `Impersonate-` headers and what they need.
+
+use crate::authz::{self, Attributes, Authorizer};
+use crate::query::percent_decode;
+use crate::status::Failure;
+use crate::user::User;
+use http::HeaderMap;
+use std::collections::BTreeMap;
+
+const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
+const ANONYMOUS: &str = "system:anonymous";
+
+/// The user that a request is carried out as: the sender, or whom the sender may stand in for.
+///
+/// # Errors
+/// 400 for headers that name no user, 403 if the sender may not.
+pub(super) fn apply(authorizer: &dyn Authorizer, headers: &HeaderMap, sender: User) -> Result<User, Failure> {
+    let texts = |name: &str| -> Vec<String> { headers.get_all(name).iter().filter_map(|value| value.to_str().ok()).map(str::to_owned).collect() };
+    let name = texts("impersonate-user").into_iter().next().filter(|name| !name.is_empty());
+    let mut groups = texts("impersonate-group");
+    let uid = texts("impersonate-uid").into_iter().next().unwrap_or_default();
+    let extra = extra(headers);
+    let Some(name) = name else {
+        if groups.is_empty() && uid.is_empty() && extra.is_empty() {
+            return Ok(sender);
+        }
+        return Err(Failure::bad_request("groups, a uid or extra fields are to be impersonated without a user: send Impersonate-User too"));
+    };
+    let allow = |group: &str, resource: &str, subresource: Option<&str>, namespace: Option<&str>, name: &str| {
+        let attributes = Attributes::Resource { verb: "impersonate", group, resource, subresource, namespace, name: Some(name) };
+        authz::authorize(authorizer, &sender, &attributes)
+    };
+    match name.strip_prefix(SERVICE_ACCOUNT).and_then(|rest| rest.split_once(':')) {
+        Some((namespace, account)) => {
+            allow("", "serviceaccounts", None, Some(namespace), account)?;
+            if groups.is_empty() {
+                groups.extend(["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")]);
+            }
+        }
+        None => allow("", "users", None, None, &name)?,
+    }
+    for group in texts("impersonate-group") {
+        allow("", "groups", None, None, &group)?;
+    }
+    if !uid.is_empty() {
+        allow("authentication.k8s.io", "uids", None, None, &uid)?;
+    }
+    for (key, values) in &extra {
+        for value in values {
+            allow("authentication.k8s.io", "userextras", Some(key), None, value)?;
+        }
+    }
+    if name == ANONYMOUS {
+        groups.push("system:unauthenticated".to_owned());
+        return Ok(User { name, uid, groups, extra });
+    }
+    Ok(User { uid, extra, ..User::authenticated(name, groups) })
+}
+
+fn extra(headers: &HeaderMap) -> BTreeMap<String, Vec<String>> {
+    let mut extra: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (name, value) in headers {
+        let key = name.as_str().strip_prefix("impersonate-extra-").map(|key| percent_decode(key, false));
+        if let (Some(key), Ok(value)) = (key, value.to_str()) {
+            extra.entry(key.to_ascii_lowercase()).or_default().push(value.to_owned());
+        }
+    }
+    extra
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::authz::Masters;
+
+    fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in pairs {
+            headers.append(*name, value.parse().unwrap());
+        }
+        headers
+    }
+
+    #[test]
+    fn a_master_may_be_anyone() {
+        let sent = headers(&[
+            ("impersonate-user", "jane"),
+            ("impersonate-group", "team"),
+            ("impersonate-uid", "42"),
+            ("impersonate-extra-example.com%2fkey", "v"),
+        ]);
+        let user = apply(&Masters, &sent, User::master("admin")).unwrap();
+        assert_eq!((user.name.as_str(), user.uid.as_str()), ("jane", "42"));
+        assert_eq!(user.groups, ["team", "system:authenticated"]);
+        assert_eq!(user.extra.get("example.com/key"), Some(&vec!["v".to_owned()]));
+    }
+
+    #[test]
+    fn others_may_not_and_groups_need_a_user() {
+        let alice = User::authenticated("alice", []);
+        assert_eq!(apply(&Masters, &headers(&[("impersonate-user", "admin")]), alice.clone()).unwrap_err().code(), 403);
+        assert_eq!(apply(&Masters, &headers(&[("impersonate-group", "system:masters")]), alice.clone()).unwrap_err().code(), 400);
+        assert_eq!(apply(&Masters, &HeaderMap::new(), alice.clone()).unwrap(), alice);
+    }
+}

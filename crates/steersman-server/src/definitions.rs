@@ -1,0 +1,291 @@
+//! Keeps what is served in step with the CustomResourceDefinitions in the store.
+//!
+//! One task follows the definitions: it gives them their status, swaps in a new catalog when they change, and deletes the
+//! objects of a definition that is on its way out. The writer of a definition is answered only when it is in force, so that
+//! the next request can use it.
+
+use crate::at_rest;
+use crate::catalog::{Catalog, Resource};
+use crate::crd::{self, Deletion, Names};
+use crate::options::Delete;
+use crate::query::Query;
+use crate::registry::{self, DeleteOutcome, Own};
+use crate::server::Inner;
+use crate::status::Failure;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+use steersman_machinery::{GroupResource, Object, ObjectKey, Revision, Value, value};
+use steersman_storage::{At, Page, Scope, WatchError, WriteError};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+/// How long a writer waits for its definition to be in force before it is answered all the same.
+const WAIT_MAX: Duration = Duration::from_secs(5);
+/// How often it is looked whether objects that finalizers held are gone.
+const REMAINING_INTERVAL: Duration = Duration::from_millis(250);
+/// Changes of definitions taken together.
+const BATCH_MAX: usize = 1024;
+
+/// How far the definitions in the store are in force.
+#[derive(Debug, Default)]
+pub(crate) struct Definitions {
+    applied: watch::Sender<Revision>,
+}
+
+/// The task's own memory.
+struct Follower {
+    server: Arc<Inner>,
+    /// The resource of each definition, and the revision of the definition that it was made of.
+    made: HashMap<Box<str>, (Revision, Option<Arc<Resource>>)>,
+}
+
+/// A definition as the store has it.
+struct Definition {
+    object: Arc<Object>,
+    value: Value,
+}
+
+impl Definitions {
+    /// Waits until a definition that was written at a revision is in force.
+    pub(crate) async fn wait_for(&self, revision: Revision) {
+        let mut applied = self.applied.subscribe();
+        let in_force = applied.wait_for(|applied| *applied >= revision);
+        if tokio::time::timeout(WAIT_MAX, in_force).await.is_err() {
+            tracing::warn!(%revision, "a definition is not in force yet; its writer is answered");
+        }
+    }
+}
+
+/// What is served without any definition.
+pub(crate) fn built_in() -> Catalog {
+    Catalog::new(built_in_resources())
+}
+
+/// Whether a resource is that of the definitions.
+pub(crate) fn is_definition(resource: &Resource) -> bool {
+    *resource.group == *crd::GROUP && *resource.plural == *crd::PLURAL
+}
+
+/// Puts the definitions in the store in force and keeps doing so until the server stops.
+///
+/// # Errors
+/// When the store cannot be read.
+pub(crate) async fn start(server: &Arc<Inner>) -> Result<JoinHandle<()>, Failure> {
+    let mut follower = Follower { server: server.clone(), made: HashMap::new() };
+    let revision = follower.pass().await?;
+    Ok(tokio::spawn(follower.run(revision)))
+}
+
+fn built_in_resources() -> Vec<Arc<Resource>> {
+    let mut resources = crate::builtin::resources();
+    resources.push(crd::resource());
+    resources
+}
+
+fn storage() -> GroupResource {
+    GroupResource::new(crd::GROUP, crd::PLURAL)
+}
+
+impl Follower {
+    async fn run(mut self, from: Revision) {
+        let mut after = from;
+        let mut is_waiting = false;
+        loop {
+            let watcher = self.server.store.watch(&storage(), Scope::All, after);
+            let Ok(mut watcher) = watcher else {
+                // The history is gone: what is there now is all that counts.
+                match self.pass().await {
+                    Ok(revision) => after = revision,
+                    Err(failure) => return tracing::error!(message = failure.status.message, "definitions are no longer followed"),
+                }
+                continue;
+            };
+            loop {
+                let server = self.server.clone();
+                let retry = async {
+                    match is_waiting {
+                        true => tokio::time::sleep(REMAINING_INTERVAL).await,
+                        false => std::future::pending().await,
+                    }
+                };
+                // Every arm is cancel-safe: a batch that is not returned stays behind the cursor.
+                tokio::select! {
+                    () = server.stopping() => return,
+                    batch = watcher.next_batch(BATCH_MAX) => match batch {
+                        Ok(_) => {}
+                        Err(WatchError::Closed) => return,
+                        Err(WatchError::Lagged { .. }) => break,
+                    },
+                    () = retry => {}
+                }
+                match self.pass().await {
+                    Ok(revision) => after = revision,
+                    Err(failure) => tracing::error!(message = failure.status.message, "the definitions could not be put in force"),
+                }
+                is_waiting = self.delete_instances().await;
+            }
+        }
+    }
+
+    /// Puts what is there in force; returns as of when.
+    async fn pass(&mut self) -> Result<Revision, Failure> {
+        loop {
+            let revision = self.server.sync().await?;
+            let mut definitions = self.read()?;
+            if self.reconcile(&mut definitions).await? {
+                continue;
+            }
+            self.serve(&definitions);
+            self.server.definitions.applied.send_replace(revision);
+            return Ok(revision);
+        }
+    }
+
+    fn read(&self) -> Result<Vec<Definition>, Failure> {
+        let list = self.server.store.list(&storage(), &Scope::All, At::Latest, Page::ALL);
+        let list = list.map_err(|error| registry::read_failure(&error))?;
+        let mut definitions = Vec::with_capacity(list.objects.len());
+        for object in list.objects {
+            definitions.push(Definition { value: registry::tree(&object)?, object });
+        }
+        // Who came first keeps the name.
+        definitions.sort_by_cached_key(|definition| {
+            let created = value::str_at(&definition.value, &["metadata", "creationTimestamp"]).unwrap_or("").to_owned();
+            (created, definition.object.key.clone())
+        });
+        Ok(definitions)
+    }
+
+    /// Gives every definition the status it ought to have. True if something was written: look again.
+    async fn reconcile(&self, definitions: &mut [Definition]) -> Result<bool, Failure> {
+        let mut has_written = false;
+        for at in 0..definitions.len() {
+            let others = definitions.iter().enumerate().filter(|(other, _)| *other != at);
+            let others: Vec<Names> = others.map(|(_, other)| Names::accepted(&other.value)).collect();
+            let definition = &mut definitions[at];
+            if let Some(status) = crd::reconcile(&definition.value, &others, self.server.now()) {
+                definition.value["status"] = status;
+                has_written = true;
+                self.write(&definition.object, definition.value.clone()).await?;
+            }
+        }
+        Ok(has_written)
+    }
+
+    /// Writes a definition in place of what was read; somebody else's newer one stays.
+    async fn write(&self, current: &Object, value: Value) -> Result<(), Failure> {
+        let store = &self.server.store;
+        let is_done = registry::is_done_waiting(&value);
+        let written = if is_done {
+            store.delete(&storage(), &current.key, current.revision).await.map(|_| ())
+        } else {
+            let mut value = value;
+            value::remove_at(&mut value, &["metadata", "resourceVersion"]);
+            let bytes = at_rest::encode(&crd::resource(), value).map_err(|error| Failure::internal(error.to_string()))?;
+            store.update(&storage(), &current.key, current.revision, bytes).await.map(|_| ())
+        };
+        match written {
+            Ok(()) | Err(WriteError::Conflict { .. }) => Ok(()),
+            Err(error) => Err(Failure::internal(format!("a definition's status could not be written: {error}"))),
+        }
+    }
+
+    /// Swaps in a catalog with the resources of the definitions.
+    fn serve(&mut self, definitions: &[Definition]) {
+        let mut made = HashMap::with_capacity(definitions.len());
+        let mut is_changed = self.made.len() != definitions.len();
+        for definition in definitions {
+            let (name, revision) = (&definition.object.key.name, definition.object.revision);
+            let known = self.made.get(name).filter(|(known, _)| *known == revision);
+            let entry = match known {
+                Some(known) => known.clone(),
+                None => {
+                    is_changed = true;
+                    (revision, resource(&definition.value))
+                }
+            };
+            made.insert(name.clone(), entry);
+        }
+        self.made = made;
+        if is_changed {
+            let mut resources = built_in_resources();
+            let mut custom: Vec<Arc<Resource>> = self.made.values().filter_map(|(_, resource)| resource.clone()).collect();
+            custom.sort_by(|a, b| (&a.group, &a.plural).cmp(&(&b.group, &b.plural)));
+            resources.extend(custom);
+            self.server.serve(Catalog::new(resources));
+        }
+    }
+
+    /// Deletes the objects of definitions that are on their way out. True if some wait for their finalizers.
+    async fn delete_instances(&self) -> bool {
+        let definitions = match self.read() {
+            Ok(definitions) => definitions,
+            Err(_) => return true,
+        };
+        let mut is_waiting = false;
+        for mut definition in definitions.into_iter().filter(|definition| definition.object.meta.is_deleting()) {
+            let has_finalizer = definition.object.meta.finalizers.iter().any(|one| **one == *crd::FINALIZER);
+            if !has_finalizer {
+                continue;
+            }
+            let made = self.made.get(&definition.object.key.name).and_then(|(_, resource)| resource.clone());
+            let deletion = match made {
+                None => Deletion::NeverEstablished,
+                Some(resource) => self.delete_all(&resource).await,
+            };
+            is_waiting |= !matches!(deletion, Deletion::Completed | Deletion::NeverEstablished);
+            let before = definition.value.clone();
+            crd::set_deletion(&mut definition.value, &deletion, self.server.now());
+            if definition.value != before && self.write(&definition.object, definition.value).await.is_err() {
+                is_waiting = true;
+            }
+        }
+        is_waiting
+    }
+
+    /// Deletes every object of a resource, and says how many are still there.
+    async fn delete_all(&self, resource: &Arc<Resource>) -> Deletion {
+        let list = self.server.store.list(&resource.storage, &Scope::All, At::Latest, Page::ALL);
+        let objects = match list {
+            Ok(list) => list.objects,
+            Err(error) => return Deletion::Failed(error.to_string()),
+        };
+        let mut remaining = 0;
+        for object in objects {
+            match self.delete_one(resource, &object.key).await {
+                Ok(DeleteOutcome::Gone(_)) => {}
+                Ok(DeleteOutcome::Waiting(_)) => remaining += 1,
+                Err(failure) if failure.code() == 404 => {}
+                Err(failure) => return Deletion::Failed(failure.status.message.clone()),
+            }
+        }
+        if remaining == 0 { Deletion::Completed } else { Deletion::Remaining(remaining) }
+    }
+
+    async fn delete_one(&self, resource: &Arc<Resource>, key: &ObjectKey) -> Result<DeleteOutcome, Failure> {
+        let face = self.server.face();
+        let version = resource.versions.iter().find(|version| version.served).map_or("", |version| &version.name);
+        let Some(served) = face.catalog.find(&resource.group, version, &resource.plural) else {
+            return Err(Failure::internal("the definition serves no version in which its objects could be deleted"));
+        };
+        let own = Own::object(served, key);
+        let mut cx = own.context(&self.server, served, "delete");
+        registry::delete_object(&mut cx, &Delete::parse(&Query::default(), None)?).await
+    }
+}
+
+/// The resource that a definition makes, if it is in force.
+fn resource(definition: &Value) -> Option<Arc<Resource>> {
+    if !crd::is_served(definition) {
+        return None;
+    }
+    match crd::custom_resources(definition) {
+        Ok(resource) => Some(resource),
+        Err(error) => {
+            let name = value::str_at(definition, &["metadata", "name"]).unwrap_or("");
+            tracing::error!(name, %error, "a definition cannot be served");
+            None
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! In which form an answer goes out: the media type and, for objects, whether as it is, as a table, or as metadata alone.
+//!
+//! Follows apiserver's `endpoints/handlers/negotiation`: the entries of `Accept` are tried in order, and the first that can
+//! be served wins.
+
+use crate::status::Failure;
+use http::HeaderMap;
+use http::header::ACCEPT;
+
+/// What clients are told can be had.
+pub const MEDIA_TYPES: [&str; 3] = ["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"];
+const STREAM_MEDIA_TYPES: [&str; 2] = ["application/json;stream=watch", "application/vnd.kubernetes.protobuf;stream=watch"];
+
+/// The serialisation of an answer.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Encoding {
+    Json,
+    Yaml,
+}
+
+/// What is made of the objects of an answer.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Form {
+    /// As they are.
+    Object,
+    /// Only kind, apiVersion and metadata.
+    PartialMetadata,
+    /// As the rows of a table.
+    Table,
+}
+
+/// What kind of answer the form is for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Shape {
+    /// A list.
+    List,
+    /// One object, or a Status.
+    One,
+    /// One object that has no table: a review.
+    Plain,
+    /// A stream of events.
+    Stream,
+}
+
+/// The outcome.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Negotiated {
+    pub encoding: Encoding,
+    pub form: Form,
+}
+
+/// The media type and the parameters of one entry of an `Accept` header.
+pub(crate) struct Entry<'a> {
+    pub(crate) media_type: &'a str,
+    parameters: Vec<(&'a str, &'a str)>,
+}
+
+impl Entry<'_> {
+    pub(crate) fn parameter(&self, name: &str) -> Option<&str> {
+        self.parameters.iter().find(|(one, _)| *one == name).map(|(_, value)| *value)
+    }
+}
+
+/// The entries of the `Accept` header in the order in which they are to be tried; none if it is absent.
+pub(crate) fn entries(headers: &HeaderMap) -> Vec<Entry<'_>> {
+    let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("");
+    let entries = accept.split(',').map(str::trim).filter(|entry| !entry.is_empty());
+    let mut entries: Vec<(f32, Entry<'_>)> = entries.map(entry).collect();
+    entries.sort_by(|(a, _), (b, _)| b.total_cmp(a));
+    entries.into_iter().filter(|(quality, _)| *quality > 0.0).map(|(_, entry)| entry).collect()
+}
+
+fn entry(text: &str) -> (f32, Entry<'_>) {
+    let mut parts = text.split(';').map(str::trim);
+    let media_type = parts.next().unwrap_or("");
+    let parameters: Vec<(&str, &str)> = parts.filter_map(|part| part.split_once('=')).map(|(name, value)| (name.trim(), value.trim().trim_matches('"'))).collect();
+    let quality = parameters.iter().find(|(name, _)| *name == "q").and_then(|(_, value)| value.parse().ok()).unwrap_or(1.0);
+    (quality, Entry { media_type, parameters })
+}
+
+/// Decides the form of an answer.
+///
+/// # Errors
+/// 406, in one of upstream's two texts.
+pub fn negotiate(headers: &HeaderMap, shape: Shape) -> Result<Negotiated, Failure> {
+    let entries = entries(headers);
+    if entries.is_empty() {
+        return Ok(Negotiated { encoding: Encoding::Json, form: Form::Object });
+    }
+    let mut is_known_type = false;
+    for entry in &entries {
+        let Some(encoding) = encoding(entry.media_type) else { continue };
+        is_known_type = true;
+        if shape == Shape::Stream && encoding == Encoding::Yaml {
+            continue;
+        }
+        if let Some(form) = form(entry, shape) {
+            return Ok(Negotiated { encoding, form });
+        }
+    }
+    match shape {
+        Shape::Stream => Err(Failure::not_acceptable(&STREAM_MEDIA_TYPES)),
+        _ if is_known_type => Err(Failure::not_acceptable(&MEDIA_TYPES)),
+        _ => Err(Failure::not_acceptable_type(&MEDIA_TYPES)),
+    }
+}
+
+/// The serialisation that an error goes out in, whatever else was wrong with `Accept`.
+pub fn error_encoding(headers: &HeaderMap) -> Encoding {
+    entries(headers).iter().find_map(|entry| encoding(entry.media_type)).unwrap_or(Encoding::Json)
+}
+
+fn encoding(media_type: &str) -> Option<Encoding> {
+    match media_type {
+        "application/json" | "*/*" => Some(Encoding::Json),
+        "application/yaml" => Some(Encoding::Yaml),
+        _ => None,
+    }
+}
+
+fn form(entry: &Entry<'_>, shape: Shape) -> Option<Form> {
+    let kind = match (entry.parameter("as"), entry.parameter("g"), entry.parameter("v")) {
+        (None, None, None) => return Some(Form::Object),
+        (Some(kind), Some("meta.k8s.io"), Some("v1")) => kind,
+        _ => return None,
+    };
+    match (kind, shape) {
+        ("Table", Shape::List | Shape::One | Shape::Stream) => Some(Form::Table),
+        ("PartialObjectMetadata", Shape::One | Shape::Stream) | ("PartialObjectMetadataList", Shape::List) => {
+            Some(Form::PartialMetadata)
+        }
+        _ => None,
+    }
+}
+
+impl Encoding {
+    /// The `Content-Type`.
+    pub fn content_type(self) -> &'static str {
+        match self {
+            Encoding::Json => "application/json",
+            Encoding::Yaml => "application/yaml",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(accept: &str, shape: Shape, want: Result<(Encoding, Form), &str>) {
+        let mut headers = HeaderMap::new();
+        headers.insert(ACCEPT, accept.parse().unwrap());
+        match (negotiate(&headers, shape), want) {
+            (Ok(got), Ok(want)) => assert_eq!((got.encoding, got.form), want),
+            (Err(got), Err(want)) => assert!(got.status.message.starts_with(want), "{}", got.status.message),
+            (got, want) => panic!("{got:?}, want {want:?}"),
+        }
+    }
+
+    #[test]
+    fn the_first_entry_that_can_be_served_wins() {
+        check("*/*", Shape::One, Ok((Encoding::Json, Form::Object)));
+        check("text/html, image/png, application/json", Shape::One, Ok((Encoding::Json, Form::Object)));
+        check("application/json;as=Chair;v=v1;g=meta.k8s.io,application/json", Shape::List, Ok((Encoding::Json, Form::Object)));
+        check("application/json;as=Table;v=v1;g=meta.k8s.io", Shape::List, Ok((Encoding::Json, Form::Table)));
+        check("application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", Shape::List, Ok((Encoding::Json, Form::PartialMetadata)));
+        check("application/vnd.kubernetes.protobuf,application/json", Shape::List, Ok((Encoding::Json, Form::Object)));
+    }
+
+    #[test]
+    fn what_nobody_serves_is_not_acceptable() {
+        check("text/html", Shape::One, Err("406: Not Acceptable"));
+        check("application/*", Shape::One, Err("406: Not Acceptable"));
+        check("application/json;as=Chair;v=v1;g=meta.k8s.io", Shape::List, Err("only the following media types"));
+        check("application/json;as=Table;v=v2;g=meta.k8s.io", Shape::List, Err("only the following media types"));
+        check("application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io", Shape::List, Err("only the following media types"));
+        check("application/json;as=Table;v=v1;g=meta.k8s.io", Shape::Plain, Err("only the following media types"));
+        check("application/yaml, application/json;q=0", Shape::Stream, Err("only the following media types are accepted: application/json;stream=watch"));
+    }
+}

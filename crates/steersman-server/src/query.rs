@@ -1,0 +1,81 @@
+//! The query of a request: names and values, of which the first of a name counts.
+
+/// A parsed query string.
+#[derive(Clone, Debug, Default)]
+pub struct Query {
+    pairs: Vec<(String, String)>,
+}
+
+impl Query {
+    /// Reads a query string. What cannot be decoded stays as it is.
+    pub fn parse(raw: &str) -> Query {
+        let pairs = raw.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            (percent_decode(name, true), percent_decode(value, true))
+        });
+        Query { pairs: pairs.collect() }
+    }
+
+    /// The first value of a name.
+    pub fn first(&self, name: &str) -> Option<&str> {
+        self.pairs.iter().find(|(one, _)| one == name).map(|(_, value)| value.as_str())
+    }
+
+    /// The first value of a name, unless it is empty.
+    pub fn non_empty(&self, name: &str) -> Option<&str> {
+        self.first(name).filter(|value| !value.is_empty())
+    }
+
+    /// Every value of a name.
+    pub fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+        self.pairs.iter().filter(move |(one, _)| one == name).map(|(_, value)| value.as_str())
+    }
+
+    /// A truth value as the API reads it: there, and neither `false` nor `0`.
+    pub fn is_true(&self, name: &str) -> bool {
+        self.first(name).is_some_and(|value| !matches!(value.to_ascii_lowercase().as_str(), "false" | "0"))
+    }
+}
+
+/// Resolves percent escapes; with `plus`, a plus sign is a blank. Bytes that are no UTF-8 become replacement characters.
+pub fn percent_decode(text: &str, plus: bool) -> String {
+    if !text.contains(['%', '+']) {
+        return text.to_owned();
+    }
+    let bytes = text.as_bytes();
+    let digit = |at: usize| bytes.get(at).and_then(|byte| char::from(*byte).to_digit(16));
+    let (mut out, mut at) = (Vec::with_capacity(bytes.len()), 0);
+    while let Some(byte) = bytes.get(at) {
+        match (byte, digit(at + 1), digit(at + 2)) {
+            (b'%', Some(high), Some(low)) => {
+                out.push((high * 16 + low) as u8);
+                at += 3;
+                continue;
+            }
+            (b'+', _, _) if plus => out.push(b' '),
+            _ => out.push(*byte),
+        }
+        at += 1;
+    }
+    String::from_utf8(out).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_value_counts_and_escapes_are_resolved() {
+        let query = Query::parse("a=1&a=2&b=x%3Dy+z&c&d=%zz&=");
+        assert_eq!((query.first("a"), query.first("b"), query.first("c"), query.first("d")), (Some("1"), Some("x=y z"), Some(""), Some("%zz")));
+        assert_eq!(query.all("a").collect::<Vec<_>>(), ["1", "2"]);
+        assert_eq!(query.non_empty("c"), None);
+    }
+
+    #[test]
+    fn all_but_false_and_zero_is_true() {
+        let query = Query::parse("a=maybe&b=0&c=false&d");
+        assert!(query.is_true("a") && query.is_true("d"));
+        assert!(!query.is_true("b") && !query.is_true("c") && !query.is_true("e"));
+    }
+}

@@ -1,0 +1,18 @@
+//! GET of one object.
+
+use crate::answer::{Answer, Payload};
+use crate::negotiate::{Shape, negotiate};
+use crate::registry::context::Context;
+use crate::status::Failure;
+use steersman_machinery::Revision;
+
+/// Answers with the object of the path: as it is at the moment, or at least as new as the version asked for.
+pub(crate) async fn get(cx: &Context<'_>) -> Result<Answer, Failure> {
+    let negotiated = negotiate(cx.headers, Shape::One)?;
+    if let Some(text) = cx.query.non_empty("resourceVersion").filter(|text| *text != "0") {
+        let revision = Revision::parse(text).map_err(|error| Failure::bad_request(format!("invalid resource version: {error}")))?;
+        cx.server.wait_for(revision).await?;
+    }
+    let object = cx.current().await?;
+    Answer::object(cx, 200, Payload::Stored(object), negotiated)
+}

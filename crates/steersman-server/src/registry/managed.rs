@@ -1,0 +1,76 @@
+//! The record of who owns which field, kept with every write.
+
+use crate::options::Write;
+use crate::registry::context::Context;
+use crate::status::Failure;
+use steersman_machinery::{GroupVersion, Value};
+use steersman_schema::Schema;
+use steersman_schema::fields::FieldSet;
+use steersman_schema::managed::{self, ApplyError, Kind, OnConflict, Origin, Versions, Writer};
+
+/// The kind in its other versions, in which records of earlier writers may be.
+struct Others<'a>(&'a Context<'a>);
+
+impl Versions for Others<'_> {
+    fn schema(&self, api_version: &str) -> Option<&Schema> {
+        Some(&*self.version(api_version)?.schema)
+    }
+
+    fn convert(&self, object: &Value, api_version: &str) -> Result<Value, String> {
+        let cx = self.0;
+        let to = self.version(api_version).ok_or_else(|| format!("{api_version} is not served"))?;
+        let internal = cx.strategy().internal(cx.version(), object.clone());
+        let stored = cx.strategy().store(cx.resource(), cx.version(), internal);
+        Ok(cx.strategy().present(to, cx.strategy().load(cx.resource(), to, stored)))
+    }
+}
+
+impl Others<'_> {
+    fn version(&self, api_version: &str) -> Option<&crate::catalog::Version> {
+        let wanted = GroupVersion::parse(api_version)?;
+        let resource = self.0.resource();
+        let is_same_group = *wanted.group == *resource.group;
+        resource.versions.iter().find(|version| is_same_group && *version.name == *wanted.version)
+    }
+}
+
+/// Records a creation, update or patch: what it changed is the writer's from now on. Both objects are in the requested form.
+pub(crate) fn record(cx: &Context<'_>, options: &Write, live: Option<&Value>, new: &mut Value) {
+    let manager = cx.manager(options.field_manager.as_deref());
+    let time = cx.now_text();
+    with_kind(cx, |kind| {
+        let writer = Writer { manager: &manager, subresource: cx.target.subresource.as_deref().unwrap_or(""), time: &time };
+        if let Err(error) = managed::on_update(kind, &writer, live, new) {
+            // A write never fails for its record: the old one stays.
+            tracing::warn!(%error, name = cx.name(), "the owners of the fields could not be recorded");
+        }
+    });
+}
+
+/// Merges an applied configuration into the object as it is.
+pub(crate) fn apply(cx: &Context<'_>, options: &Write, live: Option<&Value>, applied: &Value) -> Result<Value, Failure> {
+    let manager = cx.manager(options.field_manager.as_deref());
+    let time = cx.now_text();
+    let conflicts = if options.is_forced == Some(true) { OnConflict::Force } else { OnConflict::Refuse };
+    let merged = with_kind(cx, |kind| {
+        let writer = Writer { manager: &manager, subresource: cx.target.subresource.as_deref().unwrap_or(""), time: &time };
+        managed::on_apply(kind, &writer, live, applied, conflicts)
+    });
+    merged.map_err(|error| match error {
+        ApplyError::Malformed(message) => Failure::bad_request(message),
+        ApplyError::Conflict { message, causes } => Failure::apply_conflict(message, causes),
+        ApplyError::Invalid(message) => Failure::unclassified(message),
+    })
+}
+
+/// Lets a write that changes nothing but times be none.
+pub(crate) fn keep_times(live: &Value, new: &mut Value) {
+    managed::keep_times(live, new);
+}
+
+fn with_kind<T>(cx: &Context<'_>, run: impl FnOnce(&Kind<'_>) -> T) -> T {
+    let gvk = cx.served.kind();
+    let reset = FieldSet::of_names(cx.strategy().reset_fields(cx.version(), cx.endpoint()));
+    let origin = if cx.resource().is_custom() { Origin::Custom } else { Origin::BuiltIn };
+    run(&Kind { gvk: &gvk, schema: &cx.version().schema, origin, reset: &reset, versions: &Others(cx) })
+}

@@ -1,0 +1,63 @@
+//! The server as a `tower::Service`: the one door, for sockets, tests and controllers alike.
+
+use crate::authn::Peer;
+use crate::body::Body;
+use crate::chain;
+use crate::server::Inner;
+use bytes::Bytes;
+use http::{Request, Response};
+use std::convert::Infallible;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+/// Answers requests. Cheap to clone; always ready: what is too much is answered with 429.
+#[derive(Clone)]
+pub struct Service {
+    inner: Arc<Inner>,
+    peer: Option<Peer>,
+}
+
+impl Service {
+    pub(crate) fn new(inner: Arc<Inner>, peer: Option<Peer>) -> Service {
+        Service { inner, peer }
+    }
+
+    /// The same door for another holder of the connection: `None` for one who has shown no certificate.
+    #[must_use]
+    pub fn with_peer(&self, peer: Option<Peer>) -> Service {
+        Service { inner: self.inner.clone(), peer }
+    }
+}
+
+impl<B> tower::Service<Request<B>> for Service
+where
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: fmt::Display,
+{
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, mut request: Request<B>) -> Self::Future {
+        // Whatever a caller put there itself: who holds the connection is the transport's word alone.
+        request.extensions_mut().remove::<Peer>();
+        if let Some(peer) = &self.peer {
+            request.extensions_mut().insert(peer.clone());
+        }
+        let inner = self.inner.clone();
+        Box::pin(async move { Ok(chain::handle(inner, request).await) })
+    }
+}
+
+impl fmt::Debug for Service {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Service").field("peer", &self.peer).finish_non_exhaustive()
+    }
+}
