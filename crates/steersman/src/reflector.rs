@@ -127,10 +127,12 @@ enum Decoded<K> {
     Undecodable(Arc<DecodeError>),
 }
 
-/// Collects the initial state while it streams in.
+/// Collects the initial state while it streams in, in the order in which it does.
 struct Filling<K> {
-    entries: HashMap<ObjectKey, Arc<K>>,
-    undecodable: HashMap<Option<ObjectKey>, Arc<DecodeError>>,
+    /// `None` where an object was deleted again.
+    items: Vec<Option<Decoded<K>>>,
+    /// Where in `items` an object is.
+    places: HashMap<ObjectKey, usize>,
 }
 
 impl Default for ReflectorOptions {
@@ -280,7 +282,7 @@ impl<K: CachedResource> Reflector<K> {
     async fn stream_list(&mut self) -> Result<(Replacement<K>, Stream), Failure> {
         let version = if self.is_version_unusable { String::new() } else { self.version.clone() };
         let mut stream = self.open(&version, InitialList::Streaming).await?;
-        let mut filling = Filling { entries: HashMap::new(), undecodable: HashMap::new() };
+        let mut filling = Filling { items: Vec::new(), places: HashMap::new() };
         loop {
             let line = match stream.next_line(BOOKMARK_TIMEOUT).await {
                 Ok(Some(line)) => line,
@@ -292,10 +294,7 @@ impl<K: CachedResource> Reflector<K> {
             };
             let event = read_event(&line)?;
             match event.event_type {
-                EventType::Added | EventType::Modified => match self.decode_event(&event, Reuse::Cached) {
-                    Decoded::Entry(entry) => filling.upsert(entry),
-                    Decoded::Undecodable(error) => filling.mark_broken(error),
-                },
+                EventType::Added | EventType::Modified => filling.upsert(self.decode_event(&event, Reuse::Cached)),
                 EventType::Bookmark => {
                     let bookmark = event::bookmark(&event.object);
                     if bookmark.ends_initial_events() {
@@ -517,30 +516,32 @@ fn read_event(line: &Bytes) -> Result<RawEvent, Failure> {
 // === impl Filling ===
 
 impl<K> Filling<K> {
-    fn upsert(&mut self, entry: Entry<K>) {
-        self.undecodable.remove(&Some(entry.key.clone()));
-        self.entries.insert(entry.key, entry.object);
-    }
-
-    fn mark_broken(&mut self, error: Arc<DecodeError>) {
-        if let Some(key) = &error.key {
-            self.entries.remove(key);
+    fn upsert(&mut self, item: Decoded<K>) {
+        let key = match &item {
+            Decoded::Entry(entry) => Some(entry.key.clone()),
+            Decoded::Undecodable(error) => error.key.clone(),
+        };
+        let place = key.map_or(self.items.len(), |key| *self.places.entry(key).or_insert(self.items.len()));
+        match self.items.get_mut(place) {
+            Some(known) => *known = Some(item),
+            None => self.items.push(Some(item)),
         }
-        self.undecodable.insert(error.key.clone(), error);
     }
 
     fn remove(&mut self, key: Option<ObjectKey>) {
-        if let Some(key) = key {
-            self.entries.remove(&key);
-            self.undecodable.remove(&Some(key));
+        if let Some(place) = key.and_then(|key| self.places.remove(&key)) {
+            self.items[place] = None;
         }
     }
 
     fn finish(self, resource_version: String) -> Replacement<K> {
-        Replacement {
-            entries: self.entries.into_iter().map(|(key, object)| Entry { key, object }).collect(),
-            undecodable: self.undecodable.into_values().collect(),
-            resource_version,
+        let mut replacement = Replacement { entries: Vec::new(), undecodable: Vec::new(), resource_version };
+        for item in self.items.into_iter().flatten() {
+            match item {
+                Decoded::Entry(entry) => replacement.entries.push(entry),
+                Decoded::Undecodable(error) => replacement.undecodable.push(error),
+            }
         }
+        replacement
     }
 }

@@ -256,7 +256,8 @@ fn check(steps: Vec<Step>) {
     let mut held: Vec<(u8, u32)> = Vec::new();
     // Keys that must be handed out once more.
     let mut owed: BTreeSet<u8> = BTreeSet::new();
-    let take = |core: &mut Core<u8>, held: &mut Vec<(u8, u32)>, owed: &mut BTreeSet<u8>, now| match core.take(Some(now)) {
+    let take = |core: &mut Core<u8>, held: &mut Vec<(u8, u32)>, owed: &mut BTreeSet<u8>, now| match core.take(Some(now))
+    {
         Taken::Key(key, place) => {
             assert!(held.iter().all(|(other, _)| *other != key), "{key} was handed out twice");
             held.push((key, place));

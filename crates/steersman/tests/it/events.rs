@@ -1,1 +1,98 @@
-//! x
+//! Events as they end up on the server.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use steersman::{EVENTS_MAX, EventRecorder, EventType};
+use tokio::time::Instant;
+
+use crate::server::{Fault, Server, Verb};
+
+const EVENTS: &str = "/api/v1/events";
+
+fn object(name: &str) -> ConfigMap {
+    let mut object = ConfigMap::default();
+    object.metadata.namespace = Some("a".to_owned());
+    object.metadata.name = Some(name.to_owned());
+    object.metadata.uid = Some("uid-1".to_owned());
+    object
+}
+
+fn summaries(server: &Server) -> Vec<String> {
+    let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+    let events = server.list(EVENTS);
+    let mut summaries: Vec<String> = events
+        .iter()
+        .map(|event| {
+            let about = &event["involvedObject"];
+            format!(
+                "{} {} {} {}x {}/{}: {}",
+                text(&event["type"]),
+                text(&event["reason"]),
+                text(&event["source"]["component"]),
+                event["count"],
+                text(&about["kind"]),
+                text(&about["name"]),
+                text(&event["message"])
+            )
+        })
+        .collect();
+    summaries.sort();
+    summaries
+}
+
+#[tokio::test(start_paused = true)]
+async fn repeated_events_are_one_object_with_a_count() {
+    let server = Server::new();
+    let recorder = EventRecorder::new(server.client(), "tester");
+    for _ in 0..3 {
+        recorder.event(&object("x"), EventType::Normal, "Created", "it was created");
+    }
+    recorder.event(&object("y"), EventType::Warning, "Broken", "it is broken");
+    recorder.flush().await;
+    assert_eq!(
+        summaries(&server),
+        ["Normal Created tester 3x ConfigMap/x: it was created", "Warning Broken tester 1x ConfigMap/y: it is broken"]
+    );
+    assert_eq!(server.n_seen("POST /api/v1/namespaces/a/events"), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_that_expired_on_the_server_begins_anew() {
+    let server = Server::new();
+    let recorder = EventRecorder::new(server.client(), "tester");
+    recorder.event(&object("x"), EventType::Normal, "Created", "it was created");
+    recorder.flush().await;
+    server.fail(Verb::Write, Fault::Status { code: 404, reason: "NotFound", retry_after: None });
+    recorder.event(&object("x"), EventType::Normal, "Created", "it was created");
+    recorder.flush().await;
+    assert_eq!(server.n_seen("POST"), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_wait_for_a_server_that_is_away_and_not_for_one_that_refuses() {
+    let server = Server::new();
+    let recorder = EventRecorder::new(server.client(), "tester");
+    server.fail(Verb::Write, Fault::Cut);
+    server.fail(Verb::Write, Fault::Status { code: 503, reason: "ServiceUnavailable", retry_after: None });
+    let started = Instant::now();
+    recorder.event(&object("x"), EventType::Normal, "Created", "it was created");
+    recorder.flush().await;
+    assert_eq!((summaries(&server).len(), started.elapsed().as_secs()), (1, 20));
+    server.fail(Verb::Write, Fault::Status { code: 403, reason: "Forbidden", retry_after: None });
+    recorder.event(&object("y"), EventType::Normal, "Created", "it was created");
+    recorder.flush().await;
+    assert_eq!((summaries(&server).len(), started.elapsed().as_secs()), (1, 20));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_queue_drops_events_and_holds_up_nobody() {
+    let server = Server::new();
+    let recorder = EventRecorder::new(server.client(), "tester");
+    server.fail(Verb::Write, Fault::Silence);
+    let started = Instant::now();
+    for _ in 0..EVENTS_MAX + 10 {
+        recorder.event(&object("x"), EventType::Normal, "Created", "it was created");
+    }
+    assert_eq!((recorder.n_dropped(), started.elapsed()), (10, Duration::ZERO));
+}

@@ -7,9 +7,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::core::{Expression, Selector};
 use parking_lot::Mutex;
-use steersman::{
-    Arrival, Change, Deleted, HandlerOptions, InformerFactory, LookupError, ObjectKey, Scope, handler_fn,
-};
+use steersman::{Arrival, Change, Deleted, HandlerOptions, InformerFactory, LookupError, ObjectKey, Scope, handler_fn};
 
 use crate::server::{Server, eventually, settle};
 
@@ -235,7 +233,9 @@ async fn a_lister_reads_by_namespace_label_and_index() {
     }
     let factory = InformerFactory::new(server.client());
     let informer = factory.informer::<ConfigMap>(Scope::All);
-    informer.add_index("first-letter", |object| object.metadata.name.iter().map(|name| name[..1].to_owned()).collect()).unwrap();
+    informer
+        .add_index("first-letter", |object| object.metadata.name.iter().map(|name| name[..1].to_owned()).collect())
+        .unwrap();
     let _running = factory.start();
     informer.wait_synced(WAIT).await.unwrap();
     let lister = informer.lister();

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
-use steersman::{InformerFactory, Informer, InitialList, LookupError, ObjectKey, ReflectorOptions, Running, Scope, Selection};
+use steersman::{
+    Informer, InformerFactory, InitialList, LookupError, ObjectKey, ReflectorOptions, Running, Scope, Selection,
+};
 use tokio::time::Instant;
 
 use crate::server::{Fault, Server, Verb, bookmark, eventually, settle};
@@ -333,9 +335,12 @@ async fn lists_from_the_store_come_in_pages() {
     informer.wait_synced(WAIT).await.unwrap();
     assert_eq!(informer.lister().len(), 7);
     let lines: Vec<String> = server.seen().into_iter().map(|seen| seen.line).collect();
-    assert_eq!(lines[2..5], [
-        "GET /api/v1/configmaps?limit=3",
-        "GET /api/v1/configmaps?limit=3&continue=3",
-        "GET /api/v1/configmaps?limit=3&continue=6",
-    ]);
+    assert_eq!(
+        lines[2..5],
+        [
+            "GET /api/v1/configmaps?limit=3",
+            "GET /api/v1/configmaps?limit=3&continue=3",
+            "GET /api/v1/configmaps?limit=3&continue=6",
+        ]
+    );
 }

@@ -96,7 +96,12 @@ struct Path {
 impl Server {
     /// Serves config maps, leases and events, all empty.
     pub(crate) fn new() -> Self {
-        let served = ["/api/v1/configmaps", "/api/v1/events", "/apis/coordination.k8s.io/v1/leases", "/apis/apps/v1/deployments"];
+        let served = [
+            "/api/v1/configmaps",
+            "/api/v1/events",
+            "/apis/coordination.k8s.io/v1/leases",
+            "/apis/apps/v1/deployments",
+        ];
         let state = State {
             version: 100,
             oldest: 0,
@@ -203,10 +208,13 @@ impl Server {
     /// Creates or replaces a config map; returns its version.
     pub(crate) fn put(&self, key: &str, value: &str) -> String {
         let (namespace, name) = key.split_once('/').unwrap();
-        self.put_raw("/api/v1/configmaps", json!({
-            "metadata": {"namespace": namespace, "name": name, "managedFields": [{"manager": "somebody"}]},
-            "data": {"value": value},
-        }))
+        self.put_raw(
+            "/api/v1/configmaps",
+            json!({
+                "metadata": {"namespace": namespace, "name": name, "managedFields": [{"manager": "somebody"}]},
+                "data": {"value": value},
+            }),
+        )
     }
 
     /// Creates or replaces any object, which need not be decodable.
@@ -259,8 +267,7 @@ impl State {
     }
 
     fn delete(&mut self, collection: &str, namespace: &str, name: &str) -> Option<Value> {
-        let mut object =
-            self.objects.get_mut(collection)?.remove(&(namespace.to_owned(), name.to_owned()))?;
+        let mut object = self.objects.get_mut(collection)?.remove(&(namespace.to_owned(), name.to_owned()))?;
         self.version += 1;
         object["metadata"]["resourceVersion"] = json!(self.version.to_string());
         self.publish(collection, "DELETED", object.clone());
@@ -393,7 +400,11 @@ impl Server {
         let mut state = self.state.lock();
         let is_streaming = query.contains_key("sendInitialEvents");
         if is_streaming && !state.has_streaming_lists {
-            return status(422, "Invalid", "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled");
+            return status(
+                422,
+                "Invalid",
+                "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled",
+            );
         }
         let version: u64 = query.get("resourceVersion").and_then(|version| version.parse().ok()).unwrap_or(0);
         let (sender, receiver) = mpsc::channel(10_000);
@@ -407,7 +418,8 @@ impl Server {
             }
             state.watchers.push(watcher);
         } else if version > 0 && version < state.oldest {
-            let gone = json!({"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"});
+            let gone =
+                json!({"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"});
             watcher.send(&json!({"type": "ERROR", "object": gone}).to_string());
         } else {
             for (at, collection, event) in &state.log {
@@ -532,8 +544,10 @@ fn status(code: u16, reason: &str, message: &str) -> Answer {
 fn answer(code: u16, text: String) -> Answer {
     // Several chunks, as from a network.
     let bytes = Bytes::from(text);
-    let chunks: Vec<Chunk> =
-        (0..bytes.len()).step_by(1_000).map(|at| Ok(Frame::data(bytes.slice(at..bytes.len().min(at + 1_000))))).collect();
+    let chunks: Vec<Chunk> = (0..bytes.len())
+        .step_by(1_000)
+        .map(|at| Ok(Frame::data(bytes.slice(at..bytes.len().min(at + 1_000)))))
+        .collect();
     let body = StreamBody::new(futures::stream::iter(chunks)).boxed_unsync();
     let mut response = Response::new(body);
     *response.status_mut() = http::StatusCode::from_u16(code).unwrap();
@@ -579,4 +593,3 @@ pub(crate) fn eventually<F: FnMut() -> bool>(what: &str, mut is_so: F) -> impl F
 pub(crate) async fn settle() {
     tokio::time::sleep(Duration::from_millis(1)).await;
 }
-
