@@ -15,6 +15,10 @@ use serde::Deserializer;
 use std::fmt;
 use steersman_machinery::{Value, quantity};
 
+/// Objects and lists within one another are read no deeper: what is stored, with the record of who owns its fields, must be
+/// read again by parsers that stop at 128.
+pub const DEPTH_MAX: usize = 100;
+
 /// A body that could be read, and what was dropped from it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decoded {
@@ -45,6 +49,8 @@ pub enum Error {
     /// No JSON or YAML.
     #[error("{detail}")]
     Syntax { detail: String },
+    #[error("the object is nested deeper than {DEPTH_MAX} levels")]
+    TooDeep,
     #[error("{path} must be a time such as {example}, not {text:?}")]
     Time { path: String, text: String, example: &'static str },
     #[error("{path} must be {expected}, not {found}")]

@@ -68,6 +68,8 @@ pub enum Cause {
     NoIndex { index: String, length: usize },
     #[error("the value there is another")]
     TestFailed,
+    #[error("the object would be nested deeper than {} levels", decode::DEPTH_MAX)]
+    TooDeep,
     #[error("{detail}")]
     Unreadable { detail: String },
 }
@@ -250,7 +252,14 @@ impl Operation {
 }
 
 impl Pointer {
+    /// Nothing may be put so deep that it could not be read again, nor be dropped without running out of stack.
+    fn bound_depth(&self, value: &Value) -> Result<(), Cause> {
+        let is_too_deep = self.keys.len() + depth(value) > decode::DEPTH_MAX;
+        if is_too_deep { Err(Cause::TooDeep) } else { Ok(()) }
+    }
+
     fn add(&self, object: &mut Value, value: Value) -> Result<(), Cause> {
+        self.bound_depth(&value)?;
         match self.parent(object)? {
             Some((Value::Object(fields), key)) => {
                 fields.insert(key.to_owned(), value);
@@ -280,6 +289,7 @@ impl Pointer {
     }
 
     fn replace(&self, object: &mut Value, value: Value) -> Result<(), Cause> {
+        self.bound_depth(&value)?;
         match self.parent(object)? {
             None if value.is_object() || value.is_array() => *object = value,
             Some((Value::Object(fields), key)) => {
@@ -306,6 +316,15 @@ fn same(a: &Value, b: &Value) -> bool {
             x.len() == y.len() && x.iter().all(|(key, x)| y.get(key).is_some_and(|y| same(x, y)))
         }
         _ => a == b,
+    }
+}
+
+/// How many objects and lists are within one another.
+fn depth(value: &Value) -> usize {
+    match value {
+        Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or_default(),
+        Value::Object(fields) => 1 + fields.values().map(depth).max().unwrap_or_default(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 0,
     }
 }
 

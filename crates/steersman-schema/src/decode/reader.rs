@@ -1,7 +1,7 @@
 //! The pass over a document: a serde visitor that walks the schema along.
 
 use crate::decode::zero::{finish, zero};
-use crate::decode::{Decoded, Error, Fault, is_opaque, scalar};
+use crate::decode::{DEPTH_MAX, Decoded, Error, Fault, is_opaque, scalar};
 use crate::schema::{Schema, Type};
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use std::fmt;
@@ -11,7 +11,7 @@ use steersman_machinery::value::Map;
 
 /// Reads one value, against a schema or as it is.
 pub(crate) fn read<'de, D: Deserializer<'de>>(schema: Option<&Schema>, deserializer: D) -> Result<Decoded, Error> {
-    let mut context = Context { path: String::new(), faults: Vec::new(), error: None };
+    let mut context = Context::default();
     match (Seed { schema, context: &mut context }).deserialize(deserializer) {
         // A document that says null says nothing: an object without fields.
         Ok(Value::Null) if schema.is_some() => {
@@ -30,8 +30,11 @@ fn syntax(message: &str) -> String {
     message.to_owned()
 }
 
+#[derive(Default)]
 struct Context {
     path: String,
+    /// Objects and lists that are open.
+    depth: usize,
     faults: Vec<Fault>,
     error: Option<Error>,
 }
@@ -47,6 +50,12 @@ impl Context {
     fn fail<E: serde::de::Error>(&mut self, error: Error) -> E {
         self.error = Some(error);
         E::custom("stopped")
+    }
+
+    /// Opens an object or a list.
+    fn open<E: serde::de::Error>(&mut self) -> Result<(), E> {
+        self.depth += 1;
+        if self.depth <= DEPTH_MAX { Ok(()) } else { Err(self.fail(Error::TooDeep)) }
     }
 
     fn path(&self) -> String {
@@ -149,11 +158,13 @@ impl<'de> Visitor<'de> for Reader<'_, '_> {
             Some(schema) => schema.item(),
             None => None,
         };
+        self.context.open()?;
         let mut read = Vec::with_capacity(items.size_hint().unwrap_or(0).min(1024));
         loop {
             let length = self.context.enter_item(read.len());
             let Some(mut value) = items.next_element_seed(Seed { schema: item, context: &mut *self.context })? else {
                 self.context.path.truncate(length);
+                self.context.depth -= 1;
                 return Ok(Value::Array(read));
             };
             if let (Value::Null, Some(item)) = (&value, item) {
@@ -168,6 +179,7 @@ impl<'de> Visitor<'de> for Reader<'_, '_> {
         if self.schema.is_some_and(|schema| schema.value_type != Type::Object) {
             return Err(self.mismatch("an object"));
         }
+        self.context.open()?;
         let values = self.schema.and_then(Schema::values);
         let is_struct = self.schema.is_some() && values.is_none();
         let mut fields = Map::new();
@@ -196,6 +208,7 @@ impl<'de> Visitor<'de> for Reader<'_, '_> {
             fields.retain(|_, value| !value.is_null());
             finish(schema, &mut fields);
         }
+        self.context.depth -= 1;
         Ok(Value::Object(fields))
     }
 }
@@ -206,7 +219,7 @@ struct Skipped;
 
 impl<'de> Deserialize<'de> for Skipped {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Skipped, D::Error> {
-        let mut context = Context { path: String::new(), faults: Vec::new(), error: None };
+        let mut context = Context::default();
         deserializer.deserialize_any(Reader { schema: None, context: &mut context })?;
         Ok(Skipped)
     }

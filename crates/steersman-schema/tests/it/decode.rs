@@ -192,6 +192,10 @@ fn a_wrong_value_is_named_with_its_place() {
     refused(CONFIG_MAP, r#"{"apiVersion":"v1","kind":"#, "unexpected end of JSON input");
     refused(CONFIG_MAP, "", "unexpected end of JSON input");
     refused(CONFIG_MAP, "{} {}", "there is more behind the end of the JSON value");
+    let nested = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
+    assert!(decode::document(nested(decode::DEPTH_MAX).as_bytes()).is_ok());
+    let error = decode::document(nested(decode::DEPTH_MAX + 1).as_bytes()).unwrap_err();
+    assert_eq!(error.to_string(), "the object is nested deeper than 100 levels");
     let deep = format!(r#"{{"x":{}{}}}"#, "[".repeat(20_000), "]".repeat(20_000));
     assert!(decode::from_slice(schema(CONFIG_MAP), deep.as_bytes()).is_err());
     assert!(decode::document(deep.as_bytes()).is_err());

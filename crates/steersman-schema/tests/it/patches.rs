@@ -142,6 +142,14 @@ fn copies_are_bounded() {
 }
 
 #[test]
+fn a_patch_cannot_nest_an_object_into_itself_without_end() {
+    let mut operations = vec![json!({"op": "add", "path": "/a", "value": {"a": {}}})];
+    operations.extend((1..20).map(|n| json!({"op": "copy", "from": "/a", "path": "/a".repeat(1 << n) + "/a"})));
+    let error = Patch::parse(Value::from(operations).to_string().as_bytes()).unwrap().apply(&json!({})).unwrap_err();
+    assert!(error.to_string().ends_with("the object would be nested deeper than 100 levels"), "{error}");
+}
+
+#[test]
 fn the_whole_object_may_be_replaced_but_not_removed() {
     assert_eq!(patched(json!([{"op": "replace", "path": "", "value": {"a": 1}}])), json!({"a": 1}));
     fails(json!([{"op": "replace", "path": "", "value": 1}]), r#"operation 0 (replace ""): there is nothing at """#);

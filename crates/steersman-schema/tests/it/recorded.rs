@@ -51,7 +51,12 @@ fn recorded_objects_are_read_and_written_as_they_were() {
             match decode::from_value(schema, &value) {
                 Ok(decoded) if decoded.faults.is_empty() && decoded.value == value => {}
                 Ok(decoded) => {
-                    wrong.push(format!("{}: {title}: {:?}\n{}\n{value}", file.display(), decoded.faults, decoded.value));
+                    wrong.push(format!(
+                        "{}: {title}: {:?}\n{}\n{value}",
+                        file.display(),
+                        decoded.faults,
+                        decoded.value
+                    ));
                 }
                 Err(error) => wrong.push(format!("{}: {title}: {error}", file.display())),
             }
