@@ -220,7 +220,7 @@ impl Shared {
 
     fn read(&self) -> Result<Snapshot, Error> {
         let database = self.database()?;
-        let opened = self.opened.lock().take().filter(|opened| opened.revision() == self.tail.revision());
+        let opened = self.opened.lock().take();
         match opened {
             Some(packed) => packed.unpack(),
             None => index::scan(&database)?.1.unpack(),

@@ -142,10 +142,6 @@ impl History {
 // === impl Packed ===
 
 impl Packed {
-    pub(super) fn revision(&self) -> Revision {
-        self.revision
-    }
-
     fn forget(&mut self, place: Place) {
         if let Ok(at) = self.entries.binary_search_by_key(&place, |entry| entry.place) {
             self.entries[at].payload = None;
