@@ -18,8 +18,6 @@ pub(crate) mod remove;
 pub(crate) mod shape;
 pub(crate) mod typed;
 
-use std::collections::BTreeMap;
-
 pub use crate::fields::codec::ParseError;
 pub use crate::fields::compare::{Comparison, compare};
 pub use crate::fields::element::{Element, Literal, Path};
@@ -27,8 +25,8 @@ pub use crate::fields::element::{Element, Literal, Path};
 /// A set of field paths, as a tree.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct FieldSet {
-    /// No entry is without meaning: each is a member or has members beneath it.
-    entries: BTreeMap<Element, Entry>,
+    /// Sorted. No entry is without meaning: each is a member or has members beneath it.
+    entries: Vec<(Element, Entry)>,
 }
 
 /// One step of the tree.
@@ -44,7 +42,7 @@ struct Entry {
 
 impl FieldSet {
     /// The empty set.
-    pub const EMPTY: FieldSet = FieldSet { entries: BTreeMap::new() };
+    pub const EMPTY: FieldSet = FieldSet { entries: Vec::new() };
 
     /// The empty set.
     pub fn new() -> FieldSet {
@@ -71,11 +69,26 @@ impl FieldSet {
     /// The entry at a path, made with everything on the way: the caller makes it a member or gives it members.
     fn entry(&mut self, path: &[Element]) -> Option<&mut Entry> {
         let (first, rest) = path.split_first()?;
-        let mut entry = self.entries.entry(first.clone()).or_default();
-        for element in rest {
-            entry = entry.beneath.entries.entry(element.clone()).or_default();
-        }
-        Some(entry)
+        Some(rest.iter().fold(self.entry_of(first), |entry, element| entry.beneath.entry_of(element)))
+    }
+
+    fn entry_of(&mut self, element: &Element) -> &mut Entry {
+        let place = match self.place(element) {
+            Ok(place) => place,
+            Err(place) => {
+                self.entries.insert(place, (element.clone(), Entry::default()));
+                place
+            }
+        };
+        &mut self.entries[place].1
+    }
+
+    fn get(&self, element: &Element) -> Option<&Entry> {
+        self.place(element).ok().map(|place| &self.entries[place].1)
+    }
+
+    fn place(&self, element: &Element) -> Result<usize, usize> {
+        self.entries.binary_search_by(|(have, _)| have.cmp(element))
     }
 
     /// Whether exactly this path is in the set.
@@ -89,12 +102,12 @@ impl FieldSet {
 
     /// Whether the path of this one element is in the set.
     pub(crate) fn has(&self, element: &Element) -> bool {
-        self.entries.get(element).is_some_and(|entry| entry.member)
+        self.get(element).is_some_and(|entry| entry.member)
     }
 
     /// The members beneath an element, without it.
     pub(crate) fn beneath(&self, element: &Element) -> Option<&FieldSet> {
-        self.entries.get(element).map(|entry| &entry.beneath).filter(|beneath| !beneath.is_empty())
+        self.get(element).map(|entry| &entry.beneath).filter(|beneath| !beneath.is_empty())
     }
 
     /// No path is in the set.
@@ -102,9 +115,18 @@ impl FieldSet {
         self.entries.is_empty()
     }
 
+    /// Whether every path is in another set.
+    pub fn is_subset(&self, other: &FieldSet) -> bool {
+        self.entries.iter().all(|(element, ours)| {
+            other
+                .get(element)
+                .is_some_and(|theirs| (theirs.member || !ours.member) && ours.beneath.is_subset(&theirs.beneath))
+        })
+    }
+
     /// How many paths are in the set.
     pub fn len(&self) -> usize {
-        self.entries.values().map(|entry| usize::from(entry.member) + entry.beneath.len()).sum()
+        self.entries.iter().map(|(_, entry)| usize::from(entry.member) + entry.beneath.len()).sum()
     }
 
     /// Every path: at each level first the members, then what lies beneath them. This is the order conflicts are told in.
@@ -138,7 +160,7 @@ impl FieldSet {
     /// Adds everything that is in another set.
     pub fn add(&mut self, other: &FieldSet) {
         for (element, theirs) in &other.entries {
-            let ours = self.entries.entry(element.clone()).or_default();
+            let ours = self.entry_of(element);
             ours.member |= theirs.member;
             ours.beneath.add(&theirs.beneath);
         }
@@ -148,7 +170,7 @@ impl FieldSet {
     #[must_use]
     pub fn intersection(&self, other: &FieldSet) -> FieldSet {
         self.each(|element, ours| {
-            let theirs = other.entries.get(element)?;
+            let theirs = other.get(element)?;
             let beneath = ours.beneath.intersection(&theirs.beneath);
             Some(Entry { member: ours.member && theirs.member, beneath })
         })
@@ -157,7 +179,7 @@ impl FieldSet {
     /// What is here and not there, path by path: taking `a` away leaves `a.b`.
     #[must_use]
     pub fn difference(&self, other: &FieldSet) -> FieldSet {
-        self.each(|element, ours| match other.entries.get(element) {
+        self.each(|element, ours| match other.get(element) {
             Some(theirs) => {
                 let beneath = ours.beneath.difference(&theirs.beneath);
                 Some(Entry { member: ours.member && !theirs.member, beneath })
@@ -169,7 +191,7 @@ impl FieldSet {
     /// What is here and neither there nor beneath what is there: taking `a` away takes `a.b` along.
     #[must_use]
     pub fn recursive_difference(&self, other: &FieldSet) -> FieldSet {
-        self.each(|element, ours| match other.entries.get(element) {
+        self.each(|element, ours| match other.get(element) {
             Some(theirs) if theirs.member => None,
             Some(theirs) => {
                 let beneath = ours.beneath.recursive_difference(&theirs.beneath);

@@ -39,7 +39,7 @@ impl FieldSet {
     }
 
     fn to_map(&self) -> Map {
-        let write = |(element, entry): (&Element, &Entry)| {
+        let write = |(element, entry): &(Element, Entry)| {
             let mut beneath = entry.beneath.to_map();
             if entry.member && !beneath.is_empty() {
                 beneath.insert(".".to_owned(), Value::Object(Map::new()));
@@ -62,9 +62,13 @@ fn read(value: &Value) -> Result<Entry, ParseError> {
         if key == "." {
             entry.member = true;
         } else if let Some(element) = read_element(key)? {
-            entry.beneath.entries.insert(element, read(value)?);
+            entry.beneath.entries.push((element, read(value)?));
         }
     }
+    // Keys come sorted as texts, which is nearly how elements sort; of two ways to write one element the last counts.
+    entry.beneath.entries.reverse();
+    entry.beneath.entries.sort_by(|(a, _), (b, _)| a.cmp(b));
+    entry.beneath.entries.dedup_by(|(a, _), (b, _)| a == b);
     entry.member |= entry.beneath.is_empty();
     Ok(entry)
 }

@@ -4,27 +4,27 @@
 //! The other way round nothing is done; such a record is read as if the field had always been split.
 
 use crate::fields::shape::{Form, Node, Split};
-use crate::fields::{Element, Entry, FieldSet};
+use crate::fields::{Element, FieldSet};
 use crate::schema::Schema;
 
-/// The set as it would be written under this schema.
-pub(crate) fn reconcile(schema: &Schema, set: &FieldSet) -> FieldSet {
-    reconcile_at(Node::root(schema), set)
+/// Makes the set what it would be, written under this schema.
+pub(crate) fn reconcile(schema: &Schema, set: &mut FieldSet) {
+    reconcile_at(Node::root(schema), set);
 }
 
-fn reconcile_at(node: Node<'_>, set: &FieldSet) -> FieldSet {
+fn reconcile_at(node: Node<'_>, set: &mut FieldSet) {
     let form = node.form(None);
     if matches!(&form, Form::Map(map) if map.is_deduced()) {
-        return set.clone();
+        return;
     }
-    set.each(|element, entry| {
+    for (element, entry) in set.entries.iter_mut().filter(|(_, entry)| !entry.beneath.is_empty()) {
         let inner = match (&form, element) {
             (Form::Map(map), Element::Field(name)) => map.field(name),
             (Form::List(list), _) => Some(list.item),
             _ => None,
         };
-        let Some(inner) = inner.filter(|_| !entry.beneath.is_empty()) else {
-            return Some(entry.clone());
+        let Some(inner) = inner else {
+            continue;
         };
         let is_whole = match inner.form(None) {
             Form::List(list) => matches!(list.split, Split::Atomic),
@@ -32,8 +32,10 @@ fn reconcile_at(node: Node<'_>, set: &FieldSet) -> FieldSet {
             Form::Scalar(_) => false,
         };
         if is_whole {
-            return Some(Entry { member: true, ..Entry::default() });
+            entry.member = true;
+            entry.beneath = FieldSet::EMPTY;
+        } else {
+            reconcile_at(inner, &mut entry.beneath);
         }
-        Some(Entry { member: entry.member, beneath: reconcile_at(inner, &entry.beneath) })
-    })
+    }
 }

@@ -239,9 +239,10 @@ fn removing_all_of_a_map_removes_the_map() {
 
 #[test]
 fn who_owned_a_part_owns_the_whole_it_became() {
-    let parts = FieldSet::of_names(&[&["spec", "point", "x"], &["spec", "map", "a"]]);
+    let mut parts = FieldSet::of_names(&[&["spec", "point", "x"], &["spec", "map", "a"]]);
     let want = FieldSet::of_names(&[&["spec", "point"], &["spec", "map", "a"]]);
-    assert_eq!(reconcile::reconcile(&custom(), &parts), want);
+    reconcile::reconcile(&custom(), &mut parts);
+    assert_eq!(parts, want);
 }
 
 #[test]
@@ -345,6 +346,8 @@ proptest! {
         prop_assert_eq!(a.difference(&b).union(&a.intersection(&b)), a.clone());
         prop_assert_eq!(a.difference(&b.union(&c)), a.difference(&b).difference(&c));
         prop_assert!(a.difference(&a).is_empty());
+        prop_assert!(a.is_subset(&a.union(&b)));
+        prop_assert_eq!(a.is_subset(&b), a.difference(&b).is_empty());
         prop_assert_eq!(a.union(&b).len(), a.len() + b.len() - a.intersection(&b).len());
     }
 

@@ -4,7 +4,7 @@ use crate::fields::element::{Element, Path};
 use crate::fields::shape::{Form, ListForm, MapForm, Node, Scalar, Split};
 use crate::fields::{Entry, FieldSet, go};
 use crate::schema::Schema;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt;
 use steersman_machinery::Value;
 use steersman_machinery::value::Map;
@@ -69,27 +69,26 @@ fn name_fields(node: Node<'_>, value: &Value, here: &mut Entry) {
             _ => {}
         },
     }
-    here.beneath.entries.retain(|_, entry| entry.member || !entry.beneath.is_empty());
 }
 
 fn name_items(list: ListForm<'_>, items: &[Value], here: &mut Entry) {
-    let mut by_element: BTreeMap<Element, Vec<&Value>> = BTreeMap::new();
-    for item in items {
-        if let Ok(element) = list.element(item) {
-            by_element.entry(element).or_default().push(item);
+    let mut elements: Vec<(Element, &Value)> =
+        items.iter().filter_map(|item| Some((list.element(item).ok()?, item))).collect();
+    elements.sort_by(|(a, _), (b, _)| a.cmp(b));
+    for (element, item) in elements {
+        if here.beneath.entries.last().is_some_and(|(last, _)| *last == element) {
+            // What is there twice is owned as a whole.
+            here.beneath.entries.last_mut().into_iter().for_each(|(_, entry)| entry.beneath = FieldSet::EMPTY);
+            continue;
         }
-    }
-    for (element, items) in by_element {
-        let mut entry = Entry { member: true, ..Entry::default() };
-        // What is there twice is owned as a whole.
-        if let [item] = items.as_slice() {
-            name_fields(list.item, item, &mut entry);
-        }
-        here.beneath.entries.insert(element, Entry { member: true, ..entry });
+        let mut entry = Entry::default();
+        name_fields(list.item, item, &mut entry);
+        here.beneath.entries.push((element, Entry { member: true, ..entry }));
     }
 }
 
 fn name_entries(map: MapForm<'_>, fields: &Map, here: &mut Entry) {
+    // Fields come sorted, as the set keeps them.
     for (name, value) in fields {
         let mut entry = Entry::default();
         if let Some(node) = map.field(name) {
@@ -97,100 +96,93 @@ fn name_entries(map: MapForm<'_>, fields: &Map, here: &mut Entry) {
         }
         let is_empty = value.is_null() || value.as_object().is_some_and(Map::is_empty);
         entry.member |= is_empty || map.named(name).is_none();
-        here.beneath.entries.insert(Element::Field(name.clone()), entry);
+        if entry.member || !entry.beneath.is_empty() {
+            here.beneath.entries.push((Element::Field(name.clone()), entry));
+        }
     }
 }
 
 // === validate ===
 
-/// Checks that a value fits its type. Of fields that are not in the schema the first is told.
+/// Checks that a value fits its type. Of the fields of one object that are not in the schema the first is told.
 ///
 /// # Errors
-/// Every other fault, each with its path.
+/// Every fault, each with its path.
 pub(crate) fn validate(schema: &Schema, value: &Value, duplicates: Duplicates) -> Result<(), Mismatch> {
-    let mut faults = Vec::new();
-    check(Node::root(schema), value, duplicates, &mut Vec::new(), &mut faults);
-    if faults.is_empty() { Ok(()) } else { Err(Mismatch(faults)) }
+    let mut check = Check { duplicates, faults: Vec::new() };
+    check.value(Node::root(schema), value);
+    if check.faults.is_empty() { Ok(()) } else { Err(Mismatch(check.faults)) }
 }
 
-fn check(node: Node<'_>, value: &Value, duplicates: Duplicates, way: &mut Vec<Element>, faults: &mut Vec<Fault>) {
-    if value.is_null() {
-        return;
-    }
-    match node.form(Some(value)) {
-        Form::Scalar(scalar) => {
-            faults.extend(scalar_fault(scalar, value).map(|message| Fault { path: Path(way.clone()), message }));
-        }
-        Form::List(list) => match value.as_array() {
-            Some(items) => check_items(list, items, duplicates, way, faults),
-            None => {
-                let message = format!("expected list, got &{{{}}}", go::plain(value));
-                faults.push(Fault { path: Path(way.clone()), message });
-            }
-        },
-        Form::Map(map) => match value.as_object() {
-            Some(fields) => check_fields(map, fields, duplicates, way, faults),
-            None => {
-                let message = format!("expected map, got &{{{}}}", go::plain(value));
-                faults.push(Fault { path: Path(way.clone()), message });
-            }
-        },
-    }
-}
-
-fn check_items(
-    list: ListForm<'_>,
-    items: &[Value],
+/// A walk that collects faults. Their paths grow from the end on the way back, so a value that fits costs no path.
+struct Check {
     duplicates: Duplicates,
-    way: &mut Vec<Element>,
-    faults: &mut Vec<Fault>,
-) {
-    let mut seen = BTreeSet::new();
-    for (index, item) in items.iter().enumerate() {
-        let element = match list.split {
-            Split::Atomic => Element::Index(i64::try_from(index).unwrap_or(i64::MAX)),
-            Split::Keys(_) | Split::Set => match list.element(item) {
-                Ok(element) => {
-                    let is_new = seen.insert(element.clone());
-                    if !is_new && duplicates == Duplicates::Refuse {
-                        let message = format!("duplicate entries for key {element}");
-                        faults.push(Fault { path: Path(way.clone()), message });
-                    }
-                    element
-                }
-                Err(message) => {
-                    let message = format!("element {index}: {message}");
-                    faults.push(Fault { path: Path(way.clone()), message });
-                    return;
-                }
-            },
-        };
-        way.push(element);
-        check(list.item, item, duplicates, way, faults);
-        way.pop();
-    }
+    faults: Vec<Fault>,
 }
 
-fn check_fields(
-    map: MapForm<'_>,
-    fields: &Map,
-    duplicates: Duplicates,
-    way: &mut Vec<Element>,
-    faults: &mut Vec<Fault>,
-) {
-    for (name, value) in fields {
-        way.push(Element::Field(name.clone()));
-        let node = map.field(name);
-        match node {
-            Some(node) => check(node, value, duplicates, way, faults),
-            None => {
-                let message = "field not declared in schema".to_owned();
-                faults.push(Fault { path: Path(way.clone()), message });
-            }
-        }
-        way.pop();
-        if node.is_none() {
+impl Check {
+    fn value(&mut self, node: Node<'_>, value: &Value) {
+        if value.is_null() {
             return;
+        }
+        match (node.form(Some(value)), value) {
+            (Form::Scalar(scalar), _) => {
+                if let Some(message) = scalar_fault(scalar, value) {
+                    self.fault(message);
+                }
+            }
+            (Form::List(list), Value::Array(items)) => self.items(list, items),
+            (Form::List(_), _) => self.fault(format!("expected list, got &{{{}}}", go::plain(value))),
+            (Form::Map(map), Value::Object(fields)) => self.fields(map, fields),
+            (Form::Map(_), _) => self.fault(format!("expected map, got &{{{}}}", go::plain(value))),
+        }
+    }
+
+    fn items(&mut self, list: ListForm<'_>, items: &[Value]) {
+        let mut seen = BTreeSet::new();
+        for (index, item) in items.iter().enumerate() {
+            let element = match list.split {
+                Split::Atomic => Element::Index(i64::try_from(index).unwrap_or(i64::MAX)),
+                Split::Keys(_) | Split::Set => match list.element(item) {
+                    Ok(element) => element,
+                    Err(message) => return self.fault(format!("element {index}: {message}")),
+                },
+            };
+            if self.duplicates == Duplicates::Refuse && seen.contains(&element) {
+                self.fault(format!("duplicate entries for key {element}"));
+            }
+            let before = self.faults.len();
+            self.value(list.item, item);
+            self.came_from(before, &element);
+            seen.insert(element);
+        }
+    }
+
+    fn fields(&mut self, map: MapForm<'_>, fields: &Map) {
+        for (name, value) in fields {
+            let before = self.faults.len();
+            let node = map.field(name);
+            match node {
+                Some(node) => self.value(node, value),
+                None => self.fault("field not declared in schema".to_owned()),
+            }
+            if self.faults.len() > before {
+                self.came_from(before, &Element::Field(name.clone()));
+            }
+            if node.is_none() {
+                return;
+            }
+        }
+    }
+
+    fn fault(&mut self, message: String) {
+        self.faults.push(Fault { path: Path::default(), message });
+    }
+
+    /// The faults from one on were found beneath this element.
+    fn came_from(&mut self, first: usize, element: &Element) {
+        for fault in &mut self.faults[first..] {
+            fault.path.0.insert(0, element.clone());
         }
     }
 }

@@ -77,7 +77,7 @@ pub fn on_apply(
     Record::take(&mut object);
     if live.is_some() && record.0.is_empty() {
         let everybody = Writer { manager: BEFORE_FIRST_APPLY, ..*writer };
-        record = update::move_to_writer(kind, &everybody, &kind.nothing(), &object, &record).map_err(invalid)?;
+        record = update::move_to_writer(kind, &everybody, &kind.nothing(), &object, record).map_err(invalid)?;
     }
 
     let attempt = |on_conflict| apply(kind, writer, &object, applied, &record, on_conflict);
@@ -136,19 +136,22 @@ fn apply(
     typed::validate(kind.schema, live, Duplicates::Allow)
         .map_err(|mismatch| does_not_fit(kind, "live", live, &mismatch))?;
 
-    let mut record = engine::reconciled(kind, record);
+    let mut record = record.clone();
+    engine::reconcile_record(kind, &mut record);
     let manager = writer.manager(Operation::Apply, "");
     let last = record.0.get(&manager).cloned();
     let fields = FieldSet::of(kind.schema, applied).recursive_difference(kind.reset);
     let time = last.as_ref().and_then(|last| last.time.clone());
-    record.0.insert(manager.clone(), Owned { fields, api_version: kind.api_version(), time });
+    let wish = Owned { fields, api_version: kind.api_version(), time };
+    record.0.insert(manager.clone(), wish.clone());
 
     let merged = merge::merge(kind.schema, live, applied);
     let failed = |what: &str| {
         let what = what.to_owned();
         move |error: RecordError| Failure::Invalid(format!("{what}: {}", chain(&error)))
     };
-    let object = engine::prune(kind, merged, &record, last.as_ref()).map_err(failed("failed to prune fields"))?;
+    let object =
+        engine::prune(kind, merged, &record, last.as_ref(), &wish).map_err(failed("failed to prune fields"))?;
 
     let difference = compare(kind.schema, live, &object).without(kind.reset);
     let losses = engine::losses(kind, &record, Some(&manager), live, &object, &difference)

@@ -41,15 +41,12 @@ pub(crate) fn ownable(fields: &FieldSet) -> FieldSet {
 }
 
 /// Brings old records to the schemas of today; those of versions not served any more are dropped.
-pub(crate) fn reconciled(kind: &Kind<'_>, record: &Record) -> Record {
-    let mut reconciled = Record::default();
-    for (manager, owned) in &record.0 {
-        if let Some(schema) = kind.schema_at(&owned.api_version) {
-            let fields = reconcile::reconcile(schema, &owned.fields);
-            reconciled.0.insert(manager.clone(), Owned { fields, ..owned.clone() });
-        }
-    }
-    reconciled
+pub(crate) fn reconcile_record(kind: &Kind<'_>, record: &mut Record) {
+    record.0.retain(|_, owned| {
+        let schema = kind.schema_at(&owned.api_version);
+        schema.into_iter().for_each(|schema| reconcile::reconcile(schema, &mut owned.fields));
+        schema.is_some()
+    });
 }
 
 /// What a change takes from all owners but one.
@@ -115,8 +112,11 @@ pub(crate) fn prune(
     merged: Value,
     record: &Record,
     last: Option<&Owned>,
+    applied: &Owned,
 ) -> Result<Value, RecordError> {
-    let Some(last) = last.filter(|last| !last.fields.is_empty()) else {
+    let Some(last) =
+        last.filter(|last| last.api_version != applied.api_version || !last.fields.is_subset(&applied.fields))
+    else {
         return Ok(merged);
     };
     let Some(schema) = kind.schema_at(&last.api_version) else {

@@ -33,9 +33,6 @@ pub enum RecordError {
         /// What is wrong with it.
         fault: String,
     },
-    /// The object does not fit its schema.
-    #[error("{0}")]
-    Mismatch(String),
 }
 
 /// Owners and what each owns.

@@ -1,7 +1,6 @@
 //! Ownership after a create, an update or a patch: what changed is the writer's.
 
 use crate::fields::compare;
-use crate::fields::typed::{self, Duplicates};
 use crate::managed::record::{Manager, Operation, Owned, Record, RecordError};
 use crate::managed::{Kind, Writer, engine};
 use steersman_machinery::Value;
@@ -14,7 +13,7 @@ use steersman_machinery::value;
 /// correct the record; an empty list forgets it. Through a subresource they do not count.
 ///
 /// # Errors
-/// When an object does not fit its schema or does not convert. `new` then has the record of `live`: log it and go on.
+/// When an object does not convert to the version of an entry. `new` then has the record of `live`: log it and go on.
 pub fn on_update(
     kind: &Kind<'_>,
     writer: &Writer<'_>,
@@ -64,26 +63,23 @@ fn record_update(
     if record.0.is_empty() && exists {
         return Ok(record);
     }
-    let mut old = live.cloned().unwrap_or_else(|| kind.nothing());
-    Record::take(&mut old);
-    let mut record = move_to_writer(kind, writer, &old, new, &record)?;
+    let mut record = match live {
+        Some(live) => move_to_writer(kind, writer, live, new, record)?,
+        None => move_to_writer(kind, writer, &kind.nothing(), new, record)?,
+    };
     record.cap();
     Ok(record)
 }
 
-/// Gives the writer all that differs between two objects, which carry no record of their own.
+/// Gives the writer all that differs between two objects; the new one carries no record of its own.
 pub(crate) fn move_to_writer(
     kind: &Kind<'_>,
     writer: &Writer<'_>,
     old: &Value,
     new: &Value,
-    record: &Record,
+    mut record: Record,
 ) -> Result<Record, RecordError> {
-    for object in [new, old] {
-        typed::validate(kind.schema, object, Duplicates::Allow)
-            .map_err(|mismatch| RecordError::Mismatch(mismatch.to_string()))?;
-    }
-    let mut record = engine::reconciled(kind, record);
+    engine::reconcile_record(kind, &mut record);
     let difference = compare(kind.schema, old, new).without(kind.reset);
     engine::losses(kind, &record, None, old, new, &difference)?.take_from(&mut record);
 

@@ -1,7 +1,7 @@
 //! Creates, updates and patches.
 
-use crate::managed::tests::{World, record};
-use crate::managed::{Writer, keep_times, on_update};
+use crate::managed::keep_times;
+use crate::managed::tests::World;
 use expect_test::expect;
 use serde_json::json;
 use steersman_machinery::value::remove_at;
@@ -147,17 +147,6 @@ fn more_than_ten_updaters_are_folded_the_oldest_first() {
         m10 Update v1 {"f:data":{"f:k10":{}}}
         m11 Update v1 {"f:data":{"f:k11":{}}}
         m12 Update v1 {"f:data":{"f:k12":{}}}"#]]);
-}
-
-#[test]
-fn an_object_that_does_not_fit_its_schema_keeps_the_old_record() {
-    let mut world = World::config_map();
-    world.create("one", json!({"data": {"a": "1"}}));
-    let mut object = world.object(json!({"dota": {}, "metadata": {"uid": "u"}}));
-    let writer = Writer { manager: "two", subresource: "", time: "2026-01-01T00:00:00Z" };
-    let error = on_update(&world.kind(""), &writer, world.live.as_ref(), &mut object).unwrap_err();
-    assert_eq!(error.to_string(), ".dota: field not declared in schema");
-    assert_eq!(record(&object), record(world.live.as_ref().unwrap()));
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! Records in other versions than the request's.
 
-use crate::Schema;
 use crate::managed::tests::{World, check_conflict, record};
-use crate::managed::{Kind, OnConflict, OneVersion, Versions, Writer, on_apply};
+use crate::managed::{Kind, OnConflict, OneVersion, Versions, Writer, on_apply, on_update};
+use crate::{Definitions, Schema};
 use expect_test::expect;
 use serde_json::json;
 use steersman_machinery::value::{at, remove_at, set_at};
@@ -67,6 +67,36 @@ fn owners_keep_the_version_they_wrote_in() {
     let gone = Kind { versions: &OneVersion, ..kind };
     let object = on_apply(&gone, &writer("one"), Some(&stored), &applied_v1, OnConflict::Refuse).unwrap();
     assert_eq!(record(&object), r#"one Apply g.example/v1 {"f:spec":{"f:size":{}}}"#);
+}
+
+/// A kind whose conversion is out of order.
+struct Broken;
+
+impl Versions for Broken {
+    fn schema(&self, _api_version: &str) -> Option<&Schema> {
+        Definitions::builtin().schema("io.k8s.api.core.v1.ConfigMap")
+    }
+
+    fn convert(&self, _object: &Value, _api_version: &str) -> Result<Value, String> {
+        Err("the conversion webhook does not answer".to_owned())
+    }
+}
+
+#[test]
+fn an_object_that_does_not_convert_keeps_its_record() {
+    let mut world = World::config_map();
+    world.create("one", json!({"data": {"a": "1"}}));
+    set_at(&mut world.live.as_mut().unwrap()["metadata"]["managedFields"][0], &["apiVersion"], json!("v0"));
+    let mut object = world.live.clone().unwrap();
+    object["data"]["a"] = json!("2");
+    let writer = Writer { manager: "two", subresource: "", time: "2026-01-01T00:00:00Z" };
+    let kind = Kind { versions: &Broken, ..world.kind("") };
+    let error = on_update(&kind, &writer, world.live.as_ref(), &mut object).unwrap_err();
+    assert_eq!(error.to_string(), "the conversion webhook does not answer");
+    assert_eq!(record(&object), r#"one Update v0 {"f:data":{".":{},"f:a":{}}}"#);
+    let applied = world.object(json!({"data": {"a": "3"}}));
+    let error = on_apply(&kind, &writer, world.live.as_ref(), &applied, OnConflict::Refuse).unwrap_err();
+    assert_eq!(error.to_string(), "failed to compare objects: the conversion webhook does not answer");
 }
 
 /// The kind seen from `v2`.
