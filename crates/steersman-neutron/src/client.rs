@@ -141,10 +141,9 @@ impl Inner {
         url.set_path(&format!("{base}/v2.0/{}", ask.path));
         url.set_query(ask.query);
         let mut headers = pass.headers.clone();
-        if let Some(revision) = ask.expected
-            && let Ok(value) = HeaderValue::from_str(&format!("revision_number={revision}"))
-        {
-            headers.push((IF_MATCH, value));
+        if let Some(revision) = ask.expected {
+            let condition = HeaderValue::from_str(&format!("revision_number={revision}"));
+            headers.push((IF_MATCH, condition.expect("invariant: letters and digits make a header value")));
         }
         let outgoing = Outgoing { method: ask.method.clone(), url, headers, body: ask.body.clone() };
         self.http.exchange(call, outgoing).await

@@ -1,7 +1,7 @@
 //! Tokens of Keystone: one at a time, shared by all calls, renewed before it ends, dropped when refused.
 //!
 //! However many calls need a token at once, one signs in and the others wait for its outcome, good or bad. While the old
-//! token is still valid nobody waits.
+//! token is still valid, only the one that renews it waits.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

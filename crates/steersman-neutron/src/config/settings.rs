@@ -108,6 +108,8 @@ impl Settings {
             None if self.has_application_credential() => {
                 Access::Keystone(self.keystone(self.application_credential()?)?)
             }
+            // Who says nothing at all is told first where Keystone would have to be.
+            None if self.auth_url.is_none() => return Err(self.missing(&["auth_url"])),
             None => Access::Keystone(self.keystone(self.password()?)?),
             Some(other) => {
                 return Err(self.unsupported("auth_type", other, "use password or v3applicationcredential"));

@@ -135,8 +135,8 @@ fn variables_describe_an_application_credential() {
 
 #[test]
 fn what_is_missing_or_unsupported_is_named() {
-    check_vars(&[], expect!["the environment does not say OS_USERNAME or OS_USER_ID"]);
-    check_vars(&PASSWORD[1..], expect!["the environment does not say OS_AUTH_URL"]);
+    check_vars(&[], expect!["the environment does not say OS_AUTH_URL"]);
+    check_vars(&PASSWORD[..1], expect!["the environment does not say OS_USERNAME or OS_USER_ID"]);
     check_vars(&with(&[("OS_PASSWORD", "")]), expect!["the environment does not say OS_PASSWORD"]);
     check_vars(
         &with(&[("OS_AUTH_TYPE", "v3totp")]),
@@ -242,7 +242,7 @@ fn what_is_wrong_with_a_file_is_said_without_its_secrets() {
     check_files(
         &[("a/clouds.yaml", CLOUDS)],
         "empty",
-        expect![[r#"cloud "empty" of DIR/a/clouds.yaml does not say username or user_id"#]],
+        expect![[r#"cloud "empty" of DIR/a/clouds.yaml does not say auth_url"#]],
     );
     check_files(
         &[("a/clouds.yaml", "clouds: {one: {auth: hunter2}}")],
