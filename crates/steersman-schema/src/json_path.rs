@@ -13,14 +13,14 @@ use steersman_machinery::Value;
 use steersman_machinery::value::Map;
 
 /// A parsed path.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Eq, PartialEq)]
 pub struct JsonPath {
     text: Box<str>,
     steps: Box<[Step]>,
 }
 
 /// One step of a path.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Step {
     /// `..`: everything below that holds something, and here. Once in a path.
     Descendants,

@@ -7,7 +7,7 @@ use serde::de::{Deserialize, DeserializeSeed, Deserializer, MapAccess, SeqAccess
 use std::fmt;
 use std::fmt::Write;
 use steersman_machinery::Value;
-use steersman_machinery::value::Map;
+use steersman_machinery::value::{Map, normalize_numbers};
 
 /// Reads one value, against a schema or as it is.
 pub(crate) fn read<'de, D: Deserializer<'de>>(schema: Option<&Schema>, deserializer: D) -> Result<Decoded, Error> {
@@ -129,7 +129,12 @@ impl<'de> Visitor<'de> for Reader<'_, '_> {
     }
 
     fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Value, E> {
-        self.scalar(Value::from(value))
+        let mut number = Value::from(value);
+        // Go prints 5.0 as 5; but where an integer belongs 5.0 is none.
+        if self.schema.is_none_or(|schema| schema.value_type == Type::Number) {
+            normalize_numbers(&mut number);
+        }
+        self.scalar(number)
     }
 
     fn visit_str<E: serde::de::Error>(self, value: &str) -> Result<Value, E> {

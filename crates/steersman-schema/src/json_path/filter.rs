@@ -5,14 +5,14 @@ use std::cmp::Ordering;
 use steersman_machinery::Value;
 
 /// What items of a list must be to be found.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Filter {
     left: Operand,
     /// None: the left side must be there.
     test: Option<(Operator, Operand)>,
 }
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Eq, PartialEq)]
 enum Operand {
     Literal(Value),
     /// Beginning at the item.

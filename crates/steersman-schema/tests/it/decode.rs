@@ -202,6 +202,32 @@ fn a_wrong_value_is_named_with_its_place() {
 }
 
 #[test]
+fn times_have_one_shape() {
+    let lease = |text: &str| {
+        let body = json!({"spec": {"renewTime": text}});
+        decode::from_value(schema("io.k8s.api.coordination.v1.Lease"), &body).map(|decoded| decoded.value)
+    };
+    assert_eq!(lease("2026-01-01T01:00:00.000001+01:00").unwrap()["spec"]["renewTime"], "2026-01-01T00:00:00.000001Z");
+    for text in ["2026-01-01T00:00:00Z", "2026-01-01T00:00:00.1Z", "2026-01-01T00:00:00.1234567Z"] {
+        let want = format!("spec.renewTime must be a time such as 2006-01-02T15:04:05.000000Z, not {text:?}");
+        assert_eq!(lease(text).unwrap_err().to_string(), want);
+    }
+    let created =
+        |text: &str| decode::from_value(schema(CONFIG_MAP), &json!({"metadata": {"creationTimestamp": text}}));
+    for text in [
+        "",
+        "2026-01-01",
+        "2026-01-01 00:00:00Z",
+        "2026-13-01T00:00:00Z",
+        "2026-01-01T00:00:60Z",
+        "2026-01-01T00:00:00",
+        "2026-01-01T00:00:00+01",
+    ] {
+        assert!(created(text).is_err(), "{text}");
+    }
+}
+
+#[test]
 fn recorded_sentences_of_quantities_and_bytes() {
     refused(
         POD,
@@ -220,6 +246,8 @@ fn a_document_without_schema_keeps_all_and_tells_duplicates() {
     assert_eq!(decoded.value, json!({"a": {"b": null}, "c": [{"d": 2}]}));
     let said: Vec<&str> = decoded.faults.iter().map(decode::Fault::path).collect();
     assert_eq!(said, ["a.b", "c[0].d"]);
+    let decoded = decode::document(br#"{"a":5.0,"b":[1e3,1.5]}"#).unwrap();
+    assert_eq!(decoded.value.to_string(), r#"{"a":5,"b":[1000,1.5]}"#, "numbers as Go prints them");
 }
 
 proptest! {
