@@ -34,7 +34,7 @@ SPECIAL = {
        for name in ("JSON", "JSONSchemaPropsOrArray", "JSONSchemaPropsOrBool", "JSONSchemaPropsOrStringArray")},
 }
 KEEP = ("format", "x-kubernetes-list-type", "x-kubernetes-list-map-keys", "x-kubernetes-map-type",
-        "x-kubernetes-patch-strategy", "x-kubernetes-patch-merge-key", "x-kubernetes-unions")
+        "x-kubernetes-patch-strategy", "x-kubernetes-patch-merge-key")
 REF = "#/$defs/"
 
 
@@ -46,7 +46,7 @@ def clean(schema):
     kind = schema.get("type")
     if kind:
         out["type"] = kind if isinstance(kind, str) else next(t for t in kind if t != "null")
-    out.update((key, schema[key]) for key in KEEP if key in schema and key != "x-kubernetes-unions")
+    out.update((key, schema[key]) for key in KEEP if key in schema)
     if schema.get("format") == "byte":
         out["x-special"] = "Bytes"
     if "properties" in schema:
@@ -155,9 +155,8 @@ def main(source, modules, out):
     definitions = {name: SPECIAL.get(name) or clean(schema) for name, schema in source.items()}
     structs, missing = Structs(pathlib.Path(modules)), []
     for name, schema in definitions.items():
-        if "properties" not in schema:
-            continue
-        if name == "io.k8s.apimachinery.pkg.version.Info":
+        # version.Info is the answer of a path, not an object that is read.
+        if "properties" not in schema or name == "io.k8s.apimachinery.pkg.version.Info":
             continue
         fields = structs.fields(structs.folder(name), name.rsplit(".", 1)[1])
         for field, each in schema["properties"].items():
@@ -169,7 +168,6 @@ def main(source, modules, out):
                 each["x-zero"] = mark
             if default and not default.startswith("ref("):
                 each["default"] = json.loads(default)
-    # apiVersion and kind are dropped when empty; a definition of another module says the same of them.
     if missing:
         raise SystemExit("no Go field for " + ", ".join(missing))
     lines = []
