@@ -198,6 +198,28 @@ fn faults_of_conversion_and_subresources_have_their_places() {
 }
 
 #[test]
+fn faults_are_named_at_the_version_where_versions_differ() {
+    let version = |name: &str, schema: Value, path: &str| {
+        json!({"name": name, "served": true, "storage": name == "v1", "schema": {"openAPIV3Schema": schema},
+            "additionalPrinterColumns": [{"name": "A", "type": "string", "jsonPath": path}]})
+    };
+    let (good, bad) = (json!({"type": "object"}), json!({"type": "object", "properties": {"a": {}}}));
+    refused(
+        &hats(&json!({"versions": [version("v1", good.clone(), ".a"), version("v2", bad, "a")]})),
+        &[
+            r#"spec.versions[1].additionalPrinterColumns[0].JSONPath: Invalid value: "a": must be a simple json path starting with ."#,
+            "spec.versions[1].schema.openAPIV3Schema.properties[a].type: Required value: must not be empty for specified object fields",
+        ],
+    );
+    refused(
+        &hats(&json!({"versions": [version("v1", good.clone(), "a"), version("v2", good, "a")]})),
+        &[
+            r#"spec.additionalPrinterColumns[0].JSONPath: Invalid value: "a": must be a simple json path starting with ."#,
+        ],
+    );
+}
+
+#[test]
 fn reserved_groups_need_a_word_in_v1_alone() {
     let mut definition = hats(&json!({"group": "samplecrd.k8s.io"}));
     definition["metadata"]["name"] = json!("hats.samplecrd.k8s.io");
@@ -358,6 +380,25 @@ fn a_name_that_is_taken_is_not_given_again() {
     assert_eq!(status["acceptedNames"]["plural"], "caps");
     let elsewhere = [Names { group: "other.example.com".to_owned(), ..taken[0].clone() }];
     assert!(conditions(&crd::reconcile(&caps, &elsewhere, now()).unwrap())[0].starts_with("NamesAccepted True"));
+}
+
+#[test]
+fn a_later_conflict_leaves_a_definition_established() {
+    let mut hats = establish(&hats(&json!({})));
+    hats["spec"]["names"]["shortNames"] = json!(["ht", "cap"]);
+    let other = Names { group: "example.com".to_owned(), short_names: vec!["cap".to_owned()], ..Names::default() };
+    let status = crd::reconcile(&hats, &[other], now()).unwrap();
+    assert_eq!(
+        conditions(&status),
+        [
+            r#"NamesAccepted False ShortNamesConflict "cap" is already in use"#,
+            "Established True InitialNamesAccepted the initial names have been accepted",
+        ]
+    );
+    assert_eq!(status["acceptedNames"].get("shortNames"), None);
+    hats["status"] = status;
+    let status = crd::reconcile(&hats, &[], now()).unwrap();
+    assert_eq!(status["acceptedNames"]["shortNames"], json!(["ht", "cap"]));
 }
 
 #[test]
