@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 pub mod admission;
 pub mod age;
+pub mod protobuf;
 pub mod service;
 
 mod cells;
