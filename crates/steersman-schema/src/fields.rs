@@ -179,26 +179,46 @@ impl FieldSet {
     /// What is here and not there, path by path: taking `a` away leaves `a.b`.
     #[must_use]
     pub fn difference(&self, other: &FieldSet) -> FieldSet {
-        self.each(|element, ours| match other.get(element) {
-            Some(theirs) => {
-                let beneath = ours.beneath.difference(&theirs.beneath);
-                Some(Entry { member: ours.member && !theirs.member, beneath })
+        let mut left = self.clone();
+        left.subtract(other);
+        left
+    }
+
+    /// Takes away what is in another set, path by path.
+    pub fn subtract(&mut self, other: &FieldSet) {
+        if other.is_empty() {
+            return;
+        }
+        self.entries.retain_mut(|(element, ours)| {
+            if let Some(theirs) = other.get(element) {
+                ours.member &= !theirs.member;
+                ours.beneath.subtract(&theirs.beneath);
             }
-            None => Some(ours.clone()),
-        })
+            ours.member || !ours.beneath.is_empty()
+        });
     }
 
     /// What is here and neither there nor beneath what is there: taking `a` away takes `a.b` along.
     #[must_use]
     pub fn recursive_difference(&self, other: &FieldSet) -> FieldSet {
-        self.each(|element, ours| match other.get(element) {
-            Some(theirs) if theirs.member => None,
+        let mut left = self.clone();
+        left.subtract_recursive(other);
+        left
+    }
+
+    /// Takes away what is in another set and what is beneath it.
+    pub fn subtract_recursive(&mut self, other: &FieldSet) {
+        if other.is_empty() {
+            return;
+        }
+        self.entries.retain_mut(|(element, ours)| match other.get(element) {
+            Some(theirs) if theirs.member => false,
             Some(theirs) => {
-                let beneath = ours.beneath.recursive_difference(&theirs.beneath);
-                Some(Entry { member: ours.member, beneath })
+                ours.beneath.subtract_recursive(&theirs.beneath);
+                ours.member || !ours.beneath.is_empty()
             }
-            None => Some(ours.clone()),
-        })
+            None => true,
+        });
     }
 
     /// The members that have no members beneath them.

@@ -42,12 +42,11 @@ impl Comparison {
 
     /// The same without the fields of a set and what is beneath them.
     #[must_use]
-    pub fn without(&self, fields: &FieldSet) -> Comparison {
-        Comparison {
-            added: self.added.recursive_difference(fields),
-            modified: self.modified.recursive_difference(fields),
-            removed: self.removed.recursive_difference(fields),
+    pub fn without(mut self, fields: &FieldSet) -> Comparison {
+        for set in [&mut self.added, &mut self.modified, &mut self.removed] {
+            set.subtract_recursive(fields);
         }
+        self
     }
 }
 

@@ -72,26 +72,26 @@ pub fn on_apply(
             .map_err(|error| ApplyError::Invalid(format!("failed to decode managed fields: {}", chain(&error))))?,
         None => Record::default(),
     };
-    let mut object =
-        live.cloned().unwrap_or_else(|| serde_json::json!({"apiVersion": kind.api_version(), "kind": kind.gvk.kind}));
-    Record::take(&mut object);
+    let object = match live {
+        Some(live) => Record::without(live),
+        None => serde_json::json!({"apiVersion": kind.api_version(), "kind": kind.gvk.kind}),
+    };
     if live.is_some() && record.0.is_empty() {
         let everybody = Writer { manager: BEFORE_FIRST_APPLY, ..*writer };
         record = update::move_to_writer(kind, &everybody, &kind.nothing(), &object, record).map_err(invalid)?;
     }
 
-    let attempt = |on_conflict| apply(kind, writer, &object, applied, &record, on_conflict);
-    let outcome = match attempt(on_conflict) {
-        Err(Failure::Conflicts(conflicts)) if writer.manager == last_applied::KUBECTL => {
-            match last_applied::still_applied(kind, &object) {
-                Some(allowed) => match conflicts.outside(&allowed) {
-                    conflicts if conflicts.is_empty() => attempt(OnConflict::Force),
-                    conflicts => Err(Failure::Conflicts(conflicts)),
-                },
-                None => Err(Failure::Conflicts(conflicts)),
-            }
-        }
-        outcome => outcome,
+    let is_kubectl = writer.manager == last_applied::KUBECTL;
+    let again = is_kubectl.then(|| record.clone());
+    let outcome = match (apply(kind, writer, &object, applied, record, on_conflict), again) {
+        (Err(Failure::Conflicts(conflicts)), Some(record)) => match last_applied::still_applied(kind, &object) {
+            Some(allowed) => match conflicts.outside(&allowed) {
+                conflicts if conflicts.is_empty() => apply(kind, writer, &object, applied, record, OnConflict::Force),
+                conflicts => Err(Failure::Conflicts(conflicts)),
+            },
+            None => Err(Failure::Conflicts(conflicts)),
+        },
+        (outcome, _) => outcome,
     };
     let (mut object, record) = outcome.map_err(|failure| match failure {
         Failure::Conflicts(conflicts) => {
@@ -99,7 +99,7 @@ pub fn on_apply(
         }
         Failure::Invalid(message) => ApplyError::Invalid(message),
     })?;
-    if writer.manager == last_applied::KUBECTL {
+    if is_kubectl {
         last_applied::keep_up(&mut object, applied);
     }
     record.put(&mut object);
@@ -128,7 +128,7 @@ fn apply(
     writer: &Writer<'_>,
     live: &Value,
     applied: &Value,
-    record: &Record,
+    mut record: Record,
     on_conflict: OnConflict,
 ) -> Result<(Value, Record), Failure> {
     typed::validate(kind.schema, applied, Duplicates::Refuse)
@@ -136,14 +136,13 @@ fn apply(
     typed::validate(kind.schema, live, Duplicates::Allow)
         .map_err(|mismatch| does_not_fit(kind, "live", live, &mismatch))?;
 
-    let mut record = record.clone();
     engine::reconcile_record(kind, &mut record);
     let manager = writer.manager(Operation::Apply, "");
-    let last = record.0.get(&manager).cloned();
-    let fields = FieldSet::of(kind.schema, applied).recursive_difference(kind.reset);
+    let last = record.0.remove(&manager);
+    let mut fields = FieldSet::of(kind.schema, applied);
+    fields.subtract_recursive(kind.reset);
     let time = last.as_ref().and_then(|last| last.time.clone());
-    let wish = Owned { fields, api_version: kind.api_version(), time };
-    record.0.insert(manager.clone(), wish.clone());
+    record.0.insert(manager.clone(), Owned { fields, api_version: kind.api_version(), time });
 
     let merged = merge::merge(kind.schema, live, applied);
     let failed = |what: &str| {
@@ -151,7 +150,7 @@ fn apply(
         move |error: RecordError| Failure::Invalid(format!("{what}: {}", chain(&error)))
     };
     let object =
-        engine::prune(kind, merged, &record, last.as_ref(), &wish).map_err(failed("failed to prune fields"))?;
+        engine::prune(kind, merged, &record, &manager, last.as_ref()).map_err(failed("failed to prune fields"))?;
 
     let difference = compare(kind.schema, live, &object).without(kind.reset);
     let losses = engine::losses(kind, &record, Some(&manager), live, &object, &difference)
@@ -161,7 +160,7 @@ fn apply(
     }
     losses.take_from(&mut record);
     if let Some(owned) = record.0.get_mut(&manager) {
-        owned.fields = engine::ownable(&owned.fields);
+        engine::leave_ownable(&mut owned.fields);
         // An apply that leaves the object as it is is not worth a new time.
         if !same(live, &object) {
             owned.time = Some(writer.time.to_owned());

@@ -35,9 +35,9 @@ pub(crate) struct Losses {
     stranded: Vec<Manager>,
 }
 
-/// The fields without those that nobody ever owns.
-pub(crate) fn ownable(fields: &FieldSet) -> FieldSet {
-    fields.difference(&NEVER_OWNED)
+/// Takes away the fields that nobody ever owns.
+pub(crate) fn leave_ownable(fields: &mut FieldSet) {
+    fields.subtract(&NEVER_OWNED);
 }
 
 /// Brings old records to the schemas of today; those of versions not served any more are dropped.
@@ -78,7 +78,8 @@ pub(crate) fn losses(
             losses.stranded.push(manager.clone());
             continue;
         };
-        let contested = owned.fields.intersection(&comparison.modified.union(&comparison.added));
+        let mut contested = owned.fields.intersection(&comparison.modified);
+        contested.add(&owned.fields.intersection(&comparison.added));
         if !contested.is_empty() {
             losses.contested.insert(manager.clone(), contested);
         }
@@ -99,7 +100,7 @@ impl Losses {
         }
         for (manager, fields) in self.contested.iter().chain(&self.gone) {
             if let Some(owned) = record.0.get_mut(manager) {
-                owned.fields = owned.fields.difference(fields);
+                owned.fields.subtract(fields);
             }
         }
         record.0.retain(|_, owned| !owned.fields.is_empty());
@@ -111,14 +112,19 @@ pub(crate) fn prune(
     kind: &Kind<'_>,
     merged: Value,
     record: &Record,
+    applier: &Manager,
     last: Option<&Owned>,
-    applied: &Owned,
 ) -> Result<Value, RecordError> {
-    let Some(last) =
-        last.filter(|last| last.api_version != applied.api_version || !last.fields.is_subset(&applied.fields))
-    else {
+    let Some(last) = last else {
         return Ok(merged);
     };
+    let is_all_there = record
+        .0
+        .get(applier)
+        .is_some_and(|applied| last.api_version == applied.api_version && last.fields.is_subset(&applied.fields));
+    if is_all_there {
+        return Ok(merged);
+    }
     let Some(schema) = kind.schema_at(&last.api_version) else {
         return Ok(merged);
     };

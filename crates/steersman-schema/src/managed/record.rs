@@ -92,6 +92,21 @@ impl Record {
         })
     }
 
+    /// A copy of an object without its record.
+    pub(crate) fn without(object: &Value) -> Value {
+        let Value::Object(fields) = object else {
+            return object.clone();
+        };
+        let copy = fields.iter().map(|(name, value)| match (name.as_str(), value) {
+            ("metadata", Value::Object(metadata)) => {
+                let others = metadata.iter().filter(|(name, _)| name.as_str() != PATH[1]);
+                (name.clone(), Value::Object(others.map(|(name, value)| (name.clone(), value.clone())).collect()))
+            }
+            _ => (name.clone(), value.clone()),
+        });
+        Value::Object(copy.collect())
+    }
+
     /// Takes the record out of an object.
     pub(crate) fn take(object: &mut Value) -> Option<Value> {
         value::remove_at(object, &PATH)

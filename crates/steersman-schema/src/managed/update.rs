@@ -83,7 +83,9 @@ pub(crate) fn move_to_writer(
     let difference = compare(kind.schema, old, new).without(kind.reset);
     engine::losses(kind, &record, None, old, new, &difference)?.take_from(&mut record);
 
-    let taken = engine::ownable(&difference.modified.union(&difference.added));
+    let mut taken = difference.modified;
+    taken.add(&difference.added);
+    engine::leave_ownable(&mut taken);
     if !taken.is_empty() {
         let api_version = kind.api_version();
         let time = Some(writer.time.to_owned());
