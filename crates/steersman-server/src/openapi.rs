@@ -11,6 +11,7 @@ mod answers;
 mod operations;
 mod parameters;
 mod print;
+mod protobuf;
 mod schemas;
 mod words;
 

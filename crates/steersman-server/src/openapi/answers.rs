@@ -2,7 +2,7 @@
 
 use crate::answer::Answer;
 use crate::negotiate;
-use crate::openapi::Document;
+use crate::openapi::{Document, protobuf};
 use crate::query::Query;
 use http::HeaderMap;
 use http::header::{CACHE_CONTROL, ETAG, EXPIRES, IF_NONE_MATCH, LOCATION, VARY};
@@ -10,9 +10,27 @@ use std::time::{Duration, SystemTime};
 
 const YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-/// The answer to `GET /openapi/v2`.
+/// The type of version 2 in protobuf, and how older clients spell it.
+const PROTOBUF_V2: [&str; 2] = [
+    "application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
+    "application/com.github.proto-openapi.spec.v2@v1.0+protobuf",
+];
+
+/// The answer to `GET /openapi/v2`, in JSON or in protobuf.
 pub(crate) fn answer_v2(document: &Document, headers: &HeaderMap) -> Answer {
-    answer(document, headers)
+    let wanted = negotiate::entries(headers);
+    if !wanted.first().is_some_and(|entry| PROTOBUF_V2.contains(&entry.media_type)) {
+        return answer(document, headers);
+    }
+    // Asked for now and then, so it is made each time rather than kept.
+    match serde_json::from_slice(&document.bytes) {
+        Ok(json) => {
+            let mut answer = Answer::bytes(200, PROTOBUF_V2[0], protobuf::document(&json));
+            answer.set(VARY.as_str(), "Accept");
+            answer
+        }
+        Err(_) => Answer::empty(500),
+    }
 }
 
 /// The answer to `GET /openapi/v3/PATH`, where the query may name the hash that the index gave.
@@ -99,7 +117,19 @@ mod tests {
             Some("\"AB\""),
         );
         check(&answer_v2(&document(), &headers(IF_NONE_MATCH, "\"CD\"")), StatusCode::OK, VARY, Some("Accept"));
-        let protobuf = headers(ACCEPT, "application/com.github.proto-openapi.spec.v2@v1.0+protobuf");
-        check(&answer_v2(&document(), &protobuf), StatusCode::NOT_ACCEPTABLE, CONTENT_TYPE, None);
+        check(&answer_v2(&document(), &headers(ACCEPT, "text/html")), StatusCode::NOT_ACCEPTABLE, CONTENT_TYPE, None);
+    }
+
+    #[test]
+    fn version_2_is_had_in_protobuf_too() {
+        for spelling in PROTOBUF_V2 {
+            let answer = answer_v2(&document(), &headers(ACCEPT, spelling));
+            check(
+                &answer,
+                StatusCode::OK,
+                CONTENT_TYPE,
+                Some("application/com.github.proto-openapi.spec.v2.v1.0+protobuf"),
+            );
+        }
     }
 }
