@@ -3,8 +3,9 @@
 use crate::catalog::{Resource, Verb, Version};
 use crate::crd::{self, Deletion, Names};
 use crate::strategy::{DecodeError, Endpoint};
+use proptest::prelude::*;
 use serde_json::{Value, json};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use steersman_machinery::field;
 
 const NOW: &str = "2026-11-21T08:00:00Z";
@@ -609,4 +610,136 @@ fn the_manifests_of_the_project_are_accepted() {
     let object = json!({"metadata": {"name": "n"}, "spec": {"cidr": "c"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}});
     let cells = resource.strategy.cells(version(&resource, "v1"), &object, now());
     assert_eq!(cells[..5], [json!("n"), json!("c"), json!(null), json!(null), json!("True")]);
+}
+
+// === whatever clients send ===
+
+/// Any JSON, small.
+fn any_json() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        (-2_i64..3).prop_map(Value::from),
+        "[a-z.\\[]{0,6}".prop_map(Value::from),
+        Just(json!("Webhook")),
+        Just(json!(".spec.a")),
+    ];
+    leaf.prop_recursive(3, 12, 4, |inner| {
+        let key = prop_oneof![
+            Just("name"),
+            Just("schema"),
+            Just("openAPIV3Schema"),
+            Just("properties"),
+            Just("items"),
+            Just("type"),
+            Just("default"),
+            Just("scale"),
+            Just("service"),
+            Just("strategy"),
+            Just("x-kubernetes-list-type"),
+            Just("storage"),
+        ];
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..3).prop_map(Value::from),
+            prop::collection::btree_map(key.prop_map(str::to_owned), inner, 0..4)
+                .prop_map(|fields| Value::Object(fields.into_iter().collect())),
+        ]
+    })
+}
+
+/// Puts a value at the place that the numbers choose, level by level.
+fn put_somewhere(value: &mut Value, choices: &[usize], new: Value) {
+    let inner = match (choices.split_first(), &mut *value) {
+        (Some((choice, rest)), Value::Object(fields)) if !fields.is_empty() => {
+            let at = choice % fields.len();
+            fields.values_mut().nth(at).map(|field| (field, rest))
+        }
+        (Some((choice, rest)), Value::Array(items)) if !items.is_empty() => {
+            let at = choice % items.len();
+            items.get_mut(at).map(|item| (item, rest))
+        }
+        _ => None,
+    };
+    match inner {
+        Some((inner, rest)) => put_somewhere(inner, rest, new),
+        None => *value = new,
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_damaged_definition_is_accepted_or_refused(
+        choices in prop::collection::vec(0_usize..8, 1..9),
+        new in any_json(),
+        is_old in any::<bool>(),
+    ) {
+        let mut definition = if is_old { sample_v1beta1() } else { shirts() };
+        let (api_version, name) = (definition["apiVersion"].clone(), definition["metadata"]["name"].clone());
+        put_somewhere(&mut definition["spec"], &choices, new);
+        // The registry has seen to these before a strategy is asked.
+        definition["apiVersion"] = api_version;
+        definition["metadata"] = json!({"name": name});
+        let resource = crd::resource();
+        let version = version(&resource, if is_old { "v1beta1" } else { "v1" });
+        let strategy = &resource.strategy;
+        let Ok(decoded) = strategy.decode(version, definition) else { return Ok(()) };
+        let mut value = decoded.value;
+        strategy.default(version, &mut value);
+        let mut value = strategy.internal(version, value);
+        strategy.prepare_create(version, &mut value);
+        let _ = strategy.warnings(version, &value);
+        if strategy.validate_create(version, &value).is_empty() {
+            value["status"] = crd::reconcile(&value, &[], now()).unwrap();
+            prop_assert!(crd::custom_resources(&value).is_ok(), "{value}");
+        }
+        let _ = strategy.present(version, value);
+    }
+
+    #[test]
+    fn a_definition_is_the_same_after_a_visit_to_v1beta1(
+        versions in prop::collection::vec((any::<bool>(), 0_usize..3, 0_usize..3, any::<bool>()), 1..4),
+        preserves in any::<bool>(),
+    ) {
+        let versions: Vec<Value> = versions
+            .iter()
+            .enumerate()
+            .map(|(index, (served, schema, columns, has_status))| {
+                let mut version = json!({"name": format!("v{index}"), "served": served, "storage": index == 0});
+                if *schema > 0 {
+                    version["schema"] = json!({"openAPIV3Schema": {"type": "object", "maxProperties": schema}});
+                }
+                if *columns > 0 {
+                    version["additionalPrinterColumns"] = json!([{"name": "A", "type": "string", "jsonPath": format!(".a{columns}")}]);
+                }
+                if *has_status {
+                    version["subresources"] = json!({"status": {}});
+                }
+                version
+            })
+            .collect();
+        let mut definition = hats(&json!({"versions": versions, "conversion": {"strategy": "None"}}));
+        if preserves {
+            definition["spec"]["preserveUnknownFields"] = json!(true);
+        }
+        let resource = crd::resource();
+        let v1beta1 = version(&resource, "v1beta1");
+        let visited = resource.strategy.internal(v1beta1, resource.strategy.present(v1beta1, definition.clone()));
+        prop_assert_eq!(visited, definition);
+    }
+
+    #[test]
+    fn a_damaged_object_is_accepted_or_refused(choices in prop::collection::vec(0_usize..8, 1..5), new in any_json()) {
+        static SHIRTS: LazyLock<Arc<Resource>> = LazyLock::new(|| crd::custom_resources(&establish(&shirts())).unwrap());
+        let resource = &*SHIRTS;
+        let v1 = version(resource, "v1");
+        let mut object = shirt(json!({"color": "blue", "size": "M", "count": 1, "extra": {"a": [1]}}));
+        put_somewhere(&mut object["spec"], &choices, new);
+        let old = shirt(json!({"color": "red"}));
+        if let Ok((mut stored, _)) = put(resource, "v1", object) {
+            resource.strategy.prepare_update(v1, Endpoint::Main, &mut stored, &old);
+            let _ = resource.strategy.validate_update(v1, Endpoint::Main, &stored, &old);
+            let _ = resource.strategy.cells(v1, &stored, now());
+            let _ = resource.strategy.load(resource, v1, stored);
+        }
+    }
 }

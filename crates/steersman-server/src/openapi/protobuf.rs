@@ -418,4 +418,19 @@ mod tests {
         "#]]
         .assert_eq(&shown);
     }
+
+    proptest::proptest! {
+        #[test]
+        fn every_schema_makes_a_message(bounds in proptest::collection::vec((0_usize..8, -3_i64..70_000), 0..6), depth in 0_usize..4) {
+            let keys = ["minimum", "maximum", "maxLength", "minItems", "multipleOf", "enum", "required", "format"];
+            let mut json = json!({"type": "string"});
+            for (key, value) in bounds {
+                json[keys[key]] = json!(value);
+            }
+            for _ in 0..depth {
+                json = json!({"items": json, "additionalProperties": true, "properties": {"a": json, "": {}}});
+            }
+            proptest::prop_assert!(show(&schema(&json).0, 0, &mut String::new()).is_some());
+        }
+    }
 }
