@@ -1,89 +1,124 @@
 //! Ownership of `replicas` across the `/scale` subresource.
 //!
-//! A `Scale` is a view of its object: what owns the object's replicas owns the Scale's, and after a write to the Scale the
-//! other way round. The path of the replicas in the object differs by version; custom resources choose their own.
+//! A `Scale` is a view of its object: who owns the object's replicas owns the Scale's. A write to the Scale is recorded on
+//! the Scale, by the rules of any update, and carried back to the object. So scaling an object whose replicas nobody owns
+//! leaves them nobody's, as the record of a Scale that has none is not begun by an update.
+//!
+//! The path of the replicas in the object differs by version; custom resources choose their own.
 
+use crate::Definitions;
 use crate::fields::{Element, FieldSet};
 use crate::managed::record::{Manager, Operation, Owned, Record, RecordError};
+use crate::managed::{Kind, OneVersion, Origin, Writer, update};
 use std::collections::btree_map;
-use steersman_machinery::Value;
+use steersman_machinery::{GroupVersionKind, Value, value};
 
-const SCALE_VERSION: &str = "autoscaling/v1";
-
-/// Where the replicas are in an object of a version: field names from the root. None: not known.
+/// Where the replicas are in an object of a version such as `apps/v1`: field names from the root. None: not known.
 pub type Replicas<'a> = &'a dyn Fn(&str) -> Option<Vec<String>>;
 
-/// The `managedFields` of the Scale of an object.
+/// Writes the record of an object whose replicas were set through `/scale`; both are in the version of `kind`.
 ///
 /// # Errors
-/// When the object's cannot be read.
-pub fn to_scale(object_entries: Option<&Value>, replicas: Replicas<'_>) -> Result<Value, RecordError> {
-    let mut scale = Record::default();
-    for (manager, owned) in Record::read(object_entries)?.0 {
-        let owns = replicas(&owned.api_version).is_some_and(|path| owned.fields.contains(&elements(&path)));
-        if owns {
-            let api_version = SCALE_VERSION.to_owned();
-            scale.0.insert(manager, Owned { fields: in_scale(), api_version, ..owned });
-        }
+/// When the record of `live` cannot be read. `new` then has it as it is: log it and go on.
+pub fn on_update(
+    kind: &Kind<'_>,
+    writer: &Writer<'_>,
+    live: &Value,
+    new: &mut Value,
+    replicas: Replicas<'_>,
+) -> Result<(), RecordError> {
+    let entries = value::at(live, &["metadata", "managedFields"]);
+    Record::take(new);
+    if let Some(entries) = entries {
+        value::set_at(new, &["metadata", "managedFields"], entries.clone());
     }
-    Ok(scale.write())
+    let api_version = kind.api_version();
+    let (Some(schema), Some(path)) =
+        (Definitions::builtin().schema("io.k8s.api.autoscaling.v1.Scale"), replicas(&api_version))
+    else {
+        return Ok(());
+    };
+    let gvk = GroupVersionKind::new("autoscaling", "v1", "Scale");
+    let scale_kind =
+        Kind { gvk: &gvk, schema, origin: Origin::BuiltIn, reset: &FieldSet::EMPTY, versions: &OneVersion };
+
+    let record = Record::of(live)?;
+    let mut live_scale = view(&scale_kind, live, &path);
+    to_scale(&record, &scale_kind.api_version(), replicas).put(&mut live_scale);
+    let mut new_scale = view(&scale_kind, new, &path);
+    update::on_update(&scale_kind, writer, Some(&live_scale), &mut new_scale)?;
+    to_object(record, Record::of(&new_scale)?, &api_version, replicas).put(new);
+    Ok(())
 }
 
-/// The `managedFields` of an object after its Scale was written, `api_version` being the object's.
-///
-/// # Errors
-/// When either cannot be read.
-pub fn to_object(
-    object_entries: Option<&Value>,
-    scale_entries: Option<&Value>,
-    api_version: &str,
-    replicas: Replicas<'_>,
-) -> Result<Value, RecordError> {
-    let mut scale = Record::read(scale_entries)?;
-    let mut object = Record::default();
-    for (manager, owned) in Record::read(object_entries)?.0 {
+/// What of a Scale ownership hangs on.
+fn view(kind: &Kind<'_>, object: &Value, replicas: &[String]) -> Value {
+    let path: Vec<&str> = replicas.iter().map(String::as_str).collect();
+    let uid = value::str_at(object, &["metadata", "uid"]).unwrap_or_default();
+    serde_json::json!({
+        "apiVersion": kind.api_version(),
+        "kind": kind.gvk.kind,
+        "metadata": {"uid": uid},
+        "spec": {"replicas": value::at(object, &path)},
+    })
+}
+
+/// The record of the Scale of an object.
+fn to_scale(object: &Record, scale_version: &str, replicas: Replicas<'_>) -> Record {
+    let mut scale = Record::default();
+    for (manager, owned) in &object.0 {
+        let owns = replicas(&owned.api_version).is_some_and(|path| owned.fields.contains(&elements(&path)));
+        if owns {
+            let api_version = scale_version.to_owned();
+            let owned = Owned { fields: in_scale(), api_version, time: owned.time.clone() };
+            scale.0.insert(manager.clone(), owned);
+        }
+    }
+    scale
+}
+
+/// The record of an object whose Scale has this one.
+fn to_object(object: Record, mut scale: Record, api_version: &str, replicas: Replicas<'_>) -> Record {
+    let mut carried = Record::default();
+    for (manager, mut owned) in object.0 {
         let Some(path) = replicas(&owned.api_version) else {
             continue;
         };
-        let path = elements(&path);
-        if !owned.fields.contains(&path) {
-            object.0.insert(manager, owned);
-            continue;
+        let mut path_alone = FieldSet::new();
+        path_alone.insert(&elements(&path));
+        if path_alone.is_subset(&owned.fields) && !scale.forget(&manager) {
+            owned.fields.subtract(&path_alone);
         }
-        // The same owner's entry of the Scale says the Scale's version, as `to_scale` wrote it.
-        let is_owner = |other: &Manager| {
-            let key = |manager: &Manager| (manager.name.clone(), manager.operation, manager.subresource.clone());
-            key(other) == key(&manager)
-        };
-        let before = scale.0.len();
-        scale.0.retain(|other, _| !is_owner(other));
-        let mut taken = FieldSet::new();
-        if scale.0.len() == before {
-            taken.insert(&path);
-        }
-        let fields = owned.fields.difference(&taken);
-        if !fields.is_empty() {
-            object.0.insert(manager, Owned { fields, ..owned });
+        if !owned.fields.is_empty() {
+            carried.0.insert(manager, owned);
         }
     }
-    let path = replicas(api_version).map(|path| elements(&path)).unwrap_or_default();
-    for (mut manager, owned) in scale.0 {
-        if !owned.fields.contains(&elements(&["spec".to_owned(), "replicas".to_owned()])) {
-            continue;
-        }
+    let mut fields = FieldSet::new();
+    fields.insert(&elements(&replicas(api_version).unwrap_or_default()));
+    for (mut manager, owned) in scale.0.into_iter().filter(|(_, owned)| in_scale().is_subset(&owned.fields)) {
         if manager.operation == Operation::Update {
             api_version.clone_into(&mut manager.api_version);
         }
-        let mut fields = FieldSet::new();
-        fields.insert(&path);
-        match object.0.entry(manager) {
+        match carried.0.entry(manager) {
             btree_map::Entry::Occupied(mut entry) => entry.get_mut().fields.add(&fields),
             btree_map::Entry::Vacant(entry) => {
-                entry.insert(Owned { fields, api_version: api_version.to_owned(), time: owned.time });
+                let api_version = api_version.to_owned();
+                entry.insert(Owned { fields: fields.clone(), api_version, time: owned.time });
             }
         }
     }
-    Ok(object.write())
+    carried
+}
+
+impl Record {
+    /// Drops what an owner owns in whatever version, telling whether it owned anything.
+    fn forget(&mut self, owner: &Manager) -> bool {
+        let before = self.0.len();
+        self.0.retain(|other, _| {
+            (&other.name, other.operation, &other.subresource) != (&owner.name, owner.operation, &owner.subresource)
+        });
+        self.0.len() < before
+    }
 }
 
 fn in_scale() -> FieldSet {

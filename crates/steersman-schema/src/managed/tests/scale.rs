@@ -1,34 +1,48 @@
 //! Ownership through `/scale`.
 
-use crate::managed::scale;
-use crate::managed::tests::{World, record};
+use crate::managed::tests::World;
+use crate::managed::{Writer, scale};
 use expect_test::expect;
 use serde_json::json;
-use steersman_machinery::Value;
+
+/// Sets the replicas of the live object through its Scale.
+fn scale_to(world: &mut World, manager: &str, replicas: u32) {
+    let path = |_: &str| Some(vec!["spec".to_owned(), "replicas".to_owned()]);
+    let live = world.live.clone().unwrap();
+    let mut object = live.clone();
+    object["spec"]["replicas"] = json!(replicas);
+    object["metadata"]["managedFields"] = json!([]);
+    let writer = Writer { manager, subresource: "scale", time: "2026-01-01T00:01:00Z" };
+    scale::on_update(&world.kind("scale"), &writer, &live, &mut object, &path).unwrap();
+    world.store(object);
+}
 
 #[test]
 fn who_scales_owns_the_replicas() {
-    let replicas = |_: &str| Some(vec!["spec".to_owned(), "replicas".to_owned()]);
     let mut world = World::deployment();
     world.create("one", json!({"spec": {"replicas": 1, "paused": true}}));
-    let entries = |object: &Value| object["metadata"]["managedFields"].clone();
-    let before = entries(world.live.as_ref().unwrap());
-    let of_scale = scale::to_scale(Some(&before), &replicas).unwrap();
+    scale_to(&mut world, "hpa", 3);
+    world.check(expect![[r#"
+        one Update apps/v1 {"f:spec":{"f:paused":{}}}
+        hpa Update/scale apps/v1 {"f:spec":{"f:replicas":{}}}"#]]);
+    scale_to(&mut world, "two", 4);
+    world.check(expect![[r#"
+        one Update apps/v1 {"f:spec":{"f:paused":{}}}
+        two Update/scale apps/v1 {"f:spec":{"f:replicas":{}}}"#]]);
+}
 
-    let mut scaling = World::new("autoscaling", "Scale", "io.k8s.api.autoscaling.v1.Scale");
-    let mut object = scaling.object(json!({"metadata": {"uid": "u"}, "spec": {"replicas": 1}}));
-    object["metadata"]["managedFields"] = of_scale;
-    assert_eq!(record(&object), r#"one Update autoscaling/v1 {"f:spec":{"f:replicas":{}}}"#);
-    scaling.live = Some(object.clone());
-    let unchanged = scale::to_object(Some(&before), Some(&entries(&object)), "apps/v1", &replicas).unwrap();
-    assert_eq!(unchanged, before);
+#[test]
+fn scaling_to_what_there_is_takes_nothing() {
+    let mut world = World::deployment();
+    let before = world.apply("one", json!({"spec": {"replicas": 3}}));
+    scale_to(&mut world, "hpa", 3);
+    assert_eq!(world.live, Some(before));
+}
 
-    object["spec"]["replicas"] = json!(3);
-    scaling.put_to("hpa", "scale", object);
-    let of_scale = entries(scaling.live.as_ref().unwrap());
-    let after = scale::to_object(Some(&before), Some(&of_scale), "apps/v1", &replicas).unwrap();
-    expect![[r#"
-        hpa Update/scale apps/v1 {"f:spec":{"f:replicas":{}}}
-        one Update apps/v1 {"f:spec":{"f:paused":{}}}"#]]
-    .assert_eq(&record(&json!({"metadata": {"managedFields": after}})));
+#[test]
+fn replicas_that_nobody_owned_stay_nobodys() {
+    let mut world = World::deployment();
+    world.apply("one", json!({"spec": {"paused": true}}));
+    scale_to(&mut world, "kubectl", 3);
+    world.check(expect![[r#"one Apply apps/v1 {"f:spec":{"f:paused":{}}}"#]]);
 }
