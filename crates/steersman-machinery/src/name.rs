@@ -76,7 +76,7 @@ pub fn qualified(name: &str) -> Vec<String> {
     match prefix {
         Some("") => faults.push("prefix part must be non-empty".to_owned()),
         Some(prefix) => {
-            faults.extend(dns1123_subdomain(prefix).into_iter().map(|fault| format!("prefix part {fault}")))
+            faults.extend(dns1123_subdomain(prefix).into_iter().map(|fault| format!("prefix part {fault}")));
         }
         None => {}
     }

@@ -17,6 +17,8 @@ use steersman_machinery::{Value, value};
 pub(crate) enum Error {
     #[error("json parse error: {message} ({excerpt})")]
     Json { message: String, excerpt: String },
+    #[error("protobuf: {0}")]
+    Protobuf(String),
     #[error("yaml: {0}")]
     Yaml(String),
 }

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use steersman_machinery::Revision;
 use steersman_storage::{Store, WaitError};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -71,6 +71,8 @@ pub(crate) struct Inner {
     pub(crate) writes: Semaphore,
     pub(crate) definitions: Definitions,
     face: ArcSwap<Face>,
+    /// Rung whenever something else is served.
+    face_changed: watch::Sender<()>,
     clock: fn() -> Timestamp,
     stopping: CancellationToken,
     withdrawn: AtomicBool,
@@ -101,6 +103,7 @@ impl Server {
             writes: Semaphore::new(WRITES_MAX),
             definitions: Definitions::default(),
             face: ArcSwap::from_pointee(Face::new(crate::definitions::built_in())),
+            face_changed: watch::Sender::new(()),
             clock: options.clock,
             stopping: CancellationToken::new(),
             withdrawn: AtomicBool::new(false),
@@ -158,6 +161,12 @@ impl Inner {
     /// Serves something else from now on.
     pub(crate) fn serve(&self, catalog: Catalog) {
         self.face.store(Arc::new(Face::new(catalog)));
+        self.face_changed.send_replace(());
+    }
+
+    /// Tells when something else is served.
+    pub(crate) fn face_changes(&self) -> watch::Receiver<()> {
+        self.face_changed.subscribe()
     }
 
     pub(crate) fn now(&self) -> Timestamp {

@@ -33,6 +33,8 @@ pub(crate) fn parse(cx: &Context<'_>, body: &Bytes, kind: &str) -> Result<Parsed
     let parsed = match media_type(cx) {
         "application/json" => codec::decode_json(body),
         "application/yaml" => codec::decode_yaml(body).map(|value| Parsed { value, duplicates: Vec::new() }),
+        // Custom resources have no protobuf form; options of a request have one whatever they are sent to.
+        "application/vnd.kubernetes.protobuf" if !cx.resource().is_custom() || kind == "DeleteOptions" => protobuf(body),
         _ => return Err(Failure::unsupported_media_type(&MEDIA_TYPES)),
     };
     let unrecognized = |why: &str| {
@@ -43,6 +45,11 @@ pub(crate) fn parse(cx: &Context<'_>, body: &Bytes, kind: &str) -> Result<Parsed
         Value::Object(_) => Ok(parsed),
         other => Err(unrecognized(&format!("the body is of type {}, want an object", value::type_name(other)))),
     }
+}
+
+fn protobuf(body: &Bytes) -> Result<Parsed, codec::Error> {
+    let decoded = crate::builtin::protobuf::decode(body);
+    decoded.map(|value| Parsed { value, duplicates: Vec::new() }).map_err(|error| codec::Error::Protobuf(error.to_string()))
 }
 
 /// The body of a creation or an update: read, checked against the kind, filled in.

@@ -89,7 +89,9 @@ pub(crate) async fn delete_object(cx: &mut Context<'_>, options: &Delete) -> Res
         check_preconditions(cx, options, &current)?;
         let mut new = cx.internal(&current)?;
         let is_marked = mark(cx, options, &mut new);
-        if is_done_waiting(&new) || !is_waiting(&new) {
+        // A Pod is marked before it goes, however short its grace: its watchers see both.
+        let is_marked_first = is_marked && cx.strategy().rules().grace == Grace::Node && !options.is_dry_run();
+        if !is_waiting(&new) && !is_marked_first {
             if options.is_dry_run() {
                 return Ok(DeleteOutcome::Gone(current));
             }
@@ -109,11 +111,14 @@ pub(crate) async fn delete_object(cx: &mut Context<'_>, options: &Delete) -> Res
         if options.is_dry_run() {
             return Ok(DeleteOutcome::Waiting(Payload::Tree(cx.strategy().present(cx.version(), new))));
         }
+        let is_waiting = is_waiting(&new);
         let stored = stored_bytes(cx, new)?;
         match cx.server.store.update(cx.storage(), &current.key, current.revision, stored).await {
             Ok(object) => {
                 cx.server.written(cx.resource(), object.revision).await;
-                return Ok(DeleteOutcome::Waiting(Payload::Stored(object)));
+                if is_waiting {
+                    return Ok(DeleteOutcome::Waiting(Payload::Stored(object)));
+                }
             }
             Err(WriteError::Conflict { .. }) => {}
             Err(error) => return Err(cx.write_failure(&error, cx.name())),

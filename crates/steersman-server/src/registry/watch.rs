@@ -40,6 +40,8 @@ const FORMAT_JSON: u32 = 0;
 pub(crate) struct WatchStream {
     request: Request,
     watcher: Watcher,
+    /// Of a custom resource: tells when its definition may be gone.
+    face_changes: Option<tokio::sync::watch::Receiver<()>>,
     selection: Selection,
     negotiated: Negotiated,
     /// What is sent before anything else: the objects that are there already.
@@ -110,13 +112,15 @@ pub(crate) async fn watch(cx: &Context<'_>) -> Result<Answer, Failure> {
             query: cx.query.clone(),
         },
         watcher,
+        face_changes: cx.resource().is_custom().then(|| cx.server.face_changes()),
         selection,
         negotiated,
         pending: VecDeque::new(),
         wants_bookmarks: options.wants_bookmarks,
         deadline: now + timeout,
         next_bookmark: now + BOOKMARK_INTERVAL,
-        last_bookmark_sent: false,
+        // A watch that is over in a moment needs no bookmark to go on from.
+        last_bookmark_sent: timeout <= BOOKMARK_BEFORE_END,
         has_sent_columns: false,
         is_over: false,
         revision: after,
@@ -161,11 +165,13 @@ impl WatchStream {
                 return None;
             }
             let wake = if self.wants_bookmarks { self.deadline.min(self.bookmark_due()) } else { self.deadline };
-            // Both arms are cancel-safe: a batch that is not returned stays behind the cursor, a sleep has no state.
+            // Every arm is cancel-safe: a batch that is not returned stays behind the cursor, the others have no state.
+            // Batches go before the end of the kind, so that a client hears of the last deletions.
             tokio::select! {
                 biased;
                 () = self.request.server.stopping() => self.is_over = true,
                 batch = self.watcher.next_batch(BATCH_MAX) => self.take(batch),
+                () = changed(&mut self.face_changes) => self.is_over = !self.request.is_served(),
                 () = tokio::time::sleep_until(wake) => self.tick(),
             }
         }
@@ -284,6 +290,11 @@ impl WatchStream {
 }
 
 impl Request {
+    /// Whether the kind is still there in the version that the watch asked for.
+    fn is_served(&self) -> bool {
+        self.server.face().catalog.find(&self.target.group, &self.target.version, &self.target.resource).is_some()
+    }
+
     fn clone_parts(&self) -> Request {
         Request {
             server: self.server.clone(),
@@ -306,6 +317,14 @@ impl Request {
             now: self.server.now(),
             warnings: Vec::new(),
         }
+    }
+}
+
+async fn changed(face_changes: &mut Option<tokio::sync::watch::Receiver<()>>) {
+    match face_changes {
+        // The sender lives as long as the server, which ends the watch by other means.
+        Some(changes) => drop(changes.changed().await),
+        None => std::future::pending().await,
     }
 }
 
