@@ -16,8 +16,8 @@ use crate::support::neutron::Neutron;
 use crate::support::plane::Plane;
 
 const WRITERS: usize = 200;
-/// So many creates are acknowledged when the process is killed.
-const ACKNOWLEDGED_AT_KILL: usize = 60;
+/// So many creates are acknowledged when the process is killed. Many more are under way.
+const ACKNOWLEDGED_AT_KILL: usize = 20;
 
 fn resource(group: &str, kind: &str) -> ApiResource {
     ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1", kind))
@@ -102,6 +102,14 @@ fn acknowledged_objects_survive_kill() {
     }
 }
 
+/// The real Neutron answers some twenty requests a second, and less beside other tests.
+#[track_caller]
+fn wait_until_all_are_ready(kubectl: &Kubectl) {
+    let wait = "wait --for=condition=Ready networks --all --timeout=100s";
+    let ready = (0..3).any(|_| kubectl.run(wait).status.success());
+    assert!(ready, "{}", kubectl.ok("get networks -o wide"));
+}
+
 /// Networks that are created until the kill, then brought to agree by the next process. Returns their statuses.
 fn networks_after_kill(home: &Path, flags: &[&str]) -> Option<Vec<Value>> {
     let program = kubectl::program()?;
@@ -112,7 +120,7 @@ fn networks_after_kill(home: &Path, flags: &[&str]) -> Option<Vec<Value>> {
     let plane = Plane::up(home, flags);
     let kubectl = Kubectl::new(program, &plane.kubeconfig());
     check_all_there(&kubectl, "networks", &acknowledged);
-    kubectl.ok("wait --for=condition=Ready networks --all --timeout=110s");
+    wait_until_all_are_ready(&kubectl);
     let statuses: Vec<Value> = listed(&kubectl, "networks").into_iter().map(|(_, status)| status).collect();
     for field in ["networkID", "subnetID"] {
         assert_eq!(ids(&statuses, field).len(), statuses.len(), "every network has a {field} of its own");
@@ -133,7 +141,7 @@ fn simulated_cloud_agrees_after_kill() {
     let Some(program) = kubectl::program() else { return };
     let plane = Plane::up(home.path(), &[]);
     let kubectl = Kubectl::new(program, &plane.kubeconfig());
-    kubectl.ok("wait --for=condition=Ready networks --all --timeout=110s");
+    wait_until_all_are_ready(&kubectl);
     let again: Vec<Value> = listed(&kubectl, "networks").into_iter().map(|(_, status)| status).collect();
     assert_eq!(ids(&again, "networkID"), ids(&statuses, "networkID"));
     plane.stop();

@@ -68,7 +68,7 @@ fn tour(definition: Definition, neutron: Option<&Neutron>) {
 
     // Edited: the cloud follows, on the same network.
     assert_eq!(
-        kubectl.edit("network example-network", "192.168.0.1\"", "192.168.0.254\""),
+        kubectl.edit("network example-network", "gateway: 192.168.0.1$", "gateway: 192.168.0.254"),
         format!("{EXAMPLE_NAME} edited")
     );
     check_change(&kubectl, definition, neutron, &status, "192.168.0.254");
@@ -134,8 +134,8 @@ fn show(kubectl: &Kubectl, definition: Definition) {
             assert_eq!(kubectl.ok("get net --no-headers -o name"), EXAMPLE_NAME);
             let wide = kubectl.ok("get net -o wide");
             assert!(wide.contains("NETWORK ID") && wide.contains("REASON"), "{wide}");
-            let explained = kubectl.ok("explain network.spec.gateway");
-            assert!(explained.contains("<string> -required-"), "{explained}");
+            let explained = kubectl.ok("explain network.spec");
+            assert!(explained.contains("gateway\t<string> -required-"), "{explained}");
         }
     }
     // An Event is written beside the work, not before it.
@@ -152,13 +152,13 @@ fn show(kubectl: &Kubectl, definition: Definition) {
     {
         assert!(lines.iter().any(|line| line == expected), "no {expected:?} in\n{described}");
     }
-    assert!(lines.iter().any(|line| line.starts_with("Network ID: ")), "{described}");
+    assert!(lines.iter().any(|line| line.starts_with("Network Id: ")), "{described}");
 }
 
 /// What the cloud shows of the network that `status` names.
 fn check_cloud(neutron: Option<&Neutron>, status: &Value, gateway: &str) {
     let Some(neutron) = neutron else {
-        assert_eq!(status["backend"], "simulated");
+        assert!(status["backend"].as_str().unwrap().starts_with("simulated"), "{status:#}");
         return;
     };
     let (network_id, subnet_id) = (status["networkID"].as_str().unwrap(), status["subnetID"].as_str().unwrap());
