@@ -16,6 +16,7 @@ pub mod service;
 
 mod cells;
 mod config_map;
+mod daemon_set;
 mod deployment;
 mod event;
 mod int_or_percent;
@@ -25,13 +26,16 @@ mod namespace;
 mod place;
 mod pod;
 mod pod_template;
+mod replica_set;
 mod rules;
 mod secret;
 mod selector;
 mod service_account;
+mod stateful_set;
 mod strategy;
 #[cfg(test)]
 mod tests;
+mod workload;
 
 /// Every row, in the order in which discovery lists the groups.
 const KINDS: &[&Kind] = &[
@@ -43,7 +47,10 @@ const KINDS: &[&Kind] = &[
     &secret::KIND,
     &service_account::KIND,
     &service::KIND,
+    &daemon_set::KIND,
     &deployment::KIND,
+    &replica_set::KIND,
+    &stateful_set::KIND,
     &event::EVENTS,
     &lease::KIND,
 ];

@@ -3,12 +3,12 @@
 use crate::builtin::kind::{Column, Kind, Request, Scale, Version};
 use crate::builtin::place::Place;
 use crate::builtin::pod::defaults::unless_set;
-use crate::builtin::{cells, int_or_percent, pod, rules, selector};
+use crate::builtin::{cells, int_or_percent, pod, rules, workload};
 use jiff::Timestamp;
 use serde_json::json;
 use steersman_machinery::Value;
 use steersman_machinery::field::Error;
-use steersman_machinery::value::{at, object_at};
+use steersman_machinery::value::object_at;
 
 pub(crate) const KIND: Kind = Kind {
     group: "apps",
@@ -72,45 +72,8 @@ fn validate(object: &Place<'_>, faults: &mut Vec<Error>) {
         faults.push(deadline.invalid("must be greater than minReadySeconds"));
     }
     strategy(&spec.field("strategy"), faults);
-    validate_selector(&spec, faults);
-    validate_template(&spec, faults);
-}
-
-fn validate_selector(spec: &Place<'_>, faults: &mut Vec<Error>) {
-    let wanted = spec.field("selector");
-    if wanted.is_absent() {
-        faults.push(wanted.required(""));
-        return;
-    }
-    selector::validate(&wanted, faults);
-    if selector::parse(wanted.value).is_some_and(|labels| labels.is_everything()) {
-        faults.push(wanted.invalid("empty selector is invalid for deployment"));
-    }
-}
-
-/// The template of pods that a controller keeps running: they must be its own and restart always.
-pub(crate) fn validate_template(spec: &Place<'_>, faults: &mut Vec<Error>) {
-    let template = spec.field("template");
-    let labels = template.at(&["metadata", "labels"]);
-    let is_own = match spec.field("selector").value {
-        // Without a selector nothing is its own.
-        Value::Null => false,
-        wanted => selector::parse(wanted)
-            .is_none_or(|wanted| wanted.is_everything() || selector::matches(&wanted, labels.value)),
-    };
-    if !is_own {
-        faults.push(labels.invalid("`selector` does not match template `labels`"));
-    }
-    pod::spec::validate_template(&template, faults);
-    let policy = template.at(&["spec", "restartPolicy"]);
-    // Of a policy that is none at all enough has been said.
-    if pod::spec::RESTART_POLICIES[1..].contains(&policy.text()) {
-        faults.push(policy.not_supported(&["Always"]));
-    }
-    let deadline = template.at(&["spec", "activeDeadlineSeconds"]);
-    if deadline.is_present() {
-        faults.push(deadline.forbidden("activeDeadlineSeconds in ReplicaSet is not Supported"));
-    }
+    workload::validate_selector(&spec, "deployment", faults);
+    workload::validate_template(&spec, "ReplicaSet", faults);
 }
 
 fn strategy(strategy: &Place<'_>, faults: &mut Vec<Error>) {
@@ -173,7 +136,7 @@ fn validate_status(request: &Request<'_>, faults: &mut Vec<Error>) {
 
 fn cells(object: &Value, now: Timestamp) -> Vec<Value> {
     let status = |field: &str| cells::number(object, &["status", field]);
-    let (names, images) = cells::containers(at(object, &["spec", "template", "spec"]));
+    let [names, images] = workload::container_cells(object);
     vec![
         cells::name(object),
         Value::from(format!("{}/{}", status("readyReplicas"), cells::number(object, &["spec", "replicas"]))),
@@ -182,6 +145,6 @@ fn cells(object: &Value, now: Timestamp) -> Vec<Value> {
         cells::age(object, now),
         names,
         images,
-        Value::from(selector::text(at(object, &["spec", "selector"]).unwrap_or(&Value::Null))),
+        workload::selector_cell(object),
     ]
 }

@@ -244,6 +244,11 @@ impl Column {
         Column { name, kind: "string", format: "", description, priority: 0 }
     }
 
+    /// A column of whole numbers.
+    pub(crate) const fn integer(name: &'static str, description: &'static str) -> Column {
+        Column { name, kind: "integer", format: "", description, priority: 0 }
+    }
+
     /// The column, shown in wide output only.
     pub(crate) const fn wide(self) -> Column {
         Column { priority: 1, ..self }

@@ -293,3 +293,87 @@ fn a_template_has_a_generation_and_no_service_links() {
         ["t", "c", "busybox", "app=t"].map(Value::from)
     );
 }
+
+#[test]
+fn a_short_stateful_set_is_filled_in() {
+    let sets = Subject::of("apps", "StatefulSet");
+    let set = sets.created(json!({"metadata": {"name": "s"}, "spec": {
+        "serviceName": "x",
+        "selector": {"matchLabels": {"a": "b"}},
+        "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}},
+        "volumeClaimTemplates": [{"metadata": {"name": "v"}, "spec": {
+            "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}},
+        }}],
+    }}));
+    let spec = &set["spec"];
+    assert_eq!(spec["persistentVolumeClaimRetentionPolicy"], json!({"whenDeleted": "Retain", "whenScaled": "Retain"}));
+    assert_eq!(spec["updateStrategy"], json!({"rollingUpdate": {"partition": 0}, "type": "RollingUpdate"}));
+    assert_eq!(
+        (&spec["podManagementPolicy"], &spec["replicas"], &spec["revisionHistoryLimit"]),
+        (&json!("OrderedReady"), &json!(1), &json!(10))
+    );
+    assert_eq!(
+        spec["volumeClaimTemplates"],
+        json!([{
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"name": "v"},
+            "spec": {
+                "accessModes": ["ReadWriteOnce"],
+                "resources": {"requests": {"storage": "1Gi"}},
+                "volumeMode": "Filesystem",
+            },
+            "status": {"phase": "Pending"},
+        }])
+    );
+    assert_eq!(set["status"], json!({"availableReplicas": 0, "replicas": 0}));
+    let (_, faults) = sets.update(Endpoint::Main, &set, |set| set["spec"]["serviceName"] = json!("y"));
+    assert_faults(
+        faults,
+        &[
+            "spec: Forbidden: updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden",
+        ],
+    );
+    let (scaled, faults) = sets.update(Endpoint::Main, &set, |set| set["spec"]["replicas"] = json!(3));
+    assert_faults(faults, &[]);
+    assert_eq!(scaled["metadata"]["generation"], 2);
+}
+
+#[test]
+fn a_short_daemon_set_is_filled_in() {
+    let sets = Subject::of("apps", "DaemonSet");
+    let set = sets.created(json!({"metadata": {"name": "ds"}, "spec": {
+        "selector": {"matchLabels": {"a": "b"}},
+        "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}},
+    }}));
+    assert_eq!(set["spec"]["revisionHistoryLimit"], 10);
+    assert_eq!(
+        set["spec"]["updateStrategy"],
+        json!({"rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}, "type": "RollingUpdate"})
+    );
+    assert_eq!(
+        set["status"],
+        json!({"currentNumberScheduled": 0, "desiredNumberScheduled": 0, "numberMisscheduled": 0, "numberReady": 0})
+    );
+    let generation = |set: &Value| set["metadata"]["annotations"]["deprecated.daemonset.template.generation"].clone();
+    assert_eq!(generation(&set), "1");
+    let (changed, faults) = sets.update(Endpoint::Main, &set, |set| {
+        set["spec"]["template"]["spec"]["containers"][0]["image"] = json!("j");
+    });
+    assert_faults(faults, &[]);
+    assert_eq!((generation(&changed), &changed["metadata"]["generation"]), (json!("2"), &json!(2)));
+}
+
+#[test]
+fn a_replica_set_owns_what_it_makes() {
+    let sets = Subject::of("apps", "ReplicaSet");
+    let mut set = short_deployment();
+    set["kind"] = json!("ReplicaSet");
+    let made = sets.created(set.clone());
+    assert_eq!((&made["spec"]["replicas"], &made["status"]), (&json!(1), &json!({"replicas": 0})));
+    set["spec"]["selector"] = json!({"matchLabels": {"a": "c"}});
+    sets.refused(
+        set,
+        &[r#"spec.template.metadata.labels: Invalid value: {"a":"b"}: `selector` does not match template `labels`"#],
+    );
+}
