@@ -159,11 +159,23 @@ impl FieldSet {
 
     /// Adds everything that is in another set.
     pub fn add(&mut self, other: &FieldSet) {
-        for (element, theirs) in &other.entries {
-            let ours = self.entry_of(element);
-            ours.member |= theirs.member;
-            ours.beneath.add(&theirs.beneath);
+        if other.is_empty() {
+            return;
         }
+        let mut united = Vec::with_capacity(self.entries.len().max(other.entries.len()));
+        let mut theirs = other.entries.iter().peekable();
+        for (element, mut ours) in std::mem::take(&mut self.entries) {
+            while let Some(before) = theirs.next_if(|(other, _)| *other < element) {
+                united.push(before.clone());
+            }
+            if let Some((_, theirs)) = theirs.next_if(|(other, _)| *other == element) {
+                ours.member |= theirs.member;
+                ours.beneath.add(&theirs.beneath);
+            }
+            united.push((element, ours));
+        }
+        united.extend(theirs.cloned());
+        self.entries = united;
     }
 
     /// What is in both.

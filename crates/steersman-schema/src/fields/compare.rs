@@ -119,7 +119,10 @@ impl Walk {
         let empty = Map::new();
         let (old, new) = (old.unwrap_or(&empty), new.unwrap_or(&empty));
         let only_new = new.keys().filter(|name| !old.contains_key(*name));
-        for name in old.keys().chain(only_new) {
+        // In order, so that what is found is appended to the sets and not put in between.
+        let mut names: Vec<&String> = old.keys().chain(only_new).collect();
+        names.sort_unstable();
+        for name in names {
             let node = map.field(name).unwrap_or(Node::Opaque);
             self.down(Element::Field(name.clone()), node, old.get(name), new.get(name));
         }

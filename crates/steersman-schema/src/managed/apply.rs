@@ -67,14 +67,13 @@ pub fn on_apply(
 ) -> Result<Value, ApplyError> {
     check_request(kind, applied)?;
     let invalid = |error: RecordError| ApplyError::Invalid(chain(&error));
-    let mut record = match live {
-        Some(live) => Record::of(live)
-            .map_err(|error| ApplyError::Invalid(format!("failed to decode managed fields: {}", chain(&error))))?,
-        None => Record::default(),
-    };
-    let object = match live {
-        Some(live) => Record::without(live),
-        None => serde_json::json!({"apiVersion": kind.api_version(), "kind": kind.gvk.kind}),
+    let (mut record, object) = match live {
+        Some(live) => {
+            let record = Record::of(live)
+                .map_err(|error| ApplyError::Invalid(format!("failed to decode managed fields: {}", chain(&error))))?;
+            (record, Record::without(live))
+        }
+        None => (Record::default(), serde_json::json!({"apiVersion": kind.api_version(), "kind": kind.gvk.kind})),
     };
     if live.is_some() && record.0.is_empty() {
         let everybody = Writer { manager: BEFORE_FIRST_APPLY, ..*writer };

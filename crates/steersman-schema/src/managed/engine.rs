@@ -42,10 +42,12 @@ pub(crate) fn leave_ownable(fields: &mut FieldSet) {
 
 /// Brings old records to the schemas of today; those of versions not served any more are dropped.
 pub(crate) fn reconcile_record(kind: &Kind<'_>, record: &mut Record) {
-    record.0.retain(|_, owned| {
-        let schema = kind.schema_at(&owned.api_version);
-        schema.into_iter().for_each(|schema| reconcile::reconcile(schema, &mut owned.fields));
-        schema.is_some()
+    record.0.retain(|_, owned| match kind.schema_at(&owned.api_version) {
+        Some(schema) => {
+            reconcile::reconcile(schema, &mut owned.fields);
+            true
+        }
+        None => false,
     });
 }
 

@@ -4,7 +4,7 @@ use crate::fields::element::same;
 use crate::fields::go;
 use crate::schema::Schema;
 use crate::strategic::merge::{Into, merge_maps};
-use crate::strategic::order::{Items, identity, items_of, place};
+use crate::strategic::order::{Items, Places, identity, items_of};
 use crate::strategic::{DELETE_FROM, DIRECTIVE, Error, RETAIN_KEYS, Rule, SET_ORDER};
 use std::mem::discriminant;
 use steersman_machinery::Value;
@@ -125,8 +125,9 @@ fn diff_lists(old: &[Value], new: &[Value], rule: Rule<'_>, retain: Retain, part
         (Some(Items::Maps), Some(key)) => diff_lists_of_maps(old, new, key, rule, retain, part),
         (Some(Items::Maps), None) => Err(Error::Unkeyed("map".to_owned())),
         (_, _) => {
-            let added = new.iter().filter(|item| wants_changes && place(old, item, None).is_none());
-            let gone = old.iter().filter(|item| part != Part::Changes && place(new, item, None).is_none());
+            let (in_old, in_new) = (Places::of(old, None), Places::of(new, None));
+            let added = new.iter().filter(|item| wants_changes && !in_old.has(item));
+            let gone = old.iter().filter(|item| part != Part::Changes && !in_new.has(item));
             let mut deletions: Vec<Value> = gone.cloned().collect();
             deletions.sort_by_key(go::plain);
             deletions.dedup();
@@ -150,9 +151,10 @@ fn diff_lists_of_maps(
         list.iter().map(|item| identity(item, Some(key)).cloned()).collect()
     };
     let (old_keys, new_keys) = (identities(old)?, identities(new)?);
+    let (in_old, in_new) = (Places::of(old, Some(key)), Places::of(new, Some(key)));
     let mut items = Vec::new();
     for (item, wanted) in new.iter().zip(&new_keys) {
-        let Some(old_item) = place(old, wanted, Some(key)).map(|place| &old[place]) else {
+        let Some(old_item) = in_old.get(wanted).map(|place| &old[place]) else {
             items.extend((part != Part::Deletions).then(|| item.clone()));
             continue;
         };
@@ -163,7 +165,7 @@ fn diff_lists_of_maps(
         }
     }
     if part != Part::Changes {
-        let mut gone: Vec<&Value> = old_keys.iter().filter(|wanted| place(new, wanted, Some(key)).is_none()).collect();
+        let mut gone: Vec<&Value> = old_keys.iter().filter(|wanted| !in_new.has(wanted)).collect();
         gone.sort_by_key(|gone| go::plain(gone));
         items.extend(gone.into_iter().map(|gone| {
             let deletion = [(key.to_owned(), gone.clone()), (DIRECTIVE.to_owned(), Value::from("delete"))];

@@ -3,7 +3,7 @@
 use crate::fields::element::same;
 use crate::fields::go;
 use crate::schema::Schema;
-use crate::strategic::order::{Items, arrange, as_list, as_map, identity, items_of, place};
+use crate::strategic::order::{Items, Places, arrange, as_list, as_map, identity, items_of};
 use crate::strategic::{DELETE_FROM, DIRECTIVE, Error, RETAIN_KEYS, Rule, SET_ORDER};
 use std::mem::discriminant;
 use steersman_machinery::Value;
@@ -203,7 +203,8 @@ fn delete_from_lists(into: &mut Map, patch: &mut Map, mode: Into) -> Result<(), 
         let field = list_of(&directive, DELETE_FROM).ok_or(Error::PrimitiveListFormat)?;
         let items = items.as_array().ok_or(Error::PrimitiveListFormat)?;
         if let Some(Value::Array(list)) = into.get_mut(field) {
-            list.retain(|item| place(items, item, None).is_none());
+            let deleted = Places::of(items, None);
+            list.retain(|item| !deleted.has(item));
         }
     }
     Ok(())
@@ -214,9 +215,11 @@ fn merge_lists(live: Vec<Value>, patch: Vec<Value>, rule: Rule<'_>, mode: Into) 
     match items_of(&[&live, &patch])? {
         None => Ok(live),
         Some(Items::Scalars) => {
+            let mut places = Places::of(&[], None);
             let mut merged: Vec<Value> = Vec::with_capacity(live.len() + patch.len());
             for item in live.iter().chain(&patch) {
-                if place(&merged, item, None).is_none() {
+                if !places.has(item) {
+                    places.insert(item, merged.len());
                     merged.push(item.clone());
                 }
             }
@@ -228,15 +231,19 @@ fn merge_lists(live: Vec<Value>, patch: Vec<Value>, rule: Rule<'_>, mode: Into) 
                 Error::Unkeyed(name.unwrap_or_else(|| "map".to_owned()))
             })?;
             let (live, patch) = follow_items(live, patch, key)?;
+            let mut places = Places::of(&live, Some(key));
             let mut merged = live.clone();
             for item in &patch {
                 let wanted = identity(item, Some(key))?;
                 let new = as_map(item)?.clone();
-                match place(&merged, wanted, Some(key)).map(|place| &mut merged[place]) {
+                match places.get(wanted).map(|place| &mut merged[place]) {
                     Some(Value::Object(old)) => {
                         *old = merge_maps(std::mem::take(old), new, rule.item(), mode)?;
                     }
-                    _ => merged.extend(added(Value::Object(new), mode)),
+                    _ => {
+                        places.insert(wanted, merged.len());
+                        merged.extend(added(Value::Object(new), mode));
+                    }
                 }
             }
             arrange(merged, &patch, &live, Some(key))
@@ -247,16 +254,14 @@ fn merge_lists(live: Vec<Value>, patch: Vec<Value>, rule: Rule<'_>, mode: Into) 
 /// Follows the items of a patch's list that are directives: the live list they leave, and the patch without them.
 fn follow_items(mut live: Vec<Value>, patch: Vec<Value>, key: &str) -> Result<(Vec<Value>, Vec<Value>), Error> {
     let mut items = Vec::with_capacity(patch.len());
+    let mut deleted = Vec::new();
     let mut is_replaced = false;
     for item in patch {
         let map = as_map(&item)?;
         match map.get(DIRECTIVE) {
             None => items.push(item),
             Some(directive) => match directive.as_str() {
-                Some("delete") => {
-                    let gone = identity(&item, Some(key))?;
-                    live.retain(|item| item.get(key).is_none_or(|identity| !same(identity, gone)));
-                }
+                Some("delete") => deleted.push(identity(&item, Some(key))?.clone()),
                 Some("replace") => is_replaced = true,
                 Some("merge") => return Err(Error::MergeDirective),
                 _ => return Err(unknown_directive(directive, map)),
@@ -267,5 +272,7 @@ fn follow_items(mut live: Vec<Value>, patch: Vec<Value>, key: &str) -> Result<(V
         let items = items.into_iter().filter_map(|item| added(item, Into::Document)).collect();
         return Ok((items, Vec::new()));
     }
+    let deleted = Places::of(&deleted, None);
+    live.retain(|item| item.get(key).is_none_or(|identity| !deleted.has(identity)));
     Ok((live, items))
 }

@@ -1,8 +1,9 @@
 //! Items of lists: what they are, which is which, and in what order they come.
 
-use crate::fields::element::same;
+use crate::fields::element::Literal;
 use crate::fields::go;
 use crate::strategic::{DIRECTIVE, Error};
+use std::collections::BTreeMap;
 use steersman_machinery::Value;
 use steersman_machinery::value::Map;
 
@@ -54,9 +55,32 @@ pub(crate) fn as_list(value: &Value) -> Result<&[Value], Error> {
     value.as_array().map(Vec::as_slice).ok_or_else(|| Error::expected("[]interface {}", value))
 }
 
-/// Where an item of this identity is in a list; items without one are passed over.
-pub(crate) fn place(list: &[Value], wanted: &Value, key: Option<&str>) -> Option<usize> {
-    list.iter().position(|item| identity(item, key).is_ok_and(|identity| same(identity, wanted)))
+/// Where the items of a list are, by identity.
+pub(crate) struct Places(BTreeMap<Literal, usize>);
+
+impl Places {
+    /// Of two items of one identity the first counts; items without one are passed over.
+    pub(crate) fn of(list: &[Value], key: Option<&str>) -> Places {
+        let mut places = BTreeMap::new();
+        for (place, item) in list.iter().enumerate() {
+            if let Ok(identity) = identity(item, key) {
+                places.entry(Literal(identity.clone())).or_insert(place);
+            }
+        }
+        Places(places)
+    }
+
+    pub(crate) fn get(&self, identity: &Value) -> Option<usize> {
+        self.0.get(&Literal(identity.clone())).copied()
+    }
+
+    pub(crate) fn has(&self, identity: &Value) -> bool {
+        self.get(identity).is_some()
+    }
+
+    pub(crate) fn insert(&mut self, identity: &Value, place: usize) {
+        self.0.insert(Literal(identity.clone()), place);
+    }
 }
 
 /// Puts a merged list in order: the items that `patch_order` has in its order, the others in `live_order`'s, an item of the
@@ -73,12 +97,12 @@ pub(crate) fn arrange(
     for item in patch_order.iter().chain(live_order) {
         identity(item, key)?;
     }
+    let (patch_places, live_places) = (Places::of(patch_order, key), Places::of(live_order, key));
     let mut patched = Vec::with_capacity(merged.len());
     let mut others = Vec::new();
     for item in merged {
         let wanted = identity(&item, key)?;
-        let in_patch = place(patch_order, wanted, key);
-        let in_live = place(live_order, wanted, key);
+        let (in_patch, in_live) = (patch_places.get(wanted), live_places.get(wanted));
         // Deletions, which only patches hold, come last.
         let is_deletion = item.get(DIRECTIVE).is_some_and(|directive| directive == "delete");
         match in_patch {
