@@ -287,6 +287,27 @@ async fn an_unchanged_object_survives_a_relist_as_the_same_arc() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_type_known_only_at_run_time_can_be_watched() {
+    let server = Server::new();
+    server.serve("/apis/samplecrd.k8s.io/v1/networks", true);
+    let network = serde_json::json!({
+        "apiVersion": "samplecrd.k8s.io/v1", "kind": "Network",
+        "metadata": {"namespace": "a", "name": "x", "managedFields": [{}]}, "spec": {"cidr": "192.168.0.0/16"},
+    });
+    server.put_raw("/apis/samplecrd.k8s.io/v1/networks", network);
+    let gvk = kube::core::GroupVersionKind::gvk("samplecrd.k8s.io", "v1", "Network");
+    let resource = kube::core::ApiResource::from_gvk_with_plural(&gvk, "networks");
+    let factory = InformerFactory::new(server.client());
+    let informer = factory.informer_dynamic(&resource, Scope::All);
+    let _running = factory.start();
+    informer.wait_synced(WAIT).await.unwrap();
+    let object = informer.lister().get(&ObjectKey::namespaced("a", "x")).unwrap();
+    assert_eq!(object.data["spec"]["cidr"], "192.168.0.0/16");
+    assert_eq!(object.metadata.managed_fields, None);
+    assert_eq!(informer.resource(), "networks.samplecrd.k8s.io");
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_is_not_synced_is_named() {
     let server = Server::new();
     server.serve("/api/v1/configmaps", false);

@@ -1,0 +1,63 @@
+//! Where a client comes from, and what is said when it cannot.
+
+use std::error::Error;
+
+use steersman::{ClientError, ClientOptions, client};
+
+const KUBECONFIG: &str = r#"
+apiVersion: v1
+kind: Config
+current-context: here
+clusters: [{name: c, cluster: {server: "http://127.0.0.1:1"}}]
+users: [{name: u, user: {token: secret}}]
+contexts:
+- {name: here, context: {cluster: c, user: u, namespace: team}}
+- {name: there, context: {cluster: c, user: u, namespace: other}}
+"#;
+
+fn file(text: &str) -> tempfile::NamedTempFile {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), text).unwrap();
+    file
+}
+
+fn with_file(file: &tempfile::NamedTempFile) -> ClientOptions {
+    ClientOptions { kubeconfig: Some(file.path().to_owned()), ..ClientOptions::default() }
+}
+
+#[tokio::test]
+async fn a_kubeconfig_gives_its_current_context_or_the_one_asked_for() {
+    let file = file(KUBECONFIG);
+    let options = with_file(&file);
+    assert_eq!(client(&options).await.unwrap().default_namespace(), "team");
+    let options = ClientOptions { context: Some("there".to_owned()), ..options };
+    assert_eq!(client(&options).await.unwrap().default_namespace(), "other");
+}
+
+#[tokio::test]
+async fn a_master_alone_is_enough() {
+    let options = ClientOptions { master: Some("http://127.0.0.1:1".to_owned()), ..ClientOptions::default() };
+    assert_eq!(client(&options).await.unwrap().default_namespace(), "default");
+}
+
+#[tokio::test]
+async fn what_cannot_be_used_is_named() {
+    let broken = file("clusters: 7");
+    let contextless = ClientOptions { context: Some("nowhere".to_owned()), ..with_file(&broken) };
+    let missing = ClientOptions { kubeconfig: Some("/does/not/exist".into()), ..ClientOptions::default() };
+    let master = ClientOptions { master: Some("localhost".to_owned()), ..ClientOptions::default() };
+    let good = file(KUBECONFIG);
+    let agent = ClientOptions { user_agent: Some("a\nb".to_owned()), ..with_file(&good) };
+    for (options, expected) in [
+        (with_file(&broken), format!("kubeconfig {} cannot be used", broken.path().display())),
+        (contextless, format!("kubeconfig {} cannot be used", broken.path().display())),
+        (missing, "kubeconfig /does/not/exist cannot be used".to_owned()),
+        (master, r#"master "localhost" is not a URL such as https://127.0.0.1:6443"#.to_owned()),
+        (agent, r#"user agent "a\nb" cannot be sent in a header: use printable ASCII"#.to_owned()),
+    ] {
+        // A client has no Debug, so no unwrap_err.
+        let Err(error) = client(&options).await else { panic!("{options:?} made a client") };
+        assert_eq!(error.to_string(), expected);
+        assert_eq!(matches!(error, ClientError::Kubeconfig { .. }), error.source().is_some());
+    }
+}
