@@ -14,15 +14,19 @@ pub mod age;
 pub mod protobuf;
 pub mod service;
 
+mod access;
+mod batch;
 mod cells;
 mod config_map;
 mod daemon_set;
 mod deployment;
+mod disruption_budget;
 mod event;
 mod int_or_percent;
 mod kind;
 mod lease;
 mod namespace;
+mod network_policy;
 mod place;
 mod pod;
 mod pod_template;
@@ -32,6 +36,7 @@ mod secret;
 mod selector;
 mod service_account;
 mod stateful_set;
+mod storage_class;
 mod strategy;
 #[cfg(test)]
 mod tests;
@@ -52,6 +57,15 @@ const KINDS: &[&Kind] = &[
     &replica_set::KIND,
     &stateful_set::KIND,
     &event::EVENTS,
+    &batch::cron_job::KIND,
+    &batch::job::KIND,
+    &network_policy::KIND,
+    &disruption_budget::KIND,
+    &access::CLUSTER_ROLE_BINDING,
+    &access::CLUSTER_ROLE,
+    &access::ROLE_BINDING,
+    &access::ROLE,
+    &storage_class::KIND,
     &lease::KIND,
 ];
 

@@ -89,4 +89,5 @@ fn every_row_becomes_a_resource_with_its_definition() {
 }
 
 mod core;
+mod others;
 mod workloads;

@@ -1,0 +1,83 @@
+//! StorageClass: how volumes of a sort are made.
+
+use crate::builtin::kind::{Column, Kind, Request, Version};
+use crate::builtin::place::Place;
+use crate::builtin::pod::defaults::unless_set;
+use crate::builtin::{cells, rules};
+use jiff::Timestamp;
+use steersman_machinery::field::Error;
+use steersman_machinery::value::{at, str_at};
+use steersman_machinery::{Value, name};
+
+pub(crate) const KIND: Kind = Kind {
+    group: "storage.k8s.io",
+    kind: "StorageClass",
+    plural: "storageclasses",
+    singular: "storageclass",
+    short_names: &["sc"],
+    versions: &[Version {
+        definition: "io.k8s.api.storage.v1.StorageClass",
+        columns: &[
+            Column::NAME,
+            Column::text("Provisioner", "Who makes the volumes."),
+            Column::text("ReclaimPolicy", "What becomes of a volume whose claim goes."),
+            Column::text("VolumeBindingMode", "When a volume is made for a claim."),
+            Column::text("AllowVolumeExpansion", "Whether volumes can grow."),
+            Column::AGE,
+        ],
+        cells,
+        default,
+        ..Version::V1
+    }],
+    validate_create: |request, faults| validate(&Place::root(request.new), faults),
+    validate_update,
+    ..Kind::CLUSTER
+};
+
+fn default(class: &mut Value) {
+    let Some(fields) = class.as_object_mut() else { return };
+    unless_set(fields, "reclaimPolicy", "Delete");
+    unless_set(fields, "volumeBindingMode", "Immediate");
+}
+
+fn validate(class: &Place<'_>, faults: &mut Vec<Error>) {
+    let provisioner = class.field("provisioner");
+    if provisioner.is_empty() {
+        faults.push(provisioner.required(""));
+    } else {
+        let lower = provisioner.text().to_lowercase();
+        faults.extend(name::qualified(&lower).into_iter().map(|fault| provisioner.invalid(fault)));
+    }
+    for (key, _) in class.field("parameters").entries().filter(|(key, _)| key.is_empty()) {
+        let parameters = class.field("parameters");
+        faults.push(Error::invalid(&parameters.path, key, "field can not be empty."));
+    }
+    rules::one_of(&class.field("reclaimPolicy"), &["Delete", "Retain"], faults);
+    rules::one_of(&class.field("volumeBindingMode"), &["Immediate", "WaitForFirstConsumer"], faults);
+}
+
+fn validate_update(request: &Request<'_>, faults: &mut Vec<Error>) {
+    let (class, old) = (Place::root(request.new), Place::root(request.old));
+    for field in ["parameters", "provisioner", "reclaimPolicy"] {
+        let place = class.field(field);
+        if place.value != old.field(field).value {
+            faults.push(place.forbidden(format!("updates to {field} are forbidden.")));
+        }
+    }
+    rules::immutable(&class.field("volumeBindingMode"), &old.field("volumeBindingMode"), faults);
+    validate(&class, faults);
+}
+
+fn cells(class: &Value, now: Timestamp) -> Vec<Value> {
+    let name = str_at(class, &["metadata", "name"]).unwrap_or_default();
+    let mark = ["metadata", "annotations", "storageclass.kubernetes.io/is-default-class"];
+    let is_default = str_at(class, &mark) == Some("true");
+    vec![
+        Value::from(if is_default { format!("{name} (default)") } else { name.to_owned() }),
+        cells::text(class, &["provisioner"]),
+        cells::text(class, &["reclaimPolicy"]),
+        cells::text(class, &["volumeBindingMode"]),
+        at(class, &["allowVolumeExpansion"]).cloned().unwrap_or(Value::Bool(false)),
+        cells::age(class, now),
+    ]
+}

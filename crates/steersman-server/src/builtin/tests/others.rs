@@ -1,0 +1,190 @@
+//! Job, CronJob, PodDisruptionBudget, StorageClass, NetworkPolicy, roles and bindings.
+
+use super::*;
+
+fn short_job() -> Value {
+    json!({"metadata": {"name": "j", "uid": "u-1"}, "spec": {
+        "template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}},
+    }})
+}
+
+#[test]
+fn a_job_gets_its_selector_and_labels_from_its_uid() {
+    let jobs = Subject::of("batch", "Job");
+    let job = jobs.created(short_job());
+    let labels = json!({
+        "batch.kubernetes.io/controller-uid": "u-1", "batch.kubernetes.io/job-name": "j", "controller-uid": "u-1",
+        "job-name": "j",
+    });
+    assert_eq!(job["metadata"]["labels"], labels);
+    assert_eq!(job["spec"]["template"]["metadata"]["labels"], labels);
+    assert_eq!(job["spec"]["selector"], json!({"matchLabels": {"batch.kubernetes.io/controller-uid": "u-1"}}));
+    let spec = |field: &str| job["spec"][field].clone();
+    assert_eq!((spec("backoffLimit"), spec("completions"), spec("parallelism")), (json!(6), json!(1), json!(1)));
+    assert_eq!(
+        (spec("completionMode"), spec("podReplacementPolicy"), spec("suspend")),
+        (json!("NonIndexed"), json!("TerminatingOrFailed"), json!(false))
+    );
+    assert_eq!(job["status"], json!({}));
+    let now = "2026-01-01T00:00:00Z".parse().unwrap();
+    let cells = jobs.strategy().cells(jobs.version(), &job, now);
+    assert_eq!(cells[1..4], [json!("Running"), json!("0/1"), json!("")]);
+    let (_, faults) = jobs.update(Endpoint::Main, &job, |job| job["spec"]["parallelism"] = json!(2));
+    assert_faults(faults, &[]);
+    let (_, faults) = jobs.update(Endpoint::Main, &job, |job| job["spec"]["completions"] = json!(2));
+    assert_faults(faults, &["spec.completions: Invalid value: 2: field is immutable"]);
+}
+
+#[test]
+fn a_job_that_restarts_always_is_refused() {
+    let jobs = Subject::of("batch", "Job");
+    let mut job = short_job();
+    job["spec"]["template"]["spec"].as_object_mut().unwrap().remove("restartPolicy");
+    jobs.refused(job, &[r#"spec.template.spec.restartPolicy: Required value: valid values: "OnFailure", "Never""#]);
+}
+
+#[test]
+fn a_cron_job_is_filled_in_and_its_schedule_read() {
+    let jobs = Subject::of("batch", "CronJob");
+    let mut body = json!({"metadata": {"name": "cj"}, "spec": {"schedule": "*/5 * * * *", "jobTemplate": short_job()}});
+    let job = jobs.created(body.clone());
+    let spec = |field: &str| job["spec"][field].clone();
+    assert_eq!(
+        (
+            spec("concurrencyPolicy"),
+            spec("failedJobsHistoryLimit"),
+            spec("successfulJobsHistoryLimit"),
+            spec("suspend")
+        ),
+        (json!("Allow"), json!(1), json!(3), json!(false))
+    );
+    let now = "2026-01-01T00:00:00Z".parse().unwrap();
+    let cells = jobs.strategy().cells(jobs.version(), &job, now);
+    assert_eq!(cells[1..6], [json!("*/5 * * * *"), json!("<none>"), json!("False"), json!(0), json!("<none>")]);
+    body["spec"]["schedule"] = json!("every day");
+    body["spec"]["concurrencyPolicy"] = json!("Never");
+    jobs.refused(
+        body,
+        &[
+            r#"spec.concurrencyPolicy: Unsupported value: "Never": supported values: "Allow", "Forbid", "Replace""#,
+            r#"spec.schedule: Invalid value: "every day": expected exactly 5 fields, found 2: [every day]"#,
+        ],
+    );
+}
+
+#[test]
+fn a_disruption_budget_says_one_of_two_things() {
+    let budgets = Subject::of("policy", "PodDisruptionBudget");
+    let budget = budgets.created(
+        json!({"metadata": {"name": "b"}, "spec": {"minAvailable": 1, "selector": {"matchLabels": {"a": "b"}}}}),
+    );
+    assert_eq!(budget["spec"], json!({"minAvailable": 1, "selector": {"matchLabels": {"a": "b"}}}));
+    assert_eq!(
+        budget["status"],
+        json!({"currentHealthy": 0, "desiredHealthy": 0, "disruptionsAllowed": 0, "expectedPods": 0})
+    );
+    let (_, faults) = budgets.create(json!({"spec": {"minAvailable": 1, "maxUnavailable": "10%"}}));
+    assert_eq!(faults.len(), 1);
+    assert_eq!(faults[0].detail, "minAvailable and maxUnavailable cannot be both set");
+}
+
+#[test]
+fn a_storage_class_is_for_good() {
+    let classes = Subject::of("storage.k8s.io", "StorageClass");
+    let class = classes.created(json!({"metadata": {"name": "sc"}, "provisioner": "example.com/x"}));
+    assert_eq!(
+        class,
+        json!({
+            "metadata": {"name": "sc"}, "provisioner": "example.com/x", "reclaimPolicy": "Delete",
+            "volumeBindingMode": "Immediate",
+        })
+    );
+    let (_, faults) = classes.update(Endpoint::Main, &class, |class| class["provisioner"] = json!("example.com/y"));
+    assert_faults(faults, &["provisioner: Forbidden: updates to provisioner are forbidden."]);
+}
+
+#[test]
+fn a_network_policy_is_about_what_comes_in_unless_it_says_more() {
+    let policies = Subject::of("networking.k8s.io", "NetworkPolicy");
+    let policy = policies.created(json!({"metadata": {"name": "n"}, "spec": {
+        "podSelector": {},
+        "ingress": [{"from": [{"podSelector": {"matchLabels": {"a": "b"}}}], "ports": [{"port": 80}]}],
+    }}));
+    assert_eq!(
+        policy["spec"],
+        json!({
+            "ingress": [{
+                "from": [{"podSelector": {"matchLabels": {"a": "b"}}}],
+                "ports": [{"port": 80, "protocol": "TCP"}],
+            }],
+            "podSelector": {},
+            "policyTypes": ["Ingress"],
+        })
+    );
+    policies.refused(
+        json!({"metadata": {"name": "n"}, "spec": {"podSelector": {}, "egress": [
+            {"to": [{"ipBlock": {"cidr": "10.0.0.0/8", "except": ["11.0.0.0/16"]}}, {}], "ports": [{"port": 5, "endPort": 4}]},
+        ]}}),
+        &[
+            "spec.egress[0].ports[0].endPort: Invalid value: 4: must be greater than or equal to `port`",
+            r#"spec.egress[0].to[0].ipBlock.except[0]: Invalid value: "11.0.0.0/16": must be a strict subset of `cidr`: 10.0.0.0/8"#,
+            "spec.egress[0].to[1]: Required value: must specify a peer",
+        ],
+    );
+}
+
+#[test]
+fn rules_of_a_role_name_verbs_and_resources() {
+    let roles = Subject::of("rbac.authorization.k8s.io", "Role");
+    roles.refused(
+        json!({"metadata": {"name": "r"}, "rules": [
+            {"apiGroups": [""], "resources": ["pods"]}, {"nonResourceURLs": ["/x"], "verbs": ["get"]}, {"verbs": ["get"]},
+        ]}),
+        &[
+            "rules[0].verbs: Required value: verbs must contain at least one value",
+            r#"rules[1].nonResourceURLs: Invalid value: ["/x"]: namespaced rules cannot apply to non-resource URLs"#,
+            "rules[2].apiGroups: Required value: resource rules must supply at least one api group",
+            "rules[2].resources: Required value: resource rules must supply at least one resource",
+        ],
+    );
+    let role = roles.created(json!({"metadata": {"name": "empty"}}));
+    assert_eq!(role["rules"], json!(null));
+    assert!(roles.strategy().name_faults("My:Role").is_empty());
+}
+
+#[test]
+fn the_role_of_a_binding_is_for_good() {
+    let bindings = Subject::of("rbac.authorization.k8s.io", "RoleBinding");
+    let binding = bindings.created(json!({
+        "metadata": {"name": "rb"}, "roleRef": {"kind": "ClusterRole", "name": "view"},
+        "subjects": [{"kind": "User", "name": "alice"}, {"kind": "ServiceAccount", "name": "robot"}],
+    }));
+    assert_eq!(
+        (&binding["roleRef"], &binding["subjects"]),
+        (
+            &json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"}),
+            &json!([
+                {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "alice"},
+                {"kind": "ServiceAccount", "name": "robot"},
+            ])
+        )
+    );
+    let (_, faults) = bindings.update(Endpoint::Main, &binding, |binding| binding["roleRef"]["name"] = json!("edit"));
+    assert_faults(
+        faults,
+        &[
+            r#"roleRef: Invalid value: {"APIGroup":"rbac.authorization.k8s.io","Kind":"ClusterRole","Name":"edit"}: cannot change roleRef"#,
+        ],
+    );
+    bindings.refused(
+        json!({"metadata": {"name": "b"}, "roleRef": {"apiGroup": "x", "kind": "Deployment", "name": ""}}),
+        &[
+            r#"roleRef.apiGroup: Unsupported value: "x": supported values: "rbac.authorization.k8s.io""#,
+            r#"roleRef.kind: Unsupported value: "Deployment": supported values: "Role", "ClusterRole""#,
+            "roleRef.name: Required value",
+        ],
+    );
+    let now = "2026-01-01T00:00:00Z".parse().unwrap();
+    let cells = bindings.strategy().cells(bindings.version(), &binding, now);
+    assert_eq!(cells[3..], [json!("alice"), json!(""), json!("/robot")]);
+}
