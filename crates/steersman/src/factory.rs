@@ -103,7 +103,8 @@ impl InformerFactory {
     }
 
     /// Starts every informer made so far, and from now on every new one at once. Started again, it does nothing and
-    /// returns the same thing.
+    /// returns the same thing. What has been stopped stays stopped and keeps its last state; to watch again, make a new
+    /// factory.
     ///
     /// # Panics
     /// Outside a tokio runtime.

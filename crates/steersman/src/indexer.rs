@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use hashbrown::{HashMap, HashSet};
@@ -137,8 +138,9 @@ impl<K: Resource> Indexer<K> {
 
     /// Adds an index and fills it from the objects present, at any time.
     ///
-    /// `function` gives the values an object is found under; it runs under the write lock, so it must be quick, and a
-    /// panic in it would poison nothing but lose that update.
+    /// `function` gives the values an object is found under, always the same for the same object. It runs under the
+    /// write lock, so it must be quick and must not read this cache. If it panics, the object has no place in this
+    /// index.
     ///
     /// # Errors
     /// [`IndexError::Exists`].
@@ -422,10 +424,18 @@ impl<K: Resource> Core<K> {
 // === impl Index ===
 
 impl<K> Index<K> {
+    fn values(&self, object: &K) -> Vec<String> {
+        // A panic must not take the informer down with it; it has changed nothing of ours.
+        catch_unwind(AssertUnwindSafe(|| (self.function)(object))).unwrap_or_else(|_| {
+            tracing::error!("an index function panicked; the object is not in that index");
+            Vec::new()
+        })
+    }
+
     /// Moves a slot from the values of `old` to those of `new`. Values that both have are not touched.
     fn update(&mut self, slot: u32, old: Option<&K>, new: Option<&K>) {
-        let before = old.map(|object| (self.function)(object)).unwrap_or_default();
-        let after = new.map(|object| (self.function)(object)).unwrap_or_default();
+        let before = old.map(|object| self.values(object)).unwrap_or_default();
+        let after = new.map(|object| self.values(object)).unwrap_or_default();
         if before == after {
             return;
         }

@@ -153,6 +153,8 @@ impl<T: Key> WorkQueue<T> {
     /// # Cancel safety
     /// Cancelled, it has taken nothing, and its wake-up goes to another waiter.
     pub async fn get(&self) -> Option<Item<T>> {
+        // A queue that never runs dry must not keep its thread. Nothing has been taken yet.
+        tokio::task::consume_budget().await;
         if let Taken::Key(key, place) = self.shared.take() {
             return Some(self.item(key, place));
         }

@@ -49,8 +49,14 @@ impl Worker {
     pub(crate) async fn run(self: Arc<Self>) {
         while let Some(item) = self.queue.get().await {
             let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-            let span = tracing::info_span!("reconcile", controller = self.name, key = %item.key(), id);
-            self.process(item).instrument(span).await;
+            let key = item.key().clone();
+            let span = tracing::info_span!("reconcile", controller = self.name, %key, id);
+            // The reconciler's own panics are caught closer by; this is for those of its errors and of reports.
+            let processed = AssertUnwindSafe(self.process(item).instrument(span)).catch_unwind().await;
+            if processed.is_err() {
+                tracing::error!(controller = self.name, %key, "handling the result of a reconcile panicked, will retry");
+                self.queue.add_rate_limited(key);
+            }
         }
     }
 

@@ -129,6 +129,22 @@ fn an_index_can_be_added_late_and_only_once() {
     assert_eq!(indexer.index_values("color").unwrap(), ["green"], "no empty sets are left behind");
 }
 
+#[test]
+fn a_panic_in_an_index_function_costs_the_object_its_place_in_that_index() {
+    let indexer = Indexer::new();
+    indexer
+        .add_index("picky", |object: &ConfigMap| {
+            assert_ne!(colors(object), ["red"], "scripted");
+            colors(object)
+        })
+        .unwrap();
+    let deltas = vec![Delta::Added(object("a/x", 1, "red")), Delta::Added(object("a/y", 2, "blue"))];
+    check(&indexer, deltas, &["+a/x@1", "+a/y@2"]);
+    assert_eq!(indexer.index_values("picky").unwrap(), ["blue"]);
+    check(&indexer, vec![Delta::Modified(object("a/x", 3, "blue"))], &["a/x@1>3"]);
+    assert_eq!(indexer.by_index("picky", "blue").unwrap().len(), 2);
+}
+
 fn deltas() -> impl Strategy<Value = Vec<Vec<(u8, u8, u8)>>> {
     let delta = (0..4_u8, 0..6_u8, any::<u8>());
     proptest::collection::vec(proptest::collection::vec(delta, 0..6), 0..20)

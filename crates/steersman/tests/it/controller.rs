@@ -250,6 +250,18 @@ async fn a_key_is_given_up_after_so_many_failures_and_reported() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_report_that_panics_costs_no_worker_and_no_key() {
+    let (world, server) = (World::default(), Server::new());
+    world.script("a/x", &["error", "error"]);
+    server.put("a/x", "1");
+    let rig = start(world, server, |controller| controller.give_up_after(1, |_, _| panic!("scripted"))).await;
+    eventually("a third run", || rig.world.runs().len() == 3).await;
+    rig.server.put("a/y", "1");
+    eventually("another key", || rig.world.runs().len() == 4).await;
+    rig.finish().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
 async fn owned_objects_run_their_owner_and_only_the_controlling_one() {
     let server = Server::new();
     let rig = start(World::default(), server, Controller::owns::<Deployment>).await;

@@ -35,6 +35,14 @@ impl Replica {
     }
 }
 
+/// As `reconcile`, in one run that never ends.
+async fn reconcile_for_ever(_: ObjectKey, (name, work): &(&'static str, Work)) -> Result<Action, Never> {
+    loop {
+        work.lock().push((name, Instant::now()));
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+}
+
 async fn reconcile(_: ObjectKey, (name, work): &(&'static str, Work)) -> Result<Action, Never> {
     work.lock().push((name, Instant::now()));
     Ok(Action::RequeueAfter(Duration::from_secs(1)))
@@ -42,8 +50,11 @@ async fn reconcile(_: ObjectKey, (name, work): &(&'static str, Work)) -> Result<
 
 /// A manager whose only controller notes every second that it works.
 fn start(server: &Server, name: &'static str, work: &Work) -> Replica {
+    start_with(server, name, Controller::<ConfigMap>::new(reconcile, (name, Arc::clone(work))))
+}
+
+fn start_with(server: &Server, name: &'static str, controller: Controller<ConfigMap>) -> Replica {
     let options = ElectionOptions { identity: name.to_owned(), ..ElectionOptions::new("test", "kube-system") };
-    let controller = Controller::<ConfigMap>::new(reconcile, (name, Arc::clone(work)));
     let manager = Manager::new(server.client()).elect_with(options).controller(controller);
     let (shutdown, asked) = oneshot::channel::<()>();
     let task = tokio::spawn(manager.run(async { drop(asked.await) }));
@@ -101,19 +112,21 @@ async fn a_dead_leader_is_replaced_when_its_lease_has_run_out() {
 #[tokio::test(start_paused = true)]
 async fn a_leader_that_cannot_renew_stops_working_before_another_may_start() {
     let (server, work) = rig();
-    let mut one = start(&server, "one", &work);
+    let endless = Controller::<ConfigMap>::new(reconcile_for_ever, ("one", Arc::clone(&work)));
+    let mut one = start_with(&server, "one", endless);
     eventually("one works", || !work.lock().is_empty()).await;
     let two = start(&server, "two", &work);
     tokio::time::sleep(Duration::from_secs(30)).await;
-    // Nobody can write for a while.
-    for _ in 0..12 {
+    // Nobody can write until the leader has given up; the lease expires soon after.
+    for _ in 0..6 {
         server.fail(Verb::Write, Fault::Status { code: 500, reason: "InternalError", retry_after: None });
     }
+    eventually("two works", || work.lock().last().is_some_and(|(name, _)| *name == "two")).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
     let error = one.end().await.unwrap_err();
     assert_eq!(error.to_string(), r#"leader election "test" was lost; all work was stopped"#);
-    server.heal();
-    eventually("two works", || work.lock().last().is_some_and(|(name, _)| *name == "two")).await;
     let work = work.lock();
+    // What was running was dropped where it waited, without a grace period.
     let last_of_one = work.iter().rev().find(|(name, _)| *name == "one").unwrap().1;
     let first_of_two = work.iter().find(|(name, _)| *name == "two").unwrap().1;
     assert!(last_of_one + Duration::from_secs(1) < first_of_two);
