@@ -22,11 +22,14 @@ mod daemon_set;
 mod deployment;
 mod disruption_budget;
 mod event;
+mod ingress;
 mod int_or_percent;
 mod kind;
 mod lease;
 mod namespace;
 mod network_policy;
+mod node;
+mod persistent_volume;
 mod place;
 mod pod;
 mod pod_template;
@@ -40,6 +43,7 @@ mod storage_class;
 mod strategy;
 #[cfg(test)]
 mod tests;
+mod volume_claim;
 mod workload;
 
 /// Every row, in the order in which discovery lists the groups.
@@ -47,6 +51,9 @@ const KINDS: &[&Kind] = &[
     &config_map::KIND,
     &event::CORE,
     &namespace::KIND,
+    &node::KIND,
+    &volume_claim::KIND,
+    &persistent_volume::KIND,
     &pod::KIND,
     &pod_template::KIND,
     &secret::KIND,
@@ -59,6 +66,7 @@ const KINDS: &[&Kind] = &[
     &event::EVENTS,
     &batch::cron_job::KIND,
     &batch::job::KIND,
+    &ingress::KIND,
     &network_policy::KIND,
     &disruption_budget::KIND,
     &access::CLUSTER_ROLE_BINDING,

@@ -40,6 +40,8 @@ pub(crate) struct Kind {
     pub(crate) generation: &'static [&'static [&'static str]],
     /// What a writer of the status never comes to own, and what his write leaves alone.
     pub(crate) status_leaves: &'static [&'static [&'static str]],
+    /// Where the status of a new object comes from.
+    pub(crate) new_status: NewStatus,
     pub(crate) rules: Rules,
     pub(crate) name_faults: fn(&str) -> Vec<String>,
     /// Sets the status of a new object and what else only the server says. The status has been emptied.
@@ -55,6 +57,15 @@ pub(crate) struct Kind {
     pub(crate) validate_update: fn(&Request<'_>, &mut Vec<field::Error>),
     /// Through `/status`.
     pub(crate) validate_status: fn(&Request<'_>, &mut Vec<field::Error>),
+}
+
+/// Where the status of a new object comes from.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum NewStatus {
+    /// There is none yet, whatever the client says.
+    Empty,
+    /// The client says it.
+    Given,
 }
 
 /// One version of a kind.
@@ -139,6 +150,7 @@ impl Kind {
         stored_in_group: None,
         generation: &[],
         status_leaves: &[&["spec"]],
+        new_status: NewStatus::Empty,
         rules: RULES,
         name_faults: name::dns1123_subdomain,
         prepare_create: |_| {},

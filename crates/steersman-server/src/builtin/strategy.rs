@@ -1,6 +1,6 @@
 //! The one strategy of all built-in kinds: the stages of a write, with what is particular taken from the kind's row.
 
-use crate::builtin::kind::{Kind, Request};
+use crate::builtin::kind::{Kind, NewStatus, Request};
 use crate::catalog::{Resource, Version};
 use crate::strategy::{DecodeError, Decoded, Endpoint, Rules, Strategy};
 use jiff::Timestamp;
@@ -89,7 +89,7 @@ impl Strategy for BuiltIn {
     }
 
     fn prepare_create(&self, version: &Version, value: &mut Value) {
-        if version.has_status {
+        if version.has_status && self.kind.new_status == NewStatus::Empty {
             set_at(value, &["status"], Value::Object(Default::default()));
         }
         match self.kind.generation {

@@ -188,3 +188,77 @@ fn the_role_of_a_binding_is_for_good() {
     let cells = bindings.strategy().cells(bindings.version(), &binding, now);
     assert_eq!(cells[3..], [json!("alice"), json!(""), json!("/robot")]);
 }
+
+#[test]
+fn a_claim_and_a_volume_wait_for_each_other() {
+    let claims = Subject::of("", "PersistentVolumeClaim");
+    let claim = claims.created(json!({"metadata": {"name": "c"}, "spec": {
+        "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}},
+    }}));
+    assert_eq!(
+        claim["spec"],
+        json!({
+            "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}, "volumeMode": "Filesystem",
+        })
+    );
+    assert_eq!(claim["status"], json!({"phase": "Pending"}));
+    let (_, faults) =
+        claims.update(Endpoint::Main, &claim, |claim| claim["spec"]["accessModes"] = json!(["ReadOnlyMany"]));
+    assert_faults(
+        faults,
+        &[
+            "spec: Forbidden: spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims",
+        ],
+    );
+    let (_, faults) = claims.update(Endpoint::Main, &claim, |claim| claim["spec"]["volumeName"] = json!("pv"));
+    assert_faults(faults, &[]);
+    let volumes = Subject::of("", "PersistentVolume");
+    let volume = volumes.created(json!({
+        "metadata": {"name": "pv", "creationTimestamp": "2026-01-01T00:00:00Z"},
+        "spec": {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "hostPath": {"path": "/x"}},
+    }));
+    assert_eq!(
+        volume["spec"],
+        json!({
+            "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}, "hostPath": {"path": "/x", "type": ""},
+            "persistentVolumeReclaimPolicy": "Retain", "volumeMode": "Filesystem",
+        })
+    );
+    assert_eq!(volume["status"], json!({"lastPhaseTransitionTime": "2026-01-01T00:00:00Z", "phase": "Pending"}));
+}
+
+#[test]
+fn an_ingress_leads_somewhere() {
+    let ingresses = Subject::of("networking.k8s.io", "Ingress");
+    let backend = json!({"service": {"name": "svc", "port": {"number": 80}}});
+    let spec = json!({"rules": [{"host": "a.example.com", "http": {"paths": [
+        {"path": "/", "pathType": "Prefix", "backend": backend},
+    ]}}]});
+    let ingress = ingresses.created(json!({"metadata": {"name": "i"}, "spec": spec}));
+    assert_eq!((&ingress["spec"], &ingress["status"]), (&spec, &json!({"loadBalancer": {}})));
+    ingresses.refused(
+        json!({"metadata": {"name": "i"}, "spec": {"rules": [{"host": "1.2.3.4", "http": {"paths": [
+            {"path": "x", "pathType": "Exact", "backend": {"service": {"name": "svc", "port": {}}}},
+        ]}}]}}),
+        &[
+            "spec.rules[0].host: Invalid value: \"1.2.3.4\": must be a DNS name, not an IP address",
+            "spec.rules[0].http.paths[0].backend: Required value: port name or number is required",
+            r#"spec.rules[0].http.paths[0].path: Invalid value: "x": must be an absolute path"#,
+        ],
+    );
+}
+
+#[test]
+fn a_new_node_is_not_ready() {
+    let nodes = Subject::of("", "Node");
+    let node = nodes.created(json!({"metadata": {"name": "n", "labels": {"node-role.kubernetes.io/worker": ""}}}));
+    assert_eq!(node["spec"], json!({"taints": [{"effect": "NoSchedule", "key": "node.kubernetes.io/not-ready"}]}));
+    assert_eq!(node["status"]["daemonEndpoints"], json!({"kubeletEndpoint": {"Port": 0}}));
+    assert_eq!(node["status"]["nodeInfo"]["kubeletVersion"], "");
+    let mut ready = node.clone();
+    ready["status"]["conditions"] = json!([{"type": "Ready", "status": "True"}]);
+    ready["spec"]["unschedulable"] = json!(true);
+    let now = "2026-01-01T00:00:00Z".parse().unwrap();
+    let cells = nodes.strategy().cells(nodes.version(), &ready, now);
+    assert_eq!(cells[1..3], [json!("Ready,SchedulingDisabled"), json!("worker")]);
+}

@@ -1,0 +1,159 @@
+//! PersistentVolume: room that there is.
+
+use crate::builtin::kind::{Column, Kind, Request, Version};
+use crate::builtin::place::Place;
+use crate::builtin::pod::defaults::unless_set;
+use crate::builtin::{cells, rules};
+use jiff::Timestamp;
+use steersman_machinery::field::Error;
+use steersman_machinery::value::{at, object_at, set_at, str_at};
+use steersman_machinery::{Value, name};
+
+pub(crate) const KIND: Kind = Kind {
+    kind: "PersistentVolume",
+    plural: "persistentvolumes",
+    singular: "persistentvolume",
+    short_names: &["pv"],
+    versions: &[Version {
+        definition: "io.k8s.api.core.v1.PersistentVolume",
+        has_status: true,
+        columns: &[
+            Column::NAME,
+            Column::text("Capacity", "How much room it has."),
+            Column::text("Access Modes", "How it can be used."),
+            Column::text("Reclaim Policy", "What becomes of it when its claim goes."),
+            Column::text("Status", "Whether it has a claim."),
+            Column::text("Claim", "The claim it has."),
+            Column::text("StorageClass", "The sort of volume it is."),
+            Column::text("VolumeAttributesClass", "The attributes it has."),
+            Column::text("Reason", "Why it failed."),
+            Column::AGE,
+            Column::text("VolumeMode", "Whether it is a file system or a bare device.").wide(),
+        ],
+        cells,
+        default,
+        ..Version::V1
+    }],
+    prepare_create: |volume| {
+        set_at(volume, &["status", "phase"], Value::from("Pending"));
+        // The time of creation is that of the first phase.
+        let created = at(volume, &["metadata", "creationTimestamp"]).cloned();
+        if let Some(created) = created {
+            set_at(volume, &["status", "lastPhaseTransitionTime"], created);
+        }
+    },
+    validate_create: |request, faults| validate(&Place::root(request.new).field("spec"), faults),
+    validate_update,
+    ..Kind::CLUSTER
+};
+
+fn default(volume: &mut Value) {
+    if let Some(status) = object_at(volume, &["status"]) {
+        unless_set(status, "phase", "Pending");
+    }
+    let Some(spec) = object_at(volume, &["spec"]) else { return };
+    unless_set(spec, "persistentVolumeReclaimPolicy", "Retain");
+    unless_set(spec, "volumeMode", "Filesystem");
+    if let Some(path) = spec.get_mut("hostPath").and_then(Value::as_object_mut) {
+        unless_set(path, "type", "");
+    }
+}
+
+/// The fields of the spec that are no source.
+const PLAIN: [&str; 10] = [
+    "accessModes",
+    "capacity",
+    "claimRef",
+    "mountOptions",
+    "nodeAffinity",
+    "persistentVolumeReclaimPolicy",
+    "storageClassName",
+    "volumeAttributesClassName",
+    "volumeMode",
+    "volumeName",
+];
+
+fn validate(spec: &Place<'_>, faults: &mut Vec<Error>) {
+    const MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
+    let (modes, capacity) = (spec.field("accessModes"), spec.field("capacity"));
+    rules::required(&modes, faults);
+    modes.items().for_each(|mode| rules::one_of(&Place { path: modes.path.clone(), ..mode }, &MODES, faults));
+    if capacity.is_empty() {
+        faults.push(capacity.required(""));
+    } else if capacity.key("storage").is_absent() || capacity.entries().count() > 1 {
+        faults.push(capacity.not_supported(&["storage"]));
+    }
+    let fields = spec.value.as_object().into_iter().flatten().map(|(name, _)| name.as_str());
+    let mut sources = fields.filter(|name| !PLAIN.contains(name));
+    match sources.next() {
+        None => faults.push(spec.required("must specify a volume type")),
+        Some("hostPath") => {
+            let path = spec.at(&["hostPath", "path"]);
+            rules::required(&path, faults);
+            rules::no_backsteps(&path, faults);
+        }
+        Some(_) => {}
+    }
+    faults.extend(sources.map(|name| spec.field(name).forbidden("may not specify more than 1 volume type")));
+    let policies = ["Delete", "Recycle", "Retain"];
+    rules::one_of(&spec.field("persistentVolumeReclaimPolicy"), &policies, faults);
+    let class = spec.field("storageClassName");
+    if !class.is_empty() {
+        rules::named(&class, name::dns1123_subdomain, faults);
+    }
+    rules::one_of_if_present(&spec.field("volumeMode"), &["Block", "Filesystem"], faults);
+}
+
+fn validate_update(request: &Request<'_>, faults: &mut Vec<Error>) {
+    let (spec, old) = (Place::root(request.new).field("spec"), Place::root(request.old).field("spec"));
+    validate(&spec, faults);
+    let source = |spec: &Value| {
+        let mut source = spec.clone();
+        if let Some(fields) = source.as_object_mut() {
+            fields.retain(|name, _| !PLAIN.contains(&name.as_str()));
+        }
+        source
+    };
+    if source(spec.value) != source(old.value) {
+        let path = spec.field("persistentvolumesource");
+        faults.push(path.forbidden("spec.persistentvolumesource is immutable after creation"));
+    }
+    rules::immutable(&spec.field("volumeMode"), &old.field("volumeMode"), faults);
+    if old.field("nodeAffinity").is_present() {
+        rules::immutable(&spec.field("nodeAffinity"), &old.field("nodeAffinity"), faults);
+    }
+}
+
+/// `RWO,RWX`: how a volume can be used, of the spec or the status.
+pub(crate) fn access_modes(object: &Value, part: &str) -> String {
+    let modes = at(object, &[part, "accessModes"]).and_then(Value::as_array).into_iter().flatten();
+    let has: Vec<&str> = modes.filter_map(Value::as_str).collect();
+    let short =
+        [("ReadWriteOnce", "RWO"), ("ReadOnlyMany", "ROX"), ("ReadWriteMany", "RWX"), ("ReadWriteOncePod", "RWOP")];
+    let short: Vec<&str> = short.into_iter().filter(|(mode, _)| has.contains(mode)).map(|(_, short)| short).collect();
+    short.join(",")
+}
+
+fn cells(volume: &Value, now: Timestamp) -> Vec<Value> {
+    let is_deleting = at(volume, &["metadata", "deletionTimestamp"]).is_some();
+    let phase = if is_deleting { Value::from("Terminating") } else { cells::text(volume, &["status", "phase"]) };
+    let claim = |field: &str| str_at(volume, &["spec", "claimRef", field]).unwrap_or_default();
+    let claim = if at(volume, &["spec", "claimRef"]).is_some() {
+        format!("{}/{}", claim("namespace"), claim("name"))
+    } else {
+        String::new()
+    };
+    vec![
+        cells::name(volume),
+        cells::text(volume, &["spec", "capacity", "storage"]),
+        Value::from(access_modes(volume, "spec")),
+        cells::text(volume, &["spec", "persistentVolumeReclaimPolicy"]),
+        phase,
+        Value::from(claim),
+        cells::text(volume, &["spec", "storageClassName"]),
+        Value::from(str_at(volume, &["spec", "volumeAttributesClassName"]).unwrap_or("<unset>")),
+        cells::text(volume, &["status", "reason"]),
+        cells::age(volume, now),
+        Value::from(str_at(volume, &["spec", "volumeMode"]).unwrap_or("<unset>")),
+    ]
+}
