@@ -3,6 +3,7 @@
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 /// A Kubernetes-compatible control plane in one process, and controllers for it.
 #[derive(Debug, Parser)]
@@ -101,5 +102,32 @@ pub(crate) enum Output {
 impl From<ServerOptions> for UpOptions {
     fn from(server: ServerOptions) -> UpOptions {
         UpOptions { server, cloud: CloudOptions::default(), controllers: Vec::new() }
+    }
+}
+
+/// Says what is wrong with a command line in one sentence; help and version as they are.
+pub(crate) fn report(error: &clap::Error) -> ExitCode {
+    use clap::error::ErrorKind;
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            // A closed standard output is no reason to complain.
+            let _ = error.print();
+            ExitCode::SUCCESS
+        }
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => {
+            eprintln!("steersman: a command is missing: up, server or network; see steersman --help");
+            ExitCode::from(2)
+        }
+        _ => {
+            let text = error.render().to_string();
+            // Clap explains in paragraphs: the first says what is wrong, a tip says what to do.
+            let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+            let what = lines.next().unwrap_or("the command line cannot be read");
+            let what = what.strip_prefix("error: ").unwrap_or(what);
+            let tip = lines.find_map(|line| line.strip_prefix("tip: ").or_else(|| line.strip_prefix("[possible values: ").map(|line| line.trim_end_matches(']'))));
+            let tip = tip.map(|tip| format!(" ({tip})")).unwrap_or_default();
+            eprintln!("steersman: {what}{tip}; see steersman --help");
+            ExitCode::from(2)
+        }
     }
 }

@@ -19,7 +19,7 @@ pub(crate) enum Choice {
 impl Choice {
     /// Checks the options; nothing is sent and nothing is written.
     pub(crate) fn new(options: &CloudOptions) -> Result<Choice, Failure> {
-        let refused = |error: steersman_neutron::config::Error| Failure::Refused(error.to_string());
+        let refused = |error: steersman_neutron::config::Error| Failure::Refused(crate::sentence(&error));
         match (options.neutron_auth, &options.neutron_url) {
             (Some(NeutronAuth::Keystone), url) => {
                 let vars: BTreeMap<String, String> = std::env::vars().collect();

@@ -19,7 +19,7 @@ pub(crate) async fn run(options: NetworkOptions) -> Result<(), Failure> {
         user_agent: Some("steersman-network".to_owned()),
         ..ClientOptions::default()
     };
-    let client = steersman::client(&client_options).await.map_err(|error| Failure::Refused(sentence(&error)))?;
+    let client = steersman::client(&client_options).await.map_err(|error| Failure::Refused(crate::sentence(&error)))?;
     let cloud = choice.open(std::path::Path::new("."), true)?;
     let mut signals = Signals::new()?;
     tracing::info!(neutron = cloud.name(), "the Network controller is running");
@@ -30,9 +30,3 @@ pub(crate) async fn run(options: NetworkOptions) -> Result<(), Failure> {
     Ok(())
 }
 
-fn sentence(error: &dyn std::error::Error) -> String {
-    match error.source() {
-        Some(source) => format!("{error}: {source}"),
-        None => error.to_string(),
-    }
-}

@@ -42,6 +42,9 @@ pub(crate) async fn handle(cx: &mut Context<'_>, method: &Method, body: Bytes) -
     if cx.target.has_rest {
         return Err(Failure::unknown_resource());
     }
+    if let Some(obstacle) = cx.strategy().obstacle(cx.resource(), cx.version()) {
+        return Err(Failure::internal(obstacle));
+    }
     if let Some(fault) = cx.target.name.as_deref().filter(|_| !is_collection).and_then(path_fault) {
         return Err(Failure::bad_request(fault));
     }

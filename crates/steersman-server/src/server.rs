@@ -160,7 +160,8 @@ impl Inner {
 
     /// Serves something else from now on.
     pub(crate) fn serve(&self, catalog: Catalog) {
-        self.face.store(Arc::new(Face::new(catalog)));
+        let next = self.face().after(catalog);
+        self.face.store(Arc::new(next));
         self.face_changed.send_replace(());
     }
 
@@ -221,5 +222,11 @@ impl Face {
     fn new(catalog: Catalog) -> Face {
         let catalog = Arc::new(catalog);
         Face { discovery: Discovery::new(catalog.clone()), openapi: OpenApi::new(catalog.clone()), catalog }
+    }
+
+    /// The next face, which takes over what has not changed.
+    fn after(&self, catalog: Catalog) -> Face {
+        let catalog = Arc::new(catalog);
+        Face { discovery: Discovery::new(catalog.clone()), openapi: self.openapi.after(catalog.clone()), catalog }
     }
 }

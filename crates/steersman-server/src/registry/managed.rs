@@ -6,6 +6,7 @@ use crate::status::Failure;
 use steersman_machinery::{GroupVersion, Value};
 use steersman_schema::Schema;
 use steersman_schema::fields::FieldSet;
+use steersman_schema::json_path::Step;
 use steersman_schema::managed::{self, ApplyError, Kind, OnConflict, Origin, Versions, Writer};
 
 /// The kind in its other versions, in which records of earlier writers may be.
@@ -18,9 +19,11 @@ impl Versions for Others<'_> {
 
     fn convert(&self, object: &Value, api_version: &str) -> Result<Value, String> {
         let cx = self.0;
-        let to = self.version(api_version).ok_or_else(|| format!("{api_version} is not served"))?;
-        let internal = cx.strategy().internal(cx.version(), object.clone());
-        let stored = cx.strategy().store(cx.resource(), cx.version(), internal);
+        let find = |api_version: &str| self.version(api_version).ok_or_else(|| format!("{api_version} is not a version of {}", cx.resource().plural));
+        let from = find(object.get("apiVersion").and_then(Value::as_str).unwrap_or(""))?;
+        let to = find(api_version)?;
+        let internal = cx.strategy().internal(from, object.clone());
+        let stored = cx.strategy().store(cx.resource(), from, internal);
         Ok(cx.strategy().present(to, cx.strategy().load(cx.resource(), to, stored)))
     }
 }
@@ -40,7 +43,11 @@ pub(crate) fn record(cx: &Context<'_>, options: &Write, live: Option<&Value>, ne
     let time = cx.now_text();
     with_kind(cx, |kind| {
         let writer = Writer { manager: &manager, subresource: cx.target.subresource.as_deref().unwrap_or(""), time: &time };
-        if let Err(error) = managed::on_update(kind, &writer, live, new) {
+        let recorded = match (writer.subresource, live) {
+            ("scale", Some(live)) => managed::scale::on_update(kind, &writer, live, new, &|api_version| replicas(cx, api_version)),
+            _ => managed::on_update(kind, &writer, live, new),
+        };
+        if let Err(error) = recorded {
             // A write never fails for its record: the old one stays.
             tracing::warn!(%error, name = cx.name(), "the owners of the fields could not be recorded");
         }
@@ -66,6 +73,17 @@ pub(crate) fn apply(cx: &Context<'_>, options: &Write, live: Option<&Value>, app
 /// Lets a write that changes nothing but times be none.
 pub(crate) fn keep_times(live: &Value, new: &mut Value) {
     managed::keep_times(live, new);
+}
+
+/// Where the replicas are in a version: field names from the root.
+fn replicas(cx: &Context<'_>, api_version: &str) -> Option<Vec<String>> {
+    let others = Others(cx);
+    let scale = others.version(api_version)?.scale.as_ref()?;
+    let names = scale.spec.steps().iter().map(|step| match step {
+        Step::Field(name) => Some(name.to_string()),
+        _ => None,
+    });
+    names.collect()
 }
 
 fn with_kind<T>(cx: &Context<'_>, run: impl FnOnce(&Kind<'_>) -> T) -> T {
