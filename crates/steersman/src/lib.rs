@@ -26,62 +26,7 @@
 //! This one keeps a ConfigMap with a count of pods in every namespace that asks for one with a label.
 //!
 //! ```no_run
-//! use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
-//! use serde_json::json;
-//! use steersman::{
-//!     Action, ClientOptions, Controller, EventRecorder, EventType, Lister, LookupError, Manager, ObjectKey,
-//!     ReconcileError, Scope, Selection, WriteError, patch, shutdown_signal,
-//! };
-//!
-//! struct Context {
-//!     client: kube::Client,
-//!     namespaces: Lister<Namespace>,
-//!     pods: Lister<Pod>,
-//!     events: EventRecorder,
-//! }
-//!
-//! #[derive(Debug, thiserror::Error)]
-//! enum Error {
-//!     #[error("cannot read the namespace")]
-//!     Read(#[from] LookupError),
-//!     #[error("cannot write the count")]
-//!     Write(#[from] WriteError),
-//! }
-//!
-//! impl ReconcileError for Error {}
-//!
-//! async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, Error> {
-//!     let namespace = match cx.namespaces.get(&key) {
-//!         Ok(namespace) => namespace,
-//!         // Deleted, and its ConfigMap with it: nothing to do.
-//!         Err(LookupError::NotFound { .. }) => return Ok(Action::AwaitChange),
-//!         Err(error) => return Err(error.into()),
-//!     };
-//!     let n_pods = cx.pods.list_in(key.name()).len();
-//!     let count = ObjectKey::namespaced(key.name(), "pod-count");
-//!     let wanted = json!({"data": {"pods": n_pods.to_string()}});
-//!     patch::apply::<ConfigMap>(&cx.client, &count, "pod-counter", patch::Force::Yes, &wanted).await?;
-//!     cx.events.event(&*namespace, EventType::Normal, "Counted", "the pods of this namespace were counted");
-//!     Ok(Action::AwaitChange)
-//! }
-//!
-//! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
-//! let client = steersman::client(&ClientOptions::default()).await?;
-//! let counted = Selection::new(Scope::All).labels("count-pods=true");
-//! let manager = Manager::new(client.clone());
-//! let context = Context {
-//!     namespaces: manager.informers().informer::<Namespace>(counted.clone()).lister(),
-//!     pods: manager.informers().informer::<Pod>(Scope::All).lister(),
-//!     events: EventRecorder::new(client.clone(), "pod-counter"),
-//!     client,
-//! };
-//! let namespace_of = |pod: &Pod| pod.metadata.namespace.iter().map(|name| ObjectKey::cluster(name)).collect();
-//! let controller = Controller::<Namespace>::new(reconcile, context)
-//!     .selection(counted)
-//!     .watches::<Pod>(Scope::All, namespace_of)
-//!     .workers(2);
-//! manager.elect("pod-counter", "default").controller(controller).run(shutdown_signal()).await?;
-//! # Ok(()) }
+#![doc = include_str!("../examples/pod_count.rs")]
 //! ```
 //!
 //! # The same by hand
