@@ -15,6 +15,7 @@ pub mod protobuf;
 pub mod service;
 
 mod access;
+mod autoscaler;
 mod batch;
 mod cells;
 mod config_map;
@@ -64,6 +65,7 @@ const KINDS: &[&Kind] = &[
     &replica_set::KIND,
     &stateful_set::KIND,
     &event::EVENTS,
+    &autoscaler::KIND,
     &batch::cron_job::KIND,
     &batch::job::KIND,
     &ingress::KIND,

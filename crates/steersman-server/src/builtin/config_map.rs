@@ -4,7 +4,7 @@ use crate::builtin::cells;
 use crate::builtin::kind::{Column, Kind, Request, Version};
 use crate::builtin::place::Place;
 use jiff::Timestamp;
-use steersman_machinery::field::Error;
+use steersman_machinery::field::{Error, Path};
 use steersman_machinery::{Value, name};
 
 /// The bound on all of the data of one object, here and in a Secret.
@@ -41,7 +41,8 @@ fn validate(object: &Place<'_>, faults: &mut Vec<Error>) {
         bytes += decoded_len(value.text());
     }
     if bytes > BYTES_MAX {
-        faults.push(Error::too_long(&object.path, BYTES_MAX));
+        // Upstream's path of the whole object, which people search for.
+        faults.push(Error::too_long(&Path::new("[]"), BYTES_MAX));
     }
 }
 

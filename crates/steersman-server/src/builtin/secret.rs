@@ -80,11 +80,9 @@ fn validate_type(object: &Place<'_>, data: &Place<'_>, faults: &mut Vec<Error>) 
         }
         "kubernetes.io/dockercfg" => json_at(data, ".dockercfg", faults),
         "kubernetes.io/dockerconfigjson" => json_at(data, ".dockerconfigjson", faults),
-        "kubernetes.io/basic-auth" => {
-            // One of the two is enough: a token may stand for a user, a user may need no password.
-            if data.key("username").is_absent() && data.key("password").is_absent() {
-                required(&["username", "password"]);
-            }
+        // One of the two is enough: a token may stand for a user, a user may need no password.
+        "kubernetes.io/basic-auth" if data.key("username").is_absent() && data.key("password").is_absent() => {
+            required(&["username", "password"]);
         }
         "kubernetes.io/ssh-auth" => {
             let key = data.key("ssh-privatekey");

@@ -87,17 +87,15 @@ pub(crate) fn field_reference(reference: &Place<'_>, fields: &[&str], faults: &m
     } else if let Some((map, key)) = path.text().strip_suffix("']").and_then(|text| text.split_once("['")) {
         match map {
             "metadata.annotations" => {
-                faults.extend(name::qualified(&key.to_lowercase()).into_iter().map(|f| path.invalid(f)))
+                faults.extend(name::qualified(&key.to_lowercase()).into_iter().map(|f| path.invalid(f)));
             }
             "metadata.labels" => faults.extend(name::qualified(key).into_iter().map(|fault| path.invalid(fault))),
             _ => faults.push(path.invalid(format!("{map:?} does not support subscript"))),
         }
     } else if !fields.contains(&path.text()) {
         let known = ENVIRONMENT_FIELDS.contains(&path.text()) || FILE_FIELDS.contains(&path.text());
-        faults.push(match known {
-            true => path.not_supported(fields),
-            false => path.invalid(format!("error converting fieldPath: field label not supported: {}", path.text())),
-        });
+        let unknown = || format!("error converting fieldPath: field label not supported: {}", path.text());
+        faults.push(if known { path.not_supported(fields) } else { path.invalid(unknown()) });
     }
 }
 

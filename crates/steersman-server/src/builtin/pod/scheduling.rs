@@ -122,7 +122,7 @@ fn spread(constraints: &Place<'_>, faults: &mut Vec<Error>) {
     let mut seen = BTreeSet::new();
     for constraint in constraints.items() {
         let (skew, key) = (constraint.field("maxSkew"), constraint.field("topologyKey"));
-        if !skew.number().is_some_and(|number| number > 0) {
+        if skew.number().is_none_or(|number| number <= 0) {
             faults.push(skew.invalid("must be greater than zero"));
         }
         if key.is_empty() {

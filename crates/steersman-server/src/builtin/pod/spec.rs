@@ -51,8 +51,10 @@ pub(crate) fn validate(spec: &Place<'_>, faults: &mut Vec<Error>) {
     }
 }
 
+type NameCheck = fn(&str) -> Vec<String>;
+
 fn names(spec: &Place<'_>, faults: &mut Vec<Error>) {
-    let checks: [(&str, fn(&str) -> Vec<String>); 6] = [
+    let checks: [(&str, NameCheck); 6] = [
         ("serviceAccountName", name::dns1123_subdomain),
         ("nodeName", name::dns1123_subdomain),
         ("hostname", name::dns1123_label),

@@ -63,6 +63,9 @@ fn keep(new: &mut Value, old: &Value) {
     }
 }
 
+/// A field and the Services that have it.
+type Only = (&'static str, fn(&Value) -> bool);
+
 /// Whoever changes the type alone does not have to take away by hand what only the other type had.
 fn drop_what_the_type_has_not(new: &mut Value, old: &Value) {
     let same = |new: &Value, field: &str| at(new, &["spec", field]) == at(old, &["spec", field]);
@@ -79,7 +82,7 @@ fn drop_what_the_type_has_not(new: &mut Value, old: &Value) {
             }
         }
     }
-    let only: [(&str, fn(&Value) -> bool); 5] = [
+    let only: [Only; 5] = [
         ("allocateLoadBalancerNodePorts", is_balanced),
         ("externalTrafficPolicy", is_external),
         ("healthCheckNodePort", needs_health_port),

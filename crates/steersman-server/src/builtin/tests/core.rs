@@ -15,7 +15,7 @@ fn a_config_map_is_checked_by_key() {
     let huge = "a".repeat(1024 * 1024);
     let (_, faults) = maps.create(json!({"metadata": {"name": "huge"}, "data": {"a": huge, "b": "c"}}));
     assert_eq!(faults.len(), 1);
-    assert_eq!(faults[0].message(), "Too long: may not be more than 1048576 bytes");
+    assert_eq!(faults[0].to_string(), "[]: Too long: may not be more than 1048576 bytes");
 }
 
 #[test]

@@ -262,3 +262,42 @@ fn a_new_node_is_not_ready() {
     let cells = nodes.strategy().cells(nodes.version(), &ready, now);
     assert_eq!(cells[1..3], [json!("Ready,SchedulingDisabled"), json!("worker")]);
 }
+
+#[test]
+fn an_autoscaler_written_in_v1_is_read_in_v2() {
+    let scalers = Subject::of("autoscaling", "HorizontalPodAutoscaler");
+    let strategy = scalers.strategy();
+    let (v2, v1) = (&scalers.resource.versions[0], &scalers.resource.versions[1]);
+    let body = json!({"apiVersion": "autoscaling/v1", "metadata": {"name": "h"}, "spec": {
+        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}, "maxReplicas": 5,
+    }});
+    let mut requested = strategy.decode(v1, body).unwrap().value;
+    strategy.default(v1, &mut requested);
+    let mut stored = strategy.internal(v1, requested);
+    strategy.prepare_create(v1, &mut stored);
+    assert_eq!(strategy.validate_create(v1, &stored), []);
+    let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"});
+    let metrics = json!([{
+        "resource": {"name": "cpu", "target": {"averageUtilization": 80, "type": "Utilization"}}, "type": "Resource",
+    }]);
+    assert_eq!(stored["apiVersion"], "autoscaling/v2");
+    assert_eq!(
+        stored["spec"],
+        json!({"maxReplicas": 5, "metrics": metrics, "minReplicas": 1, "scaleTargetRef": target})
+    );
+    let shown = strategy.present(v1, stored.clone());
+    assert_eq!(
+        (&shown["apiVersion"], &shown["spec"]),
+        (
+            &json!("autoscaling/v1"),
+            &json!({
+                "maxReplicas": 5, "minReplicas": 1, "scaleTargetRef": target, "targetCPUUtilizationPercentage": 80,
+            })
+        )
+    );
+    let now = "2026-01-01T00:00:00Z".parse().unwrap();
+    assert_eq!(
+        strategy.cells(v2, &stored, now)[1..6],
+        [json!("Deployment/d"), json!("cpu: <unknown>/80%"), json!("1"), json!(5), json!(0)]
+    );
+}

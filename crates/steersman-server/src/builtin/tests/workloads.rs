@@ -239,7 +239,7 @@ fn the_generation_of_a_deployment_counts_changes_of_its_spec() {
     let (new, _) = deployments.update(Endpoint::Status, &new, |object| object["status"]["replicas"] = json!(1));
     assert_eq!((&new["metadata"]["generation"], &new["status"]), (&json!(2), &json!({"replicas": 1})));
     let (_, faults) = deployments.update(Endpoint::Main, &old, |object| {
-        object["spec"]["selector"] = json!({"matchLabels": {"a": "b", "c": "d"}})
+        object["spec"]["selector"] = json!({"matchLabels": {"a": "b", "c": "d"}});
     });
     let texts: Vec<String> = faults.iter().map(ToString::to_string).collect();
     assert!(
