@@ -12,8 +12,12 @@ use crate::{FINALIZER, NAME};
 use kube::{Client, ResourceExt as _};
 use std::sync::Arc;
 use std::time::Duration;
+use steersman::status::Written;
 use steersman::{Action, EventRecorder, EventType, Lister, LookupError, ObjectKey, ReconcileError, WriteError, finalizers};
 use steersman_neutron::{Cloud, RequestId};
+
+/// How long a reconcile waits to see its own write. Longer means that the watch is down, and then the next sees it.
+const OWN_WRITE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What a reconcile needs.
 pub(crate) struct Context {
@@ -121,13 +125,22 @@ async fn conclude(cx: &Context, object: &Network, outcome: &Outcome, told: &[Tol
         }
     }
     match cx.status.write(object, &status).await {
-        Ok(_) => {}
+        Ok(Written::Changed(written)) => own_write_seen(cx, &written).await,
+        Ok(Written::Unchanged) => {}
         Err(error) if error.is_not_found() => return Ok(Action::AwaitChange),
         Err(error) => return Err(Error::Write(error)),
     }
     match outcome {
         Outcome::Ready { .. } => Ok(Action::RequeueAfter(DRIFT_INTERVAL)),
         Outcome::Stuck(obstacle) => next(obstacle),
+    }
+}
+
+/// Waits until the cache has the status that was written: a reconcile that still saw the old one would tell it again.
+async fn own_write_seen(cx: &Context, written: &Network) {
+    let version = written.resource_version().unwrap_or_default();
+    if let Err(error) = cx.networks.wait_for(&ObjectKey::of(written), &version, OWN_WRITE_TIMEOUT).await {
+        tracing::debug!(%error, "the cache has not seen the operator's own write");
     }
 }
 
