@@ -19,6 +19,8 @@
 //!  reconciler   reads through a Lister, writes idempotently, says what to do next   [Action]
 //! ```
 //!
+//! Those who know client-go, controller-runtime or kube-runtime find a table of names in the [`guide`].
+//!
 //! It stands on `kube` and works with every type that implements `kube::Resource`, against any Kubernetes.
 //!
 //! # A controller
@@ -66,6 +68,8 @@ mod election;
 mod events;
 mod factory;
 pub mod finalizers;
+#[doc = include_str!("../docs/coming-from.md")]
+pub mod guide {}
 mod handler;
 mod indexer;
 mod informer;

@@ -5,9 +5,11 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
 use steersman::{
-    Informer, InformerFactory, InitialList, LookupError, ObjectKey, ReflectorOptions, Running, Scope, Selection,
+    Indexer, Informer, InformerFactory, InitialList, LookupError, ObjectKey, Outcome, Reflector, ReflectorOptions,
+    Running, Scope, Selection, delta_fifo,
 };
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use crate::server::{Fault, Server, Verb, bookmark, eventually, settle};
 
@@ -343,4 +345,35 @@ async fn lists_from_the_store_come_in_pages() {
             "GET /api/v1/configmaps?limit=3&continue=6",
         ]
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_parts_can_be_put_together_by_hand() {
+    let server = Server::new();
+    server.put("a/x", "1");
+    let cache = Indexer::<ConfigMap>::new();
+    let (sender, mut deltas) = delta_fifo(8);
+    let stop = CancellationToken::new();
+    let options = ReflectorOptions::default();
+    let reflector = Reflector::new(server.client(), &(), Scope::All.into(), options, cache.clone());
+    let reflecting = tokio::spawn(reflector.run(sender, stop.clone()));
+    let (mut batch, mut outcomes) = (Vec::new(), Vec::new());
+    assert_eq!(deltas.pop(&mut batch, 8).await, 1, "a list is one delta");
+    cache.apply(&mut batch, &mut outcomes);
+    assert!(matches!(outcomes[..], [Outcome::Added(_), Outcome::Filled]), "{outcomes:?}");
+    assert_eq!(cache.len(), 1);
+    // Nobody takes what comes now: the queue fills, and the watch is not read.
+    for number in 0..100 {
+        server.put(&format!("a/y{number}"), "1");
+    }
+    settle().await;
+    let mut n_read = 0;
+    while n_read < 100 {
+        let n_popped = deltas.pop(&mut batch, 1_000).await;
+        assert!(n_popped <= 8, "{n_popped} were waiting");
+        n_read += n_popped;
+    }
+    stop.cancel();
+    reflecting.await.unwrap();
+    assert_eq!(deltas.pop(&mut batch, 8).await, 0, "the reflector is gone");
 }
