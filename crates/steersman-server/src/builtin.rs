@@ -19,11 +19,13 @@ mod autoscaler;
 mod batch;
 mod cells;
 mod config_map;
+mod controller_revision;
 mod daemon_set;
 mod deployment;
 mod disruption_budget;
 mod event;
 mod ingress;
+mod ingress_class;
 mod int_or_percent;
 mod kind;
 mod lease;
@@ -60,6 +62,7 @@ const KINDS: &[&Kind] = &[
     &secret::KIND,
     &service_account::KIND,
     &service::KIND,
+    &controller_revision::KIND,
     &daemon_set::KIND,
     &deployment::KIND,
     &replica_set::KIND,
@@ -68,6 +71,7 @@ const KINDS: &[&Kind] = &[
     &autoscaler::KIND,
     &batch::cron_job::KIND,
     &batch::job::KIND,
+    &ingress_class::KIND,
     &ingress::KIND,
     &network_policy::KIND,
     &disruption_budget::KIND,

@@ -301,3 +301,33 @@ fn an_autoscaler_written_in_v1_is_read_in_v2() {
         [json!("Deployment/d"), json!("cpu: <unknown>/80%"), json!("1"), json!(5), json!(0)]
     );
 }
+
+#[test]
+fn a_revision_is_for_good() {
+    let revisions = Subject::of("apps", "ControllerRevision");
+    let revision = revisions.created(json!({
+        "metadata": {"name": "r", "ownerReferences": [
+            {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "web", "uid": "u", "controller": true},
+        ]},
+        "revision": 2, "data": {"spec": {"any": ["thing"]}},
+    }));
+    assert_eq!(revision["data"], json!({"spec": {"any": ["thing"]}}));
+    let now = "2026-01-01T00:00:00Z".parse().unwrap();
+    let cells = revisions.strategy().cells(revisions.version(), &revision, now);
+    assert_eq!(cells[1..3], [json!("statefulset.apps/web"), json!(2)]);
+    let (_, faults) = revisions.update(Endpoint::Main, &revision, |revision| revision["data"] = json!({}));
+    assert_faults(faults, &["data: Invalid value: {}: field is immutable"]);
+}
+
+#[test]
+fn an_ingress_class_names_its_controller() {
+    let classes = Subject::of("networking.k8s.io", "IngressClass");
+    classes.created(json!({"metadata": {"name": "c"}, "spec": {"controller": "example.com/c"}}));
+    classes.refused(
+        json!({"metadata": {"name": "c"}, "spec": {"controller": "c", "parameters": {"kind": "K", "name": "n", "scope": "Namespace"}}}),
+        &[
+            "spec.controller: Invalid value: \"c\": must be a domain-prefixed path (such as \"acme.io/foo\")",
+            "spec.parameters.namespace: Required value: `parameters.scope` is set to 'Namespace'",
+        ],
+    );
+}
