@@ -36,6 +36,7 @@ mod persistent_volume;
 mod place;
 mod pod;
 mod pod_template;
+mod priority_class;
 mod replica_set;
 mod rules;
 mod secret;
@@ -80,6 +81,7 @@ const KINDS: &[&Kind] = &[
     &access::ROLE_BINDING,
     &access::ROLE,
     &storage_class::KIND,
+    &priority_class::KIND,
     &lease::KIND,
 ];
 

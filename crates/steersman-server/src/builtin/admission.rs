@@ -17,6 +17,23 @@ pub struct PriorityClass {
     pub preemption_policy: Option<String>,
 }
 
+impl PriorityClass {
+    /// What a stored PriorityClass gives to its pods.
+    pub fn read(object: &Value) -> PriorityClass {
+        PriorityClass {
+            name: str_at(object, &["metadata", "name"]).unwrap_or_default().to_owned(),
+            value: at(object, &["value"]).and_then(Value::as_i64).unwrap_or(0),
+            preemption_policy: str_at(object, &["preemptionPolicy"]).map(str::to_owned),
+        }
+    }
+
+    /// The one of pods that name none: of those that are marked so, the lowest.
+    pub fn global_default<'a>(classes: impl IntoIterator<Item = &'a Value>) -> Option<PriorityClass> {
+        let marked = classes.into_iter().filter(|class| at(class, &["globalDefault"]) == Some(&Value::Bool(true)));
+        marked.map(PriorityClass::read).min_by_key(|class| class.value)
+    }
+}
+
 /// A pod that cannot be; the text follows `pods "x" is forbidden: `.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Refusal {

@@ -261,6 +261,11 @@ impl Column {
         Column { name, kind: "integer", format: "", description, priority: 0 }
     }
 
+    /// A column of truths.
+    pub(crate) const fn boolean(name: &'static str, description: &'static str) -> Column {
+        Column { name, kind: "boolean", format: "", description, priority: 0 }
+    }
+
     /// The column, shown in wide output only.
     pub(crate) const fn wide(self) -> Column {
         Column { priority: 1, ..self }

@@ -331,3 +331,18 @@ fn an_ingress_class_names_its_controller() {
         ],
     );
 }
+
+#[test]
+fn a_priority_class_is_for_good_and_below_the_clusters_own() {
+    let classes = Subject::of("scheduling.k8s.io", "PriorityClass");
+    let class = classes.created(json!({"metadata": {"name": "pc"}, "value": 10}));
+    assert_eq!((&class["preemptionPolicy"], class.get("globalDefault")), (&json!("PreemptLowerPriority"), None));
+    let (_, faults) = classes.update(Endpoint::Main, &class, |class| class["value"] = json!(11));
+    assert_faults(faults, &["value: Forbidden: may not be changed in an update."]);
+    classes.refused(
+        json!({"metadata": {"name": "pc"}, "value": 1_000_000_001}),
+        &["value: Forbidden: maximum allowed value of a user defined priority is 1000000000"],
+    );
+    let default = json!({"metadata": {"name": "d"}, "value": 3, "globalDefault": true});
+    assert_eq!(admission::PriorityClass::global_default([&class, &default]).unwrap().name, "d");
+}
