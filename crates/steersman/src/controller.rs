@@ -6,14 +6,12 @@
 
 mod worker;
 
-use std::any::TypeId;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use k8s_openapi::ClusterResourceScope;
 use kube::Resource;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -23,6 +21,7 @@ use crate::factory::InformerFactory;
 use crate::handler::{Arrival, Change, handler_fn};
 use crate::informer::{HandlerOptions, NotSynced, Registration};
 use crate::key::ObjectKey;
+use crate::owners::controller_key;
 use crate::queue::{Priority, RateLimiter, WorkQueue};
 use crate::reconcile::{Action, ReconcileError, ReconcileFn};
 use crate::selection::{CachedResource, Selection};
@@ -251,7 +250,7 @@ where
         T: CachedResource + Resource<DynamicType = ()>,
     {
         let selection = Selection::new(self.selection.scope.clone());
-        self.watches::<T>(selection, owner_key::<T, K>)
+        self.watches::<T>(selection, |object: &T| controller_key::<K, T>(object).into_iter().collect())
     }
 
     /// Every change of an object of type `T` makes the keys run that `map` gives for its state before and after.
@@ -491,27 +490,4 @@ fn priority_of<K>(change: &Change<'_, K>) -> Priority {
         Change::Updated { old, new } if Arc::ptr_eq(old, new) => Priority::Low,
         _ => Priority::Normal,
     }
-}
-
-/// The key of the `K` that controls `object`.
-fn owner_key<T, K>(object: &T) -> Vec<ObjectKey>
-where
-    T: Resource,
-    K: Resource<DynamicType = ()> + 'static,
-{
-    let meta = object.meta();
-    let owners = meta.owner_references.iter().flatten();
-    let controller = owners.filter(|owner| {
-        // A group has one kind of this name, whatever the version the reference was written with.
-        let group = owner.api_version.rsplit_once('/').map_or("", |(group, _)| group);
-        owner.controller == Some(true) && owner.kind == K::kind(&()) && group == K::group(&())
-    });
-    // Whether the owner lives in the namespace of the object or in none, only its type knows.
-    let namespace = if is_namespaced::<K>() { meta.namespace.as_deref() } else { None };
-    controller.map(|owner| ObjectKey::namespaced(namespace.unwrap_or_default(), &owner.name)).collect()
-}
-
-/// Whether the type says that it is not cluster-scoped.
-fn is_namespaced<K: Resource + 'static>() -> bool {
-    TypeId::of::<K::Scope>() != TypeId::of::<ClusterResourceScope>()
 }

@@ -76,6 +76,7 @@ mod informer;
 mod key;
 mod lister;
 mod manager;
+pub mod owners;
 pub mod patch;
 mod queue;
 mod reconcile;
