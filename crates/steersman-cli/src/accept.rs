@@ -48,7 +48,8 @@ pub(crate) async fn serve(listener: TcpListener, tls: ServerConfig, service: Ser
                 continue;
             }
         };
-        let (acceptor, builder, service, watcher) = (acceptor.clone(), builder.clone(), service.clone(), graceful.watcher());
+        let (acceptor, builder, service, watcher) =
+            (acceptor.clone(), builder.clone(), service.clone(), graceful.watcher());
         tokio::spawn(async move {
             let _permit = permit;
             let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await else { return };
@@ -67,7 +68,10 @@ pub(crate) async fn serve(listener: TcpListener, tls: ServerConfig, service: Ser
     }
 }
 
-async fn take(listener: &TcpListener, connections: &Arc<Semaphore>) -> std::io::Result<(TcpStream, OwnedSemaphorePermit)> {
+async fn take(
+    listener: &TcpListener,
+    connections: &Arc<Semaphore>,
+) -> std::io::Result<(TcpStream, OwnedSemaphorePermit)> {
     let permit = connections.clone().acquire_owned().await.map_err(std::io::Error::other)?;
     let (stream, _) = listener.accept().await?;
     stream.set_nodelay(true)?;

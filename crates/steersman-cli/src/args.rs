@@ -124,7 +124,10 @@ pub(crate) fn report(error: &clap::Error) -> ExitCode {
             let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
             let what = lines.next().unwrap_or("the command line cannot be read");
             let what = what.strip_prefix("error: ").unwrap_or(what);
-            let tip = lines.find_map(|line| line.strip_prefix("tip: ").or_else(|| line.strip_prefix("[possible values: ").map(|line| line.trim_end_matches(']'))));
+            let tip = lines.find_map(|line| {
+                line.strip_prefix("tip: ")
+                    .or_else(|| line.strip_prefix("[possible values: ").map(|line| line.trim_end_matches(']')))
+            });
             let tip = tip.map(|tip| format!(" ({tip})")).unwrap_or_default();
             eprintln!("steersman: {what}{tip}; see steersman --help");
             ExitCode::from(2)

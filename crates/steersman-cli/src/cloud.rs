@@ -12,13 +12,14 @@ use steersman_neutron::{Client, Cloud, Simulated};
 /// A Neutron that was chosen on the command line, checked but not opened.
 #[derive(Debug)]
 pub(crate) enum Choice {
-    Real(Config),
+    Real(Box<Config>),
     Simulated,
 }
 
 impl Choice {
     /// Checks the options; nothing is sent and nothing is written.
     pub(crate) fn new(options: &CloudOptions) -> Result<Choice, Failure> {
+        let real = |config| Choice::Real(Box::new(config));
         let refused = |error: steersman_neutron::config::Error| Failure::Refused(crate::sentence(&error));
         match (options.neutron_auth, &options.neutron_url) {
             (Some(NeutronAuth::Keystone), url) => {
@@ -27,17 +28,17 @@ impl Choice {
                 let source = Source { vars: &vars, cloud: options.os_cloud.as_deref(), dirs: &dirs };
                 let config = Config::keystone(&source).map_err(refused)?;
                 match url {
-                    Some(url) => config.with_endpoint(url).map(Choice::Real).map_err(refused),
-                    None => Ok(Choice::Real(config)),
+                    Some(url) => config.with_endpoint(url).map(real).map_err(refused),
+                    None => Ok(real(config)),
                 }
             }
             (_, _) if options.os_cloud.is_some() => {
                 Err(Failure::Refused("--os-cloud names an entry for Keystone: add --neutron-auth keystone".to_owned()))
             }
-            (_, Some(url)) => Config::unauthenticated(url).map(Choice::Real).map_err(refused),
-            (Some(NeutronAuth::None), None) => {
-                Err(Failure::Refused("--neutron-auth none needs the URL of a Neutron: add --neutron-url URL".to_owned()))
-            }
+            (_, Some(url)) => Config::unauthenticated(url).map(real).map_err(refused),
+            (Some(NeutronAuth::None), None) => Err(Failure::Refused(
+                "--neutron-auth none needs the URL of a Neutron: add --neutron-url URL".to_owned(),
+            )),
             (None, None) => Ok(Choice::Simulated),
         }
     }
@@ -45,7 +46,7 @@ impl Choice {
     /// Opens it; a simulated one is kept in the data directory, or in memory.
     pub(crate) fn open(self, data_dir: &Path, in_memory: bool) -> anyhow::Result<Arc<dyn Cloud>> {
         Ok(match self {
-            Choice::Real(config) => Arc::new(Client::new(config).context("the Neutron client cannot be made")?),
+            Choice::Real(config) => Arc::new(Client::new(*config).context("the Neutron client cannot be made")?),
             Choice::Simulated if in_memory => Arc::new(Simulated::in_memory()),
             Choice::Simulated => Arc::new(Simulated::open(data_dir).context("the simulated Neutron cannot be opened")?),
         })

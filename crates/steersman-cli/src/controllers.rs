@@ -25,14 +25,18 @@ pub(crate) struct Running {
 impl Controllers {
     /// Reads `a,b,-c`; `*` is all of them, and the last word on a controller counts.
     pub(crate) fn parse(words: &[String]) -> Result<Controllers, Failure> {
-        let mut controllers = Controllers::default();
         // Who only says what is not wanted wants the rest.
-        controllers.network = !words.is_empty() && words.iter().all(|word| word.trim().starts_with('-'));
+        let network = !words.is_empty() && words.iter().all(|word| word.trim().starts_with('-'));
+        let mut controllers = Controllers { network };
         for word in words.iter().map(|word| word.trim()).filter(|word| !word.is_empty()) {
             let (name, is_wanted) = word.strip_prefix('-').map_or((word, true), |name| (name, false));
             match name {
                 "*" | NETWORK => controllers.network = is_wanted,
-                _ => return Err(Failure::Refused(format!("there is no controller {name:?}: --controllers takes {NETWORK}, * for all, and -NAME for all but one"))),
+                _ => {
+                    return Err(Failure::Refused(format!(
+                        "there is no controller {name:?}: --controllers takes {NETWORK}, * for all, and -NAME for all but one"
+                    )));
+                }
             }
         }
         Ok(controllers)
@@ -80,7 +84,9 @@ impl Running {
         if let Some(task) = self.task {
             match task.await {
                 Ok(Ok(())) => {}
-                Ok(Err(error)) => tracing::error!(error = format!("{error:#}"), "the network controller ended with an error"),
+                Ok(Err(error)) => {
+                    tracing::error!(error = format!("{error:#}"), "the network controller ended with an error")
+                }
                 Err(error) => tracing::error!(%error, "the network controller ended with an error"),
             }
         }

@@ -17,7 +17,10 @@ impl DataDir {
     /// Takes a directory, making it if it is not there.
     pub(crate) fn take(path: &Path) -> Result<DataDir, Failure> {
         let refused = |what: &str, error: std::io::Error| {
-            Failure::Refused(format!("cannot {what} the data directory {}: {error}; choose another with --data-dir", path.display()))
+            Failure::Refused(format!(
+                "cannot {what} the data directory {}: {error}; choose another with --data-dir",
+                path.display()
+            ))
         };
         fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|error| refused("make", error))?;
         let path = path.canonicalize().map_err(|error| refused("find", error))?;

@@ -48,7 +48,9 @@ fn main() -> ExitCode {
     logging::init(args.log.as_deref());
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
-        Err(error) => return report(&Failure::Failed(anyhow::Error::new(error).context("the runtime could not be started"))),
+        Err(error) => {
+            return report(&Failure::Failed(anyhow::Error::new(error).context("the runtime could not be started")));
+        }
     };
     let outcome = runtime.block_on(async {
         match args.command {

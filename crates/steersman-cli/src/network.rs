@@ -10,7 +10,8 @@ use steersman::ClientOptions;
 pub(crate) async fn run(options: NetworkOptions) -> Result<(), Failure> {
     let choice = Choice::new(&options.cloud)?;
     if matches!(choice, Choice::Simulated) {
-        let way = "name a Neutron with --neutron-url URL or --neutron-auth keystone (only `steersman up` simulates one)";
+        let way =
+            "name a Neutron with --neutron-url URL or --neutron-auth keystone (only `steersman up` simulates one)";
         return Err(Failure::Refused(format!("the Network controller needs a cloud: {way}")));
     }
     let client_options = ClientOptions {
@@ -29,4 +30,3 @@ pub(crate) async fn run(options: NetworkOptions) -> Result<(), Failure> {
     steersman_network::run(client, cloud, stop).await.map_err(anyhow::Error::from)?;
     Ok(())
 }
-

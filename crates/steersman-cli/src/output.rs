@@ -49,7 +49,9 @@ impl Ready {
         text += &format!("\nIn another terminal:\n  export KUBECONFIG={}\n", self.kubeconfig.display());
         text += match self.controllers.is_empty() {
             true => "  kubectl get namespaces\n",
-            false => "  kubectl apply -f manifests/crd/network.yaml\n  kubectl apply -f manifests/example-network.yaml\n  kubectl describe network example-network\n",
+            false => {
+                "  kubectl apply -f manifests/crd/network.yaml\n  kubectl apply -f manifests/example-network.yaml\n  kubectl describe network example-network\n"
+            }
         };
         text + "\nCtrl-C stops it.\n"
     }

@@ -7,8 +7,8 @@ use crate::files::{self, Rights};
 use anyhow::{Context, anyhow};
 use jiff::{Timestamp, ToSpan, tz::TimeZone};
 use rcgen::{
-    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
-    SanType,
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, SanType,
 };
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -67,7 +67,9 @@ impl Pki {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(self.ca.as_bytes())?).context("the CA is no CA")?;
-        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone()).allow_unauthenticated().build()?;
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
+            .allow_unauthenticated()
+            .build()?;
         let chain = vec![CertificateDer::from_pem_slice(self.server.certificate.as_bytes())?];
         let key = PrivateKeyDer::from_pem_slice(self.server.key.as_bytes())?;
         let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
@@ -106,7 +108,8 @@ fn make(dir: &Path, name: &str, params: CertificateParams, ca: Option<&Pair>) ->
     let pair = Pair { certificate: certificate.pem(), key: key.serialize_pem() };
     for (ending, text, rights) in [("key", &pair.key, Rights::Secret), ("crt", &pair.certificate, Rights::Public)] {
         let path = dir.join(format!("{name}.{ending}"));
-        files::write(&path, text.as_bytes(), rights).with_context(|| format!("{} cannot be written", path.display()))?;
+        files::write(&path, text.as_bytes(), rights)
+            .with_context(|| format!("{} cannot be written", path.display()))?;
     }
     Ok(pair)
 }
@@ -146,22 +149,32 @@ fn params(common_name: &str, organization: Option<&str>, days: i64) -> anyhow::R
     let now = Timestamp::now().to_zoned(TimeZone::UTC);
     // A day before, for peers whose clocks are slow.
     let (from, to) = (now.checked_sub(1.day())?, now.checked_add(days.days())?);
-    params.not_before = rcgen::date_time_ymd(from.year().into(), u8::try_from(from.month())?, u8::try_from(from.day())?);
+    params.not_before =
+        rcgen::date_time_ymd(from.year().into(), u8::try_from(from.month())?, u8::try_from(from.day())?);
     params.not_after = rcgen::date_time_ymd(to.year().into(), u8::try_from(to.month())?, u8::try_from(to.day())?);
     Ok(params)
 }
 
 /// Whether a certificate is of this CA, holds for some time yet and is good for the addresses.
 fn is_good(certificate: &str, ca: &str, addresses: &[IpAddr]) -> bool {
-    let (Ok(leaf), Ok(ca)) = (CertificateDer::from_pem_slice(certificate.as_bytes()), CertificateDer::from_pem_slice(ca.as_bytes())) else {
+    let (Ok(leaf), Ok(ca)) =
+        (CertificateDer::from_pem_slice(certificate.as_bytes()), CertificateDer::from_pem_slice(ca.as_bytes()))
+    else {
         return false;
     };
-    let (Ok((_, leaf)), Ok((_, ca))) = (x509_parser::parse_x509_certificate(&leaf), x509_parser::parse_x509_certificate(&ca)) else {
+    let (Ok((_, leaf)), Ok((_, ca))) =
+        (x509_parser::parse_x509_certificate(&leaf), x509_parser::parse_x509_certificate(&ca))
+    else {
         return false;
     };
     let ends = leaf.validity().not_after.timestamp();
     let renew = Timestamp::now().as_second() + RENEW_DAYS * 24 * 3600;
-    let names = leaf.subject_alternative_name().ok().flatten().map(|names| names.value.general_names.clone()).unwrap_or_default();
+    let names = leaf
+        .subject_alternative_name()
+        .ok()
+        .flatten()
+        .map(|names| names.value.general_names.clone())
+        .unwrap_or_default();
     let is_named = |address: &IpAddr| {
         let octets = match address {
             IpAddr::V4(address) => address.octets().to_vec(),
@@ -183,7 +196,10 @@ mod tests {
         let other: IpAddr = "10.0.0.1".parse().unwrap();
         let first = prepare(dir.path(), &[local]).unwrap();
         let second = prepare(dir.path(), &[local]).unwrap();
-        assert_eq!((&first.ca, &first.server.certificate, &first.admin.key), (&second.ca, &second.server.certificate, &second.admin.key));
+        assert_eq!(
+            (&first.ca, &first.server.certificate, &first.admin.key),
+            (&second.ca, &second.server.certificate, &second.admin.key)
+        );
         let third = prepare(dir.path(), &[local, other]).unwrap();
         assert_eq!((&first.ca, &first.admin.certificate), (&third.ca, &third.admin.certificate));
         assert_ne!(first.server.certificate, third.server.certificate);

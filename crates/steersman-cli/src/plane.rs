@@ -92,7 +92,11 @@ impl Plane {
     pub(crate) async fn check_ready(&self) -> anyhow::Result<()> {
         let request = Request::get("/readyz").body(Body::empty())?;
         let response = self.server.service_as(User::master("system:readiness")).oneshot(request).await?;
-        anyhow::ensure!(response.status().is_success(), "the server is not ready: /readyz answers {}", response.status());
+        anyhow::ensure!(
+            response.status().is_success(),
+            "the server is not ready: /readyz answers {}",
+            response.status()
+        );
         Ok(())
     }
 
@@ -128,7 +132,8 @@ impl Plane {
 fn tokens(options: &ServerOptions) -> Result<Tokens, Failure> {
     let Some(path) = &options.token_auth_file else { return Ok(Tokens::default()) };
     let refused = |why: String| Failure::Refused(format!("cannot use the token file {}: {why}", path.display()));
-    let csv = fs::read_to_string(path).map_err(|error| refused(format!("{error}; name a readable file with --token-auth-file")))?;
+    let csv = fs::read_to_string(path)
+        .map_err(|error| refused(format!("{error}; name a readable file with --token-auth-file")))?;
     Tokens::parse(&csv).map_err(|error| refused(error.to_string()))
 }
 
@@ -138,7 +143,9 @@ fn open(data_dir: &DataDir, in_memory: bool) -> Result<Arc<dyn Kv>, Failure> {
     }
     match Disk::open(&data_dir.store()) {
         Ok(disk) => Ok(Arc::new(disk)),
-        Err(error @ (disk::OpenError::Held { .. } | disk::OpenError::Format { .. } | disk::OpenError::Damaged { .. })) => Err(Failure::Refused(error.to_string())),
+        Err(
+            error @ (disk::OpenError::Held { .. } | disk::OpenError::Format { .. } | disk::OpenError::Damaged { .. }),
+        ) => Err(Failure::Refused(error.to_string())),
         Err(error) => Err(Failure::Failed(anyhow::Error::new(error))),
     }
 }
@@ -146,7 +153,8 @@ fn open(data_dir: &DataDir, in_memory: bool) -> Result<Arc<dyn Kv>, Failure> {
 fn write_kubeconfig(data_dir: &DataDir, address: SocketAddr, pki: &Pki) -> Result<(), Failure> {
     let text = kubeconfig::render(&reachable(address).to_string(), &pki.ca, &pki.admin);
     let path = data_dir.kubeconfig();
-    files::write(&path, text.as_bytes(), Rights::Secret).with_context(|| format!("{} cannot be written", path.display()))?;
+    files::write(&path, text.as_bytes(), Rights::Secret)
+        .with_context(|| format!("{} cannot be written", path.display()))?;
     Ok(())
 }
 

@@ -10,7 +10,14 @@ use serde_json::Value;
 
 /// What the user wants: a network with one subnet.
 #[derive(Clone, CustomResource, Debug, Default, Deserialize, PartialEq, Serialize)]
-#[kube(group = "samplecrd.k8s.io", version = "v1", kind = "Network", namespaced, schema = "disabled", status = "NetworkStatus")]
+#[kube(
+    group = "samplecrd.k8s.io",
+    version = "v1",
+    kind = "Network",
+    namespaced,
+    schema = "disabled",
+    status = "NetworkStatus"
+)]
 #[kube(derive = "Default", derive = "PartialEq")]
 pub struct NetworkSpec {
     /// The subnet's addresses, such as `192.168.0.0/16`.
@@ -92,7 +99,12 @@ mod tests {
 
     #[test]
     fn anything_can_be_read_and_is_written_as_it_was() {
-        for spec in [json!({"cidr": "10.0.0.0/8", "gateway": "10.0.0.1"}), json!({"cidr": 16}), json!({"gateway": {"a": [1]}}), json!({})] {
+        for spec in [
+            json!({"cidr": "10.0.0.0/8", "gateway": "10.0.0.1"}),
+            json!({"cidr": 16}),
+            json!({"gateway": {"a": [1]}}),
+            json!({}),
+        ] {
             let read: NetworkSpec = serde_json::from_value(spec.clone()).unwrap();
             assert_eq!(serde_json::to_value(read).unwrap(), spec);
         }
@@ -100,7 +112,15 @@ mod tests {
 
     #[test]
     fn the_status_has_the_names_of_the_definition() {
-        let status = NetworkStatus { network_id: Some("n".into()), subnet_id: Some("s".into()), observed_generation: Some(1), ..NetworkStatus::default() };
-        assert_eq!(serde_json::to_value(status).unwrap(), json!({"networkID": "n", "subnetID": "s", "observedGeneration": 1}));
+        let status = NetworkStatus {
+            network_id: Some("n".into()),
+            subnet_id: Some("s".into()),
+            observed_generation: Some(1),
+            ..NetworkStatus::default()
+        };
+        assert_eq!(
+            serde_json::to_value(status).unwrap(),
+            json!({"networkID": "n", "subnetID": "s", "observedGeneration": 1})
+        );
     }
 }

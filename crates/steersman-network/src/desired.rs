@@ -93,7 +93,9 @@ impl Desired {
         let cidr = cidr(&spec.cidr)?;
         let gateway = match &spec.gateway {
             Given::Absent => return Ok(Desired { cidr, gateway: None }),
-            Given::Other(json) => return Err(Invalid::NotText { field: "gateway", json: json.clone(), example: GATEWAY_EXAMPLE }),
+            Given::Other(json) => {
+                return Err(Invalid::NotText { field: "gateway", json: json.clone(), example: GATEWAY_EXAMPLE });
+            }
             Given::Text(text) => text.trim().parse().map_err(|_| Invalid::Gateway { text: text.clone() })?,
         };
         check_gateway(cidr, gateway)?;
@@ -109,7 +111,9 @@ impl Desired {
 fn cidr(given: &Given) -> Result<IpNet, Invalid> {
     let text = match given {
         Given::Absent => return Err(Invalid::Missing { field: "cidr", example: CIDR_EXAMPLE }),
-        Given::Other(json) => return Err(Invalid::NotText { field: "cidr", json: json.clone(), example: CIDR_EXAMPLE }),
+        Given::Other(json) => {
+            return Err(Invalid::NotText { field: "cidr", json: json.clone(), example: CIDR_EXAMPLE });
+        }
         Given::Text(text) => text,
     };
     let cidr: IpNet = text.trim().parse().map_err(|_| Invalid::Cidr { text: text.clone() })?;
@@ -159,15 +163,46 @@ mod tests {
     #[test]
     fn bad_specs_are_told_what_and_how() {
         check("", "", Err("spec.cidr is missing: give it a value such as \"192.168.0.0/16\""));
-        check("not-a-cidr", "", Err("spec.cidr \"not-a-cidr\" is no CIDR: want an address and a prefix length, such as \"192.168.0.0/16\""));
+        check(
+            "not-a-cidr",
+            "",
+            Err("spec.cidr \"not-a-cidr\" is no CIDR: want an address and a prefix length, such as \"192.168.0.0/16\""),
+        );
         check("10.0.0.5/24", "", Err("spec.cidr \"10.0.0.5/24\" has bits set behind its prefix: write 10.0.0.0/24"));
-        check("10.0.0.0/31", "", Err("spec.cidr 10.0.0.0/31 has no room for a gateway and a host: want a shorter prefix"));
+        check(
+            "10.0.0.0/31",
+            "",
+            Err("spec.cidr 10.0.0.0/31 has no room for a gateway and a host: want a shorter prefix"),
+        );
         check("10.0.0.0/24", "x", Err("spec.gateway \"x\" is no IP address: want one such as \"192.168.0.1\""));
-        check("10.0.0.0/24", "10.0.1.1", Err("spec.gateway 10.0.1.1 is outside spec.cidr 10.0.0.0/24: want an address within it"));
-        check("10.0.0.0/24", "10.0.0.0", Err("spec.gateway 10.0.0.0 is the network address of spec.cidr 10.0.0.0/24: want another address within it"));
-        check("10.0.0.0/24", "10.0.0.255", Err("spec.gateway 10.0.0.255 is the broadcast address of spec.cidr 10.0.0.0/24: want another address within it"));
-        check("10.0.0.0/24", "fd00::1", Err("spec.gateway fd00::1 is outside spec.cidr 10.0.0.0/24: want an address within it"));
+        check(
+            "10.0.0.0/24",
+            "10.0.1.1",
+            Err("spec.gateway 10.0.1.1 is outside spec.cidr 10.0.0.0/24: want an address within it"),
+        );
+        check(
+            "10.0.0.0/24",
+            "10.0.0.0",
+            Err(
+                "spec.gateway 10.0.0.0 is the network address of spec.cidr 10.0.0.0/24: want another address within it",
+            ),
+        );
+        check(
+            "10.0.0.0/24",
+            "10.0.0.255",
+            Err(
+                "spec.gateway 10.0.0.255 is the broadcast address of spec.cidr 10.0.0.0/24: want another address within it",
+            ),
+        );
+        check(
+            "10.0.0.0/24",
+            "fd00::1",
+            Err("spec.gateway fd00::1 is outside spec.cidr 10.0.0.0/24: want an address within it"),
+        );
         let spec = NetworkSpec { cidr: Given::Other("16".to_owned()), gateway: Given::Absent };
-        assert_eq!(Desired::parse(&spec).unwrap_err().to_string(), "spec.cidr is 16, want a text such as \"192.168.0.0/16\"");
+        assert_eq!(
+            Desired::parse(&spec).unwrap_err().to_string(),
+            "spec.cidr is 16, want a text such as \"192.168.0.0/16\""
+        );
     }
 }

@@ -7,8 +7,8 @@ use crate::pending::Pending;
 use crate::plan::{Identity, Step, plan};
 use crate::reconcile::Told;
 use steersman_neutron::{
-    Cloud, Error, Gateway, Network, NetworkCreate, NetworkId, NetworkUpdate, RequestId, Revision, Subnet, SubnetCreate, SubnetId, SubnetUpdate,
-    default_pools,
+    Cloud, Error, Gateway, Network, NetworkCreate, NetworkId, NetworkUpdate, RequestId, Revision, Subnet, SubnetCreate,
+    SubnetId, SubnetUpdate, default_pools,
 };
 
 /// Steps of one reconcile. Six are enough for anything; more means that somebody works against us.
@@ -25,7 +25,11 @@ pub(crate) struct Work<'a> {
 }
 
 /// Brings Neutron to agree with what is wanted. What was done is added to `told`.
-pub(crate) async fn converge(work: &Work<'_>, status: Option<&crate::api::NetworkStatus>, told: &mut Vec<Told>) -> Outcome {
+pub(crate) async fn converge(
+    work: &Work<'_>,
+    status: Option<&crate::api::NetworkStatus>,
+    told: &mut Vec<Told>,
+) -> Outcome {
     for _ in 0..STEPS_MAX {
         let observed = match observe(work.cloud, work.request, work.identity, status).await {
             Ok(observed) => observed,
@@ -38,8 +42,15 @@ pub(crate) async fn converge(work: &Work<'_>, status: Option<&crate::api::Networ
                 return Outcome::Ready { network: network.to_string(), subnet: subnet.to_string() };
             }
             Step::Foreign(subnet) => {
-                let message = format!("subnet {subnet}, which somebody else made, has the addresses {}: remove it, or choose another spec.cidr", work.desired.cidr);
-                return Outcome::Stuck(Obstacle::new("CIDROverlap", message, Next::After(std::time::Duration::from_secs(60))));
+                let message = format!(
+                    "subnet {subnet}, which somebody else made, has the addresses {}: remove it, or choose another spec.cidr",
+                    work.desired.cidr
+                );
+                return Outcome::Stuck(Obstacle::new(
+                    "CIDROverlap",
+                    message,
+                    Next::After(std::time::Duration::from_secs(60)),
+                ));
             }
             Step::CreateNetwork | Step::CreateSubnet(_) if work.pending.wait(work.uid).is_some() => {
                 let wait = work.pending.wait(work.uid).unwrap_or_default();
@@ -54,7 +65,12 @@ pub(crate) async fn converge(work: &Work<'_>, status: Option<&crate::api::Networ
             }
             Step::DeleteSubnet(subnet) => {
                 let deleted = forgiving(work.cloud.delete_subnet(work.request, subnet, None).await);
-                tell(told, "SubnetDeleted", format!("deleted subnet {subnet}, whose addresses are no longer wanted"), deleted)
+                tell(
+                    told,
+                    "SubnetDeleted",
+                    format!("deleted subnet {subnet}, whose addresses are no longer wanted"),
+                    deleted,
+                )
             }
             Step::RestoreNetwork(id) => restore_network(work, revision_of(&observed.networks, id), id, told).await,
             Step::RestoreSubnet(id) => restore_subnet(work, id, told).await,
@@ -67,7 +83,8 @@ pub(crate) async fn converge(work: &Work<'_>, status: Option<&crate::api::Networ
             Err(Stop::With(obstacle)) => return Outcome::Stuck(obstacle),
         }
     }
-    let message = format!("Neutron was still not as it should be after {STEPS_MAX} steps: something else changes it too");
+    let message =
+        format!("Neutron was still not as it should be after {STEPS_MAX} steps: something else changes it too");
     Outcome::Stuck(Obstacle::new("NeutronChanged", message, Next::BackOff))
 }
 
@@ -99,8 +116,15 @@ async fn create_network(work: &Work<'_>, told: &mut Vec<Told>) -> Result<(), Sto
     match work.cloud.read_network(work.request, network.id).await {
         Err(error) if error.is_not_found() => {
             work.pending.note(work.uid);
-            let message = format!("network {} was created but cannot be read: the credentials need the role reader in their project", network.id);
-            Err(Stop::With(Obstacle::new("NeutronForbidden", message, Next::After(std::time::Duration::from_secs(300)))))
+            let message = format!(
+                "network {} was created but cannot be read: the credentials need the role reader in their project",
+                network.id
+            );
+            Err(Stop::With(Obstacle::new(
+                "NeutronForbidden",
+                message,
+                Next::After(std::time::Duration::from_secs(300)),
+            )))
         }
         Err(error) => Err(error.into()),
         Ok(_) => Ok(()),
@@ -127,7 +151,12 @@ fn lost(work: &Work<'_>, error: Error) -> Stop {
     error.into()
 }
 
-async fn restore_network(work: &Work<'_>, revision: Option<Revision>, id: NetworkId, told: &mut Vec<Told>) -> Result<(), Stop> {
+async fn restore_network(
+    work: &Work<'_>,
+    revision: Option<Revision>,
+    id: NetworkId,
+    told: &mut Vec<Told>,
+) -> Result<(), Stop> {
     let change = NetworkUpdate {
         name: Some(work.identity.name.clone()),
         description: Some(work.identity.marker.clone()),
@@ -147,7 +176,13 @@ async fn restore_subnet(work: &Work<'_>, id: SubnetId, told: &mut Vec<Told>) -> 
     tell(told, "SubnetRestored", format!("gave subnet {id} its name and marker back"), changed)
 }
 
-async fn set_gateway(work: &Work<'_>, subnets: &[Subnet], id: SubnetId, gateway: Option<std::net::IpAddr>, told: &mut Vec<Told>) -> Result<(), Stop> {
+async fn set_gateway(
+    work: &Work<'_>,
+    subnets: &[Subnet],
+    id: SubnetId,
+    gateway: Option<std::net::IpAddr>,
+    told: &mut Vec<Told>,
+) -> Result<(), Stop> {
     let revision = subnets.iter().find(|subnet| subnet.id == id).and_then(|subnet| subnet.revision);
     // The pools are cut round the gateway at creation and not again: an address inside them is refused alone.
     let change = SubnetUpdate {

@@ -43,7 +43,11 @@ const RECONCILE_TIMEOUT: Duration = Duration::from_secs(180);
 ///
 /// # Errors
 /// When the controllers cannot be run, or were cut off at the end.
-pub async fn run(client: Client, cloud: Arc<dyn Cloud>, shutdown: impl Future<Output = ()>) -> Result<(), ManagerError> {
+pub async fn run(
+    client: Client,
+    cloud: Arc<dyn Cloud>,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), ManagerError> {
     let manager = Manager::new(client.clone());
     let networks = manager.informers().informer::<Network>(Scope::All).lister();
     let events = EventRecorder::new(client.clone(), NAME);
@@ -55,7 +59,10 @@ pub async fn run(client: Client, cloud: Arc<dyn Cloud>, shutdown: impl Future<Ou
         client,
         cloud,
     };
-    let controller = Controller::<Network>::new(reconcile::reconcile, context).name(NAME).workers(WORKERS).timeout(RECONCILE_TIMEOUT);
+    let controller = Controller::<Network>::new(reconcile::reconcile, context)
+        .name(NAME)
+        .workers(WORKERS)
+        .timeout(RECONCILE_TIMEOUT);
     let outcome = manager.controller(controller).run(shutdown).await;
     events.flush().await;
     outcome

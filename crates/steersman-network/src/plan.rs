@@ -108,7 +108,8 @@ mod tests {
 
     #[track_caller]
     fn check(gateway: Option<&str>, networks: Vec<Network>, subnets: Vec<Subnet>, want: &Step) {
-        let desired = Desired { cidr: "10.0.0.0/24".parse().unwrap(), gateway: gateway.map(|text| text.parse().unwrap()) };
+        let desired =
+            Desired { cidr: "10.0.0.0/24".parse().unwrap(), gateway: gateway.map(|text| text.parse().unwrap()) };
         assert_eq!(&plan(&desired, &identity(), &Observed { networks, subnets }), want);
     }
 
@@ -145,8 +146,18 @@ mod tests {
         .unwrap();
         check(None, vec![network(1, MARKER, NAME)], vec![unmarked], &Step::RestoreSubnet(sub(9)));
         let other_gateway = vec![subnet(9, MARKER, "10.0.0.0/24", Some("10.0.0.254"))];
-        check(None, vec![network(1, MARKER, NAME)], other_gateway.clone(), &Step::SetGateway(sub(9), Some("10.0.0.1".parse().unwrap())));
-        check(Some("10.0.0.7"), vec![network(1, MARKER, NAME)], other_gateway, &Step::SetGateway(sub(9), Some("10.0.0.7".parse().unwrap())));
+        check(
+            None,
+            vec![network(1, MARKER, NAME)],
+            other_gateway.clone(),
+            &Step::SetGateway(sub(9), Some("10.0.0.1".parse().unwrap())),
+        );
+        check(
+            Some("10.0.0.7"),
+            vec![network(1, MARKER, NAME)],
+            other_gateway,
+            &Step::SetGateway(sub(9), Some("10.0.0.7".parse().unwrap())),
+        );
         let none = vec![subnet(9, MARKER, "10.0.0.0/24", None)];
         check(None, vec![network(1, MARKER, NAME)], none, &Step::SetGateway(sub(9), Some("10.0.0.1".parse().unwrap())));
     }

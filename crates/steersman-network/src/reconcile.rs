@@ -13,7 +13,9 @@ use kube::{Client, ResourceExt as _};
 use std::sync::Arc;
 use std::time::Duration;
 use steersman::status::Written;
-use steersman::{Action, EventRecorder, EventType, Lister, LookupError, ObjectKey, ReconcileError, WriteError, finalizers};
+use steersman::{
+    Action, EventRecorder, EventType, Lister, LookupError, ObjectKey, ReconcileError, WriteError, finalizers,
+};
 use steersman_neutron::{Cloud, RequestId};
 
 /// How long a reconcile waits to see its own write. Longer means that the watch is down, and then the next sees it.
@@ -120,7 +122,9 @@ async fn conclude(cx: &Context, object: &Network, outcome: &Outcome, told: &[Tol
     let status = status(object, outcome, cx.cloud.name(), route);
     if is_news(object.status.as_ref(), &status) {
         match outcome {
-            Outcome::Ready { .. } => cx.events.event(object, EventType::Normal, "Ready", "the network and its subnet are in Neutron"),
+            Outcome::Ready { .. } => {
+                cx.events.event(object, EventType::Normal, "Ready", "the network and its subnet are in Neutron")
+            }
             Outcome::Stuck(obstacle) => cx.events.event(object, EventType::Warning, obstacle.reason, &obstacle.message),
         }
     }
@@ -151,7 +155,8 @@ async fn remove(cx: &Context, object: &Network, identity: &Identity) -> Result<A
     }
     let mut told = Vec::new();
     let uid = object.uid().unwrap_or_default();
-    let deleted = delete(&*cx.cloud, RequestId::random(), &uid, identity, object.status.as_ref(), &cx.pending, &mut told).await;
+    let deleted =
+        delete(&*cx.cloud, RequestId::random(), &uid, identity, object.status.as_ref(), &cx.pending, &mut told).await;
     if let Err(obstacle) = deleted {
         return conclude(cx, object, &Outcome::Stuck(obstacle), &told).await;
     }

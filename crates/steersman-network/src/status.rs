@@ -21,11 +21,17 @@ pub(crate) fn status(object: &Network, outcome: &Outcome, backend: &str, route: 
         Outcome::Ready { network, subnet } => {
             status.network_id = Some(network.clone());
             status.subnet_id = Some(subnet.clone());
-            [(READY, Status::True, "NetworkReady", "the network and its subnet are in Neutron"), (PROGRESSING, Status::False, "Done", "nothing is left to do")]
+            [
+                (READY, Status::True, "NetworkReady", "the network and its subnet are in Neutron"),
+                (PROGRESSING, Status::False, "Done", "nothing is left to do"),
+            ]
         }
         Outcome::Stuck(obstacle) => {
             let progressing = if obstacle.is_progressing() { Status::True } else { Status::False };
-            [(READY, Status::False, obstacle.reason, obstacle.message.as_str()), (PROGRESSING, progressing, obstacle.reason, obstacle.message.as_str())]
+            [
+                (READY, Status::False, obstacle.reason, obstacle.message.as_str()),
+                (PROGRESSING, progressing, obstacle.reason, obstacle.message.as_str()),
+            ]
         }
     };
     for (kind, state, reason, message) in conditions {
@@ -37,7 +43,8 @@ pub(crate) fn status(object: &Network, outcome: &Outcome, backend: &str, route: 
 /// Whether the condition `Ready` says something else than before, so that it is worth an Event.
 pub(crate) fn is_news(before: Option<&NetworkStatus>, after: &NetworkStatus) -> bool {
     let ready = |status: &NetworkStatus| {
-        conditions::find(&status.conditions, READY).map(|ready| (ready.status.clone(), ready.reason.clone(), ready.message.clone()))
+        conditions::find(&status.conditions, READY)
+            .map(|ready| (ready.status.clone(), ready.reason.clone(), ready.message.clone()))
     };
     before.and_then(ready) != ready(after)
 }

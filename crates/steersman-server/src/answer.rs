@@ -82,13 +82,18 @@ impl Answer {
     }
 
     /// One object in the form that was negotiated.
-    pub(crate) fn object(cx: &Context<'_>, code: u16, payload: Payload, negotiated: Negotiated) -> Result<Answer, Failure> {
+    pub(crate) fn object(
+        cx: &Context<'_>,
+        code: u16,
+        payload: Payload,
+        negotiated: Negotiated,
+    ) -> Result<Answer, Failure> {
         let is_pretty = is_pretty(cx);
         let Negotiated { encoding, form } = negotiated;
-        if let (Form::Object, Encoding::Json, false, Payload::Stored(object)) = (form, encoding, is_pretty, &payload) {
-            if cx.strategy().is_stored_form(cx.resource(), cx.version()) {
-                return Ok(Answer::bytes(code, encoding.content_type(), object.json.clone()));
-            }
+        if let (Form::Object, Encoding::Json, false, Payload::Stored(object)) = (form, encoding, is_pretty, &payload)
+            && cx.strategy().is_stored_form(cx.resource(), cx.version())
+        {
+            return Ok(Answer::bytes(code, encoding.content_type(), object.json.clone()));
         }
         let tree = match form {
             Form::Object => render::tree(cx, &payload)?,
@@ -103,7 +108,12 @@ impl Answer {
     }
 
     /// A list in the form that was negotiated.
-    pub(crate) fn list(cx: &Context<'_>, objects: Vec<Payload>, head: &ListHead, negotiated: Negotiated) -> Result<Answer, Failure> {
+    pub(crate) fn list(
+        cx: &Context<'_>,
+        objects: Vec<Payload>,
+        head: &ListHead,
+        negotiated: Negotiated,
+    ) -> Result<Answer, Failure> {
         let Negotiated { encoding, form } = negotiated;
         if form == Form::Table {
             let trees = objects.iter().map(|payload| render::tree(cx, payload)).collect::<Result<Vec<_>, _>>()?;
@@ -114,7 +124,8 @@ impl Answer {
             Form::PartialMetadata => ("PartialObjectMetadataList".to_owned(), "meta.k8s.io/v1".to_owned()),
             Form::Object | Form::Table => (cx.resource().list_kind.to_string(), cx.served.api_version()),
         };
-        let items = objects.iter().map(|payload| render::list_item(cx, payload, form)).collect::<Result<VecDeque<_>, _>>()?;
+        let items =
+            objects.iter().map(|payload| render::list_item(cx, payload, form)).collect::<Result<VecDeque<_>, _>>()?;
         let opening = format!(
             "{{\"kind\":{},\"apiVersion\":{},\"metadata\":{},\"items\":[",
             Value::from(kind),

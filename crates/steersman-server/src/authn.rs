@@ -29,7 +29,9 @@ pub struct Tokens {
 /// A token file that cannot be used.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum TokensError {
-    #[error("line {line} of the token file has {columns} columns: want token,user,uid and, quoted, the groups: token,user,uid,\"group1,group2\"")]
+    #[error(
+        "line {line} of the token file has {columns} columns: want token,user,uid and, quoted, the groups: token,user,uid,\"group1,group2\""
+    )]
     Columns { line: usize, columns: usize },
     #[error("line {line} of the token file has an empty {column}")]
     Empty { line: usize, column: &'static str },
@@ -160,7 +162,10 @@ mod tests {
         params.distinguished_name.push(rcgen::DnType::OrganizationName, "system:masters");
         let key = rcgen::KeyPair::generate().unwrap();
         let user = certificate_user(params.self_signed(&key).unwrap().der()).unwrap();
-        assert_eq!((user.name.as_str(), user.groups.as_slice()), ("alice", ["system:masters".to_owned(), "system:authenticated".to_owned()].as_slice()));
+        assert_eq!(
+            (user.name.as_str(), user.groups.as_slice()),
+            ("alice", ["system:masters".to_owned(), "system:authenticated".to_owned()].as_slice())
+        );
         assert!(certificate_user(b"nonsense").is_none());
     }
 }

@@ -48,9 +48,9 @@ impl Authorizer for Masters {
             return true;
         }
         match attributes {
-            Attributes::Path { verb: "get" | "head", path } => OPEN_PATHS.iter().any(|open| {
-                path.strip_prefix(open).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-            }),
+            Attributes::Path { verb: "get" | "head", path } => OPEN_PATHS
+                .iter()
+                .any(|open| path.strip_prefix(open).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))),
             Attributes::Path { .. } => false,
             Attributes::Resource { verb, group, resource, .. } => {
                 *verb == "create" && OPEN_REVIEWS.contains(&(group, resource))
@@ -85,7 +85,9 @@ pub(crate) fn authorize(authorizer: &dyn Authorizer, user: &User, attributes: &A
         return Ok(());
     }
     Err(match attributes {
-        Attributes::Path { verb, path } => Failure::forbidden_path(&format!("User {:?} cannot {verb} path {path:?}", user.name)),
+        Attributes::Path { verb, path } => {
+            Failure::forbidden_path(&format!("User {:?} cannot {verb} path {path:?}", user.name))
+        }
         Attributes::Resource { verb, group, resource, subresource, namespace, name } => {
             let full = subresource.map_or((*resource).to_owned(), |subresource| format!("{resource}/{subresource}"));
             let place = match namespace {
@@ -125,13 +127,17 @@ mod tests {
             &alice,
             Method::GET,
             "/apis/apps/v1/namespaces/n/deployments/d",
-            Some("deployments.apps \"d\" is forbidden: User \"alice\" cannot get resource \"deployments\" in API group \"apps\" in the namespace \"n\""),
+            Some(
+                "deployments.apps \"d\" is forbidden: User \"alice\" cannot get resource \"deployments\" in API group \"apps\" in the namespace \"n\"",
+            ),
         );
         check(
             &alice,
             Method::GET,
             "/api/v1/pods",
-            Some("pods is forbidden: User \"alice\" cannot list resource \"pods\" in API group \"\" at the cluster scope"),
+            Some(
+                "pods is forbidden: User \"alice\" cannot list resource \"pods\" in API group \"\" at the cluster scope",
+            ),
         );
     }
 }

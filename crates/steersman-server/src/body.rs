@@ -87,9 +87,16 @@ impl Body {
                 let bytes_left = bytes.len();
                 List { opening: bytes, items: VecDeque::new(), closing: Bytes::new(), is_first: true, bytes_left }
             }
-            Inner::List(list) if list.bytes_left >= COMPRESS_BYTES_MIN => {
-                std::mem::replace(list, List { opening: Bytes::new(), items: VecDeque::new(), closing: Bytes::new(), is_first: false, bytes_left: 0 })
-            }
+            Inner::List(list) if list.bytes_left >= COMPRESS_BYTES_MIN => std::mem::replace(
+                list,
+                List {
+                    opening: Bytes::new(),
+                    items: VecDeque::new(),
+                    closing: Bytes::new(),
+                    is_first: false,
+                    bytes_left: 0,
+                },
+            ),
             Inner::Full(_) | Inner::List(_) | Inner::Gzip(_) | Inner::Watch(_) => return false,
         };
         let encoder = Some(GzEncoder::new(Vec::new(), Compression::fast()));
@@ -111,7 +118,6 @@ impl Body {
             Inner::Gzip(_) | Inner::Watch(_) => Bytes::new(),
         }
     }
-
 }
 
 impl List {

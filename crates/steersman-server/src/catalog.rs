@@ -13,8 +13,12 @@ use steersman_schema::{JsonPath, Schema};
 #[derive(Debug, Default)]
 pub struct Catalog {
     groups: Vec<Group>,
-    routes: HashMap<Box<str>, HashMap<Box<str>, HashMap<Box<str>, Served>>>,
+    /// By group, then version.
+    routes: HashMap<Box<str>, HashMap<Box<str>, Routes>>,
 }
+
+/// The resources of one version of a group, by plural.
+type Routes = HashMap<Box<str>, Served>;
 
 /// A group in discovery's order, with the versions that serve something, the preferred one first.
 #[derive(Clone, Debug)]
@@ -95,7 +99,10 @@ pub enum Scope {
 pub enum Origin {
     BuiltIn,
     /// Of the definition with this name; while that is being deleted nothing new can be created.
-    Custom { definition: Box<str>, is_terminating: bool },
+    Custom {
+        definition: Box<str>,
+        is_terminating: bool,
+    },
 }
 
 /// What can be done with a resource, in the words of discovery and authorization.

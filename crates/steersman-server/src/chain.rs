@@ -57,7 +57,9 @@ where
         tracing::error!(method = %parts.method, path = %info.path, "a request panicked");
         Err(Failure::internal("this request caused the server to fail unexpectedly; its id is in the Audit-Id header"))
     });
-    let mut answer = outcome.unwrap_or_else(|failure| Answer::failure(&failure, error_encoding(&parts.headers), is_pretty_for(&query, &parts.headers)));
+    let mut answer = outcome.unwrap_or_else(|failure| {
+        Answer::failure(&failure, error_encoding(&parts.headers), is_pretty_for(&query, &parts.headers))
+    });
     finish(&server, &parts, &mut answer, &warnings);
     answer.response
 }
@@ -75,8 +77,10 @@ where
     B::Error: fmt::Display,
 {
     let timeout = request_timeout(query, info)?;
-    let user = server.authenticator.authenticate(&parts.headers, &parts.extensions).ok_or_else(Failure::unauthorized)?;
-    let is_health = info.target.is_none() && ["/healthz", "/livez", "/readyz"].iter().any(|path| info.path.starts_with(path));
+    let user =
+        server.authenticator.authenticate(&parts.headers, &parts.extensions).ok_or_else(Failure::unauthorized)?;
+    let is_health =
+        info.target.is_none() && ["/healthz", "/livez", "/readyz"].iter().any(|path| info.path.starts_with(path));
     if server.is_stopping() && !is_health {
         return Err(Failure::too_many_requests("the server is shutting down; try again at another one", 1));
     }
@@ -101,7 +105,9 @@ fn request_timeout(query: &Query, info: &RequestInfo) -> Result<Duration, Failur
         Some(text) => match duration::parse(text) {
             Some(timeout) if timeout.is_zero() => Ok(REQUEST_TIMEOUT),
             Some(timeout) => Ok(timeout.min(REQUEST_TIMEOUT)),
-            None => Err(Failure::bad_request(format!("invalid timeout specified in the request URL - time: invalid duration {text:?}"))),
+            None => Err(Failure::bad_request(format!(
+                "invalid timeout specified in the request URL - time: invalid duration {text:?}"
+            ))),
         },
     }
 }
@@ -127,7 +133,9 @@ where
     let readable = body.map_err(|error| std::io::Error::other(error.to_string()));
     match Limited::new(readable, BODY_BYTES_MAX).collect().await {
         Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => Err(Failure::too_large(format!("Request entity too large: limit is {BODY_BYTES_MAX}"))),
+        Err(error) if error.is::<LengthLimitError>() => {
+            Err(Failure::too_large(format!("Request entity too large: limit is {BODY_BYTES_MAX}")))
+        }
         Err(error) => Err(Failure::bad_request(format!("the body of the request could not be read: {error}"))),
     }
 }
@@ -135,7 +143,8 @@ where
 /// Puts on an answer what every answer carries.
 fn finish(server: &Inner, parts: &Parts, answer: &mut Answer, warnings: &[String]) {
     let given = parts.headers.get("audit-id").filter(|id| id.len() <= 64).cloned();
-    let made = || HeaderValue::from_str(&uuid::Uuid::new_v4().to_string()).unwrap_or(HeaderValue::from_static("unknown"));
+    let made =
+        || HeaderValue::from_str(&uuid::Uuid::new_v4().to_string()).unwrap_or(HeaderValue::from_static("unknown"));
     let headers = answer.response.headers_mut();
     headers.insert("audit-id", given.unwrap_or_else(made));
     headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
@@ -144,7 +153,11 @@ fn finish(server: &Inner, parts: &Parts, answer: &mut Answer, warnings: &[String
         headers.insert(CONNECTION, HeaderValue::from_static("close"));
     }
     let reads = matches!(parts.method, Method::GET) && answer.response.status().is_success();
-    let wants_gzip = parts.headers.get(ACCEPT_ENCODING).and_then(|value| value.to_str().ok()).is_some_and(|text| text.split(',').any(|one| one.trim().starts_with("gzip")));
+    let wants_gzip = parts
+        .headers
+        .get(ACCEPT_ENCODING)
+        .and_then(|value| value.to_str().ok())
+        .is_some_and(|text| text.split(',').any(|one| one.trim().starts_with("gzip")));
     if reads && wants_gzip && answer.response.body_mut().compress() {
         let headers = answer.response.headers_mut();
         headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
@@ -162,10 +175,14 @@ fn finish(server: &Inner, parts: &Parts, answer: &mut Answer, warnings: &[String
 fn warn(headers: &mut HeaderMap, warnings: &[String]) {
     let mut bytes_left = WARNINGS_BYTES_MAX;
     for warning in warnings {
-        let quoted: String = warning.chars().filter(|char| !char.is_control()).flat_map(|char| {
-            let escape = matches!(char, '"' | '\\').then_some('\\');
-            escape.into_iter().chain(std::iter::once(char))
-        }).collect();
+        let quoted: String = warning
+            .chars()
+            .filter(|char| !char.is_control())
+            .flat_map(|char| {
+                let escape = matches!(char, '"' | '\\').then_some('\\');
+                escape.into_iter().chain(std::iter::once(char))
+            })
+            .collect();
         let text = format!("299 - \"{quoted}\"");
         if text.len() > bytes_left {
             break;

@@ -97,7 +97,9 @@ impl Follower {
                 // The history is gone: what is there now is all that counts.
                 match self.pass().await {
                     Ok(revision) => after = revision,
-                    Err(failure) => return tracing::error!(message = failure.status.message, "definitions are no longer followed"),
+                    Err(failure) => {
+                        return tracing::error!(message = failure.status.message, "definitions are no longer followed");
+                    }
                 }
                 continue;
             };
@@ -121,7 +123,9 @@ impl Follower {
                 }
                 match self.pass().await {
                     Ok(revision) => after = revision,
-                    Err(failure) => tracing::error!(message = failure.status.message, "the definitions could not be put in force"),
+                    Err(failure) => {
+                        tracing::error!(message = failure.status.message, "the definitions could not be put in force")
+                    }
                 }
                 is_waiting = self.delete_instances().await;
             }
@@ -182,7 +186,8 @@ impl Follower {
         } else {
             let mut value = value;
             value::remove_at(&mut value, &["metadata", "resourceVersion"]);
-            let bytes = at_rest::encode(&crd::resource(), value).map_err(|error| Failure::internal(error.to_string()))?;
+            let bytes =
+                at_rest::encode(&crd::resource(), value).map_err(|error| Failure::internal(error.to_string()))?;
             store.update(&storage(), &current.key, current.revision, bytes).await.map(|_| ())
         };
         match written {
@@ -210,7 +215,8 @@ impl Follower {
         self.made = made;
         if is_changed {
             let mut resources = built_in_resources();
-            let mut custom: Vec<Arc<Resource>> = self.made.values().filter_map(|(_, resource)| resource.clone()).collect();
+            let mut custom: Vec<Arc<Resource>> =
+                self.made.values().filter_map(|(_, resource)| resource.clone()).collect();
             custom.sort_by(|a, b| (&a.group, &a.plural).cmp(&(&b.group, &b.plural)));
             resources.extend(custom);
             self.server.serve(Catalog::new(resources));

@@ -22,7 +22,9 @@ pub(crate) fn answer(server: &Inner, root: &str, check: &[&str], query: &Query) 
         [] => all(server, root, checks, query),
         [name] => match checks.iter().find(|check| check.name == *name) {
             Some(check) if (check.is_well)(server) => ok(),
-            Some(check) => Answer::text(500, format!("internal server error: {} failed: see the server's log\n", check.name)),
+            Some(check) => {
+                Answer::text(500, format!("internal server error: {} failed: see the server's log\n", check.name))
+            }
             None => Answer::no_such_page(),
         },
         _ => Answer::no_such_page(),

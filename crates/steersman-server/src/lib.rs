@@ -25,6 +25,7 @@ mod codec;
 pub mod crd;
 mod definitions;
 pub mod discovery;
+mod expiry;
 mod health;
 pub mod negotiate;
 pub mod openapi;

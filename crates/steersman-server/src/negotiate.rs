@@ -9,7 +9,8 @@ use http::header::ACCEPT;
 
 /// What clients are told can be had.
 pub const MEDIA_TYPES: [&str; 3] = ["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"];
-const STREAM_MEDIA_TYPES: [&str; 2] = ["application/json;stream=watch", "application/vnd.kubernetes.protobuf;stream=watch"];
+const STREAM_MEDIA_TYPES: [&str; 2] =
+    ["application/json;stream=watch", "application/vnd.kubernetes.protobuf;stream=watch"];
 
 /// The serialisation of an answer.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -73,8 +74,12 @@ pub(crate) fn entries(headers: &HeaderMap) -> Vec<Entry<'_>> {
 fn entry(text: &str) -> (f32, Entry<'_>) {
     let mut parts = text.split(';').map(str::trim);
     let media_type = parts.next().unwrap_or("");
-    let parameters: Vec<(&str, &str)> = parts.filter_map(|part| part.split_once('=')).map(|(name, value)| (name.trim(), value.trim().trim_matches('"'))).collect();
-    let quality = parameters.iter().find(|(name, _)| *name == "q").and_then(|(_, value)| value.parse().ok()).unwrap_or(1.0);
+    let parameters: Vec<(&str, &str)> = parts
+        .filter_map(|part| part.split_once('='))
+        .map(|(name, value)| (name.trim(), value.trim().trim_matches('"')))
+        .collect();
+    let quality =
+        parameters.iter().find(|(name, _)| *name == "q").and_then(|(_, value)| value.parse().ok()).unwrap_or(1.0);
     (quality, Entry { media_type, parameters })
 }
 
@@ -162,9 +167,17 @@ mod tests {
     fn the_first_entry_that_can_be_served_wins() {
         check("*/*", Shape::One, Ok((Encoding::Json, Form::Object)));
         check("text/html, image/png, application/json", Shape::One, Ok((Encoding::Json, Form::Object)));
-        check("application/json;as=Chair;v=v1;g=meta.k8s.io,application/json", Shape::List, Ok((Encoding::Json, Form::Object)));
+        check(
+            "application/json;as=Chair;v=v1;g=meta.k8s.io,application/json",
+            Shape::List,
+            Ok((Encoding::Json, Form::Object)),
+        );
         check("application/json;as=Table;v=v1;g=meta.k8s.io", Shape::List, Ok((Encoding::Json, Form::Table)));
-        check("application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", Shape::List, Ok((Encoding::Json, Form::PartialMetadata)));
+        check(
+            "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io",
+            Shape::List,
+            Ok((Encoding::Json, Form::PartialMetadata)),
+        );
         check("application/vnd.kubernetes.protobuf,application/json", Shape::List, Ok((Encoding::Json, Form::Object)));
     }
 
@@ -174,8 +187,16 @@ mod tests {
         check("application/*", Shape::One, Err("406: Not Acceptable"));
         check("application/json;as=Chair;v=v1;g=meta.k8s.io", Shape::List, Err("only the following media types"));
         check("application/json;as=Table;v=v2;g=meta.k8s.io", Shape::List, Err("only the following media types"));
-        check("application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io", Shape::List, Err("only the following media types"));
+        check(
+            "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io",
+            Shape::List,
+            Err("only the following media types"),
+        );
         check("application/json;as=Table;v=v1;g=meta.k8s.io", Shape::Plain, Err("only the following media types"));
-        check("application/yaml, application/json;q=0", Shape::Stream, Err("only the following media types are accepted: application/json;stream=watch"));
+        check(
+            "application/yaml, application/json;q=0",
+            Shape::Stream,
+            Err("only the following media types are accepted: application/json;stream=watch"),
+        );
     }
 }

@@ -96,10 +96,14 @@ impl List {
             let Some(text) = query.non_empty(name) else { return Ok(None) };
             text.parse().map(Some).map_err(|_| Failure::bad_request(format!("{name}: {text:?} is not a whole number")))
         };
-        let labels = Labels::parse(query.first("labelSelector").unwrap_or("")).map_err(|error| Failure::bad_request(error.to_string()))?;
-        let fields = Fields::parse(query.first("fieldSelector").unwrap_or("")).map_err(|error| Failure::bad_request(error.to_string()))?;
+        let labels = Labels::parse(query.first("labelSelector").unwrap_or(""))
+            .map_err(|error| Failure::bad_request(error.to_string()))?;
+        let fields = Fields::parse(query.first("fieldSelector").unwrap_or(""))
+            .map_err(|error| Failure::bad_request(error.to_string()))?;
         let limit = number("limit")?.filter(|limit| *limit > 0).and_then(|limit| usize::try_from(limit).ok());
-        let timeout = number("timeoutSeconds")?.filter(|seconds| *seconds > 0).map(|seconds| Duration::from_secs(seconds.unsigned_abs()));
+        let timeout = number("timeoutSeconds")?
+            .filter(|seconds| *seconds > 0)
+            .map(|seconds| Duration::from_secs(seconds.unsigned_abs()));
         let list = List {
             labels,
             fields,
@@ -128,23 +132,36 @@ impl List {
             if !is_watch {
                 errors.push(Error::forbidden(&path, "sendInitialEvents is forbidden for list"));
             } else if sends && self.version_match != Some(Match::NotOlderThan) {
-                errors.push(Error::forbidden(&match_path, "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"));
+                errors.push(Error::forbidden(
+                    &match_path,
+                    "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+                ));
             }
         } else if is_watch && match_text.is_some() {
-            errors.push(Error::forbidden(&match_path, "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"));
+            errors.push(Error::forbidden(
+                &match_path,
+                "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+            ));
         }
         if let (false, Some(text)) = (is_watch, match_text) {
             if self.version.is_none() {
-                errors.push(Error::forbidden(&match_path, "resourceVersionMatch is forbidden unless resourceVersion is provided"));
+                errors.push(Error::forbidden(
+                    &match_path,
+                    "resourceVersionMatch is forbidden unless resourceVersion is provided",
+                ));
             }
             if self.token.is_some() {
-                errors.push(Error::forbidden(&match_path, "resourceVersionMatch is forbidden when continue is provided"));
+                errors
+                    .push(Error::forbidden(&match_path, "resourceVersionMatch is forbidden when continue is provided"));
             }
             if self.version_match.is_none() {
                 errors.push(Error::not_supported(&match_path, text, &["Exact", "NotOlderThan", ""]));
             }
             if self.version_match == Some(Match::Exact) && self.version.as_deref() == Some("0") {
-                errors.push(Error::forbidden(&match_path, "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\""));
+                errors.push(Error::forbidden(
+                    &match_path,
+                    "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
+                ));
             }
         }
         refuse("ListOptions", errors)?;
@@ -194,7 +211,8 @@ impl Token {
 
     fn decode(text: &str) -> Result<Token, Failure> {
         let bad = |why: &str| Failure::bad_request(format!("invalid continue token: continue key is not valid: {why}"));
-        let bytes = URL_SAFE_NO_PAD.decode(text).or_else(|_| URL_SAFE.decode(text)).map_err(|_| bad("it is no base64"))?;
+        let bytes =
+            URL_SAFE_NO_PAD.decode(text).or_else(|_| URL_SAFE.decode(text)).map_err(|_| bad("it is no base64"))?;
         let token: Token = serde_json::from_slice(&bytes).map_err(|error| bad(&error.to_string()))?;
         if token.format != TOKEN_FORMAT {
             return Err(bad(&format!("server does not recognize this encoded version {:?}", token.format)));
@@ -219,10 +237,16 @@ impl Write {
         let field_manager = query.non_empty("fieldManager").map(str::to_owned);
         let path = Path::new("fieldManager");
         match &field_manager {
-            Some(manager) if manager.len() > MANAGER_BYTES_MAX => errors.push(Error::too_long(&path, MANAGER_BYTES_MAX)),
+            Some(manager) if manager.len() > MANAGER_BYTES_MAX => {
+                errors.push(Error::too_long(&path, MANAGER_BYTES_MAX))
+            }
             Some(manager) => {
                 if let Some(odd) = manager.chars().find(|char| char.is_control()) {
-                    errors.push(Error::invalid(&path, manager.as_str(), format!("should only contain printable characters, has {odd:?}")));
+                    errors.push(Error::invalid(
+                        &path,
+                        manager.as_str(),
+                        format!("should only contain printable characters, has {odd:?}"),
+                    ));
                 }
             }
             None if is_apply => errors.push(Error::required(&path, "is required for apply patch")),
@@ -237,7 +261,11 @@ impl Write {
             "Ignore" => FieldValidation::Ignore,
             "Strict" => FieldValidation::Strict,
             other => {
-                errors.push(Error::not_supported(&Path::new("fieldValidation"), other, &["", "Ignore", "Strict", "Warn"]));
+                errors.push(Error::not_supported(
+                    &Path::new("fieldValidation"),
+                    other,
+                    &["", "Ignore", "Strict", "Warn"],
+                ));
                 FieldValidation::Warn
             }
         };
@@ -255,7 +283,8 @@ impl Delete {
     /// 400 for what cannot be read, 422 for what does not go together.
     pub(crate) fn parse(query: &Query, body: Option<Value>) -> Result<Delete, Failure> {
         let mut delete = match body {
-            Some(body) => serde_json::from_value(body).map_err(|error| Failure::bad_request(format!("the body is no DeleteOptions: {error}")))?,
+            Some(body) => serde_json::from_value(body)
+                .map_err(|error| Failure::bad_request(format!("the body is no DeleteOptions: {error}")))?,
             None => Delete::default(),
         };
         if let Some(text) = query.non_empty("gracePeriodSeconds") {
@@ -274,10 +303,16 @@ impl Delete {
         match delete.propagation_policy.as_deref() {
             Some(_) if delete.orphan_dependents.is_some() => {
                 let detail = "orphanDependents and deletionPropagation cannot be both set";
-                errors.push(Error::invalid(&policy_path, delete.propagation_policy.clone().unwrap_or_default(), detail));
+                errors.push(Error::invalid(
+                    &policy_path,
+                    delete.propagation_policy.clone().unwrap_or_default(),
+                    detail,
+                ));
             }
             None | Some("Foreground" | "Background" | "Orphan") => {}
-            Some(other) => errors.push(Error::not_supported(&policy_path, other, &["Foreground", "Background", "Orphan", "nil"])),
+            Some(other) => {
+                errors.push(Error::not_supported(&policy_path, other, &["Foreground", "Background", "Orphan", "nil"]))
+            }
         }
         dry_run(&delete.dry_run, &mut errors);
         refuse("DeleteOptions", errors)?;
@@ -306,9 +341,9 @@ mod tests {
 
     #[track_caller]
     fn list(query: &str, is_watch: bool, want: &str) {
-        let got = List::parse(&Query::parse(query), is_watch).map(|_| "ok".to_owned()).unwrap_or_else(|failure| {
-            format!("{} {}", failure.code(), failure.status.message)
-        });
+        let got = List::parse(&Query::parse(query), is_watch)
+            .map(|_| "ok".to_owned())
+            .unwrap_or_else(|failure| format!("{} {}", failure.code(), failure.status.message));
         assert!(got.starts_with(want), "{got}");
     }
 
@@ -316,13 +351,31 @@ mod tests {
     fn a_version_match_needs_what_it_matches() {
         let invalid = |text: &str| format!("422 ListOptions.meta.k8s.io \"\" is invalid: {text}");
         list("resourceVersion=5&resourceVersionMatch=Exact", false, "ok");
-        list("resourceVersionMatch=Exact", false, &invalid("resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless"));
-        list("resourceVersion=0&resourceVersionMatch=Exact", false, &invalid("resourceVersionMatch: Forbidden: resourceVersionMatch \"exact\""));
-        list("resourceVersion=5&resourceVersionMatch=Older", false, &invalid("resourceVersionMatch: Unsupported value: \"Older\": supported values: \"Exact\", \"NotOlderThan\", \"\""));
+        list(
+            "resourceVersionMatch=Exact",
+            false,
+            &invalid("resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless"),
+        );
+        list(
+            "resourceVersion=0&resourceVersionMatch=Exact",
+            false,
+            &invalid("resourceVersionMatch: Forbidden: resourceVersionMatch \"exact\""),
+        );
+        list(
+            "resourceVersion=5&resourceVersionMatch=Older",
+            false,
+            &invalid(
+                "resourceVersionMatch: Unsupported value: \"Older\": supported values: \"Exact\", \"NotOlderThan\", \"\"",
+            ),
+        );
         list("sendInitialEvents=true", false, &invalid("sendInitialEvents: Forbidden"));
         list("sendInitialEvents=true", true, &invalid("resourceVersionMatch: Forbidden: sendInitialEvents requires"));
         list("sendInitialEvents=true&resourceVersionMatch=NotOlderThan", true, "ok");
-        list("resourceVersion=5&resourceVersionMatch=NotOlderThan", true, &invalid("resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden for watch"));
+        list(
+            "resourceVersion=5&resourceVersionMatch=NotOlderThan",
+            true,
+            &invalid("resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden for watch"),
+        );
         list("limit=abc", false, "400 limit");
     }
 
@@ -334,27 +387,45 @@ mod tests {
         assert_eq!(parsed.token.as_ref().map(Token::key), Some("ns/name"));
         assert_eq!(parsed.token, Some(token));
         list("continue=abc", false, "400 invalid continue token: continue key is not valid");
-        list(&format!("{query}&resourceVersion=5"), false, "400 specifying resource version is not allowed when using continue");
+        list(
+            &format!("{query}&resourceVersion=5"),
+            false,
+            "400 specifying resource version is not allowed when using continue",
+        );
     }
 
     #[test]
     fn options_of_writes_are_checked_together() {
-        let parse = |query: &str, kind, is_apply| Write::parse(&Query::parse(query), kind, is_apply).err().map(|failure| failure.status.message);
+        let parse = |query: &str, kind, is_apply| {
+            Write::parse(&Query::parse(query), kind, is_apply).err().map(|failure| failure.status.message)
+        };
         assert_eq!(parse("dryRun=All&fieldValidation=Strict", "CreateOptions", false), None);
         assert_eq!(
             parse("dryRun=Yes", "CreateOptions", false).as_deref(),
-            Some("CreateOptions.meta.k8s.io \"\" is invalid: dryRun: Unsupported value: [\"Yes\"]: supported values: \"All\"")
+            Some(
+                "CreateOptions.meta.k8s.io \"\" is invalid: dryRun: Unsupported value: [\"Yes\"]: supported values: \"All\""
+            )
         );
         assert!(parse("dryRun=", "CreateOptions", false).is_some());
-        assert!(parse("force=true", "PatchOptions", false).unwrap().contains("may not be specified for non-apply patch"));
-        assert!(parse("", "PatchOptions", true).unwrap().contains("fieldManager: Required value: is required for apply patch"));
+        assert!(
+            parse("force=true", "PatchOptions", false).unwrap().contains("may not be specified for non-apply patch")
+        );
+        assert!(
+            parse("", "PatchOptions", true)
+                .unwrap()
+                .contains("fieldManager: Required value: is required for apply patch")
+        );
     }
 
     #[test]
     fn a_policy_that_there_is_not_is_refused() {
         let parse = |query: &str| Delete::parse(&Query::parse(query), None).err().map(|failure| failure.status.message);
         assert_eq!(parse("propagationPolicy=Orphan"), None);
-        assert!(parse("propagationPolicy=Maybe").unwrap().ends_with("supported values: \"Foreground\", \"Background\", \"Orphan\", \"nil\""));
+        assert!(
+            parse("propagationPolicy=Maybe")
+                .unwrap()
+                .ends_with("supported values: \"Foreground\", \"Background\", \"Orphan\", \"nil\"")
+        );
         assert!(parse("propagationPolicy=Orphan&orphanDependents=true").is_some());
         assert!(parse("gracePeriodSeconds=abc").is_some());
     }

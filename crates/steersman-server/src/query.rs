@@ -67,7 +67,10 @@ mod tests {
     #[test]
     fn the_first_value_counts_and_escapes_are_resolved() {
         let query = Query::parse("a=1&a=2&b=x%3Dy+z&c&d=%zz&=");
-        assert_eq!((query.first("a"), query.first("b"), query.first("c"), query.first("d")), (Some("1"), Some("x=y z"), Some(""), Some("%zz")));
+        assert_eq!(
+            (query.first("a"), query.first("b"), query.first("c"), query.first("d")),
+            (Some("1"), Some("x=y z"), Some(""), Some("%zz"))
+        );
         assert_eq!(query.all("a").collect::<Vec<_>>(), ["1", "2"]);
         assert_eq!(query.non_empty("c"), None);
     }

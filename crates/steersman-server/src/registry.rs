@@ -66,7 +66,9 @@ pub(crate) async fn handle(cx: &mut Context<'_>, method: &Method, body: Bytes) -
         Method::POST if is_collection => create::create(cx, body).await,
         Method::PUT if !is_collection => update::update(cx, body).await,
         Method::PATCH if !is_collection => patch::patch(cx, body).await,
-        Method::DELETE if is_collection && cx.allows(crate::catalog::Verb::DeleteCollection) => delete::delete_collection(cx, body).await,
+        Method::DELETE if is_collection && cx.allows(crate::catalog::Verb::DeleteCollection) => {
+            delete::delete_collection(cx, body).await
+        }
         Method::DELETE if !is_collection && cx.target.subresource.is_none() => delete::delete(cx, body).await,
         _ => Err(Failure::method_not_allowed()),
     }

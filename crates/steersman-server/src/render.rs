@@ -89,7 +89,12 @@ pub(crate) fn table(cx: &Context<'_>, objects: &[Value], metadata: Value) -> Res
 }
 
 /// The object of a watch event in another form than the stored one. Tables say their columns once in a watch.
-pub(crate) fn event_object(cx: &Context<'_>, object: &Object, form: Form, says_columns: bool) -> Result<Value, Failure> {
+pub(crate) fn event_object(
+    cx: &Context<'_>,
+    object: &Object,
+    form: Form,
+    says_columns: bool,
+) -> Result<Value, Failure> {
     let tree = cx.requested(object)?;
     match form {
         Form::Object => Ok(tree),

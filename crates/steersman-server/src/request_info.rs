@@ -135,7 +135,14 @@ mod tests {
             Some(target) => {
                 let text = |option: Option<String>| option.unwrap_or_else(|| "-".to_owned());
                 let api = format!("{}/{}", target.group, target.version);
-                format!("{} {api} {} {} {} {}", info.verb, text(target.namespace), target.resource, text(target.name), text(target.subresource))
+                format!(
+                    "{} {api} {} {} {} {}",
+                    info.verb,
+                    text(target.namespace),
+                    target.resource,
+                    text(target.name),
+                    text(target.subresource)
+                )
             }
         };
         assert_eq!(got, want);

@@ -16,15 +16,30 @@ use std::sync::Arc;
 
 /// Paths beside those of groups that `GET /` names.
 const ROOT_PATHS: [&str; 13] = [
-    "/healthz", "/healthz/ping", "/livez", "/livez/ping", "/openapi/v2", "/openapi/v3", "/openapi/v3/", "/readyz", "/readyz/ping",
-    "/version", "/api", "/apis", "/apis/",
+    "/healthz",
+    "/healthz/ping",
+    "/livez",
+    "/livez/ping",
+    "/openapi/v2",
+    "/openapi/v3",
+    "/openapi/v3/",
+    "/readyz",
+    "/readyz/ping",
+    "/version",
+    "/api",
+    "/apis",
+    "/apis/",
 ];
 
 /// Answers a request that has passed the chain.
 ///
 /// # Errors
 /// With the answer for the client.
-pub(crate) async fn dispatch(server: &Arc<Inner>, request: &Admitted<'_>, warnings: &mut Vec<String>) -> Result<Answer, Failure> {
+pub(crate) async fn dispatch(
+    server: &Arc<Inner>,
+    request: &Admitted<'_>,
+    warnings: &mut Vec<String>,
+) -> Result<Answer, Failure> {
     let face = server.face();
     match &request.info.target {
         Some(target) => resource(server, &face, request, target, warnings).await,
@@ -32,11 +47,19 @@ pub(crate) async fn dispatch(server: &Arc<Inner>, request: &Admitted<'_>, warnin
     }
 }
 
-async fn resource(server: &Arc<Inner>, face: &Face, request: &Admitted<'_>, target: &Target, warnings: &mut Vec<String>) -> Result<Answer, Failure> {
+async fn resource(
+    server: &Arc<Inner>,
+    face: &Face,
+    request: &Admitted<'_>,
+    target: &Target,
+    warnings: &mut Vec<String>,
+) -> Result<Answer, Failure> {
     let catalog = &face.catalog;
     let Some(served) = catalog.find(&target.group, &target.version, &target.resource) else {
         let is_built_in = catalog.resources_of(&target.group).any(|resource| !resource.is_custom());
-        let is_served = catalog.group(&target.group).is_some_and(|group| group.versions.iter().any(|version| **version == *target.version));
+        let is_served = catalog
+            .group(&target.group)
+            .is_some_and(|group| group.versions.iter().any(|version| **version == *target.version));
         return if is_built_in || is_served { Err(Failure::unknown_resource()) } else { Ok(Answer::no_such_page()) };
     };
     if served.resource.scope == crate::catalog::Scope::Cluster && target.has_namespace_in_path {
@@ -66,7 +89,9 @@ fn path(server: &Inner, face: &Face, request: &Admitted<'_>) -> Result<Answer, F
     let is_read = matches!(request.parts.method, Method::GET | Method::HEAD);
     let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
     match parts.as_slice() {
-        [root @ ("healthz" | "livez" | "readyz"), check @ ..] if is_read => Ok(health::answer(server, root, check, request.query)),
+        [root @ ("healthz" | "livez" | "readyz"), check @ ..] if is_read => {
+            Ok(health::answer(server, root, check, request.query))
+        }
         ["version"] if is_read => Ok(Answer::value(200, &version::info(), Encoding::Json, true)),
         ["openapi", rest @ ..] if is_read => Ok(openapi(face, rest, request)),
         [""] if is_read => json(request, face.discovery.root_paths(&ROOT_PATHS)),
@@ -84,7 +109,9 @@ fn path(server: &Inner, face: &Face, request: &Admitted<'_>) -> Result<Answer, F
 fn group_version(face: &Face, request: &Admitted<'_>, group: &str, version: &str) -> Result<Answer, Failure> {
     match face.discovery.resources(group, version) {
         Some(document) => found(request, Some(document)),
-        None if face.catalog.resources_of(group).any(|resource| !resource.is_custom()) => Err(Failure::unknown_resource()),
+        None if face.catalog.resources_of(group).any(|resource| !resource.is_custom()) => {
+            Err(Failure::unknown_resource())
+        }
         None => Ok(Answer::no_such_page()),
     }
 }
@@ -99,12 +126,14 @@ fn found(request: &Admitted<'_>, document: Option<Bytes>) -> Result<Answer, Fail
 /// A rendered document in the encoding that was asked for.
 fn json(request: &Admitted<'_>, document: Bytes) -> Result<Answer, Failure> {
     // Discovery has one text for whatever cannot be had.
-    let negotiated = negotiate(&request.parts.headers, Shape::Plain).map_err(|_| Failure::not_acceptable(&negotiate::MEDIA_TYPES))?;
+    let negotiated = negotiate(&request.parts.headers, Shape::Plain)
+        .map_err(|_| Failure::not_acceptable(&negotiate::MEDIA_TYPES))?;
     let is_pretty = is_pretty_for(request.query, &request.parts.headers);
     if negotiated.encoding == Encoding::Json && !is_pretty {
         return Ok(Answer::bytes(200, Encoding::Json.content_type(), document));
     }
-    let tree: serde_json::Value = serde_json::from_slice(&document).map_err(|error| Failure::internal(error.to_string()))?;
+    let tree: serde_json::Value =
+        serde_json::from_slice(&document).map_err(|error| Failure::internal(error.to_string()))?;
     Ok(Answer::value(200, &tree, negotiated.encoding, is_pretty))
 }
 

@@ -1,8 +1,8 @@
 //! The server: the store, what is served from it, and who may ask.
 
-use crate::builtin::service::Allocator;
 use crate::authn::{Authenticator, Peer};
 use crate::authz::Authorizer;
+use crate::builtin::service::Allocator;
 use crate::catalog::{Catalog, Resource};
 use crate::definitions::Definitions;
 use crate::discovery::Discovery;
@@ -48,7 +48,7 @@ pub struct Options {
 /// A Kubernetes-compatible API server. Dropping it does not stop it: see [`Server::stop`].
 pub struct Server {
     inner: Arc<Inner>,
-    definitions: JoinHandle<()>,
+    tasks: Vec<JoinHandle<()>>,
 }
 
 /// Why a server did not start.
@@ -112,7 +112,8 @@ impl Server {
         crate::registry::observe(&inner).map_err(fail)?;
         crate::bootstrap::namespaces(&inner).await.map_err(fail)?;
         let definitions = crate::definitions::start(&inner).await.map_err(fail)?;
-        Ok(Server { inner, definitions })
+        let tasks = vec![definitions, crate::expiry::start(&inner)];
+        Ok(Server { inner, tasks })
     }
 
     /// The door: a `tower::Service` whose callers are whom their certificates or tokens say.
@@ -139,8 +140,11 @@ impl Server {
     /// Ends the server's own work. Requests under way are the transport's to wait for, the store is the caller's to close.
     pub async fn stop(self) {
         self.begin_stop();
-        // The task ends by the token; a panic in it was logged where it happened.
-        let _ = self.definitions.await;
+        for task in self.tasks {
+            if let Err(error) = task.await {
+                tracing::error!(%error, "a task of the server failed");
+            }
+        }
     }
 }
 

@@ -123,8 +123,10 @@ impl Failure {
 
     /// 415 for a body.
     pub fn unsupported_media_type(accepted: &[&str]) -> Failure {
-        let message =
-            format!("the body of the request was in an unknown format - accepted media types include: {}", accepted.join(", "));
+        let message = format!(
+            "the body of the request was in an unknown format - accepted media types include: {}",
+            accepted.join(", ")
+        );
         Failure::new(415, "UnsupportedMediaType", message)
     }
 
@@ -163,10 +165,8 @@ impl Failure {
     /// 500 with a reason. The cause belongs into the log.
     pub fn internal(message: impl Into<String>) -> Failure {
         let message = message.into();
-        let details = Details {
-            causes: vec![Cause { message: message.clone(), ..Cause::default() }],
-            ..Details::default()
-        };
+        let details =
+            Details { causes: vec![Cause { message: message.clone(), ..Cause::default() }], ..Details::default() };
         Failure::about(500, "InternalError", format!("Internal error occurred: {message}"), details)
     }
 
@@ -198,7 +198,12 @@ impl Failure {
 }
 
 fn details(resource: &GroupResource, name: &str) -> Details {
-    Details { name: name.to_owned(), group: resource.group.clone(), kind: resource.resource.clone(), ..Details::default() }
+    Details {
+        name: name.to_owned(),
+        group: resource.group.clone(),
+        kind: resource.resource.clone(),
+        ..Details::default()
+    }
 }
 
 #[cfg(test)]
@@ -220,6 +225,9 @@ mod tests {
         let failure = Failure::invalid(&GroupKind::new("apps", "Deployment"), "d", &errors);
         assert_eq!(failure.status.message, "Deployment.apps \"d\" is invalid: spec.a: Required value");
         let details = failure.status.details.unwrap();
-        assert_eq!((details.causes[0].field.as_str(), details.causes[0].reason.as_str()), ("spec.a", "FieldValueRequired"));
+        assert_eq!(
+            (details.causes[0].field.as_str(), details.causes[0].reason.as_str()),
+            ("spec.a", "FieldValueRequired")
+        );
     }
 }

@@ -35,8 +35,12 @@ mod tests {
 
     #[test]
     fn stable_versions_come_first_and_odd_names_last() {
-        let mut versions = ["foo10", "v1alpha1", "v10", "v2", "v1", "v12alpha1", "v3beta1", "v11beta2", "v10beta3", "foo1"];
+        let mut versions =
+            ["foo10", "v1alpha1", "v10", "v2", "v1", "v12alpha1", "v3beta1", "v11beta2", "v10beta3", "foo1"];
         versions.sort_by(|a, b| compare(a, b));
-        assert_eq!(versions, ["v10", "v2", "v1", "v11beta2", "v10beta3", "v3beta1", "v12alpha1", "v1alpha1", "foo1", "foo10"]);
+        assert_eq!(
+            versions,
+            ["v10", "v2", "v1", "v11beta2", "v10beta3", "v3beta1", "v12alpha1", "v1alpha1", "foo1", "foo10"]
+        );
     }
 }

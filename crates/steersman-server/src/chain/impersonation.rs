@@ -15,7 +15,9 @@ const ANONYMOUS: &str = "system:anonymous";
 /// # Errors
 /// 400 for headers that name no user, 403 if the sender may not.
 pub(super) fn apply(authorizer: &dyn Authorizer, headers: &HeaderMap, sender: User) -> Result<User, Failure> {
-    let texts = |name: &str| -> Vec<String> { headers.get_all(name).iter().filter_map(|value| value.to_str().ok()).map(str::to_owned).collect() };
+    let texts = |name: &str| -> Vec<String> {
+        headers.get_all(name).iter().filter_map(|value| value.to_str().ok()).map(str::to_owned).collect()
+    };
     let name = texts("impersonate-user").into_iter().next().filter(|name| !name.is_empty());
     let mut groups = texts("impersonate-group");
     let uid = texts("impersonate-uid").into_iter().next().unwrap_or_default();
@@ -24,10 +26,13 @@ pub(super) fn apply(authorizer: &dyn Authorizer, headers: &HeaderMap, sender: Us
         if groups.is_empty() && uid.is_empty() && extra.is_empty() {
             return Ok(sender);
         }
-        return Err(Failure::bad_request("groups, a uid or extra fields are to be impersonated without a user: send Impersonate-User too"));
+        return Err(Failure::bad_request(
+            "groups, a uid or extra fields are to be impersonated without a user: send Impersonate-User too",
+        ));
     };
     let allow = |group: &str, resource: &str, subresource: Option<&str>, namespace: Option<&str>, name: &str| {
-        let attributes = Attributes::Resource { verb: "impersonate", group, resource, subresource, namespace, name: Some(name) };
+        let attributes =
+            Attributes::Resource { verb: "impersonate", group, resource, subresource, namespace, name: Some(name) };
         authz::authorize(authorizer, &sender, &attributes)
     };
     match name.strip_prefix(SERVICE_ACCOUNT).and_then(|rest| rest.split_once(':')) {
@@ -99,7 +104,10 @@ mod tests {
     fn others_may_not_and_groups_need_a_user() {
         let alice = User::authenticated("alice", []);
         assert_eq!(apply(&Masters, &headers(&[("impersonate-user", "admin")]), alice.clone()).unwrap_err().code(), 403);
-        assert_eq!(apply(&Masters, &headers(&[("impersonate-group", "system:masters")]), alice.clone()).unwrap_err().code(), 400);
+        assert_eq!(
+            apply(&Masters, &headers(&[("impersonate-group", "system:masters")]), alice.clone()).unwrap_err().code(),
+            400
+        );
         assert_eq!(apply(&Masters, &HeaderMap::new(), alice.clone()).unwrap(), alice);
     }
 }

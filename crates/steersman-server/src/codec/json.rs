@@ -15,14 +15,17 @@ pub(crate) struct Parsed {
 pub(super) fn parse(body: &[u8]) -> Result<Parsed, serde_json::Error> {
     let mut duplicates = Vec::new();
     let mut deserializer = serde_json::Deserializer::from_slice(body);
-    let seed = Tree { path: &Path::Root, on_key: &mut |path: &Path<'_>, is_duplicate| {
-        if is_duplicate {
-            let path = path.to_string();
-            if !duplicates.contains(&path) {
-                duplicates.push(path);
+    let seed = Tree {
+        path: &Path::Root,
+        on_key: &mut |path: &Path<'_>, is_duplicate| {
+            if is_duplicate {
+                let path = path.to_string();
+                if !duplicates.contains(&path) {
+                    duplicates.push(path);
+                }
             }
-        }
-    } };
+        },
+    };
     let value = seed.deserialize(&mut deserializer)?;
     deserializer.end()?;
     Ok(Parsed { value, duplicates })
@@ -32,10 +35,13 @@ pub(super) fn parse(body: &[u8]) -> Result<Parsed, serde_json::Error> {
 pub(crate) fn order_by_position(body: &[u8], paths: &mut [String]) {
     let mut seen = std::collections::HashMap::new();
     let mut deserializer = serde_json::Deserializer::from_slice(body);
-    let seed = Tree { path: &Path::Root, on_key: &mut |path: &Path<'_>, _| {
-        let position = seen.len();
-        seen.entry(path.to_string()).or_insert(position);
-    } };
+    let seed = Tree {
+        path: &Path::Root,
+        on_key: &mut |path: &Path<'_>, _| {
+            let position = seen.len();
+            seen.entry(path.to_string()).or_insert(position);
+        },
+    };
     let is_json = seed.deserialize(&mut deserializer).is_ok();
     if is_json {
         paths.sort_by_key(|path| seen.get(path).copied().unwrap_or(usize::MAX));

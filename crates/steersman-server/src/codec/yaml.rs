@@ -156,7 +156,8 @@ fn print_string(out: &mut String, text: &str, indent: usize, column: usize) {
     }
     let mut chars = text.char_indices().peekable();
     while let Some((at, char)) = chars.next() {
-        let is_inner_blank = char == ' ' && at > 0 && chars.peek().is_some_and(|(_, next)| *next != ' ') && !text[..at].ends_with(' ');
+        let is_inner_blank =
+            char == ' ' && at > 0 && chars.peek().is_some_and(|(_, next)| *next != ' ') && !text[..at].ends_with(' ');
         if is_inner_blank && column > WIDTH && column != usize::MAX {
             out.push('\n');
             push_indent(out, indent + 2);
@@ -186,17 +187,30 @@ fn means_something_else(text: &str) -> bool {
     }
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
     let number = unsigned.replace('_', "");
-    let is_radix = |prefix: &str, radix| number.strip_prefix(prefix).is_some_and(|digits| i128::from_str_radix(digits, radix).is_ok());
-    let is_decimal = number.starts_with(|first: char| first.is_ascii_digit() || first == '.') && number.parse::<f64>().is_ok();
+    let is_radix = |prefix: &str, radix| {
+        number.strip_prefix(prefix).is_some_and(|digits| i128::from_str_radix(digits, radix).is_ok())
+    };
+    let is_decimal =
+        number.starts_with(|first: char| first.is_ascii_digit() || first == '.') && number.parse::<f64>().is_ok();
     let is_infinite = unsigned.eq_ignore_ascii_case(".inf");
-    is_decimal || is_infinite || is_radix("0x", 16) || is_radix("0b", 2) || is_radix("0o", 8) || is_time(text) || is_base_60(unsigned)
+    is_decimal
+        || is_infinite
+        || is_radix("0x", 16)
+        || is_radix("0b", 2)
+        || is_radix("0o", 8)
+        || is_time(text)
+        || is_base_60(unsigned)
 }
 
 /// `2006-01-02`, alone or followed by a time.
 fn is_time(text: &str) -> bool {
     let bytes = text.as_bytes();
     let digits = |from: usize, to: usize| bytes.get(from..to).is_some_and(|part| part.iter().all(u8::is_ascii_digit));
-    digits(0, 4) && bytes.get(4) == Some(&b'-') && digits(5, 7) && bytes.get(7) == Some(&b'-') && digits(8, 10)
+    digits(0, 4)
+        && bytes.get(4) == Some(&b'-')
+        && digits(5, 7)
+        && bytes.get(7) == Some(&b'-')
+        && digits(8, 10)
         && matches!(bytes.get(10), None | Some(b'T' | b't' | b' '))
 }
 

@@ -36,7 +36,12 @@ pub(crate) async fn namespace_lifecycle(cx: &Context<'_>, name: &str) -> Result<
     let found = match cx.server.store.get_cached(&namespaces, &key) {
         Some(found) => Some(found),
         // The cache may be a moment behind a creation that was answered already.
-        None => cx.server.store.get(&namespaces, &key).await.map_err(|error| crate::registry::context::read_failure(&error))?,
+        None => cx
+            .server
+            .store
+            .get(&namespaces, &key)
+            .await
+            .map_err(|error| crate::registry::context::read_failure(&error))?,
     };
     let Some(found) = found else {
         return Err(Failure::not_found(&namespaces, namespace));

@@ -23,7 +23,11 @@ pub(crate) fn observe(server: &Inner) -> Result<(), Failure> {
 ///
 /// # Errors
 /// 422 when what it names is taken or nothing is left.
-pub(crate) fn reserve<'a>(cx: &Context<'a>, new: &mut Value, old: Option<&Value>) -> Result<Option<Reservation<'a>>, Failure> {
+pub(crate) fn reserve<'a>(
+    cx: &Context<'a>,
+    new: &mut Value,
+    old: Option<&Value>,
+) -> Result<Option<Reservation<'a>>, Failure> {
     if *cx.storage() != services() {
         return Ok(None);
     }
@@ -34,7 +38,9 @@ pub(crate) fn reserve<'a>(cx: &Context<'a>, new: &mut Value, old: Option<&Value>
 
 /// Gives back what a deleted Service had.
 pub(crate) fn release(cx: &Context<'_>, object: &Object) {
-    if *cx.storage() == services() && let Ok(service) = tree(object) {
+    if *cx.storage() == services()
+        && let Ok(service) = tree(object)
+    {
         cx.server.services.release(&service);
     }
 }

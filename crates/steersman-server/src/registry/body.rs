@@ -34,11 +34,15 @@ pub(crate) fn parse(cx: &Context<'_>, body: &Bytes, kind: &str) -> Result<Parsed
         "application/json" => codec::decode_json(body),
         "application/yaml" => codec::decode_yaml(body).map(|value| Parsed { value, duplicates: Vec::new() }),
         // Custom resources have no protobuf form; options of a request have one whatever they are sent to.
-        "application/vnd.kubernetes.protobuf" if !cx.resource().is_custom() || kind == "DeleteOptions" => protobuf(body),
+        "application/vnd.kubernetes.protobuf" if !cx.resource().is_custom() || kind == "DeleteOptions" => {
+            protobuf(body)
+        }
         _ => return Err(Failure::unsupported_media_type(&MEDIA_TYPES)),
     };
     let unrecognized = |why: &str| {
-        Failure::bad_request(format!("the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; {why}"))
+        Failure::bad_request(format!(
+            "the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; {why}"
+        ))
     };
     let parsed = parsed.map_err(|error| unrecognized(&error.to_string()))?;
     match &parsed.value {
@@ -49,7 +53,9 @@ pub(crate) fn parse(cx: &Context<'_>, body: &Bytes, kind: &str) -> Result<Parsed
 
 fn protobuf(body: &Bytes) -> Result<Parsed, codec::Error> {
     let decoded = crate::builtin::protobuf::decode(body);
-    decoded.map(|value| Parsed { value, duplicates: Vec::new() }).map_err(|error| codec::Error::Protobuf(error.to_string()))
+    decoded
+        .map(|value| Parsed { value, duplicates: Vec::new() })
+        .map_err(|error| codec::Error::Protobuf(error.to_string()))
 }
 
 /// The body of a creation or an update: read, checked against the kind, filled in.
@@ -60,11 +66,18 @@ pub(crate) fn decode(cx: &mut Context<'_>, body: &Bytes, validation: FieldValida
     if requested.faults.len() > 1 {
         codec::order_by_position(body, &mut requested.faults);
     }
-    let faults: Vec<String> = requested.faults.iter().map(|path| format!("unknown field {path:?}"))
-        .chain(parsed.duplicates.iter().map(|path| format!("duplicate field {path:?}"))).collect();
+    let faults: Vec<String> = requested
+        .faults
+        .iter()
+        .map(|path| format!("unknown field {path:?}"))
+        .chain(parsed.duplicates.iter().map(|path| format!("duplicate field {path:?}")))
+        .collect();
     match validation {
         FieldValidation::Strict if !faults.is_empty() => {
-            return Err(Failure::bad_request(cannot_be_handled(cx, &format!("strict decoding error: {}", faults.join(", ")))));
+            return Err(Failure::bad_request(cannot_be_handled(
+                cx,
+                &format!("strict decoding error: {}", faults.join(", ")),
+            )));
         }
         FieldValidation::Warn => faults.into_iter().for_each(|fault| cx.warn(fault)),
         FieldValidation::Ignore | FieldValidation::Strict => {}
@@ -74,7 +87,12 @@ pub(crate) fn decode(cx: &mut Context<'_>, body: &Bytes, validation: FieldValida
 }
 
 /// What a patch has made of an object: checked against the kind, filled in. Strict validation has its own words here.
-pub(crate) fn decode_patched(cx: &mut Context<'_>, patched: Value, patch: &[u8], validation: FieldValidation) -> Result<Value, Failure> {
+pub(crate) fn decode_patched(
+    cx: &mut Context<'_>,
+    patched: Value,
+    patch: &[u8],
+    validation: FieldValidation,
+) -> Result<Value, Failure> {
     let mut patched = patched;
     identify(cx, &mut patched)?;
     let mut requested = typed(cx, patched)?;
@@ -99,20 +117,24 @@ fn identify(cx: &Context<'_>, value: &mut Value) -> Result<(), Failure> {
     let text = |key: &str| match value.get(key) {
         None | Some(Value::Null) => Ok(String::new()),
         Some(Value::String(text)) => Ok(text.clone()),
-        Some(other) => Err(Failure::bad_request(format!("{key} is of type {}, want a string", value::type_name(other)))),
+        Some(other) => {
+            Err(Failure::bad_request(format!("{key} is of type {}, want a string", value::type_name(other))))
+        }
     };
     let (kind, api_version) = (text("kind")?, text("apiVersion")?);
     let given = if api_version.is_empty() {
         wanted.group_version()
     } else {
-        let fail = || Failure::bad_request(format!("apiVersion {api_version:?} has more than one slash: want GROUP/VERSION"));
+        let fail =
+            || Failure::bad_request(format!("apiVersion {api_version:?} has more than one slash: want GROUP/VERSION"));
         GroupVersion::parse(&api_version).ok_or_else(fail)?
     };
     if !kind.is_empty() && kind != wanted.kind {
         let version = if api_version.is_empty() { wanted.api_version() } else { given.to_string() };
         return Err(Failure::bad_request(format!(
             "{kind} in version {version:?} cannot be handled as a {}: the path is that of {}",
-            wanted.kind, cx.resource().plural
+            wanted.kind,
+            cx.resource().plural
         )));
     }
     if given != wanted.group_version() {

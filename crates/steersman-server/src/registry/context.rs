@@ -90,7 +90,8 @@ impl<'a> Context<'a> {
 
     /// The scope of a list or watch.
     pub(crate) fn list_scope(&self) -> steersman_storage::Scope {
-        self.namespace().map_or(steersman_storage::Scope::All, |namespace| steersman_storage::Scope::Namespace(namespace.into()))
+        self.namespace()
+            .map_or(steersman_storage::Scope::All, |namespace| steersman_storage::Scope::Namespace(namespace.into()))
     }
 
     /// The object of the path, if it is there.

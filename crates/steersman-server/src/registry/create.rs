@@ -45,17 +45,27 @@ pub(crate) fn set_namespace(cx: &Context<'_>, object: &mut Value) -> Result<(), 
         }
         Some(namespace) if given == namespace => {}
         Some(_) => {
-            return Err(Failure::bad_request("the namespace of the provided object does not match the namespace sent on the request"));
+            return Err(Failure::bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request",
+            ));
         }
     }
     if cx.is_namespaced() && cx.namespace().is_none() {
-        return Err(Failure::bad_request(format!("{} live in namespaces: the path must name one", cx.resource().plural)));
+        return Err(Failure::bad_request(format!(
+            "{} live in namespaces: the path must name one",
+            cx.resource().plural
+        )));
     }
     Ok(())
 }
 
 /// Takes a decoded, defaulted object in the requested form through the rest of the pipeline into the store.
-pub(crate) async fn insert(cx: &mut Context<'_>, options: &Write, mut object: Value, recorded: Recorded) -> Result<Payload, Failure> {
+pub(crate) async fn insert(
+    cx: &mut Context<'_>,
+    options: &Write,
+    mut object: Value,
+    recorded: Recorded,
+) -> Result<Payload, Failure> {
     if cx.resource().is_terminating() {
         return Err(Failure::method_not_allowed());
     }
@@ -91,7 +101,8 @@ pub(crate) async fn insert(cx: &mut Context<'_>, options: &Write, mut object: Va
             return Err(Failure::unclassified("resourceVersion should not be set on objects to be created"));
         }
         if options.is_dry_run {
-            let found = cx.server.store.get(cx.storage(), &cx.key(&name)).await.map_err(|error| read_failure(&error))?;
+            let found =
+                cx.server.store.get(cx.storage(), &cx.key(&name)).await.map_err(|error| read_failure(&error))?;
             return match found {
                 Some(_) => Err(Failure::already_exists(&cx.group_resource(), &name)),
                 None => Ok(Payload::Tree(strategy.present(cx.version(), object))),

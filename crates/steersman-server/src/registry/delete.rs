@@ -200,7 +200,8 @@ fn set_finalizers(options: &Delete, default: Propagation, object: &mut Value) {
         Propagation::Foreground => Some(FOREGROUND),
         Propagation::Orphan => Some(ORPHAN),
     };
-    let mut finalizers: Vec<Value> = present.iter().filter(|one| ![ORPHAN, FOREGROUND].contains(*one)).map(|one| Value::from(*one)).collect();
+    let mut finalizers: Vec<Value> =
+        present.iter().filter(|one| ![ORPHAN, FOREGROUND].contains(*one)).map(|one| Value::from(*one)).collect();
     finalizers.extend(wanted.map(Value::from));
     if finalizers.is_empty() {
         value::remove_at(object, &["metadata", "finalizers"]);

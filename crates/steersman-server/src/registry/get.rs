@@ -10,7 +10,8 @@ use steersman_machinery::Revision;
 pub(crate) async fn get(cx: &Context<'_>) -> Result<Answer, Failure> {
     let negotiated = negotiate(cx.headers, Shape::One)?;
     if let Some(text) = cx.query.non_empty("resourceVersion").filter(|text| *text != "0") {
-        let revision = Revision::parse(text).map_err(|error| Failure::bad_request(format!("invalid resource version: {error}")))?;
+        let revision = Revision::parse(text)
+            .map_err(|error| Failure::bad_request(format!("invalid resource version: {error}")))?;
         cx.server.wait_for(revision).await?;
     }
     let object = cx.current().await?;

@@ -53,7 +53,8 @@ async fn version(cx: &Context<'_>, options: &options::List) -> Result<At, Failur
             Err(_) => Ok(At::Latest),
         };
     }
-    let wanted = options.revision().map_err(|error| Failure::bad_request(format!("invalid resource version: {error}")))?;
+    let wanted =
+        options.revision().map_err(|error| Failure::bad_request(format!("invalid resource version: {error}")))?;
     let Some(wanted) = wanted else {
         if !options.takes_any() {
             cx.server.sync().await?;
@@ -61,7 +62,8 @@ async fn version(cx: &Context<'_>, options: &options::List) -> Result<At, Failur
         return Ok(At::Latest);
     };
     cx.server.wait_for(wanted).await?;
-    let is_exact = options.version_match == Some(Match::Exact) || options.version_match.is_none() && options.limit.is_some();
+    let is_exact =
+        options.version_match == Some(Match::Exact) || options.version_match.is_none() && options.limit.is_some();
     Ok(if is_exact { At::Exact(wanted) } else { At::Latest })
 }
 

@@ -19,7 +19,10 @@ impl Versions for Others<'_> {
 
     fn convert(&self, object: &Value, api_version: &str) -> Result<Value, String> {
         let cx = self.0;
-        let find = |api_version: &str| self.version(api_version).ok_or_else(|| format!("{api_version} is not a version of {}", cx.resource().plural));
+        let find = |api_version: &str| {
+            self.version(api_version)
+                .ok_or_else(|| format!("{api_version} is not a version of {}", cx.resource().plural))
+        };
         let from = find(object.get("apiVersion").and_then(Value::as_str).unwrap_or(""))?;
         let to = find(api_version)?;
         let internal = cx.strategy().internal(from, object.clone());
@@ -42,9 +45,12 @@ pub(crate) fn record(cx: &Context<'_>, options: &Write, live: Option<&Value>, ne
     let manager = cx.manager(options.field_manager.as_deref());
     let time = cx.now_text();
     with_kind(cx, |kind| {
-        let writer = Writer { manager: &manager, subresource: cx.target.subresource.as_deref().unwrap_or(""), time: &time };
+        let writer =
+            Writer { manager: &manager, subresource: cx.target.subresource.as_deref().unwrap_or(""), time: &time };
         let recorded = match (writer.subresource, live) {
-            ("scale", Some(live)) => managed::scale::on_update(kind, &writer, live, new, &|api_version| replicas(cx, api_version)),
+            ("scale", Some(live)) => {
+                managed::scale::on_update(kind, &writer, live, new, &|api_version| replicas(cx, api_version))
+            }
             _ => managed::on_update(kind, &writer, live, new),
         };
         if let Err(error) = recorded {
@@ -55,12 +61,18 @@ pub(crate) fn record(cx: &Context<'_>, options: &Write, live: Option<&Value>, ne
 }
 
 /// Merges an applied configuration into the object as it is.
-pub(crate) fn apply(cx: &Context<'_>, options: &Write, live: Option<&Value>, applied: &Value) -> Result<Value, Failure> {
+pub(crate) fn apply(
+    cx: &Context<'_>,
+    options: &Write,
+    live: Option<&Value>,
+    applied: &Value,
+) -> Result<Value, Failure> {
     let manager = cx.manager(options.field_manager.as_deref());
     let time = cx.now_text();
     let conflicts = if options.is_forced == Some(true) { OnConflict::Force } else { OnConflict::Refuse };
     let merged = with_kind(cx, |kind| {
-        let writer = Writer { manager: &manager, subresource: cx.target.subresource.as_deref().unwrap_or(""), time: &time };
+        let writer =
+            Writer { manager: &manager, subresource: cx.target.subresource.as_deref().unwrap_or(""), time: &time };
         managed::on_apply(kind, &writer, live, applied, conflicts)
     });
     merged.map_err(|error| match error {

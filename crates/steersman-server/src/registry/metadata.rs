@@ -62,12 +62,20 @@ pub(crate) fn validate_create(object: &Value, strategy: &dyn Strategy, is_custom
     if given.is_empty() {
         errors.push(Error::required(&path.child("name"), "name or generateName is required"));
     } else {
-        let faults = strategy.name_faults(given).into_iter().chain(name::path_segment(given).into_iter().filter(|_| strategy.name_faults(given).is_empty()));
+        let faults = strategy
+            .name_faults(given)
+            .into_iter()
+            .chain(name::path_segment(given).into_iter().filter(|_| strategy.name_faults(given).is_empty()));
         errors.extend(faults.map(|fault| Error::invalid(&path.child("name"), given, fault)));
     }
     if !base.is_empty() && text(object, "name").is_empty() {
         let stem = base.trim_end_matches('-');
-        errors.extend(strategy.name_faults(stem).into_iter().map(|fault| Error::invalid(&path.child("generateName"), base, fault)));
+        errors.extend(
+            strategy
+                .name_faults(stem)
+                .into_iter()
+                .map(|fault| Error::invalid(&path.child("generateName"), base, fault)),
+        );
     }
     errors.extend(validate(object, is_custom));
     errors
@@ -112,7 +120,11 @@ fn validate(object: &Value, is_custom: bool) -> Vec<Error> {
         let is_known = finalizer.contains('/') || STANDARD_FINALIZERS.contains(&finalizer);
         errors.extend(faults.iter().map(|fault| Error::invalid(&path, finalizer, fault.as_str())));
         if faults.is_empty() && !is_known && !is_custom {
-            errors.push(Error::invalid(&path, finalizer, "name is neither a standard finalizer name nor is it fully qualified"));
+            errors.push(Error::invalid(
+                &path,
+                finalizer,
+                "name is neither a standard finalizer name nor is it fully qualified",
+            ));
         }
     }
     if let Some(owners) = metadata.get("ownerReferences").and_then(Value::as_array) {
@@ -147,7 +159,12 @@ fn validate_owners(owners: &[Value], path: &Path, errors: &mut Vec<Error>) {
     let mut controllers: Vec<&str> = Vec::new();
     for (index, owner) in owners.iter().enumerate() {
         let path = path.index(index);
-        for (key, detail) in [("apiVersion", "version must not be empty"), ("kind", "must not be empty"), ("name", "must not be empty"), ("uid", "must not be empty")] {
+        for (key, detail) in [
+            ("apiVersion", "version must not be empty"),
+            ("kind", "must not be empty"),
+            ("name", "must not be empty"),
+            ("uid", "must not be empty"),
+        ] {
             let text = owner.get(key).and_then(Value::as_str).unwrap_or("");
             if text.is_empty() {
                 errors.push(Error::invalid(&path.child(key), text, detail));
@@ -158,7 +175,9 @@ fn validate_owners(owners: &[Value], path: &Path, errors: &mut Vec<Error>) {
         }
     }
     if let [first, second, ..] = controllers.as_slice() {
-        let detail = format!("Only one reference can have Controller set to true. Found \"true\" in references for {first} and {second}");
+        let detail = format!(
+            "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {second}"
+        );
         errors.push(Error::invalid(path, json!(owners), detail));
     }
 }
@@ -191,14 +210,21 @@ mod tests {
         let old = json!({"metadata": {"name": "a", "uid": "u", "generation": 3, "creationTimestamp": "t"}});
         let mut new = json!({"metadata": {"name": "a", "uid": "v", "deletionTimestamp": "x", "labels": {"a": "b"}}});
         prepare_update(&mut new, &old);
-        assert_eq!(new, json!({"metadata": {"name": "a", "uid": "u", "generation": 3, "creationTimestamp": "t", "labels": {"a": "b"}}}));
+        assert_eq!(
+            new,
+            json!({"metadata": {"name": "a", "uid": "u", "generation": 3, "creationTimestamp": "t", "labels": {"a": "b"}}})
+        );
     }
 
     #[test]
     fn finalizers_need_a_domain_and_none_come_late() {
-        let with = |finalizers: Value| json!({"metadata": {"name": "a", "deletionTimestamp": "t", "finalizers": finalizers}});
+        let with =
+            |finalizers: Value| json!({"metadata": {"name": "a", "deletionTimestamp": "t", "finalizers": finalizers}});
         assert_eq!(validate(&with(json!(["orphan", "example.com/x"])), false), []);
-        assert_eq!(validate(&with(json!(["hold"])), false)[0].to_string(), "metadata.finalizers[0]: Invalid value: \"hold\": name is neither a standard finalizer name nor is it fully qualified");
+        assert_eq!(
+            validate(&with(json!(["hold"])), false)[0].to_string(),
+            "metadata.finalizers[0]: Invalid value: \"hold\": name is neither a standard finalizer name nor is it fully qualified"
+        );
         assert_eq!(validate(&with(json!(["hold"])), true), []);
         let errors = validate_update(&with(json!(["a.b/c", "a.b/d"])), &with(json!(["a.b/c"])), false);
         assert_eq!(errors.len(), 2);

@@ -68,11 +68,13 @@ pub(crate) fn patch_tree(cx: &Context<'_>, patch: &Patch, live: Value) -> Result
             merge_patch::apply(&mut patched, patch);
             Ok(patched)
         }
-        Patch::Strategic(patch) => strategic::apply(&cx.version().schema, live, patch.clone()).map_err(|error| match error.class() {
-            strategic::Class::Malformed => Failure::bad_request(error.to_string()),
-            strategic::Class::Unprocessable => Failure::unprocessable(),
-            strategic::Class::Internal => Failure::unclassified(error.to_string()),
-        }),
+        Patch::Strategic(patch) => {
+            strategic::apply(&cx.version().schema, live, patch.clone()).map_err(|error| match error.class() {
+                strategic::Class::Malformed => Failure::bad_request(error.to_string()),
+                strategic::Class::Unprocessable => Failure::unprocessable(),
+                strategic::Class::Internal => Failure::unclassified(error.to_string()),
+            })
+        }
         Patch::Apply(_) => Err(Failure::internal("an apply is no patch of a tree")),
     }
 }
@@ -91,10 +93,15 @@ pub(crate) fn check_type(cx: &Context<'_>) -> Result<(), Failure> {
 pub(crate) fn parse(cx: &Context<'_>, bytes: &Bytes) -> Result<Patch, Failure> {
     match body::media_type(cx) {
         JSON_PATCH => json_patch::Patch::parse(bytes).map(Patch::Json).map_err(|error| json_patch_failure(&error)),
-        MERGE_PATCH => merge_patch::parse(bytes).map(|patch| Patch::Merge(patch.value)).map_err(|error| Failure::bad_request(error.to_string())),
-        STRATEGIC_MERGE_PATCH => merge_patch::parse(bytes).map(|patch| Patch::Strategic(patch.value)).map_err(|error| Failure::bad_request(error.to_string())),
+        MERGE_PATCH => merge_patch::parse(bytes)
+            .map(|patch| Patch::Merge(patch.value))
+            .map_err(|error| Failure::bad_request(error.to_string())),
+        STRATEGIC_MERGE_PATCH => merge_patch::parse(bytes)
+            .map(|patch| Patch::Strategic(patch.value))
+            .map_err(|error| Failure::bad_request(error.to_string())),
         _ => {
-            let applied = codec::decode_yaml(bytes).map_err(|error| Failure::bad_request(format!("error decoding YAML: {error}")))?;
+            let applied = codec::decode_yaml(bytes)
+                .map_err(|error| Failure::bad_request(format!("error decoding YAML: {error}")))?;
             if !applied.is_object() {
                 return Err(Failure::bad_request("error decoding YAML: the applied configuration is no object"));
             }
@@ -112,7 +119,12 @@ fn json_patch_failure(error: &json_patch::Error) -> Failure {
 }
 
 /// An apply of what is not there creates it.
-async fn create_applied(cx: &mut Context<'_>, options: &Write, applied: &Value, bytes: &Bytes) -> Result<Payload, Failure> {
+async fn create_applied(
+    cx: &mut Context<'_>,
+    options: &Write,
+    applied: &Value,
+    bytes: &Bytes,
+) -> Result<Payload, Failure> {
     if cx.target.subresource.is_some() {
         return Err(Failure::not_found(&cx.group_resource(), cx.name()));
     }

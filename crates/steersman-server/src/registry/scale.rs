@@ -71,7 +71,10 @@ async fn write(cx: &mut Context<'_>, scale: &Scale, method: &Method, bytes: &Byt
             }
         }
         if !scale.spec.set(&mut object, replicas.into()) {
-            return Err(Failure::internal(format!("the path {} of the object cannot hold a number", scale.spec.as_str())));
+            return Err(Failure::internal(format!(
+                "the path {} of the object cannot hold a number",
+                scale.spec.as_str()
+            )));
         }
         if let Some(payload) = update::replace(cx, &options, &current, object, Recorded::No).await? {
             let tree = match payload {
@@ -141,7 +144,12 @@ fn selector_text(selector: &Value) -> String {
     }
     for expression in value::at(selector, &["matchExpressions"]).and_then(Value::as_array).into_iter().flatten() {
         let key = value::str_at(expression, &["key"]).unwrap_or("");
-        let values: Vec<&str> = value::at(expression, &["values"]).and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
+        let values: Vec<&str> = value::at(expression, &["values"])
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .collect();
         let values = values.join(",");
         terms.push(match value::str_at(expression, &["operator"]) {
             Some("In") => format!("{key} in ({values})"),

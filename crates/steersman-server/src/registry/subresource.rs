@@ -10,7 +10,12 @@ use crate::status::Failure;
 use bytes::Bytes;
 use http::Method;
 
-pub(crate) async fn handle(cx: &mut Context<'_>, subresource: &Subresource, method: &Method, bytes: Bytes) -> Result<Answer, Failure> {
+pub(crate) async fn handle(
+    cx: &mut Context<'_>,
+    subresource: &Subresource,
+    method: &Method,
+    bytes: Bytes,
+) -> Result<Answer, Failure> {
     let negotiated = negotiate(cx.headers, Shape::One)?;
     let is_update = *method == Method::PUT && subresource.verbs.contains(&Verb::Update);
     if !is_update {

@@ -67,7 +67,13 @@ pub(crate) fn check_name(cx: &Context<'_>, object: &Value) -> Result<(), Failure
 /// Takes a decoded, defaulted object in the requested form through the pipeline and puts it in place of `current`.
 ///
 /// `None` if somebody else wrote in the meantime: compute again from what is there then.
-pub(crate) async fn replace(cx: &mut Context<'_>, options: &Write, current: &Arc<Object>, mut new: Value, recorded: Recorded) -> Result<Option<Payload>, Failure> {
+pub(crate) async fn replace(
+    cx: &mut Context<'_>,
+    options: &Write,
+    current: &Arc<Object>,
+    mut new: Value,
+    recorded: Recorded,
+) -> Result<Option<Payload>, Failure> {
     let strategy = cx.strategy();
     let old = cx.internal(current)?;
     let old_requested = strategy.present(cx.version(), old.clone());
@@ -99,10 +105,18 @@ pub(crate) async fn replace(cx: &mut Context<'_>, options: &Write, current: &Arc
     }
     let key = cx.key(cx.name());
     let written = if delete::is_done_waiting(&new) {
-        cx.server.store.delete(cx.storage(), &key, current.revision).await.map(|deleted| (Payload::Tree(strategy.present(cx.version(), new)), deleted.revision))
+        cx.server
+            .store
+            .delete(cx.storage(), &key, current.revision)
+            .await
+            .map(|deleted| (Payload::Tree(strategy.present(cx.version(), new)), deleted.revision))
     } else {
         let stored = stored_bytes(cx, new)?;
-        cx.server.store.update(cx.storage(), &key, current.revision, stored).await.map(|object| (Payload::Stored(object.clone()), object.revision))
+        cx.server
+            .store
+            .update(cx.storage(), &key, current.revision, stored)
+            .await
+            .map(|object| (Payload::Stored(object.clone()), object.revision))
     };
     match written {
         Ok((payload, revision)) => {

@@ -146,7 +146,8 @@ pub(crate) enum WatchAnswer {
 
 /// The frame of an ERROR event.
 pub(crate) fn error_frame(failure: &Failure) -> Bytes {
-    let mut frame = codec::encode(&json!({"type": "ERROR", "object": &*failure.status}), Encoding::Json, false).to_vec();
+    let mut frame =
+        codec::encode(&json!({"type": "ERROR", "object": &*failure.status}), Encoding::Json, false).to_vec();
     frame.push(b'\n');
     frame.into()
 }
@@ -223,7 +224,8 @@ impl WatchStream {
                 Kind::Deleted => "DELETED",
                 Kind::Modified => "MODIFIED",
             };
-            let is_plain = self.negotiated.form == Form::Object && cx.strategy().is_stored_form(cx.resource(), cx.version());
+            let is_plain =
+                self.negotiated.form == Form::Object && cx.strategy().is_stored_form(cx.resource(), cx.version());
             if is_plain {
                 return Some(event.frame(FORMAT_JSON, || plain_frame(word, &event.object.json)));
             }
@@ -246,7 +248,8 @@ impl WatchStream {
     }
 
     fn frame(&mut self, cx: &Context<'_>, word: &str, object: &Object) -> Option<Bytes> {
-        let is_plain = self.negotiated.form == Form::Object && cx.strategy().is_stored_form(cx.resource(), cx.version());
+        let is_plain =
+            self.negotiated.form == Form::Object && cx.strategy().is_stored_form(cx.resource(), cx.version());
         if is_plain {
             return Some(plain_frame(word, &object.json));
         }
