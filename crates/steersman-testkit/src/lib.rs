@@ -1,1 +1,63 @@
-//! A control plane in the test's own process.
+//! A control plane in the test's own process: the real API server, without a port, a file or a wait.
+//!
+//! [`ControlPlane::start`] takes milliseconds, and there may be as many per process as there are tests. What is behind
+//! [`ControlPlane::client`] is the server that `steersman up` runs, over the engine that `steersman up --in-memory` uses:
+//! defaults, validation, admission, server-side apply, definitions, watches. Controllers run against it as they run
+//! against any Kubernetes.
+//!
+//! # A test
+//!
+//! Apply what the test needs, start the controller under test, and wait for the state of the world that it should bring
+//! about:
+//!
+//! ```
+//! use k8s_openapi::api::core::v1::ConfigMap;
+//! use serde_json::json;
+//! use steersman::{Action, Controller, Manager, ObjectKey, WriteError, patch};
+//! use steersman_testkit::ControlPlane;
+//!
+//! #[derive(Debug, thiserror::Error)]
+//! #[error("cannot write the greeting")]
+//! struct Error(#[from] WriteError);
+//! impl steersman::ReconcileError for Error {}
+//!
+//! async fn greet(key: ObjectKey, client: &kube::Client) -> Result<Action, Error> {
+//!     patch::apply::<ConfigMap>(client, &key, "greeter", patch::Force::Yes, &json!({"data": {"hello": "world"}})).await?;
+//!     Ok(Action::AwaitChange)
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let plane = ControlPlane::start().await;
+//! plane.apply("{kind: ConfigMap, apiVersion: v1, metadata: {name: c, namespace: default}}").await;
+//!
+//! let controller = Controller::<ConfigMap>::new(greet, plane.client());
+//! let end = async {
+//!     let key = ObjectKey::namespaced("default", "c");
+//!     plane.until(&key, |config: &ConfigMap| config.data.is_some()).await;
+//! };
+//! Manager::new(plane.client()).controller(controller).run(end).await?;
+//! plane.stop().await;
+//! # Ok(()) }
+//! ```
+//!
+//! `examples/controller.rs` is the controller of `steersman`'s front page, run in the same way.
+//!
+//! # Bad days
+//!
+//! The server can be [restarted](ControlPlane::restart) under its clients, its history [forgotten](ControlPlane::compact),
+//! its [watches cut](ControlPlane::cut_watches), and requests [fail](ControlPlane::fail_next) in the ways that requests
+//! fail. Time is tokio's: under `#[tokio::test(start_paused = true)]` backoffs and resyncs pass at once.
+#![deny(missing_docs)]
+
+mod door;
+mod fault;
+mod manifest;
+mod plane;
+mod wait;
+
+pub use crate::door::{Body, Broken, Door};
+pub use crate::fault::Fault;
+pub use crate::manifest::ApplyError;
+pub use crate::plane::{ControlPlane, Options, StartError};
+pub use steersman_server::user::User;

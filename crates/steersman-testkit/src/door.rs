@@ -1,0 +1,166 @@
+//! The way to the server: what a network would be, with its faults.
+//!
+//! Clients hold a [`Door`], never the server, so they survive its restart as clients of an address do.
+
+use crate::fault::{Fault, Faults};
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use futures::stream;
+use http::{Request, Response};
+use http_body::Frame;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full, StreamBody};
+use std::convert::Infallible;
+use std::fmt;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use steersman_server::Server;
+use steersman_server::user::User;
+use steersman_storage::Store;
+use tokio::sync::{RwLock, watch};
+use tower::ServiceExt as _;
+
+/// The body of an answer. A cut watch ends with an error, as a broken connection does.
+pub type Body = UnsyncBoxBody<Bytes, Broken>;
+
+/// The connection broke: a fault of the test's making, or a control plane that was stopped.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Broken {
+    /// By [`crate::ControlPlane::cut_watches`].
+    #[error("connection reset: the test cut it")]
+    Cut,
+    /// The control plane was stopped.
+    #[error("connection refused: the control plane was stopped")]
+    Stopped,
+    /// By [`Fault::Unanswered`].
+    #[error("connection closed before the answer came: the test made it so")]
+    Unanswered,
+    /// By [`Fault::Unsent`].
+    #[error("connection closed before the request was sent: the test made it so")]
+    Unsent,
+}
+
+/// A `tower::Service` that is the control plane for one caller: raw HTTP, for what a client cannot say.
+#[derive(Clone)]
+pub struct Door {
+    plane: Arc<Plane>,
+    caller: Caller,
+}
+
+/// Who goes through a door.
+#[derive(Clone, Debug)]
+pub(crate) enum Caller {
+    /// Whom a token says, if there is one.
+    Anyone,
+    /// The testkit itself, which meets no faults.
+    Own(User),
+    User(User),
+}
+
+/// What a control plane and its doors share.
+#[derive(Debug)]
+pub(crate) struct Plane {
+    /// Requests hold it for reading until they are answered, so a restart waits for them, and they for it.
+    pub(crate) running: RwLock<Option<Running>>,
+    pub(crate) faults: Faults,
+    pub(crate) cuts: watch::Sender<()>,
+}
+
+/// A server that runs, and what it runs on.
+#[derive(Debug)]
+pub(crate) struct Running {
+    pub(crate) server: Server,
+    pub(crate) store: Store,
+}
+
+// === impl Door ===
+
+impl Door {
+    pub(crate) fn new(plane: Arc<Plane>, caller: Caller) -> Door {
+        Door { plane, caller }
+    }
+
+    async fn answer<B>(self, request: Request<B>) -> Result<Response<Body>, Broken>
+    where
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: fmt::Display,
+    {
+        let fault = match &self.caller {
+            Caller::Own(_) => None,
+            Caller::Anyone | Caller::User(_) => self.plane.faults.take(&request),
+        };
+        match fault {
+            Some(Fault::Refused(code)) => {
+                return Ok(Fault::refusal(code).map(|bytes| Full::new(bytes.into()).map_err(never).boxed_unsync()));
+            }
+            Some(Fault::Unsent) => return Err(Broken::Unsent),
+            Some(Fault::Unanswered) | None => {}
+        }
+        // Heard from before the answer begins: a cut cuts what was asked for before it.
+        let cuts = self.plane.cuts.subscribe();
+        let running = self.plane.running.read().await;
+        let Some(Running { server, .. }) = &*running else { return Err(Broken::Stopped) };
+        let service = match self.caller {
+            Caller::Anyone => server.service(),
+            Caller::Own(user) | Caller::User(user) => server.service_as(user),
+        };
+        let response = match service.oneshot(request).await {
+            Ok(response) => response,
+            Err(infallible) => match infallible {},
+        };
+        if fault.is_some() {
+            return Err(Broken::Unanswered);
+        }
+        Ok(response.map(|body| cuttable(body, cuts)))
+    }
+}
+
+impl<B> tower::Service<Request<B>> for Door
+where
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: fmt::Display,
+{
+    type Response = Response<Body>;
+    type Error = Broken;
+    type Future = BoxFuture<'static, Result<Response<Body>, Broken>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Broken>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        Box::pin(self.clone().answer(request))
+    }
+}
+
+impl fmt::Debug for Door {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Door").field("caller", &self.caller).finish_non_exhaustive()
+    }
+}
+
+/// A body that ends with an error when a cut is heard of.
+fn cuttable(body: steersman_server::Body, cuts: watch::Receiver<()>) -> Body {
+    let frames = stream::unfold(Some((body, cuts)), |open| async {
+        let (mut body, mut cuts) = open?;
+        // Both arms are cancel-safe: a frame that is not returned stays in the body, and a cut is not taken back.
+        tokio::select! {
+            biased;
+            () = cut(&mut cuts) => Some((Err(Broken::Cut), None)),
+            frame = body.frame() => frame.map(|frame: Result<Frame<Bytes>, Infallible>| (frame.map_err(never), Some((body, cuts)))),
+        }
+    });
+    StreamBody::new(frames).boxed_unsync()
+}
+
+async fn cut(cuts: &mut watch::Receiver<()>) {
+    if cuts.changed().await.is_err() {
+        // Nobody is left who could.
+        std::future::pending::<()>().await;
+    }
+}
+
+fn never(infallible: Infallible) -> Broken {
+    match infallible {}
+}

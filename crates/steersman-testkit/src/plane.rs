@@ -1,0 +1,221 @@
+//! The control plane itself: its life, and who may come in.
+
+use crate::door::{Caller, Door, Plane, Running};
+use crate::fault::{Fault, Faults};
+use http::Method;
+use jiff::Timestamp;
+use kube::Client;
+use std::fmt;
+use std::sync::Arc;
+use steersman_server::Server;
+use steersman_server::authn::{Authenticator, Tokens, TokensError};
+use steersman_server::authz::{Authorizer, Masters};
+use steersman_server::user::User;
+use steersman_storage::kv::Kv;
+use steersman_storage::{Memory, Store};
+use tokio::sync::{RwLock, watch};
+
+/// Where a client is that names no namespace.
+const NAMESPACE: &str = "default";
+
+/// A Kubernetes API server in this process, with a store in memory.
+///
+/// Dropping it ends it: watches end, and requests are refused from then on. [`ControlPlane::stop`] waits for that.
+///
+/// # Panics
+/// As befits a tool of tests, methods without a `try_` in their name panic with a sentence that names the culprit.
+pub struct ControlPlane {
+    plane: Arc<Plane>,
+    kv: Arc<dyn Kv>,
+    options: Options,
+}
+
+/// How a control plane differs from the usual.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Who says what users may do. Usually [`Masters`]: members of `system:masters` may do everything, others next to
+    /// nothing.
+    pub authorizer: Arc<dyn Authorizer>,
+    /// What time it is, in the objects. Usually the real time; tokio's pausing does not change it.
+    pub clock: fn() -> Timestamp,
+    /// How much history there is for watches and continued lists.
+    pub history: steersman_storage::Options,
+    /// Users that sign in with a token, a line each: `token,user,uid,"group1,group2"`. Usually none.
+    pub tokens: String,
+}
+
+/// Why a control plane did not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The server did not start.
+    #[error("the server did not start")]
+    Server(#[source] steersman_server::StartError),
+    /// The store cannot be read.
+    #[error("the store cannot be opened")]
+    Store(#[source] steersman_storage::OpenError),
+    /// The tokens are not in the form they should have.
+    #[error("the tokens cannot be used")]
+    Tokens(#[source] TokensError),
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            authorizer: Arc::new(Masters),
+            clock: Timestamp::now,
+            history: steersman_storage::Options::default(),
+            tokens: String::new(),
+        }
+    }
+}
+
+// === impl ControlPlane: life ===
+
+impl ControlPlane {
+    /// Starts a control plane with nothing in it but the namespaces of the system.
+    pub async fn start() -> ControlPlane {
+        ControlPlane::try_start(Options::default()).await.unwrap_or_else(|error| panic!("{}", chain(&error)))
+    }
+
+    /// Starts a control plane of one's own making.
+    ///
+    /// # Errors
+    /// When the tokens cannot be used, or the server does not start.
+    pub async fn try_start(options: Options) -> Result<ControlPlane, StartError> {
+        let kv: Arc<dyn Kv> = Arc::new(Memory::new());
+        let running = run(kv.clone(), &options).await?;
+        let plane =
+            Plane { running: RwLock::new(Some(running)), faults: Faults::default(), cuts: watch::Sender::new(()) };
+        Ok(ControlPlane { plane: Arc::new(plane), kv, options })
+    }
+
+    /// Stops the server and starts another on the same store. Clients stay good: requests under way are answered before,
+    /// new ones wait, watches end. History begins anew, so a watch from a version before it is told 410 `Expired`.
+    pub async fn restart(&self) {
+        let mut running = self.plane.running.write().await;
+        if let Some(old) = running.take() {
+            old.server.stop().await;
+        }
+        let new = run(self.kv.clone(), &self.options).await;
+        *running = Some(new.unwrap_or_else(|error| panic!("{}", chain(&error))));
+    }
+
+    /// Stops the control plane: requests under way are answered, watches end, new requests find nobody.
+    pub async fn stop(self) {
+        let Some(Running { server, store }) = self.plane.running.write().await.take() else { return };
+        server.stop().await;
+        if let Err(error) = store.close().await {
+            panic!("the store was not closed in order: {}", chain(&error));
+        }
+    }
+}
+
+impl Drop for ControlPlane {
+    fn drop(&mut self) {
+        // Nobody else writes: that takes the plane itself.
+        if let Ok(running) = self.plane.running.try_read()
+            && let Some(Running { server, .. }) = &*running
+        {
+            server.begin_stop();
+        }
+    }
+}
+
+async fn run(kv: Arc<dyn Kv>, options: &Options) -> Result<Running, StartError> {
+    let tokens = Tokens::parse(&options.tokens).map_err(StartError::Tokens)?;
+    let store = Store::open(kv, options.history).await.map_err(StartError::Store)?;
+    let server = Server::start(steersman_server::Options {
+        store: store.clone(),
+        authenticator: Authenticator::new(tokens),
+        authorizer: options.authorizer.clone(),
+        address: "testkit:443".to_owned(),
+        clock: options.clock,
+    });
+    Ok(Running { server: server.await.map_err(StartError::Server)?, store })
+}
+
+/// An error and its causes in one line.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |error| error.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}
+
+// === impl ControlPlane: clients ===
+
+impl ControlPlane {
+    /// A client that may do everything, in the namespace `default` where it names none.
+    pub fn client(&self) -> Client {
+        self.client_as(User::master("testkit"))
+    }
+
+    /// A client for a user, who passes authorization and admission like anyone.
+    pub fn client_as(&self, user: User) -> Client {
+        Client::new(self.door_as(user), NAMESPACE)
+    }
+
+    /// Raw HTTP for a user.
+    pub fn door_as(&self, user: User) -> Door {
+        Door::new(self.plane.clone(), Caller::User(user))
+    }
+
+    /// Raw HTTP for whoever the request's token names; nobody without one.
+    pub fn door(&self) -> Door {
+        Door::new(self.plane.clone(), Caller::Anyone)
+    }
+
+    /// The testkit's own client, which meets no faults.
+    pub(crate) fn own_client(&self) -> Client {
+        Client::new(Door::new(self.plane.clone(), Caller::Own(User::master("testkit"))), NAMESPACE)
+    }
+}
+
+// === impl ControlPlane: bad days ===
+
+impl ControlPlane {
+    /// Forgets all history, as a server does in time: watches and continued lists that begin at a version before now are
+    /// told 410 `Expired`, and so are watches under way that had not yet read everything.
+    pub async fn compact(&self) {
+        let running = self.plane.running.read().await;
+        let Some(Running { store, .. }) = &*running else { panic!("the control plane was stopped") };
+        let compacted = match store.sync().await {
+            Ok(revision) => store.compact(revision).await.map_err(|error| chain(&error)),
+            Err(error) => Err(chain(&error)),
+        };
+        if let Err(error) = compacted {
+            panic!("the history could not be forgotten: {error}");
+        }
+    }
+
+    /// Breaks the connection of every watch that is open, and of whatever else is being read.
+    pub fn cut_watches(&self) {
+        self.plane.cuts.send_replace(());
+    }
+
+    /// Lets the next `n` requests of any client fail.
+    pub fn fail_next(&self, n: usize, fault: Fault) {
+        self.fail_next_where(n, fault, |_, _| true);
+    }
+
+    /// Lets the next `n` requests fail that `selects` selects by method and path. A fault that was asked for earlier goes
+    /// first.
+    pub fn fail_next_where(
+        &self,
+        n: usize,
+        fault: Fault,
+        selects: impl Fn(&Method, &str) -> bool + Send + Sync + 'static,
+    ) {
+        self.plane.faults.push(n, fault, selects);
+    }
+
+    /// How many of the faults that were asked for are yet to happen.
+    pub fn n_faults_left(&self) -> usize {
+        self.plane.faults.n_left()
+    }
+}
+
+impl fmt::Debug for ControlPlane {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ControlPlane").field("options", &self.options).finish_non_exhaustive()
+    }
+}
