@@ -79,7 +79,10 @@ pub(crate) async fn start(server: &Arc<Inner>) -> Result<JoinHandle<()>, Failure
 
 fn built_in_resources() -> Vec<Arc<Resource>> {
     let mut resources = crate::builtin::resources();
-    resources.push(crd::resource());
+    // Where discovery lists the group.
+    let behind = ["scheduling.k8s.io", "coordination.k8s.io"];
+    let at = resources.iter().position(|resource| behind.contains(&&*resource.group)).unwrap_or(resources.len());
+    resources.insert(at, crd::resource());
     resources
 }
 

@@ -109,6 +109,8 @@ impl Server {
             withdrawn: AtomicBool::new(false),
         });
         let fail = |failure: Failure| StartError::Prepare { message: failure.status.message.clone() };
+        // The store may have been in use before, and its cache a moment behind.
+        inner.sync().await.map_err(fail)?;
         crate::registry::observe(&inner).map_err(fail)?;
         crate::bootstrap::namespaces(&inner).await.map_err(fail)?;
         let definitions = crate::definitions::start(&inner).await.map_err(fail)?;

@@ -4,9 +4,11 @@
 //! form after the owners of the fields are recorded, so nobody comes to own what is set here.
 
 use crate::builtin;
-use crate::registry::context::Context;
+use crate::builtin::admission::PriorityClass;
+use crate::registry::context::{Context, tree};
 use crate::status::Failure;
 use steersman_machinery::{GroupResource, ObjectKey, Value, value};
+use steersman_storage::{At, Page, Scope};
 
 /// Namespaces that the system needs.
 const UNDELETABLE: [&str; 3] = ["default", "kube-public", "kube-system"];
@@ -20,9 +22,25 @@ pub(crate) fn mutate(cx: &Context<'_>, old: Option<&Value>, object: &mut Value) 
     if !is_pod || cx.target.subresource.is_some() {
         return Ok(());
     }
-    // PriorityClasses are not served: there are only those of the system itself.
-    let refused = builtin::admission::mutate_pod(object, old, |_| None);
+    let refused = builtin::admission::mutate_pod(object, old, |name| priority_class(cx, name));
     refused.map_err(|refusal| Failure::forbidden(&cx.group_resource(), name_of(object), &refusal.to_string()))
+}
+
+/// The PriorityClass of a name, or the one for pods that name none.
+fn priority_class(cx: &Context<'_>, name: Option<&str>) -> Option<PriorityClass> {
+    let classes = GroupResource::new("scheduling.k8s.io", "priorityclasses");
+    let store = &cx.server.store;
+    match name {
+        Some(name) => {
+            let found = store.get_cached(&classes, &ObjectKey::cluster(name))?;
+            tree(&found).ok().map(|class| PriorityClass::read(&class))
+        }
+        None => {
+            let all = store.list(&classes, &Scope::All, At::Latest, Page::ALL).ok()?;
+            let trees: Vec<Value> = all.objects.iter().filter_map(|class| tree(class).ok()).collect();
+            PriorityClass::global_default(&trees)
+        }
+    }
 }
 
 /// Refuses to create in a namespace that is absent or on its way out.

@@ -82,14 +82,17 @@ pub(crate) async fn insert(
     let strategy = cx.strategy();
     let mut object = strategy.internal(cx.version(), object);
     metadata::prepare_create(&mut object, uuid::Uuid::new_v4().to_string(), cx.now_text());
-    strategy.prepare_create(cx.version(), &mut object);
-    let reservation = allocation::reserve(cx, &mut object, None)?;
     let base = metadata::text(&object, "generateName").to_owned();
     let is_generated = given.is_empty() && !base.is_empty();
+    let unprepared = object;
     for _ in 0..NAMES_MAX {
+        let mut object = unprepared.clone();
         if is_generated {
+            // Before it is prepared: some kinds put their name into labels.
             value::set_at(&mut object, &["metadata", "name"], generated(&base).into());
         }
+        strategy.prepare_create(cx.version(), &mut object);
+        let reservation = allocation::reserve(cx, &mut object, None)?;
         let mut errors = metadata::validate_create(&object, strategy, cx.resource().is_custom());
         errors.extend(strategy.validate_create(cx.version(), &object));
         let name = admission::name_of(&object).to_owned();
@@ -108,7 +111,7 @@ pub(crate) async fn insert(
                 None => Ok(Payload::Tree(strategy.present(cx.version(), object))),
             };
         }
-        let stored = stored_bytes(cx, object.clone())?;
+        let stored = stored_bytes(cx, object)?;
         match cx.server.store.create(cx.storage(), &cx.key(&name), stored).await {
             Ok(stored) => {
                 if let Some(reservation) = reservation {
@@ -126,8 +129,7 @@ pub(crate) async fn insert(
             Err(error) => return Err(cx.write_failure(&error, &name)),
         }
     }
-    let name = admission::name_of(&object);
-    let mut failure = Failure::already_exists(&cx.group_resource(), name);
+    let mut failure = Failure::already_exists(&cx.group_resource(), &base);
     failure.status.message.push_str(", the server was not able to generate a unique name for the object");
     if let Some(details) = &mut failure.status.details {
         details.retry_after_seconds = Some(1);

@@ -104,12 +104,12 @@ pub(crate) async fn replace(
         return Ok(Some(Payload::Tree(strategy.present(cx.version(), new))));
     }
     let key = cx.key(cx.name());
-    let written = if delete::is_done_waiting(&new) {
-        cx.server
-            .store
-            .delete(cx.storage(), &key, current.revision)
-            .await
-            .map(|deleted| (Payload::Tree(strategy.present(cx.version(), new)), deleted.revision))
+    let is_gone = delete::is_done_waiting(&new);
+    let written = if is_gone {
+        cx.server.store.delete(cx.storage(), &key, current.revision).await.map(|deleted| {
+            allocation::release(cx, &deleted.object);
+            (Payload::Tree(strategy.present(cx.version(), new)), deleted.revision)
+        })
     } else {
         let stored = stored_bytes(cx, new)?;
         cx.server
@@ -120,7 +120,8 @@ pub(crate) async fn replace(
     };
     match written {
         Ok((payload, revision)) => {
-            if let Some(reservation) = reservation {
+            // What was taken for an object that went instead is given back.
+            if let Some(reservation) = reservation.filter(|_| !is_gone) {
                 reservation.commit();
             }
             cx.server.written(cx.resource(), revision).await;

@@ -166,6 +166,11 @@ impl WatchStream {
                 return None;
             }
             let wake = if self.wants_bookmarks { self.deadline.min(self.bookmark_due()) } else { self.deadline };
+            // Looked at first: batches may never cease to come.
+            if wake <= Instant::now() {
+                self.tick();
+                continue;
+            }
             // Every arm is cancel-safe: a batch that is not returned stays behind the cursor, the others have no state.
             // Batches go before the end of the kind, so that a client hears of the last deletions.
             tokio::select! {

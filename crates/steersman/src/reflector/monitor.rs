@@ -56,7 +56,10 @@ impl Monitor {
             tracing::debug!(watch = %target, error = %failure, "cannot list or watch, still");
             return;
         }
-        tracing::warn!(watch = %target, error = %failure, "cannot list or watch, trying again until it works");
+        match failure.kind {
+            Kind::NotServed => tracing::info!(watch = %target, "the server does not serve this type yet: waiting for it"),
+            _ => tracing::warn!(watch = %target, error = %failure, "cannot list or watch, trying again until it works"),
+        }
         state.last_error = Some(failure.message.clone());
     }
 
