@@ -1,0 +1,138 @@
+//! Who may come in, and what the door does with those who may not.
+
+use crate::support::{Answer, CONFIGS, Http, World, config};
+use bytes::Bytes;
+use http::{Method, Request};
+use http_body_util::Empty;
+use serde_json::json;
+use std::sync::Arc;
+use steersman_server::authn::Peer;
+use steersman_server::authz::{Attributes, Authorizer};
+use steersman_server::user::User;
+
+fn get(path: &str) -> http::request::Builder {
+    Request::get(path)
+}
+
+#[tokio::test]
+async fn nobody_comes_in_without_a_name() {
+    let world = World::new().await;
+    let door = Http(world.server.service());
+    let empty = Empty::<Bytes>::new;
+    for path in ["/api", "/version", CONFIGS, "/nonsense"] {
+        assert_eq!(
+            door.raw(get(path).body(empty()).unwrap()).await.refusal(),
+            (401, "Unauthorized".to_owned()),
+            "{path}"
+        );
+    }
+    for header in ["Bearer wrong", "Bearer", "Basic c2VjcmV0", "secret"] {
+        let request = get("/api").header("authorization", header).body(empty()).unwrap();
+        assert_eq!(door.raw(request).await.code, 401, "{header}");
+    }
+    assert_eq!(door.raw(get("/api").header("authorization", "Bearer secret").body(empty()).unwrap()).await.code, 200);
+}
+
+#[tokio::test]
+async fn a_request_cannot_say_who_it_is() {
+    let world = World::new().await;
+    let with_peer = |path: &str| {
+        let mut request = get(path).body(Empty::<Bytes>::new()).unwrap();
+        request.extensions_mut().insert(Peer(User::master("intruder")));
+        request
+    };
+    assert_eq!(Http(world.server.service()).raw(with_peer(CONFIGS)).await.code, 401);
+    assert_eq!(world.http_as("bob").raw(with_peer(CONFIGS)).await.code, 403);
+}
+
+#[tokio::test]
+async fn those_without_rights_see_what_is_served_and_no_more() {
+    let world = World::new().await;
+    let http = world.http_as("bob");
+    for path in
+        ["/api", "/api/v1", "/apis", "/apis/apps/v1", "/healthz", "/livez", "/readyz", "/version", "/openapi/v2"]
+    {
+        assert_eq!(http.get(path).await.code, 200, "{path}");
+    }
+
+    let object = format!("{CONFIGS}/c");
+    for path in [
+        CONFIGS,
+        &object,
+        "/api/v1/nodes",
+        "/apis/apps/v1/deployments",
+        "/",
+        "/metrics",
+        "/nonsense",
+        "/apis/no.such/v1/things",
+    ] {
+        assert_eq!(http.get(path).await.refusal(), (403, "Forbidden".to_owned()), "{path}");
+    }
+    assert_eq!(http.get(&format!("{CONFIGS}?watch=true")).await.code, 403);
+    assert_eq!(http.post(CONFIGS, &config("c")).await.code, 403);
+    for method in [Method::PUT, Method::PATCH, Method::DELETE] {
+        assert_eq!(http.send(method, &object, "application/json", "{}").await.code, 403);
+    }
+    assert_eq!(http.post("/api", &json!({})).await.code, 403);
+    assert_eq!(world.http().get(&object).await.code, 404);
+}
+
+#[tokio::test]
+async fn only_those_who_may_act_as_another() {
+    let world = World::new().await;
+    let as_other = |path: &str, header: &'static str, value: &str| {
+        get(path).header(header, value).body(Empty::<Bytes>::new()).unwrap()
+    };
+    let message = |answer: &Answer| answer.json()["message"].as_str().unwrap().to_owned();
+    // Who may is the other from then on, with the other's rights.
+    let jane = world.http().raw(as_other(CONFIGS, "impersonate-user", "jane")).await;
+    assert!(jane.code == 403 && message(&jane).contains("User \"jane\" cannot list"), "{jane:?}");
+    let bob = world.http_as("bob").raw(as_other("/api", "impersonate-user", "admin")).await;
+    assert!(bob.code == 403 && message(&bob).contains("User \"bob\" cannot impersonate"), "{bob:?}");
+    assert_eq!(world.http().raw(as_other(CONFIGS, "impersonate-group", "system:masters")).await.code, 400);
+}
+
+#[tokio::test]
+async fn methods_that_there_are_not_are_refused() {
+    let world = World::new().await;
+    let http = world.http();
+    for (method, path) in
+        [(Method::OPTIONS, CONFIGS), (Method::PUT, CONFIGS), (Method::PATCH, CONFIGS), (Method::TRACE, CONFIGS)]
+    {
+        assert_eq!(
+            http.send(method, path, "application/json", "").await.refusal(),
+            (405, "MethodNotAllowed".to_owned())
+        );
+    }
+    let head = http.send(Method::HEAD, CONFIGS, "application/json", "").await;
+    assert_eq!((head.code, head.bytes.len()), (405, 0));
+    let (head, got) = (http.send(Method::HEAD, "/api", "application/json", "").await, http.get("/api").await);
+    assert_eq!((head.code, head.bytes.len()), (200, 0));
+    assert_eq!(head.header("content-length"), Some(got.bytes.len().to_string().as_str()));
+    assert_eq!(head.header("content-type"), got.header("content-type"));
+}
+
+/// Panics about deletions.
+#[derive(Debug)]
+struct Nervous;
+
+impl Authorizer for Nervous {
+    fn is_allowed(&self, _: &User, attributes: &Attributes<'_>) -> bool {
+        assert!(!matches!(attributes, Attributes::Resource { verb: "delete", .. }), "a deletion");
+        true
+    }
+}
+
+#[tokio::test]
+async fn a_panic_is_one_request_s_own() {
+    let world = World::with(steersman_storage::Options::default(), Arc::new(Nervous)).await;
+    let http = world.http();
+    http.post(CONFIGS, &config("c")).await.ok();
+    // More of them than there are places: each gives back its own.
+    for _ in 0..250 {
+        let answer = http.delete(&format!("{CONFIGS}/c")).await;
+        assert_eq!(answer.refusal(), (500, "InternalError".to_owned()));
+        assert!(answer.header("audit-id").is_some());
+    }
+    http.merge(&format!("{CONFIGS}/c"), &json!({"data": {"n": "1"}})).await.ok();
+}

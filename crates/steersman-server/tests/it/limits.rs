@@ -1,0 +1,116 @@
+//! What is too much, too long or too late.
+
+use crate::support::{Answer, CONFIGS, Http, World, config};
+use bytes::Bytes;
+use futures::future::join_all;
+use futures::stream;
+use http::{Method, Request};
+use http_body::Frame;
+use http_body_util::StreamBody;
+use serde_json::json;
+use std::convert::Infallible;
+
+/// Bytes that a body may have.
+const BODY_BYTES_MAX: usize = 3 * 1024 * 1024;
+/// Writes that are carried out at a time.
+const WRITES_MAX: usize = 200;
+
+/// A creation whose body never comes.
+async fn stuck(http: Http, path: &str) -> Answer {
+    let body = StreamBody::new(stream::pending::<Result<Frame<Bytes>, Infallible>>());
+    let request = Request::post(path).header("content-type", "application/json").body(body).unwrap();
+    http.raw(request).await
+}
+
+#[tokio::test]
+async fn a_body_has_a_limit() {
+    let world = World::new().await;
+    let http = world.http();
+    let fits = vec![b' '; BODY_BYTES_MAX];
+    assert_eq!(http.send(Method::POST, CONFIGS, "application/json", fits).await.code, 400);
+    let over = vec![b' '; BODY_BYTES_MAX + 1];
+    let refused = http.send(Method::POST, CONFIGS, "application/json", over).await;
+    assert_eq!(refused.refusal(), (413, "RequestEntityTooLarge".to_owned()));
+    http.post(CONFIGS, &config("c")).await.ok();
+}
+
+#[tokio::test]
+async fn a_body_without_an_end_is_cut_off_at_the_limit() {
+    let world = World::new().await;
+    let piece = Bytes::from(vec![b' '; 64 * 1024]);
+    let endless = stream::repeat_with(move || Ok::<_, Infallible>(Frame::data(piece.clone())));
+    let request =
+        Request::post(CONFIGS).header("content-type", "application/json").body(StreamBody::new(endless)).unwrap();
+    assert_eq!(world.http().raw(request).await.code, 413);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_never_sends_its_body_does_not_stay() {
+    let world = World::new().await;
+    let begun = tokio::time::Instant::now();
+    assert_eq!(stuck(world.http(), CONFIGS).await.refusal(), (504, "Timeout".to_owned()));
+    assert_eq!(begun.elapsed().as_secs(), 60);
+    assert_eq!(stuck(world.http(), &format!("{CONFIGS}?timeout=3s")).await.code, 504);
+    assert_eq!(begun.elapsed().as_secs(), 63);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_comes_when_all_places_are_taken_is_told_to_come_back() {
+    let world = World::new().await;
+    let http = world.http();
+    let begun = tokio::time::Instant::now();
+    let holders = join_all((0..WRITES_MAX).map(|_| stuck(world.http(), CONFIGS)));
+    let latecomer = async {
+        let refused = http.post(CONFIGS, &config("late")).await;
+        assert_eq!(refused.refusal(), (429, "TooManyRequests".to_owned()));
+        assert_eq!(refused.header("retry-after"), Some("1"));
+        // Reads have places of their own; watches, health and discovery need none.
+        http.get(CONFIGS).await.ok();
+        http.get("/readyz").await;
+        http.watch(&format!("{CONFIGS}?resourceVersion=0")).await;
+        assert!(begun.elapsed().as_secs() < 60);
+    };
+    let (held, ()) = tokio::join!(holders, latecomer);
+    assert!(held.iter().all(|answer| answer.code == 504));
+    http.post(CONFIGS, &config("late")).await.ok();
+}
+
+#[tokio::test]
+async fn a_client_that_goes_away_gives_back_its_place() {
+    let world = World::new().await;
+    let mut holders: Vec<_> = (0..WRITES_MAX).map(|_| Box::pin(stuck(world.http(), CONFIGS))).collect();
+    for holder in &mut holders {
+        assert!(futures::poll!(holder.as_mut()).is_pending());
+    }
+    assert_eq!(world.http().post(CONFIGS, &config("c")).await.code, 429);
+    drop(holders);
+    world.http().post(CONFIGS, &config("c")).await.ok();
+}
+
+#[tokio::test]
+async fn a_stopping_server_sends_clients_elsewhere_but_says_how_it_is() {
+    let world = World::new().await;
+    let http = world.http();
+    world.server.withdraw();
+    assert_eq!(http.get("/readyz").await.code, 500);
+    http.post(CONFIGS, &config("c")).await.ok();
+    world.server.begin_stop();
+    let refused = http.get(CONFIGS).await;
+    assert_eq!(
+        (refused.code, refused.header("retry-after"), refused.header("connection")),
+        (429, Some("1"), Some("close"))
+    );
+    assert_eq!(http.get("/livez").await.code, 200);
+}
+
+#[tokio::test]
+async fn a_patch_that_grows_an_object_beyond_measure_is_refused() {
+    let world = World::new().await;
+    let http = world.http();
+    http.post(CONFIGS, &json!({"metadata": {"name": "c"}, "data": {"a": "x".repeat(500_000)}})).await.ok();
+    let copies: Vec<_> =
+        (0..10).map(|n| json!({"op": "copy", "from": "/data/a", "path": format!("/data/b{n}")})).collect();
+    let refused = http.json_patch(&format!("{CONFIGS}/c"), &json!(copies)).await;
+    assert!((400..500).contains(&refused.code), "{}", refused.code);
+    assert_eq!(http.get(&format!("{CONFIGS}/c")).await.ok()["data"].as_object().unwrap().len(), 1);
+}

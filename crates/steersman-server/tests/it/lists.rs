@@ -1,0 +1,96 @@
+//! Lists in pages, while others write and history is forgotten.
+
+use crate::support::{CONFIGS, World, config, names, text, version};
+use serde_json::{Value, json};
+
+const OBJECTS: usize = 30;
+
+async fn filled() -> World {
+    let world = World::new().await;
+    for index in 0..OBJECTS {
+        world.http().post(CONFIGS, &config(&format!("c-{index:02}"))).await.ok();
+    }
+    world
+}
+
+async fn page(world: &World, token: &str) -> Value {
+    world.http().get(&format!("{CONFIGS}?limit=7&continue={token}")).await.ok()
+}
+
+#[tokio::test]
+async fn pages_show_one_version_whoever_writes_between_them() {
+    let world = filled().await;
+    let http = world.http();
+    let (mut items, mut token, mut at) = (Vec::new(), String::new(), None);
+    for round in 0.. {
+        let page = page(&world, &token).await;
+        assert_eq!(*at.get_or_insert(version(&page)), version(&page));
+        let remaining = page["metadata"]["remainingItemCount"].as_u64().unwrap_or(0);
+        items.extend(page["items"].as_array().unwrap().iter().cloned());
+        assert_eq!(remaining as usize, OBJECTS - items.len());
+        // Behind, among and before what was read already.
+        http.post(CONFIGS, &config(&format!("c-{:02}-new", 29 - round))).await.ok();
+        http.merge(&format!("{CONFIGS}/c-{:02}", 20 + round), &json!({"data": {"changed": "1"}})).await.ok();
+        http.delete(&format!("{CONFIGS}/c-{:02}", 10 + round)).await.ok();
+        token = text(&page, "/metadata/continue").to_owned();
+        if token.is_empty() {
+            break;
+        }
+    }
+    let whole = http.get(&format!("{CONFIGS}?resourceVersion={}&resourceVersionMatch=Exact", at.unwrap())).await.ok();
+    assert_eq!((items.len(), &items), (OBJECTS, whole["items"].as_array().unwrap()));
+}
+
+#[tokio::test]
+async fn selected_pages_hold_what_the_selector_selects() {
+    let world = filled().await;
+    let http = world.http();
+    for index in (0..OBJECTS).step_by(3) {
+        http.merge(&format!("{CONFIGS}/c-{index:02}"), &json!({"metadata": {"labels": {"third": "yes"}}})).await.ok();
+    }
+    let (mut found, mut token) = (Vec::new(), String::new());
+    loop {
+        let page = http.get(&format!("{CONFIGS}?limit=4&labelSelector=third%3Dyes&continue={token}")).await.ok();
+        found.extend(names(&page));
+        token = text(&page, "/metadata/continue").to_owned();
+        if token.is_empty() {
+            break;
+        }
+    }
+    assert_eq!(found, (0..OBJECTS).step_by(3).map(|index| format!("c-{index:02}")).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn a_forgotten_version_is_told_with_a_way_to_go_on() {
+    let world = filled().await;
+    let http = world.http();
+    let first = page(&world, "").await;
+    http.delete(&format!("{CONFIGS}/c-08")).await.ok();
+    let now = world.store.sync().await.unwrap();
+    world.store.compact(now).await.unwrap();
+
+    let refused = http.get(&format!("{CONFIGS}?limit=7&continue={}", text(&first, "/metadata/continue"))).await;
+    assert_eq!(refused.refusal(), (410, "Expired".to_owned()));
+    let next = page(&world, text(&refused.json(), "/metadata/continue")).await;
+    assert_eq!(
+        names(&next),
+        (7..15).filter(|index| *index != 8).map(|index| format!("c-{index:02}")).collect::<Vec<_>>()
+    );
+    // The pages after it are of one version again.
+    assert_eq!(version(&page(&world, text(&next, "/metadata/continue")).await), version(&next));
+
+    let exact = http.get(&format!("{CONFIGS}?resourceVersion={}&resourceVersionMatch=Exact", version(&first))).await;
+    assert_eq!(exact.refusal(), (410, "Expired".to_owned()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_version_that_is_not_there_yet_is_waited_for_but_not_for_ever() {
+    let world = filled().await;
+    let http = world.http();
+    let next = version(&http.get(CONFIGS).await.ok()) + 1;
+    let path = format!("{CONFIGS}?resourceVersion={next}&resourceVersionMatch=NotOlderThan");
+    assert_eq!(http.get(&path).await.refusal(), (504, "Timeout".to_owned()));
+    let new = config("z");
+    let (list, _) = tokio::join!(http.get(&path), http.post(CONFIGS, &new));
+    assert!(names(&list.ok()).contains(&"z".to_owned()));
+}

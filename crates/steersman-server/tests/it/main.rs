@@ -1,0 +1,16 @@
+//! The server at its boundary: requests in, answers out, through the one door there is. What is asserted is what a client
+//! can see, and where it matters the store.
+//!
+//! Recorded answers of a real server are compared elsewhere; here is what a recording shows badly: many at once, what is
+//! forgotten, what is slow, what fails.
+#![expect(clippy::unwrap_used, reason = "everything here is a test; clippy recognises only the functions marked so")]
+
+mod access;
+mod concurrency;
+mod definitions;
+mod limits;
+mod lists;
+mod services;
+mod support;
+mod watches;
+mod writes;

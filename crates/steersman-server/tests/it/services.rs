@@ -1,0 +1,123 @@
+//! Addresses and ports of Services: each somebody's, and free again when they are gone.
+
+use crate::support::{Http, World, serve, text};
+use futures::future::join_all;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use steersman_server::authz::Masters;
+use steersman_server::user::User;
+
+const SERVICES: &str = "/api/v1/namespaces/default/services";
+
+fn service(name: &str, spec: &Value) -> Value {
+    let mut service = json!({"metadata": {"name": name}, "spec": {"type": "NodePort", "ports": [{"port": 80}]}});
+    for (key, value) in spec.as_object().unwrap() {
+        service["spec"][key] = value.clone();
+    }
+    service
+}
+
+/// A Service that has a certain address and a certain port.
+fn greedy(name: &str) -> Value {
+    service(name, &json!({"clusterIP": "10.96.7.7", "ports": [{"port": 80, "nodePort": 30777}]}))
+}
+
+#[track_caller]
+fn check_taken(answer: &crate::support::Answer) {
+    assert_eq!(answer.refusal(), (422, "Invalid".to_owned()));
+    let message = answer.json()["message"].to_string();
+    for field in ["spec.clusterIPs", "spec.ports[0].nodePort"] {
+        assert!(message.contains(field), "{message}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_two_services_have_the_same() {
+    let world = World::new().await;
+    let writers = (0..150).map(|index| {
+        let http = world.http();
+        tokio::spawn(async move { http.post(SERVICES, &service(&format!("s{index}"), &json!({}))).await.ok() })
+    });
+    let made: Vec<Value> = join_all(writers).await.into_iter().map(|made| made.unwrap()).collect();
+    let addresses: BTreeSet<&str> = made.iter().map(|made| text(made, "/spec/clusterIP")).collect();
+    let ports: BTreeSet<u64> = made.iter().map(|made| made["spec"]["ports"][0]["nodePort"].as_u64().unwrap()).collect();
+    assert_eq!((addresses.len(), ports.len()), (150, 150));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_many_who_name_the_same_one_gets_it() {
+    let world = World::new().await;
+    let writers = (0..32).map(|index| {
+        let http = world.http();
+        tokio::spawn(async move { http.post(SERVICES, &greedy(&format!("s{index}"))).await.code })
+    });
+    let mut codes: Vec<u16> = join_all(writers).await.into_iter().map(|code| code.unwrap()).collect();
+    codes.sort_unstable();
+    assert_eq!((codes[0], &codes[1..]), (201, [422; 31].as_slice()));
+}
+
+/// Creates a Service that has something, lets go of it, and sees that another can have the same.
+async fn check_given_back(world: &World, mut first: Value, let_go: impl AsyncFnOnce(&Http, String)) {
+    let http = world.http();
+    first["metadata"]["name"] = "first".into();
+    http.post(SERVICES, &first).await.ok();
+    check_taken(&http.post(SERVICES, &greedy("second")).await);
+    let_go(&http, format!("{SERVICES}/first")).await;
+    http.post(SERVICES, &greedy("second")).await.ok();
+    http.delete(&format!("{SERVICES}/second")).await.ok();
+    http.delete(&format!("{SERVICES}/first")).await;
+}
+
+#[tokio::test]
+async fn what_a_service_had_is_free_when_it_is_gone() {
+    let world = World::new().await;
+    check_given_back(&world, greedy(""), async |http, path| {
+        http.delete(&path).await.ok();
+    })
+    .await;
+    check_given_back(&world, greedy(""), async |http, _| {
+        http.delete(SERVICES).await.ok();
+    })
+    .await;
+    check_given_back(&world, greedy(""), async |http, path| {
+        http.merge(&path, &json!({"spec": {"type": "ExternalName", "externalName": "example.com"}})).await.ok();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_a_service_had_is_free_when_its_last_finalizer_goes() {
+    let world = World::new().await;
+    let mut held = greedy("");
+    held["metadata"]["finalizers"] = json!(["example.com/hold"]);
+    check_given_back(&world, held, async |http, path| {
+        http.delete(&path).await.ok();
+        check_taken(&http.post(SERVICES, &greedy("second")).await);
+        http.merge(&path, &json!({"metadata": {"finalizers": null}})).await.ok();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_was_not_stored_takes_nothing() {
+    let world = World::new().await;
+    let http = world.http();
+    http.post(SERVICES, &service("there", &json!({}))).await.ok();
+    assert_eq!(http.post(SERVICES, &greedy("there")).await.code, 409);
+    assert_eq!(http.post(SERVICES, &greedy("Not-A-Name")).await.code, 422);
+    http.post(&format!("{SERVICES}?dryRun=All"), &greedy("dry")).await.ok();
+    http.merge(&format!("{SERVICES}/there?dryRun=All"), &json!({"spec": {"ports": [{"port": 80, "nodePort": 30777}]}}))
+        .await
+        .ok();
+    http.post(SERVICES, &greedy("wet")).await.ok();
+}
+
+#[tokio::test]
+async fn a_server_that_starts_anew_knows_what_is_taken() {
+    let world = World::new().await;
+    world.http().post(SERVICES, &greedy("first")).await.ok();
+    world.server.begin_stop();
+    let next = serve(&world.store, Arc::new(Masters)).await;
+    check_taken(&Http(next.service_as(User::master("admin"))).post(SERVICES, &greedy("second")).await);
+}

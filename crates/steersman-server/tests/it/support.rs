@@ -1,0 +1,207 @@
+//! A server of a test's own, and plain HTTP to it.
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, Request};
+use http_body_util::{BodyExt as _, Full};
+use serde_json::Value;
+use std::sync::Arc;
+use steersman_server::authn::{Authenticator, Tokens};
+use steersman_server::authz::{Authorizer, Masters};
+use steersman_server::user::User;
+use steersman_server::{Body, Options, Server, Service};
+use steersman_storage::{Limits, Memory, Store};
+use tower::ServiceExt as _;
+
+/// ConfigMaps of the namespace `default`.
+pub(crate) const CONFIGS: &str = "/api/v1/namespaces/default/configmaps";
+
+pub(crate) struct World {
+    pub(crate) server: Server,
+    pub(crate) store: Store,
+}
+
+/// HTTP as somebody.
+#[derive(Clone)]
+pub(crate) struct Http(pub(crate) Service);
+
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) code: u16,
+    pub(crate) headers: HeaderMap,
+    pub(crate) bytes: Bytes,
+}
+
+/// The events of a watch, as they come.
+pub(crate) struct Watch {
+    body: Body,
+    read: Vec<u8>,
+}
+
+// === impl World ===
+
+impl World {
+    pub(crate) async fn new() -> World {
+        World::with(steersman_storage::Options::default(), Arc::new(Masters)).await
+    }
+
+    /// With no more than so many events of history for each resource.
+    pub(crate) async fn with_events_max(events: usize) -> World {
+        let ring = Limits { events, ..Limits::default() };
+        World::with(steersman_storage::Options { ring, ..steersman_storage::Options::default() }, Arc::new(Masters))
+            .await
+    }
+
+    pub(crate) async fn with(history: steersman_storage::Options, authorizer: Arc<dyn Authorizer>) -> World {
+        let store = Store::open(Arc::new(Memory::new()), history).await.unwrap();
+        World { server: serve(&store, authorizer).await, store }
+    }
+
+    pub(crate) fn http(&self) -> Http {
+        Http(self.server.service_as(User::master("admin")))
+    }
+
+    pub(crate) fn http_as(&self, name: &str) -> Http {
+        Http(self.server.service_as(User::authenticated(name, [])))
+    }
+}
+
+/// A server on a store; it knows the token `secret` as alice.
+pub(crate) async fn serve(store: &Store, authorizer: Arc<dyn Authorizer>) -> Server {
+    let options = Options {
+        store: store.clone(),
+        authenticator: Authenticator::new(Tokens::parse("secret,alice,1").unwrap()),
+        authorizer,
+        address: "localhost:6443".to_owned(),
+        clock: jiff::Timestamp::now,
+    };
+    Server::start(options).await.unwrap()
+}
+
+// === impl Http ===
+
+impl Http {
+    pub(crate) async fn send(&self, method: Method, path: &str, content_type: &str, body: impl Into<Bytes>) -> Answer {
+        let request = Request::builder().method(method).uri(path).header("content-type", content_type);
+        self.raw(request.body(Full::new(body.into())).unwrap()).await
+    }
+
+    pub(crate) async fn raw<B>(&self, request: Request<B>) -> Answer
+    where
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: std::fmt::Display,
+    {
+        let (head, body) = self.0.clone().oneshot(request).await.unwrap().into_parts();
+        Answer { code: head.status.as_u16(), headers: head.headers, bytes: body.collect().await.unwrap().to_bytes() }
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Answer {
+        self.send(Method::GET, path, "application/json", "").await
+    }
+
+    pub(crate) async fn post(&self, path: &str, object: &Value) -> Answer {
+        self.send(Method::POST, path, "application/json", object.to_string()).await
+    }
+
+    pub(crate) async fn put(&self, path: &str, object: &Value) -> Answer {
+        self.send(Method::PUT, path, "application/json", object.to_string()).await
+    }
+
+    pub(crate) async fn merge(&self, path: &str, patch: &Value) -> Answer {
+        self.send(Method::PATCH, path, "application/merge-patch+json", patch.to_string()).await
+    }
+
+    pub(crate) async fn json_patch(&self, path: &str, patch: &Value) -> Answer {
+        self.send(Method::PATCH, path, "application/json-patch+json", patch.to_string()).await
+    }
+
+    pub(crate) async fn delete(&self, path: &str) -> Answer {
+        self.send(Method::DELETE, path, "application/json", "").await
+    }
+
+    /// Opens a watch; `path` has the query, without `watch`.
+    pub(crate) async fn watch(&self, path: &str) -> Watch {
+        let separator = if path.contains('?') { '&' } else { '?' };
+        let request = Request::get(format!("{path}{separator}watch=true")).body(Full::<Bytes>::default()).unwrap();
+        let response = self.0.clone().oneshot(request).await.unwrap();
+        assert_eq!(response.status(), 200);
+        Watch { body: response.into_body(), read: Vec::new() }
+    }
+}
+
+// === impl Answer ===
+
+impl Answer {
+    /// The object of an answer that says so.
+    #[track_caller]
+    pub(crate) fn ok(&self) -> Value {
+        assert!((200..300).contains(&self.code), "{} {}", self.code, String::from_utf8_lossy(&self.bytes));
+        self.json()
+    }
+
+    #[track_caller]
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_slice(&self.bytes)
+            .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&self.bytes)))
+    }
+
+    /// Code and reason, of a `Status`.
+    #[track_caller]
+    pub(crate) fn refusal(&self) -> (u16, String) {
+        (self.code, self.json()["reason"].as_str().unwrap_or_default().to_owned())
+    }
+
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name)?.to_str().ok()
+    }
+}
+
+// === impl Watch ===
+
+impl Watch {
+    /// The next event; `None` at the end.
+    pub(crate) async fn next(&mut self) -> Option<Value> {
+        loop {
+            if let Some(end) = self.read.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.read.drain(..=end).collect();
+                return Some(serde_json::from_slice(&line).unwrap());
+            }
+            let frame = self.body.frame().await?.unwrap();
+            self.read.extend_from_slice(&frame.into_data().unwrap());
+        }
+    }
+
+    /// The next event as its type and the name of its object.
+    pub(crate) async fn next_name(&mut self) -> Option<(String, String)> {
+        let event = self.next().await?;
+        Some((text(&event, "/type").to_owned(), text(&event, "/object/metadata/name").to_owned()))
+    }
+
+    /// Everything up to the end.
+    pub(crate) async fn rest(&mut self) -> Vec<Value> {
+        let mut events = Vec::new();
+        while let Some(event) = self.next().await {
+            events.push(event);
+        }
+        events
+    }
+}
+
+// === reading answers ===
+
+pub(crate) fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
+    value.pointer(pointer).and_then(Value::as_str).unwrap_or("")
+}
+
+/// The version of an object or a list.
+#[track_caller]
+pub(crate) fn version(object: &Value) -> u64 {
+    text(object, "/metadata/resourceVersion").parse().unwrap()
+}
+
+pub(crate) fn names(list: &Value) -> Vec<String> {
+    list["items"].as_array().unwrap().iter().map(|item| text(item, "/metadata/name").to_owned()).collect()
+}
+
+pub(crate) fn config(name: &str) -> Value {
+    serde_json::json!({"metadata": {"name": name}})
+}

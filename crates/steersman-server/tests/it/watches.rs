@@ -1,0 +1,232 @@
+//! Watches: everything, once, in order, or an event that says why not.
+
+use crate::support::{CONFIGS, World, config, names, text, version};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+async fn list_version(world: &World) -> u64 {
+    version(&world.http().get(CONFIGS).await.ok())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn from_the_version_of_a_list_every_change_comes_once_and_in_order() {
+    let world = World::new().await;
+    for name in ["old-1", "old-2"] {
+        world.http().post(CONFIGS, &config(name)).await.ok();
+    }
+    let list = world.http().get(CONFIGS).await.ok();
+    let mut watch = world.http().watch(&format!("{CONFIGS}?resourceVersion={}", version(&list))).await;
+
+    let writers: Vec<_> = (0..8)
+        .map(|writer| {
+            let http = world.http();
+            tokio::spawn(async move {
+                let mut versions = Vec::new();
+                for round in 0..10 {
+                    let name = format!("w{writer}-{}", round % 3);
+                    let path = format!("{CONFIGS}/{name}");
+                    versions.push(version(&http.post(CONFIGS, &config(&name)).await.ok()));
+                    versions
+                        .push(version(&http.merge(&path, &json!({"data": {"round": round.to_string()}})).await.ok()));
+                    if round < 9 {
+                        http.delete(&path).await.ok();
+                    }
+                }
+                versions
+            })
+        })
+        .collect();
+    let mut written = BTreeSet::new();
+    for writer in writers {
+        written.extend(writer.await.unwrap());
+    }
+    world.http().post(CONFIGS, &config("the-end")).await.ok();
+
+    let mut state: BTreeSet<String> = names(&list).into_iter().collect();
+    let (mut last, mut seen) = (version(&list), BTreeSet::new());
+    loop {
+        let event = watch.next().await.unwrap();
+        let (name, at) = (text(&event, "/object/metadata/name").to_owned(), version(&event["object"]));
+        assert!(last < at, "{at} comes after {last}");
+        last = at;
+        if name == "the-end" {
+            break;
+        }
+        match text(&event, "/type") {
+            "ADDED" => assert!(state.insert(name) && seen.insert(at)),
+            "MODIFIED" => assert!(state.contains(&name) && seen.insert(at)),
+            "DELETED" => assert!(state.remove(&name)),
+            other => panic!("{other}"),
+        }
+    }
+    assert_eq!(seen, written);
+    state.insert("the-end".to_owned());
+    assert_eq!(state.into_iter().collect::<Vec<_>>(), names(&world.http().get(CONFIGS).await.ok()));
+}
+
+#[tokio::test]
+async fn objects_enter_and_leave_a_selection() {
+    let world = World::new().await;
+    let http = world.http();
+    let path = format!("{CONFIGS}/c");
+    let from = list_version(&world).await;
+    http.post(CONFIGS, &json!({"metadata": {"name": "c", "labels": {"tier": "front"}}, "data": {"n": "0"}})).await.ok();
+    http.merge(&path, &json!({"data": {"n": "1"}})).await.ok();
+    let left = version(&http.merge(&path, &json!({"metadata": {"labels": {"tier": "back"}}})).await.ok());
+    http.merge(&path, &json!({"data": {"n": "2"}})).await.ok();
+    http.merge(&path, &json!({"metadata": {"labels": {"tier": "front"}}})).await.ok();
+    http.delete(&path).await.ok();
+
+    let mut watch = http.watch(&format!("{CONFIGS}?resourceVersion={from}&labelSelector=tier%3Dfront")).await;
+    let mut got = Vec::new();
+    for _ in 0..5 {
+        let event = watch.next().await.unwrap();
+        let (word, labels, n) =
+            (text(&event, "/type"), text(&event, "/object/metadata/labels/tier"), text(&event, "/object/data/n"));
+        got.push(format!("{word} {labels} {n}"));
+        if got.len() == 3 {
+            // What it was last while it was in the selection, at the version at which it left.
+            assert_eq!(version(&event["object"]), left);
+        }
+    }
+    assert_eq!(got, ["ADDED front 0", "MODIFIED front 1", "DELETED front 1", "ADDED front 2", "DELETED front 2"]);
+}
+
+#[tokio::test]
+async fn the_initial_events_end_with_a_bookmark_from_which_one_can_go_on() {
+    let world = World::new().await;
+    let http = world.http();
+    for name in ["a", "b"] {
+        http.post(CONFIGS, &config(name)).await.ok();
+    }
+    let streamed = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
+    let mut watch = http.watch(&format!("{CONFIGS}?{streamed}")).await;
+    assert_eq!(watch.next_name().await.unwrap(), ("ADDED".to_owned(), "a".to_owned()));
+    assert_eq!(watch.next_name().await.unwrap(), ("ADDED".to_owned(), "b".to_owned()));
+    let bookmark = watch.next().await.unwrap();
+    assert_eq!(text(&bookmark, "/type"), "BOOKMARK");
+    assert_eq!(text(&bookmark, "/object/kind"), "ConfigMap");
+    assert_eq!(text(&bookmark, "/object/metadata/annotations/k8s.io~1initial-events-end"), "true");
+
+    http.post(CONFIGS, &config("c")).await.ok();
+    let mut resumed = http.watch(&format!("{CONFIGS}?resourceVersion={}", version(&bookmark["object"]))).await;
+    for watch in [&mut watch, &mut resumed] {
+        assert_eq!(watch.next_name().await.unwrap(), ("ADDED".to_owned(), "c".to_owned()));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bookmark_moves_an_idle_watch_past_what_others_write() {
+    let world = World::new().await;
+    let http = world.http();
+    let from = list_version(&world).await;
+    let mut watch =
+        http.watch(&format!("{CONFIGS}?resourceVersion={from}&allowWatchBookmarks=true&timeoutSeconds=90")).await;
+    let other = http.post("/api/v1/namespaces/default/secrets", &config("s")).await.ok();
+    let events = watch.rest().await;
+    // One after a minute, one shortly before the end.
+    assert_eq!(events.iter().map(|event| text(event, "/type")).collect::<Vec<_>>(), ["BOOKMARK", "BOOKMARK"]);
+    assert!(version(&events[0]["object"]) >= version(&other));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_ends_in_time_however_much_there_is_to_say() {
+    let world = World::new().await;
+    let http = world.http();
+    http.post(CONFIGS, &config("c")).await.ok();
+    let mut watch =
+        http.watch(&format!("{CONFIGS}?resourceVersion={}&timeoutSeconds=5", list_version(&world).await)).await;
+    for second in 0..10 {
+        http.merge(&format!("{CONFIGS}/c"), &json!({"data": {"second": second.to_string()}})).await.ok();
+        // There is something to say whenever the watch is asked.
+        world.store.sync().await.unwrap();
+        if watch.next().await.is_none() {
+            assert!((4..=6).contains(&second), "{second}");
+            return;
+        }
+        tokio::time::advance(Duration::from_secs(1)).await;
+    }
+    panic!("the watch goes on after twice its time");
+}
+
+fn is_expired(event: &Value) -> bool {
+    text(event, "/type") == "ERROR" && event["object"]["code"] == 410 && text(event, "/object/reason") == "Expired"
+}
+
+#[tokio::test]
+async fn a_watch_from_a_forgotten_version_is_told_and_ends() {
+    let world = World::new().await;
+    let from = list_version(&world).await;
+    world.http().post(CONFIGS, &config("c")).await.ok();
+    let now = world.store.sync().await.unwrap();
+    world.store.compact(now).await.unwrap();
+    let events = world.http().watch(&format!("{CONFIGS}?resourceVersion={from}")).await.rest().await;
+    assert!(events.len() == 1 && is_expired(&events[0]), "{events:?}");
+}
+
+#[tokio::test]
+async fn a_watch_that_is_too_slow_is_told_so_and_skips_nothing_in_silence() {
+    let world = World::with_events_max(20).await;
+    let http = world.http();
+    http.post(CONFIGS, &config("c")).await.ok();
+    let mut watch = http.watch(&format!("{CONFIGS}?resourceVersion={}", list_version(&world).await)).await;
+    let write = async |from: usize, to: usize| {
+        for n in from..to {
+            http.merge(&format!("{CONFIGS}/c"), &json!({"data": {"n": n.to_string()}})).await.ok();
+        }
+        world.store.sync().await.unwrap();
+    };
+    write(0, 10).await;
+    let mut got = Vec::new();
+    for _ in 0..3 {
+        got.push(watch.next().await.unwrap());
+    }
+    write(10, 100).await;
+    got.extend(watch.rest().await);
+    let error = got.pop().unwrap();
+    assert!(is_expired(&error), "{error}");
+    let numbers: Vec<&str> = got.iter().map(|event| text(event, "/object/data/n")).collect();
+    let want: Vec<String> = (0..numbers.len()).map(|n| n.to_string()).collect();
+    assert!(numbers.len() >= 3 && numbers == want, "{numbers:?}");
+}
+
+#[tokio::test]
+async fn a_fast_watch_beside_a_slow_one_misses_nothing() {
+    let world = World::with_events_max(20).await;
+    let http = world.http();
+    http.post(CONFIGS, &config("c")).await.ok();
+    let from = format!("{CONFIGS}?resourceVersion={}", list_version(&world).await);
+    let (_slow, mut fast) = (http.watch(&from).await, http.watch(&from).await);
+    for n in 0..100 {
+        http.merge(&format!("{CONFIGS}/c"), &json!({"data": {"n": n.to_string()}})).await.ok();
+        assert_eq!(text(&fast.next().await.unwrap(), "/object/data/n"), n.to_string());
+    }
+}
+
+#[tokio::test]
+async fn a_watch_of_one_object_and_of_all_namespaces_see_their_own() {
+    let world = World::new().await;
+    let http = world.http();
+    let from = list_version(&world).await;
+    let mut one = http.watch(&format!("{CONFIGS}?resourceVersion={from}&fieldSelector=metadata.name%3Db")).await;
+    let mut all = http.watch(&format!("/api/v1/configmaps?resourceVersion={from}")).await;
+    http.post(CONFIGS, &config("a")).await.ok();
+    http.post("/api/v1/namespaces/kube-system/configmaps", &config("b")).await.ok();
+    http.post(CONFIGS, &config("b")).await.ok();
+    let event = one.next().await.unwrap();
+    assert_eq!((text(&event, "/object/metadata/namespace"), text(&event, "/object/metadata/name")), ("default", "b"));
+    let mut seen = BTreeMap::<String, usize>::new();
+    for _ in 0..3 {
+        *seen.entry(all.next_name().await.unwrap().1).or_default() += 1;
+    }
+    assert_eq!(seen.into_iter().collect::<Vec<_>>(), [("a".to_owned(), 1), ("b".to_owned(), 2)]);
+}
+
+#[tokio::test]
+async fn a_stopping_server_ends_its_watches() {
+    let world = World::new().await;
+    let mut watch = world.http().watch(&format!("{CONFIGS}?resourceVersion={}", list_version(&world).await)).await;
+    world.server.begin_stop();
+    assert_eq!(watch.next().await, None);
+}

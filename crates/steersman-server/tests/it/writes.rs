@@ -1,0 +1,92 @@
+//! Writes: generated names, and writes that are none.
+
+use crate::support::{CONFIGS, World, config, names};
+use futures::future::join_all;
+use http::Method;
+use serde_json::json;
+use std::collections::BTreeSet;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn generated_names_differ() {
+    let world = World::new().await;
+    let writers = (0..150).map(|_| {
+        let http = world.http();
+        tokio::spawn(async move {
+            let object = http.post(CONFIGS, &json!({"metadata": {"generateName": "job-"}})).await.ok();
+            object["metadata"]["name"].as_str().unwrap().to_owned()
+        })
+    });
+    let made: BTreeSet<String> = join_all(writers).await.into_iter().map(|name| name.unwrap()).collect();
+    assert_eq!(made.len(), 150);
+    assert!(made.iter().all(|name| name.starts_with("job-") && name.len() == 9));
+    assert_eq!(made.into_iter().collect::<Vec<_>>(), names(&world.http().get(CONFIGS).await.ok()));
+}
+
+#[tokio::test]
+async fn a_dry_run_answers_and_leaves_nothing() {
+    let world = World::new().await;
+    let http = world.http();
+    http.post(CONFIGS, &json!({"metadata": {"name": "there"}, "data": {"n": "1"}})).await.ok();
+    let before = (world.store.sync().await.unwrap(), http.get(CONFIGS).await.bytes);
+    let there = format!("{CONFIGS}/there?dryRun=All");
+
+    let created = http.post(&format!("{CONFIGS}?dryRun=All"), &config("new")).await.ok();
+    assert!(created["metadata"]["uid"].is_string());
+    let put = http.put(&there, &json!({"metadata": {"name": "there"}, "data": {"n": "2"}})).await.ok();
+    let merged = http.merge(&there, &json!({"data": {"n": "2"}})).await.ok();
+    assert_eq!((&put["data"]["n"], &merged["data"]["n"]), (&json!("2"), &json!("2")));
+    let apply = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "applied"}}).to_string();
+    let path = format!("{CONFIGS}/applied?dryRun=All&fieldManager=test");
+    http.send(Method::PATCH, &path, "application/apply-patch+yaml", apply).await.ok();
+    http.delete(&there).await.ok();
+    http.delete(&format!("{CONFIGS}?dryRun=All")).await.ok();
+    http.post("/api/v1/namespaces?dryRun=All", &config("new")).await.ok();
+    assert_eq!(http.post(&format!("{CONFIGS}?dryRun=All"), &config("there")).await.code, 409);
+
+    assert_eq!((world.store.sync().await.unwrap(), http.get(CONFIGS).await.bytes), before);
+    assert_eq!(http.get("/api/v1/namespaces/new").await.code, 404);
+}
+
+#[tokio::test]
+async fn a_dry_run_of_a_definition_serves_nothing() {
+    let world = World::new().await;
+    let http = world.http();
+    let definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "kites.example.com"},
+        "spec": {
+            "group": "example.com", "scope": "Cluster", "names": {"plural": "kites", "kind": "Kite"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object"}}}],
+        },
+    });
+    http.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions?dryRun=All", &definition).await.ok();
+    assert_eq!(http.get("/apis/example.com/v1").await.code, 404);
+}
+
+#[tokio::test]
+async fn a_change_that_changes_nothing_is_no_write() {
+    let world = World::new().await;
+    let http = world.http();
+    http.post(CONFIGS, &json!({"metadata": {"name": "c"}, "data": {"n": "1"}})).await.ok();
+    let before = world.store.sync().await.unwrap();
+    let object = http.merge(&format!("{CONFIGS}/c"), &json!({"data": {"n": "1"}})).await.ok();
+    http.put(&format!("{CONFIGS}/c"), &object).await.ok();
+    assert_eq!(world.store.sync().await.unwrap(), before);
+}
+
+#[tokio::test]
+async fn an_object_with_finalizers_goes_with_the_last_of_them() {
+    let world = World::new().await;
+    let http = world.http();
+    let path = format!("{CONFIGS}/c");
+    http.post(CONFIGS, &json!({"metadata": {"name": "c", "finalizers": ["example.com/a", "example.com/b"]}}))
+        .await
+        .ok();
+    let marked = http.delete(&path).await.ok();
+    assert!(marked["metadata"]["deletionTimestamp"].is_string());
+    assert_eq!(http.delete(&path).await.ok()["metadata"]["resourceVersion"], marked["metadata"]["resourceVersion"]);
+    let more = json!({"metadata": {"finalizers": ["example.com/a", "example.com/c"]}});
+    assert_eq!(http.merge(&path, &more).await.refusal(), (422, "Invalid".to_owned()));
+    http.merge(&path, &json!({"metadata": {"finalizers": ["example.com/a"]}})).await.ok();
+    http.merge(&path, &json!({"metadata": {"finalizers": null}})).await.ok();
+    assert_eq!(http.get(&path).await.code, 404);
+}
