@@ -24,7 +24,8 @@ use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::task::{JoinError, JoinHandle};
 
 /// Bytes that the body of a request may have.
 const BODY_BYTES_MAX: usize = 3 * 1024 * 1024;
@@ -32,6 +33,13 @@ const BODY_BYTES_MAX: usize = 3 * 1024 * 1024;
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// Bytes of warnings that an answer carries at the most.
 const WARNINGS_BYTES_MAX: usize = 4096;
+
+/// What is known of a request before its body is.
+struct Head {
+    info: RequestInfo,
+    parts: Parts,
+    query: Query,
+}
 
 /// A request that has passed the chain.
 pub(crate) struct Admitted<'a> {
@@ -51,31 +59,27 @@ where
     let (parts, body) = request.into_parts();
     let query = Query::parse(parts.uri.query().unwrap_or(""));
     let info = RequestInfo::new(&parts.method, parts.uri.path(), &query);
+    let head = Arc::new(Head { info, parts, query });
     let mut warnings = Vec::new();
-    let passed = AssertUnwindSafe(pass(&server, &parts, &query, &info, body, &mut warnings)).catch_unwind().await;
+    let passed = AssertUnwindSafe(pass(&server, &head, body, &mut warnings)).catch_unwind().await;
+    let Head { info, parts, query } = &*head;
     let outcome = passed.unwrap_or_else(|_| {
         tracing::error!(method = %parts.method, path = %info.path, "a request panicked");
         Err(Failure::internal("this request caused the server to fail unexpectedly; its id is in the Audit-Id header"))
     });
     let mut answer = outcome.unwrap_or_else(|failure| {
-        Answer::failure(&failure, error_encoding(&parts.headers), is_pretty_for(&query, &parts.headers))
+        Answer::failure(&failure, error_encoding(&parts.headers), is_pretty_for(query, &parts.headers))
     });
-    finish(&server, &parts, &mut answer, &warnings);
+    finish(&server, parts, &mut answer, &warnings);
     answer.response
 }
 
-async fn pass<B>(
-    server: &Arc<Inner>,
-    parts: &Parts,
-    query: &Query,
-    info: &RequestInfo,
-    body: B,
-    warnings: &mut Vec<String>,
-) -> Result<Answer, Failure>
+async fn pass<B>(server: &Arc<Inner>, head: &Arc<Head>, body: B, warnings: &mut Vec<String>) -> Result<Answer, Failure>
 where
     B: http_body::Body<Data = Bytes> + Send + 'static,
     B::Error: fmt::Display,
 {
+    let Head { info, parts, query } = &**head;
     let timeout = request_timeout(query, info)?;
     let user =
         server.authenticator.authenticate(&parts.headers, &parts.extensions).ok_or_else(Failure::unauthorized)?;
@@ -85,16 +89,46 @@ where
         return Err(Failure::too_many_requests("the server is shutting down; try again at another one", 1));
     }
     let user = impersonation::apply(&*server.authorizer, &parts.headers, user)?;
-    let _permit = permit(server, parts, info)?;
+    let permit = permit(server, parts, info)?;
     authz::authorize(&*server.authorizer, &user, &Attributes::of(info))?;
     let work = async {
         let body = read(body).await?;
-        let admitted = Admitted { info, query, parts, user: &user, body };
-        route::dispatch(server, &admitted, warnings).await
+        let done = carry_out(server.clone(), head.clone(), user, body, permit);
+        // A write that has begun is carried through, whether or not its client waits: what was reserved for it is known to
+        // be stored or not only at its end.
+        let is_write = info.target.is_some() && !matches!(parts.method, Method::GET | Method::HEAD);
+        let (outcome, said) = if is_write { joined(server.writing.spawn(done)).await? } else { done.await };
+        *warnings = said;
+        outcome
     };
     match tokio::time::timeout(timeout, work).await {
         Ok(outcome) => outcome,
         Err(_) => Err(Failure::timeout("request did not complete within the allotted timeout")),
+    }
+}
+
+/// Does what an admitted request asks for. Holds its place until then.
+async fn carry_out(
+    server: Arc<Inner>,
+    head: Arc<Head>,
+    user: User,
+    body: Bytes,
+    permit: Option<OwnedSemaphorePermit>,
+) -> (Result<Answer, Failure>, Vec<String>) {
+    let admitted = Admitted { info: &head.info, query: &head.query, parts: &head.parts, user: &user, body };
+    let mut warnings = Vec::new();
+    let outcome = route::dispatch(&server, &admitted, &mut warnings).await;
+    drop(permit);
+    (outcome, warnings)
+}
+
+/// What a task gave; its panic is the caller's.
+async fn joined<T>(task: JoinHandle<T>) -> Result<T, Failure> {
+    match task.await.map_err(JoinError::try_into_panic) {
+        Ok(done) => Ok(done),
+        Err(Ok(panic)) => std::panic::resume_unwind(panic),
+        // Only a runtime that is shutting down drops its tasks.
+        Err(Err(_)) => Err(Failure::unavailable("the server is shutting down")),
     }
 }
 
@@ -113,13 +147,13 @@ fn request_timeout(query: &Query, info: &RequestInfo) -> Result<Duration, Failur
 }
 
 /// A place among the requests that are carried out at a time. Watches have none: they are cheap and long.
-fn permit<'a>(server: &'a Inner, parts: &Parts, info: &RequestInfo) -> Result<Option<SemaphorePermit<'a>>, Failure> {
+fn permit(server: &Inner, parts: &Parts, info: &RequestInfo) -> Result<Option<OwnedSemaphorePermit>, Failure> {
     if info.verb == "watch" || info.target.is_none() {
         return Ok(None);
     }
     let is_read = matches!(parts.method, Method::GET | Method::HEAD);
-    let places: &Semaphore = if is_read { &server.reads } else { &server.writes };
-    match places.try_acquire() {
+    let places = if is_read { &server.reads } else { &server.writes };
+    match places.clone().try_acquire_owned() {
         Ok(permit) => Ok(Some(permit)),
         Err(_) => Err(Failure::too_many_requests("Too many requests, please try again later.", 1)),
     }

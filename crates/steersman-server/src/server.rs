@@ -23,6 +23,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 /// Requests that read, carried out at a time; more are told to come back.
 const READS_MAX: usize = 400;
@@ -67,8 +68,10 @@ pub(crate) struct Inner {
     pub(crate) address: String,
     /// The addresses and ports that Services have.
     pub(crate) services: Allocator,
-    pub(crate) reads: Semaphore,
-    pub(crate) writes: Semaphore,
+    pub(crate) reads: Arc<Semaphore>,
+    pub(crate) writes: Arc<Semaphore>,
+    /// The writes that have begun.
+    pub(crate) writing: TaskTracker,
     pub(crate) definitions: Definitions,
     face: ArcSwap<Face>,
     /// Rung whenever something else is served.
@@ -99,8 +102,9 @@ impl Server {
             authenticator: options.authenticator,
             authorizer: options.authorizer,
             address: options.address,
-            reads: Semaphore::new(READS_MAX),
-            writes: Semaphore::new(WRITES_MAX),
+            reads: Arc::new(Semaphore::new(READS_MAX)),
+            writes: Arc::new(Semaphore::new(WRITES_MAX)),
+            writing: TaskTracker::new(),
             definitions: Definitions::default(),
             face: ArcSwap::from_pointee(Face::new(crate::definitions::built_in())),
             face_changed: watch::Sender::new(()),
@@ -139,9 +143,12 @@ impl Server {
         self.inner.stopping.cancel();
     }
 
-    /// Ends the server's own work. Requests under way are the transport's to wait for, the store is the caller's to close.
+    /// Ends the server's own work: writes that have begun are carried through. Requests under way are the transport's to
+    /// wait for, the store is the caller's to close.
     pub async fn stop(self) {
         self.begin_stop();
+        self.inner.writing.close();
+        self.inner.writing.wait().await;
         for task in self.tasks {
             if let Err(error) = task.await {
                 tracing::error!(%error, "a task of the server failed");
@@ -211,7 +218,11 @@ impl Inner {
     /// Called after every write: a definition is in force before its writer is answered.
     pub(crate) async fn written(&self, resource: &Resource, revision: Revision) {
         if crate::definitions::is_definition(resource) {
-            self.definitions.wait_for(revision).await;
+            // Both arms only wait. Who would put it in force ends with the server.
+            tokio::select! {
+                () = self.definitions.wait_for(revision) => {}
+                () = self.stopping() => {}
+            }
         }
     }
 }

@@ -6,6 +6,7 @@ use http::{Method, Request};
 use http_body_util::Empty;
 use serde_json::json;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use steersman_server::authn::Peer;
 use steersman_server::authz::{Attributes, Authorizer};
 use steersman_server::user::User;
@@ -121,6 +122,22 @@ impl Authorizer for Nervous {
         assert!(!matches!(attributes, Attributes::Resource { verb: "delete", .. }), "a deletion");
         true
     }
+}
+
+#[tokio::test]
+async fn a_panic_in_the_middle_of_a_write_is_its_own_too() {
+    static IS_BROKEN: AtomicBool = AtomicBool::new(false);
+    fn clock() -> jiff::Timestamp {
+        assert!(!IS_BROKEN.load(Ordering::Relaxed), "the clock is broken");
+        jiff::Timestamp::now()
+    }
+    let world = World::at(clock).await;
+    IS_BROKEN.store(true, Ordering::Relaxed);
+    for _ in 0..250 {
+        assert_eq!(world.http().post(CONFIGS, &config("c")).await.refusal(), (500, "InternalError".to_owned()));
+    }
+    IS_BROKEN.store(false, Ordering::Relaxed);
+    world.http().post(CONFIGS, &config("c")).await.ok();
 }
 
 #[tokio::test]

@@ -8,6 +8,7 @@
 mod access;
 mod concurrency;
 mod definitions;
+mod interrupted;
 mod limits;
 mod lists;
 mod services;

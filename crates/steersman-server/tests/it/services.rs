@@ -8,7 +8,7 @@ use std::sync::Arc;
 use steersman_server::authz::Masters;
 use steersman_server::user::User;
 
-const SERVICES: &str = "/api/v1/namespaces/default/services";
+pub(crate) const SERVICES: &str = "/api/v1/namespaces/default/services";
 
 fn service(name: &str, spec: &Value) -> Value {
     let mut service = json!({"metadata": {"name": name}, "spec": {"type": "NodePort", "ports": [{"port": 80}]}});
@@ -19,12 +19,12 @@ fn service(name: &str, spec: &Value) -> Value {
 }
 
 /// A Service that has a certain address and a certain port.
-fn greedy(name: &str) -> Value {
+pub(crate) fn greedy(name: &str) -> Value {
     service(name, &json!({"clusterIP": "10.96.7.7", "ports": [{"port": 80, "nodePort": 30777}]}))
 }
 
 #[track_caller]
-fn check_taken(answer: &crate::support::Answer) {
+pub(crate) fn check_taken(answer: &crate::support::Answer) {
     assert_eq!(answer.refusal(), (422, "Invalid".to_owned()));
     let message = answer.json()["message"].to_string();
     for field in ["spec.clusterIPs", "spec.ports[0].nodePort"] {

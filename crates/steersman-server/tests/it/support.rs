@@ -9,6 +9,7 @@ use steersman_server::authn::{Authenticator, Tokens};
 use steersman_server::authz::{Authorizer, Masters};
 use steersman_server::user::User;
 use steersman_server::{Body, Options, Server, Service};
+use steersman_storage::kv::Kv;
 use steersman_storage::{Limits, Memory, Store};
 use tower::ServiceExt as _;
 
@@ -56,6 +57,18 @@ impl World {
         World { server: serve(&store, authorizer).await, store }
     }
 
+    /// With another clock.
+    pub(crate) async fn at(clock: fn() -> jiff::Timestamp) -> World {
+        let store = Store::open(Arc::new(Memory::new()), steersman_storage::Options::default()).await.unwrap();
+        let server = Server::start(Options { clock, ..options(&store, Arc::new(Masters)) }).await.unwrap();
+        World { server, store }
+    }
+
+    pub(crate) async fn on(kv: Arc<dyn Kv>) -> World {
+        let store = Store::open(kv, steersman_storage::Options::default()).await.unwrap();
+        World { server: serve(&store, Arc::new(Masters)).await, store }
+    }
+
     pub(crate) fn http(&self) -> Http {
         Http(self.server.service_as(User::master("admin")))
     }
@@ -65,16 +78,20 @@ impl World {
     }
 }
 
-/// A server on a store; it knows the token `secret` as alice.
+/// A server on a store.
 pub(crate) async fn serve(store: &Store, authorizer: Arc<dyn Authorizer>) -> Server {
-    let options = Options {
+    Server::start(options(store, authorizer)).await.unwrap()
+}
+
+/// It knows the token `secret` as alice.
+fn options(store: &Store, authorizer: Arc<dyn Authorizer>) -> Options {
+    Options {
         store: store.clone(),
         authenticator: Authenticator::new(Tokens::parse("secret,alice,1").unwrap()),
         authorizer,
         address: "localhost:6443".to_owned(),
         clock: jiff::Timestamp::now,
-    };
-    Server::start(options).await.unwrap()
+    }
 }
 
 // === impl Http ===
