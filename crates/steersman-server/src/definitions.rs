@@ -127,7 +127,7 @@ impl Follower {
                 match self.pass().await {
                     Ok(revision) => after = revision,
                     Err(failure) => {
-                        tracing::error!(message = failure.status.message, "the definitions could not be put in force")
+                        tracing::error!(message = failure.status.message, "the definitions could not be put in force");
                     }
                 }
                 is_waiting = self.delete_instances().await;
@@ -255,6 +255,10 @@ impl Follower {
 
     /// Deletes every object of a resource, and says how many are still there.
     async fn delete_all(&self, resource: &Arc<Resource>) -> Deletion {
+        // Whoever began to create before the definition was marked, and is done, must be seen; who is not, sees the mark.
+        if let Err(failure) = self.server.sync().await {
+            return Deletion::Failed(failure.status.message.clone());
+        }
         let list = self.server.store.list(&resource.storage, &Scope::All, At::Latest, Page::ALL);
         let objects = match list {
             Ok(list) => list.objects,

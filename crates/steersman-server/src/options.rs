@@ -238,7 +238,7 @@ impl Write {
         let path = Path::new("fieldManager");
         match &field_manager {
             Some(manager) if manager.len() > MANAGER_BYTES_MAX => {
-                errors.push(Error::too_long(&path, MANAGER_BYTES_MAX))
+                errors.push(Error::too_long(&path, MANAGER_BYTES_MAX));
             }
             Some(manager) => {
                 if let Some(odd) = manager.chars().find(|char| char.is_control()) {
@@ -311,7 +311,7 @@ impl Delete {
             }
             None | Some("Foreground" | "Background" | "Orphan") => {}
             Some(other) => {
-                errors.push(Error::not_supported(&policy_path, other, &["Foreground", "Background", "Orphan", "nil"]))
+                errors.push(Error::not_supported(&policy_path, other, &["Foreground", "Background", "Orphan", "nil"]));
             }
         }
         dry_run(&delete.dry_run, &mut errors);

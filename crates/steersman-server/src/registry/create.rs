@@ -1,6 +1,7 @@
 //! POST: a new object.
 
 use crate::answer::{Answer, Payload};
+use crate::catalog::Resource;
 use crate::negotiate::{Shape, negotiate};
 use crate::options::Write;
 use crate::registry::context::{Context, read_failure};
@@ -117,6 +118,13 @@ pub(crate) async fn insert(
                 if let Some(reservation) = reservation {
                     reservation.commit();
                 }
+                if is_overtaken(cx) {
+                    return match cx.server.store.delete(cx.storage(), &stored.key, stored.revision).await {
+                        // Changed since: the definition has seen it, and deletes it.
+                        Ok(_) | Err(WriteError::Conflict { .. }) => Err(Failure::method_not_allowed()),
+                        Err(error) => Err(cx.write_failure(&error, &name)),
+                    };
+                }
                 cx.server.written(cx.resource(), stored.revision).await;
                 return Ok(Payload::Stored(stored));
             }
@@ -135,6 +143,15 @@ pub(crate) async fn insert(
         details.retry_after_seconds = Some(1);
     }
     Err(failure)
+}
+
+/// Whether the definition of the kind went while its object was being stored: then it may not have seen the object, which
+/// it would have deleted.
+fn is_overtaken(cx: &Context<'_>) -> bool {
+    let resource = cx.resource();
+    let face = cx.server.face();
+    let is_same = |other: &Resource| other.plural == resource.plural && !other.is_terminating();
+    resource.is_custom() && !face.catalog.resources_of(&resource.group).any(is_same)
 }
 
 /// Fails with every fault, if there are any.

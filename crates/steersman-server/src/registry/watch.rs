@@ -125,6 +125,8 @@ pub(crate) async fn watch(cx: &Context<'_>) -> Result<Answer, Failure> {
         is_over: false,
         revision: after,
     };
+    // The definition may have gone while a version was waited for, before its changes were listened to.
+    stream.is_over = stream.face_changes.is_some() && !stream.request.is_served();
     for object in initial {
         let frame = stream.frame(cx, "ADDED", &object);
         stream.pending.extend(frame);

@@ -1,13 +1,13 @@
 //! CustomResourceDefinitions: in force when their writer is answered, and gone when their objects are.
 
-use crate::support::{World, text, version};
+use crate::support::{Http, World, text, version};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-const KITES: &str = "/apis/example.com/v1/namespaces/default/kites";
+pub(crate) const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+pub(crate) const KITES: &str = "/apis/example.com/v1/namespaces/default/kites";
 
-fn definition(spec: &Value) -> Value {
+pub(crate) fn definition(spec: &Value) -> Value {
     json!({
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -24,12 +24,20 @@ fn definition(spec: &Value) -> Value {
     })
 }
 
-fn spec() -> Value {
+pub(crate) fn spec() -> Value {
     json!({"type": "object", "properties": {"length": {"type": "integer"}}})
 }
 
-fn kite(name: &str, length: i64) -> Value {
+pub(crate) fn kite(name: &str, length: i64) -> Value {
     json!({"apiVersion": "example.com/v1", "kind": "Kite", "metadata": {"name": name}, "spec": {"length": length}})
+}
+
+/// Deletes the definition and waits for its end.
+pub(crate) async fn until_gone(http: &Http) {
+    let from = version(&http.get(DEFINITIONS).await.ok());
+    let mut definitions = http.watch(&format!("{DEFINITIONS}?resourceVersion={from}")).await;
+    http.delete(&format!("{DEFINITIONS}/kites.example.com")).await.ok();
+    while text(&definitions.next().await.unwrap(), "/type") != "DELETED" {}
 }
 
 async fn world() -> World {
@@ -116,10 +124,8 @@ async fn a_definition_that_comes_back_begins_empty() {
     let world = world().await;
     let http = world.http();
     for round in 0..3 {
-        let from = version(&http.post(KITES, &kite("red", 1)).await.ok());
-        let mut definitions = http.watch(&format!("{DEFINITIONS}?resourceVersion={from}")).await;
-        http.delete(&format!("{DEFINITIONS}/kites.example.com")).await.ok();
-        while text(&definitions.next().await.unwrap(), "/type") != "DELETED" {}
+        http.post(KITES, &kite("red", 1)).await.ok();
+        until_gone(&http).await;
         http.post(DEFINITIONS, &definition(&spec())).await.ok();
         assert_eq!(http.get(KITES).await.ok()["items"], json!([]), "round {round}");
     }

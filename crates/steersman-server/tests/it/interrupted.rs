@@ -1,19 +1,29 @@
-//! Clients that go away in the middle of a write: what was begun is carried through.
+//! What happens in the middle of a write: its client goes away, or its kind does.
 
+use crate::definitions::{DEFINITIONS, KITES, definition, kite, spec, until_gone};
 use crate::services::{SERVICES, check_taken, greedy};
-use crate::support::{CONFIGS, World, config};
+use crate::support::{CONFIGS, World, config, version};
 use std::sync::Arc;
 use std::time::Duration;
 use steersman_machinery::Revision;
 use steersman_storage::Memory;
-use steersman_storage::kv::{BoxFuture, Error, Kv, Outcome, Snapshot, Txn, Watch};
+use steersman_storage::kv::{BoxFuture, Error, Kv, Op, Outcome, Snapshot, Txn, Watch};
 use tokio::sync::watch;
 
-/// An engine that says nothing of what it has committed while its gate is closed.
+/// An engine with a gate.
 #[derive(Debug)]
 struct Gated {
     memory: Memory,
-    is_open: watch::Receiver<bool>,
+    gate: watch::Receiver<Gate>,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Gate {
+    /// Nothing is said of what was committed.
+    Behind,
+    /// What is said about kites is not committed.
+    BeforeKites,
+    Open,
 }
 
 impl Kv for Gated {
@@ -26,10 +36,13 @@ impl Kv for Gated {
     }
 
     fn txn(&self, txn: Txn) -> BoxFuture<'_, Result<Outcome, Error>> {
-        let mut is_open = self.is_open.clone();
+        let mut gate = self.gate.clone();
         Box::pin(async move {
+            if is_about_kites(&txn) {
+                gate.wait_for(|gate| *gate != Gate::BeforeKites).await.unwrap();
+            }
             let outcome = self.memory.txn(txn).await;
-            is_open.wait_for(|is_open| *is_open).await.unwrap();
+            gate.wait_for(|gate| *gate != Gate::Behind).await.unwrap();
             outcome
         })
     }
@@ -51,10 +64,14 @@ impl Kv for Gated {
     }
 }
 
+fn is_about_kites(txn: &Txn) -> bool {
+    txn.ops.iter().any(|op| matches!(op, Op::Put { key, .. } if String::from_utf8_lossy(key).contains("kites") && !String::from_utf8_lossy(key).contains("customresourcedefinitions")))
+}
+
 /// A server on such an engine, and the gate.
-async fn gated() -> (World, watch::Sender<bool>) {
-    let (gate, is_open) = watch::channel(true);
-    (World::on(Arc::new(Gated { memory: Memory::new(), is_open })).await, gate)
+async fn gated() -> (World, watch::Sender<Gate>) {
+    let (sender, gate) = watch::channel(Gate::Open);
+    (World::on(Arc::new(Gated { memory: Memory::new(), gate })).await, sender)
 }
 
 /// Begins a request, waits until the engine has what it writes, and goes away.
@@ -71,9 +88,9 @@ async fn abandon<T>(world: &World, request: impl Future<Output = T>) {
 #[tokio::test]
 async fn a_service_keeps_what_it_has_though_nobody_heard_of_it() {
     let (world, gate) = gated().await;
-    gate.send_replace(false);
+    gate.send_replace(Gate::Behind);
     abandon(&world, world.http().post(SERVICES, &greedy("first"))).await;
-    gate.send_replace(true);
+    gate.send_replace(Gate::Open);
     check_taken(&world.http().post(SERVICES, &greedy("second")).await);
 }
 
@@ -83,9 +100,9 @@ async fn what_a_service_had_is_free_though_nobody_heard_of_its_end() {
     let http = world.http();
     http.post(SERVICES, &greedy("first")).await.ok();
     world.store.sync().await.unwrap();
-    gate.send_replace(false);
+    gate.send_replace(Gate::Behind);
     abandon(&world, http.delete(&format!("{SERVICES}/first"))).await;
-    gate.send_replace(true);
+    gate.send_replace(Gate::Open);
     let second = async {
         while http.post(SERVICES, &greedy("second")).await.code != 201 {
             tokio::task::yield_now().await;
@@ -97,13 +114,54 @@ async fn what_a_service_had_is_free_though_nobody_heard_of_its_end() {
 #[tokio::test]
 async fn a_server_stops_when_the_last_write_is_done() {
     let (world, gate) = gated().await;
-    gate.send_replace(false);
+    gate.send_replace(Gate::Behind);
     abandon(&world, world.http().post(CONFIGS, &config("c"))).await;
     let mut stopped = Box::pin(world.server.stop());
     for _ in 0..100 {
         assert!(futures::poll!(stopped.as_mut()).is_pending());
         tokio::task::yield_now().await;
     }
-    gate.send_replace(true);
+    gate.send_replace(Gate::Open);
     stopped.await;
+}
+
+#[tokio::test]
+async fn nothing_is_left_behind_by_a_creation_that_a_definition_overtook() {
+    let (world, gate) = gated().await;
+    let http = world.http();
+    http.post(DEFINITIONS, &definition(&spec())).await.ok();
+    gate.send_replace(Gate::BeforeKites);
+    let creation = tokio::spawn({
+        let http = world.http();
+        async move { http.post(KITES, &kite("late", 1)).await.code }
+    });
+    // It has come as far as the engine.
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    until_gone(&http).await;
+    gate.send_replace(Gate::Open);
+    assert_eq!(creation.await.unwrap(), 405);
+    http.post(DEFINITIONS, &definition(&spec())).await.ok();
+    assert_eq!(http.get(KITES).await.ok()["items"], serde_json::json!([]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_a_definition_overtook_ends() {
+    let world = World::new().await;
+    let http = world.http();
+    let now = version(&http.post(DEFINITIONS, &definition(&spec())).await.ok());
+    let begun = tokio::time::Instant::now();
+    let later = now + 50;
+    let streamed = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan";
+    let path = format!("{KITES}?{streamed}&resourceVersion={later}");
+    let overtake = async {
+        until_gone(&http).await;
+        while version(&http.post(CONFIGS, &serde_json::json!({"metadata": {"generateName": "c-"}})).await.ok()) < later
+        {
+        }
+    };
+    let (mut kites, ()) = tokio::join!(http.watch(&path), overtake);
+    assert_eq!(kites.next().await, None);
+    assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
 }
