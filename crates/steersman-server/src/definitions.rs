@@ -93,7 +93,8 @@ fn storage() -> GroupResource {
 impl Follower {
     async fn run(mut self, from: Revision) {
         let mut after = from;
-        let mut is_waiting = false;
+        // The server may have been stopped amid a deletion, which tells of itself no more.
+        let mut is_waiting = self.delete_instances().await;
         loop {
             let watcher = self.server.store.watch(&storage(), Scope::All, after);
             let Ok(mut watcher) = watcher else {

@@ -1,8 +1,11 @@
 //! CustomResourceDefinitions: in force when their writer is answered, and gone when their objects are.
 
-use crate::support::{Http, World, text, version};
+use crate::support::{Http, World, serve, text, version};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
+use std::sync::Arc;
+use steersman_server::authz::Masters;
+use steersman_server::user::User;
 
 pub(crate) const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 pub(crate) const KITES: &str = "/apis/example.com/v1/namespaces/default/kites";
@@ -114,7 +117,9 @@ async fn a_definition_waits_for_the_finalizers_of_its_objects_and_then_ends_thei
     http.merge(&format!("{KITES}/held"), &json!({"metadata": {"finalizers": null}})).await.ok();
     assert_eq!(kites.next_name().await.unwrap(), pair("DELETED", "held"));
     while text(&definitions.next().await.unwrap(), "/type") != "DELETED" {}
+    let begun = tokio::time::Instant::now();
     assert_eq!(kites.next().await, None);
+    assert_eq!(begun.elapsed().as_secs(), 0);
     assert_eq!(http.get(&path).await.refusal(), (404, "NotFound".to_owned()));
     assert_eq!(http.get(KITES).await.code, 404);
 }
@@ -141,4 +146,21 @@ async fn a_watch_outlives_changes_of_its_definition() {
     http.merge(&format!("{DEFINITIONS}/kites.example.com"), &longer).await.ok();
     http.post(KITES, &kite("red", 1)).await.ok();
     assert_eq!(kites.next_name().await.unwrap(), ("ADDED".to_owned(), "red".to_owned()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deletion_goes_on_after_a_restart() {
+    let world = world().await;
+    let mut held = kite("held", 1);
+    held["metadata"]["finalizers"] = json!(["example.com/hold"]);
+    world.http().post(KITES, &held).await.ok();
+    let from = version(&world.http().delete(&format!("{DEFINITIONS}/kites.example.com")).await.ok());
+    world.server.stop().await;
+
+    let next = serve(&world.store, Arc::new(Masters)).await;
+    let http = Http(next.service_as(User::master("admin")));
+    http.merge(&format!("{KITES}/held"), &json!({"metadata": {"finalizers": null}})).await.ok();
+    let mut definitions = http.watch(&format!("{DEFINITIONS}?resourceVersion={from}&timeoutSeconds=60")).await;
+    let words: Vec<_> = definitions.rest().await.iter().map(|event| text(event, "/type").to_owned()).collect();
+    assert_eq!(words.last().map(String::as_str), Some("DELETED"));
 }
