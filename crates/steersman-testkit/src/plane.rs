@@ -2,11 +2,13 @@
 
 use crate::door::{Caller, Door, Plane, Running};
 use crate::fault::{Fault, Faults};
+use crate::wait::PATIENCE;
 use http::Method;
 use jiff::Timestamp;
 use kube::Client;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 use steersman_server::Server;
 use steersman_server::authn::{Authenticator, Tokens, TokensError};
 use steersman_server::authz::{Authorizer, Masters};
@@ -40,6 +42,9 @@ pub struct Options {
     pub clock: fn() -> Timestamp,
     /// How much history there is for watches and continued lists.
     pub history: steersman_storage::Options,
+    /// How long [`ControlPlane::until`] waits. Usually 30 s. A controller whose watch was broken time and again may wait a
+    /// minute before it tries once more: where time is paused, ten minutes cost nothing.
+    pub patience: Duration,
     /// Users that sign in with a token, a line each: `token,user,uid,"group1,group2"`. Usually none.
     pub tokens: String,
 }
@@ -65,6 +70,7 @@ impl Default for Options {
             authorizer: Arc::new(Masters),
             clock: Timestamp::now,
             history: steersman_storage::Options::default(),
+            patience: PATIENCE,
             tokens: String::new(),
         }
     }
@@ -162,6 +168,10 @@ impl ControlPlane {
     /// Raw HTTP for whoever the request's token names; nobody without one.
     pub fn door(&self) -> Door {
         Door::new(self.plane.clone(), Caller::Anyone)
+    }
+
+    pub(crate) fn patience(&self) -> Duration {
+        self.options.patience
     }
 
     /// The testkit's own client, which meets no faults.

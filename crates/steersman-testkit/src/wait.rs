@@ -10,8 +10,8 @@ use std::pin::pin;
 use std::time::Duration;
 use steersman::ObjectKey;
 
-/// How long is waited for a state that does not come.
-const WAIT_MAX: Duration = Duration::from_secs(30);
+/// How long is waited for a state that does not come, if the test does not say otherwise.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 // === impl ControlPlane: waiting ===
 
@@ -19,8 +19,8 @@ impl ControlPlane {
     /// Waits until there is such an object and it meets a condition; returns it.
     ///
     /// # Panics
-    /// When that is not so within 30 s, saying what the object was last. Where time is paused, that is at once when
-    /// nothing else can happen.
+    /// When that is not so within [`Options::patience`](crate::Options::patience), saying what the object was last. Where
+    /// time is paused, that is at once when nothing else can happen.
     pub async fn until<K>(&self, key: &ObjectKey, condition: impl Fn(&K) -> bool) -> K
     where
         K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Serialize,
@@ -44,8 +44,9 @@ impl ControlPlane {
     where
         K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Serialize,
     {
+        let patience = self.patience();
         let mut last = None;
-        let waited = tokio::time::timeout(WAIT_MAX, self.follow(key, &mut last, condition)).await;
+        let waited = tokio::time::timeout(patience, self.follow(key, &mut last, condition)).await;
         let kind = K::kind(&());
         match waited {
             Ok(Ok(())) => last,
@@ -53,7 +54,7 @@ impl ControlPlane {
             Err(_) => {
                 let state = last
                     .map_or_else(|| "absent".to_owned(), |object| serde_json::to_string(&object).unwrap_or_default());
-                panic!("{kind} {key} did not become what the test waits for within {WAIT_MAX:?}; it is {state}")
+                panic!("{kind} {key} did not become what the test waits for within {patience:?}; it is {state}")
             }
         }
     }

@@ -3,6 +3,7 @@
 
 mod apply;
 mod bad_days;
+mod controller;
 mod life;
 
 use k8s_openapi::api::core::v1::ConfigMap;
