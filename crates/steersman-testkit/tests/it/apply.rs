@@ -1,3 +1,5 @@
+//! Manifests, and waiting for what they bring about.
+
 use crate::configs;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams};

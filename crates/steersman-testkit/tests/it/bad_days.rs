@@ -1,3 +1,5 @@
+//! Faults, cuts and forgotten history, as a client meets them.
+
 use crate::{code, configs, create};
 use futures::TryStreamExt as _;
 use kube::api::{WatchEvent, WatchParams};

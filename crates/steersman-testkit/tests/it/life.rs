@@ -1,3 +1,5 @@
+//! Planes begin, restart and end, and let in whom they should.
+
 use crate::{code, configs, create};
 use futures::TryStreamExt as _;
 use http::Request;
