@@ -4,6 +4,7 @@
 
 use crate::status::Cause;
 use crate::value::Value;
+use std::collections::HashSet;
 use std::fmt;
 
 /// Where a field is: `spec.containers[0].env[2].name`, `data[some key]`.
@@ -200,13 +201,8 @@ impl fmt::Display for Error {
 
 /// Several faults in one sentence: one as it is, more as `[a, b]`; one that is there twice is said once.
 pub fn join(errors: &[Error]) -> String {
-    let mut said: Vec<String> = Vec::with_capacity(errors.len());
-    for error in errors {
-        let text = error.to_string();
-        if !said.contains(&text) {
-            said.push(text);
-        }
-    }
+    let mut seen = HashSet::with_capacity(errors.len());
+    let said: Vec<String> = errors.iter().map(Error::to_string).filter(|text| seen.insert(text.clone())).collect();
     match said.as_slice() {
         [one] => one.clone(),
         _ => format!("[{}]", said.join(", ")),

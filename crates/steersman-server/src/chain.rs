@@ -32,7 +32,7 @@ const BODY_BYTES_MAX: usize = 3 * 1024 * 1024;
 /// How long a request that is not a watch may take.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// Bytes of warnings that an answer carries at the most.
-const WARNINGS_BYTES_MAX: usize = 4096;
+pub(crate) const WARNINGS_BYTES_MAX: usize = 4096;
 
 /// What is known of a request before its body is.
 struct Head {

@@ -11,12 +11,15 @@ use crate::negotiate::Encoding;
 use bytes::Bytes;
 use serde::Serialize;
 use steersman_machinery::{Value, value};
+use steersman_schema::decode::DEPTH_MAX;
 
 /// A body that is no JSON or YAML.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     #[error("json parse error: {message} ({excerpt})")]
     Json { message: String, excerpt: String },
+    #[error("the body is nested more than {DEPTH_MAX} deep")]
+    TooDeep,
     #[error("protobuf: {0}")]
     Protobuf(String),
     #[error("yaml: {0}")]
@@ -30,6 +33,7 @@ pub(crate) fn decode_json(body: &[u8]) -> Result<Parsed, Error> {
         Error::Json { message, excerpt: excerpt(body) }
     })?;
     value::normalize_numbers(&mut parsed.value);
+    bound(&parsed.value)?;
     Ok(parsed)
 }
 
@@ -38,7 +42,20 @@ pub(crate) fn decode_yaml(body: &[u8]) -> Result<Value, Error> {
     let text = std::str::from_utf8(body).map_err(|error| Error::Yaml(error.to_string()))?;
     let mut value = yaml::parse(first_document(text)).map_err(Error::Yaml)?;
     value::normalize_numbers(&mut value);
+    bound(&value)?;
     Ok(value)
+}
+
+/// Refuses what is nested so deep that, with what the server adds to it, it could not be read back.
+fn bound(value: &Value) -> Result<(), Error> {
+    fn depth(value: &Value) -> usize {
+        match value {
+            Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or(0),
+            Value::Object(fields) => 1 + fields.values().map(depth).max().unwrap_or(0),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 0,
+        }
+    }
+    if depth(value) > DEPTH_MAX { Err(Error::TooDeep) } else { Ok(()) }
 }
 
 /// Writes an answer.
@@ -84,6 +101,14 @@ mod tests {
     fn numbers_come_out_as_go_prints_them() {
         assert_eq!(decode_json(b"[5.0,1e3,1.5]").unwrap().value.to_string(), "[5,1000,1.5]");
         assert_eq!(decode_yaml(b"mode: 0644\n").unwrap(), json!({"mode": 420}));
+    }
+
+    #[test]
+    fn what_could_not_be_read_back_is_refused() {
+        let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+        assert!(decode_json(nested(DEPTH_MAX).as_bytes()).is_ok());
+        assert!(decode_json(nested(DEPTH_MAX + 1).as_bytes()).is_err());
+        assert!(decode_yaml(nested(DEPTH_MAX + 1).as_bytes()).is_err());
     }
 
     #[test]

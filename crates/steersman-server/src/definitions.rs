@@ -12,6 +12,7 @@ use crate::query::Query;
 use crate::registry::{self, DeleteOutcome, Own};
 use crate::server::Inner;
 use crate::status::Failure;
+use futures::StreamExt as _;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,6 +25,9 @@ use tokio::task::JoinHandle;
 const WAIT_MAX: Duration = Duration::from_secs(5);
 /// How often it is looked whether objects that finalizers held are gone.
 const REMAINING_INTERVAL: Duration = Duration::from_millis(250);
+/// Objects of a definition on its way out that are deleted in one go, and how many of them at a time.
+const DELETIONS_MAX: usize = 1000;
+const DELETIONS_AT_A_TIME: usize = 64;
 /// Changes of definitions taken together.
 const BATCH_MAX: usize = 1024;
 
@@ -36,8 +40,8 @@ pub(crate) struct Definitions {
 /// The task's own memory.
 struct Follower {
     server: Arc<Inner>,
-    /// The resource of each definition, and the revision of the definition that it was made of.
-    made: HashMap<Box<str>, (Revision, Option<Arc<Resource>>)>,
+    /// The resource of each definition, and what of the definition it was made of.
+    made: HashMap<Box<str>, (String, Option<Arc<Resource>>)>,
 }
 
 /// A definition as the store has it.
@@ -101,9 +105,10 @@ impl Follower {
                 // The history is gone: what is there now is all that counts.
                 match self.pass().await {
                     Ok(revision) => after = revision,
-                    Err(failure) => {
-                        return tracing::error!(message = failure.status.message, "definitions are no longer followed");
-                    }
+                    Err(failure) => self.failed(&failure).await,
+                }
+                if self.server.is_stopping() {
+                    return;
                 }
                 continue;
             };
@@ -125,15 +130,20 @@ impl Follower {
                     },
                     () = retry => {}
                 }
-                match self.pass().await {
+                let passed = self.pass().await;
+                is_waiting = self.delete_instances().await || passed.is_err();
+                match passed {
                     Ok(revision) => after = revision,
-                    Err(failure) => {
-                        tracing::error!(message = failure.status.message, "the definitions could not be put in force");
-                    }
+                    Err(failure) => self.failed(&failure).await,
                 }
-                is_waiting = self.delete_instances().await;
             }
         }
+    }
+
+    /// Tells of a failure and waits a moment: it is tried again.
+    async fn failed(&self, failure: &Failure) {
+        tracing::error!(message = failure.status.message, "the definitions could not be put in force; trying again");
+        tokio::time::sleep(REMAINING_INTERVAL).await;
     }
 
     /// Puts what is there in force; returns as of when.
@@ -155,7 +165,10 @@ impl Follower {
         let list = list.map_err(|error| registry::read_failure(&error))?;
         let mut definitions = Vec::with_capacity(list.objects.len());
         for object in list.objects {
-            definitions.push(Definition { value: registry::tree(&object)?, object });
+            // One that cannot be read was told of in the log; the others are served all the same.
+            if let Ok(value) = registry::tree(&object) {
+                definitions.push(Definition { value, object });
+            }
         }
         // Who came first keeps the name.
         definitions.sort_by_cached_key(|definition| {
@@ -205,13 +218,13 @@ impl Follower {
         let mut made = HashMap::with_capacity(definitions.len());
         let mut is_changed = self.made.len() != definitions.len();
         for definition in definitions {
-            let (name, revision) = (&definition.object.key.name, definition.object.revision);
-            let known = self.made.get(name).filter(|(known, _)| *known == revision);
+            let (name, substance) = (&definition.object.key.name, substance(&definition.value));
+            let known = self.made.get(name).filter(|(known, _)| *known == substance);
             let entry = match known {
                 Some(known) => known.clone(),
                 None => {
                     is_changed = true;
-                    (revision, resource(&definition.value))
+                    (substance, resource(&definition.value))
                 }
             };
             made.insert(name.clone(), entry);
@@ -265,9 +278,14 @@ impl Follower {
             Ok(list) => list.objects,
             Err(error) => return Deletion::Failed(error.to_string()),
         };
-        let mut remaining = 0;
-        for object in objects {
-            match self.delete_one(resource, &object.key).await {
+        // Many at once share one commit of the store; not all in one go, so that other definitions have their turn.
+        let (marked, objects): (Vec<_>, Vec<_>) = objects.into_iter().partition(|object| object.meta.is_deleting());
+        let mut remaining = marked.len() + objects.len().saturating_sub(DELETIONS_MAX);
+        let deletions = objects.into_iter().take(DELETIONS_MAX);
+        let deletions = deletions.map(|object| async move { self.delete_one(resource, &object.key).await });
+        let mut deletions = futures::stream::iter(deletions).buffer_unordered(DELETIONS_AT_A_TIME);
+        while let Some(deleted) = deletions.next().await {
+            match deleted {
                 Ok(DeleteOutcome::Gone(_)) => {}
                 Ok(DeleteOutcome::Waiting(_)) => remaining += 1,
                 Err(failure) if failure.code() == 404 => {}
@@ -287,6 +305,23 @@ impl Follower {
         let mut cx = own.context(&self.server, served, "delete");
         registry::delete_object(&mut cx, &Delete::parse(&Query::default(), None)?).await
     }
+}
+
+/// What of a definition its resource is made of: one that is written again with the same makes no other.
+fn substance(definition: &Value) -> String {
+    let parts: [&[&str]; 5] = [
+        &["metadata", "uid"],
+        &["metadata", "generation"],
+        &["metadata", "deletionTimestamp"],
+        &["spec"],
+        &["status", "acceptedNames"],
+    ];
+    let mut text = crd::is_served(definition).to_string();
+    for part in parts {
+        text.push('|');
+        text.push_str(&value::at(definition, part).unwrap_or(&Value::Null).to_string());
+    }
+    text
 }
 
 /// The resource that a definition makes, if it is in force.

@@ -81,6 +81,8 @@ pub(crate) struct Preconditions {
     pub(crate) resource_version: Option<String>,
 }
 
+/// How long a watch can last at the most.
+const TIMEOUT_MAX: Duration = Duration::from_secs(24 * 3600);
 const TOKEN_FORMAT: &str = "meta.k8s.io/v1";
 const MANAGER_BYTES_MAX: usize = 128;
 
@@ -103,7 +105,7 @@ impl List {
         let limit = number("limit")?.filter(|limit| *limit > 0).and_then(|limit| usize::try_from(limit).ok());
         let timeout = number("timeoutSeconds")?
             .filter(|seconds| *seconds > 0)
-            .map(|seconds| Duration::from_secs(seconds.unsigned_abs()));
+            .map(|seconds| Duration::from_secs(seconds.unsigned_abs()).min(TIMEOUT_MAX));
         let list = List {
             labels,
             fields,

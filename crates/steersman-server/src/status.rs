@@ -7,6 +7,9 @@ use std::time::Duration;
 use steersman_machinery::status::{Cause, Details, Status};
 use steersman_machinery::{GroupKind, GroupResource, field};
 
+/// Faults that are told of one object. There can be as many as a body has fields.
+const CAUSES_MAX: usize = 1000;
+
 /// A request that was not done, with the answer for its sender.
 #[derive(Clone, Debug)]
 pub struct Failure {
@@ -27,6 +30,11 @@ impl Failure {
     /// The HTTP status code.
     pub fn code(&self) -> u16 {
         self.status.code.unwrap_or(500)
+    }
+
+    /// Whether the object was there already.
+    pub fn is_already_exists(&self) -> bool {
+        self.status.reason.as_deref() == Some("AlreadyExists")
     }
 
     /// After how long a retry may help, for the `Retry-After` header.
@@ -137,6 +145,7 @@ impl Failure {
 
     /// 422 with the single faults. `kind` may be a resource's or that of the request's options.
     pub fn invalid(kind: &GroupKind, name: &str, errors: &[field::Error]) -> Failure {
+        let errors = errors.get(..CAUSES_MAX).unwrap_or(errors);
         let message = format!("{kind} {name:?} is invalid: {}", field::join(errors));
         let details = Details {
             name: name.to_owned(),

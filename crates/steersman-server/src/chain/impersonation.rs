@@ -4,7 +4,7 @@ use crate::authz::{self, Attributes, Authorizer};
 use crate::query::percent_decode;
 use crate::status::Failure;
 use crate::user::User;
-use http::HeaderMap;
+use http::{HeaderMap, HeaderValue};
 use std::collections::BTreeMap;
 
 const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
@@ -15,13 +15,13 @@ const ANONYMOUS: &str = "system:anonymous";
 /// # Errors
 /// 400 for headers that name no user, 403 if the sender may not.
 pub(super) fn apply(authorizer: &dyn Authorizer, headers: &HeaderMap, sender: User) -> Result<User, Failure> {
-    let texts = |name: &str| -> Vec<String> {
-        headers.get_all(name).iter().filter_map(|value| value.to_str().ok()).map(str::to_owned).collect()
+    let texts = |name: &'static str| -> Result<Vec<String>, Failure> {
+        headers.get_all(name).iter().map(|value| text(name, value)).collect()
     };
-    let name = texts("impersonate-user").into_iter().next().filter(|name| !name.is_empty());
-    let mut groups = texts("impersonate-group");
-    let uid = texts("impersonate-uid").into_iter().next().unwrap_or_default();
-    let extra = extra(headers);
+    let name = texts("impersonate-user")?.into_iter().next().filter(|name| !name.is_empty());
+    let mut groups = texts("impersonate-group")?;
+    let uid = texts("impersonate-uid")?.into_iter().next().unwrap_or_default();
+    let extra = extra(headers)?;
     let Some(name) = name else {
         if groups.is_empty() && uid.is_empty() && extra.is_empty() {
             return Ok(sender);
@@ -44,7 +44,7 @@ pub(super) fn apply(authorizer: &dyn Authorizer, headers: &HeaderMap, sender: Us
         }
         None => allow("", "users", None, None, &name)?,
     }
-    for group in texts("impersonate-group") {
+    for group in texts("impersonate-group")? {
         allow("", "groups", None, None, &group)?;
     }
     if !uid.is_empty() {
@@ -62,15 +62,21 @@ pub(super) fn apply(authorizer: &dyn Authorizer, headers: &HeaderMap, sender: Us
     Ok(User { uid, extra, ..User::authenticated(name, groups) })
 }
 
-fn extra(headers: &HeaderMap) -> BTreeMap<String, Vec<String>> {
+/// A header's value. One that cannot be read is refused: passing it over would carry the request out as its sender.
+fn text(name: &str, value: &HeaderValue) -> Result<String, Failure> {
+    let text = String::from_utf8(value.as_bytes().to_vec());
+    text.map_err(|_| Failure::bad_request(format!("the value of the header {name} is no UTF-8")))
+}
+
+fn extra(headers: &HeaderMap) -> Result<BTreeMap<String, Vec<String>>, Failure> {
     let mut extra: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for (name, value) in headers {
         let key = name.as_str().strip_prefix("impersonate-extra-").map(|key| percent_decode(key, false));
-        if let (Some(key), Ok(value)) = (key, value.to_str()) {
-            extra.entry(key.to_ascii_lowercase()).or_default().push(value.to_owned());
+        if let Some(key) = key {
+            extra.entry(key.to_ascii_lowercase()).or_default().push(text(name.as_str(), value)?);
         }
     }
-    extra
+    Ok(extra)
 }
 
 #[cfg(test)]
@@ -98,6 +104,17 @@ mod tests {
         assert_eq!((user.name.as_str(), user.uid.as_str()), ("jane", "42"));
         assert_eq!(user.groups, ["team", "system:authenticated"]);
         assert_eq!(user.extra.get("example.com/key"), Some(&vec!["v".to_owned()]));
+    }
+
+    #[test]
+    fn a_name_that_is_no_ascii_is_that_name_and_one_that_is_no_text_is_refused() {
+        let with = |bytes: &[u8]| {
+            let mut headers = HeaderMap::new();
+            headers.append("impersonate-user", HeaderValue::from_bytes(bytes).unwrap());
+            apply(&Masters, &headers, User::master("admin"))
+        };
+        assert_eq!(with("jürgen".as_bytes()).unwrap().name, "jürgen");
+        assert_eq!(with(b"j\xfcrgen").unwrap_err().code(), 400);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! JSON to a tree, with the paths of keys that occur twice.
 
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use std::collections::HashSet;
 use std::fmt;
 use steersman_machinery::value::{Map, Value};
 
@@ -13,14 +14,14 @@ pub(crate) struct Parsed {
 }
 
 pub(super) fn parse(body: &[u8]) -> Result<Parsed, serde_json::Error> {
-    let mut duplicates = Vec::new();
+    let (mut duplicates, mut seen) = (Vec::new(), HashSet::new());
     let mut deserializer = serde_json::Deserializer::from_slice(body);
     let seed = Tree {
         path: &Path::Root,
         on_key: &mut |path: &Path<'_>, is_duplicate| {
             if is_duplicate {
                 let path = path.to_string();
-                if !duplicates.contains(&path) {
+                if seen.insert(path.clone()) {
                     duplicates.push(path);
                 }
             }

@@ -2,6 +2,7 @@
 
 use crate::authz::{self, Attributes};
 use crate::catalog::{Resource, Scope, Served, Verb, Version};
+use crate::chain::WARNINGS_BYTES_MAX;
 use crate::query::Query;
 use crate::request_info::Target;
 use crate::server::Inner;
@@ -161,7 +162,9 @@ impl<'a> Context<'a> {
     }
 
     pub(crate) fn warn(&mut self, text: String) {
-        if !self.warnings.contains(&text) {
+        // What is beyond would not be sent: with a body full of faults looking through them all takes for ever.
+        let bytes: usize = self.warnings.iter().map(String::len).sum();
+        if bytes <= WARNINGS_BYTES_MAX && !self.warnings.contains(&text) {
             self.warnings.push(text);
         }
     }

@@ -12,7 +12,7 @@ use crate::registry::{admission, allocation, body, list, metadata, select};
 use crate::status::Failure;
 use crate::strategy::{Grace, Propagation};
 use bytes::Bytes;
-use jiff::ToSpan;
+use jiff::SignedDuration;
 use std::sync::Arc;
 use steersman_machinery::status::{Details, Status};
 use steersman_machinery::{GroupResource, Object, Value, value};
@@ -157,7 +157,7 @@ fn mark(cx: &Context<'_>, options: &Delete, object: &mut Value) -> bool {
     let asked_before = value::at(object, &["metadata", "deletionGracePeriodSeconds"]).and_then(Value::as_i64);
     let is_shorter = asked_before.is_none_or(|before| grace < before);
     if !is_deleting || is_shorter {
-        let at = cx.now.checked_add(grace.seconds()).unwrap_or(cx.now);
+        let at = cx.now.checked_add(SignedDuration::from_secs(grace)).unwrap_or(cx.now);
         value::set_at(object, &["metadata", "deletionTimestamp"], seconds(at).into());
         value::set_at(object, &["metadata", "deletionGracePeriodSeconds"], grace.into());
     }

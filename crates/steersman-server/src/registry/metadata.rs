@@ -4,6 +4,7 @@
 
 use crate::strategy::Strategy;
 use serde_json::json;
+use std::collections::HashSet;
 use steersman_machinery::field::{Error, Path};
 use steersman_machinery::value::{self, Map};
 use steersman_machinery::{Value, name};
@@ -186,15 +187,16 @@ fn validate_owners(owners: &[Value], path: &Path, errors: &mut Vec<Error>) {
 pub(crate) fn deduplicate_owners(object: &mut Value) -> Option<String> {
     let owners = value::object_at(object, &["metadata"])?.get_mut("ownerReferences")?.as_array_mut()?;
     let mut repeated: Vec<String> = Vec::new();
-    let mut seen: Vec<Value> = Vec::new();
+    let mut seen = HashSet::new();
     owners.retain(|owner| {
-        let is_new = !seen.contains(owner);
+        let is_new = seen.insert(owner.to_string());
         if is_new {
-            seen.push(owner.clone());
-        } else if let Some(uid) = owner.get("uid").and_then(Value::as_str) {
+            return true;
+        }
+        if let Some(uid) = owner.get("uid").and_then(Value::as_str) {
             repeated.push(uid.to_owned());
         }
-        is_new
+        false
     });
     (!repeated.is_empty()).then(|| {
         format!(".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}", repeated.join(", "))

@@ -38,8 +38,12 @@ pub(crate) async fn patch(cx: &mut Context<'_>, bytes: Bytes) -> Result<Answer, 
             let Patch::Apply(applied) = &patch else {
                 return Err(Failure::not_found(&cx.group_resource(), cx.name()));
             };
-            let payload = create_applied(cx, &options, applied, &bytes).await?;
-            return Answer::object(cx, 201, payload, negotiated);
+            match create_applied(cx, &options, applied, &bytes).await {
+                Ok(payload) => return Answer::object(cx, 201, payload, negotiated),
+                // Somebody else created it in the meantime: merge into that.
+                Err(failure) if failure.is_already_exists() && !options.is_dry_run => continue,
+                Err(failure) => return Err(failure),
+            }
         };
         let live = cx.requested(&current)?;
         let (patched, recorded) = match &patch {

@@ -35,7 +35,12 @@ pub(crate) async fn put(cx: &mut Context<'_>, options: &Write, object: Value) ->
         let Some(current) = cx.find().await? else {
             if rules.creates_on_update && cx.endpoint() == Endpoint::Main {
                 cx.authorize("create")?;
-                return Ok((create::insert(cx, options, object, Recorded::No).await?, true));
+                match create::insert(cx, options, object.clone(), Recorded::No).await {
+                    Ok(payload) => return Ok((payload, true)),
+                    // Somebody else created it in the meantime: replace that.
+                    Err(failure) if failure.is_already_exists() && !options.is_dry_run => continue,
+                    Err(failure) => return Err(failure),
+                }
             }
             return Err(Failure::not_found(&cx.group_resource(), cx.name()));
         };

@@ -38,13 +38,17 @@ const FORMAT_JSON: u32 = 0;
 /// The events of one watch, as the frames that are sent.
 #[derive(Debug)]
 pub(crate) struct WatchStream {
-    request: Request,
+    request: Arc<Request>,
     watcher: Watcher,
     /// Of a custom resource: tells when its definition may be gone.
     face_changes: Option<tokio::sync::watch::Receiver<()>>,
     selection: Selection,
     negotiated: Negotiated,
-    /// What is sent before anything else: the objects that are there already.
+    /// What is sent before anything else: the objects that are there already. They become frames as the client takes them.
+    initial: VecDeque<Arc<Object>>,
+    /// Whether a bookmark says that those were all.
+    announces_end: bool,
+    /// Frames that are ready.
     pending: VecDeque<Bytes>,
     wants_bookmarks: bool,
     deadline: Instant,
@@ -104,17 +108,19 @@ pub(crate) async fn watch(cx: &Context<'_>) -> Result<Answer, Failure> {
     let now = Instant::now();
     let timeout = options.timeout.unwrap_or_else(|| TIMEOUT_MIN.mul_f64(rand::rng().random_range(1.0..2.0)));
     let mut stream = WatchStream {
-        request: Request {
+        request: Arc::new(Request {
             server: cx.server.clone(),
             served: cx.served.clone(),
             target: cx.target.clone(),
             user: cx.user.clone(),
             query: cx.query.clone(),
-        },
+        }),
         watcher,
         face_changes: cx.resource().is_custom().then(|| cx.server.face_changes()),
         selection,
         negotiated,
+        initial: initial.into(),
+        announces_end: sends_initial && options.wants_bookmarks,
         pending: VecDeque::new(),
         wants_bookmarks: options.wants_bookmarks,
         deadline: now + timeout,
@@ -127,14 +133,6 @@ pub(crate) async fn watch(cx: &Context<'_>) -> Result<Answer, Failure> {
     };
     // The definition may have gone while a version was waited for, before its changes were listened to.
     stream.is_over = stream.face_changes.is_some() && !stream.request.is_served();
-    for object in initial {
-        let frame = stream.frame(cx, "ADDED", &object);
-        stream.pending.extend(frame);
-    }
-    if sends_initial && options.wants_bookmarks {
-        let frame = stream.bookmark(true);
-        stream.pending.push_back(frame);
-    }
     Ok(Answer::stream(WatchAnswer::Events(Box::new(stream)), negotiated))
 }
 
@@ -187,6 +185,24 @@ impl WatchStream {
 
     fn take_pending(&mut self) -> Option<Bytes> {
         const CHUNK_BYTES: usize = 64 * 1024;
+        if self.pending.is_empty() && !self.initial.is_empty() {
+            let request = self.request.clone();
+            let headers = HeaderMap::new();
+            let cx = request.context(&headers);
+            let mut bytes = 0;
+            while let Some(object) = self.initial.pop_front() {
+                let frame = self.frame(&cx, "ADDED", &object);
+                bytes += frame.as_ref().map_or(0, Bytes::len);
+                self.pending.extend(frame);
+                if bytes >= CHUNK_BYTES {
+                    break;
+                }
+            }
+        }
+        if self.initial.is_empty() && std::mem::take(&mut self.announces_end) {
+            let frame = self.bookmark(true);
+            self.pending.push_back(frame);
+        }
         let first = self.pending.pop_front()?;
         if self.pending.is_empty() {
             return Some(first);
@@ -213,7 +229,7 @@ impl WatchStream {
                 return;
             }
         };
-        let request = self.request.clone_parts();
+        let request = self.request.clone();
         let headers = HeaderMap::new();
         let cx = request.context(&headers);
         for event in events {
@@ -300,19 +316,13 @@ impl WatchStream {
 }
 
 impl Request {
-    /// Whether the kind is still there in the version that the watch asked for.
+    /// Whether the kind is still there, as it was when the watch began. One that has changed is another: its objects are
+    /// stored, pruned and printed otherwise, and the client begins anew. One that is going is watched to its end.
     fn is_served(&self) -> bool {
-        self.server.face().catalog.find(&self.target.group, &self.target.version, &self.target.resource).is_some()
-    }
-
-    fn clone_parts(&self) -> Request {
-        Request {
-            server: self.server.clone(),
-            served: self.served.clone(),
-            target: self.target.clone(),
-            user: self.user.clone(),
-            query: self.query.clone(),
-        }
+        let face = self.server.face();
+        let found = face.catalog.find(&self.target.group, &self.target.version, &self.target.resource);
+        found
+            .is_some_and(|found| found.resource.is_terminating() || Arc::ptr_eq(&found.resource, &self.served.resource))
     }
 
     fn context<'a>(&'a self, headers: &'a HeaderMap) -> Context<'a> {
