@@ -98,10 +98,11 @@ pub enum Scope {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Origin {
     BuiltIn,
-    /// Of the definition with this name; while that is being deleted nothing new can be created.
+    /// Of the definition with this name and uid; while that is being deleted nothing new can be created.
     Custom {
         definition: Box<str>,
         is_terminating: bool,
+        uid: Box<str>,
     },
 }
 
@@ -269,6 +270,11 @@ impl Resource {
 // === impl Served ===
 
 impl Served {
+    /// A resource in the version that its objects are stored in, served or not.
+    pub fn in_storage(resource: Arc<Resource>) -> Served {
+        Served { index: resource.storage_version, resource }
+    }
+
     /// The version that was named.
     pub fn version(&self) -> &Version {
         &self.resource.versions[self.index]

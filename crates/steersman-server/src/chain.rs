@@ -89,10 +89,14 @@ where
         return Err(Failure::too_many_requests("the server is shutting down; try again at another one", 1));
     }
     let user = impersonation::apply(&*server.authorizer, &parts.headers, user)?;
-    let permit = permit(server, parts, info)?;
     authz::authorize(&*server.authorizer, &user, &Attributes::of(info))?;
     let work = async {
+        // A place is taken when there is something to do: who is slow to send holds none, but waits in a room with an end.
+        let is_read = matches!(parts.method, Method::GET | Method::HEAD);
+        let receiving = if is_read { None } else { Some(server.receiving.try_acquire().map_err(|_| busy())?) };
         let body = read(body).await?;
+        drop(receiving);
+        let permit = permit(server, parts, info)?;
         let done = carry_out(server.clone(), head.clone(), user, body, permit);
         // A write that has begun is carried through, whether or not its client waits: what was reserved for it is known to
         // be stored or not only at its end.
@@ -146,6 +150,10 @@ fn request_timeout(query: &Query, info: &RequestInfo) -> Result<Duration, Failur
     }
 }
 
+fn busy() -> Failure {
+    Failure::too_many_requests("Too many requests, please try again later.", 1)
+}
+
 /// A place among the requests that are carried out at a time. Watches have none: they are cheap and long.
 fn permit(server: &Inner, parts: &Parts, info: &RequestInfo) -> Result<Option<OwnedSemaphorePermit>, Failure> {
     if info.verb == "watch" || info.target.is_none() {
@@ -155,7 +163,7 @@ fn permit(server: &Inner, parts: &Parts, info: &RequestInfo) -> Result<Option<Ow
     let places = if is_read { &server.reads } else { &server.writes };
     match places.clone().try_acquire_owned() {
         Ok(permit) => Ok(Some(permit)),
-        Err(_) => Err(Failure::too_many_requests("Too many requests, please try again later.", 1)),
+        Err(_) => Err(busy()),
     }
 }
 

@@ -5,7 +5,7 @@
 //! the next request can use it.
 
 use crate::at_rest;
-use crate::catalog::{Catalog, Resource};
+use crate::catalog::{Catalog, Resource, Served};
 use crate::crd::{self, Deletion, Names};
 use crate::options::Delete;
 use crate::query::Query;
@@ -296,13 +296,10 @@ impl Follower {
     }
 
     async fn delete_one(&self, resource: &Arc<Resource>, key: &ObjectKey) -> Result<DeleteOutcome, Failure> {
-        let face = self.server.face();
-        let version = resource.versions.iter().find(|version| version.served).map_or("", |version| &version.name);
-        let Some(served) = face.catalog.find(&resource.group, version, &resource.plural) else {
-            return Err(Failure::internal("the definition serves no version in which its objects could be deleted"));
-        };
-        let own = Own::object(served, key);
-        let mut cx = own.context(&self.server, served, "delete");
+        // In the version they are stored in: it is there even where no version is served any more.
+        let served = Served::in_storage(resource.clone());
+        let own = Own::object(&served, key);
+        let mut cx = own.context(&self.server, &served, "delete");
         registry::delete_object(&mut cx, &Delete::parse(&Query::default(), None)?).await
     }
 }

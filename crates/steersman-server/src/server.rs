@@ -29,6 +29,8 @@ use tokio_util::task::TaskTracker;
 const READS_MAX: usize = 400;
 /// Requests that write, carried out at a time.
 const WRITES_MAX: usize = 200;
+/// Requests whose bodies are on their way at a time.
+const RECEIVING_MAX: usize = 1000;
 /// How long a read waits for a version that is not there yet.
 const VERSION_WAIT: Duration = Duration::from_secs(3);
 
@@ -70,6 +72,7 @@ pub(crate) struct Inner {
     pub(crate) services: Allocator,
     pub(crate) reads: Arc<Semaphore>,
     pub(crate) writes: Arc<Semaphore>,
+    pub(crate) receiving: Semaphore,
     /// The writes that have begun.
     pub(crate) writing: TaskTracker,
     pub(crate) definitions: Definitions,
@@ -104,6 +107,7 @@ impl Server {
             address: options.address,
             reads: Arc::new(Semaphore::new(READS_MAX)),
             writes: Arc::new(Semaphore::new(WRITES_MAX)),
+            receiving: Semaphore::new(RECEIVING_MAX),
             writing: TaskTracker::new(),
             definitions: Definitions::default(),
             face: ArcSwap::from_pointee(Face::new(crate::definitions::built_in())),

@@ -101,7 +101,11 @@ pub fn custom_resources(definition: &Value) -> Result<Arc<Resource>, InvalidDefi
         storage: GroupResource::new(group, &*names.plural),
         plural: names.plural.into(),
         strategy: Arc::new(strategy),
-        origin: Origin::Custom { definition: name.into(), is_terminating },
+        origin: Origin::Custom {
+            definition: name.into(),
+            is_terminating,
+            uid: text(definition, &["metadata", "uid"]).into(),
+        },
     }))
 }
 

@@ -1,7 +1,7 @@
 //! POST: a new object.
 
 use crate::answer::{Answer, Payload};
-use crate::catalog::Resource;
+use crate::catalog::{Origin, Resource};
 use crate::negotiate::{Shape, negotiate};
 use crate::options::Write;
 use crate::registry::context::{Context, read_failure};
@@ -150,7 +150,13 @@ pub(crate) async fn insert(
 fn is_overtaken(cx: &Context<'_>) -> bool {
     let resource = cx.resource();
     let face = cx.server.face();
-    let is_same = |other: &Resource| other.plural == resource.plural && !other.is_terminating();
+    // One that was made again under the same name is another definition, and this object is none of its own.
+    let uid = |resource: &Resource| match &resource.origin {
+        Origin::Custom { uid, .. } => Some(uid.clone()),
+        Origin::BuiltIn => None,
+    };
+    let is_same =
+        |other: &Resource| other.plural == resource.plural && !other.is_terminating() && uid(other) == uid(resource);
     resource.is_custom() && !face.catalog.resources_of(&resource.group).any(is_same)
 }
 

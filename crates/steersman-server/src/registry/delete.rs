@@ -16,7 +16,7 @@ use jiff::SignedDuration;
 use std::sync::Arc;
 use steersman_machinery::status::{Details, Status};
 use steersman_machinery::{GroupResource, Object, Value, value};
-use steersman_storage::{At, Page, WriteError};
+use steersman_storage::{Page, WriteError};
 
 const ATTEMPTS_MAX: usize = 100;
 const ORPHAN: &str = "orphan";
@@ -56,9 +56,9 @@ pub(crate) async fn delete_collection(cx: &mut Context<'_>, bytes: Bytes) -> Res
     let options = parse(cx, &bytes)?;
     let list = options::List::parse(cx.query, false)?;
     let selection = select::Selection::new(cx, &list)?;
-    cx.server.sync().await?;
+    let at = list::version(cx, &list).await?;
     let keep = |object: &Object| selection.selects(cx, object);
-    let found = cx.server.store.list_where(cx.storage(), &cx.list_scope(), At::Latest, Page::ALL, keep);
+    let found = cx.server.store.list_where(cx.storage(), &cx.list_scope(), at, Page::ALL, keep);
     let found = found.map_err(|error| crate::registry::context::read_failure(&error))?;
     let revision = found.revision;
     let mut deleted = Vec::with_capacity(found.objects.len());

@@ -46,7 +46,7 @@ pub(crate) fn answer(
 }
 
 /// As of when the list is wanted; waits until the cache is as new.
-async fn version(cx: &Context<'_>, options: &options::List) -> Result<At, Failure> {
+pub(crate) async fn version(cx: &Context<'_>, options: &options::List) -> Result<At, Failure> {
     if let Some(token) = &options.token {
         return match u64::try_from(token.version) {
             Ok(version) => Ok(At::Exact(Revision(version))),

@@ -71,11 +71,16 @@ impl Process {
     /// Waits for its end.
     #[track_caller]
     pub(crate) fn end(mut self) -> Ended {
+        // Read first: a program whose lines nobody takes waits, and does not end.
+        let mut stdout = Vec::new();
+        while let Some(line) = self.line() {
+            stdout.push(line);
+        }
+        let stdout = stdout.join("\n");
         let Ok(status) = self.exit.recv_timeout(PATIENCE) else {
             panic!("{} still runs after {} s", self.name, PATIENCE.as_secs());
         };
         self.ended = Some(status);
-        let stdout = self.lines.iter().collect::<Vec<String>>().join("\n");
         let stderr = self.stderr.take().map(|thread| thread.join().unwrap()).unwrap_or_default();
         Ended { status, stdout, stderr }
     }
