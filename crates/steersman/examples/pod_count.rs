@@ -1,4 +1,4 @@
-// Run it with `cargo run -p steersman --example pod_count`, then `kubectl label namespace default count-pods=true`.
+//! Run it with `cargo run -p steersman --example pod_count`, then `kubectl label namespace default count-pods=true`.
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
 use serde_json::json;
 use steersman::{

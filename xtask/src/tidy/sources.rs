@@ -26,7 +26,7 @@ const IGNORE: (&str, &str) = ("#[ign", "ore");
 const THREAD_SLEEP: (&str, &str) = ("thread::sl", "eep(");
 const ASYNC_SLEEP: (&str, &str) = ("sl", "eep(");
 /// A test that pauses the clock sleeps in no time.
-const PAUSED: [(&str, &str); 2] = [("start_pau", "sed = true"), ("time::pa", "use()")];
+const PAUSED: [(&str, &str); 3] = [("start_pau", "sed = true"), ("start_pau", "sed(true)"), ("time::pa", "use()")];
 
 pub(crate) fn check(path: &str, text: &str) -> Vec<Finding> {
     let mut findings = Vec::new();

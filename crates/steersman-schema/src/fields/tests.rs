@@ -1,3 +1,5 @@
+//! Field sets: what a value names, what two values differ in, and the laws of the algebra.
+
 use crate::fields::compare;
 use crate::fields::element::{Element, Literal, Path, same};
 use crate::fields::typed::{self, Duplicates};

@@ -1,3 +1,5 @@
+//! Paths: what they read, what they find and set, and what is no path.
+
 use crate::json_path::JsonPath;
 use proptest::prelude::*;
 use serde_json::json;

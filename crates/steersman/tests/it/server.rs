@@ -2,7 +2,8 @@
 //!
 //! It keeps objects of any resource, counts versions, lists, watches (streaming lists and bookmarks too), creates,
 //! replaces, patches and deletes, well enough for the library. What a real server does only on bad days it does on
-//! command: refuse, break off, stay silent, talk garbage, forget old versions.
+//! command: refuse, break off, stay silent, talk garbage, forget old versions. Its waits are those of a paused clock: every
+//! test that starts one has `start_paused = true`.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

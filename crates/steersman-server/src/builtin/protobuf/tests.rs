@@ -1,3 +1,5 @@
+//! Bodies in protobuf: the objects they stand for, and what is none.
+
 use super::*;
 use proptest::prelude::*;
 use serde_json::json;

@@ -1,3 +1,5 @@
+//! Addresses and ports: given once, given back, and never twice under concurrency.
+
 use super::*;
 
 fn service(spec: Value) -> Value {
