@@ -123,7 +123,7 @@ async fn conclude(cx: &Context, object: &Network, outcome: &Outcome, told: &[Tol
     if is_news(object.status.as_ref(), &status) {
         match outcome {
             Outcome::Ready { .. } => {
-                cx.events.event(object, EventType::Normal, "Ready", "the network and its subnet are in Neutron")
+                cx.events.event(object, EventType::Normal, "Ready", "the network and its subnet are in Neutron");
             }
             Outcome::Stuck(obstacle) => cx.events.event(object, EventType::Warning, obstacle.reason, &obstacle.message),
         }
