@@ -85,7 +85,7 @@ impl Running {
             match task.await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => {
-                    tracing::error!(error = format!("{error:#}"), "the network controller ended with an error")
+                    tracing::error!(error = format!("{error:#}"), "the network controller ended with an error");
                 }
                 Err(error) => tracing::error!(%error, "the network controller ended with an error"),
             }

@@ -1,8 +1,8 @@
-//! The kinds that Kubernetes itself brings, served from data: one row of [`kind::Kind`] each, with the functions that are
+//! The kinds that Kubernetes itself brings, served from data: one row of `kind::Kind` each, with the functions that are
 //! particular about it, behind one [`crate::strategy::Strategy`] for all of them.
 //!
 //! To add a kind, write its row (and its defaults, rules and cells, where it has any) in a file of its own and name it in
-//! [`KINDS`]. Types, unknown fields, patch strategies and OpenAPI come from the schema crate's definitions.
+//! `KINDS`. Types, unknown fields, patch strategies and OpenAPI come from the schema crate's definitions.
 //! CustomResourceDefinition, which makes kinds, is in [`crate::crd`].
 
 use crate::builtin::kind::Kind;

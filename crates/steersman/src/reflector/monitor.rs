@@ -57,7 +57,9 @@ impl Monitor {
             return;
         }
         match failure.kind {
-            Kind::NotServed => tracing::info!(watch = %target, "the server does not serve this type yet: waiting for it"),
+            Kind::NotServed => {
+                tracing::info!(watch = %target, "the server does not serve this type yet: waiting for it")
+            }
             _ => tracing::warn!(watch = %target, error = %failure, "cannot list or watch, trying again until it works"),
         }
         state.last_error = Some(failure.message.clone());
