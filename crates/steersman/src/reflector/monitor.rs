@@ -58,7 +58,7 @@ impl Monitor {
         }
         match failure.kind {
             Kind::NotServed => {
-                tracing::info!(watch = %target, "the server does not serve this type yet: waiting for it")
+                tracing::info!(watch = %target, "the server does not serve this type yet: waiting for it");
             }
             _ => tracing::warn!(watch = %target, error = %failure, "cannot list or watch, trying again until it works"),
         }
