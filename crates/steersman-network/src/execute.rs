@@ -110,7 +110,8 @@ async fn create_network(work: &Work<'_>, told: &mut Vec<Told>) -> Result<(), Sto
         admin_state_up: Some(true),
         ..NetworkCreate::default()
     };
-    let network = work.cloud.create_network(work.request, &create).await.map_err(|error| lost(work, error))?;
+    let sending = work.pending.sending(work.uid);
+    let network = sending.outcome(work.cloud.create_network(work.request, &create).await)?;
     told.push(Told::normal("NetworkCreated", format!("created network {}", network.id)));
     // Credentials that may create but not read would make a network at every look.
     match work.cloud.read_network(work.request, network.id).await {
@@ -138,17 +139,10 @@ async fn create_subnet(work: &Work<'_>, network: NetworkId, told: &mut Vec<Told>
         gateway: work.desired.request_gateway(),
         ..SubnetCreate::new(network, work.desired.cidr)
     };
-    let subnet = work.cloud.create_subnet(work.request, &create).await.map_err(|error| lost(work, error))?;
+    let sending = work.pending.sending(work.uid);
+    let subnet = sending.outcome(work.cloud.create_subnet(work.request, &create).await)?;
     told.push(Told::normal("SubnetCreated", format!("created subnet {} with {}", subnet.id, work.desired.cidr)));
     Ok(())
-}
-
-/// A create whose effect is unknown is remembered.
-fn lost(work: &Work<'_>, error: Error) -> Stop {
-    if error.is_uncertain() {
-        work.pending.note(work.uid);
-    }
-    error.into()
 }
 
 async fn restore_network(
@@ -157,13 +151,27 @@ async fn restore_network(
     id: NetworkId,
     told: &mut Vec<Told>,
 ) -> Result<(), Stop> {
+    let changed = give_back_marker(work.cloud, work.request, work.identity, id, revision).await;
+    tell(told, "NetworkRestored", format!("gave network {id} its name and marker back"), changed)
+}
+
+/// Gives a network its name and marker, if it still has this revision.
+///
+/// # Errors
+/// The cloud's.
+pub(crate) async fn give_back_marker(
+    cloud: &dyn Cloud,
+    request: RequestId,
+    identity: &Identity,
+    id: NetworkId,
+    revision: Option<Revision>,
+) -> Result<(), Error> {
     let change = NetworkUpdate {
-        name: Some(work.identity.name.clone()),
-        description: Some(work.identity.marker.clone()),
+        name: Some(identity.name.clone()),
+        description: Some(identity.marker.clone()),
         ..NetworkUpdate::default()
     };
-    let changed = work.cloud.update_network(work.request, id, &change, revision).await.map(|_| ());
-    tell(told, "NetworkRestored", format!("gave network {id} its name and marker back"), changed)
+    cloud.update_network(request, id, &change, revision).await.map(|_| ())
 }
 
 async fn restore_subnet(work: &Work<'_>, id: SubnetId, told: &mut Vec<Told>) -> Result<(), Stop> {
@@ -211,4 +219,48 @@ fn tell(told: &mut Vec<Told>, reason: &'static str, message: String, done: Resul
     done?;
     told.push(Told::normal(reason, message));
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pending::SETTLE;
+    use std::sync::Arc;
+    use std::time::Duration;
+    use steersman_neutron::{Fault, Faulty, Operation, Simulated};
+
+    async fn converged(cloud: &Faulty, pending: &Pending) -> Outcome {
+        let identity = Identity { marker: "network-controller/u".to_owned(), name: "default/u".to_owned() };
+        let desired = Desired { cidr: "10.0.0.0/24".parse().unwrap(), gateway: None };
+        let work = Work { cloud, request: RequestId::random(), uid: "u", identity: &identity, desired, pending };
+        converge(&work, None, &mut Vec::new()).await
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_create_that_is_cut_off_is_waited_for_from_then_on() {
+        for create in [Operation::CreateNetwork, Operation::CreateSubnet] {
+            let (cloud, pending) = (Faulty::new(Arc::new(Simulated::in_memory())), Pending::default());
+            cloud.next(create, Fault::Hang);
+            tokio::time::timeout(Duration::from_secs(180), converged(&cloud, &pending)).await.unwrap_err();
+            assert_eq!(pending.wait("u"), Some(SETTLE), "{create:?}");
+            assert!(matches!(converged(&cloud, &pending).await, Outcome::Stuck(Obstacle { reason: "AnswerLost", .. })));
+            tokio::time::advance(SETTLE).await;
+            assert!(matches!(converged(&cloud, &pending).await, Outcome::Ready { .. }), "{create:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_an_answer_that_says_nothing_is_waited_for() {
+        for (fault, wait) in [
+            (Fault::LoseAnswer, Some(SETTLE)),
+            (Fault::DropRequest, Some(SETTLE)),
+            (Fault::Refuse, None),
+            (Fault::Unavailable, None),
+        ] {
+            let (cloud, pending) = (Faulty::new(Arc::new(Simulated::in_memory())), Pending::default());
+            cloud.next(Operation::CreateNetwork, fault);
+            assert!(matches!(converged(&cloud, &pending).await, Outcome::Stuck(_)), "{fault:?}");
+            assert_eq!(pending.wait("u"), wait, "{fault:?}");
+        }
+    }
 }

@@ -38,6 +38,8 @@ pub const FINALIZER: &str = "samplecrd.k8s.io/neutron-network";
 const WORKERS: usize = 4;
 /// How long one reconcile may take: a dozen calls to a slow Neutron.
 const RECONCILE_TIMEOUT: Duration = Duration::from_secs(180);
+/// How long the last Events may take to be written: the API server may be gone, and then nobody takes them.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Runs the operator until `shutdown` resolves; reconciles under way end first.
 ///
@@ -64,6 +66,8 @@ pub async fn run(
         .workers(WORKERS)
         .timeout(RECONCILE_TIMEOUT);
     let outcome = manager.controller(controller).run(shutdown).await;
-    events.flush().await;
+    if tokio::time::timeout(FLUSH_TIMEOUT, events.flush()).await.is_err() {
+        tracing::warn!(seconds = FLUSH_TIMEOUT.as_secs(), "some Events could not be written before the end");
+    }
     outcome
 }

@@ -3,6 +3,7 @@
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::time::Duration;
+use steersman_neutron::Error;
 use tokio::time::Instant;
 
 /// How long a create whose answer was lost may still come about.
@@ -16,7 +17,37 @@ pub(crate) struct Pending {
     lost: Mutex<HashMap<String, Instant>>,
 }
 
+/// A create under way. Dropped without an outcome, as when its reconcile is cut off, its answer counts as lost from then on.
+#[derive(Debug)]
+#[must_use = "a create is over when its outcome is known"]
+pub(crate) struct Sending<'a> {
+    pending: &'a Pending,
+    uid: &'a str,
+    is_answered: bool,
+}
+
+impl Sending<'_> {
+    /// Takes note of how the create ended: only an error that leaves its effect open is remembered.
+    pub(crate) fn outcome<T>(mut self, outcome: Result<T, Error>) -> Result<T, Error> {
+        self.is_answered = !outcome.as_ref().is_err_and(Error::is_uncertain);
+        outcome
+    }
+}
+
+impl Drop for Sending<'_> {
+    fn drop(&mut self) {
+        if !self.is_answered {
+            self.pending.note(self.uid);
+        }
+    }
+}
+
 impl Pending {
+    /// A create for the object is about to be sent.
+    pub(crate) fn sending<'a>(&'a self, uid: &'a str) -> Sending<'a> {
+        Sending { pending: self, uid, is_answered: false }
+    }
+
     /// An answer was lost now.
     pub(crate) fn note(&self, uid: &str) {
         let mut lost = self.lost.lock();

@@ -7,7 +7,7 @@ use steersman_neutron::{Network, NetworkId, Subnet, SubnetId, default_gateway};
 /// What Neutron has of one object.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Observed {
-    /// The networks that carry the object's marker, oldest first, and the one its status names.
+    /// The networks that carry the object's marker, oldest first; if none does, the one that has lost it.
     pub networks: Vec<Network>,
     /// The subnets of the first of them.
     pub subnets: Vec<Subnet>,
@@ -58,17 +58,17 @@ pub fn plan(desired: &Desired, identity: &Identity, observed: &Observed) -> Step
         return Step::RestoreNetwork(network.id);
     }
     let wanted = |subnet: &&Subnet| subnet.cidr == desired.cidr;
-    let is_ours = |subnet: &&Subnet| subnet.description == identity.marker || subnet.name == identity.name;
-    let ours = || observed.subnets.iter().filter(is_ours);
-    if let Some(other) = ours().find(|subnet| !wanted(subnet)) {
+    let is_marked = |subnet: &Subnet| subnet.description == identity.marker;
+    if let Some(other) = observed.subnets.iter().find(|subnet| is_marked(subnet) && !wanted(subnet)) {
         return Step::DeleteSubnet(other.id);
     }
-    let Some(subnet) = ours().find(wanted) else {
-        return match observed.subnets.iter().find(wanted) {
-            Some(foreign) => Step::Foreign(foreign.id),
-            None => Step::CreateSubnet(network.id),
-        };
+    let Some(subnet) = observed.subnets.iter().find(wanted) else {
+        return Step::CreateSubnet(network.id);
     };
+    // The name is enough to recognise what only needs its marker back.
+    if !is_marked(subnet) && subnet.name != identity.name {
+        return Step::Foreign(subnet.id);
+    }
     if subnet.description != identity.marker || subnet.name != identity.name {
         return Step::RestoreSubnet(subnet.id);
     }
@@ -144,7 +144,9 @@ mod tests {
             "id": uuid(9), "network_id": uuid(1), "name": NAME, "description": "", "cidr": "10.0.0.0/24", "gateway_ip": "10.0.0.1"
         }))
         .unwrap();
-        check(None, vec![network(1, MARKER, NAME)], vec![unmarked], &Step::RestoreSubnet(sub(9)));
+        check(None, vec![network(1, MARKER, NAME)], vec![unmarked.clone()], &Step::RestoreSubnet(sub(9)));
+        let elsewhere = Subnet { cidr: "10.1.0.0/24".parse().unwrap(), ..unmarked };
+        check(None, vec![network(1, MARKER, NAME)], vec![elsewhere], &Step::CreateSubnet(net(1)));
         let other_gateway = vec![subnet(9, MARKER, "10.0.0.0/24", Some("10.0.0.254"))];
         check(
             None,
