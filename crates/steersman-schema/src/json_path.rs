@@ -6,11 +6,19 @@
 
 mod filter;
 mod parse;
+mod search;
 
 use crate::json_path::filter::Filter;
+use crate::json_path::search::Visits;
 use std::fmt;
 use steersman_machinery::Value;
 use steersman_machinery::value::Map;
+
+/// Longer paths are not read. The longest that definitions in the wild carry are a fifth of it.
+pub const PATH_BYTES_MAX: usize = 1024;
+
+/// Paths of more steps are not read: each level of a real object is at most two of them.
+pub const STEPS_MAX: usize = 64;
 
 /// A parsed path.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -22,7 +30,7 @@ pub struct JsonPath {
 /// One step of a path.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Step {
-    /// `..`: everything below that holds something, and here. Once in a path.
+    /// `..`: everything below that holds something, and here. Never twice in a row, which would find nothing more.
     Descendants,
     Field(Box<str>),
     /// `[?(@.a=="b")]`
@@ -35,6 +43,8 @@ pub enum Step {
         end: Option<i64>,
         step: usize,
     },
+    /// `[0,2]`, `['a','b']`: what each leads to, in their order.
+    Union(Box<[Step]>),
     /// `*`
     Wildcard,
 }
@@ -49,6 +59,10 @@ pub enum ParseError {
     Empty,
     #[error("must be a simple json path starting with .")]
     NoDot,
+    #[error("must have at most {PATH_BYTES_MAX} bytes, not {bytes}: name the place from its nearest field on")]
+    TooLong { bytes: usize },
+    #[error("must have at most {STEPS_MAX} steps")]
+    TooManySteps,
 }
 
 impl JsonPath {
@@ -75,25 +89,10 @@ impl JsonPath {
         self.steps.iter().all(|step| matches!(step, Step::Field(_) | Step::Index(_)))
     }
 
-    /// What is there; the first found, if the path searches.
+    /// What is there; the first found, if the path searches. A search that goes over the same values again and again ends
+    /// with nothing.
     pub fn get<'v>(&self, value: &'v Value) -> Option<&'v Value> {
-        if self.is_simple() {
-            return self.steps.iter().try_fold(value, |here, step| step.one(here));
-        }
-        self.find(value).first().copied()
-    }
-
-    /// All that is found, in the order of the object.
-    pub fn find<'v>(&self, value: &'v Value) -> Vec<&'v Value> {
-        let mut found = vec![value];
-        for step in &self.steps {
-            let mut next = Vec::new();
-            for here in found {
-                step.walk(here, &mut next);
-            }
-            found = next;
-        }
-        found
+        search::first(&self.steps, value, &mut Visits::of(value))
     }
 
     /// Puts something there; objects on the way are made, lists are not. False if the way is barred, or the path searches.
@@ -111,62 +110,13 @@ impl JsonPath {
                     let place = place(*index, items.len())?;
                     items.get_mut(place)
                 }),
-                Step::Descendants | Step::Filter(_) | Step::Slice { .. } | Step::Wildcard => None,
+                Step::Descendants | Step::Filter(_) | Step::Slice { .. } | Step::Union(_) | Step::Wildcard => None,
             };
             let Some(next) = next else { return false };
             here = next;
         }
         *here = new;
         true
-    }
-}
-
-impl Step {
-    /// The one thing that a simple step leads to.
-    fn one<'v>(&self, here: &'v Value) -> Option<&'v Value> {
-        match self {
-            Step::Field(name) => here.as_object()?.get(name.as_ref()),
-            Step::Index(index) => {
-                let items = here.as_array()?;
-                items.get(place(*index, items.len())?)
-            }
-            Step::Descendants | Step::Filter(_) | Step::Slice { .. } | Step::Wildcard => None,
-        }
-    }
-
-    fn walk<'v>(&self, here: &'v Value, found: &mut Vec<&'v Value>) {
-        match self {
-            Step::Field(_) | Step::Index(_) => found.extend(self.one(here)),
-            Step::Descendants => descend(here, found),
-            Step::Filter(filter) => {
-                let items = here.as_array().into_iter().flatten();
-                found.extend(items.filter(|item| filter.matches(item)));
-            }
-            Step::Slice { start, end, step } => {
-                let Some(items) = here.as_array() else { return };
-                let bound =
-                    |bound: i64| if bound < 0 { place(bound, items.len()) } else { usize::try_from(bound).ok() };
-                let start = bound(*start).unwrap_or_default();
-                let end = end.map_or(Some(items.len()), bound).unwrap_or_default().min(items.len());
-                found.extend(items.get(start..end).into_iter().flatten().step_by(*step));
-            }
-            Step::Wildcard => found.extend(children(here)),
-        }
-    }
-}
-
-fn children(value: &Value) -> Box<dyn Iterator<Item = &Value> + '_> {
-    match value {
-        Value::Array(items) => Box::new(items.iter()),
-        Value::Object(fields) => Box::new(fields.values()),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Box::new(std::iter::empty()),
-    }
-}
-
-fn descend<'v>(here: &'v Value, found: &mut Vec<&'v Value>) {
-    if here.is_array() || here.is_object() {
-        found.push(here);
-        children(here).for_each(|child| descend(child, found));
     }
 }
 

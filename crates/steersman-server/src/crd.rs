@@ -8,7 +8,6 @@
 //! Deliberately not here: storing, deleting the instances, swapping the catalog.
 
 mod approval;
-mod column_path;
 mod condition;
 mod custom;
 mod deletion;

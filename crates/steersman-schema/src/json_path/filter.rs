@@ -1,5 +1,6 @@
 //! Filters of lists: `@.type=="Ready"`, `@.count>=3`, `@.name`.
 
+use crate::json_path::search::{self, Visits};
 use crate::json_path::{JsonPath, parse};
 use std::cmp::Ordering;
 use steersman_machinery::Value;
@@ -50,10 +51,10 @@ impl Filter {
     }
 
     /// Whether an item is found. What cannot be compared does not match.
-    pub(crate) fn matches(&self, item: &Value) -> bool {
-        let Some(left) = self.left.value(item) else { return false };
+    pub(crate) fn matches(&self, item: &Value, visits: &mut Visits<'_>) -> bool {
+        let Some(left) = self.left.value(item, visits) else { return false };
         let Some((operator, right)) = &self.test else { return true };
-        let Some(right) = right.value(item) else { return false };
+        let Some(right) = right.value(item, visits) else { return false };
         let Some(order) = compare(left, right) else { return false };
         match operator {
             Operator::Equal => order.is_eq(),
@@ -84,10 +85,10 @@ impl Operand {
             .map(Operand::Literal)
     }
 
-    fn value<'v>(&'v self, item: &'v Value) -> Option<&'v Value> {
+    fn value<'v>(&'v self, item: &'v Value, visits: &mut Visits<'_>) -> Option<&'v Value> {
         match self {
             Operand::Literal(value) => Some(value),
-            Operand::Path(path) => path.get(item),
+            Operand::Path(path) => search::first(&path.steps, item, visits),
         }
     }
 }

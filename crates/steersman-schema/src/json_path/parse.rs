@@ -1,7 +1,7 @@
 //! Reading paths.
 
 use crate::json_path::filter::Filter;
-use crate::json_path::{ParseError, Step};
+use crate::json_path::{PATH_BYTES_MAX, ParseError, STEPS_MAX, Step};
 
 /// Filters within filters are read no deeper.
 const DEPTH_MAX: usize = 8;
@@ -14,6 +14,9 @@ pub(crate) fn steps(text: &str) -> Result<Vec<Step>, ParseError> {
         Some('.' | '[') => {}
         Some(_) => return Err(ParseError::NoDot),
     }
+    if text.len() > PATH_BYTES_MAX {
+        return Err(ParseError::TooLong { bytes: text.len() });
+    }
     let bad = |rest: &str| ParseError::BadStep { text: text.to_owned(), offset: text.len() - rest.len() };
     if text.matches("[?").count() > DEPTH_MAX {
         return Err(bad(text));
@@ -22,11 +25,14 @@ pub(crate) fn steps(text: &str) -> Result<Vec<Step>, ParseError> {
     let mut rest = text;
     while !rest.is_empty() && text != "." {
         let (step, behind) = step(rest).ok_or_else(|| bad(rest))?;
-        if step == Step::Descendants && steps.contains(&Step::Descendants) {
-            return Err(bad(rest));
+        rest = behind;
+        if step == Step::Descendants && steps.last() == Some(&Step::Descendants) {
+            continue;
+        }
+        if steps.len() == STEPS_MAX {
+            return Err(ParseError::TooManySteps);
         }
         steps.push(step);
-        rest = behind;
     }
     match steps.last() {
         Some(Step::Descendants) => Err(bad("")),
@@ -74,22 +80,40 @@ fn named(rest: &str) -> Option<(Step, &str)> {
     Some((step, &rest[end..]))
 }
 
-/// `[3]`, `[-1]`, `[1:5:2]`, `[*]`, `['x']`, `["x"]` or `[?(...)]`.
+/// `[3]`, `[-1]`, `[1:5:2]`, `[*]`, `['x']`, `["x"]`, several of these as in `[0,2]`, or `[?(...)]`.
 fn bracketed(rest: &str) -> Option<(Step, &str)> {
-    let inner = rest.strip_prefix('[')?;
-    if let Some(filter) = inner.strip_prefix("?(") {
+    let mut rest = rest.strip_prefix('[')?;
+    if let Some(filter) = rest.strip_prefix("?(") {
         let end = filter_end(filter)?;
         return Some((Step::Filter(Filter::parse(&filter[..end])?), filter[end..].strip_prefix(")]")?));
     }
-    if let Some(quote) = inner.chars().next().filter(|char| matches!(char, '\'' | '"')) {
-        let (name, behind) = quoted(&inner[1..], quote)?;
-        return Some((Step::Field(name.into()), behind.strip_prefix(']')?));
+    let mut steps = Vec::new();
+    loop {
+        let (step, behind) = alternative(rest.trim_start())?;
+        if steps.len() == STEPS_MAX {
+            return None;
+        }
+        steps.push(step);
+        let behind = behind.trim_start();
+        if let Some(behind) = behind.strip_prefix(']') {
+            let step = if steps.len() == 1 { steps.pop()? } else { Step::Union(steps.into()) };
+            return Some((step, behind));
+        }
+        rest = behind.strip_prefix(',')?;
     }
-    let (inside, behind) = inner.split_once(']')?;
-    let step = match inside {
+}
+
+/// One of what stands between brackets, up to the `,` or `]` behind it.
+fn alternative(rest: &str) -> Option<(Step, &str)> {
+    if let Some(quote) = rest.chars().next().filter(|char| matches!(char, '\'' | '"')) {
+        let (name, behind) = quoted(&rest[1..], quote)?;
+        return Some((Step::Field(name.into()), behind));
+    }
+    let (inside, behind) = rest.split_at(rest.find([',', ']'])?);
+    let step = match inside.trim_end() {
         "*" => Step::Wildcard,
-        _ if inside.contains(':') => slice(inside)?,
-        _ => Step::Index(inside.parse().ok()?),
+        inside if inside.contains(':') => slice(inside)?,
+        inside => Step::Index(inside.parse().ok()?),
     };
     Some((step, behind))
 }

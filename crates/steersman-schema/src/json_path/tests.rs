@@ -55,11 +55,37 @@ fn columns_may_search_and_show_the_first_found() {
 }
 
 #[test]
-fn everything_found_is_in_order() {
-    let found = |path: &str| JsonPath::parse(path).unwrap().find(&object()).into_iter().cloned().collect::<Vec<_>>();
-    assert_eq!(found(".status.conditions[*].n"), [json!(1), json!(2)]);
-    assert_eq!(found(".status.conditions[::2].n"), [json!(1)]);
-    assert_eq!(found("..b"), [json!(1), json!(2)]);
+fn of_several_the_first_found_is_shown() {
+    check(".status.conditions[1,0].n", Some(json!(2)));
+    check(".status.conditions[ 5, 0 ].n", Some(json!(1)));
+    check(".spec['absent',\"n\"]", Some(json!(null)));
+    check(".status.conditions[::2].n", Some(json!(1)));
+    check("..b", Some(json!(1)));
+    check("..conditions..n", Some(json!(1)));
+    check("....b", Some(json!(1)));
+}
+
+#[test]
+fn searches_upon_searches_end() {
+    let get = |path: &str, value: &Value| JsonPath::parse(path).unwrap().get(value).cloned();
+    let small = json!({"a": [1, 2]});
+    assert_eq!(get(&format!("{}b", ".".repeat(60)), &small), None);
+    assert_eq!(get(&format!("{}a[0]", ".".repeat(60)), &small), Some(json!(1)));
+    assert!(JsonPath::parse(&".".repeat(60)).is_err());
+    // Every `[*,*,*]` would triple the visits, every `..*` go through all that is below.
+    let deep = (0..60).fold(json!(0), |inner, _| json!([inner]));
+    assert_eq!(get(&format!(".{}.b", "[*,*,*]".repeat(60)), &deep), None);
+    assert_eq!(get(&format!(".{}.b", "..*".repeat(30)), &deep), None);
+    assert_eq!(get(&format!(".{}", "[?(@..x[?(@..y[?(@..z)])])]".repeat(2)), &deep), None);
+}
+
+#[test]
+fn a_search_goes_through_large_objects() {
+    let large = json!({"items": (0..5000).map(|n| json!({"n": n, "more": {"m": [n]}})).collect::<Vec<_>>()});
+    let get = |path: &str| JsonPath::parse(path).unwrap().get(&large).cloned();
+    assert_eq!(get(".items[?(@.n==4999)].more.m[0]"), Some(json!(4999)));
+    assert_eq!(get("..[?(@.n==4999)].n"), Some(json!(4999)));
+    assert_eq!(get("..absent"), None);
 }
 
 #[test]
@@ -83,7 +109,9 @@ fn what_is_no_path_is_told() {
     for (text, want) in [
         ("", "must not be empty"),
         ("spec.a", "must be a simple json path starting with ."),
-        (".a..b..c", "must be a json path in the dot notation: \".a..b..c\" cannot be read from byte 5"),
+        (".a.b c", "must be a json path in the dot notation: \".a.b c\" cannot be read from byte 2"),
+        (&".a".repeat(600), "must have at most 1024 bytes, not 1200: name the place from its nearest field on"),
+        (&".a".repeat(65), "must have at most 64 steps"),
     ] {
         assert_eq!(JsonPath::parse(text).unwrap_err().to_string(), want);
     }
@@ -110,7 +138,7 @@ proptest! {
     fn any_text_is_read_or_refused(text in "\\.?[a\\.\\[\\]'\"\\\\0-9*\\-:é ?(@=)]{0,16}") {
         if let Ok(path) = JsonPath::parse(&text) {
             let mut object = json!({"a": {"b": [1, {"c": 2}]}});
-            path.find(&object);
+            path.get(&object);
             if path.set(&mut object, json!("new")) {
                 prop_assert_eq!(path.get(&object), Some(&json!("new")));
             }

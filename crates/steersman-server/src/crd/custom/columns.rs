@@ -2,10 +2,10 @@
 
 use crate::builtin::age;
 use crate::catalog::Column;
-use crate::crd::column_path::ColumnPath;
 use crate::crd::text;
 use jiff::Timestamp;
 use steersman_machinery::Value;
+use steersman_schema::JsonPath;
 
 /// What fills the cells behind the name.
 #[derive(Debug)]
@@ -16,7 +16,7 @@ struct Cell {
     /// The column's type.
     kind: Box<str>,
     /// Where the value is; a path that cannot be read shows nothing.
-    path: Option<ColumnPath>,
+    path: Option<JsonPath>,
 }
 
 impl Columns {
@@ -38,12 +38,12 @@ impl Columns {
                 description: "How long ago the object was created.".into(),
                 priority: 0,
             });
-            return (Columns(vec![Cell { kind: "date".into(), path: ColumnPath::parse(path) }]), headers);
+            return (Columns(vec![Cell { kind: "date".into(), path: JsonPath::parse(path).ok() }]), headers);
         }
         headers.extend(written.iter().map(header));
         let cell = |column: &Value| Cell {
             kind: text(column, &["type"]).into(),
-            path: ColumnPath::parse(text(column, &["jsonPath"])),
+            path: JsonPath::parse(text(column, &["jsonPath"])).ok(),
         };
         (Columns(written.iter().map(cell).collect()), headers)
     }
@@ -52,7 +52,7 @@ impl Columns {
     pub(super) fn cells(&self, object: &Value, now: Timestamp) -> Vec<Value> {
         let name = object["metadata"].get("name").cloned().unwrap_or_default();
         let others = self.0.iter().map(|cell| {
-            let found = cell.path.as_ref().and_then(|path| path.first(object));
+            let found = cell.path.as_ref().and_then(|path| path.get(object));
             found.map_or(Value::Null, |value| show(&cell.kind, value, now))
         });
         std::iter::once(name).chain(others).collect()

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use steersman_machinery::value::at;
 use steersman_machinery::{Value, field, name};
 use steersman_schema::Schema;
-use steersman_schema::json_path::JsonPath;
+use steersman_schema::json_path::{JsonPath, ParseError};
 use steersman_schema::schema::Type;
 
 const COLUMN_TYPES: [&str; 5] = ["boolean", "date", "integer", "number", "string"];
@@ -159,12 +159,38 @@ pub(super) fn selectable_fields(fields: &Value, schema: Option<&Value>, path: &f
     faults
 }
 
+/// A path is one that starts with a dot and is not beyond measure; what else it says, only its columns show.
 fn simple_path(json_path: &str, path: &field::Path) -> Option<field::Error> {
-    let detail = "must be a simple json path starting with .";
-    (!json_path.starts_with('.')).then(|| field::Error::invalid(path, json_path, detail))
+    match JsonPath::parse(json_path) {
+        Err(error @ (ParseError::NoDot | ParseError::TooLong { .. } | ParseError::TooManySteps)) => {
+            Some(field::Error::invalid(path, json_path, error.to_string()))
+        }
+        // Inside filters a path may begin with a bracket, here it may not.
+        Ok(_) | Err(ParseError::BadStep { .. } | ParseError::Empty) => {
+            (!json_path.starts_with('.')).then(|| field::Error::invalid(path, json_path, ParseError::NoDot.to_string()))
+        }
+    }
 }
 
 /// Whether a version has a subresource.
 pub(in crate::crd) fn has_subresource(version: &Value, name: &str) -> bool {
     at(version, &["subresources", name]).is_some_and(|subresource| !subresource.is_null())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn paths_of_columns_are_measured() {
+        let faults = |path: &str| {
+            let written = json!({"name": "A", "type": "string", "jsonPath": path});
+            column(&written, &field::Path::new("c")).iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(faults("..a"), [""; 0]);
+        assert_eq!(faults("[0]"), ["c.JSONPath: Invalid value: \"[0]\": must be a simple json path starting with ."]);
+        assert!(faults(&".a".repeat(65))[0].ends_with("must have at most 64 steps"));
+        assert!(faults(&".".repeat(1025))[0].contains("must have at most 1024 bytes, not 1025"));
+    }
 }

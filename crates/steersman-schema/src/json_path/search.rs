@@ -1,0 +1,93 @@
+//! Finding the first thing that a path leads to: depth first, and no further than to it.
+
+use crate::json_path::{Step, place};
+use steersman_machinery::Value;
+
+/// Visits that need no counting of what there is.
+const FREE_VISITS: usize = 256;
+
+/// How often a search may visit a value, on average. One `..` visits each twice and a filter once more; what goes beyond is
+/// many searches nested, whose visits would multiply.
+const VISITS_PER_VALUE: usize = 16;
+
+/// The visits that a search has left, those of its filters included.
+pub(crate) struct Visits<'v> {
+    left: usize,
+    /// What the rest is measured by, once the free ones are used up.
+    uncounted: Option<&'v Value>,
+}
+
+impl<'v> Visits<'v> {
+    pub(crate) fn of(value: &'v Value) -> Visits<'v> {
+        Visits { left: FREE_VISITS, uncounted: Some(value) }
+    }
+
+    fn take(&mut self) -> Option<()> {
+        if self.left == 0
+            && let Some(value) = self.uncounted.take()
+        {
+            self.left = count(value).saturating_mul(VISITS_PER_VALUE);
+        }
+        self.left = self.left.checked_sub(1)?;
+        Some(())
+    }
+}
+
+/// The first value that the steps lead to.
+pub(crate) fn first<'v>(steps: &[Step], here: &'v Value, visits: &mut Visits<'_>) -> Option<&'v Value> {
+    visits.take()?;
+    let Some((step, rest)) = steps.split_first() else { return Some(here) };
+    through(step, rest, here, visits)
+}
+
+/// The first that the rest of the steps leads to from where this one does.
+fn through<'v>(step: &Step, rest: &[Step], here: &'v Value, visits: &mut Visits<'_>) -> Option<&'v Value> {
+    match step {
+        Step::Descendants => descend(rest, here, visits),
+        Step::Field(name) => first(rest, here.as_object()?.get(name.as_ref())?, visits),
+        Step::Filter(filter) => here
+            .as_array()?
+            .iter()
+            .find_map(|item| if filter.matches(item, visits) { first(rest, item, visits) } else { None }),
+        Step::Index(index) => {
+            let items = here.as_array()?;
+            first(rest, items.get(place(*index, items.len())?)?, visits)
+        }
+        Step::Slice { start, end, step } => {
+            let items = here.as_array()?;
+            let bound = |bound: i64| if bound < 0 { place(bound, items.len()) } else { usize::try_from(bound).ok() };
+            let start = bound(*start).unwrap_or_default();
+            let end = end.map_or(Some(items.len()), bound).unwrap_or_default().min(items.len());
+            items.get(start..end)?.iter().step_by(*step).find_map(|item| first(rest, item, visits))
+        }
+        Step::Union(steps) => steps.iter().find_map(|step| {
+            visits.take()?;
+            through(step, rest, here, visits)
+        }),
+        Step::Wildcard => children(here).find_map(|child| first(rest, child, visits)),
+    }
+}
+
+fn descend<'v>(rest: &[Step], here: &'v Value, visits: &mut Visits<'_>) -> Option<&'v Value> {
+    if !here.is_array() && !here.is_object() {
+        return None;
+    }
+    first(rest, here, visits).or_else(|| {
+        children(here).find_map(|child| {
+            visits.take()?;
+            descend(rest, child, visits)
+        })
+    })
+}
+
+fn children(value: &Value) -> Box<dyn Iterator<Item = &Value> + '_> {
+    match value {
+        Value::Array(items) => Box::new(items.iter()),
+        Value::Object(fields) => Box::new(fields.values()),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Box::new(std::iter::empty()),
+    }
+}
+
+fn count(value: &Value) -> usize {
+    children(value).map(count).sum::<usize>() + 1
+}
