@@ -16,7 +16,7 @@ use crate::status::Failure;
 use crate::user::User;
 use bytes::Bytes;
 use futures::FutureExt as _;
-use http::header::{ACCEPT_ENCODING, CACHE_CONTROL, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, VARY, WARNING};
+use http::header::{CACHE_CONTROL, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, VARY, WARNING};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Response};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
@@ -195,12 +195,7 @@ fn finish(server: &Inner, parts: &Parts, answer: &mut Answer, warnings: &[String
         headers.insert(CONNECTION, HeaderValue::from_static("close"));
     }
     let reads = matches!(parts.method, Method::GET) && answer.response.status().is_success();
-    let wants_gzip = parts
-        .headers
-        .get(ACCEPT_ENCODING)
-        .and_then(|value| value.to_str().ok())
-        .is_some_and(|text| text.split(',').any(|one| one.trim().starts_with("gzip")));
-    if reads && wants_gzip && answer.response.body_mut().compress() {
+    if reads && crate::negotiate::takes_gzip(&parts.headers) && answer.response.body_mut().compress() {
         let headers = answer.response.headers_mut();
         headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
         headers.append(VARY, HeaderValue::from_static("Accept-Encoding"));

@@ -5,7 +5,7 @@
 
 use crate::status::Failure;
 use http::HeaderMap;
-use http::header::ACCEPT;
+use http::header::{ACCEPT, ACCEPT_ENCODING};
 
 /// What clients are told can be had.
 pub const MEDIA_TYPES: [&str; 3] = ["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"];
@@ -115,6 +115,12 @@ pub fn error_encoding(headers: &HeaderMap) -> Encoding {
     entries(headers).iter().find_map(|entry| encoding(entry.media_type)).unwrap_or(Encoding::Json)
 }
 
+/// Whether an answer may go out compressed with gzip.
+pub(crate) fn takes_gzip(headers: &HeaderMap) -> bool {
+    let accepted = headers.get(ACCEPT_ENCODING).and_then(|value| value.to_str().ok()).unwrap_or("");
+    accepted.split(',').map(|one| entry(one.trim())).any(|(quality, entry)| entry.media_type == "gzip" && quality > 0.0)
+}
+
 fn encoding(media_type: &str) -> Option<Encoding> {
     match media_type {
         "application/json" | "*/*" => Some(Encoding::Json),
@@ -198,5 +204,20 @@ mod tests {
             Shape::Stream,
             Err("only the following media types are accepted: application/json;stream=watch"),
         );
+    }
+
+    #[test]
+    fn gzip_is_a_matter_of_being_asked() {
+        for (header, want) in [
+            ("gzip", true),
+            ("deflate, gzip;q=0.5, br", true),
+            ("gzip;q=0", false),
+            ("gzip; q=0.0, identity", false),
+            ("br", false),
+            ("", false),
+        ] {
+            let headers = HeaderMap::from_iter([(ACCEPT_ENCODING, header.parse().expect("a header's value"))]);
+            assert_eq!(takes_gzip(&headers), want, "{header}");
+        }
     }
 }

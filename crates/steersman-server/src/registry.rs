@@ -48,6 +48,9 @@ pub(crate) async fn handle(cx: &mut Context<'_>, method: &Method, body: Bytes) -
     if let Some(fault) = cx.target.name.as_deref().filter(|_| !is_collection).and_then(path_fault) {
         return Err(Failure::bad_request(fault));
     }
+    if cx.target.is_old_watch && *method != Method::GET {
+        return Err(Failure::method_not_allowed());
+    }
     match cx.target.subresource.as_deref() {
         None => {}
         Some("status") if cx.version().has_status => {}

@@ -34,6 +34,8 @@ pub struct Target {
     pub has_namespace_in_path: bool,
     /// The subresource.
     pub subresource: Option<String>,
+    /// Whether the path is one of the old `/watch/` ones, which take nothing but reads.
+    pub is_old_watch: bool,
     /// Whether there is more in the path than an API knows.
     pub has_rest: bool,
 }
@@ -46,7 +48,7 @@ impl RequestInfo {
     pub fn new(method: &Method, raw_path: &str, query: &Query) -> RequestInfo {
         let path = crate::query::percent_decode(raw_path, false);
         let target = target(&path);
-        let Some((mut target, is_old_watch)) = target else {
+        let Some(mut target) = target else {
             return RequestInfo { path, verb: method_word(method), target: None };
         };
         let by_name = |query: &Query| {
@@ -54,7 +56,7 @@ impl RequestInfo {
             fields.exact("metadata.name").filter(|name| !name.is_empty()).map(str::to_owned)
         };
         let verb = match *method {
-            Method::GET | Method::HEAD if is_old_watch || query.is_true("watch") && !target.has_name_in_path => "watch",
+            Method::GET | Method::HEAD if target.is_old_watch || query.is_true("watch") && !target.has_name_in_path => "watch",
             Method::GET | Method::HEAD if target.has_name_in_path => "get",
             Method::GET | Method::HEAD => "list",
             Method::POST => "create",
@@ -71,17 +73,17 @@ impl RequestInfo {
     }
 }
 
-/// The target of a path and whether it has the old `/watch/` prefix.
-fn target(path: &str) -> Option<(Target, bool)> {
+/// The target of a path.
+fn target(path: &str) -> Option<Target> {
     let trimmed = path.strip_suffix('/').unwrap_or(path);
     let mut parts = trimmed.strip_prefix('/')?.split('/').peekable();
     let (group, version) = match parts.next()? {
         "api" => ("", parts.next()?),
-        "apis" => (parts.next()?, parts.next()?),
+        "apis" => (parts.next().filter(|group| !group.is_empty())?, parts.next()?),
         _ => return None,
     };
     let is_old_watch = parts.next_if_eq(&"watch").is_some();
-    let mut target = Target { group: group.to_owned(), version: version.to_owned(), ..Target::default() };
+    let mut target = Target { group: group.to_owned(), version: version.to_owned(), is_old_watch, ..Target::default() };
     let rest: Vec<&str> = parts.collect();
     let rest = match rest.as_slice() {
         ["namespaces", namespace, resource, more @ ..] if !NAMESPACE_SUBRESOURCES.contains(resource) => {
@@ -106,7 +108,7 @@ fn target(path: &str) -> Option<(Target, bool)> {
     target.has_name_in_path = target.name.is_some();
     target.subresource = rest.get(1).map(|name| (*name).to_owned());
     target.has_rest = rest.len() > 2;
-    Some((target, is_old_watch))
+    Some(target)
 }
 
 fn method_word(method: &Method) -> &'static str {
@@ -171,7 +173,9 @@ mod tests {
 
     #[test]
     fn other_paths_name_nothing() {
-        for path in ["/", "/version", "/api", "/api/v1", "/apis/apps/v1", "/apis/apps/v1/", "/metrics"] {
+        for path in
+            ["/", "/version", "/api", "/api/v1", "/apis/apps/v1", "/apis/apps/v1/", "/apis//v1/pods", "/metrics"]
+        {
             check(Method::GET, path, &format!("get {path}"));
         }
     }

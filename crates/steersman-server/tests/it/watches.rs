@@ -230,3 +230,13 @@ async fn a_stopping_server_ends_its_watches() {
     world.server.begin_stop();
     assert_eq!(watch.next().await, None);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_old_watch_paths_write_nothing() {
+    let world = World::new().await;
+    let old = CONFIGS.replacen("/v1/", "/v1/watch/", 1);
+    assert_eq!(world.http().post(&old, &config("a")).await.refusal().0, 405);
+    world.http().post(CONFIGS, &config("a")).await.ok();
+    assert_eq!(world.http().delete(&format!("{old}/a")).await.refusal().0, 405);
+    world.http().get(&format!("{CONFIGS}/a")).await.ok();
+}
