@@ -3,9 +3,28 @@
 //! Both are linear-time and nearly of one syntax. Where they differ a pattern is rewritten first: `\d`, `\w`, `\s` and `\b`
 //! mean ASCII in Go, a class has no set operations or inner classes, a lone `{` is itself, `\Q..\E` quotes.
 
-use regex::Regex;
+mod weight;
+
+use regex::{Regex, RegexBuilder};
+use std::collections::HashMap;
 use std::fmt::Write;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError, Weak};
+
+/// Longer patterns are refused before they are read.
+const BYTES_MAX: usize = 4096;
+
+/// What one pattern may weigh: some ten milliseconds and ten megabytes once it is compiled, by the request that first meets
+/// it. `[a-z0-9]{1,63}` weighs two hundred.
+const WEIGHT_MAX: usize = 200_000;
+
+/// What all patterns of a definition may weigh together: five of the heaviest, or ten thousand ordinary ones.
+pub(crate) const DEFINITION_WEIGHT_MAX: usize = 1_000_000;
+
+/// What a compiled pattern may take. The heaviest that is let in takes less; this is the second line.
+const COMPILED_BYTES_MAX: usize = 64 << 20;
+
+/// The patterns in use, by text: properties, versions and definitions that say the same share one compiled form.
+static SHARED: LazyLock<Mutex<HashMap<Box<str>, Weak<Inner>>>> = LazyLock::new(Mutex::default);
 
 /// A pattern, compiled when it is first matched.
 #[derive(Clone)]
@@ -17,32 +36,54 @@ struct Inner {
 }
 
 /// A text that is no pattern.
-#[derive(Debug, thiserror::Error)]
-#[error("{reason}")]
-pub struct ParseError {
-    reason: String,
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum ParseError {
+    #[error("{reason}")]
+    Syntax { reason: String },
+    #[error(
+        "it has {bytes} bytes, and {BYTES_MAX} are the most that a pattern may have: list many words in an enum instead"
+    )]
+    TooLong { bytes: usize },
+    #[error(
+        "compiled it would have about {weight} transitions, and {WEIGHT_MAX} are the most that a pattern may have: lower its repetitions, and limit lengths with maxLength"
+    )]
+    TooHeavy { weight: usize },
 }
 
 impl Pattern {
-    /// A pattern taken on trust: one that does not compile matches nothing.
+    /// A pattern taken on trust: one that [`Pattern::check`] refuses matches nothing.
     pub fn new(text: &str) -> Pattern {
-        Pattern(Arc::new(Inner { text: text.into(), regex: OnceLock::new() }))
+        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(inner) = shared.get(text).and_then(Weak::upgrade) {
+            return Pattern(inner);
+        }
+        let inner = Arc::new(Inner { text: text.into(), regex: OnceLock::new() });
+        shared.insert(text.into(), Arc::downgrade(&inner));
+        Pattern(inner)
     }
 
-    /// Whether a text is a pattern.
+    /// Whether a text is a pattern, and one that can be compiled within bounds. It is only read for that. What comes back
+    /// is its weight, for the sum of a definition's.
     ///
     /// # Errors
-    /// When it does not compile.
-    pub fn check(text: &str) -> Result<(), ParseError> {
-        match compile(text) {
-            Ok(_) => Ok(()),
-            Err(regex::Error::CompiledTooBig(_)) => Err(ParseError { reason: "the pattern is too large".to_owned() }),
+    /// When it cannot be read, or would be too large.
+    pub fn check(text: &str) -> Result<usize, ParseError> {
+        if text.len() > BYTES_MAX {
+            return Err(ParseError::TooLong { bytes: text.len() });
+        }
+        let reading = weight::of_text(text);
+        if reading > WEIGHT_MAX {
+            return Err(ParseError::TooHeavy { weight: reading });
+        }
+        let hir = regex_syntax::parse(&translate(text)).map_err(|error| {
             // The last line says what is wrong; those before it draw where.
-            Err(error) => {
-                let text = error.to_string();
-                let reason = text.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
-                Err(ParseError { reason })
-            }
+            let text = error.to_string();
+            let reason = text.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
+            ParseError::Syntax { reason }
+        })?;
+        match weight::of(&hir).max(reading) {
+            weight if weight > WEIGHT_MAX => Err(ParseError::TooHeavy { weight }),
+            weight => Ok(weight),
         }
     }
 
@@ -53,7 +94,17 @@ impl Pattern {
 
     /// Whether it is found anywhere in a text.
     pub fn is_match(&self, text: &str) -> bool {
-        self.0.regex.get_or_init(|| compile(&self.0.text).ok()).as_ref().is_some_and(|regex| regex.is_match(text))
+        self.0.regex.get_or_init(|| compile(&self.0.text)).as_ref().is_some_and(|regex| regex.is_match(text))
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        // Another may have been made under this text since the last holder let go.
+        if shared.get(&self.text).is_some_and(|inner| inner.strong_count() == 0) {
+            shared.remove(&self.text);
+        }
     }
 }
 
@@ -63,8 +114,9 @@ impl std::fmt::Debug for Pattern {
     }
 }
 
-fn compile(text: &str) -> Result<Regex, regex::Error> {
-    Regex::new(&translate(text))
+fn compile(text: &str) -> Option<Regex> {
+    Pattern::check(text).ok()?;
+    RegexBuilder::new(&translate(text)).size_limit(COMPILED_BYTES_MAX).build().ok()
 }
 
 /// The same pattern in `regex`'s syntax.
@@ -85,6 +137,14 @@ fn translate(text: &str) -> String {
                 let escaped = rest.chars().next();
                 rest = &rest[escaped.map_or(0, char::len_utf8)..];
                 escape(&mut out, escaped, class != Class::Outside);
+                // The braces of `\p{Greek}` and `\x{10FFFF}` belong to the escape.
+                if matches!(escaped, Some('p' | 'P' | 'x'))
+                    && rest.starts_with('{')
+                    && let Some(end) = rest.find('}')
+                {
+                    out.push_str(&rest[..=end]);
+                    rest = &rest[end + 1..];
+                }
                 class = class.after_item();
             }
             ('[', Class::Outside) => {
@@ -209,6 +269,7 @@ mod tests {
         check(r"^\Qa.b\E$", &["a.b"], &["axb"]);
         check(r"^\<a\>\/\-\_$", &["<a>/-_"], &["a"]);
         check(r"\bcat\b", &["a cat."], &["concat"]);
+        check(r"^\p{Greek}\x{e9}[\p{L}\x{31}]$", &["αé1", "αéb"], &["aé1", "αe1"]);
         check("^(S|M|L)$", &["S"], &["XXL"]);
         check("b", &["abc"], &["acd"]);
         check("^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$", &["a-b.c"], &["-a", "a."]);
@@ -224,6 +285,35 @@ mod tests {
             assert_eq!(Pattern::check(text).unwrap_err().to_string(), want);
         }
         assert!(!Pattern::new("(").is_match(""));
+    }
+
+    #[test]
+    fn what_weighs_too_much_is_refused_unread_or_uncompiled() {
+        let refused = |text: &str| Pattern::check(text).unwrap_err().to_string();
+        let said = refused(r"[\p{L}\p{N}]{1,200}[a-z]{1,100}");
+        assert!(said.ends_with(
+            "are the most that a pattern may have: lower its repetitions, and limit lengths with maxLength"
+        ));
+        assert!(refused("((a{1000}){1000}){1000}").starts_with("compiled it would have about"));
+        assert!(refused(&r"\p{L}".repeat(800)).starts_with("compiled it would have about"));
+        assert!(refused(&"a".repeat(4097)).starts_with("it has 4097 bytes"));
+    }
+
+    #[test]
+    fn the_heaviest_that_is_let_in_compiles() {
+        for pattern in [r"\p{L}{1,40}", "[^a]{1,6000}", "(a|b){1,30000}", "((a?){100}){250}", "(x*){25000}"] {
+            Pattern::check(pattern).unwrap();
+            assert!(compile(pattern).is_some(), "{pattern}");
+        }
+    }
+
+    #[test]
+    fn patterns_of_one_text_are_shared_while_there_are_any() {
+        let text = "^shared-by-this-test-alone$";
+        let (one, other) = (Pattern::new(text), Pattern::new(text));
+        assert!(Arc::ptr_eq(&one.0, &other.0));
+        drop((one, other));
+        assert!(!SHARED.lock().unwrap().contains_key(text));
     }
 
     proptest! {

@@ -9,6 +9,7 @@ mod invariants;
 mod keywords;
 mod merging;
 mod node;
+mod patterns;
 mod rules;
 
 use crate::schema::Schema;
@@ -34,6 +35,7 @@ pub fn check(open_api_v3_schema: &Value, path: &Path) -> Vec<Error> {
     let mut faults = Vec::new();
     invariants(root, Level::Root, path, &mut faults);
     complete(root, Some(root), path, path, &mut faults);
+    patterns::check(root, path, &mut faults);
     validate::sort(&mut faults);
     if faults.is_empty() {
         defaults::check(&Schema::from_json(open_api_v3_schema), path, &mut faults);

@@ -1,6 +1,5 @@
 //! What makes a definition structural: types are said outside of alternatives, and whatever is restricted is said to be there.
 
-use crate::pattern::Pattern;
 use crate::structural::node::Node;
 use steersman_machinery::Value;
 use steersman_machinery::field::{Error, Path};
@@ -118,7 +117,7 @@ fn is_int_or_string(node: Node<'_>) -> bool {
     matches!(types.as_slice(), [first, second] if is_only(first, "integer") && is_only(second, "string"))
 }
 
-/// What restricts values: alternatives and patterns.
+/// What restricts values: alternatives. Their patterns are judged for the definition as a whole.
 fn restrictions(node: Node<'_>, skip_any_of: bool, skip_in_all_of: bool, path: &Path, errors: &mut Vec<Error>) {
     if !skip_any_of {
         for (index, each) in node.nodes("anyOf") {
@@ -133,10 +132,6 @@ fn restrictions(node: Node<'_>, skip_any_of: bool, skip_in_all_of: bool, path: &
     }
     if let Some(not) = node.node("not") {
         nested(not, false, &path.child("not"), errors);
-    }
-    if let Err(error) = Pattern::check(node.text("pattern")) {
-        let detail = format!("must be a valid regular expression, but isn't: {error}");
-        errors.push(Error::invalid(&path.child("pattern"), node.text("pattern"), detail));
     }
 }
 

@@ -553,3 +553,34 @@ proptest! {
         default::apply(&schema, &mut object);
     }
 }
+
+#[test]
+fn patterns_are_measured_for_the_whole_definition() {
+    let definition = |pattern: &dyn Fn(usize) -> String, count: usize| {
+        let properties: serde_json::Map<String, Value> =
+            (0..count).map(|n| (format!("p{n}"), json!({"type": "string", "pattern": pattern(n)}))).collect();
+        json!({"type": "object", "properties": properties})
+    };
+    // Ten thousand different ones that people write.
+    let many = definition(&|n| format!("^[a-z0-9]([-a-z0-9]{{0,9}}[a-z0-9])?-{n}$"), 10_000);
+    assert_eq!(structural::check(&many, &Path::root()), []);
+
+    let heavy = |n: usize| format!("[a-z]{{1,{}}}", 30_000 + n);
+    let errors = structural::check(&definition(&heavy, 300), &Path::root());
+    assert_eq!(errors.len(), 1);
+    let said = errors[0].to_string();
+    assert!(
+        said.starts_with("properties[p1") && said.contains("is one pattern too many: compiled, those of one"),
+        "{said}"
+    );
+
+    // One that is said again is compiled once.
+    let same = definition(&|_| "[a-z]{1,30000}".to_owned(), 300);
+    assert_eq!(structural::check(&same, &Path::root()), []);
+
+    let beyond = definition(&|_| r"[\p{L}\p{N}]{1,200}[a-z]{1,100}".to_owned(), 300);
+    let errors = structural::check(&beyond, &Path::root());
+    assert!(
+        errors[0].to_string().contains("must be a valid regular expression, but isn't: compiled it would have about")
+    );
+}

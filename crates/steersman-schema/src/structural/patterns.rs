@@ -1,0 +1,67 @@
+//! Every pattern is one, and all together can be compiled within bounds.
+
+use crate::pattern::{DEFINITION_WEIGHT_MAX, Pattern};
+use crate::structural::node::Node;
+use std::collections::BTreeSet;
+use steersman_machinery::field::{Error, Path};
+
+/// What a bad pattern counts for at least: so many faults of one kind are enough.
+const FAULT_WEIGHT: usize = 1000;
+
+/// Judges the patterns of a definition.
+pub(crate) fn check(root: Node<'_>, path: &Path, errors: &mut Vec<Error>) {
+    let mut patterns = Patterns { left: Some(DEFINITION_WEIGHT_MAX), seen: BTreeSet::new() };
+    patterns.walk(root, false, path, errors);
+}
+
+struct Patterns<'v> {
+    /// None: too many have been found, and the rest is not read.
+    left: Option<usize>,
+    /// Good ones. Said again they cost nothing: they are compiled once.
+    seen: BTreeSet<&'v str>,
+}
+
+impl<'v> Patterns<'v> {
+    fn walk(&mut self, node: Node<'v>, is_nested: bool, path: &Path, errors: &mut Vec<Error>) {
+        self.pattern(node.text("pattern"), path, errors);
+        if let Some(items) = node.node("items") {
+            self.walk(items, is_nested, &path.child("items"), errors);
+        }
+        for (name, property) in node.properties() {
+            self.walk(property, is_nested, &path.child("properties").key(name), errors);
+        }
+        // In alternatives there may be none.
+        if let Some(additional) = node.node("additionalProperties").filter(|_| !is_nested) {
+            self.walk(additional, is_nested, &path.child("additionalProperties"), errors);
+        }
+        for key in ["allOf", "anyOf", "oneOf"] {
+            for (index, each) in node.nodes(key) {
+                self.walk(each, true, &path.child(key).index(index), errors);
+            }
+        }
+        if let Some(not) = node.node("not") {
+            self.walk(not, true, &path.child("not"), errors);
+        }
+    }
+
+    fn pattern(&mut self, text: &'v str, path: &Path, errors: &mut Vec<Error>) {
+        let Some(left) = self.left.filter(|_| !text.is_empty() && !self.seen.contains(text)) else { return };
+        let fault = match Pattern::check(text) {
+            Ok(weight) => {
+                self.seen.insert(text);
+                self.left = left.checked_sub(weight);
+                self.left.is_none().then(|| {
+                    format!(
+                        "is one pattern too many: compiled, those of one schema may have {DEFINITION_WEIGHT_MAX} transitions together; lower their repetitions, and limit lengths with maxLength"
+                    )
+                })
+            }
+            Err(error) => {
+                // Reading it was work, too.
+                self.left = left.checked_sub(text.len().max(FAULT_WEIGHT));
+                Some(format!("must be a valid regular expression, but isn't: {error}"))
+            }
+        };
+        errors.extend(fault.map(|detail| Error::invalid(&path.child("pattern"), text, detail)));
+    }
+}
