@@ -52,7 +52,10 @@ pub(super) fn update(new: &Value, old: &Value, version: &str) -> Vec<field::Erro
     let is_current = version != v1beta1::NAME;
     let demands = Demands {
         schemas: is_current && versions(old).iter().all(|version| schema(version).is_some()),
-        structure: is_current && !versions(old).iter().filter_map(schema).any(is_unstructured),
+        // Without preserving, schemas are structural anyway: the old ones, large as they may be, need no second look.
+        structure: is_current
+            && flag(new, &["spec", "preserveUnknownFields"])
+            && !versions(old).iter().filter_map(schema).any(is_unstructured),
         approval: is_current,
         pruning: is_current && !flag(old, &["spec", "preserveUnknownFields"]),
     };
