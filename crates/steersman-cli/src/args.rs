@@ -32,7 +32,8 @@ pub(crate) struct ServerOptions {
     /// Where certificates, the kubeconfig and the objects are kept.
     #[arg(long, default_value = "./.steersman", value_name = "DIR")]
     pub(crate) data_dir: PathBuf,
-    /// The address to listen on; port 0 takes any that is free.
+    /// The address to listen on; port 0 takes any that is free. With 0.0.0.0 or [::] the certificate is good for the loopback
+    /// addresses and for the one with which this machine reaches its default route.
     #[arg(long, default_value = "127.0.0.1:6443", value_name = "ADDR")]
     pub(crate) listen: SocketAddr,
     /// Users who sign in by a token: a file with a line `token,user,uid,"group1,group2"` for each.

@@ -9,6 +9,23 @@ use std::sync::Arc;
 use steersman_neutron::config::{Config, Source, search_dirs};
 use steersman_neutron::{Client, Cloud, Simulated};
 
+impl CloudOptions {
+    /// Refuses options that nothing would use.
+    pub(crate) fn check_unused(&self) -> Result<(), Failure> {
+        let given = [
+            ("--neutron-url", self.neutron_url.is_some()),
+            ("--neutron-auth", self.neutron_auth.is_some()),
+            ("--os-cloud", self.os_cloud.is_some()),
+        ];
+        match given.iter().find(|(_, is_given)| *is_given) {
+            Some((flag, _)) => Err(Failure::Refused(format!(
+                "{flag} is for the network controller, which --controllers leaves out: add network there, or drop {flag}"
+            ))),
+            None => Ok(()),
+        }
+    }
+}
+
 /// A Neutron that was chosen on the command line, checked but not opened.
 #[derive(Debug)]
 pub(crate) enum Choice {

@@ -12,10 +12,12 @@ mod files;
 mod kubeconfig;
 mod logging;
 mod network;
+mod open_files;
 mod output;
 mod pki;
 mod plane;
 mod signals;
+mod tasks;
 mod up;
 
 use crate::args::{Args, Command};
@@ -34,6 +36,13 @@ enum Failure {
     Failed(anyhow::Error),
 }
 
+impl Failure {
+    /// What was asked to end was asked once more.
+    fn stopped_at_once(signal: &'static str) -> Failure {
+        Failure::Failed(anyhow::anyhow!("stopped at once by a second signal ({signal})"))
+    }
+}
+
 impl From<anyhow::Error> for Failure {
     fn from(error: anyhow::Error) -> Failure {
         Failure::Failed(error)
@@ -45,7 +54,9 @@ fn main() -> ExitCode {
         Ok(args) => args,
         Err(error) => return args::report(&error),
     };
-    logging::init(args.log.as_deref());
+    if let Err(failure) = logging::init(args.log.as_deref()) {
+        return report(&failure);
+    }
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {

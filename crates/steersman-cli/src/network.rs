@@ -4,9 +4,11 @@ use crate::Failure;
 use crate::args::NetworkOptions;
 use crate::cloud::Choice;
 use crate::signals::Signals;
+use std::pin::pin;
 use steersman::ClientOptions;
+use tokio_util::sync::CancellationToken;
 
-/// Runs until a signal comes.
+/// Runs until a signal comes. A second signal ends the process at once.
 pub(crate) async fn run(options: NetworkOptions) -> Result<(), Failure> {
     let choice = Choice::new(&options.cloud)?;
     if matches!(choice, Choice::Simulated) {
@@ -24,9 +26,19 @@ pub(crate) async fn run(options: NetworkOptions) -> Result<(), Failure> {
     let cloud = choice.open(std::path::Path::new("."), true)?;
     let mut signals = Signals::new()?;
     tracing::info!(neutron = cloud.name(), "the Network controller is running");
-    let stop = async move {
-        signals.next().await;
+    let stop = CancellationToken::new();
+    let mut running = pin!(steersman_network::run(client, cloud, stop.clone().cancelled_owned()));
+    let ended = tokio::select! {
+        ended = &mut running => ended,
+        signal = signals.next() => {
+            tracing::info!(signal, "stopping");
+            stop.cancel();
+            tokio::select! {
+                ended = running => ended,
+                signal = signals.next() => return Err(Failure::stopped_at_once(signal)),
+            }
+        }
     };
-    steersman_network::run(client, cloud, stop).await.map_err(anyhow::Error::from)?;
+    ended.map_err(anyhow::Error::from)?;
     Ok(())
 }

@@ -1,14 +1,15 @@
 //! The certificates of a data directory: a CA, one for the server, one for the administrator.
 //!
 //! Made at the first start, kept, and made anew when they are about to end or the server gets another address. The CA stays,
-//! so kubeconfigs that were handed out go on working.
+//! so kubeconfigs that were handed out go on working; one of which a half is missing is refused, not replaced.
 
+use crate::Failure;
 use crate::files::{self, Rights};
 use anyhow::{Context, anyhow};
 use jiff::{Timestamp, ToSpan, tz::TimeZone};
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose, SanType,
+    KeyUsagePurpose, PublicKeyData as _, SanType,
 };
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -17,6 +18,7 @@ use rustls::{RootCertStore, ServerConfig};
 use std::fs;
 use std::io;
 use std::net::IpAddr;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::sync::Arc;
 use x509_parser::extensions::GeneralName;
@@ -28,30 +30,50 @@ const RENEW_DAYS: i64 = 30;
 const HOST_NAMES: [&str; 5] =
     ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"];
 
-/// A certificate and its key, both PEM.
-#[derive(Clone, Debug)]
+/// A certificate and its key, both PEM. Without `Debug`: a key is not for logs.
 pub(crate) struct Pair {
     pub(crate) certificate: String,
     pub(crate) key: String,
 }
 
 /// All of them.
-#[derive(Debug)]
 pub(crate) struct Pki {
     pub(crate) ca: String,
     pub(crate) server: Pair,
     pub(crate) admin: Pair,
 }
 
+/// Reads the CA of a directory, if it has one. Changes nothing.
+pub(crate) fn read_ca(dir: &Path) -> Result<Option<Pair>, Failure> {
+    let refused = |what: &str| {
+        Failure::Refused(format!(
+            "the CA in {} cannot be used, for {what}: put back what was there, or remove the directory to have a new CA, which ends the use of kubeconfigs handed out before",
+            dir.display()
+        ))
+    };
+    match (read_file(dir, "ca.crt")?, read_file(dir, "ca.key")?) {
+        (None, None) => Ok(None),
+        (None, Some(_)) => Err(refused("ca.crt is missing")),
+        (Some(_), None) => Err(refused("ca.key is missing")),
+        (Some(certificate), Some(key)) => {
+            let ca = Pair { certificate, key };
+            if belong_together(&ca) { Ok(Some(ca)) } else { Err(refused("ca.key is not the key of ca.crt")) }
+        }
+    }
+}
+
 /// Finds the certificates in a directory, and makes those that are missing or no longer good for the addresses.
-pub(crate) fn prepare(dir: &Path, addresses: &[IpAddr]) -> anyhow::Result<Pki> {
-    fs::create_dir_all(dir).with_context(|| format!("the directory {} cannot be made", dir.display()))?;
-    let ca = match read(dir, "ca")? {
+pub(crate) fn prepare(dir: &Path, ca: Option<Pair>, addresses: &[IpAddr]) -> anyhow::Result<Pki> {
+    let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
+    // It may be there since before, open to others.
+    made.and_then(|()| fs::set_permissions(dir, fs::Permissions::from_mode(0o700)))
+        .with_context(|| format!("the directory {} cannot be made", dir.display()))?;
+    let ca = match ca {
         Some(ca) => ca,
         None => make(dir, "ca", ca_params()?, None)?,
     };
     let leaf = |name: &str, params: CertificateParams, addresses: &[IpAddr]| -> anyhow::Result<Pair> {
-        match read(dir, name)?.filter(|pair| is_good(&pair.certificate, &ca.certificate, addresses)) {
+        match read(dir, name)?.filter(|pair| is_good(pair, &ca.certificate, addresses)) {
             Some(pair) => Ok(pair),
             None => make(dir, name, params, Some(&ca)),
         }
@@ -80,17 +102,18 @@ impl Pki {
 }
 
 fn read(dir: &Path, name: &str) -> anyhow::Result<Option<Pair>> {
-    let file = |ending: &str| -> anyhow::Result<Option<String>> {
-        let path = dir.join(format!("{name}.{ending}"));
-        match fs::read_to_string(&path) {
-            Ok(text) => Ok(Some(text)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(anyhow!(error).context(format!("{} cannot be read", path.display()))),
-        }
-    };
-    match (file("crt")?, file("key")?) {
+    match (read_file(dir, &format!("{name}.crt"))?, read_file(dir, &format!("{name}.key"))?) {
         (Some(certificate), Some(key)) => Ok(Some(Pair { certificate, key })),
         _ => Ok(None),
+    }
+}
+
+fn read_file(dir: &Path, name: &str) -> anyhow::Result<Option<String>> {
+    let path = dir.join(name);
+    match fs::read_to_string(&path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(anyhow!(error).context(format!("{} cannot be read", path.display()))),
     }
 }
 
@@ -155,10 +178,20 @@ fn params(common_name: &str, organization: Option<&str>, days: i64) -> anyhow::R
     Ok(params)
 }
 
-/// Whether a certificate is of this CA, holds for some time yet and is good for the addresses.
-fn is_good(certificate: &str, ca: &str, addresses: &[IpAddr]) -> bool {
+/// Whether a key is that of its certificate.
+fn belong_together(pair: &Pair) -> bool {
+    let Ok(der) = CertificateDer::from_pem_slice(pair.certificate.as_bytes()) else { return false };
+    let (Ok((_, certificate)), Ok(key)) = (x509_parser::parse_x509_certificate(&der), KeyPair::from_pem(&pair.key))
+    else {
+        return false;
+    };
+    certificate.public_key().raw == key.subject_public_key_info()
+}
+
+/// Whether a certificate has its key, was signed by this CA, holds for some time yet and is good for the addresses.
+fn is_good(pair: &Pair, ca: &str, addresses: &[IpAddr]) -> bool {
     let (Ok(leaf), Ok(ca)) =
-        (CertificateDer::from_pem_slice(certificate.as_bytes()), CertificateDer::from_pem_slice(ca.as_bytes()))
+        (CertificateDer::from_pem_slice(pair.certificate.as_bytes()), CertificateDer::from_pem_slice(ca.as_bytes()))
     else {
         return false;
     };
@@ -182,12 +215,18 @@ fn is_good(certificate: &str, ca: &str, addresses: &[IpAddr]) -> bool {
         };
         names.iter().any(|name| matches!(name, GeneralName::IPAddress(bytes) if *bytes == octets))
     };
-    leaf.issuer() == ca.subject() && ends > renew && addresses.iter().all(is_named)
+    // The name of a CA says little: every CA made here has the same.
+    let is_signed = leaf.issuer() == ca.subject() && leaf.verify_signature(Some(ca.public_key())).is_ok();
+    is_signed && belong_together(pair) && ends > renew && addresses.iter().all(is_named)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn prepare(dir: &Path, addresses: &[IpAddr]) -> Result<Pki, Failure> {
+        Ok(super::prepare(dir, read_ca(dir)?, addresses)?)
+    }
 
     #[test]
     fn certificates_are_kept_and_follow_the_address() {
@@ -213,5 +252,47 @@ mod tests {
         let der = CertificateDer::from_pem_slice(pki.admin.certificate.as_bytes()).unwrap();
         let user = steersman_server::authn::certificate_user(&der).unwrap();
         assert!(user.name == "admin" && user.is_in("system:masters"));
+    }
+
+    #[test]
+    fn what_another_ca_signed_is_made_anew() {
+        let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let first = prepare(dir.path(), &[]).unwrap();
+        prepare(other.path(), &[]).unwrap();
+        for file in ["server.crt", "server.key"] {
+            fs::copy(other.path().join(file), dir.path().join(file)).unwrap();
+        }
+        let second = prepare(dir.path(), &[]).unwrap();
+        assert_eq!((&first.ca, &first.admin.certificate), (&second.ca, &second.admin.certificate));
+        let server = fs::read_to_string(dir.path().join("server.crt")).unwrap();
+        assert_ne!(server, fs::read_to_string(other.path().join("server.crt")).unwrap());
+        assert_eq!(server, second.server.certificate);
+    }
+
+    #[test]
+    fn a_leaf_with_the_key_of_another_is_made_anew() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = prepare(dir.path(), &[]).unwrap();
+        fs::copy(dir.path().join("admin.key"), dir.path().join("server.key")).unwrap();
+        let second = prepare(dir.path(), &[]).unwrap();
+        assert!(first.server.certificate != second.server.certificate && belong_together(&second.server));
+        second.server_config().unwrap();
+    }
+
+    #[test]
+    fn a_ca_with_the_key_of_another_is_refused_and_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = prepare(dir.path(), &[]).unwrap();
+        fs::copy(dir.path().join("admin.key"), dir.path().join("ca.key")).unwrap();
+        assert!(matches!(prepare(dir.path(), &[]), Err(Failure::Refused(_))));
+        assert_eq!(fs::read_to_string(dir.path().join("ca.crt")).unwrap(), first.ca);
+    }
+
+    #[test]
+    fn the_directory_is_its_owners_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        prepare(dir.path(), &[]).unwrap();
+        assert_eq!(fs::metadata(dir.path()).unwrap().permissions().mode() & 0o777, 0o700);
     }
 }

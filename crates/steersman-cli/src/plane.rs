@@ -9,7 +9,7 @@ use crate::{Failure, accept, kubeconfig, pki};
 use anyhow::Context as _;
 use http::Request;
 use std::fs;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use steersman_server::authn::{Authenticator, Tokens};
 use steersman_server::authz::Masters;
@@ -61,9 +61,11 @@ impl Plan {
     pub(crate) async fn start(self) -> Result<Plane, Failure> {
         let Plan { listener, tokens, options } = self;
         let data_dir = DataDir::take(&options.data_dir)?;
+        let ca = pki::read_ca(&data_dir.pki())?;
         let kv = open(&data_dir, options.in_memory)?;
         let address = listener.local_addr().context("the address of the socket is unknown")?;
-        let pki = pki::prepare(&data_dir.pki(), &addresses(address)).context("the certificates cannot be prepared")?;
+        let pki =
+            pki::prepare(&data_dir.pki(), ca, &addresses(address)).context("the certificates cannot be prepared")?;
         let tls = pki.server_config().context("the certificates cannot be used")?;
         let store = Store::open(kv, steersman_storage::Options::default()).await.context("the store cannot be read")?;
         let server = Server::start(steersman_server::Options {
@@ -171,9 +173,19 @@ fn reachable(address: SocketAddr) -> SocketAddr {
 /// What the server's certificate is to be good for.
 fn addresses(address: SocketAddr) -> Vec<IpAddr> {
     let mut addresses = vec![IpAddr::from([127, 0, 0, 1]), IpAddr::from(std::net::Ipv6Addr::LOCALHOST)];
-    let own = reachable(address).ip();
-    if !addresses.contains(&own) {
-        addresses.push(own);
-    }
+    let own = if address.ip().is_unspecified() { outgoing(address) } else { Some(address.ip()) };
+    addresses.extend(own.filter(|own| !addresses.contains(own)));
     addresses
+}
+
+/// The address that this machine uses towards the rest of the world, as far as its routes tell; nothing is sent.
+fn outgoing(address: SocketAddr) -> Option<IpAddr> {
+    // Addresses for documentation: behind the default route, and nobody's.
+    let afar = match address.ip() {
+        IpAddr::V4(_) => IpAddr::from([192, 0, 2, 1]),
+        IpAddr::V6(_) => IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, 1]),
+    };
+    let socket = UdpSocket::bind((address.ip(), 0)).ok()?;
+    socket.connect((afar, 9)).ok()?;
+    socket.local_addr().ok().map(|own| own.ip()).filter(|own| !own.is_unspecified())
 }

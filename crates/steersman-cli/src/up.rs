@@ -10,7 +10,12 @@ use crate::signals::Signals;
 /// Runs until a signal comes. A second signal ends the process at once.
 pub(crate) async fn run(options: UpOptions) -> Result<(), Failure> {
     let controllers = Controllers::parse(&options.controllers)?;
-    let choice = if controllers.network { Some(Choice::new(&options.cloud)?) } else { None };
+    let choice = if controllers.network {
+        Some(Choice::new(&options.cloud)?)
+    } else {
+        options.cloud.check_unused()?;
+        None
+    };
     let in_memory = options.server.in_memory;
     let plan = Plan::new(options.server).await?;
     let mut signals = Signals::new()?;
@@ -36,7 +41,7 @@ pub(crate) async fn run(options: UpOptions) -> Result<(), Failure> {
     };
     tokio::select! {
         stopped = stop => stopped?,
-        signal = signals.next() => return Err(Failure::Failed(anyhow::anyhow!("stopped at once by a second signal ({signal})"))),
+        signal = signals.next() => return Err(Failure::stopped_at_once(signal)),
     }
     match failed {
         Some(error) => Err(Failure::Failed(error)),

@@ -115,3 +115,28 @@ fn controller_runs_alone_against_a_server_that_gets_its_definition_later() {
     assert_eq!(ended.status.code(), Some(0), "{ended:#?}");
     plane.stop();
 }
+
+#[test]
+fn second_signal_ends_a_controller_that_waits_for_its_cloud() {
+    let Some(program) = kubectl::program() else { return };
+    let home = tempfile::tempdir().unwrap();
+    let plane = Plane::server(home.path(), &[]);
+    let kubectl = Kubectl::new(program, &plane.kubeconfig());
+    kubectl.ok("apply -f manifests/crd/network-v1.yaml");
+    kubectl.apply(&network("stuck", "10.6.0.0/24", "10.6.0.1"));
+
+    // A cloud that takes a request and never answers.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", silent.local_addr().unwrap());
+    let mut command = steersman(home.path());
+    command.arg("network").arg("--kubeconfig").arg(plane.kubeconfig());
+    let controller = Process::start(command.args(["--neutron-url", &url, "--neutron-auth", "none"]));
+    let _request = silent.accept().unwrap();
+    // Two of a kind could arrive as one.
+    controller.signal("INT");
+    controller.signal("TERM");
+    let ended = controller.end();
+    assert_eq!(ended.status.code(), Some(1), "{ended:#?}");
+    assert!(ended.stderr.contains("second signal"), "{ended:#?}");
+    plane.stop();
+}

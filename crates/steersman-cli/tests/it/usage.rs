@@ -55,6 +55,35 @@ fn wrong_flags_are_named() {
 }
 
 #[test]
+fn bad_log_filter_is_named() {
+    check_refused(&["--log", "steersman=loud", "server", "--listen", "127.0.0.1:0"], &["steersman=loud", "--log"]);
+}
+
+#[test]
+fn cloud_for_no_controller_is_refused() {
+    let up = ["up", "--listen", "127.0.0.1:0", "--controllers=-network"];
+    for flags in [&["--neutron-url", "http://127.0.0.1:9"][..], &["--neutron-auth", "none"], &["--os-cloud", "a"]] {
+        check_refused(&[&up, flags].concat(), &[flags[0], "--controllers"]);
+    }
+}
+
+#[test]
+fn half_a_certificate_authority_is_refused() {
+    let home = tempfile::tempdir().unwrap();
+    Plane::server(home.path(), &[]).stop();
+    let pki = home.path().join("data/pki");
+    let whole = entries(home.path());
+    for half in ["ca.crt", "ca.key"] {
+        std::fs::rename(pki.join(half), home.path().join(half)).unwrap();
+        let before = entries(home.path());
+        check_refused_in(home.path(), &["server", "--listen", "127.0.0.1:0", "--data-dir", "data"], &[half, "put"]);
+        assert_eq!(entries(home.path()), before);
+        std::fs::rename(home.path().join(half), pki.join(half)).unwrap();
+    }
+    assert_eq!(entries(home.path()), whole);
+}
+
+#[test]
 fn unknown_controller_is_named() {
     check_refused(&["up", "--listen", "127.0.0.1:0", "--controllers", "network,no-such"], &["no-such", "network"]);
 }

@@ -1,0 +1,43 @@
+//! How many connections the operating system lets this process hold.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// Open files that are no connections: the store, the log, the controllers' own sockets.
+const OTHERS: u64 = 256;
+
+/// Raises the limit on open files as far as it may, for so many connections, and says how many it then has room for.
+///
+/// The limit a shell gives is kept low for programs that use `select`; this one does not, and may have what the hard limit
+/// allows, as any Go program has.
+pub(crate) fn room(connections_max: usize) -> usize {
+    let wanted = u64::try_from(connections_max).unwrap_or(u64::MAX).saturating_add(OTHERS);
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current.is_some_and(|current| current < wanted) {
+        let current = limit.maximum.map_or(wanted, |maximum| maximum.min(wanted));
+        if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: Some(current), ..limit }) {
+            tracing::debug!(%error, "the limit on open files stays as it is");
+        }
+    }
+    connections(getrlimit(Resource::Nofile).current, connections_max)
+}
+
+fn connections(files_max: Option<u64>, connections_max: usize) -> usize {
+    let Some(files_max) = files_max else { return connections_max };
+    // Where even the others do not fit, half of what there is.
+    let free = files_max.saturating_sub(OTHERS).max(files_max / 2).max(1);
+    usize::try_from(free).unwrap_or(usize::MAX).min(connections_max)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_leave_room_for_other_files() {
+        for (files_max, want) in
+            [(None, 1000), (Some(0), 1), (Some(100), 50), (Some(1024), 768), (Some(1256), 1000), (Some(u64::MAX), 1000)]
+        {
+            assert_eq!(connections(files_max, 1000), want, "{files_max:?}");
+        }
+    }
+}

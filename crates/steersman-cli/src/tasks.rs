@@ -1,0 +1,60 @@
+//! Tasks that end with whoever owns them: the connections of a socket, and the streams of those.
+
+use hyper::rt::Executor;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// Tasks that can be cut off. Clones own the same tasks.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tasks {
+    cut: CancellationToken,
+    tracker: TaskTracker,
+}
+
+impl Tasks {
+    /// Drops what still runs, and returns when nothing does. What is started from now on ends at once.
+    pub(crate) async fn cut(&self) {
+        self.cut.cancel();
+        self.tracker.close();
+        self.tracker.wait().await;
+    }
+}
+
+impl<F> Executor<F> for Tasks
+where
+    F: Future + Send + 'static,
+    F::Output: Send,
+{
+    fn execute(&self, task: F) {
+        let cut = self.cut.clone();
+        self.tracker.spawn(async move {
+            cut.run_until_cancelled(task).await;
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[tokio::test]
+    async fn nothing_is_left_after_the_cut() {
+        let (tasks, held) = (Tasks::default(), Arc::new(()));
+        let endless = || {
+            let held = held.clone();
+            async move {
+                let _held = held;
+                std::future::pending::<()>().await;
+            }
+        };
+        tasks.execute(endless());
+        tasks.execute(endless());
+        tokio::task::yield_now().await;
+        assert_eq!(Arc::strong_count(&held), 3);
+        tasks.cut().await;
+        tasks.execute(endless());
+        tasks.cut().await;
+        assert_eq!(Arc::strong_count(&held), 1);
+    }
+}
