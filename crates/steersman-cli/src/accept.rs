@@ -168,7 +168,9 @@ mod tests {
         far.write_all(words).await.unwrap();
         let service = service_fn(|_| async { Ok::<_, Infallible>(Response::new(String::new())) });
         let began = Instant::now();
-        talk(near, protocol, service, Tasks::default(), GracefulShutdown::new().watcher()).await;
+        let graceful = GracefulShutdown::new();
+        let talked = talk(near, protocol, service, Tasks::default(), graceful.watcher());
+        tokio::time::timeout(HEAD_TIMEOUT * 10, talked).await.expect("the connection is still kept");
         began.elapsed()
     }
 
