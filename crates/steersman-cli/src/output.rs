@@ -47,7 +47,7 @@ impl Ready {
             text += &format!("  neutron      {neutron}\n");
         }
         text += &format!("\nIn another terminal:\n  export KUBECONFIG={}\n", self.kubeconfig.display());
-        text += match self.controllers.is_empty() {
+        text += match self.neutron.is_none() {
             true => "  kubectl get namespaces\n",
             false => {
                 "  kubectl apply -f manifests/crd/network.yaml\n  kubectl apply -f manifests/example-network.yaml\n  kubectl describe network example-network\n"

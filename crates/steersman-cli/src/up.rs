@@ -25,7 +25,7 @@ pub(crate) async fn run(options: UpOptions) -> Result<(), Failure> {
         None => None,
     };
     plane.check_ready().await?;
-    let mut running = Running::start(&plane, cloud.clone());
+    let mut running = Running::start(controllers, &plane, cloud.clone());
     plane.say_ready(controllers.names(), cloud.map(|cloud| cloud.name().to_owned()));
     let failed = tokio::select! {
         signal = signals.next() => {

@@ -56,7 +56,9 @@ impl RequestInfo {
             fields.exact("metadata.name").filter(|name| !name.is_empty()).map(str::to_owned)
         };
         let verb = match *method {
-            Method::GET | Method::HEAD if target.is_old_watch || query.is_true("watch") && !target.has_name_in_path => "watch",
+            Method::GET | Method::HEAD if target.is_old_watch || query.is_true("watch") && !target.has_name_in_path => {
+                "watch"
+            }
             Method::GET | Method::HEAD if target.has_name_in_path => "get",
             Method::GET | Method::HEAD => "list",
             Method::POST => "create",

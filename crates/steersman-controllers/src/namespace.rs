@@ -1,0 +1,113 @@
+//! The end of a namespace: what lives in it is deleted, and when nothing is left, the namespace is let go.
+//!
+//! Follows kube-controller-manager's namespace controller, with the conditions it writes since 1.17. A namespace that is
+//! deleted keeps the finalizer `kubernetes` in its spec; nothing new can be made in it from then on. Each pass asks
+//! discovery what kinds there are, deletes the instances of each, and looks at what remains: while something does, the
+//! status says what and the next pass comes a little later; when nothing does, `/finalize` takes the finalizer away.
+
+mod conditions;
+mod content;
+
+use k8s_openapi::api::core::v1::{Namespace, NamespaceStatus};
+use kube::api::PostParams;
+use kube::{Api, Client};
+use std::time::Duration;
+use steersman::status::Writer;
+use steersman::{Action, Controller, Lister, LookupError, Manager, ManagerError, ObjectKey, ReconcileError, Scope};
+use steersman::{RateLimiter, WriteError};
+
+/// The name under which the loop appears in logs.
+pub const NAME: &str = "namespace-controller";
+
+/// Stands in the spec of a namespace for all that is in it.
+const FINALIZER: &str = "kubernetes";
+const WORKERS: usize = 4;
+/// How long one pass may take: two requests for each kind, of which there may be thousands.
+const RECONCILE_TIMEOUT: Duration = Duration::from_secs(300);
+/// How soon a namespace is looked at again while something remains, and how late at most.
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(30));
+
+struct Context {
+    client: Client,
+    namespaces: Lister<Namespace>,
+    status: Writer<Namespace>,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    #[error("cannot read the namespace")]
+    Read(#[from] LookupError),
+    #[error("cannot write what remains in the namespace")]
+    Write(#[source] WriteError),
+    #[error("cannot {what} the namespace")]
+    Request { what: &'static str, source: kube::Error },
+}
+
+impl ReconcileError for Error {}
+
+/// Runs the loop until `shutdown` resolves; passes under way end first.
+///
+/// # Errors
+/// When the controller cannot be run, or was cut off at the end.
+pub async fn run(client: Client, shutdown: impl Future<Output = ()>) -> Result<(), ManagerError> {
+    let manager = Manager::new(client.clone());
+    let namespaces = manager.informers().informer::<Namespace>(Scope::All).lister();
+    let context = Context { status: Writer::new(client.clone()), namespaces, client };
+    let controller = Controller::<Namespace>::new(reconcile, context)
+        .name(NAME)
+        .workers(WORKERS)
+        .rate_limiter(RateLimiter::exponential(BACKOFF.0, BACKOFF.1))
+        .timeout(RECONCILE_TIMEOUT);
+    manager.controller(controller).run(shutdown).await
+}
+
+async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, Error> {
+    match cx.namespaces.get(&key) {
+        Ok(namespace) if is_to_end(&namespace) => {}
+        Ok(_) | Err(LookupError::NotFound { .. }) => return Ok(Action::AwaitChange),
+        Err(error) => return Err(error.into()),
+    }
+    // The cache may be behind: what is deleted here must be the content of the namespace that ends, not of one that was
+    // made again under its name. That one cannot be made while this one still has its finalizer.
+    let api = Api::<Namespace>::all(cx.client.clone());
+    let found = api.get_opt(key.name()).await.map_err(|source| Error::Request { what: "read", source })?;
+    let Some(namespace) = found.filter(is_to_end) else { return Ok(Action::AwaitChange) };
+    let outcome = content::delete_all(&cx.client, key.name()).await;
+    if outcome.is_empty() {
+        return finalize(&api, namespace).await;
+    }
+    let status = NamespaceStatus {
+        phase: Some("Terminating".to_owned()),
+        conditions: Some(conditions::of(&outcome, namespace.status.as_ref())),
+    };
+    match cx.status.write(&namespace, &status).await {
+        Ok(_) => Ok(Action::Requeue),
+        Err(error) if error.is_not_found() => Ok(Action::AwaitChange),
+        Err(error) => Err(Error::Write(error)),
+    }
+}
+
+fn is_to_end(namespace: &Namespace) -> bool {
+    namespace.metadata.deletion_timestamp.is_some() && finalizers(namespace).iter().any(|one| one == FINALIZER)
+}
+
+fn finalizers(namespace: &Namespace) -> &[String] {
+    namespace.spec.as_ref().and_then(|spec| spec.finalizers.as_deref()).unwrap_or_default()
+}
+
+/// Takes the finalizer away from the namespace as it was read: one that has changed since is looked at again.
+async fn finalize(api: &Api<Namespace>, mut namespace: Namespace) -> Result<Action, Error> {
+    let name = namespace.metadata.name.clone().unwrap_or_default();
+    if let Some(finalizers) = namespace.spec.as_mut().and_then(|spec| spec.finalizers.as_mut()) {
+        finalizers.retain(|one| one != FINALIZER);
+    }
+    match api.replace_subresource("finalize", &name, &PostParams::default(), &namespace).await {
+        Ok(_) => {
+            tracing::info!(namespace = %name, "nothing is left in the namespace: it goes");
+            Ok(Action::AwaitChange)
+        }
+        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(Action::AwaitChange),
+        Err(kube::Error::Api(status)) if status.is_conflict() => Ok(Action::Requeue),
+        Err(source) => Err(Error::Request { what: "finalize", source }),
+    }
+}
