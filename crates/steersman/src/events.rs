@@ -157,7 +157,16 @@ impl Sink {
             }
             let is_final = code.is_some_and(|code| code != 429 && code < 500) || n_tries == TRIES_MAX;
             if is_final {
-                tracing::warn!(error = %Chain(&error), "an event could not be recorded");
+                match &error {
+                    // An object that goes with its namespace: nobody is there to read of it.
+                    kube::Error::Api(status) if is_of_terminating_namespace(status) => {
+                        tracing::debug!(error = %status.message, "an event was too late for its namespace");
+                    }
+                    kube::Error::Api(status) => {
+                        tracing::warn!(code = status.code, error = %status.message, "an event could not be recorded");
+                    }
+                    error => tracing::warn!(error = %Chain(error), "an event could not be recorded"),
+                }
                 return;
             }
             tokio::time::sleep(RETRY_WAIT).await;
@@ -186,4 +195,10 @@ impl Sink {
             .map_err(kube::Error::HttpError)?;
         self.client.request_text(request).await.map(drop)
     }
+}
+
+/// Whether an answer says that the namespace is on its way out, as apiserver marks it.
+fn is_of_terminating_namespace(status: &kube::core::Status) -> bool {
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    causes.into_iter().any(|cause| cause.reason == "NamespaceTerminating")
 }
