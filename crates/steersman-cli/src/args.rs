@@ -54,7 +54,7 @@ pub(crate) struct UpOptions {
     pub(crate) server: ServerOptions,
     #[command(flatten)]
     pub(crate) cloud: CloudOptions,
-    /// Which controllers to run: names, `*` for all, `-name` for all but one.
+    /// Which controllers to run: `namespace`, `network`, `*` for all, `-name` for all but one.
     #[arg(long, default_value = "*", value_delimiter = ',', allow_hyphen_values = true, value_name = "a,b,-c")]
     pub(crate) controllers: Vec<String>,
 }
