@@ -89,14 +89,6 @@ pub fn from_deserializer<'de, D: Deserializer<'de>>(schema: &Schema, deserialize
     read(Some(schema), deserializer)
 }
 
-/// Reads a body in any format without a schema.
-///
-/// # Errors
-/// When the format is broken.
-pub fn document_from<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Decoded, Error> {
-    read(None, deserializer)
-}
-
 /// Gives an object the form that Go would write: empty values dropped or written as their fields' tags say.
 ///
 /// Reading does so already; this is for objects that were changed since. Doing it twice changes nothing.

@@ -324,11 +324,6 @@ impl Schema {
     pub fn patch(&self) -> Option<&Patch> {
         self.patch.as_ref().or(self.target().patch.as_ref())
     }
-
-    /// Whether fields that are not named stay.
-    pub fn preserves_unknown_fields(&self) -> bool {
-        self.target().preserve_unknown_fields
-    }
 }
 
 fn texts(json: Option<&Value>) -> Box<[Box<str>]> {

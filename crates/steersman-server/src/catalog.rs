@@ -280,11 +280,6 @@ impl Served {
         &self.resource.versions[self.index]
     }
 
-    /// Whether objects are stored in the version that was named.
-    pub fn is_storage_version(&self) -> bool {
-        self.index == self.resource.storage_version
-    }
-
     /// Group, version and kind of one object.
     pub fn kind(&self) -> GroupVersionKind {
         GroupVersionKind::new(&*self.resource.group, &*self.version().name, &*self.resource.kind)

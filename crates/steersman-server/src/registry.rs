@@ -8,6 +8,7 @@ mod allocation;
 mod body;
 mod context;
 mod create;
+mod current;
 mod delete;
 mod get;
 mod list;

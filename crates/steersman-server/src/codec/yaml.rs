@@ -229,7 +229,8 @@ fn is_plain(text: &str) -> bool {
         Some(first) => !LEADING.contains(first),
     };
     let edges_are_fine = !text.starts_with(' ') && !text.ends_with([' ', ':']);
-    first_is_fine && edges_are_fine && !text.contains(": ") && !text.contains(" #") && !text.starts_with("---")
+    let is_marker = text.starts_with("---") || text.starts_with("...");
+    first_is_fine && edges_are_fine && !text.contains(": ") && !text.contains(" #") && !is_marker
 }
 
 #[cfg(test)]
@@ -279,6 +280,13 @@ mod tests {
         assert_eq!(read("a: |\n  x\n"), json!({"a": "x\n"}));
         assert_eq!(read("a: |\n  x\nb: 1"), json!({"a": "x\n", "b": 1}));
         assert_eq!(read("a: 1"), json!({"a": 1}));
+    }
+
+    #[test]
+    fn a_text_that_looks_like_the_end_of_a_document_is_quoted() {
+        let value = json!({"... a": "---", "b": "...", "c": "a ..."});
+        assert_eq!(print(&value), "'... a': '---'\nb: '...'\nc: a ...\n");
+        assert_eq!(parse(&print(&value)).unwrap(), value);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use crate::negotiate::{Shape, negotiate};
 use crate::options::Write;
 use crate::registry::context::Context;
 use crate::registry::create::{self, Recorded};
+use crate::registry::current::Current;
 use crate::registry::{body, managed, metadata, update};
 use crate::status::Failure;
 use bytes::Bytes;
@@ -34,7 +35,7 @@ pub(crate) async fn patch(cx: &mut Context<'_>, bytes: Bytes) -> Result<Answer, 
     let options = Write::parse(cx.query, "PatchOptions", is_apply)?;
     let patch = parse(cx, &bytes)?;
     for _ in 0..ATTEMPTS_MAX {
-        let Some(current) = cx.find().await? else {
+        let Some(found) = cx.find().await? else {
             let Patch::Apply(applied) = &patch else {
                 return Err(Failure::not_found(&cx.group_resource(), cx.name()));
             };
@@ -45,13 +46,13 @@ pub(crate) async fn patch(cx: &mut Context<'_>, bytes: Bytes) -> Result<Answer, 
                 Err(failure) => return Err(failure),
             }
         };
-        let live = cx.requested(&current)?;
+        let current = Current::new(cx, found)?;
         let (patched, recorded) = match &patch {
             Patch::Apply(applied) => {
                 check_applied_name(cx, applied)?;
-                (managed::apply(cx, &options, Some(&live), applied)?, Recorded::Yes)
+                (managed::apply(cx, &options, Some(&current.requested), applied)?, Recorded::Yes)
             }
-            _ => (patch_tree(cx, &patch, live)?, Recorded::No),
+            _ => (patch_tree(cx, &patch, current.requested.clone())?, Recorded::No),
         };
         let mut new = body::decode_patched(cx, patched, &bytes, options.field_validation)?;
         create::set_namespace(cx, &mut new)?;

@@ -6,6 +6,7 @@ use crate::negotiate::{Shape, negotiate};
 use crate::options::Write;
 use crate::registry::context::Context;
 use crate::registry::create::Recorded;
+use crate::registry::current::Current;
 use crate::registry::{body, metadata, patch, update};
 use crate::status::Failure;
 use bytes::Bytes;
@@ -55,8 +56,8 @@ async fn write(cx: &mut Context<'_>, scale: &Scale, method: &Method, bytes: &Byt
     }
     let sent = if is_patch { None } else { Some(body::parse(cx, bytes, "Scale")?.value) };
     for _ in 0..ATTEMPTS_MAX {
-        let current = cx.current().await?;
-        let mut object = cx.requested(&current)?;
+        let current = Current::new(cx, cx.current().await?)?;
+        let mut object = current.requested.clone();
         let live = read(scale, &object);
         let wanted = match (&patch, &sent) {
             (Some(patch), _) => patch::patch_tree(cx, patch, live)?,

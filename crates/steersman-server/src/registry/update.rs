@@ -5,11 +5,11 @@ use crate::negotiate::{Shape, negotiate};
 use crate::options::Write;
 use crate::registry::context::Context;
 use crate::registry::create::{self, Recorded, refuse, stored_bytes};
+use crate::registry::current::Current;
 use crate::registry::{admission, allocation, body, delete, managed, metadata};
 use crate::status::Failure;
 use crate::strategy::Endpoint;
 use bytes::Bytes;
-use std::sync::Arc;
 use steersman_machinery::field::{Error, Path};
 use steersman_machinery::{Object, Revision, Value, value};
 use steersman_storage::WriteError;
@@ -32,7 +32,7 @@ pub(crate) async fn update(cx: &mut Context<'_>, bytes: Bytes) -> Result<Answer,
 pub(crate) async fn put(cx: &mut Context<'_>, options: &Write, object: Value) -> Result<(Payload, bool), Failure> {
     let rules = cx.strategy().rules();
     for _ in 0..ATTEMPTS_MAX {
-        let Some(current) = cx.find().await? else {
+        let Some(found) = cx.find().await? else {
             if rules.creates_on_update && cx.endpoint() == Endpoint::Main {
                 cx.authorize("create")?;
                 match create::insert(cx, options, object.clone(), Recorded::No).await {
@@ -49,6 +49,7 @@ pub(crate) async fn put(cx: &mut Context<'_>, options: &Write, object: Value) ->
             let path = Path::new("metadata.resourceVersion");
             refuse(cx, cx.name(), &[Error::invalid(&path, 0, "must be specified for an update")])?;
         }
+        let current = Current::new(cx, found)?;
         if let Some(payload) = replace(cx, options, &current, object.clone(), Recorded::No).await? {
             return Ok((payload, false));
         }
@@ -75,34 +76,33 @@ pub(crate) fn check_name(cx: &Context<'_>, object: &Value) -> Result<(), Failure
 pub(crate) async fn replace(
     cx: &mut Context<'_>,
     options: &Write,
-    current: &Arc<Object>,
+    current: &Current,
     mut new: Value,
     recorded: Recorded,
 ) -> Result<Option<Payload>, Failure> {
     let strategy = cx.strategy();
-    let old = cx.internal(current)?;
-    let old_requested = strategy.present(cx.version(), old.clone());
+    let Current { stored: current, internal: old, requested: old_requested } = current;
     check_preconditions(cx, current, &new)?;
-    metadata::prepare_update(&mut new, &old_requested);
+    metadata::prepare_update(&mut new, old_requested);
     if recorded == Recorded::No {
-        managed::record(cx, options, Some(&old_requested), &mut new);
+        managed::record(cx, options, Some(old_requested), &mut new);
     }
     if let Some(warning) = metadata::deduplicate_owners(&mut new) {
         cx.warn(warning);
     }
-    admission::mutate(cx, Some(&old_requested), &mut new)?;
+    admission::mutate(cx, Some(old_requested), &mut new)?;
     value::set_at(&mut new, &["metadata", "resourceVersion"], current.revision.to_string().into());
-    managed::keep_times(&old_requested, &mut new);
+    managed::keep_times(old_requested, &mut new);
     let mut new = strategy.internal(cx.version(), new);
-    strategy.prepare_update(cx.version(), cx.endpoint(), &mut new, &old);
-    let reservation = allocation::reserve(cx, &mut new, Some(&old))?;
-    let mut errors = metadata::validate_update(&new, &old, cx.resource().is_custom());
-    errors.extend(strategy.validate_update(cx.version(), cx.endpoint(), &new, &old));
+    strategy.prepare_update(cx.version(), cx.endpoint(), &mut new, old);
+    let reservation = allocation::reserve(cx, &mut new, Some(old))?;
+    let mut errors = metadata::validate_update(&new, old, cx.resource().is_custom());
+    errors.extend(strategy.validate_update(cx.version(), cx.endpoint(), &new, old));
     refuse(cx, cx.name(), &errors)?;
     for warning in strategy.warnings(cx.version(), &new) {
         cx.warn(warning);
     }
-    if new == old {
+    if new == *old {
         return Ok(Some(Payload::Stored(current.clone())));
     }
     if options.is_dry_run {
