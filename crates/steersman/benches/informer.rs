@@ -1,6 +1,6 @@
 //! How fast an informer fills its cache and takes updates, and what it costs in memory, from pre-made bytes.
 //!
-//! 20,000 Pods of about 5 KB, a third of each managedFields. Run with `paged` or `streaming`.
+//! 20,000 Pods of about 5 KB, a third of each managedFields. Run with `paged` or `streaming`, and with `compact` or `typed`.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -15,22 +15,37 @@ use http_body_util::{BodyExt, StreamBody};
 use k8s_openapi::api::core::v1::Pod;
 use kube::client::Body;
 use serde_json::{Value, json};
-use steersman::{Change, InformerFactory, InitialList, ReflectorOptions, Scope, handler_fn};
+use steersman::{CacheMode, Event, EventHandler, EventKind, InformerFactory, InitialList, ReflectorOptions, Scope};
 use tokio::time::Instant;
 
 const OBJECTS: usize = 20_000;
 const EVENTS: usize = 100_000;
 const WAIT: Duration = Duration::from_secs(600);
 
+/// Counts updates as a work queue would take them: by key.
+struct Counter {
+    updates: Arc<AtomicU64>,
+}
+
+impl EventHandler<Pod> for Counter {
+    fn on_event(&mut self, event: &Event<'_, Pod>) {
+        if event.kind() == EventKind::Updated {
+            self.updates.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
 fn main() {
     let Ok(runtime) = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() else {
         return println!("no runtime");
     };
-    let is_paged = std::env::args().any(|argument| argument == "paged");
-    runtime.block_on(run(if is_paged { InitialList::Paged } else { InitialList::Streaming }));
+    let asked = |word: &str| std::env::args().any(|argument| argument == word);
+    let initial = if asked("paged") { InitialList::Paged } else { InitialList::Streaming };
+    let cache = if asked("compact") { CacheMode::COMPACT } else { CacheMode::Typed };
+    runtime.block_on(run(ReflectorOptions { initial, cache, ..ReflectorOptions::default() }));
 }
 
-async fn run(initial: InitialList) {
+async fn run(options: ReflectorOptions) {
     let (go, gone) = tokio::sync::watch::channel(false);
     let service = tower::service_fn(move |request: Request<Body>| {
         let query = request.uri().query().unwrap_or_default().to_owned();
@@ -70,22 +85,20 @@ async fn run(initial: InitialList) {
     });
     let before = resident_mb();
     let client = kube::Client::new(service, "default");
-    let factory = InformerFactory::new(client).options(ReflectorOptions { initial, ..ReflectorOptions::default() });
+    let factory = InformerFactory::new(client).options(options.clone());
     let pods = factory.informer::<Pod>(Scope::All);
     let updates = Arc::new(AtomicU64::new(0));
     let counter = Arc::clone(&updates);
-    pods.add_handler(handler_fn(move |change: Change<'_, Pod>| {
-        if matches!(change, Change::Updated { .. }) {
-            counter.fetch_add(1, Ordering::Relaxed);
-        }
-    }));
+    pods.add_handler(Counter { updates: counter });
     let started = Instant::now();
     let _running = factory.start();
     if pods.wait_synced(WAIT).await.is_err() {
         return println!("not synced");
     }
     println!(
-        "{initial:?}: synced in {:.2}s (making the bytes included), {} MB",
+        "{:?}, {:?}: synced in {:.2}s (making the bytes included), {} MB",
+        options.initial,
+        options.cache,
         started.elapsed().as_secs_f64(),
         resident_mb() - before
     );

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use kube::Resource;
 use tokio::sync::mpsc;
 
+use crate::cached::Cached;
 use crate::key::ObjectKey;
 
 /// How many deltas wait between a reflector and its cache.
@@ -32,7 +33,7 @@ pub enum Delta<K> {
         /// Which one.
         key: ObjectKey,
         /// Its final state, unless that could not be decoded.
-        object: Option<Arc<K>>,
+        object: Option<Cached<K>>,
     },
     /// An object changed.
     Modified(Entry<K>),
@@ -47,8 +48,8 @@ pub enum Delta<K> {
 pub struct Entry<K> {
     /// The key of `object`.
     pub key: ObjectKey,
-    /// The object.
-    pub object: Arc<K>,
+    /// The object, decoded or as bytes.
+    pub object: Cached<K>,
 }
 
 /// The complete state of the watched objects at one version.
@@ -98,11 +99,9 @@ impl<K: Resource> Delta<K> {
     /// The version that a cache covers once it has this delta; `None` where the server did not say.
     pub fn resource_version(&self) -> Option<&str> {
         let version = match self {
-            Self::Added(entry) | Self::Modified(entry) => entry.object.meta().resource_version.as_deref(),
+            Self::Added(entry) | Self::Modified(entry) => Some(entry.object.resource_version()),
             Self::Bookmark { resource_version } => Some(resource_version.as_str()),
-            Self::Deleted { object, .. } => {
-                object.as_ref().and_then(|object| object.meta().resource_version.as_deref())
-            }
+            Self::Deleted { object, .. } => object.as_ref().map(Cached::resource_version),
             Self::Replaced(replacement) => Some(replacement.resource_version.as_str()),
             Self::Undecodable(error) => Some(error.resource_version.as_str()),
         };

@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::cached::CacheMode;
 use crate::informer::{AnyInformer, Informer, NotSynced, Shared};
 use crate::reflector::ReflectorOptions;
 use crate::selection::{CachedResource, Selection, Target};
@@ -57,6 +58,22 @@ impl InformerFactory {
     /// never.
     pub fn resync(mut self, period: Duration) -> Self {
         self.resync = Some(period);
+        self
+    }
+
+    /// Holds the objects of the informers made from here on as bytes ([`CacheMode::COMPACT`]). An informer that exists
+    /// stays as it is: who asks first chooses. To choose for one type, make it through a clone:
+    ///
+    /// ```no_run
+    /// # use k8s_openapi::api::core::v1::{Node, Pod};
+    /// # use steersman::{InformerFactory, Scope};
+    /// # fn make(factory: InformerFactory) {
+    /// let pods = factory.clone().compact().informer::<Pod>(Scope::All);
+    /// let nodes = factory.informer::<Node>(Scope::All);
+    /// # }
+    /// ```
+    pub fn compact(mut self) -> Self {
+        self.options.cache = CacheMode::COMPACT;
         self
     }
 

@@ -8,27 +8,76 @@ use std::sync::Arc;
 
 use kube::Resource;
 
+use crate::cached::{Cached, Decoder};
+use crate::chain::Chain;
 use crate::delta::DecodeError;
+use crate::indexer::Finality;
+use crate::informer::Notice;
 use crate::key::ObjectKey;
+use crate::selection::CachedResource;
 
 /// Told what happened to the objects of an informer, in order per object.
 ///
 /// Called on a task of its own, one call at a time. It must not block: a slow handler holds up nobody else, but it
 /// falls behind, and once it does, what happened to one object in the meantime is told as one event. A panic is caught,
 /// logged and costs that one event.
-pub trait EventHandler<K>: Send + 'static {
-    /// An object appeared.
-    fn on_add(&mut self, object: &Arc<K>, arrival: Arrival);
+pub trait EventHandler<K: CachedResource>: Send + 'static {
+    /// An object appeared. The default does nothing, as that of the others.
+    ///
+    /// Where objects are held as bytes, one that could not be decoded and now can appears, too.
+    fn on_add(&mut self, _object: &Arc<K>, _arrival: Arrival) {}
 
     /// An object changed. At a resync it did not: then `Arc::ptr_eq(old, new)`.
-    fn on_update(&mut self, old: &Arc<K>, new: &Arc<K>);
+    fn on_update(&mut self, _old: &Arc<K>, _new: &Arc<K>) {}
 
     /// An object is gone.
-    fn on_delete(&mut self, deleted: &Deleted<K>);
+    fn on_delete(&mut self, _deleted: &Deleted<K>) {}
 
-    /// An object exists that cannot be decoded. It stays so until the next event about it. The default does nothing;
-    /// the informer has logged it.
+    /// An object exists that cannot be decoded. It stays so until the next event about it. The informer has logged it.
     fn on_error(&mut self, _error: &Arc<DecodeError>) {}
+
+    /// Anything happened. The default decodes what is held as bytes ([`CacheMode::Compact`](crate::CacheMode)) and calls
+    /// one of the others. A handler that needs only the key or the metadata implements this one alone, and nothing is
+    /// decoded for it.
+    fn on_event(&mut self, event: &Event<'_, K>) {
+        match event.decode() {
+            Decoded::Added(object, arrival) => self.on_add(&object, arrival),
+            Decoded::Deleted(deleted) => self.on_delete(&deleted),
+            Decoded::Undecodable(error) => self.on_error(&error),
+            Decoded::Updated { old, new } => self.on_update(&old, &new),
+        }
+    }
+}
+
+/// Something that happened to an object, before anything is decoded; see [`EventHandler::on_event`].
+#[derive(Debug)]
+pub struct Event<'a, K> {
+    key: Option<&'a ObjectKey>,
+    notice: &'a Notice<K>,
+    decoder: &'a Decoder<K>,
+}
+
+/// What sort of thing happened.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum EventKind {
+    /// An object appeared.
+    Added(Arrival),
+    /// An object is gone.
+    Deleted,
+    /// Nothing happened; the object is delivered again.
+    Resync,
+    /// An object exists that cannot be decoded.
+    Undecodable,
+    /// An object changed.
+    Updated,
+}
+
+/// An event whose objects are decoded.
+pub(crate) enum Decoded<K> {
+    Added(Arc<K>, Arrival),
+    Deleted(Deleted<K>),
+    Undecodable(Arc<DecodeError>),
+    Updated { old: Arc<K>, new: Arc<K> },
 }
 
 /// Whether an object is new, or only new to the handler.
@@ -85,6 +134,82 @@ where
     HandlerFn { function }
 }
 
+// === impl Event ===
+
+impl<'a, K> Event<'a, K> {
+    /// `notice` is about the object at `key`.
+    pub(crate) fn new(key: Option<&'a ObjectKey>, notice: &'a Notice<K>, decoder: &'a Decoder<K>) -> Self {
+        Self { key, notice, decoder }
+    }
+
+    /// Which object this is about; `None` for an undecodable one without a name.
+    pub fn key(&self) -> Option<&'a ObjectKey> {
+        self.key
+    }
+
+    /// What sort of thing happened.
+    pub fn kind(&self) -> EventKind {
+        match self.notice {
+            Notice::Added(_, arrival) => EventKind::Added(*arrival),
+            Notice::Deleted { .. } => EventKind::Deleted,
+            // Marks the end of the initial list; no handler is told of it as an event.
+            Notice::Synced | Notice::Undecodable(_) => EventKind::Undecodable,
+            Notice::Updated { old, new } if Cached::ptr_eq(old, new) => EventKind::Resync,
+            Notice::Updated { .. } => EventKind::Updated,
+        }
+    }
+
+    /// The newest known state: of an object that is gone, the final one or the one last seen.
+    pub fn object(&self) -> Option<&'a Cached<K>> {
+        match self.notice {
+            Notice::Added(object, _) | Notice::Updated { new: object, .. } => Some(object),
+            Notice::Deleted { object, .. } => object.as_ref(),
+            Notice::Synced | Notice::Undecodable(_) => None,
+        }
+    }
+
+    /// The state before, of an object that changed.
+    pub fn old(&self) -> Option<&'a Cached<K>> {
+        match self.notice {
+            Notice::Updated { old, .. } => Some(old),
+            Notice::Added(..) | Notice::Deleted { .. } | Notice::Synced | Notice::Undecodable(_) => None,
+        }
+    }
+}
+
+impl<K: CachedResource> Event<'_, K> {
+    /// Decodes the objects. What turns out to be undecodable becomes an event that says so.
+    pub(crate) fn decode(&self) -> Decoded<K> {
+        let key = self.key.cloned().unwrap_or_else(|| ObjectKey::cluster(""));
+        let decode = |cached: &Cached<K>| self.decoder.decode(&key, cached);
+        let undecodable = |error: Arc<DecodeError>| {
+            tracing::warn!(error = %Chain(&error), "skipping an object");
+            Decoded::Undecodable(error)
+        };
+        match self.notice {
+            Notice::Added(object, arrival) => match decode(object) {
+                Ok(object) => Decoded::Added(object, *arrival),
+                Err(error) => undecodable(error),
+            },
+            Notice::Deleted { object, finality } => {
+                let object = object.as_ref().and_then(|object| decode(object).ok());
+                Decoded::Deleted(match (object, finality) {
+                    (Some(object), Finality::Reported) => Deleted::Final(object),
+                    (last_known, _) => Deleted::Tombstone { key, last_known },
+                })
+            }
+            Notice::Synced => unreachable!("handlers are not told of the end of the initial list"),
+            Notice::Undecodable(error) => Decoded::Undecodable(Arc::clone(error)),
+            Notice::Updated { old, new } => match (decode(old), decode(new)) {
+                (Ok(old), Ok(new)) => Decoded::Updated { old, new },
+                // There is no state before that could be told.
+                (Err(_), Ok(new)) => Decoded::Added(new, Arrival::Later),
+                (_, Err(error)) => undecodable(error),
+            },
+        }
+    }
+}
+
 // === impl Deleted ===
 
 impl<K> Deleted<K> {
@@ -117,6 +242,19 @@ impl<K> Clone for Deleted<K> {
 }
 
 // === impl Change ===
+
+impl<K> Change<'_, K> {
+    /// What sort of thing happened.
+    pub fn kind(&self) -> EventKind {
+        match self {
+            Self::Added(_, arrival) => EventKind::Added(*arrival),
+            Self::Deleted(_) => EventKind::Deleted,
+            Self::Undecodable(_) => EventKind::Undecodable,
+            Self::Updated { old, new } if Arc::ptr_eq(old, new) => EventKind::Resync,
+            Self::Updated { .. } => EventKind::Updated,
+        }
+    }
+}
 
 impl<K: Resource> Change<'_, K> {
     /// Which object this is about; `None` for an undecodable one without a name.
@@ -164,6 +302,7 @@ impl<K: Resource> Change<'_, K> {
 
 impl<K, F> EventHandler<K> for HandlerFn<F>
 where
+    K: CachedResource,
     F: FnMut(Change<'_, K>) + Send + 'static,
 {
     fn on_add(&mut self, object: &Arc<K>, arrival: Arrival) {

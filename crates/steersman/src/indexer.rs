@@ -1,22 +1,26 @@
 //! The cache: every object of one watch, found by key or by any number of named indexes.
 //!
-//! One writer (the informer's task) applies batches under one lock; readers get `Arc`s and never a copy. A relist is
-//! done in place: what the list names is marked, what is not marked is swept out as tombstones. Objects that exist but
-//! cannot be decoded have an entry of their own, so that nobody takes them for deleted.
+//! One writer (the informer's task) applies batches under one lock; readers get `Arc`s and never a copy. What is held as
+//! bytes is decoded by its reader, outside the lock. A relist is done in place: what the list names is marked, what is not
+//! marked is swept out as tombstones. Objects that exist but cannot be decoded have an entry of their own, so that nobody
+//! takes them for deleted. [`core`] has the state, [`index`] one index.
 
-use std::collections::BTreeMap;
+mod core;
+mod index;
+
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use hashbrown::{HashMap, HashSet};
-use kube::Resource;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use parking_lot::RwLock;
 use tokio::sync::watch;
 
-use crate::delta::{DecodeError, Delta, Entry, Replacement};
-use crate::handler::Deleted;
+use crate::cached::{Cached, Decoder};
+use crate::delta::{DecodeError, Delta, Entry};
+use crate::indexer::core::{Core, Slot};
+use crate::indexer::index::Function;
 use crate::key::ObjectKey;
+use crate::selection::{CachedResource, resource_name};
 
 /// The name of the index that every indexer has: by namespace, cluster-scoped objects under the empty string.
 pub const NAMESPACE_INDEX: &str = "namespace";
@@ -24,6 +28,7 @@ pub const NAMESPACE_INDEX: &str = "namespace";
 /// A thread-safe cache of the objects of one type. Clones share the cache.
 pub struct Indexer<K> {
     core: Arc<RwLock<Core<K>>>,
+    decoder: Arc<Decoder<K>>,
     /// The newest version the cache covers, empty before the first list; a doorbell for those who wait for one.
     version: Arc<watch::Sender<String>>,
 }
@@ -64,7 +69,14 @@ pub enum Outcome<K> {
     /// An object appeared.
     Added(Entry<K>),
     /// An object is gone.
-    Deleted(ObjectKey, Deleted<K>),
+    Deleted {
+        /// Which one.
+        key: ObjectKey,
+        /// Its final state or the one last seen; `None` if neither is known.
+        object: Option<Cached<K>>,
+        /// Which of the two it is.
+        finality: Finality,
+    },
     /// The first list is complete.
     Filled,
     /// An object exists that cannot be decoded.
@@ -74,73 +86,63 @@ pub enum Outcome<K> {
         /// Which one.
         key: ObjectKey,
         /// The state before.
-        old: Arc<K>,
+        old: Cached<K>,
         /// The state now.
-        new: Arc<K>,
+        new: Cached<K>,
     },
 }
 
-/// Computes the values under which an object is found.
-type IndexFn<K> = Box<dyn Fn(&K) -> Vec<String> + Send + Sync>;
-
-struct Core<K> {
-    /// Which slot a key is in. Every value here is an occupied slot.
-    by_key: HashMap<ObjectKey, u32>,
-    slots: Vec<Option<Slot<K>>>,
-    free: Vec<u32>,
-    indexes: BTreeMap<String, Index<K>>,
-    /// Number of the current relist; slots marked with an older one are swept at its end.
-    relist: u32,
-    filled: bool,
+/// How it is known that an object is gone.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Finality {
+    /// It was missing from a relist, or its final state could not be decoded: the state last seen is not its final one.
+    Missed,
+    /// The server said so and sent its final state.
+    Reported,
 }
 
-struct Slot<K> {
-    key: ObjectKey,
-    /// The state last decoded. `None` only while `broken` is set.
-    object: Option<Arc<K>>,
-    /// Set while the current state cannot be decoded.
-    broken: Option<Arc<DecodeError>>,
-    /// The relist that last named this object.
-    relist: u32,
-}
-
-struct Index<K> {
-    function: IndexFn<K>,
-    /// Slots by value. No set is empty.
-    postings: HashMap<String, HashSet<u32>>,
+/// What a read takes along under the lock: objects that are decoded, and what is to be decoded after it.
+struct Gathered<K> {
+    decoded: Vec<Arc<K>>,
+    held: Vec<Entry<K>>,
 }
 
 // === impl Indexer ===
 
-impl<K: Resource> Default for Indexer<K> {
+impl<K: CachedResource> Default for Indexer<K>
+where
+    K::DynamicType: Default,
+{
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<K: Resource> Indexer<K> {
-    /// An empty cache with the namespace index.
-    pub fn new() -> Self {
-        let by_namespace = Index {
-            function: Box::new(|object: &K| vec![object.meta().namespace.clone().unwrap_or_default()]),
-            postings: HashMap::new(),
-        };
-        let core = Core {
-            by_key: HashMap::new(),
-            slots: Vec::new(),
-            free: Vec::new(),
-            indexes: BTreeMap::from([(NAMESPACE_INDEX.to_owned(), by_namespace)]),
-            relist: 0,
-            filled: false,
-        };
-        Self { core: Arc::new(RwLock::new(core)), version: Arc::new(watch::Sender::new(String::new())) }
+impl<K: CachedResource> Indexer<K> {
+    /// An empty cache with the namespace index, for a type known when the program is built.
+    pub fn new() -> Self
+    where
+        K::DynamicType: Default,
+    {
+        Self::with(&resource_name::<K>(&K::DynamicType::default()), 0)
+    }
+
+    /// An empty cache with the namespace index. `resource` names the type in errors; of the objects that are held as
+    /// bytes, `decoded_max` are also kept decoded.
+    pub fn with(resource: &str, decoded_max: usize) -> Self {
+        Self {
+            core: Arc::new(RwLock::new(Core::new())),
+            decoder: Arc::new(Decoder::new(resource, decoded_max)),
+            version: Arc::new(watch::Sender::new(String::new())),
+        }
     }
 
     /// Adds an index and fills it from the objects present, at any time.
     ///
     /// `function` gives the values an object is found under, always the same for the same object. It runs under the
     /// write lock, so it must be quick and must not read this cache. If it panics, the object has no place in this
-    /// index.
+    /// index. Where objects are held as bytes it makes each of their states be decoded once: prefer
+    /// [`Indexer::add_metadata_index`] there.
     ///
     /// # Errors
     /// [`IndexError::Exists`].
@@ -148,34 +150,66 @@ impl<K: Resource> Indexer<K> {
     where
         F: Fn(&K) -> Vec<String> + Send + Sync + 'static,
     {
+        self.add(name, Function::Object(Box::new(function)))
+    }
+
+    /// As [`Indexer::add_index`], by a function of the metadata alone. There are some in [`crate::index_by`].
+    ///
+    /// # Errors
+    /// [`IndexError::Exists`].
+    pub fn add_metadata_index<F>(&self, name: &str, function: F) -> Result<(), IndexError>
+    where
+        F: Fn(&ObjectMeta) -> Vec<String> + Send + Sync + 'static,
+    {
+        self.add(name, Function::Metadata(Box::new(function)))
+    }
+
+    fn add(&self, name: &str, function: Function<K>) -> Result<(), IndexError> {
         let mut core = self.core.write();
         if core.indexes.contains_key(name) {
             return Err(IndexError::Exists { name: name.to_owned() });
         }
-        let mut index = Index { function: Box::new(function), postings: HashMap::new() };
-        for (number, slot) in (0_u32..).zip(&core.slots) {
-            if let Some(object) = slot.as_ref().and_then(|slot| slot.object.as_ref()) {
-                index.update(number, None, Some(object));
-            }
-        }
-        core.indexes.insert(name.to_owned(), index);
+        core.add_index(name, function, &self.decoder);
         Ok(())
     }
 
     /// Looks one key up.
     pub fn get(&self, key: &ObjectKey) -> Found<K> {
-        self.core.read().get(key)
+        let found = {
+            let core = self.core.read();
+            match core.find(key) {
+                None => return Found::Absent,
+                Some(slot) if slot.broken.is_some() => {
+                    return slot.broken.clone().map_or(Found::Absent, Found::Undecodable);
+                }
+                Some(slot) => slot.object.clone(),
+            }
+        };
+        match found.map(|object| self.decoder.decode(key, &object)) {
+            None => Found::Absent,
+            Some(Ok(object)) => Found::Object(object),
+            Some(Err(error)) => Found::Undecodable(error),
+        }
     }
 
-    /// Every object, in no order. Of an undecodable object, the state last decoded.
+    /// Every object, in no order. Of an undecodable object, the state last decoded; if it is held as bytes, nothing.
     pub fn list(&self) -> Vec<Arc<K>> {
-        let core = self.core.read();
-        core.slots.iter().flatten().filter_map(|slot| slot.object.clone()).collect()
+        let mut found = Gathered::default();
+        {
+            let core = self.core.read();
+            core.slots().for_each(|(_, slot)| found.push(slot));
+        }
+        found.decode(&self.decoder)
+    }
+
+    /// Every object whose metadata passes, in no order. Of objects that are held as bytes, only those are decoded.
+    pub fn list_where(&self, passes: impl Fn(&ObjectMeta) -> bool) -> Vec<Arc<K>> {
+        self.decode_where(self.entries(), passes)
     }
 
     /// The key of every object that exists, undecodable ones included, in no order.
     pub fn keys(&self) -> Vec<ObjectKey> {
-        self.core.read().by_key.keys().cloned().collect()
+        self.core.read().slots().map(|(_, slot)| slot.key.clone()).collect()
     }
 
     /// The objects under `value` of the index `name`, in no order.
@@ -183,13 +217,37 @@ impl<K: Resource> Indexer<K> {
     /// # Errors
     /// [`IndexError::Unknown`].
     pub fn by_index(&self, name: &str, value: &str) -> Result<Vec<Arc<K>>, IndexError> {
+        let mut found = Gathered::default();
+        {
+            let core = self.core.read();
+            let slots = core.index(name)?.slots(value);
+            slots.filter_map(|number| core.slot(number)).for_each(|slot| found.push(slot));
+        }
+        Ok(found.decode(&self.decoder))
+    }
+
+    /// The objects under `value` of the index `name` whose metadata passes, in no order. Of objects that are held as
+    /// bytes, only those are decoded.
+    ///
+    /// # Errors
+    /// [`IndexError::Unknown`].
+    pub fn by_index_where(
+        &self,
+        name: &str,
+        value: &str,
+        passes: impl Fn(&ObjectMeta) -> bool,
+    ) -> Result<Vec<Arc<K>>, IndexError> {
+        Ok(self.decode_where(self.entries_at(name, value)?, passes))
+    }
+
+    /// The keys under `value` of the index `name`, in no order. Decodes nothing.
+    ///
+    /// # Errors
+    /// [`IndexError::Unknown`].
+    pub fn keys_by_index(&self, name: &str, value: &str) -> Result<Vec<ObjectKey>, IndexError> {
         let core = self.core.read();
-        let Some(index) = core.indexes.get(name) else {
-            let known = core.indexes.keys().cloned().collect();
-            return Err(IndexError::Unknown { name: name.to_owned(), known });
-        };
-        let Some(slots) = index.postings.get(value) else { return Ok(Vec::new()) };
-        Ok(slots.iter().filter_map(|&slot| core.slot(slot)?.object.clone()).collect())
+        let index = core.index(name)?;
+        Ok(index.slots(value).filter_map(|number| Some(core.slot(number)?.key.clone())).collect())
     }
 
     /// The values that the index `name` has objects under, in no order.
@@ -197,16 +255,12 @@ impl<K: Resource> Indexer<K> {
     /// # Errors
     /// [`IndexError::Unknown`].
     pub fn index_values(&self, name: &str) -> Result<Vec<String>, IndexError> {
-        let core = self.core.read();
-        match core.indexes.get(name) {
-            Some(index) => Ok(index.postings.keys().cloned().collect()),
-            None => Err(IndexError::Unknown { name: name.to_owned(), known: core.indexes.keys().cloned().collect() }),
-        }
+        Ok(self.core.read().index(name)?.used_values().cloned().collect())
     }
 
     /// How many objects exist, undecodable ones included.
     pub fn len(&self) -> usize {
-        self.core.read().by_key.len()
+        self.core.read().len()
     }
 
     /// Whether no object exists.
@@ -214,9 +268,10 @@ impl<K: Resource> Indexer<K> {
         self.len() == 0
     }
 
-    /// What is wrong with the objects that cannot be decoded at present.
+    /// What is wrong with the objects that cannot be decoded at present. Of objects that are held as bytes, only those
+    /// that are not even JSON with a name: the others are found out when they are read.
     pub fn undecodable(&self) -> Vec<Arc<DecodeError>> {
-        self.core.read().slots.iter().flatten().filter_map(|slot| slot.broken.clone()).collect()
+        self.core.read().slots().filter_map(|(_, slot)| slot.broken.clone()).collect()
     }
 
     /// The newest version that the cache covers; empty before the first list.
@@ -229,23 +284,46 @@ impl<K: Resource> Indexer<K> {
         self.version.subscribe()
     }
 
-    /// The cached object at `key`, if it is at `resource_version` and is the same object.
-    pub(crate) fn at_version(&self, key: &ObjectKey, resource_version: &str, uid: &str) -> Option<Arc<K>> {
+    /// The object whose key reads `key`, if the cache has it at `resource_version` and it is the same object.
+    pub(crate) fn at_version(&self, key: &str, resource_version: &str, uid: &str) -> Option<Entry<K>> {
         let core = self.core.read();
-        let slot = core.slot(*core.by_key.get(key)?)?;
+        let slot = core.find_text(key)?;
         let object = slot.object.as_ref().filter(|_| slot.broken.is_none())?;
-        let meta = object.meta();
-        let is_same = !resource_version.is_empty()
-            && meta.resource_version.as_deref() == Some(resource_version)
-            && meta.uid.as_deref().unwrap_or_default() == uid;
-        is_same.then(|| Arc::clone(object))
+        let is_same =
+            !resource_version.is_empty() && object.resource_version() == resource_version && object.uid() == uid;
+        is_same.then(|| Entry { key: slot.key.clone(), object: object.clone() })
     }
 
-    /// Every decodable object with its key, for a handler that joins or a resync.
+    /// The version of the object at `key` that the cache has; `None` if it has none that is whole.
+    pub(crate) fn version_of(&self, key: &ObjectKey) -> Option<String> {
+        let core = self.core.read();
+        let slot = core.find(key).filter(|slot| slot.broken.is_none())?;
+        Some(slot.object.as_ref()?.resource_version().to_owned())
+    }
+
+    /// Every object with its key, for a handler that joins or a resync.
     pub(crate) fn entries(&self) -> Vec<Entry<K>> {
         let core = self.core.read();
-        let slots = core.slots.iter().flatten();
-        slots.filter_map(|slot| Some(Entry { key: slot.key.clone(), object: slot.object.clone()? })).collect()
+        let slots = core.slots();
+        slots.filter_map(|(_, slot)| Some(Entry { key: slot.key.clone(), object: slot.object.clone()? })).collect()
+    }
+
+    pub(crate) fn decoder(&self) -> &Arc<Decoder<K>> {
+        &self.decoder
+    }
+
+    fn entries_at(&self, name: &str, value: &str) -> Result<Vec<Entry<K>>, IndexError> {
+        let core = self.core.read();
+        let found = core.index(name)?.slots(value).filter_map(|number| {
+            let slot = core.slot(number)?;
+            Some(Entry { key: slot.key.clone(), object: slot.object.clone()? })
+        });
+        Ok(found.collect())
+    }
+
+    fn decode_where(&self, entries: Vec<Entry<K>>, passes: impl Fn(&ObjectMeta) -> bool) -> Vec<Arc<K>> {
+        let selected = entries.iter().filter(|entry| entry.object.metadata().is_ok_and(|metadata| passes(&metadata)));
+        selected.filter_map(|entry| self.decoder.decode(&entry.key, &entry.object).ok()).collect()
     }
 
     /// Applies `batch` under one lock and appends what it changed to `outcomes`. An informer does this; call it only on
@@ -258,7 +336,7 @@ impl<K: Resource> Indexer<K> {
                 if let Some(covered) = delta.resource_version() {
                     version = Some(covered.to_owned());
                 }
-                core.apply(delta, outcomes);
+                core.apply(delta, &self.decoder, outcomes);
             }
         }
         if let Some(version) = version {
@@ -269,7 +347,7 @@ impl<K: Resource> Indexer<K> {
 
 impl<K> Clone for Indexer<K> {
     fn clone(&self) -> Self {
-        Self { core: Arc::clone(&self.core), version: Arc::clone(&self.version) }
+        Self { core: Arc::clone(&self.core), decoder: Arc::clone(&self.decoder), version: Arc::clone(&self.version) }
     }
 }
 
@@ -277,187 +355,34 @@ impl<K> fmt::Debug for Indexer<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let core = self.core.read();
         f.debug_struct("Indexer")
-            .field("objects", &core.by_key.len())
+            .field("objects", &core.len())
             .field("indexes", &core.indexes.keys().collect::<Vec<_>>())
             .finish()
     }
 }
 
-// === impl Core ===
+// === impl Gathered ===
 
-impl<K: Resource> Core<K> {
-    fn slot(&self, number: u32) -> Option<&Slot<K>> {
-        self.slots.get(number as usize)?.as_ref()
-    }
-
-    fn get(&self, key: &ObjectKey) -> Found<K> {
-        match self.by_key.get(key).and_then(|&number| self.slot(number)) {
-            None => Found::Absent,
-            Some(Slot { broken: Some(error), .. }) => Found::Undecodable(Arc::clone(error)),
-            Some(Slot { object: Some(object), .. }) => Found::Object(Arc::clone(object)),
-            Some(Slot { object: None, .. }) => Found::Absent,
-        }
-    }
-
-    fn apply(&mut self, delta: Delta<K>, outcomes: &mut Vec<Outcome<K>>) {
-        match delta {
-            Delta::Added(entry) | Delta::Modified(entry) => self.upsert(entry, outcomes),
-            // Moves the version only.
-            Delta::Bookmark { .. } => {}
-            Delta::Deleted { key, object } => {
-                let Some(&number) = self.by_key.get(&key) else { return };
-                let last_known = self.remove(number);
-                let deleted = match object {
-                    Some(object) => Deleted::Final(object),
-                    None => Deleted::Tombstone { key: key.clone(), last_known },
-                };
-                outcomes.push(Outcome::Deleted(key, deleted));
-            }
-            Delta::Replaced(replacement) => self.replace(replacement, outcomes),
-            Delta::Undecodable(error) => self.mark_broken(error, outcomes),
-        }
-    }
-
-    fn upsert(&mut self, entry: Entry<K>, outcomes: &mut Vec<Outcome<K>>) {
-        let Some(&number) = self.by_key.get(&entry.key) else {
-            let object = Arc::clone(&entry.object);
-            self.insert(entry.key.clone(), Some(object), None);
-            outcomes.push(Outcome::Added(entry));
-            return;
-        };
-        let relist = self.relist;
-        let Some(slot) = self.slots.get_mut(number as usize).and_then(Option::as_mut) else { return };
-        slot.relist = relist;
-        let was_broken = slot.broken.take().is_some();
-        let old = slot.object.replace(Arc::clone(&entry.object));
-        for index in self.indexes.values_mut() {
-            index.update(number, old.as_deref(), Some(&entry.object));
-        }
-        match old {
-            None => outcomes.push(Outcome::Added(entry)),
-            // A relist or a reconnect repeats what is known.
-            Some(old) if !was_broken && is_same_version(&*old, &*entry.object) => {}
-            Some(old) => outcomes.push(Outcome::Updated { key: entry.key, old, new: entry.object }),
-        }
-    }
-
-    fn mark_broken(&mut self, error: Arc<DecodeError>, outcomes: &mut Vec<Outcome<K>>) {
-        if let Some(key) = &error.key {
-            let relist = self.relist;
-            match self.by_key.get(key).copied() {
-                None => self.insert(key.clone(), None, Some(Arc::clone(&error))),
-                Some(number) => {
-                    if let Some(slot) = self.slots.get_mut(number as usize).and_then(Option::as_mut) {
-                        slot.relist = relist;
-                        let repeated = slot.broken.replace(Arc::clone(&error)).is_some_and(|known| {
-                            !error.resource_version.is_empty() && known.resource_version == error.resource_version
-                        });
-                        if repeated {
-                            return;
-                        }
-                    }
-                }
-            }
-        }
-        outcomes.push(Outcome::Undecodable(error));
-    }
-
-    /// Deletions first, then what the list names, in its order.
-    fn replace(&mut self, replacement: Replacement<K>, outcomes: &mut Vec<Outcome<K>>) {
-        self.relist = self.relist.wrapping_add(1);
-        let relist = self.relist;
-        let named = replacement.entries.iter().map(|entry| &entry.key);
-        for key in named.chain(replacement.undecodable.iter().filter_map(|error| error.key.as_ref())) {
-            let slot = self.by_key.get(key).and_then(|&number| self.slots.get_mut(number as usize)?.as_mut());
-            if let Some(slot) = slot {
-                slot.relist = relist;
-            }
-        }
-        // A list item whose name cannot even be read might be any of the unmarked: nothing is swept then, and the
-        // next relist tries again.
-        let is_complete = replacement.undecodable.iter().all(|error| error.key.is_some());
-        let missing: Vec<u32> = (0_u32..)
-            .zip(&self.slots)
-            .filter(|(_, slot)| is_complete && slot.as_ref().is_some_and(|slot| slot.relist != relist))
-            .map(|(number, _)| number)
-            .collect();
-        for number in missing {
-            let Some(key) = self.slot(number).map(|slot| slot.key.clone()) else { continue };
-            let last_known = self.remove(number);
-            outcomes.push(Outcome::Deleted(key.clone(), Deleted::Tombstone { key, last_known }));
-        }
-        for entry in replacement.entries {
-            self.upsert(entry, outcomes);
-        }
-        for error in replacement.undecodable {
-            self.mark_broken(error, outcomes);
-        }
-        if !self.filled {
-            self.filled = true;
-            outcomes.push(Outcome::Filled);
-        }
-    }
-
-    fn insert(&mut self, key: ObjectKey, object: Option<Arc<K>>, broken: Option<Arc<DecodeError>>) {
-        let number = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(None);
-            u32::try_from(self.slots.len() - 1).expect("invariant: four billion objects do not fit into memory")
-        });
-        for index in self.indexes.values_mut() {
-            index.update(number, None, object.as_deref());
-        }
-        self.by_key.insert(key.clone(), number);
-        self.slots[number as usize] = Some(Slot { key, object, broken, relist: self.relist });
-    }
-
-    fn remove(&mut self, number: u32) -> Option<Arc<K>> {
-        let slot = self.slots.get_mut(number as usize)?.take()?;
-        self.free.push(number);
-        self.by_key.remove(&slot.key);
-        for index in self.indexes.values_mut() {
-            index.update(number, slot.object.as_deref(), None);
-        }
-        slot.object
+impl<K> Default for Gathered<K> {
+    fn default() -> Self {
+        Self { decoded: Vec::new(), held: Vec::new() }
     }
 }
 
-// === impl Index ===
-
-impl<K> Index<K> {
-    fn values(&self, object: &K) -> Vec<String> {
-        // A panic must not take the informer down with it; it has changed nothing of ours.
-        catch_unwind(AssertUnwindSafe(|| (self.function)(object))).unwrap_or_else(|_| {
-            tracing::error!("an index function panicked; the object is not in that index");
-            Vec::new()
-        })
-    }
-
-    /// Moves a slot from the values of `old` to those of `new`. Values that both have are not touched.
-    fn update(&mut self, slot: u32, old: Option<&K>, new: Option<&K>) {
-        let before = old.map(|object| self.values(object)).unwrap_or_default();
-        let after = new.map(|object| self.values(object)).unwrap_or_default();
-        if before == after {
-            return;
-        }
-        for value in before.iter().filter(|value| !after.contains(value)) {
-            if let Some(slots) = self.postings.get_mut(value) {
-                slots.remove(&slot);
-                if slots.is_empty() {
-                    self.postings.remove(value);
-                }
-            }
-        }
-        for value in after {
-            if !before.contains(&value) {
-                self.postings.entry(value).or_default().insert(slot);
-            }
+impl<K: CachedResource> Gathered<K> {
+    fn push(&mut self, slot: &Slot<K>) {
+        let Some(object) = &slot.object else { return };
+        match object.decoded() {
+            Some(object) => self.decoded.push(Arc::clone(object)),
+            None => self.held.push(Entry { key: slot.key.clone(), object: object.clone() }),
         }
     }
-}
 
-fn is_same_version<K: Resource>(old: &K, new: &K) -> bool {
-    let (old, new) = (old.meta(), new.meta());
-    old.resource_version.is_some() && old.resource_version == new.resource_version && old.uid == new.uid
+    fn decode(self, decoder: &Decoder<K>) -> Vec<Arc<K>> {
+        let mut all = self.decoded;
+        all.extend(self.held.iter().filter_map(|entry| decoder.decode(&entry.key, &entry.object).ok()));
+        all
+    }
 }
 
 #[cfg(test)]

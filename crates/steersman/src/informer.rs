@@ -15,6 +15,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
@@ -22,15 +23,17 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::cached::{CacheMode, Decoder};
 use crate::delta::{BATCH_MAX, DELTAS_MAX, Delta, DeltaFifo, delta_fifo};
-use crate::handler::{Arrival, EventHandler};
+use crate::handler::{Arrival, Event, EventHandler};
 use crate::indexer::{IndexError, Indexer, Outcome};
-use crate::informer::mailbox::{Mailbox, Notice};
+use crate::informer::mailbox::{Mailbox, Waiting};
 use crate::lister::Lister;
 use crate::reflector::{Monitor, Reflector, ReflectorOptions};
 use crate::selection::{CachedResource, Target};
 
 pub use crate::informer::mailbox::MAILBOX_MAX;
+pub(crate) use crate::informer::mailbox::Notice;
 
 /// The shortest resync period; shorter ones are raised to it.
 const RESYNC_MIN: Duration = Duration::from_secs(1);
@@ -98,11 +101,11 @@ struct Handlers<K> {
     present: Vec<Registered<K>>,
     next_number: u64,
     /// Bodies of the tasks of handlers that were added before the start.
-    waiting: Vec<Waiting<K>>,
+    waiting: Vec<Unserved<K>>,
     phase: Phase,
 }
 
-type Waiting<K> = (Box<dyn EventHandler<K>>, Arc<Mailbox<K>>);
+type Unserved<K> = (Box<dyn EventHandler<K>>, Arc<Mailbox<K>>);
 
 struct Registered<K> {
     number: u64,
@@ -128,10 +131,10 @@ impl<K: CachedResource> Informer<K> {
     pub(crate) fn new(client: Client, target: Target, options: ReflectorOptions, resync: Option<Duration>) -> Self {
         let shared = Shared {
             client,
+            indexer: Indexer::with(&target.resource, options.cache.decoded_max()),
             target,
             options,
             resync,
-            indexer: Indexer::new(),
             monitor: Arc::new(Monitor::default()),
             filled: watch::Sender::new(false),
             handlers: Mutex::new(Handlers {
@@ -188,9 +191,25 @@ impl<K: CachedResource> Informer<K> {
         self.shared.indexer.add_index(name, function)
     }
 
+    /// As [`Informer::add_index`], by a function of the metadata alone; see [`Indexer::add_metadata_index`].
+    ///
+    /// # Errors
+    /// [`IndexError::Exists`].
+    pub fn add_metadata_index<F>(&self, name: &str, function: F) -> Result<(), IndexError>
+    where
+        F: Fn(&ObjectMeta) -> Vec<String> + Send + Sync + 'static,
+    {
+        self.shared.indexer.add_metadata_index(name, function)
+    }
+
+    /// How the objects are held, which whoever asked for this informer first has chosen.
+    pub fn cache_mode(&self) -> CacheMode {
+        self.shared.options.cache
+    }
+
     /// Reads from the cache.
     pub fn lister(&self) -> Lister<K> {
-        Lister::new(self.shared.indexer.clone(), &self.shared.target.resource)
+        Lister::new(self.shared.indexer.clone())
     }
 
     /// The cache itself.
@@ -329,16 +348,20 @@ impl<K: CachedResource> Shared<K> {
             handlers.present.push(Registered { number, mailbox: Arc::clone(&mailbox), resync });
             match &handlers.phase {
                 Phase::Created => handlers.waiting.push((handler, mailbox)),
-                Phase::Running(tasks) => drop(tasks.spawn(serve(handler, mailbox))),
+                Phase::Running(tasks) => drop(tasks.spawn(serve(handler, mailbox, self.decoder()))),
                 Phase::Stopped => {
                     mailbox.close();
-                    drop(tokio::spawn(serve(handler, mailbox)));
+                    drop(tokio::spawn(serve(handler, mailbox, self.decoder())));
                 }
             }
             number
         };
         self.resync_changed.notify_one();
         number
+    }
+
+    fn decoder(&self) -> Arc<Decoder<K>> {
+        Arc::clone(self.indexer.decoder())
     }
 
     /// Applies deltas and runs resyncs until the reflector is gone.
@@ -383,14 +406,14 @@ impl<K: CachedResource> Shared<K> {
             let arrival = if is_filled { Arrival::Later } else { Arrival::Initial };
             for registered in &handlers.present {
                 let (key, notice) = match &outcome {
-                    Outcome::Added(entry) => {
-                        (Some(entry.key.clone()), Notice::Added(Arc::clone(&entry.object), arrival))
+                    Outcome::Added(entry) => (Some(entry.key.clone()), Notice::Added(entry.object.clone(), arrival)),
+                    Outcome::Deleted { key, object, finality } => {
+                        (Some(key.clone()), Notice::Deleted { object: object.clone(), finality: *finality })
                     }
-                    Outcome::Deleted(key, deleted) => (Some(key.clone()), Notice::Deleted(deleted.clone())),
                     Outcome::Filled => (None, Notice::Synced),
                     Outcome::Undecodable(error) => (error.key.clone(), Notice::Undecodable(Arc::clone(error))),
                     Outcome::Updated { key, old, new } => {
-                        (Some(key.clone()), Notice::Updated { old: Arc::clone(old), new: Arc::clone(new) })
+                        (Some(key.clone()), Notice::Updated { old: old.clone(), new: new.clone() })
                     }
                 };
                 registered.mailbox.push(key, notice);
@@ -424,7 +447,7 @@ impl<K: CachedResource> Shared<K> {
         }
         for entry in self.indexer.entries() {
             for mailbox in &due {
-                let notice = Notice::Updated { old: Arc::clone(&entry.object), new: Arc::clone(&entry.object) };
+                let notice = Notice::Updated { old: entry.object.clone(), new: entry.object.clone() };
                 mailbox.push(Some(entry.key.clone()), notice);
             }
         }
@@ -457,7 +480,7 @@ impl<K: CachedResource> AnyInformer for Shared<K> {
             }
             handlers.phase = Phase::Running(tasks.clone());
             for (handler, mailbox) in std::mem::take(&mut handlers.waiting) {
-                tasks.spawn(serve(handler, mailbox));
+                tasks.spawn(serve(handler, mailbox, self.decoder()));
             }
         }
         self.monitor.started();
@@ -512,16 +535,21 @@ pub(crate) async fn until(mut receiver: watch::Receiver<bool>) {
 }
 
 /// The task of one handler.
-async fn serve<K: CachedResource>(mut handler: Box<dyn EventHandler<K>>, mailbox: Arc<Mailbox<K>>) {
+async fn serve<K: CachedResource>(
+    mut handler: Box<dyn EventHandler<K>>,
+    mailbox: Arc<Mailbox<K>>,
+    decoder: Arc<Decoder<K>>,
+) {
     let mut batch = Vec::new();
     while mailbox.pop(&mut batch).await {
-        for notice in batch.drain(..) {
+        for Waiting { key, notice } in batch.drain(..) {
             if matches!(notice, Notice::Synced) {
                 mailbox.mark_synced();
                 continue;
             }
+            let event = Event::new(key.as_ref(), &notice, &decoder);
             // The handler may be left in an odd state by its own panic; that is the handler's to mind.
-            let told = catch_unwind(AssertUnwindSafe(|| tell(&mut *handler, notice)));
+            let told = catch_unwind(AssertUnwindSafe(|| handler.on_event(&event)));
             if told.is_err() {
                 tracing::error!("an event handler panicked; the event is skipped");
             }
@@ -531,14 +559,4 @@ async fn serve<K: CachedResource>(mut handler: Box<dyn EventHandler<K>>, mailbox
     }
     drop(handler);
     mailbox.mark_ended();
-}
-
-fn tell<K: CachedResource>(handler: &mut dyn EventHandler<K>, notice: Notice<K>) {
-    match notice {
-        Notice::Added(object, arrival) => handler.on_add(&object, arrival),
-        Notice::Deleted(deleted) => handler.on_delete(&deleted),
-        Notice::Synced => {}
-        Notice::Undecodable(error) => handler.on_error(&error),
-        Notice::Updated { old, new } => handler.on_update(&old, &new),
-    }
 }

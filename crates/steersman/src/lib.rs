@@ -59,6 +59,7 @@
 #![deny(missing_docs)]
 
 mod backoff;
+mod cached;
 mod chain;
 mod client;
 pub mod conditions;
@@ -71,6 +72,7 @@ pub mod finalizers;
 #[doc = include_str!("../docs/coming-from.md")]
 pub mod guide {}
 mod handler;
+pub mod index_by;
 mod indexer;
 mod informer;
 mod key;
@@ -87,6 +89,7 @@ mod wire;
 mod write;
 
 pub use crate::backoff::Limits as BackoffLimits;
+pub use crate::cached::{CacheMode, Cached};
 pub use crate::client::{ClientError, ClientOptions, client};
 pub use crate::controller::{Controller, ControllerError, ControllerStats, GRACE};
 pub use crate::delta::{
@@ -95,8 +98,8 @@ pub use crate::delta::{
 pub use crate::election::{Election, ElectionError, ElectionOptions};
 pub use crate::events::{EVENTS_MAX, EventRecorder, EventType};
 pub use crate::factory::{InformerFactory, Running};
-pub use crate::handler::{Arrival, Change, Deleted, EventHandler, HandlerFn, handler_fn};
-pub use crate::indexer::{Found, IndexError, Indexer, NAMESPACE_INDEX, Outcome};
+pub use crate::handler::{Arrival, Change, Deleted, Event, EventHandler, EventKind, HandlerFn, handler_fn};
+pub use crate::indexer::{Finality, Found, IndexError, Indexer, NAMESPACE_INDEX, Outcome};
 pub use crate::informer::{HandlerOptions, Informer, MAILBOX_MAX, NotSynced, Registration};
 pub use crate::key::{ObjectKey, ParseKeyError};
 pub use crate::lister::{Lister, LookupError, WaitError};

@@ -1,21 +1,22 @@
-//! Typed reads from a cache. Never asks the server, so it keeps answering while the server is away.
+//! Typed reads from a cache, however it holds its objects. Never asks the server, so it keeps answering while the server
+//! is away.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kube::Resource;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::{Selector, SelectorExt};
 
 use crate::delta::DecodeError;
 use crate::indexer::{Found, IndexError, Indexer, NAMESPACE_INDEX};
 use crate::key::ObjectKey;
+use crate::selection::CachedResource;
 
 /// Reads the objects of one informer. Clones share the cache; every answer is an `Arc`, never a copy.
 pub struct Lister<K> {
     indexer: Indexer<K>,
-    /// `plural.group`, for errors.
-    resource: Arc<str>,
 }
 
 /// Why a key could not be read.
@@ -56,10 +57,10 @@ pub struct WaitError {
 
 // === impl Lister ===
 
-impl<K: Resource> Lister<K> {
-    /// Reads from `indexer`; `resource` names the type in errors.
-    pub fn new(indexer: Indexer<K>, resource: &str) -> Self {
-        Self { indexer, resource: resource.into() }
+impl<K: CachedResource> Lister<K> {
+    /// Reads from `indexer`.
+    pub fn new(indexer: Indexer<K>) -> Self {
+        Self { indexer }
     }
 
     /// The object at `key`.
@@ -68,13 +69,16 @@ impl<K: Resource> Lister<K> {
     /// [`LookupError::NotFound`] if it does not exist, [`LookupError::Undecodable`] if it exists and cannot be decoded.
     pub fn get(&self, key: &ObjectKey) -> Result<Arc<K>, LookupError> {
         match self.indexer.get(key) {
-            Found::Absent => Err(LookupError::NotFound { resource: Arc::clone(&self.resource), key: key.clone() }),
+            Found::Absent => {
+                let resource = Arc::clone(self.indexer.decoder().resource());
+                Err(LookupError::NotFound { resource, key: key.clone() })
+            }
             Found::Object(object) => Ok(object),
             Found::Undecodable(source) => Err(LookupError::Undecodable { key: key.clone(), source }),
         }
     }
 
-    /// Every object, in no order. Of an undecodable object, the state last decoded, if there was one.
+    /// Every object, in no order; see [`Indexer::list`].
     pub fn list(&self) -> Vec<Arc<K>> {
         self.indexer.list()
     }
@@ -86,12 +90,19 @@ impl<K: Resource> Lister<K> {
 
     /// Every object whose labels match, in no order.
     pub fn select(&self, selector: &Selector) -> Vec<Arc<K>> {
-        retain_selected(self.list(), selector)
+        if selector.selects_all() {
+            return self.list();
+        }
+        self.indexer.list_where(|metadata| is_selected(metadata, selector))
     }
 
     /// Every object in `namespace` whose labels match, in no order.
     pub fn select_in(&self, namespace: &str, selector: &Selector) -> Vec<Arc<K>> {
-        retain_selected(self.list_in(namespace), selector)
+        if selector.selects_all() {
+            return self.list_in(namespace);
+        }
+        let selected = |metadata: &ObjectMeta| is_selected(metadata, selector);
+        self.indexer.by_index_where(NAMESPACE_INDEX, namespace, selected).unwrap_or_default()
     }
 
     /// The objects under `value` of the index `name`, in no order.
@@ -151,35 +162,25 @@ impl<K: Resource> Lister<K> {
         if is_at_least(reached, wanted) {
             return true;
         }
-        match self.indexer.get(key) {
-            Found::Object(object) => {
-                let version = object.meta().resource_version.as_deref().unwrap_or_default();
-                version == wanted || is_at_least(version, wanted)
-            }
-            Found::Absent | Found::Undecodable(_) => false,
-        }
+        self.indexer.version_of(key).is_some_and(|version| version == wanted || is_at_least(&version, wanted))
     }
 }
 
 impl<K> Clone for Lister<K> {
     fn clone(&self) -> Self {
-        Self { indexer: self.indexer.clone(), resource: Arc::clone(&self.resource) }
+        Self { indexer: self.indexer.clone() }
     }
 }
 
 impl<K> fmt::Debug for Lister<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lister").field("resource", &self.resource).field("indexer", &self.indexer).finish()
+        f.debug_struct("Lister").field("indexer", &self.indexer).finish()
     }
 }
 
-fn retain_selected<K: Resource>(mut objects: Vec<Arc<K>>, selector: &Selector) -> Vec<Arc<K>> {
-    if selector.selects_all() {
-        return objects;
-    }
-    let none = std::collections::BTreeMap::new();
-    objects.retain(|object| selector.matches(object.meta().labels.as_ref().unwrap_or(&none)));
-    objects
+fn is_selected(metadata: &ObjectMeta, selector: &Selector) -> bool {
+    static NONE: BTreeMap<String, String> = BTreeMap::new();
+    selector.matches(metadata.labels.as_ref().unwrap_or(&NONE))
 }
 
 /// Whether version `a` is `b` or newer, as far as both are decimal numbers without a leading zero.

@@ -15,16 +15,15 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kube::Resource;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::chain::Chain;
-use crate::delta::DecodeError;
-use crate::handler::{Arrival, Deleted, EventHandler};
+use crate::handler::{Arrival, Event, EventHandler, EventKind};
 use crate::key::ObjectKey;
 use crate::queue::core::{Core, Taken, Wake};
+use crate::selection::CachedResource;
 
 pub use crate::queue::core::{Priority, Stats};
 pub use crate::queue::limiter::RateLimiter;
@@ -258,6 +257,20 @@ impl<T: Key> fmt::Debug for WorkQueue<T> {
     }
 }
 
+// === impl Priority ===
+
+impl Priority {
+    /// What an event is worth that makes a key run: what was there at the start, and what a resync repeats, can wait.
+    pub fn of(event: EventKind) -> Self {
+        match event {
+            EventKind::Added(Arrival::Initial) | EventKind::Resync => Self::Low,
+            EventKind::Added(Arrival::Later) | EventKind::Deleted | EventKind::Undecodable | EventKind::Updated => {
+                Self::Normal
+            }
+        }
+    }
+}
+
 // === impl Shared ===
 
 impl<T: Key> Shared<T> {
@@ -343,28 +356,11 @@ impl<T: Key> fmt::Debug for Item<T> {
 
 // === impl Enqueuer ===
 
-impl<K: Resource + Send + Sync + 'static> EventHandler<K> for Enqueuer {
-    fn on_add(&mut self, object: &Arc<K>, arrival: Arrival) {
-        let priority = match arrival {
-            Arrival::Initial => Priority::Low,
-            Arrival::Later => Priority::Normal,
-        };
-        self.queue.add_with(ObjectKey::of(&**object), priority);
-    }
-
-    fn on_update(&mut self, old: &Arc<K>, new: &Arc<K>) {
-        let priority = if Arc::ptr_eq(old, new) { Priority::Low } else { Priority::Normal };
-        self.queue.add_with(ObjectKey::of(&**new), priority);
-    }
-
-    fn on_delete(&mut self, deleted: &Deleted<K>) {
-        self.queue.add(deleted.key());
-    }
-
-    fn on_error(&mut self, error: &Arc<DecodeError>) {
-        if let Some(key) = &error.key {
-            self.queue.add(key.clone());
-        }
+impl<K: CachedResource> EventHandler<K> for Enqueuer {
+    /// The key is all that is needed: nothing is decoded.
+    fn on_event(&mut self, event: &Event<'_, K>) {
+        let Some(key) = event.key() else { return };
+        self.queue.add_with(key.clone(), Priority::of(event.kind()));
     }
 }
 

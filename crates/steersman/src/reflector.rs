@@ -7,7 +7,9 @@
 //! The bytes are ours from the socket on, see [`crate::wire`]. After the first fill, an object that a relist repeats at
 //! the version the cache has is not decoded again: it is the cached `Arc`.
 
+mod decoding;
 mod failure;
+mod filling;
 mod monitor;
 mod request;
 
@@ -16,7 +18,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use hashbrown::HashMap;
 use http_body_util::BodyExt;
 use kube::Client;
 use kube::client::Body;
@@ -24,14 +25,16 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::backoff::{Backoff, Limits};
-use crate::delta::{Closed, DecodeError, Delta, DeltaSender, Entry, Replacement};
+use crate::cached::CacheMode;
+use crate::delta::{Closed, Delta, DeltaSender, Entry, Replacement};
 use crate::indexer::Indexer;
-use crate::key::ObjectKey;
 use crate::selection::{CachedResource, Selection, Target};
 use crate::wire::event::{self, EventType, RawEvent};
 use crate::wire::lines::Lines;
 use crate::wire::list::ListScanner;
-use crate::wire::scan;
+
+use crate::reflector::decoding::{Decoded, Decoding, Reuse};
+use crate::reflector::filling::Filling;
 
 pub(crate) use crate::reflector::failure::{Failure, Kind};
 pub(crate) use crate::reflector::monitor::Monitor;
@@ -54,13 +57,16 @@ const RESUMES_MAX: u32 = 3;
 pub struct ReflectorOptions {
     /// Waits after failures.
     pub backoff: Limits,
+    /// How the objects are held.
+    pub cache: CacheMode,
     /// A watch without a byte for so long is taken for dead and resumed.
     pub idle_timeout: Duration,
     /// How to get the initial state.
     pub initial: InitialList,
     /// Page size of lists that the server must read from its store. Lists from its cache have no pages.
     pub page_limit: u32,
-    /// Members removed from every object before it is decoded, as paths of keys. Default: `metadata.managedFields`.
+    /// Members removed from every object before it is decoded or held, as paths of keys. Default:
+    /// `metadata.managedFields`.
     pub prune: Vec<Vec<String>>,
     /// The shortest and the longest lifetime asked of the server for one watch; each watch draws its own, so that many
     /// watches do not reconnect together.
@@ -82,8 +88,7 @@ pub struct Reflector<K> {
     target: Target,
     options: ReflectorOptions,
     monitor: Arc<Monitor>,
-    /// The cache the deltas end up in. Objects it has need not be decoded again.
-    known: Indexer<K>,
+    decoding: Decoding<K>,
     backoff: Backoff,
     /// Everything up to here has been pushed. Empty before the first list, and when nothing of it may be reused.
     version: String,
@@ -92,8 +97,6 @@ pub struct Reflector<K> {
     /// The server could not serve `version`; ask for its newest state instead.
     is_version_unusable: bool,
     initial: InitialList,
-    /// Holds the pruned copy of the object being decoded.
-    scratch: Vec<u8>,
 }
 
 /// An open watch.
@@ -114,31 +117,11 @@ enum Next {
     Resume,
 }
 
-/// Whether an object may be taken from the cache instead of being decoded. Worth a look when listing, where most
-/// objects are known; never on a watch, where every object is new.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Reuse {
-    Cached,
-    Never,
-}
-
-enum Decoded<K> {
-    Entry(Entry<K>),
-    Undecodable(Arc<DecodeError>),
-}
-
-/// Collects the initial state while it streams in, in the order in which it does.
-struct Filling<K> {
-    /// `None` where an object was deleted again.
-    items: Vec<Option<Decoded<K>>>,
-    /// Where in `items` an object is.
-    places: HashMap<ObjectKey, usize>,
-}
-
 impl Default for ReflectorOptions {
     fn default() -> Self {
         Self {
             backoff: Limits::default(),
+            cache: CacheMode::Typed,
             idle_timeout: Duration::from_secs(5 * 60),
             initial: InitialList::Streaming,
             page_limit: 500,
@@ -173,16 +156,15 @@ impl<K: CachedResource> Reflector<K> {
     ) -> Self {
         Self {
             client,
-            target,
             backoff: Backoff::new(options.backoff),
             initial: options.initial,
+            decoding: Decoding::new(&target, &options, known),
+            target,
             options,
             monitor,
-            known,
             version: String::new(),
             is_first: true,
             is_version_unusable: false,
-            scratch: Vec::new(),
         }
     }
 
@@ -255,7 +237,7 @@ impl<K: CachedResource> Reflector<K> {
         };
         let mut replacement =
             Replacement { entries: Vec::new(), undecodable: Vec::new(), resource_version: String::new() };
-        let mut page = String::new();
+        let (mut page, reuse) = (String::new(), self.reuse());
         loop {
             let request = request::list(&self.target, &version, page_limit, &page);
             let mut body = self.send(request).await?;
@@ -263,7 +245,7 @@ impl<K: CachedResource> Reflector<K> {
             while let Some(chunk) = next_chunk(&mut body, Instant::now() + ANSWER_TIMEOUT).await? {
                 scanner.push(&chunk);
                 while let Some(item) = scanner.next_item()? {
-                    match self.decode(&item, Reuse::Cached) {
+                    match self.decoding.object(&item, reuse) {
                         Decoded::Entry(entry) => replacement.entries.push(entry),
                         Decoded::Undecodable(error) => replacement.undecodable.push(error),
                     }
@@ -282,7 +264,7 @@ impl<K: CachedResource> Reflector<K> {
     async fn stream_list(&mut self) -> Result<(Replacement<K>, Stream), Failure> {
         let version = if self.is_version_unusable { String::new() } else { self.version.clone() };
         let mut stream = self.open(&version, InitialList::Streaming).await?;
-        let mut filling = Filling { items: Vec::new(), places: HashMap::new() };
+        let (mut filling, reuse) = (Filling::new(), self.reuse());
         loop {
             let line = match stream.next_line(BOOKMARK_TIMEOUT).await {
                 Ok(Some(line)) => line,
@@ -294,14 +276,19 @@ impl<K: CachedResource> Reflector<K> {
             };
             let event = read_event(&line)?;
             match event.event_type {
-                EventType::Added | EventType::Modified => filling.upsert(self.decode_event(&event, Reuse::Cached)),
+                EventType::Added => filling.add(self.decoding.event(&event, reuse)),
+                EventType::Modified => filling.upsert(self.decoding.event(&event, reuse)),
                 EventType::Bookmark => {
                     let bookmark = event::bookmark(&event.object);
                     if bookmark.ends_initial_events() {
                         return Ok((filling.finish(bookmark.resource_version), stream));
                     }
                 }
-                EventType::Deleted => filling.remove(event::header(&event.object).key()),
+                EventType::Deleted => {
+                    if let Some(key) = event::header(&event.object).key() {
+                        filling.remove(&key);
+                    }
+                }
                 EventType::Error => return Err(Failure::of_error_event(&event.object)),
             }
         }
@@ -365,7 +352,7 @@ impl<K: CachedResource> Reflector<K> {
             };
             stream.n_events += 1;
             let delta = match event.event_type {
-                EventType::Added | EventType::Modified => match self.decode_event(&event, Reuse::Never) {
+                EventType::Added | EventType::Modified => match self.decoding.event(&event, Reuse::Never) {
                     Decoded::Entry(entry) if event.event_type == EventType::Added => Delta::Added(entry),
                     Decoded::Entry(entry) => Delta::Modified(entry),
                     Decoded::Undecodable(error) => Delta::Undecodable(error),
@@ -373,7 +360,7 @@ impl<K: CachedResource> Reflector<K> {
                 EventType::Bookmark => {
                     Delta::Bookmark { resource_version: event::bookmark(&event.object).resource_version }
                 }
-                EventType::Deleted => match self.decode_event(&event, Reuse::Never) {
+                EventType::Deleted => match self.decoding.event(&event, Reuse::Never) {
                     Decoded::Entry(Entry { key, object }) => Delta::Deleted { key, object: Some(object) },
                     Decoded::Undecodable(error) => match error.key.clone() {
                         Some(key) => Delta::Deleted { key, object: None },
@@ -387,6 +374,11 @@ impl<K: CachedResource> Reflector<K> {
             }
             deltas.push(delta).await?;
         }
+    }
+
+    /// Of the first list, nothing is known.
+    fn reuse(&self) -> Reuse {
+        if self.is_first { Reuse::Never } else { Reuse::Cached }
     }
 
     async fn open(&self, version: &str, initial: InitialList) -> Result<Stream, Failure> {
@@ -409,46 +401,6 @@ impl<K: CachedResource> Reflector<K> {
             return Ok(response.into_body());
         }
         Err(Failure::of_response(response, Instant::now() + ANSWER_TIMEOUT).await)
-    }
-
-    fn decode_event(&mut self, event: &RawEvent, reuse: Reuse) -> Decoded<K> {
-        let mut decoded = self.decode(&event.object, reuse);
-        if matches!(decoded, Decoded::Undecodable(_))
-            && let Some(event) = event.reread()
-        {
-            decoded = self.decode(&event.object, reuse);
-        }
-        decoded
-    }
-
-    /// Decodes one object, unless it may come from the cache and the cache has it at this version.
-    fn decode(&mut self, bytes: &[u8], reuse: Reuse) -> Decoded<K> {
-        if reuse == Reuse::Cached && !self.is_first {
-            let header = event::header(bytes);
-            let cached = header.key().and_then(|key| {
-                let object = self.known.at_version(&key, &header.resource_version, &header.uid)?;
-                Some(Entry { key, object })
-            });
-            if let Some(entry) = cached {
-                return Decoded::Entry(entry);
-            }
-        }
-        let pruned = scan::prune(bytes, &self.options.prune, &mut self.scratch);
-        let decoded = serde_json::from_slice::<K>(if pruned { &self.scratch } else { bytes });
-        let source = match decoded {
-            Ok(object) if object.meta().name.as_deref().is_some_and(|name| !name.is_empty()) => {
-                return Decoded::Entry(Entry { key: ObjectKey::of(&object), object: Arc::new(object) });
-            }
-            Ok(_) => serde::de::Error::custom("metadata.name is missing"),
-            Err(error) => error,
-        };
-        let header = event::header(bytes);
-        Decoded::Undecodable(Arc::new(DecodeError {
-            resource: self.target.resource.clone(),
-            key: header.key(),
-            resource_version: header.resource_version.into_owned(),
-            source,
-        }))
     }
 
     /// Waits as long as `failure` asks for.
@@ -511,37 +463,4 @@ async fn next_chunk(body: &mut Body, deadline: Instant) -> Result<Option<Bytes>,
 /// Takes a line apart. What is no event may still be a bare Status, which says more than "no event".
 fn read_event(line: &Bytes) -> Result<RawEvent, Failure> {
     event::parse(line).ok_or_else(|| Failure::of_stray_line(line))
-}
-
-// === impl Filling ===
-
-impl<K> Filling<K> {
-    fn upsert(&mut self, item: Decoded<K>) {
-        let key = match &item {
-            Decoded::Entry(entry) => Some(entry.key.clone()),
-            Decoded::Undecodable(error) => error.key.clone(),
-        };
-        let place = key.map_or(self.items.len(), |key| *self.places.entry(key).or_insert(self.items.len()));
-        match self.items.get_mut(place) {
-            Some(known) => *known = Some(item),
-            None => self.items.push(Some(item)),
-        }
-    }
-
-    fn remove(&mut self, key: Option<ObjectKey>) {
-        if let Some(place) = key.and_then(|key| self.places.remove(&key)) {
-            self.items[place] = None;
-        }
-    }
-
-    fn finish(self, resource_version: String) -> Replacement<K> {
-        let mut replacement = Replacement { entries: Vec::new(), undecodable: Vec::new(), resource_version };
-        for item in self.items.into_iter().flatten() {
-            match item {
-                Decoded::Entry(entry) => replacement.entries.push(entry),
-                Decoded::Undecodable(error) => replacement.undecodable.push(error),
-            }
-        }
-        replacement
-    }
 }

@@ -2,12 +2,13 @@
 //! whole list.
 //!
 //! Pure functions and push parsers over bytes. [`lines`] frames a watch, [`list`] cuts a list into its items,
-//! [`scan`] finds and removes members before anything is decoded, [`event`] takes a watch event apart. Nothing here
-//! waits, logs or knows a Kubernetes type.
+//! [`scan`] finds and removes members before anything is decoded, [`meta`] finds who an object is, [`event`] takes a watch
+//! event apart. Nothing here waits, logs or knows a Kubernetes type.
 
 pub(crate) mod event;
 pub(crate) mod lines;
 pub(crate) mod list;
+pub(crate) mod meta;
 pub(crate) mod scan;
 
 /// The largest single object that is read, in bytes. Servers refuse far smaller ones (etcd: 1.5 MB by default); this

@@ -12,8 +12,10 @@ use hashbrown::HashMap;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
+use crate::cached::Cached;
 use crate::delta::DecodeError;
-use crate::handler::{Arrival, Deleted};
+use crate::handler::Arrival;
+use crate::indexer::Finality;
 use crate::key::ObjectKey;
 
 /// How many events wait for one handler before events about one object are merged.
@@ -25,14 +27,17 @@ const BATCH_MAX: usize = 64;
 /// One event on its way to one handler.
 #[derive(Debug)]
 pub(crate) enum Notice<K> {
-    Added(Arc<K>, Arrival),
-    Deleted(Deleted<K>),
+    Added(Cached<K>, Arrival),
+    Deleted {
+        object: Option<Cached<K>>,
+        finality: Finality,
+    },
     /// Everything that was there when the handler started has been delivered.
     Synced,
     Undecodable(Arc<DecodeError>),
     Updated {
-        old: Arc<K>,
-        new: Arc<K>,
+        old: Cached<K>,
+        new: Cached<K>,
     },
 }
 
@@ -59,11 +64,12 @@ struct State<K> {
     is_closed: bool,
 }
 
+/// One event and what it is about.
 #[derive(Debug)]
-struct Waiting<K> {
+pub(crate) struct Waiting<K> {
     /// `None` for what is about no object, which is never merged.
-    key: Option<ObjectKey>,
-    notice: Notice<K>,
+    pub(crate) key: Option<ObjectKey>,
+    pub(crate) notice: Notice<K>,
 }
 
 impl<K> Mailbox<K> {
@@ -98,7 +104,7 @@ impl<K> Mailbox<K> {
     /// Moves what waits into `batch`, waiting for the first. False: closed, and everything has been taken.
     ///
     /// Cancelled, it has taken nothing.
-    pub(crate) async fn pop(&self, batch: &mut Vec<Notice<K>>) -> bool {
+    pub(crate) async fn pop(&self, batch: &mut Vec<Waiting<K>>) -> bool {
         loop {
             {
                 let mut state = self.state.lock();
@@ -184,15 +190,15 @@ impl<K> State<K> {
         let Some(earlier) = slot.take() else { return Some(later) };
         let merged = match (earlier.notice, later.notice) {
             // What the handler has not heard of need not be taken back.
-            (Notice::Added(..), Notice::Deleted(_)) => {
+            (Notice::Added(..), Notice::Deleted { .. }) => {
                 newest.remove(key);
                 self.n_waiting -= 1;
                 self.compact();
                 return None;
             }
             // A deletion must be heard before what comes after it.
-            (Notice::Deleted(deleted), notice @ (Notice::Added(..) | Notice::Undecodable(_))) => {
-                *slot = Some(Waiting { key: earlier.key, notice: Notice::Deleted(deleted) });
+            (deleted @ Notice::Deleted { .. }, notice @ (Notice::Added(..) | Notice::Undecodable(_))) => {
+                *slot = Some(Waiting { key: earlier.key, notice: deleted });
                 return Some(Waiting { key: later.key, notice });
             }
             (Notice::Added(_, arrival), Notice::Added(new, _) | Notice::Updated { new, .. }) => {
@@ -201,9 +207,9 @@ impl<K> State<K> {
             (Notice::Updated { old, .. }, Notice::Updated { new, .. } | Notice::Added(new, _)) => {
                 Notice::Updated { old, new }
             }
-            (Notice::Undecodable(_), notice) | (Notice::Updated { .. }, notice @ Notice::Deleted(_)) => notice,
+            (Notice::Undecodable(_), notice) | (Notice::Updated { .. }, notice @ Notice::Deleted { .. }) => notice,
             // The handler will look at the object anyway.
-            (notice, Notice::Undecodable(_) | Notice::Updated { .. } | Notice::Deleted(_) | Notice::Synced)
+            (notice, Notice::Undecodable(_) | Notice::Updated { .. } | Notice::Deleted { .. } | Notice::Synced)
             | (notice @ Notice::Synced, Notice::Added(..)) => notice,
         };
         *slot = Some(Waiting { key: earlier.key, notice: merged });
@@ -221,20 +227,20 @@ impl<K> State<K> {
         }
     }
 
-    fn pop(&mut self, batch: &mut Vec<Notice<K>>) {
+    fn pop(&mut self, batch: &mut Vec<Waiting<K>>) {
         while batch.len() < BATCH_MAX
             && let Some(slot) = self.slots.pop_front()
         {
             let number = self.first;
             self.first += 1;
-            let Some(Waiting { key, notice }) = slot else { continue };
+            let Some(waiting) = slot else { continue };
             self.n_waiting -= 1;
-            if let (Some(newest), Some(key)) = (&mut self.newest, &key)
+            if let (Some(newest), Some(key)) = (&mut self.newest, &waiting.key)
                 && newest.get(key) == Some(&number)
             {
                 newest.remove(key);
             }
-            batch.push(notice);
+            batch.push(waiting);
         }
         if self.n_waiting <= self.n_waiting_max / 2 {
             self.newest = None;

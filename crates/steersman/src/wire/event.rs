@@ -39,8 +39,6 @@ pub(crate) struct Header<'a> {
     pub(crate) namespace: Cow<'a, str>,
     #[serde(borrow, default)]
     pub(crate) resource_version: Cow<'a, str>,
-    #[serde(borrow, default)]
-    pub(crate) uid: Cow<'a, str>,
 }
 
 /// What a bookmark carries.

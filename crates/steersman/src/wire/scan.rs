@@ -18,6 +18,22 @@ pub(crate) fn prune(json: &[u8], paths: &[Path], into: &mut Vec<u8>) -> bool {
         return false;
     }
     into.clear();
+    copy_without(json, &cuts, into);
+    true
+}
+
+/// Appends `json` to `into` without the members at `paths`.
+pub(crate) fn append_pruned(json: &[u8], paths: &[Path], into: &mut Vec<u8>) {
+    let mut cuts = Vec::new();
+    let paths: Vec<&[String]> = paths.iter().map(Vec::as_slice).collect();
+    let start = skip_space(json, 0);
+    if json.get(start) != Some(&b'{') || find_cuts(json, start, &paths, &mut cuts).is_none() {
+        cuts.clear();
+    }
+    copy_without(json, &cuts, into);
+}
+
+fn copy_without(json: &[u8], cuts: &[Range<usize>], into: &mut Vec<u8>) {
     into.reserve(json.len());
     let mut kept = 0;
     for cut in cuts {
@@ -25,7 +41,6 @@ pub(crate) fn prune(json: &[u8], paths: &[Path], into: &mut Vec<u8>) -> bool {
         kept = cut.end;
     }
     into.extend_from_slice(&json[kept..]);
-    true
 }
 
 /// The value of the member `key` of the object `json`, as bytes.
@@ -99,7 +114,7 @@ fn find_cuts(json: &[u8], open: usize, paths: &[&[String]], cuts: &mut Vec<Range
 }
 
 /// Range of the key's text and start of its value, for the member whose key opens at `quote`.
-fn key_and_value(json: &[u8], quote: usize) -> Option<(Range<usize>, usize)> {
+pub(super) fn key_and_value(json: &[u8], quote: usize) -> Option<(Range<usize>, usize)> {
     let after = skip_string(json, quote)?;
     let colon = skip_space(json, after);
     if json.get(colon) != Some(&b':') {
@@ -108,7 +123,7 @@ fn key_and_value(json: &[u8], quote: usize) -> Option<(Range<usize>, usize)> {
     Some((quote + 1..after - 1, skip_space(json, colon + 1)))
 }
 
-fn skip_space(json: &[u8], mut at: usize) -> usize {
+pub(super) fn skip_space(json: &[u8], mut at: usize) -> usize {
     while json.get(at).is_some_and(u8::is_ascii_whitespace) {
         at += 1;
     }
@@ -128,7 +143,7 @@ fn skip_string(json: &[u8], quote: usize) -> Option<usize> {
 }
 
 /// The position after the value that starts at `at`.
-fn skip_value(json: &[u8], mut at: usize) -> Option<usize> {
+pub(super) fn skip_value(json: &[u8], mut at: usize) -> Option<usize> {
     match json.get(at)? {
         b'"' => return skip_string(json, at),
         b'{' | b'[' => {}

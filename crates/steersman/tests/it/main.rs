@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "everything here is a test; clippy recognises only the functions marked so")]
 
 mod client;
+mod compact;
 mod controller;
 mod converge;
 mod election;

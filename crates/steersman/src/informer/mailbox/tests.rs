@@ -22,31 +22,36 @@ fn take_all(mailbox: &Mailbox<u32>) -> Notices {
         if batch.is_empty() {
             return all;
         }
-        all.append(&mut batch);
+        all.extend(batch.into_iter().map(|waiting| waiting.notice));
     }
+}
+
+fn value(cached: &Cached<u32>) -> u32 {
+    **cached.decoded().expect("these tests pack nothing")
 }
 
 fn show(notice: &Notice<u32>) -> String {
     match notice {
-        Notice::Added(new, _) => format!("+{new}"),
-        Notice::Deleted(Deleted::Final(object)) => format!("-{object}"),
-        Notice::Deleted(Deleted::Tombstone { .. }) => "-?".to_owned(),
+        Notice::Added(new, _) => format!("+{}", value(new)),
+        Notice::Deleted { object, .. } => {
+            object.as_ref().map_or("-?".to_owned(), |object| format!("-{}", value(object)))
+        }
         Notice::Synced => "synced".to_owned(),
         Notice::Undecodable(_) => "!".to_owned(),
-        Notice::Updated { old, new } => format!("{old}>{new}"),
+        Notice::Updated { old, new } => format!("{}>{}", value(old), value(new)),
     }
 }
 
 fn added(new: u32) -> Notice<u32> {
-    Notice::Added(Arc::new(new), Arrival::Later)
+    Notice::Added(Arc::new(new).into(), Arrival::Later)
 }
 
 fn updated(old: u32, new: u32) -> Notice<u32> {
-    Notice::Updated { old: Arc::new(old), new: Arc::new(new) }
+    Notice::Updated { old: Arc::new(old).into(), new: Arc::new(new).into() }
 }
 
 fn deleted(object: u32) -> Notice<u32> {
-    Notice::Deleted(Deleted::Final(Arc::new(object)))
+    Notice::Deleted { object: Some(Arc::new(object).into()), finality: Finality::Reported }
 }
 
 fn undecodable() -> Notice<u32> {
@@ -109,12 +114,17 @@ proptest! {
         let mut hear = |notices: Notices| {
             for notice in notices {
                 match notice {
-                    Notice::Added(new, _) => assert_eq!(mirror.insert(*new / 1000, *new), None, "heard of it before"),
-                    Notice::Updated { old, new } => {
-                        assert_eq!(mirror.insert(*new / 1000, *new), Some(*old), "old is not what was heard last");
+                    Notice::Added(new, _) => {
+                        let new = value(&new);
+                        assert_eq!(mirror.insert(new / 1000, new), None, "heard of it before");
                     }
-                    Notice::Deleted(Deleted::Final(object)) => {
-                        assert!(mirror.remove(&(*object / 1000)).is_some(), "never heard of it");
+                    Notice::Updated { old, new } => {
+                        let (old, new) = (value(&old), value(&new));
+                        assert_eq!(mirror.insert(new / 1000, new), Some(old), "old is not what was heard last");
+                    }
+                    Notice::Deleted { object, .. } => {
+                        let object = object.as_ref().map(value);
+                        assert!(object.is_some_and(|object| mirror.remove(&(object / 1000)).is_some()), "never heard of it");
                     }
                     _ => {}
                 }
@@ -142,7 +152,7 @@ proptest! {
                 (4, _) => {
                     let mut batch = Vec::new();
                     mailbox.state.lock().pop(&mut batch);
-                    hear(batch);
+                    hear(batch.into_iter().map(|waiting| waiting.notice).collect());
                     continue;
                 }
                 _ => continue,

@@ -1,0 +1,31 @@
+//! Functions for [`Indexer::add_metadata_index`](crate::Indexer::add_metadata_index): what objects are mostly looked up
+//! by besides their keys. None decodes more than the metadata.
+//!
+//! ```no_run
+//! # use k8s_openapi::api::core::v1::Pod;
+//! # use steersman::{IndexError, Informer, index_by};
+//! # fn add(pods: &Informer<Pod>, owner_uid: &str) -> Result<(), IndexError> {
+//! pods.add_metadata_index("owner", index_by::owner_uid)?;
+//! pods.add_metadata_index("app", index_by::label("app"))?;
+//! let of_owner = pods.lister().by_index("owner", owner_uid)?;
+//! # Ok(()) }
+//! ```
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+/// By the value of one label. Objects without it are not in the index.
+pub fn label(name: &str) -> impl Fn(&ObjectMeta) -> Vec<String> + Send + Sync + 'static {
+    let name = name.to_owned();
+    move |metadata| metadata.labels.iter().filter_map(|labels| labels.get(&name).cloned()).collect()
+}
+
+/// By the uid of every owner.
+pub fn owner_uid(metadata: &ObjectMeta) -> Vec<String> {
+    metadata.owner_references.iter().flatten().map(|owner| owner.uid.clone()).collect()
+}
+
+/// By the uid of the owner that is the controller.
+pub fn controller_uid(metadata: &ObjectMeta) -> Vec<String> {
+    let owners = metadata.owner_references.iter().flatten();
+    owners.filter(|owner| owner.controller == Some(true)).map(|owner| owner.uid.clone()).collect()
+}

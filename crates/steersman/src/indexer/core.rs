@@ -1,0 +1,232 @@
+//! The state of a cache and how deltas change it. The lock is around all of it, in [`crate::indexer`].
+
+use std::collections::BTreeMap;
+use std::hash::BuildHasher;
+use std::sync::Arc;
+
+use hashbrown::{DefaultHashBuilder, HashTable};
+
+use crate::cached::{Cached, Decoder};
+use crate::delta::{DecodeError, Delta, Entry, Replacement};
+use crate::indexer::index::{Function, Index};
+use crate::indexer::{Finality, IndexError, NAMESPACE_INDEX, Outcome};
+use crate::key::ObjectKey;
+use crate::selection::CachedResource;
+
+pub(super) struct Core<K> {
+    /// The slot of each key. Every number here is an occupied slot, whose key it is found by.
+    by_key: HashTable<u32>,
+    hasher: DefaultHashBuilder,
+    slots: Vec<Option<Slot<K>>>,
+    free: Vec<u32>,
+    pub(super) indexes: BTreeMap<String, Index<K>>,
+    /// Number of the current relist; slots marked with an older one are swept at its end.
+    relist: u32,
+    filled: bool,
+}
+
+pub(super) struct Slot<K> {
+    pub(super) key: ObjectKey,
+    /// The state last known to be whole. `None` only while `broken` is set.
+    pub(super) object: Option<Cached<K>>,
+    /// Set while the current state cannot be decoded.
+    pub(super) broken: Option<Arc<DecodeError>>,
+    /// The relist that last named this object.
+    relist: u32,
+}
+
+impl<K> Core<K> {
+    pub(super) fn new() -> Self {
+        Self {
+            by_key: HashTable::new(),
+            hasher: DefaultHashBuilder::default(),
+            slots: Vec::new(),
+            free: Vec::new(),
+            indexes: BTreeMap::from([(NAMESPACE_INDEX.to_owned(), Index::new(Function::Namespace))]),
+            relist: 0,
+            filled: false,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.by_key.len()
+    }
+
+    /// Every occupied slot with its number.
+    pub(super) fn slots(&self) -> impl Iterator<Item = (u32, &Slot<K>)> {
+        (0_u32..).zip(&self.slots).filter_map(|(number, slot)| Some((number, slot.as_ref()?)))
+    }
+
+    pub(super) fn slot(&self, number: u32) -> Option<&Slot<K>> {
+        self.slots.get(number as usize)?.as_ref()
+    }
+
+    pub(super) fn find(&self, key: &ObjectKey) -> Option<&Slot<K>> {
+        self.slot(self.number(key)?)
+    }
+
+    pub(super) fn index(&self, name: &str) -> Result<&Index<K>, IndexError> {
+        self.indexes
+            .get(name)
+            .ok_or_else(|| IndexError::Unknown { name: name.to_owned(), known: self.indexes.keys().cloned().collect() })
+    }
+
+    /// The slot of the key that reads `text`.
+    pub(super) fn find_text(&self, text: &str) -> Option<&Slot<K>> {
+        let is_it = |&number: &u32| self.slot(number).is_some_and(|slot| slot.key.as_str() == text);
+        self.slot(*self.by_key.find(self.hasher.hash_one(text), is_it)?)
+    }
+
+    fn number(&self, key: &ObjectKey) -> Option<u32> {
+        let is_it = |&number: &u32| self.slot(number).is_some_and(|slot| slot.key == *key);
+        self.by_key.find(self.hasher.hash_one(key), is_it).copied()
+    }
+
+    fn slot_mut(&mut self, number: u32) -> Option<&mut Slot<K>> {
+        self.slots.get_mut(number as usize)?.as_mut()
+    }
+}
+
+impl<K: CachedResource> Core<K> {
+    /// Adds an index and fills it.
+    pub(super) fn add_index(&mut self, name: &str, function: Function<K>, decoder: &Decoder<K>) {
+        let mut index = Index::new(function);
+        for (number, slot) in self.slots() {
+            index.update(number, &slot.key, (None, slot.object.as_ref()), decoder);
+        }
+        self.indexes.insert(name.to_owned(), index);
+    }
+
+    pub(super) fn apply(&mut self, delta: Delta<K>, decoder: &Decoder<K>, outcomes: &mut Vec<Outcome<K>>) {
+        match delta {
+            Delta::Added(entry) | Delta::Modified(entry) => self.upsert(entry, decoder, outcomes),
+            // Moves the version only.
+            Delta::Bookmark { .. } => {}
+            Delta::Deleted { key, object } => {
+                let Some(number) = self.number(&key) else { return };
+                let last_known = self.remove(number, decoder);
+                let (object, finality) = match object {
+                    Some(object) => (Some(object), Finality::Reported),
+                    None => (last_known, Finality::Missed),
+                };
+                outcomes.push(Outcome::Deleted { key, object, finality });
+            }
+            Delta::Replaced(replacement) => self.replace(replacement, decoder, outcomes),
+            Delta::Undecodable(error) => self.mark_broken(error, decoder, outcomes),
+        }
+    }
+
+    fn upsert(&mut self, entry: Entry<K>, decoder: &Decoder<K>, outcomes: &mut Vec<Outcome<K>>) {
+        let Some(number) = self.number(&entry.key) else {
+            self.insert(entry.key.clone(), Some(entry.object.clone()), None, decoder);
+            outcomes.push(Outcome::Added(entry));
+            return;
+        };
+        let relist = self.relist;
+        let Some(slot) = self.slot_mut(number) else { return };
+        slot.relist = relist;
+        let was_broken = slot.broken.take().is_some();
+        let is_repeated = slot.object.as_ref().is_some_and(|known| known.is_same_version(&entry.object));
+        if is_repeated && !was_broken {
+            // A relist or a reconnect repeats what is known.
+            return;
+        }
+        let key = slot.key.clone();
+        let old = slot.object.replace(entry.object.clone());
+        for index in self.indexes.values_mut() {
+            index.update(number, &key, (old.as_ref(), Some(&entry.object)), decoder);
+        }
+        outcomes.push(match old {
+            None => Outcome::Added(entry),
+            Some(old) => Outcome::Updated { key, old, new: entry.object },
+        });
+    }
+
+    fn mark_broken(&mut self, error: Arc<DecodeError>, decoder: &Decoder<K>, outcomes: &mut Vec<Outcome<K>>) {
+        if let Some(key) = &error.key {
+            let relist = self.relist;
+            match self.number(key) {
+                None => self.insert(key.clone(), None, Some(Arc::clone(&error)), decoder),
+                Some(number) => {
+                    if let Some(slot) = self.slot_mut(number) {
+                        slot.relist = relist;
+                        let repeated = slot.broken.replace(Arc::clone(&error)).is_some_and(|known| {
+                            !error.resource_version.is_empty() && known.resource_version == error.resource_version
+                        });
+                        if repeated {
+                            return;
+                        }
+                    }
+                }
+            }
+        }
+        outcomes.push(Outcome::Undecodable(error));
+    }
+
+    /// Deletions first, then what the list names, in its order.
+    fn replace(&mut self, replacement: Replacement<K>, decoder: &Decoder<K>, outcomes: &mut Vec<Outcome<K>>) {
+        self.relist = self.relist.wrapping_add(1);
+        let relist = self.relist;
+        let named = replacement.entries.iter().map(|entry| &entry.key);
+        for key in named.chain(replacement.undecodable.iter().filter_map(|error| error.key.as_ref())) {
+            if let Some(number) = self.number(key)
+                && let Some(slot) = self.slot_mut(number)
+            {
+                slot.relist = relist;
+            }
+        }
+        // A list item whose name cannot even be read might be any of the unmarked: nothing is swept then, and the
+        // next relist tries again.
+        let is_complete = replacement.undecodable.iter().all(|error| error.key.is_some());
+        let unmarked = self.slots().filter(|(_, slot)| is_complete && slot.relist != relist);
+        let missing: Vec<(u32, ObjectKey)> = unmarked.map(|(number, slot)| (number, slot.key.clone())).collect();
+        for (number, key) in missing {
+            let object = self.remove(number, decoder);
+            outcomes.push(Outcome::Deleted { key, object, finality: Finality::Missed });
+        }
+        for entry in replacement.entries {
+            self.upsert(entry, decoder, outcomes);
+        }
+        for error in replacement.undecodable {
+            self.mark_broken(error, decoder, outcomes);
+        }
+        if !self.filled {
+            self.filled = true;
+            outcomes.push(Outcome::Filled);
+        }
+    }
+
+    fn insert(
+        &mut self,
+        key: ObjectKey,
+        object: Option<Cached<K>>,
+        broken: Option<Arc<DecodeError>>,
+        decoder: &Decoder<K>,
+    ) {
+        let number = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            u32::try_from(self.slots.len() - 1).expect("invariant: four billion objects do not fit into memory")
+        });
+        for index in self.indexes.values_mut() {
+            index.update(number, &key, (None, object.as_ref()), decoder);
+        }
+        let hash = self.hasher.hash_one(&key);
+        self.slots[number as usize] = Some(Slot { key, object, broken, relist: self.relist });
+        let Self { by_key, hasher, slots, .. } = self;
+        by_key.insert_unique(hash, number, |&number| {
+            slots[number as usize].as_ref().map_or(0, |slot| hasher.hash_one(&slot.key))
+        });
+    }
+
+    fn remove(&mut self, number: u32, decoder: &Decoder<K>) -> Option<Cached<K>> {
+        let slot = self.slots.get_mut(number as usize)?.take()?;
+        self.free.push(number);
+        if let Ok(entry) = self.by_key.find_entry(self.hasher.hash_one(&slot.key), |&found| found == number) {
+            entry.remove();
+        }
+        for index in self.indexes.values_mut() {
+            index.update(number, &slot.key, (slot.object.as_ref(), None), decoder);
+        }
+        slot.object
+    }
+}

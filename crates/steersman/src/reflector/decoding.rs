@@ -1,0 +1,134 @@
+//! From the bytes of one object to what the cache will hold of it.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::cached::{CacheMode, Cached, HEADER, Packed};
+use crate::delta::{DecodeError, Entry};
+use crate::indexer::Indexer;
+use crate::key::ObjectKey;
+use crate::reflector::ReflectorOptions;
+use crate::selection::{CachedResource, Target};
+use crate::wire::event::{self, RawEvent};
+use crate::wire::{meta, scan};
+
+/// How objects become entries of the cache.
+pub(super) struct Decoding<K> {
+    /// `plural.group`, for errors.
+    resource: String,
+    cache: CacheMode,
+    prune: Vec<scan::Path>,
+    /// The cache the entries end up in. Objects it has need not be decoded again.
+    known: Indexer<K>,
+    /// Holds the pruned copy of the object being decoded.
+    scratch: Vec<u8>,
+    /// Holds the key of the object being looked up.
+    key_text: String,
+}
+
+/// Whether an object may be taken from the cache instead of being decoded. Worth a look when listing, where most
+/// objects are known; never on a watch, where every object is new.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Reuse {
+    Cached,
+    Never,
+}
+
+pub(super) enum Decoded<K> {
+    Entry(Entry<K>),
+    Undecodable(Arc<DecodeError>),
+}
+
+impl<K: CachedResource> Decoding<K> {
+    pub(super) fn new(target: &Target, options: &ReflectorOptions, known: Indexer<K>) -> Self {
+        Self {
+            resource: target.resource.clone(),
+            cache: options.cache,
+            prune: options.prune.clone(),
+            known,
+            scratch: Vec::new(),
+            key_text: String::new(),
+        }
+    }
+
+    pub(super) fn event(&mut self, event: &RawEvent, reuse: Reuse) -> Decoded<K> {
+        let mut decoded = self.object(&event.object, reuse);
+        if matches!(decoded, Decoded::Undecodable(_))
+            && let Some(event) = event.reread()
+        {
+            decoded = self.object(&event.object, reuse);
+        }
+        decoded
+    }
+
+    /// Decodes or packs one object, unless it may come from the cache and the cache has it at this version.
+    pub(super) fn object(&mut self, bytes: &[u8], reuse: Reuse) -> Decoded<K> {
+        if reuse == Reuse::Cached
+            && let Some(entry) = self.cached(bytes)
+        {
+            return Decoded::Entry(entry);
+        }
+        let decoded = match self.cache {
+            CacheMode::Compact { .. } => self.pack(bytes),
+            CacheMode::Typed => self.decode_typed(bytes),
+        };
+        decoded.map_or_else(
+            |source| {
+                let header = event::header(bytes);
+                Decoded::Undecodable(Arc::new(DecodeError {
+                    resource: self.resource.clone(),
+                    key: header.key(),
+                    resource_version: header.resource_version.into_owned(),
+                    source,
+                }))
+            },
+            Decoded::Entry,
+        )
+    }
+
+    /// The object as the cache has it, if it has this version of it.
+    fn cached(&mut self, bytes: &[u8]) -> Option<Entry<K>> {
+        let spans = meta::spans(bytes)?;
+        let text = |span: &Range<usize>| std::str::from_utf8(&bytes[span.clone()]).ok();
+        let (namespace, name) = (text(&spans.namespace)?, text(&spans.name)?);
+        self.key_text.clear();
+        if !namespace.is_empty() {
+            self.key_text.push_str(namespace);
+            self.key_text.push('/');
+        }
+        self.key_text.push_str(name);
+        self.known.at_version(&self.key_text, text(&spans.resource_version)?, text(&spans.uid)?)
+    }
+
+    fn decode_typed(&mut self, bytes: &[u8]) -> Result<Entry<K>, serde_json::Error> {
+        let pruned = scan::prune(bytes, &self.prune, &mut self.scratch);
+        let object = serde_json::from_slice::<K>(if pruned { &self.scratch } else { bytes })?;
+        if object.meta().name.as_deref().is_none_or(str::is_empty) {
+            return Err(nameless());
+        }
+        Ok(Entry { key: ObjectKey::of(&object), object: Arc::new(object).into() })
+    }
+
+    /// Takes the bytes as they are, if they are one JSON object with a name as far as a walk through it tells.
+    fn pack(&mut self, bytes: &[u8]) -> Result<Entry<K>, serde_json::Error> {
+        self.scratch.clear();
+        self.scratch.resize(HEADER, 0);
+        scan::append_pruned(bytes, &self.prune, &mut self.scratch);
+        let json = &self.scratch[HEADER..];
+        let Some(spans) = meta::spans(json) else {
+            let error = serde_json::from_slice::<serde::de::IgnoredAny>(bytes).err();
+            return Err(error.unwrap_or_else(|| serde::de::Error::custom("this is not an object")));
+        };
+        let text = |span: &Range<usize>| std::str::from_utf8(&json[span.clone()]).unwrap_or_default();
+        let key = match text(&spans.name) {
+            // Absent, or written in a way that takes a parser to read.
+            "" => event::header(json).key().ok_or_else(nameless)?,
+            name => ObjectKey::namespaced(text(&spans.namespace), name),
+        };
+        Ok(Entry { key, object: Cached::packed(Packed::new(&mut self.scratch, &spans)) })
+    }
+}
+
+fn nameless() -> serde_json::Error {
+    serde::de::Error::custom("metadata.name is missing")
+}

@@ -1,0 +1,136 @@
+//! Who an object is, found in its bytes in one walk and without decoding anything.
+
+use std::ops::Range;
+
+use crate::wire::scan::{key_and_value, skip_space, skip_value};
+
+/// Where in the bytes of an object the members stand that every cache needs. A range is empty where there is no such
+/// member, or where it is no plain text.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Spans {
+    /// The whole value of `metadata`.
+    pub(crate) metadata: Range<usize>,
+    pub(crate) name: Range<usize>,
+    pub(crate) namespace: Range<usize>,
+    pub(crate) resource_version: Range<usize>,
+    pub(crate) uid: Range<usize>,
+}
+
+/// Walks through an object from its first byte to its last. `None`: it is not one JSON object and nothing else, as far
+/// as brackets and quotes tell.
+pub(crate) fn spans(json: &[u8]) -> Option<Spans> {
+    let mut spans = Spans::default();
+    let end = members(json, skip_space(json, 0), |name, value, end| {
+        if name == b"metadata" {
+            spans.metadata = value..end;
+        }
+    })?;
+    if skip_space(json, end) != json.len() {
+        return None;
+    }
+    if json.get(spans.metadata.start) == Some(&b'{') {
+        members(json, spans.metadata.start, |name, value, end| {
+            let wanted = match name {
+                b"name" => &mut spans.name,
+                b"namespace" => &mut spans.namespace,
+                b"resourceVersion" => &mut spans.resource_version,
+                b"uid" => &mut spans.uid,
+                _ => return,
+            };
+            *wanted = plain_text(json, value..end).unwrap_or_default();
+        })?;
+    }
+    Some(spans)
+}
+
+/// Calls `visit` with the name of each member of the object that opens at `open`, and where its value begins and ends.
+/// Returns where the object ends.
+fn members(json: &[u8], open: usize, mut visit: impl FnMut(&[u8], usize, usize)) -> Option<usize> {
+    if json.get(open) != Some(&b'{') {
+        return None;
+    }
+    let mut at = skip_space(json, open + 1);
+    if json.get(at) == Some(&b'}') {
+        return Some(at + 1);
+    }
+    loop {
+        if json.get(at) != Some(&b'"') {
+            return None;
+        }
+        let (name, value) = key_and_value(json, at)?;
+        let end = skip_value(json, value)?;
+        visit(&json[name], value, end);
+        at = skip_space(json, end);
+        match json.get(at) {
+            Some(b',') => at = skip_space(json, at + 1),
+            Some(b'}') => return Some(at + 1),
+            _ => return None,
+        }
+    }
+}
+
+/// The inside of a text without escapes.
+fn plain_text(json: &[u8], value: Range<usize>) -> Option<Range<usize>> {
+    let text = json.get(value.clone())?.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
+    let is_plain = std::str::from_utf8(text).is_ok() && !text.contains(&b'\\');
+    is_plain.then_some(value.start + 1..value.end - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::{any, proptest};
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, expected: Option<[&str; 4]>) {
+        let found = spans(text.as_bytes());
+        let found =
+            found.map(|spans| [spans.name, spans.namespace, spans.resource_version, spans.uid].map(|span| &text[span]));
+        assert_eq!(found, expected, "{text}");
+    }
+
+    #[test]
+    fn the_members_are_found_wherever_they_stand() {
+        check(
+            r#" {"spec":{"name":"no"},"metadata":{"uid":"u","labels":{"name":"no"},"name":"a","resourceVersion":"7"}} "#,
+            Some(["a", "", "7", "u"]),
+        );
+        check(r#"{"metadata":{"name":"a","namespace":"b"},"metadata2":{}}"#, Some(["a", "b", "", ""]));
+        check("{}", Some(["", "", "", ""]));
+        check(r#"{"metadata":null}"#, Some(["", "", "", ""]));
+        check(r#"{"metadata":{"name":7,"uid":"\u0041"}}"#, Some(["", "", "", ""]));
+    }
+
+    #[test]
+    fn what_is_not_one_whole_object_has_none() {
+        check("", None);
+        check("[]", None);
+        check(r#"{"metadata":{"name":"a"}"#, None);
+        check(r#"{"metadata":{"name":"a"}},"more":{}"#, None);
+        check(r#"{"metadata":{"name":"a"} "spec":1}"#, None);
+        check(r#"{"metadata":{"name" "a"}}"#, None);
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_bytes_never_panic(bytes in any::<Vec<u8>>()) {
+            let _ = spans(&bytes);
+        }
+
+        #[test]
+        fn what_is_found_is_what_a_parser_finds(name in "[a-z\"\\\\é]{0,5}", version in "[0-9]{0,4}", before in any::<bool>()) {
+            let mut object = json!({"metadata": {"name": name, "resourceVersion": version}, "x": [{"}": "{"}]});
+            if before {
+                object["aa"] = json!({"metadata": {"name": "no"}});
+            }
+            let text = object.to_string();
+            let found = spans(text.as_bytes()).unwrap();
+            assert_eq!(serde_json::from_str::<Value>(&text[found.metadata]).unwrap(), object["metadata"]);
+            assert_eq!(text[found.resource_version], version);
+            let is_plain = !name.contains(['"', '\\']);
+            assert_eq!(&text[found.name], if is_plain { name.as_str() } else { "" });
+        }
+    }
+}

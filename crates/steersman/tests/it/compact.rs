@@ -1,0 +1,279 @@
+//! A cache of bytes: what is read is what a typed cache would give, and nothing is decoded that nobody reads.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource;
+use kube::core::{Expression, Selector};
+use parking_lot::Mutex;
+use serde::{Deserialize, Deserializer};
+use serde_json::json;
+use steersman::{
+    CacheMode, Event, EventHandler, Informer, InformerFactory, LookupError, ObjectKey, ReflectorOptions, Running,
+    Scope, WorkQueue, index_by,
+};
+
+use crate::informer::Log;
+use crate::server::{Server, settle};
+
+const WAIT: Duration = Duration::from_secs(600);
+
+/// How many have been decoded by the thread of this test.
+fn decoded() -> usize {
+    DECODED.with(|decoded| decoded.load(Ordering::Relaxed))
+}
+
+thread_local! {
+    static DECODED: AtomicUsize = const { AtomicUsize::new(0) };
+}
+
+/// A ConfigMap that counts how often it is decoded.
+struct Counted {
+    inner: ConfigMap,
+}
+
+impl<'de> Deserialize<'de> for Counted {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        DECODED.with(|decoded| decoded.fetch_add(1, Ordering::Relaxed));
+        Ok(Self { inner: ConfigMap::deserialize(deserializer)? })
+    }
+}
+
+impl Resource for Counted {
+    type DynamicType = ();
+    type Scope = kube::core::NamespaceResourceScope;
+
+    fn kind((): &()) -> std::borrow::Cow<'_, str> {
+        ConfigMap::kind(&())
+    }
+
+    fn group((): &()) -> std::borrow::Cow<'_, str> {
+        ConfigMap::group(&())
+    }
+
+    fn version((): &()) -> std::borrow::Cow<'_, str> {
+        ConfigMap::version(&())
+    }
+
+    fn plural((): &()) -> std::borrow::Cow<'_, str> {
+        ConfigMap::plural(&())
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        self.inner.meta()
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        self.inner.meta_mut()
+    }
+}
+
+fn compact(server: &Server) -> InformerFactory {
+    let options = ReflectorOptions { cache: CacheMode::COMPACT, ..ReflectorOptions::default() };
+    InformerFactory::new(server.client()).options(options)
+}
+
+async fn start(server: &Server) -> (Informer<Counted>, Running) {
+    let factory = compact(server);
+    let informer = factory.informer::<Counted>(Scope::All);
+    let running = factory.start();
+    informer.wait_synced(WAIT).await.expect("the server is well");
+    (informer, running)
+}
+
+fn labelled(server: &Server, name: &str, app: &str) {
+    let metadata = json!({"namespace": "a", "name": name, "labels": {"app": app}, "ownerReferences": [
+        {"apiVersion": "v1", "kind": "X", "name": "x", "uid": format!("uid-{app}"), "controller": true},
+    ]});
+    server.put_raw("/api/v1/configmaps", json!({"metadata": metadata, "data": {"value": name}}));
+}
+
+fn key(text: &str) -> ObjectKey {
+    text.parse().expect("a key")
+}
+
+#[tokio::test(start_paused = true)]
+async fn handlers_hear_what_they_would_hear_from_a_typed_cache() {
+    let server = Server::new();
+    server.put("a/x", "1");
+    let factory = compact(&server);
+    let informer = factory.informer::<ConfigMap>(Scope::All);
+    let log = Log::default();
+    informer.add_handler(log.handler());
+    let _running = factory.start();
+    informer.wait_synced(WAIT).await.unwrap();
+    server.put("a/y", "1");
+    server.put("a/x", "2");
+    server.delete("a/y");
+    settle().await;
+    assert_eq!(log.take(), ["initial a/x=1", "added a/y=1", "updated a/x=1>2", "deleted a/y=1"]);
+    server.end_watches();
+    server.delete("a/x");
+    server.compact();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(log.take(), ["vanished a/x=2"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_work_queue_is_fed_without_decoding_anything() {
+    let server = Server::new();
+    server.put("a/x", "1");
+    let factory = compact(&server);
+    let informer = factory.informer::<Counted>(Scope::All);
+    let queue: WorkQueue = WorkQueue::new("counted", steersman::RateLimiter::default());
+    informer.add_handler(queue.enqueuer());
+    let _running = factory.start();
+    informer.wait_synced(WAIT).await.unwrap();
+    server.put("a/y", "1");
+    settle().await;
+    assert_eq!(queue.len(), 2);
+    assert_eq!(decoded(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_is_decoded_when_it_is_read_and_again_when_it_changed() {
+    let server = Server::new();
+    server.put("a/x", "1");
+    let (informer, _running) = start(&server).await;
+    let lister = informer.lister();
+    assert_eq!(decoded(), 0);
+    let first = lister.get(&key("a/x")).unwrap();
+    let second = lister.get(&key("a/x")).unwrap();
+    assert!(Arc::ptr_eq(&first, &second), "what has been decoded is remembered");
+    assert_eq!(decoded(), 1);
+    server.put("a/x", "2");
+    settle().await;
+    let third = lister.get(&key("a/x")).unwrap();
+    assert_eq!(third.inner.data.as_ref().unwrap()["value"], "2");
+    assert_eq!(decoded(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_selection_decodes_only_what_it_selects() {
+    let server = Server::new();
+    for number in 0..20 {
+        labelled(&server, &format!("x{number}"), if number % 10 == 0 { "web" } else { "db" });
+    }
+    let (informer, _running) = start(&server).await;
+    let web = Selector::from(Expression::Equal("app".to_owned(), "web".to_owned()));
+    assert_eq!(informer.lister().select(&web).len(), 2);
+    assert_eq!(informer.lister().select_in("a", &web).len(), 2);
+    assert_eq!(informer.lister().select_in("b", &web).len(), 0);
+    assert_eq!(decoded(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn indexes_by_metadata_decode_nothing_but_it() {
+    let server = Server::new();
+    labelled(&server, "x", "web");
+    let (informer, _running) = start(&server).await;
+    informer.add_metadata_index("app", index_by::label("app")).unwrap();
+    informer.add_metadata_index("owner", index_by::controller_uid).unwrap();
+    labelled(&server, "y", "db");
+    labelled(&server, "x", "db");
+    settle().await;
+    let indexer = informer.indexer();
+    let mut found = indexer.keys_by_index("app", "db").unwrap();
+    found.sort();
+    assert_eq!(found, [key("a/x"), key("a/y")]);
+    assert!(indexer.keys_by_index("app", "web").unwrap().is_empty());
+    assert_eq!(indexer.keys_by_index("owner", "uid-db").unwrap().len(), 2);
+    assert_eq!(decoded(), 0);
+    assert_eq!(informer.lister().by_index("app", "db").unwrap().len(), 2);
+    assert_eq!(decoded(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_decoded_is_an_error_for_its_reader_and_its_handler() {
+    let server = Server::new();
+    server.put("a/x", "1");
+    let factory = compact(&server);
+    let informer = factory.informer::<ConfigMap>(Scope::All);
+    let log = Log::default();
+    informer.add_handler(log.handler());
+    let _running = factory.start();
+    informer.wait_synced(WAIT).await.unwrap();
+    server.put_raw("/api/v1/configmaps", json!({"metadata": {"namespace": "a", "name": "x"}, "data": 7}));
+    settle().await;
+    let error = informer.lister().get(&key("a/x")).unwrap_err();
+    assert!(matches!(error, LookupError::Undecodable { .. }), "{error}");
+    assert_eq!(informer.lister().keys(), [key("a/x")], "it exists");
+    assert!(informer.lister().list().is_empty());
+    server.put("a/x", "3");
+    settle().await;
+    assert_eq!(log.take(), ["initial a/x=1", "undecodable a/x", "added a/x=3"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn members_that_are_pruned_are_not_held() {
+    let server = Server::new();
+    let metadata =
+        json!({"namespace": "a", "name": "x", "managedFields": [{"manager": "m"}], "annotations": {"a": "b"}});
+    server.put_raw("/api/v1/configmaps", json!({"metadata": metadata, "data": {"value": "1"}}));
+    let prune = vec![vec!["metadata".to_owned(), "managedFields".to_owned()], vec!["data".to_owned()]];
+    let options = ReflectorOptions { cache: CacheMode::COMPACT, prune, ..ReflectorOptions::default() };
+    let factory = InformerFactory::new(server.client()).options(options);
+    let informer = factory.informer::<ConfigMap>(Scope::All);
+    let _running = factory.start();
+    informer.wait_synced(WAIT).await.unwrap();
+    let object = informer.lister().get(&key("a/x")).unwrap();
+    assert_eq!(object.metadata.managed_fields, None);
+    assert_eq!(object.data, None);
+    assert_eq!(object.metadata.annotations.as_ref().unwrap()["a"], "b");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_relist_keeps_the_bytes_of_what_did_not_change() {
+    let server = Server::new();
+    server.put("a/x", "1");
+    server.put("a/y", "1");
+    let (informer, _running) = start(&server).await;
+    let lister = informer.lister();
+    let before = lister.get(&key("a/x")).unwrap();
+    server.end_watches();
+    server.put("a/y", "2");
+    server.compact();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(Arc::ptr_eq(&before, &lister.get(&key("a/x")).unwrap()));
+    assert_eq!(lister.get(&key("a/y")).unwrap().inner.data.as_ref().unwrap()["value"], "2");
+    assert_eq!(decoded(), 2);
+}
+
+/// Hears of events without their objects.
+struct Kinds(Arc<Mutex<Vec<String>>>);
+
+impl EventHandler<Counted> for Kinds {
+    fn on_event(&mut self, event: &Event<'_, Counted>) {
+        let versions =
+            [event.old(), event.object()].map(|object| object.map(|object| !object.resource_version().is_empty()));
+        let name = event.object().map(|object| object.metadata().expect("metadata").name.clone().unwrap_or_default());
+        self.0.lock().push(format!("{:?} {:?} {versions:?} {name:?}", event.kind(), event.key()));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_shows_key_kind_and_metadata_without_decoding() {
+    let server = Server::new();
+    server.put("a/x", "1");
+    let factory = compact(&server);
+    let informer = factory.informer::<Counted>(Scope::All);
+    let heard = Arc::<Mutex<Vec<String>>>::default();
+    informer.add_handler(Kinds(Arc::clone(&heard)));
+    let _running = factory.start();
+    informer.wait_synced(WAIT).await.unwrap();
+    server.put("a/x", "2");
+    server.delete("a/x");
+    settle().await;
+    assert_eq!(
+        *heard.lock(),
+        [
+            r#"Added(Initial) Some("a/x") [None, Some(true)] Some("x")"#,
+            r#"Updated Some("a/x") [Some(true), Some(true)] Some("x")"#,
+            r#"Deleted Some("a/x") [None, Some(true)] Some("x")"#,
+        ]
+    );
+    assert_eq!(decoded(), 0);
+}
