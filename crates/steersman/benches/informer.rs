@@ -19,7 +19,7 @@ use steersman::{CacheMode, Event, EventHandler, EventKind, InformerFactory, Init
 use tokio::time::Instant;
 
 const OBJECTS: usize = 20_000;
-const EVENTS: usize = 100_000;
+const EVENTS: usize = 40_000;
 const WAIT: Duration = Duration::from_secs(600);
 
 /// Counts updates as a work queue would take them: by key.
@@ -46,36 +46,40 @@ fn main() {
 }
 
 async fn run(options: ReflectorOptions) {
+    // All bytes are made before the clock starts.
+    let items: Vec<String> = (0..OBJECTS).map(|number| pod(number, number + 1)).collect();
+    let list = chunks(
+        std::iter::once(r#"{"kind":"PodList","metadata":{"resourceVersion":"900000"},"items":["#.to_owned())
+            .chain(
+                items
+                    .iter()
+                    .enumerate()
+                    .map(|(number, item)| if number == 0 { item.clone() } else { format!(",{item}") }),
+            )
+            .chain(std::iter::once("]}".to_owned())),
+    );
+    let annotations = json!({"k8s.io/initial-events-end": "true"});
+    let end = json!({"metadata": {"resourceVersion": "900000", "annotations": annotations}});
+    let stream = chunks(items.iter().map(|item| line("ADDED", item)).chain(std::iter::once(line("BOOKMARK", &end))));
+    let updates = chunks((0..EVENTS).map(|number| line("MODIFIED", &pod(number % OBJECTS, 1_000_000 + number))));
+    drop(items);
+
     let (go, gone) = tokio::sync::watch::channel(false);
     let service = tower::service_fn(move |request: Request<Body>| {
         let query = request.uri().query().unwrap_or_default().to_owned();
-        let mut gone = gone.clone();
+        let (mut gone, updates) = (gone.clone(), updates.clone());
+        let (list, stream) = (list.clone(), stream.clone());
         async move {
             let later = futures::stream::once(async move {
                 // The sender lives as long as the benchmark.
                 drop(gone.wait_for(|go| *go).await);
             })
-            .flat_map(|()| {
-                futures::stream::iter(
-                    (0..EVENTS).map(|number| line("MODIFIED", &pod(number % OBJECTS, 1_000_000 + number))),
-                )
-            })
+            .flat_map(move |()| futures::stream::iter(updates.clone()))
             .chain(futures::stream::pending());
             let body = if !query.contains("watch=true") {
-                let head = futures::stream::iter([Bytes::from_static(
-                    br#"{"kind":"PodList","metadata":{"resourceVersion":"900000"},"items":["#,
-                )]);
-                let items = futures::stream::iter((0..OBJECTS).map(|number| {
-                    let comma = if number == 0 { "" } else { "," };
-                    Bytes::from(format!("{comma}{}", pod(number, number + 1)))
-                }));
-                let tail = futures::stream::iter([Bytes::from_static(b"]}")]);
-                head.chain(items).chain(tail).boxed()
+                futures::stream::iter(list).boxed()
             } else if query.contains("sendInitialEvents") {
-                let items = futures::stream::iter((0..OBJECTS).map(|number| line("ADDED", &pod(number, number + 1))));
-                let annotations = json!({"k8s.io/initial-events-end": "true"});
-                let end = json!({"metadata": {"resourceVersion": "900000", "annotations": annotations}});
-                items.chain(futures::stream::iter([line("BOOKMARK", &end)])).chain(later).boxed()
+                futures::stream::iter(stream).chain(later).boxed()
             } else {
                 later.boxed()
             };
@@ -96,7 +100,7 @@ async fn run(options: ReflectorOptions) {
         return println!("not synced");
     }
     println!(
-        "{:?}, {:?}: synced in {:.2}s (making the bytes included), {} MB",
+        "{:?}, {:?}: synced in {:.2}s, {} MB",
         options.initial,
         options.cache,
         started.elapsed().as_secs_f64(),
@@ -116,8 +120,14 @@ async fn run(options: ReflectorOptions) {
     );
 }
 
-fn line(event_type: &str, object: &impl std::fmt::Display) -> Bytes {
-    Bytes::from(format!("{{\"type\":\"{event_type}\",\"object\":{object}}}\n"))
+fn line(event_type: &str, object: &impl std::fmt::Display) -> String {
+    format!("{{\"type\":\"{event_type}\",\"object\":{object}}}\n")
+}
+
+/// The texts in pieces as they would come from a socket.
+fn chunks(texts: impl Iterator<Item = String>) -> Vec<Bytes> {
+    let whole: String = texts.collect();
+    whole.as_bytes().chunks(64 << 10).map(Bytes::copy_from_slice).collect()
 }
 
 /// A Pod of about 5 KB. Only what differs is made each time.

@@ -97,3 +97,61 @@ impl<K> Filling<K> {
         Replacement { resource_version, ..self.replacement }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use proptest::prelude::proptest;
+    use serde::de::Error;
+
+    use super::*;
+    use crate::delta::{DecodeError, Entry};
+
+    fn entry(key: &ObjectKey, version: usize) -> Decoded<ConfigMap> {
+        let mut object = ConfigMap::default();
+        object.metadata.resource_version = Some(version.to_string());
+        Decoded::Entry(Entry { key: key.clone(), object: Arc::new(object).into() })
+    }
+
+    fn broken(key: &ObjectKey, version: usize) -> Decoded<ConfigMap> {
+        Decoded::Undecodable(Arc::new(DecodeError {
+            resource: "configmaps".to_owned(),
+            key: Some(key.clone()),
+            resource_version: version.to_string(),
+            source: serde_json::Error::custom("broken"),
+        }))
+    }
+
+    proptest! {
+        #[test]
+        fn the_last_state_of_every_object_is_collected_once(steps in proptest::collection::vec((0..4_u8, 0..4_u8), 0..40)) {
+            let mut filling = Filling::new();
+            let mut expected = BTreeMap::new();
+            for (version, (what, number)) in steps.into_iter().enumerate() {
+                let key = ObjectKey::cluster(&number.to_string());
+                // What a server sends: an object is added only if it is not there.
+                match (what, expected.contains_key(&key)) {
+                    (0, false) => filling.add(entry(&key, version)),
+                    (1, false) => filling.add(broken(&key, version)),
+                    (0, true) => filling.upsert(entry(&key, version)),
+                    (1, true) => filling.upsert(broken(&key, version)),
+                    _ => {
+                        filling.remove(&key);
+                        expected.remove(&key);
+                        continue;
+                    }
+                }
+                expected.insert(key, version.to_string());
+            }
+            let replacement = filling.finish("99".to_owned());
+            let entries = replacement.entries.iter().map(|entry| (entry.key.clone(), entry.object.resource_version().to_owned()));
+            let errors = replacement.undecodable.iter().map(|error| (error.key.clone().unwrap(), error.resource_version.clone()));
+            let mut found: Vec<_> = entries.chain(errors).collect();
+            found.sort();
+            assert_eq!(found, expected.into_iter().collect::<Vec<_>>());
+        }
+    }
+}
