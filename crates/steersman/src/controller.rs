@@ -4,6 +4,7 @@
 //! a lister, writes idempotently, and returns what to do next. The controller keeps one key out of two workers, catches
 //! panics, limits time, counts, and retries. [`worker`] has the loop.
 
+mod watch;
 mod worker;
 
 use std::fmt;
@@ -12,19 +13,24 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use futures::{Stream, StreamExt};
 use kube::Resource;
+use parking_lot::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::controller::watch::{KeyStream, Map, Primary, before_and_after, to_owners};
 use crate::factory::InformerFactory;
-use crate::handler::{Arrival, Change, handler_fn};
-use crate::informer::{HandlerOptions, NotSynced, Registration};
+use crate::handler::{Change, EventHandler, handler_fn};
+use crate::informer::{HandlerOptions, Informer, NotSynced, Registration};
 use crate::key::ObjectKey;
-use crate::owners::controller_key;
+use crate::owners::{OwnedBy, OwnerType};
 use crate::queue::{Priority, RateLimiter, WorkQueue};
 use crate::reconcile::{Action, ReconcileError, ReconcileFn};
 use crate::selection::{CachedResource, Selection};
+
+pub use crate::controller::watch::Watch;
 
 /// How long workers may take to finish what they are at when the controller stops.
 pub const GRACE: Duration = Duration::from_secs(30);
@@ -58,8 +64,9 @@ pub const GRACE: Duration = Duration::from_secs(30);
 /// # Ok(()) }
 /// ```
 #[must_use = "a controller does nothing until it runs"]
-pub struct Controller<K> {
+pub struct Controller<K: Resource> {
     name: String,
+    dynamic: K::DynamicType,
     selection: Selection,
     resync: Option<Duration>,
     workers: usize,
@@ -68,9 +75,9 @@ pub struct Controller<K> {
     grace: Duration,
     queue: WorkQueue<ObjectKey>,
     reconcile: Arc<Reconcile>,
-    predicate: Option<Arc<Predicate<K>>>,
+    predicates: Vec<Box<Predicate<K>>>,
     /// What else makes keys run.
-    others: Vec<Source>,
+    others: Vec<Source<K>>,
     give_up: Option<GiveUp>,
     stats: Arc<ControllerStats>,
 }
@@ -117,16 +124,18 @@ pub enum ControllerError {
 type Reconcile = dyn Fn(ObjectKey) -> BoxFuture<'static, Result<Action, Box<dyn ReconcileError>>> + Send + Sync;
 type Report = dyn Fn(&ObjectKey, &dyn ReconcileError) + Send + Sync;
 type Predicate<K> = dyn Fn(&Change<'_, K>) -> bool + Send + Sync;
-/// Registers handlers with informers of a factory that add keys to a queue.
-type Source = Box<dyn FnOnce(&InformerFactory, &WorkQueue<ObjectKey>) -> Box<dyn Attached> + Send>;
+/// Sees to it that something else adds keys to the queue.
+type Source<K> = Box<dyn FnOnce(&Primary<'_, K>) -> Box<dyn Attached> + Send>;
 
 struct GiveUp {
     n_failures_max: u32,
     report: Box<Report>,
 }
 
-/// A registered handler of any type.
-trait Attached: Send + Sync {
+/// A registered handler of any type, or another source of keys.
+pub(crate) trait Attached: Send + Sync {
+    /// The workers are about to start.
+    fn start(&mut self) {}
     fn synced(&self) -> BoxFuture<'_, ()>;
     fn wait_synced(&self, deadline: Duration) -> BoxFuture<'_, Result<(), NotSynced>>;
     fn remove(self: Box<Self>) -> BoxFuture<'static, ()>;
@@ -146,12 +155,26 @@ pub(crate) struct Prepared {
 
 impl<K> Controller<K>
 where
-    K: CachedResource + Resource<DynamicType = ()>,
+    K: CachedResource,
+    K::DynamicType: Default,
 {
     /// A controller of all objects of type `K` (the `For` of controller-runtime), with one worker.
     ///
-    /// `reconcile` is an `async fn(ObjectKey, &C) -> Result<Action, E>`.
+    /// `reconcile` is an `async fn(ObjectKey, &C) -> Result<Action, E>`. With `PartialObjectMeta<K>` as the type, only
+    /// metadata is watched and cached.
     pub fn new<C, E, F>(reconcile: F, context: C) -> Self
+    where
+        C: Send + Sync + 'static,
+        E: ReconcileError,
+        F: for<'a> ReconcileFn<'a, C, E> + 'static,
+    {
+        Self::new_with(K::DynamicType::default(), reconcile, context)
+    }
+}
+
+impl<K: CachedResource> Controller<K> {
+    /// As [`Controller::new`], for a type that is known at run time, such as `DynamicObject` with its `ApiResource`.
+    pub fn new_with<C, E, F>(dynamic: K::DynamicType, reconcile: F, context: C) -> Self
     where
         C: Send + Sync + 'static,
         E: ReconcileError,
@@ -166,10 +189,11 @@ where
                 result.map_err(|error| Box::new(error) as Box<dyn ReconcileError>)
             })
         });
-        let name = K::kind(&()).to_ascii_lowercase();
+        let name = K::kind(&dynamic).to_ascii_lowercase();
         Self {
             queue: WorkQueue::new(&name, RateLimiter::default()),
             name,
+            dynamic,
             selection: Selection::default(),
             resync: None,
             workers: 1,
@@ -177,7 +201,7 @@ where
             sync_timeout: None,
             grace: GRACE,
             reconcile: erased,
-            predicate: None,
+            predicates: Vec::new(),
             others: Vec::new(),
             give_up: None,
             stats: Arc::default(),
@@ -234,12 +258,13 @@ where
         self
     }
 
-    /// Only changes of the objects themselves that pass make their keys run. Sees what happened, and both states.
+    /// Only changes of the objects themselves that pass make their keys run. Sees what happened, and both states. Called
+    /// again, a change must pass all; see [`crate::predicates`].
     pub fn when<F>(mut self, predicate: F) -> Self
     where
         F: Fn(&Change<'_, K>) -> bool + Send + Sync + 'static,
     {
-        self.predicate = Some(Arc::new(predicate));
+        self.predicates.push(Box::new(predicate));
         self
     }
 
@@ -247,36 +272,62 @@ where
     /// scope. When a change moves an object from one owner to another, both run.
     pub fn owns<T>(self) -> Self
     where
-        T: CachedResource + Resource<DynamicType = ()>,
+        T: CachedResource,
+        T::DynamicType: Default,
     {
-        let selection = Selection::new(self.selection.scope.clone());
-        self.watches::<T>(selection, |object: &T| controller_key::<K, T>(object).into_iter().collect())
+        self.owned(Watch::<T>::alongside(T::DynamicType::default()), OwnedBy::Controller)
+    }
+
+    /// As [`Controller::owns`], of the objects and changes of `watch`, and, with [`OwnedBy::Any`], for every owner that
+    /// is a `K`.
+    pub fn owns_with<T: CachedResource>(self, watch: impl Into<Watch<T>>, owned_by: OwnedBy) -> Self {
+        self.owned(watch.into(), owned_by)
     }
 
     /// Every change of an object of type `T` makes the keys run that `map` gives for its state before and after.
-    pub fn watches<T>(
-        mut self,
-        selection: impl Into<Selection>,
+    ///
+    /// A scope or a selection says which objects; a [`Watch`] also says which changes, and of which dynamic type.
+    pub fn watches<T: CachedResource>(
+        self,
+        watch: impl Into<Watch<T>>,
         map: impl Fn(&T) -> Vec<ObjectKey> + Send + Sync + 'static,
-    ) -> Self
-    where
-        T: CachedResource + Resource<DynamicType = ()>,
-    {
-        let selection = selection.into();
-        self.others.push(Box::new(move |factory, queue| {
-            let queue = queue.clone();
-            Box::new(factory.informer::<T>(selection).add_handler(handler_fn(move |change: Change<'_, T>| {
-                let before = match &change {
-                    Change::Updated { old, new } if !Arc::ptr_eq(old, new) => map(old),
-                    _ => Vec::new(),
-                };
-                let after = change.object().map(&map).unwrap_or_default();
-                let priority = priority_of(&change);
-                for key in before.into_iter().chain(after) {
-                    queue.add_with(key, priority);
-                }
-            })))
+    ) -> Self {
+        self.mapped(watch.into(), before_and_after(map))
+    }
+
+    /// Every change of an object of type `T` makes the keys run that `map` gives for the change as a whole: what
+    /// happened, and the state before and after. Mind that a change may move an object away from a key.
+    pub fn watches_changes<T: CachedResource>(
+        self,
+        watch: impl Into<Watch<T>>,
+        map: impl Fn(&Change<'_, T>) -> Vec<ObjectKey> + Send + Sync + 'static,
+    ) -> Self {
+        self.mapped(watch.into(), Box::new(map))
+    }
+
+    /// Every key that `keys` yields runs: the receiver of a channel, a timer, a scan of what is outside the cluster.
+    ///
+    /// The stream is read from when the workers start, so only while holding the lease if there is an election, and is
+    /// dropped when the controller stops. That it ends does not matter.
+    pub fn keys_from(mut self, keys: impl Stream<Item = ObjectKey> + Send + 'static) -> Self {
+        let keys = keys.boxed();
+        self.others.push(Box::new(move |primary| {
+            Box::new(KeyStream { keys: Mutex::new(Some(keys)), queue: primary.queue.clone(), task: None })
         }));
+        self
+    }
+
+    fn owned<T: CachedResource>(mut self, watch: Watch<T>, owned_by: OwnedBy) -> Self {
+        let owner = OwnerType::of::<K>(&self.dynamic);
+        self.others.push(Box::new(move |primary| {
+            let map = to_owners(owner, owned_by, primary.informer);
+            watch.attach(primary, map)
+        }));
+        self
+    }
+
+    fn mapped<T: CachedResource>(mut self, watch: Watch<T>, map: Box<Map<T>>) -> Self {
+        self.others.push(Box::new(move |primary| watch.attach(primary, map)));
         self
     }
 
@@ -317,25 +368,26 @@ where
 
     /// Registers the handlers, so that caches and queue fill from the start of the factory on.
     pub(crate) fn prepare(self, factory: &InformerFactory) -> Prepared {
-        let primary = factory.informer::<K>(self.selection.clone());
-        let handler = {
-            let (queue, predicate) = (self.queue.clone(), self.predicate);
-            handler_fn(move |change: Change<'_, K>| {
-                if predicate.as_ref().is_some_and(|passes| !passes(&change)) {
-                    return;
+        let informer = factory.informer_with::<K>(&self.dynamic, self.selection.clone());
+        let options = self.resync.map(|resync| HandlerOptions { resync: Some(resync), ..HandlerOptions::default() });
+        let registration = if self.predicates.is_empty() {
+            // Wants keys only, so that nothing is decoded.
+            add_handler(&informer, self.queue.enqueuer(), options)
+        } else {
+            let (queue, predicates) = (self.queue.clone(), self.predicates);
+            let handler = handler_fn(move |change: Change<'_, K>| {
+                if let Some(key) = change.key()
+                    && passes(&predicates, &change)
+                {
+                    queue.add_with(key, Priority::of(change.kind()));
                 }
-                if let Some(key) = change.key() {
-                    queue.add_with(key, priority_of(&change));
-                }
-            })
-        };
-        let registration = match self.resync {
-            None => primary.add_handler(handler),
-            resync => primary.add_handler_with(handler, HandlerOptions { resync, ..HandlerOptions::default() }),
+            });
+            add_handler(&informer, handler, options)
         };
         let mut attached: Vec<Box<dyn Attached>> = vec![Box::new(registration)];
+        let primary = Primary { factory, informer: &informer, selection: &self.selection, queue: &self.queue };
         for source in self.others {
-            attached.push(source(factory, &self.queue));
+            attached.push(source(&primary));
         }
         let worker = worker::Worker {
             name: self.name.clone(),
@@ -357,7 +409,7 @@ where
     }
 }
 
-impl<K> fmt::Debug for Controller<K> {
+impl<K: Resource> fmt::Debug for Controller<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Controller")
             .field("name", &self.name)
@@ -371,7 +423,7 @@ impl<K> fmt::Debug for Controller<K> {
 
 impl Prepared {
     /// Waits for the caches and processes keys until `stop`.
-    pub(crate) async fn work(self, stop: CancellationToken) -> Result<(), ControllerError> {
+    pub(crate) async fn work(mut self, stop: CancellationToken) -> Result<(), ControllerError> {
         let synced = tokio::select! {
             // Nothing has begun that a stop could interrupt.
             () = stop.cancelled() => Ok(()),
@@ -380,6 +432,9 @@ impl Prepared {
         let mut result = synced;
         if result.is_ok() && !stop.is_cancelled() {
             tracing::info!(controller = self.name, workers = self.workers, "caches are synced, starting workers");
+            for attached in &mut self.attached {
+                attached.start();
+            }
             let mut workers = JoinSet::new();
             for _ in 0..self.workers {
                 workers.spawn(Arc::clone(&self.worker).run());
@@ -484,10 +539,18 @@ impl ControllerStats {
     }
 }
 
-fn priority_of<K>(change: &Change<'_, K>) -> Priority {
-    match change {
-        Change::Added(_, Arrival::Initial) => Priority::Low,
-        Change::Updated { old, new } if Arc::ptr_eq(old, new) => Priority::Low,
-        _ => Priority::Normal,
+fn add_handler<K: CachedResource>(
+    informer: &Informer<K>,
+    handler: impl EventHandler<K>,
+    options: Option<HandlerOptions>,
+) -> Registration<K> {
+    match options {
+        None => informer.add_handler(handler),
+        Some(options) => informer.add_handler_with(handler, options),
     }
+}
+
+/// Whether a change passes all predicates.
+fn passes<K>(predicates: &[Box<Predicate<K>>], change: &Change<'_, K>) -> bool {
+    predicates.iter().all(|passes| passes(change))
 }

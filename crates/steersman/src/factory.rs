@@ -95,7 +95,17 @@ impl InformerFactory {
         K: CachedResource,
         K::DynamicType: Default,
     {
-        self.at(Target::of::<K>(&K::DynamicType::default(), selection.into()))
+        self.informer_with(&K::DynamicType::default(), selection)
+    }
+
+    /// As [`InformerFactory::informer`], for types of which something is known only at run time, for instance
+    /// `PartialObjectMeta<DynamicObject>`.
+    pub fn informer_with<K: CachedResource>(
+        &self,
+        dynamic: &K::DynamicType,
+        selection: impl Into<Selection>,
+    ) -> Informer<K> {
+        self.at(Target::of::<K>(dynamic, selection.into()))
     }
 
     /// The informer of a type known only at run time.

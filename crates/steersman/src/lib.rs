@@ -80,6 +80,7 @@ mod lister;
 mod manager;
 pub mod owners;
 pub mod patch;
+pub mod predicates;
 mod queue;
 mod reconcile;
 mod reflector;
@@ -91,7 +92,7 @@ mod write;
 pub use crate::backoff::Limits as BackoffLimits;
 pub use crate::cached::{CacheMode, Cached};
 pub use crate::client::{ClientError, ClientOptions, client};
-pub use crate::controller::{Controller, ControllerError, ControllerStats, GRACE};
+pub use crate::controller::{Controller, ControllerError, ControllerStats, GRACE, Watch};
 pub use crate::delta::{
     BATCH_MAX, Closed, DELTAS_MAX, DecodeError, Delta, DeltaFifo, DeltaSender, Entry, Replacement, delta_fifo,
 };

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::pin::pin;
 
-use kube::{Client, Resource};
+use kube::Client;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -86,10 +86,7 @@ impl Manager {
     }
 
     /// Adds a controller.
-    pub fn controller<K>(mut self, controller: Controller<K>) -> Self
-    where
-        K: CachedResource + Resource<DynamicType = ()>,
-    {
+    pub fn controller<K: CachedResource>(mut self, controller: Controller<K>) -> Self {
         self.controllers.push(Box::new(move |factory| controller.prepare(factory)));
         self
     }

@@ -3,8 +3,8 @@
 
 use std::any::TypeId;
 
-use k8s_openapi::ClusterResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
 use kube::core::Resource;
 
 use crate::key::ObjectKey;
@@ -38,6 +38,15 @@ pub enum OwnerError {
     },
 }
 
+/// Which owners of an object count.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum OwnedBy {
+    /// All of them.
+    Any,
+    /// The one that is its controller.
+    Controller,
+}
+
 /// Makes `owner` the controller of `child`, in memory. Returns whether that changed anything; write `child` then.
 ///
 /// A reference to the same owner that is there already is brought up to date.
@@ -53,7 +62,7 @@ where
     let Some(reference) = owner.controller_owner_ref(&()) else {
         return Err(OwnerError::Unsaved { owner: owner_key });
     };
-    if is_namespaced::<O>() && owner_key.namespace() != child_key.namespace() {
+    if owner_key.namespace().is_some() && owner_key.namespace() != child_key.namespace() {
         return Err(OwnerError::OtherNamespace { owner: owner_key, child: child_key });
     }
     let owners = child.meta_mut().owner_references.get_or_insert_default();
@@ -83,22 +92,74 @@ pub fn controller_of<C: Resource>(object: &C) -> Option<&OwnerReference> {
 /// The key of the `O` that controls `object`, if its controller is an `O`, in whatever version the reference says.
 pub fn controller_key<O, C>(object: &C) -> Option<ObjectKey>
 where
-    O: Resource<DynamicType = ()> + 'static,
+    O: Resource + 'static,
+    O::DynamicType: Default,
     C: Resource,
 {
-    let owner = controller_of(object)?;
-    let group = owner.api_version.rsplit_once('/').map_or("", |(group, _)| group);
-    if owner.kind != O::kind(&()) || group != O::group(&()) {
-        return None;
-    }
-    // Whether the owner lives in the namespace of the object or in none, only its type knows.
-    let namespace = if is_namespaced::<O>() { object.meta().namespace.as_deref() } else { None };
-    Some(ObjectKey::namespaced(namespace.unwrap_or_default(), &owner.name))
+    let owner = OwnerType::of::<O>(&O::DynamicType::default());
+    owner.keys(object, OwnedBy::Controller, |_| true).pop()
 }
 
-/// Whether the type is not known to be cluster-scoped.
-fn is_namespaced<K: Resource + 'static>() -> bool {
-    TypeId::of::<K::Scope>() != TypeId::of::<ClusterResourceScope>()
+/// What an owner reference says of a type, and where the objects of the type are.
+#[derive(Clone, Debug)]
+pub(crate) struct OwnerType {
+    kind: String,
+    group: String,
+    place: Place,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    Cluster,
+    Namespace,
+    /// The type is known at run time only, and does not say.
+    Unknown,
+}
+
+impl OwnerType {
+    pub(crate) fn of<O: Resource + 'static>(dynamic: &O::DynamicType) -> Self {
+        let scope = TypeId::of::<O::Scope>();
+        let place = if scope == TypeId::of::<ClusterResourceScope>() {
+            Place::Cluster
+        } else if scope == TypeId::of::<NamespaceResourceScope>() {
+            Place::Namespace
+        } else {
+            Place::Unknown
+        };
+        Self { kind: O::kind(dynamic).into_owned(), group: O::group(dynamic).into_owned(), place }
+    }
+
+    /// The keys of the owners of `object` that are of this type. `is_known` says whether there is such an owner; it is
+    /// asked only where the type does not say whether its objects live in namespaces.
+    pub(crate) fn keys<C: Resource>(
+        &self,
+        object: &C,
+        owned_by: OwnedBy,
+        is_known: impl Fn(&ObjectKey) -> bool,
+    ) -> Vec<ObjectKey> {
+        let namespace = object.meta().namespace.as_deref().unwrap_or_default();
+        let mut keys = Vec::new();
+        for owner in object.meta().owner_references.iter().flatten() {
+            let counts = owned_by == OwnedBy::Any || owner.controller == Some(true);
+            if !counts || owner.kind != self.kind || group_of(&owner.api_version) != self.group {
+                continue;
+            }
+            match self.place {
+                Place::Cluster => keys.push(ObjectKey::cluster(&owner.name)),
+                Place::Namespace => keys.push(ObjectKey::namespaced(namespace, &owner.name)),
+                Place::Unknown => {
+                    let candidates = [ObjectKey::namespaced(namespace, &owner.name), ObjectKey::cluster(&owner.name)];
+                    keys.extend(candidates.into_iter().find(&is_known));
+                }
+            }
+        }
+        keys
+    }
+}
+
+/// The group in `group/version`; empty for the core group.
+fn group_of(api_version: &str) -> &str {
+    api_version.rsplit_once('/').map_or("", |(group, _)| group)
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ mod apply;
 mod bad_days;
 mod controller;
 mod life;
+mod sources;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;

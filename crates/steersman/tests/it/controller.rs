@@ -40,7 +40,7 @@ impl ReconcileError for Trouble {
 
 /// What a scripted reconciler does with each key, and what it did.
 #[derive(Clone, Default)]
-struct World {
+pub(crate) struct World {
     runs: Arc<Mutex<Vec<(String, Instant)>>>,
     script: Arc<Mutex<BTreeMap<String, Vec<&'static str>>>>,
 }
@@ -50,13 +50,13 @@ impl World {
         self.script.lock().insert(key.to_owned(), answers.iter().rev().copied().collect());
     }
 
-    fn runs(&self) -> Vec<String> {
+    pub(crate) fn runs(&self) -> Vec<String> {
         let mut runs: Vec<String> = self.runs.lock().iter().map(|(key, _)| key.clone()).collect();
         runs.sort();
         runs
     }
 
-    fn take_runs(&self) -> Vec<String> {
+    pub(crate) fn take_runs(&self) -> Vec<String> {
         let runs = self.runs();
         self.runs.lock().clear();
         runs
@@ -92,16 +92,16 @@ async fn reconcile(key: ObjectKey, world: &World) -> Result<Action, Trouble> {
     }
 }
 
-struct Rig {
-    server: Server,
-    world: World,
-    stats: Arc<ControllerStats>,
-    stop: CancellationToken,
+pub(crate) struct Rig {
+    pub(crate) server: Server,
+    pub(crate) world: World,
+    pub(crate) stats: Arc<ControllerStats>,
+    pub(crate) stop: CancellationToken,
     task: JoinHandle<Result<(), ControllerError>>,
 }
 
 /// Starts a controller of config maps that `configure` finishes.
-async fn start(
+pub(crate) async fn start(
     world: World,
     server: Server,
     configure: impl FnOnce(Controller<ConfigMap>) -> Controller<ConfigMap>,
@@ -121,7 +121,7 @@ async fn start(
 }
 
 impl Rig {
-    async fn finish(self) -> Result<(), ControllerError> {
+    pub(crate) async fn finish(self) -> Result<(), ControllerError> {
         self.stop.cancel();
         self.task.await.unwrap()
     }

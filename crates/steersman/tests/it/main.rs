@@ -12,4 +12,5 @@ mod events;
 mod informer;
 mod reflector;
 mod server;
+mod sources;
 mod writes;

@@ -1,0 +1,212 @@
+//! What else makes keys run, besides changes of the controller's own objects: other objects whose changes are mapped to
+//! keys, and streams of keys.
+
+use std::fmt;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use futures::stream::BoxStream;
+use futures::{FutureExt, StreamExt};
+use kube::Resource;
+use parking_lot::Mutex;
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::controller::{Attached, Predicate, passes};
+use crate::factory::InformerFactory;
+use crate::handler::{Change, handler_fn};
+use crate::informer::{Informer, NotSynced};
+use crate::key::ObjectKey;
+use crate::lister::LookupError;
+use crate::owners::{OwnedBy, OwnerType};
+use crate::queue::{Priority, WorkQueue};
+use crate::selection::{CachedResource, Scope, Selection};
+
+/// Which objects of a type a controller watches besides its own, and which of their changes count.
+///
+/// A [`Scope`] or a [`Selection`] turns into one where nothing more is to be said. For types known at run time, see
+/// [`Watch::new_with`].
+///
+/// ```
+/// # use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+/// # use steersman::{Controller, ObjectKey, Scope, Watch, predicates};
+/// # fn watch(controller: Controller<ConfigMap>) -> Controller<ConfigMap> {
+/// let secrets = Watch::<Secret>::new(Scope::Namespace("shop".to_owned())).when(predicates::labels_changed());
+/// controller.watches(secrets, |secret| vec![ObjectKey::of(secret)])
+/// # }
+/// ```
+pub struct Watch<T: Resource> {
+    dynamic: T::DynamicType,
+    /// `None`: everything in the scope of the controller's own objects.
+    selection: Option<Selection>,
+    predicates: Vec<Box<Predicate<T>>>,
+}
+
+/// What a source of keys is given when it is attached.
+pub(crate) struct Primary<'a, K: Resource> {
+    pub(crate) factory: &'a InformerFactory,
+    pub(crate) informer: &'a Informer<K>,
+    pub(crate) selection: &'a Selection,
+    pub(crate) queue: &'a WorkQueue<ObjectKey>,
+}
+
+/// Maps a change to keys.
+pub(crate) type Map<T> = dyn Fn(&Change<'_, T>) -> Vec<ObjectKey> + Send + Sync;
+
+/// A stream of keys, and the task that empties it into the queue once the controller works.
+pub(crate) struct KeyStream {
+    /// Taken by the start.
+    pub(crate) keys: Mutex<Option<BoxStream<'static, ObjectKey>>>,
+    pub(crate) queue: WorkQueue<ObjectKey>,
+    pub(crate) task: Option<AbortOnDropHandle<()>>,
+}
+
+// === impl Watch ===
+
+impl<T> Watch<T>
+where
+    T: Resource,
+    T::DynamicType: Default,
+{
+    /// All changes of the objects of `selection`.
+    pub fn new(selection: impl Into<Selection>) -> Self {
+        Self::new_with(T::DynamicType::default(), selection)
+    }
+}
+
+impl<T: Resource> Watch<T> {
+    /// As [`Watch::new`], for a type that is known at run time, such as `DynamicObject` with its `ApiResource`.
+    pub fn new_with(dynamic: T::DynamicType, selection: impl Into<Selection>) -> Self {
+        Self { dynamic, selection: Some(selection.into()), predicates: Vec::new() }
+    }
+
+    /// Everything in the scope of the controller's own objects.
+    pub(crate) fn alongside(dynamic: T::DynamicType) -> Self {
+        Self { dynamic, selection: None, predicates: Vec::new() }
+    }
+
+    /// Only changes that pass count. Called again, a change must pass all; see [`crate::predicates`].
+    pub fn when<F>(mut self, predicate: F) -> Self
+    where
+        F: Fn(&Change<'_, T>) -> bool + Send + Sync + 'static,
+    {
+        self.predicates.push(Box::new(predicate));
+        self
+    }
+}
+
+impl<T: CachedResource> Watch<T> {
+    /// Registers a handler that adds the keys which `map` gives for each change that passes.
+    pub(crate) fn attach<K: Resource>(self, primary: &Primary<'_, K>, map: Box<Map<T>>) -> Box<dyn Attached> {
+        let selection = self.selection.unwrap_or_else(|| Selection::new(primary.selection.scope.clone()));
+        let (queue, predicates) = (primary.queue.clone(), self.predicates);
+        let informer = primary.factory.informer_with::<T>(&self.dynamic, selection);
+        Box::new(informer.add_handler(handler_fn(move |change: Change<'_, T>| {
+            if !passes(&predicates, &change) {
+                return;
+            }
+            let priority = Priority::of(change.kind());
+            for key in map(&change) {
+                queue.add_with(key, priority);
+            }
+        })))
+    }
+}
+
+impl<T> From<Scope> for Watch<T>
+where
+    T: Resource,
+    T::DynamicType: Default,
+{
+    fn from(scope: Scope) -> Self {
+        Self::new(scope)
+    }
+}
+
+impl<T> From<Selection> for Watch<T>
+where
+    T: Resource,
+    T::DynamicType: Default,
+{
+    fn from(selection: Selection) -> Self {
+        Self::new(selection)
+    }
+}
+
+impl<T: Resource> fmt::Debug for Watch<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watch")
+            .field("kind", &T::kind(&self.dynamic))
+            .field("selection", &self.selection)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Gives the keys of the state before and after each change, each once.
+pub(crate) fn before_and_after<T: CachedResource>(
+    map: impl Fn(&T) -> Vec<ObjectKey> + Send + Sync + 'static,
+) -> Box<Map<T>> {
+    Box::new(move |change| {
+        let mut keys = match change {
+            Change::Updated { old, new } if !Arc::ptr_eq(old, new) => map(old),
+            _ => Vec::new(),
+        };
+        for key in change.object().map(&map).unwrap_or_default() {
+            if !keys.contains(&key) {
+                keys.push(key);
+            }
+        }
+        keys
+    })
+}
+
+/// Gives the keys of the `K`s that own an object.
+pub(crate) fn to_owners<K, T>(owner: OwnerType, owned_by: OwnedBy, informer: &Informer<K>) -> Box<Map<T>>
+where
+    K: CachedResource,
+    T: CachedResource,
+{
+    let lister = informer.lister();
+    // Where the type does not tell whether owners live in namespaces, those that are known do. An owner that is not known
+    // yet runs when it comes.
+    before_and_after(move |object: &T| {
+        owner.keys(object, owned_by, |key| !matches!(lister.get(key), Err(LookupError::NotFound { .. })))
+    })
+}
+
+// === impl KeyStream ===
+
+impl Attached for KeyStream {
+    fn start(&mut self) {
+        let (Some(mut keys), queue) = (self.keys.get_mut().take(), self.queue.clone()) else { return };
+        let drive = async move {
+            while let Some(key) = keys.next().await {
+                queue.add(key);
+            }
+        };
+        let guarded = async move {
+            if AssertUnwindSafe(drive).catch_unwind().await.is_err() {
+                tracing::error!("a stream of keys panicked; nothing more comes from it");
+            }
+        };
+        self.task = Some(AbortOnDropHandle::new(tokio::spawn(guarded)));
+    }
+
+    fn synced(&self) -> BoxFuture<'_, ()> {
+        Box::pin(futures::future::ready(()))
+    }
+
+    fn wait_synced(&self, _deadline: std::time::Duration) -> BoxFuture<'_, Result<(), NotSynced>> {
+        Box::pin(futures::future::ready(Ok(())))
+    }
+
+    fn remove(self: Box<Self>) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            if let Some(task) = self.task {
+                task.abort();
+                // Aborted or ended: either way it is over.
+                drop(task.await);
+            }
+        })
+    }
+}

@@ -1,0 +1,116 @@
+//! Which changes are worth a run: ready-made answers for [`Controller::when`](crate::Controller::when) and
+//! [`Watch::when`](crate::Watch::when).
+//!
+//! A predicate is a function of a [`Change`]: it sees what happened, and the state before and after. The ones here judge
+//! additions and updates only. A deletion passes them all, whether the object is gone or has only begun to go and waits
+//! for its finalizers, and so does an object that cannot be decoded: a reconciler that is never told of these leaves
+//! things behind for ever. That holds for their combinations too, [`Combine::not`] included. A closure of one's own that
+//! refuses a deletion has said so.
+//!
+//! A resync is no change, so where [`generation_changed`] and the like stand alone, a resync runs nothing; say
+//! `.or(is_resync())` where it should.
+//!
+//! ```
+//! # use k8s_openapi::api::core::v1::ConfigMap;
+//! # use steersman::Controller;
+//! use steersman::predicates::{Combine, annotations_changed, generation_changed};
+//!
+//! # fn when(controller: Controller<ConfigMap>) -> Controller<ConfigMap> {
+//! controller.when(generation_changed().or(annotations_changed()))
+//! # }
+//! ```
+//!
+//! After controller-runtime's `pkg/predicate`.
+
+use kube::Resource;
+use kube::core::{Selector, SelectorExt};
+
+use crate::handler::Change;
+
+/// Puts predicates together. Implemented for every function that can be one; never implement it by hand.
+pub trait Combine<K: Resource>: Fn(&Change<'_, K>) -> bool + Send + Sync + Sized + 'static {
+    /// Passes what both pass.
+    fn and<P: Combine<K>>(self, other: P) -> impl Combine<K> {
+        move |change: &Change<'_, K>| always_passes(change) || (self(change) && other(change))
+    }
+
+    /// Passes what either passes.
+    fn or<P: Combine<K>>(self, other: P) -> impl Combine<K> {
+        move |change: &Change<'_, K>| always_passes(change) || self(change) || other(change)
+    }
+
+    /// Passes the additions and updates that this one does not.
+    fn not(self) -> impl Combine<K> {
+        move |change: &Change<'_, K>| always_passes(change) || !self(change)
+    }
+}
+
+impl<K: Resource, P: Fn(&Change<'_, K>) -> bool + Send + Sync + 'static> Combine<K> for P {}
+
+/// The desired state changed; see [`Change::is_generation_change`]. New objects pass.
+pub fn generation_changed<K: Resource + 'static>() -> impl Combine<K> {
+    |change: &Change<'_, K>| change.is_generation_change()
+}
+
+/// Anything changed at all: everything but a resync. New objects pass.
+pub fn resource_version_changed<K: Resource + 'static>() -> impl Combine<K> {
+    updated(|old: &K, new: &K| old.meta().resource_version != new.meta().resource_version)
+}
+
+/// A label was set, changed or removed. New objects pass.
+pub fn labels_changed<K: Resource + 'static>() -> impl Combine<K> {
+    updated(|old: &K, new: &K| old.meta().labels.iter().flatten().ne(new.meta().labels.iter().flatten()))
+}
+
+/// An annotation was set, changed or removed. New objects pass.
+pub fn annotations_changed<K: Resource + 'static>() -> impl Combine<K> {
+    updated(|old: &K, new: &K| old.meta().annotations.iter().flatten().ne(new.meta().annotations.iter().flatten()))
+}
+
+/// The labels match `selector`, now or before: an object that no longer matches passes once more, so that what was done
+/// for it can be undone.
+///
+/// To watch only what matches, at the server, give the selector to the [`Selection`](crate::Selection).
+pub fn labels_match<K: Resource + 'static>(selector: Selector) -> impl Combine<K> {
+    move |change: &Change<'_, K>| {
+        let none = std::collections::BTreeMap::new();
+        let matches = |object: &K| selector.matches(object.meta().labels.as_ref().unwrap_or(&none));
+        match change {
+            Change::Added(object, _) => matches(object),
+            Change::Updated { old, new } => always_passes(change) || matches(old) || matches(new),
+            Change::Deleted(_) | Change::Undecodable(_) => true,
+        }
+    }
+}
+
+/// The object is delivered again although nothing happened.
+pub fn is_resync<K: Resource + 'static>() -> impl Combine<K> {
+    |change: &Change<'_, K>| always_passes(change) || change.is_resync()
+}
+
+/// Passes updates of which `differ` is true, and all that is no update.
+///
+/// ```
+/// # use k8s_openapi::api::core::v1::ConfigMap;
+/// # use steersman::predicates::{Combine, updated};
+/// let data_changed = updated(|old: &ConfigMap, new: &ConfigMap| old.data != new.data);
+/// # let _: &dyn Fn(&steersman::Change<'_, ConfigMap>) -> bool = &data_changed;
+/// ```
+pub fn updated<K: Resource + 'static>(differ: impl Fn(&K, &K) -> bool + Send + Sync + 'static) -> impl Combine<K> {
+    move |change: &Change<'_, K>| match change {
+        Change::Updated { old, new } => always_passes(change) || differ(old, new),
+        Change::Added(..) | Change::Deleted(_) | Change::Undecodable(_) => true,
+    }
+}
+
+/// A deletion, the beginning of one, and what cannot be decoded.
+fn always_passes<K: Resource>(change: &Change<'_, K>) -> bool {
+    match change {
+        Change::Added(..) => false,
+        Change::Deleted(_) | Change::Undecodable(_) => true,
+        Change::Updated { old, new } => old.meta().deletion_timestamp != new.meta().deletion_timestamp,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,138 @@
+//! What makes a controller's keys run besides its own objects.
+
+use std::time::Duration;
+
+use futures::StreamExt;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::ConfigMap;
+use serde_json::{Value, json};
+use steersman::{Change, Controller, ObjectKey, Scope, Watch, owners::OwnedBy, predicates};
+use tokio::sync::mpsc;
+
+use crate::controller::{World, start};
+use crate::server::{Server, settle};
+
+const DEPLOYMENTS: &str = "/apis/apps/v1/deployments";
+
+fn deployment(namespace: &str, label: &str, owners: &[(&str, bool)]) -> Value {
+    let owners: Vec<Value> = owners
+        .iter()
+        .map(|(name, is_controller)| {
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": name, "controller": is_controller})
+        })
+        .collect();
+    json!({"metadata": {"namespace": namespace, "name": "child", "labels": {"run": label}, "ownerReferences": owners}})
+}
+
+fn key_in_label(deployment: &Deployment) -> Vec<ObjectKey> {
+    let label = deployment.metadata.labels.as_ref().and_then(|labels| labels.get("run"));
+    label.into_iter().map(|name| ObjectKey::namespaced("a", name)).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_owner_runs_where_all_owners_count() {
+    let all = |controller: Controller<ConfigMap>| controller.owns_with::<Deployment>(Scope::All, OwnedBy::Any);
+    let rig = start(World::default(), Server::new(), all).await;
+    rig.server.put_raw(DEPLOYMENTS, deployment("a", "", &[("x", true), ("y", false)]));
+    settle().await;
+    assert_eq!(rig.world.take_runs(), ["a/x", "a/y"]);
+    rig.server.put_raw(DEPLOYMENTS, deployment("a", "", &[("y", false), ("z", false)]));
+    settle().await;
+    assert_eq!(rig.world.take_runs(), ["a/x", "a/y", "a/z"]);
+    rig.finish().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_owned_is_watched_in_the_scope_of_the_owners_whatever_is_said_first() {
+    for (selects_first, expected) in [(true, &["a/x"][..]), (false, &["a/x"])] {
+        let server = Server::new();
+        server.put_raw(DEPLOYMENTS, deployment("a", "", &[("x", true)]));
+        server.put_raw(DEPLOYMENTS, deployment("b", "", &[("x", true)]));
+        let rig = start(World::default(), server, |controller| {
+            let scope = Scope::Namespace("a".to_owned());
+            if selects_first {
+                controller.selection(scope).owns::<Deployment>()
+            } else {
+                controller.owns::<Deployment>().selection(scope)
+            }
+        })
+        .await;
+        assert_eq!(rig.world.take_runs(), expected);
+        rig.finish().await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_has_predicates_of_its_own_and_all_must_pass() {
+    let rig = start(World::default(), Server::new(), |controller| {
+        let watch = Watch::new(Scope::All)
+            .when(predicates::labels_changed())
+            .when(|change: &Change<'_, Deployment>| !matches!(change, Change::Added(..)));
+        controller.watches(watch, key_in_label)
+    })
+    .await;
+    rig.server.put_raw(DEPLOYMENTS, deployment("a", "x", &[]));
+    rig.server.put_raw(DEPLOYMENTS, deployment("a", "x", &[("z", true)]));
+    settle().await;
+    assert_eq!(rig.world.take_runs(), [""; 0], "added, and then changed without its labels");
+    rig.server.put_raw(DEPLOYMENTS, deployment("a", "y", &[]));
+    settle().await;
+    assert_eq!(rig.world.take_runs(), ["a/x", "a/y"]);
+    rig.server.put("a/other", "1");
+    settle().await;
+    assert_eq!(rig.world.take_runs(), ["a/other"], "the controller's own objects are not filtered");
+    rig.finish().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_map_may_look_at_the_change_as_a_whole() {
+    let rig = start(World::default(), Server::new(), |controller| {
+        controller.watches_changes::<Deployment>(Scope::All, |change| match change {
+            Change::Updated { old, .. } => key_in_label(old),
+            _ => Vec::new(),
+        })
+    })
+    .await;
+    rig.server.put_raw(DEPLOYMENTS, deployment("a", "x", &[]));
+    rig.server.put_raw(DEPLOYMENTS, deployment("a", "y", &[]));
+    settle().await;
+    assert_eq!(rig.world.take_runs(), ["a/x"]);
+    rig.finish().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_of_keys_runs_them_and_is_dropped_with_the_controller() {
+    let (sender, receiver) = mpsc::channel(1);
+    let keys = futures::stream::unfold(receiver, |mut receiver| async {
+        let name: &str = receiver.recv().await?;
+        Some((ObjectKey::cluster(name), receiver))
+    });
+    let broken = futures::stream::once(async { panic!("scripted") });
+    let rig = start(World::default(), Server::new(), |controller| {
+        controller.keys_from(keys).keys_from(broken).keys_from(futures::stream::empty())
+    })
+    .await;
+    for name in ["one", "two"] {
+        tokio::time::timeout(Duration::from_secs(60), sender.send(name)).await.unwrap().unwrap();
+    }
+    settle().await;
+    assert_eq!(rig.world.take_runs(), ["one", "two"]);
+    rig.finish().await.unwrap();
+    assert!(sender.is_closed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_of_keys_is_not_read_before_the_workers_start() {
+    let server = Server::new();
+    server.serve(DEPLOYMENTS, false);
+    let ticks = futures::stream::repeat(()).then(|()| tokio::time::sleep(Duration::from_secs(60)));
+    let keys = ticks.map(|()| ObjectKey::cluster("tick"));
+    let rig =
+        start(World::default(), server, |controller| controller.owns::<Deployment>().keys_from(keys.boxed())).await;
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    assert_eq!(rig.world.take_runs(), [""; 0]);
+    rig.server.serve(DEPLOYMENTS, true);
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    assert!(rig.world.take_runs().len() >= 3);
+    rig.finish().await.unwrap();
+}
