@@ -3,7 +3,6 @@
 use std::fmt;
 
 use kube::Resource;
-use kube::core::ApiResource;
 use serde::de::DeserializeOwned;
 
 /// A type that can be watched and cached: any `kube::Resource` that can be decoded and shared between threads.
@@ -125,10 +124,6 @@ impl Target {
             selection,
             form: if K::metadata_api() { Form::Metadata } else { Form::Whole },
         }
-    }
-
-    pub(crate) fn dynamic(resource: &ApiResource, selection: Selection) -> Self {
-        Self::of::<kube::core::DynamicObject>(resource, selection)
     }
 }
 
