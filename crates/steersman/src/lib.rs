@@ -63,10 +63,12 @@ mod cached;
 mod chain;
 mod client;
 pub mod conditions;
+mod consistency;
 mod controller;
 mod delta;
 mod election;
 mod events;
+mod expectations;
 mod factory;
 pub mod finalizers;
 #[doc = include_str!("../docs/coming-from.md")]
@@ -92,12 +94,14 @@ mod write;
 pub use crate::backoff::Limits as BackoffLimits;
 pub use crate::cached::{CacheMode, Cached};
 pub use crate::client::{ClientError, ClientOptions, client};
+pub use crate::consistency::{ConsistencyStore, StaleCache};
 pub use crate::controller::{Controller, ControllerError, ControllerStats, GRACE, Watch};
 pub use crate::delta::{
     BATCH_MAX, Closed, DELTAS_MAX, DecodeError, Delta, DeltaFifo, DeltaSender, Entry, Replacement, delta_fifo,
 };
 pub use crate::election::{Election, ElectionError, ElectionOptions};
 pub use crate::events::{EVENTS_MAX, EventRecorder, EventType};
+pub use crate::expectations::{Expectations, slow_start};
 pub use crate::factory::{InformerFactory, Running};
 pub use crate::handler::{Arrival, Change, Deleted, Event, EventHandler, EventKind, HandlerFn, handler_fn};
 pub use crate::indexer::{Finality, Found, IndexError, Indexer, NAMESPACE_INDEX, Outcome};

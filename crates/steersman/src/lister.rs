@@ -9,6 +9,7 @@ use std::time::Duration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::{Selector, SelectorExt};
 
+use crate::consistency::is_at_least;
 use crate::delta::DecodeError;
 use crate::indexer::{Found, IndexError, Indexer, NAMESPACE_INDEX};
 use crate::key::ObjectKey;
@@ -158,6 +159,12 @@ impl<K: CachedResource> Lister<K> {
         })
     }
 
+    /// Whether the cache shows `resource_version` of the object at `key`, or anything newer; as [`Lister::wait_for`],
+    /// without the wait.
+    pub fn has_seen(&self, key: &ObjectKey, resource_version: &str) -> bool {
+        self.covers(key, resource_version, &self.indexer.resource_version())
+    }
+
     fn covers(&self, key: &ObjectKey, wanted: &str, reached: &str) -> bool {
         if is_at_least(reached, wanted) {
             return true;
@@ -181,11 +188,4 @@ impl<K> fmt::Debug for Lister<K> {
 fn is_selected(metadata: &ObjectMeta, selector: &Selector) -> bool {
     static NONE: BTreeMap<String, String> = BTreeMap::new();
     selector.matches(metadata.labels.as_ref().unwrap_or(&NONE))
-}
-
-/// Whether version `a` is `b` or newer, as far as both are decimal numbers without a leading zero.
-fn is_at_least(a: &str, b: &str) -> bool {
-    let is_version =
-        |text: &str| !text.is_empty() && !text.starts_with('0') && text.bytes().all(|byte| byte.is_ascii_digit());
-    is_version(a) && is_version(b) && (a.len(), a) >= (b.len(), b)
 }

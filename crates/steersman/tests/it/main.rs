@@ -5,6 +5,7 @@
 
 mod client;
 mod compact;
+mod consistency;
 mod controller;
 mod converge;
 mod election;
