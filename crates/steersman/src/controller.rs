@@ -302,7 +302,7 @@ impl<K: CachedResource> Controller<K> {
         watch: impl Into<Watch<T>>,
         map: impl Fn(&Change<'_, T>) -> Vec<ObjectKey> + Send + Sync + 'static,
     ) -> Self {
-        self.mapped(watch.into(), Box::new(map))
+        self.mapped(watch.into(), Map::Change(Box::new(map)))
     }
 
     /// Every key that `keys` yields runs: the receiver of a channel, a timer, a scan of what is outside the cluster.
@@ -326,7 +326,7 @@ impl<K: CachedResource> Controller<K> {
         self
     }
 
-    fn mapped<T: CachedResource>(mut self, watch: Watch<T>, map: Box<Map<T>>) -> Self {
+    fn mapped<T: CachedResource>(mut self, watch: Watch<T>, map: Map<T>) -> Self {
         self.others.push(Box::new(move |primary| watch.attach(primary, map)));
         self
     }

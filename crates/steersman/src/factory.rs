@@ -110,17 +110,7 @@ impl InformerFactory {
 
     /// The informer of a type known only at run time.
     pub fn informer_dynamic(&self, resource: &ApiResource, selection: impl Into<Selection>) -> Informer<DynamicObject> {
-        self.informer_of(resource, selection)
-    }
-
-    /// The informer of `K` at a place in the API known only at run time. For
-    /// [`PartialObjectMeta`](kube::core::PartialObjectMeta), of any type, the server is asked to send metadata only.
-    pub fn informer_of<K: CachedResource>(
-        &self,
-        dynamic: &K::DynamicType,
-        selection: impl Into<Selection>,
-    ) -> Informer<K> {
-        self.at(Target::of::<K>(dynamic, selection.into()))
+        self.informer_with(resource, selection)
     }
 
     fn at<K: CachedResource>(&self, target: Target) -> Informer<K> {

@@ -178,6 +178,16 @@ impl<'a, K> Event<'a, K> {
 }
 
 impl<K: CachedResource> Event<'_, K> {
+    /// Calls `function` with the event as a change of decoded objects.
+    pub fn with_change<R>(&self, function: impl FnOnce(&Change<'_, K>) -> R) -> R {
+        match self.decode() {
+            Decoded::Added(object, arrival) => function(&Change::Added(&object, arrival)),
+            Decoded::Deleted(deleted) => function(&Change::Deleted(&deleted)),
+            Decoded::Undecodable(error) => function(&Change::Undecodable(&error)),
+            Decoded::Updated { old, new } => function(&Change::Updated { old: &old, new: &new }),
+        }
+    }
+
     /// Decodes the objects. What turns out to be undecodable becomes an event that says so.
     pub(crate) fn decode(&self) -> Decoded<K> {
         let key = self.key.cloned().unwrap_or_else(|| ObjectKey::cluster(""));

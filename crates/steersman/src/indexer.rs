@@ -192,6 +192,11 @@ impl<K: CachedResource> Indexer<K> {
         }
     }
 
+    /// Whether an object exists at `key`, undecodable or not. Decodes nothing.
+    pub fn contains(&self, key: &ObjectKey) -> bool {
+        self.core.read().find(key).is_some()
+    }
+
     /// Every object, in no order. Of an undecodable object, the state last decoded; if it is held as bytes, nothing.
     pub fn list(&self) -> Vec<Arc<K>> {
         let mut found = Gathered::default();

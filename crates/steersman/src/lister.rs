@@ -79,6 +79,11 @@ impl<K: CachedResource> Lister<K> {
         }
     }
 
+    /// Whether an object exists at `key`, undecodable or not. Decodes nothing.
+    pub fn contains(&self, key: &ObjectKey) -> bool {
+        self.indexer.contains(key)
+    }
+
     /// Every object, in no order; see [`Indexer::list`].
     pub fn list(&self) -> Vec<Arc<K>> {
         self.indexer.list()

@@ -3,7 +3,7 @@
 
 use std::any::TypeId;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
 use kube::core::Resource;
 
@@ -97,7 +97,7 @@ where
     C: Resource,
 {
     let owner = OwnerType::of::<O>(&O::DynamicType::default());
-    owner.keys(object, OwnedBy::Controller, |_| true).pop()
+    owner.keys(object.meta(), OwnedBy::Controller, |_| true).pop()
 }
 
 /// What an owner reference says of a type, and where the objects of the type are.
@@ -129,17 +129,17 @@ impl OwnerType {
         Self { kind: O::kind(dynamic).into_owned(), group: O::group(dynamic).into_owned(), place }
     }
 
-    /// The keys of the owners of `object` that are of this type. `is_known` says whether there is such an owner; it is
+    /// The keys of the owners of the object with `metadata` that are of this type. `is_known` says whether there is such an owner; it is
     /// asked only where the type does not say whether its objects live in namespaces.
-    pub(crate) fn keys<C: Resource>(
+    pub(crate) fn keys(
         &self,
-        object: &C,
+        metadata: &ObjectMeta,
         owned_by: OwnedBy,
         is_known: impl Fn(&ObjectKey) -> bool,
     ) -> Vec<ObjectKey> {
-        let namespace = object.meta().namespace.as_deref().unwrap_or_default();
+        let namespace = metadata.namespace.as_deref().unwrap_or_default();
         let mut keys = Vec::new();
-        for owner in object.meta().owner_references.iter().flatten() {
+        for owner in metadata.owner_references.iter().flatten() {
             let counts = owned_by == OwnedBy::Any || owner.controller == Some(true);
             if !counts || owner.kind != self.kind || group_of(&owner.api_version) != self.group {
                 continue;

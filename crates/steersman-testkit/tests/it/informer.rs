@@ -40,7 +40,7 @@ async fn an_informer_of_metadata_gets_no_more_than_that() {
         let factory = InformerFactory::new(plane.client()).options(options).compact();
         let resource = ApiResource::erase::<ConfigMap>(&());
         let typed = factory.informer::<PartialObjectMeta<ConfigMap>>(Scope::All);
-        let dynamic = factory.informer_of::<PartialObjectMeta<DynamicObject>>(&resource, Scope::All);
+        let dynamic = factory.informer_with::<PartialObjectMeta<DynamicObject>>(&resource, Scope::All);
         let _running = factory.start();
         factory.wait_synced(WAIT).await.unwrap();
         let object = typed.lister().get(&key("a")).unwrap();

@@ -8,16 +8,16 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use parking_lot::Mutex;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::controller::{Attached, Predicate, passes};
 use crate::factory::InformerFactory;
-use crate::handler::{Change, handler_fn};
+use crate::handler::{Change, Event, EventHandler, EventKind};
 use crate::informer::{Informer, NotSynced};
 use crate::key::ObjectKey;
-use crate::lister::LookupError;
 use crate::owners::{OwnedBy, OwnerType};
 use crate::queue::{Priority, WorkQueue};
 use crate::selection::{CachedResource, Scope, Selection};
@@ -50,8 +50,23 @@ pub(crate) struct Primary<'a, K: Resource> {
     pub(crate) queue: &'a WorkQueue<ObjectKey>,
 }
 
-/// Maps a change to keys.
-pub(crate) type Map<T> = dyn Fn(&Change<'_, T>) -> Vec<ObjectKey> + Send + Sync;
+/// How the changes of other objects become keys.
+pub(crate) enum Map<T> {
+    /// By the change as a whole, whose objects are decoded for it.
+    Change(Box<MapChange<T>>),
+    /// By the metadata of the state before and that after, for which nothing else is decoded.
+    Metadata(Box<MapMetadata>),
+}
+
+type MapChange<T> = dyn Fn(&Change<'_, T>) -> Vec<ObjectKey> + Send + Sync;
+type MapMetadata = dyn Fn(&ObjectMeta) -> Vec<ObjectKey> + Send + Sync;
+
+/// Adds the keys that a map gives for each event that passes.
+struct Mapped<T> {
+    predicates: Vec<Box<Predicate<T>>>,
+    map: Map<T>,
+    queue: WorkQueue<ObjectKey>,
+}
 
 /// A stream of keys, and the task that empties it into the queue once the controller works.
 pub(crate) struct KeyStream {
@@ -97,19 +112,34 @@ impl<T: Resource> Watch<T> {
 
 impl<T: CachedResource> Watch<T> {
     /// Registers a handler that adds the keys which `map` gives for each change that passes.
-    pub(crate) fn attach<K: Resource>(self, primary: &Primary<'_, K>, map: Box<Map<T>>) -> Box<dyn Attached> {
+    pub(crate) fn attach<K: Resource>(self, primary: &Primary<'_, K>, map: Map<T>) -> Box<dyn Attached> {
         let selection = self.selection.unwrap_or_else(|| Selection::new(primary.selection.scope.clone()));
-        let (queue, predicates) = (primary.queue.clone(), self.predicates);
         let informer = primary.factory.informer_with::<T>(&self.dynamic, selection);
-        Box::new(informer.add_handler(handler_fn(move |change: Change<'_, T>| {
-            if !passes(&predicates, &change) {
-                return;
+        Box::new(informer.add_handler(Mapped { predicates: self.predicates, map, queue: primary.queue.clone() }))
+    }
+}
+
+impl<T: CachedResource> EventHandler<T> for Mapped<T> {
+    fn on_event(&mut self, event: &Event<'_, T>) {
+        if !self.predicates.is_empty() && !event.with_change(|change| passes(&self.predicates, change)) {
+            return;
+        }
+        let keys = match &self.map {
+            Map::Change(map) => event.with_change(map),
+            Map::Metadata(map) => {
+                let mut keys = Vec::new();
+                let is_same = event.kind() == EventKind::Resync;
+                for object in [event.old().filter(|_| !is_same), event.object()].into_iter().flatten() {
+                    // Metadata that cannot be read names no owner.
+                    keys.extend(object.metadata().iter().flat_map(|metadata| map(metadata)));
+                }
+                keys
             }
-            let priority = Priority::of(change.kind());
-            for key in map(&change) {
-                queue.add_with(key, priority);
-            }
-        })))
+        };
+        let priority = Priority::of(event.kind());
+        for key in keys {
+            self.queue.add_with(key, priority);
+        }
     }
 }
 
@@ -142,36 +172,26 @@ impl<T: Resource> fmt::Debug for Watch<T> {
     }
 }
 
-/// Gives the keys of the state before and after each change, each once.
+/// Gives the keys of the state before and after each change.
 pub(crate) fn before_and_after<T: CachedResource>(
     map: impl Fn(&T) -> Vec<ObjectKey> + Send + Sync + 'static,
-) -> Box<Map<T>> {
-    Box::new(move |change| {
+) -> Map<T> {
+    Map::Change(Box::new(move |change| {
         let mut keys = match change {
             Change::Updated { old, new } if !Arc::ptr_eq(old, new) => map(old),
             _ => Vec::new(),
         };
-        for key in change.object().map(&map).unwrap_or_default() {
-            if !keys.contains(&key) {
-                keys.push(key);
-            }
-        }
+        keys.extend(change.object().map(&map).unwrap_or_default());
         keys
-    })
+    }))
 }
 
 /// Gives the keys of the `K`s that own an object.
-pub(crate) fn to_owners<K, T>(owner: OwnerType, owned_by: OwnedBy, informer: &Informer<K>) -> Box<Map<T>>
-where
-    K: CachedResource,
-    T: CachedResource,
-{
+pub(crate) fn to_owners<K: CachedResource, T>(owner: OwnerType, owned_by: OwnedBy, informer: &Informer<K>) -> Map<T> {
     let lister = informer.lister();
     // Where the type does not tell whether owners live in namespaces, those that are known do. An owner that is not known
     // yet runs when it comes.
-    before_and_after(move |object: &T| {
-        owner.keys(object, owned_by, |key| !matches!(lister.get(key), Err(LookupError::NotFound { .. })))
-    })
+    Map::Metadata(Box::new(move |metadata| owner.keys(metadata, owned_by, |key| lister.contains(key))))
 }
 
 // === impl KeyStream ===

@@ -12,9 +12,10 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Deserializer};
 use serde_json::json;
 use steersman::{
-    CacheMode, Event, EventHandler, Informer, InformerFactory, LookupError, ObjectKey, ReflectorOptions, Running,
-    Scope, WorkQueue, index_by,
+    Action, CacheMode, Controller, Event, EventHandler, Informer, InformerFactory, LookupError, ObjectKey,
+    ReflectorOptions, Running, Scope, Selection, WorkQueue, WriteError, index_by,
 };
+use tokio_util::sync::CancellationToken;
 
 use crate::informer::Log;
 use crate::server::{Server, settle};
@@ -131,6 +132,36 @@ async fn a_work_queue_is_fed_without_decoding_anything() {
     settle().await;
     assert_eq!(queue.len(), 2);
     assert_eq!(decoded(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_controller_and_what_it_owns_decode_nothing_by_themselves() {
+    let server = Server::new();
+    server.put("a/parent", "1");
+    let metadata = json!({"namespace": "a", "name": "child", "ownerReferences": [
+        {"apiVersion": "v1", "kind": "ConfigMap", "name": "parent", "uid": "1", "controller": true},
+    ]});
+    let runs = Arc::<Mutex<Vec<String>>>::default();
+    async fn reconcile(key: ObjectKey, runs: &Arc<Mutex<Vec<String>>>) -> Result<Action, WriteError> {
+        runs.lock().push(key.to_string());
+        Ok(Action::AwaitChange)
+    }
+    let scope = Selection::new(Scope::All).fields("metadata.name=parent");
+    let controller = Controller::<Counted>::new(reconcile, Arc::clone(&runs)).selection(scope).owns::<Counted>();
+    let stop = CancellationToken::new();
+    let factory = compact(&server);
+    let running = tokio::spawn({
+        let stop = stop.clone();
+        async move { controller.run(&factory, stop).await }
+    });
+    settle().await;
+    runs.lock().clear();
+    server.put_raw("/api/v1/configmaps", json!({"metadata": metadata}));
+    settle().await;
+    assert!(runs.lock().contains(&"a/parent".to_owned()), "{runs:?}");
+    assert_eq!(decoded(), 0);
+    stop.cancel();
+    running.await.unwrap().unwrap();
 }
 
 #[tokio::test(start_paused = true)]
