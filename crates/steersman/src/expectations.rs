@@ -134,7 +134,7 @@ impl Expectations {
         C: Resource + 'static,
     {
         let (this, owner) = (self.clone(), OwnerType::of::<O>(&O::DynamicType::default()));
-        let owner_of = move |object: &C| owner.keys(object, OwnedBy::Controller, |_| true);
+        let owner_of = move |object: &C| owner.keys(object.meta(), OwnedBy::Controller, |_| true);
         move |change| {
             let mut keys = change.object().map(&owner_of).unwrap_or_default();
             let deleted = |object: &C, keys: &[ObjectKey]| {
