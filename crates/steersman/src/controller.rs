@@ -7,6 +7,7 @@
 mod watch;
 mod worker;
 
+use std::convert::Infallible;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,6 +17,7 @@ use futures::future::BoxFuture;
 use futures::{Stream, StreamExt};
 use kube::Resource;
 use parking_lot::Mutex;
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -29,6 +31,7 @@ use crate::owners::{OwnedBy, OwnerType};
 use crate::queue::{Priority, RateLimiter, WorkQueue};
 use crate::reconcile::{Action, ReconcileError, ReconcileFn};
 use crate::selection::{CachedResource, Selection};
+use crate::shard::Shards;
 
 pub use crate::controller::watch::Watch;
 
@@ -143,6 +146,8 @@ pub(crate) trait Attached: Send + Sync {
 
 /// A controller whose handlers are registered: caches fill and keys gather, nothing is processed yet.
 pub(crate) struct Prepared {
+    /// Dropped when the caches are synced.
+    pub(crate) until_synced: Option<mpsc::Sender<Infallible>>,
     name: String,
     workers: usize,
     sync_timeout: Option<Duration>,
@@ -359,7 +364,7 @@ impl<K: CachedResource> Controller<K> {
     /// # Errors
     /// [`ControllerError`].
     pub async fn run(self, factory: &InformerFactory, stop: CancellationToken) -> Result<(), ControllerError> {
-        let prepared = self.prepare(factory);
+        let prepared = self.prepare(factory, None);
         let running = factory.start();
         let result = prepared.work(stop).await;
         drop(running);
@@ -367,14 +372,30 @@ impl<K: CachedResource> Controller<K> {
     }
 
     /// Registers the handlers, so that caches and queue fill from the start of the factory on.
-    pub(crate) fn prepare(self, factory: &InformerFactory) -> Prepared {
+    pub(crate) fn prepare(self, factory: &InformerFactory, shards: Option<Shards>) -> Prepared {
         let informer = factory.informer_with::<K>(&self.dynamic, self.selection.clone());
+        let predicates: Arc<[Box<Predicate<K>>]> = self.predicates.into();
+        if let Some(shards) = &shards {
+            let (lister, predicates) = (informer.lister(), Arc::clone(&predicates));
+            shards.feed(&self.queue, move || {
+                if predicates.is_empty() {
+                    return lister.keys();
+                }
+                let mut keys = Vec::new();
+                lister.introduce(|event| {
+                    if event.with_change(|change| passes(&predicates, change)) {
+                        keys.extend(event.key().cloned());
+                    }
+                });
+                keys
+            });
+        }
         let options = self.resync.map(|resync| HandlerOptions { resync: Some(resync), ..HandlerOptions::default() });
-        let registration = if self.predicates.is_empty() {
+        let registration = if predicates.is_empty() {
             // Wants keys only, so that nothing is decoded.
             add_handler(&informer, self.queue.enqueuer(), options)
         } else {
-            let (queue, predicates) = (self.queue.clone(), self.predicates);
+            let queue = self.queue.clone();
             let handler = handler_fn(move |change: Change<'_, K>| {
                 if let Some(key) = change.key()
                     && passes(&predicates, &change)
@@ -385,13 +406,20 @@ impl<K: CachedResource> Controller<K> {
             add_handler(&informer, handler, options)
         };
         let mut attached: Vec<Box<dyn Attached>> = vec![Box::new(registration)];
-        let primary = Primary { factory, informer: &informer, selection: &self.selection, queue: &self.queue };
+        let primary = Primary {
+            factory,
+            informer: &informer,
+            selection: &self.selection,
+            queue: &self.queue,
+            shards: shards.as_ref(),
+        };
         for source in self.others {
             attached.push(source(&primary));
         }
         let worker = worker::Worker {
             name: self.name.clone(),
             queue: self.queue,
+            shards,
             reconcile: self.reconcile,
             timeout: self.timeout,
             give_up: self.give_up,
@@ -399,6 +427,7 @@ impl<K: CachedResource> Controller<K> {
             next_id: AtomicU64::new(1),
         };
         Prepared {
+            until_synced: None,
             name: self.name,
             workers: self.workers,
             sync_timeout: self.sync_timeout,
@@ -429,6 +458,7 @@ impl Prepared {
             () = stop.cancelled() => Ok(()),
             synced = self.synced() => synced,
         };
+        self.until_synced = None;
         let mut result = synced;
         if result.is_ok() && !stop.is_cancelled() {
             tracing::info!(controller = self.name, workers = self.workers, "caches are synced, starting workers");

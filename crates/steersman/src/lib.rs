@@ -87,6 +87,7 @@ mod queue;
 mod reconcile;
 mod reflector;
 mod selection;
+mod shard;
 pub mod status;
 mod wire;
 mod write;
@@ -113,4 +114,5 @@ pub use crate::queue::{Enqueuer, Item, Key, Priority, RateLimiter, Stats as Queu
 pub use crate::reconcile::{Action, ReconcileError, ReconcileFn};
 pub use crate::reflector::{InitialList, Reflector, ReflectorOptions};
 pub use crate::selection::{CachedResource, Scope, Selection};
+pub use crate::shard::{Membership, Permit, ShardError, ShardMember, ShardOptions, Shards};
 pub use crate::write::WriteError;

@@ -11,7 +11,10 @@ use kube::core::{Selector, SelectorExt};
 
 use crate::consistency::is_at_least;
 use crate::delta::DecodeError;
+use crate::delta::Entry;
+use crate::handler::{Arrival, Event};
 use crate::indexer::{Found, IndexError, Indexer, NAMESPACE_INDEX};
+use crate::informer::Notice;
 use crate::key::ObjectKey;
 use crate::selection::CachedResource;
 
@@ -87,6 +90,14 @@ impl<K: CachedResource> Lister<K> {
     /// Every object, in no order; see [`Indexer::list`].
     pub fn list(&self) -> Vec<Arc<K>> {
         self.indexer.list()
+    }
+
+    /// Tells `function` of every object as a handler that joins is told.
+    pub(crate) fn introduce(&self, mut function: impl FnMut(&Event<'_, K>)) {
+        for Entry { key, object } in self.indexer.entries() {
+            let notice = Notice::Added(object, Arrival::Initial);
+            function(&Event::new(Some(&key), &notice, self.indexer.decoder()));
+        }
     }
 
     /// Every object in `namespace`, in no order.

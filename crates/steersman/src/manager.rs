@@ -2,11 +2,15 @@
 //!
 //! Start: caches fill, then the lease is won, then workers start, so a new leader need not list first. End: workers
 //! finish, then caches stop, then the lease is released. Nothing is global; two managers live in one process.
+//!
+//! Sharded, a replica joins its group when its caches are filled, and leaves it when its workers have finished.
 
+use std::convert::Infallible;
 use std::fmt;
 use std::pin::pin;
 
 use kube::Client;
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -15,17 +19,25 @@ use crate::controller::{Controller, ControllerError, Prepared};
 use crate::election::{Election, ElectionError, ElectionOptions};
 use crate::factory::InformerFactory;
 use crate::selection::CachedResource;
+use crate::shard::{ShardError, ShardMember, ShardOptions, Shards};
 
 /// A set of controllers that start and stop together.
 #[must_use = "a manager does nothing until it runs"]
 pub struct Manager {
     factory: InformerFactory,
     election: Option<ElectionOptions>,
+    sharding: Option<Sharding>,
     controllers: Vec<Prepare>,
 }
 
 /// A controller of any type, to be attached to the informers.
-type Prepare = Box<dyn FnOnce(&InformerFactory) -> Prepared + Send>;
+type Prepare = Box<dyn FnOnce(&InformerFactory, Option<Shards>) -> Prepared + Send>;
+
+/// Keys are divided among replicas.
+struct Sharding {
+    options: ShardOptions,
+    shards: Shards,
+}
 
 /// Why a manager ended by itself.
 #[derive(Debug, thiserror::Error)]
@@ -43,6 +55,9 @@ pub enum ManagerError {
         /// Name of the lease.
         lease: String,
     },
+    /// Keys cannot be divided among replicas.
+    #[error("keys cannot be divided among replicas")]
+    Sharding(#[source] ShardError),
     /// A controller's task panicked; the others were stopped.
     #[error("a controller panicked outside its reconciler")]
     Panicked,
@@ -65,7 +80,7 @@ impl Manager {
 
     /// A manager that uses `factory`, whose resync and options are already set.
     pub fn with_informers(factory: InformerFactory) -> Self {
-        Self { factory, election: None, controllers: Vec::new() }
+        Self { factory, election: None, sharding: None, controllers: Vec::new() }
     }
 
     /// The informers that the controllers use. What a context reads from comes from here too, so that both share a
@@ -85,9 +100,45 @@ impl Manager {
         self
     }
 
+    /// Divides the keys of all controllers among the replicas that take part in the group `name` in `namespace`: each key
+    /// is processed by one of them at a time. Every replica's caches hold everything. See [`ShardMember`] for what is
+    /// promised and what it costs.
+    ///
+    /// The same key of different controllers is in the same replica. With an election as well, only the leader takes
+    /// part, which leaves nothing to divide.
+    ///
+    /// ```no_run
+    /// # use steersman::{Action, Controller, Manager, ObjectKey, ReconcileError};
+    /// # use k8s_openapi::api::core::v1::ConfigMap;
+    /// # #[derive(Debug, thiserror::Error)] #[error("no")] struct Error;
+    /// # impl ReconcileError for Error {}
+    /// # async fn reconcile(_: ObjectKey, _: &()) -> Result<Action, Error> { Ok(Action::AwaitChange) }
+    /// # async fn run(client: kube::Client) -> Result<(), steersman::ManagerError> {
+    /// Manager::new(client)
+    ///     .shard("config-operator", "operators")
+    ///     .controller(Controller::<ConfigMap>::new(reconcile, ()).workers(4))
+    ///     .run(steersman::shutdown_signal())
+    ///     .await
+    /// # }
+    /// ```
+    pub fn shard(self, name: &str, namespace: &str) -> Self {
+        self.shard_with(ShardOptions::new(name, namespace))
+    }
+
+    /// As [`Manager::shard`], with times and identity of one's own.
+    pub fn shard_with(mut self, options: ShardOptions) -> Self {
+        self.sharding = Some(Sharding { options, shards: Shards::new() });
+        self
+    }
+
+    /// Which keys are this replica's, once it runs; `None` without [`Manager::shard`].
+    pub fn shards(&self) -> Option<Shards> {
+        self.sharding.as_ref().map(|sharding| sharding.shards.clone())
+    }
+
     /// Adds a controller.
     pub fn controller<K: CachedResource>(mut self, controller: Controller<K>) -> Self {
-        self.controllers.push(Box::new(move |factory| controller.prepare(factory)));
+        self.controllers.push(Box::new(move |factory, shards| controller.prepare(factory, shards)));
         self
     }
 
@@ -100,7 +151,13 @@ impl Manager {
         let lease = self.election.as_ref().map(|options| options.name.clone()).unwrap_or_default();
         let election = self.election.map(|options| Election::new(client, options)).transpose();
         let mut election = election.map_err(ManagerError::Election)?;
-        let prepared: Vec<Prepared> = self.controllers.into_iter().map(|prepare| prepare(&self.factory)).collect();
+        let shards = self.sharding.as_ref().map(|sharding| sharding.shards.clone());
+        let member = self.sharding.map(|Sharding { options, shards }| {
+            ShardMember::with_shards(self.factory.client().clone(), options, shards).map_err(ManagerError::Sharding)
+        });
+        let member = member.transpose()?;
+        let controllers = self.controllers.into_iter();
+        let mut prepared: Vec<Prepared> = controllers.map(|prepare| prepare(&self.factory, shards.clone())).collect();
         let running = self.factory.start();
 
         let mut shutdown = pin!(shutdown);
@@ -116,6 +173,11 @@ impl Manager {
             }
         }
         let stop = CancellationToken::new();
+        let leave = CancellationToken::new();
+        let mut membership = JoinSet::new();
+        if let Some(member) = member {
+            membership.spawn(take_part(member, &mut prepared, leave.clone()));
+        }
         let mut controllers = JoinSet::new();
         for prepared in prepared {
             controllers.spawn(prepared.work(stop.clone()));
@@ -126,6 +188,8 @@ impl Manager {
             controllers.shutdown().await;
         }
         running.shutdown().await;
+        leave.cancel();
+        membership.join_all().await;
         match ended {
             Ended::AsAsked => {}
             Ended::Failed(error) => {
@@ -145,6 +209,26 @@ impl fmt::Debug for Manager {
             .field("controllers", &self.controllers.len())
             .field("election", &self.election)
             .finish_non_exhaustive()
+    }
+}
+
+/// Joins the group once nobody of `prepared` waits for caches any more: what a member owns is not left lying meanwhile.
+fn take_part(
+    member: ShardMember,
+    prepared: &mut [Prepared],
+    leave: CancellationToken,
+) -> impl Future<Output = ()> + use<> {
+    // Nothing is ever sent: it is closed when all are synced.
+    let (until_synced, mut synced) = mpsc::channel::<Infallible>(1);
+    for prepared in prepared {
+        prepared.until_synced = Some(until_synced.clone());
+    }
+    drop(until_synced);
+    async move {
+        tokio::select! {
+            _ = synced.recv() => member.run(leave.cancelled()).await,
+            () = leave.cancelled() => {}
+        }
     }
 }
 

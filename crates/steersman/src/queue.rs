@@ -12,7 +12,7 @@ use std::error::Error;
 use std::fmt;
 use std::hash::Hash;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -58,9 +58,14 @@ pub struct Enqueuer {
     queue: WorkQueue<ObjectKey>,
 }
 
+/// Whether a key may be added.
+type Admits<T> = dyn Fn(&T) -> bool + Send + Sync;
+
 struct Shared<T> {
     name: Mutex<Arc<str>>,
     core: Mutex<Core<T>>,
+    /// Keys that it rejects are not added. Not asked about those being processed.
+    admits: OnceLock<Box<Admits<T>>>,
     /// Rung once for every key that becomes ready, and for all when the next delayed key comes sooner than thought.
     ready: Notify,
     /// Rung when a closed queue has nothing left.
@@ -75,6 +80,7 @@ impl<T: Key> WorkQueue<T> {
         let shared = Shared {
             name: Mutex::new(name.into()),
             core: Mutex::new(Core::new(limiter)),
+            admits: OnceLock::new(),
             ready: Notify::new(),
             drained: Notify::new(),
         };
@@ -95,6 +101,9 @@ impl<T: Key> WorkQueue<T> {
 
     /// Adds `key` with a priority. A key that waits already rises to it, and never falls.
     pub fn add_with(&self, key: T, priority: Priority) {
+        if !self.admits(&key) {
+            return;
+        }
         let wake = self.shared.core.lock().add(key, priority);
         self.wake(wake);
     }
@@ -103,6 +112,9 @@ impl<T: Key> WorkQueue<T> {
     pub fn add_after(&self, key: T, delay: Duration) {
         if delay.is_zero() {
             return self.add(key);
+        }
+        if !self.admits(&key) {
+            return;
         }
         let due = Instant::now() + delay;
         let wake = self.shared.core.lock().add_at(key, due);
@@ -114,6 +126,9 @@ impl<T: Key> WorkQueue<T> {
     /// A failure counts once per backoff window: further ones before the window has passed neither count nor lengthen
     /// it, however many events make the key run in between.
     pub fn add_rate_limited(&self, key: T) -> Duration {
+        if !self.admits(&key) {
+            return Duration::ZERO;
+        }
         let now = Instant::now();
         let (due, wake) = self.shared.core.lock().fail_key(key, now);
         self.wake(wake);
@@ -209,6 +224,22 @@ impl<T: Key> WorkQueue<T> {
             }
             drained.await;
         }
+    }
+
+    /// From now on, keys that `admits` rejects are not added. Set once.
+    pub(crate) fn admit_only(&self, admits: impl Fn(&T) -> bool + Send + Sync + 'static) {
+        // Set already: by another source of keys of the same controller.
+        drop(self.shared.admits.set(Box::new(admits)));
+    }
+
+    fn admits(&self, key: &T) -> bool {
+        self.shared.admits.get().is_none_or(|admits| admits(key))
+    }
+
+    /// Drops the keys that `keep` rejects, ready or delayed, and forgets their failures. What is being processed is left
+    /// to its worker, and does not run once more.
+    pub(crate) fn retain(&self, keep: impl Fn(&T) -> bool) {
+        self.shared.core.lock().retain(keep);
     }
 
     pub(crate) fn set_name(&self, name: &str) {

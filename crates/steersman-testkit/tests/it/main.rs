@@ -6,6 +6,7 @@ mod bad_days;
 mod controller;
 mod informer;
 mod life;
+mod sharding;
 mod sources;
 
 use k8s_openapi::api::core::v1::ConfigMap;

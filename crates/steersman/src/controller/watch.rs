@@ -21,6 +21,7 @@ use crate::key::ObjectKey;
 use crate::owners::{OwnedBy, OwnerType};
 use crate::queue::{Priority, WorkQueue};
 use crate::selection::{CachedResource, Scope, Selection};
+use crate::shard::Shards;
 
 /// Which objects of a type a controller watches besides its own, and which of their changes count.
 ///
@@ -48,6 +49,7 @@ pub(crate) struct Primary<'a, K: Resource> {
     pub(crate) informer: &'a Informer<K>,
     pub(crate) selection: &'a Selection,
     pub(crate) queue: &'a WorkQueue<ObjectKey>,
+    pub(crate) shards: Option<&'a Shards>,
 }
 
 /// How the changes of other objects become keys.
@@ -61,10 +63,15 @@ pub(crate) enum Map<T> {
 type MapChange<T> = dyn Fn(&Change<'_, T>) -> Vec<ObjectKey> + Send + Sync;
 type MapMetadata = dyn Fn(&ObjectMeta) -> Vec<ObjectKey> + Send + Sync;
 
-/// Adds the keys that a map gives for each event that passes.
-struct Mapped<T> {
+/// Which events count, and for which keys.
+struct Wanted<T> {
     predicates: Vec<Box<Predicate<T>>>,
     map: Map<T>,
+}
+
+/// Adds the keys that events are wanted for.
+struct Mapped<T> {
+    wanted: Arc<Wanted<T>>,
     queue: WorkQueue<ObjectKey>,
 }
 
@@ -115,16 +122,25 @@ impl<T: CachedResource> Watch<T> {
     pub(crate) fn attach<K: Resource>(self, primary: &Primary<'_, K>, map: Map<T>) -> Box<dyn Attached> {
         let selection = self.selection.unwrap_or_else(|| Selection::new(primary.selection.scope.clone()));
         let informer = primary.factory.informer_with::<T>(&self.dynamic, selection);
-        Box::new(informer.add_handler(Mapped { predicates: self.predicates, map, queue: primary.queue.clone() }))
+        let wanted = Arc::new(Wanted { predicates: self.predicates, map });
+        if let Some(shards) = primary.shards {
+            let (lister, wanted) = (informer.lister(), Arc::clone(&wanted));
+            shards.feed(primary.queue, move || {
+                let mut keys = Vec::new();
+                lister.introduce(|event| keys.extend(wanted.keys(event)));
+                keys
+            });
+        }
+        Box::new(informer.add_handler(Mapped { wanted, queue: primary.queue.clone() }))
     }
 }
 
-impl<T: CachedResource> EventHandler<T> for Mapped<T> {
-    fn on_event(&mut self, event: &Event<'_, T>) {
+impl<T: CachedResource> Wanted<T> {
+    fn keys(&self, event: &Event<'_, T>) -> Vec<ObjectKey> {
         if !self.predicates.is_empty() && !event.with_change(|change| passes(&self.predicates, change)) {
-            return;
+            return Vec::new();
         }
-        let keys = match &self.map {
+        match &self.map {
             Map::Change(map) => event.with_change(map),
             Map::Metadata(map) => {
                 let mut keys = Vec::new();
@@ -135,9 +151,14 @@ impl<T: CachedResource> EventHandler<T> for Mapped<T> {
                 }
                 keys
             }
-        };
+        }
+    }
+}
+
+impl<T: CachedResource> EventHandler<T> for Mapped<T> {
+    fn on_event(&mut self, event: &Event<'_, T>) {
         let priority = Priority::of(event.kind());
-        for key in keys {
+        for key in self.wanted.keys(event) {
             self.queue.add_with(key, priority);
         }
     }

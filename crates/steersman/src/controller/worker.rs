@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::FutureExt;
+use futures::future::OptionFuture;
 use tokio::time::Instant;
 use tracing::Instrument;
 
@@ -15,11 +16,14 @@ use crate::controller::{ControllerStats, GiveUp, Reconcile};
 use crate::key::ObjectKey;
 use crate::queue::{Item, WorkQueue};
 use crate::reconcile::{Action, ReconcileError};
+use crate::shard::{Permit, Shards};
 
 /// What all workers of a controller share.
 pub(crate) struct Worker {
     pub(crate) name: String,
     pub(crate) queue: WorkQueue<ObjectKey>,
+    /// `None`: all keys are ours.
+    pub(crate) shards: Option<Shards>,
     pub(crate) reconcile: Arc<Reconcile>,
     pub(crate) timeout: Option<Duration>,
     pub(crate) give_up: Option<GiveUp>,
@@ -61,9 +65,28 @@ impl Worker {
     }
 
     async fn process(&self, item: Item<ObjectKey>) {
+        // Held until the end, so that the key moves no sooner. Whoever it belongs to now hears of it too.
+        let permit = match &self.shards {
+            None => None,
+            Some(shards) => match shards.begin(item.key()) {
+                None => return item.forget(),
+                permit => permit,
+            },
+        };
         let _active = Active::enter(&self.stats);
         let started = Instant::now();
-        let result = self.reconcile(item.key().clone()).await;
+        let result = {
+            let revoked = OptionFuture::from(permit.as_ref().map(Permit::revoked));
+            // Dropped where it waits, before the permit is.
+            tokio::select! {
+                biased;
+                Some(()) = revoked => {
+                    tracing::warn!(took = ?started.elapsed(), "cut off: the key goes to another replica");
+                    return item.forget();
+                }
+                result = self.reconcile(item.key().clone()) => result,
+            }
+        };
         tracing::debug!(took = ?started.elapsed(), "reconciled");
         match result {
             Ok(Action::AwaitChange) => {

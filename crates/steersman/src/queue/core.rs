@@ -278,6 +278,28 @@ impl<T: Clone + Debug + Eq + Hash> Core<T> {
         }
     }
 
+    /// Drops the keys that `keep` rejects, wherever they wait.
+    pub(crate) fn retain(&mut self, keep: impl Fn(&T) -> bool) {
+        for index in 0..self.entries.len() {
+            let entry = &self.entries[index];
+            if entry.key.as_ref().is_none_or(&keep) {
+                continue;
+            }
+            let place = index_to_place(index);
+            match entry.state {
+                State::Idle | State::Processing => {}
+                State::ProcessingDirty => self.entries[index].state = State::Processing,
+                State::Ready => {
+                    self.unlink(place);
+                    self.n_ready -= 1;
+                    self.entries[index].state = State::Idle;
+                }
+            }
+            self.remove_delayed(place);
+            self.forget_at(place);
+        }
+    }
+
     /// Closed, and nothing ready or in processing.
     pub(crate) fn is_drained(&self) -> bool {
         self.is_closed && self.n_ready == 0 && self.n_processing == 0

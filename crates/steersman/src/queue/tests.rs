@@ -41,6 +41,30 @@ async fn a_key_added_while_processed_runs_once_more_and_not_at_the_same_time() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn keys_that_are_not_retained_are_gone_wherever_they_wait() {
+    let queue = queue();
+    for key in ["a", "x", "b", "y"] {
+        queue.add(key);
+    }
+    let (a, x) = (queue.get().await.unwrap(), queue.get().await.unwrap());
+    // To run once more; to run later; failed.
+    for key in ["a", "x"] {
+        queue.add(key);
+    }
+    for key in ["c", "z"] {
+        queue.add_after(key, Duration::from_secs(1));
+        queue.add_rate_limited(key);
+    }
+    queue.retain(|key| *key < "m");
+    assert_eq!((queue.n_requeues(&"c"), queue.n_requeues(&"z")), (1, 0));
+    drop((a, x));
+    assert_eq!(drain(&queue).await, ["b", "a"]);
+    assert_eq!((queue.stats().depth, queue.stats().delayed), (0, 1));
+    queue.add("z");
+    assert_eq!(drain(&queue).await, ["z"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_delayed_key_comes_when_due_and_a_second_delay_only_moves_it_forward() {
     let queue = queue();
     let start = Instant::now();

@@ -1,0 +1,315 @@
+//! Several replicas of one operator on one control plane, with real Leases: every key in one of them, never in two.
+
+use crate::config;
+use http::{Request, Response};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{ListParams, PostParams};
+use kube::{Api, Client};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use steersman::{Action, Controller, Manager, ManagerError, Membership, ObjectKey, ReconcileError, ShardOptions};
+use steersman_testkit::{Body, Broken, ControlPlane, Door, User};
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep};
+use tower::Service;
+
+const KEYS: usize = 60;
+
+#[derive(Debug, thiserror::Error)]
+#[error("never")]
+struct Never;
+
+impl ReconcileError for Never {}
+
+/// What the replicas do, seen from outside.
+#[derive(Default)]
+struct World {
+    /// By key: who is at work on it.
+    busy: BTreeMap<ObjectKey, usize>,
+    /// By key: who began last, and when.
+    last: BTreeMap<ObjectKey, (usize, Instant)>,
+    /// What must not have happened.
+    violations: Vec<String>,
+    /// How long one reconcile takes.
+    takes: Duration,
+    n_cut_off: usize,
+}
+
+type Shared = Arc<Mutex<World>>;
+
+/// One reconcile, until it is dropped.
+struct Busy<'a> {
+    key: ObjectKey,
+    replica: usize,
+    is_done: bool,
+    world: &'a Shared,
+}
+
+impl<'a> Busy<'a> {
+    fn begin(key: ObjectKey, replica: usize, world: &'a Shared) -> Self {
+        let mut guard = world.lock();
+        if let Some(other) = guard.busy.insert(key.clone(), replica) {
+            let violation = format!("{key} is in {other} and in {replica}");
+            guard.violations.push(violation);
+        }
+        guard.last.insert(key.clone(), (replica, Instant::now()));
+        drop(guard);
+        Self { key, replica, is_done: false, world }
+    }
+}
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        let mut world = self.world.lock();
+        if world.busy.get(&self.key) == Some(&self.replica) {
+            world.busy.remove(&self.key);
+        }
+        world.n_cut_off += usize::from(!self.is_done);
+    }
+}
+
+async fn reconcile(key: ObjectKey, (replica, world): &(usize, Shared)) -> Result<Action, Never> {
+    let takes = world.lock().takes;
+    let mut busy = Busy::begin(key, *replica, world);
+    sleep(takes).await;
+    busy.is_done = true;
+    Ok(Action::RequeueAfter(Duration::from_secs(1)))
+}
+
+/// A way to the control plane that can be cut for one replica alone.
+#[derive(Clone)]
+struct Line {
+    door: Door,
+    is_cut: Arc<Mutex<bool>>,
+}
+
+impl Service<Request<kube::client::Body>> for Line {
+    type Response = Response<Body>;
+    type Error = Broken;
+    type Future = <Door as Service<Request<kube::client::Body>>>::Future;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Broken>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<kube::client::Body>) -> Self::Future {
+        if *self.is_cut.lock() {
+            return Box::pin(async { Err(Broken::Unsent) });
+        }
+        self.door.call(request)
+    }
+}
+
+struct Replica {
+    shutdown: oneshot::Sender<()>,
+    task: JoinHandle<Result<(), ManagerError>>,
+    is_cut: Arc<Mutex<bool>>,
+    membership: watch::Receiver<Membership>,
+}
+
+struct Rig {
+    plane: ControlPlane,
+    world: Shared,
+    replicas: BTreeMap<usize, Replica>,
+}
+
+impl Rig {
+    async fn new() -> Self {
+        let plane = ControlPlane::start().await;
+        let configs: Api<ConfigMap> = Api::default_namespaced(plane.client());
+        for number in 0..KEYS {
+            configs.create(&PostParams::default(), &config(&format!("c{number}"))).await.unwrap();
+        }
+        let world = World { takes: Duration::from_millis(300), ..World::default() };
+        Self { plane, world: Arc::new(Mutex::new(world)), replicas: BTreeMap::new() }
+    }
+
+    fn start(&mut self, number: usize) {
+        let is_cut = Arc::<Mutex<bool>>::default();
+        let line = Line { door: self.plane.door_as(User::master("operator")), is_cut: Arc::clone(&is_cut) };
+        let context = (number, Arc::clone(&self.world));
+        let options = ShardOptions {
+            identity: format!("replica-{number}"),
+            handover: Duration::from_secs(5),
+            ..ShardOptions::new("operator", "kube-system")
+        };
+        let manager = Manager::new(Client::new(line, "default"))
+            .shard_with(options)
+            .controller(Controller::<ConfigMap>::new(reconcile, context).workers(KEYS));
+        let membership = manager.shards().unwrap().membership();
+        let (shutdown, asked) = oneshot::channel::<()>();
+        let task = tokio::spawn(manager.run(async { drop(asked.await) }));
+        self.replicas.insert(number, Replica { shutdown, task, is_cut, membership });
+    }
+
+    async fn stop(&mut self, number: usize) {
+        let replica = self.replicas.remove(&number).unwrap();
+        replica.shutdown.send(()).unwrap();
+        replica.task.await.unwrap().unwrap();
+    }
+
+    /// Who worked on each key in the last three seconds, if somebody did on every one.
+    fn owners(&self) -> Option<BTreeMap<ObjectKey, usize>> {
+        let world = self.world.lock();
+        let now = Instant::now();
+        let recent = world.last.iter().filter(|(_, (_, at))| now - *at < Duration::from_secs(3));
+        let owners: BTreeMap<ObjectKey, usize> = recent.map(|(key, (replica, _))| (key.clone(), *replica)).collect();
+        (owners.len() == KEYS).then_some(owners)
+    }
+
+    /// Waits until every key is worked on, by all replicas and nobody else, and stays so; says by whom and how long it took.
+    #[track_caller]
+    fn settled(&self) -> impl Future<Output = (BTreeMap<ObjectKey, usize>, Duration)> {
+        let start = Instant::now();
+        async move {
+            for _ in 0..600 {
+                sleep(Duration::from_millis(100)).await;
+                let n_slots: usize = self.replicas.values().map(|replica| replica.membership.borrow().slots).sum();
+                let Some(owners) = self.owners() else { continue };
+                let who: std::collections::BTreeSet<usize> = owners.values().copied().collect();
+                if n_slots == 1_024 && who.iter().eq(self.replicas.keys()) {
+                    let took = start.elapsed();
+                    sleep(Duration::from_secs(4)).await;
+                    return (self.owners().unwrap(), took);
+                }
+            }
+            panic!("not settled: {:?}", self.owners());
+        }
+    }
+
+    #[track_caller]
+    fn check(&self) {
+        assert_eq!(self.world.lock().violations, [""; 0]);
+    }
+
+    async fn leases(&self) -> Vec<(String, String)> {
+        let leases: Api<Lease> = Api::namespaced(self.plane.client(), "kube-system");
+        let list = leases.list(&ListParams::default().labels("steersman.dev/shard-group=operator")).await.unwrap();
+        list.items
+            .into_iter()
+            .map(|lease| (lease.metadata.name.unwrap(), lease.spec.unwrap().holder_identity.unwrap()))
+            .collect()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn replicas_come_and_go_and_every_key_is_in_one_of_them_and_never_in_two() {
+    let mut rig = Rig::new().await;
+    rig.start(0);
+    let (_, took) = rig.settled().await;
+    assert!(took < Duration::from_secs(2), "{took:?}");
+    for number in 1..5 {
+        rig.start(number);
+    }
+    let (five, took) = rig.settled().await;
+    assert!(took < Duration::from_secs(15), "{took:?}");
+    for number in 0..5 {
+        assert!(five.values().filter(|owner| **owner == number).count() > 1);
+    }
+    assert_eq!(rig.leases().await.len(), 5);
+    for number in [0, 3, 4] {
+        rig.stop(number).await;
+    }
+    let (two, took) = rig.settled().await;
+    assert!(took < Duration::from_secs(12), "{took:?}");
+    let moved = five.iter().filter(|(key, owner)| [1, 2].contains(*owner) && two[*key] != **owner).count();
+    assert_eq!(moved, 0, "keys of those who stayed have moved");
+    for number in [1, 2] {
+        rig.stop(number).await;
+    }
+    assert!(rig.leases().await.iter().all(|(_, holder)| holder.is_empty()), "all have left");
+    // All back. Nobody waits for those who left in order.
+    for number in [5, 6] {
+        rig.start(number);
+    }
+    let (_, took) = rig.settled().await;
+    assert!(took < Duration::from_secs(12), "{took:?}");
+    sleep(Duration::from_secs(180)).await;
+    let holders: Vec<String> = rig.leases().await.into_iter().map(|(_, holder)| holder).collect();
+    assert_eq!(holders.len(), 2, "the Leases of those who left long ago are gone: {holders:?}");
+    assert_eq!(rig.world.lock().n_cut_off, 0);
+    rig.check();
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_keys_of_a_replica_that_dies_move_when_its_lease_has_run_out() {
+    let mut rig = Rig::new().await;
+    for number in 0..3 {
+        rig.start(number);
+    }
+    let (before, _) = rig.settled().await;
+    let dead = rig.replicas.remove(&1).unwrap();
+    dead.task.abort();
+    drop(dead.task.await);
+    rig.world.lock().busy.retain(|_, replica| *replica != 1);
+    let died = Instant::now();
+    let (after, took) = rig.settled().await;
+    assert!((12..=25).contains(&took.as_secs()), "{took:?}");
+    let moved = before.iter().filter(|(key, owner)| **owner != 1 && after[*key] != **owner).count();
+    assert_eq!(moved, 0);
+    let world = rig.world.lock();
+    let first = world.last.values().map(|(_, at)| *at).min();
+    assert!(first > Some(died));
+    drop(world);
+    rig.check();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replica_that_is_cut_off_stops_before_others_take_its_keys_and_comes_back() {
+    let mut rig = Rig::new().await;
+    // Work that would go on for ever is what must be stopped.
+    rig.world.lock().takes = Duration::from_secs(1_000_000);
+    for number in 0..3 {
+        rig.start(number);
+    }
+    let all_busy = async |rig: &Rig| {
+        for _ in 0..600 {
+            sleep(Duration::from_millis(100)).await;
+            if rig.world.lock().busy.len() == KEYS {
+                return;
+            }
+        }
+        panic!("{} of {KEYS} keys are worked on", rig.world.lock().busy.len());
+    };
+    sleep(Duration::from_secs(30)).await;
+    all_busy(&rig).await;
+    let before = rig.world.lock().busy.clone();
+    assert!(before.values().any(|owner| *owner == 1));
+    *rig.replicas[&1].is_cut.lock() = true;
+    let cut = Instant::now();
+    while rig.world.lock().busy.values().any(|owner| *owner == 1) {
+        sleep(Duration::from_millis(50)).await;
+    }
+    assert!((7_500..=10_100).contains(&cut.elapsed().as_millis()), "{:?}", cut.elapsed());
+    assert_eq!(rig.replicas[&1].membership.borrow().slots, 0);
+    all_busy(&rig).await;
+    assert!((12..=25).contains(&cut.elapsed().as_secs()), "{:?}", cut.elapsed());
+    *rig.replicas[&1].is_cut.lock() = false;
+    sleep(Duration::from_secs(30)).await;
+    all_busy(&rig).await;
+    assert_eq!(rig.world.lock().busy, before, "it has its keys again");
+    rig.check();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_somebody_deletes_stops_its_member_which_joins_anew() {
+    let mut rig = Rig::new().await;
+    for number in 0..2 {
+        rig.start(number);
+    }
+    let (before, _) = rig.settled().await;
+    let leases: Api<Lease> = Api::namespaced(rig.plane.client(), "kube-system");
+    let name = rig.replicas[&0].membership.borrow().member.clone();
+    leases.delete(&name, &Default::default()).await.unwrap();
+    let mut membership = rig.replicas[&0].membership.clone();
+    membership.wait_for(|membership| membership.slots == 0).await.unwrap();
+    let (after, took) = rig.settled().await;
+    assert!(took < Duration::from_secs(12), "{took:?}");
+    assert_eq!(before, after);
+    rig.check();
+}

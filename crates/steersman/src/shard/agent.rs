@@ -1,0 +1,267 @@
+//! The shell around a member's machine: requests, Leases, the clock.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::OptionFuture;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use k8s_openapi::jiff::Timestamp;
+use kube::Client;
+use kube::api::{Api, DeleteParams, ListParams, PostParams, Preconditions};
+use tokio::time::Instant;
+
+use crate::chain::Chain;
+use crate::shard::member::{Effect, Input, Member, Record, Times};
+use crate::shard::slots::Slots;
+use crate::shard::{Membership, ShardOptions, Shards};
+
+/// The label of a member's Lease: its group.
+const GROUP_LABEL: &str = "steersman.dev/shard-group";
+/// The annotation of a member's Lease: the slots that it claims.
+const CLAIMS_ANNOTATION: &str = "steersman.dev/shard-claims";
+
+/// Members of a group do not all write at once: each stretches its period by up to this part of it.
+const SPREAD: f64 = 0.1;
+
+pub(crate) struct Agent {
+    api: Api<Lease>,
+    options: ShardOptions,
+    times: Times,
+    /// Name of our Lease: of this run, never of another one.
+    id: String,
+    shards: Shards,
+    /// Our Lease as last seen, for what is in it that is not ours to change.
+    known: Option<Lease>,
+    /// The last trouble, so that it is logged once.
+    trouble: Option<String>,
+}
+
+/// Ends all work when the agent is gone, however it went.
+struct Closing<'a>(&'a Shards);
+
+impl Drop for Closing<'_> {
+    fn drop(&mut self) {
+        self.0.shared.gate.close();
+        self.0.shared.membership.send_replace(Membership::default());
+    }
+}
+
+/// What came of a request, before it is told to the machine.
+struct Outcome {
+    input: Input,
+    own: Option<Lease>,
+    trouble: Option<String>,
+}
+
+impl Agent {
+    pub(crate) fn new(client: Client, options: ShardOptions, times: Times, shards: Shards) -> Self {
+        let id = format!("{}-{:08x}", options.group, rand::random::<u32>());
+        let period = times.period.mul_f64(1.0 + SPREAD * rand::random::<f64>());
+        let api = Api::namespaced(client, &options.namespace);
+        Self { api, options, times: Times { period, ..times }, id, shards, known: None, trouble: None }
+    }
+
+    pub(crate) fn shards(&self) -> Shards {
+        self.shards.clone()
+    }
+
+    pub(crate) async fn run(mut self, stop: impl Future<Output = ()>) {
+        let shards = self.shards.clone();
+        let _closing = Closing(&shards);
+        let mut member = Member::new(self.id.clone(), self.times, Instant::now());
+        let mut stop = pin!(stop.fuse());
+        let mut request = pin!(OptionFuture::from(None));
+        let mut input = Input::Wake;
+        let mut leave_deadline = None;
+        loop {
+            let now = Instant::now();
+            let effect = member.step(now, shards.shared.gate.in_use(), input);
+            // Before anything else: nobody works a moment longer than the machine thinks.
+            let moved = shards.shared.gate.apply(member.permission());
+            self.publish(&member);
+            if !moved.is_nothing() {
+                shards.tell(&moved);
+            }
+            if let Some(effect) = effect {
+                request.set(Some(self.perform(effect)).into());
+            }
+            if member.is_gone() {
+                tracing::info!(lease = self.id, "left the group");
+                return;
+            }
+            // All arms only wait; an answer is taken whole. The clock goes first: a deadline that has passed counts even
+            // if an answer has come.
+            input = tokio::select! {
+                biased;
+                () = tokio::time::sleep_until(member.next_wake(now)) => Input::Wake,
+                () = sleep_until(leave_deadline) => {
+                    tracing::warn!(lease = self.id, "cannot leave the group in time, others wait for the lease to expire");
+                    return;
+                }
+                Some(outcome) = &mut request => {
+                    request.set(None.into());
+                    let outcome = outcome.unwrap_or_else(|_| Outcome {
+                        input: member.unanswered(),
+                        own: None,
+                        trouble: Some("the server does not answer".to_owned()),
+                    });
+                    self.note(outcome)
+                }
+                () = shards.shared.gate.drained() => Input::Wake,
+                () = &mut stop, if leave_deadline.is_none() => {
+                    leave_deadline = Some(Instant::now() + self.times.handover + self.times.renew_deadline);
+                    Input::Leave
+                }
+            };
+        }
+    }
+
+    /// Sends a request. It ends in time, or its answer does not count.
+    fn perform(&self, effect: Effect) -> impl Future<Output = Result<Outcome, tokio::time::error::Elapsed>> + 'static {
+        let timeout = self.times.renew_deadline.saturating_sub(self.times.period) / 2;
+        let (api, id) = (self.api.clone(), self.id.clone());
+        let selector = format!("{GROUP_LABEL}={}", self.options.group);
+        let lease = match &effect {
+            Effect::Write { version, claims, is_released } => Some(self.lease(version.clone(), claims, *is_released)),
+            Effect::Forget { .. } | Effect::List => None,
+        };
+        let default_lease = self.times.lease;
+        tokio::time::timeout(timeout, async move {
+            match (effect, lease) {
+                (Effect::Forget { id, version }, _) => {
+                    let preconditions = Preconditions { resource_version: Some(version), uid: None };
+                    let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+                    // Somebody may have been faster, or the member is back.
+                    drop(api.delete(&id, &params).await);
+                    Outcome { input: Input::Forgot, own: None, trouble: None }
+                }
+                (Effect::Write { version, .. }, Some(lease)) => {
+                    let written = match version {
+                        None => api.create(&PostParams::default(), &lease).await,
+                        Some(_) => api.replace(&id, &PostParams::default(), &lease).await,
+                    };
+                    wrote(written)
+                }
+                // Without a version to start from, a list shows what was there when it was asked for, or later.
+                (Effect::List | Effect::Write { .. }, _) => {
+                    let listed = api.list(&ListParams::default().labels(&selector)).await;
+                    looked(listed.map(|list| list.items), &id, default_lease)
+                }
+            }
+        })
+    }
+
+    /// Our Lease as it is to be.
+    fn lease(&self, version: Option<String>, claims: &Slots, is_released: bool) -> Lease {
+        let known = self.known.clone().filter(|_| version.is_some()).unwrap_or_default();
+        let mut metadata = ObjectMeta {
+            name: Some(self.id.clone()),
+            namespace: Some(self.options.namespace.clone()),
+            resource_version: version,
+            managed_fields: None,
+            ..known.metadata
+        };
+        metadata.labels.get_or_insert_default().insert(GROUP_LABEL.to_owned(), self.options.group.clone());
+        metadata.annotations.get_or_insert_default().insert(CLAIMS_ANNOTATION.to_owned(), claims.encode());
+        let now = MicroTime(Timestamp::now());
+        let acquired = known.spec.and_then(|spec| spec.acquire_time).unwrap_or_else(|| now.clone());
+        // Rounded up: to be taken for alive a little longer does no harm.
+        let seconds = self.times.lease.as_millis().div_ceil(1_000);
+        let spec = LeaseSpec {
+            acquire_time: Some(acquired),
+            holder_identity: Some(if is_released { String::new() } else { self.options.identity.clone() }),
+            lease_duration_seconds: Some(i32::try_from(seconds).unwrap_or(i32::MAX)),
+            renew_time: Some(now),
+            ..LeaseSpec::default()
+        };
+        Lease { metadata, spec: Some(spec) }
+    }
+
+    fn note(&mut self, outcome: Outcome) -> Input {
+        if outcome.own.is_some() {
+            self.known = outcome.own;
+        }
+        match (&outcome.trouble, &self.trouble) {
+            (Some(trouble), known) if known.as_ref() != Some(trouble) => {
+                tracing::warn!(group = self.options.group, lease = self.id, trouble, "cannot keep up with the group");
+            }
+            (None, Some(_)) => {
+                tracing::info!(group = self.options.group, lease = self.id, "can keep up with the group again");
+            }
+            _ => {}
+        }
+        self.trouble = outcome.trouble;
+        outcome.input
+    }
+
+    /// Tells those who watch.
+    fn publish(&self, member: &Member) {
+        let membership = Membership {
+            member: self.id.clone(),
+            members: member.members().into_iter().map(str::to_owned).collect(),
+            slots: member.permission().held.len(),
+        };
+        self.shards.shared.membership.send_if_modified(|known| {
+            let is_new = *known != membership;
+            if is_new {
+                let Membership { members, slots, .. } = &membership;
+                tracing::info!(group = self.options.group, lease = self.id, ?members, slots, "the group has changed");
+                *known = membership;
+            }
+            is_new
+        });
+    }
+}
+
+async fn sleep_until(deadline: Option<Instant>) {
+    match deadline {
+        None => std::future::pending().await,
+        Some(deadline) => tokio::time::sleep_until(deadline).await,
+    }
+}
+
+fn wrote(written: Result<Lease, kube::Error>) -> Outcome {
+    match written {
+        Ok(lease) => {
+            let version = lease.metadata.resource_version.clone().unwrap_or_default();
+            Outcome { input: Input::Written { version }, own: Some(lease), trouble: None }
+        }
+        Err(error) => {
+            // Only a refusal says for certain that nothing was done, and nothing will be.
+            let is_refused =
+                matches!(&error, kube::Error::Api(status) if (400..500).contains(&status.code) && status.code != 408);
+            let input = if is_refused { Input::Refused } else { Input::Unanswered };
+            Outcome { input, own: None, trouble: Some(Chain(&error).to_string()) }
+        }
+    }
+}
+
+fn looked(listed: Result<Vec<Lease>, kube::Error>, id: &str, default_lease: Duration) -> Outcome {
+    match listed {
+        Ok(leases) => {
+            let records = leases.iter().map(|lease| record(lease, default_lease)).collect();
+            let own = leases.into_iter().find(|lease| lease.metadata.name.as_deref() == Some(id));
+            Outcome { input: Input::Listed(records), own, trouble: None }
+        }
+        Err(error) => Outcome { input: Input::ListFailed, own: None, trouble: Some(Chain(&error).to_string()) },
+    }
+}
+
+fn record(lease: &Lease, default_lease: Duration) -> Record {
+    let metadata = &lease.metadata;
+    let annotation = metadata.annotations.as_ref().and_then(|annotations| annotations.get(CLAIMS_ANNOTATION));
+    // Who claims something in a way that we do not understand may claim anything.
+    let claims = annotation.and_then(|text| Slots::parse(text)).unwrap_or(Slots::ALL);
+    let spec = lease.spec.as_ref();
+    let holder = spec.and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default();
+    let seconds = spec.and_then(|spec| spec.lease_duration_seconds).and_then(|seconds| u64::try_from(seconds).ok());
+    Record {
+        id: metadata.name.clone().unwrap_or_default(),
+        version: metadata.resource_version.clone().unwrap_or_default(),
+        claims,
+        is_released: holder.is_empty() && claims.is_empty(),
+        lease: seconds.map_or(default_lease, Duration::from_secs),
+    }
+}
