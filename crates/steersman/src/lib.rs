@@ -65,6 +65,7 @@ mod client;
 pub mod conditions;
 mod consistency;
 mod controller;
+mod create_or_update;
 mod delta;
 mod election;
 mod events;
@@ -97,6 +98,7 @@ pub use crate::cached::{CacheMode, Cached};
 pub use crate::client::{ClientError, ClientOptions, client};
 pub use crate::consistency::{ConsistencyStore, StaleCache};
 pub use crate::controller::{Controller, ControllerError, ControllerStats, GRACE, Watch};
+pub use crate::create_or_update::{OperationResult, create_or_patch, create_or_update, try_create_or_update, update};
 pub use crate::delta::{
     BATCH_MAX, Closed, DELTAS_MAX, DecodeError, Delta, DeltaFifo, DeltaSender, Entry, Replacement, delta_fifo,
 };

@@ -2,6 +2,9 @@
 //!
 //! The requests work for every type and need no `Api<K>`; scope is read off the key.
 
+#[cfg(feature = "strategic")]
+mod strategic;
+
 use std::fmt::Debug;
 
 use kube::Client;
@@ -15,12 +18,24 @@ use crate::key::ObjectKey;
 use crate::selection::resource_name;
 use crate::write::WriteError;
 
+#[cfg(feature = "strategic")]
+pub use crate::patch::strategic::{StrategicError, strategic_from, strategic_two_way};
+
 /// Whether server-side apply may take fields from other managers.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Force {
     /// A field that another manager owns is a conflict (409).
     No,
     /// Take it. What controllers want.
+    Yes,
+}
+
+/// Whether a patch is for one version of an object only (`MergeFromWithOptimisticLock`).
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Lock {
+    /// Whatever the object is by then, the difference is made to it.
+    No,
+    /// Any other version is a conflict (409).
     Yes,
 }
 
@@ -94,15 +109,97 @@ where
     K: Resource<DynamicType = ()> + DeserializeOwned,
 {
     let params = PatchParams { force: force == Force::Yes, ..PatchParams::apply(manager) };
-    let mut tree =
-        serde_json::to_value(object).map_err(|error| failed::<K>("apply", key, kube::Error::SerdeError(error)))?;
+    let tree = named::<K>(key, object);
+    let tree = tree.map_err(|error| failed::<K>("apply", key, kube::Error::SerdeError(error)))?;
+    send::<K, _>(client, key, None, &params, &Patch::Apply(tree), "apply").await
+}
+
+/// The JSON merge patch that turns the object `old` into `new`, two states of one object; `None` when they are equal.
+///
+/// What kind and version of the object it is, and its resource version, do not count.
+///
+/// # Errors
+/// When one cannot be written as JSON.
+pub fn two_way<K: Resource + Serialize>(old: &K, new: &K) -> Result<Option<Value>, serde_json::Error> {
+    let (old, new) = states(old, new)?;
+    Ok(merge_diff(&old, &new))
+}
+
+/// Sends the JSON merge patch that turns `old`, as it was read, into `new`, and returns the object as it is then; `None`,
+/// and nothing is sent, when they are equal. controller-runtime's `client.MergeFrom`.
+///
+/// Only the object `old` was can be changed, never a later one of its name: that is a conflict. Without a lock, other
+/// changes since then stay; but lists are replaced whole.
+///
+/// # Errors
+/// [`WriteError`].
+pub async fn merge_from<K>(client: &Client, old: &K, new: &K, lock: Lock) -> Result<Option<K>, WriteError>
+where
+    K: Resource<DynamicType = ()> + DeserializeOwned + Serialize,
+{
+    let key = ObjectKey::of(old);
+    let patch = two_way(old, new).map_err(|error| failed::<K>("patch", &key, kube::Error::SerdeError(error)))?;
+    let Some(mut patch) = patch else { return Ok(None) };
+    hold(&mut patch, old, lock);
+    merge(client, &key, &patch).await.map(Some)
+}
+
+/// As [`merge_from`], of what differs in the status, on the subresource `status`. Where the status may be no subresource,
+/// or is computed as a whole, see [`crate::status::Writer`].
+///
+/// # Errors
+/// [`WriteError`].
+pub async fn merge_status_from<K>(client: &Client, old: &K, new: &K, lock: Lock) -> Result<Option<K>, WriteError>
+where
+    K: Resource<DynamicType = ()> + DeserializeOwned + Serialize,
+{
+    let key = ObjectKey::of(old);
+    let patch = two_way(old, new).map_err(|error| failed::<K>("patch", &key, kube::Error::SerdeError(error)))?;
+    let Some(status) = patch.and_then(|mut patch| patch.as_object_mut()?.remove("status")) else { return Ok(None) };
+    let mut patch = json!({ "status": status });
+    hold(&mut patch, old, lock);
+    merge_subresource(client, &key, "status", &patch).await.map(Some)
+}
+
+/// Both objects as trees that differ in nothing a patch should say.
+pub(crate) fn states<K: Resource + Serialize>(old: &K, new: &K) -> Result<(Value, Value), serde_json::Error> {
+    let (mut old, mut new) = (serde_json::to_value(old)?, serde_json::to_value(new)?);
+    for tree in [&mut old, &mut new] {
+        let Some(members) = tree.as_object_mut() else { continue };
+        members.remove("apiVersion");
+        members.remove("kind");
+        if let Some(metadata) = members.get_mut("metadata").and_then(Value::as_object_mut) {
+            metadata.remove("managedFields");
+            metadata.remove("resourceVersion");
+        }
+    }
+    Ok((old, new))
+}
+
+/// Has `patch` change only the object `old`, and, with a lock, only at its version.
+pub(crate) fn hold<K: Resource>(patch: &mut Value, old: &K, lock: Lock) {
+    let meta = old.meta();
+    let version = meta.resource_version.as_deref().filter(|_| lock == Lock::Yes);
+    for (name, value) in [("uid", meta.uid.as_deref()), ("resourceVersion", version)] {
+        if let Some(value) = value {
+            patch["metadata"][name] = value.into();
+        }
+    }
+}
+
+/// `object` as JSON, with its type, name and namespace.
+pub(crate) fn named<K>(key: &ObjectKey, object: &impl Serialize) -> Result<Value, serde_json::Error>
+where
+    K: Resource<DynamicType = ()>,
+{
+    let mut tree = serde_json::to_value(object)?;
     tree["apiVersion"] = K::api_version(&()).into();
     tree["kind"] = K::kind(&()).into();
     tree["metadata"]["name"] = key.name().into();
     if let Some(namespace) = key.namespace() {
         tree["metadata"]["namespace"] = namespace.into();
     }
-    send::<K, _>(client, key, None, &params, &Patch::Apply(tree), "apply").await
+    Ok(tree)
 }
 
 /// The beginning of a patch that changes only the object `meta` is of, and, if it names one, only at that version.

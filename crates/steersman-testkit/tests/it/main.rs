@@ -8,6 +8,7 @@ mod informer;
 mod life;
 mod sharding;
 mod sources;
+mod writes;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;

@@ -71,6 +71,9 @@ async fn an_observer_lowers_expectations_and_names_the_owners() {
     }
     observe(&Change::Deleted(&Deleted::Final(pod("2", "set", false))));
     assert_eq!(expectations.pending(&key()), None);
+    expectations.expect_deletions(&key(), ["1".to_owned()]);
+    observe(&Change::Updated { old: &alive, new: &going });
+    assert_eq!(expectations.pending(&key()), None, "the beginning is enough");
     let (old, new) = (pod("3", "set", false), pod("3", "other", false));
     assert_eq!(observe(&Change::Updated { old: &old, new: &new }), [other, key()]);
 }

@@ -1,0 +1,248 @@
+//! Bringing one object to what it should be, in one call: create it, change it, or leave it.
+//!
+//! The function that changes the object sees its present state and may run several times: once for every time somebody else
+//! was faster. Nothing is sent when it changes nothing. What is sent for an object that exists is the difference, so fields
+//! that the type does not know stay as they are; the verb needed is `patch`. The status is left alone wherever it is a
+//! subresource: see [`crate::status`]. After controllerutil's `CreateOrUpdate` and `CreateOrPatch`; where all fields that
+//! one wants are known, server-side apply ([`crate::patch::apply`]) needs neither the present state nor a retry.
+
+use kube::Client;
+use kube::api::PostParams;
+use kube::core::{Request, Resource};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::key::ObjectKey;
+use crate::patch::{self, Lock};
+use crate::write::WriteError;
+
+/// How often a change is repeated when somebody else is faster each time.
+const CONFLICTS_MAX: u32 = 5;
+
+/// What had to be done, and the object as it is then.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum OperationResult<K> {
+    /// It did not exist.
+    Created(K),
+    /// It was so already; or the server made of the difference what it was.
+    Unchanged(K),
+    /// It was different.
+    Updated(K),
+}
+
+impl<K> OperationResult<K> {
+    /// The object as it is after the operation.
+    pub fn object(&self) -> &K {
+        match self {
+            Self::Created(object) | Self::Unchanged(object) | Self::Updated(object) => object,
+        }
+    }
+
+    /// As [`OperationResult::object`], owned.
+    pub fn into_object(self) -> K {
+        match self {
+            Self::Created(object) | Self::Unchanged(object) | Self::Updated(object) => object,
+        }
+    }
+
+    /// Whether the object is not what it was.
+    pub fn is_changed(&self) -> bool {
+        !matches!(self, Self::Unchanged(_))
+    }
+}
+
+/// Creates `object`, changed by `mutate`, or applies `mutate` to what has its name and sends the difference, if any.
+///
+/// The change is made to exactly the version that `mutate` saw; when somebody was faster, it begins again with the new
+/// version, five times. `object` has a name, and all that `mutate` does not set.
+///
+/// ```no_run
+/// # use k8s_openapi::api::core::v1::ConfigMap;
+/// # use steersman::{WriteError, create_or_update};
+/// # async fn ensure(client: &kube::Client, config: ConfigMap) -> Result<(), WriteError> {
+/// let result = create_or_update(client, config, |config| {
+///     config.data.get_or_insert_default().insert("colour".to_owned(), "green".to_owned());
+/// })
+/// .await?;
+/// println!("{}", if result.is_changed() { "painted" } else { "it was green already" });
+/// # Ok(()) }
+/// ```
+///
+/// # Errors
+/// [`WriteError`]; a conflict after so many in a row, invalid (422) when `mutate` changes the name or the namespace.
+pub async fn create_or_update<K>(
+    client: &Client,
+    object: K,
+    mut mutate: impl FnMut(&mut K),
+) -> Result<OperationResult<K>, WriteError>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Serialize,
+{
+    create_or(client, object, Lock::Yes, |object| {
+        mutate(object);
+        Ok(())
+    })
+    .await
+}
+
+/// As [`create_or_update`], with a change that may fail, for instance [`set_controller`](crate::owners::set_controller).
+///
+/// # Errors
+/// What `mutate` says, and as for [`create_or_update`].
+pub async fn try_create_or_update<K, E>(
+    client: &Client,
+    object: K,
+    mutate: impl FnMut(&mut K) -> Result<(), E>,
+) -> Result<OperationResult<K>, E>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Serialize,
+    E: From<WriteError>,
+{
+    create_or(client, object, Lock::Yes, mutate).await
+}
+
+/// As [`create_or_update`], but the difference is merged into whatever the object is by then: other fields may have
+/// changed since `mutate` saw it. Lists are replaced whole, so use it only where one owns all of a list.
+///
+/// # Errors
+/// As for [`create_or_update`].
+pub async fn create_or_patch<K>(
+    client: &Client,
+    object: K,
+    mut mutate: impl FnMut(&mut K),
+) -> Result<OperationResult<K>, WriteError>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Serialize,
+{
+    create_or(client, object, Lock::No, |object| {
+        mutate(object);
+        Ok(())
+    })
+    .await
+}
+
+/// Applies `mutate` to `current` and sends the difference, if any; when somebody was faster, applies it to what is there
+/// then. `current` may come from a cache. client-go's `retry.RetryOnConflict`, without the loop.
+///
+/// # Errors
+/// [`WriteError`]; not found also when the name now belongs to another object than `current`.
+pub async fn update<K>(
+    client: &Client,
+    current: &K,
+    mut mutate: impl FnMut(&mut K),
+) -> Result<OperationResult<K>, WriteError>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Serialize,
+{
+    let (key, uid) = (ObjectKey::of(current), current.meta().uid.clone());
+    let mut n_conflicts = 0;
+    let mut current = current.clone();
+    loop {
+        let mut wanted = current.clone();
+        mutate(&mut wanted);
+        match send_change(client, &key, &current, &wanted, Lock::Yes).await {
+            Err(error) if error.is_conflict() && n_conflicts < CONFLICTS_MAX => n_conflicts += 1,
+            result => return result,
+        }
+        current = patch::get::<K>(client, &key).await?;
+        if uid.is_some() && current.meta().uid != uid {
+            return Err(refused::<K>(&key, 404, "NotFound", "the object was replaced by another of its name"));
+        }
+    }
+}
+
+async fn create_or<K, E>(
+    client: &Client,
+    object: K,
+    lock: Lock,
+    mut mutate: impl FnMut(&mut K) -> Result<(), E>,
+) -> Result<OperationResult<K>, E>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Serialize,
+    E: From<WriteError>,
+{
+    let key = ObjectKey::of(&object);
+    if key.name().is_empty() {
+        return Err(refused::<K>(&key, 422, "Invalid", "an object is needed that has a name").into());
+    }
+    let mut n_tries = 0;
+    loop {
+        n_tries += 1;
+        // Somebody created, changed or deleted it since it was read.
+        let is_outrun = |error: &WriteError, was_there: bool| {
+            n_tries <= CONFLICTS_MAX && (error.is_conflict() || (was_there && error.is_not_found()))
+        };
+        match patch::get::<K>(client, &key).await {
+            Ok(current) => {
+                let mut wanted = current.clone();
+                mutate(&mut wanted)?;
+                match send_change(client, &key, &current, &wanted, lock).await {
+                    Err(error) if is_outrun(&error, true) => {}
+                    result => return Ok(result?),
+                }
+            }
+            Err(error) if error.is_not_found() => {
+                let mut wanted = object.clone();
+                mutate(&mut wanted)?;
+                match create(client, &key, &wanted).await {
+                    Err(error) if is_outrun(&error, false) => {}
+                    result => return Ok(OperationResult::Created(result?)),
+                }
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+async fn send_change<K>(
+    client: &Client,
+    key: &ObjectKey,
+    current: &K,
+    wanted: &K,
+    lock: Lock,
+) -> Result<OperationResult<K>, WriteError>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Serialize,
+{
+    check_name(key, wanted)?;
+    let Some(changed) = patch::merge_from(client, current, wanted, lock).await? else {
+        return Ok(OperationResult::Unchanged(current.clone()));
+    };
+    // The server fills in defaults, drops the status, and then may find that nothing is different.
+    let version = &changed.meta().resource_version;
+    if version.is_some() && *version == current.meta().resource_version {
+        return Ok(OperationResult::Unchanged(changed));
+    }
+    Ok(OperationResult::Updated(changed))
+}
+
+async fn create<K>(client: &Client, key: &ObjectKey, wanted: &K) -> Result<K, WriteError>
+where
+    K: Resource<DynamicType = ()> + DeserializeOwned + Serialize,
+{
+    check_name(key, wanted)?;
+    let failed = |error| patch::failed::<K>("create", key, error);
+    let tree = patch::named::<K>(key, wanted).map_err(|error| failed(kube::Error::SerdeError(error)))?;
+    let body = serde_json::to_vec(&tree).map_err(|error| failed(kube::Error::SerdeError(error)))?;
+    let request = Request::new(K::url_path(&(), key.namespace())).create(&PostParams::default(), body);
+    let request = request.map_err(|error| failed(kube::Error::BuildRequest(error)))?;
+    client.request(request).await.map_err(failed)
+}
+
+fn check_name<K>(key: &ObjectKey, wanted: &K) -> Result<(), WriteError>
+where
+    K: Resource<DynamicType = ()>,
+{
+    if ObjectKey::of(wanted) == *key {
+        return Ok(());
+    }
+    Err(refused::<K>(key, 422, "Invalid", "the change would give the object another name or namespace"))
+}
+
+fn refused<K>(key: &ObjectKey, code: u16, reason: &str, message: &str) -> WriteError
+where
+    K: Resource<DynamicType = ()>,
+{
+    let status = kube::core::Status::failure(message, reason).with_code(code);
+    patch::failed::<K>("update", key, kube::Error::Api(status.boxed()))
+}

@@ -1,0 +1,81 @@
+//! Strategic merge patches, for the kinds that Kubernetes brings: lists whose items have names are merged item by item.
+
+use kube::Client;
+use kube::api::{Patch, PatchParams};
+use kube::core::Resource;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use steersman_machinery::GroupVersion;
+use steersman_schema::definitions::Definitions;
+use steersman_schema::strategic::create_two_way;
+
+use crate::key::ObjectKey;
+use crate::patch::{Lock, failed, hold, merge_from, send, states};
+use crate::write::WriteError;
+
+/// Why there is no strategic merge patch between two objects.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StrategicError {
+    /// Kubernetes does not bring the kind, so nobody says how its lists merge. Use a JSON merge patch.
+    #[error("{api_version} {kind} is no kind of Kubernetes' own: it takes JSON merge patches only")]
+    NotBuiltIn {
+        /// `group/version`.
+        api_version: String,
+        /// The kind.
+        kind: String,
+    },
+    /// An object cannot be written as JSON.
+    #[error("an object cannot be written as JSON")]
+    NotJson(#[source] serde_json::Error),
+    /// An item of a list lacks the field that names it.
+    #[error("the objects cannot be compared")]
+    Malformed(#[source] steersman_schema::strategic::Error),
+}
+
+/// The strategic merge patch that turns the object `old` into `new`, two states of one object; `None` when they are equal.
+/// apimachinery's `CreateTwoWayMergePatch`, with its `$patch`, `$deleteFromPrimitiveList`, `$retainKeys` and
+/// `$setElementOrder`.
+///
+/// Knows the kinds of one version of Kubernetes, whatever server the patch is for.
+///
+/// # Errors
+/// [`StrategicError`].
+pub fn strategic_two_way<K>(old: &K, new: &K) -> Result<Option<Value>, StrategicError>
+where
+    K: Resource<DynamicType = ()> + Serialize,
+{
+    let (api_version, kind) = (K::api_version(&()), K::kind(&()));
+    let schema = GroupVersion::parse(&api_version)
+        .and_then(|version| Definitions::builtin().schema_of(&version.kind(&*kind)))
+        .ok_or_else(|| StrategicError::NotBuiltIn { api_version: api_version.to_string(), kind: kind.to_string() })?;
+    let (old, new) = states(old, new).map_err(StrategicError::NotJson)?;
+    let patch = create_two_way(schema, &old, &new).map_err(StrategicError::Malformed)?;
+    let is_empty = patch.as_object().is_some_and(serde_json::Map::is_empty);
+    Ok((!is_empty).then_some(patch))
+}
+
+/// As [`merge_from`](crate::patch::merge_from), with a strategic merge patch where Kubernetes brings the kind: what others
+/// did to other containers, ports or finalizers since `old` was read stays as they did it. Of other kinds, a JSON merge
+/// patch. controller-runtime's `client.StrategicMergeFrom`.
+///
+/// # Errors
+/// [`WriteError`].
+pub async fn strategic_from<K>(client: &Client, old: &K, new: &K, lock: Lock) -> Result<Option<K>, WriteError>
+where
+    K: Resource<DynamicType = ()> + DeserializeOwned + Serialize,
+{
+    let key = ObjectKey::of(old);
+    let mut patch = match strategic_two_way(old, new) {
+        Ok(Some(patch)) => patch,
+        Ok(None) => return Ok(None),
+        // Kinds of others, and lists that do not keep to the rules: these are replaced whole.
+        Err(StrategicError::NotBuiltIn { .. } | StrategicError::Malformed(_)) => {
+            return merge_from(client, old, new, lock).await;
+        }
+        Err(StrategicError::NotJson(error)) => return Err(failed::<K>("patch", &key, kube::Error::SerdeError(error))),
+    };
+    hold(&mut patch, old, lock);
+    send::<K, _>(client, &key, None, &PatchParams::default(), &Patch::Strategic(patch), "patch").await.map(Some)
+}
