@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 /// A Kubernetes-compatible control plane in one process, and controllers for it.
 #[derive(Debug, Parser)]
-#[command(name = "steersman", version, about, disable_help_subcommand = true)]
+#[command(name = "steersman", version, disable_help_subcommand = true)]
 pub(crate) struct Args {
     /// What to log: error, warn, info, debug or trace, or a filter such as `steersman_server=debug`.
     #[arg(long, global = true, env = "STEERSMAN_LOG", value_name = "FILTER")]

@@ -5,6 +5,8 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+const LOCK: &str = "lock";
+
 /// A data directory that this process alone uses.
 #[derive(Debug)]
 pub(crate) struct DataDir {
@@ -14,6 +16,15 @@ pub(crate) struct DataDir {
 }
 
 impl DataDir {
+    /// Refuses a directory that another process holds. Changes nothing.
+    pub(crate) fn check_free(path: &Path) -> Result<(), Failure> {
+        // What is not there, or cannot be read, is for `take` to make or to refuse.
+        match File::open(path.join(LOCK)).map(|lock| lock.try_lock()) {
+            Ok(Err(TryLockError::WouldBlock)) => Err(held(path)),
+            Ok(Ok(()) | Err(TryLockError::Error(_))) | Err(_) => Ok(()),
+        }
+    }
+
     /// Takes a directory, making it if it is not there.
     pub(crate) fn take(path: &Path) -> Result<DataDir, Failure> {
         let refused = |what: &str, error: std::io::Error| {
@@ -24,14 +35,11 @@ impl DataDir {
         };
         fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|error| refused("make", error))?;
         let path = path.canonicalize().map_err(|error| refused("find", error))?;
-        let lock = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path.join("lock"));
+        let lock = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path.join(LOCK));
         let lock = lock.map_err(|error| refused("write to", error))?;
         match lock.try_lock() {
             Ok(()) => Ok(DataDir { path, _lock: lock }),
-            Err(TryLockError::WouldBlock) => Err(Failure::Refused(format!(
-                "another process holds the data directory {}: stop it, or choose another directory with --data-dir",
-                path.display()
-            ))),
+            Err(TryLockError::WouldBlock) => Err(held(&path)),
             Err(TryLockError::Error(error)) => Err(refused("lock", error)),
         }
     }
@@ -55,4 +63,11 @@ impl DataDir {
     pub(crate) fn kubeconfig(&self) -> PathBuf {
         self.path.join("kubeconfig")
     }
+}
+
+fn held(path: &Path) -> Failure {
+    Failure::Refused(format!(
+        "another process holds the data directory {}: stop it, or choose another directory with --data-dir",
+        path.display()
+    ))
 }

@@ -47,6 +47,8 @@ impl Plan {
     /// Checks what can be checked without changing anything.
     pub(crate) async fn new(options: ServerOptions) -> Result<Plan, Failure> {
         let tokens = tokens(&options)?;
+        // Before the port, which the process that holds the directory has as well, most likely.
+        DataDir::check_free(&options.data_dir)?;
         let listener = TcpListener::bind(options.listen).await.map_err(|error| {
             let way = match error.kind() {
                 std::io::ErrorKind::AddrInUse => "another program has the port: stop it, or choose another with --listen 127.0.0.1:PORT (0 takes any that is free)".to_owned(),

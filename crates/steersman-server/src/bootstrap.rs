@@ -10,7 +10,7 @@ use serde_json::json;
 use std::sync::Arc;
 use steersman_machinery::{GroupResource, ObjectKey};
 
-const NAMESPACES: [&str; 3] = ["default", "kube-public", "kube-system"];
+const NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
 
 /// Creates the namespaces that are not there.
 ///

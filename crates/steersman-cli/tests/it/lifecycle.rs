@@ -18,7 +18,10 @@ fn ready_line_means_ready() {
     TcpStream::connect(plane.listen()).unwrap();
     let kubectl = Kubectl::new(program, &plane.kubeconfig());
     assert_eq!(kubectl.ok("get --raw /readyz"), "ok");
-    assert_eq!(kubectl.ok("get namespaces -o name"), "namespace/default\nnamespace/kube-public\nnamespace/kube-system");
+    assert_eq!(
+        kubectl.ok("get namespaces -o name"),
+        "namespace/default\nnamespace/kube-node-lease\nnamespace/kube-public\nnamespace/kube-system"
+    );
     plane.stop();
 }
 

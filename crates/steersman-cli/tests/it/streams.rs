@@ -53,7 +53,7 @@ fn watch_ends_after_its_timeout() {
         assert_eq!(event["type"], "ADDED");
         seen.push(event["object"]["metadata"]["name"].as_str().unwrap().to_owned());
     }
-    assert_eq!(seen, ["default", "kube-public", "kube-system"]);
+    assert_eq!(seen, ["default", "kube-node-lease", "kube-public", "kube-system"]);
     assert!(stream.end().status.success());
 }
 

@@ -156,3 +156,43 @@ fn help_and_version_are_no_errors() {
         assert!(ended.stdout.contains("steersman"), "steersman {arguments:?}: {ended:#?}");
     }
 }
+
+#[test]
+fn data_directory_of_another_process_is_named_before_its_port() {
+    let home = tempfile::tempdir().unwrap();
+    let first = Plane::server(home.path(), &[]);
+    let before = entries(home.path());
+    let listen = first.listen().to_owned();
+    check_refused_in(
+        home.path(),
+        &["server", "--listen", &listen, "--data-dir", "data"],
+        &["holds", "data", "--data-dir"],
+    );
+    assert_eq!(entries(home.path()), before);
+    first.stop();
+}
+
+#[test]
+fn store_cut_short_is_damaged() {
+    let home = tempfile::tempdir().unwrap();
+    Plane::server(home.path(), &[]).stop();
+    let store = entries(&home.path().join("data/store"));
+    let file = store.iter().find(|path| path.extension().is_some_and(|kind| kind == "redb")).unwrap();
+    let whole = std::fs::read(file).unwrap();
+    for length in [whole.len() / 2, 5_000, 100, 1] {
+        std::fs::write(file, &whole[..length]).unwrap();
+        let name = file.file_name().unwrap().to_string_lossy();
+        check_refused_in(
+            home.path(),
+            &["server", "--listen", "127.0.0.1:0", "--data-dir", "data"],
+            &[&name, "damaged"],
+        );
+    }
+}
+
+#[test]
+fn help_begins_with_what_it_is() {
+    let home = tempfile::tempdir().unwrap();
+    let said = run(home.path(), &["--help"]).stdout;
+    assert!(said.starts_with("A Kubernetes-compatible control plane in one process"), "{said}");
+}

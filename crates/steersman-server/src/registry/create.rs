@@ -107,10 +107,11 @@ pub(crate) async fn insert(
         if options.is_dry_run {
             let found =
                 cx.server.store.get(cx.storage(), &cx.key(&name)).await.map_err(|error| read_failure(&error))?;
-            return match found {
-                Some(_) => Err(Failure::already_exists(&cx.group_resource(), &name)),
-                None => Ok(Payload::Tree(strategy.present(cx.version(), object))),
-            };
+            match found {
+                Some(_) if is_generated => continue,
+                Some(_) => return Err(Failure::already_exists(&cx.group_resource(), &name)),
+                None => return Ok(Payload::Tree(strategy.present(cx.version(), object))),
+            }
         }
         let stored = stored_bytes(cx, object)?;
         match cx.server.store.create(cx.storage(), &cx.key(&name), stored).await {

@@ -87,7 +87,10 @@ pub(super) fn damaged<E: Into<redb::Error>>(path: &Path) -> impl Fn(E) -> OpenEr
 pub(super) fn opening(path: &Path) -> impl Fn(DatabaseError) -> OpenError {
     move |error| match error {
         DatabaseError::DatabaseAlreadyOpen => OpenError::Held { dir: path.parent().unwrap_or(path).to_owned() },
-        DatabaseError::Storage(redb::StorageError::Io(source)) if source.kind() != io::ErrorKind::InvalidData => {
+        // What a file cut short or written over looks like.
+        DatabaseError::Storage(redb::StorageError::Io(source))
+            if !matches!(source.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof) =>
+        {
             OpenError::Io { path: path.to_owned(), source }
         }
         error => damaged(path)(error),
