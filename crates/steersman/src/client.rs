@@ -6,7 +6,10 @@ use std::path::{Path, PathBuf};
 
 use http::{HeaderValue, header::USER_AGENT};
 use kube::Client;
+use kube::client::ClientBuilder;
 use kube::config::{Config, InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError};
+
+use crate::metrics::Metrics;
 
 /// Where the API server and the credentials are. Everything empty means: find out.
 #[derive(Clone, Debug, Default)]
@@ -19,6 +22,8 @@ pub struct ClientOptions {
     pub context: Option<String>,
     /// Sent as `User-Agent`, so that the server's audit log can tell who asked.
     pub user_agent: Option<String>,
+    /// Where requests are counted, if anywhere.
+    pub metrics: Option<Metrics>,
 }
 
 /// Why no client could be made.
@@ -85,12 +90,17 @@ pub async fn client(options: &ClientOptions) -> Result<Client, ClientError> {
     // reports how stale it is, that the server is away.
     config.default_retry = false;
     let url = config.cluster_url.to_string();
+    let host = config.cluster_url.authority().map(ToString::to_string).unwrap_or_default();
     // Both ring and other providers may be linked by the user's binary; rustls then wants a choice.
     if rustls::crypto::CryptoProvider::get_default().is_none() {
         // Losing this race means that someone else chose, which is as good.
         drop(rustls::crypto::ring::default_provider().install_default());
     }
-    Client::try_from(config).map_err(|source| ClientError::Build { url, source })
+    let builder = ClientBuilder::try_from(config).map_err(|source| ClientError::Build { url, source })?;
+    Ok(match &options.metrics {
+        None => builder.build(),
+        Some(metrics) => builder.with_layer(&metrics.request_layer().host(&host)).build(),
+    })
 }
 
 async fn config(options: &ClientOptions) -> Result<Config, ClientError> {

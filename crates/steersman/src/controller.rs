@@ -27,6 +27,8 @@ use crate::factory::InformerFactory;
 use crate::handler::{Change, EventHandler, handler_fn};
 use crate::informer::{HandlerOptions, Informer, NotSynced, Registration};
 use crate::key::ObjectKey;
+use crate::metrics::Metrics;
+use crate::metrics::histogram::{Histogram, RECONCILE_BUCKETS};
 use crate::owners::{OwnedBy, OwnerType};
 use crate::queue::{Priority, RateLimiter, WorkQueue};
 use crate::reconcile::{Action, ReconcileError, ReconcileFn};
@@ -92,10 +94,32 @@ pub struct ControllerStats {
     n_succeeded: AtomicU64,
     n_failed: AtomicU64,
     n_requeued: AtomicU64,
+    /// Of those, the ones that gave a time.
+    n_requeued_after: AtomicU64,
     n_terminal: AtomicU64,
     n_panicked: AtomicU64,
     n_timed_out: AtomicU64,
     n_given_up: AtomicU64,
+    times: Times,
+}
+
+/// How long reconciles took.
+#[derive(Debug)]
+struct Times(Mutex<Histogram>);
+
+/// The counters at one moment.
+#[derive(Clone, Debug)]
+pub(crate) struct ControllerTotals {
+    pub(crate) active_workers: u64,
+    pub(crate) n_succeeded: u64,
+    pub(crate) n_failed: u64,
+    /// Without those that gave a time.
+    pub(crate) n_requeued: u64,
+    pub(crate) n_requeued_after: u64,
+    pub(crate) n_terminal: u64,
+    pub(crate) n_panicked: u64,
+    pub(crate) n_timed_out: u64,
+    pub(crate) times: Histogram,
 }
 
 /// Why a controller ended by itself.
@@ -451,6 +475,12 @@ impl<K: Resource> fmt::Debug for Controller<K> {
 // === impl Prepared ===
 
 impl Prepared {
+    /// Measures what the controller does.
+    pub(crate) fn observe(&self, metrics: &Metrics) {
+        metrics.observe_queue(&self.worker.queue);
+        metrics.observe_controller(&self.name, self.workers, &self.worker.stats);
+    }
+
     /// Waits for the caches and processes keys until `stop`.
     pub(crate) async fn work(mut self, stop: CancellationToken) -> Result<(), ControllerError> {
         let synced = tokio::select! {
@@ -566,6 +596,43 @@ impl ControllerStats {
     /// Keys given up.
     pub fn n_given_up(&self) -> u64 {
         self.n_given_up.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn totals(&self) -> ControllerTotals {
+        let n_requeued_after = self.n_requeued_after.load(Ordering::Relaxed);
+        ControllerTotals {
+            active_workers: self.active_workers(),
+            n_succeeded: self.n_succeeded(),
+            n_failed: self.n_failed(),
+            // Counted after the other, and so never less; a moment in between does not show.
+            n_requeued: self.n_requeued().saturating_sub(n_requeued_after),
+            n_requeued_after,
+            n_terminal: self.n_terminal(),
+            n_panicked: self.n_panicked(),
+            n_timed_out: self.n_timed_out(),
+            times: self.times.0.lock().clone(),
+        }
+    }
+}
+
+impl ControllerTotals {
+    /// Adds what a controller of the same name counted.
+    pub(crate) fn merge(&mut self, other: &Self) {
+        self.active_workers += other.active_workers;
+        self.n_succeeded += other.n_succeeded;
+        self.n_failed += other.n_failed;
+        self.n_requeued += other.n_requeued;
+        self.n_requeued_after += other.n_requeued_after;
+        self.n_terminal += other.n_terminal;
+        self.n_panicked += other.n_panicked;
+        self.n_timed_out += other.n_timed_out;
+        self.times.merge(&other.times);
+    }
+}
+
+impl Default for Times {
+    fn default() -> Self {
+        Self(Mutex::new(Histogram::new(RECONCILE_BUCKETS)))
     }
 }
 

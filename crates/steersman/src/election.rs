@@ -5,7 +5,10 @@
 //! it; times written by other hosts are never compared with ours. The leader renews; when it could not for the renew
 //! deadline, it must stop before the others may start: [`Election::hold`] returns then, and the caller drops its work.
 
+mod leadership;
+
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
@@ -16,6 +19,8 @@ use kube::api::{Api, PostParams};
 use tokio::time::Instant;
 
 use crate::chain::Chain;
+
+pub use crate::election::leadership::{Leadership, RenewalOverdue};
 
 /// How far waits between attempts to get the lease are stretched at random.
 const JITTER: f64 = 1.2;
@@ -56,6 +61,7 @@ pub struct Election {
     options: ElectionOptions,
     /// The record as last seen, and when it was first seen so.
     observed: Option<(Lease, Instant)>,
+    leadership: Arc<Leadership>,
 }
 
 /// What came of one attempt.
@@ -106,7 +112,13 @@ impl Election {
             return Err(ElectionError { name, lease, renew_deadline, retry });
         }
         let api = Api::namespaced(client, &options.namespace);
-        Ok(Self { api, options, observed: None })
+        let leadership = Arc::new(Leadership::new(&options.name, options.lease));
+        Ok(Self { api, options, observed: None, leadership })
+    }
+
+    /// Whether we lead, for health checks and metrics.
+    pub fn leadership(&self) -> &Arc<Leadership> {
+        &self.leadership
     }
 
     /// Waits until we lead.
@@ -134,6 +146,11 @@ impl Election {
     /// Renews for as long as we lead. When this returns we no longer do, and whatever only a leader may do must have
     /// stopped within the difference of lease and renew deadline.
     pub async fn hold(&mut self) {
+        self.renew().await;
+        self.leadership.ended();
+    }
+
+    async fn renew(&mut self) {
         let mut renewed = Instant::now();
         loop {
             tokio::time::sleep(self.options.retry).await;
@@ -158,6 +175,7 @@ impl Election {
 
     /// Gives the lease up, so that another replica need not wait for it to expire. Call it when all work has stopped.
     pub async fn release(&mut self) {
+        self.leadership.ended();
         let released = tokio::time::timeout(self.options.renew_deadline, async {
             let mut lease = self.api.get(&self.options.name).await?;
             let spec = lease.spec.get_or_insert_default();
@@ -218,6 +236,7 @@ impl Election {
 
     fn lead(&mut self, lease: Lease) -> Attempt {
         self.observed = Some((lease, Instant::now()));
+        self.leadership.renewed();
         Attempt::Leading
     }
 

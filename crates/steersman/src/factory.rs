@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::cached::CacheMode;
-use crate::informer::{AnyInformer, Informer, NotSynced, Shared};
+use crate::informer::{self, AnyInformer, Informer, NotSynced, Shared};
 use crate::reflector::ReflectorOptions;
 use crate::selection::{CachedResource, Selection, Target};
 
@@ -31,6 +31,11 @@ pub struct InformerFactory {
 #[must_use = "dropping this stops the informers"]
 pub struct Running {
     run: Arc<Run>,
+}
+
+/// Informers of any types that are measured.
+pub(crate) trait MeasuredInformers: Send + Sync {
+    fn reports(&self) -> Vec<informer::Report>;
 }
 
 #[derive(Default)]
@@ -149,6 +154,12 @@ impl InformerFactory {
         Running { run }
     }
 
+    /// The informers as their metrics see them.
+    pub(crate) fn measured(&self) -> Weak<dyn MeasuredInformers> {
+        let state: Arc<dyn MeasuredInformers> = Arc::<Mutex<State>>::clone(&self.state);
+        Arc::downgrade(&state)
+    }
+
     /// Waits until every informer made so far is synced, and its handlers with it.
     ///
     /// # Errors
@@ -169,6 +180,13 @@ impl fmt::Debug for InformerFactory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let informers = self.state.lock().informers.len();
         f.debug_struct("InformerFactory").field("informers", &informers).finish_non_exhaustive()
+    }
+}
+
+impl MeasuredInformers for Mutex<State> {
+    fn reports(&self) -> Vec<informer::Report> {
+        let informers: Vec<_> = self.lock().informers.values().cloned().collect();
+        informers.iter().map(|informer| informer.report()).collect()
     }
 }
 

@@ -80,7 +80,20 @@ pub(crate) trait AnyInformer: Any + Send + Sync {
     fn unsynced(&self) -> Vec<String>;
     /// Ends when the informer and its present handlers are synced.
     fn synced(self: Arc<Self>) -> futures::future::BoxFuture<'static, ()>;
+    /// What its metrics say.
+    fn report(&self) -> Report;
     fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
+}
+
+/// An informer at one moment.
+#[derive(Debug)]
+pub(crate) struct Report {
+    pub(crate) group: String,
+    pub(crate) version: String,
+    pub(crate) resource: String,
+    /// Events that wait for handlers.
+    pub(crate) queued: usize,
+    pub(crate) resource_version: Option<u64>,
 }
 
 pub(crate) struct Shared<K> {
@@ -520,6 +533,12 @@ impl<K: CachedResource> AnyInformer for Shared<K> {
                 until(synced).await;
             }
         })
+    }
+
+    fn report(&self) -> Report {
+        let [group, version, resource] = self.target.group_version_resource();
+        let queued = self.handlers.lock().present.iter().map(|registered| registered.mailbox.n_waiting()).sum();
+        Report { group, version, resource, queued, resource_version: self.indexer.resource_version().parse().ok() }
     }
 
     fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {

@@ -81,6 +81,7 @@ mod informer;
 mod key;
 mod lister;
 mod manager;
+mod metrics;
 pub mod owners;
 pub mod patch;
 pub mod predicates;
@@ -93,6 +94,8 @@ pub mod status;
 mod wire;
 mod write;
 
+pub use prometheus_client;
+
 pub use crate::backoff::Limits as BackoffLimits;
 pub use crate::cached::{CacheMode, Cached};
 pub use crate::client::{ClientError, ClientOptions, client};
@@ -102,7 +105,7 @@ pub use crate::create_or_update::{OperationResult, create_or_patch, create_or_up
 pub use crate::delta::{
     BATCH_MAX, Closed, DELTAS_MAX, DecodeError, Delta, DeltaFifo, DeltaSender, Entry, Replacement, delta_fifo,
 };
-pub use crate::election::{Election, ElectionError, ElectionOptions};
+pub use crate::election::{Election, ElectionError, ElectionOptions, Leadership, RenewalOverdue};
 pub use crate::events::{EVENTS_MAX, EventRecorder, EventType};
 pub use crate::expectations::{Expectations, slow_start};
 pub use crate::factory::{InformerFactory, Running};
@@ -112,6 +115,7 @@ pub use crate::informer::{HandlerOptions, Informer, MAILBOX_MAX, NotSynced, Regi
 pub use crate::key::{ObjectKey, ParseKeyError};
 pub use crate::lister::{Lister, LookupError, WaitError};
 pub use crate::manager::{Manager, ManagerError, shutdown_signal};
+pub use crate::metrics::{MeasuredBody, Metrics, MetricsFormat, RequestMetrics, RequestMetricsLayer};
 pub use crate::queue::{Enqueuer, Item, Key, Priority, RateLimiter, Stats as QueueStats, WorkQueue};
 pub use crate::reconcile::{Action, ReconcileError, ReconcileFn};
 pub use crate::reflector::{InitialList, Reflector, ReflectorOptions};

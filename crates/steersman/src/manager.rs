@@ -18,6 +18,7 @@ use crate::chain::Chain;
 use crate::controller::{Controller, ControllerError, Prepared};
 use crate::election::{Election, ElectionError, ElectionOptions};
 use crate::factory::InformerFactory;
+use crate::metrics::Metrics;
 use crate::selection::CachedResource;
 use crate::shard::{ShardError, ShardMember, ShardOptions, Shards};
 
@@ -27,6 +28,8 @@ pub struct Manager {
     factory: InformerFactory,
     election: Option<ElectionOptions>,
     sharding: Option<Sharding>,
+    name: String,
+    metrics: Metrics,
     controllers: Vec<Prepare>,
 }
 
@@ -80,7 +83,32 @@ impl Manager {
 
     /// A manager that uses `factory`, whose resync and options are already set.
     pub fn with_informers(factory: InformerFactory) -> Self {
-        Self { factory, election: None, sharding: None, controllers: Vec::new() }
+        Self {
+            factory,
+            election: None,
+            sharding: None,
+            name: "manager".to_owned(),
+            metrics: Metrics::new(),
+            controllers: Vec::new(),
+        }
+    }
+
+    /// The name of this manager in logs and in metrics of informers. Default: `manager`.
+    pub fn name(mut self, name: &str) -> Self {
+        name.clone_into(&mut self.name);
+        self
+    }
+
+    /// Counts in `metrics` instead of in metrics of the manager's own.
+    pub fn with_metrics(mut self, metrics: Metrics) -> Self {
+        self.metrics = metrics;
+        self
+    }
+
+    /// What is counted about this manager's queues, controllers, informers and election, from the start of
+    /// [`Manager::run`] on.
+    pub fn metrics(&self) -> &Metrics {
+        &self.metrics
     }
 
     /// The informers that the controllers use. What a context reads from comes from here too, so that both share a
@@ -158,6 +186,13 @@ impl Manager {
         let member = member.transpose()?;
         let controllers = self.controllers.into_iter();
         let mut prepared: Vec<Prepared> = controllers.map(|prepare| prepare(&self.factory, shards.clone())).collect();
+        self.metrics.observe_informers(&self.name, &self.factory);
+        for prepared in &prepared {
+            prepared.observe(&self.metrics);
+        }
+        if let Some(election) = &election {
+            self.metrics.observe_leadership(election.leadership());
+        }
         let running = self.factory.start();
 
         let mut shutdown = pin!(shutdown);

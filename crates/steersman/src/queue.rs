@@ -12,19 +12,20 @@ use std::error::Error;
 use std::fmt;
 use std::hash::Hash;
 use std::pin::pin;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::chain::Chain;
 use crate::handler::{Arrival, Event, EventHandler, EventKind};
 use crate::key::ObjectKey;
-use crate::queue::core::{Core, Taken, Wake};
+use crate::queue::core::{Core, Report, Taken, Wake};
 use crate::selection::CachedResource;
 
+pub(crate) use crate::queue::core::Report as QueueReport;
 pub use crate::queue::core::{Priority, Stats};
 pub use crate::queue::limiter::RateLimiter;
 
@@ -60,6 +61,12 @@ pub struct Enqueuer {
 
 /// Whether a key may be added.
 type Admits<T> = dyn Fn(&T) -> bool + Send + Sync;
+
+/// A queue of any type of keys that is measured.
+pub(crate) trait Measured: Send + Sync {
+    /// The queue's name, and what it has to say.
+    fn report(&self) -> (Arc<str>, Option<Report>);
+}
 
 struct Shared<T> {
     name: Mutex<Arc<str>>,
@@ -104,7 +111,7 @@ impl<T: Key> WorkQueue<T> {
         if !self.admits(&key) {
             return;
         }
-        let wake = self.shared.core.lock().add(key, priority);
+        let wake = self.shared.core().add(key, priority);
         self.wake(wake);
     }
 
@@ -117,7 +124,7 @@ impl<T: Key> WorkQueue<T> {
             return;
         }
         let due = Instant::now() + delay;
-        let wake = self.shared.core.lock().add_at(key, due);
+        let wake = self.shared.core().add_at(key, due);
         self.wake(wake);
     }
 
@@ -130,19 +137,19 @@ impl<T: Key> WorkQueue<T> {
             return Duration::ZERO;
         }
         let now = Instant::now();
-        let (due, wake) = self.shared.core.lock().fail_key(key, now);
+        let (due, wake) = self.shared.core().fail_key(key, now);
         self.wake(wake);
         due.saturating_duration_since(now)
     }
 
     /// Forgets the failures of `key`: the next one is its first. A delayed add stays.
     pub fn forget(&self, key: &T) {
-        self.shared.core.lock().forget_key(key);
+        self.shared.core().forget_key(key);
     }
 
     /// How many failures of `key` count at present.
     pub fn n_requeues(&self, key: &T) -> u32 {
-        self.shared.core.lock().n_failures(key)
+        self.shared.core().n_failures(key)
     }
 
     /// How many keys are ready to be taken.
@@ -157,7 +164,7 @@ impl<T: Key> WorkQueue<T> {
 
     /// What the queue holds and has done.
     pub fn stats(&self) -> Stats {
-        self.shared.core.lock().stats()
+        self.shared.core().stats()
     }
 
     /// Takes the next key, waiting for one. `None`: the queue was shut down and has nothing ready.
@@ -196,14 +203,14 @@ impl<T: Key> WorkQueue<T> {
 
     /// Takes no more keys and drops the delayed ones. What is ready is still given out; then workers get `None`.
     pub fn shutdown(&self) {
-        self.shared.core.lock().close();
+        self.shared.core().close();
         self.ring_closed();
     }
 
     /// As [`WorkQueue::shutdown`], and drops what is ready too.
     pub fn shutdown_now(&self) {
         {
-            let mut core = self.shared.core.lock();
+            let mut core = self.shared.core();
             core.close();
             core.drop_ready();
         }
@@ -219,7 +226,7 @@ impl<T: Key> WorkQueue<T> {
         loop {
             let mut drained = pin!(self.shared.drained.notified());
             drained.as_mut().enable();
-            if self.shared.core.lock().is_drained() {
+            if self.shared.core().is_drained() {
                 return;
             }
             drained.await;
@@ -242,12 +249,19 @@ impl<T: Key> WorkQueue<T> {
         self.shared.core.lock().retain(keep);
     }
 
+    /// Measures from now on; what is measured can be read for as long as the queue lives.
+    pub(crate) fn measure(&self) -> Weak<dyn Measured> {
+        self.shared.core.lock().measure(Instant::now());
+        let shared: Arc<dyn Measured> = Arc::<Shared<T>>::clone(&self.shared);
+        Arc::downgrade(&shared)
+    }
+
     pub(crate) fn set_name(&self, name: &str) {
         *self.shared.name.lock() = name.into();
     }
 
     pub(crate) fn set_limiter(&self, limiter: RateLimiter) {
-        self.shared.core.lock().set_limiter(limiter);
+        self.shared.core().set_limiter(limiter);
     }
 
     fn item(&self, key: T, place: u32) -> Item<T> {
@@ -305,11 +319,30 @@ impl Priority {
 // === impl Shared ===
 
 impl<T: Key> Shared<T> {
+    /// The rules, told the time if they measure.
+    fn core(&self) -> MutexGuard<'_, Core<T>> {
+        let mut core = self.core.lock();
+        if core.is_measured() {
+            core.set_now(Instant::now());
+        }
+        core
+    }
+
     fn take(&self) -> Taken<T> {
         let mut core = self.core.lock();
-        // Reading the clock costs more than the rest; it matters only to delayed keys.
-        let now = core.has_delayed().then(Instant::now);
+        // Reading the clock costs more than the rest; it matters only to delayed keys, and to whoever measures.
+        let now = (core.has_delayed() || core.is_measured()).then(Instant::now);
+        if let Some(now) = now {
+            core.set_now(now);
+        }
         core.take(now)
+    }
+}
+
+impl<T: Key> Measured for Shared<T> {
+    fn report(&self) -> (Arc<str>, Option<Report>) {
+        let report = self.core().report();
+        (Arc::clone(&self.name.lock()), report)
     }
 }
 
@@ -323,12 +356,12 @@ impl<T: Key> Item<T> {
 
     /// How many failures of this key count at present.
     pub fn n_requeues(&self) -> u32 {
-        self.queue.shared.core.lock().n_failures_at(self.place)
+        self.queue.shared.core().n_failures_at(self.place)
     }
 
     /// It went well: the failures of the key are forgotten.
     pub fn forget(self) {
-        self.queue.shared.core.lock().forget_at(self.place);
+        self.queue.shared.core().forget_at(self.place);
     }
 
     /// It failed: counts the failure, logs `error` and adds the key again when the rate limiter allows. Returns the
@@ -344,7 +377,7 @@ impl<T: Key> Item<T> {
     pub fn retry_after(self, delay: Duration) {
         let due = Instant::now() + delay;
         let wake = {
-            let mut core = self.queue.shared.core.lock();
+            let mut core = self.queue.shared.core();
             core.forget_at(self.place);
             core.add_at(self.key.clone(), due)
         };
@@ -359,7 +392,7 @@ impl<T: Key> Item<T> {
     /// As [`Item::retry`] without the log line, and with a wait of at least `wait_min`.
     pub(crate) fn fail_for(&self, wait_min: Duration) -> Duration {
         let now = Instant::now();
-        let (due, wake) = self.queue.shared.core.lock().fail_at(self.place, now, wait_min);
+        let (due, wake) = self.queue.shared.core().fail_at(self.place, now, wait_min);
         self.queue.wake(wake);
         due.saturating_duration_since(now)
     }
@@ -368,7 +401,7 @@ impl<T: Key> Item<T> {
 impl<T: Key> Drop for Item<T> {
     fn drop(&mut self) {
         let (wake, is_drained) = {
-            let mut core = self.queue.shared.core.lock();
+            let mut core = self.queue.shared.core();
             let wake = core.done(self.place);
             (wake, core.is_drained())
         };

@@ -117,6 +117,15 @@ impl fmt::Display for Selection {
 // === impl Target ===
 
 impl Target {
+    /// Group (empty for the core), version and plural name of the type.
+    pub(crate) fn group_version_resource(&self) -> [String; 3] {
+        let mut parts = self.path.trim_start_matches('/').split('/');
+        let group = if parts.next() == Some("api") { "" } else { parts.next().unwrap_or_default() };
+        let version = parts.next().unwrap_or_default();
+        let resource = self.resource.split('.').next().unwrap_or_default();
+        [group, version, resource].map(str::to_owned)
+    }
+
     pub(crate) fn of<K: Resource>(dynamic: &K::DynamicType, selection: Selection) -> Self {
         Self {
             path: K::url_path(dynamic, selection.scope.namespace()),

@@ -87,7 +87,9 @@ impl Worker {
                 result = self.reconcile(item.key().clone()) => result,
             }
         };
-        tracing::debug!(took = ?started.elapsed(), "reconciled");
+        let took = started.elapsed();
+        self.stats.times.0.lock().observe(took.as_secs_f64());
+        tracing::debug!(?took, "reconciled");
         match result {
             Ok(Action::AwaitChange) => {
                 count(&self.stats.n_succeeded);
@@ -99,6 +101,7 @@ impl Worker {
             }
             Ok(Action::RequeueAfter(delay)) => {
                 count(&self.stats.n_requeued);
+                count(&self.stats.n_requeued_after);
                 item.retry_after(delay);
             }
             Err(error) => self.failed(item, &*error),

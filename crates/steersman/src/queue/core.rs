@@ -11,6 +11,7 @@ use std::time::Duration;
 use hashbrown::HashTable;
 use tokio::time::Instant;
 
+use crate::metrics::histogram::{Histogram, QUEUE_BUCKETS};
 use crate::queue::limiter::RateLimiter;
 
 /// How often a waiting class may be passed over before it gets a turn.
@@ -64,6 +65,31 @@ pub(crate) struct Core<T> {
     limiter: RateLimiter,
     adds_total: u64,
     retries_total: u64,
+    /// Only while somebody measures: reading the clock costs as much as the rest.
+    times: Option<Box<Times>>,
+}
+
+/// How long keys wait and take.
+#[derive(Clone, Debug)]
+pub(crate) struct Times {
+    /// The time of the present call.
+    now: Instant,
+    /// From the first add to the taking.
+    pub(crate) waited: Histogram,
+    /// From the taking to Done.
+    pub(crate) worked: Histogram,
+}
+
+/// What a measured queue has to report.
+#[derive(Clone, Debug)]
+pub(crate) struct Report {
+    pub(crate) stats: Stats,
+    /// Ready keys by priority, lowest first.
+    pub(crate) depths: [usize; 3],
+    pub(crate) times: Times,
+    /// For how long the keys being processed have been processed: all together, and the one that was longest.
+    pub(crate) unfinished: Duration,
+    pub(crate) longest: Duration,
 }
 
 /// Who has to look at the queue again.
@@ -104,6 +130,9 @@ struct Entry<T> {
     n_failures: u32,
     /// Until then, further failures do not count.
     window_end: Option<Instant>,
+    /// Since when it is to be taken, and since when it is being processed, if that is measured.
+    added: Option<Instant>,
+    taken: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -120,8 +149,24 @@ enum State {
 struct List {
     first: u32,
     last: u32,
+    len: usize,
     /// How often this class was passed over since it last had a turn.
     n_passes: u32,
+}
+
+impl Report {
+    /// Adds what a queue of the same name reports.
+    pub(crate) fn merge(&mut self, other: &Self) {
+        self.stats.adds_total += other.stats.adds_total;
+        self.stats.retries_total += other.stats.retries_total;
+        for (mine, theirs) in self.depths.iter_mut().zip(other.depths) {
+            *mine += theirs;
+        }
+        self.times.waited.merge(&other.times.waited);
+        self.times.worked.merge(&other.times.worked);
+        self.unfinished += other.unfinished;
+        self.longest = self.longest.max(other.longest);
+    }
 }
 
 impl<T: Clone + Debug + Eq + Hash> Core<T> {
@@ -131,7 +176,7 @@ impl<T: Clone + Debug + Eq + Hash> Core<T> {
             free: Vec::new(),
             places: HashTable::new(),
             hasher: RandomState::new(),
-            ready: [List { first: NOWHERE, last: NOWHERE, n_passes: 0 }; 3],
+            ready: [List { first: NOWHERE, last: NOWHERE, len: 0, n_passes: 0 }; 3],
             delayed: Vec::new(),
             n_ready: 0,
             n_processing: 0,
@@ -139,7 +184,40 @@ impl<T: Clone + Debug + Eq + Hash> Core<T> {
             limiter,
             adds_total: 0,
             retries_total: 0,
+            times: None,
         }
+    }
+
+    /// Measures from now on.
+    pub(crate) fn measure(&mut self, now: Instant) {
+        self.times.get_or_insert_with(|| {
+            let histogram = Histogram::new(QUEUE_BUCKETS);
+            Box::new(Times { now, waited: histogram.clone(), worked: histogram })
+        });
+    }
+
+    pub(crate) fn is_measured(&self) -> bool {
+        self.times.is_some()
+    }
+
+    /// Tells a measured queue the time of the calls that follow.
+    pub(crate) fn set_now(&mut self, now: Instant) {
+        if let Some(times) = &mut self.times {
+            times.now = now;
+        }
+    }
+
+    /// `None` unless measured.
+    pub(crate) fn report(&self) -> Option<Report> {
+        let times = self.times.as_deref()?.clone();
+        let taken = self.entries.iter().filter_map(|entry| entry.taken).take(self.n_processing);
+        let (mut unfinished, mut longest) = (Duration::ZERO, Duration::ZERO);
+        for since in taken.map(|taken| times.now.saturating_duration_since(taken)) {
+            unfinished += since;
+            longest = longest.max(since);
+        }
+        let depths = [self.ready[0].len, self.ready[1].len, self.ready[2].len];
+        Some(Report { stats: self.stats(), depths, times, unfinished, longest })
     }
 
     pub(crate) fn set_limiter(&mut self, limiter: RateLimiter) {
@@ -235,6 +313,12 @@ impl<T: Clone + Debug + Eq + Hash> Core<T> {
         self.n_processing += 1;
         let entry = &mut self.entries[place as usize];
         entry.state = State::Processing;
+        if let Some(times) = &mut self.times {
+            entry.taken = Some(times.now);
+            if let Some(added) = entry.added.take() {
+                times.waited.observe(times.now.saturating_duration_since(added).as_secs_f64());
+            }
+        }
         let key = entry.key.clone().expect("invariant: a ready entry has a key");
         Taken::Key(key, place)
     }
@@ -244,6 +328,11 @@ impl<T: Clone + Debug + Eq + Hash> Core<T> {
         self.n_processing -= 1;
         let entry = &mut self.entries[place as usize];
         let is_dirty = entry.state == State::ProcessingDirty;
+        if let Some(times) = &mut self.times
+            && let Some(taken) = entry.taken.take()
+        {
+            times.worked.observe(times.now.saturating_duration_since(taken).as_secs_f64());
+        }
         entry.state = State::Idle;
         if is_dirty {
             let priority = entry.priority;
@@ -267,13 +356,16 @@ impl<T: Clone + Debug + Eq + Hash> Core<T> {
                 let place = self.ready[class].first;
                 self.unlink(place);
                 self.n_ready -= 1;
-                self.entries[place as usize].state = State::Idle;
+                let entry = &mut self.entries[place as usize];
+                entry.state = State::Idle;
+                entry.added = None;
                 self.release_if_unused(place);
             }
         }
         for entry in &mut self.entries {
             if entry.state == State::ProcessingDirty {
                 entry.state = State::Processing;
+                entry.added = None;
             }
         }
     }
@@ -288,11 +380,15 @@ impl<T: Clone + Debug + Eq + Hash> Core<T> {
             let place = index_to_place(index);
             match entry.state {
                 State::Idle | State::Processing => {}
-                State::ProcessingDirty => self.entries[index].state = State::Processing,
+                State::ProcessingDirty => {
+                    self.entries[index].state = State::Processing;
+                    self.entries[index].added = None;
+                }
                 State::Ready => {
                     self.unlink(place);
                     self.n_ready -= 1;
                     self.entries[index].state = State::Idle;
+                    self.entries[index].added = None;
                 }
             }
             self.remove_delayed(place);
@@ -325,11 +421,14 @@ impl<T: Clone + Debug + Eq + Hash> Core<T> {
 
     fn make_ready(&mut self, place: u32, priority: Priority) -> Wake {
         self.remove_delayed(place);
+        let now = self.times.as_ref().map(|times| times.now);
         let entry = &mut self.entries[place as usize];
         match entry.state {
             State::Idle => {
                 entry.state = State::Ready;
                 entry.priority = priority;
+                // A key that was added while it was processed waits since then.
+                entry.added = entry.added.or(now);
                 self.n_ready += 1;
                 self.adds_total += 1;
                 self.link(place);
@@ -338,6 +437,7 @@ impl<T: Clone + Debug + Eq + Hash> Core<T> {
             State::Processing => {
                 entry.state = State::ProcessingDirty;
                 entry.priority = priority;
+                entry.added = now;
                 Wake::Nobody
             }
             State::ProcessingDirty => {
@@ -375,6 +475,7 @@ impl<T: Clone + Debug + Eq + Hash> Core<T> {
     fn link(&mut self, place: u32) {
         let list = &mut self.ready[self.entries[place as usize].priority as usize];
         let last = std::mem::replace(&mut list.last, place);
+        list.len += 1;
         if last == NOWHERE {
             list.first = place;
         } else {
@@ -388,6 +489,7 @@ impl<T: Clone + Debug + Eq + Hash> Core<T> {
     fn unlink(&mut self, place: u32) {
         let entry = &self.entries[place as usize];
         let (previous, next, class) = (entry.previous, entry.next, entry.priority as usize);
+        self.ready[class].len -= 1;
         match previous {
             NOWHERE => self.ready[class].first = next,
             previous => self.entries[previous as usize].next = next,
@@ -423,11 +525,16 @@ impl<T: Clone + Debug + Eq + Hash> Core<T> {
 
     fn promote_due(&mut self, now: Instant) {
         while let Some(&place) = self.delayed.first() {
-            let entry = &self.entries[place as usize];
+            let entry = &mut self.entries[place as usize];
             if entry.due.is_some_and(|due| due > now) {
                 return;
             }
-            self.make_ready(place, entry.priority);
+            if self.times.is_some() && entry.state == State::Idle {
+                // Nobody need have looked at the moment when its time came.
+                entry.added = entry.due;
+            }
+            let priority = entry.priority;
+            self.make_ready(place, priority);
         }
     }
 
@@ -505,6 +612,8 @@ impl<T: Clone + Debug + Eq + Hash> Core<T> {
             due: None,
             n_failures: 0,
             window_end: None,
+            added: None,
+            taken: None,
         };
         let place = match self.free.pop() {
             Some(place) => {

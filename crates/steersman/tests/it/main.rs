@@ -11,6 +11,7 @@ mod converge;
 mod election;
 mod events;
 mod informer;
+mod metrics;
 mod reflector;
 mod server;
 mod sources;

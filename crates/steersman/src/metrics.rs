@@ -1,0 +1,199 @@
+//! What a process of controllers tells Prometheus, under the names that the ecosystem's dashboards use.
+//!
+//! Nothing is pushed: queues, controllers, elections and informers count for themselves, and a scrape asks those that
+//! still live. Only requests to the server are counted here ([`requests`]), because nobody else sees them. Nothing is
+//! global: two managers have two sets of metrics, or share the one they are given. [`families`] has the names.
+
+mod families;
+pub(crate) mod histogram;
+mod requests;
+mod text;
+
+use std::fmt;
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::registry::Registry;
+
+use crate::controller::ControllerStats;
+use crate::election::Leadership;
+use crate::factory::{InformerFactory, MeasuredInformers};
+use crate::metrics::requests::Requests;
+use crate::queue::{Key, Measured, WorkQueue};
+
+pub use crate::metrics::requests::{MeasuredBody, RequestMetrics, RequestMetricsLayer};
+pub use crate::metrics::text::MetricsFormat;
+
+/// The metrics of a manager, or of whatever they are given to. Clones are the same metrics.
+///
+/// Families and labels are those of controller-runtime and client-go, so their dashboards and alerts work:
+///
+/// | Name | Type | Labels | Says |
+/// |---|---|---|---|
+/// | `workqueue_depth` | gauge | `name`, `controller`, `priority` | keys ready to be taken |
+/// | `workqueue_adds_total` | counter | `name`, `controller` | adds that were not merged into an earlier one |
+/// | `workqueue_queue_duration_seconds` | histogram | `name`, `controller` | how long keys wait |
+/// | `workqueue_work_duration_seconds` | histogram | `name`, `controller` | how long keys are processed |
+/// | `workqueue_unfinished_work_seconds` | gauge | `name`, `controller` | processing so far of what is not finished, in sum |
+/// | `workqueue_longest_running_processor_seconds` | gauge | `name`, `controller` | the longest of these |
+/// | `workqueue_retries_total` | counter | `name`, `controller` | rate-limited adds |
+/// | `controller_runtime_reconcile_total` | counter | `controller`, `result` | results: `success`, `requeue`, `requeue_after`, `error` |
+/// | `controller_runtime_reconcile_errors_total` | counter | `controller` | results that were errors, panics and timeouts among them |
+/// | `controller_runtime_terminal_reconcile_errors_total` | counter | `controller` | errors that are not retried |
+/// | `controller_runtime_reconcile_panics_total` | counter | `controller` | panics |
+/// | `controller_runtime_reconcile_timeouts_total` | counter | `controller` | timeouts |
+/// | `controller_runtime_reconcile_time_seconds` | histogram | `controller` | how long a reconcile takes |
+/// | `controller_runtime_max_concurrent_reconciles` | gauge | `controller` | workers there are |
+/// | `controller_runtime_active_workers` | gauge | `controller` | workers that work |
+/// | `leader_election_master_status` | gauge | `name` | 1 while this replica holds the lease |
+/// | `rest_client_requests_total` | counter | `code`, `method`, `host` | answers by status, `<error>` without one |
+/// | `rest_client_request_duration_seconds` | histogram | `verb`, `host` | time to the end of the answer, without watches |
+/// | `rest_client_request_size_bytes` | histogram | `verb`, `host` | bodies sent, where their length is known |
+/// | `rest_client_response_size_bytes` | histogram | `verb`, `host` | bodies received, without watches |
+/// | `informer_queued_items` | gauge | `name`, `group`, `version`, `resource` | events that handlers have not heard yet |
+/// | `informer_store_resource_version` | gauge | `name`, `group`, `version`, `resource` | how far the cache has come |
+///
+/// The priorities of `workqueue_depth` are `-100` (initial list and resyncs), `0` and `100`. What two sources of one
+/// name say is added up. A source is shown for as long as it lives.
+///
+/// ```
+/// use steersman::{Metrics, MetricsFormat, RateLimiter, WorkQueue};
+///
+/// let metrics = Metrics::new();
+/// let queue: WorkQueue = WorkQueue::new("networks", RateLimiter::default());
+/// metrics.observe_queue(&queue);
+/// let text = metrics.encode(MetricsFormat::Prometheus);
+/// assert!(text.contains(r#"workqueue_adds_total{name="networks",controller="networks"} 0"#));
+/// ```
+#[derive(Clone)]
+pub struct Metrics {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    registry: Mutex<Registry>,
+    sources: Arc<Sources>,
+}
+
+/// Whom a scrape asks.
+#[derive(Default)]
+struct Sources {
+    controllers: Mutex<Vec<ControllerSource>>,
+    informers: Mutex<Vec<InformerSource>>,
+    leaders: Mutex<Vec<Weak<Leadership>>>,
+    queues: Mutex<Vec<Weak<dyn Measured>>>,
+    requests: Arc<Requests>,
+}
+
+struct ControllerSource {
+    name: String,
+    workers: usize,
+    stats: Weak<ControllerStats>,
+}
+
+struct InformerSource {
+    name: String,
+    informers: Weak<dyn MeasuredInformers>,
+}
+
+// === impl Metrics ===
+
+impl Metrics {
+    /// Metrics of nothing yet.
+    pub fn new() -> Self {
+        let sources = Arc::new(Sources::default());
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(Arc::clone(&sources)));
+        Self { shared: Arc::new(Shared { registry: Mutex::new(registry), sources }) }
+    }
+
+    /// Adds metrics of one's own: `edit` registers them with `prometheus_client`.
+    ///
+    /// ```
+    /// # use steersman::{Metrics, MetricsFormat};
+    /// use steersman::prometheus_client::metrics::counter::Counter;
+    ///
+    /// let metrics = Metrics::new();
+    /// let n_networks: Counter = Counter::default();
+    /// metrics.register(|registry| registry.register("networks_made", "Networks made so far", n_networks.clone()));
+    /// n_networks.inc();
+    /// assert!(metrics.encode(MetricsFormat::Prometheus).contains("networks_made_total 1"));
+    /// ```
+    pub fn register(&self, edit: impl FnOnce(&mut Registry)) {
+        edit(&mut self.shared.registry.lock());
+    }
+
+    /// Measures a queue from now on. A manager does this for the queues of its controllers.
+    ///
+    /// Measuring reads the clock three times for every key that goes through the queue.
+    pub fn observe_queue<T: Key>(&self, queue: &WorkQueue<T>) {
+        let queue = queue.measure();
+        let mut queues = self.shared.sources.queues.lock();
+        queues.retain(|known| known.strong_count() > 0 && !Weak::ptr_eq(known, &queue));
+        queues.push(queue);
+    }
+
+    /// Reports whether a replica leads. A manager does this for its election.
+    pub fn observe_leadership(&self, leadership: &Arc<Leadership>) {
+        let leadership = Arc::downgrade(leadership);
+        let mut leaders = self.shared.sources.leaders.lock();
+        leaders.retain(|known| known.strong_count() > 0 && !Weak::ptr_eq(known, &leadership));
+        leaders.push(leadership);
+    }
+
+    /// Reports on the informers of a factory, those still to be made included; `name` becomes their label. A manager
+    /// does this for its own.
+    pub fn observe_informers(&self, name: &str, factory: &InformerFactory) {
+        let informers = factory.measured();
+        let mut sources = self.shared.sources.informers.lock();
+        sources.retain(|known| known.informers.strong_count() > 0 && !Weak::ptr_eq(&known.informers, &informers));
+        sources.push(InformerSource { name: name.to_owned(), informers });
+    }
+
+    /// A layer that counts the requests of a client: for [`crate::ClientOptions::metrics`], or for
+    /// `kube::client::ClientBuilder::with_layer`.
+    pub fn request_layer(&self) -> RequestMetricsLayer {
+        RequestMetricsLayer::new(Arc::clone(&self.shared.sources.requests))
+    }
+
+    /// All metrics as text.
+    pub fn encode(&self, format: MetricsFormat) -> String {
+        let mut text = String::new();
+        if encode(&mut text, &self.shared.registry.lock()).is_err() {
+            // A string takes everything, and our own families have no other reason to fail.
+            tracing::error!("a registered metric cannot be written; it and those after it are missing");
+        }
+        format.render(&text)
+    }
+
+    pub(crate) fn observe_controller(&self, name: &str, workers: usize, stats: &Arc<ControllerStats>) {
+        let stats = Arc::downgrade(stats);
+        let mut controllers = self.shared.sources.controllers.lock();
+        controllers.retain(|known| known.stats.strong_count() > 0 && !Weak::ptr_eq(&known.stats, &stats));
+        controllers.push(ControllerSource { name: name.to_owned(), workers, stats });
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Metrics").field("sources", &self.shared.sources).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Sources {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sources")
+            .field("queues", &self.queues.lock().len())
+            .field("controllers", &self.controllers.lock().len())
+            .field("leaders", &self.leaders.lock().len())
+            .field("informers", &self.informers.lock().len())
+            .finish_non_exhaustive()
+    }
+}

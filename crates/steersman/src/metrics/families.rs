@@ -1,0 +1,261 @@
+//! The families of metrics: names, help, labels, and where each value comes from.
+//!
+//! After controller-runtime (`pkg/internal/metrics/workqueue.go`, `pkg/internal/controller/metrics`, `pkg/metrics`) and
+//! Kubernetes' component-base (`metrics/prometheus`). Counters are named here without `_total`, which the text adds.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+
+use crate::controller::ControllerTotals;
+use crate::metrics::histogram::Histogram;
+use crate::metrics::{ControllerSource, InformerSource, Sources};
+use crate::queue::{Measured, QueueReport};
+
+/// The values of the label `priority`, lowest first: controller-runtime's for low and normal, and ours for high.
+const PRIORITIES: [&str; 3] = ["-100", "0", "100"];
+
+pub(crate) type Labels = Vec<(&'static str, String)>;
+
+/// The metrics of one family, for a value each.
+type Samples<T> = Vec<(Labels, T)>;
+
+#[derive(Debug)]
+struct Controller {
+    workers: usize,
+    totals: ControllerTotals,
+}
+
+#[derive(Debug)]
+struct Cache {
+    queued: usize,
+    /// Unknown while nothing was listed.
+    resource_version: Option<u64>,
+}
+
+impl Collector for Sources {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        // Whoever is asked has locks of its own, so none of ours is held meanwhile.
+        let queues: Vec<_> = self.queues.lock().iter().filter_map(|queue| queue.upgrade()).collect();
+        encode_queues(&mut encoder, &by_queue(&queues))?;
+        encode_controllers(&mut encoder, &by_controller(&self.controllers.lock()))?;
+        let mut leaders = BTreeMap::new();
+        for leadership in self.leaders.lock().iter().filter_map(|leadership| leadership.upgrade()) {
+            *leaders.entry(leadership.lease().to_owned()).or_insert(0_u64) |= u64::from(leadership.is_leading());
+        }
+        let statuses = leaders.into_iter().map(|(lease, status)| (vec![("name", lease)], status)).collect();
+        gauges(&mut encoder, "leader_election_master_status", "Whether this replica holds the lease", statuses)?;
+        self.requests.encode(&mut encoder)?;
+        encode_informers(&mut encoder, by_informer(&self.informers.lock()))
+    }
+}
+
+// === what is asked ===
+
+fn by_queue(queues: &[Arc<dyn Measured>]) -> BTreeMap<String, QueueReport> {
+    let mut reports: BTreeMap<String, QueueReport> = BTreeMap::new();
+    for queue in queues {
+        let (name, Some(report)) = queue.report() else { continue };
+        match reports.get_mut(&*name) {
+            Some(known) => known.merge(&report),
+            None => drop(reports.insert(name.to_string(), report)),
+        }
+    }
+    reports
+}
+
+fn by_controller(sources: &[ControllerSource]) -> BTreeMap<String, Controller> {
+    let mut controllers: BTreeMap<String, Controller> = BTreeMap::new();
+    for source in sources {
+        let Some(stats) = source.stats.upgrade() else { continue };
+        let totals = stats.totals();
+        match controllers.get_mut(&source.name) {
+            Some(known) => {
+                known.workers += source.workers;
+                known.totals.merge(&totals);
+            }
+            None => drop(controllers.insert(source.name.clone(), Controller { workers: source.workers, totals })),
+        }
+    }
+    controllers
+}
+
+fn by_informer(sources: &[InformerSource]) -> BTreeMap<[String; 4], Cache> {
+    let mut caches: BTreeMap<[String; 4], Cache> = BTreeMap::new();
+    for source in sources {
+        let Some(informers) = source.informers.upgrade() else { continue };
+        for report in informers.reports() {
+            let labels = [source.name.clone(), report.group, report.version, report.resource];
+            let cache = caches.entry(labels).or_insert(Cache { queued: 0, resource_version: report.resource_version });
+            cache.queued += report.queued;
+            // Of several caches of one type, the one that is furthest behind counts.
+            cache.resource_version = cache.resource_version.min(report.resource_version);
+        }
+    }
+    caches
+}
+
+// === what is told ===
+
+fn encode_queues(encoder: &mut DescriptorEncoder<'_>, reports: &BTreeMap<String, QueueReport>) -> fmt::Result {
+    let labels = |name: &str| vec![("name", name.to_owned()), ("controller", name.to_owned())];
+    let mut depths = Vec::new();
+    for (name, report) in reports {
+        for (priority, depth) in PRIORITIES.iter().zip(report.depths) {
+            let mut labels = labels(name);
+            labels.push(("priority", (*priority).to_owned()));
+            depths.push((labels, depth));
+        }
+    }
+    gauges(encoder, "workqueue_depth", "Keys ready to be taken, by queue and priority", depths)?;
+    let all = || reports.iter().map(|(name, report)| (labels(name), report));
+    let adds = all().map(|(labels, report)| (labels, report.stats.adds_total)).collect();
+    counters(encoder, "workqueue_adds", "Adds that were not merged into an earlier one", adds)?;
+    let waited = all().map(|(labels, report)| (labels, &report.times.waited)).collect();
+    histograms(encoder, "workqueue_queue_duration_seconds", "How long keys wait in the queue", waited)?;
+    let worked = all().map(|(labels, report)| (labels, &report.times.worked)).collect();
+    histograms(encoder, "workqueue_work_duration_seconds", "How long keys are processed", worked)?;
+    let unfinished = all().map(|(labels, report)| (labels, seconds(report.unfinished))).collect();
+    let help = "For how long the keys in processing have been processed, in sum";
+    gauges(encoder, "workqueue_unfinished_work_seconds", help, unfinished)?;
+    let longest = all().map(|(labels, report)| (labels, seconds(report.longest))).collect();
+    let help = "For how long the key in processing has been processed that was taken first";
+    gauges(encoder, "workqueue_longest_running_processor_seconds", help, longest)?;
+    let retries = all().map(|(labels, report)| (labels, report.stats.retries_total)).collect();
+    counters(encoder, "workqueue_retries", "Rate-limited adds", retries)
+}
+
+fn encode_controllers(encoder: &mut DescriptorEncoder<'_>, controllers: &BTreeMap<String, Controller>) -> fmt::Result {
+    let labels = |name: &str| vec![("controller", name.to_owned())];
+    let mut results = Vec::new();
+    for (name, controller) in controllers {
+        let totals = &controller.totals;
+        let by_result = [
+            ("error", totals.n_failed),
+            ("requeue", totals.n_requeued),
+            ("requeue_after", totals.n_requeued_after),
+            ("success", totals.n_succeeded),
+        ];
+        for (result, count) in by_result {
+            results.push((vec![("controller", name.clone()), ("result", result.to_owned())], count));
+        }
+    }
+    counters(encoder, "controller_runtime_reconcile", "Reconciles by result", results)?;
+    type Total = fn(&ControllerTotals) -> u64;
+    let totals: [(&str, &str, Total); 4] = [
+        ("controller_runtime_reconcile_errors", "Reconciles that failed", |totals| totals.n_failed),
+        ("controller_runtime_terminal_reconcile_errors", "Errors that are not retried", |totals| totals.n_terminal),
+        ("controller_runtime_reconcile_panics", "Reconciles that panicked", |totals| totals.n_panicked),
+        ("controller_runtime_reconcile_timeouts", "Reconciles that took too long", |totals| totals.n_timed_out),
+    ];
+    for (name, help, total) in totals {
+        let samples = controllers.iter().map(|(name, of)| (labels(name), total(&of.totals))).collect();
+        counters(encoder, name, help, samples)?;
+    }
+    let times = controllers.iter().map(|(name, of)| (labels(name), &of.totals.times)).collect();
+    histograms(encoder, "controller_runtime_reconcile_time_seconds", "How long reconciles take", times)?;
+    let workers = controllers.iter().map(|(name, of)| (labels(name), of.workers)).collect();
+    gauges(encoder, "controller_runtime_max_concurrent_reconciles", "Workers there are", workers)?;
+    let active = controllers.iter().map(|(name, of)| (labels(name), of.totals.active_workers)).collect();
+    gauges(encoder, "controller_runtime_active_workers", "Workers that work", active)
+}
+
+fn encode_informers(encoder: &mut DescriptorEncoder<'_>, caches: BTreeMap<[String; 4], Cache>) -> fmt::Result {
+    let (mut queued, mut versions) = (Vec::new(), Vec::new());
+    for ([name, group, version, resource], cache) in caches {
+        let labels = vec![("name", name), ("group", group), ("version", version), ("resource", resource)];
+        if let Some(version) = cache.resource_version {
+            versions.push((labels.clone(), version));
+        }
+        queued.push((labels, cache.queued));
+    }
+    gauges(encoder, "informer_queued_items", "Events that handlers have not heard yet", queued)?;
+    gauges(encoder, "informer_store_resource_version", "The resource version that the cache has reached", versions)
+}
+
+// === one family ===
+
+pub(crate) fn counters(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    samples: Samples<u64>,
+) -> fmt::Result {
+    family(encoder, name, help, MetricType::Counter, samples, |encoder, value| {
+        encoder.encode_counter::<NoLabelSet, u64, f64>(&value, None)
+    })
+}
+
+fn gauges<T: Into<Gauge>>(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    samples: Samples<T>,
+) -> fmt::Result {
+    family(encoder, name, help, MetricType::Gauge, samples, |encoder, value| match value.into() {
+        Gauge::Count(count) => encoder.encode_gauge(&count),
+        Gauge::Seconds(seconds) => encoder.encode_gauge(&seconds),
+    })
+}
+
+pub(crate) fn histograms(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    samples: Samples<&Histogram>,
+) -> fmt::Result {
+    family(encoder, name, help, MetricType::Histogram, samples, |encoder, histogram| {
+        encoder.encode_histogram::<NoLabelSet>(histogram.sum(), histogram.count(), &histogram.buckets(), None)
+    })
+}
+
+/// One family; nothing at all without samples.
+fn family<T>(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    kind: MetricType,
+    samples: Samples<T>,
+    encode: impl Fn(&mut MetricEncoder<'_>, T) -> fmt::Result,
+) -> fmt::Result {
+    if samples.is_empty() {
+        return Ok(());
+    }
+    let mut family = encoder.encode_descriptor(name, help, None, kind)?;
+    for (labels, value) in samples {
+        encode(&mut family.encode_family(&labels)?, value)?;
+    }
+    Ok(())
+}
+
+enum Gauge {
+    Count(u64),
+    Seconds(f64),
+}
+
+impl From<u64> for Gauge {
+    fn from(count: u64) -> Self {
+        Self::Count(count)
+    }
+}
+
+impl From<usize> for Gauge {
+    fn from(count: usize) -> Self {
+        Self::Count(count as u64)
+    }
+}
+
+impl From<f64> for Gauge {
+    fn from(seconds: f64) -> Self {
+        Self::Seconds(seconds)
+    }
+}
+
+fn seconds(duration: Duration) -> f64 {
+    duration.as_secs_f64()
+}
