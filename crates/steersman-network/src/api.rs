@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
 /// What the user wants: a network with one subnet.
-#[derive(Clone, CustomResource, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[derive(Clone, CustomResource, Debug, Default, PartialEq, Serialize)]
 #[kube(
     group = "samplecrd.k8s.io",
     version = "v1",
@@ -21,10 +21,10 @@ use serde_json::Value;
 #[kube(derive = "Default", derive = "PartialEq")]
 pub struct NetworkSpec {
     /// The subnet's addresses, such as `192.168.0.0/16`.
-    #[serde(default, skip_serializing_if = "Given::is_absent")]
+    #[serde(skip_serializing_if = "Given::is_absent")]
     pub cidr: Given,
     /// The subnet's gateway, an address within `cidr`.
-    #[serde(default, skip_serializing_if = "Given::is_absent")]
+    #[serde(skip_serializing_if = "Given::is_absent")]
     pub gateway: Given,
 }
 
@@ -69,13 +69,22 @@ impl Given {
     }
 }
 
-impl<'de> Deserialize<'de> for Given {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Given, D::Error> {
-        Ok(match Value::deserialize(deserializer)? {
+/// A spec that is missing, null or no object is one without fields: what it lacks is then said of it.
+impl<'de> Deserialize<'de> for NetworkSpec {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<NetworkSpec, D::Error> {
+        let mut spec = Option::<Value>::deserialize(deserializer)?.unwrap_or_default();
+        let mut take = |field: &str| Given::from(spec.get_mut(field).map(Value::take).unwrap_or_default());
+        Ok(NetworkSpec { cidr: take("cidr"), gateway: take("gateway") })
+    }
+}
+
+impl From<Value> for Given {
+    fn from(value: Value) -> Given {
+        match value {
             Value::Null => Given::Absent,
             Value::String(text) => Given::Text(text),
             other => Given::Other(other.to_string()),
-        })
+        }
     }
 }
 
@@ -107,6 +116,20 @@ mod tests {
         ] {
             let read: NetworkSpec = serde_json::from_value(spec.clone()).unwrap();
             assert_eq!(serde_json::to_value(read).unwrap(), spec);
+        }
+    }
+
+    #[test]
+    fn a_network_without_a_spec_can_be_read_too() {
+        for spec in [json!({"metadata": {}}), json!({"spec": null}), json!({"spec": 7}), json!({"spec": ["cidr"]})] {
+            let mut network =
+                json!({"apiVersion": "samplecrd.k8s.io/v1", "kind": "Network", "metadata": {"name": "a"}});
+            network["spec"] = spec.get("spec").cloned().unwrap_or_default();
+            if spec.get("spec").is_none() {
+                network.as_object_mut().unwrap().remove("spec");
+            }
+            let read: Network = serde_json::from_value(network).unwrap();
+            assert_eq!(read.spec, NetworkSpec::default(), "{spec}");
         }
     }
 

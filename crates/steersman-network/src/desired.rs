@@ -116,7 +116,12 @@ fn cidr(given: &Given) -> Result<IpNet, Invalid> {
         }
         Given::Text(text) => text,
     };
-    let cidr: IpNet = text.trim().parse().map_err(|_| Invalid::Cidr { text: text.clone() })?;
+    let invalid = || Invalid::Cidr { text: text.clone() };
+    let cidr: IpNet = text.trim().parse().map_err(|_| invalid())?;
+    // What the parser lets pass with leading zeros, others read as octal.
+    if matches!(cidr, IpNet::V4(_)) && cidr.to_string() != text.trim() {
+        return Err(invalid());
+    }
     if cidr.trunc() != cidr {
         return Err(Invalid::HostBits { text: text.clone(), network: cidr.trunc() });
     }
@@ -168,6 +173,12 @@ mod tests {
             "",
             Err("spec.cidr \"not-a-cidr\" is no CIDR: want an address and a prefix length, such as \"192.168.0.0/16\""),
         );
+        for zeros in ["010.0.0.0/8", "10.0.0.0/08"] {
+            let told = format!(
+                "spec.cidr {zeros:?} is no CIDR: want an address and a prefix length, such as \"192.168.0.0/16\""
+            );
+            check(zeros, "", Err(&told));
+        }
         check("10.0.0.5/24", "", Err("spec.cidr \"10.0.0.5/24\" has bits set behind its prefix: write 10.0.0.0/24"));
         check(
             "10.0.0.0/31",

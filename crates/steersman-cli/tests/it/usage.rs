@@ -193,6 +193,6 @@ fn store_cut_short_is_damaged() {
 #[test]
 fn help_begins_with_what_it_is() {
     let home = tempfile::tempdir().unwrap();
-    let said = run(home.path(), &["--help"]).stdout;
+    let said = run(home.path(), ["--help"]).stdout;
     assert!(said.starts_with("A Kubernetes-compatible control plane in one process"), "{said}");
 }
