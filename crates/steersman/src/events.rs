@@ -1,9 +1,12 @@
 //! Events that `kubectl describe` shows, recorded without ever holding up a reconciler.
 //!
-//! A record goes into a bounded queue; one task sends. [`correlate`] decides what is sent: equal events are counted on
-//! one object, similar ones are combined, floods are cut. When the queue is full, events are dropped and counted.
+//! A record goes into a bounded queue; one task sends. What is sent, [`correlate`] decides for core/v1 (equal events are
+//! counted on one object, similar ones are combined, floods are cut), and [`series`] for events.k8s.io/v1. When the queue is
+//! full, events are dropped and counted.
 
 mod correlate;
+mod recent;
+mod series;
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,21 +14,29 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use kube::core::Resource;
+use serde::Serialize;
+use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use crate::chain::Chain;
-use crate::events::correlate::{Correlator, Effect, Note};
+use crate::events::correlate::Correlator;
+use crate::events::series::Series;
 
 /// How many events wait to be sent.
 pub const EVENTS_MAX: usize = 1_000;
 
-/// How often one event is tried while the server is away, and how long between.
+/// How often one event is tried while the server is away, and how long between; the first time less, so that not all come
+/// back at once.
 const TRIES_MAX: u32 = 12;
 const RETRY_WAIT: Duration = Duration::from_secs(10);
+
+/// What events.k8s.io allows the name of an instance.
+const INSTANCE_BYTES_MAX: usize = 128;
 
 /// Whether an event is good news.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -37,10 +48,40 @@ pub enum EventType {
 }
 
 /// Records events about objects. Clones share the queue and the task, which ends with the last clone.
+///
+/// ```no_run
+/// # use k8s_openapi::api::core::v1::ConfigMap;
+/// # use steersman::{EventRecorder, EventType};
+/// # async fn record(client: kube::Client, config: ConfigMap) {
+/// let events = EventRecorder::new(client, "painter");
+/// events.event(&config, EventType::Normal, "Painted", "it is green now");
+/// // At the end of the process:
+/// events.flush().await;
+/// # }
+/// ```
+///
+/// What the server refuses is logged and dropped; while it is away, each event is tried twelve times in two minutes.
 #[derive(Clone)]
 pub struct EventRecorder {
     sender: mpsc::Sender<Message>,
     n_dropped: Arc<AtomicU64>,
+}
+
+/// An event with all that can be said of it.
+#[derive(Clone, Debug)]
+pub struct NewEvent {
+    /// What it is about. Without a namespace, the event goes into `default`.
+    pub regarding: ObjectReference,
+    /// A second object that took part, if any.
+    pub related: Option<ObjectReference>,
+    /// Whether it is good news.
+    pub event_type: EventType,
+    /// Why it was done, or what happened: one word in CamelCase and the same every time.
+    pub reason: String,
+    /// What was done or tried: one word in CamelCase. `None`: the reason says it.
+    pub action: Option<String>,
+    /// A sentence for people. In events.k8s.io/v1, what is over 1024 bytes is cut off.
+    pub note: String,
 }
 
 enum Message {
@@ -48,22 +89,71 @@ enum Message {
     Note(Box<Note>),
 }
 
+/// One thing that happened.
+#[derive(Clone, Debug)]
+pub(crate) struct Note {
+    object: ObjectReference,
+    related: Option<ObjectReference>,
+    event_type: EventType,
+    reason: String,
+    action: Option<String>,
+    message: String,
+    at: Timestamp,
+}
+
+/// What to send: a new event, or a patch of one that is there already. The whole event is for the case that it is not.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Effect {
+    namespace: String,
+    name: String,
+    event: Value,
+    patch: Option<Value>,
+}
+
 /// The sending end, on its own task.
 struct Sink {
     client: Client,
-    correlator: Correlator,
+    memory: Memory,
+}
+
+/// What was sent, by the API it was sent to.
+enum Memory {
+    /// core/v1.
+    Counted(Correlator),
+    /// events.k8s.io/v1.
+    Series(Series),
 }
 
 // === impl EventRecorder ===
 
 impl EventRecorder {
-    /// A recorder for events reported by `component`.
+    /// A recorder for events reported by `component`, in core/v1: every repetition is written to the server, similar
+    /// events are combined, and no object gets more than 25 at once and then one every five minutes.
     ///
     /// # Panics
     /// Outside a tokio runtime.
     pub fn new(client: Client, component: &str) -> Self {
+        Self::start(client, Memory::Counted(Correlator::new(component)))
+    }
+
+    /// A recorder for events reported by `controller`, such as `example.com/painter`, in events.k8s.io/v1: a repetition
+    /// begins a series, whose count is written when it begins, every half hour, and after six minutes of silence.
+    ///
+    /// Events that differ in nothing but their note are one series, with the note of the first.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub fn with_series(client: Client, controller: &str) -> Self {
+        let host = std::env::var("HOSTNAME").unwrap_or_else(|_| "steersman".to_owned());
+        let name = controller.rsplit('/').next().unwrap_or_default();
+        let mut instance = format!("{name}-{host}");
+        instance.truncate(instance.floor_char_boundary(INSTANCE_BYTES_MAX));
+        Self::start(client, Memory::Series(Series::new(controller, &instance)))
+    }
+
+    fn start(client: Client, memory: Memory) -> Self {
         let (sender, receiver) = mpsc::channel(EVENTS_MAX);
-        let sink = Sink { client, correlator: Correlator::new(component) };
+        let sink = Sink { client, memory };
         // Owned by its channel: it ends when the last recorder is dropped and the queue is empty.
         drop(tokio::spawn(sink.run(receiver)));
         Self { sender, n_dropped: Arc::default() }
@@ -84,8 +174,27 @@ impl EventRecorder {
 
     /// As [`EventRecorder::event`], for an object of which only a reference is at hand.
     pub fn event_about(&self, object: ObjectReference, event_type: EventType, reason: &str, message: &str) {
-        let note =
-            Note { object, event_type, reason: reason.to_owned(), message: message.to_owned(), at: Timestamp::now() };
+        self.record(NewEvent {
+            regarding: object,
+            related: None,
+            event_type,
+            reason: reason.to_owned(),
+            action: None,
+            note: message.to_owned(),
+        });
+    }
+
+    /// As [`EventRecorder::event`], with all that can be said.
+    pub fn record(&self, event: NewEvent) {
+        let note = Note {
+            object: event.regarding,
+            related: event.related,
+            event_type: event.event_type,
+            reason: event.reason,
+            action: event.action,
+            message: event.note,
+            at: Timestamp::now(),
+        };
         if self.sender.try_send(Message::Note(Box::new(note))).is_err() {
             self.n_dropped.fetch_add(1, Ordering::Relaxed);
         }
@@ -96,7 +205,7 @@ impl EventRecorder {
         self.n_dropped.load(Ordering::Relaxed)
     }
 
-    /// Waits until everything recorded before has been sent or given up.
+    /// Waits until everything recorded before has been sent or given up, the counts of running series included.
     pub async fn flush(&self) {
         let (done, wait) = oneshot::channel();
         if self.sender.send(Message::Flush(done)).await.is_ok() {
@@ -124,18 +233,97 @@ impl EventType {
 
 // === impl Sink ===
 
+impl Note {
+    /// The metadata of the event object that says this.
+    fn metadata(&self) -> ObjectMeta {
+        let name = self.object.name.as_deref().unwrap_or_default();
+        let namespace = self.object.namespace.as_deref().filter(|namespace| !namespace.is_empty()).unwrap_or("default");
+        ObjectMeta {
+            name: Some(format!("{name}.{:x}", self.at.as_nanosecond())),
+            namespace: Some(namespace.to_owned()),
+            ..ObjectMeta::default()
+        }
+    }
+}
+
+impl Effect {
+    fn create(metadata: &ObjectMeta, event: &impl Serialize) -> Self {
+        Self {
+            namespace: metadata.namespace.clone().unwrap_or_default(),
+            name: metadata.name.clone().unwrap_or_default(),
+            event: serde_json::to_value(event).expect("invariant: an event is a tree of strings and numbers"),
+            patch: None,
+        }
+    }
+
+    fn count(metadata: &ObjectMeta, event: &impl Serialize, patch: Value) -> Self {
+        Self { patch: Some(patch), ..Self::create(metadata, event) }
+    }
+}
+
+impl Memory {
+    /// The API that takes the events.
+    fn api(&self) -> &'static str {
+        match self {
+            Self::Counted(_) => "/api/v1",
+            Self::Series(_) => "/apis/events.k8s.io/v1",
+        }
+    }
+
+    fn step(&mut self, note: Note) -> Option<Effect> {
+        match self {
+            Self::Counted(correlator) => correlator.step(Instant::now(), note),
+            Self::Series(series) => series.step(Instant::now(), note),
+        }
+    }
+
+    /// Waits until something is due without an event, and says what.
+    async fn due(&mut self) -> Vec<Effect> {
+        match self {
+            Self::Counted(_) => std::future::pending().await,
+            Self::Series(series) => match series.next_due() {
+                None => std::future::pending().await,
+                Some(due) => {
+                    tokio::time::sleep_until(due).await;
+                    series.tick(Instant::now())
+                }
+            },
+        }
+    }
+
+    fn flush(&mut self) -> Vec<Effect> {
+        match self {
+            Self::Counted(_) => Vec::new(),
+            Self::Series(series) => series.flush(Instant::now()),
+        }
+    }
+}
+
 impl Sink {
     async fn run(mut self, mut receiver: mpsc::Receiver<Message>) {
-        while let Some(message) = receiver.recv().await {
-            match message {
+        loop {
+            // Both arms wait first and then change something at once.
+            let (effects, done) = tokio::select! {
+                message = receiver.recv() => match message {
+                    None => break,
+                    Some(Message::Flush(done)) => (self.memory.flush(), Some(done)),
+                    Some(Message::Note(note)) => (self.memory.step(*note).into_iter().collect(), None),
+                },
+                effects = self.memory.due() => (effects, None),
+            };
+            self.perform_all(effects).await;
+            if let Some(done) = done {
                 // The recorder may have stopped waiting.
-                Message::Flush(done) => drop(done.send(())),
-                Message::Note(note) => {
-                    if let Some(effect) = self.correlator.step(Instant::now(), *note) {
-                        self.perform(effect).await;
-                    }
-                }
+                done.send(()).ok();
             }
+        }
+        let effects = self.memory.flush();
+        self.perform_all(effects).await;
+    }
+
+    async fn perform_all(&self, effects: Vec<Effect>) {
+        for effect in effects {
+            self.perform(effect).await;
         }
     }
 
@@ -150,9 +338,9 @@ impl Sink {
                 kube::Error::Api(status) => Some(status.code),
                 _ => None,
             };
-            if let (Effect::Count { event, .. }, Some(404)) = (&effect, code) {
+            if effect.patch.is_some() && code == Some(404) {
                 // It expired on the server; begin a new one.
-                effect = Effect::Create { event: event.clone() };
+                effect.patch = None;
                 continue;
             }
             let is_final = code.is_some_and(|code| code != 429 && code < 500) || n_tries == TRIES_MAX;
@@ -169,24 +357,19 @@ impl Sink {
                 }
                 return;
             }
-            tokio::time::sleep(RETRY_WAIT).await;
+            let share = if n_tries == 1 { rand::random::<f64>() } else { 1.0 };
+            tokio::time::sleep(RETRY_WAIT.mul_f64(share)).await;
         }
     }
 
     async fn send(&self, effect: &Effect) -> Result<(), kube::Error> {
-        let (method, uri, content_type, body) = match effect {
-            Effect::Create { event } => {
-                let namespace = event.metadata.namespace.as_deref().unwrap_or("default");
-                let uri = format!("/api/v1/namespaces/{namespace}/events");
-                (http::Method::POST, uri, "application/json", serde_json::to_vec(event))
-            }
-            Effect::Count { event, patch } => {
-                let namespace = event.metadata.namespace.as_deref().unwrap_or("default");
-                let name = event.metadata.name.as_deref().unwrap_or_default();
-                let uri = format!("/api/v1/namespaces/{namespace}/events/{name}");
-                (http::Method::PATCH, uri, "application/merge-patch+json", serde_json::to_vec(patch))
-            }
+        let Effect { namespace, name, event, patch } = effect;
+        let collection = format!("{}/namespaces/{namespace}/events", self.memory.api());
+        let (method, uri, content_type, body) = match patch {
+            None => (http::Method::POST, collection, "application/json", event),
+            Some(patch) => (http::Method::PATCH, format!("{collection}/{name}"), "application/merge-patch+json", patch),
         };
+        let body = serde_json::to_vec(body);
         let request = http::Request::builder()
             .method(method)
             .uri(uri)

@@ -106,7 +106,7 @@ pub use crate::delta::{
     BATCH_MAX, Closed, DELTAS_MAX, DecodeError, Delta, DeltaFifo, DeltaSender, Entry, Replacement, delta_fifo,
 };
 pub use crate::election::{Election, ElectionError, ElectionOptions, Leadership, RenewalOverdue};
-pub use crate::events::{EVENTS_MAX, EventRecorder, EventType};
+pub use crate::events::{EVENTS_MAX, EventRecorder, EventType, NewEvent};
 pub use crate::expectations::{Expectations, slow_start};
 pub use crate::factory::{InformerFactory, Running};
 pub use crate::handler::{Arrival, Change, Deleted, Event, EventHandler, EventKind, HandlerFn, handler_fn};

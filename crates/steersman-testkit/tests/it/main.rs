@@ -4,6 +4,7 @@
 mod apply;
 mod bad_days;
 mod controller;
+mod events;
 mod informer;
 mod life;
 mod sharding;

@@ -3,20 +3,16 @@
 //! The figures are those of client-go's `tools/record/events_cache.go`. A state machine: the caller has the clock.
 
 use std::collections::HashSet;
-use std::hash::Hash;
 use std::time::Duration;
 
-use hashbrown::HashMap;
-use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
-use k8s_openapi::jiff::Timestamp;
-use serde_json::{Value, json};
+use k8s_openapi::api::core::v1::{Event, EventSource};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde_json::json;
 use tokio::time::Instant;
 
-use crate::events::EventType;
+use crate::events::recent::Recent;
+use crate::events::{Effect, Note};
 
-/// How much is remembered, per table.
-const REMEMBERED_MAX: usize = 4_096;
 /// From so many different messages on, similar events are combined.
 const SIMILAR_MAX: usize = 10;
 /// Similar events further apart than this are not similar.
@@ -24,29 +20,6 @@ const SIMILAR_WINDOW: Duration = Duration::from_secs(600);
 /// Events about one object: so many at once, then one each so often.
 const BURST: u32 = 25;
 const REFILL: Duration = Duration::from_secs(300);
-
-/// One thing that happened.
-#[derive(Clone, Debug)]
-pub(crate) struct Note {
-    pub(crate) object: ObjectReference,
-    pub(crate) event_type: EventType,
-    pub(crate) reason: String,
-    pub(crate) message: String,
-    pub(crate) at: Timestamp,
-}
-
-/// What to send.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Effect {
-    /// Patch `event`, which is there already. The whole event is for the case that it is not.
-    Count {
-        event: Event,
-        patch: Value,
-    },
-    Create {
-        event: Event,
-    },
-}
 
 /// Remembers what was sent.
 #[derive(Debug)]
@@ -64,12 +37,6 @@ pub(crate) struct Correlator {
 type Object = (String, String, String, String);
 /// What an event is about and what happened, without its words.
 type Subject = (Object, &'static str, String);
-
-/// A table that forgets what was not used for longest.
-#[derive(Debug)]
-struct Recent<K, V> {
-    entries: HashMap<K, (Instant, V)>,
-}
 
 impl Correlator {
     pub(crate) fn new(component: &str) -> Self {
@@ -109,26 +76,20 @@ impl Correlator {
         let (_, event) = self.known.entry(now, identity, Event::default);
         if event.metadata.name.is_none() {
             *event = first(&self.component, &note);
-            return Some(Effect::Create { event: event.clone() });
+            return Some(Effect::create(&event.metadata, event));
         }
         let count = event.count.unwrap_or(1).saturating_add(1);
         event.count = Some(count);
         event.last_timestamp = Some(Time(note.at));
         event.message = Some(note.message);
         let patch = json!({"count": count, "lastTimestamp": event.last_timestamp, "message": event.message});
-        Some(Effect::Count { event: event.clone(), patch })
+        Some(Effect::count(&event.metadata, event, patch))
     }
 }
 
 fn first(component: &str, note: &Note) -> Event {
-    let name = note.object.name.as_deref().unwrap_or_default();
-    let namespace = note.object.namespace.as_deref().filter(|namespace| !namespace.is_empty()).unwrap_or("default");
     Event {
-        metadata: ObjectMeta {
-            name: Some(format!("{name}.{:x}", note.at.as_nanosecond())),
-            namespace: Some(namespace.to_owned()),
-            ..ObjectMeta::default()
-        },
+        metadata: note.metadata(),
         involved_object: note.object.clone(),
         type_: Some(note.event_type.as_str().to_owned()),
         reason: Some(note.reason.clone()),
@@ -138,44 +99,27 @@ fn first(component: &str, note: &Note) -> Event {
         last_timestamp: Some(Time(note.at)),
         source: Some(EventSource { component: Some(component.to_owned()), ..EventSource::default() }),
         reporting_component: Some(component.to_owned()),
+        action: note.action.clone(),
+        related: note.related.clone(),
         ..Event::default()
-    }
-}
-
-impl<K: Clone + Eq + Hash, V> Recent<K, V> {
-    fn new() -> Self {
-        Self { entries: HashMap::new() }
-    }
-
-    /// The value of `key`, new if need be, and when it was last used.
-    fn entry(&mut self, now: Instant, key: K, new: impl FnOnce() -> V) -> (Instant, &mut V) {
-        if self.entries.len() >= REMEMBERED_MAX && !self.entries.contains_key(&key) {
-            self.forget_quarter();
-        }
-        let (used, value) = self.entries.entry(key).or_insert_with(|| (now, new()));
-        (std::mem::replace(used, now), value)
-    }
-
-    fn forget_quarter(&mut self) {
-        let mut times: Vec<Instant> = self.entries.values().map(|(used, _)| *used).collect();
-        let (_, &mut limit, _) = times.select_nth_unstable(REMEMBERED_MAX / 4);
-        let mut n_to_forget = REMEMBERED_MAX / 4;
-        self.entries.retain(|_, (used, _)| {
-            let forget = *used <= limit && n_to_forget > 0;
-            n_to_forget -= usize::from(forget);
-            !forget
-        });
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::api::core::v1::ObjectReference;
+    use k8s_openapi::jiff::Timestamp;
+
     use super::*;
+    use crate::events::EventType;
+    use crate::events::recent::REMEMBERED_MAX;
 
     fn note(name: &str, message: &str) -> Note {
         let object = ObjectReference { name: Some(name.to_owned()), ..ObjectReference::default() };
         Note {
             object,
+            related: None,
+            action: None,
             event_type: EventType::Normal,
             reason: "Created".to_owned(),
             message: message.to_owned(),
@@ -184,12 +128,11 @@ mod tests {
     }
 
     fn summary(effect: Option<Effect>) -> String {
+        let text = |event: &serde_json::Value| event["message"].as_str().map(str::to_owned).unwrap_or_default();
         match effect {
             None => "nothing".to_owned(),
-            Some(Effect::Count { event, .. }) => {
-                format!("{}x {}", event.count.unwrap(), event.message.unwrap())
-            }
-            Some(Effect::Create { event }) => format!("new {}", event.message.unwrap()),
+            Some(Effect { patch: Some(_), event, .. }) => format!("{}x {}", event["count"], text(&event)),
+            Some(Effect { event, .. }) => format!("new {}", text(&event)),
         }
     }
 

@@ -78,11 +78,14 @@ async fn events_wait_for_a_server_that_is_away_and_not_for_one_that_refuses() {
     let started = Instant::now();
     recorder.event(&object("x"), EventType::Normal, "Created", "it was created");
     recorder.flush().await;
-    assert_eq!((summaries(&server).len(), started.elapsed().as_secs()), (1, 20));
+    // The first wait is shorter.
+    let waited = started.elapsed();
+    assert_eq!(summaries(&server).len(), 1);
+    assert!((10..=20).contains(&waited.as_secs()), "{waited:?}");
     server.fail(Verb::Write, Fault::Status { code: 403, reason: "Forbidden", retry_after: None });
     recorder.event(&object("y"), EventType::Normal, "Created", "it was created");
     recorder.flush().await;
-    assert_eq!((summaries(&server).len(), started.elapsed().as_secs()), (1, 20));
+    assert_eq!((summaries(&server).len(), started.elapsed()), (1, waited));
 }
 
 #[tokio::test(start_paused = true)]
