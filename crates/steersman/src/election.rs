@@ -3,7 +3,8 @@
 //! The protocol is client-go's (`tools/leaderelection`), so replicas in different languages can share a lease. A lease
 //! held by somebody else is expired when its record has not changed for its duration by OUR clock since we first saw
 //! it; times written by other hosts are never compared with ours. The leader renews; when it could not for the renew
-//! deadline, it must stop before the others may start: [`Election::hold`] returns then, and the caller drops its work.
+//! deadline, counted from the sending of the last renewal that succeeded, it must stop before the others may start:
+//! [`Election::hold`] returns then, and the caller drops its work.
 
 mod leadership;
 
@@ -42,20 +43,47 @@ pub struct ElectionOptions {
     pub retry: Duration,
 }
 
-/// The times of an election do not fit together.
+/// An election cannot be held as its options say.
 #[derive(Clone, Debug, thiserror::Error)]
-#[error(
-    "election {name:?}: the lease ({lease:?}) must be longer than the renew deadline ({renew_deadline:?}), and that \
-     longer than 1.2 times the retry period ({retry:?})"
-)]
-pub struct ElectionError {
-    name: String,
-    lease: Duration,
-    renew_deadline: Duration,
-    retry: Duration,
+#[non_exhaustive]
+pub enum ElectionError {
+    /// Two leaders at once would be possible, or the server would be asked without pause.
+    #[error(
+        "election {name:?}: the lease ({lease:?}) must be longer than the renew deadline ({renew_deadline:?}), and that \
+         longer than 1.2 times the retry period ({retry:?}), which must not be zero"
+    )]
+    Times {
+        /// The election.
+        name: String,
+        /// The lease as given.
+        lease: Duration,
+        /// The renew deadline as given.
+        renew_deadline: Duration,
+        /// The retry period as given.
+        retry: Duration,
+    },
+    /// The name, the namespace or the identity is empty.
+    #[error("an election needs {missing}")]
+    Unnamed {
+        /// What is empty.
+        missing: &'static str,
+    },
 }
 
 /// One replica's part in an election.
+///
+/// ```no_run
+/// # use steersman::{Election, ElectionOptions};
+/// # async fn lead() {}
+/// # async fn run(client: kube::Client) -> Result<(), steersman::ElectionError> {
+/// let mut election = Election::new(client, ElectionOptions::new("my-operator", "operators"))?;
+/// election.acquire().await;
+/// tokio::select! {
+///     () = election.hold() => {} // Lost. The work was dropped where it waited.
+///     () = lead() => election.release().await,
+/// }
+/// # Ok(()) }
+/// ```
 pub struct Election {
     api: Api<Lease>,
     options: ElectionOptions,
@@ -98,25 +126,43 @@ impl ElectionOptions {
     }
 }
 
+impl ElectionOptions {
+    fn check(&self) -> Result<(), ElectionError> {
+        let parts = [("a name", &self.name), ("a namespace", &self.namespace), ("an identity", &self.identity)];
+        if let Some((missing, _)) = parts.into_iter().find(|(_, part)| part.is_empty()) {
+            return Err(ElectionError::Unnamed { missing });
+        }
+        let Self { lease, renew_deadline, retry, .. } = *self;
+        if lease <= renew_deadline || renew_deadline <= retry.mul_f64(JITTER) || retry.is_zero() {
+            return Err(ElectionError::Times { name: self.name.clone(), lease, renew_deadline, retry });
+        }
+        Ok(())
+    }
+}
+
 // === impl Election ===
 
 impl Election {
     /// Takes part in the election of `options`, as nobody yet.
     ///
     /// # Errors
-    /// [`ElectionError`] when two leaders at once would be possible.
+    /// [`ElectionError`] when the options make no sound election.
     pub fn new(client: Client, options: ElectionOptions) -> Result<Self, ElectionError> {
-        let is_sound = options.lease > options.renew_deadline && options.renew_deadline > options.retry.mul_f64(JITTER);
-        if !is_sound {
-            let ElectionOptions { name, lease, renew_deadline, retry, .. } = options;
-            return Err(ElectionError { name, lease, renew_deadline, retry });
-        }
+        let leadership = Arc::new(Leadership::new(&options));
+        Self::with_leadership(client, options, leadership)
+    }
+
+    pub(crate) fn with_leadership(
+        client: Client,
+        options: ElectionOptions,
+        leadership: Arc<Leadership>,
+    ) -> Result<Self, ElectionError> {
+        options.check()?;
         let api = Api::namespaced(client, &options.namespace);
-        let leadership = Arc::new(Leadership::new(&options.name, options.lease));
         Ok(Self { api, options, observed: None, leadership })
     }
 
-    /// Whether we lead, for health checks and metrics.
+    /// Who leads, for others to see, for health checks and metrics.
     pub fn leadership(&self) -> &Arc<Leadership> {
         &self.leadership
     }
@@ -127,6 +173,8 @@ impl Election {
         loop {
             let attempt = tokio::time::timeout(self.options.renew_deadline, self.attempt()).await;
             let news = match attempt {
+                // An answer that took so long is no time to work with; the next one renews.
+                Ok(Ok(Attempt::Leading)) if self.is_overdue() => "the server is slow".to_owned(),
                 Ok(Ok(Attempt::Leading)) => {
                     tracing::info!(lease = self.options.name, identity = self.options.identity, "leading");
                     return;
@@ -145,58 +193,81 @@ impl Election {
 
     /// Renews for as long as we lead. When this returns we no longer do, and whatever only a leader may do must have
     /// stopped within the difference of lease and renew deadline.
+    ///
+    /// # Cancel safety
+    /// Cancelled, we lead until the deadline at most; call it again or [`Election::release`].
     pub async fn hold(&mut self) {
-        self.renew().await;
-        self.leadership.ended();
-    }
-
-    async fn renew(&mut self) {
-        let mut renewed = Instant::now();
-        loop {
-            tokio::time::sleep(self.options.retry).await;
-            let deadline = renewed + self.options.renew_deadline;
-            match tokio::time::timeout_at(deadline, self.attempt()).await {
-                Ok(Ok(Attempt::Leading)) => renewed = Instant::now(),
+        while let Some(deadline) = self.deadline() {
+            tokio::time::sleep_until(deadline.min(Instant::now() + self.options.retry)).await;
+            // A connection that has fallen silent leaves time for another.
+            let patience = deadline.min(Instant::now() + self.options.renew_deadline / 2);
+            match tokio::time::timeout_at(patience, self.attempt()).await {
+                Ok(Ok(Attempt::Leading)) => {}
                 Ok(Ok(Attempt::Held { holder })) => {
                     tracing::error!(lease = self.options.name, holder, "the lease was taken from us");
-                    return;
+                    break;
                 }
                 Ok(Err(error)) => {
                     tracing::warn!(lease = self.options.name, error = %Chain(&error), "cannot renew the lease");
                 }
                 Err(_) => {}
             }
-            if Instant::now() >= renewed + self.options.renew_deadline {
+            if self.is_overdue() {
                 tracing::error!(lease = self.options.name, "the lease could not be renewed in time");
-                return;
+                break;
             }
         }
+        self.leadership.give_up();
+    }
+
+    /// Until when we may work without another renewal.
+    fn deadline(&self) -> Option<Instant> {
+        self.leadership.renewed().map(|renewed| renewed + self.options.renew_deadline)
+    }
+
+    fn is_overdue(&self) -> bool {
+        self.deadline().is_none_or(|deadline| Instant::now() >= deadline)
     }
 
     /// Gives the lease up, so that another replica need not wait for it to expire. Call it when all work has stopped.
+    ///
+    /// A lease that is somebody else's, or nobody's, is left alone. One that somebody wrote to in the meantime is tried
+    /// again, for the renew deadline at most; then it expires.
     pub async fn release(&mut self) {
-        self.leadership.ended();
-        let released = tokio::time::timeout(self.options.renew_deadline, async {
-            let mut lease = self.api.get(&self.options.name).await?;
-            let spec = lease.spec.get_or_insert_default();
-            if spec.holder_identity.as_ref() != Some(&self.options.identity) {
-                return Ok(());
-            }
-            spec.holder_identity = Some(String::new());
-            spec.lease_duration_seconds = Some(1);
-            let now = Some(MicroTime(Timestamp::now()));
-            spec.acquire_time.clone_from(&now);
-            spec.renew_time = now;
-            self.api.replace(&self.options.name, &PostParams::default(), &lease).await.map(drop)
-        });
-        match released.await {
-            Ok(Ok(())) => tracing::info!(lease = self.options.name, "released the lease"),
+        match tokio::time::timeout(self.options.renew_deadline, self.try_release()).await {
+            Ok(Ok(true)) => tracing::info!(lease = self.options.name, "released the lease"),
+            Ok(Ok(false)) => {}
             Ok(Err(error)) => {
                 tracing::warn!(lease = self.options.name, error = %Chain(&error), "cannot release the lease");
             }
             Err(_) => tracing::warn!(lease = self.options.name, "cannot release the lease: the server does not answer"),
         }
         self.observed = None;
+        self.leadership.give_up();
+    }
+
+    /// Whether there was something to release.
+    async fn try_release(&self) -> Result<bool, kube::Error> {
+        loop {
+            let Some(mut lease) = self.api.get_opt(&self.options.name).await? else { return Ok(false) };
+            let spec = lease.spec.get_or_insert_default();
+            if spec.holder_identity.as_ref() != Some(&self.options.identity) {
+                return Ok(false);
+            }
+            spec.holder_identity = Some(String::new());
+            spec.lease_duration_seconds = Some(1);
+            let now = Some(MicroTime(Timestamp::now()));
+            spec.acquire_time.clone_from(&now);
+            spec.renew_time = now;
+            match self.api.replace(&self.options.name, &PostParams::default(), &lease).await {
+                Ok(_) => return Ok(true),
+                // Somebody wrote in between, perhaps a request of ours that was given up. The caller's patience ends this.
+                Err(kube::Error::Api(status)) if status.code == 409 => {
+                    tokio::time::sleep(self.options.retry / 10).await;
+                }
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     /// Tries once to get or to renew the lease.
@@ -211,13 +282,14 @@ impl Election {
             let current = self.api.get_opt(&self.options.name).await?;
             self.observe(current, Instant::now());
         }
-        match self.plan(Instant::now()) {
+        let sent = Instant::now();
+        match self.plan(sent) {
             Move::Create(lease) => match self.api.create(&PostParams::default(), &lease).await {
-                Ok(lease) => Ok(self.lead(lease)),
+                Ok(lease) => Ok(self.lead(lease, sent)),
                 Err(error) => Err(error),
             },
             Move::Replace(lease) => match self.api.replace(&self.options.name, &PostParams::default(), &lease).await {
-                Ok(lease) => Ok(self.lead(lease)),
+                Ok(lease) => Ok(self.lead(lease, sent)),
                 Err(error) => {
                     // The record is not what we think it is; look at it before the next attempt.
                     if is_ours && matches!(&error, kube::Error::Api(status) if status.code < 500) {
@@ -234,9 +306,9 @@ impl Election {
         }
     }
 
-    fn lead(&mut self, lease: Lease) -> Attempt {
+    fn lead(&mut self, lease: Lease, sent: Instant) -> Attempt {
         self.observed = Some((lease, Instant::now()));
-        self.leadership.renewed();
+        self.leadership.renew(sent);
         Attempt::Leading
     }
 
@@ -247,15 +319,18 @@ impl Election {
             (Some(current), Some((known, seen))) if known.spec == current.spec => Some((current, seen)),
             (Some(current), _) => Some((current, now)),
         };
+        self.leadership.observe(self.observed.as_ref().map(|(lease, _)| holder(lease)).unwrap_or_default());
     }
 
     /// What to do about the record as observed.
     fn plan(&self, now: Instant) -> Move {
         let time = Some(MicroTime(Timestamp::now()));
+        // Rounded up: others must not think it over before we do.
+        let seconds = self.options.lease.as_millis().div_ceil(1_000);
         let mut spec = LeaseSpec {
             acquire_time: time.clone(),
             holder_identity: Some(self.options.identity.clone()),
-            lease_duration_seconds: Some(i32::try_from(self.options.lease.as_secs()).unwrap_or(i32::MAX)),
+            lease_duration_seconds: Some(i32::try_from(seconds).unwrap_or(i32::MAX)),
             lease_transitions: Some(0),
             renew_time: time,
             ..LeaseSpec::default()

@@ -8,6 +8,7 @@
 use std::convert::Infallible;
 use std::fmt;
 use std::pin::pin;
+use std::sync::Arc;
 
 use kube::Client;
 use tokio::sync::mpsc;
@@ -16,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::chain::Chain;
 use crate::controller::{Controller, ControllerError, Prepared};
-use crate::election::{Election, ElectionError, ElectionOptions};
+use crate::election::{Election, ElectionError, ElectionOptions, Leadership};
 use crate::factory::InformerFactory;
 use crate::metrics::Metrics;
 use crate::selection::CachedResource;
@@ -26,7 +27,7 @@ use crate::shard::{ShardError, ShardMember, ShardOptions, Shards};
 #[must_use = "a manager does nothing until it runs"]
 pub struct Manager {
     factory: InformerFactory,
-    election: Option<ElectionOptions>,
+    election: Option<(ElectionOptions, Arc<Leadership>)>,
     sharding: Option<Sharding>,
     name: String,
     metrics: Metrics,
@@ -124,8 +125,14 @@ impl Manager {
 
     /// As [`Manager::elect`], with times and identity of one's own.
     pub fn elect_with(mut self, options: ElectionOptions) -> Self {
-        self.election = Some(options);
+        let leadership = Arc::new(Leadership::new(&options));
+        self.election = Some((options, leadership));
         self
+    }
+
+    /// Who leads, for probes and dashboards, once this runs; `None` without [`Manager::elect`].
+    pub fn leadership(&self) -> Option<Arc<Leadership>> {
+        self.election.as_ref().map(|(_, leadership)| Arc::clone(leadership))
     }
 
     /// Divides the keys of all controllers among the replicas that take part in the group `name` in `namespace`: each key
@@ -176,9 +183,10 @@ impl Manager {
     /// [`ManagerError`].
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), ManagerError> {
         let client = self.factory.client().clone();
-        let lease = self.election.as_ref().map(|options| options.name.clone()).unwrap_or_default();
-        let election = self.election.map(|options| Election::new(client, options)).transpose();
-        let mut election = election.map_err(ManagerError::Election)?;
+        let lease = self.election.as_ref().map(|(options, _)| options.name.clone()).unwrap_or_default();
+        let election =
+            self.election.map(|(options, leadership)| Election::with_leadership(client, options, leadership));
+        let mut election = election.transpose().map_err(ManagerError::Election)?;
         let shards = self.sharding.as_ref().map(|sharding| sharding.shards.clone());
         let member = self.sharding.map(|Sharding { options, shards }| {
             ShardMember::with_shards(self.factory.client().clone(), options, shards).map_err(ManagerError::Sharding)

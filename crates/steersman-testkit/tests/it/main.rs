@@ -4,9 +4,11 @@
 mod apply;
 mod bad_days;
 mod controller;
+mod election;
 mod events;
 mod informer;
 mod life;
+mod line;
 mod sharding;
 mod sources;
 mod writes;

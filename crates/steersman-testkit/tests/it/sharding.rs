@@ -1,7 +1,7 @@
 //! Several replicas of one operator on one control plane, with real Leases: every key in one of them, never in two.
 
 use crate::config;
-use http::{Request, Response};
+use crate::line::Line;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{ListParams, PostParams};
@@ -9,14 +9,12 @@ use kube::{Api, Client};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 use steersman::{Action, Controller, Manager, ManagerError, Membership, ObjectKey, ReconcileError, ShardOptions};
-use steersman_testkit::{Body, Broken, ControlPlane, Door, User};
+use steersman_testkit::ControlPlane;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
-use tower::Service;
 
 const KEYS: usize = 60;
 
@@ -81,34 +79,10 @@ async fn reconcile(key: ObjectKey, (replica, world): &(usize, Shared)) -> Result
     Ok(Action::RequeueAfter(Duration::from_secs(1)))
 }
 
-/// A way to the control plane that can be cut for one replica alone.
-#[derive(Clone)]
-struct Line {
-    door: Door,
-    is_cut: Arc<Mutex<bool>>,
-}
-
-impl Service<Request<kube::client::Body>> for Line {
-    type Response = Response<Body>;
-    type Error = Broken;
-    type Future = <Door as Service<Request<kube::client::Body>>>::Future;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Broken>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request<kube::client::Body>) -> Self::Future {
-        if *self.is_cut.lock() {
-            return Box::pin(async { Err(Broken::Unsent) });
-        }
-        self.door.call(request)
-    }
-}
-
 struct Replica {
     shutdown: oneshot::Sender<()>,
     task: JoinHandle<Result<(), ManagerError>>,
-    is_cut: Arc<Mutex<bool>>,
+    line: Line,
     membership: watch::Receiver<Membership>,
 }
 
@@ -130,21 +104,20 @@ impl Rig {
     }
 
     fn start(&mut self, number: usize) {
-        let is_cut = Arc::<Mutex<bool>>::default();
-        let line = Line { door: self.plane.door_as(User::master("operator")), is_cut: Arc::clone(&is_cut) };
+        let line = Line::new(&self.plane);
         let context = (number, Arc::clone(&self.world));
         let options = ShardOptions {
             identity: format!("replica-{number}"),
             handover: Duration::from_secs(5),
             ..ShardOptions::new("operator", "kube-system")
         };
-        let manager = Manager::new(Client::new(line, "default"))
+        let manager = Manager::new(Client::new(line.clone(), "default"))
             .shard_with(options)
             .controller(Controller::<ConfigMap>::new(reconcile, context).workers(KEYS));
         let membership = manager.shards().unwrap().membership();
         let (shutdown, asked) = oneshot::channel::<()>();
         let task = tokio::spawn(manager.run(async { drop(asked.await) }));
-        self.replicas.insert(number, Replica { shutdown, task, is_cut, membership });
+        self.replicas.insert(number, Replica { shutdown, task, line, membership });
     }
 
     async fn stop(&mut self, number: usize) {
@@ -280,7 +253,7 @@ async fn a_replica_that_is_cut_off_stops_before_others_take_its_keys_and_comes_b
     all_busy(&rig).await;
     let before = rig.world.lock().busy.clone();
     assert!(before.values().any(|owner| *owner == 1));
-    *rig.replicas[&1].is_cut.lock() = true;
+    rig.replicas[&1].line.cut();
     let cut = Instant::now();
     while rig.world.lock().busy.values().any(|owner| *owner == 1) {
         sleep(Duration::from_millis(50)).await;
@@ -289,7 +262,7 @@ async fn a_replica_that_is_cut_off_stops_before_others_take_its_keys_and_comes_b
     assert_eq!(rig.replicas[&1].membership.borrow().slots, 0);
     all_busy(&rig).await;
     assert!((12..=25).contains(&cut.elapsed().as_secs()), "{:?}", cut.elapsed());
-    *rig.replicas[&1].is_cut.lock() = false;
+    rig.replicas[&1].line.mend();
     sleep(Duration::from_secs(30)).await;
     all_busy(&rig).await;
     assert_eq!(rig.world.lock().busy, before, "it has its keys again");

@@ -1,16 +1,21 @@
-//! Whether a replica leads, and since when it has not renewed: what health checks and metrics ask.
+//! Who leads, and since when a leader has not renewed: what health checks, metrics and dashboards ask.
 
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// Whether one replica leads at present. The election tells it, others read.
+use crate::election::ElectionOptions;
+
+/// Who leads, as one replica sees it. The election tells it, others read.
 #[derive(Debug)]
 pub struct Leadership {
     lease: String,
+    identity: String,
     duration: Duration,
-    /// When the lease was last acquired or renewed; `None` while we do not lead.
+    leader: watch::Sender<Option<String>>,
+    /// While we lead: when the last renewal that succeeded was sent.
     renewed: Mutex<Option<Instant>>,
 }
 
@@ -25,8 +30,14 @@ pub struct RenewalOverdue {
 // === impl Leadership ===
 
 impl Leadership {
-    pub(crate) fn new(lease: &str, duration: Duration) -> Self {
-        Self { lease: lease.to_owned(), duration, renewed: Mutex::new(None) }
+    pub(crate) fn new(options: &ElectionOptions) -> Self {
+        Self {
+            lease: options.name.clone(),
+            identity: options.identity.clone(),
+            duration: options.lease,
+            leader: watch::Sender::default(),
+            renewed: Mutex::new(None),
+        }
     }
 
     /// Name of the lease.
@@ -36,7 +47,17 @@ impl Leadership {
 
     /// Whether the lease is ours, as far as we know.
     pub fn is_leading(&self) -> bool {
-        self.renewed.lock().is_some()
+        self.renewed().is_some()
+    }
+
+    /// Who leads, as last seen: an identity. `None`: nobody, or nobody has looked yet.
+    pub fn leader(&self) -> Option<String> {
+        self.leader.borrow().clone()
+    }
+
+    /// The leader as last seen, and every change of it.
+    pub fn watch(&self) -> watch::Receiver<Option<String>> {
+        self.leader.subscribe()
     }
 
     /// Whether all is well: we do not lead, or have renewed within the duration of the lease and `tolerance`. As a
@@ -45,7 +66,7 @@ impl Leadership {
     /// # Errors
     /// [`RenewalOverdue`].
     pub fn check(&self, tolerance: Duration) -> Result<(), RenewalOverdue> {
-        let since = self.renewed.lock().map(|renewed| renewed.elapsed());
+        let since = self.renewed().map(|renewed| renewed.elapsed());
         match since {
             Some(since) if since > self.duration + tolerance => {
                 Err(RenewalOverdue { lease: self.lease.clone(), since })
@@ -54,12 +75,40 @@ impl Leadership {
         }
     }
 
-    pub(crate) fn renewed(&self) {
-        *self.renewed.lock() = Some(Instant::now());
+    pub(crate) fn renewed(&self) -> Option<Instant> {
+        *self.renewed.lock()
     }
 
-    pub(crate) fn ended(&self) {
-        *self.renewed.lock() = None;
+    /// A renewal succeeded that was sent then.
+    pub(crate) fn renew(&self, sent: Instant) {
+        *self.renewed.lock() = Some(sent);
+        self.tell(Some(&self.identity));
+    }
+
+    /// Takes notice of who holds the lease; empty: nobody.
+    pub(crate) fn observe(&self, holder: &str) {
+        if holder != self.identity {
+            *self.renewed.lock() = None;
+        }
+        self.tell(Some(holder).filter(|holder| !holder.is_empty()));
+    }
+
+    /// We lead no more, and have not seen who does.
+    pub(crate) fn give_up(&self) {
+        let was_leading = self.renewed.lock().take().is_some();
+        if was_leading {
+            self.tell(None);
+        }
+    }
+
+    fn tell(&self, leader: Option<&str>) {
+        self.leader.send_if_modified(|known| {
+            let is_new = known.as_deref() != leader;
+            if is_new {
+                *known = leader.map(str::to_owned);
+            }
+            is_new
+        });
     }
 }
 
@@ -69,17 +118,17 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn only_a_leader_that_does_not_renew_is_unwell() {
-        let leadership = Leadership::new("test", Duration::from_secs(15));
+        let leadership = Leadership::new(&ElectionOptions::new("test", "kube-system"));
         let tolerance = Duration::from_secs(20);
         tokio::time::advance(Duration::from_secs(1_000)).await;
         leadership.check(tolerance).unwrap();
-        leadership.renewed();
+        leadership.renew(Instant::now());
         tokio::time::advance(Duration::from_secs(35)).await;
         leadership.check(tolerance).unwrap();
         tokio::time::advance(Duration::from_secs(1)).await;
         let error = leadership.check(tolerance).unwrap_err();
         assert_eq!(error.to_string(), r#"leading "test", but the lease was last renewed 36s ago"#);
-        leadership.ended();
+        leadership.give_up();
         leadership.check(tolerance).unwrap();
     }
 }

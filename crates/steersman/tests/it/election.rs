@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use parking_lot::Mutex;
-use steersman::{Action, Controller, ElectionOptions, Manager, ManagerError, ObjectKey, ReconcileError};
+use serde_json::json;
+use steersman::{Action, Controller, Election, ElectionOptions, Manager, ManagerError, ObjectKey, ReconcileError};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -168,4 +169,243 @@ async fn a_manager_stops_in_order_and_without_an_election() {
     let n_runs = work.lock().len();
     tokio::time::sleep(Duration::from_secs(10)).await;
     assert_eq!(work.lock().len(), n_runs);
+}
+
+// === One election by itself ===
+
+fn candidate(server: &Server, name: &str) -> Election {
+    let options = ElectionOptions { identity: name.to_owned(), ..ElectionOptions::new("test", "kube-system") };
+    Election::new(server.client(), options).expect("the default times are sound")
+}
+
+fn lease(server: &Server) -> serde_json::Value {
+    server.get(LEASES, "kube-system/test").expect("there is a lease")
+}
+
+/// A lease as client-go writes it, long ago by its own clock.
+fn put_lease(server: &Server, holder: &str, seconds: u32) {
+    let time = "2020-01-01T00:00:00.000000Z";
+    let spec = json!({
+        "holderIdentity": holder, "leaseDurationSeconds": seconds, "leaseTransitions": 4,
+        "acquireTime": time, "renewTime": time,
+    });
+    let metadata = json!({"namespace": "kube-system", "name": "test", "labels": {"team": "a"}});
+    server.put_raw(LEASES, json!({"metadata": metadata, "spec": spec}));
+}
+
+/// How long `name` takes to lead.
+async fn time_to_lead(server: &Server, name: &str) -> Duration {
+    let start = Instant::now();
+    candidate(server, name).acquire().await;
+    assert_eq!(holder(server), name);
+    start.elapsed()
+}
+
+fn conflict() -> Fault {
+    Fault::Status { code: 409, reason: "Conflict", retry_after: None }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_missing_lease_is_created_as_client_go_does() {
+    let server = Server::new();
+    assert_eq!(time_to_lead(&server, "one").await, Duration::ZERO);
+    let spec = &lease(&server)["spec"];
+    assert_eq!((&spec["leaseDurationSeconds"], &spec["leaseTransitions"]), (&json!(15), &json!(0)));
+    assert_eq!(spec["acquireTime"], spec["renewTime"]);
+    // client-go reads exactly six digits.
+    let time = spec["renewTime"].as_str().unwrap();
+    let shape: String = time.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();
+    assert_eq!(shape, "0000-00-00T00:00:00.000000Z");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_of_another_is_taken_when_it_did_not_change_for_its_duration_whatever_its_times_say() {
+    for (seconds, expected) in [(15, 15..=20), (60, 60..=65), (3, 3..=8)] {
+        let server = Server::new();
+        put_lease(&server, "other", seconds);
+        let took = time_to_lead(&server, "one").await.as_secs();
+        assert!(expected.contains(&took), "{took} s for a lease of {seconds}");
+        let lease = lease(&server);
+        assert_eq!(lease["spec"]["leaseTransitions"], 5);
+        assert_ne!(lease["spec"]["acquireTime"], "2020-01-01T00:00:00.000000Z");
+        assert_eq!(lease["metadata"]["labels"]["team"], "a");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_keeps_changing_is_not_taken() {
+    let server = Server::new();
+    put_lease(&server, "other", 15);
+    let mut one = candidate(&server, "one");
+    let renew = async {
+        for number in 0..20 {
+            tokio::time::sleep(Duration::from_secs(10)).await;
+            let mut lease = lease(&server);
+            lease["spec"]["renewTime"] = format!("2020-01-01T00:00:00.{:06}Z", number + 1).into();
+            server.put_raw(LEASES, lease);
+        }
+    };
+    tokio::select! {
+        () = one.acquire() => panic!("it leads"),
+        () = renew => {}
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_of_nobody_or_our_own_is_taken_at_once() {
+    for (holder, transitions, is_renewal) in [("", 5, false), ("one", 4, true)] {
+        let server = Server::new();
+        put_lease(&server, holder, 15);
+        assert_eq!(time_to_lead(&server, "one").await, Duration::ZERO);
+        let spec = &lease(&server)["spec"];
+        assert_eq!(spec["leaseTransitions"], transitions);
+        assert_eq!(spec["acquireTime"] == "2020-01-01T00:00:00.000000Z", is_renewal);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_fails_is_tried_again_until_we_lead() {
+    let server = Server::new();
+    for fault in [Fault::Status { code: 403, reason: "Forbidden", retry_after: None }, Fault::Cut, Fault::Silence] {
+        server.fail(Verb::Write, fault);
+    }
+    // Two waits of 2 to 4.4 s, then ten seconds of silence and another wait.
+    let took = time_to_lead(&server, "one").await.as_secs_f64();
+    assert!((16.0..=23.3).contains(&took), "{took}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_is_one_write_every_two_seconds_and_no_read() {
+    let server = Server::new();
+    let mut one = candidate(&server, "one");
+    one.acquire().await;
+    let acquired = lease(&server)["spec"]["acquireTime"].clone();
+    let (n_reads, n_writes) = (server.n_seen("GET "), server.n_seen("PUT "));
+    assert!(tokio::time::timeout(Duration::from_secs(61), one.hold()).await.is_err());
+    assert_eq!((server.n_seen("GET ") - n_reads, server.n_seen("PUT ") - n_writes), (0, 30));
+    let spec = &lease(&server)["spec"];
+    assert_eq!((&spec["acquireTime"], &spec["leaseTransitions"]), (&acquired, &json!(0)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_falls_silent_once_does_not_cost_the_lease() {
+    let server = Server::new();
+    let mut one = candidate(&server, "one");
+    one.acquire().await;
+    server.fail(Verb::Write, Fault::Silence);
+    assert!(tokio::time::timeout(Duration::from_secs(60), one.hold()).await.is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_deadline_counts_from_the_sending_of_the_last_renewal() {
+    let server = Server::new();
+    let mut one = candidate(&server, "one");
+    one.acquire().await;
+    let start = Instant::now();
+    for _ in 0..10 {
+        server.fail(Verb::Write, Fault::Silence);
+    }
+    one.hold().await;
+    assert_eq!(start.elapsed(), Duration::from_secs(10));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_is_tried_again_on_conflict_and_keeps_count_of_the_leaders() {
+    let server = Server::new();
+    put_lease(&server, "", 15);
+    let mut one = candidate(&server, "one");
+    one.acquire().await;
+    for _ in 0..3 {
+        server.fail(Verb::Write, conflict());
+    }
+    one.release().await;
+    let spec = &lease(&server)["spec"];
+    assert_eq!(
+        (&spec["holderIdentity"], &spec["leaseDurationSeconds"], &spec["leaseTransitions"]),
+        (&json!(""), &json!(1), &json!(5))
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_gives_up_in_time_and_leaves_the_lease_of_another_alone() {
+    let server = Server::new();
+    let mut one = candidate(&server, "one");
+    one.acquire().await;
+    for _ in 0..1_000 {
+        server.fail(Verb::Write, conflict());
+    }
+    let start = Instant::now();
+    one.release().await;
+    assert_eq!((start.elapsed().as_secs(), holder(&server).as_str()), (10, "one"));
+    server.heal();
+    put_lease(&server, "other", 15);
+    one.release().await;
+    assert_eq!(holder(&server), "other");
+}
+
+#[tokio::test(start_paused = true)]
+async fn everybody_sees_who_leads() {
+    let server = Server::new();
+    let (mut one, mut two) = (candidate(&server, "one"), candidate(&server, "two"));
+    let (first, second) = (Arc::clone(one.leadership()), Arc::clone(two.leadership()));
+    assert_eq!((first.leader(), first.is_leading()), (None, false));
+    one.acquire().await;
+    assert_eq!((first.leader().as_deref(), first.is_leading()), (Some("one"), true));
+    let mut seen = second.watch();
+    let waiting = tokio::spawn(async move {
+        two.acquire().await;
+        two
+    });
+    seen.wait_for(|leader| leader.as_deref() == Some("one")).await.unwrap();
+    assert!(!second.is_leading());
+    one.release().await;
+    assert_eq!((first.leader(), first.is_leading()), (None, false));
+    seen.wait_for(|leader| leader.as_deref() == Some("two")).await.unwrap();
+    assert!(second.is_leading());
+    drop(waiting.await.unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_hangs_is_unhealthy_once_its_lease_and_the_tolerance_are_over() {
+    let server = Server::new();
+    let mut one = candidate(&server, "one");
+    let leadership = Arc::clone(one.leadership());
+    let tolerance = Duration::from_secs(20);
+    tokio::time::sleep(Duration::from_secs(100)).await;
+    leadership.check(tolerance).unwrap();
+    one.acquire().await;
+    tokio::time::sleep(Duration::from_secs(35)).await;
+    leadership.check(tolerance).unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let error = leadership.check(tolerance).unwrap_err();
+    assert_eq!(error.to_string(), r#"leading "test", but the lease was last renewed 36s ago"#);
+    one.hold().await;
+    leadership.check(tolerance).unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn options_that_make_no_election_are_refused() {
+    let server = Server::new();
+    let refused = |edit: &dyn Fn(&mut ElectionOptions)| {
+        let mut options = ElectionOptions::new("test", "kube-system");
+        edit(&mut options);
+        Election::new(server.client(), options).err().map(|error| error.to_string()).unwrap_or_default()
+    };
+    assert_eq!(refused(&|_| {}), "");
+    assert_eq!(refused(&|options| options.identity.clear()), "an election needs an identity");
+    assert_eq!(refused(&|options| options.name.clear()), "an election needs a name");
+    assert_eq!(refused(&|options| options.namespace.clear()), "an election needs a namespace");
+    let times = r#"election "test": the lease ("#;
+    assert!(refused(&|options| options.retry = Duration::ZERO).starts_with(times));
+    assert!(refused(&|options| options.retry = Duration::from_secs(9)).starts_with(times));
+    assert!(refused(&|options| options.renew_deadline = options.lease).starts_with(times));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_of_broken_seconds_is_written_rounded_up() {
+    let server = Server::new();
+    let options =
+        ElectionOptions { lease: Duration::from_millis(10_001), ..ElectionOptions::new("test", "kube-system") };
+    Election::new(server.client(), options).unwrap().acquire().await;
+    assert_eq!(lease(&server)["spec"]["leaseDurationSeconds"], 11);
 }

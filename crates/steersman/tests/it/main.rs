@@ -3,6 +3,7 @@
 //! Time is paused, so backoffs and timeouts of minutes pass at once, and in the order they would.
 #![expect(clippy::unwrap_used, reason = "everything here is a test; clippy recognises only the functions marked so")]
 
+mod candidates;
 mod client;
 mod compact;
 mod consistency;

@@ -1,0 +1,94 @@
+//! Two replicas of which one works, on one control plane, with a real Lease.
+
+use crate::line::Line;
+use crate::{configs, create};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{Api, Client};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::time::Duration;
+use steersman::{Action, Controller, ElectionOptions, Leadership, Manager, ManagerError, ObjectKey, ReconcileError};
+use steersman_testkit::ControlPlane;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep};
+
+#[derive(Debug, thiserror::Error)]
+#[error("never")]
+struct Never;
+
+impl ReconcileError for Never {}
+
+/// Who is at work now, and when the last one was dropped.
+#[derive(Default)]
+struct World {
+    at_work: Vec<usize>,
+    n_at_once_max: usize,
+    last_end: Option<Instant>,
+}
+
+struct Work<'a>(usize, &'a Mutex<World>);
+
+impl Drop for Work<'_> {
+    fn drop(&mut self) {
+        let mut world = self.1.lock();
+        world.at_work.retain(|number| *number != self.0);
+        world.last_end = Some(Instant::now());
+    }
+}
+
+/// Never ends by itself.
+async fn reconcile(_: ObjectKey, (number, world): &(usize, Arc<Mutex<World>>)) -> Result<Action, Never> {
+    let _work = Work(*number, world);
+    {
+        let mut world = world.lock();
+        world.at_work.push(*number);
+        world.n_at_once_max = world.n_at_once_max.max(world.at_work.len());
+    }
+    std::future::pending().await
+}
+
+fn start(
+    line: &Line,
+    number: usize,
+    world: &Arc<Mutex<World>>,
+) -> (JoinHandle<Result<(), ManagerError>>, Arc<Leadership>) {
+    let options =
+        ElectionOptions { identity: format!("replica-{number}"), ..ElectionOptions::new("operator", "kube-system") };
+    let manager =
+        Manager::new(Client::new(line.clone(), "default"))
+            .elect_with(options)
+            .controller(Controller::<ConfigMap>::new(reconcile, (number, Arc::clone(world))));
+    let leadership = manager.leadership().unwrap();
+    (tokio::spawn(manager.run(std::future::pending())), leadership)
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_that_never_ends_is_dropped_before_the_lease_could_expire() {
+    let plane = ControlPlane::start().await;
+    create(&configs(&plane), "c").await;
+    let world = Arc::<Mutex<World>>::default();
+    let lines = [Line::new(&plane), Line::new(&plane)];
+    let (one, first) = start(&lines[0], 1, &world);
+    let until = async |number: usize| {
+        while world.lock().at_work != [number] {
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    until(1).await;
+    let (_two, second) = start(&lines[1], 2, &world);
+    sleep(Duration::from_secs(60)).await;
+    assert_eq!((first.is_leading(), second.leader().as_deref()), (true, Some("replica-1")));
+    lines[0].cut();
+    let cut = Instant::now();
+    until(2).await;
+    let stopped = world.lock().last_end.unwrap() - cut;
+    assert!((8_000..=10_000).contains(&stopped.as_millis()), "{stopped:?}");
+    assert!((13..=20).contains(&cut.elapsed().as_secs()), "{:?}", cut.elapsed());
+    assert_eq!(world.lock().n_at_once_max, 1);
+    assert!(matches!(one.await.unwrap(), Err(ManagerError::LeadershipLost { .. })));
+    assert_eq!((first.is_leading(), second.leader().as_deref()), (false, Some("replica-2")));
+    let leases: Api<Lease> = Api::namespaced(plane.client(), "kube-system");
+    let spec = leases.get("operator").await.unwrap().spec.unwrap();
+    assert_eq!((spec.holder_identity.as_deref(), spec.lease_transitions), (Some("replica-2"), Some(1)));
+}
