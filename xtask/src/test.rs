@@ -1,9 +1,10 @@
 //! `cargo xtask test`: the one test command.
 //!
-//! Sets up what the tests drive, runs every test of the workspace (documentation included), then the walks. Ends with
+//! Sets up what the tests drive, runs every test of the workspace (documentation included), those of the benches' server,
+//! then the walks. Ends with
 //! `N passed, N failed` over all of it, alone on the last line.
 
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 use crate::process::stream;
 use crate::report::Report;
@@ -32,14 +33,18 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<Ex
     let neutron = report.set_up("Neutron", || tools::neutron(workspace));
     let python = report.set_up("python3", || tools::program("python3"));
 
+    let with_filter = |mut command: Command| {
+        if in_ci() {
+            command.arg("--locked");
+        }
+        if let Some(filter) = &options.filter {
+            command.args(["--", filter]);
+        }
+        command
+    };
     let mut command = workspace.cargo();
     command.args(["test", "--workspace", "--no-fail-fast"]);
-    if in_ci() {
-        command.arg("--locked");
-    }
-    if let Some(filter) = &options.filter {
-        command.args(["--", filter]);
-    }
+    let mut command = with_filter(command);
     if options.long {
         command.env("STEERSMAN_LONG", "1").env("PROPTEST_CASES", LONG_CASES);
     }
@@ -49,13 +54,19 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<Ex
     if let Some(venv) = &neutron {
         command.env(tools::NEUTRON_VARIABLE, venv);
     }
-    let mut counted = Tally::default();
-    let passed = report.part("cargo test", || {
-        let status = stream(&mut command, |line| counted += Tally::from_line(line).unwrap_or_default())?;
-        anyhow::ensure!(status.success(), "cargo test ended with {status}");
-        Ok(())
-    });
-    total += counted_or_one(passed, counted);
+    // Of what is only measured, the server alone has logic to test, and little to build.
+    let mut server = workspace.cargo_benches();
+    server.args(["test", "--package", "bench-server"]);
+    let mut server = with_filter(server);
+    for (name, command) in [("cargo test", &mut command), ("cargo test of benches", &mut server)] {
+        let mut counted = Tally::default();
+        let passed = report.part(name, || {
+            let status = stream(command, |line| counted += Tally::from_line(line).unwrap_or_default())?;
+            anyhow::ensure!(status.success(), "cargo test ended with {status}");
+            Ok(())
+        });
+        total += counted_or_one(passed, counted);
+    }
 
     if let (Some(kubectl), Some(_)) = (&kubectl, &python) {
         let mut counted = Tally::default();

@@ -62,7 +62,20 @@ impl Workspace {
         }
         let output = command.stderr(Stdio::inherit()).output().context("cannot run cargo build")?;
         anyhow::ensure!(output.status.success(), "cargo build of steersman ended with {}", output.status);
-        executable(&String::from_utf8_lossy(&output.stdout)).context("cargo build named no executable for steersman")
+        executable(&String::from_utf8_lossy(&output.stdout), "steersman")
+            .context("cargo build named no executable for steersman")
+    }
+
+    /// A cargo of the same toolchain in the workspace of what is only measured, with the output where all other is.
+    pub(crate) fn cargo_benches(&self) -> Command {
+        let mut command = Command::new(cargo());
+        command.current_dir(self.benches()).env("CARGO_TARGET_DIR", &self.target);
+        command
+    }
+
+    /// What is only measured: a workspace of its own, so that the peers are in no lock file of the product.
+    pub(crate) fn benches(&self) -> PathBuf {
+        self.root.join("benches")
     }
 }
 
@@ -76,12 +89,12 @@ pub(crate) fn in_ci() -> bool {
     std::env::var_os("CI").is_some_and(|value| !value.is_empty() && value != "0" && value != "false")
 }
 
-/// The path of the `steersman` binary among cargo's JSON messages.
-fn executable(messages: &str) -> Option<PathBuf> {
+/// The path of the executable `name` among cargo's JSON messages.
+pub(crate) fn executable(messages: &str, name: &str) -> Option<PathBuf> {
     messages
         .lines()
         .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
-        .filter(|message| message["target"]["name"] == "steersman")
+        .filter(|message| message["target"]["name"] == name)
         .find_map(|message| message["executable"].as_str().map(PathBuf::from))
 }
 
@@ -97,7 +110,7 @@ mod tests {
             r#"{"reason":"compiler-artifact","target":{"name":"steersman"},"executable":"/t/debug/steersman"}"#,
             "\n",
         );
-        assert_eq!(executable(messages), Some(PathBuf::from("/t/debug/steersman")));
-        assert_eq!(executable(""), None);
+        assert_eq!(executable(messages, "steersman"), Some(PathBuf::from("/t/debug/steersman")));
+        assert_eq!(executable(messages, "xtask"), None);
     }
 }

@@ -1,0 +1,205 @@
+//! The steps of a measurement, the same for every program.
+
+use std::collections::{BTreeMap, HashMap};
+use std::hint::black_box;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use kube::{Client, Resource};
+use tokio::time::{Instant, sleep};
+
+use crate::server::{Facts, Reference, control};
+use crate::types::Indexed;
+use crate::{Error, process};
+
+/// Between sync and reading what is resident: what was only needed for filling may go.
+const SETTLE: Duration = Duration::from_secs(1);
+/// Between two looks at whether a step is over. Small beside what is measured.
+const LOOK: Duration = Duration::from_millis(1);
+/// A handler that has not been told anything for so long has been told everything.
+const QUIET: Duration = Duration::from_millis(200);
+/// Past this a step counts as hung.
+const STEP_MAX: Duration = Duration::from_secs(300);
+/// For how long lookups are counted.
+const LOOKUPS: Duration = Duration::from_millis(500);
+
+/// What every measured program is told.
+#[derive(clap::Args, Clone, Debug)]
+pub struct Options {
+    /// Address of the server
+    #[arg(long)]
+    pub server: String,
+    /// Which objects it serves
+    #[arg(long)]
+    pub workload: Workload,
+}
+
+/// Which objects.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, clap::ValueEnum)]
+pub enum Workload {
+    Custom,
+    Pods,
+}
+
+/// What a handler has been told so far.
+#[derive(Debug, Default)]
+pub struct Heard {
+    n_events: AtomicU64,
+    newest_version: AtomicU64,
+}
+
+/// A cache that is kept by a watch.
+#[expect(async_fn_in_trait, reason = "the only caller is this crate, on one task")]
+pub trait Subject<K> {
+    /// Returns once the cache is filled and its handler has been told.
+    async fn synced(&self) -> Result<(), Error>;
+    fn get(&self, reference: &Reference) -> Option<Arc<K>>;
+    /// How many objects there are.
+    fn count(&self) -> usize;
+    fn list(&self) -> Vec<Arc<K>>;
+    /// Whether the handler has been told everything.
+    fn has_told_all(&self) -> bool;
+    /// Makes the index, where there is such a thing.
+    fn add_index(&self) -> Result<(), Error>;
+    /// All objects with this value in the indexed field.
+    fn lookup(&self, value: &str) -> Vec<Arc<K>>;
+    /// How many keys there are with this value in the indexed field; all of them are made.
+    fn lookup_keys(&self, value: &str) -> usize;
+}
+
+/// Takes all steps and prints the figures as one line of JSON.
+///
+/// # Errors
+///
+/// If a step fails or hangs, or the cache does not hold what it should.
+pub async fn measure<K, S>(
+    options: &Options,
+    start: impl FnOnce(Client, Arc<Heard>) -> Result<S, Error>,
+) -> Result<(), Error>
+where
+    K: Indexed + Resource,
+    S: Subject<K>,
+{
+    let server = options.server.as_str();
+    let facts = control(server, "reset").await?;
+    let mut figures = BTreeMap::new();
+
+    let started = Instant::now();
+    let client = Client::try_from(kube::Config::new(format!("http://{server}").parse()?))?;
+    let heard = Arc::new(Heard::default());
+    let subject = start(client, Arc::clone(&heard))?;
+    tokio::time::timeout(STEP_MAX, subject.synced()).await??;
+    figures.insert("synced_s", started.elapsed().as_secs_f64());
+    figures.insert("synced_cpu_s", process::cpu_s()?);
+    figures.insert("peak_list_mb", process::peak_mb()?);
+    sleep(SETTLE).await;
+    figures.insert("resident_mb", process::resident_mb()?);
+    require_equal("objects in the cache", subject.count(), facts.objects)?;
+
+    control(server, "watching").await?;
+    process::reset_peak()?;
+    control(server, "expire").await?;
+    until("the relist", || is_at(&subject, &facts.last_changed)).await?;
+    figures.insert("peak_relist_mb", process::peak_mb()?);
+    require_equal("changed objects", n_changed(&subject, &facts), facts.changed)?;
+
+    control(server, "watching").await?;
+    let n_before = heard.once_quiet().await;
+    let started = Instant::now();
+    control(server, "updates").await?;
+    until("the updates", || {
+        heard.newest_version.load(Ordering::Relaxed) == facts.last_updated.version
+            && is_at(&subject, &facts.last_updated)
+            && subject.has_told_all()
+    })
+    .await?;
+    figures.insert("updates_per_s", facts.updates as f64 / started.elapsed().as_secs_f64());
+    let n_heard = heard.n_events.load(Ordering::Relaxed) - n_before;
+    figures.insert("updates_heard_percent", n_heard as f64 / facts.updates as f64 * 100.0);
+    require_equal("updated objects", n_changed(&subject, &facts), facts.objects)?;
+
+    subject.add_index()?;
+    let mut by_value: HashMap<String, Vec<Arc<K>>> = HashMap::new();
+    for object in subject.list() {
+        let value = object.index_value().ok_or("an object without the indexed field")?;
+        by_value.entry(value.to_owned()).or_default().push(object);
+    }
+    let values: Vec<String> = by_value.keys().cloned().collect();
+    for value in &values {
+        require_equal(value, subject.lookup(value).len(), by_value[value].len())?;
+        require_equal(value, subject.lookup_keys(value), by_value[value].len())?;
+    }
+    figures.insert("lookups_per_s", lookups_per_s(&values, |value| subject.lookup(value)));
+    figures.insert("key_lookups_per_s", lookups_per_s(&values, |value| subject.lookup_keys(value)));
+    let hash_map = |value: &str| by_value.get(value).cloned().unwrap_or_default();
+    figures.insert("hash_map_lookups_per_s", lookups_per_s(&values, hash_map));
+    println!("{}", serde_json::to_string(&figures)?);
+    Ok(())
+}
+
+async fn until(what: &str, is_done: impl Fn() -> bool) -> Result<(), Error> {
+    let deadline = Instant::now() + STEP_MAX;
+    while !is_done() {
+        if Instant::now() > deadline {
+            return Err(format!("{what} did not end within {} s", STEP_MAX.as_secs()).into());
+        }
+        sleep(LOOK).await;
+    }
+    Ok(())
+}
+
+fn is_at<K: Resource>(subject: &impl Subject<K>, reference: &Reference) -> bool {
+    subject.get(reference).is_some_and(|object| version(&*object) == reference.version)
+}
+
+fn n_changed<K: Resource>(subject: &impl Subject<K>, facts: &Facts) -> usize {
+    subject.list().iter().filter(|object| version(&***object) > facts.listed_version).count()
+}
+
+fn version(object: &impl Resource) -> u64 {
+    object.meta().resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or_default()
+}
+
+fn require_equal(what: &str, found: usize, expected: usize) -> Result<(), Error> {
+    match found == expected {
+        true => Ok(()),
+        false => Err(format!("{what}: {found} where {expected} should be").into()),
+    }
+}
+
+fn lookups_per_s<T>(values: &[String], lookup: impl Fn(&str) -> T) -> f64 {
+    let started = Instant::now();
+    let mut n_lookups = 0_u64;
+    let mut values = values.iter().cycle();
+    while started.elapsed() < LOOKUPS {
+        if let Some(value) = values.next() {
+            black_box(lookup(black_box(value)));
+        }
+        n_lookups += 1;
+    }
+    n_lookups as f64 / started.elapsed().as_secs_f64()
+}
+
+// === impl Heard ===
+
+impl Heard {
+    /// The handler has been told of an object at this version.
+    pub fn tell(&self, resource_version: &str) {
+        self.n_events.fetch_add(1, Ordering::Relaxed);
+        self.newest_version.fetch_max(resource_version.parse().unwrap_or_default(), Ordering::Relaxed);
+    }
+
+    /// Waits until it has been told of the relist too, which is no update, and says how much it has been told.
+    async fn once_quiet(&self) -> u64 {
+        let mut n_events = self.n_events.load(Ordering::Relaxed);
+        loop {
+            sleep(QUIET).await;
+            let n_now = self.n_events.load(Ordering::Relaxed);
+            if n_now == n_events {
+                return n_events;
+            }
+            n_events = n_now;
+        }
+    }
+}

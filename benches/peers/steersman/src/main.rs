@@ -1,0 +1,108 @@
+//! The measured program on `steersman`: an informer with its defaults.
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bench_common::{Error, Heard, Indexed, Options, Reference, Subject, Workload, measure};
+use clap::Parser;
+use k8s_openapi::api::core::v1::Pod;
+use steersman::{
+    CachedResource, Event, EventHandler, Found, Informer, InformerFactory, ObjectKey, Registration, Running, Scope,
+};
+
+const INDEX: &str = "bench";
+const SYNC_MAX: Duration = Duration::from_secs(300);
+
+/// Measures steersman.
+#[derive(Parser)]
+struct Cli {
+    #[command(flatten)]
+    options: Options,
+    /// Hold the bytes of the objects instead of decoded ones
+    #[arg(long)]
+    compact: bool,
+}
+
+/// A handler that needs no decoded object, as none does that only maps to keys.
+struct Handler {
+    heard: Arc<Heard>,
+}
+
+struct Steersman<K> {
+    informer: Informer<K>,
+    registration: Registration<K>,
+    _running: Running,
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Error> {
+    let cli = Cli::parse();
+    match cli.options.workload {
+        Workload::Custom => run::<bench_common::Database>(&cli).await,
+        Workload::Pods => run::<Pod>(&cli).await,
+    }
+}
+
+async fn run<K>(cli: &Cli) -> Result<(), Error>
+where
+    K: CachedResource + Indexed,
+    K::DynamicType: Default,
+{
+    measure(&cli.options, |client, heard| {
+        let factory = InformerFactory::new(client);
+        let factory = if cli.compact { factory.compact() } else { factory };
+        let informer = factory.informer::<K>(Scope::All);
+        let registration = informer.add_handler(Handler { heard });
+        Ok(Steersman { informer, registration, _running: factory.start() })
+    })
+    .await
+}
+
+impl<K: CachedResource> EventHandler<K> for Handler {
+    fn on_event(&mut self, event: &Event<'_, K>) {
+        if let Some(object) = event.object() {
+            self.heard.tell(object.resource_version());
+        }
+    }
+}
+
+impl<K> Subject<K> for Steersman<K>
+where
+    K: CachedResource + Indexed,
+{
+    async fn synced(&self) -> Result<(), Error> {
+        Ok(self.informer.wait_synced(SYNC_MAX).await?)
+    }
+
+    fn get(&self, reference: &Reference) -> Option<Arc<K>> {
+        match self.informer.indexer().get(&ObjectKey::namespaced(&reference.namespace, &reference.name)) {
+            Found::Object(object) => Some(object),
+            Found::Absent | Found::Undecodable(_) => None,
+        }
+    }
+
+    fn count(&self) -> usize {
+        self.informer.lister().len()
+    }
+
+    fn list(&self) -> Vec<Arc<K>> {
+        self.informer.lister().list()
+    }
+
+    fn has_told_all(&self) -> bool {
+        self.registration.pending() == 0
+    }
+
+    fn add_index(&self) -> Result<(), Error> {
+        Ok(self.informer.add_index(INDEX, |object| object.index_value().map(str::to_owned).into_iter().collect())?)
+    }
+
+    fn lookup(&self, value: &str) -> Vec<Arc<K>> {
+        self.informer.indexer().by_index(INDEX, value).unwrap_or_default()
+    }
+
+    fn lookup_keys(&self, value: &str) -> usize {
+        black_box(self.informer.indexer().keys_by_index(INDEX, value)).map_or(0, |keys| keys.len())
+    }
+}

@@ -1,0 +1,43 @@
+//! Serves a made-up Kubernetes resource to the programs that are measured, from bytes made before the clock starts.
+//!
+//! One process, one workload, HTTP/1.1 on loopback: LIST in pages and whole, WATCH with and without the initial state. A
+//! thread per connection writes slices of a few large buffers, so that this end costs little and the same for everyone.
+//! What happens next is asked for through `/control/`, see `session`. It prints its address once it is ready.
+
+mod connection;
+mod objects;
+mod recording;
+mod session;
+
+use std::net::TcpListener;
+use std::sync::Arc;
+
+use clap::Parser;
+
+use crate::objects::Workload;
+use crate::recording::Recording;
+use crate::session::Session;
+
+/// Serves pre-made objects and events.
+#[derive(Parser)]
+struct Options {
+    /// Which objects
+    #[arg(long)]
+    workload: Workload,
+}
+
+fn main() -> std::io::Result<()> {
+    let options = Options::parse();
+    let recording = Arc::new(Recording::make(options.workload));
+    let session = Arc::new(Session::default());
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    println!("{}", listener.local_addr()?);
+    for stream in listener.incoming() {
+        let (stream, recording, session) = (stream?, Arc::clone(&recording), Arc::clone(&session));
+        std::thread::spawn(move || {
+            // A client that goes away in the middle of an answer is how every measurement ends.
+            drop(connection::serve(stream, &recording, &session));
+        });
+    }
+    Ok(())
+}
