@@ -353,3 +353,224 @@ proptest! {
         check(steps);
     }
 }
+
+// === Against a queue that is written for reading ===
+
+/// The rules as lists, with nothing remembered twice.
+struct Plain {
+    keys: BTreeMap<u8, PlainKey>,
+    /// By priority, lowest first; in each, first come, first served.
+    ready: [Vec<u8>; 3],
+    passes: [u32; 3],
+    is_closed: bool,
+}
+
+#[derive(Clone, Debug, Default)]
+struct PlainKey {
+    is_ready: bool,
+    is_held: bool,
+    /// Held, and to run again.
+    is_dirty: bool,
+    priority: Priority,
+    due: Option<Instant>,
+    n_failures: u32,
+    window_end: Option<Instant>,
+}
+
+impl Plain {
+    fn add(&mut self, key: u8, priority: Priority) {
+        let known = self.keys.entry(key).or_default();
+        known.due = None;
+        match (known.is_ready, known.is_held && known.is_dirty) {
+            (false, true) => known.priority = known.priority.max(priority),
+            (true, _) if priority <= known.priority => {}
+            (true, _) => {
+                self.ready[known.priority as usize].retain(|other| *other != key);
+                known.priority = priority;
+                self.ready[priority as usize].push(key);
+            }
+            (false, false) => {
+                known.priority = priority;
+                known.is_dirty = known.is_held;
+                known.is_ready = !known.is_held;
+                if known.is_ready {
+                    self.ready[priority as usize].push(key);
+                }
+            }
+        }
+    }
+
+    fn add_at(&mut self, key: u8, due: Instant) {
+        let known = self.keys.entry(key).or_default();
+        if !known.is_ready && !known.is_dirty {
+            known.due = Some(known.due.map_or(due, |earlier| earlier.min(due)));
+        }
+    }
+
+    fn fail(&mut self, key: u8, now: Instant) {
+        let known = self.keys.entry(key).or_default();
+        let due = match known.window_end {
+            Some(end) if now < end => end,
+            _ => {
+                let wait = Duration::from_millis(5 << known.n_failures.min(10)).min(Duration::from_millis(40));
+                known.n_failures += 1;
+                now + wait
+            }
+        };
+        known.window_end = Some(due);
+        self.add_at(key, due);
+    }
+
+    fn forget(&mut self, key: u8) {
+        if let Some(known) = self.keys.get_mut(&key) {
+            (known.n_failures, known.window_end) = (0, None);
+        }
+    }
+
+    fn take(&mut self, now: Instant) -> Option<u8> {
+        let mut due: Vec<(Instant, u8)> = self
+            .keys
+            .iter()
+            .filter_map(|(key, known)| Some((known.due?, *key)))
+            .filter(|(due, _)| *due <= now)
+            .collect();
+        due.sort();
+        for (_, key) in due {
+            self.add(key, self.keys[&key].priority);
+        }
+        let waiting: Vec<usize> = (0..3).rev().filter(|class| !self.ready[*class].is_empty()).collect();
+        let (highest, others) = waiting.split_first()?;
+        others.iter().for_each(|class| self.passes[*class] += 1);
+        let turn = others.iter().find(|class| self.passes[**class] > 16).unwrap_or(highest);
+        self.passes[*turn] = 0;
+        let key = self.ready[*turn].remove(0);
+        let known = self.keys.entry(key).or_default();
+        (known.is_ready, known.is_held) = (false, true);
+        Some(key)
+    }
+
+    fn done(&mut self, key: u8) {
+        let known = self.keys.entry(key).or_default();
+        known.is_held = false;
+        if std::mem::take(&mut known.is_dirty) {
+            let priority = known.priority;
+            let due = known.due;
+            self.add(key, priority);
+            // An add that came while it was held has consumed the delayed one before.
+            assert_eq!(due, None);
+        }
+    }
+
+    fn close(&mut self) {
+        self.is_closed = true;
+        self.keys.values_mut().for_each(|known| known.due = None);
+    }
+
+    fn drop_ready(&mut self) {
+        for key in self.ready.iter_mut().flat_map(std::mem::take) {
+            self.keys.entry(key).or_default().is_ready = false;
+        }
+        self.keys.values_mut().for_each(|known| known.is_dirty = false);
+    }
+
+    /// Forgets the priority of keys about which nothing else is known.
+    fn tidy(&mut self) {
+        self.keys.retain(|_, known| known.is_ready || known.is_held || known.due.is_some() || known.n_failures > 0);
+    }
+}
+
+/// Does the same to both queues; `end` says after which step they are closed, and how.
+fn compare(steps: Vec<Step>, end: (usize, bool)) {
+    let mut core = Core::new(RateLimiter::exponential(Duration::from_millis(5), Duration::from_millis(40)));
+    let mut plain = Plain { keys: BTreeMap::new(), ready: [const { Vec::new() }; 3], passes: [0; 3], is_closed: false };
+    let mut now = Instant::now();
+    let mut held: Vec<(u8, u32)> = Vec::new();
+    for (at, step) in steps.into_iter().enumerate() {
+        // No two keys become due at the same time, for then either may be first.
+        now += Duration::from_nanos(1);
+        let is_open = !plain.is_closed;
+        match step {
+            Step::Add(key, priority) => {
+                core.add(key, priority);
+                if is_open {
+                    plain.add(key, priority);
+                }
+            }
+            Step::AddAfter(key, ms) => {
+                let due = now + Duration::from_millis(ms);
+                core.add_at(key, due);
+                if is_open {
+                    plain.add_at(key, due);
+                }
+            }
+            Step::Advance(ms) => now += Duration::from_millis(ms),
+            Step::Done(which, how) if !held.is_empty() => {
+                let (key, place) = held.swap_remove(which as usize % held.len());
+                match how {
+                    0 => {
+                        core.forget_at(place);
+                        plain.forget(key);
+                    }
+                    1 => {
+                        core.fail_at(place, now, Duration::ZERO);
+                        if is_open {
+                            plain.fail(key, now);
+                        }
+                    }
+                    _ => {}
+                }
+                core.done(place);
+                plain.done(key);
+            }
+            Step::Done(..) => {}
+            Step::Fail(key) => {
+                core.fail_key(key, now);
+                if is_open {
+                    plain.fail(key, now);
+                }
+            }
+            Step::Forget(key) => {
+                core.forget_key(&key);
+                plain.forget(key);
+            }
+            Step::Take => {
+                let expected = plain.take(now);
+                let next_due = plain.keys.values().filter_map(|known| known.due).min();
+                match core.take(Some(now)) {
+                    Taken::Key(key, place) => {
+                        assert_eq!(Some(key), expected, "step {at}");
+                        held.push((key, place));
+                    }
+                    Taken::Empty { next_due: due } => assert_eq!((None, next_due), (expected, due), "step {at}"),
+                    Taken::Closed => assert_eq!((expected, is_open), (None, false), "step {at}"),
+                }
+            }
+        }
+        if at == end.0 {
+            core.close();
+            plain.close();
+            if end.1 {
+                core.drop_ready();
+                plain.drop_ready();
+            }
+        }
+        plain.tidy();
+        let stats = core.stats();
+        let n_ready = plain.ready.iter().map(Vec::len).sum::<usize>();
+        let n_delayed = plain.keys.values().filter(|known| known.due.is_some()).count();
+        assert_eq!((stats.depth, stats.delayed, stats.processing), (n_ready, n_delayed, held.len()), "step {at}");
+        assert_eq!(core.is_drained(), plain.is_closed && n_ready == 0 && held.is_empty(), "step {at}");
+        for key in 0..5 {
+            let n_failures = plain.keys.get(&key).map_or(0, |known| known.n_failures);
+            assert_eq!(core.n_failures(&key), n_failures, "step {at}");
+        }
+        assert_eq!(core.n_entries(), plain.keys.len(), "step {at}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn the_queue_does_what_the_written_rules_say(steps in steps(), end in (0..400_usize, any::<bool>())) {
+        compare(steps, end);
+    }
+}
