@@ -64,6 +64,13 @@ pub fn set(conditions: &mut Vec<Condition>, mut condition: Condition) -> bool {
     true
 }
 
+/// Removes the condition of a type. Returns whether it was there.
+pub fn remove(conditions: &mut Vec<Condition>, type_: &str) -> bool {
+    let before = conditions.len();
+    conditions.retain(|condition| condition.type_ != type_);
+    conditions.len() < before
+}
+
 /// The condition of a type.
 pub fn find<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Condition> {
     conditions.iter().find(|condition| condition.type_ == type_)
@@ -72,6 +79,12 @@ pub fn find<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Conditio
 /// Whether the condition of a type is there and holds.
 pub fn is_true(conditions: &[Condition], type_: &str) -> bool {
     find(conditions, type_).is_some_and(|condition| condition.status == Status::True.as_str())
+}
+
+/// Whether the condition of a type is there and was found out about this generation or a later one. What a condition says
+/// of an earlier generation is not yet known of the present one.
+pub fn is_current(conditions: &[Condition], type_: &str, generation: Option<i64>) -> bool {
+    find(conditions, type_).is_some_and(|condition| condition.observed_generation >= generation)
 }
 
 /// Now, in whole seconds: the API keeps no more, and a time that came back must equal the time that was sent.
@@ -99,5 +112,29 @@ mod tests {
         assert_eq!(conditions, [at(4, Status::True, "Done")]);
         assert!(is_true(&conditions, "Ready"));
         assert_eq!(find(&conditions, "Other"), None);
+    }
+
+    #[test]
+    fn a_condition_is_current_for_the_generation_it_was_found_out_about() {
+        let mut conditions = vec![
+            condition("Ready", Status::True, "Done", "", Some(2)),
+            condition("Old", Status::True, "Done", "", None),
+        ];
+        assert!(is_current(&conditions, "Ready", Some(2)) && !is_current(&conditions, "Ready", Some(3)));
+        assert!(!is_current(&conditions, "Old", Some(1)) && is_current(&conditions, "Old", None));
+        assert_eq!((remove(&mut conditions, "Ready"), remove(&mut conditions, "Ready")), (true, false));
+        assert!(!is_current(&conditions, "Ready", Some(1)));
+        assert_eq!(conditions.len(), 1);
+    }
+
+    #[test]
+    fn a_new_generation_or_message_is_a_change_without_a_transition() {
+        let mut conditions = Vec::new();
+        set(&mut conditions, condition("Ready", Status::True, "Done", "", Some(1)));
+        conditions[0].last_transition_time = Time(Timestamp::from_second(1).unwrap());
+        assert!(set(&mut conditions, condition("Ready", Status::True, "Done", "", Some(2))));
+        assert!(set(&mut conditions, condition("Ready", Status::True, "Done", "all of it", Some(2))));
+        assert_eq!(conditions[0].last_transition_time, Time(Timestamp::from_second(1).unwrap()));
+        assert_eq!(conditions[0].observed_generation, Some(2));
     }
 }

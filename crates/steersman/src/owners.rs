@@ -49,39 +49,99 @@ pub enum OwnedBy {
 
 /// Makes `owner` the controller of `child`, in memory. Returns whether that changed anything; write `child` then.
 ///
-/// A reference to the same owner that is there already is brought up to date.
+/// `owner` is not removed in the foreground before `child` is (`blockOwnerDeletion`). A reference to an owner of the same
+/// group, kind and name that is there already is brought up to date: its version, and its uid if the owner was made anew.
 ///
 /// # Errors
 /// [`OwnerError`]; `child` is as it was.
 pub fn set_controller<O, C>(owner: &O, child: &mut C) -> Result<bool, OwnerError>
 where
-    O: Resource<DynamicType = ()> + 'static,
+    O: Resource<DynamicType = ()>,
+    C: Resource,
+{
+    let mut reference = checked(owner, child)?;
+    reference.controller = Some(true);
+    reference.block_owner_deletion = Some(true);
+    if let Some(other) = controller_of(child).filter(|known| !is_same(known, &reference)) {
+        let (kind, name) = (other.kind.clone(), other.name.clone());
+        return Err(OwnerError::AlreadyOwned { child: ObjectKey::of(child), kind, name });
+    }
+    Ok(put(child, reference))
+}
+
+/// Makes `owner` one of the owners of `child`, in memory, so that `child` goes when the last of them has gone. Returns
+/// whether that changed anything. An owner that is its controller stays so.
+///
+/// # Errors
+/// [`OwnerError`], but never that it has a controller already; `child` is as it was.
+pub fn set_owner<O, C>(owner: &O, child: &mut C) -> Result<bool, OwnerError>
+where
+    O: Resource<DynamicType = ()>,
+    C: Resource,
+{
+    let mut reference = checked(owner, child)?;
+    let known = child.meta().owner_references.iter().flatten().find(|known| is_same(known, &reference));
+    reference.controller = known.and_then(|known| known.controller);
+    reference.block_owner_deletion = known.and_then(|known| known.block_owner_deletion);
+    Ok(put(child, reference))
+}
+
+/// Removes what makes `owner` an owner of `child`, controller or not, in memory. Returns whether that changed anything.
+pub fn remove_owner<O, C>(owner: &O, child: &mut C) -> bool
+where
+    O: Resource<DynamicType = ()>,
+    C: Resource,
+{
+    let Some(reference) = owner.owner_ref(&()) else { return false };
+    let Some(owners) = &mut child.meta_mut().owner_references else { return false };
+    let before = owners.len();
+    owners.retain(|known| !is_same(known, &reference));
+    let is_changed = owners.len() < before;
+    if owners.is_empty() {
+        child.meta_mut().owner_references = None;
+    }
+    is_changed
+}
+
+/// Whether `owner`, and not an earlier object of its name, owns `child`, as its controller or otherwise.
+pub fn is_owned_by<O, C>(owner: &O, child: &C) -> bool
+where
+    O: Resource<DynamicType = ()>,
+    C: Resource,
+{
+    let uid = owner.meta().uid.as_deref();
+    uid.is_some() && child.meta().owner_references.iter().flatten().any(|known| Some(known.uid.as_str()) == uid)
+}
+
+/// The reference to `owner`, if it may own `child`.
+fn checked<O, C>(owner: &O, child: &C) -> Result<OwnerReference, OwnerError>
+where
+    O: Resource<DynamicType = ()>,
     C: Resource,
 {
     let (owner_key, child_key) = (ObjectKey::of(owner), ObjectKey::of(child));
-    let Some(reference) = owner.controller_owner_ref(&()) else {
+    let Some(reference) = owner.owner_ref(&()) else {
         return Err(OwnerError::Unsaved { owner: owner_key });
     };
     if owner_key.namespace().is_some() && owner_key.namespace() != child_key.namespace() {
         return Err(OwnerError::OtherNamespace { owner: owner_key, child: child_key });
     }
+    Ok(reference)
+}
+
+/// Whether two references name one object, whatever version they know it in.
+fn is_same(a: &OwnerReference, b: &OwnerReference) -> bool {
+    a.kind == b.kind && a.name == b.name && group_of(&a.api_version) == group_of(&b.api_version)
+}
+
+fn put<C: Resource>(child: &mut C, reference: OwnerReference) -> bool {
     let owners = child.meta_mut().owner_references.get_or_insert_default();
-    let other = owners.iter().find(|known| known.controller == Some(true) && known.uid != reference.uid);
-    if let Some(other) = other {
-        let (kind, name) = (other.kind.clone(), other.name.clone());
-        return Err(OwnerError::AlreadyOwned { child: child_key, kind, name });
+    match owners.iter_mut().find(|known| is_same(known, &reference)) {
+        Some(known) if *known == reference => return false,
+        Some(known) => *known = reference,
+        None => owners.push(reference),
     }
-    match owners.iter_mut().find(|known| known.uid == reference.uid) {
-        Some(known) if *known == reference => Ok(false),
-        Some(known) => {
-            *known = reference;
-            Ok(true)
-        }
-        None => {
-            owners.push(reference);
-            Ok(true)
-        }
-    }
+    true
 }
 
 /// The controller of `object`, if it has one.
@@ -200,5 +260,37 @@ mod tests {
         let cluster: Namespace = object(None, "a", "3");
         assert_eq!(set_controller(&cluster, &mut child), Ok(true));
         assert_eq!(controller_key::<Namespace, _>(&child), Some(ObjectKey::cluster("a")));
+    }
+
+    #[test]
+    fn an_owner_that_was_made_anew_or_is_known_in_another_version_has_one_reference() {
+        let mut child: ConfigMap = object(Some("a"), "child", "");
+        let (before, after) = (object::<Deployment>(Some("a"), "x", "1"), object::<Deployment>(Some("a"), "x", "2"));
+        assert_eq!(set_controller(&before, &mut child), Ok(true));
+        child.metadata.owner_references.as_mut().unwrap()[0].api_version = "apps/v1beta1".to_owned();
+        assert!(is_owned_by(&before, &child) && !is_owned_by(&after, &child));
+        assert_eq!(set_controller(&after, &mut child), Ok(true));
+        let owners = child.metadata.owner_references.clone().unwrap();
+        assert_eq!((owners.len(), owners[0].uid.as_str(), owners[0].api_version.as_str()), (1, "2", "apps/v1"));
+        assert_eq!((owners[0].controller, owners[0].block_owner_deletion), (Some(true), Some(true)));
+    }
+
+    #[test]
+    fn owners_beside_the_controller_come_and_go() {
+        let mut child: ConfigMap = object(Some("a"), "child", "");
+        let (one, two) = (object::<Deployment>(Some("a"), "one", "1"), object::<ConfigMap>(Some("a"), "one", "2"));
+        set_controller(&one, &mut child).unwrap();
+        assert_eq!((set_owner(&two, &mut child), set_owner(&two, &mut child)), (Ok(true), Ok(false)));
+        assert_eq!(set_owner(&one, &mut child), Ok(false), "it stays the controller");
+        assert_eq!(controller_of(&child).map(|owner| owner.uid.as_str()), Some("1"));
+        let elsewhere: Deployment = object(Some("b"), "x", "3");
+        assert!(matches!(set_owner(&elsewhere, &mut child), Err(OwnerError::OtherNamespace { .. })));
+        let mut node: Namespace = object(None, "n", "");
+        assert!(matches!(set_owner(&one, &mut node), Err(OwnerError::OtherNamespace { .. })));
+        assert_eq!(node.metadata.owner_references, None);
+        assert_eq!((remove_owner(&one, &mut child), remove_owner(&one, &mut child)), (true, false));
+        assert!(!is_owned_by(&one, &child) && is_owned_by(&two, &child));
+        assert!(remove_owner(&two, &mut child));
+        assert_eq!(child.metadata.owner_references, None);
     }
 }
