@@ -33,9 +33,12 @@ pub struct Running {
     run: Arc<Run>,
 }
 
-/// Informers of any types that are measured.
-pub(crate) trait MeasuredInformers: Send + Sync {
+/// Informers of any types, as health checks and metrics see them.
+pub(crate) trait ObservedInformers: Send + Sync {
+    /// What the metrics of each say.
     fn reports(&self) -> Vec<informer::Report>;
+    /// What is not synced, and why.
+    fn unsynced(&self) -> Vec<String>;
 }
 
 #[derive(Default)]
@@ -154,9 +157,9 @@ impl InformerFactory {
         Running { run }
     }
 
-    /// The informers as their metrics see them.
-    pub(crate) fn measured(&self) -> Weak<dyn MeasuredInformers> {
-        let state: Arc<dyn MeasuredInformers> = Arc::<Mutex<State>>::clone(&self.state);
+    /// The informers as health checks and metrics see them.
+    pub(crate) fn observed(&self) -> Weak<dyn ObservedInformers> {
+        let state: Arc<dyn ObservedInformers> = Arc::<Mutex<State>>::clone(&self.state);
         Arc::downgrade(&state)
     }
 
@@ -170,9 +173,7 @@ impl InformerFactory {
         if tokio::time::timeout(deadline, all).await.is_ok() {
             return Ok(());
         }
-        let mut what: Vec<String> = informers.iter().flat_map(|informer| informer.unsynced()).collect();
-        what.sort();
-        Err(NotSynced { what, waited: deadline })
+        Err(NotSynced { what: unsynced(&informers), waited: deadline })
     }
 }
 
@@ -183,10 +184,21 @@ impl fmt::Debug for InformerFactory {
     }
 }
 
-impl MeasuredInformers for Mutex<State> {
+fn unsynced(informers: &[Arc<dyn AnyInformer>]) -> Vec<String> {
+    let mut what: Vec<String> = informers.iter().flat_map(|informer| informer.unsynced()).collect();
+    what.sort();
+    what
+}
+
+impl ObservedInformers for Mutex<State> {
     fn reports(&self) -> Vec<informer::Report> {
         let informers: Vec<_> = self.lock().informers.values().cloned().collect();
         informers.iter().map(|informer| informer.report()).collect()
+    }
+
+    fn unsynced(&self) -> Vec<String> {
+        let informers: Vec<_> = self.lock().informers.values().cloned().collect();
+        unsynced(&informers)
     }
 }
 

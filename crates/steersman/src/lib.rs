@@ -75,6 +75,7 @@ pub mod finalizers;
 #[doc = include_str!("../docs/coming-from.md")]
 pub mod guide {}
 mod handler;
+mod health;
 pub mod index_by;
 mod indexer;
 mod informer;
@@ -110,11 +111,12 @@ pub use crate::events::{EVENTS_MAX, EventRecorder, EventType, NewEvent};
 pub use crate::expectations::{Expectations, slow_start};
 pub use crate::factory::{InformerFactory, Running};
 pub use crate::handler::{Arrival, Change, Deleted, Event, EventHandler, EventKind, HandlerFn, handler_fn};
+pub use crate::health::{BindError, Endpoints, Health};
 pub use crate::indexer::{Finality, Found, IndexError, Indexer, NAMESPACE_INDEX, Outcome};
 pub use crate::informer::{HandlerOptions, Informer, MAILBOX_MAX, NotSynced, Registration};
 pub use crate::key::{ObjectKey, ParseKeyError};
 pub use crate::lister::{Lister, LookupError, WaitError};
-pub use crate::manager::{Manager, ManagerError, shutdown_signal};
+pub use crate::manager::{Manager, ManagerError, WARM_UP, shutdown_signal};
 pub use crate::metrics::{MeasuredBody, Metrics, MetricsFormat, RequestMetrics, RequestMetricsLayer};
 pub use crate::queue::{Enqueuer, Item, Key, Priority, RateLimiter, Stats as QueueStats, WorkQueue};
 pub use crate::reconcile::{Action, ReconcileError, ReconcileFn};

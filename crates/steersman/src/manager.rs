@@ -1,27 +1,34 @@
 //! Runs controllers together: shared informers, one election, and an end in the right order.
 //!
-//! Start: caches fill, then the lease is won, then workers start, so a new leader need not list first. End: workers
-//! finish, then caches stop, then the lease is released. Nothing is global; two managers live in one process.
-//!
-//! Sharded, a replica joins its group when its caches are filled, and leaves it when its workers have finished.
+//! This file says what a manager consists of; [`life`] starts and ends it. Nothing is global; two managers live in one
+//! process.
 
-use std::convert::Infallible;
+mod group;
+mod life;
+mod signals;
+
+use std::error::Error;
 use std::fmt;
-use std::pin::pin;
+use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
+use futures::future::BoxFuture;
 use kube::Client;
-use tokio::sync::mpsc;
-use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::chain::Chain;
-use crate::controller::{Controller, ControllerError, Prepared};
-use crate::election::{Election, ElectionError, ElectionOptions, Leadership};
+use crate::controller::{Controller, ControllerError, GRACE, Prepared};
+use crate::election::{ElectionError, ElectionOptions, Leadership};
 use crate::factory::InformerFactory;
+use crate::health::{BindError, Endpoints, Health};
 use crate::metrics::Metrics;
 use crate::selection::CachedResource;
-use crate::shard::{ShardError, ShardMember, ShardOptions, Shards};
+use crate::shard::{ShardError, ShardOptions, Shards};
+
+pub use crate::manager::signals::shutdown_signal;
+
+/// How long caches may take to fill before a manager goes on; see [`Manager::warm_up`].
+pub const WARM_UP: Duration = Duration::from_secs(30);
 
 /// A set of controllers that start and stop together.
 #[must_use = "a manager does nothing until it runs"]
@@ -31,7 +38,16 @@ pub struct Manager {
     sharding: Option<Sharding>,
     name: String,
     metrics: Metrics,
+    health: Health,
+    endpoints: Option<Endpoints>,
     controllers: Vec<Prepare>,
+    /// Of every replica.
+    always: Vec<Task>,
+    /// Of the leader.
+    leading: Vec<Task>,
+    warm_up: Duration,
+    grace: Duration,
+    interrupt: Option<BoxFuture<'static, ()>>,
 }
 
 /// A controller of any type, to be attached to the informers.
@@ -47,6 +63,14 @@ struct Sharding {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ManagerError {
+    /// A task did not end within the grace period and was dropped where it waited.
+    #[error("task {task:?} was cut off after {grace:?}")]
+    CutOff {
+        /// The task.
+        task: String,
+        /// The time it had.
+        grace: Duration,
+    },
     /// A controller failed; the others were stopped.
     #[error("a controller failed")]
     Controller(#[source] ControllerError),
@@ -62,16 +86,54 @@ pub enum ManagerError {
     /// Keys cannot be divided among replicas.
     #[error("keys cannot be divided among replicas")]
     Sharding(#[source] ShardError),
+    /// Everything was ended at once, as [`Manager::interrupt`] asked.
+    #[error("interrupted; all work was dropped")]
+    Interrupted,
     /// A controller's task panicked; the others were stopped.
     #[error("a controller panicked outside its reconciler")]
     Panicked,
+    /// A task failed; everything else was stopped.
+    #[error("task {task:?} failed")]
+    Task {
+        /// The task.
+        task: String,
+        /// Its error.
+        #[source]
+        source: Box<dyn Error + Send + Sync>,
+    },
+    /// A task panicked; everything else was stopped.
+    #[error("task {task:?} panicked: {message}")]
+    TaskPanicked {
+        /// The task.
+        task: String,
+        /// What it said.
+        message: String,
+    },
 }
 
-/// How the controllers came to an end.
-enum Ended {
-    AsAsked,
-    Failed(ManagerError),
-    Lost,
+/// What waits to be run beside the controllers.
+struct Task {
+    name: String,
+    begin: Box<dyn FnOnce(CancellationToken) -> Work + Send>,
+}
+
+type Work = BoxFuture<'static, Result<(), Box<dyn Error + Send + Sync>>>;
+
+// === impl Task ===
+
+impl Task {
+    fn new<F, W, E>(name: &str, task: F) -> Self
+    where
+        F: FnOnce(CancellationToken) -> W + Send + 'static,
+        W: Future<Output = Result<(), E>> + Send + 'static,
+        E: Error + Send + Sync + 'static,
+    {
+        let begin = Box::new(move |stop| -> Work {
+            // Not called before it is polled, so that a panic in the call is the task's.
+            Box::pin(async move { task(stop).await.map_err(|error| Box::new(error) as Box<dyn Error + Send + Sync>) })
+        });
+        Self { name: name.to_owned(), begin }
+    }
 }
 
 // === impl Manager ===
@@ -90,7 +152,14 @@ impl Manager {
             sharding: None,
             name: "manager".to_owned(),
             metrics: Metrics::new(),
+            health: Health::new(),
+            endpoints: None,
             controllers: Vec::new(),
+            always: Vec::new(),
+            leading: Vec::new(),
+            warm_up: WARM_UP,
+            grace: GRACE,
+            interrupt: None,
         }
     }
 
@@ -102,6 +171,9 @@ impl Manager {
 
     /// Counts in `metrics` instead of in metrics of the manager's own.
     pub fn with_metrics(mut self, metrics: Metrics) -> Self {
+        if let Some(endpoints) = &mut self.endpoints {
+            endpoints.set_metrics(metrics.clone());
+        }
         self.metrics = metrics;
         self
     }
@@ -136,8 +208,8 @@ impl Manager {
     }
 
     /// Divides the keys of all controllers among the replicas that take part in the group `name` in `namespace`: each key
-    /// is processed by one of them at a time. Every replica's caches hold everything. See [`ShardMember`] for what is
-    /// promised and what it costs.
+    /// is processed by one of them at a time. Every replica's caches hold everything. What is promised and what it costs,
+    /// [`ShardMember`](crate::ShardMember) says.
     ///
     /// The same key of different controllers is in the same replica. With an election as well, only the leader takes
     /// part, which leaves nothing to divide.
@@ -177,72 +249,100 @@ impl Manager {
         self
     }
 
-    /// Runs until `shutdown` completes, a controller fails, or the lease is lost.
+    /// Checks of one's own on `/healthz` and `/readyz`; see [`Manager::serve`] for those that are there anyway.
+    pub fn health(&self) -> &Health {
+        &self.health
+    }
+
+    /// Serves `/healthz`, `/readyz` and `/metrics` on `address` for as long as the manager runs. It listens from now on,
+    /// so that a port that is taken is an error before anything has begun. Port 0 is any that is free.
+    ///
+    /// `/healthz` has the check `leaderElection`, which fails when this replica believes that it leads but has not renewed
+    /// its lease for the lease's duration and 20 seconds more. `/readyz` has `informer-sync`, which fails until every
+    /// cache is filled, and `shutdown`, which fails once the manager is asked to end. Each list also has what was added to
+    /// [`Manager::health`]. Neither TLS nor a login is asked for.
+    ///
+    /// # Errors
+    /// [`BindError`].
+    pub fn serve(mut self, address: SocketAddr) -> Result<Self, BindError> {
+        self.endpoints = Some(Endpoints::bind(address, self.health.clone(), self.metrics.clone())?);
+        Ok(self)
+    }
+
+    /// Where health and metrics are served, with the real port; `None` without [`Manager::serve`].
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.endpoints.as_ref().map(Endpoints::address)
+    }
+
+    /// Adds a task that runs in every replica, whether it leads or not: a webhook server, a poller. It starts before the
+    /// election and ends after the controllers.
+    ///
+    /// The task is to return soon after its token is cancelled, and is dropped where it waits when the grace period is
+    /// over. One that returns an error ends the manager with [`ManagerError::Task`]; one that returns `Ok` earlier is done.
+    pub fn run_always<F, W, E>(mut self, name: &str, task: F) -> Self
+    where
+        F: FnOnce(CancellationToken) -> W + Send + 'static,
+        W: Future<Output = Result<(), E>> + Send + 'static,
+        E: Error + Send + Sync + 'static,
+    {
+        self.always.push(Task::new(name, task));
+        self
+    }
+
+    /// Adds a task that runs beside the controllers: only while this replica leads, if there is an election. Otherwise as
+    /// [`Manager::run_always`]. When the lease is lost it is dropped where it waits, without a grace period.
+    pub fn run_leading<F, W, E>(mut self, name: &str, task: F) -> Self
+    where
+        F: FnOnce(CancellationToken) -> W + Send + 'static,
+        W: Future<Output = Result<(), E>> + Send + 'static,
+        E: Error + Send + Sync + 'static,
+    {
+        self.leading.push(Task::new(name, task));
+        self
+    }
+
+    /// How long caches may take to fill before tasks start and the lease is sought. What is not filled by then is named in
+    /// the log and fills later; a controller waits for its own caches in any case. Default: [`WARM_UP`].
+    pub fn warm_up(mut self, warm_up: Duration) -> Self {
+        self.warm_up = warm_up;
+        self
+    }
+
+    /// How long tasks may take, all together, from the shutdown to their end. Controllers have a grace period each
+    /// ([`Controller::grace`]). Default: [`GRACE`].
+    pub fn grace(mut self, grace: Duration) -> Self {
+        self.grace = grace;
+        self
+    }
+
+    /// When `interrupt` completes, everything ends at once: work is dropped where it waits, and the lease is left to run
+    /// out. For the second signal of somebody who does not want to wait.
+    pub fn interrupt(mut self, interrupt: impl Future<Output = ()> + Send + 'static) -> Self {
+        self.interrupt = Some(Box::pin(interrupt));
+        self
+    }
+
+    /// Runs until `shutdown` completes, a controller or a task fails, or the lease is lost.
+    ///
+    /// Start: health and metrics, caches, tasks of every replica, election, controllers and tasks of the leader. End: the
+    /// same backwards; the lease is renewed until the last of the leader's work has ended, and then given back.
     ///
     /// # Errors
     /// [`ManagerError`].
+    ///
+    /// # Cancel safety
+    /// Dropped, everything ends at once, as with [`Manager::interrupt`].
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), ManagerError> {
-        let client = self.factory.client().clone();
-        let lease = self.election.as_ref().map(|(options, _)| options.name.clone()).unwrap_or_default();
-        let election =
-            self.election.map(|(options, leadership)| Election::with_leadership(client, options, leadership));
-        let mut election = election.transpose().map_err(ManagerError::Election)?;
-        let shards = self.sharding.as_ref().map(|sharding| sharding.shards.clone());
-        let member = self.sharding.map(|Sharding { options, shards }| {
-            ShardMember::with_shards(self.factory.client().clone(), options, shards).map_err(ManagerError::Sharding)
-        });
-        let member = member.transpose()?;
-        let controllers = self.controllers.into_iter();
-        let mut prepared: Vec<Prepared> = controllers.map(|prepare| prepare(&self.factory, shards.clone())).collect();
-        self.metrics.observe_informers(&self.name, &self.factory);
-        for prepared in &prepared {
-            prepared.observe(&self.metrics);
-        }
-        if let Some(election) = &election {
-            self.metrics.observe_leadership(election.leadership());
-        }
-        let running = self.factory.start();
+        life::run(self, shutdown).await
+    }
 
-        let mut shutdown = pin!(shutdown);
-        if let Some(election) = &mut election {
-            tokio::select! {
-                // An attempt cut short at worst leaves a lease that expires.
-                () = &mut shutdown => {
-                    election.release().await;
-                    running.shutdown().await;
-                    return Ok(());
-                }
-                () = election.acquire() => {}
-            }
-        }
-        let stop = CancellationToken::new();
-        let leave = CancellationToken::new();
-        let mut membership = JoinSet::new();
-        if let Some(member) = member {
-            membership.spawn(take_part(member, &mut prepared, leave.clone()));
-        }
-        let mut controllers = JoinSet::new();
-        for prepared in prepared {
-            controllers.spawn(prepared.work(stop.clone()));
-        }
-        let ended = supervise(&mut controllers, &mut election, shutdown, &stop).await;
-        if matches!(ended, Ended::Lost) {
-            // Somebody else may start any moment: no grace, reconciles are dropped where they wait.
-            controllers.shutdown().await;
-        }
-        running.shutdown().await;
-        leave.cancel();
-        membership.join_all().await;
-        match ended {
-            Ended::AsAsked => {}
-            Ended::Failed(error) => {
-                release(&mut election).await;
-                return Err(error);
-            }
-            Ended::Lost => return Err(ManagerError::LeadershipLost { lease }),
-        }
-        release(&mut election).await;
-        Ok(())
+    /// Runs until SIGINT or SIGTERM, as [`Manager::run`] does; a second one of them ends everything at once.
+    ///
+    /// # Errors
+    /// [`ManagerError`].
+    pub async fn run_until_signal(self) -> Result<(), ManagerError> {
+        let (first, second) = signals::two();
+        self.interrupt(second).run(first).await
     }
 }
 
@@ -252,87 +352,5 @@ impl fmt::Debug for Manager {
             .field("controllers", &self.controllers.len())
             .field("election", &self.election)
             .finish_non_exhaustive()
-    }
-}
-
-/// Joins the group once nobody of `prepared` waits for caches any more: what a member owns is not left lying meanwhile.
-fn take_part(
-    member: ShardMember,
-    prepared: &mut [Prepared],
-    leave: CancellationToken,
-) -> impl Future<Output = ()> + use<> {
-    // Nothing is ever sent: it is closed when all are synced.
-    let (until_synced, mut synced) = mpsc::channel::<Infallible>(1);
-    for prepared in prepared {
-        prepared.until_synced = Some(until_synced.clone());
-    }
-    drop(until_synced);
-    async move {
-        tokio::select! {
-            _ = synced.recv() => member.run(leave.cancelled()).await,
-            () = leave.cancelled() => {}
-        }
-    }
-}
-
-/// Waits for the end of the controllers, renewing the lease all the while, also while they finish.
-async fn supervise(
-    controllers: &mut JoinSet<Result<(), ControllerError>>,
-    election: &mut Option<Election>,
-    mut shutdown: std::pin::Pin<&mut impl Future<Output = ()>>,
-    stop: &CancellationToken,
-) -> Ended {
-    let mut lost = pin!(async {
-        match election {
-            Some(election) => election.hold().await,
-            None => std::future::pending().await,
-        }
-    });
-    let mut ended = Ended::AsAsked;
-    // Without controllers there is still a lease to hold and a shutdown to wait for.
-    while !stop.is_cancelled() || !controllers.is_empty() {
-        // All arms only wait; what was joined is kept in `ended`.
-        tokio::select! {
-            () = &mut lost => return Ended::Lost,
-            () = &mut shutdown, if !stop.is_cancelled() => stop.cancel(),
-            Some(joined) = controllers.join_next() => {
-                let error = match joined {
-                    Ok(Ok(())) => continue,
-                    Ok(Err(error)) => ManagerError::Controller(error),
-                    Err(_) => ManagerError::Panicked,
-                };
-                if matches!(ended, Ended::AsAsked) {
-                    ended = Ended::Failed(error);
-                }
-                stop.cancel();
-            }
-        }
-    }
-    ended
-}
-
-async fn release(election: &mut Option<Election>) {
-    if let Some(election) = election {
-        election.release().await;
-    }
-}
-
-/// Completes when the process is asked to end: SIGINT or SIGTERM.
-///
-/// # Panics
-/// Never; where signals cannot be listened to, it says so in the log and never completes.
-pub async fn shutdown_signal() {
-    use tokio::signal::unix::{SignalKind, signal};
-    let (interrupt, terminate) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()));
-    let (mut interrupt, mut terminate) = match (interrupt, terminate) {
-        (Ok(interrupt), Ok(terminate)) => (interrupt, terminate),
-        (Err(error), _) | (_, Err(error)) => {
-            tracing::error!(error = %Chain(&error), "cannot listen to signals");
-            return std::future::pending().await;
-        }
-    };
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
     }
 }

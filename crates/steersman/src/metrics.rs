@@ -18,7 +18,7 @@ use prometheus_client::registry::Registry;
 
 use crate::controller::ControllerStats;
 use crate::election::Leadership;
-use crate::factory::{InformerFactory, MeasuredInformers};
+use crate::factory::{InformerFactory, ObservedInformers};
 use crate::metrics::requests::Requests;
 use crate::queue::{Key, Measured, WorkQueue};
 
@@ -94,7 +94,7 @@ struct ControllerSource {
 
 struct InformerSource {
     name: String,
-    informers: Weak<dyn MeasuredInformers>,
+    informers: Weak<dyn ObservedInformers>,
 }
 
 // === impl Metrics ===
@@ -145,7 +145,7 @@ impl Metrics {
     /// Reports on the informers of a factory, those still to be made included; `name` becomes their label. A manager
     /// does this for its own.
     pub fn observe_informers(&self, name: &str, factory: &InformerFactory) {
-        let informers = factory.measured();
+        let informers = factory.observed();
         let mut sources = self.shared.sources.informers.lock();
         sources.retain(|known| known.informers.strong_count() > 0 && !Weak::ptr_eq(&known.informers, &informers));
         sources.push(InformerSource { name: name.to_owned(), informers });

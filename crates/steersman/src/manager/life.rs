@@ -1,0 +1,253 @@
+//! The life of a manager: what starts when, and what ends when.
+//!
+//! Start: health and metrics answer; caches fill; tasks of every replica run; the lease is won; controllers and tasks of
+//! the leader run. A new leader has its caches filled by then and need not list first. End: the same backwards. The
+//! lease is renewed until the leader's work has ended and is given back then, so the next leader waits no longer than
+//! it must. When the lease is lost there is no grace: the leader's work is dropped where it waits, in the time between
+//! the renew deadline and the moment from which another replica may lead.
+//!
+//! Sharded, a replica joins its group when its caches are filled, and leaves it when its workers have finished.
+
+use std::convert::Infallible;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::chain::Chain;
+use crate::controller::Prepared;
+use crate::election::Election;
+use crate::factory::InformerFactory;
+use crate::health::Health;
+use crate::manager::group::{Grace, Group};
+use crate::manager::{Manager, ManagerError, Sharding, Task};
+use crate::shard::ShardMember;
+
+/// How long after its lease ran out a leader that hangs is still called healthy, as in controller-runtime.
+const RENEWAL_TOLERANCE: Duration = Duration::from_secs(20);
+
+/// How the work came to an end.
+enum Ended {
+    AsAsked,
+    Failed(ManagerError),
+    Lost,
+}
+
+/// What runs once the manager does.
+struct Life {
+    factory: InformerFactory,
+    election: Option<Election>,
+    /// For how long a lost lease is still ours after we have noticed.
+    remainder: Duration,
+    member: Option<ShardMember>,
+    prepared: Vec<Prepared>,
+    always: Vec<Task>,
+    leading: Vec<Task>,
+    warm_up: Duration,
+    grace: Duration,
+    is_stopping: Arc<AtomicBool>,
+}
+
+pub(crate) async fn run(manager: Manager, shutdown: impl Future<Output = ()>) -> Result<(), ManagerError> {
+    let Manager { factory, election, sharding, name, metrics, health, endpoints, controllers, .. } = manager;
+    let remainder = election.as_ref().map(|(options, _)| options.lease.saturating_sub(options.renew_deadline));
+    let election = election
+        .map(|(options, leadership)| Election::with_leadership(factory.client().clone(), options, leadership))
+        .transpose()
+        .map_err(ManagerError::Election)?;
+    let shards = sharding.as_ref().map(|sharding| sharding.shards.clone());
+    let member = sharding.map(|Sharding { options, shards }| {
+        ShardMember::with_shards(factory.client().clone(), options, shards).map_err(ManagerError::Sharding)
+    });
+    let member = member.transpose()?;
+    let prepared: Vec<Prepared> = controllers.into_iter().map(|prepare| prepare(&factory, shards.clone())).collect();
+    metrics.observe_informers(&name, &factory);
+    for prepared in &prepared {
+        prepared.observe(&metrics);
+    }
+    if let Some(election) = &election {
+        metrics.observe_leadership(election.leadership());
+    }
+    let life = Life {
+        factory,
+        election,
+        remainder: remainder.unwrap_or_default(),
+        member,
+        prepared,
+        always: manager.always,
+        leading: manager.leading,
+        warm_up: manager.warm_up,
+        grace: manager.grace,
+        is_stopping: Arc::default(),
+    };
+    life.add_checks(&health);
+
+    // Aborted when this is dropped; awaited otherwise.
+    let mut serving = JoinSet::new();
+    let stop_serving = CancellationToken::new();
+    if let Some(endpoints) = endpoints {
+        serving.spawn(endpoints.serve(stop_serving.clone().cancelled_owned()));
+    }
+    let interrupt = manager.interrupt.unwrap_or_else(|| std::future::pending().boxed());
+    let shutdown = pin!(shutdown);
+    let result = tokio::select! {
+        biased;
+        () = interrupt => {
+            tracing::warn!(name, "interrupted; dropping all work");
+            return Err(ManagerError::Interrupted);
+        }
+        result = life.live(shutdown) => result,
+    };
+    stop_serving.cancel();
+    serving.join_all().await;
+    result
+}
+
+impl Life {
+    fn add_checks(&self, health: &Health) {
+        // The checks may outlive the manager, and are not to keep its caches.
+        let informers = self.factory.observed();
+        health.ready("informer-sync", move || match informers.upgrade().map(|informers| informers.unsynced()) {
+            None => Err("stopped".to_owned()),
+            Some(what) if what.is_empty() => Ok(()),
+            Some(what) => Err(what.join("; ")),
+        });
+        let is_stopping = Arc::clone(&self.is_stopping);
+        health.ready("shutdown", move || match is_stopping.load(Ordering::Relaxed) {
+            false => Ok(()),
+            true => Err("shutting down"),
+        });
+        if let Some(election) = &self.election {
+            let leadership = Arc::clone(election.leadership());
+            health.live("leaderElection", move || leadership.check(RENEWAL_TOLERANCE));
+        }
+    }
+
+    /// From the start of the caches to their end.
+    async fn live(mut self, mut shutdown: Pin<&mut impl Future<Output = ()>>) -> Result<(), ManagerError> {
+        let grace = Grace::new(self.grace);
+        let (mut always, mut leaders) = (Group::new(grace.clone()), Group::new(grace));
+        let running = self.factory.start();
+        let leave = CancellationToken::new();
+        let mut membership = JoinSet::new();
+        let mut election = self.election.take();
+
+        let ended = {
+            let mut lost: BoxFuture<'_, ()> = std::future::pending().boxed();
+            let ended = 'working: {
+                if election.is_some() || !self.always.is_empty() || !self.leading.is_empty() {
+                    tokio::select! {
+                        () = &mut shutdown => break 'working Ended::AsAsked,
+                        () = warm_up(&self.factory, self.warm_up) => {}
+                    }
+                }
+                for task in std::mem::take(&mut self.always) {
+                    always.start(task);
+                }
+                if let Some(election) = &mut election {
+                    tokio::select! {
+                        // An attempt cut short at worst leaves a lease that expires.
+                        () = &mut shutdown => break 'working Ended::AsAsked,
+                        error = always.failed() => break 'working Ended::Failed(error),
+                        () = election.acquire() => {}
+                    }
+                    lost = election.hold().boxed();
+                }
+                if let Some(member) = self.member.take() {
+                    membership.spawn(take_part(member, &mut self.prepared, leave.clone()));
+                }
+                self.lead(&mut leaders);
+                tokio::select! {
+                    () = &mut lost => Ended::Lost,
+                    () = &mut shutdown => Ended::AsAsked,
+                    error = leaders.failed() => Ended::Failed(error),
+                    error = always.failed() => Ended::Failed(error),
+                }
+            };
+            self.is_stopping.store(true, Ordering::Relaxed);
+            match ended {
+                Ended::Lost => Ended::Lost,
+                // The lease is renewed meanwhile.
+                ended => tokio::select! {
+                    () = &mut lost => Ended::Lost,
+                    stopped = leaders.stop() => ended.then(stopped),
+                },
+            }
+        };
+
+        let lease = election.as_ref().map(|election| election.leadership().lease().to_owned()).unwrap_or_default();
+        if matches!(ended, Ended::Lost) {
+            // Somebody else may start any moment after the remainder.
+            if !leaders.kill(Instant::now() + self.remainder).await {
+                tracing::error!(lease, "work that does not wait anywhere still runs without the lease");
+            }
+        }
+        leave.cancel();
+        membership.join_all().await;
+        if let (Some(election), false) = (&mut election, matches!(ended, Ended::Lost)) {
+            election.release().await;
+        }
+        let ended = ended.then(always.stop().await);
+        running.shutdown().await;
+        match ended {
+            Ended::AsAsked => Ok(()),
+            Ended::Failed(error) => Err(error),
+            Ended::Lost => Err(ManagerError::LeadershipLost { lease }),
+        }
+    }
+
+    /// Starts what only a leader runs.
+    fn lead(&mut self, leaders: &mut Group) {
+        for prepared in self.prepared.drain(..) {
+            let work = prepared.work(leaders.stop_token());
+            leaders.spawn(async move { work.await.map_err(ManagerError::Controller) });
+        }
+        for task in self.leading.drain(..) {
+            leaders.start(task);
+        }
+    }
+}
+
+impl Ended {
+    /// The first cause counts.
+    fn then(self, stopped: Result<(), ManagerError>) -> Self {
+        match (self, stopped) {
+            (Self::AsAsked, Err(error)) => Self::Failed(error),
+            (ended, _) => ended,
+        }
+    }
+}
+
+/// Waits for the caches, and says what is missing if that takes too long.
+async fn warm_up(factory: &InformerFactory, patience: Duration) {
+    if let Err(error) = factory.wait_synced(patience).await {
+        tracing::warn!(error = %Chain(&error), "going on with caches that are not filled");
+    }
+}
+
+/// Joins the group once nobody of `prepared` waits for caches any more: what a member owns is not left lying meanwhile.
+fn take_part(
+    member: ShardMember,
+    prepared: &mut [Prepared],
+    leave: CancellationToken,
+) -> impl Future<Output = ()> + use<> {
+    // Nothing is ever sent: it is closed when all are synced.
+    let (until_synced, mut synced) = mpsc::channel::<Infallible>(1);
+    for prepared in prepared {
+        prepared.until_synced = Some(until_synced.clone());
+    }
+    drop(until_synced);
+    async move {
+        tokio::select! {
+            _ = synced.recv() => member.run(leave.cancelled()).await,
+            () = leave.cancelled() => {}
+        }
+    }
+}

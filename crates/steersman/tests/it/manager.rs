@@ -1,0 +1,299 @@
+//! What starts when, what ends when, and who hears of it.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use parking_lot::Mutex;
+use steersman::{Action, Controller, ElectionOptions, Manager, ManagerError, ObjectKey, ReconcileError, Scope};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::server::{Fault, Server, Verb, eventually, settle};
+
+const LEASES: &str = "/apis/coordination.k8s.io/v1/leases";
+
+#[derive(Debug, thiserror::Error)]
+#[error("scripted")]
+struct Scripted;
+
+impl ReconcileError for Scripted {}
+
+/// What happened, in order.
+type Log = Arc<Mutex<Vec<String>>>;
+
+/// Writes into the log when it is dropped.
+struct Dropped(Log, &'static str);
+
+impl Drop for Dropped {
+    fn drop(&mut self) {
+        self.0.lock().push(self.1.to_owned());
+    }
+}
+
+async fn reconcile(_: ObjectKey, log: &Log) -> Result<Action, Scripted> {
+    log.lock().push("reconciled".to_owned());
+    Ok(Action::AwaitChange)
+}
+
+fn holder(server: &Server) -> String {
+    let lease = server.get(LEASES, "kube-system/test");
+    lease.and_then(|lease| Some(lease["spec"]["holderIdentity"].as_str()?.to_owned())).unwrap_or_default()
+}
+
+fn elected(server: &Server, name: &str) -> Manager {
+    let options = ElectionOptions { identity: name.to_owned(), ..ElectionOptions::new("test", "kube-system") };
+    Manager::new(server.client()).elect_with(options)
+}
+
+fn start(manager: Manager) -> (oneshot::Sender<()>, JoinHandle<Result<(), ManagerError>>) {
+    let (shutdown, asked) = oneshot::channel::<()>();
+    (shutdown, tokio::spawn(manager.run(async { drop(asked.await) })))
+}
+
+/// A task that does nothing until it is stopped, and notes that it was.
+fn idle(log: &Log, name: &'static str) -> impl FnOnce(CancellationToken) -> IdleWork + Send + 'static {
+    let log = Arc::clone(log);
+    move |stop| {
+        Box::pin(async move {
+            log.lock().push(format!("{name} begins"));
+            stop.cancelled().await;
+            log.lock().push(format!("{name} ends"));
+            Ok(())
+        })
+    }
+}
+
+type IdleWork = futures::future::BoxFuture<'static, Result<(), Infallible>>;
+
+#[tokio::test(start_paused = true)]
+async fn what_starts_first_ends_last() {
+    let server = Server::new();
+    server.put("a/x", "1");
+    let log = Log::default();
+    let note = {
+        let (log, server) = (Arc::clone(&log), server.clone());
+        move |what: &str, n_cached: usize| {
+            let n_watches = server.n_watches();
+            log.lock().push(format!("{what}: {n_cached} cached, {n_watches} watches, led by {:?}", holder(&server)));
+        }
+    };
+    let manager = elected(&server, "one");
+    let config_maps = manager.informers().informer::<ConfigMap>(Scope::All).lister();
+    let task = |name: &'static str| {
+        let (note, config_maps) = (note.clone(), config_maps.clone());
+        move |stop: CancellationToken| async move {
+            note(&format!("{name} begins"), config_maps.list().len());
+            stop.cancelled().await;
+            // The others must wait for this.
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            note(&format!("{name} ends"), config_maps.list().len());
+            Ok::<_, Infallible>(())
+        }
+    };
+    let controller = Controller::<ConfigMap>::new(reconcile, Arc::clone(&log));
+    let manager =
+        manager.run_leading("leader", task("leader")).run_always("always", task("always")).controller(controller);
+    let (shutdown, running) = start(manager);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    shutdown.send(()).unwrap();
+    running.await.unwrap().unwrap();
+    let log = log.lock().join("\n");
+    let expected = [
+        r#"always begins: 1 cached, 1 watches, led by """#,
+        r#"leader begins: 1 cached, 1 watches, led by "one""#,
+        "reconciled",
+        r#"leader ends: 1 cached, 1 watches, led by "one""#,
+        r#"always ends: 1 cached, 1 watches, led by """#,
+    ];
+    let mut sorted: Vec<&str> = log.lines().collect();
+    // The leader's task and its controllers begin together.
+    sorted[1..3].sort_by_key(|line| *line == "reconciled");
+    assert_eq!(sorted, expected);
+    assert_eq!(server.n_watches(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_leader_works_without_listing_first() {
+    let server = Server::new();
+    server.put("a/x", "1");
+    let (first, second) = (Log::default(), Log::default());
+    let with =
+        |name, log: &Log| elected(&server, name).controller(Controller::<ConfigMap>::new(reconcile, Arc::clone(log)));
+    let (shutdown, one) = start(with("one", &first));
+    eventually("one works", || !first.lock().is_empty()).await;
+    let (_keep, _two) = start(with("two", &second));
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(second.lock().is_empty());
+    let n_requests = server.n_seen("/api/v1/configmaps");
+    shutdown.send(()).unwrap();
+    one.await.unwrap().unwrap();
+    eventually("two works", || !second.lock().is_empty()).await;
+    assert_eq!((holder(&server).as_str(), server.n_seen("/api/v1/configmaps")), ("two", n_requests));
+}
+
+#[tokio::test(start_paused = true)]
+async fn caches_that_cannot_fill_hold_tasks_and_election_back_only_for_a_while() {
+    let server = Server::new();
+    server.serve("/api/v1/configmaps", false);
+    let log = Log::default();
+    let manager = elected(&server, "one").warm_up(Duration::from_secs(7)).run_leading("leader", idle(&log, "leader"));
+    manager.informers().informer::<ConfigMap>(Scope::All);
+    let (shutdown, running) = start(manager);
+    tokio::time::sleep(Duration::from_millis(6_900)).await;
+    assert_eq!((server.n_seen(LEASES), log.lock().len()), (0, 0));
+    eventually("it leads", || *log.lock() == ["leader begins"]).await;
+    drop(shutdown);
+    running.await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_that_fails_ends_everything_with_its_error() {
+    let server = Server::new();
+    let log = Log::default();
+    let manager = elected(&server, "one")
+        .run_leading("leader", idle(&log, "leader"))
+        .run_always("bystander", idle(&log, "bystander"))
+        .run_always("poller", |_| async {
+            tokio::time::sleep(Duration::from_secs(60)).await;
+            Err(Scripted)
+        });
+    let error = manager.run(std::future::pending()).await.unwrap_err();
+    assert_eq!(error.to_string(), r#"task "poller" failed"#);
+    assert_eq!(std::error::Error::source(&error).unwrap().to_string(), "scripted");
+    assert_eq!(*log.lock(), ["bystander begins", "leader begins", "leader ends", "bystander ends"]);
+    assert_eq!(holder(&server), "");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_that_fails_while_another_replica_leads_ends_the_manager() {
+    let server = Server::new();
+    let (_keep, _one) = start(elected(&server, "one"));
+    eventually("one leads", || holder(&server) == "one").await;
+    let two = elected(&server, "two").run_always("poller", |_| async {
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        panic!("scripted");
+        #[expect(unreachable_code, reason = "the task needs a type of error")]
+        Ok::<_, Scripted>(())
+    });
+    let error = two.run(std::future::pending()).await.unwrap_err();
+    assert_eq!(error.to_string(), r#"task "poller" panicked: scripted"#);
+    assert_eq!(holder(&server), "one");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_that_is_done_early_ends_nothing() {
+    let server = Server::new();
+    let log = Log::default();
+    let manager = Manager::new(server.client())
+        .run_always("short", |_| async { Ok::<_, Scripted>(()) })
+        .run_leading("long", idle(&log, "long"));
+    let (shutdown, running) = start(manager);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(*log.lock(), ["long begins"]);
+    shutdown.send(()).unwrap();
+    running.await.unwrap().unwrap();
+    assert_eq!(*log.lock(), ["long begins", "long ends"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn tasks_share_one_grace_period_and_are_dropped_at_its_end() {
+    let server = Server::new();
+    let log = Log::default();
+    let stubborn = |name: &'static str| {
+        let dropped = Dropped(Arc::clone(&log), name);
+        move |_: CancellationToken| async move {
+            let _dropped = dropped;
+            std::future::pending::<Result<(), Scripted>>().await
+        }
+    };
+    let manager = elected(&server, "one")
+        .grace(Duration::from_secs(7))
+        .run_leading("leader", stubborn("leader"))
+        .run_always("always", stubborn("always"));
+    let (shutdown, running) = start(manager);
+    eventually("it leads", || holder(&server) == "one").await;
+    settle().await;
+    let asked = Instant::now();
+    shutdown.send(()).unwrap();
+    let error = running.await.unwrap().unwrap_err();
+    assert_eq!(error.to_string(), r#"task "leader" was cut off after 7s"#);
+    assert_eq!(asked.elapsed().as_secs(), 7);
+    assert_eq!(*log.lock(), ["leader", "always"]);
+    assert_eq!(holder(&server), "");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_interrupt_ends_everything_at_once() {
+    let server = Server::new();
+    let log = Log::default();
+    let dropped = Dropped(Arc::clone(&log), "dropped");
+    let (interrupt, interrupted) = oneshot::channel::<()>();
+    let manager =
+        elected(&server, "one").interrupt(async { drop(interrupted.await) }).run_leading("leader", |_| async move {
+            let _dropped = dropped;
+            std::future::pending::<Result<(), Scripted>>().await
+        });
+    let (shutdown, running) = start(manager);
+    eventually("it leads", || holder(&server) == "one").await;
+    shutdown.send(()).unwrap();
+    settle().await;
+    assert!(log.lock().is_empty() && !running.is_finished());
+    let asked = Instant::now();
+    interrupt.send(()).unwrap();
+    assert!(matches!(running.await.unwrap().unwrap_err(), ManagerError::Interrupted));
+    eventually("its work is dropped", || *log.lock() == ["dropped"]).await;
+    assert!(asked.elapsed() < Duration::from_secs(1));
+    // Nobody knows what the work was at, so the lease is not given away.
+    assert_eq!(holder(&server), "one");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leaders_task_is_dropped_before_a_lost_lease_runs_out() {
+    let server = Server::new();
+    let log = Log::default();
+    let dropped = Dropped(Arc::clone(&log), "leader dropped");
+    let manager =
+        elected(&server, "one").run_always("always", idle(&log, "always")).run_leading("leader", |_| async move {
+            let _dropped = dropped;
+            std::future::pending::<Result<(), Scripted>>().await
+        });
+    let (_keep, running) = start(manager);
+    eventually("it leads", || holder(&server) == "one").await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let renewed = server.seen().iter().rfind(|seen| seen.line.starts_with("PUT")).unwrap().at;
+    for _ in 0..20 {
+        server.fail(Verb::Write, Fault::Status { code: 500, reason: "InternalError", retry_after: None });
+    }
+    let error = running.await.unwrap().unwrap_err();
+    assert!(matches!(error, ManagerError::LeadershipLost { .. }));
+    assert_eq!(*log.lock(), ["always begins", "leader dropped", "always ends"]);
+    // The lease is for fifteen seconds.
+    assert!((10..15).contains(&renewed.elapsed().as_secs()), "{:?}", renewed.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_manager_is_ready_from_filled_caches_to_the_shutdown() {
+    let server = Server::new();
+    server.serve("/api/v1/configmaps", false);
+    let manager = Manager::new(server.client()).run_always("slow", |stop| async move {
+        stop.cancelled().await;
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        Ok::<_, Scripted>(())
+    });
+    manager.informers().informer::<ConfigMap>(Scope::All);
+    let health = manager.health().clone();
+    let (shutdown, running) = start(manager);
+    tokio::time::sleep(Duration::from_secs(100)).await;
+    assert_eq!((health.is_live(), health.is_ready()), (true, false));
+    server.serve("/api/v1/configmaps", true);
+    eventually("it is ready", || health.is_ready()).await;
+    shutdown.send(()).unwrap();
+    settle().await;
+    assert!(!running.is_finished());
+    assert_eq!((health.is_live(), health.is_ready()), (true, false));
+    running.await.unwrap().unwrap();
+}
