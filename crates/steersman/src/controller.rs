@@ -42,6 +42,11 @@ pub const GRACE: Duration = Duration::from_secs(30);
 
 /// Keeps the objects of type `K` as their specs want them, by calling a reconciler.
 ///
+/// Each reconcile runs in a `tracing` span `reconcile` with the fields `controller`, `key`, `id` (a number that counts up),
+/// `priority` (`Low`: the initial list or a resync; `Normal`: an event; `High`) and `n_failures`; at its end also
+/// `result` (`success`, `requeue`, `requeue_after`, `error`, or `revoked` when the key went to another replica) and
+/// `took_seconds`. Whatever the reconciler logs is in that span.
+///
 /// ```no_run
 /// # use steersman::{Action, Controller, InformerFactory, Lister, LookupError, ObjectKey, ReconcileError, Scope};
 /// # use k8s_openapi::api::{apps::v1::Deployment, core::v1::ConfigMap};

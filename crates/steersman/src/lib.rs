@@ -56,6 +56,33 @@
 //! running.shutdown().await;
 //! # Ok(()) }
 //! ```
+//!
+//! # Metrics and health
+//!
+//! Every [`Manager`] counts what its queues, controllers, informers and election do, under the names that dashboards for
+//! controller-runtime and client-go use; the table is at [`Metrics`]. It serves them, with the probes of the kubelet, on a
+//! port that it is given:
+//!
+//! ```no_run
+//! # use std::net::SocketAddr;
+//! use steersman::{ClientOptions, Manager, Metrics};
+//!
+//! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+//! let metrics = Metrics::new();
+//! // With this, requests to the API server count too.
+//! let client = steersman::client(&ClientOptions { metrics: Some(metrics.clone()), ..ClientOptions::default() }).await?;
+//! let manager = Manager::new(client).with_metrics(metrics).serve(SocketAddr::from(([0, 0, 0, 0], 8080)))?;
+//! manager.health().ready("backend", || if true { Ok(()) } else { Err("no connection") });
+//! manager.elect("my-operator", "operators").run_until_signal().await?;
+//! # Ok(()) }
+//! ```
+//!
+//! | path | says |
+//! |---|---|
+//! | `/healthz` | `ok`, or 500 when the process should be restarted; `?verbose` lists the checks, `?exclude=NAME` leaves one out |
+//! | `/readyz` | the same for whether it should get work: not before its caches are filled, nor once it is asked to end |
+//! | `/healthz/NAME`, `/readyz/NAME` | one check, with its reason |
+//! | `/metrics` | OpenMetrics or the older text of Prometheus, as the scraper likes |
 #![deny(missing_docs)]
 
 mod backoff;

@@ -51,6 +51,7 @@ pub struct Item<T: Key = ObjectKey> {
     queue: WorkQueue<T>,
     key: T,
     place: u32,
+    priority: Priority,
 }
 
 /// A handler of events that adds the key of every object to a queue; see [`WorkQueue::enqueuer`].
@@ -176,8 +177,8 @@ impl<T: Key> WorkQueue<T> {
     pub async fn get(&self) -> Option<Item<T>> {
         // A queue that never runs dry must not keep its thread. Nothing has been taken yet.
         tokio::task::consume_budget().await;
-        if let Taken::Key(key, place) = self.shared.take() {
-            return Some(self.item(key, place));
+        if let Taken::Key(key, place, priority) = self.shared.take() {
+            return Some(self.item(key, place, priority));
         }
         loop {
             let mut rung = pin!(self.shared.ready.notified());
@@ -186,7 +187,7 @@ impl<T: Key> WorkQueue<T> {
             let next_due = match self.shared.take() {
                 Taken::Closed => return None,
                 Taken::Empty { next_due } => next_due,
-                Taken::Key(key, place) => return Some(self.item(key, place)),
+                Taken::Key(key, place, priority) => return Some(self.item(key, place, priority)),
             };
             match next_due {
                 None => rung.await,
@@ -264,8 +265,8 @@ impl<T: Key> WorkQueue<T> {
         self.shared.core().set_limiter(limiter);
     }
 
-    fn item(&self, key: T, place: u32) -> Item<T> {
-        Item { queue: self.clone(), key, place }
+    fn item(&self, key: T, place: u32, priority: Priority) -> Item<T> {
+        Item { queue: self.clone(), key, place, priority }
     }
 
     fn wake(&self, wake: Wake) {
@@ -352,6 +353,11 @@ impl<T: Key> Item<T> {
     /// The key to process.
     pub fn key(&self) -> &T {
         &self.key
+    }
+
+    /// The priority with which it was taken.
+    pub fn priority(&self) -> Priority {
+        self.priority
     }
 
     /// How many failures of this key count at present.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::OptionFuture;
 use tokio::time::Instant;
-use tracing::Instrument;
+use tracing::{Instrument, Span, field};
 
 use crate::chain::Chain;
 use crate::controller::{ControllerStats, GiveUp, Reconcile};
@@ -54,7 +54,17 @@ impl Worker {
         while let Some(item) = self.queue.get().await {
             let id = self.next_id.fetch_add(1, Ordering::Relaxed);
             let key = item.key().clone();
-            let span = tracing::info_span!("reconcile", controller = self.name, %key, id);
+            let span = tracing::info_span!(
+                "reconcile",
+                controller = self.name,
+                %key,
+                id,
+                priority = ?item.priority(),
+                n_failures = item.n_requeues(),
+                // Known at the end.
+                result = field::Empty,
+                took_seconds = field::Empty,
+            );
             // The reconciler's own panics are caught closer by; this is for those of its errors and of reports.
             let processed = AssertUnwindSafe(self.process(item).instrument(span)).catch_unwind().await;
             if processed.is_err() {
@@ -81,6 +91,7 @@ impl Worker {
             tokio::select! {
                 biased;
                 Some(()) = revoked => {
+                    tell(started.elapsed(), "revoked");
                     tracing::warn!(took = ?started.elapsed(), "cut off: the key goes to another replica");
                     return item.forget();
                 }
@@ -89,6 +100,7 @@ impl Worker {
         };
         let took = started.elapsed();
         self.stats.times.0.lock().observe(took.as_secs_f64());
+        tell(took, result_of(&result));
         tracing::debug!(?took, "reconciled");
         match result {
             Ok(Action::AwaitChange) => {
@@ -159,6 +171,23 @@ impl Worker {
                 tracing::warn!(error = text, ?wait, "reconcile failed, will retry");
             }
         }
+    }
+}
+
+/// Completes the span of the reconcile.
+fn tell(took: Duration, result: &'static str) {
+    let span = Span::current();
+    span.record("took_seconds", took.as_secs_f64());
+    span.record("result", result);
+}
+
+/// A result in the words of the metrics.
+fn result_of(result: &Result<Action, Box<dyn ReconcileError>>) -> &'static str {
+    match result {
+        Ok(Action::AwaitChange) => "success",
+        Ok(Action::Requeue) => "requeue",
+        Ok(Action::RequeueAfter(_)) => "requeue_after",
+        Err(_) => "error",
     }
 }
 

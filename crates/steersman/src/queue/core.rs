@@ -20,7 +20,7 @@ const PASSES_MAX: u32 = 16;
 /// No entry: the end of a list, or a key that is not in the heap.
 const NOWHERE: u32 = u32::MAX;
 
-/// Which keys come first.
+/// Which keys come first. Also says, roughly, why a key runs.
 #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Priority {
     /// Work that nobody waits for: the initial list, resyncs.
@@ -109,8 +109,8 @@ pub(crate) enum Taken<T> {
     Closed,
     /// Nothing ready before `next_due`, or before the next add.
     Empty { next_due: Option<Instant> },
-    /// A key, and the place to name when it is done.
-    Key(T, u32),
+    /// A key, the place to name when it is done, and the priority that it had.
+    Key(T, u32, Priority),
 }
 
 #[derive(Debug)]
@@ -319,8 +319,9 @@ impl<T: Clone + Debug + Eq + Hash> Core<T> {
                 times.waited.observe(times.now.saturating_duration_since(added).as_secs_f64());
             }
         }
+        let priority = entry.priority;
         let key = entry.key.clone().expect("invariant: a ready entry has a key");
-        Taken::Key(key, place)
+        Taken::Key(key, place, priority)
     }
 
     /// Ends the processing of a key, which makes it ready again if it was added meanwhile.

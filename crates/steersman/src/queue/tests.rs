@@ -282,7 +282,7 @@ fn check(steps: Vec<Step>) {
     let mut owed: BTreeSet<u8> = BTreeSet::new();
     let take = |core: &mut Core<u8>, held: &mut Vec<(u8, u32)>, owed: &mut BTreeSet<u8>, now| match core.take(Some(now))
     {
-        Taken::Key(key, place) => {
+        Taken::Key(key, place, _) => {
             assert!(held.iter().all(|(other, _)| *other != key), "{key} was handed out twice");
             held.push((key, place));
             owed.remove(&key);
@@ -537,7 +537,7 @@ fn compare(steps: Vec<Step>, end: (usize, bool)) {
                 let expected = plain.take(now);
                 let next_due = plain.keys.values().filter_map(|known| known.due).min();
                 match core.take(Some(now)) {
-                    Taken::Key(key, place) => {
+                    Taken::Key(key, place, _) => {
                         assert_eq!(Some(key), expected, "step {at}");
                         held.push((key, place));
                     }

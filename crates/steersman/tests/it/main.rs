@@ -18,4 +18,5 @@ mod metrics;
 mod reflector;
 mod server;
 mod sources;
+mod spans;
 mod writes;
