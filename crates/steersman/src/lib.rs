@@ -19,7 +19,8 @@
 //!  reconciler   reads through a Lister, writes idempotently, says what to do next   [Action]
 //! ```
 //!
-//! Those who know client-go, controller-runtime or kube-runtime find a table of names in the [`guide`].
+//! Those who know other libraries: [coming from client-go or controller-runtime](guide::coming_from_client_go),
+//! [coming from kube-runtime](guide::coming_from_kube_runtime).
 //!
 //! It stands on `kube` and works with every type that implements `kube::Resource`, against any Kubernetes.
 //!
@@ -83,6 +84,24 @@
 //! | `/readyz` | the same for whether it should get work: not before its caches are filled, nor once it is asked to end |
 //! | `/healthz/NAME`, `/readyz/NAME` | one check, with its reason |
 //! | `/metrics` | OpenMetrics or the older text of Prometheus, as the scraper likes |
+//!
+//! # Where to look
+//!
+//! | for | see |
+//! |---|---|
+//! | a client from a kubeconfig, a master URL or the pod's service account | [`client`](client()) |
+//! | what a cache costs, and caches of bytes at a tenth of it | [`InformerFactory::compact`], [`CacheMode`] |
+//! | lookups by owner, label or anything else | [`index_by`], [`Informer::add_index`] |
+//! | types known only at run time, or metadata alone | [`InformerFactory::informer_with`], [`Controller::new_with`], [`Watch`] |
+//! | which changes count | [`predicates`], [`Controller::when`] |
+//! | retries, priorities, giving up | [`RateLimiter`], [`Priority`], [`ReconcileError`], [`Controller::give_up_after`] |
+//! | seeing one's own writes | [`Lister::wait_for`], [`ConsistencyStore`], [`Expectations`] |
+//! | writing | [`create_or_update`], [`patch`], [`status`], [`conditions`], [`finalizers`], [`owners`] |
+//! | telling people | [`EventRecorder`] |
+//! | one replica works, others wait | [`Manager::elect`], [`Election`] |
+//! | several replicas share the work | [`Manager::shard`], [`ShardMember`] |
+//! | metrics, health, readiness | [`Manager::serve`], [`Metrics`], [`Health`] |
+//! | what is served while the server is away | [`Lister`]; [`Informer::staleness`] says for how long |
 #![deny(missing_docs)]
 
 mod backoff;
@@ -99,8 +118,13 @@ mod events;
 mod expectations;
 mod factory;
 pub mod finalizers;
-#[doc = include_str!("../docs/coming-from.md")]
-pub mod guide {}
+/// Where things are, for those who know another library.
+pub mod guide {
+    #[doc = include_str!("../docs/coming-from-client-go.md")]
+    pub mod coming_from_client_go {}
+    #[doc = include_str!("../docs/coming-from-kube-runtime.md")]
+    pub mod coming_from_kube_runtime {}
+}
 mod handler;
 mod health;
 pub mod index_by;

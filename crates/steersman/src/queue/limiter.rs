@@ -1,5 +1,7 @@
 //! How long a failed key waits: a delay per key that grows with its failures, and a budget for all keys together.
 
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -10,17 +12,26 @@ use tokio::time::Instant;
 /// bursts of 100 for all keys.
 #[derive(Clone, Debug)]
 pub struct RateLimiter {
-    per_key: PerKey,
-    bucket: Option<Bucket>,
+    /// The longest wait that any of them gives counts.
+    rules: Vec<Rule>,
     wait_max: Duration,
 }
 
-#[derive(Clone, Copy, Debug)]
-enum PerKey {
+#[derive(Clone)]
+enum Rule {
+    Bucket(Bucket),
     /// `base * 2^n`, at most `max`.
-    Exponential { base: Duration, max: Duration },
+    Exponential {
+        base: Duration,
+        max: Duration,
+    },
     /// `fast` for the first failures, then `slow`.
-    FastSlow { fast: Duration, slow: Duration, n_fast: u32 },
+    FastSlow {
+        fast: Duration,
+        slow: Duration,
+        n_fast: u32,
+    },
+    Function(Arc<dyn Fn(u32) -> Duration + Send + Sync>),
 }
 
 /// A token bucket, kept as the time at which it would be full again.
@@ -41,22 +52,32 @@ impl Default for RateLimiter {
 impl RateLimiter {
     /// Waits `base`, then twice as long after each failure, at most `max`.
     pub fn exponential(base: Duration, max: Duration) -> Self {
-        Self { per_key: PerKey::Exponential { base, max }, bucket: None, wait_max: Duration::MAX }
+        Self::of(Rule::Exponential { base, max })
     }
 
     /// Waits `fast` after each of the first `n_fast` failures, then `slow`.
     pub fn fast_slow(fast: Duration, slow: Duration, n_fast: u32) -> Self {
-        Self { per_key: PerKey::FastSlow { fast, slow, n_fast }, bucket: None, wait_max: Duration::MAX }
+        Self::of(Rule::FastSlow { fast, slow, n_fast })
+    }
+
+    /// Waits what `wait` gives for the number of failures before this one. It is called under the queue's lock.
+    pub fn function(wait: impl Fn(u32) -> Duration + Send + Sync + 'static) -> Self {
+        Self::of(Rule::Function(Arc::new(wait)))
     }
 
     /// Also keeps all keys together within `per_second` retries a second, after a burst of `burst`. A rate that is not
-    /// a positive number sets no limit.
+    /// a positive number sets no limit. Said again, it replaces what was said before.
     pub fn bucket(mut self, per_second: f64, burst: u32) -> Self {
-        self.bucket = Duration::try_from_secs_f64(per_second.recip()).ok().map(|interval| Bucket {
-            interval,
-            burst,
-            full_at: None,
-        });
+        self.rules.retain(|rule| !matches!(rule, Rule::Bucket(_)));
+        let interval = Duration::try_from_secs_f64(per_second.recip()).ok();
+        self.rules.extend(interval.map(|interval| Rule::Bucket(Bucket { interval, burst, full_at: None })));
+        self
+    }
+
+    /// The longer of what both say; the shorter of their [`RateLimiter::max_wait`]s bounds it.
+    pub fn max_of(mut self, other: Self) -> Self {
+        self.rules.extend(other.rules);
+        self.wait_max = self.wait_max.min(other.wait_max);
         self
     }
 
@@ -68,15 +89,37 @@ impl RateLimiter {
 
     /// The wait after a failure, when `n_failures` counted before it.
     pub(crate) fn wait(&mut self, n_failures: u32, now: Instant) -> Duration {
-        let per_key = match self.per_key {
-            PerKey::Exponential { base, max } => {
-                base.saturating_mul(1_u32.checked_shl(n_failures).unwrap_or(u32::MAX)).min(max)
+        let waits = self.rules.iter_mut().map(|rule| rule.wait(n_failures, now));
+        waits.max().unwrap_or_default().min(self.wait_max)
+    }
+
+    fn of(rule: Rule) -> Self {
+        Self { rules: vec![rule], wait_max: Duration::MAX }
+    }
+}
+
+impl Rule {
+    fn wait(&mut self, n_failures: u32, now: Instant) -> Duration {
+        match self {
+            Self::Bucket(bucket) => bucket.reserve(now),
+            Self::Exponential { base, max } => {
+                base.saturating_mul(1_u32.checked_shl(n_failures).unwrap_or(u32::MAX)).min(*max)
             }
-            PerKey::FastSlow { fast, n_fast, .. } if n_failures < n_fast => fast,
-            PerKey::FastSlow { slow, .. } => slow,
-        };
-        let budget = self.bucket.as_mut().map_or(Duration::ZERO, |bucket| bucket.reserve(now));
-        per_key.max(budget).min(self.wait_max)
+            Self::FastSlow { fast, n_fast, .. } if n_failures < *n_fast => *fast,
+            Self::FastSlow { slow, .. } => *slow,
+            Self::Function(function) => function(n_failures),
+        }
+    }
+}
+
+impl fmt::Debug for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bucket(bucket) => bucket.fmt(f),
+            Self::Exponential { base, max } => write!(f, "Exponential({base:?} to {max:?})"),
+            Self::FastSlow { fast, slow, n_fast } => write!(f, "FastSlow({n_fast} times {fast:?}, then {slow:?})"),
+            Self::Function(_) => f.write_str("Function"),
+        }
     }
 }
 
@@ -111,6 +154,17 @@ mod tests {
     async fn fast_failures_come_before_slow_ones() {
         let mut limiter = RateLimiter::fast_slow(Duration::from_millis(5), Duration::from_secs(10), 2);
         assert_eq!(waits_ms(&mut limiter, 0..4, Instant::now()), [5, 5, 10_000, 10_000]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn of_several_rules_the_longest_wait_counts() {
+        let ms = Duration::from_millis;
+        let fast_slow = RateLimiter::fast_slow(ms(20), ms(50), 3);
+        let mut limiter = RateLimiter::exponential(ms(5), ms(1_000)).max_of(fast_slow.clone());
+        assert_eq!(waits_ms(&mut limiter, 0..6, Instant::now()), [20, 20, 20, 50, 80, 160]);
+        let linear = RateLimiter::function(|n_failures| Duration::from_millis(30) * n_failures).max_wait(ms(70));
+        let mut limiter = fast_slow.max_of(linear);
+        assert_eq!(waits_ms(&mut limiter, 0..4, Instant::now()), [20, 30, 60, 70]);
     }
 
     #[tokio::test(start_paused = true)]
