@@ -68,6 +68,9 @@ pub(crate) struct NetworkOptions {
     /// The URL of the API server, in place of the kubeconfig's.
     #[arg(long, value_name = "URL")]
     pub(crate) master: Option<String>,
+    /// Serve /metrics for Prometheus, /healthz and /readyz on this address, without TLS; port 0 takes any that is free.
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) metrics_address: Option<SocketAddr>,
     #[command(flatten)]
     pub(crate) cloud: CloudOptions,
 }

@@ -4,8 +4,9 @@ use crate::Failure;
 use crate::args::NetworkOptions;
 use crate::cloud::Choice;
 use crate::signals::Signals;
+use std::io::Write as _;
 use std::pin::pin;
-use steersman::ClientOptions;
+use steersman::{ClientOptions, Manager, Metrics};
 use tokio_util::sync::CancellationToken;
 
 /// Runs until a signal comes. A second signal ends the process at once.
@@ -16,18 +17,30 @@ pub(crate) async fn run(options: NetworkOptions) -> Result<(), Failure> {
             "name a Neutron with --neutron-url URL or --neutron-auth keystone (only `steersman up` simulates one)";
         return Err(Failure::Refused(format!("the Network controller needs a cloud: {way}")));
     }
+    let metrics = Metrics::new();
     let client_options = ClientOptions {
         kubeconfig: options.kubeconfig,
         master: options.master,
         user_agent: Some("steersman-network".to_owned()),
+        metrics: Some(metrics.clone()),
         ..ClientOptions::default()
     };
     let client = steersman::client(&client_options).await.map_err(|error| Failure::Refused(crate::sentence(&error)))?;
+    let mut manager = Manager::new(client).name(steersman_network::NAME).with_metrics(metrics);
+    if let Some(address) = options.metrics_address {
+        manager = manager.serve(address).map_err(|error| {
+            Failure::Refused(format!("{}; choose another with --metrics-address", crate::sentence(&error)))
+        })?;
+    }
     let cloud = choice.open(std::path::Path::new("."), true)?;
     let mut signals = Signals::new()?;
+    if let Some(address) = manager.address() {
+        // The port may be one that nobody chose. A closed standard output is no reason to end.
+        let _ = writeln!(std::io::stdout(), "metrics and health: http://{address}");
+    }
     tracing::info!(neutron = cloud.name(), "the Network controller is running");
     let stop = CancellationToken::new();
-    let mut running = pin!(steersman_network::run(client, cloud, stop.clone().cancelled_owned()));
+    let mut running = pin!(steersman_network::run_with(manager, cloud, stop.clone().cancelled_owned()));
     let ended = tokio::select! {
         ended = &mut running => ended,
         signal = signals.next() => {

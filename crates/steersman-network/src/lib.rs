@@ -50,7 +50,19 @@ pub async fn run(
     cloud: Arc<dyn Cloud>,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), ManagerError> {
-    let manager = Manager::new(client.clone());
+    run_with(Manager::new(client), cloud, shutdown).await
+}
+
+/// As [`run`], in a manager that is already set up: with metrics and a port, with an election.
+///
+/// # Errors
+/// As [`run`].
+pub async fn run_with(
+    manager: Manager,
+    cloud: Arc<dyn Cloud>,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), ManagerError> {
+    let client = manager.informers().client().clone();
     let networks = manager.informers().informer::<Network>(Scope::All).lister();
     let events = EventRecorder::new(client.clone(), NAME);
     let context = Context {

@@ -1,11 +1,13 @@
 //! The Network controller seen from outside: started early, alone, with bad input, with a cloud that goes away.
 
+use std::io::{Read, Write};
+
 use serde_json::Value;
 
 use crate::support::eventually;
 use crate::support::kubectl::{self, Kubectl};
 use crate::support::neutron::Neutron;
-use crate::support::plane::{Plane, steersman};
+use crate::support::plane::{Plane, run, steersman};
 use crate::support::process::Process;
 
 fn network(name: &str, cidr: &str, gateway: &str) -> String {
@@ -110,6 +112,47 @@ fn controller_runs_alone_against_a_server_that_gets_its_definition_later() {
     kubectl.ok("delete network afar");
 
     assert!(controller.runs());
+    controller.signal("TERM");
+    let ended = controller.end();
+    assert_eq!(ended.status.code(), Some(0), "{ended:#?}");
+    plane.stop();
+}
+
+#[test]
+fn a_controller_alone_serves_its_metrics_and_health_until_it_ends() {
+    let home = tempfile::tempdir().unwrap();
+    let plane = Plane::server(home.path(), &[]);
+    let mut command = steersman(home.path());
+    command.arg("network").arg("--kubeconfig").arg(plane.kubeconfig());
+    command.args(["--neutron-url", "http://127.0.0.1:9", "--neutron-auth", "none", "--metrics-address", "127.0.0.1:0"]);
+    let mut controller = Process::start(&mut command);
+    let line = controller.line().unwrap();
+    let address = line.strip_prefix("metrics and health: http://").unwrap().to_owned();
+    let get = |path: &str| {
+        let mut stream = std::net::TcpStream::connect(&address).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    assert!(get("/healthz").ends_with("\r\n\r\nok"));
+    let reconciles = "\ncontroller_runtime_reconcile_total{controller=\"network-controller\",result=\"success\"} 0\n";
+    assert!(get("/metrics").contains(reconciles));
+    // There is no definition of Networks yet, so the first requests fail, and count.
+    let host = plane.listen();
+    let not_found = format!("\nrest_client_requests_total{{code=\"404\",method=\"GET\",host=\"{host}\"}} ");
+    eventually("a request is counted", || get("/metrics").contains(&not_found).then_some(()));
+    assert!(get("/readyz").contains("[-]informer-sync failed"));
+
+    let refused = run(
+        home.path(),
+        ["network", "--master", "http://127.0.0.1:9", "--neutron-url", "http://127.0.0.1:9", "--neutron-auth", "none"]
+            .into_iter()
+            .chain(["--metrics-address", &address]),
+    );
+    assert_eq!(refused.status.code(), Some(2), "{refused:#?}");
+    assert!(refused.stderr.contains(&address) && refused.stderr.contains("--metrics-address"), "{refused:#?}");
+
     controller.signal("TERM");
     let ended = controller.end();
     assert_eq!(ended.status.code(), Some(0), "{ended:#?}");
