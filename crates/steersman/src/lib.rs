@@ -141,7 +141,7 @@ mod queue;
 mod reconcile;
 mod reflector;
 mod selection;
-mod shard;
+pub mod shard;
 pub mod status;
 mod wire;
 mod write;

@@ -209,7 +209,7 @@ impl Manager {
 
     /// Divides the keys of all controllers among the replicas that take part in the group `name` in `namespace`: each key
     /// is processed by one of them at a time. Every replica's caches hold everything. What is promised and what it costs,
-    /// [`ShardMember`](crate::ShardMember) says.
+    /// [`crate::shard`] says.
     ///
     /// The same key of different controllers is in the same replica. With an election as well, only the leader takes
     /// part, which leaves nothing to divide.

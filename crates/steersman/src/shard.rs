@@ -37,7 +37,7 @@
 //! changes nothing: it only ever claims what A takes for claimed already or in doubt, and a Lease is replaced only in the
 //! version that the writer knows, so of several such writes one at most is done.
 //!
-//! `member/simulation.rs` tries this with random schedules of slow and lost requests, late writes, freezes, deaths, joins
+//! The test `member/simulation.rs` tries this with random schedules of slow and lost requests, late writes, freezes, deaths, joins
 //! and clocks that run a tenth fast or slow.
 //!
 //! # What it costs, and its limits
@@ -159,6 +159,17 @@ pub struct Membership {
 }
 
 /// One replica's part in a group: renews, looks around, and tells [`Shards`] what it may work on.
+///
+/// ```no_run
+/// # use steersman::{ShardError, ShardMember, ShardOptions, Shards};
+/// # async fn work(shards: Shards) {}
+/// # async fn run(client: kube::Client) -> Result<(), ShardError> {
+/// let member = ShardMember::new(client, ShardOptions::new("my-operator", "operators"))?;
+/// let work = tokio::spawn(work(member.shards()));
+/// member.run(steersman::shutdown_signal()).await;
+/// work.abort();
+/// # Ok(()) }
+/// ```
 #[must_use = "a member does nothing until it runs"]
 pub struct ShardMember {
     agent: Agent,
