@@ -7,6 +7,7 @@
 
 mod core;
 mod index;
+mod posting;
 
 use std::fmt;
 use std::sync::Arc;
@@ -225,8 +226,15 @@ impl<K: CachedResource> Indexer<K> {
         let mut found = Gathered::default();
         {
             let core = self.core.read();
-            let slots = core.index(name)?.slots(value);
-            slots.filter_map(|number| core.slot(number)).for_each(|slot| found.push(slot));
+            let index = core.index(name)?;
+            match index.objects(value) {
+                Some(objects) => found.extend(objects, &core),
+                None => index
+                    .slots(value)
+                    .into_iter()
+                    .filter_map(|number| core.slot(number))
+                    .for_each(|slot| found.push(slot)),
+            }
         }
         Ok(found.decode(&self.decoder))
     }
@@ -252,7 +260,7 @@ impl<K: CachedResource> Indexer<K> {
     pub fn keys_by_index(&self, name: &str, value: &str) -> Result<Vec<ObjectKey>, IndexError> {
         let core = self.core.read();
         let index = core.index(name)?;
-        Ok(index.slots(value).filter_map(|number| Some(core.slot(number)?.key.clone())).collect())
+        Ok(index.slots(value).into_iter().filter_map(|number| Some(core.slot(number)?.key.clone())).collect())
     }
 
     /// The values that the index `name` has objects under, in no order.
@@ -260,7 +268,7 @@ impl<K: CachedResource> Indexer<K> {
     /// # Errors
     /// [`IndexError::Unknown`].
     pub fn index_values(&self, name: &str) -> Result<Vec<String>, IndexError> {
-        Ok(self.core.read().index(name)?.used_values().cloned().collect())
+        Ok(self.core.read().index(name)?.used_values())
     }
 
     /// How many objects exist, undecodable ones included.
@@ -319,7 +327,7 @@ impl<K: CachedResource> Indexer<K> {
 
     fn entries_at(&self, name: &str, value: &str) -> Result<Vec<Entry<K>>, IndexError> {
         let core = self.core.read();
-        let found = core.index(name)?.slots(value).filter_map(|number| {
+        let found = core.index(name)?.slots(value).into_iter().filter_map(|number| {
             let slot = core.slot(number)?;
             Some(Entry { key: slot.key.clone(), object: slot.object.clone()? })
         });
@@ -380,6 +388,18 @@ impl<K: CachedResource> Gathered<K> {
         match object.decoded() {
             Some(object) => self.decoded.push(Arc::clone(object)),
             None => self.held.push(Entry { key: slot.key.clone(), object: object.clone() }),
+        }
+    }
+
+    fn extend(&mut self, objects: &[(u32, Cached<K>)], core: &Core<K>) {
+        self.decoded.reserve(objects.len());
+        for (number, object) in objects {
+            match object.decoded() {
+                Some(object) => self.decoded.push(Arc::clone(object)),
+                None => self
+                    .held
+                    .extend(core.slot(*number).map(|slot| Entry { key: slot.key.clone(), object: object.clone() })),
+            }
         }
     }
 

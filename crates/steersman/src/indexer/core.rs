@@ -42,7 +42,7 @@ impl<K> Core<K> {
             hasher: DefaultHashBuilder::default(),
             slots: Vec::new(),
             free: Vec::new(),
-            indexes: BTreeMap::from([(NAMESPACE_INDEX.to_owned(), Index::new(Function::Namespace))]),
+            indexes: BTreeMap::from([(NAMESPACE_INDEX.to_owned(), Index::by_namespace())]),
             relist: 0,
             filled: false,
         }
@@ -90,7 +90,7 @@ impl<K> Core<K> {
 impl<K: CachedResource> Core<K> {
     /// Adds an index and fills it.
     pub(super) fn add_index(&mut self, name: &str, function: Function<K>, decoder: &Decoder<K>) {
-        let mut index = Index::new(function);
+        let mut index = Index::by(function);
         for (number, slot) in self.slots() {
             index.update(number, &slot.key, (None, slot.object.as_ref()), decoder);
         }

@@ -2,64 +2,69 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use hashbrown::{HashMap, HashSet};
+use hashbrown::HashMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::cached::{Cached, Decoder};
+use crate::indexer::posting::Posting;
 use crate::key::ObjectKey;
 use crate::selection::CachedResource;
 
 /// Computes the values under which an object is found.
 pub(super) enum Function<K> {
     Metadata(Box<Values<ObjectMeta>>),
-    /// The namespace, which the key has: nothing to compute, and it never changes.
-    Namespace,
     Object(Box<Values<K>>),
 }
 
 type Values<T> = dyn Fn(&T) -> Vec<String> + Send + Sync;
 
-pub(super) struct Index<K> {
-    function: Function<K>,
-    /// Slots by value. No set is empty.
-    postings: HashMap<String, HashSet<u32>>,
+/// No posting is empty.
+pub(super) enum Index<K> {
+    /// By what the function gives. The postings hold the objects.
+    Function { function: Function<K>, postings: HashMap<String, Posting<Cached<K>>> },
+    /// By the namespace, which the key has: nothing to compute, and it never changes, so that updates cost nothing. The
+    /// objects are in their slots.
+    Namespace { postings: HashMap<String, Posting<()>> },
 }
 
 impl<K> Index<K> {
-    pub(super) fn new(function: Function<K>) -> Self {
-        Self { function, postings: HashMap::new() }
+    pub(super) fn by(function: Function<K>) -> Self {
+        Self::Function { function, postings: HashMap::new() }
+    }
+
+    pub(super) fn by_namespace() -> Self {
+        Self::Namespace { postings: HashMap::new() }
     }
 
     /// The slots under `value`.
-    pub(super) fn slots(&self, value: &str) -> impl Iterator<Item = u32> {
-        self.postings.get(value).into_iter().flatten().copied()
-    }
-
-    /// Every value that has a slot.
-    pub(super) fn used_values(&self) -> impl Iterator<Item = &String> {
-        self.postings.keys()
-    }
-
-    fn insert(&mut self, value: &str, slot: u32) {
-        match self.postings.get_mut(value) {
-            Some(slots) => drop(slots.insert(slot)),
-            None => drop(self.postings.insert(value.to_owned(), HashSet::from_iter([slot]))),
+    pub(super) fn slots(&self, value: &str) -> Vec<u32> {
+        match self {
+            Self::Function { .. } => self.objects(value).unwrap_or_default().iter().map(|(slot, _)| *slot).collect(),
+            Self::Namespace { postings } => {
+                postings.get(value).map(Posting::members).unwrap_or_default().iter().map(|(slot, ())| *slot).collect()
+            }
         }
     }
 
-    fn remove(&mut self, value: &str, slot: u32) {
-        if let Some(slots) = self.postings.get_mut(value) {
-            slots.remove(&slot);
-            if slots.is_empty() {
-                self.postings.remove(value);
-            }
+    /// The objects under `value` with their slots; `None` where the index holds none.
+    pub(super) fn objects(&self, value: &str) -> Option<&[(u32, Cached<K>)]> {
+        match self {
+            Self::Function { postings, .. } => Some(postings.get(value).map(Posting::members).unwrap_or_default()),
+            Self::Namespace { .. } => None,
+        }
+    }
+
+    /// Every value that has an object.
+    pub(super) fn used_values(&self) -> Vec<String> {
+        match self {
+            Self::Function { postings, .. } => postings.keys().cloned().collect(),
+            Self::Namespace { postings } => postings.keys().cloned().collect(),
         }
     }
 }
 
 impl<K: CachedResource> Index<K> {
-    /// Moves the slot of the object at `key` from the values of `old` to those of `new`. Values that both have are not
-    /// touched.
+    /// Moves the object at `key`, which is in `slot`, from the values of `old` to those of `new`.
     pub(super) fn update(
         &mut self,
         slot: u32,
@@ -67,41 +72,58 @@ impl<K: CachedResource> Index<K> {
         (old, new): (Option<&Cached<K>>, Option<&Cached<K>>),
         decoder: &Decoder<K>,
     ) {
-        if matches!(self.function, Function::Namespace) {
-            let namespace = key.namespace().unwrap_or_default();
-            match (old.is_some(), new.is_some()) {
-                (false, true) => self.insert(namespace, slot),
-                (true, false) => self.remove(namespace, slot),
-                (true, true) | (false, false) => {}
+        match self {
+            Self::Function { function, postings } => {
+                let values = |object: Option<&Cached<K>>| object.map(|object| function.values(key, object, decoder));
+                let (before, after) = (values(old).unwrap_or_default(), values(new).unwrap_or_default());
+                for value in before.iter().filter(|value| !after.contains(value)) {
+                    remove(postings, value, slot);
+                }
+                for value in after {
+                    if let Some(new) = new {
+                        set(postings, &value, slot, new.clone());
+                    }
+                }
             }
-            return;
-        }
-        let before = old.map(|object| self.values(key, object, decoder)).unwrap_or_default();
-        let after = new.map(|object| self.values(key, object, decoder)).unwrap_or_default();
-        if before == after {
-            return;
-        }
-        for value in before.iter().filter(|value| !after.contains(value)) {
-            self.remove(value, slot);
-        }
-        for value in after.iter().filter(|value| !before.contains(value)) {
-            self.insert(value, slot);
+            Self::Namespace { postings } => {
+                let namespace = key.namespace().unwrap_or_default();
+                match (old.is_some(), new.is_some()) {
+                    (false, true) => set(postings, namespace, slot, ()),
+                    (true, false) => remove(postings, namespace, slot),
+                    (true, true) | (false, false) => {}
+                }
+            }
         }
     }
+}
 
+impl<K: CachedResource> Function<K> {
     /// What cannot be decoded has no values: whoever reads it hears of the error.
     fn values(&self, key: &ObjectKey, object: &Cached<K>, decoder: &Decoder<K>) -> Vec<String> {
         // A panic must not take the informer down with it; it has changed nothing of ours.
-        let values = catch_unwind(AssertUnwindSafe(|| match &self.function {
-            Function::Metadata(function) => object.metadata().map(|metadata| function(&metadata)).unwrap_or_default(),
-            Function::Namespace => vec![key.namespace().unwrap_or_default().to_owned()],
-            Function::Object(function) => {
-                decoder.decode(key, object).map(|object| function(&object)).unwrap_or_default()
-            }
+        let values = catch_unwind(AssertUnwindSafe(|| match self {
+            Self::Metadata(function) => object.metadata().map(|metadata| function(&metadata)).unwrap_or_default(),
+            Self::Object(function) => decoder.decode(key, object).map(|object| function(&object)).unwrap_or_default(),
         }));
         values.unwrap_or_else(|_| {
             tracing::error!("an index function panicked; the object is not in that index");
             Vec::new()
         })
+    }
+}
+
+fn set<M>(postings: &mut HashMap<String, Posting<M>>, value: &str, slot: u32, member: M) {
+    match postings.get_mut(value) {
+        Some(posting) => posting.set(slot, member),
+        None => postings.entry(value.to_owned()).or_default().set(slot, member),
+    }
+}
+
+fn remove<M>(postings: &mut HashMap<String, Posting<M>>, value: &str, slot: u32) {
+    if let Some(posting) = postings.get_mut(value) {
+        posting.remove(slot);
+        if posting.members().is_empty() {
+            postings.remove(value);
+        }
     }
 }
