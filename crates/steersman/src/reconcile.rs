@@ -50,6 +50,9 @@ pub trait ReconcileError: Error + Send + Sync + 'static {
     }
 }
 
+/// For reconcilers that cannot fail.
+impl ReconcileError for std::convert::Infallible {}
+
 /// An asynchronous function of a key and a borrowed context. Implemented for every
 /// `async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, E>`; never implement it by hand.
 pub trait ReconcileFn<'a, C, E>: Send + Sync {

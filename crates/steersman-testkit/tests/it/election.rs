@@ -6,18 +6,13 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client};
 use parking_lot::Mutex;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
-use steersman::{Action, Controller, ElectionOptions, Leadership, Manager, ManagerError, ObjectKey, ReconcileError};
+use steersman::{Action, Controller, ElectionOptions, Leadership, Manager, ManagerError, ObjectKey};
 use steersman_testkit::ControlPlane;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
-
-#[derive(Debug, thiserror::Error)]
-#[error("never")]
-struct Never;
-
-impl ReconcileError for Never {}
 
 /// Who is at work now, and when the last one was dropped.
 #[derive(Default)]
@@ -38,7 +33,7 @@ impl Drop for Work<'_> {
 }
 
 /// Never ends by itself.
-async fn reconcile(_: ObjectKey, (number, world): &(usize, Arc<Mutex<World>>)) -> Result<Action, Never> {
+async fn reconcile(_: ObjectKey, (number, world): &(usize, Arc<Mutex<World>>)) -> Result<Action, Infallible> {
     let _work = Work(*number, world);
     {
         let mut world = world.lock();

@@ -8,21 +8,16 @@ use kube::api::{ListParams, PostParams};
 use kube::{Api, Client};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
-use steersman::{Action, Controller, Manager, ManagerError, Membership, ObjectKey, ReconcileError, ShardOptions};
+use steersman::{Action, Controller, Manager, ManagerError, Membership, ObjectKey, ShardOptions};
 use steersman_testkit::ControlPlane;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
 const KEYS: usize = 60;
-
-#[derive(Debug, thiserror::Error)]
-#[error("never")]
-struct Never;
-
-impl ReconcileError for Never {}
 
 /// What the replicas do, seen from outside.
 #[derive(Default)]
@@ -71,7 +66,7 @@ impl Drop for Busy<'_> {
     }
 }
 
-async fn reconcile(key: ObjectKey, (replica, world): &(usize, Shared)) -> Result<Action, Never> {
+async fn reconcile(key: ObjectKey, (replica, world): &(usize, Shared)) -> Result<Action, Infallible> {
     let takes = world.lock().takes;
     let mut busy = Busy::begin(key, *replica, world);
     sleep(takes).await;

@@ -1,5 +1,6 @@
 //! A cache of bytes: what is read is what a typed cache would give, and nothing is decoded that nobody reads.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -13,7 +14,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::json;
 use steersman::{
     Action, CacheMode, Controller, Event, EventHandler, Informer, InformerFactory, LookupError, ObjectKey,
-    ReflectorOptions, Running, Scope, Selection, WorkQueue, WriteError, index_by,
+    ReflectorOptions, Running, Scope, Selection, WorkQueue, index_by,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -85,6 +86,17 @@ async fn start(server: &Server) -> (Informer<Counted>, Running) {
     (informer, running)
 }
 
+/// A cache of bytes with a handler that writes down what it hears.
+async fn start_logged(server: &Server) -> (Informer<ConfigMap>, Log, Running) {
+    let factory = compact(server);
+    let informer = factory.informer::<ConfigMap>(Scope::All);
+    let log = Log::default();
+    informer.add_handler(log.handler());
+    let running = factory.start();
+    informer.wait_synced(WAIT).await.expect("the server is well");
+    (informer, log, running)
+}
+
 fn labelled(server: &Server, name: &str, app: &str) {
     let metadata = json!({"namespace": "a", "name": name, "labels": {"app": app}, "ownerReferences": [
         {"apiVersion": "v1", "kind": "X", "name": "x", "uid": format!("uid-{app}"), "controller": true},
@@ -100,12 +112,7 @@ fn key(text: &str) -> ObjectKey {
 async fn handlers_hear_what_they_would_hear_from_a_typed_cache() {
     let server = Server::new();
     server.put("a/x", "1");
-    let factory = compact(&server);
-    let informer = factory.informer::<ConfigMap>(Scope::All);
-    let log = Log::default();
-    informer.add_handler(log.handler());
-    let _running = factory.start();
-    informer.wait_synced(WAIT).await.unwrap();
+    let (_informer, log, _running) = start_logged(&server).await;
     server.put("a/y", "1");
     server.put("a/x", "2");
     server.delete("a/y");
@@ -142,7 +149,7 @@ async fn a_controller_and_what_it_owns_decode_nothing_by_themselves() {
         {"apiVersion": "v1", "kind": "ConfigMap", "name": "parent", "uid": "1", "controller": true},
     ]});
     let runs = Arc::<Mutex<Vec<String>>>::default();
-    async fn reconcile(key: ObjectKey, runs: &Arc<Mutex<Vec<String>>>) -> Result<Action, WriteError> {
+    async fn reconcile(key: ObjectKey, runs: &Arc<Mutex<Vec<String>>>) -> Result<Action, Infallible> {
         runs.lock().push(key.to_string());
         Ok(Action::AwaitChange)
     }
@@ -221,12 +228,7 @@ async fn indexes_by_metadata_decode_nothing_but_it() {
 async fn what_cannot_be_decoded_is_an_error_for_its_reader_and_its_handler() {
     let server = Server::new();
     server.put("a/x", "1");
-    let factory = compact(&server);
-    let informer = factory.informer::<ConfigMap>(Scope::All);
-    let log = Log::default();
-    informer.add_handler(log.handler());
-    let _running = factory.start();
-    informer.wait_synced(WAIT).await.unwrap();
+    let (informer, log, _running) = start_logged(&server).await;
     server.put_raw("/api/v1/configmaps", json!({"metadata": {"namespace": "a", "name": "x"}, "data": 7}));
     settle().await;
     let error = informer.lister().get(&key("a/x")).unwrap_err();
