@@ -473,4 +473,6 @@ impl Peer {
 }
 
 #[cfg(test)]
+mod rules;
+#[cfg(test)]
 mod simulation;
