@@ -49,10 +49,11 @@ async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, Error> {
 async fn run(client: kube::Client, end: impl Future<Output = ()>) -> Result<(), ManagerError> {
     let counted = Selection::new(Scope::All).labels("count-pods=true");
     let manager = Manager::new(client.clone());
+    let events = EventRecorder::new(client.clone(), "pod-counter");
     let context = Context {
         namespaces: manager.informers().informer::<Namespace>(counted.clone()).lister(),
         pods: manager.informers().informer::<Pod>(Scope::All).lister(),
-        events: EventRecorder::new(client.clone(), "pod-counter"),
+        events: events.clone(),
         client,
     };
     let namespace_of = |pod: &Pod| pod.metadata.namespace.iter().map(|name| ObjectKey::cluster(name)).collect();
@@ -60,7 +61,9 @@ async fn run(client: kube::Client, end: impl Future<Output = ()>) -> Result<(), 
         .selection(counted)
         .watches::<Pod>(Scope::All, namespace_of)
         .workers(2);
-    manager.elect("pod-counter", "default").controller(controller).run(end).await
+    manager.elect("pod-counter", "default").controller(controller).run(end).await?;
+    events.flush().await;
+    Ok(())
 }
 
 const NAMESPACE: &str = "{kind: Namespace, apiVersion: v1, metadata: {name: shop, labels: {count-pods: 'true'}}}";
@@ -86,7 +89,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     run(plane.client(), story).await?;
 
     let events = Api::<Event>::all(plane.client()).list(&ListParams::default()).await?;
-    assert!(events.items.iter().all(|event| event.reason.as_deref() == Some("Counted")));
+    assert!(!events.items.is_empty() && events.items.iter().all(|event| event.reason.as_deref() == Some("Counted")));
     plane.stop().await;
     Ok(())
 }

@@ -43,10 +43,11 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let client = steersman::client(&ClientOptions::default()).await?;
     let counted = Selection::new(Scope::All).labels("count-pods=true");
     let manager = Manager::new(client.clone());
+    let events = EventRecorder::new(client.clone(), "pod-count");
     let context = Context {
         namespaces: manager.informers().informer::<Namespace>(counted.clone()).lister(),
         pods: manager.informers().informer::<Pod>(Scope::All).lister(),
-        events: EventRecorder::new(client.clone(), "pod-count"),
+        events: events.clone(),
         client,
     };
     let namespace_of = |pod: &Pod| pod.metadata.namespace.iter().map(|name| ObjectKey::cluster(name)).collect();
@@ -55,5 +56,6 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .watches::<Pod>(Scope::All, namespace_of)
         .workers(2);
     manager.elect("pod-count", "default").controller(controller).run(shutdown_signal()).await?;
+    events.flush().await;
     Ok(())
 }

@@ -61,6 +61,9 @@ pub enum EventType {
 /// ```
 ///
 /// What the server refuses is logged and dropped; while it is away, each event is tried twelve times in two minutes.
+///
+/// A [`Manager`](crate::Manager) does not know the recorders of its controllers: keep a clone, and flush it when the manager
+/// has ended, or what was recorded last is lost with the process.
 #[derive(Clone)]
 pub struct EventRecorder {
     sender: mpsc::Sender<Message>,
