@@ -43,6 +43,13 @@
 //!
 //! `examples/controller.rs` is the controller of `steersman`'s front page, run in the same way.
 //!
+//! # Who is not there
+//!
+//! The server is alone. No garbage collector deletes what an object owned that was deleted; a namespace that is deleted
+//! stays `Terminating`; no controller makes pods of a Deployment or says in its status that they are ready; there is no
+//! scheduler and no kubelet. A test plays them: it patches the status, and looks for owner references instead of for the
+//! disappearance of what is owned.
+//!
 //! # Bad days
 //!
 //! The server can be [restarted](ControlPlane::restart) under its clients, its history [forgotten](ControlPlane::compact),
