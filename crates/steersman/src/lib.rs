@@ -24,6 +24,27 @@
 //!
 //! It stands on `kube` and works with every type that implements `kube::Resource`, against any Kubernetes.
 //!
+//! # A project of one's own
+//!
+//! Objects are types of `kube` and `k8s-openapi`, so a program needs the same versions of them as this crate. This crate is
+//! built with the feature `v1_37` of `k8s-openapi`, of whose version features a build can have only one. It says which
+//! fields the types have; the server may be of another version.
+//!
+//! ```toml
+//! [dependencies]
+//! steersman = { path = "../steersman/crates/steersman" }
+//! k8s-openapi = { version = "0.29", features = ["schemars", "v1_37"] }
+//! kube = { version = "5", features = ["derive"] }         # `derive` for kinds of one's own
+//! schemars = "1"
+//! serde = { version = "1", features = ["derive"] }
+//! serde_json = "1"
+//! thiserror = "2"
+//! tokio = { version = "1", features = ["macros", "rt-multi-thread"] }
+//!
+//! [dev-dependencies]
+//! steersman-testkit = { path = "../steersman/crates/steersman-testkit" }
+//! ```
+//!
 //! # A controller
 //!
 //! This one keeps a ConfigMap with a count of pods in every namespace that asks for one with a label.
@@ -85,6 +106,23 @@
 //! | `/healthz/NAME`, `/readyz/NAME` | one check, with its reason |
 //! | `/metrics` | OpenMetrics or the older text of Prometheus, as the scraper likes |
 //!
+//! # Permissions
+//!
+//! What the service account of a controller must be allowed:
+//!
+//! | what is used | on | verbs |
+//! |---|---|---|
+//! | an informer, so also [`Controller`], its `owns` and `watches` | the type | `list`, `watch` |
+//! | [`finalizers`] | the type | `get`, `patch` |
+//! | [`status::Writer`] | `<plural>/status`; the type itself where that is no subresource | `patch` |
+//! | [`patch::apply`] | the type | `patch`; `create` where it may not exist yet |
+//! | [`create_or_update`] and its kin | the type | `get`, `create`, `patch` |
+//! | [`owners::set_controller`] | `<plural>/finalizers` of the owner, where the server enforces permissions on owner references | `update` |
+//! | [`EventRecorder::new`] | `events` | `create`, `patch` |
+//! | [`EventRecorder::with_series`] | `events.events.k8s.io` | `create`, `patch` |
+//! | [`Manager::elect`] | `leases.coordination.k8s.io` in the namespace of the lease | `get`, `create`, `update` |
+//! | [`Manager::shard`] | the same | `list`, `create`, `update`, `delete` |
+//!
 //! # Where to look
 //!
 //! | for | see |
@@ -97,9 +135,10 @@
 //! | retries, priorities, giving up | [`RateLimiter`], [`Priority`], [`ReconcileError`], [`Controller::give_up_after`] |
 //! | seeing one's own writes | [`Lister::wait_for`], [`ConsistencyStore`], [`Expectations`] |
 //! | writing | [`create_or_update`], [`patch`], [`status`], [`conditions`], [`finalizers`], [`owners`] |
-//! | telling people | [`EventRecorder`] |
+//! | telling people | [`EventRecorder`]; what it has not sent when the process ends is lost without [`EventRecorder::flush`] |
 //! | one replica works, others wait | [`Manager::elect`], [`Election`] |
 //! | several replicas share the work | [`Manager::shard`], [`ShardMember`] |
+//! | tests against a real API server in the test's own process | the crate `steersman-testkit` |
 //! | metrics, health, readiness | [`Manager::serve`], [`Metrics`], [`Health`] |
 //! | what is served while the server is away | [`Lister`]; [`Informer::staleness`] says for how long |
 #![deny(missing_docs)]

@@ -45,6 +45,8 @@ pub trait ReconcileError: Error + Send + Sync + 'static {
     }
 
     /// The least time to wait before trying again, if the cause knows it (`Retry-After`).
+    ///
+    /// An error that wraps a [`WriteError`](crate::WriteError) has to pass on what that says: sources are not looked into.
     fn retry_after(&self) -> Option<Duration> {
         None
     }
