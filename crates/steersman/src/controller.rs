@@ -22,6 +22,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::clock;
 use crate::controller::watch::{KeyStream, Map, Primary, before_and_after, to_owners};
 use crate::factory::InformerFactory;
 use crate::handler::{Change, EventHandler, handler_fn};
@@ -522,7 +523,7 @@ impl Prepared {
             }
             return Ok(());
         };
-        let deadline = Instant::now() + timeout;
+        let deadline = clock::after(Instant::now(), timeout);
         for attached in &self.attached {
             let left = deadline.saturating_duration_since(Instant::now());
             attached

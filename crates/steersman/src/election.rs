@@ -26,6 +26,9 @@ pub use crate::election::leadership::{Leadership, RenewalOverdue};
 /// How far waits between attempts to get the lease are stretched at random.
 const JITTER: f64 = 1.2;
 
+/// The longest lease that can be written down, in whole seconds: 68 years.
+pub(crate) const LEASE_MAX: Duration = Duration::from_secs(i32::MAX.unsigned_abs() as u64);
+
 /// The times of an election, and who we are.
 #[derive(Clone, Debug)]
 pub struct ElectionOptions {
@@ -50,7 +53,7 @@ pub enum ElectionError {
     /// Two leaders at once would be possible, or the server would be asked without pause.
     #[error(
         "election {name:?}: the lease ({lease:?}) must be longer than the renew deadline ({renew_deadline:?}), and that \
-         longer than 1.2 times the retry period ({retry:?}), which must not be zero"
+         longer than 1.2 times the retry period ({retry:?}), which must not be zero; the lease must be shorter than 68 years"
     )]
     Times {
         /// The election.
@@ -133,7 +136,8 @@ impl ElectionOptions {
             return Err(ElectionError::Unnamed { missing });
         }
         let Self { lease, renew_deadline, retry, .. } = *self;
-        if lease <= renew_deadline || renew_deadline <= retry.mul_f64(JITTER) || retry.is_zero() {
+        let is_sound = renew_deadline < lease && lease <= LEASE_MAX && retry < renew_deadline && !retry.is_zero();
+        if !is_sound || renew_deadline <= retry.mul_f64(JITTER) {
             return Err(ElectionError::Times { name: self.name.clone(), lease, renew_deadline, retry });
         }
         Ok(())

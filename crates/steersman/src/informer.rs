@@ -24,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::cached::{CacheMode, Decoder};
+use crate::clock;
 use crate::delta::{BATCH_MAX, DELTAS_MAX, Delta, DeltaFifo, delta_fifo};
 use crate::handler::{Arrival, Event, EventHandler};
 use crate::indexer::{IndexError, Indexer, Outcome};
@@ -187,7 +188,7 @@ impl<K: CachedResource> Informer<K> {
         let mailbox = Arc::new(Mailbox::new(options.events_max));
         let resync = options.resync.map(|period| {
             let period = period.max(RESYNC_MIN);
-            Resync { period, due: Instant::now() + period }
+            Resync { period, due: clock::after(Instant::now(), period) }
         });
         let number = self.shared.add(Box::new(handler), Arc::clone(&mailbox), resync);
         Registration { shared: Arc::clone(&self.shared), mailbox, number }
@@ -451,7 +452,7 @@ impl<K: CachedResource> Shared<K> {
             if let Some(resync) = &mut registered.resync
                 && resync.due <= now
             {
-                resync.due = now + resync.period;
+                resync.due = clock::after(now, resync.period);
                 due.push(Arc::clone(&registered.mailbox));
             }
         }

@@ -147,6 +147,7 @@ mod backoff;
 mod cached;
 mod chain;
 mod client;
+mod clock;
 pub mod conditions;
 mod consistency;
 mod controller;

@@ -20,6 +20,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::chain::Chain;
+use crate::clock;
 use crate::handler::{Arrival, Event, EventHandler, EventKind};
 use crate::key::ObjectKey;
 use crate::queue::core::{Core, Report, Taken, Wake};
@@ -124,7 +125,7 @@ impl<T: Key> WorkQueue<T> {
         if !self.admits(&key) {
             return;
         }
-        let due = Instant::now() + delay;
+        let due = clock::after(Instant::now(), delay);
         let wake = self.shared.core().add_at(key, due);
         self.wake(wake);
     }
@@ -381,7 +382,7 @@ impl<T: Key> Item<T> {
 
     /// It went well, and the key is to run again after `delay` even if nothing happens.
     pub fn retry_after(self, delay: Duration) {
-        let due = Instant::now() + delay;
+        let due = clock::after(Instant::now(), delay);
         let wake = {
             let mut core = self.queue.shared.core();
             core.forget_at(self.place);

@@ -26,6 +26,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::backoff::{Backoff, Limits};
 use crate::cached::CacheMode;
+use crate::clock;
 use crate::delta::{Closed, Delta, DeltaSender, Entry, Replacement};
 use crate::indexer::Indexer;
 use crate::selection::{CachedResource, Selection, Target};
@@ -384,6 +385,8 @@ impl<K: CachedResource> Reflector<K> {
     async fn open(&self, version: &str, initial: InitialList) -> Result<Stream, Failure> {
         let (shortest, longest) = self.options.watch_lifetime;
         let lifetime = shortest + longest.saturating_sub(shortest).mul_f64(rand::random::<f64>());
+        // Servers do not take any number.
+        let lifetime = lifetime.min(clock::FAR);
         let request = request::watch(&self.target, version, lifetime, initial);
         let body = self.send(request).await?;
         let opened = Instant::now();
@@ -434,7 +437,7 @@ impl Stream {
                 }
                 return Ok(Some(line));
             }
-            let deadline = self.deadline.min(Instant::now() + idle_timeout);
+            let deadline = self.deadline.min(clock::after(Instant::now(), idle_timeout));
             match next_chunk(&mut self.body, deadline).await? {
                 Some(chunk) => self.lines.push(chunk),
                 None => return Ok(None),

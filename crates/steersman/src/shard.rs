@@ -70,6 +70,8 @@ use kube::Client;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
+use crate::clock;
+use crate::election::LEASE_MAX;
 use crate::key::ObjectKey;
 use crate::queue::{Priority, WorkQueue};
 use crate::shard::agent::Agent;
@@ -112,7 +114,7 @@ pub enum ShardError {
     /// A key could be in two replicas.
     #[error(
         "group {group:?}: the lease ({lease:?}) must be longer than the renew deadline ({renew_deadline:?}), and that \
-         longer than twice the period ({period:?}), which must not be zero"
+         longer than twice the period ({period:?}), which must not be zero; the lease must be shorter than 68 years"
     )]
     Times {
         /// The group.
@@ -210,10 +212,11 @@ impl ShardOptions {
             return Err(ShardError::Group { group: self.group.clone() });
         }
         let Self { lease, renew_deadline, period, handover, .. } = *self;
-        if lease <= renew_deadline || renew_deadline <= period * 2 || period.is_zero() {
+        let is_sound = renew_deadline < lease && lease <= LEASE_MAX && period < renew_deadline && !period.is_zero();
+        if !is_sound || renew_deadline <= period * 2 {
             return Err(ShardError::Times { group: self.group.clone(), lease, renew_deadline, period });
         }
-        Ok(Times { lease, renew_deadline, period, handover })
+        Ok(Times { lease, renew_deadline, period, handover: handover.min(clock::FAR) })
     }
 }
 
@@ -304,5 +307,28 @@ impl ShardMember {
 impl fmt::Debug for ShardMember {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ShardMember").field("shards", &self.agent.shards()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(edit: impl Fn(&mut ShardOptions), is_sound: bool) {
+        let mut options = ShardOptions::new("test", "kube-system");
+        edit(&mut options);
+        assert_eq!(options.check().is_ok(), is_sound, "{options:?}");
+    }
+
+    #[test]
+    fn times_that_allow_two_owners_or_cannot_be_kept_are_refused() {
+        check(|_| {}, true);
+        check(|options| options.handover = Duration::MAX, true);
+        check(|options| options.renew_deadline = options.lease, false);
+        check(|options| options.period = Duration::ZERO, false);
+        check(|options| options.period = Duration::from_secs(5), false);
+        check(|options| options.period = Duration::MAX, false);
+        check(|options| options.lease = Duration::MAX, false);
     }
 }

@@ -68,7 +68,7 @@ impl Leadership {
     pub fn check(&self, tolerance: Duration) -> Result<(), RenewalOverdue> {
         let since = self.renewed().map(|renewed| renewed.elapsed());
         match since {
-            Some(since) if since > self.duration + tolerance => {
+            Some(since) if since > self.duration.saturating_add(tolerance) => {
                 Err(RenewalOverdue { lease: self.lease.clone(), since })
             }
             _ => Ok(()),

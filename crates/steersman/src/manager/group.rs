@@ -9,6 +9,7 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::clock;
 use crate::manager::{ManagerError, Task};
 
 /// Tasks that are asked to stop together. Dropping it aborts them.
@@ -33,7 +34,7 @@ impl Grace {
     }
 
     fn end(&self) -> Instant {
-        *self.end.get_or_init(|| Instant::now() + self.period)
+        *self.end.get_or_init(|| clock::after(Instant::now(), self.period))
     }
 }
 

@@ -11,6 +11,7 @@ use std::time::Duration;
 use hashbrown::HashTable;
 use tokio::time::Instant;
 
+use crate::clock;
 use crate::metrics::histogram::{Histogram, QUEUE_BUCKETS};
 use crate::queue::limiter::RateLimiter;
 
@@ -256,9 +257,9 @@ impl<T: Clone + Debug + Eq + Hash> Core<T> {
         self.retries_total += 1;
         let entry = &mut self.entries[place as usize];
         let due = match entry.window_end {
-            Some(end) if now < end => end.max(now + wait_min),
+            Some(end) if now < end => end.max(clock::after(now, wait_min)),
             _ => {
-                let end = now + self.limiter.wait(entry.n_failures, now).max(wait_min);
+                let end = clock::after(now, self.limiter.wait(entry.n_failures, now).max(wait_min));
                 entry.n_failures = entry.n_failures.saturating_add(1);
                 entry.window_end = Some(end);
                 end

@@ -1,10 +1,17 @@
 //! How long a failed key waits: a delay per key that grows with its failures, and a budget for all keys together.
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
+
+use crate::clock;
+
+/// The first and the longest wait of the default.
+const BASE: Duration = Duration::from_millis(5);
+const MAX: Duration = Duration::from_secs(1_000);
 
 /// Says how long a failed key waits before it runs again.
 ///
@@ -45,7 +52,7 @@ struct Bucket {
 
 impl Default for RateLimiter {
     fn default() -> Self {
-        Self::exponential(Duration::from_millis(5), Duration::from_secs(1_000)).bucket(10.0, 100)
+        Self::exponential(BASE, MAX).bucket(10.0, 100)
     }
 }
 
@@ -60,7 +67,8 @@ impl RateLimiter {
         Self::of(Rule::FastSlow { fast, slow, n_fast })
     }
 
-    /// Waits what `wait` gives for the number of failures before this one. It is called under the queue's lock.
+    /// Waits what `wait` gives for the number of failures before this one. It is called under the queue's lock. Where it
+    /// panics, the wait is that of the default.
     pub fn function(wait: impl Fn(u32) -> Duration + Send + Sync + 'static) -> Self {
         Self::of(Rule::Function(Arc::new(wait)))
     }
@@ -102,14 +110,20 @@ impl Rule {
     fn wait(&mut self, n_failures: u32, now: Instant) -> Duration {
         match self {
             Self::Bucket(bucket) => bucket.reserve(now),
-            Self::Exponential { base, max } => {
-                base.saturating_mul(1_u32.checked_shl(n_failures).unwrap_or(u32::MAX)).min(*max)
-            }
+            Self::Exponential { base, max } => exponential(*base, *max, n_failures),
             Self::FastSlow { fast, n_fast, .. } if n_failures < *n_fast => *fast,
             Self::FastSlow { slow, .. } => *slow,
-            Self::Function(function) => function(n_failures),
+            // A panic must not take the worker down with it.
+            Self::Function(function) => catch_unwind(AssertUnwindSafe(|| function(n_failures))).unwrap_or_else(|_| {
+                tracing::error!("the function of a rate limiter panicked; waiting as the default does");
+                exponential(BASE, MAX, n_failures)
+            }),
         }
     }
+}
+
+fn exponential(base: Duration, max: Duration, n_failures: u32) -> Duration {
+    base.saturating_mul(1_u32.checked_shl(n_failures).unwrap_or(u32::MAX)).min(max)
 }
 
 impl fmt::Debug for Rule {
@@ -126,7 +140,7 @@ impl fmt::Debug for Rule {
 impl Bucket {
     /// Takes a token, from the future if need be; says how long until it is there.
     fn reserve(&mut self, now: Instant) -> Duration {
-        let full_at = self.full_at.map_or(now, |full_at| full_at.max(now)) + self.interval;
+        let full_at = clock::after(self.full_at.map_or(now, |full_at| full_at.max(now)), self.interval);
         self.full_at = Some(full_at);
         full_at.duration_since(now).saturating_sub(self.interval.saturating_mul(self.burst))
     }

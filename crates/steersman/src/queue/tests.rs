@@ -574,3 +574,26 @@ proptest! {
         compare(steps, end);
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_may_be_for_ever() {
+    let queue = WorkQueue::new("test", RateLimiter::fast_slow(Duration::ZERO, Duration::MAX, 0));
+    queue.add_after("a", Duration::MAX);
+    queue.add_rate_limited("b");
+    queue.add("c");
+    queue.get().await.unwrap().retry_after(Duration::MAX);
+    queue.add("d");
+    queue.get().await.unwrap().fail_for(Duration::MAX);
+    tokio::time::sleep(Duration::from_secs(365 * 24 * 3_600)).await;
+    assert_eq!((queue.len(), queue.stats().delayed), (0, 4));
+    queue.add("a");
+    assert_eq!(drain(&queue).await, ["a"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_limiter_that_panics_waits_as_the_default_does() {
+    let queue = WorkQueue::new("test", RateLimiter::function(|_| panic!("scripted")));
+    assert_eq!(queue.add_rate_limited("a"), Duration::from_millis(5));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(queue.add_rate_limited("a"), Duration::from_millis(10));
+}

@@ -371,3 +371,28 @@ async fn a_controller_watches_one_scope() {
     assert_eq!(rig.world.runs(), ["b/y"]);
     rig.finish().await.unwrap();
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_rate_limiter_that_panics_costs_no_worker() {
+    let (world, server) = (World::default(), Server::new());
+    world.script("a/x", &["error", "error"]);
+    server.put("a/x", "1");
+    let limiter = RateLimiter::function(|_| panic!("scripted"));
+    let rig = start(world, server, |controller| controller.rate_limiter(limiter)).await;
+    eventually("a third run", || rig.world.runs().len() == 3).await;
+    rig.server.put("a/y", "1");
+    eventually("another key", || rig.world.runs().len() == 4).await;
+    rig.finish().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn times_may_be_without_end() {
+    let (world, server) = (World::default(), Server::new());
+    server.put("a/x", "1");
+    let never = Duration::MAX;
+    let rig =
+        start(world, server, |controller| controller.resync(never).timeout(never).sync_timeout(never).grace(never))
+            .await;
+    assert_eq!(rig.world.runs(), ["a/x"]);
+    rig.finish().await.unwrap();
+}

@@ -399,6 +399,8 @@ async fn options_that_make_no_election_are_refused() {
     assert!(refused(&|options| options.retry = Duration::ZERO).starts_with(times));
     assert!(refused(&|options| options.retry = Duration::from_secs(9)).starts_with(times));
     assert!(refused(&|options| options.renew_deadline = options.lease).starts_with(times));
+    assert!(refused(&|options| options.lease = Duration::MAX).starts_with(times));
+    assert!(refused(&|options| options.retry = Duration::MAX).starts_with(times));
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use parking_lot::Mutex;
-use steersman::{Action, Controller, ElectionOptions, Manager, ManagerError, ObjectKey, ReconcileError, Scope};
+use steersman::{
+    Action, Controller, ElectionOptions, Manager, ManagerError, ObjectKey, ReconcileError, Scope, ShardOptions,
+};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -296,4 +298,22 @@ async fn a_manager_is_ready_from_filled_caches_to_the_shutdown() {
     assert!(!running.is_finished());
     assert_eq!((health.is_live(), health.is_ready()), (true, false));
     running.await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn times_may_be_without_end() {
+    let (server, log) = (Server::new(), Log::default());
+    let shards = ShardOptions { handover: Duration::MAX, ..ShardOptions::new("test", "kube-system") };
+    let manager = Manager::new(server.client())
+        .grace(Duration::MAX)
+        .warm_up(Duration::MAX)
+        .shard_with(shards)
+        .controller(Controller::<ConfigMap>::new(reconcile, Arc::clone(&log)))
+        .run_always("poller", idle(&log, "poller"));
+    let (shutdown, task) = start(manager);
+    server.put("a/x", "1");
+    eventually("work", || log.lock().contains(&"reconciled".to_owned())).await;
+    shutdown.send(()).unwrap();
+    task.await.unwrap().unwrap();
+    assert_eq!(log.lock().last().unwrap(), "poller ends");
 }

@@ -377,3 +377,17 @@ async fn the_parts_can_be_put_together_by_hand() {
     reflecting.await.unwrap();
     assert_eq!(deltas.pop(&mut batch, 8).await, 0, "the reflector is gone");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_may_live_and_be_silent_without_end() {
+    let server = Server::new();
+    server.put("a/x", "1");
+    let (idle_timeout, watch_lifetime) = (Duration::MAX, (Duration::MAX, Duration::MAX));
+    let (informer, _running) =
+        start(&server, ReflectorOptions { idle_timeout, watch_lifetime, ..ReflectorOptions::default() });
+    informer.wait_synced(WAIT).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(7 * 24 * 3_600)).await;
+    server.put("a/x", "2");
+    until_cached(&informer, &["a/x=2"]).await;
+    assert_eq!(server.n_seen("watch=true"), 1);
+}
