@@ -34,6 +34,11 @@ pub const EVENTS_MAX: usize = 1_000;
 /// back at once.
 const TRIES_MAX: u32 = 12;
 const RETRY_WAIT: Duration = Duration::from_secs(10);
+/// How long the server may take to answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// What the API allows the name of an object.
+const NAME_BYTES_MAX: usize = 253;
 
 /// What events.k8s.io allows the name of an instance.
 const INSTANCE_BYTES_MAX: usize = 128;
@@ -60,7 +65,8 @@ pub enum EventType {
 /// # }
 /// ```
 ///
-/// What the server refuses is logged and dropped; while it is away, each event is tried twelve times in two minutes.
+/// What the server refuses is logged and dropped; while it is away, each event is tried twelve times in two minutes. An answer is
+/// waited for at most half a minute.
 ///
 /// A [`Manager`](crate::Manager) does not know the recorders of its controllers: keep a clone, and flush it when the manager
 /// has ended, or what was recorded last is lost with the process.
@@ -239,13 +245,11 @@ impl EventType {
 impl Note {
     /// The metadata of the event object that says this.
     fn metadata(&self) -> ObjectMeta {
-        let name = self.object.name.as_deref().unwrap_or_default();
+        let name = format!("{}.{:x}", self.object.name.as_deref().unwrap_or_default(), self.at.as_nanosecond());
+        // The names of some kinds, such as roles, are no names for events.
+        let name = if is_object_name(&name) { name } else { format!("{:032x}", rand::random::<u128>()) };
         let namespace = self.object.namespace.as_deref().filter(|namespace| !namespace.is_empty()).unwrap_or("default");
-        ObjectMeta {
-            name: Some(format!("{name}.{:x}", self.at.as_nanosecond())),
-            namespace: Some(namespace.to_owned()),
-            ..ObjectMeta::default()
-        }
+        ObjectMeta { name: Some(name), namespace: Some(namespace.to_owned()), ..ObjectMeta::default() }
     }
 }
 
@@ -333,20 +337,27 @@ impl Sink {
     /// Sends one event; tries again while the server is away, never when it refuses.
     async fn perform(&self, mut effect: Effect) {
         for n_tries in 1..=TRIES_MAX {
-            let error = match self.send(&effect).await {
-                Ok(()) => return,
-                Err(error) => error,
+            let error = match tokio::time::timeout(ANSWER_TIMEOUT, self.send(&effect)).await {
+                Ok(Ok(())) => return,
+                Ok(Err(error)) => error,
+                Err(_) => kube::Error::Service("the server does not answer".into()),
             };
             let code = match &error {
                 kube::Error::Api(status) => Some(status.code),
                 _ => None,
             };
+            if effect.patch.is_none() && code == Some(409) && n_tries > 1 {
+                // An earlier try was done whose answer never came.
+                return;
+            }
             if effect.patch.is_some() && code == Some(404) {
                 // It expired on the server; begin a new one.
                 effect.patch = None;
                 continue;
             }
-            let is_final = code.is_some_and(|code| code != 429 && code < 500) || n_tries == TRIES_MAX;
+            let is_no_request = matches!(&error, kube::Error::HttpError(_) | kube::Error::SerdeError(_));
+            let is_refused = code.is_some_and(|code| code != 429 && code < 500);
+            let is_final = is_no_request || is_refused || n_tries == TRIES_MAX;
             if is_final {
                 match &error {
                     // An object that goes with its namespace: nobody is there to read of it.
@@ -381,6 +392,18 @@ impl Sink {
             .map_err(kube::Error::HttpError)?;
         self.client.request_text(request).await.map(drop)
     }
+}
+
+/// Whether this can name an object of most kinds: it is a DNS subdomain (RFC 1123).
+fn is_object_name(name: &str) -> bool {
+    let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let is_label = |label: &str| {
+        let bytes = label.as_bytes();
+        bytes.iter().all(|&byte| is_inner(byte) || byte == b'-')
+            && bytes.first().is_some_and(|&byte| is_inner(byte))
+            && bytes.last().is_some_and(|&byte| is_inner(byte))
+    };
+    name.len() <= NAME_BYTES_MAX && name.split('.').all(is_label)
 }
 
 /// Whether an answer says that the namespace is on its way out, as apiserver marks it.

@@ -99,3 +99,46 @@ async fn a_full_queue_drops_events_and_holds_up_nobody() {
     }
     assert_eq!((recorder.n_dropped(), started.elapsed()), (10, Duration::ZERO));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_never_answers_holds_up_a_flush_only_for_a_while() {
+    let server = Server::new();
+    for _ in 0..12 {
+        server.fail(Verb::Write, Fault::Silence);
+    }
+    let recorder = EventRecorder::new(server.client(), "tester");
+    recorder.event(&object("x"), EventType::Normal, "Created", "lost");
+    recorder.event(&object("y"), EventType::Normal, "Created", "heard");
+    tokio::time::timeout(Duration::from_secs(12 * 40), recorder.flush()).await.unwrap();
+    assert_eq!(summaries(&server), ["Normal Created tester 1x ConfigMap/y: heard"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_sent_is_not_tried_again() {
+    let server = Server::new();
+    let recorder = EventRecorder::new(server.client(), "tester");
+    let mut nowhere = object("x");
+    nowhere.metadata.namespace = Some("no namespace".to_owned());
+    recorder.event(&nowhere, EventType::Normal, "Created", "lost");
+    recorder.event(&object("y"), EventType::Normal, "Created", "heard");
+    let start = Instant::now();
+    recorder.flush().await;
+    assert_eq!(start.elapsed(), Duration::ZERO);
+    assert_eq!(summaries(&server), ["Normal Created tester 1x ConfigMap/y: heard"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_whose_name_is_none_for_events_has_events() {
+    let server = Server::new();
+    let recorder = EventRecorder::new(server.client(), "tester");
+    let long = "x".repeat(253);
+    for name in ["system:admin", &long, "fine.name"] {
+        recorder.event(&object(name), EventType::Normal, "Created", "it was created");
+    }
+    recorder.flush().await;
+    let mut names: Vec<String> =
+        server.list(EVENTS).iter().map(|event| event["metadata"]["name"].as_str().unwrap().to_owned()).collect();
+    names.sort_by_key(|name| name.contains('.'));
+    let is_plain = |name: &String| name.len() == 32 && name.bytes().all(|byte| byte.is_ascii_hexdigit());
+    assert!(names[..2].iter().all(is_plain) && names[2].starts_with("fine.name."), "{names:?}");
+}
