@@ -6,6 +6,7 @@
 mod endpoints;
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use parking_lot::RwLock;
@@ -52,12 +53,14 @@ impl Health {
         Self::default()
     }
 
-    /// Adds a check to `/healthz`, or replaces the one of this name. It fails when the process should be restarted.
+    /// Adds a check to `/healthz`, or replaces the one of this name. It fails when the process should be restarted. One that
+    /// panics fails.
     pub fn live<E: fmt::Display>(&self, name: &str, check: impl Fn() -> Result<(), E> + Send + Sync + 'static) {
         self.set(Probe::Live, name, check);
     }
 
-    /// Adds a check to `/readyz`, or replaces the one of this name. It fails while the process should get no work.
+    /// Adds a check to `/readyz`, or replaces the one of this name. It fails while the process should get no work. One that
+    /// panics fails.
     pub fn ready<E: fmt::Display>(&self, name: &str, check: impl Fn() -> Result<(), E> + Send + Sync + 'static) {
         self.set(Probe::Ready, name, check);
     }
@@ -78,7 +81,10 @@ impl Health {
         name: &str,
         check: impl Fn() -> Result<(), E> + Send + Sync + 'static,
     ) {
-        let run = Arc::new(move || check().map_err(|error| error.to_string()));
+        let run = Arc::new(move || {
+            let checked = catch_unwind(AssertUnwindSafe(|| check().map_err(|error| error.to_string())));
+            checked.unwrap_or_else(|_| Err("the check panicked".to_owned()))
+        });
         let check = Check { name: name.to_owned(), run };
         let mut checks = self.checks.write();
         let checks = checks.of_mut(probe);

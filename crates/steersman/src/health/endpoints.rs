@@ -28,8 +28,11 @@ use crate::metrics::{Metrics, MetricsFormat};
 
 /// So many connections are served at a time; further ones wait.
 const CONNECTIONS_MAX: usize = 64;
-/// How long a client may take to ask, and may keep a connection without asking.
+/// How long a client may take to ask.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
+/// How long a connection may last, which is for one question and its answer: a client that does not read its answer must not
+/// keep others from asking.
+const CONNECTION_MAX: Duration = Duration::from_secs(30);
 /// How long answers under way may take at the end.
 const GRACE: Duration = Duration::from_secs(5);
 /// The wait after a connection could not be accepted: there are no file descriptors left, most often.
@@ -126,11 +129,12 @@ impl Endpoints {
             let connection = http1::Builder::new()
                 .timer(TokioTimer::new())
                 .header_read_timeout(SILENCE_MAX)
+                .keep_alive(false)
                 .serve_connection(TokioIo::new(stream), service);
             let connection = graceful.watch(connection);
             connections.spawn(async move {
-                // A client that went away is nothing to report.
-                drop(connection.await);
+                // A client that went away, or was sent away, is nothing to report.
+                drop(tokio::time::timeout(CONNECTION_MAX, connection).await);
                 drop(slot);
             });
         }

@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use steersman::{Manager, Scope};
+use steersman::prometheus_client::metrics::counter::Counter;
+use steersman::{Endpoints, Health, Manager, Metrics, Scope};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
@@ -56,6 +57,27 @@ async fn a_manager_serves_health_and_metrics_before_its_caches_fill_and_until_it
     running.await.unwrap().unwrap();
     TcpStream::connect(address).await.unwrap_err();
     drop(silent);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_does_not_read_its_answer_is_sent_away() {
+    let metrics = Metrics::new();
+    let help = "x".repeat(32 << 20);
+    metrics.register(|registry| registry.register("large", &help, Counter::<u64>::default()));
+    let endpoints = Endpoints::bind(any_port(), Health::new(), metrics).unwrap();
+    let address = endpoints.address();
+    let (stop, asked) = oneshot::channel::<()>();
+    let serving = tokio::spawn(endpoints.serve(async { drop(asked.await) }));
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: test\r\n\r\n").await.unwrap();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let mut answer = Vec::new();
+    // It ends early, in order or not.
+    drop(stream.read_to_end(&mut answer).await);
+    assert!(answer.starts_with(b"HTTP/1.1 200 ") && answer.len() < help.len(), "{}", answer.len());
+    assert!(get(address, "/healthz").await.ends_with("\r\n\r\nok"));
+    stop.send(()).unwrap();
+    serving.await.unwrap();
 }
 
 #[tokio::test]

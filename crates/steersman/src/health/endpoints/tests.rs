@@ -67,6 +67,17 @@ fn metrics_come_in_the_format_that_is_accepted() {
 }
 
 #[test]
+fn a_check_that_panics_fails_and_the_others_are_told() {
+    let health = Health::new();
+    health.live("broken", || -> Result<(), String> { panic!("scripted") });
+    health.live("ping", || Ok::<(), String>(()));
+    assert!(!health.is_live() && health.is_ready());
+    let expected = [("broken", Err("the check panicked".to_owned())), ("ping", Ok(()))];
+    let outcomes = health.run(Probe::Live, &[]);
+    assert!(outcomes.iter().map(|outcome| (&*outcome.name, outcome.result.clone())).eq(expected));
+}
+
+#[test]
 fn nothing_can_be_written() {
     assert_eq!(ask("POST", "/healthz", "*/*").0, 405);
     assert_eq!(ask("HEAD", "/healthz", "*/*").0, 200);
