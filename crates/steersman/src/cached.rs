@@ -9,6 +9,7 @@ mod recent;
 
 use std::borrow::Cow;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -180,7 +181,7 @@ impl<K: CachedResource> Decoder<K> {
         if let Some(known) = self.recent.find(key, packed) {
             return known;
         }
-        let decoded = serde_json::from_slice::<K>(packed.json()).map(Arc::new).map_err(|source| {
+        let decoded = decode::<K>(packed.json()).map(Arc::new).map_err(|source| {
             Arc::new(DecodeError {
                 resource: self.resource.to_string(),
                 key: Some(key.clone()),
@@ -191,6 +192,12 @@ impl<K: CachedResource> Decoder<K> {
         self.recent.keep(key, packed, &decoded);
         decoded
     }
+}
+
+/// Decodes one object. A decoder of the user's that panics has not decoded: nobody else is to go down with it.
+pub(crate) fn decode<K: CachedResource>(json: &[u8]) -> Result<K, serde_json::Error> {
+    catch_unwind(AssertUnwindSafe(|| serde_json::from_slice(json)))
+        .unwrap_or_else(|_| Err(serde::de::Error::custom("the decoder of this type panicked")))
 }
 
 impl<K> fmt::Debug for Decoder<K> {

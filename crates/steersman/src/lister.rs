@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -92,11 +93,14 @@ impl<K: CachedResource> Lister<K> {
         self.indexer.list()
     }
 
-    /// Tells `function` of every object as a handler that joins is told.
+    /// Tells `function` of every object as a handler that joins is told: a panic costs that one object.
     pub(crate) fn introduce(&self, mut function: impl FnMut(&Event<'_, K>)) {
         for Entry { key, object } in self.indexer.entries() {
             let notice = Notice::Added(object, Arrival::Initial);
-            function(&Event::new(Some(&key), &notice, self.indexer.decoder()));
+            let event = Event::new(Some(&key), &notice, self.indexer.decoder());
+            if catch_unwind(AssertUnwindSafe(|| function(&event))).is_err() {
+                tracing::error!(%key, "a predicate or a map panicked; the object is skipped");
+            }
         }
     }
 

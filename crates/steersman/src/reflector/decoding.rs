@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::cached::{CacheMode, Cached, HEADER, Packed};
+use crate::cached::{self, CacheMode, Cached, HEADER, Packed};
 use crate::delta::{DecodeError, Entry};
 use crate::indexer::Indexer;
 use crate::key::ObjectKey;
@@ -102,7 +102,7 @@ impl<K: CachedResource> Decoding<K> {
 
     fn decode_typed(&mut self, bytes: &[u8]) -> Result<Entry<K>, serde_json::Error> {
         let pruned = scan::prune(bytes, &self.prune, &mut self.scratch);
-        let object = serde_json::from_slice::<K>(if pruned { &self.scratch } else { bytes })?;
+        let object = cached::decode::<K>(if pruned { &self.scratch } else { bytes })?;
         if object.meta().name.as_deref().is_none_or(str::is_empty) {
             return Err(nameless());
         }

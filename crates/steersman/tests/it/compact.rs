@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::Resource;
 use kube::core::{Expression, Selector};
+use kube::{Resource, ResourceExt};
 use parking_lot::Mutex;
 use serde::{Deserialize, Deserializer};
 use serde_json::json;
@@ -32,7 +32,7 @@ thread_local! {
     static DECODED: AtomicUsize = const { AtomicUsize::new(0) };
 }
 
-/// A ConfigMap that counts how often it is decoded.
+/// A ConfigMap that counts how often it is decoded. Data that says so makes its decoder panic.
 struct Counted {
     inner: ConfigMap,
 }
@@ -40,7 +40,9 @@ struct Counted {
 impl<'de> Deserialize<'de> for Counted {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         DECODED.with(|decoded| decoded.fetch_add(1, Ordering::Relaxed));
-        Ok(Self { inner: ConfigMap::deserialize(deserializer)? })
+        let inner = ConfigMap::deserialize(deserializer)?;
+        assert!(inner.data.iter().flatten().all(|(_, value)| value != "panic"), "scripted");
+        Ok(Self { inner })
     }
 }
 
@@ -309,4 +311,25 @@ async fn an_event_shows_key_kind_and_metadata_without_decoding() {
         ]
     );
     assert_eq!(decoded(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_decoder_that_panics_costs_one_object() {
+    let server = Server::new();
+    server.put("a/x", "panic");
+    server.put("a/y", "1");
+    for factory in [compact(&server), InformerFactory::new(server.client())] {
+        server.put("a/x", "panic");
+        let informer = factory.informer::<Counted>(Scope::All);
+        informer.add_index("name", |counted| vec![counted.inner.name_any()]).unwrap();
+        let _running = factory.start();
+        informer.wait_synced(WAIT).await.unwrap();
+        let lister = informer.lister();
+        assert!(matches!(lister.get(&key("a/x")), Err(LookupError::Undecodable { .. })));
+        assert_eq!((lister.list().len(), lister.by_index("name", "y").unwrap().len()), (1, 1));
+        server.put("a/x", "1");
+        settle().await;
+        assert!(lister.get(&key("a/x")).is_ok());
+        assert_eq!(lister.by_index("name", "x").unwrap().len(), 1);
+    }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::ConfigMap;
 use parking_lot::Mutex;
 use steersman::{
-    Action, Controller, ElectionOptions, Manager, ManagerError, ObjectKey, ReconcileError, Scope, ShardOptions,
+    Action, Change, Controller, ElectionOptions, Manager, ManagerError, ObjectKey, ReconcileError, Scope, ShardOptions,
 };
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -316,4 +316,25 @@ async fn times_may_be_without_end() {
     shutdown.send(()).unwrap();
     task.await.unwrap().unwrap();
     assert_eq!(log.lock().last().unwrap(), "poller ends");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_map_that_panics_costs_a_member_one_object_and_not_its_place() {
+    let (server, log) = (Server::new(), Log::default());
+    server.put("a/x", "1");
+    server.put("a/y", "1");
+    let controller = Controller::<ConfigMap>::new(reconcile, Arc::clone(&log))
+        .when(|change: &Change<'_, ConfigMap>| matches!(change, Change::Deleted(_)))
+        .watches(Scope::All, |config: &ConfigMap| match ObjectKey::of(config) {
+            key if key.name() == "x" => panic!("scripted"),
+            key => vec![key],
+        });
+    let manager = Manager::new(server.client()).shard("test", "kube-system").controller(controller);
+    let shards = manager.shards().unwrap();
+    let (shutdown, task) = start(manager);
+    eventually("a run", || *log.lock() == ["reconciled"]).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(shards.owns(&ObjectKey::namespaced("a", "x")));
+    shutdown.send(()).unwrap();
+    task.await.unwrap().unwrap();
 }
