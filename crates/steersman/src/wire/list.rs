@@ -5,6 +5,7 @@
 
 use bytes::{Buf, Bytes, BytesMut};
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 
 use crate::wire::{OBJECT_BYTES_MAX, TooLarge};
 
@@ -30,6 +31,9 @@ pub(crate) struct ListScanner {
 pub(crate) struct Envelope {
     #[serde(default)]
     pub(crate) metadata: ListMeta,
+    /// Emptied by then, or null. What has none is no list, and must not be taken for one of nothing.
+    #[serde(rename = "items")]
+    _items: IgnoredAny,
 }
 
 /// Metadata of a list.
@@ -181,7 +185,7 @@ mod tests {
             json!({"kind": "XList", "metadata": {"resourceVersion": "7"}, "items": []}),
             json!({"items": [{"a": "]}\"\\"}, {"items": [{"b": 1}]}], "metadata": {"resourceVersion": "7", "continue": "x"}}),
             json!({"kind": "items", "other": ["items"], "metadata": {"resourceVersion": "8"}, "items": [{}, {"a": [[1]]}]}),
-            json!({"metadata": {"resourceVersion": "9", "items": ["no"]}}),
+            json!({"metadata": {"resourceVersion": "9", "items": ["no"]}, "items": []}),
         ] {
             check(&list, &list.to_string());
             check(&list, &serde_json::to_string_pretty(&list).unwrap());
@@ -193,6 +197,14 @@ mod tests {
         let (items, envelope) = scan(br#"{"metadata":{"resourceVersion":"7"},"items":[{"a":1},{"b""#, 4);
         assert_eq!(items, [json!({"a": 1})]);
         assert!(envelope.is_err());
+    }
+
+    #[test]
+    fn a_list_without_items_has_null_for_them_and_what_has_none_is_no_list() {
+        assert!(scan(br#"{"metadata":{"resourceVersion":"7"},"items":null}"#, 4).1.is_ok());
+        for text in ["{}", r#"{"kind":"Status","metadata":{},"code":200}"#, r#"{"metadata":{"resourceVersion":"7"}}"#] {
+            assert!(scan(text.as_bytes(), 4).1.is_err(), "{text}");
+        }
     }
 
     proptest! {

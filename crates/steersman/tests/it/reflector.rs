@@ -391,3 +391,21 @@ async fn a_watch_may_live_and_be_silent_without_end() {
     until_cached(&informer, &["a/x=2"]).await;
     assert_eq!(server.n_seen("watch=true"), 1);
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_is_no_list_deletes_nothing() {
+    let server = Server::new();
+    server.put("a/x", "1");
+    let (informer, _running) = start(&server, paged());
+    informer.wait_synced(WAIT).await.unwrap();
+    for text in ["{}", r#"{"kind":"Status","metadata":{},"status":"Success"}"#] {
+        server.fail(Verb::List, Fault::Garbage(text));
+    }
+    let n_lists = server.n_seen("GET /api/v1/configmaps?resourceVersion");
+    server.compact();
+    server.end_watches();
+    eventually("the answer", || server.n_seen("GET /api/v1/configmaps?resourceVersion") > n_lists).await;
+    assert_eq!(cached(&informer), ["a/x=1"]);
+    eventually("a working watch", || server.n_watches() == 1).await;
+    assert_eq!(cached(&informer), ["a/x=1"]);
+}
