@@ -323,7 +323,11 @@ impl Election {
             (Some(current), Some((known, seen))) if known.spec == current.spec => Some((current, seen)),
             (Some(current), _) => Some((current, now)),
         };
-        self.leadership.observe(self.observed.as_ref().map(|(lease, _)| holder(lease)).unwrap_or_default());
+        let holder = self.observed.as_ref().map(|(lease, _)| holder(lease));
+        // A lease that was deleted is nobody else's: its leader leads until the deadline, and makes it anew until then.
+        if holder.is_some() || !self.leadership.is_leading() {
+            self.leadership.observe(holder.unwrap_or_default());
+        }
     }
 
     /// What to do about the record as observed.

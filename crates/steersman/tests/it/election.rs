@@ -411,3 +411,24 @@ async fn a_lease_of_broken_seconds_is_written_rounded_up() {
     Election::new(server.client(), options).unwrap().acquire().await;
     assert_eq!(lease(&server)["spec"]["leaseDurationSeconds"], 11);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_whose_lease_was_deleted_makes_it_anew_and_works_on() {
+    let (server, work) = rig();
+    let one = start(&server, "one", &work);
+    eventually("one works", || !work.lock().is_empty()).await;
+    for _ in 0..2 {
+        server.delete_from(LEASES, "kube-system/test");
+        eventually("the lease is back", || holder(&server) == "one").await;
+        let n_runs = work.lock().len();
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert!(work.lock().len() > n_runs + 30);
+    }
+    // Taken by somebody else in the meantime, it is lost.
+    server.delete_from(LEASES, "kube-system/test");
+    put_lease(&server, "two", 15);
+    let Replica { task, shutdown } = one;
+    let error = task.await.unwrap().unwrap_err();
+    assert_eq!(error.to_string(), r#"leader election "test" was lost; all work was stopped"#);
+    drop(shutdown);
+}

@@ -224,9 +224,14 @@ impl Server {
         version.as_str().unwrap().to_owned()
     }
 
+    /// Deletes a config map.
     pub(crate) fn delete(&self, key: &str) {
+        self.delete_from("/api/v1/configmaps", key);
+    }
+
+    pub(crate) fn delete_from(&self, collection: &str, key: &str) {
         let (namespace, name) = key.split_once('/').unwrap();
-        self.state.lock().delete("/api/v1/configmaps", namespace, name);
+        self.state.lock().delete(collection, namespace, name);
     }
 
     pub(crate) fn get(&self, collection: &str, key: &str) -> Option<Value> {
