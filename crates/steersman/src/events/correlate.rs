@@ -26,11 +26,19 @@ const REFILL: Duration = Duration::from_secs(300);
 pub(crate) struct Correlator {
     component: String,
     /// Events by all they say.
-    known: Recent<(Subject, String), Event>,
+    known: Recent<(Subject, String), Counted>,
     /// Messages of events that differ in nothing else.
     similar: Recent<Subject, HashSet<String>>,
     /// When the budget of an object will be full again.
     budgets: Recent<Object, Instant>,
+}
+
+/// How often an event was recorded so far.
+#[derive(Debug, Default)]
+struct Counted {
+    event: Event,
+    /// The server has been told of it once. Until then there was no budget for it.
+    is_told: bool,
 }
 
 /// What an event is about.
@@ -66,6 +74,17 @@ impl Correlator {
             note.message = format!("(combined from similar events): {}", note.message);
         }
 
+        let (_, counted) = self.known.entry(now, identity, Counted::default);
+        let event = &mut counted.event;
+        if event.metadata.name.is_none() {
+            *event = first(&self.component, &note);
+        } else {
+            event.count = Some(event.count.unwrap_or(1).saturating_add(1));
+            event.last_timestamp = Some(Time(note.at));
+            event.message = Some(note.message);
+        }
+
+        // What is cut is counted all the same: the next that is sent tells of all.
         let (_, full_at) = self.budgets.entry(now, object, || now);
         let new_full_at = (*full_at).max(now) + REFILL;
         if new_full_at.duration_since(now) > REFILL * BURST {
@@ -73,16 +92,10 @@ impl Correlator {
         }
         *full_at = new_full_at;
 
-        let (_, event) = self.known.entry(now, identity, Event::default);
-        if event.metadata.name.is_none() {
-            *event = first(&self.component, &note);
+        if !std::mem::replace(&mut counted.is_told, true) {
             return Some(Effect::create(&event.metadata, event));
         }
-        let count = event.count.unwrap_or(1).saturating_add(1);
-        event.count = Some(count);
-        event.last_timestamp = Some(Time(note.at));
-        event.message = Some(note.message);
-        let patch = json!({"count": count, "lastTimestamp": event.last_timestamp, "message": event.message});
+        let patch = json!({"count": event.count, "lastTimestamp": event.last_timestamp, "message": event.message});
         Some(Effect::count(&event.metadata, event, patch))
     }
 }
@@ -167,6 +180,18 @@ mod tests {
         assert!(correlator.step(now, note("b", "m")).is_some());
         assert!(correlator.step(now + REFILL, note("a", "m")).is_some());
         assert!(correlator.step(now + REFILL, note("a", "m")).is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_a_flood_cut_is_counted_by_the_next_that_is_sent() {
+        let (mut correlator, now) = (Correlator::new("x"), Instant::now());
+        for _ in 0..100 {
+            correlator.step(now, note("a", "m"));
+        }
+        assert_eq!(correlator.step(now, note("a", "other")), None);
+        assert_eq!(summary(correlator.step(now + REFILL, note("a", "m"))), "101x m");
+        let other = correlator.step(now + REFILL * 2, note("a", "other")).unwrap();
+        assert_eq!((&other.event["count"], &other.patch), (&json!(2), &None), "the server does not have it yet");
     }
 
     #[tokio::test(start_paused = true)]
