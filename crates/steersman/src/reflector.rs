@@ -269,7 +269,8 @@ impl<K: CachedResource> Reflector<K> {
         loop {
             let line = match stream.next_line(BOOKMARK_TIMEOUT).await {
                 Ok(Some(line)) => line,
-                Ok(None) => return Err(Failure::new(Kind::Transport, "the streaming list ended before its bookmark")),
+                // Nothing says that the next one would come to its end: a list is asked for instead.
+                Ok(None) => return Err(Failure::new(Kind::Malformed, "the streaming list ended before its bookmark")),
                 Err(failure) if failure.kind == Kind::Idle => {
                     return Err(Failure::new(Kind::NoBookmark, "the streaming list stalled before its bookmark"));
                 }

@@ -88,6 +88,21 @@ async fn a_streaming_list_that_never_ends_is_given_up_for_a_list() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_streaming_list_that_ends_without_its_bookmark_is_followed_by_a_list() {
+    let server = Server::new().without_end_bookmark();
+    let lifetime = Duration::from_secs(60);
+    let options = ReflectorOptions { watch_lifetime: (lifetime, lifetime), ..ReflectorOptions::default() };
+    let (informer, _running) = start(&server, options);
+    // So much happens that the stream never stalls.
+    for value in 1..=9 {
+        server.put("a/x", &value.to_string());
+        tokio::time::sleep(Duration::from_secs(10)).await;
+    }
+    assert!(informer.has_synced());
+    assert_eq!(cached(&informer), ["a/x=9"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_watch_that_ends_or_breaks_is_resumed_without_a_relist() {
     let server = Server::new();
     server.put("a/x", "1");
