@@ -86,12 +86,14 @@ struct Sources {
     requests: Arc<Requests>,
 }
 
+#[derive(Clone)]
 struct ControllerSource {
     name: String,
     workers: usize,
     stats: Weak<ControllerStats>,
 }
 
+#[derive(Clone)]
 struct InformerSource {
     name: String,
     informers: Weak<dyn ObservedInformers>,

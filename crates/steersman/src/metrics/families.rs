@@ -43,15 +43,17 @@ impl Collector for Sources {
         // Whoever is asked has locks of its own, so none of ours is held meanwhile.
         let queues: Vec<_> = self.queues.lock().iter().filter_map(|queue| queue.upgrade()).collect();
         encode_queues(&mut encoder, &by_queue(&queues))?;
-        encode_controllers(&mut encoder, &by_controller(&self.controllers.lock()))?;
-        let mut leaders = BTreeMap::new();
-        for leadership in self.leaders.lock().iter().filter_map(|leadership| leadership.upgrade()) {
+        let controllers = self.controllers.lock().clone();
+        encode_controllers(&mut encoder, &by_controller(&controllers))?;
+        let (known, mut leaders) = (self.leaders.lock().clone(), BTreeMap::new());
+        for leadership in known.iter().filter_map(|leadership| leadership.upgrade()) {
             *leaders.entry(leadership.lease().to_owned()).or_insert(0_u64) |= u64::from(leadership.is_leading());
         }
         let statuses = leaders.into_iter().map(|(lease, status)| (vec![("name", lease)], status)).collect();
         gauges(&mut encoder, "leader_election_master_status", "Whether this replica holds the lease", statuses)?;
         self.requests.encode(&mut encoder)?;
-        encode_informers(&mut encoder, by_informer(&self.informers.lock()))
+        let informers = self.informers.lock().clone();
+        encode_informers(&mut encoder, by_informer(&informers))
     }
 }
 
