@@ -32,8 +32,8 @@ pub enum CacheMode {
     /// Memory is about the size of that JSON and a hundred bytes for each object. A read decodes (some microseconds for
     /// each kilobyte) unless the object is among the `decoded_max` that are kept decoded. A handler that asks only for
     /// keys or metadata ([`EventHandler::on_event`](crate::EventHandler::on_event)) decodes nothing; an index by a
-    /// function of the whole object decodes every object once for each of its states, one by a function of the metadata
-    /// only that. What cannot be decoded is found out when it is read or delivered, not when it arrives.
+    /// function of the whole object decodes each state of an object when it comes and when it goes, one by a function of
+    /// the metadata only that. What cannot be decoded is found out when it is read or delivered, not when it arrives.
     Compact {
         /// How many objects are kept decoded besides their bytes. 0 keeps none.
         decoded_max: usize,

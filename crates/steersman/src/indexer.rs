@@ -142,8 +142,8 @@ impl<K: CachedResource> Indexer<K> {
     ///
     /// `function` gives the values an object is found under, always the same for the same object. It runs under the
     /// write lock, so it must be quick and must not read this cache. If it panics, the object has no place in this
-    /// index. Where objects are held as bytes it makes each of their states be decoded once: prefer
-    /// [`Indexer::add_metadata_index`] there.
+    /// index. Where objects are held as bytes, each of their states is decoded for it when it comes and when it goes:
+    /// prefer [`Indexer::add_metadata_index`] there.
     ///
     /// # Errors
     /// [`IndexError::Exists`].
