@@ -21,6 +21,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use crate::clock;
 use crate::controller::watch::{KeyStream, Map, Primary, before_and_after, to_owners};
@@ -171,6 +172,8 @@ pub(crate) trait Attached: Send + Sync {
     fn start(&mut self) {}
     fn synced(&self) -> BoxFuture<'_, ()>;
     fn wait_synced(&self, deadline: Duration) -> BoxFuture<'_, Result<(), NotSynced>>;
+    /// Adds no more keys, without a wait.
+    fn detach(&mut self);
     fn remove(self: Box<Self>) -> BoxFuture<'static, ()>;
 }
 
@@ -366,8 +369,8 @@ impl<K: CachedResource> Controller<K> {
         self
     }
 
-    /// After `n_failures_max` failures in a row a key is no longer retried, until something changes; `report` hears of
-    /// it. Default: never.
+    /// A key that fails once more after `n_failures_max` failures in a row is no longer retried, until something changes;
+    /// `report` hears of it. What asked for [`Action::Requeue`] counts as a failure here too. Default: never.
     pub fn give_up_after<F>(mut self, n_failures_max: u32, report: F) -> Self
     where
         F: Fn(&ObjectKey, &dyn ReconcileError) + Send + Sync + 'static,
@@ -393,10 +396,13 @@ impl<K: CachedResource> Controller<K> {
     ///
     /// # Errors
     /// [`ControllerError`].
+    ///
+    /// # Cancel safety
+    /// Dropped, reconciles are dropped where they wait, and the handlers are removed from the informers.
     pub async fn run(self, factory: &InformerFactory, stop: CancellationToken) -> Result<(), ControllerError> {
         let prepared = self.prepare(factory, None);
         let running = factory.start();
-        let result = prepared.work(stop).await;
+        let result = prepared.work(stop, &TaskTracker::new()).await;
         drop(running);
         result
     }
@@ -487,8 +493,9 @@ impl Prepared {
         metrics.observe_controller(&self.name, self.workers, &self.worker.stats);
     }
 
-    /// Waits for the caches and processes keys until `stop`.
-    pub(crate) async fn work(mut self, stop: CancellationToken) -> Result<(), ControllerError> {
+    /// Waits for the caches and processes keys until `stop`. Dropped, it aborts its workers; `alive` is empty once the
+    /// last of them has ended.
+    pub(crate) async fn work(mut self, stop: CancellationToken, alive: &TaskTracker) -> Result<(), ControllerError> {
         let synced = tokio::select! {
             // Nothing has begun that a stop could interrupt.
             () = stop.cancelled() => Ok(()),
@@ -503,14 +510,14 @@ impl Prepared {
             }
             let mut workers = JoinSet::new();
             for _ in 0..self.workers {
-                workers.spawn(Arc::clone(&self.worker).run());
+                workers.spawn(alive.track_future(Arc::clone(&self.worker).run()));
             }
             stop.cancelled().await;
             self.worker.queue.shutdown_now();
             result = self.finish(workers).await;
         }
         self.worker.queue.shutdown_now();
-        for attached in self.attached {
+        while let Some(attached) = self.attached.pop() {
             attached.remove().await;
         }
         result
@@ -547,6 +554,16 @@ impl Prepared {
     }
 }
 
+/// Informers may outlive a controller that is dropped before or while it works; its handlers are not to stay in them.
+impl Drop for Prepared {
+    fn drop(&mut self) {
+        self.worker.queue.shutdown_now();
+        for attached in &mut self.attached {
+            attached.detach();
+        }
+    }
+}
+
 impl<K: CachedResource> Attached for Registration<K> {
     fn synced(&self) -> BoxFuture<'_, ()> {
         Box::pin(self.synced())
@@ -554,6 +571,10 @@ impl<K: CachedResource> Attached for Registration<K> {
 
     fn wait_synced(&self, deadline: Duration) -> BoxFuture<'_, Result<(), NotSynced>> {
         Box::pin(self.wait_synced(deadline))
+    }
+
+    fn detach(&mut self) {
+        Self::detach(self);
     }
 
     fn remove(self: Box<Self>) -> BoxFuture<'static, ()> {

@@ -206,11 +206,24 @@ impl ObservedInformers for Mutex<State> {
 
 impl Running {
     /// Stops in order: the watches, then the caches once they have taken what was read, then the handlers once they
-    /// have heard of it. Returns when all is done.
+    /// have heard of it. Returns when all is done. Whoever else has started them is left with their last state.
     pub async fn shutdown(self) {
-        self.run.stop.cancel();
-        self.run.tasks.close();
-        self.run.tasks.wait().await;
+        self.run.shutdown().await;
+    }
+
+    /// As [`Running::shutdown`], unless somebody else has started them too: then they go on.
+    pub(crate) async fn leave(self) {
+        if let Some(run) = Arc::into_inner(self.run) {
+            run.shutdown().await;
+        }
+    }
+}
+
+impl Run {
+    async fn shutdown(&self) {
+        self.stop.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
     }
 }
 

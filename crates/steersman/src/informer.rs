@@ -63,6 +63,13 @@ pub struct Registration<K> {
     number: u64,
 }
 
+/// Whether a handler has a task.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Served {
+    No,
+    Yes,
+}
+
 /// Caches or handlers that were not filled in time.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("not synced after {waited:?}: {}", what.join("; "))]
@@ -322,6 +329,13 @@ impl<K: CachedResource> Registration<K> {
 
     /// Removes the handler and waits until it has returned from its last call. What still waits is dropped.
     pub async fn remove(self) {
+        if self.detach() == Served::Yes {
+            until(self.mailbox.ended()).await;
+        }
+    }
+
+    /// Removes the handler, whose last call may go on. Says whether it has a task that will end.
+    pub(crate) fn detach(&self) -> Served {
         let was_waiting = {
             let mut handlers = self.shared.handlers.lock();
             handlers.present.retain(|registered| registered.number != self.number);
@@ -330,9 +344,7 @@ impl<K: CachedResource> Registration<K> {
             handlers.waiting.len() < before
         };
         self.mailbox.discard();
-        if !was_waiting {
-            until(self.mailbox.ended()).await;
-        }
+        if was_waiting { Served::No } else { Served::Yes }
     }
 }
 

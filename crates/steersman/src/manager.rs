@@ -13,7 +13,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::BoxFuture;
+use futures::FutureExt;
+use futures::future::{BoxFuture, select};
 use kube::Client;
 use tokio_util::sync::CancellationToken;
 
@@ -144,7 +145,8 @@ impl Manager {
         Self::with_informers(InformerFactory::new(client))
     }
 
-    /// A manager that uses `factory`, whose resync and options are already set.
+    /// A manager that uses `factory`, whose resync and options are already set. Its informers run for as long as this
+    /// does, or whoever else has started it.
     pub fn with_informers(factory: InformerFactory) -> Self {
         Self {
             factory,
@@ -316,9 +318,12 @@ impl Manager {
     }
 
     /// When `interrupt` completes, everything ends at once: work is dropped where it waits, and the lease is left to run
-    /// out. For the second signal of somebody who does not want to wait.
+    /// out. For the second signal of somebody who does not want to wait. Called again, whichever completes first.
     pub fn interrupt(mut self, interrupt: impl Future<Output = ()> + Send + 'static) -> Self {
-        self.interrupt = Some(Box::pin(interrupt));
+        self.interrupt = Some(match self.interrupt.take() {
+            None => interrupt.boxed(),
+            Some(earlier) => select(earlier, interrupt.boxed()).map(drop).boxed(),
+        });
         self
     }
 

@@ -241,6 +241,11 @@ impl Attached for KeyStream {
         Box::pin(futures::future::ready(Ok(())))
     }
 
+    fn detach(&mut self) {
+        self.keys.get_mut().take();
+        self.task.take();
+    }
+
     fn remove(self: Box<Self>) -> BoxFuture<'static, ()> {
         Box::pin(async move {
             if let Some(task) = self.task {

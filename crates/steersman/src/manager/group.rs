@@ -8,6 +8,7 @@ use futures::FutureExt;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use crate::clock;
 use crate::manager::{ManagerError, Task};
@@ -15,6 +16,8 @@ use crate::manager::{ManagerError, Task};
 /// Tasks that are asked to stop together. Dropping it aborts them.
 pub(crate) struct Group {
     tasks: JoinSet<Result<(), ManagerError>>,
+    /// What the tasks have spawned in their turn.
+    alive: TaskTracker,
     stop: CancellationToken,
     grace: Grace,
 }
@@ -42,12 +45,17 @@ impl Grace {
 
 impl Group {
     pub(crate) fn new(grace: Grace) -> Self {
-        Self { tasks: JoinSet::new(), stop: CancellationToken::new(), grace }
+        Self { tasks: JoinSet::new(), alive: TaskTracker::new(), stop: CancellationToken::new(), grace }
     }
 
     /// Cancelled when the group is stopped.
     pub(crate) fn stop_token(&self) -> CancellationToken {
         self.stop.clone()
+    }
+
+    /// Where tasks track what they spawn and abort when they are dropped: an abort alone waits for nothing.
+    pub(crate) fn alive(&self) -> TaskTracker {
+        self.alive.clone()
     }
 
     /// Starts what minds its own grace period.
@@ -110,7 +118,12 @@ impl Group {
     /// Drops all work where it waits, without grace. Returns false if some of it, which does not wait anywhere, still runs
     /// at `deadline`.
     pub(crate) async fn kill(&mut self, deadline: Instant) -> bool {
-        tokio::time::timeout_at(deadline, self.tasks.shutdown()).await.is_ok()
+        let ended = async {
+            self.tasks.shutdown().await;
+            self.alive.close();
+            self.alive.wait().await;
+        };
+        tokio::time::timeout_at(deadline, ended).await.is_ok()
     }
 }
 
@@ -121,4 +134,32 @@ fn result_of(ended: Result<Result<(), ManagerError>, JoinError>) -> Result<(), M
 fn message_of(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     text.unwrap_or("no message").to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    /// Code that does not return to the runtime keeps its thread, so the test needs another one.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_kill_waits_for_what_was_spawned_and_cannot_be_dropped() {
+        let mut group = Group::new(Grace::new(Duration::ZERO));
+        let (release, blocked) = std::sync::mpsc::sync_channel::<()>(1);
+        let (begun, has_begun) = oneshot::channel();
+        let alive = group.alive();
+        group.spawn(async move {
+            let mut spawned = JoinSet::new();
+            spawned.spawn(alive.track_future(async move {
+                begun.send(()).unwrap();
+                blocked.recv().unwrap();
+            }));
+            std::future::pending().await
+        });
+        has_begun.await.unwrap();
+        assert!(!group.kill(Instant::now() + Duration::from_millis(50)).await);
+        release.send(()).unwrap();
+        assert!(group.kill(Instant::now() + Duration::from_secs(60)).await);
+    }
 }

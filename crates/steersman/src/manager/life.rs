@@ -195,7 +195,7 @@ impl Life {
             election.release().await;
         }
         let ended = ended.then(always.stop().await);
-        running.shutdown().await;
+        running.leave().await;
         match ended {
             Ended::AsAsked => Ok(()),
             Ended::Failed(error) => Err(error),
@@ -206,8 +206,8 @@ impl Life {
     /// Starts what only a leader runs.
     fn lead(&mut self, leaders: &mut Group) {
         for prepared in self.prepared.drain(..) {
-            let work = prepared.work(leaders.stop_token());
-            leaders.spawn(async move { work.await.map_err(ManagerError::Controller) });
+            let (stop, workers) = (leaders.stop_token(), leaders.alive());
+            leaders.spawn(async move { prepared.work(stop, &workers).await.map_err(ManagerError::Controller) });
         }
         for task in self.leading.drain(..) {
             leaders.start(task);

@@ -396,3 +396,22 @@ async fn times_may_be_without_end() {
     assert_eq!(rig.world.runs(), ["a/x"]);
     rig.finish().await.unwrap();
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_controller_that_is_dropped_leaves_no_handler_in_informers_that_live_on() {
+    let (server, world) = (Server::new(), World::default());
+    let factory = InformerFactory::new(server.client());
+    let _informers_live_on = factory.start();
+    let held = Arc::new(());
+    let handler = Arc::downgrade(&held);
+    let controller = Controller::<ConfigMap>::new(reconcile, world.clone()).when(move |_| Arc::strong_count(&held) > 0);
+    let queue = controller.queue();
+    let task = tokio::spawn(async move { controller.run(&factory, CancellationToken::new()).await });
+    server.put("a/x", "1");
+    eventually("it works", || world.runs().len() == 1).await;
+    task.abort();
+    eventually("the handler is gone", || handler.strong_count() == 0).await;
+    server.put("a/y", "1");
+    settle().await;
+    assert!(queue.is_empty());
+}

@@ -7,11 +7,12 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::ConfigMap;
 use parking_lot::Mutex;
 use steersman::{
-    Action, Change, Controller, ElectionOptions, Manager, ManagerError, ObjectKey, ReconcileError, Scope, ShardOptions,
+    Action, Change, Controller, ElectionOptions, InformerFactory, Manager, ManagerError, ObjectKey, ReconcileError,
+    Scope, ShardOptions,
 };
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::server::{Fault, Server, Verb, eventually, settle};
@@ -337,4 +338,44 @@ async fn a_map_that_panics_costs_a_member_one_object_and_not_its_place() {
     assert!(shards.owns(&ObjectKey::namespaced("a", "x")));
     shutdown.send(()).unwrap();
     task.await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_manager_that_ends_before_it_leads_leaves_no_handler_in_informers_that_live_on() {
+    let server = Server::new();
+    let (_keep, _one) = start(elected(&server, "one"));
+    eventually("one leads", || holder(&server) == "one").await;
+    let factory = InformerFactory::new(server.client());
+    let _informers_live_on = factory.start();
+    let config_maps = factory.informer::<ConfigMap>(Scope::All).lister();
+    let held = Arc::new(());
+    let handler = Arc::downgrade(&held);
+    let controller =
+        Controller::<ConfigMap>::new(reconcile, Log::default()).when(move |_| Arc::strong_count(&held) > 0);
+    let queue = controller.queue();
+    let options = ElectionOptions { identity: "two".to_owned(), ..ElectionOptions::new("test", "kube-system") };
+    let (shutdown, two) = start(Manager::with_informers(factory).elect_with(options).controller(controller));
+    server.put("a/x", "1");
+    eventually("the caches of two fill", || queue.len() == 1).await;
+    shutdown.send(()).unwrap();
+    two.await.unwrap().unwrap();
+    eventually("the handler is gone", || handler.strong_count() == 0).await;
+    server.put("a/y", "1");
+    eventually("the cache goes on", || config_maps.len() == 2).await;
+    assert!(queue.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_several_interrupts_each_ends_everything() {
+    let server = Server::new();
+    for number in 0..2 {
+        let interrupt = |of: usize| async move {
+            if of != number {
+                std::future::pending::<()>().await;
+            }
+        };
+        let manager = Manager::new(server.client()).interrupt(interrupt(0)).interrupt(interrupt(1));
+        let ended = timeout(Duration::from_secs(60), manager.run(std::future::pending())).await.unwrap();
+        assert!(matches!(ended, Err(ManagerError::Interrupted)));
+    }
 }
