@@ -26,9 +26,9 @@
 //!
 //! # A project of one's own
 //!
-//! Objects are types of `kube` and `k8s-openapi`, so a program needs the same versions of them as this crate. This crate is
-//! built with the feature `v1_37` of `k8s-openapi`, of whose version features a build can have only one. It says which
-//! fields the types have; the server may be of another version.
+//! Objects are types of `kube` and `k8s-openapi`, so a program needs the same versions of them as this crate. Which version of
+//! Kubernetes the types of `k8s-openapi` are of is for the program to choose, with one of its features, from `v1_33` on; the
+//! server may be of another version.
 //!
 //! ```toml
 //! [dependencies]

@@ -46,10 +46,22 @@ pub trait ReconcileError: Error + Send + Sync + 'static {
 
     /// The least time to wait before trying again, if the cause knows it (`Retry-After`).
     ///
-    /// An error that wraps a [`WriteError`](crate::WriteError) has to pass on what that says: sources are not looked into.
+    /// The default asks its sources: of a [`WriteError`](crate::WriteError) or a `kube::Error` among them, what the server
+    /// said.
     fn retry_after(&self) -> Option<Duration> {
-        None
+        sources(self.source()).find_map(retry_after)
     }
+}
+
+fn sources<'a>(first: Option<&'a (dyn Error + 'static)>) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    std::iter::successors(first, |error: &&'a (dyn Error + 'static)| (*error).source())
+}
+
+/// What the server said, if this is an answer of it.
+fn retry_after(error: &(dyn Error + 'static)) -> Option<Duration> {
+    let kube::Error::Api(status) = error.downcast_ref::<kube::Error>()? else { return None };
+    let seconds = status.details.as_ref()?.retry_after_seconds;
+    (seconds > 0).then(|| Duration::from_secs(u64::from(seconds)))
 }
 
 /// For reconcilers that cannot fail.
@@ -70,5 +82,44 @@ where
 {
     fn call(&self, key: ObjectKey, context: &'a C) -> BoxFuture<'a, Result<Action, E>> {
         Box::pin(self(key, context))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+
+    use super::*;
+    use crate::key::ObjectKey;
+    use crate::write::WriteError;
+
+    #[derive(Debug, thiserror::Error)]
+    enum Wrapped {
+        #[error(transparent)]
+        As(WriteError),
+        #[error("it did not work")]
+        Around(#[source] WriteError),
+        #[error("nobody said anything")]
+        Not,
+    }
+
+    impl ReconcileError for Wrapped {}
+
+    fn refused(seconds: u32) -> WriteError {
+        let text =
+            format!(r#"{{"code": 429, "reason": "TooManyRequests", "details": {{"retryAfterSeconds": {seconds}}}}}"#);
+        let status: Status = serde_json::from_str(&text).expect("a Status");
+        let (resource, key) = ("configmaps".to_owned(), ObjectKey::cluster("a"));
+        WriteError { verb: "patch", resource, key, source: kube::Error::Api(status.boxed()) }
+    }
+
+    #[test]
+    fn what_the_server_asked_for_is_found_behind_other_errors() {
+        let wait = Some(Duration::from_secs(7));
+        assert_eq!(refused(7).retry_after(), wait);
+        assert_eq!(Wrapped::As(refused(7)).retry_after(), wait);
+        assert_eq!(Wrapped::Around(refused(7)).retry_after(), wait);
+        assert_eq!(Wrapped::Around(refused(0)).retry_after(), None);
+        assert_eq!(Wrapped::Not.retry_after(), None);
     }
 }

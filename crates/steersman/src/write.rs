@@ -1,7 +1,5 @@
 //! Why a write failed, with what it was about and whether trying again can help.
 
-use std::time::Duration;
-
 use crate::key::ObjectKey;
 use crate::reconcile::ReconcileError;
 
@@ -46,10 +44,4 @@ impl WriteError {
 }
 
 /// Never terminal: permissions are granted and admission rules change without an event about the object.
-impl ReconcileError for WriteError {
-    fn retry_after(&self) -> Option<Duration> {
-        let kube::Error::Api(status) = &self.source else { return None };
-        let seconds = status.details.as_ref()?.retry_after_seconds;
-        (seconds > 0).then(|| Duration::from_secs(u64::from(seconds)))
-    }
-}
+impl ReconcileError for WriteError {}

@@ -29,6 +29,7 @@ pub(crate) fn spans(json: &[u8]) -> Option<Spans> {
         return None;
     }
     if json.get(spans.metadata.start) == Some(&b'{') {
+        let mut is_plain = true;
         members(json, spans.metadata.start, |name, value, end| {
             let wanted = match name {
                 b"name" => &mut spans.name,
@@ -37,8 +38,14 @@ pub(crate) fn spans(json: &[u8]) -> Option<Spans> {
                 b"uid" => &mut spans.uid,
                 _ => return,
             };
-            *wanted = plain_text(json, value..end).unwrap_or_default();
+            let text = plain_text(json, value..end);
+            is_plain &= text.is_some() || !matches!(name, b"name" | b"namespace");
+            *wanted = text.unwrap_or_default();
         })?;
+        if !is_plain {
+            // Half a key is none.
+            (spans.name, spans.namespace) = (Range::default(), Range::default());
+        }
     }
     Some(spans)
 }
@@ -99,6 +106,7 @@ mod tests {
         );
         check(r#"{"metadata":{"name":"a","namespace":"b"},"metadata2":{}}"#, Some(["a", "b", "", ""]));
         check("{}", Some(["", "", "", ""]));
+        check(r#"{"metadata":{"name":"a","namespace":"b\u0063","uid":"u"}}"#, Some(["", "", "", "u"]));
         check(r#"{"metadata":null}"#, Some(["", "", "", ""]));
         check(r#"{"metadata":{"name":7,"uid":"\u0041"}}"#, Some(["", "", "", ""]));
     }
