@@ -169,6 +169,7 @@ impl Life {
                     () = &mut shutdown => Ended::AsAsked,
                     error = leaders.failed() => Ended::Failed(error),
                     error = always.failed() => Ended::Failed(error),
+                    () = lapsed(&mut membership) => Ended::Failed(ManagerError::Panicked),
                 }
             };
             self.is_stopping.store(true, Ordering::Relaxed);
@@ -190,7 +191,7 @@ impl Life {
             }
         }
         leave.cancel();
-        membership.join_all().await;
+        while membership.join_next().await.is_some() {}
         if let (Some(election), false) = (&mut election, matches!(ended, Ended::Lost)) {
             election.release().await;
         }
@@ -229,6 +230,14 @@ impl Ended {
 async fn warm_up(factory: &InformerFactory, patience: Duration) {
     if let Err(error) = factory.wait_synced(patience).await {
         tracing::warn!(error = %Chain(&error), "going on with caches that are not filled");
+    }
+}
+
+/// Ends when the group was left although nobody asked for it, which only a panic does: without its member a manager has no
+/// keys.
+async fn lapsed(membership: &mut JoinSet<()>) {
+    if membership.join_next().await.is_none() {
+        std::future::pending::<()>().await;
     }
 }
 
