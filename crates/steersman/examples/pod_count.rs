@@ -2,7 +2,7 @@
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
 use serde_json::json;
 use steersman::{
-    Action, ClientOptions, Controller, EventRecorder, EventType, Lister, LookupError, Manager, ObjectKey,
+    Action, ClientOptions, Controller, EventRecorder, EventType, Lister, LookupError, Manager, ManagerError, ObjectKey,
     ReconcileError, Scope, Selection, WriteError, patch, shutdown_signal,
 };
 
@@ -38,9 +38,7 @@ async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, Error> {
     Ok(Action::AwaitChange)
 }
 
-#[tokio::main]
-async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let client = steersman::client(&ClientOptions::default()).await?;
+pub(crate) async fn run(client: kube::Client, shutdown: impl Future<Output = ()>) -> Result<(), ManagerError> {
     let counted = Selection::new(Scope::All).labels("count-pods=true");
     let manager = Manager::new(client.clone());
     let events = EventRecorder::new(client.clone(), "pod-count");
@@ -55,7 +53,13 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .selection(counted)
         .watches::<Pod>(Scope::All, namespace_of)
         .workers(2);
-    manager.elect("pod-count", "default").controller(controller).run(shutdown_signal()).await?;
+    let ended = manager.elect("pod-count", "default").controller(controller).run(shutdown).await;
     events.flush().await;
-    Ok(())
+    ended
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let client = steersman::client(&ClientOptions::default()).await?;
+    Ok(run(client, shutdown_signal()).await?)
 }

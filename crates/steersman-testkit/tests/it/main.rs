@@ -9,6 +9,7 @@ mod events;
 mod informer;
 mod life;
 mod line;
+mod pod_count;
 mod sharding;
 mod sources;
 mod writes;
