@@ -137,12 +137,16 @@ impl<T: CachedResource> Watch<T> {
 
 impl<T: CachedResource> Wanted<T> {
     fn keys(&self, event: &Event<'_, T>) -> Vec<ObjectKey> {
-        if !self.predicates.is_empty() && !event.with_change(|change| passes(&self.predicates, change)) {
-            return Vec::new();
-        }
         match &self.map {
-            Map::Change(map) => event.with_change(map),
+            // Decoded once for both.
+            Map::Change(map) => event.with_change(|change| match passes(&self.predicates, change) {
+                false => Vec::new(),
+                true => map(change),
+            }),
             Map::Metadata(map) => {
+                if !self.predicates.is_empty() && !event.with_change(|change| passes(&self.predicates, change)) {
+                    return Vec::new();
+                }
                 let mut keys = Vec::new();
                 let is_same = event.kind() == EventKind::Resync;
                 for object in [event.old().filter(|_| !is_same), event.object()].into_iter().flatten() {

@@ -14,7 +14,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::json;
 use steersman::{
     Action, CacheMode, Controller, Event, EventHandler, Informer, InformerFactory, LookupError, ObjectKey,
-    ReflectorOptions, Running, Scope, Selection, WorkQueue, index_by,
+    ReflectorOptions, Running, Scope, Selection, Watch, WorkQueue, index_by,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -171,6 +171,28 @@ async fn a_controller_and_what_it_owns_decode_nothing_by_themselves() {
     assert_eq!(decoded(), 0);
     stop.cancel();
     running.await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_predicate_and_a_map_share_one_decoding() {
+    async fn reconcile(_: ObjectKey, (): &()) -> Result<Action, Infallible> {
+        Ok(Action::AwaitChange)
+    }
+    let server = Server::new();
+    let options = ReflectorOptions { cache: CacheMode::Compact { decoded_max: 0 }, ..ReflectorOptions::default() };
+    let factory = InformerFactory::new(server.client()).options(options);
+    let watch = Watch::<Counted>::new(Scope::All).when(|_| true);
+    let controller = Controller::<Counted>::new(reconcile, ()).watches(watch, |object| vec![ObjectKey::of(object)]);
+    let stop = CancellationToken::new();
+    let story = async {
+        settle().await;
+        server.put("a/x", "1");
+        settle().await;
+        assert_eq!(decoded(), 1);
+        stop.cancel();
+    };
+    let (ended, ()) = tokio::join!(controller.run(&factory, stop.clone()), story);
+    ended.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
