@@ -11,10 +11,8 @@ pub(crate) type Path = Vec<String>;
 /// Copies `json` into `into` without the members at `paths`. Returns false, with `into` untouched, when there is
 /// nothing to remove. Only as much of `json` is looked at as the paths need.
 pub(crate) fn prune(json: &[u8], paths: &[Path], into: &mut Vec<u8>) -> bool {
-    let mut cuts = Vec::new();
-    let paths: Vec<&[String]> = paths.iter().map(Vec::as_slice).collect();
-    let start = skip_space(json, 0);
-    if json.get(start) != Some(&b'{') || find_cuts(json, start, &paths, &mut cuts).is_none() || cuts.is_empty() {
+    let cuts = cuts(json, paths);
+    if cuts.is_empty() {
         return false;
     }
     into.clear();
@@ -24,13 +22,18 @@ pub(crate) fn prune(json: &[u8], paths: &[Path], into: &mut Vec<u8>) -> bool {
 
 /// Appends `json` to `into` without the members at `paths`.
 pub(crate) fn append_pruned(json: &[u8], paths: &[Path], into: &mut Vec<u8>) {
+    copy_without(json, &cuts(json, paths), into);
+}
+
+/// What to cut from `json`, in order and without overlap; nothing from what is no JSON object.
+fn cuts(json: &[u8], paths: &[Path]) -> Vec<Range<usize>> {
     let mut cuts = Vec::new();
     let paths: Vec<&[String]> = paths.iter().map(Vec::as_slice).collect();
     let start = skip_space(json, 0);
     if json.get(start) != Some(&b'{') || find_cuts(json, start, &paths, &mut cuts).is_none() {
-        cuts.clear();
+        return Vec::new();
     }
-    copy_without(json, &cuts, into);
+    cuts
 }
 
 fn copy_without(json: &[u8], cuts: &[Range<usize>], into: &mut Vec<u8>) {
