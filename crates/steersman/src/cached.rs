@@ -29,7 +29,7 @@ pub enum CacheMode {
     /// As bytes: the JSON that the server sent, less what was pruned, decoded when it is read. For many objects of which
     /// few are read at a time.
     ///
-    /// Memory is about the size of that JSON and a hundred bytes for each object. A read decodes (some microseconds for
+    /// Memory is about the size of that JSON and some two hundred bytes for each object. A read decodes (some microseconds for
     /// each kilobyte) unless the object is among the `decoded_max` that are kept decoded. A handler that asks only for
     /// keys or metadata ([`EventHandler::on_event`](crate::EventHandler::on_event)) decodes nothing; an index by a
     /// function of the whole object decodes each state of an object when it comes and when it goes, one by a function of

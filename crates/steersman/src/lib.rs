@@ -128,7 +128,7 @@
 //! | for | see |
 //! |---|---|
 //! | a client from a kubeconfig, a master URL or the pod's service account | [`client`](client()) |
-//! | what a cache costs, and caches of bytes at a tenth of it | [`InformerFactory::compact`], [`CacheMode`] |
+//! | what a cache costs, and caches of bytes at a third of it and less | [`InformerFactory::compact`], [`CacheMode`] |
 //! | lookups by owner, label or anything else | [`index_by`], [`Informer::add_index`] |
 //! | types known only at run time, or metadata alone | [`InformerFactory::informer_with`], [`Controller::new_with`], [`Watch`] |
 //! | which changes count | [`predicates`], [`Controller::when`] |
