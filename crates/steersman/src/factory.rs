@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use hashbrown::HashMap;
 use kube::Client;
-use kube::core::{ApiResource, DynamicObject};
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -107,18 +106,13 @@ impl InformerFactory {
     }
 
     /// As [`InformerFactory::informer`], for types of which something is known only at run time, for instance
-    /// `PartialObjectMeta<DynamicObject>`.
+    /// `DynamicObject` with its `ApiResource`, or `PartialObjectMeta<DynamicObject>`.
     pub fn informer_with<K: CachedResource>(
         &self,
         dynamic: &K::DynamicType,
         selection: impl Into<Selection>,
     ) -> Informer<K> {
         self.at(Target::of::<K>(dynamic, selection.into()))
-    }
-
-    /// The informer of a type known only at run time.
-    pub fn informer_dynamic(&self, resource: &ApiResource, selection: impl Into<Selection>) -> Informer<DynamicObject> {
-        self.informer_with(resource, selection)
     }
 
     fn at<K: CachedResource>(&self, target: Target) -> Informer<K> {

@@ -298,7 +298,7 @@ async fn a_type_known_only_at_run_time_can_be_watched() {
     let gvk = kube::core::GroupVersionKind::gvk("samplecrd.k8s.io", "v1", "Network");
     let resource = kube::core::ApiResource::from_gvk_with_plural(&gvk, "networks");
     let factory = InformerFactory::new(server.client());
-    let informer = factory.informer_dynamic(&resource, Scope::All);
+    let informer = factory.informer_with::<kube::core::DynamicObject>(&resource, Scope::All);
     let _running = factory.start();
     informer.wait_synced(WAIT).await.unwrap();
     let object = informer.lister().get(&ObjectKey::namespaced("a", "x")).unwrap();
