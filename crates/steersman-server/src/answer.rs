@@ -2,8 +2,9 @@
 
 use crate::body::Body;
 use crate::codec;
+use crate::endpoint::Context;
 use crate::negotiate::{Encoding, Form, Negotiated};
-use crate::registry::Context;
+use crate::payload::Payload;
 use crate::render;
 use crate::status::Failure;
 use bytes::Bytes;
@@ -11,24 +12,14 @@ use http::header::{CONTENT_TYPE, RETRY_AFTER, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use serde::Serialize;
 use std::collections::VecDeque;
-use std::sync::Arc;
-use steersman_machinery::{Object, Revision, Value};
+use steersman_machinery::{Revision, Value};
 
-pub(crate) use crate::registry::WatchAnswer;
+pub(crate) use crate::endpoint::WatchAnswer;
 
 /// An answer on its way out. The chain adds what every answer carries.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) response: Response<Body>,
-}
-
-/// An object to be sent.
-#[derive(Clone, Debug)]
-pub(crate) enum Payload {
-    /// As it is stored.
-    Stored(Arc<Object>),
-    /// In the requested form.
-    Tree(Value),
 }
 
 /// What a list says of itself.
@@ -91,7 +82,7 @@ impl Answer {
         let is_pretty = is_pretty(cx);
         let Negotiated { encoding, form } = negotiated;
         if let (Form::Object, Encoding::Json, false, Payload::Stored(object)) = (form, encoding, is_pretty, &payload)
-            && cx.strategy().is_stored_form(cx.resource(), cx.version())
+            && cx.operation.strategy().is_stored_form(cx.operation.resource(), cx.operation.version())
         {
             return Ok(Answer::bytes(code, encoding.content_type(), object.json.clone()));
         }
@@ -122,7 +113,9 @@ impl Answer {
         }
         let (kind, api_version) = match form {
             Form::PartialMetadata => ("PartialObjectMetadataList".to_owned(), "meta.k8s.io/v1".to_owned()),
-            Form::Object | Form::Table => (cx.resource().list_kind.to_string(), cx.served.api_version()),
+            Form::Object | Form::Table => {
+                (cx.operation.resource().list_kind.to_string(), cx.operation.served.api_version())
+            }
         };
         let items =
             objects.iter().map(|payload| render::list_item(cx, payload, form)).collect::<Result<VecDeque<_>, _>>()?;
@@ -146,7 +139,7 @@ impl Answer {
     /// A watch.
     pub(crate) fn stream(watch: WatchAnswer, negotiated: Negotiated) -> Answer {
         let body = match watch {
-            WatchAnswer::Error(failure) => Body::full(crate::registry::error_frame(&failure)),
+            WatchAnswer::Error(failure) => Body::full(crate::endpoint::error_frame(&failure)),
             WatchAnswer::Events(stream) => Body::watch(*stream),
         };
         Answer::new(200, Some(negotiated.encoding.content_type()), body)

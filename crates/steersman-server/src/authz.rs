@@ -1,33 +1,83 @@
 //! Who may do what.
 //!
-//! An [`Authorizer`] decides on the attributes of a request alone. [`Masters`] is the one there is: members of
-//! `system:masters` may do everything, everyone known may find out what is served and whether it is well.
+//! An [`Authorizer`] answers for the attributes of a request: allow, deny or no opinion, each with a reason, and lists what a
+//! user may do. [`Masters`] is the one there is: members of `system:masters` may do everything, everyone known may find out
+//! what is served and whether it is well.
 
-use crate::request_info::RequestInfo;
 use crate::status::Failure;
 use crate::user::{MASTERS, User};
+use futures::future::{self, BoxFuture};
+use std::borrow::Cow;
+use std::fmt;
 use steersman_machinery::GroupResource;
 
+pub use crate::operation::{Attributes, ResourceAttributes};
+
 /// Decides whether a user may do what a request asks.
-pub trait Authorizer: std::fmt::Debug + Send + Sync {
-    /// Whether it is allowed. What is not allowed is refused: there is no abstention.
-    fn is_allowed(&self, user: &User, attributes: &Attributes<'_>) -> bool;
+pub trait Authorizer: fmt::Debug + Send + Sync {
+    /// The verdict, where it needs no waiting: an authorizer that can always tell answers here and costs nothing.
+    fn authorize_now(&self, user: &User, attributes: &Attributes<'_>) -> Option<Verdict> {
+        let _ = (user, attributes);
+        None
+    }
+
+    /// The verdict. Asked where [`Authorizer::authorize_now`] gave none.
+    fn authorize<'a>(&'a self, user: &'a User, attributes: &'a Attributes<'a>) -> BoxFuture<'a, Verdict>;
+
+    /// What a user may do in a namespace, and on paths that are no resources.
+    fn rules_for<'a>(&'a self, user: &'a User, namespace: &'a str) -> BoxFuture<'a, Rules>;
 }
 
-/// What is asked for.
-#[derive(Clone, Copy, Debug)]
-pub enum Attributes<'a> {
-    /// A path that is no resource.
-    Path { verb: &'a str, path: &'a str },
-    /// A resource.
-    Resource {
-        verb: &'a str,
-        group: &'a str,
-        resource: &'a str,
-        subresource: Option<&'a str>,
-        namespace: Option<&'a str>,
-        name: Option<&'a str>,
-    },
+/// What an authorizer says of a request.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Verdict {
+    /// Whether it may be.
+    pub decision: Decision,
+    /// Why, for the client; empty where there is nothing to say.
+    pub reason: Cow<'static, str>,
+    /// What kept the authorizer from looking at everything.
+    pub error: Option<String>,
+}
+
+/// Whether a request may be.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Decision {
+    /// It may, whatever others say.
+    Allow,
+    /// It may not, whatever others say.
+    Deny,
+    /// Others decide; if nobody allows it, it may not.
+    NoOpinion,
+}
+
+/// What a user may do.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Rules {
+    /// On resources.
+    pub resources: Vec<ResourceRule>,
+    /// On other paths.
+    pub non_resources: Vec<NonResourceRule>,
+    /// Whether there may be more than is listed.
+    pub is_incomplete: bool,
+    /// Why there may be more.
+    pub error: Option<String>,
+}
+
+/// Verbs that are allowed on resources. `*` stands for all.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct ResourceRule {
+    pub verbs: Vec<String>,
+    pub api_groups: Vec<String>,
+    pub resources: Vec<String>,
+    /// Empty: whatever the name.
+    pub resource_names: Vec<String>,
+}
+
+/// Verbs that are allowed on paths. `*` at the end of a path stands for the rest.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct NonResourceRule {
+    pub verbs: Vec<String>,
+    pub paths: Vec<String>,
 }
 
 /// Members of `system:masters` may do everything; everyone known may read discovery, health and version, and may ask who
@@ -42,74 +92,121 @@ const OPEN_REVIEWS: [(&str, &str); 3] = [
     ("authorization.k8s.io", "selfsubjectrulesreviews"),
 ];
 
-impl Authorizer for Masters {
-    fn is_allowed(&self, user: &User, attributes: &Attributes<'_>) -> bool {
-        if user.is_in(MASTERS) {
-            return true;
-        }
-        match attributes {
-            Attributes::Path { verb: "get" | "head", path } => OPEN_PATHS
-                .iter()
-                .any(|open| path.strip_prefix(open).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))),
-            Attributes::Path { .. } => false,
-            Attributes::Resource { verb, group, resource, .. } => {
-                *verb == "create" && OPEN_REVIEWS.contains(&(group, resource))
-            }
-        }
+// === impl Verdict ===
+
+impl Verdict {
+    /// Allowed, without a word.
+    pub const ALLOW: Verdict = Verdict { decision: Decision::Allow, reason: Cow::Borrowed(""), error: None };
+    /// Nothing to say.
+    pub const NO_OPINION: Verdict = Verdict { decision: Decision::NoOpinion, reason: Cow::Borrowed(""), error: None };
+
+    /// Whether the request may be.
+    pub fn is_allowed(&self) -> bool {
+        self.decision == Decision::Allow
     }
 }
 
-impl<'a> Attributes<'a> {
-    /// The attributes of a request.
-    pub fn of(info: &'a RequestInfo) -> Attributes<'a> {
-        match &info.target {
-            None => Attributes::Path { verb: info.verb, path: &info.path },
-            Some(target) => Attributes::Resource {
-                verb: info.verb,
-                group: &target.group,
-                resource: &target.resource,
-                subresource: target.subresource.as_deref(),
-                namespace: target.namespace.as_deref(),
-                name: target.name.as_deref(),
-            },
+// === impl Masters ===
+
+impl Authorizer for Masters {
+    fn authorize_now(&self, user: &User, attributes: &Attributes<'_>) -> Option<Verdict> {
+        let is_allowed = user.is_in(MASTERS)
+            || match attributes {
+                Attributes::NonResource { verb: "get" | "head", path } => OPEN_PATHS
+                    .iter()
+                    .any(|open| path.strip_prefix(open).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))),
+                Attributes::NonResource { .. } => false,
+                Attributes::Resource(of) => of.verb == "create" && OPEN_REVIEWS.contains(&(of.group, of.resource)),
+            };
+        Some(if is_allowed { Verdict::ALLOW } else { Verdict::NO_OPINION })
+    }
+
+    fn authorize<'a>(&'a self, user: &'a User, attributes: &'a Attributes<'a>) -> BoxFuture<'a, Verdict> {
+        Box::pin(future::ready(self.authorize_now(user, attributes).unwrap_or(Verdict::NO_OPINION)))
+    }
+
+    fn rules_for<'a>(&'a self, user: &'a User, _namespace: &'a str) -> BoxFuture<'a, Rules> {
+        let texts = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
+        let mut rules = Rules::default();
+        if user.is_in(MASTERS) {
+            let all = || texts(&["*"]);
+            rules.resources.push(ResourceRule {
+                verbs: all(),
+                api_groups: all(),
+                resources: all(),
+                ..ResourceRule::default()
+            });
+            rules.non_resources.push(NonResourceRule { verbs: all(), paths: all() });
         }
+        for (group, resource) in OPEN_REVIEWS {
+            let (verbs, api_groups, resources) = (texts(&["create"]), texts(&[group]), texts(&[resource]));
+            rules.resources.push(ResourceRule { verbs, api_groups, resources, ..ResourceRule::default() });
+        }
+        let open = OPEN_PATHS.iter().flat_map(|path| [(*path).to_owned(), format!("{path}/*")]).collect();
+        rules.non_resources.push(NonResourceRule { verbs: texts(&["get"]), paths: open });
+        Box::pin(future::ready(rules))
+    }
+}
+
+/// The verdict on a request, without waiting where the authorizer can tell at once.
+pub(crate) async fn verdict(authorizer: &dyn Authorizer, user: &User, attributes: &Attributes<'_>) -> Verdict {
+    match authorizer.authorize_now(user, attributes) {
+        Some(verdict) => verdict,
+        None => authorizer.authorize(user, attributes).await,
     }
 }
 
 /// Refuses what the authorizer does not allow, in upstream's words.
 ///
 /// # Errors
-/// 403.
-pub(crate) fn authorize(authorizer: &dyn Authorizer, user: &User, attributes: &Attributes<'_>) -> Result<(), Failure> {
-    if authorizer.is_allowed(user, attributes) {
+/// 403; 500 if the authorizer could not look at everything.
+pub(crate) async fn authorize(
+    authorizer: &dyn Authorizer,
+    user: &User,
+    attributes: &Attributes<'_>,
+) -> Result<(), Failure> {
+    let verdict = verdict(authorizer, user, attributes).await;
+    if verdict.is_allowed() {
         return Ok(());
     }
-    Err(match attributes {
-        Attributes::Path { verb, path } => {
-            Failure::forbidden_path(&format!("User {:?} cannot {verb} path {path:?}", user.name))
+    if let Some(error) = verdict.error {
+        return Err(Failure::internal(format!("the authorization of the request failed: {error}")));
+    }
+    Err(refusal(user, attributes, &verdict.reason))
+}
+
+fn refusal(user: &User, attributes: &Attributes<'_>, reason: &str) -> Failure {
+    let because = if reason.is_empty() { String::new() } else { format!(": {reason}") };
+    match attributes {
+        Attributes::NonResource { verb, path } => {
+            Failure::forbidden_path(&format!("User {:?} cannot {verb} path {path:?}{because}", user.name))
         }
-        Attributes::Resource { verb, group, resource, subresource, namespace, name } => {
+        Attributes::Resource(ResourceAttributes { verb, group, resource, subresource, namespace, name, .. }) => {
             let full = subresource.map_or((*resource).to_owned(), |subresource| format!("{resource}/{subresource}"));
             let place = match namespace {
                 Some(namespace) => format!("in the namespace {namespace:?}"),
                 None => "at the cluster scope".to_owned(),
             };
-            let why = format!("User {:?} cannot {verb} resource {full:?} in API group {group:?} {place}", user.name);
+            let why =
+                format!("User {:?} cannot {verb} resource {full:?} in API group {group:?} {place}{because}", user.name);
             Failure::forbidden(&GroupResource::new(*group, *resource), name.unwrap_or(""), &why)
         }
-    })
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::query::Query;
+    use crate::request_info::RequestInfo;
+    use futures::FutureExt as _;
     use http::Method;
 
     #[track_caller]
     fn check(user: &User, method: Method, path: &str, want: Option<&str>) {
         let info = RequestInfo::new(&method, path, &Query::default());
-        let got = authorize(&Masters, user, &Attributes::of(&info)).err().map(|failure| failure.status.message);
+        let verdict = authorize(&Masters, user, &info.attributes()).now_or_never().unwrap();
+        let got = verdict.err().map(|failure| failure.status.message);
         assert_eq!(got.as_deref(), want);
     }
 
@@ -139,5 +236,38 @@ mod tests {
                 "pods is forbidden: User \"alice\" cannot list resource \"pods\" in API group \"\" at the cluster scope",
             ),
         );
+    }
+
+    /// Looks something up before it answers.
+    #[derive(Debug)]
+    struct Slow(Verdict);
+
+    impl Authorizer for Slow {
+        fn authorize<'a>(&'a self, _: &'a User, _: &'a Attributes<'a>) -> BoxFuture<'a, Verdict> {
+            Box::pin(async {
+                tokio::task::yield_now().await;
+                self.0.clone()
+            })
+        }
+
+        fn rules_for<'a>(&'a self, _: &'a User, _: &'a str) -> BoxFuture<'a, Rules> {
+            Box::pin(future::ready(Rules::default()))
+        }
+    }
+
+    #[tokio::test]
+    async fn a_verdict_may_take_its_time_and_gives_its_reason() {
+        let attributes = Attributes::NonResource { verb: "get", path: "/metrics" };
+        let user = User::authenticated("alice", []);
+        let ask = async |verdict: Verdict| {
+            let refused = authorize(&Slow(verdict), &user, &attributes).await;
+            refused.err().map(|failure| (failure.code(), failure.status.message))
+        };
+        assert_eq!(ask(Verdict::ALLOW).await, None);
+        let denied = Verdict { decision: Decision::Deny, reason: "not on Sundays".into(), error: None };
+        let text = "forbidden: User \"alice\" cannot get path \"/metrics\": not on Sundays";
+        assert_eq!(ask(denied).await, Some((403, text.to_owned())));
+        let broken = Verdict { error: Some("no roles".to_owned()), ..Verdict::NO_OPINION };
+        assert_eq!(ask(broken).await.map(|(code, _)| code), Some(500));
     }
 }

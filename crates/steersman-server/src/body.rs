@@ -3,7 +3,7 @@
 //! A list is written piece by piece from the objects as they are stored, a watch when its client takes it; neither is ever
 //! held whole.
 
-use crate::registry::WatchStream;
+use crate::endpoint::WatchStream;
 use bytes::{BufMut, Bytes, BytesMut};
 use flate2::Compression;
 use flate2::write::GzEncoder;

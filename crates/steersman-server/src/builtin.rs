@@ -9,7 +9,6 @@ use crate::builtin::kind::Kind;
 use crate::catalog::Resource;
 use std::sync::Arc;
 
-pub mod admission;
 pub mod age;
 pub mod protobuf;
 pub mod service;

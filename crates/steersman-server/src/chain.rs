@@ -5,13 +5,15 @@ mod duration;
 mod impersonation;
 
 use crate::answer::{Answer, is_pretty_for};
-use crate::authz::{self, Attributes};
+use crate::authn::Authenticator;
+use crate::authz;
 use crate::body::Body;
 use crate::negotiate::error_encoding;
+use crate::operation::WARNINGS_BYTES_MAX;
 use crate::query::Query;
 use crate::request_info::RequestInfo;
-use crate::route;
-use crate::server::Inner;
+use crate::route::{self, Notes, Router};
+use crate::state::State;
 use crate::status::Failure;
 use crate::user::User;
 use bytes::Bytes;
@@ -24,15 +26,32 @@ use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::{JoinError, JoinHandle};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 /// Bytes that the body of a request may have.
 const BODY_BYTES_MAX: usize = 3 * 1024 * 1024;
 /// How long a request that is not a watch may take.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
-/// Bytes of warnings that an answer carries at the most.
-pub(crate) const WARNINGS_BYTES_MAX: usize = 4096;
+/// Requests that read, carried out at a time; more are told to come back.
+const READS_MAX: usize = 400;
+/// Requests that write, carried out at a time.
+const WRITES_MAX: usize = 200;
+/// Requests whose bodies are on their way at a time.
+const RECEIVING_MAX: usize = 1000;
+
+/// What every request passes.
+pub(crate) struct Chain {
+    authenticator: Authenticator,
+    router: Router,
+    reads: Arc<Semaphore>,
+    writes: Arc<Semaphore>,
+    receiving: Semaphore,
+    /// The writes that have begun.
+    writing: TaskTracker,
+}
 
 /// What is known of a request before its body is.
 struct Head {
@@ -41,89 +60,134 @@ struct Head {
     query: Query,
 }
 
-/// A request that has passed the chain.
-pub(crate) struct Admitted<'a> {
-    pub(crate) info: &'a RequestInfo,
-    pub(crate) query: &'a Query,
-    pub(crate) parts: &'a Parts,
-    pub(crate) user: &'a User,
-    pub(crate) body: Bytes,
-}
-
-/// Answers a request, whatever happens on the way.
-pub(crate) async fn handle<B>(server: Arc<Inner>, request: Request<B>) -> Response<Body>
-where
-    B: http_body::Body<Data = Bytes> + Send + 'static,
-    B::Error: fmt::Display,
-{
-    let (parts, body) = request.into_parts();
-    let query = Query::parse(parts.uri.query().unwrap_or(""));
-    let info = RequestInfo::new(&parts.method, parts.uri.path(), &query);
-    let head = Arc::new(Head { info, parts, query });
-    let mut warnings = Vec::new();
-    let passed = AssertUnwindSafe(pass(&server, &head, body, &mut warnings)).catch_unwind().await;
-    let Head { info, parts, query } = &*head;
-    let outcome = passed.unwrap_or_else(|_| {
-        tracing::error!(method = %parts.method, path = %info.path, "a request panicked");
-        Err(Failure::internal("this request caused the server to fail unexpectedly; its id is in the Audit-Id header"))
-    });
-    let mut answer = outcome.unwrap_or_else(|failure| {
-        Answer::failure(&failure, error_encoding(&parts.headers), is_pretty_for(query, &parts.headers))
-    });
-    finish(&server, parts, &mut answer, &warnings);
-    answer.response
-}
-
-async fn pass<B>(server: &Arc<Inner>, head: &Arc<Head>, body: B, warnings: &mut Vec<String>) -> Result<Answer, Failure>
-where
-    B: http_body::Body<Data = Bytes> + Send + 'static,
-    B::Error: fmt::Display,
-{
-    let Head { info, parts, query } = &**head;
-    let timeout = request_timeout(query, info)?;
-    let user =
-        server.authenticator.authenticate(&parts.headers, &parts.extensions).ok_or_else(Failure::unauthorized)?;
-    let is_health =
-        info.target.is_none() && ["/healthz", "/livez", "/readyz"].iter().any(|path| info.path.starts_with(path));
-    if server.is_stopping() && !is_health {
-        return Err(Failure::too_many_requests("the server is shutting down; try again at another one", 1));
+impl Chain {
+    pub(crate) fn new(authenticator: Authenticator, router: Router) -> Chain {
+        Chain {
+            authenticator,
+            router,
+            reads: Arc::new(Semaphore::new(READS_MAX)),
+            writes: Arc::new(Semaphore::new(WRITES_MAX)),
+            receiving: Semaphore::new(RECEIVING_MAX),
+            writing: TaskTracker::new(),
+        }
     }
-    let user = impersonation::apply(&*server.authorizer, &parts.headers, user)?;
-    authz::authorize(&*server.authorizer, &user, &Attributes::of(info))?;
-    let work = async {
-        // A place is taken when there is something to do: who is slow to send holds none, but waits in a room with an end.
+
+    /// Waits for the writes that have begun.
+    pub(crate) async fn finish_writes(&self) {
+        self.writing.close();
+        self.writing.wait().await;
+    }
+
+    /// Answers a request, whatever happens on the way.
+    pub(crate) async fn handle<B>(self: Arc<Chain>, request: Request<B>) -> Response<Body>
+    where
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: fmt::Display,
+    {
+        let (parts, body) = request.into_parts();
+        let query = Query::parse(parts.uri.query().unwrap_or(""));
+        let info = RequestInfo::new(&parts.method, parts.uri.path(), &query);
+        let head = Arc::new(Head { info, parts, query });
+        let mut notes = Notes::default();
+        let passed = AssertUnwindSafe(self.pass(&head, body, &mut notes)).catch_unwind().await;
+        let Head { info, parts, query } = &*head;
+        let outcome = passed.unwrap_or_else(|_| {
+            tracing::error!(method = %parts.method, path = %info.path, "a request panicked");
+            Err(Failure::internal(
+                "this request caused the server to fail unexpectedly; its id is in the Audit-Id header",
+            ))
+        });
+        let mut answer = outcome.unwrap_or_else(|failure| {
+            Answer::failure(&failure, error_encoding(&parts.headers), is_pretty_for(query, &parts.headers))
+        });
+        if !notes.audit_annotations.is_empty() {
+            tracing::debug!(method = %parts.method, path = %info.path, annotations = ?notes.audit_annotations, "audit");
+        }
+        finish(&self.router.state, parts, &mut answer, &notes.warnings);
+        answer.response
+    }
+
+    async fn pass<B>(self: &Arc<Chain>, head: &Arc<Head>, body: B, notes: &mut Notes) -> Result<Answer, Failure>
+    where
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: fmt::Display,
+    {
+        let Head { info, parts, query } = &**head;
+        let state = &self.router.state;
+        let timeout = request_timeout(query, info)?;
+        let user =
+            self.authenticator.authenticate(&parts.headers, &parts.extensions).ok_or_else(Failure::unauthorized)?;
+        let is_health =
+            info.target.is_none() && ["/healthz", "/livez", "/readyz"].iter().any(|path| info.path.starts_with(path));
+        if state.is_stopping() && !is_health {
+            return Err(Failure::too_many_requests("the server is shutting down; try again at another one", 1));
+        }
+        let user = impersonation::apply(&*state.authorizer, &parts.headers, user).await?;
+        authz::authorize(&*state.authorizer, &user, &info.attributes()).await?;
+        let work = async {
+            let is_read = matches!(parts.method, Method::GET | Method::HEAD);
+            let body = if is_read {
+                // A read is asked for by its path and query alone: whatever else is sent is not waited for.
+                drop(body);
+                Bytes::new()
+            } else {
+                // A place is taken when there is something to do: a client that sends slowly holds none of the places for
+                // writes, but one of many more for bodies on their way.
+                let _receiving = self.receiving.try_acquire().map_err(|_| busy())?;
+                read(body).await?
+            };
+            let permit = self.permit(parts, info)?;
+            // A write that has begun is carried through, whether or not its client waits: what was reserved for it is
+            // known to be stored or not only at its end.
+            let is_write = info.target.is_some() && !is_read;
+            if !is_write {
+                let (outcome, said) = self.clone().carry_out(head.clone(), user, body, permit, None).await;
+                *notes = said;
+                return outcome;
+            }
+            // But for a deletion of many, which is many writes: no more of them are begun for a client that went away.
+            let abandoned = (info.verb == "deletecollection").then(CancellationToken::new);
+            let _abandons = abandoned.clone().map(CancellationToken::drop_guard);
+            let done = self.clone().carry_out(head.clone(), user, body, permit, abandoned);
+            let (outcome, said) = joined(self.writing.spawn(done)).await?;
+            *notes = said;
+            outcome
+        };
+        match tokio::time::timeout(timeout, work).await {
+            Ok(outcome) => outcome,
+            Err(_) => Err(Failure::timeout("request did not complete within the allotted timeout")),
+        }
+    }
+
+    /// Does what a request asks for. Holds its place until then.
+    async fn carry_out(
+        self: Arc<Chain>,
+        head: Arc<Head>,
+        user: User,
+        body: Bytes,
+        permit: Option<OwnedSemaphorePermit>,
+        abandoned: Option<CancellationToken>,
+    ) -> (Result<Answer, Failure>, Notes) {
+        let Head { info, parts, query } = &*head;
+        let request = route::Request { info, query, parts, user: &user, body, abandoned: abandoned.as_ref() };
+        let mut notes = Notes::default();
+        let outcome = self.router.dispatch(&request, &mut notes).await;
+        drop(permit);
+        (outcome, notes)
+    }
+
+    /// A place among the requests that are carried out at a time. Watches have none: they are cheap and long.
+    fn permit(&self, parts: &Parts, info: &RequestInfo) -> Result<Option<OwnedSemaphorePermit>, Failure> {
+        if info.verb == "watch" || info.target.is_none() {
+            return Ok(None);
+        }
         let is_read = matches!(parts.method, Method::GET | Method::HEAD);
-        let receiving = if is_read { None } else { Some(server.receiving.try_acquire().map_err(|_| busy())?) };
-        let body = read(body).await?;
-        drop(receiving);
-        let permit = permit(server, parts, info)?;
-        let done = carry_out(server.clone(), head.clone(), user, body, permit);
-        // A write that has begun is carried through, whether or not its client waits: what was reserved for it is known to
-        // be stored or not only at its end.
-        let is_write = info.target.is_some() && !matches!(parts.method, Method::GET | Method::HEAD);
-        let (outcome, said) = if is_write { joined(server.writing.spawn(done)).await? } else { done.await };
-        *warnings = said;
-        outcome
-    };
-    match tokio::time::timeout(timeout, work).await {
-        Ok(outcome) => outcome,
-        Err(_) => Err(Failure::timeout("request did not complete within the allotted timeout")),
+        let places = if is_read { &self.reads } else { &self.writes };
+        match places.clone().try_acquire_owned() {
+            Ok(permit) => Ok(Some(permit)),
+            Err(_) => Err(busy()),
+        }
     }
-}
-
-/// Does what an admitted request asks for. Holds its place until then.
-async fn carry_out(
-    server: Arc<Inner>,
-    head: Arc<Head>,
-    user: User,
-    body: Bytes,
-    permit: Option<OwnedSemaphorePermit>,
-) -> (Result<Answer, Failure>, Vec<String>) {
-    let admitted = Admitted { info: &head.info, query: &head.query, parts: &head.parts, user: &user, body };
-    let mut warnings = Vec::new();
-    let outcome = route::dispatch(&server, &admitted, &mut warnings).await;
-    drop(permit);
-    (outcome, warnings)
 }
 
 /// What a task gave; its panic is the caller's.
@@ -154,19 +218,6 @@ fn busy() -> Failure {
     Failure::too_many_requests("Too many requests, please try again later.", 1)
 }
 
-/// A place among the requests that are carried out at a time. Watches have none: they are cheap and long.
-fn permit(server: &Inner, parts: &Parts, info: &RequestInfo) -> Result<Option<OwnedSemaphorePermit>, Failure> {
-    if info.verb == "watch" || info.target.is_none() {
-        return Ok(None);
-    }
-    let is_read = matches!(parts.method, Method::GET | Method::HEAD);
-    let places = if is_read { &server.reads } else { &server.writes };
-    match places.clone().try_acquire_owned() {
-        Ok(permit) => Ok(Some(permit)),
-        Err(_) => Err(busy()),
-    }
-}
-
 async fn read<B>(body: B) -> Result<Bytes, Failure>
 where
     B: http_body::Body<Data = Bytes> + Send + 'static,
@@ -183,7 +234,7 @@ where
 }
 
 /// Puts on an answer what every answer carries.
-fn finish(server: &Inner, parts: &Parts, answer: &mut Answer, warnings: &[String]) {
+fn finish(state: &State, parts: &Parts, answer: &mut Answer, warnings: &[String]) {
     let given = parts.headers.get("audit-id").filter(|id| id.len() <= 64).cloned();
     let made =
         || HeaderValue::from_str(&uuid::Uuid::new_v4().to_string()).unwrap_or(HeaderValue::from_static("unknown"));
@@ -191,7 +242,7 @@ fn finish(server: &Inner, parts: &Parts, answer: &mut Answer, warnings: &[String
     headers.insert("audit-id", given.unwrap_or_else(made));
     headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
     warn(headers, warnings);
-    if server.is_stopping() {
+    if state.is_stopping() {
         headers.insert(CONNECTION, HeaderValue::from_static("close"));
     }
     let reads = matches!(parts.method, Method::GET) && answer.response.status().is_success();

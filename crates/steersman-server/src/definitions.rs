@@ -5,12 +5,14 @@
 //! the next request can use it.
 
 use crate::at_rest;
-use crate::catalog::{Catalog, Resource, Served};
+use crate::catalog::{Catalog, Resource, Served, Verb};
+use crate::conversion;
 use crate::crd::{self, Deletion, Names};
+use crate::operation::Operation;
 use crate::options::Delete;
 use crate::query::Query;
-use crate::registry::{self, DeleteOutcome, Own};
-use crate::server::Inner;
+use crate::registry::{self, Change, Outcome};
+use crate::state::State;
 use crate::status::Failure;
 use futures::StreamExt as _;
 use std::collections::HashMap;
@@ -18,11 +20,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use steersman_machinery::{GroupResource, Object, ObjectKey, Revision, Value, value};
 use steersman_storage::{At, Page, Scope, WatchError, WriteError};
-use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// How long a writer waits for its definition to be in force before it is answered all the same.
-const WAIT_MAX: Duration = Duration::from_secs(5);
 /// How often it is looked whether objects that finalizers held are gone.
 const REMAINING_INTERVAL: Duration = Duration::from_millis(250);
 /// Objects of a definition on its way out that are deleted in one go, and how many of them at a time.
@@ -31,15 +30,9 @@ const DELETIONS_AT_A_TIME: usize = 64;
 /// Changes of definitions taken together.
 const BATCH_MAX: usize = 1024;
 
-/// How far the definitions in the store are in force.
-#[derive(Debug, Default)]
-pub(crate) struct Definitions {
-    applied: watch::Sender<Revision>,
-}
-
 /// The task's own memory.
 struct Follower {
-    server: Arc<Inner>,
+    state: Arc<State>,
     /// The resource of each definition, and what of the definition it was made of.
     made: HashMap<Box<str>, (String, Option<Arc<Resource>>)>,
 }
@@ -50,33 +43,17 @@ struct Definition {
     value: Value,
 }
 
-impl Definitions {
-    /// Waits until a definition that was written at a revision is in force.
-    pub(crate) async fn wait_for(&self, revision: Revision) {
-        let mut applied = self.applied.subscribe();
-        let in_force = applied.wait_for(|applied| *applied >= revision);
-        if tokio::time::timeout(WAIT_MAX, in_force).await.is_err() {
-            tracing::warn!(%revision, "a definition is not in force yet; its writer is answered");
-        }
-    }
-}
-
 /// What is served without any definition.
 pub(crate) fn built_in() -> Catalog {
     Catalog::new(built_in_resources())
-}
-
-/// Whether a resource is that of the definitions.
-pub(crate) fn is_definition(resource: &Resource) -> bool {
-    *resource.group == *crd::GROUP && *resource.plural == *crd::PLURAL
 }
 
 /// Puts the definitions in the store in force and keeps doing so until the server stops.
 ///
 /// # Errors
 /// When the store cannot be read.
-pub(crate) async fn start(server: &Arc<Inner>) -> Result<JoinHandle<()>, Failure> {
-    let mut follower = Follower { server: server.clone(), made: HashMap::new() };
+pub(crate) async fn start(state: &Arc<State>) -> Result<JoinHandle<()>, Failure> {
+    let mut follower = Follower { state: state.clone(), made: HashMap::new() };
     let revision = follower.pass().await?;
     Ok(tokio::spawn(follower.run(revision)))
 }
@@ -100,20 +77,20 @@ impl Follower {
         // The server may have been stopped amid a deletion, which tells of itself no more.
         let mut is_waiting = self.delete_instances().await;
         loop {
-            let watcher = self.server.store.watch(&storage(), Scope::All, after);
+            let watcher = self.state.store.watch(&storage(), Scope::All, after);
             let Ok(mut watcher) = watcher else {
                 // The history is gone: what is there now is all that counts.
                 match self.pass().await {
                     Ok(revision) => after = revision,
                     Err(failure) => self.failed(&failure).await,
                 }
-                if self.server.is_stopping() {
+                if self.state.is_stopping() {
                     return;
                 }
                 continue;
             };
             loop {
-                let server = self.server.clone();
+                let state = self.state.clone();
                 let retry = async {
                     match is_waiting {
                         true => tokio::time::sleep(REMAINING_INTERVAL).await,
@@ -122,7 +99,7 @@ impl Follower {
                 };
                 // Every arm is cancel-safe: a batch that is not returned stays behind the cursor.
                 tokio::select! {
-                    () = server.stopping() => return,
+                    () = state.stopping() => return,
                     batch = watcher.next_batch(BATCH_MAX) => match batch {
                         Ok(_) => {}
                         Err(WatchError::Closed) => return,
@@ -149,24 +126,24 @@ impl Follower {
     /// Puts what is there in force; returns as of when.
     async fn pass(&mut self) -> Result<Revision, Failure> {
         loop {
-            let revision = self.server.sync().await?;
+            let revision = self.state.sync().await?;
             let mut definitions = self.read()?;
             if self.reconcile(&mut definitions).await? {
                 continue;
             }
             self.serve(&definitions);
-            self.server.definitions.applied.send_replace(revision);
+            self.state.definitions.report(revision);
             return Ok(revision);
         }
     }
 
     fn read(&self) -> Result<Vec<Definition>, Failure> {
-        let list = self.server.store.list(&storage(), &Scope::All, At::Latest, Page::ALL);
-        let list = list.map_err(|error| registry::read_failure(&error))?;
+        let list = self.state.store.list(&storage(), &Scope::All, At::Latest, Page::ALL);
+        let list = list.map_err(|error| Failure::of_read(&error))?;
         let mut definitions = Vec::with_capacity(list.objects.len());
         for object in list.objects {
             // One that cannot be read was told of in the log; the others are served all the same.
-            if let Ok(value) = registry::tree(&object) {
+            if let Ok(value) = conversion::parse(&object) {
                 definitions.push(Definition { value, object });
             }
         }
@@ -185,7 +162,7 @@ impl Follower {
             let others = definitions.iter().enumerate().filter(|(other, _)| *other != at);
             let others: Vec<Names> = others.map(|(_, other)| Names::accepted(&other.value)).collect();
             let definition = &mut definitions[at];
-            if let Some(status) = crd::reconcile(&definition.value, &others, self.server.now()) {
+            if let Some(status) = crd::reconcile(&definition.value, &others, self.state.now()) {
                 definition.value["status"] = status;
                 has_written = true;
                 self.write(&definition.object, definition.value.clone()).await?;
@@ -196,7 +173,7 @@ impl Follower {
 
     /// Writes a definition in place of what was read; somebody else's newer one stays.
     async fn write(&self, current: &Object, value: Value) -> Result<(), Failure> {
-        let store = &self.server.store;
+        let store = &self.state.store;
         let is_done = registry::is_done_waiting(&value);
         let written = if is_done {
             store.delete(&storage(), &current.key, current.revision).await.map(|_| ())
@@ -236,7 +213,7 @@ impl Follower {
                 self.made.values().filter_map(|(_, resource)| resource.clone()).collect();
             custom.sort_by(|a, b| (&a.group, &a.plural).cmp(&(&b.group, &b.plural)));
             resources.extend(custom);
-            self.server.serve(Catalog::new(resources));
+            self.state.serve(Catalog::new(resources));
         }
     }
 
@@ -259,7 +236,7 @@ impl Follower {
             };
             is_waiting |= !matches!(deletion, Deletion::Completed | Deletion::NeverEstablished);
             let before = definition.value.clone();
-            crd::set_deletion(&mut definition.value, &deletion, self.server.now());
+            crd::set_deletion(&mut definition.value, &deletion, self.state.now());
             if definition.value != before && self.write(&definition.object, definition.value).await.is_err() {
                 is_waiting = true;
             }
@@ -270,10 +247,10 @@ impl Follower {
     /// Deletes every object of a resource, and says how many are still there.
     async fn delete_all(&self, resource: &Arc<Resource>) -> Deletion {
         // Whoever began to create before the definition was marked, and is done, must be seen; who is not, sees the mark.
-        if let Err(failure) = self.server.sync().await {
+        if let Err(failure) = self.state.sync().await {
             return Deletion::Failed(failure.status.message.clone());
         }
-        let list = self.server.store.list(&resource.storage, &Scope::All, At::Latest, Page::ALL);
+        let list = self.state.store.list(&resource.storage, &Scope::All, At::Latest, Page::ALL);
         let objects = match list {
             Ok(list) => list.objects,
             Err(error) => return Deletion::Failed(error.to_string()),
@@ -286,8 +263,8 @@ impl Follower {
         let mut deletions = futures::stream::iter(deletions).buffer_unordered(DELETIONS_AT_A_TIME);
         while let Some(deleted) = deletions.next().await {
             match deleted {
-                Ok(DeleteOutcome::Gone(_)) => {}
-                Ok(DeleteOutcome::Waiting(_)) => remaining += 1,
+                Ok(Outcome::Deleted(_)) => {}
+                Ok(Outcome::Created(_) | Outcome::Updated(_)) => remaining += 1,
                 Err(failure) if failure.code() == 404 => {}
                 Err(failure) => return Deletion::Failed(failure.status.message.clone()),
             }
@@ -295,12 +272,13 @@ impl Follower {
         if remaining == 0 { Deletion::Completed } else { Deletion::Remaining(remaining) }
     }
 
-    async fn delete_one(&self, resource: &Arc<Resource>, key: &ObjectKey) -> Result<DeleteOutcome, Failure> {
+    async fn delete_one(&self, resource: &Arc<Resource>, key: &ObjectKey) -> Result<Outcome, Failure> {
         // In the version they are stored in: it is there even where no version is served any more.
         let served = Served::in_storage(resource.clone());
-        let own = Own::object(&served, key);
-        let mut cx = own.context(&self.server, &served, "delete");
-        registry::delete_object(&mut cx, &Delete::parse(&Query::default(), None)?).await
+        let system = Operation::of_system(&served, Verb::Delete, self.state.now());
+        let mut operation = system.on(Verb::Delete, key);
+        let options = Delete::parse(&Query::default(), None)?;
+        registry::write(&self.state, &mut operation, &Change::Delete(&options)).await
     }
 }
 

@@ -3,7 +3,7 @@
 //! Upstream gives each Event a lease of its store; here one task looks through them now and then. An Event that is counted
 //! up stays as long as it is.
 
-use crate::server::Inner;
+use crate::state::State;
 use jiff::Timestamp;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,29 +20,29 @@ const TIMES: [&[&str]; 4] =
     [&["lastTimestamp"], &["eventTime"], &["series", "lastObservedTime"], &["metadata", "creationTimestamp"]];
 
 /// Begins to look; ends when the server stops.
-pub(crate) fn start(server: &Arc<Inner>) -> JoinHandle<()> {
-    let server = server.clone();
+pub(crate) fn start(state: &Arc<State>) -> JoinHandle<()> {
+    let state = state.clone();
     tokio::spawn(async move {
         loop {
             // Both arms are cancel-safe: they have no state.
             tokio::select! {
-                () = server.stopping() => return,
-                () = tokio::time::sleep(INTERVAL) => expire(&server).await,
+                () = state.stopping() => return,
+                () = tokio::time::sleep(INTERVAL) => expire(&state).await,
             }
         }
     })
 }
 
 /// Deletes the Events that are over.
-async fn expire(server: &Inner) {
+async fn expire(state: &State) {
     let events = GroupResource::new("", "events");
-    let now = server.now();
+    let now = state.now();
     let is_over = |object: &steersman_machinery::Object| {
         serde_json::from_slice(&object.json).is_ok_and(|event| is_over(&event, now))
     };
-    let Ok(list) = server.store.list_where(&events, &Scope::All, At::Latest, Page::ALL, is_over) else { return };
+    let Ok(list) = state.store.list_where(&events, &Scope::All, At::Latest, Page::ALL, is_over) else { return };
     for event in list.objects {
-        match server.store.delete(&events, &event.key, event.revision).await {
+        match state.store.delete(&events, &event.key, event.revision).await {
             // One that was written in between has happened again.
             Ok(_) | Err(WriteError::Conflict { .. }) => {}
             Err(error) => {

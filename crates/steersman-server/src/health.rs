@@ -2,26 +2,26 @@
 
 use crate::answer::Answer;
 use crate::query::Query;
-use crate::server::Inner;
+use crate::state::State;
 use std::fmt::Write as _;
 
 /// One thing that must be well.
 struct Check {
     name: &'static str,
-    is_well: fn(&Inner) -> bool,
+    is_well: fn(&State) -> bool,
 }
 
 const PING: Check = Check { name: "ping", is_well: |_| true };
-const STORE: Check = Check { name: "store", is_well: |server| server.store.health().is_ok() };
-const SHUTDOWN: Check = Check { name: "shutdown", is_well: |server| !server.is_withdrawn() };
+const STORE: Check = Check { name: "store", is_well: |state| state.store.health().is_ok() };
+const SHUTDOWN: Check = Check { name: "shutdown", is_well: |state| !state.is_withdrawn() };
 
 /// Answers for one of the roots, or for a single check of it.
-pub(crate) fn answer(server: &Inner, root: &str, check: &[&str], query: &Query) -> Answer {
+pub(crate) fn answer(state: &State, root: &str, check: &[&str], query: &Query) -> Answer {
     let checks: &[Check] = if root == "readyz" { &[PING, STORE, SHUTDOWN] } else { &[PING, STORE] };
     match check {
-        [] => all(server, root, checks, query),
+        [] => all(state, root, checks, query),
         [name] => match checks.iter().find(|check| check.name == *name) {
-            Some(check) if (check.is_well)(server) => ok(),
+            Some(check) if (check.is_well)(state) => ok(),
             Some(check) => {
                 Answer::text(500, format!("internal server error: {} failed: see the server's log\n", check.name))
             }
@@ -31,13 +31,13 @@ pub(crate) fn answer(server: &Inner, root: &str, check: &[&str], query: &Query) 
     }
 }
 
-fn all(server: &Inner, root: &str, checks: &[Check], query: &Query) -> Answer {
+fn all(state: &State, root: &str, checks: &[Check], query: &Query) -> Answer {
     let excluded: Vec<&str> = query.all("exclude").collect();
     let (mut text, mut is_well) = (String::new(), true);
     for Check { name, is_well: holds } in checks {
         let line = if excluded.contains(name) {
             format!("[+]{name} excluded: ok\n")
-        } else if holds(server) {
+        } else if holds(state) {
             format!("[+]{name} ok\n")
         } else {
             is_well = false;

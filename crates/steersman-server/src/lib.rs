@@ -6,12 +6,14 @@
 //! ```text
 //! chain      -> who asks, may they, how many at a time, the body
 //! route      -> discovery, OpenAPI, health, version | a resource of the catalog
-//! registry   -> one pipeline of every verb for all kinds; what is particular about one is asked of its strategy
+//! endpoint   -> the request as an operation, and the outcome as an answer
+//! registry   -> one loop of all writes for all kinds; what is particular about one is asked of its strategy
 //! ```
 //!
 //! Deliberately not here: sockets, command lines, process state (`steersman-cli`), and the control loops
 //! (`steersman-controllers`), which are clients like any other.
 
+mod admission;
 mod answer;
 mod at_rest;
 pub mod authn;
@@ -22,14 +24,20 @@ pub mod builtin;
 pub mod catalog;
 mod chain;
 mod codec;
+mod conversion;
 pub mod crd;
 mod definitions;
 pub mod discovery;
+mod endpoint;
 mod expiry;
 mod health;
+mod in_force;
 pub mod negotiate;
 pub mod openapi;
+mod operation;
 mod options;
+mod payload;
+mod published;
 pub mod query;
 mod registry;
 mod render;
@@ -37,6 +45,7 @@ pub mod request_info;
 mod route;
 mod server;
 mod service;
+mod state;
 pub mod status;
 pub mod strategy;
 pub mod user;

@@ -1,10 +1,11 @@
 //! The forms of objects in answers: as they are, as metadata alone, as rows of a table.
 
-use crate::answer::{ListHead, Payload};
+use crate::answer::ListHead;
 use crate::at_rest;
 use crate::body::Item;
+use crate::endpoint::Context;
 use crate::negotiate::Form;
-use crate::registry::Context;
+use crate::payload::Payload;
 use crate::status::Failure;
 use serde_json::json;
 use steersman_machinery::value::{self, Map};
@@ -32,11 +33,11 @@ pub(crate) fn list_item(cx: &Context<'_>, payload: &Payload, form: Form) -> Resu
     const NOTHING: &[u8] = b"";
     const BRACE: &[u8] = b"{";
     if let (Form::Object, Payload::Stored(object)) = (form, payload) {
-        let is_stored_form = cx.strategy().is_stored_form(cx.resource(), cx.version());
-        if is_stored_form && cx.resource().is_custom() {
+        let is_stored_form = cx.operation.strategy().is_stored_form(cx.operation.resource(), cx.operation.version());
+        if is_stored_form && cx.operation.resource().is_custom() {
             return Ok(Item { opening: NOTHING, bytes: object.json.clone() });
         }
-        let cut = at_rest::list_item(&at_rest::prefix(cx.resource()), &object.json);
+        let cut = at_rest::list_item(&at_rest::prefix(cx.operation.resource()), &object.json);
         if let (true, Some(bytes)) = (is_stored_form, cut) {
             return Ok(Item { opening: BRACE, bytes });
         }
@@ -44,7 +45,7 @@ pub(crate) fn list_item(cx: &Context<'_>, payload: &Payload, form: Form) -> Resu
     let mut tree = tree(cx, payload)?;
     if form == Form::PartialMetadata {
         tree = partial_metadata(&tree);
-    } else if !cx.resource().is_custom() {
+    } else if !cx.operation.resource().is_custom() {
         value::remove_at(&mut tree, &["kind"]);
         value::remove_at(&mut tree, &["apiVersion"]);
     }
@@ -116,7 +117,7 @@ pub(crate) fn at_revision(object: &Object, revision: Revision) -> Option<Object>
 }
 
 fn columns(cx: &Context<'_>) -> Vec<Value> {
-    let columns = cx.version().columns.iter();
+    let columns = cx.operation.version().columns.iter();
     let columns = columns.map(|column| {
         json!({
             "name": column.name,
@@ -139,6 +140,6 @@ fn row(cx: &Context<'_>, object: &Value) -> Result<Value, Failure> {
             return Err(Failure::bad_request(text));
         }
     };
-    let cells = cx.strategy().cells(cx.version(), object, cx.now);
+    let cells = cx.operation.strategy().cells(cx.operation.version(), object, cx.operation.now);
     Ok(json!({"cells": cells, "object": included}))
 }

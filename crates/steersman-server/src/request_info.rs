@@ -1,6 +1,7 @@
 //! What a request is about, read from its method, path and query alone: the attributes that authorization, routing and
 //! audit share. Follows apiserver's `endpoints/request/requestinfo.go`.
 
+use crate::operation::{Attributes, ResourceAttributes};
 use crate::query::Query;
 use http::Method;
 
@@ -72,6 +73,29 @@ impl RequestInfo {
             target.name = by_name(query);
         }
         RequestInfo { path, verb, target: Some(target) }
+    }
+
+    /// The attributes by which it is authorized.
+    pub fn attributes(&self) -> Attributes<'_> {
+        match &self.target {
+            None => Attributes::NonResource { verb: self.verb, path: &self.path },
+            Some(target) => Attributes::Resource(target.attributes(self.verb)),
+        }
+    }
+}
+
+impl Target {
+    /// The attributes of a verb on what it names.
+    pub(crate) fn attributes<'a>(&'a self, verb: &'a str) -> ResourceAttributes<'a> {
+        ResourceAttributes {
+            verb,
+            group: &self.group,
+            version: &self.version,
+            resource: &self.resource,
+            subresource: self.subresource.as_deref(),
+            namespace: self.namespace.as_deref(),
+            name: self.name.as_deref(),
+        }
     }
 }
 

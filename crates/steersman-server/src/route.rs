@@ -1,18 +1,24 @@
 //! Which part of the server a request is for.
 
 use crate::answer::{Answer, is_pretty_for};
-use crate::chain::Admitted;
+use crate::catalog::{Catalog, Scope};
 use crate::discovery::{AGGREGATED_TYPE, Root};
+use crate::endpoint::{self, Context};
 use crate::negotiate::{self, Encoding, Shape, negotiate};
-use crate::registry::{self, Context};
-use crate::request_info::Target;
-use crate::server::{Face, Inner};
+use crate::operation::Operation;
+use crate::published::{Documents, Published};
+use crate::query::Query;
+use crate::request_info::{RequestInfo, Target};
+use crate::state::State;
 use crate::status::Failure;
+use crate::user::User;
 use crate::{health, version};
 use bytes::Bytes;
 use http::header::{ETAG, IF_NONE_MATCH, VARY};
+use http::request::Parts;
 use http::{HeaderMap, Method};
 use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
 
 /// Paths beside those of groups that `GET /` names.
 const ROOT_PATHS: [&str; 13] = [
@@ -31,30 +37,59 @@ const ROOT_PATHS: [&str; 13] = [
     "/apis/",
 ];
 
-/// Answers a request that has passed the chain.
-///
-/// # Errors
-/// With the answer for the client.
-pub(crate) async fn dispatch(
-    server: &Arc<Inner>,
-    request: &Admitted<'_>,
-    warnings: &mut Vec<String>,
-) -> Result<Answer, Failure> {
-    let face = server.face();
-    match &request.info.target {
-        Some(target) => resource(server, &face, request, target, warnings).await,
-        None => path(server, &face, request),
+/// Finds what a request is for.
+pub(crate) struct Router {
+    pub(crate) state: Arc<State>,
+    published: Published,
+    /// `host:port` under which clients reach the server, for discovery.
+    address: String,
+}
+
+/// A request that has passed the chain.
+pub(crate) struct Request<'a> {
+    pub(crate) info: &'a RequestInfo,
+    pub(crate) query: &'a Query,
+    pub(crate) parts: &'a Parts,
+    pub(crate) user: &'a User,
+    pub(crate) body: Bytes,
+    /// Of a request that can end early: cancelled when nobody waits for its answer any more.
+    pub(crate) abandoned: Option<&'a CancellationToken>,
+}
+
+/// What is said of a request beside its answer, whether it was done or not.
+#[derive(Debug, Default)]
+pub(crate) struct Notes {
+    /// To the client.
+    pub(crate) warnings: Vec<String>,
+    /// To the audit log.
+    pub(crate) audit_annotations: Vec<(&'static str, String)>,
+}
+
+impl Router {
+    pub(crate) fn new(state: Arc<State>, address: String) -> Router {
+        Router { published: Published::new(state.catalog()), state, address }
+    }
+
+    /// Answers a request that has passed the chain.
+    ///
+    /// # Errors
+    /// With the answer for the client.
+    pub(crate) async fn dispatch(&self, request: &Request<'_>, notes: &mut Notes) -> Result<Answer, Failure> {
+        let catalog = self.state.catalog();
+        match &request.info.target {
+            Some(target) => resource(&self.state, &catalog, request, target, notes).await,
+            None => path(self, &self.published.of(&catalog), request),
+        }
     }
 }
 
 async fn resource(
-    server: &Arc<Inner>,
-    face: &Face,
-    request: &Admitted<'_>,
+    state: &Arc<State>,
+    catalog: &Catalog,
+    request: &Request<'_>,
     target: &Target,
-    warnings: &mut Vec<String>,
+    notes: &mut Notes,
 ) -> Result<Answer, Failure> {
-    let catalog = &face.catalog;
     let Some(served) = catalog.find(&target.group, &target.version, &target.resource) else {
         let is_built_in = catalog.resources_of(&target.group).any(|resource| !resource.is_custom());
         let is_served = catalog
@@ -62,61 +97,54 @@ async fn resource(
             .is_some_and(|group| group.versions.iter().any(|version| **version == *target.version));
         return if is_built_in || is_served { Err(Failure::unknown_resource()) } else { Ok(Answer::no_such_page()) };
     };
-    if served.resource.scope == crate::catalog::Scope::Cluster && target.has_namespace_in_path {
+    if served.resource.scope == Scope::Cluster && target.has_namespace_in_path {
         return Err(Failure::unknown_resource());
     }
-    let mut cx = Context {
-        server,
-        served,
-        target,
-        verb: request.info.verb,
-        user: request.user,
-        query: request.query,
-        headers: &request.parts.headers,
-        now: server.now(),
-        warnings: Vec::new(),
-    };
+    let operation = Operation::new(served, target.attributes(request.info.verb), request.user, state.now());
+    let (query, headers, abandoned) = (request.query, &request.parts.headers, request.abandoned);
+    let mut cx = Context { state, operation, target, query, headers, abandoned };
     if let Some(deprecation) = &served.version().deprecation {
-        cx.warn(deprecation.to_string());
+        cx.operation.warn(deprecation.to_string());
+        cx.operation.annotate("k8s.io/deprecated", "true");
     }
-    let outcome = registry::handle(&mut cx, &request.parts.method, request.body.clone()).await;
-    *warnings = cx.warnings;
+    let outcome = endpoint::handle(&mut cx, &request.parts.method, request.body.clone()).await;
+    *notes = Notes { warnings: cx.operation.warnings, audit_annotations: cx.operation.audit_annotations };
     outcome
 }
 
-fn path(server: &Inner, face: &Face, request: &Admitted<'_>) -> Result<Answer, Failure> {
+fn path(router: &Router, documents: &Documents, request: &Request<'_>) -> Result<Answer, Failure> {
     let path = request.info.path.as_str();
     let is_read = matches!(request.parts.method, Method::GET | Method::HEAD);
     let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
     match parts.as_slice() {
         [root @ ("healthz" | "livez" | "readyz"), check @ ..] if is_read => {
-            Ok(health::answer(server, root, check, request.query))
+            Ok(health::answer(&router.state, root, check, request.query))
         }
         ["version"] if is_read => Ok(Answer::value(200, &version::info(), Encoding::Json, true)),
-        ["openapi", rest @ ..] if is_read => Ok(openapi(face, rest, request)),
-        [""] if is_read => json(request, face.discovery.root_paths(&ROOT_PATHS)),
-        ["api"] if is_read => discovery(face, request, Root::Core, &server.address),
-        ["apis"] if is_read => discovery(face, request, Root::Groups, &server.address),
-        ["apis", group] if is_read => found(request, face.discovery.group(group)),
-        ["api", version] if is_read => group_version(face, request, "", version),
-        ["apis", group, version] if is_read => group_version(face, request, group, version),
+        ["openapi", rest @ ..] if is_read => Ok(openapi(documents, rest, request)),
+        [""] if is_read => json(request, documents.discovery.root_paths(&ROOT_PATHS)),
+        ["api"] if is_read => discovery(documents, request, Root::Core, &router.address),
+        ["apis"] if is_read => discovery(documents, request, Root::Groups, &router.address),
+        ["apis", group] if is_read => found(request, documents.discovery.group(group)),
+        ["api", version] if is_read => group_version(documents, request, "", version),
+        ["apis", group, version] if is_read => group_version(documents, request, group, version),
         ["api" | "apis", ..] if !is_read => Err(Failure::method_not_allowed()),
         _ => Ok(Answer::no_such_page()),
     }
 }
 
 /// The resources of a version; an unknown version of a built-in group is told in a Status.
-fn group_version(face: &Face, request: &Admitted<'_>, group: &str, version: &str) -> Result<Answer, Failure> {
-    match face.discovery.resources(group, version) {
+fn group_version(documents: &Documents, request: &Request<'_>, group: &str, version: &str) -> Result<Answer, Failure> {
+    match documents.discovery.resources(group, version) {
         Some(document) => found(request, Some(document)),
-        None if face.catalog.resources_of(group).any(|resource| !resource.is_custom()) => {
+        None if documents.catalog.resources_of(group).any(|resource| !resource.is_custom()) => {
             Err(Failure::unknown_resource())
         }
         None => Ok(Answer::no_such_page()),
     }
 }
 
-fn found(request: &Admitted<'_>, document: Option<Bytes>) -> Result<Answer, Failure> {
+fn found(request: &Request<'_>, document: Option<Bytes>) -> Result<Answer, Failure> {
     match document {
         Some(document) => json(request, document),
         None => Ok(Answer::no_such_page()),
@@ -124,7 +152,7 @@ fn found(request: &Admitted<'_>, document: Option<Bytes>) -> Result<Answer, Fail
 }
 
 /// A rendered document in the encoding that was asked for.
-fn json(request: &Admitted<'_>, document: Bytes) -> Result<Answer, Failure> {
+fn json(request: &Request<'_>, document: Bytes) -> Result<Answer, Failure> {
     // Discovery has one text for whatever cannot be had.
     let negotiated = negotiate(&request.parts.headers, Shape::Plain)
         .map_err(|_| Failure::not_acceptable(&negotiate::MEDIA_TYPES))?;
@@ -138,9 +166,9 @@ fn json(request: &Admitted<'_>, document: Bytes) -> Result<Answer, Failure> {
 }
 
 /// The roots of discovery, in the classic or in the aggregated form.
-fn discovery(face: &Face, request: &Admitted<'_>, root: Root, address: &str) -> Result<Answer, Failure> {
+fn discovery(documents: &Documents, request: &Request<'_>, root: Root, address: &str) -> Result<Answer, Failure> {
     if wants_aggregated(&request.parts.headers) {
-        let document = face.discovery.aggregated(root);
+        let document = documents.discovery.aggregated(root);
         let known = request.parts.headers.get(IF_NONE_MATCH).and_then(|value| value.to_str().ok());
         let mut answer = match known {
             Some(etag) if etag == &*document.etag => Answer::empty(304),
@@ -152,8 +180,8 @@ fn discovery(face: &Face, request: &Admitted<'_>, root: Root, address: &str) -> 
         return Ok(answer);
     }
     let document = match root {
-        Root::Core => face.discovery.core_versions(address),
-        Root::Groups => face.discovery.groups(),
+        Root::Core => documents.discovery.core_versions(address),
+        Root::Groups => documents.discovery.groups(),
     };
     let mut answer = json(request, document)?;
     answer.set(VARY.as_str(), "Accept");
@@ -169,15 +197,15 @@ fn wants_aggregated(headers: &HeaderMap) -> bool {
     })
 }
 
-fn openapi(face: &Face, rest: &[&str], request: &Admitted<'_>) -> Answer {
+fn openapi(documents: &Documents, rest: &[&str], request: &Request<'_>) -> Answer {
     let path = rest.get(1..).unwrap_or_default().join("/");
     match rest.first() {
         Some(&"v2") if path.is_empty() => {
-            let document = face.openapi.v2();
+            let document = documents.openapi.v2();
             crate::openapi::answer_v2(&document, &request.parts.headers)
         }
-        Some(&"v3") if path.is_empty() => Answer::bytes(200, "text/plain; charset=utf-8", face.openapi.index()),
-        Some(&"v3") => match face.openapi.document(&path) {
+        Some(&"v3") if path.is_empty() => Answer::bytes(200, "text/plain; charset=utf-8", documents.openapi.index()),
+        Some(&"v3") => match documents.openapi.document(&path) {
             Some(document) => crate::openapi::answer_v3(&path, &document, request.query, &request.parts.headers),
             None => Answer::empty(404),
         },

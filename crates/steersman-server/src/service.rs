@@ -2,8 +2,7 @@
 
 use crate::authn::Peer;
 use crate::body::Body;
-use crate::chain;
-use crate::server::Inner;
+use crate::chain::Chain;
 use bytes::Bytes;
 use http::{Request, Response};
 use std::convert::Infallible;
@@ -16,19 +15,19 @@ use std::task::{Context, Poll};
 /// Answers requests. Cheap to clone; always ready: what is too much is answered with 429.
 #[derive(Clone)]
 pub struct Service {
-    inner: Arc<Inner>,
+    chain: Arc<Chain>,
     peer: Option<Peer>,
 }
 
 impl Service {
-    pub(crate) fn new(inner: Arc<Inner>, peer: Option<Peer>) -> Service {
-        Service { inner, peer }
+    pub(crate) fn new(chain: Arc<Chain>, peer: Option<Peer>) -> Service {
+        Service { chain, peer }
     }
 
     /// The same door for another holder of the connection: `None` for one who has shown no certificate.
     #[must_use]
     pub fn with_peer(&self, peer: Option<Peer>) -> Service {
-        Service { inner: self.inner.clone(), peer }
+        Service { chain: self.chain.clone(), peer }
     }
 }
 
@@ -51,8 +50,8 @@ where
         if let Some(peer) = &self.peer {
             request.extensions_mut().insert(peer.clone());
         }
-        let inner = self.inner.clone();
-        Box::pin(async move { Ok(chain::handle(inner, request).await) })
+        let chain = self.chain.clone();
+        Box::pin(async move { Ok(chain.handle(request).await) })
     }
 }
 

@@ -3,6 +3,8 @@
 //! Everything below the handlers fails with errors of its own or with a [`Failure`] made here. Texts follow apimachinery's
 //! `api/errors` as recorded from a real server.
 
+mod store;
+
 use std::time::Duration;
 use steersman_machinery::status::{Cause, Details, Status};
 use steersman_machinery::{GroupKind, GroupResource, field};

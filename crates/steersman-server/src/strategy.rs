@@ -35,6 +35,12 @@ pub trait Strategy: fmt::Debug + Send + Sync {
         resource.storage_version().name == version.name
     }
 
+    /// Whether the internal form is the requested one.
+    fn is_internal_form(&self, version: &Version) -> bool {
+        let _ = version;
+        false
+    }
+
     /// Why objects cannot be read or written in this version now; the registry answers 500 with it.
     fn obstacle(&self, resource: &Resource, version: &Version) -> Option<String> {
         let _ = (resource, version);
@@ -169,6 +175,8 @@ pub enum Propagation {
 /// Whether and how long a deletion waits.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Grace {
+    /// Until the instances are gone, as a CustomResourceDefinition does.
+    Instances,
     /// It does not.
     None,
     /// Until the finalizers of the spec are gone, as a Namespace does.

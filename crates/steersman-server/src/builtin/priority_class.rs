@@ -1,4 +1,4 @@
-//! PriorityClass: a name for how much pods matter. What pods get from it is in [`crate::builtin::admission`].
+//! PriorityClass: a name for how much pods matter. What pods get from it is the admission plugin `Priority`'s to say.
 
 use crate::builtin::cells;
 use crate::builtin::kind::{Column, Kind, Request, Version};

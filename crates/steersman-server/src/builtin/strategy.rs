@@ -71,6 +71,10 @@ impl Strategy for BuiltIn {
         self.kind.version(&version.name).conversion.is_none()
     }
 
+    fn is_internal_form(&self, version: &Version) -> bool {
+        self.kind.version(&version.name).conversion.is_none()
+    }
+
     fn present(&self, version: &Version, internal: Value) -> Value {
         let Some(conversion) = self.kind.version(&version.name).conversion else { return internal };
         let mut requested = (conversion.from_internal)(internal);

@@ -1,6 +1,6 @@
 //! Acting as another: the `Impersonate-` headers and what they need.
 
-use crate::authz::{self, Attributes, Authorizer};
+use crate::authz::{self, Attributes, Authorizer, ResourceAttributes};
 use crate::query::percent_decode;
 use crate::status::Failure;
 use crate::user::User;
@@ -14,7 +14,7 @@ const ANONYMOUS: &str = "system:anonymous";
 ///
 /// # Errors
 /// 400 for headers that name no user, 403 if the sender may not.
-pub(super) fn apply(authorizer: &dyn Authorizer, headers: &HeaderMap, sender: User) -> Result<User, Failure> {
+pub(super) async fn apply(authorizer: &dyn Authorizer, headers: &HeaderMap, sender: User) -> Result<User, Failure> {
     let texts = |name: &'static str| -> Result<Vec<String>, Failure> {
         headers.get_all(name).iter().map(|value| text(name, value)).collect()
     };
@@ -30,29 +30,29 @@ pub(super) fn apply(authorizer: &dyn Authorizer, headers: &HeaderMap, sender: Us
             "groups, a uid or extra fields are to be impersonated without a user: send Impersonate-User too",
         ));
     };
-    let allow = |group: &str, resource: &str, subresource: Option<&str>, namespace: Option<&str>, name: &str| {
-        let attributes =
-            Attributes::Resource { verb: "impersonate", group, resource, subresource, namespace, name: Some(name) };
-        authz::authorize(authorizer, &sender, &attributes)
+    let allow = async |group: &str, resource: &str, subresource: Option<&str>, namespace: Option<&str>, name: &str| {
+        let (verb, version, name) = ("impersonate", "", Some(name));
+        let attributes = ResourceAttributes { verb, group, version, resource, subresource, namespace, name };
+        authz::authorize(authorizer, &sender, &Attributes::Resource(attributes)).await
     };
     match name.strip_prefix(SERVICE_ACCOUNT).and_then(|rest| rest.split_once(':')) {
         Some((namespace, account)) => {
-            allow("", "serviceaccounts", None, Some(namespace), account)?;
+            allow("", "serviceaccounts", None, Some(namespace), account).await?;
             if groups.is_empty() {
                 groups.extend(["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")]);
             }
         }
-        None => allow("", "users", None, None, &name)?,
+        None => allow("", "users", None, None, &name).await?,
     }
     for group in texts("impersonate-group")? {
-        allow("", "groups", None, None, &group)?;
+        allow("", "groups", None, None, &group).await?;
     }
     if !uid.is_empty() {
-        allow("authentication.k8s.io", "uids", None, None, &uid)?;
+        allow("authentication.k8s.io", "uids", None, None, &uid).await?;
     }
     for (key, values) in &extra {
         for value in values {
-            allow("authentication.k8s.io", "userextras", Some(key), None, value)?;
+            allow("authentication.k8s.io", "userextras", Some(key), None, value).await?;
         }
     }
     if name == ANONYMOUS {
@@ -83,6 +83,11 @@ fn extra(headers: &HeaderMap) -> Result<BTreeMap<String, Vec<String>>, Failure> 
 mod tests {
     use super::*;
     use crate::authz::Masters;
+    use futures::FutureExt as _;
+
+    fn apply_as_master(headers: &HeaderMap) -> Result<User, Failure> {
+        apply(&Masters, headers, User::master("admin")).now_or_never().unwrap()
+    }
 
     fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
         let mut headers = HeaderMap::new();
@@ -100,7 +105,7 @@ mod tests {
             ("impersonate-uid", "42"),
             ("impersonate-extra-example.com%2fkey", "v"),
         ]);
-        let user = apply(&Masters, &sent, User::master("admin")).unwrap();
+        let user = apply_as_master(&sent).unwrap();
         assert_eq!((user.name.as_str(), user.uid.as_str()), ("jane", "42"));
         assert_eq!(user.groups, ["team", "system:authenticated"]);
         assert_eq!(user.extra.get("example.com/key"), Some(&vec!["v".to_owned()]));
@@ -111,7 +116,7 @@ mod tests {
         let with = |bytes: &[u8]| {
             let mut headers = HeaderMap::new();
             headers.append("impersonate-user", HeaderValue::from_bytes(bytes).unwrap());
-            apply(&Masters, &headers, User::master("admin"))
+            apply_as_master(&headers)
         };
         assert_eq!(with("jürgen".as_bytes()).unwrap().name, "jürgen");
         assert_eq!(with(b"j\xfcrgen").unwrap_err().code(), 400);
@@ -120,11 +125,9 @@ mod tests {
     #[test]
     fn others_may_not_and_groups_need_a_user() {
         let alice = User::authenticated("alice", []);
-        assert_eq!(apply(&Masters, &headers(&[("impersonate-user", "admin")]), alice.clone()).unwrap_err().code(), 403);
-        assert_eq!(
-            apply(&Masters, &headers(&[("impersonate-group", "system:masters")]), alice.clone()).unwrap_err().code(),
-            400
-        );
-        assert_eq!(apply(&Masters, &HeaderMap::new(), alice.clone()).unwrap(), alice);
+        let apply = |headers: &HeaderMap| apply(&Masters, headers, alice.clone()).now_or_never().unwrap();
+        assert_eq!(apply(&headers(&[("impersonate-user", "admin")])).unwrap_err().code(), 403);
+        assert_eq!(apply(&headers(&[("impersonate-group", "system:masters")])).unwrap_err().code(), 400);
+        assert_eq!(apply(&HeaderMap::new()).unwrap(), alice);
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::catalog::Version;
 use crate::crd::{begin_deletion, flag, formats, text, texts, v1beta1, validate, versions};
-use crate::strategy::{DecodeError, Decoded, Endpoint, Rules, Strategy};
+use crate::strategy::{DecodeError, Decoded, Endpoint, Grace, Rules, Strategy};
 use serde_json::json;
 use steersman_machinery::value::{at, object_at, set_at};
 use steersman_machinery::{Value, field};
@@ -49,6 +49,10 @@ impl Strategy for Definition {
         };
         fill("singular", kind.to_lowercase());
         fill("listKind", format!("{kind}List"));
+    }
+
+    fn is_internal_form(&self, version: &Version) -> bool {
+        !is_v1beta1(version)
     }
 
     fn present(&self, version: &Version, internal: Value) -> Value {
@@ -109,7 +113,7 @@ impl Strategy for Definition {
     }
 
     fn rules(&self) -> Rules {
-        Rules { updates_unconditionally: false, ..Rules::default() }
+        Rules { updates_unconditionally: false, grace: Grace::Instances, ..Rules::default() }
     }
 
     fn cells(&self, _version: &Version, value: &Value, _now: jiff::Timestamp) -> Vec<Value> {

@@ -1,8 +1,10 @@
 //! What a Service is given once and nobody else may have: its addresses and ports.
 
 use crate::builtin::service::Reservation;
-use crate::registry::context::{Context, tree};
-use crate::server::Inner;
+use crate::conversion;
+use crate::operation::Operation;
+use crate::registry::metadata;
+use crate::state::State;
 use crate::status::Failure;
 use steersman_machinery::{GroupResource, Object, Value};
 use steersman_storage::{At, Page, Scope};
@@ -11,10 +13,10 @@ use steersman_storage::{At, Page, Scope};
 ///
 /// # Errors
 /// When the store cannot be read.
-pub(crate) fn observe(server: &Inner) -> Result<(), Failure> {
-    let list = server.store.list(&services(), &Scope::All, At::Latest, Page::ALL);
-    for object in list.map_err(|error| crate::registry::read_failure(&error))?.objects {
-        server.services.observe(&tree(&object)?);
+pub(crate) fn observe(state: &State) -> Result<(), Failure> {
+    let list = state.store.list(&services(), &Scope::All, At::Latest, Page::ALL);
+    for object in list.map_err(|error| Failure::of_read(&error))?.objects {
+        state.services.observe(&conversion::parse(&object)?);
     }
     Ok(())
 }
@@ -23,25 +25,26 @@ pub(crate) fn observe(server: &Inner) -> Result<(), Failure> {
 ///
 /// # Errors
 /// 422 when what it names is taken or nothing is left.
-pub(crate) fn reserve<'a>(
-    cx: &Context<'a>,
+pub(crate) fn reserve<'s>(
+    state: &'s State,
+    operation: &Operation<'_>,
     new: &mut Value,
     old: Option<&Value>,
-) -> Result<Option<Reservation<'a>>, Failure> {
-    if *cx.storage() != services() {
+) -> Result<Option<Reservation<'s>>, Failure> {
+    if *operation.storage() != services() {
         return Ok(None);
     }
-    let reserved = cx.server.services.reserve(new, old);
-    let name = crate::registry::metadata::text(new, "name");
-    reserved.map(Some).map_err(|errors| Failure::invalid(&cx.resource().group_kind(), name, &errors))
+    let reserved = state.services.reserve(new, old);
+    let name = metadata::text(new, "name");
+    reserved.map(Some).map_err(|errors| Failure::invalid(&operation.resource().group_kind(), name, &errors))
 }
 
 /// Gives back what a deleted Service had.
-pub(crate) fn release(cx: &Context<'_>, object: &Object) {
-    if *cx.storage() == services()
-        && let Ok(service) = tree(object)
+pub(crate) fn release(state: &State, operation: &Operation<'_>, object: &Object) {
+    if *operation.storage() == services()
+        && let Ok(service) = conversion::parse(object)
     {
-        cx.server.services.release(&service);
+        state.services.release(&service);
     }
 }
 

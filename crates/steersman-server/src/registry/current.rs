@@ -1,6 +1,7 @@
 //! The object that a change begins from, parsed once however many stages look at it.
 
-use crate::registry::context::Context;
+use crate::conversion;
+use crate::operation::Operation;
 use crate::status::Failure;
 use std::sync::Arc;
 use steersman_machinery::{Object, Value};
@@ -11,16 +12,23 @@ pub(crate) struct Current {
     pub(crate) stored: Arc<Object>,
     /// In the form in which it is compared and validated.
     pub(crate) internal: Value,
-    /// In the version that the client speaks: what a patch is applied to.
-    pub(crate) requested: Value,
+    /// In the version that the client speaks, where that is another form.
+    requested: Option<Value>,
 }
 
 impl Current {
     /// # Errors
-    /// When the stored bytes are no object.
-    pub(crate) fn new(cx: &Context<'_>, stored: Arc<Object>) -> Result<Current, Failure> {
-        let internal = cx.internal(&stored)?;
-        let requested = cx.strategy().present(cx.version(), internal.clone());
+    /// When the stored bytes are no object, or it cannot be had in the version of the request.
+    pub(crate) async fn new(operation: &Operation<'_>, stored: Arc<Object>) -> Result<Current, Failure> {
+        let internal = conversion::to_internal(operation.served, conversion::parse(&stored)?).await?;
+        let (strategy, version) = (operation.strategy(), operation.version());
+        let requested =
+            if strategy.is_internal_form(version) { None } else { Some(strategy.present(version, internal.clone())) };
         Ok(Current { stored, internal, requested })
+    }
+
+    /// In the version that the client speaks: what a patch is applied to.
+    pub(crate) fn requested(&self) -> &Value {
+        self.requested.as_ref().unwrap_or(&self.internal)
     }
 }

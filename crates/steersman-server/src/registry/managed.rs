@@ -1,7 +1,6 @@
 //! The record of who owns which field, kept with every write.
 
-use crate::options::Write;
-use crate::registry::context::Context;
+use crate::operation::Operation;
 use crate::status::Failure;
 use steersman_machinery::{GroupVersion, Value};
 use steersman_schema::Schema;
@@ -10,7 +9,7 @@ use steersman_schema::json_path::Step;
 use steersman_schema::managed::{self, ApplyError, Kind, OnConflict, Origin, Versions, Writer};
 
 /// The kind in its other versions, in which records of earlier writers may be.
-struct Others<'a>(&'a Context<'a>);
+struct Others<'a>(&'a Operation<'a>);
 
 impl Versions for Others<'_> {
     fn schema(&self, api_version: &str) -> Option<&Schema> {
@@ -18,16 +17,16 @@ impl Versions for Others<'_> {
     }
 
     fn convert(&self, object: &Value, api_version: &str) -> Result<Value, String> {
-        let cx = self.0;
+        let operation = self.0;
         let find = |api_version: &str| {
             self.version(api_version)
-                .ok_or_else(|| format!("{api_version} is not a version of {}", cx.resource().plural))
+                .ok_or_else(|| format!("{api_version} is not a version of {}", operation.resource().plural))
         };
         let from = find(object.get("apiVersion").and_then(Value::as_str).unwrap_or(""))?;
         let to = find(api_version)?;
-        let internal = cx.strategy().internal(from, object.clone());
-        let stored = cx.strategy().store(cx.resource(), from, internal);
-        Ok(cx.strategy().present(to, cx.strategy().load(cx.resource(), to, stored)))
+        let internal = operation.strategy().internal(from, object.clone());
+        let stored = operation.strategy().store(operation.resource(), from, internal);
+        Ok(operation.strategy().present(to, operation.strategy().load(operation.resource(), to, stored)))
     }
 }
 
@@ -41,38 +40,37 @@ impl Others<'_> {
 }
 
 /// Records a creation, update or patch: what it changed is the writer's from now on. Both objects are in the requested form.
-pub(crate) fn record(cx: &Context<'_>, options: &Write, live: Option<&Value>, new: &mut Value) {
-    let manager = cx.manager(options.field_manager.as_deref());
-    let time = cx.now_text();
-    with_kind(cx, |kind| {
-        let writer =
-            Writer { manager: &manager, subresource: cx.target.subresource.as_deref().unwrap_or(""), time: &time };
+pub(crate) fn record(operation: &Operation<'_>, live: Option<&Value>, new: &mut Value) {
+    let time = operation.now_text();
+    with_kind(operation, |kind| {
+        let writer = Writer {
+            manager: &operation.manager,
+            subresource: operation.attributes.subresource.unwrap_or(""),
+            time: &time,
+        };
         let recorded = match (writer.subresource, live) {
             ("scale", Some(live)) => {
-                managed::scale::on_update(kind, &writer, live, new, &|api_version| replicas(cx, api_version))
+                managed::scale::on_update(kind, &writer, live, new, &|api_version| replicas(operation, api_version))
             }
             _ => managed::on_update(kind, &writer, live, new),
         };
         if let Err(error) = recorded {
             // A write never fails for its record: the old one stays.
-            tracing::warn!(%error, name = cx.name(), "the owners of the fields could not be recorded");
+            tracing::warn!(%error, name = operation.name(), "the owners of the fields could not be recorded");
         }
     });
 }
 
 /// Merges an applied configuration into the object as it is.
-pub(crate) fn apply(
-    cx: &Context<'_>,
-    options: &Write,
-    live: Option<&Value>,
-    applied: &Value,
-) -> Result<Value, Failure> {
-    let manager = cx.manager(options.field_manager.as_deref());
-    let time = cx.now_text();
-    let conflicts = if options.is_forced == Some(true) { OnConflict::Force } else { OnConflict::Refuse };
-    let merged = with_kind(cx, |kind| {
-        let writer =
-            Writer { manager: &manager, subresource: cx.target.subresource.as_deref().unwrap_or(""), time: &time };
+pub(crate) fn apply(operation: &Operation<'_>, live: Option<&Value>, applied: &Value) -> Result<Value, Failure> {
+    let time = operation.now_text();
+    let conflicts = if operation.options.is_forced { OnConflict::Force } else { OnConflict::Refuse };
+    let merged = with_kind(operation, |kind| {
+        let writer = Writer {
+            manager: &operation.manager,
+            subresource: operation.attributes.subresource.unwrap_or(""),
+            time: &time,
+        };
         managed::on_apply(kind, &writer, live, applied, conflicts)
     });
     merged.map_err(|error| match error {
@@ -88,8 +86,8 @@ pub(crate) fn keep_times(live: &Value, new: &mut Value) {
 }
 
 /// Where the replicas are in a version: field names from the root.
-fn replicas(cx: &Context<'_>, api_version: &str) -> Option<Vec<String>> {
-    let others = Others(cx);
+fn replicas(operation: &Operation<'_>, api_version: &str) -> Option<Vec<String>> {
+    let others = Others(operation);
     let scale = others.version(api_version)?.scale.as_ref()?;
     let names = scale.spec.steps().iter().map(|step| match step {
         Step::Field(name) => Some(name.to_string()),
@@ -98,9 +96,9 @@ fn replicas(cx: &Context<'_>, api_version: &str) -> Option<Vec<String>> {
     names.collect()
 }
 
-fn with_kind<T>(cx: &Context<'_>, run: impl FnOnce(&Kind<'_>) -> T) -> T {
-    let gvk = cx.served.kind();
-    let reset = FieldSet::of_names(cx.strategy().reset_fields(cx.version(), cx.endpoint()));
-    let origin = if cx.resource().is_custom() { Origin::Custom } else { Origin::BuiltIn };
-    run(&Kind { gvk: &gvk, schema: &cx.version().schema, origin, reset: &reset, versions: &Others(cx) })
+fn with_kind<T>(operation: &Operation<'_>, run: impl FnOnce(&Kind<'_>) -> T) -> T {
+    let gvk = operation.served.kind();
+    let reset = FieldSet::of_names(operation.strategy().reset_fields(operation.version(), operation.endpoint()));
+    let origin = if operation.resource().is_custom() { Origin::Custom } else { Origin::BuiltIn };
+    run(&Kind { gvk: &gvk, schema: &operation.version().schema, origin, reset: &reset, versions: &Others(operation) })
 }

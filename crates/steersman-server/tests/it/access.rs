@@ -2,13 +2,14 @@
 
 use crate::support::{Answer, CONFIGS, Http, World, config};
 use bytes::Bytes;
+use futures::future::BoxFuture;
 use http::{Method, Request};
 use http_body_util::Empty;
 use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use steersman_server::authn::Peer;
-use steersman_server::authz::{Attributes, Authorizer};
+use steersman_server::authz::{Attributes, Authorizer, ResourceAttributes, Rules, Verdict};
 use steersman_server::user::User;
 
 fn get(path: &str) -> http::request::Builder {
@@ -118,9 +119,16 @@ async fn methods_that_there_are_not_are_refused() {
 struct Nervous;
 
 impl Authorizer for Nervous {
-    fn is_allowed(&self, _: &User, attributes: &Attributes<'_>) -> bool {
-        assert!(!matches!(attributes, Attributes::Resource { verb: "delete", .. }), "a deletion");
-        true
+    fn authorize<'a>(&'a self, _: &'a User, attributes: &'a Attributes<'a>) -> BoxFuture<'a, Verdict> {
+        let is_deletion = matches!(attributes, Attributes::Resource(ResourceAttributes { verb: "delete", .. }));
+        Box::pin(async move {
+            assert!(!is_deletion, "a deletion");
+            Verdict::ALLOW
+        })
+    }
+
+    fn rules_for<'a>(&'a self, _: &'a User, _: &'a str) -> BoxFuture<'a, Rules> {
+        Box::pin(async { Rules::default() })
     }
 }
 

@@ -116,6 +116,10 @@ impl Strategy for Objects {
         self.is_pristine && resource.storage_version().name == version.name
     }
 
+    fn is_internal_form(&self, _version: &Version) -> bool {
+        true
+    }
+
     fn obstacle(&self, resource: &Resource, version: &Version) -> Option<String> {
         let stored = &resource.storage_version().name;
         let webhook = self.webhook.as_ref().filter(|webhook| webhook.is_needed_for_all || *stored != version.name)?;

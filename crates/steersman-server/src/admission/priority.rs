@@ -1,25 +1,73 @@
-//! What admission adds to built-in kinds after ownership of fields has been settled: nobody manages these fields.
-//!
-//! Upstream's plugins `Priority` and `DefaultTolerationSeconds`.
+//! `Priority`: a pod gets the number and the preemption policy that its PriorityClass stands for.
 
-use serde_json::json;
-use steersman_machinery::Value;
+use crate::admission::{Action, Phase, Plugin, Review, is_about_pod};
+use crate::conversion;
+use crate::operation::ResourceAttributes;
+use crate::state::State;
+use crate::status::Failure;
+use futures::future::{self, BoxFuture};
 use steersman_machinery::value::{at, object_at, str_at};
+use steersman_machinery::{GroupResource, ObjectKey, Value};
+use steersman_storage::{At, Page, Scope};
+
+#[derive(Debug)]
+pub(super) struct Priority;
+
+impl Plugin for Priority {
+    fn handles(&self, phase: Phase, action: Action, attributes: &ResourceAttributes<'_>) -> bool {
+        phase == Phase::Mutate && matches!(action, Action::Create | Action::Update) && is_about_pod(attributes)
+    }
+
+    fn mutate<'a>(
+        &'a self,
+        review: &'a mut Review<'_, '_>,
+        new: Option<&'a mut Value>,
+    ) -> BoxFuture<'a, Result<(), Failure>> {
+        let admitted = match (new, review.old) {
+            (Some(pod), None) => set_priority(pod, |name| priority_class(review.state, name)).map_err(|refusal| {
+                let name = str_at(pod, &["metadata", "name"]).unwrap_or_default();
+                Failure::forbidden(&review.operation.group_resource(), name, &refusal.to_string())
+            }),
+            (Some(pod), Some(old)) => {
+                keep_priority(pod, old);
+                Ok(())
+            }
+            (None, _) => Ok(()),
+        };
+        Box::pin(future::ready(admitted))
+    }
+}
+
+/// The PriorityClass of a name, or the one for pods that name none.
+fn priority_class(state: &State, name: Option<&str>) -> Option<PriorityClass> {
+    let classes = GroupResource::new("scheduling.k8s.io", "priorityclasses");
+    match name {
+        Some(name) => {
+            let found = state.store.get_cached(&classes, &ObjectKey::cluster(name))?;
+            conversion::parse(&found).ok().map(|class| PriorityClass::read(&class))
+        }
+        None => {
+            let all = state.store.list(&classes, &Scope::All, At::Latest, Page::ALL).ok()?;
+            let trees: Vec<Value> = all.objects.iter().filter_map(|class| conversion::parse(class).ok()).collect();
+            PriorityClass::global_default(&trees)
+        }
+    }
+}
 
 /// What a pod gets from a PriorityClass.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct PriorityClass {
+struct PriorityClass {
     /// Its name.
-    pub name: String,
+    name: String,
     /// The priority of its pods.
-    pub value: i64,
+    value: i64,
     /// Whether its pods may make room for themselves; `PreemptLowerPriority` if it does not say.
-    pub preemption_policy: Option<String>,
+    preemption_policy: Option<String>,
 }
 
 impl PriorityClass {
     /// What a stored PriorityClass gives to its pods.
-    pub fn read(object: &Value) -> PriorityClass {
+    fn read(object: &Value) -> PriorityClass {
         PriorityClass {
             name: str_at(object, &["metadata", "name"]).unwrap_or_default().to_owned(),
             value: at(object, &["value"]).and_then(Value::as_i64).unwrap_or(0),
@@ -28,7 +76,7 @@ impl PriorityClass {
     }
 
     /// The one of pods that name none: of those that are marked so, the lowest.
-    pub fn global_default<'a>(classes: impl IntoIterator<Item = &'a Value>) -> Option<PriorityClass> {
+    fn global_default<'a>(classes: impl IntoIterator<Item = &'a Value>) -> Option<PriorityClass> {
         let marked = classes.into_iter().filter(|class| at(class, &["globalDefault"]) == Some(&Value::Bool(true)));
         marked.map(PriorityClass::read).min_by_key(|class| class.value)
     }
@@ -36,7 +84,7 @@ impl PriorityClass {
 
 /// A pod that cannot be; the text follows `pods "x" is forbidden: `.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-pub enum Refusal {
+enum Refusal {
     /// The preemption policy of the pod is not that of its class.
     #[error(
         "the string value of PreemptionPolicy ({given}) must not be provided in pod spec; priority admission controller computed {computed} from the given PriorityClass name"
@@ -65,29 +113,11 @@ pub enum Refusal {
     },
 }
 
-/// Gives a pod, new or changed, its priority and the tolerations every pod has.
-///
-/// `class` finds a PriorityClass by name, and the global default where no name is given.
-///
-/// # Errors
-/// When the pod names a class that does not exist, or contradicts the one it names.
-pub fn mutate_pod(
-    pod: &mut Value,
-    old: Option<&Value>,
-    class: impl FnOnce(Option<&str>) -> Option<PriorityClass>,
-) -> Result<(), Refusal> {
-    match old {
-        None => set_priority(pod, class)?,
-        Some(old) => keep_priority(pod, old),
-    }
-    tolerate(pod);
-    Ok(())
-}
-
 /// The classes that every cluster has, for the parts of the cluster itself.
 const SYSTEM_CLASSES: [(&str, i64); 2] =
     [("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000)];
 
+/// Gives a new pod its priority. `class` finds a PriorityClass by name, and the global default where no name is given.
 fn set_priority(pod: &mut Value, class: impl FnOnce(Option<&str>) -> Option<PriorityClass>) -> Result<(), Refusal> {
     let name = str_at(pod, &["spec", "priorityClassName"]).filter(|name| !name.is_empty());
     let system = SYSTEM_CLASSES.iter().find(|(system, _)| Some(*system) == name);
@@ -127,72 +157,50 @@ fn keep_priority(pod: &mut Value, old: &Value) {
     }
 }
 
-/// A pod stays for a while on a node that does not answer, unless it says otherwise.
-fn tolerate(pod: &mut Value) {
-    const SECONDS: i64 = 300;
-    let Some(spec) = object_at(pod, &["spec"]) else { return };
-    for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
-        let tolerations = spec.entry("tolerations").or_insert_with(|| json!([]));
-        let Some(tolerations) = tolerations.as_array_mut() else { return };
-        let speaks_of_it = |toleration: &Value| {
-            let text = |field| str_at(toleration, &[field]).unwrap_or_default();
-            (text("key") == key || text("key").is_empty()) && matches!(text("effect"), "NoExecute" | "")
-        };
-        if !tolerations.iter().any(speaks_of_it) {
-            tolerations.push(json!({
-                "key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": SECONDS,
-            }));
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     fn none(_: Option<&str>) -> Option<PriorityClass> {
         None
     }
 
     #[test]
-    fn a_plain_pod_gets_no_priority_and_two_tolerations() {
+    fn a_plain_pod_gets_no_priority() {
         let mut pod = json!({"spec": {}});
-        mutate_pod(&mut pod, None, none).unwrap();
-        assert_eq!(pod["spec"]["priority"], 0);
-        assert_eq!(pod["spec"]["preemptionPolicy"], "PreemptLowerPriority");
-        assert_eq!(pod["spec"]["tolerations"][0]["key"], "node.kubernetes.io/not-ready");
-        assert_eq!(pod["spec"]["tolerations"][1]["tolerationSeconds"], 300);
-        assert_eq!(pod["spec"]["tolerations"].as_array().unwrap().len(), 2);
-    }
-
-    #[test]
-    fn a_pod_that_tolerates_all_gets_nothing_more() {
-        let mut pod = json!({"spec": {"tolerations": [{"operator": "Exists"}]}});
-        mutate_pod(&mut pod, None, none).unwrap();
-        assert_eq!(pod["spec"]["tolerations"].as_array().unwrap().len(), 1);
+        set_priority(&mut pod, none).unwrap();
+        assert_eq!(pod["spec"], json!({"priority": 0, "preemptionPolicy": "PreemptLowerPriority"}));
     }
 
     #[test]
     fn a_class_must_exist_and_agree() {
         let mut pod = json!({"spec": {"priorityClassName": "absent"}});
-        let refusal = mutate_pod(&mut pod, None, none).unwrap_err();
+        let refusal = set_priority(&mut pod, none).unwrap_err();
         assert_eq!(refusal.to_string(), "no PriorityClass with name absent was found");
         let class = |name: Option<&str>| {
             let name = name.unwrap_or("default").to_owned();
             Some(PriorityClass { name, value: 10, preemption_policy: None })
         };
         let mut pod = json!({"spec": {"priorityClassName": "ten", "priority": 5}});
-        assert_eq!(mutate_pod(&mut pod, None, class).unwrap_err(), Refusal::Priority { given: 5, computed: 10 });
+        assert_eq!(set_priority(&mut pod, class).unwrap_err(), Refusal::Priority { given: 5, computed: 10 });
         let mut pod = json!({"spec": {"priorityClassName": "ten"}});
-        mutate_pod(&mut pod, None, class).unwrap();
+        set_priority(&mut pod, class).unwrap();
         assert_eq!(pod["spec"]["priority"], 10);
+    }
+
+    #[test]
+    fn the_class_of_pods_that_name_none_is_the_one_that_says_so() {
+        let class = json!({"metadata": {"name": "pc"}, "value": 10});
+        let default = json!({"metadata": {"name": "d"}, "value": 3, "globalDefault": true});
+        assert_eq!(PriorityClass::global_default([&class, &default]).unwrap().name, "d");
     }
 
     #[test]
     fn an_update_keeps_the_priority() {
         let old = json!({"spec": {"priority": 7, "preemptionPolicy": "Never"}});
         let mut pod = json!({"spec": {}});
-        mutate_pod(&mut pod, Some(&old), none).unwrap();
+        keep_priority(&mut pod, &old);
         assert_eq!((&pod["spec"]["priority"], &pod["spec"]["preemptionPolicy"]), (&json!(7), &json!("Never")));
     }
 }

@@ -1,7 +1,8 @@
 //! The selectors of a list or watch, checked against the kind and applied to objects.
 
+use crate::conversion;
+use crate::endpoint::Context;
 use crate::options::List;
-use crate::registry::context::{Context, tree};
 use crate::status::Failure;
 use std::borrow::Cow;
 use steersman_machinery::selector::{Fields, Labels};
@@ -25,7 +26,7 @@ impl Selection {
     /// # Errors
     /// 400 if the kind cannot be selected by a field.
     pub(crate) fn new(cx: &Context<'_>, options: &List) -> Result<Selection, Failure> {
-        let own = &cx.version().selectable_fields;
+        let own = &cx.operation.version().selectable_fields;
         let mut reads_objects = false;
         for requirement in &options.fields.requirements {
             let field = requirement.field.as_str();
@@ -36,7 +37,7 @@ impl Selection {
             if own.iter().any(|one| &*one.name == field) {
                 continue;
             }
-            return Err(Failure::bad_request(if own.is_empty() && !cx.resource().is_custom() {
+            return Err(Failure::bad_request(if own.is_empty() && !cx.operation.resource().is_custom() {
                 format!("{field:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
             } else {
                 format!("field label not supported: {field}")
@@ -77,18 +78,23 @@ impl Selection {
 
     /// The object in the requested form; an object that cannot be read has no fields.
     fn requested(&self, cx: &Context<'_>, object: &Object) -> Option<Value> {
-        let stored = tree(object).ok()?;
-        let strategy = cx.strategy();
-        if strategy.is_stored_form(cx.resource(), cx.version()) {
+        let stored = conversion::parse(object).ok()?;
+        let strategy = cx.operation.strategy();
+        if strategy.is_stored_form(cx.operation.resource(), cx.operation.version()) {
             return Some(stored);
         }
-        Some(strategy.present(cx.version(), strategy.load(cx.resource(), cx.version(), stored)))
+        Some(
+            strategy.present(
+                cx.operation.version(),
+                strategy.load(cx.operation.resource(), cx.operation.version(), stored),
+            ),
+        )
     }
 }
 
 /// The text of a field of an object.
 fn value_of(cx: &Context<'_>, field: &str, object: Option<&Value>) -> Cow<'static, str> {
-    let Some(selectable) = cx.version().selectable_fields.iter().find(|one| &*one.name == field) else {
+    let Some(selectable) = cx.operation.version().selectable_fields.iter().find(|one| &*one.name == field) else {
         return Cow::Borrowed("");
     };
     match object.and_then(|object| selectable.path.get(object)) {

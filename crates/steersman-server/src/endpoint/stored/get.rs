@@ -1,8 +1,9 @@
 //! GET of one object.
 
-use crate::answer::{Answer, Payload};
+use crate::answer::Answer;
+use crate::endpoint::Context;
 use crate::negotiate::{Shape, negotiate};
-use crate::registry::context::Context;
+use crate::payload::Payload;
 use crate::status::Failure;
 use steersman_machinery::Revision;
 
@@ -12,7 +13,7 @@ pub(crate) async fn get(cx: &Context<'_>) -> Result<Answer, Failure> {
     if let Some(text) = cx.query.non_empty("resourceVersion").filter(|text| *text != "0") {
         let revision = Revision::parse(text)
             .map_err(|error| Failure::bad_request(format!("invalid resource version: {error}")))?;
-        cx.server.wait_for(revision).await?;
+        cx.state.wait_for(revision).await?;
     }
     let object = cx.current().await?;
     Answer::object(cx, 200, Payload::Stored(object), negotiated)

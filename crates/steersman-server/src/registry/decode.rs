@@ -2,12 +2,11 @@
 
 use crate::codec::{self, Parsed};
 use crate::negotiate::MEDIA_TYPES;
+use crate::operation::Operation;
 use crate::options::FieldValidation;
-use crate::registry::context::Context;
 use crate::status::Failure;
 use crate::strategy::DecodeError;
 use bytes::Bytes;
-use http::header::CONTENT_TYPE;
 use steersman_machinery::field::{self, Path};
 use steersman_machinery::{GroupKind, GroupVersion, Value, value};
 
@@ -19,23 +18,22 @@ pub(crate) struct Requested {
     pub(crate) faults: Vec<String>,
 }
 
-/// The media type of a request's body, without parameters; JSON if the request does not say.
-pub(crate) fn media_type<'a>(cx: &'a Context<'_>) -> &'a str {
-    let header = cx.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
-    match header.split(';').next().map_or("", str::trim) {
-        "" => "application/json",
-        media_type => media_type,
-    }
+/// A body as it was sent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Body<'a> {
+    /// Without parameters.
+    pub(crate) media_type: &'a str,
+    pub(crate) bytes: &'a Bytes,
 }
 
 /// The body as a tree, whatever it is an object of; `kind` is for the message.
-pub(crate) fn parse(cx: &Context<'_>, body: &Bytes, kind: &str) -> Result<Parsed, Failure> {
-    let parsed = match media_type(cx) {
-        "application/json" => codec::decode_json(body),
-        "application/yaml" => codec::decode_yaml(body).map(|value| Parsed { value, duplicates: Vec::new() }),
+pub(crate) fn parse(operation: &Operation<'_>, body: Body<'_>, kind: &str) -> Result<Parsed, Failure> {
+    let parsed = match body.media_type {
+        "application/json" => codec::decode_json(body.bytes),
+        "application/yaml" => codec::decode_yaml(body.bytes).map(|value| Parsed { value, duplicates: Vec::new() }),
         // Custom resources have no protobuf form; options of a request have one whatever they are sent to.
-        "application/vnd.kubernetes.protobuf" if !cx.resource().is_custom() || kind == "DeleteOptions" => {
-            protobuf(body)
+        "application/vnd.kubernetes.protobuf" if !operation.resource().is_custom() || kind == "DeleteOptions" => {
+            protobuf(body.bytes)
         }
         _ => return Err(Failure::unsupported_media_type(&MEDIA_TYPES)),
     };
@@ -59,12 +57,12 @@ fn protobuf(body: &Bytes) -> Result<Parsed, codec::Error> {
 }
 
 /// The body of a creation or an update: read, checked against the kind, filled in.
-pub(crate) fn decode(cx: &mut Context<'_>, body: &Bytes, validation: FieldValidation) -> Result<Value, Failure> {
-    let mut parsed = parse(cx, body, &cx.resource().kind)?;
-    identify(cx, &mut parsed.value)?;
-    let mut requested = typed(cx, parsed.value)?;
+pub(crate) fn decode(operation: &mut Operation<'_>, body: Body<'_>) -> Result<Value, Failure> {
+    let mut parsed = parse(operation, body, &operation.resource().kind)?;
+    identify(operation, &mut parsed.value)?;
+    let mut requested = typed(operation, parsed.value)?;
     if requested.faults.len() > 1 {
-        codec::order_by_position(body, &mut requested.faults);
+        codec::order_by_position(body.bytes, &mut requested.faults);
     }
     let faults: Vec<String> = requested
         .faults
@@ -72,48 +70,43 @@ pub(crate) fn decode(cx: &mut Context<'_>, body: &Bytes, validation: FieldValida
         .map(|path| format!("unknown field {path:?}"))
         .chain(parsed.duplicates.iter().map(|path| format!("duplicate field {path:?}")))
         .collect();
-    match validation {
+    match operation.options.field_validation {
         FieldValidation::Strict if !faults.is_empty() => {
             return Err(Failure::bad_request(cannot_be_handled(
-                cx,
+                operation,
                 &format!("strict decoding error: {}", faults.join(", ")),
             )));
         }
-        FieldValidation::Warn => faults.into_iter().for_each(|fault| cx.warn(fault)),
+        FieldValidation::Warn => faults.into_iter().for_each(|fault| operation.warn(fault)),
         FieldValidation::Ignore | FieldValidation::Strict => {}
     }
-    cx.strategy().default(cx.version(), &mut requested.value);
+    operation.strategy().default(operation.version(), &mut requested.value);
     Ok(requested.value)
 }
 
 /// What a patch has made of an object: checked against the kind, filled in. Strict validation has its own words here.
-pub(crate) fn decode_patched(
-    cx: &mut Context<'_>,
-    patched: Value,
-    patch: &[u8],
-    validation: FieldValidation,
-) -> Result<Value, Failure> {
+pub(crate) fn decode_patched(operation: &mut Operation<'_>, patched: Value, patch: &[u8]) -> Result<Value, Failure> {
     let mut patched = patched;
-    identify(cx, &mut patched)?;
-    let mut requested = typed(cx, patched)?;
+    identify(operation, &mut patched)?;
+    let mut requested = typed(operation, patched)?;
     let faults: Vec<String> = requested.faults.iter().map(|path| format!("unknown field {path:?}")).collect();
-    match validation {
+    match operation.options.field_validation {
         FieldValidation::Strict if !faults.is_empty() => {
             let detail = format!("strict decoding error: {}", faults.join(", "));
             let patch = String::from_utf8_lossy(patch).into_owned();
             let error = field::Error::invalid(&Path::new("patch"), patch, detail);
             return Err(Failure::invalid(&GroupKind::default(), "", &[error]));
         }
-        FieldValidation::Warn => faults.into_iter().for_each(|fault| cx.warn(fault)),
+        FieldValidation::Warn => faults.into_iter().for_each(|fault| operation.warn(fault)),
         FieldValidation::Ignore | FieldValidation::Strict => {}
     }
-    cx.strategy().default(cx.version(), &mut requested.value);
+    operation.strategy().default(operation.version(), &mut requested.value);
     Ok(requested.value)
 }
 
 /// Checks `kind` and `apiVersion` against the path; where they are left out the path says them.
-fn identify(cx: &Context<'_>, value: &mut Value) -> Result<(), Failure> {
-    let wanted = cx.served.kind();
+fn identify(operation: &Operation<'_>, value: &mut Value) -> Result<(), Failure> {
+    let wanted = operation.served.kind();
     let text = |key: &str| match value.get(key) {
         None | Some(Value::Null) => Ok(String::new()),
         Some(Value::String(text)) => Ok(text.clone()),
@@ -134,7 +127,7 @@ fn identify(cx: &Context<'_>, value: &mut Value) -> Result<(), Failure> {
         return Err(Failure::bad_request(format!(
             "{kind} in version {version:?} cannot be handled as a {}: the path is that of {}",
             wanted.kind,
-            cx.resource().plural
+            operation.resource().plural
         )));
     }
     if given != wanted.group_version() {
@@ -153,16 +146,16 @@ fn identify(cx: &Context<'_>, value: &mut Value) -> Result<(), Failure> {
     Ok(())
 }
 
-fn typed(cx: &Context<'_>, value: Value) -> Result<Requested, Failure> {
+fn typed(operation: &Operation<'_>, value: Value) -> Result<Requested, Failure> {
     let name = value::str_at(&value, &["metadata", "name"]).unwrap_or("").to_owned();
-    match cx.strategy().decode(cx.version(), value) {
+    match operation.strategy().decode(operation.version(), value) {
         Ok(decoded) => Ok(Requested { value: decoded.value, faults: decoded.unknown }),
-        Err(DecodeError::Malformed(why)) => Err(Failure::bad_request(cannot_be_handled(cx, &why))),
-        Err(DecodeError::Invalid(errors)) => Err(Failure::invalid(&cx.resource().group_kind(), &name, &errors)),
+        Err(DecodeError::Malformed(why)) => Err(Failure::bad_request(cannot_be_handled(operation, &why))),
+        Err(DecodeError::Invalid(errors)) => Err(Failure::invalid(&operation.resource().group_kind(), &name, &errors)),
     }
 }
 
-fn cannot_be_handled(cx: &Context<'_>, why: &str) -> String {
-    let kind = &cx.resource().kind;
-    format!("{kind} in version {:?} cannot be handled as a {kind}: {why}", &*cx.version().name)
+fn cannot_be_handled(operation: &Operation<'_>, why: &str) -> String {
+    let kind = &operation.resource().kind;
+    format!("{kind} in version {:?} cannot be handled as a {kind}: {why}", &*operation.version().name)
 }

@@ -1,10 +1,11 @@
 //! Lists: which objects, as of when, and how many at a time.
 
-use crate::answer::{Answer, ListHead, Payload};
+use crate::answer::{Answer, ListHead};
+use crate::endpoint::Context;
+use crate::endpoint::stored::select::Selection;
 use crate::negotiate::{Negotiated, Shape, negotiate};
 use crate::options::{self, Match, Token};
-use crate::registry::context::{Context, read_failure};
-use crate::registry::select::Selection;
+use crate::payload::Payload;
 use crate::status::Failure;
 use std::sync::Arc;
 use steersman_machinery::{Object, ObjectKey, Revision};
@@ -17,11 +18,13 @@ pub(crate) async fn list(cx: &Context<'_>) -> Result<Answer, Failure> {
     let at = version(cx, &options).await?;
     let start = options.token.as_ref().map(|token| ObjectKey::parse(token.key()));
     let page = Page { start_after: start.as_ref(), limit: options.limit };
-    let store = &cx.server.store;
+    let store = &cx.state.store;
     let found = if selection.is_everything() {
-        store.list(cx.storage(), &cx.list_scope(), at, page)
+        store.list(cx.operation.storage(), &cx.operation.list_scope(), at, page)
     } else {
-        store.list_where(cx.storage(), &cx.list_scope(), at, page, |object| selection.selects(cx, object))
+        store.list_where(cx.operation.storage(), &cx.operation.list_scope(), at, page, |object| {
+            selection.selects(cx, object)
+        })
     };
     let found = found.map_err(|error| expired(&error, &options))?;
     let token = match (found.more, found.objects.last()) {
@@ -57,11 +60,11 @@ pub(crate) async fn version(cx: &Context<'_>, options: &options::List) -> Result
         options.revision().map_err(|error| Failure::bad_request(format!("invalid resource version: {error}")))?;
     let Some(wanted) = wanted else {
         if !options.takes_any() {
-            cx.server.sync().await?;
+            cx.state.sync().await?;
         }
         return Ok(At::Latest);
     };
-    cx.server.wait_for(wanted).await?;
+    cx.state.wait_for(wanted).await?;
     let is_exact =
         options.version_match == Some(Match::Exact) || options.version_match.is_none() && options.limit.is_some();
     Ok(if is_exact { At::Exact(wanted) } else { At::Latest })
@@ -70,7 +73,7 @@ pub(crate) async fn version(cx: &Context<'_>, options: &options::List) -> Result
 /// The failure of a list whose version is gone; a client that was reading pages is told where to go on.
 fn expired(error: &ReadError, options: &options::List) -> Failure {
     let (ReadError::Compacted { .. }, Some(token)) = (error, &options.token) else {
-        return read_failure(error);
+        return Failure::of_read(error);
     };
     let mut failure = Failure::expired(
         "The provided continue parameter is too old to display a consistent list result. You can start a new list without \

@@ -1,13 +1,12 @@
 //! `/scale`: the wanted and the present number of replicas of an object, as an `autoscaling/v1 Scale`.
 
-use crate::answer::{Answer, Payload};
+use crate::answer::Answer;
 use crate::catalog::{Scale, ScaleSelector};
+use crate::endpoint::Context;
 use crate::negotiate::{Shape, negotiate};
-use crate::options::Write;
-use crate::registry::context::Context;
-use crate::registry::create::Recorded;
-use crate::registry::current::Current;
-use crate::registry::{body, metadata, patch, update};
+use crate::operation::Operation;
+use crate::payload::Payload;
+use crate::registry::{self, Body, Change, Current, Format, Outcome, Patch};
 use crate::status::Failure;
 use bytes::Bytes;
 use http::Method;
@@ -15,27 +14,31 @@ use serde_json::json;
 use steersman_machinery::field::{Error, Path};
 use steersman_machinery::{GroupKind, Value, value};
 
-const ATTEMPTS_MAX: usize = 100;
+/// What a write of a Scale sends.
+enum Sent {
+    Patch(Patch),
+    Scale(Value),
+}
 
 pub(crate) async fn handle(cx: &mut Context<'_>, method: &Method, bytes: Bytes) -> Result<Answer, Failure> {
     let negotiated = negotiate(cx.headers, Shape::One)?;
-    let Some(scale) = &cx.version().scale else { return Err(Failure::unknown_resource()) };
+    let Some(scale) = &cx.operation.version().scale else { return Err(Failure::unknown_resource()) };
     match *method {
         Method::GET => {
             let object = cx.current().await?;
             let read = read(scale, &cx.requested(&object)?);
-            Ok(Answer::value(200, &shown(cx, &read, negotiated.form), negotiated.encoding, false))
+            Ok(Answer::value(200, &shown(&read, negotiated.form), negotiated.encoding, false))
         }
         Method::PUT | Method::PATCH => {
             let written = write(cx, scale, method, &bytes).await?;
-            Ok(Answer::value(200, &shown(cx, &written, negotiated.form), negotiated.encoding, false))
+            Ok(Answer::value(200, &shown(&written, negotiated.form), negotiated.encoding, false))
         }
         _ => Err(Failure::method_not_allowed()),
     }
 }
 
 /// A Scale has no table of its own; who asks for one gets the object.
-fn shown(_: &Context<'_>, scale: &Value, form: crate::negotiate::Form) -> Value {
+fn shown(scale: &Value, form: crate::negotiate::Form) -> Value {
     match form {
         crate::negotiate::Form::PartialMetadata => crate::render::partial_metadata(scale),
         crate::negotiate::Form::Object | crate::negotiate::Form::Table => scale.clone(),
@@ -44,57 +47,58 @@ fn shown(_: &Context<'_>, scale: &Value, form: crate::negotiate::Form) -> Value 
 
 async fn write(cx: &mut Context<'_>, scale: &Scale, method: &Method, bytes: &Bytes) -> Result<Value, Failure> {
     let is_patch = *method == Method::PATCH;
-    let options = Write::parse(cx.query, if is_patch { "PatchOptions" } else { "UpdateOptions" }, false)?;
-    let patch = if is_patch {
-        patch::check_type(cx)?;
-        Some(patch::parse(cx, bytes)?)
-    } else {
-        None
-    };
-    if matches!(patch, Some(patch::Patch::Apply(_) | patch::Patch::Strategic(_))) {
-        return Err(Failure::unsupported_media_type(&["application/json-patch+json", "application/merge-patch+json"]));
+    if is_patch {
+        Patch::check_type(&cx.operation, cx.media_type())?;
+        if Patch::is_apply(cx.media_type()) {
+            return Err(not_a_patch_of_a_scale());
+        }
     }
-    let sent = if is_patch { None } else { Some(body::parse(cx, bytes, "Scale")?.value) };
-    for _ in 0..ATTEMPTS_MAX {
-        let current = Current::new(cx, cx.current().await?)?;
-        let mut object = current.requested.clone();
+    cx.read_options(if is_patch { "PatchOptions" } else { "UpdateOptions" })?;
+    let body = Body { media_type: cx.media_type(), bytes };
+    let sent = match is_patch {
+        true => Sent::Patch(Patch::parse(body)?),
+        false => Sent::Scale(registry::parse(&cx.operation, body, "Scale")?.value),
+    };
+    if matches!(&sent, Sent::Patch(Patch { format: Format::Strategic(_), .. })) {
+        return Err(not_a_patch_of_a_scale());
+    }
+    // The change only reads the operation, which the write may add warnings to meanwhile.
+    let operation = Operation::new(cx.operation.served, cx.operation.attributes, cx.operation.user, cx.operation.now);
+    let edit = |current: &Current| {
+        let mut object = current.requested().clone();
         let live = read(scale, &object);
-        let wanted = match (&patch, &sent) {
-            (Some(patch), _) => patch::patch_tree(cx, patch, live)?,
-            (None, Some(sent)) => sent.clone(),
-            (None, None) => live,
+        let wanted = match &sent {
+            Sent::Patch(patch) => patch.apply_to(&operation, live)?,
+            Sent::Scale(sent) => sent.clone(),
         };
-        let replicas = check(cx, &wanted)?;
+        let replicas = check(&operation, &wanted)?;
         for key in ["resourceVersion", "uid"] {
-            let given = metadata::text(&wanted, key);
+            let given = registry::text(&wanted, key);
             if !given.is_empty() {
                 value::set_at(&mut object, &["metadata", key], given.into());
             }
         }
         if !scale.spec.set(&mut object, replicas.into()) {
-            return Err(Failure::internal(format!(
-                "the path {} of the object cannot hold a number",
-                scale.spec.as_str()
-            )));
+            let path = scale.spec.as_str();
+            return Err(Failure::internal(format!("the path {path} of the object cannot hold a number")));
         }
-        if let Some(payload) = update::replace(cx, &options, &current, object, Recorded::No).await? {
-            let tree = match payload {
-                Payload::Stored(stored) => cx.requested(&stored)?,
-                Payload::Tree(tree) => tree,
-            };
-            return Ok(read(scale, &tree));
-        }
+        Ok(object)
+    };
+    match registry::write(cx.state, &mut cx.operation, &Change::Edit(&edit)).await? {
+        Outcome::Deleted(stored)
+        | Outcome::Updated(Payload::Stored(stored))
+        | Outcome::Created(Payload::Stored(stored)) => Ok(read(scale, &cx.requested(&stored)?)),
+        Outcome::Updated(Payload::Tree(tree)) | Outcome::Created(Payload::Tree(tree)) => Ok(read(scale, &tree)),
     }
-    Err(Failure::modified(&cx.group_resource(), cx.name()))
+}
+
+fn not_a_patch_of_a_scale() -> Failure {
+    Failure::unsupported_media_type(&["application/json-patch+json", "application/merge-patch+json"])
 }
 
 /// The wanted number of a Scale.
-fn check(cx: &Context<'_>, scale: &Value) -> Result<i64, Failure> {
-    let given = metadata::text(scale, "name");
-    if !given.is_empty() && given != cx.name() {
-        let message = format!("the name of the object ({given}) does not match the name on the URL ({})", cx.name());
-        return Err(Failure::bad_request(message));
-    }
+fn check(operation: &Operation<'_>, scale: &Value) -> Result<i64, Failure> {
+    registry::check_given_name(operation, scale)?;
     let replicas = match value::at(scale, &["spec", "replicas"]) {
         None | Some(Value::Null) => 0,
         Some(number) => number.as_i64().filter(|number| i32::try_from(*number).is_ok()).ok_or_else(|| {
@@ -103,7 +107,7 @@ fn check(cx: &Context<'_>, scale: &Value) -> Result<i64, Failure> {
     };
     if replicas < 0 {
         let error = Error::invalid(&Path::new("spec.replicas"), replicas, "must be greater than or equal to 0");
-        return Err(Failure::invalid(&GroupKind::new("autoscaling", "Scale"), cx.name(), &[error]));
+        return Err(Failure::invalid(&GroupKind::new("autoscaling", "Scale"), operation.name(), &[error]));
     }
     Ok(replicas)
 }

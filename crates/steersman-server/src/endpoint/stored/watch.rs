@@ -5,12 +5,13 @@
 
 use crate::answer::Answer;
 use crate::codec;
+use crate::endpoint::Context;
+use crate::endpoint::stored::select::Selection;
 use crate::negotiate::{Encoding, Form, Negotiated, Shape, negotiate};
+use crate::operation::Operation;
 use crate::options;
-use crate::registry::context::{Context, read_failure};
-use crate::registry::select::Selection;
 use crate::render;
-use crate::server::Inner;
+use crate::state::State;
 use crate::status::Failure;
 use crate::{catalog::Served, query::Query, request_info::Target, user::User};
 use bytes::{BufMut, Bytes, BytesMut};
@@ -41,7 +42,7 @@ pub(crate) struct WatchStream {
     request: Arc<Request>,
     watcher: Watcher,
     /// Of a custom resource: tells when its definition may be gone.
-    face_changes: Option<tokio::sync::watch::Receiver<()>>,
+    catalog_changes: Option<tokio::sync::watch::Receiver<()>>,
     selection: Selection,
     negotiated: Negotiated,
     /// What is sent before anything else: the objects that are there already. They become frames as the client takes them.
@@ -63,7 +64,7 @@ pub(crate) struct WatchStream {
 /// What of the request outlives its answer's beginning.
 #[derive(Debug)]
 struct Request {
-    server: Arc<Inner>,
+    state: Arc<State>,
     served: Served,
     target: Target,
     user: User,
@@ -81,42 +82,48 @@ pub(crate) async fn watch(cx: &Context<'_>) -> Result<Answer, Failure> {
         Some(revision) if !sends_initial => revision,
         _ => {
             match wanted {
-                Some(revision) => cx.server.wait_for(revision).await?,
+                Some(revision) => cx.state.wait_for(revision).await?,
                 None if options.takes_any() => {}
                 None => {
-                    cx.server.sync().await?;
+                    cx.state.sync().await?;
                 }
             }
             let keep = |object: &Object| selection.selects(cx, object);
-            let list = cx.server.store.list_where(cx.storage(), &cx.list_scope(), At::Latest, Page::ALL, keep);
-            let list = list.map_err(|error| read_failure(&error))?;
+            let list = cx.state.store.list_where(
+                cx.operation.storage(),
+                &cx.operation.list_scope(),
+                At::Latest,
+                Page::ALL,
+                keep,
+            );
+            let list = list.map_err(|error| Failure::of_read(&error))?;
             if options.sends_initial_events != Some(false) {
                 initial = list.objects;
             }
             list.revision
         }
     };
-    let watcher = match cx.server.store.watch(cx.storage(), cx.list_scope(), after) {
+    let watcher = match cx.state.store.watch(cx.operation.storage(), cx.operation.list_scope(), after) {
         Ok(watcher) => watcher,
         // A version of the future or of the past is told within the stream, as clients expect it.
         Err(ReadError::Compacted { requested, oldest }) => {
             let failure = Failure::expired(format!("too old resource version: {requested} ({oldest})"));
             return Ok(Answer::stream(WatchAnswer::Error(failure), negotiated));
         }
-        Err(error) => return Ok(Answer::stream(WatchAnswer::Error(read_failure(&error)), negotiated)),
+        Err(error) => return Ok(Answer::stream(WatchAnswer::Error(Failure::of_read(&error)), negotiated)),
     };
     let now = Instant::now();
     let timeout = options.timeout.unwrap_or_else(|| TIMEOUT_MIN.mul_f64(rand::rng().random_range(1.0..2.0)));
     let mut stream = WatchStream {
         request: Arc::new(Request {
-            server: cx.server.clone(),
-            served: cx.served.clone(),
+            state: cx.state.clone(),
+            served: cx.operation.served.clone(),
             target: cx.target.clone(),
-            user: cx.user.clone(),
+            user: cx.operation.user.clone(),
             query: cx.query.clone(),
         }),
         watcher,
-        face_changes: cx.resource().is_custom().then(|| cx.server.face_changes()),
+        catalog_changes: cx.operation.resource().is_custom().then(|| cx.state.catalog_changes()),
         selection,
         negotiated,
         initial: initial.into(),
@@ -132,7 +139,7 @@ pub(crate) async fn watch(cx: &Context<'_>) -> Result<Answer, Failure> {
         revision: after,
     };
     // The definition may have gone while a version was waited for, before its changes were listened to.
-    stream.is_over = stream.face_changes.is_some() && !stream.request.is_served();
+    stream.is_over = stream.catalog_changes.is_some() && !stream.request.is_served();
     Ok(Answer::stream(WatchAnswer::Events(Box::new(stream)), negotiated))
 }
 
@@ -175,9 +182,9 @@ impl WatchStream {
             // Batches go before the end of the kind, so that a client hears of the last deletions.
             tokio::select! {
                 biased;
-                () = self.request.server.stopping() => self.is_over = true,
+                () = self.request.state.stopping() => self.is_over = true,
                 batch = self.watcher.next_batch(BATCH_MAX) => self.take(batch),
-                () = changed(&mut self.face_changes) => self.is_over = !self.request.is_served(),
+                () = changed(&mut self.catalog_changes) => self.is_over = !self.request.is_served(),
                 () = tokio::time::sleep_until(wake) => self.tick(),
             }
         }
@@ -247,8 +254,8 @@ impl WatchStream {
                 Kind::Deleted => "DELETED",
                 Kind::Modified => "MODIFIED",
             };
-            let is_plain =
-                self.negotiated.form == Form::Object && cx.strategy().is_stored_form(cx.resource(), cx.version());
+            let is_plain = self.negotiated.form == Form::Object
+                && cx.operation.strategy().is_stored_form(cx.operation.resource(), cx.operation.version());
             if is_plain {
                 return Some(event.frame(FORMAT_JSON, || plain_frame(word, &event.object.json)));
             }
@@ -271,8 +278,8 @@ impl WatchStream {
     }
 
     fn frame(&mut self, cx: &Context<'_>, word: &str, object: &Object) -> Option<Bytes> {
-        let is_plain =
-            self.negotiated.form == Form::Object && cx.strategy().is_stored_form(cx.resource(), cx.version());
+        let is_plain = self.negotiated.form == Form::Object
+            && cx.operation.strategy().is_stored_form(cx.operation.resource(), cx.operation.version());
         if is_plain {
             return Some(plain_frame(word, &object.json));
         }
@@ -319,29 +326,26 @@ impl Request {
     /// Whether the kind is still there, as it was when the watch began. One that has changed is another: its objects are
     /// stored, pruned and printed otherwise, and the client begins anew. One that is going is watched to its end.
     fn is_served(&self) -> bool {
-        let face = self.server.face();
-        let found = face.catalog.find(&self.target.group, &self.target.version, &self.target.resource);
+        let catalog = self.state.catalog();
+        let found = catalog.find(&self.target.group, &self.target.version, &self.target.resource);
         found
             .is_some_and(|found| found.resource.is_terminating() || Arc::ptr_eq(&found.resource, &self.served.resource))
     }
 
     fn context<'a>(&'a self, headers: &'a HeaderMap) -> Context<'a> {
         Context {
-            server: &self.server,
-            served: &self.served,
+            state: &self.state,
+            operation: Operation::new(&self.served, self.target.attributes("watch"), &self.user, self.state.now()),
             target: &self.target,
-            verb: "watch",
-            user: &self.user,
             query: &self.query,
             headers,
-            now: self.server.now(),
-            warnings: Vec::new(),
+            abandoned: None,
         }
     }
 }
 
-async fn changed(face_changes: &mut Option<tokio::sync::watch::Receiver<()>>) {
-    match face_changes {
+async fn changed(catalog_changes: &mut Option<tokio::sync::watch::Receiver<()>>) {
+    match catalog_changes {
         // The sender lives as long as the server, which ends the watch by other means.
         Some(changes) => drop(changes.changed().await),
         None => std::future::pending().await,

@@ -1,0 +1,72 @@
+//! `NamespaceLifecycle`: nothing is created in a namespace that is absent or on its way out, and the namespaces that the
+//! system needs stay.
+
+use crate::admission::{Action, Phase, Plugin, Review};
+use crate::operation::ResourceAttributes;
+use crate::status::Failure;
+use futures::future::BoxFuture;
+use steersman_machinery::status::Cause;
+use steersman_machinery::{GroupResource, ObjectKey, Value, value};
+
+/// Namespaces that the system needs.
+const UNDELETABLE: [&str; 3] = ["default", "kube-public", "kube-system"];
+
+#[derive(Debug)]
+pub(super) struct NamespaceLifecycle;
+
+impl Plugin for NamespaceLifecycle {
+    fn handles(&self, phase: Phase, action: Action, attributes: &ResourceAttributes<'_>) -> bool {
+        let is_namespace = attributes.is_about("", "namespaces");
+        match (phase, action) {
+            (Phase::Mutate, Action::Connect | Action::Create) => !is_namespace && attributes.namespace.is_some(),
+            (Phase::Mutate, Action::Delete) => {
+                is_namespace && attributes.name.is_some_and(|name| UNDELETABLE.contains(&name))
+            }
+            (Phase::Mutate, Action::Update) | (Phase::Validate, _) => false,
+        }
+    }
+
+    fn mutate<'a>(
+        &'a self,
+        review: &'a mut Review<'_, '_>,
+        new: Option<&'a mut Value>,
+    ) -> BoxFuture<'a, Result<(), Failure>> {
+        Box::pin(async move {
+            if review.action == Action::Delete {
+                let operation = &review.operation;
+                let why = "this namespace may not be deleted";
+                return Err(Failure::forbidden(&operation.group_resource(), operation.name(), why));
+            }
+            let name = new.as_deref().and_then(|new| value::str_at(new, &["metadata", "name"])).unwrap_or("");
+            check_namespace(review, name).await
+        })
+    }
+}
+
+/// Refuses to create in a namespace that is absent or on its way out.
+async fn check_namespace(review: &Review<'_, '_>, name: &str) -> Result<(), Failure> {
+    let Some(namespace) = review.operation.namespace() else { return Ok(()) };
+    let namespaces = GroupResource::new("", "namespaces");
+    let key = ObjectKey::cluster(namespace);
+    let found = match review.state.store.get_cached(&namespaces, &key) {
+        Some(found) => Some(found),
+        // The cache may be a moment behind a creation that was answered already.
+        None => review.state.get(&namespaces, &key).await?,
+    };
+    let Some(found) = found else {
+        return Err(Failure::not_found(&namespaces, namespace));
+    };
+    if !found.meta.is_deleting() {
+        return Ok(());
+    }
+    let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
+    let mut failure = Failure::forbidden(&review.operation.group_resource(), name, &why);
+    if let Some(details) = &mut failure.status.details {
+        details.causes.push(Cause {
+            reason: "NamespaceTerminating".to_owned(),
+            message: format!("namespace {namespace} is being terminated"),
+            field: "metadata.namespace".to_owned(),
+        });
+    }
+    Err(failure)
+}

@@ -1,0 +1,54 @@
+//! Objects between the forms in which they are stored, ruled over and asked for.
+//!
+//! Everything that turns one into another comes here, many objects at once, and may wait and fail: today each is a pure
+//! function of the kind's strategy; a conversion webhook is asked here.
+
+use crate::catalog::Served;
+use crate::status::Failure;
+use steersman_machinery::{Object, Value};
+
+/// Stored objects in the requested form.
+///
+/// # Errors
+/// When they cannot be had in that version now.
+pub(crate) async fn to_requested(served: &Served, stored: Vec<Value>) -> Result<Vec<Value>, Failure> {
+    check(served)?;
+    let (resource, version, strategy) = (&served.resource, served.version(), &served.resource.strategy);
+    Ok(stored.into_iter().map(|stored| strategy.present(version, strategy.load(resource, version, stored))).collect())
+}
+
+/// A stored object in the internal form.
+///
+/// # Errors
+/// When it cannot be had in that version now.
+pub(crate) async fn to_internal(served: &Served, stored: Value) -> Result<Value, Failure> {
+    check(served)?;
+    Ok(served.resource.strategy.load(&served.resource, served.version(), stored))
+}
+
+/// An object of the internal form as it is to be stored.
+///
+/// # Errors
+/// When it cannot be brought into the version that is stored now.
+pub(crate) async fn to_stored(served: &Served, internal: Value) -> Result<Value, Failure> {
+    check(served)?;
+    Ok(served.resource.strategy.store(&served.resource, served.version(), internal))
+}
+
+/// The tree of a stored object.
+///
+/// # Errors
+/// When its bytes are no JSON.
+pub(crate) fn parse(object: &Object) -> Result<Value, Failure> {
+    serde_json::from_slice(&object.json).map_err(|error| {
+        tracing::error!(key = %object.key, %error, "a stored object is not readable");
+        Failure::internal(format!("the stored object {} is not readable", object.key))
+    })
+}
+
+fn check(served: &Served) -> Result<(), Failure> {
+    match served.resource.strategy.obstacle(&served.resource, served.version()) {
+        Some(obstacle) => Err(Failure::internal(obstacle)),
+        None => Ok(()),
+    }
+}

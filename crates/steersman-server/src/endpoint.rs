@@ -1,0 +1,38 @@
+//! What a path below a resource stands for: reads a request, has it carried out, and makes the answer.
+
+mod context;
+mod stored;
+
+pub(crate) use self::context::Context;
+pub(crate) use self::stored::{WatchAnswer, WatchStream, error_frame};
+
+use crate::answer::Answer;
+use crate::status::Failure;
+use bytes::Bytes;
+use http::Method;
+
+/// Carries out a request on a resource.
+///
+/// # Errors
+/// With the answer for the client.
+pub(crate) async fn handle(cx: &mut Context<'_>, method: &Method, body: Bytes) -> Result<Answer, Failure> {
+    if cx.target.has_rest {
+        return Err(Failure::unknown_resource());
+    }
+    if let Some(obstacle) = cx.operation.strategy().obstacle(cx.operation.resource(), cx.operation.version()) {
+        return Err(Failure::internal(obstacle));
+    }
+    if let Some(fault) = cx.target.name.as_deref().filter(|_| cx.target.has_name_in_path).and_then(path_fault) {
+        return Err(Failure::bad_request(fault));
+    }
+    if cx.target.is_old_watch && *method != Method::GET {
+        return Err(Failure::method_not_allowed());
+    }
+    stored::handle(cx, method, body).await
+}
+
+/// What is wrong with a name as a segment of a path.
+fn path_fault(name: &str) -> Option<String> {
+    let fault = steersman_machinery::name::path_segment(name).into_iter().next()?;
+    Some(format!("Name parameter invalid: {name:?}: {fault}"))
+}

@@ -1,0 +1,93 @@
+//! A request on a resource: the operation it asks for, and what of HTTP it is asked with.
+
+use crate::operation::{Operation, Options};
+use crate::options::Write;
+use crate::query::Query;
+use crate::registry::Body;
+use crate::request_info::Target;
+use crate::state::State;
+use crate::status::Failure;
+use crate::{conversion, registry};
+use bytes::Bytes;
+use http::HeaderMap;
+use http::header::{CONTENT_TYPE, USER_AGENT};
+use std::sync::Arc;
+use steersman_machinery::{Object, Value};
+use tokio_util::sync::CancellationToken;
+
+/// A request on a resource.
+#[derive(Debug)]
+pub(crate) struct Context<'a> {
+    pub(crate) state: &'a Arc<State>,
+    pub(crate) operation: Operation<'a>,
+    pub(crate) target: &'a Target,
+    pub(crate) query: &'a Query,
+    pub(crate) headers: &'a HeaderMap,
+    /// Of a request that can end early: cancelled when nobody waits for its answer any more.
+    pub(crate) abandoned: Option<&'a CancellationToken>,
+}
+
+impl<'a> Context<'a> {
+    /// The object of the path.
+    pub(crate) async fn current(&self) -> Result<Arc<Object>, Failure> {
+        let (operation, name) = (&self.operation, self.operation.name());
+        let found = self.state.get(operation.storage(), &operation.key(name)).await?;
+        found.ok_or_else(|| Failure::not_found(&operation.group_resource(), name))
+    }
+
+    /// The requested form of a stored object.
+    pub(crate) fn requested(&self, object: &Object) -> Result<Value, Failure> {
+        let operation = &self.operation;
+        let (strategy, version) = (operation.strategy(), operation.version());
+        Ok(strategy.present(version, strategy.load(operation.resource(), version, conversion::parse(object)?)))
+    }
+
+    /// The media type of the body, without parameters; JSON if the request does not say.
+    pub(crate) fn media_type(&self) -> &'a str {
+        let header = self.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
+        match header.split(';').next().map_or("", str::trim) {
+            "" => "application/json",
+            media_type => media_type,
+        }
+    }
+
+    /// Reads the options of a write into the operation; `kind` is that of the options, such as `CreateOptions`.
+    ///
+    /// # Errors
+    /// 422 with every fault.
+    pub(crate) fn read_options(&mut self, kind: &str) -> Result<(), Failure> {
+        let is_apply = registry::Patch::is_apply(self.media_type()) && kind == "PatchOptions";
+        let options = Write::parse(self.query, kind, is_apply)?;
+        self.operation.manager = self.manager(options.field_manager).into();
+        self.operation.options = Options {
+            is_dry_run: options.is_dry_run,
+            field_validation: options.field_validation,
+            is_forced: options.is_forced == Some(true),
+        };
+        Ok(())
+    }
+
+    /// Reads the options and the object of a creation or an update.
+    ///
+    /// # Errors
+    /// When either cannot be read, or is not what the path says.
+    pub(crate) fn read_object(&mut self, kind: &str, bytes: &Bytes) -> Result<Value, Failure> {
+        self.read_options(kind)?;
+        let body = Body { media_type: self.media_type(), bytes };
+        let mut object = registry::decode(&mut self.operation, body)?;
+        registry::set_namespace(&self.operation, &mut object)?;
+        Ok(object)
+    }
+
+    /// The client's name for itself: `fieldManager`, else what stands before the slash of its `User-Agent`.
+    fn manager(&self, field_manager: Option<String>) -> String {
+        const BYTES_MAX: usize = 128;
+        if let Some(manager) = field_manager {
+            return manager;
+        }
+        let agent = self.headers.get(USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or("");
+        let name = agent.split('/').next().unwrap_or("");
+        let name: String = name.chars().filter(|char| !char.is_control()).take(BYTES_MAX).collect();
+        if name.is_empty() { "unknown".to_owned() } else { name }
+    }
+}

@@ -1,0 +1,54 @@
+//! Kinds whose objects are kept: every verb on an object and on a collection, and the subresources that are parts of one.
+
+mod delete_collection;
+mod get;
+mod list;
+mod scale;
+mod select;
+mod watch;
+mod write;
+
+pub(crate) use self::watch::{WatchAnswer, WatchStream, error_frame};
+
+use crate::answer::Answer;
+use crate::catalog::Verb;
+use crate::endpoint::Context;
+use crate::status::Failure;
+use bytes::Bytes;
+use http::Method;
+
+/// Carries out a request on a kind that is kept.
+///
+/// # Errors
+/// With the answer for the client.
+pub(super) async fn handle(cx: &mut Context<'_>, method: &Method, body: Bytes) -> Result<Answer, Failure> {
+    let version = cx.operation.version();
+    match cx.operation.attributes.subresource {
+        None => {}
+        Some("status") if version.has_status => {}
+        Some("scale") if version.scale.is_some() => return scale::handle(cx, method, body).await,
+        Some(name) => {
+            let Some(subresource) = version.subresources.iter().find(|one| &*one.name == name) else {
+                return Err(Failure::unknown_resource());
+            };
+            let is_update = *method == Method::PUT && subresource.verbs.contains(&Verb::Update);
+            return if is_update { write::update(cx, body).await } else { Err(Failure::method_not_allowed()) };
+        }
+    }
+    let is_collection = !cx.target.has_name_in_path;
+    match *method {
+        Method::GET if cx.operation.attributes.verb == "watch" => watch::watch(cx).await,
+        Method::GET if is_collection => list::list(cx).await,
+        Method::GET => get::get(cx).await,
+        Method::POST if is_collection => write::create(cx, body).await,
+        Method::PUT if !is_collection => write::update(cx, body).await,
+        Method::PATCH if !is_collection => write::patch(cx, body).await,
+        Method::DELETE if is_collection && cx.operation.allows(Verb::DeleteCollection) => {
+            delete_collection::delete_collection(cx, body).await
+        }
+        Method::DELETE if !is_collection && cx.operation.attributes.subresource.is_none() => {
+            write::delete(cx, body).await
+        }
+        _ => Err(Failure::method_not_allowed()),
+    }
+}

@@ -1,0 +1,77 @@
+//! DELETE of a collection: every object that the selectors of the request select, many at once.
+
+use crate::answer::Answer;
+use crate::catalog::Verb;
+use crate::endpoint::Context;
+use crate::endpoint::stored::select::Selection;
+use crate::endpoint::stored::{list, write};
+use crate::negotiate::{Shape, negotiate};
+use crate::operation::Operation;
+use crate::options::{self, Delete};
+use crate::registry::{self, Change};
+use crate::state::State;
+use crate::status::Failure;
+use bytes::Bytes;
+use futures::StreamExt as _;
+use std::sync::Arc;
+use steersman_machinery::Object;
+use steersman_storage::Page;
+use tokio_util::sync::CancellationToken;
+
+/// Deletions under way at a time: those that wait together share one commit of the store.
+const AT_A_TIME: usize = 64;
+
+/// Deletes the objects and answers with them. It ends early, with what is deleted deleted, at the first failure and when the
+/// client goes away.
+pub(super) async fn delete_collection(cx: &mut Context<'_>, bytes: Bytes) -> Result<Answer, Failure> {
+    let negotiated = negotiate(cx.headers, Shape::List)?;
+    let options = write::delete_options(cx, &bytes)?;
+    let list = options::List::parse(cx.query, false)?;
+    let selection = Selection::new(cx, &list)?;
+    let at = list::version(cx, &list).await?;
+    let keep = |object: &Object| selection.selects(cx, object);
+    let found = cx.state.store.list_where(cx.operation.storage(), &cx.operation.list_scope(), at, Page::ALL, keep);
+    let found = found.map_err(|error| Failure::of_read(&error))?;
+    let revision = found.revision;
+    let (state, operation) = (&**cx.state, &cx.operation);
+    // Deletions that have begun are carried through, also after one has failed: only no more are begun.
+    let ended = cx.abandoned.map(CancellationToken::child_token).unwrap_or_default();
+    let deletions = futures::stream::iter(found.objects).map(|object| async {
+        match ended.is_cancelled() {
+            true => Ok(None),
+            false => delete_one(state, operation, &options, object).await,
+        }
+    });
+    // In the order of the list, which is that of the answer.
+    let mut deletions = deletions.buffered(AT_A_TIME);
+    let (mut deleted, mut failed) = (Vec::new(), None);
+    while let Some(done) = deletions.next().await {
+        match done {
+            Ok(object) => deleted.extend(object),
+            Err(failure) => {
+                ended.cancel();
+                failed.get_or_insert(failure);
+            }
+        }
+    }
+    drop(deletions);
+    match failed {
+        Some(failure) => Err(failure),
+        None => list::answer(cx, deleted, revision, None, None, negotiated),
+    }
+}
+
+/// Deletes one object; one that somebody else has deleted in the meantime is none of the answer.
+async fn delete_one(
+    state: &State,
+    operation: &Operation<'_>,
+    options: &Delete,
+    object: Arc<Object>,
+) -> Result<Option<Arc<Object>>, Failure> {
+    let mut one = operation.on(Verb::Delete, &object.key);
+    match registry::write(state, &mut one, &Change::Delete(options)).await {
+        Ok(_) => Ok(Some(object)),
+        Err(failure) if failure.code() == 404 => Ok(None),
+        Err(failure) => Err(failure),
+    }
+}

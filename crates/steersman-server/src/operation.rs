@@ -1,0 +1,234 @@
+//! What a request asks for, in the words that authorization, admission, reviews and the registry share.
+//!
+//! [`Attributes`] is the question that an authorizer is asked. An [`Operation`] is a request on a resource that has been
+//! authorized: its attributes, who asks, with which options, and what the client is told beside the answer. It holds nothing
+//! of HTTP, so requests of the server itself are operations too.
+
+use crate::catalog::{Resource, Scope, Served, Verb, Version};
+use crate::options::FieldValidation;
+use crate::strategy::{Endpoint, Strategy};
+use crate::user::User;
+use jiff::Timestamp;
+use std::borrow::Cow;
+use std::sync::LazyLock;
+use steersman_machinery::{GroupResource, ObjectKey};
+
+/// Bytes of warnings that an answer carries at the most.
+pub(crate) const WARNINGS_BYTES_MAX: usize = 4096;
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Attributes<'a> {
+    /// A path that is no resource.
+    NonResource {
+        /// The method in lower case.
+        verb: &'a str,
+        /// The path with escapes resolved.
+        path: &'a str,
+    },
+    /// A resource.
+    Resource(ResourceAttributes<'a>),
+}
+
+/// What is asked for of a resource.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct ResourceAttributes<'a> {
+    /// One of authorization's words.
+    pub verb: &'a str,
+    /// The group, empty for the core group.
+    pub group: &'a str,
+    /// The version.
+    pub version: &'a str,
+    /// The plural.
+    pub resource: &'a str,
+    /// The subresource.
+    pub subresource: Option<&'a str>,
+    /// The namespace; of a request on a Namespace its own name.
+    pub namespace: Option<&'a str>,
+    /// The object.
+    pub name: Option<&'a str>,
+}
+
+/// A request on a resource.
+#[derive(Debug)]
+pub(crate) struct Operation<'a> {
+    pub(crate) served: &'a Served,
+    pub(crate) attributes: ResourceAttributes<'a>,
+    pub(crate) user: &'a User,
+    /// Who is recorded as the owner of the fields that a write changes.
+    pub(crate) manager: Cow<'a, str>,
+    pub(crate) options: Options,
+    pub(crate) now: Timestamp,
+    /// What the client is told beside the answer; each text once.
+    pub(crate) warnings: Vec<String>,
+    /// What the audit log is told beside the request: key and value.
+    pub(crate) audit_annotations: Vec<(&'static str, String)>,
+}
+
+/// The options of a write that are not about its object.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Options {
+    /// Everything is done but the commit.
+    pub(crate) is_dry_run: bool,
+    pub(crate) field_validation: FieldValidation,
+    /// Of an apply: whether fields are taken from their owners.
+    pub(crate) is_forced: bool,
+}
+
+/// The server's name for itself among users.
+static SYSTEM: LazyLock<User> = LazyLock::new(|| User::master("system:apiserver"));
+/// The server's name for itself among the owners of fields.
+const SYSTEM_MANAGER: &str = "steersman";
+
+// === impl ResourceAttributes ===
+
+impl<'a> ResourceAttributes<'a> {
+    /// The attributes of a verb on all objects of a resource.
+    pub(crate) fn of(served: &'a Served, verb: Verb) -> ResourceAttributes<'a> {
+        ResourceAttributes {
+            verb: verb.as_str(),
+            group: &served.resource.group,
+            version: &served.version().name,
+            resource: &served.resource.plural,
+            ..ResourceAttributes::default()
+        }
+    }
+
+    /// Whether they are about a resource, whatever its version and subresource.
+    pub(crate) fn is_about(&self, group: &str, resource: &str) -> bool {
+        self.group == group && self.resource == resource
+    }
+}
+
+// === impl Operation ===
+
+impl<'a> Operation<'a> {
+    pub(crate) fn new(
+        served: &'a Served,
+        attributes: ResourceAttributes<'a>,
+        user: &'a User,
+        now: Timestamp,
+    ) -> Operation<'a> {
+        Operation {
+            served,
+            attributes,
+            user,
+            manager: Cow::Borrowed(""),
+            options: Options::default(),
+            now,
+            warnings: Vec::new(),
+            audit_annotations: Vec::new(),
+        }
+    }
+
+    /// An operation of the server itself, which takes the same way through the registry as everyone's.
+    pub(crate) fn of_system(served: &'a Served, verb: Verb, now: Timestamp) -> Operation<'a> {
+        let attributes = ResourceAttributes::of(served, verb);
+        Operation { manager: Cow::Borrowed(SYSTEM_MANAGER), ..Operation::new(served, attributes, &SYSTEM, now) }
+    }
+
+    /// The same operation on one object.
+    pub(crate) fn on<'b>(&'b self, verb: Verb, key: &'b ObjectKey) -> Operation<'b> {
+        let namespace = key.namespace.as_deref();
+        let attributes =
+            ResourceAttributes { verb: verb.as_str(), namespace, name: Some(&key.name), ..self.attributes };
+        Operation {
+            manager: Cow::Borrowed(&self.manager),
+            options: self.options,
+            ..Operation::new(self.served, attributes, self.user, self.now)
+        }
+    }
+
+    pub(crate) fn resource(&self) -> &'a Resource {
+        &self.served.resource
+    }
+
+    pub(crate) fn version(&self) -> &'a Version {
+        self.served.version()
+    }
+
+    pub(crate) fn strategy(&self) -> &'a dyn Strategy {
+        &*self.served.resource.strategy
+    }
+
+    /// The resource as errors name it.
+    pub(crate) fn group_resource(&self) -> GroupResource {
+        self.resource().group_resource()
+    }
+
+    /// Where its objects are stored.
+    pub(crate) fn storage(&self) -> &'a GroupResource {
+        &self.resource().storage
+    }
+
+    pub(crate) fn is_namespaced(&self) -> bool {
+        self.resource().scope == Scope::Namespaced
+    }
+
+    pub(crate) fn allows(&self, verb: Verb) -> bool {
+        self.resource().verbs.contains(&verb)
+    }
+
+    /// Where a write comes in.
+    pub(crate) fn endpoint(&self) -> Endpoint {
+        match self.attributes.subresource {
+            // A scale is a change of the object itself.
+            None | Some("scale") => Endpoint::Main,
+            Some("status") => Endpoint::Status,
+            Some(_) => Endpoint::Other,
+        }
+    }
+
+    /// The name in the path; empty for a collection.
+    pub(crate) fn name(&self) -> &'a str {
+        self.attributes.name.unwrap_or("")
+    }
+
+    /// The namespace in the path, where the resource has namespaces.
+    pub(crate) fn namespace(&self) -> Option<&'a str> {
+        self.attributes.namespace.filter(|_| self.is_namespaced())
+    }
+
+    /// The key of an object of this resource in the namespace of the path.
+    pub(crate) fn key(&self, name: &str) -> ObjectKey {
+        match self.namespace() {
+            Some(namespace) => ObjectKey::namespaced(namespace, name),
+            None => ObjectKey::cluster(name),
+        }
+    }
+
+    /// The scope of a list or watch.
+    pub(crate) fn list_scope(&self) -> steersman_storage::Scope {
+        self.namespace()
+            .map_or(steersman_storage::Scope::All, |namespace| steersman_storage::Scope::Namespace(namespace.into()))
+    }
+
+    /// The time of the request as objects carry it: UTC, to the second.
+    pub(crate) fn now_text(&self) -> String {
+        seconds(self.now)
+    }
+
+    pub(crate) fn warn(&mut self, text: String) {
+        // What is beyond would not be sent: with a body full of faults looking through them all takes for ever.
+        let bytes: usize = self.warnings.iter().map(String::len).sum();
+        if bytes <= WARNINGS_BYTES_MAX && !self.warnings.contains(&text) {
+            self.warnings.push(text);
+        }
+    }
+
+    /// Tells the audit log something beside the request.
+    pub(crate) fn annotate(&mut self, key: &'static str, value: impl Into<String>) {
+        self.audit_annotations.push((key, value.into()));
+    }
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { is_dry_run: false, field_validation: FieldValidation::Warn, is_forced: false }
+    }
+}
+
+/// A time to the second, in the form that objects carry.
+pub(crate) fn seconds(time: Timestamp) -> String {
+    time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}

@@ -1,0 +1,145 @@
+//! What every operation shares: the store, the catalog of what is served, who may do what, the time.
+//!
+//! Nothing here knows of requests, answers or the stages of a write.
+
+use crate::authz::Authorizer;
+use crate::builtin::service::Allocator;
+use crate::catalog::{Catalog, Resource};
+use crate::crd;
+use crate::in_force::InForce;
+use crate::status::Failure;
+use arc_swap::ArcSwap;
+use jiff::Timestamp;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use steersman_machinery::{GroupResource, Object, ObjectKey, Revision};
+use steersman_storage::{Store, WaitError};
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// How long a read waits for a version that is not there yet.
+const VERSION_WAIT: Duration = Duration::from_secs(3);
+
+/// What operations share.
+pub(crate) struct State {
+    pub(crate) store: Store,
+    pub(crate) authorizer: Arc<dyn Authorizer>,
+    /// The addresses and ports that Services have.
+    pub(crate) services: Allocator,
+    pub(crate) definitions: InForce,
+    catalog: ArcSwap<Catalog>,
+    /// Sent to whenever another catalog is served.
+    catalog_changed: watch::Sender<()>,
+    clock: fn() -> Timestamp,
+    stopping: CancellationToken,
+    withdrawn: AtomicBool,
+}
+
+impl State {
+    pub(crate) fn new(
+        store: Store,
+        authorizer: Arc<dyn Authorizer>,
+        catalog: Catalog,
+        clock: fn() -> Timestamp,
+    ) -> State {
+        State {
+            store,
+            authorizer,
+            services: Allocator::default(),
+            definitions: InForce::default(),
+            catalog: ArcSwap::from_pointee(catalog),
+            catalog_changed: watch::Sender::new(()),
+            clock,
+            stopping: CancellationToken::new(),
+            withdrawn: AtomicBool::new(false),
+        }
+    }
+
+    /// What is served at the moment.
+    pub(crate) fn catalog(&self) -> Arc<Catalog> {
+        self.catalog.load_full()
+    }
+
+    /// Serves something else from now on.
+    pub(crate) fn serve(&self, catalog: Catalog) {
+        self.catalog.store(Arc::new(catalog));
+        self.catalog_changed.send_replace(());
+    }
+
+    /// Tells when something else is served.
+    pub(crate) fn catalog_changes(&self) -> watch::Receiver<()> {
+        self.catalog_changed.subscribe()
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        (self.clock)()
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.is_cancelled()
+    }
+
+    /// Resolves when the server stops.
+    pub(crate) async fn stopping(&self) {
+        self.stopping.cancelled().await;
+    }
+
+    /// From now on requests are told to go elsewhere, and watches end.
+    pub(crate) fn begin_stop(&self) {
+        self.stopping.cancel();
+    }
+
+    /// Whether clients should still be sent here.
+    pub(crate) fn is_withdrawn(&self) -> bool {
+        self.withdrawn.load(Ordering::Relaxed)
+    }
+
+    /// From now on clients should not be sent here.
+    pub(crate) fn withdraw(&self) {
+        self.withdrawn.store(true, Ordering::Relaxed);
+    }
+
+    /// An object as it is at the moment.
+    pub(crate) async fn get(&self, resource: &GroupResource, key: &ObjectKey) -> Result<Option<Arc<Object>>, Failure> {
+        self.store.get(resource, key).await.map_err(|error| Failure::of_read(&error))
+    }
+
+    /// Waits until what was committed can be read.
+    pub(crate) async fn sync(&self) -> Result<Revision, Failure> {
+        self.store.sync().await.map_err(|error| Failure::of_read(&error))
+    }
+
+    /// Waits a moment for a version that may not be there yet.
+    pub(crate) async fn wait_for(&self, revision: Revision) -> Result<(), Failure> {
+        match self.store.wait_for(revision, Instant::now() + VERSION_WAIT).await {
+            Ok(()) => Ok(()),
+            Err(WaitError::TooLarge { requested, current }) => Err(Failure::version_too_large(requested, current)),
+            Err(WaitError::Closed) => Err(Failure::unavailable("the server is shutting down")),
+        }
+    }
+
+    /// Called after every write: a definition is in force before its writer is answered.
+    pub(crate) async fn written(&self, resource: &Resource, revision: Revision) {
+        if is_definition(resource) {
+            // Both arms only wait. The task that would put it in force ends with the server.
+            tokio::select! {
+                () = self.definitions.wait_for(revision) => {}
+                () = self.stopping() => {}
+            }
+        }
+    }
+}
+
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("State").finish_non_exhaustive()
+    }
+}
+
+/// Whether a resource is that of the definitions.
+fn is_definition(resource: &Resource) -> bool {
+    *resource.group == *crd::GROUP && *resource.plural == *crd::PLURAL
+}

@@ -1,0 +1,47 @@
+//! What a client is told when the store refuses.
+
+use crate::status::Failure;
+use steersman_machinery::GroupResource;
+use steersman_storage::{ReadError, WriteError};
+
+impl Failure {
+    /// The answer for a read that the store refused.
+    pub(crate) fn of_read(error: &ReadError) -> Failure {
+        match error {
+            ReadError::Compacted { .. } => Failure::expired("The resourceVersion for the provided list is too old."),
+            ReadError::TooLarge { requested, current } => Failure::version_too_large(requested, current),
+            ReadError::Closed => Failure::unavailable("the server is shutting down"),
+            ReadError::Kv(_) => {
+                tracing::error!(error = %chain(error), "a read failed");
+                Failure::internal(error.to_string())
+            }
+        }
+    }
+
+    /// The answer for a write that the store refused.
+    pub(crate) fn of_write(error: &WriteError, resource: &GroupResource, name: &str) -> Failure {
+        match error {
+            WriteError::AlreadyExists { .. } => Failure::already_exists(resource, name),
+            WriteError::Conflict { .. } => Failure::modified(resource, name),
+            WriteError::Busy => Failure::too_many_requests("the store's write queue is full; try again", 1),
+            WriteError::TooLarge { .. } => Failure::too_large(error.to_string()),
+            WriteError::Closed => Failure::unavailable("the server is shutting down"),
+            _ => {
+                tracing::error!(error = %chain(error), "a write failed");
+                Failure::internal(error.to_string())
+            }
+        }
+    }
+}
+
+/// An error with its sources, for the log.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}
