@@ -64,7 +64,7 @@ pub(crate) async fn namespace_lifecycle(cx: &Context<'_>, name: &str) -> Result<
     let Some(found) = found else {
         return Err(Failure::not_found(&namespaces, namespace));
     };
-    if !found.meta.is_deleting() {
+    if !found.meta().is_deleting() {
         return Ok(());
     }
     let why = format!("unable to create new content in namespace {namespace} because it is being terminated");

@@ -192,7 +192,7 @@ pub(crate) fn seconds(time: Timestamp) -> String {
 
 /// The tree of a stored object.
 pub(crate) fn tree(object: &Object) -> Result<Value, Failure> {
-    serde_json::from_slice(&object.json).map_err(|error| {
+    serde_json::from_slice(object.json()).map_err(|error| {
         tracing::error!(key = %object.key, %error, "a stored object is not readable");
         Failure::internal(format!("the stored object {} is not readable", object.key))
     })

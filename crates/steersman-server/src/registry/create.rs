@@ -130,7 +130,7 @@ pub(crate) async fn insert(
                 return Ok(Payload::Stored(stored));
             }
             Err(WriteError::AlreadyExists { .. }) if is_generated => {}
-            Err(WriteError::AlreadyExists { current }) if current.meta.is_deleting() => {
+            Err(WriteError::AlreadyExists { current }) if current.meta().is_deleting() => {
                 let mut failure = Failure::already_exists(&cx.group_resource(), &name);
                 failure.status.message.insert_str(0, "object is being deleted: ");
                 return Err(failure);

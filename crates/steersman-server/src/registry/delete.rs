@@ -42,7 +42,7 @@ pub(crate) async fn delete(cx: &mut Context<'_>, bytes: Bytes) -> Result<Answer,
                 name: cx.name().to_owned(),
                 group: group_resource.group,
                 kind: group_resource.resource,
-                uid: object.meta.uid.to_string(),
+                uid: object.meta().uid().to_owned(),
                 ..Details::default()
             };
             Ok(Answer::status(200, &Status::success().with_details(details), negotiated.encoding))
@@ -130,10 +130,10 @@ pub(crate) async fn delete_object(cx: &mut Context<'_>, options: &Delete) -> Res
 fn check_preconditions(cx: &Context<'_>, options: &Delete, current: &Object) -> Result<(), Failure> {
     // Upstream names the kind here, where every other conflict names the resource.
     let kind = GroupResource::new(&*cx.resource().group, &*cx.resource().kind);
-    if let Some(uid) = options.preconditions.uid.as_deref().filter(|uid| **uid != *current.meta.uid) {
+    if let Some(uid) = options.preconditions.uid.as_deref().filter(|uid| *uid != current.meta().uid()) {
         let why = format!(
             "the UID in the precondition ({uid}) does not match the UID in record ({}). The object might have been deleted and then recreated",
-            current.meta.uid
+            current.meta().uid()
         );
         return Err(Failure::conflict(&kind, cx.name(), &why));
     }

@@ -140,8 +140,8 @@ pub(crate) async fn replace(
 /// The uid and the version that the client supposes must be those of the object.
 fn check_preconditions(cx: &Context<'_>, current: &Object, new: &Value) -> Result<(), Failure> {
     let uid = metadata::text(new, "uid");
-    if !uid.is_empty() && uid != &*current.meta.uid {
-        let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {}", current.meta.uid);
+    if !uid.is_empty() && uid != current.meta().uid() {
+        let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {}", current.meta().uid());
         return Err(Failure::conflict(&cx.group_resource(), cx.name(), &why));
     }
     let version = metadata::text(new, "resourceVersion");
