@@ -56,7 +56,7 @@ async fn check_namespace(review: &Review<'_, '_>, name: &str) -> Result<(), Fail
     let Some(found) = found else {
         return Err(Failure::not_found(&namespaces, namespace));
     };
-    if !found.meta.is_deleting() {
+    if !found.meta().is_deleting() {
         return Ok(());
     }
     let why = format!("unable to create new content in namespace {namespace} because it is being terminated");

@@ -77,7 +77,7 @@ pub(super) async fn commit(
         Ok(stored) => stored,
         Err(error @ WriteError::AlreadyExists { .. }) => {
             let mut failure = Failure::of_write(&error, &group_resource, name);
-            if matches!(error, WriteError::AlreadyExists { current } if current.meta.is_deleting()) {
+            if matches!(error, WriteError::AlreadyExists { current } if current.meta().is_deleting()) {
                 failure.status.message.insert_str(0, "object is being deleted: ");
             }
             return Ok(Err(failure));

@@ -51,17 +51,17 @@ pub(super) async fn draft<'s>(
 /// Whether nothing in the object can keep it, so that it need not be read.
 fn goes_unread(operation: &Operation<'_>, options: &Delete, current: &Object) -> bool {
     let rules = operation.strategy().rules();
-    let is_kept = rules.grace != Grace::None || !current.meta.finalizers.is_empty();
+    let is_kept = rules.grace != Grace::None || current.meta().finalizers().next().is_some();
     !is_kept && policy(options, rules.propagation, &[]) == Propagation::Background
 }
 
 fn check_preconditions(operation: &Operation<'_>, options: &Delete, current: &Object) -> Result<(), Failure> {
     // Upstream names the kind here, where every other conflict names the resource.
     let kind = GroupResource::new(&*operation.resource().group, &*operation.resource().kind);
-    if let Some(uid) = options.preconditions.uid.as_deref().filter(|uid| **uid != *current.meta.uid) {
+    if let Some(uid) = options.preconditions.uid.as_deref().filter(|uid| *uid != current.meta().uid()) {
         let why = format!(
             "the UID in the precondition ({uid}) does not match the UID in record ({}). The object might have been deleted and then recreated",
-            current.meta.uid
+            current.meta().uid()
         );
         return Err(Failure::conflict(&kind, operation.name(), &why));
     }

@@ -71,8 +71,8 @@ pub(super) fn check_version_given(operation: &Operation<'_>, object: &Value) -> 
 /// The uid and the version that the client supposes must be those of the object.
 fn check_preconditions(operation: &Operation<'_>, current: &Object, new: &Value) -> Result<(), Failure> {
     let uid = metadata::text(new, "uid");
-    if !uid.is_empty() && uid != &*current.meta.uid {
-        let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {}", current.meta.uid);
+    if !uid.is_empty() && uid != current.meta().uid() {
+        let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {}", current.meta().uid());
         return Err(Failure::conflict(&operation.group_resource(), operation.name(), &why));
     }
     let version = metadata::text(new, "resourceVersion");
