@@ -26,11 +26,10 @@ static PLUGINS: [&dyn Plugin; 3] = [
     &default_toleration_seconds::DefaultTolerationSeconds,
 ];
 
-/// What a write does, in the words of admission: a PUT that creates is a creation, a patch is an update.
+/// What a write does, in the words of admission: a PUT that creates is a creation, a patch is an update, and so is what is
+/// sent to a subresource such as `pods/binding` a creation of that.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Action {
-    /// Sends an object of another kind to a subresource.
-    Connect,
     Create,
     Delete,
     Update,
@@ -111,6 +110,16 @@ pub(crate) async fn validate(mut review: Review<'_, '_>, new: Option<&Value>) ->
         }
     }
     Ok(())
+}
+
+/// Lets every plugin change, then judge, an object that is not stored: a review, or what is sent to a subresource.
+///
+/// # Errors
+/// With the first refusal.
+pub(crate) async fn admit(state: &State, operation: &mut Operation<'_>, object: &mut Value) -> Result<(), Failure> {
+    let action = Action::Create;
+    mutate(Review { action, state, operation, old: None }, Some(object)).await?;
+    validate(Review { action, state, operation, old: None }, Some(object)).await
 }
 
 /// Whether any plugin handles writes like this one in a phase. Where none does, nobody need read the object for them.

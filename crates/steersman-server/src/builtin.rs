@@ -21,7 +21,7 @@ mod config_map;
 mod controller_revision;
 mod daemon_set;
 mod deployment;
-mod disruption_budget;
+pub(crate) mod disruption_budget;
 mod event;
 mod ingress;
 mod ingress_class;
@@ -33,10 +33,11 @@ mod network_policy;
 mod node;
 mod persistent_volume;
 mod place;
-mod pod;
+pub(crate) mod pod;
 mod pod_template;
 mod priority_class;
 mod replica_set;
+mod reviews;
 mod rules;
 mod secret;
 mod selector;
@@ -68,6 +69,11 @@ const KINDS: &[&Kind] = &[
     &replica_set::KIND,
     &stateful_set::KIND,
     &event::EVENTS,
+    &reviews::SELF_SUBJECT,
+    &reviews::LOCAL_SUBJECT_ACCESS,
+    &reviews::SELF_SUBJECT_ACCESS,
+    &reviews::SELF_SUBJECT_RULES,
+    &reviews::SUBJECT_ACCESS,
     &autoscaler::KIND,
     &batch::cron_job::KIND,
     &batch::job::KIND,

@@ -94,6 +94,17 @@ pub enum Scope {
     Namespaced,
 }
 
+/// How requests on a resource or a subresource are handled.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Handling {
+    /// It takes objects of another kind and does with the object it belongs to what they say: a Binding, an Eviction.
+    Connect,
+    /// Its objects are kept; a subresource is a part of one.
+    Stored,
+    /// Its objects are answered and not kept: a review.
+    Virtual,
+}
+
 /// Where a resource comes from.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Origin {
@@ -128,6 +139,8 @@ pub struct Subresource {
     pub kind: GroupVersionKind,
     /// The verbs it has.
     pub verbs: Vec<Verb>,
+    /// Whether it is a part of the object, or takes objects of its own kind.
+    pub handling: Handling,
 }
 
 /// Where `/scale` finds its numbers.
@@ -254,6 +267,11 @@ impl Resource {
     /// The version that objects are stored in.
     pub fn storage_version(&self) -> &Version {
         &self.versions[self.storage_version]
+    }
+
+    /// How requests on it are handled.
+    pub fn handling(&self) -> Handling {
+        self.strategy.handling()
     }
 
     /// Whether it is defined by a CustomResourceDefinition.

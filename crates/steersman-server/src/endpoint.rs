@@ -1,12 +1,19 @@
 //! What a path below a resource stands for: reads a request, has it carried out, and makes the answer.
+//!
+//! The catalog's row of a resource or subresource says which of three it is: *stored*, a kind that is kept, with the
+//! subresources that are parts of its objects; *virtual*, a review, which is answered and not kept; *connect*, a subresource
+//! that takes objects of another kind and does what they say.
 
+mod connect;
 mod context;
+mod reviews;
 mod stored;
 
 pub(crate) use self::context::Context;
 pub(crate) use self::stored::{WatchAnswer, WatchStream, error_frame};
 
 use crate::answer::Answer;
+use crate::catalog::Handling;
 use crate::status::Failure;
 use bytes::Bytes;
 use http::Method;
@@ -28,7 +35,17 @@ pub(crate) async fn handle(cx: &mut Context<'_>, method: &Method, body: Bytes) -
     if cx.target.is_old_watch && *method != Method::GET {
         return Err(Failure::method_not_allowed());
     }
-    stored::handle(cx, method, body).await
+    let operation = &cx.operation;
+    match operation.resource().handling() {
+        Handling::Virtual => return reviews::handle(cx, method, body).await,
+        Handling::Connect | Handling::Stored => {}
+    }
+    let name = operation.attributes.subresource;
+    let subresource = name.and_then(|name| operation.version().subresources.iter().find(|one| &*one.name == name));
+    match subresource.filter(|subresource| subresource.handling == Handling::Connect) {
+        Some(subresource) => connect::handle(cx, subresource, method, body).await,
+        None => stored::handle(cx, method, body).await,
+    }
 }
 
 /// What is wrong with a name as a segment of a path.

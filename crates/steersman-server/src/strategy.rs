@@ -12,7 +12,7 @@
 //! The requested form is that of the version in the path. The internal form is the one in which the kind's rules are
 //! written: the storage version for built-in kinds, the requested version for custom ones, whose rules are per version.
 
-use crate::catalog::{Resource, Version};
+use crate::catalog::{Handling, Resource, Version};
 use std::fmt;
 use steersman_machinery::{Value, field};
 
@@ -20,6 +20,11 @@ use steersman_machinery::{Value, field};
 ///
 /// Every method works on trees and is free of IO; `now` and random parts come in from the registry.
 pub trait Strategy: fmt::Debug + Send + Sync {
+    /// How requests on the kind are handled.
+    fn handling(&self) -> Handling {
+        Handling::Stored
+    }
+
     /// Reads a body as an object of this version: types are checked, fields that do not exist are dropped and named.
     /// `apiVersion`, `kind` and the shape of `metadata` have been checked before.
     ///

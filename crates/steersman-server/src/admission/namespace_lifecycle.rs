@@ -17,8 +17,10 @@ pub(super) struct NamespaceLifecycle;
 impl Plugin for NamespaceLifecycle {
     fn handles(&self, phase: Phase, action: Action, attributes: &ResourceAttributes<'_>) -> bool {
         let is_namespace = attributes.is_about("", "namespaces");
+        // Whether somebody may do something can be asked of any namespace.
+        let is_review = attributes.is_about("authorization.k8s.io", "localsubjectaccessreviews");
         match (phase, action) {
-            (Phase::Mutate, Action::Connect | Action::Create) => !is_namespace && attributes.namespace.is_some(),
+            (Phase::Mutate, Action::Create) => !is_namespace && !is_review && attributes.namespace.is_some(),
             (Phase::Mutate, Action::Delete) => {
                 is_namespace && attributes.name.is_some_and(|name| UNDELETABLE.contains(&name))
             }

@@ -36,6 +36,12 @@ pub(crate) const KIND: Kind = Kind {
     ..Kind::NAMESPACED
 };
 
+/// Whether a budget is about a pod.
+pub(crate) fn is_about(budget: &Value, pod: &Value) -> bool {
+    let Some(selector) = at(budget, &["spec", "selector"]).and_then(selector::parse) else { return false };
+    selector::matches(&selector, at(pod, &["metadata", "labels"]).unwrap_or(&Value::Null))
+}
+
 fn validate(request: &Request<'_>, faults: &mut Vec<Error>) {
     let spec = Place::root(request.new).field("spec");
     let (least, most) = (spec.field("minAvailable"), spec.field("maxUnavailable"));

@@ -3,7 +3,7 @@
 //! Rows are constants that start from [`Kind::NAMESPACED`] or [`Kind::CLUSTER`] and [`Version::V1`] and say only what differs.
 
 use crate::builtin::strategy::BuiltIn;
-use crate::catalog::{self, Origin, Resource, Scope, SelectableField, Verb};
+use crate::catalog::{self, Handling, Origin, Resource, Scope, SelectableField, Verb};
 use crate::strategy::{Grace, Propagation, Rules};
 use jiff::Timestamp;
 use std::sync::Arc;
@@ -29,6 +29,8 @@ pub(crate) struct Kind {
     pub(crate) categories: &'static [&'static str],
     pub(crate) scope: Scope,
     pub(crate) verbs: &'static [Verb],
+    /// Whether its objects are kept, or only answered.
+    pub(crate) handling: Handling,
     /// The preferred one first.
     pub(crate) versions: &'static [Version],
     /// The definition of the form that is stored and in which the functions below see the object; empty: that of the
@@ -107,6 +109,7 @@ pub(crate) struct Subresource {
     pub(crate) version: &'static str,
     pub(crate) kind: &'static str,
     pub(crate) verbs: &'static [Verb],
+    pub(crate) handling: Handling,
 }
 
 /// Where `/scale` finds its numbers, as simple JSON paths.
@@ -145,6 +148,7 @@ impl Kind {
         categories: &[],
         scope: Scope::Namespaced,
         verbs: &Verb::ALL,
+        handling: Handling::Stored,
         versions: &[],
         internal: "",
         stored_in_group: None,
@@ -217,6 +221,7 @@ impl Version {
             name: row.name.into(),
             kind: GroupVersionKind::new(row.group, row.version, row.kind),
             verbs: row.verbs.to_vec(),
+            handling: row.handling,
         };
         catalog::Version {
             name: self.name.into(),

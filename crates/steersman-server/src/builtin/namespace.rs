@@ -4,7 +4,7 @@ use crate::builtin::cells;
 use crate::builtin::kind::{Column, Field, Kind, RULES, Request, Subresource, Version};
 use crate::builtin::place::Place;
 use crate::builtin::strategy::carry;
-use crate::catalog::Verb;
+use crate::catalog::{Handling, Verb};
 use crate::strategy::{Grace, Rules};
 use jiff::Timestamp;
 use serde_json::json;
@@ -32,6 +32,7 @@ pub(crate) const KIND: Kind = Kind {
             version: "v1",
             kind: "Namespace",
             verbs: &[Verb::Update],
+            handling: Handling::Stored,
         }],
         columns: &[Column::NAME, Column::text("Status", "Whether it is in use or on its way out."), Column::AGE],
         cells,

@@ -1,6 +1,7 @@
 //! Pod: containers that run together on one node. Its spec is also part of every kind that makes pods.
 
-use crate::builtin::kind::{Column, Field, Kind, RULES, Version};
+use crate::builtin::kind::{Column, Field, Kind, RULES, Subresource, Version};
+use crate::catalog::{Handling, Verb};
 use crate::strategy::{Grace, Rules};
 use steersman_machinery::Value;
 use steersman_machinery::value::{at, set_at};
@@ -30,6 +31,24 @@ pub(crate) const KIND: Kind = Kind {
     versions: &[Version {
         definition: "io.k8s.api.core.v1.Pod",
         has_status: true,
+        subresources: &[
+            Subresource {
+                name: "binding",
+                group: "",
+                version: "v1",
+                kind: "Binding",
+                verbs: &[Verb::Create],
+                handling: Handling::Connect,
+            },
+            Subresource {
+                name: "eviction",
+                group: "policy",
+                version: "v1",
+                kind: "Eviction",
+                verbs: &[Verb::Create],
+                handling: Handling::Connect,
+            },
+        ],
         columns: &[
             Column::NAME,
             Column::text("Ready", "How many of its containers are ready."),
@@ -66,6 +85,12 @@ pub(crate) const KIND: Kind = Kind {
     validate_status: status::validate,
     ..Kind::NAMESPACED
 };
+
+/// Whether a pod says that it is ready.
+pub(crate) fn is_ready(pod: &Value) -> bool {
+    let conditions = at(pod, &["status", "conditions"]).and_then(Value::as_array);
+    conditions.into_iter().flatten().any(|one| one["type"] == "Ready" && one["status"] == "True")
+}
 
 fn prepare_create(pod: &mut Value) {
     set_at(pod, &["status", "phase"], Value::from("Pending"));

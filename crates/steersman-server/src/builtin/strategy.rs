@@ -1,7 +1,7 @@
 //! The one strategy of all built-in kinds: the stages of a write, with what is particular taken from the kind's row.
 
 use crate::builtin::kind::{Kind, NewStatus, Request};
-use crate::catalog::{Resource, Version};
+use crate::catalog::{Handling, Resource, Version};
 use crate::strategy::{DecodeError, Decoded, Endpoint, Rules, Strategy};
 use jiff::Timestamp;
 use std::fmt;
@@ -52,6 +52,10 @@ impl fmt::Debug for BuiltIn {
 }
 
 impl Strategy for BuiltIn {
+    fn handling(&self) -> Handling {
+        self.kind.handling
+    }
+
     fn decode(&self, version: &Version, body: Value) -> Result<Decoded, DecodeError> {
         let decoded =
             decode::from_value(&version.schema, &body).map_err(|error| DecodeError::Malformed(error.to_string()))?;

@@ -1,6 +1,6 @@
 //! The documents against what a real server was seen to answer.
 
-use crate::catalog::{Catalog, Column, Resource, Scope, Subresource, Verb, Version};
+use crate::catalog::{Catalog, Column, Handling, Resource, Scope, Subresource, Verb, Version};
 use crate::crd;
 use crate::discovery::{Discovery, Root};
 use crate::strategy::{DecodeError, Decoded, Endpoint, Strategy};
@@ -77,8 +77,14 @@ fn catalog() -> Arc<Catalog> {
         name: "eviction".into(),
         kind: GroupVersionKind::new("policy", "v1", "Eviction"),
         verbs: vec![Verb::Create],
+        handling: Handling::Connect,
     };
-    let log = Subresource { name: "log".into(), kind: GroupVersionKind::new("", "v1", "Pod"), verbs: vec![Verb::Get] };
+    let log = Subresource {
+        name: "log".into(),
+        kind: GroupVersionKind::new("", "v1", "Pod"),
+        verbs: vec![Verb::Get],
+        handling: Handling::Connect,
+    };
     let mut pods = built_in("", "v1", "pods", "Pod", vec![log, eviction]);
     pods.short_names = vec!["po".into()];
     pods.versions[0].has_status = true;

@@ -1,6 +1,6 @@
 //! The documents against what a real server was seen to answer.
 
-use crate::catalog::{Catalog, Resource, Scale, Subresource, Verb};
+use crate::catalog::{Catalog, Handling, Resource, Scale, Subresource, Verb};
 use crate::crd;
 use crate::discovery::tests::built_in;
 use crate::openapi::{Document, OpenApi};
@@ -39,11 +39,13 @@ fn catalog(generation: u64) -> Arc<Catalog> {
         name: "exec".into(),
         kind: GroupVersionKind::new("", "v1", "PodExecOptions"),
         verbs: vec![Verb::Create, Verb::Get],
+        handling: Handling::Connect,
     };
     let eviction = Subresource {
         name: "eviction".into(),
         kind: GroupVersionKind::new("policy", "v1", "Eviction"),
         verbs: vec![Verb::Create],
+        handling: Handling::Connect,
     };
     let mut deployments = with_status(built_in("apps", "v1", "deployments", "Deployment", Vec::new()));
     let path = |path| JsonPath::parse(path).unwrap();

@@ -21,7 +21,8 @@ pub(crate) fn observe(state: &State) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Gives a prepared Service what it still needs; nothing for other kinds. Commit it when the Service is stored.
+/// Gives a prepared Service what it still needs; nothing for other kinds. Commit it when the Service is stored. In a dry run
+/// it gets what it would get, and nothing is taken.
 ///
 /// # Errors
 /// 422 when what it names is taken or nothing is left.
@@ -34,9 +35,12 @@ pub(crate) fn reserve<'s>(
     if *operation.storage() != services() {
         return Ok(None);
     }
-    let reserved = state.services.reserve(new, old);
+    let reserved = match operation.options.is_dry_run {
+        true => state.services.preview(new, old).map(|()| None),
+        false => state.services.reserve(new, old).map(Some),
+    };
     let name = metadata::text(new, "name");
-    reserved.map(Some).map_err(|errors| Failure::invalid(&operation.resource().group_kind(), name, &errors))
+    reserved.map_err(|errors| Failure::invalid(&operation.resource().group_kind(), name, &errors))
 }
 
 /// Gives back what a deleted Service had.

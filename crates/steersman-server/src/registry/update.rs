@@ -20,6 +20,7 @@ pub(super) async fn draft<'s>(
     recorded: Recorded,
 ) -> Result<Draft<'s>, Failure> {
     let (strategy, version, endpoint) = (operation.strategy(), operation.version(), operation.endpoint());
+    check_version_given(operation, &new)?;
     check_preconditions(operation, &current.stored, &new)?;
     metadata::prepare_update(&mut new, current.requested());
     if recorded == Recorded::No {
@@ -58,9 +59,9 @@ pub(super) fn refuse(operation: &Operation<'_>, name: &str, errors: &[Error]) ->
     if errors.is_empty() { Ok(()) } else { Err(Failure::invalid(&operation.resource().group_kind(), name, errors)) }
 }
 
-/// Some kinds take no PUT that does not say what it has read.
-pub(super) fn check_version_given(operation: &Operation<'_>, object: &Value) -> Result<(), Failure> {
-    let is_given = !metadata::text(object, "resourceVersion").is_empty();
+/// Some kinds take no change that does not say what it has read. Version `0` says nothing, as none does.
+fn check_version_given(operation: &Operation<'_>, object: &Value) -> Result<(), Failure> {
+    let is_given = !matches!(metadata::text(object, "resourceVersion"), "" | "0");
     if is_given || operation.strategy().rules().updates_unconditionally {
         return Ok(());
     }

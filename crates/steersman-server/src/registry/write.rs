@@ -30,6 +30,9 @@ const NAMES_MAX: usize = 8;
 
 /// What a write does with the object that is there.
 pub(crate) enum Change<'a> {
+    /// Sets single fields of the object, in the internal form. The one who does has checked that it may be: neither the
+    /// owners of fields nor the kind's rules nor admission come into it.
+    Assign(&'a (dyn Fn(&mut Value) -> Result<(), Failure> + Send + Sync)),
     /// Puts a new object there. It is in the requested form, decoded and defaulted.
     Create(Value),
     /// Takes it away, or marks it as being deleted.
@@ -128,6 +131,16 @@ async fn draft<'s>(state: &'s State, operation: &mut Operation<'_>, change: &Cha
         return draft_of_absent(state, operation, change).await;
     };
     let (current, new, recorded) = match change {
+        Change::Assign(assign) => {
+            let old = conversion::to_internal(operation.served, conversion::parse(&stored)?).await?;
+            let mut object = old.clone();
+            assign(&mut object)?;
+            let is_same = object == old;
+            return Ok(match is_same {
+                true => Draft::Unchanged(stored),
+                false => Draft::Update { current: stored, object, reservation: None },
+            });
+        }
         Change::Create(_) => return Err(Failure::already_exists(&operation.group_resource(), operation.name())),
         Change::Delete(options) => return delete::draft(state, operation, options, stored).await,
         Change::Edit(edit) => {
@@ -140,10 +153,7 @@ async fn draft<'s>(state: &'s State, operation: &mut Operation<'_>, change: &Cha
             let (new, recorded) = patch::patched(operation, patch, &current)?;
             (current, new, recorded)
         }
-        Change::Update(object) => {
-            update::check_version_given(operation, object)?;
-            (Current::new(operation, stored).await?, object.clone(), Recorded::No)
-        }
+        Change::Update(object) => (Current::new(operation, stored).await?, object.clone(), Recorded::No),
     };
     update::draft(state, operation, current, new, recorded).await
 }
@@ -169,7 +179,7 @@ async fn draft_of_absent<'s>(
                 return create::draft(state, operation, object.clone(), Recorded::No).await;
             }
         }
-        Change::Create(_) | Change::Delete(_) | Change::Edit(_) | Change::Patch(_) => {}
+        Change::Assign(_) | Change::Create(_) | Change::Delete(_) | Change::Edit(_) | Change::Patch(_) => {}
     }
     Err(Failure::not_found(&operation.group_resource(), operation.name()))
 }

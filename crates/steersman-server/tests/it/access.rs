@@ -6,8 +6,10 @@ use futures::future::BoxFuture;
 use http::{Method, Request};
 use http_body_util::Empty;
 use serde_json::json;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use steersman_server::authn::Peer;
 use steersman_server::authz::{Attributes, Authorizer, ResourceAttributes, Rules, Verdict};
 use steersman_server::user::User;
@@ -160,4 +162,14 @@ async fn a_panic_is_one_request_s_own() {
         assert!(answer.header("audit-id").is_some());
     }
     http.merge(&format!("{CONFIGS}/c"), &json!({"data": {"n": "1"}})).await.ok();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_read_waits_for_no_body() {
+    let world = World::new().await;
+    let endless =
+        http_body_util::StreamBody::new(futures::stream::pending::<Result<http_body::Frame<Bytes>, Infallible>>());
+    let request = get(CONFIGS).body(endless).unwrap();
+    let answer = tokio::time::timeout(Duration::from_secs(1), world.http().raw(request)).await;
+    assert_eq!(answer.unwrap().code, 200);
 }

@@ -5,7 +5,7 @@ use crate::services::{SERVICES, check_taken, greedy};
 use crate::support::{CONFIGS, World, config, version};
 use std::sync::Arc;
 use std::time::Duration;
-use steersman_machinery::Revision;
+use steersman_machinery::{GroupResource, Revision};
 use steersman_storage::Memory;
 use steersman_storage::kv::{BoxFuture, Error, Kv, Op, Outcome, Snapshot, Txn, Watch};
 use tokio::sync::watch;
@@ -123,6 +123,24 @@ async fn a_server_stops_when_the_last_write_is_done() {
     }
     gate.send_replace(Gate::Open);
     stopped.await;
+}
+
+#[tokio::test]
+async fn a_deletion_of_many_ends_with_its_client() {
+    let (world, gate) = gated().await;
+    let http = world.http();
+    for index in 0..200 {
+        http.post(CONFIGS, &config(&format!("c{index}"))).await.ok();
+    }
+    world.store.sync().await.unwrap();
+    gate.send_replace(Gate::Behind);
+    abandon(&world, http.delete(CONFIGS)).await;
+    gate.send_replace(Gate::Open);
+    let left = || world.store.count(&GroupResource::new("", "configmaps"));
+    world.server.stop().await;
+    world.store.sync().await.unwrap();
+    // Those that had begun are gone; no more were begun.
+    assert_eq!(left(), 200 - 64);
 }
 
 #[tokio::test]

@@ -11,6 +11,8 @@ mod definitions;
 mod interrupted;
 mod limits;
 mod lists;
+mod pods;
+mod reviews;
 mod services;
 mod support;
 mod watches;

@@ -1,9 +1,10 @@
 //! Writes: generated names, and writes that are none.
 
-use crate::support::{CONFIGS, World, config, names};
+use crate::definitions::{DEFINITIONS, KITES, definition, kite, spec};
+use crate::support::{CONFIGS, World, config, names, text};
 use futures::future::join_all;
 use http::Method;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -89,4 +90,43 @@ async fn an_object_with_finalizers_goes_with_the_last_of_them() {
     http.merge(&path, &json!({"metadata": {"finalizers": ["example.com/a"]}})).await.ok();
     http.merge(&path, &json!({"metadata": {"finalizers": null}})).await.ok();
     assert_eq!(http.get(&path).await.code, 404);
+}
+
+#[tokio::test]
+async fn version_zero_is_no_version() {
+    let world = World::new().await;
+    let http = world.http();
+    http.post(DEFINITIONS, &definition(&spec())).await.ok();
+    http.post(KITES, &kite("k", 1)).await.ok();
+    http.post(CONFIGS, &config("c")).await.ok();
+    let at_zero = |mut object: Value| {
+        object["metadata"]["resourceVersion"] = json!("0");
+        object
+    };
+    // Custom resources are not replaced unseen; ConfigMaps are.
+    let refused = http.put(&format!("{KITES}/k"), &at_zero(kite("k", 2))).await.json();
+    let why = "metadata.resourceVersion: Invalid value: 0: must be specified for an update";
+    assert!(text(&refused, "/message").ends_with(why), "{refused}");
+    let patch = json!({"metadata": {"resourceVersion": "0"}, "spec": {"length": 2}});
+    assert_eq!(http.merge(&format!("{KITES}/k"), &patch).await.refusal(), (422, "Invalid".to_owned()));
+    assert_eq!(http.get(&format!("{KITES}/k")).await.ok()["spec"]["length"], 1);
+    http.put(&format!("{CONFIGS}/c"), &at_zero(config("c"))).await.ok();
+}
+
+#[tokio::test]
+async fn a_collection_goes_and_is_answered_in_order() {
+    let world = World::new().await;
+    let http = world.http();
+    let mut made = Vec::new();
+    for index in 0..200 {
+        made.push(format!("c{index:03}"));
+        http.post(CONFIGS, &config(made.last().unwrap())).await.ok();
+    }
+    let held = json!({"metadata": {"finalizers": ["example.com/hold"]}});
+    http.merge(&format!("{CONFIGS}/c100"), &held).await.ok();
+    let wrong = json!({"preconditions": {"uid": "11111111-2222-3333-4444-555555555555"}}).to_string();
+    assert_eq!(http.send(Method::DELETE, CONFIGS, "application/json", wrong).await.code, 409);
+    assert_eq!(names(&http.get(CONFIGS).await.ok()), made);
+    assert_eq!(names(&http.delete(CONFIGS).await.ok()), made);
+    assert_eq!(names(&http.get(CONFIGS).await.ok()), ["c100"]);
 }

@@ -80,12 +80,8 @@ impl Allocator {
         let mut reservation = Reservation { allocator: self, fresh: Vec::new(), stale: Vec::new() };
         let mut faults = Vec::new();
         let mut taken = self.taken.lock();
-        {
-            let mut desk = Desk { allocator: self, taken: &mut taken, held: &held, fresh: &mut reservation.fresh };
-            desk.families(new, &mut faults);
-            desk.address(new, &mut faults);
-            desk.ports(new, &mut faults);
-        }
+        Request { allocator: self, taken: &mut taken, held: &held, fresh: &mut reservation.fresh }
+            .fill(new, &mut faults);
         // A failed reservation gives back on drop, for which it takes the lock itself.
         drop(taken);
         if !faults.is_empty() {
@@ -94,6 +90,21 @@ impl Allocator {
         let kept = items(new);
         reservation.stale = held.into_iter().filter(|item| !kept.contains(item)).collect();
         Ok(reservation)
+    }
+
+    /// Fills in what [`Allocator::reserve`] would, for a dry run: nothing is taken, so nobody else is ever refused for it.
+    ///
+    /// # Errors
+    /// The faults that a reservation would have.
+    pub fn preview(&self, new: &mut Value, old: Option<&Value>) -> Result<(), Vec<Error>> {
+        let held = old.map(items).unwrap_or_default();
+        let (mut fresh, mut faults) = (Vec::new(), Vec::new());
+        let mut taken = self.taken.lock();
+        Request { allocator: self, taken: &mut taken, held: &held, fresh: &mut fresh }.fill(new, &mut faults);
+        for item in fresh {
+            taken.remove(&item);
+        }
+        if faults.is_empty() { Ok(()) } else { Err(faults) }
     }
 
     fn give_back(&self, items: &[Item]) {
@@ -126,15 +137,22 @@ impl Drop for Reservation<'_> {
     }
 }
 
-/// One reservation at work, under the lock.
-struct Desk<'a> {
+/// What is being given to one Service, under the lock.
+struct Request<'a> {
     allocator: &'a Allocator,
     taken: &'a mut HashSet<Item>,
     held: &'a [Item],
     fresh: &'a mut Vec<Item>,
 }
 
-impl Desk<'_> {
+impl Request<'_> {
+    /// Gives a Service everything that it needs or names.
+    fn fill(mut self, service: &mut Value, faults: &mut Vec<Error>) {
+        self.families(service, faults);
+        self.address(service, faults);
+        self.ports(service, faults);
+    }
+
     /// Takes an item; false if somebody else has it.
     fn take(&mut self, item: Item) -> bool {
         if self.held.contains(&item) || self.fresh.contains(&item) {

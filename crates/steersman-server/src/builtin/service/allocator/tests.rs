@@ -130,3 +130,15 @@ fn writers_at_once_never_get_the_same() {
         }
     });
 }
+
+#[test]
+fn a_preview_shows_what_there_is_to_have_and_takes_nothing() {
+    let allocator = Allocator::new("10.0.0.0/30".parse().unwrap(), 30_000..=30_000);
+    let mut shown = service(json!({"type": "NodePort", "ports": [{"port": 80}]}));
+    allocator.preview(&mut shown, None).unwrap();
+    assert_eq!(shown["spec"]["ports"][0]["nodePort"], 30_000);
+    let mut kept = service(json!({"type": "NodePort", "ports": [{"port": 80}]}));
+    allocator.reserve(&mut kept, None).unwrap().commit();
+    assert_eq!(kept["spec"]["ports"][0]["nodePort"], 30_000);
+    assert!(allocator.preview(&mut service(json!({"type": "NodePort", "ports": [{"port": 80}]})), None).is_err());
+}

@@ -1,0 +1,127 @@
+//! Subresources that take an object of another kind and change what they belong to: a Binding binds a pod, an Eviction
+//! deletes one.
+//!
+//! The catalog's row of such a subresource says that it connects. To add one, write its row at its kind in `builtin/`, a file
+//! here with the function that does it, and a row of [`CONNECTIONS`].
+
+mod binding;
+mod eviction;
+
+use crate::admission;
+use crate::answer::Answer;
+use crate::catalog::{Subresource, Verb};
+use crate::endpoint::Context;
+use crate::negotiate::{Shape, negotiate};
+use crate::options::FieldValidation;
+use crate::registry::{self, Body};
+use crate::status::Failure;
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use http::Method;
+use serde_json::json;
+use steersman_machinery::status::Status;
+use steersman_machinery::value::{set_at, str_at};
+use steersman_machinery::{GroupVersionKind, Value};
+use steersman_schema::decode::{self, Fault};
+use steersman_schema::{Definitions, Schema};
+
+/// Carries out what the body asks for. It is decoded and admitted, and its name is that of the path.
+type Connects = for<'a> fn(&'a mut Context<'_>, Value) -> BoxFuture<'a, Result<(), Failure>>;
+
+/// What a subresource does with what is sent to it.
+struct Connection {
+    group: &'static str,
+    resource: &'static str,
+    subresource: &'static str,
+    /// The schema crate's name of the kind that is sent.
+    definition: &'static str,
+    connects: Connects,
+}
+
+static CONNECTIONS: [Connection; 2] = [
+    Connection {
+        group: "",
+        resource: "pods",
+        subresource: "binding",
+        definition: "io.k8s.api.core.v1.Binding",
+        connects: binding::bind,
+    },
+    Connection {
+        group: "",
+        resource: "pods",
+        subresource: "eviction",
+        definition: "io.k8s.api.policy.v1.Eviction",
+        connects: eviction::evict,
+    },
+];
+
+/// The body as an object of the kind that the subresource takes. Clients of older versions of its group are understood.
+fn read(cx: &mut Context<'_>, bytes: &Bytes, kind: &GroupVersionKind, schema: &Schema) -> Result<Value, Failure> {
+    let body = Body { media_type: cx.media_type(), bytes };
+    let parsed = registry::parse(&cx.operation, body, &kind.kind)?;
+    let given = |key: &str| str_at(&parsed.value, &[key]).unwrap_or_default();
+    let refused = |why: &str| {
+        let (name, version) = (&kind.kind, &kind.version);
+        Failure::bad_request(format!("{name} in version {version:?} cannot be handled as a {name}: {why}"))
+    };
+    if !given("kind").is_empty() && given("kind") != kind.kind {
+        return Err(refused(&format!("the body is a {}", given("kind"))));
+    }
+    let group = given("apiVersion").rsplit_once('/').map_or("", |(group, _)| group);
+    if !given("apiVersion").is_empty() && group != kind.group {
+        return Err(refused(&format!("the API version in the data is {}", given("apiVersion"))));
+    }
+    let decoded = decode::from_value(schema, &parsed.value).map_err(|error| refused(&error.to_string()))?;
+    let unknown = decoded.faults.into_iter().filter_map(|fault| match fault {
+        Fault::Unknown(path) => Some(format!("unknown field {path:?}")),
+        Fault::Duplicate(_) => None,
+    });
+    let repeated = parsed.duplicates.iter().map(|path| format!("duplicate field {path:?}"));
+    let faults: Vec<String> = unknown.chain(repeated).collect();
+    match cx.operation.options.field_validation {
+        FieldValidation::Strict if !faults.is_empty() => {
+            return Err(refused(&format!("strict decoding error: {}", faults.join(", "))));
+        }
+        FieldValidation::Warn => faults.into_iter().for_each(|fault| cx.operation.warn(fault)),
+        FieldValidation::Ignore | FieldValidation::Strict => {}
+    }
+    let mut object = decoded.value;
+    if object.get("metadata").is_none_or(Value::is_null) {
+        set_at(&mut object, &["metadata"], json!({}));
+    }
+    Ok(object)
+}
+
+/// Carries out a request on a subresource that connects.
+///
+/// # Errors
+/// With the answer for the client.
+pub(super) async fn handle(
+    cx: &mut Context<'_>,
+    subresource: &Subresource,
+    method: &Method,
+    body: Bytes,
+) -> Result<Answer, Failure> {
+    let attributes = cx.operation.attributes;
+    let connection = CONNECTIONS
+        .iter()
+        .find(|row| attributes.is_about(row.group, row.resource) && *row.subresource == *subresource.name)
+        .ok_or_else(Failure::unknown_resource)?;
+    if *method != Method::POST || !subresource.verbs.contains(&Verb::Create) {
+        return Err(Failure::method_not_allowed());
+    }
+    let negotiated = negotiate(cx.headers, Shape::One)?;
+    cx.read_options("CreateOptions")?;
+    let schema = Definitions::builtin().schema(connection.definition).ok_or_else(Failure::unknown_resource)?;
+    let mut object = read(cx, &body, &subresource.kind, schema)?;
+    registry::set_namespace(&cx.operation, &mut object)?;
+    if registry::text(&object, "name") != cx.operation.name() {
+        let kind = &subresource.kind.kind;
+        return Err(Failure::bad_request(format!("name in URL does not match name in {kind} object")));
+    }
+    admission::admit(cx.state, &mut cx.operation, &mut object).await?;
+    (connection.connects)(cx, object).await?;
+    let mut status = Status::success();
+    status.code = Some(201);
+    Ok(Answer::status(201, &status, negotiated.encoding))
+}

@@ -1,0 +1,203 @@
+//! `pods/eviction`: deletes a pod if its disruption budget allows. Follows kubernetes' `pkg/registry/core/pod/storage/eviction.go`.
+
+use crate::builtin;
+use crate::catalog::{Served, Verb};
+use crate::conversion;
+use crate::endpoint::Context;
+use crate::operation::{Operation, ResourceAttributes, seconds};
+use crate::options::Delete;
+use crate::query::Query;
+use crate::registry::{self, Change};
+use crate::status::Failure;
+use futures::future::BoxFuture;
+use serde_json::json;
+use steersman_machinery::status::Cause;
+use steersman_machinery::value::{at, object_at, remove_at, set_at, str_at};
+use steersman_machinery::{GroupResource, ObjectKey, Value};
+use steersman_storage::{At, Page, Scope};
+
+/// Pods that a budget remembers as on their way out; more are refused until its controller has seen them go.
+const DISRUPTED_MAX: usize = 2000;
+/// When to come again to a budget that has not been looked at yet.
+const RETRY_SECONDS: u32 = 10;
+
+pub(super) fn evict<'a>(cx: &'a mut Context<'_>, mut eviction: Value) -> BoxFuture<'a, Result<(), Failure>> {
+    Box::pin(async move {
+        let sent = remove_at(&mut eviction, &["deleteOptions"]).filter(|options| !options.is_null());
+        let options = Delete::parse(&Query::default(), sent)?;
+        cx.operation.options.is_dry_run |= options.is_dry_run();
+        let pod = conversion::parse(&*cx.current().await?)?;
+        if is_counted(&pod) {
+            ask_budget(cx, &pod).await?;
+        }
+        let key = cx.operation.key(cx.operation.name());
+        let mut deletion = cx.operation.on(Verb::Delete, &key);
+        registry::write(cx.state, &mut deletion, &Change::Delete(&options)).await.map(|_| ())
+    })
+}
+
+/// Whether budgets count a pod: not one that is done, has not begun, or goes already.
+fn is_counted(pod: &Value) -> bool {
+    let phase = str_at(pod, &["status", "phase"]).unwrap_or_default();
+    let is_going = at(pod, &["metadata", "deletionTimestamp"]).is_some();
+    !is_going && !matches!(phase, "Failed" | "Pending" | "Succeeded")
+}
+
+/// Takes one disruption from the budget of a pod, if it has one.
+async fn ask_budget(cx: &Context<'_>, pod: &Value) -> Result<(), Failure> {
+    let catalog = cx.state.catalog();
+    let Some(served) = catalog.find("policy", "v1", "poddisruptionbudgets") else { return Ok(()) };
+    let budgets = budgets(cx, served, pod)?;
+    let (key, budget) = match budgets.as_slice() {
+        [] => return Ok(()),
+        [one] => one,
+        _ => {
+            let message =
+                "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
+            return Err(Failure::unclassified(message));
+        }
+    };
+    if !builtin::pod::is_ready(pod) && allows_unready(budget) {
+        return Ok(());
+    }
+    let attributes = ResourceAttributes { subresource: Some("status"), ..ResourceAttributes::of(served, Verb::Update) };
+    let budgets = Operation { attributes, ..Operation::of_system(served, Verb::Update, cx.operation.now) };
+    let mut update = budgets.on(Verb::Update, key);
+    update.options.is_dry_run = cx.operation.options.is_dry_run;
+    let (name, now) = (cx.operation.name(), seconds(cx.operation.now));
+    let take = |budget: &mut Value| take_disruption(budget, name, &now);
+    registry::write(cx.state, &mut update, &Change::Assign(&take)).await.map(|_| ())
+}
+
+/// The budgets whose selector a pod matches.
+fn budgets(cx: &Context<'_>, served: &Served, pod: &Value) -> Result<Vec<(ObjectKey, Value)>, Failure> {
+    let scope = Scope::Namespace(cx.operation.namespace().unwrap_or_default().into());
+    let found = cx.state.store.list(&served.resource.storage, &scope, At::Latest, Page::ALL);
+    let mut budgets = Vec::new();
+    for object in found.map_err(|error| Failure::of_read(&error))?.objects {
+        let budget = conversion::parse(&object)?;
+        if builtin::disruption_budget::is_about(&budget, pod) {
+            budgets.push((object.key.clone(), budget));
+        }
+    }
+    Ok(budgets)
+}
+
+/// Whether pods that are not ready may go without being counted.
+fn allows_unready(budget: &Value) -> bool {
+    match str_at(budget, &["spec", "unhealthyPodEvictionPolicy"]) {
+        Some("AlwaysAllow") => true,
+        _ => {
+            let (healthy, wanted) = (number(budget, "currentHealthy"), number(budget, "desiredHealthy"));
+            healthy >= wanted && wanted > 0
+        }
+    }
+}
+
+/// Counts one disruption in a budget, for a pod; or says why there is none left.
+fn take_disruption(budget: &mut Value, pod: &str, now: &str) -> Result<(), Failure> {
+    let name = str_at(budget, &["metadata", "name"]).unwrap_or_default().to_owned();
+    let generation = at(budget, &["metadata", "generation"]).and_then(Value::as_i64).unwrap_or(0);
+    let refused = |why: &str| Failure::forbidden(&GroupResource::new("policy", "poddisruptionbudgets"), &name, why);
+    if number(budget, "observedGeneration") < generation {
+        let why = format!("The disruption budget {name} is still being processed by the server.");
+        return Err(not_now(why, Some(RETRY_SECONDS)));
+    }
+    let allowed = number(budget, "disruptionsAllowed");
+    let disrupted = at(budget, &["status", "disruptedPods"]).and_then(Value::as_object).map_or(0, |pods| pods.len());
+    if allowed < 0 {
+        return Err(refused("pdb disruptions allowed is negative"));
+    }
+    if disrupted > DISRUPTED_MAX {
+        return Err(refused("DisruptedPods map too big - too many evictions not confirmed by PDB controller"));
+    }
+    if allowed == 0 {
+        let (healthy, wanted) = (number(budget, "currentHealthy"), number(budget, "desiredHealthy"));
+        let why = if healthy <= wanted {
+            format!("The disruption budget {name} needs {wanted} healthy pods and has {healthy} currently")
+        } else {
+            format!("The disruption budget {name} does not allow evicting pods currently")
+        };
+        return Err(not_now(why, None));
+    }
+    set_at(budget, &["status", "disruptionsAllowed"], (allowed - 1).into());
+    if allowed == 1 {
+        set_exhausted(budget, generation, now);
+    }
+    if let Some(pods) = object_at(budget, &["status", "disruptedPods"]) {
+        pods.insert(pod.to_owned(), now.into());
+    }
+    Ok(())
+}
+
+/// Sets the condition that nothing more is allowed.
+fn set_exhausted(budget: &mut Value, generation: i64, now: &str) {
+    let Some(status) = object_at(budget, &["status"]) else { return };
+    let conditions = status.entry("conditions").or_insert_with(|| json!([]));
+    let Some(conditions) = conditions.as_array_mut() else { return };
+    let before = conditions.iter().position(|one| str_at(one, &["type"]) == Some("DisruptionAllowed"));
+    let since = match before.map(|at| &conditions[at]).filter(|one| str_at(one, &["status"]) == Some("False")) {
+        Some(condition) => condition["lastTransitionTime"].clone(),
+        None => now.into(),
+    };
+    let condition = json!({
+        "type": "DisruptionAllowed", "status": "False", "reason": "InsufficientPods", "message": "",
+        "observedGeneration": generation, "lastTransitionTime": since,
+    });
+    match before {
+        Some(at) => conditions[at] = condition,
+        None => conditions.push(condition),
+    }
+}
+
+/// 429 of a budget.
+fn not_now(why: String, retry_after_seconds: Option<u32>) -> Failure {
+    let message = "Cannot evict pod as it would violate the pod's disruption budget.";
+    let mut failure = Failure::too_many_requests(message, 0);
+    if let Some(details) = &mut failure.status.details {
+        details.retry_after_seconds = retry_after_seconds;
+        details.causes.push(Cause { reason: "DisruptionBudget".to_owned(), message: why, field: String::new() });
+    }
+    failure
+}
+
+fn number(budget: &Value, key: &str) -> i64 {
+    at(budget, &["status", key]).and_then(Value::as_i64).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn budget(allowed: i64) -> Value {
+        json!({
+            "metadata": {"name": "b", "generation": 2},
+            "status": {"observedGeneration": 2, "currentHealthy": 3, "desiredHealthy": 2, "disruptionsAllowed": allowed},
+        })
+    }
+
+    fn why(failure: &Failure) -> &str {
+        &failure.status.details.as_ref().unwrap().causes[0].message
+    }
+
+    #[test]
+    fn a_budget_gives_what_it_has_and_remembers_to_whom() {
+        let mut budget = budget(1);
+        take_disruption(&mut budget, "p", "now").unwrap();
+        assert_eq!(budget["status"]["disruptionsAllowed"], 0);
+        assert_eq!(budget["status"]["disruptedPods"], json!({"p": "now"}));
+        assert_eq!(budget["status"]["conditions"][0]["reason"], "InsufficientPods");
+        let refused = take_disruption(&mut budget, "q", "now").unwrap_err();
+        assert_eq!((refused.code(), refused.retry_after()), (429, None));
+        assert_eq!(why(&refused), "The disruption budget b does not allow evicting pods currently");
+    }
+
+    #[test]
+    fn a_budget_that_was_not_counted_yet_says_when_to_come_again() {
+        let mut budget = budget(1);
+        budget["metadata"]["generation"] = json!(3);
+        let refused = take_disruption(&mut budget, "p", "now").unwrap_err();
+        assert_eq!(refused.status.details.as_ref().unwrap().retry_after_seconds, Some(10));
+        assert_eq!(why(&refused), "The disruption budget b is still being processed by the server.");
+    }
+}

@@ -1,0 +1,61 @@
+//! Reviews: kinds that are computed and not kept. A question is posted, the answer is the same object with a status.
+//!
+//! The catalog's row of such a kind says that it is virtual. To add one, write its row (`builtin/reviews.rs`), a file here
+//! with the function that answers, and a row of [`REVIEWS`].
+
+mod access;
+mod rules;
+mod user;
+
+use crate::admission;
+use crate::answer::Answer;
+use crate::endpoint::Context;
+use crate::negotiate::{Shape, negotiate};
+use crate::operation::Operation;
+use crate::payload::Payload;
+use crate::registry;
+use crate::state::State;
+use crate::status::Failure;
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use http::Method;
+use steersman_machinery::Value;
+
+/// Answers a review. It is in the requested form, decoded, defaulted and admitted.
+type Answers = for<'a> fn(&'a State, &'a Operation<'_>, Value) -> BoxFuture<'a, Result<Value, Failure>>;
+
+/// What answers the reviews of a resource.
+struct Review {
+    group: &'static str,
+    resource: &'static str,
+    answers: Answers,
+}
+
+static REVIEWS: [Review; 5] = [
+    Review { group: "authentication.k8s.io", resource: "selfsubjectreviews", answers: user::who },
+    Review { group: "authorization.k8s.io", resource: "localsubjectaccessreviews", answers: access::may_subject_here },
+    Review { group: "authorization.k8s.io", resource: "selfsubjectaccessreviews", answers: access::may_self },
+    Review { group: "authorization.k8s.io", resource: "selfsubjectrulesreviews", answers: rules::of_self },
+    Review { group: "authorization.k8s.io", resource: "subjectaccessreviews", answers: access::may_subject },
+];
+
+/// Carries out a request on a virtual kind, which can only be created.
+///
+/// # Errors
+/// With the answer for the client.
+pub(super) async fn handle(cx: &mut Context<'_>, method: &Method, body: Bytes) -> Result<Answer, Failure> {
+    let attributes = cx.operation.attributes;
+    let review = REVIEWS.iter().find(|row| attributes.is_about(row.group, row.resource));
+    let Some(review) = review.filter(|_| attributes.subresource.is_none()) else {
+        return Err(Failure::unknown_resource());
+    };
+    if *method != Method::POST || cx.target.has_name_in_path {
+        return Err(Failure::method_not_allowed());
+    }
+    let negotiated = negotiate(cx.headers, Shape::One)?;
+    let mut object = cx.read_object("CreateOptions", &body)?;
+    registry::record(&cx.operation, None, &mut object);
+    admission::admit(cx.state, &mut cx.operation, &mut object).await?;
+    let answered = (review.answers)(cx.state, &cx.operation, object).await?;
+    Answer::object(cx, 201, Payload::Tree(answered), negotiated)
+}

@@ -1,0 +1,156 @@
+//! `SelfSubjectAccessReview` (`kubectl auth can-i`), `SubjectAccessReview` and `LocalSubjectAccessReview`: whether somebody
+//! may do something, and why.
+
+use crate::authz::{self, Attributes, Decision, ResourceAttributes};
+use crate::operation::Operation;
+use crate::state::State;
+use crate::status::Failure;
+use crate::user::User;
+use futures::future::BoxFuture;
+use serde_json::json;
+use steersman_machinery::field::{Error, Path};
+use steersman_machinery::value::{at, set_at, str_at};
+use steersman_machinery::{GroupKind, Value};
+
+pub(super) fn may_self<'a>(
+    state: &'a State,
+    operation: &'a Operation<'_>,
+    review: Value,
+) -> BoxFuture<'a, Result<Value, Failure>> {
+    Box::pin(async move {
+        refuse(faults_of_question(&review))?;
+        answer(state, operation.user, review).await
+    })
+}
+
+pub(super) fn may_subject<'a>(
+    state: &'a State,
+    _operation: &'a Operation<'_>,
+    review: Value,
+) -> BoxFuture<'a, Result<Value, Failure>> {
+    Box::pin(async move {
+        refuse([faults_of_question(&review), faults_of_subject(&review)].concat())?;
+        let user = subject(&review);
+        answer(state, &user, review).await
+    })
+}
+
+pub(super) fn may_subject_here<'a>(
+    state: &'a State,
+    operation: &'a Operation<'_>,
+    mut review: Value,
+) -> BoxFuture<'a, Result<Value, Failure>> {
+    Box::pin(async move {
+        // The namespace is that of the path.
+        let metadata = review.get_mut("metadata").and_then(Value::as_object_mut);
+        let namespace = metadata.and_then(|metadata| metadata.remove("namespace"));
+        let mut faults = [faults_of_question(&review), faults_of_subject(&review)].concat();
+        let path = Path::new("spec.resourceAttributes.namespace");
+        let asked = str_at(&review, &["spec", "resourceAttributes", "namespace"]).unwrap_or_default();
+        if asked != operation.namespace().unwrap_or_default() {
+            faults.push(Error::invalid(&path, asked, "must match metadata.namespace"));
+        }
+        if at(&review, &["spec", "nonResourceAttributes"]).is_some() {
+            let path = Path::new("spec.nonResourceAttributes");
+            faults.push(Error::invalid(&path, Value::Null, "disallowed on this kind of request"));
+        }
+        refuse(faults)?;
+        if let Some(namespace) = namespace {
+            set_at(&mut review, &["metadata", "namespace"], namespace);
+        }
+        let user = subject(&review);
+        answer(state, &user, review).await
+    })
+}
+
+/// The user that a review asks about.
+fn subject(review: &Value) -> User {
+    let spec = &review["spec"];
+    let texts = |list: &Value| -> Vec<String> {
+        list.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+    };
+    let extra = spec["extra"].as_object().into_iter().flatten();
+    User {
+        name: str_at(spec, &["user"]).unwrap_or_default().to_owned(),
+        uid: str_at(spec, &["uid"]).unwrap_or_default().to_owned(),
+        groups: texts(&spec["groups"]),
+        extra: extra.map(|(key, values)| (key.to_lowercase(), texts(values))).collect(),
+    }
+}
+
+async fn answer(state: &State, user: &User, mut review: Value) -> Result<Value, Failure> {
+    let verdict = {
+        let attributes = attributes(&review["spec"]);
+        authz::verdict(&*state.authorizer, user, &attributes).await
+    };
+    let mut status = json!({"allowed": verdict.is_allowed()});
+    if verdict.decision == Decision::Deny {
+        status["denied"] = true.into();
+    }
+    if !verdict.reason.is_empty() {
+        status["reason"] = (*verdict.reason).into();
+    }
+    if let Some(error) = verdict.error {
+        status["evaluationError"] = error.into();
+    }
+    set_at(&mut review, &["status"], status);
+    Ok(review)
+}
+
+/// What a review asks about.
+fn attributes(spec: &Value) -> Attributes<'_> {
+    if let Some(asked) = spec.get("nonResourceAttributes") {
+        let text = |key: &str| str_at(asked, &[key]).unwrap_or_default();
+        return Attributes::NonResource { verb: text("verb"), path: text("path") };
+    }
+    let text = |key: &str| str_at(spec, &["resourceAttributes", key]).unwrap_or_default();
+    let some = |key: &str| Some(text(key)).filter(|text| !text.is_empty());
+    Attributes::Resource(ResourceAttributes {
+        verb: text("verb"),
+        group: text("group"),
+        version: text("version"),
+        resource: text("resource"),
+        subresource: some("subresource"),
+        namespace: some("namespace"),
+        name: some("name"),
+    })
+}
+
+fn faults_of_question(review: &Value) -> Vec<Error> {
+    let mut faults = Vec::new();
+    let asks = |key: &str| at(review, &["spec", key]).is_some_and(|asked| !asked.is_null());
+    match (asks("resourceAttributes"), asks("nonResourceAttributes")) {
+        (true, true) => faults.push(Error::invalid(
+            &Path::new("spec.nonResourceAttributes"),
+            review["spec"]["nonResourceAttributes"].clone(),
+            "cannot be specified in combination with resourceAttributes",
+        )),
+        (false, false) => faults.push(Error::invalid(
+            &Path::new("spec.resourceAttributes"),
+            Value::Null,
+            "exactly one of nonResourceAttributes or resourceAttributes must be specified",
+        )),
+        (true, false) | (false, true) => {}
+    }
+    let metadata = review["metadata"].as_object();
+    let is_empty = metadata.is_none_or(|metadata| metadata.keys().all(|key| key == "managedFields"));
+    if !is_empty {
+        faults.push(Error::invalid(&Path::new("metadata"), review["metadata"].clone(), "must be empty"));
+    }
+    faults
+}
+
+fn faults_of_subject(review: &Value) -> Vec<Error> {
+    let has_user = str_at(review, &["spec", "user"]).is_some_and(|user| !user.is_empty());
+    let has_groups = at(review, &["spec", "groups"]).and_then(Value::as_array).is_some_and(|list| !list.is_empty());
+    let why = "at least one of user or group must be specified";
+    if has_user || has_groups { Vec::new() } else { vec![Error::invalid(&Path::new("spec.user"), "", why)] }
+}
+
+fn refuse(faults: Vec<Error>) -> Result<(), Failure> {
+    if faults.is_empty() {
+        return Ok(());
+    }
+    // Upstream names no kind here.
+    Err(Failure::invalid(&GroupKind::new("authorization.k8s.io", ""), "", &faults))
+}

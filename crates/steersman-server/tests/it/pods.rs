@@ -1,0 +1,114 @@
+//! What is sent to a pod: a binding that gives it its node, an eviction that deletes it.
+
+use crate::support::{Answer, Http, World, text};
+use serde_json::{Value, json};
+
+const PODS: &str = "/api/v1/namespaces/default/pods";
+const BUDGETS: &str = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
+
+async fn pod(http: &Http, name: &str) -> Value {
+    let pod = json!({
+        "metadata": {"name": name, "labels": {"app": "web"}}, "spec": {"containers": [{"name": "c", "image": "i"}]},
+    });
+    http.post(PODS, &pod).await.ok()
+}
+
+async fn bind(http: &Http, name: &str, binding: Value, query: &str) -> Answer {
+    http.post(&format!("{PODS}/{name}/binding{query}"), &binding).await
+}
+
+fn binding(name: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Binding", "metadata": {"name": name, "labels": {"x": "y"}},
+        "target": {"kind": "Node", "name": "n"},
+    })
+}
+
+async fn evict(http: &Http, name: &str) -> Answer {
+    let eviction = json!({
+        "apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name},
+        "deleteOptions": {"gracePeriodSeconds": 0},
+    });
+    http.post(&format!("{PODS}/{name}/eviction"), &eviction).await
+}
+
+#[tokio::test]
+async fn a_binding_gives_a_pod_its_node_once() {
+    let world = World::new().await;
+    let http = world.http();
+    let before = pod(&http, "p").await;
+    bind(&http, "p", binding("p"), "?dryRun=All").await.ok();
+    assert_eq!(http.get(&format!("{PODS}/p")).await.ok(), before);
+
+    let bound = bind(&http, "p", binding("p"), "").await;
+    let success = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
+    assert_eq!((bound.code, bound.json()), (201, success));
+    let after = http.get(&format!("{PODS}/p")).await.ok();
+    assert_eq!((text(&after, "/spec/nodeName"), text(&after, "/metadata/labels/x")), ("n", "y"));
+    assert_eq!(text(&after, "/status/conditions/0/type"), "PodScheduled");
+    assert_eq!(after["metadata"]["managedFields"], before["metadata"]["managedFields"]);
+
+    let again = bind(&http, "p", binding("p"), "").await.json();
+    let message = "Operation cannot be fulfilled on pods/binding \"p\": pod p is already assigned to node \"n\"";
+    assert_eq!((&again["code"], text(&again, "/message")), (&json!(409), message));
+}
+
+#[tokio::test]
+async fn a_binding_that_makes_no_sense_is_refused() {
+    let world = World::new().await;
+    let http = world.http();
+    pod(&http, "p").await;
+    let message = "name in URL does not match name in Binding object";
+    let misnamed = bind(&http, "p", binding("q"), "").await.json();
+    assert_eq!((&misnamed["code"], text(&misnamed, "/message")), (&json!(400), message));
+    let mut nowhere = binding("p");
+    nowhere["target"] = json!({"kind": "Pod", "name": ""});
+    assert_eq!(bind(&http, "p", nowhere, "").await.refusal(), (422, "Invalid".to_owned()));
+    let mut other = binding("p");
+    other["metadata"]["uid"] = json!("11111111-2222-3333-4444-555555555555");
+    assert_eq!(bind(&http, "p", other, "").await.refusal(), (409, "Conflict".to_owned()));
+    assert_eq!(bind(&http, "none", binding("none"), "").await.refusal(), (404, "NotFound".to_owned()));
+    let mut odd = binding("p");
+    odd["odd"] = json!(1);
+    assert_eq!(bind(&http, "p", odd, "?fieldValidation=Strict").await.code, 400);
+    assert_eq!(http.get(&format!("{PODS}/p/binding")).await.code, 405);
+}
+
+#[tokio::test]
+async fn an_eviction_deletes_a_pod_that_no_budget_holds() {
+    let world = World::new().await;
+    let http = world.http();
+    pod(&http, "p").await;
+    assert_eq!(evict(&http, "p").await.code, 201);
+    assert_eq!(http.get(&format!("{PODS}/p")).await.code, 404);
+    assert_eq!(evict(&http, "p").await.code, 404);
+}
+
+#[tokio::test]
+async fn a_budget_is_asked_for_every_eviction_and_gives_what_it_has() {
+    let world = World::new().await;
+    let http = world.http();
+    for name in ["a", "b"] {
+        pod(&http, name).await;
+        let status = json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}});
+        http.merge(&format!("{PODS}/{name}/status"), &status).await.ok();
+    }
+    let budget =
+        json!({"metadata": {"name": "web"}, "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}}});
+    http.post(BUDGETS, &budget).await.ok();
+    let unseen = evict(&http, "a").await;
+    assert_eq!((unseen.code, unseen.header("retry-after")), (429, Some("10")));
+
+    let counted =
+        json!({"status": {"observedGeneration": 1, "currentHealthy": 2, "desiredHealthy": 1, "disruptionsAllowed": 1}});
+    http.merge(&format!("{BUDGETS}/web/status"), &counted).await.ok();
+    assert_eq!(evict(&http, "a").await.code, 201);
+    assert_eq!(http.get(&format!("{PODS}/a")).await.code, 404);
+    let left = http.get(&format!("{BUDGETS}/web")).await.ok();
+    assert_eq!(left["status"]["disruptionsAllowed"], 0);
+    assert!(left["status"]["disruptedPods"]["a"].is_string());
+    let refused = evict(&http, "b").await;
+    assert_eq!((refused.code, refused.header("retry-after")), (429, None));
+    let why = "The disruption budget web does not allow evicting pods currently";
+    assert_eq!(text(&refused.json(), "/details/causes/0/message"), why);
+}

@@ -1,0 +1,65 @@
+//! Reviews: questions that are answered and not kept.
+
+use crate::support::{World, text};
+use http::Method;
+use serde_json::{Value, json};
+
+const ACCESS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+const RULES: &str = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews";
+const WHO: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+
+fn review(spec: &Value) -> Value {
+    json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "spec": spec})
+}
+
+#[tokio::test]
+async fn everyone_may_ask_who_they_are() {
+    let world = World::new().await;
+    let answer = world.http_as("alice").send(Method::POST, WHO, "application/json", "{}").await;
+    let review = answer.ok();
+    assert_eq!((answer.code, text(&review, "/kind")), (201, "SelfSubjectReview"));
+    assert_eq!(review["status"]["userInfo"], json!({"username": "alice", "groups": ["system:authenticated"]}));
+}
+
+#[tokio::test]
+async fn everyone_may_ask_what_they_may_do() {
+    let world = World::new().await;
+    let pods = review(&json!({"resourceAttributes": {"verb": "delete", "resource": "pods", "namespace": "default"}}));
+    let version = review(&json!({"nonResourceAttributes": {"verb": "get", "path": "/version"}}));
+    for (http, question, want) in
+        [(world.http(), &pods, true), (world.http_as("alice"), &pods, false), (world.http_as("alice"), &version, true)]
+    {
+        let answer = http.post(ACCESS, question).await.ok();
+        assert_eq!(answer["status"], json!({"allowed": want}));
+        assert_eq!(answer["spec"], question["spec"]);
+    }
+    let rules = json!({"kind": "SelfSubjectRulesReview", "apiVersion": "authorization.k8s.io/v1", "spec": {"namespace": "default"}});
+    let answer = world.http().post(RULES, &rules).await.ok();
+    let all = json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]});
+    assert_eq!((&answer["status"]["resourceRules"][0], &answer["status"]["incomplete"]), (&all, &json!(false)));
+}
+
+#[tokio::test]
+async fn a_question_about_another_is_for_those_who_may_ask() {
+    let world = World::new().await;
+    let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+    let question = json!({"spec": {"user": "alice", "resourceAttributes": {"verb": "get", "resource": "pods"}}});
+    assert_eq!(world.http().post(path, &question).await.ok()["status"], json!({"allowed": false}));
+    assert_eq!(world.http_as("alice").post(path, &question).await.code, 403);
+    let nobody = json!({"spec": {"resourceAttributes": {"verb": "get", "resource": "pods"}}});
+    let refused = world.http().post(path, &nobody).await.json();
+    let message = ".authorization.k8s.io \"\" is invalid: spec.user: Invalid value: \"\": at least one of user or group must be specified";
+    assert_eq!(text(&refused, "/message"), message);
+}
+
+#[tokio::test]
+async fn a_review_has_no_name_asks_one_thing_and_is_only_made() {
+    let world = World::new().await;
+    let http = world.http();
+    let mut named = review(&json!({"resourceAttributes": {"verb": "get", "resource": "pods"}}));
+    named["metadata"] = json!({"name": "x"});
+    assert_eq!(text(&http.post(ACCESS, &named).await.json(), "/details/causes/0/field"), "metadata");
+    assert_eq!(http.post(ACCESS, &review(&json!({}))).await.code, 422);
+    assert_eq!(http.get(ACCESS).await.code, 405);
+    assert_eq!(http.get(&format!("{ACCESS}/x")).await.code, 405);
+}
