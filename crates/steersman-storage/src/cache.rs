@@ -1,12 +1,13 @@
-//! All resources as they are now: one shelf each, and the newest revision that is in.
+//! All resources as they are now: one `ResourceCache` each, and the newest revision that is in.
 //!
-//! Fed by the log only (`feeder`), never by writers. Locks, in the order they are taken: the map of shelves, then one shelf.
+//! Fed by the log only (`feeder`), never by writers. Locks, in the order they are taken: the map, then one resource.
 
+use crate::interest::Group;
 use crate::key;
 use crate::kv;
 use crate::parallel;
+use crate::resource_cache::{Change, ResourceCache};
 use crate::ring::Limits;
-use crate::shelf::{Change, Shelf};
 use parking_lot::RwLock;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use tokio::time::Instant;
 pub(crate) struct Cache {
     applied: watch::Sender<Applied>,
     limits: Limits,
-    shelves: RwLock<Shelves>,
+    resources: RwLock<Resources>,
 }
 
 /// How far the log has been applied.
@@ -31,9 +32,9 @@ pub(crate) struct Applied {
 }
 
 #[derive(Debug)]
-struct Shelves {
-    by_resource: HashMap<GroupResource, Arc<Shelf>>,
-    /// A resource without a shelf has had no objects since this revision; what it had before is forgotten.
+struct Resources {
+    by_resource: HashMap<GroupResource, Arc<ResourceCache>>,
+    /// A resource that is not in the map has had no objects since this revision; what it had before is forgotten.
     floor: Revision,
 }
 
@@ -74,13 +75,13 @@ impl Cache {
         for run in objects.chunk_by(|a, b| a.0 == b.0) {
             if let Some((group, resource)) = run.first().and_then(|(prefix, _)| key::split_resource(prefix)) {
                 let objects = run.iter().map(|(_, object)| object.clone()).collect();
-                by_resource.insert(GroupResource::new(group, resource), Arc::new(Shelf::new(objects, floor)));
+                by_resource.insert(GroupResource::new(group, resource), Arc::new(ResourceCache::new(objects, floor)));
             }
         }
         Ok(Cache {
             applied: watch::Sender::new(Applied { closed: false, revision: floor }),
             limits,
-            shelves: RwLock::new(Shelves { by_resource, floor }),
+            resources: RwLock::new(Resources { by_resource, floor }),
         })
     }
 
@@ -92,59 +93,61 @@ impl Cache {
         self.applied.subscribe()
     }
 
-    /// The shelf of a resource that has objects, history or watchers; else the revision since which it has had none.
-    pub(crate) fn shelf(&self, resource: &GroupResource) -> Result<Arc<Shelf>, Revision> {
-        let shelves = self.shelves.read();
-        shelves.by_resource.get(resource).cloned().ok_or(shelves.floor)
+    /// The cache of a resource that has objects, history or watchers; else the revision since which it has had none.
+    pub(crate) fn resource(&self, resource: &GroupResource) -> Result<Arc<ResourceCache>, Revision> {
+        let resources = self.resources.read();
+        resources.by_resource.get(resource).cloned().ok_or(resources.floor)
     }
 
-    /// The shelf of a resource, made if there is none.
-    pub(crate) fn shelf_or_new(&self, resource: &GroupResource) -> Arc<Shelf> {
-        if let Ok(shelf) = self.shelf(resource) {
-            return shelf;
+    /// The cache of a resource, made if there is none.
+    pub(crate) fn resource_or_new(&self, resource: &GroupResource) -> Arc<ResourceCache> {
+        if let Ok(found) = self.resource(resource) {
+            return found;
         }
-        let mut shelves = self.shelves.write();
-        let floor = shelves.floor;
-        let new = || Arc::new(Shelf::new(Vec::new(), floor));
-        shelves.by_resource.entry(resource.clone()).or_insert_with(new).clone()
+        let mut resources = self.resources.write();
+        let floor = resources.floor;
+        let new = || Arc::new(ResourceCache::new(Vec::new(), floor));
+        resources.by_resource.entry(resource.clone()).or_insert_with(new).clone()
     }
 
-    /// Applies committed changes in order, then makes their revision the newest, then rings where something changed.
+    /// Applies committed changes in order, then makes their revision the newest, then wakes those whom something concerns.
     pub(crate) fn apply(&self, events: Vec<kv::Event>, now: Instant) -> Result<(), Unreadable> {
         let Some(revision) = events.last().map(|event| event.revision) else { return Ok(()) };
-        let mut touched: Vec<Arc<Shelf>> = Vec::new();
+        let mut woken: Vec<Arc<Group>> = Vec::new();
         let mut run: Option<Run> = None;
         for event in events {
             let (resource, change) = decode(event, run.as_ref().map(|run| &run.resource))?;
             if let Some(resource) = resource {
                 if let Some(run) = run.take() {
-                    touched.push(run.finish(&self.limits, now));
+                    run.cache.apply(run.changes, &self.limits, now, &mut woken);
                 }
-                run = Some(Run { shelf: self.shelf_or_new(&resource), resource, changes: Vec::new() });
+                run = Some(Run { cache: self.resource_or_new(&resource), resource, changes: Vec::new() });
             }
             if let Some(run) = &mut run {
                 run.changes.push(change);
             }
         }
         if let Some(run) = run {
-            touched.push(run.finish(&self.limits, now));
+            run.cache.apply(run.changes, &self.limits, now, &mut woken);
         }
         self.applied.send_modify(|applied| applied.revision = revision);
-        touched.iter().for_each(|shelf| shelf.ring_bell());
+        woken.sort_unstable_by_key(Arc::as_ptr);
+        woken.dedup_by(|a, b| Arc::ptr_eq(a, b));
+        woken.iter().for_each(|group| group.published.notify_waiters());
         Ok(())
     }
 
     /// Lets go of history that is too old, and of resources nobody has or looks at.
     pub(crate) fn trim(&self, now: Instant) {
-        let shelves: Vec<Arc<Shelf>> = self.shelves.read().by_resource.values().cloned().collect();
-        shelves.iter().for_each(|shelf| shelf.trim(&self.limits, now));
-        drop(shelves);
-        let mut shelves = self.shelves.write();
-        let Shelves { by_resource, floor } = &mut *shelves;
-        by_resource.retain(|_, shelf| {
+        let resources: Vec<Arc<ResourceCache>> = self.resources.read().by_resource.values().cloned().collect();
+        resources.iter().for_each(|cache| cache.trim(&self.limits, now));
+        drop(resources);
+        let mut resources = self.resources.write();
+        let Resources { by_resource, floor } = &mut *resources;
+        by_resource.retain(|_, cache| {
             // Under the map's write lock nobody can take another reference.
-            let (is_bare, since) = shelf.read(|state| (state.is_bare(), state.ring.floor()));
-            let keep = !is_bare || Arc::strong_count(shelf) > 1;
+            let (is_bare, since) = cache.read(|state| (state.is_bare(), state.ring.floor()));
+            let keep = !is_bare || Arc::strong_count(cache) > 1;
             if !keep {
                 *floor = since.max(*floor);
             }
@@ -154,36 +157,29 @@ impl Cache {
 
     /// Forgets history up to and including a revision.
     pub(crate) fn drop_through(&self, revision: Revision) {
-        let mut shelves = self.shelves.write();
+        let mut resources = self.resources.write();
         let revision = revision.min(self.applied().revision);
-        shelves.by_resource.values().for_each(|shelf| shelf.drop_through(revision));
-        shelves.floor = shelves.floor.max(revision);
+        resources.by_resource.values().for_each(|cache| cache.drop_through(revision));
+        resources.floor = resources.floor.max(revision);
     }
 
     /// Number of objects of all resources.
     pub(crate) fn count(&self) -> usize {
-        self.shelves.read().by_resource.values().map(|shelf| shelf.count()).sum()
+        self.resources.read().by_resource.values().map(|cache| cache.count()).sum()
     }
 
     /// Nothing more will be applied: wakes everyone to that.
     pub(crate) fn close(&self) {
         self.applied.send_modify(|applied| applied.closed = true);
-        self.shelves.read().by_resource.values().for_each(|shelf| shelf.ring_bell());
+        self.resources.read().by_resource.values().for_each(|cache| cache.wake_all());
     }
 }
 
 /// Consecutive changes of one resource.
 struct Run {
+    cache: Arc<ResourceCache>,
     changes: Vec<Change>,
     resource: GroupResource,
-    shelf: Arc<Shelf>,
-}
-
-impl Run {
-    fn finish(self, limits: &Limits, now: Instant) -> Arc<Shelf> {
-        self.shelf.apply(self.changes, limits, now);
-        self.shelf
-    }
 }
 
 /// The change an event makes, and its resource unless that is the one given.

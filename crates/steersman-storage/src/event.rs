@@ -1,12 +1,14 @@
 //! One change of one object, as every watcher of its resource shares it.
 
+use arc_swap::ArcSwapOption;
 use bytes::Bytes;
 use parking_lot::Mutex;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use steersman_machinery::{Object, Revision};
 
-/// Most encoded forms one event keeps. Further formats are encoded for each who asks.
-const FRAMES_MAX: usize = 8;
+/// Most encoded forms one event keeps. Further ones are encoded for each who asks.
+const FRAMES_MAX: usize = 16;
 
 /// What happened to the object, before any selector has looked at it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -30,34 +32,59 @@ pub struct Event {
     pub previous: Option<Arc<Object>>,
     /// The revision of the change, also the object's.
     pub revision: Revision,
-    frames: Mutex<Vec<(u32, Bytes)>>,
+    /// None until someone asks for one, and again once the event is no longer recent.
+    frames: ArcSwapOption<Frames>,
+    is_recent: AtomicBool,
+}
+
+/// Encoded forms: a list that only grows, so that whoever finds a form takes no lock.
+#[derive(Debug, Default)]
+struct Frames {
+    /// Held while a form is made.
+    making: Mutex<()>,
+    first: OnceLock<Box<Frame>>,
+}
+
+#[derive(Debug)]
+struct Frame {
+    bytes: Bytes,
+    key: u64,
+    next: OnceLock<Box<Frame>>,
 }
 
 impl Event {
     pub(crate) fn new(kind: Kind, object: Arc<Object>, previous: Option<Arc<Object>>) -> Event {
-        Event { kind, revision: object.revision, object, previous, frames: Mutex::default() }
+        let revision = object.revision;
+        Event { kind, object, previous, revision, frames: ArcSwapOption::empty(), is_recent: AtomicBool::new(true) }
     }
 
-    /// The event encoded in a format, which the caller numbers: encoded by the first who asks, shared by the others for as
-    /// long as the event is recent.
+    /// The event encoded in a form, which the caller numbers: encoded by the first who asks, shared by the others for as long
+    /// as the event is recent.
     ///
-    /// `encode` runs under the event's lock, so it runs once however many watchers ask at the same moment; it must not ask
+    /// `encode` runs under a lock of the event's, so it runs once however many watchers ask at the same moment; it must not ask
     /// this event for a frame.
-    pub fn frame(&self, format: u32, encode: impl FnOnce() -> Bytes) -> Bytes {
-        let mut frames = self.frames.lock();
-        if let Some((_, bytes)) = frames.iter().find(|(known, _)| *known == format) {
-            return bytes.clone();
+    pub fn frame(&self, key: u64, encode: impl FnOnce() -> Bytes) -> Bytes {
+        if let Some(frames) = &*self.frames.load()
+            && let Ok(found) = frames.find(key)
+        {
+            return found;
         }
-        let bytes = encode();
-        if frames.len() < FRAMES_MAX {
-            frames.push((format, bytes.clone()));
+        if !self.is_recent.load(Ordering::Acquire) {
+            return encode();
         }
-        bytes
+        let empty: Option<Arc<Frames>> = None;
+        self.frames.compare_and_swap(&empty, Some(Arc::default()));
+        match self.frames.load_full() {
+            Some(frames) => frames.make(key, encode),
+            // Forgotten in this moment.
+            None => encode(),
+        }
     }
 
     /// Lets go of the encoded forms: the event is no longer one that many watchers are about to send.
     pub(crate) fn forget_frames(&self) {
-        *self.frames.lock() = Vec::new();
+        self.is_recent.store(false, Ordering::Release);
+        self.frames.store(None);
     }
 
     /// Bytes of content that only history keeps alive.
@@ -68,26 +95,83 @@ impl Event {
     }
 }
 
+impl Frames {
+    /// The form, or where it goes and how many there are.
+    fn find(&self, key: u64) -> Result<Bytes, (&OnceLock<Box<Frame>>, usize)> {
+        let (mut slot, mut n_frames) = (&self.first, 0);
+        while let Some(frame) = slot.get() {
+            if frame.key == key {
+                return Ok(frame.bytes.clone());
+            }
+            (slot, n_frames) = (&frame.next, n_frames + 1);
+        }
+        Err((slot, n_frames))
+    }
+
+    fn make(&self, key: u64, encode: impl FnOnce() -> Bytes) -> Bytes {
+        let _making = self.making.lock();
+        // Somebody may have made it in the meantime.
+        match self.find(key) {
+            Ok(found) => found,
+            Err((slot, n_frames)) => {
+                let bytes = encode();
+                if n_frames < FRAMES_MAX {
+                    slot.get_or_init(|| Box::new(Frame { bytes: bytes.clone(), key, next: OnceLock::new() }));
+                }
+                bytes
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::cell::Cell;
+    use std::sync::atomic::AtomicU64;
     use steersman_machinery::ObjectKey;
 
-    #[test]
-    fn a_frame_is_encoded_once_per_format() {
+    fn event() -> Event {
         let object = Object::decode(ObjectKey::cluster("x"), Revision(1), br#"{"metadata":{}}"#).unwrap();
-        let event = Event::new(Kind::Added, Arc::new(object), None);
-        let encoded = Cell::new(0);
-        let frame = |format: u32| {
-            event.frame(format, || {
-                encoded.set(encoded.get() + 1);
-                Bytes::from(format.to_string())
+        Event::new(Kind::Added, Arc::new(object), None)
+    }
+
+    #[test]
+    fn a_frame_is_encoded_once_per_form_while_the_event_is_recent() {
+        let (event, encoded) = (event(), AtomicU64::new(0));
+        let frame = |key: u64| {
+            event.frame(key, || {
+                encoded.fetch_add(1, Ordering::Relaxed);
+                Bytes::from(key.to_string())
             })
         };
-        assert_eq!((frame(1), frame(2), frame(1)), (Bytes::from("1"), Bytes::from("2"), Bytes::from("1")));
-        assert_eq!(encoded.get(), 2);
+        let n_encoded = || encoded.load(Ordering::Relaxed);
+        assert_eq!((frame(1), frame(u64::MAX), frame(1)), ("1".into(), u64::MAX.to_string().into(), "1".into()));
+        assert_eq!(n_encoded(), 2);
+        for key in 0..2 * FRAMES_MAX as u64 {
+            assert_eq!((frame(key), frame(key)), (key.to_string().into(), key.to_string().into()));
+        }
         event.forget_frames();
-        assert_eq!((frame(1), encoded.get()), (Bytes::from("1"), 3));
+        let before = n_encoded();
+        assert_eq!((frame(1), frame(1)), ("1".into(), "1".into()));
+        assert_eq!(n_encoded(), before + 2, "what is old is not kept");
+    }
+
+    #[test]
+    fn many_at_once_share_one_encoding() {
+        let (event, encoded) = (event(), AtomicU64::new(0));
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    for key in 0..FRAMES_MAX as u64 {
+                        let made = event.frame(key, || {
+                            encoded.fetch_add(1, Ordering::Relaxed);
+                            Bytes::from(key.to_string())
+                        });
+                        assert_eq!(made, key.to_string());
+                    }
+                });
+            }
+        });
+        assert_eq!(encoded.load(Ordering::Relaxed), FRAMES_MAX as u64);
     }
 }

@@ -132,6 +132,12 @@ impl Ring {
         self.first + self.slots.partition_point(|slot| slot.event.revision <= revision) as u64
     }
 
+    /// The event at a position; `None` when it is not here.
+    pub(crate) fn at(&self, position: u64) -> Option<&Arc<Event>> {
+        let at = usize::try_from(position.checked_sub(self.first)?).ok()?;
+        self.slots.get(at).map(|slot| &slot.event)
+    }
+
     /// The events from a position on, which must not be before [`Ring::start`].
     pub(crate) fn from(&self, position: u64) -> impl Iterator<Item = &Arc<Event>> {
         let skip = usize::try_from(position.saturating_sub(self.first)).unwrap_or(usize::MAX).min(self.slots.len());

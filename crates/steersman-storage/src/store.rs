@@ -7,10 +7,11 @@ mod error;
 
 use crate::cache::Cache;
 use crate::feeder::Feeder;
+use crate::interest::Interest;
 use crate::key;
 use crate::kv::{self, Compare, Expect, Kv, Op, Outcome, Txn};
+use crate::resource_cache::{At, List, Miss, Page, Scope};
 use crate::ring::Limits;
-use crate::shelf::{At, List, Miss, Page, Scope};
 use crate::watcher::Watcher;
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -322,12 +323,12 @@ impl Store {
 
     /// An object as the cache has it.
     pub fn get_cached(&self, resource: &GroupResource, key: &ObjectKey) -> Option<Arc<Object>> {
-        self.0.cache.shelf(resource).ok()?.get(key)
+        self.0.cache.resource(resource).ok()?.get(key)
     }
 
     /// Number of objects of a resource in the cache.
     pub fn count(&self, resource: &GroupResource) -> usize {
-        self.0.cache.shelf(resource).map_or(0, |shelf| shelf.count())
+        self.0.cache.resource(resource).map_or(0, |cache| cache.count())
     }
 
     /// A page of a resource's objects, in the order of their keys.
@@ -335,10 +336,10 @@ impl Store {
     /// # Errors
     /// `Compacted` or `TooLarge` when there is no such revision any more or yet.
     pub fn list(&self, resource: &GroupResource, scope: &Scope, at: At, page: Page<'_>) -> Result<List, ReadError> {
-        // Read first: every event up to it is on the shelf.
+        // Read first: every event up to it is in the resource's cache.
         let applied = self.revision();
-        let listed = match self.0.cache.shelf(resource) {
-            Ok(shelf) => shelf.list(scope, at, page, applied),
+        let listed = match self.0.cache.resource(resource) {
+            Ok(cache) => cache.list(scope, at, page, applied),
             Err(floor) => nothing(at, floor, applied),
         };
         listed.map_err(|miss| {
@@ -409,9 +410,25 @@ impl Store {
     /// # Errors
     /// `Compacted` when history does not reach back that far.
     pub fn watch(&self, resource: &GroupResource, scope: Scope, after: Revision) -> Result<Watcher, ReadError> {
+        self.watch_for(resource, scope, &Interest::ALL, after)
+    }
+
+    /// As [`Store::watch`], but asleep through events that are surely not of interest. Others are handed out all the same now
+    /// and then: the caller applies its selectors to what it gets.
+    ///
+    /// # Errors
+    /// `Compacted` when history does not reach back that far.
+    pub fn watch_for(
+        &self,
+        resource: &GroupResource,
+        scope: Scope,
+        interest: &Interest,
+        after: Revision,
+    ) -> Result<Watcher, ReadError> {
         let cache = self.0.cache.clone();
-        let shelf = cache.shelf_or_new(resource);
-        Watcher::new(cache, shelf, scope, after).map_err(|oldest| ReadError::Compacted { requested: after, oldest })
+        let resource = cache.resource_or_new(resource);
+        Watcher::new(cache, resource, &scope, interest, after)
+            .map_err(|oldest| ReadError::Compacted { requested: after, oldest })
     }
 
     /// Forgets history up to and including a revision, here and in the engine.

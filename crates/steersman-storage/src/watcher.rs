@@ -1,14 +1,14 @@
-//! A reader of one resource's events: a cursor into its ring, and the resource's doorbell.
+//! A reader of one resource's events: a cursor into its ring, and the signal that there are more.
 //!
 //! No channel and no task, so ten thousand idle ones cost ten thousand cursors. One that falls behind the ring is cut off.
 
 use crate::cache::Cache;
 use crate::event::Event;
+use crate::interest::{Group, Interest, Pending};
+use crate::resource_cache::{ResourceCache, Scope};
 use crate::ring::Ring;
-use crate::shelf::{Scope, Shelf};
 use std::sync::Arc;
 use steersman_machinery::Revision;
-use tokio::sync::watch;
 
 /// Most events looked at under one lock, so that a watcher of a quiet namespace does not hold up a busy resource.
 const SCAN_EVENTS_MAX: usize = 4_096;
@@ -31,13 +31,12 @@ pub enum WatchError {
 #[derive(Debug)]
 pub struct Watcher {
     after: Revision,
-    bell: watch::Receiver<()>,
     cache: Arc<Cache>,
+    group: Arc<Group>,
     /// The absolute position in the ring of the next event to look at.
     position: u64,
     progress: Revision,
-    scope: Scope,
-    shelf: Arc<Shelf>,
+    resource: Arc<ResourceCache>,
 }
 
 /// One look under the lock.
@@ -51,15 +50,13 @@ impl Watcher {
     /// After a revision; `Err` with the oldest possible one when that is forgotten.
     pub(crate) fn new(
         cache: Arc<Cache>,
-        shelf: Arc<Shelf>,
-        scope: Scope,
+        resource: Arc<ResourceCache>,
+        scope: &Scope,
+        interest: &Interest,
         after: Revision,
     ) -> Result<Watcher, Revision> {
-        let bell = shelf.listen();
-        let position = shelf.read(|state| {
-            if after < state.ring.floor() { Err(state.ring.floor()) } else { Ok(state.ring.position_after(after)) }
-        })?;
-        Ok(Watcher { after, bell, cache, position, progress: after, scope, shelf })
+        let (group, position) = resource.join(scope, interest, after)?;
+        Ok(Watcher { after, cache, group, position, progress: after, resource })
     }
 
     /// The next events, at least one and at most `events_max`. Waits for them.
@@ -72,17 +69,15 @@ impl Watcher {
     pub async fn next_batch(&mut self, events_max: usize) -> Result<Vec<Arc<Event>>, WatchError> {
         // A reader that is always behind must not keep its thread.
         tokio::task::coop::consume_budget().await;
+        let group = self.group.clone();
         loop {
-            // Heard before looking, so a ring between look and wait is not lost.
-            self.bell.borrow_and_update();
+            // Made before looking: what is published between look and wait ends the wait.
+            let published = group.published.notified();
             let events = self.try_next_batch(events_max.max(1))?;
             if !events.is_empty() {
                 return Ok(events);
             }
-            // The shelf is held, so its bell cannot go away.
-            if self.bell.changed().await.is_err() {
-                return Err(WatchError::Closed);
-            }
+            published.await;
         }
     }
 
@@ -108,7 +103,7 @@ impl Watcher {
         self.progress
     }
 
-    /// Looks past events outside the scope without handing anything out, and says how far that got: what a bookmark of an
+    /// Looks past what is not of interest without handing anything out, and says how far that got: what a bookmark of an
     /// idle watch says. Stops before an event that is yet to be handed out.
     pub fn advance(&mut self) -> Revision {
         // A reader that has lagged keeps what it had; the next batch tells.
@@ -116,40 +111,85 @@ impl Watcher {
         self.progress
     }
 
+    /// Nothing of the group is left to look at.
     fn is_at_end(&self) -> bool {
-        self.shelf.read(|state| state.ring.end() <= self.position)
+        self.resource.read(|state| match self.group.pending(self.position, 1, &state.ring) {
+            Pending::All => state.ring.end() <= self.position,
+            Pending::Lost => false,
+            Pending::Own(positions) => positions.is_empty(),
+        })
     }
 
     /// `applied` was read before: every event up to it is in the ring.
     fn scan(&mut self, events_max: usize, applied: Revision) -> Result<Scan, WatchError> {
-        let shelf = self.shelf.clone();
-        shelf.read(|state| {
+        let resource = self.resource.clone();
+        resource.read(|state| {
             let ring = &state.ring;
-            if self.position < ring.start() {
-                return Err(WatchError::Lagged { oldest: ring.floor() });
-            }
-            let mut events = Vec::new();
-            let mut is_full = false;
-            for event in ring.from(self.position).take(SCAN_EVENTS_MAX) {
-                if self.after < event.revision && self.scope.contains(&event.object.key) {
-                    is_full = events.len() == events_max;
-                    if is_full {
-                        break;
-                    }
-                    events.push(event.clone());
+            match self.group.pending(self.position, SCAN_EVENTS_MAX, ring) {
+                Pending::Lost => Err(WatchError::Lagged { oldest: ring.floor() }),
+                Pending::All => {
+                    let events = ring.from(self.position).take(SCAN_EVENTS_MAX);
+                    let numbered = (self.position..).zip(events);
+                    let (events, stopped) = self.hand_out(numbered, events_max);
+                    self.finish(ring, applied, events, stopped, ring.at(self.position))
                 }
-                self.position += 1;
+                Pending::Own(positions) => {
+                    let is_all = positions.len() < SCAN_EVENTS_MAX;
+                    let last = positions.last().copied();
+                    let numbered = positions.iter().filter_map(|position| Some((*position, ring.at(*position)?)));
+                    let (events, stopped) = self.hand_out(numbered, events_max);
+                    if is_all && !stopped {
+                        self.position = ring.end();
+                    }
+                    // Between here and the next event of the group there is nothing.
+                    let next = positions.iter().find(|position| self.position <= **position);
+                    let next = next.or(last.filter(|_| !is_all).as_ref()).and_then(|position| ring.at(*position));
+                    self.finish(ring, applied, events, stopped, next)
+                }
             }
-            self.progress = self.progress.max(self.seen(ring, applied));
-            Ok(Scan { events, is_cut: !is_full && self.position < ring.end() })
         })
     }
 
-    /// The newest revision of which nothing is left to look at.
-    fn seen(&self, ring: &Ring, applied: Revision) -> Revision {
-        match ring.from(self.position).next() {
-            Some(next) => Revision(next.revision.0 - 1),
-            None => applied.max(ring.newest()),
+    /// Takes the numbered events, and whether it stopped before one that is too many.
+    fn hand_out<'a>(
+        &mut self,
+        numbered: impl Iterator<Item = (u64, &'a Arc<Event>)>,
+        events_max: usize,
+    ) -> (Vec<Arc<Event>>, bool) {
+        let mut events = Vec::new();
+        for (position, event) in numbered {
+            if self.after < event.revision {
+                if events.len() == events_max {
+                    self.position = position;
+                    return (events, true);
+                }
+                events.push(event.clone());
+            }
+            self.position = position + 1;
         }
+        (events, false)
+    }
+
+    /// `next` is an event before which there is nothing left to look at.
+    fn finish(
+        &mut self,
+        ring: &Ring,
+        applied: Revision,
+        events: Vec<Arc<Event>>,
+        stopped: bool,
+        next: Option<&Arc<Event>>,
+    ) -> Result<Scan, WatchError> {
+        let seen = match next {
+            Some(next) => Revision(next.revision.0.saturating_sub(1)),
+            None => applied.max(ring.newest()),
+        };
+        self.progress = self.progress.max(seen);
+        Ok(Scan { events, is_cut: !stopped && next.is_some() })
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        self.resource.leave(&self.group);
     }
 }

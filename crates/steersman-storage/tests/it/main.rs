@@ -4,6 +4,7 @@
 mod crash;
 mod engines;
 mod faulty;
+mod interests;
 mod model;
 mod objects;
 mod stress;

@@ -34,7 +34,7 @@ const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
 /// Events taken from the ring at a time.
 const BATCH_MAX: usize = 256;
 /// The format of plain JSON frames of built-in and custom objects in their stored form, for the frames that watchers share.
-const FORMAT_JSON: u32 = 0;
+const FORMAT_JSON: u64 = 0;
 
 /// The events of one watch, as the frames that are sent.
 #[derive(Debug)]

@@ -1,18 +1,17 @@
-//! One resource's objects as they are now, and the ring of what happened to them.
+//! One resource's objects as they are now, the ring of what happened to them, and who watches.
 //!
 //! Written by the feeder alone, under one lock per batch; read by lists and watchers. A list at a past revision undoes the
 //! events since.
 
 use crate::event::{Event, Kind};
+use crate::interest::{Group, Groups, Interest};
 use crate::ring::{Limits, Ring};
-use parking_lot::RwLock;
-use std::borrow::Borrow;
-use std::cmp::Ordering;
-use std::collections::{BTreeMap, BTreeSet};
+use crate::sorted::Sorted;
+use parking_lot::{Mutex, RwLock};
+use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 use steersman_machinery::{Object, ObjectKey, Revision};
-use tokio::sync::watch;
 use tokio::time::Instant;
 
 /// Which objects of a resource.
@@ -56,15 +55,15 @@ pub struct List {
 }
 
 #[derive(Debug)]
-pub(crate) struct Shelf {
-    /// Rung after every batch that changed this resource.
-    bell: watch::Sender<()>,
+pub(crate) struct ResourceCache {
+    /// Who is watching, and for what. Taken after `state`, never before it.
+    groups: Mutex<Groups>,
     state: RwLock<State>,
 }
 
 #[derive(Debug)]
 pub(crate) struct State {
-    objects: BTreeSet<ByKey>,
+    objects: Sorted,
     pub(crate) ring: Ring,
 }
 
@@ -79,10 +78,6 @@ pub(crate) enum Miss {
     Compacted(Revision),
     Future(Revision),
 }
-
-/// An object ordered by its key: a set of these is a map that stores each key once.
-#[derive(Debug)]
-struct ByKey(Arc<Object>);
 
 impl Scope {
     /// One namespace.
@@ -104,64 +99,54 @@ impl Page<'_> {
     pub const ALL: Page<'static> = Page { limit: None, start_after: None };
 }
 
-// === impl ByKey ===
+// === impl ResourceCache ===
 
-impl Borrow<ObjectKey> for ByKey {
-    fn borrow(&self) -> &ObjectKey {
-        &self.0.key
-    }
-}
-
-impl Ord for ByKey {
-    fn cmp(&self, other: &ByKey) -> Ordering {
-        self.0.key.cmp(&other.0.key)
-    }
-}
-
-impl PartialOrd for ByKey {
-    fn partial_cmp(&self, other: &ByKey) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for ByKey {
-    fn eq(&self, other: &ByKey) -> bool {
-        self.0.key == other.0.key
-    }
-}
-
-impl Eq for ByKey {}
-
-// === impl Shelf ===
-
-impl Shelf {
+impl ResourceCache {
     /// With these objects, in the order of their keys, and no history before `floor`.
-    pub(crate) fn new(objects: Vec<Arc<Object>>, floor: Revision) -> Shelf {
-        let state = State { objects: objects.into_iter().map(ByKey).collect(), ring: Ring::new(floor) };
-        Shelf { bell: watch::Sender::new(()), state: RwLock::new(state) }
+    pub(crate) fn new(objects: Vec<Arc<Object>>, floor: Revision) -> ResourceCache {
+        let state = State { objects: Sorted::new(objects), ring: Ring::new(floor) };
+        ResourceCache { groups: Mutex::default(), state: RwLock::new(state) }
     }
 
-    /// Applies changes in order. The caller rings when the whole batch is in.
-    pub(crate) fn apply(&self, changes: Vec<Change>, limits: &Limits, now: Instant) {
+    /// Applies changes in order. The watchers in `woken` are to be woken when the whole batch is in.
+    pub(crate) fn apply(&self, changes: Vec<Change>, limits: &Limits, now: Instant, woken: &mut Vec<Arc<Group>>) {
         let mut state = self.state.write();
+        let groups = self.groups.lock();
         for change in changes {
             if let Some(event) = state.change(change) {
+                groups.push(&event, state.ring.end(), woken);
                 state.ring.push(Arc::new(event), now);
             }
         }
         state.ring.trim(limits, now);
     }
 
-    pub(crate) fn ring_bell(&self) {
-        self.bell.send_replace(());
+    /// The group of a watcher that begins after a revision, and the position in the ring where it does; `Err` with the oldest
+    /// possible revision when that is forgotten.
+    pub(crate) fn join(
+        &self,
+        scope: &Scope,
+        interest: &Interest,
+        after: Revision,
+    ) -> Result<(Arc<Group>, u64), Revision> {
+        let state = self.state.read();
+        if after < state.ring.floor() {
+            return Err(state.ring.floor());
+        }
+        let position = state.ring.position_after(after);
+        Ok((self.groups.lock().join(scope, interest, position, &state.ring), position))
     }
 
-    pub(crate) fn listen(&self) -> watch::Receiver<()> {
-        self.bell.subscribe()
+    pub(crate) fn leave(&self, group: &Group) {
+        self.groups.lock().leave(group);
+    }
+
+    pub(crate) fn wake_all(&self) {
+        self.groups.lock().wake_all();
     }
 
     pub(crate) fn get(&self, key: &ObjectKey) -> Option<Arc<Object>> {
-        self.state.read().objects.get(key).map(|found| found.0.clone())
+        self.state.read().objects.get(key).cloned()
     }
 
     pub(crate) fn count(&self) -> usize {
@@ -173,7 +158,9 @@ impl Shelf {
     }
 
     pub(crate) fn trim(&self, limits: &Limits, now: Instant) {
-        self.state.write().ring.trim(limits, now);
+        let mut state = self.state.write();
+        state.ring.trim(limits, now);
+        self.groups.lock().forget_before(state.ring.start());
     }
 
     pub(crate) fn drop_through(&self, revision: Revision) {
@@ -182,7 +169,8 @@ impl Shelf {
 
     /// A page; `applied` is a revision that was applied before the call.
     pub(crate) fn list(&self, scope: &Scope, at: At, page: Page<'_>, applied: Revision) -> Result<List, Miss> {
-        self.state.read().list(scope, at, page, applied)
+        let range = Range::new(scope, page.start_after);
+        self.state.read().list(&range, at, page.limit, applied)
     }
 }
 
@@ -191,16 +179,13 @@ impl Shelf {
 impl State {
     fn change(&mut self, change: Change) -> Option<Event> {
         match change {
-            Change::Delete(key, revision) => match self.objects.take(&key) {
-                Some(ByKey(last)) => {
-                    let object = Arc::new(last.copy_at(revision));
-                    Some(Event::new(Kind::Deleted, object, Some(last)))
-                }
+            Change::Delete(key, revision) => {
                 // The engine reports no deletion of what is not there.
-                None => None,
-            },
+                let last = self.objects.take(&key)?;
+                Some(Event::new(Kind::Deleted, Arc::new(last.copy_at(revision)), Some(last)))
+            }
             Change::Put(object) => {
-                let previous = self.objects.replace(ByKey(object.clone())).map(|ByKey(previous)| previous);
+                let previous = self.objects.replace(object.clone());
                 let kind = if previous.is_some() { Kind::Modified } else { Kind::Added };
                 Some(Event::new(kind, object, previous))
             }
@@ -211,7 +196,7 @@ impl State {
         self.objects.is_empty() && self.ring.is_empty()
     }
 
-    fn list(&self, scope: &Scope, at: At, page: Page<'_>, applied: Revision) -> Result<List, Miss> {
+    fn list(&self, range: &Range<'_>, at: At, limit: Option<usize>, applied: Revision) -> Result<List, Miss> {
         // The batch being applied may be in here before `applied` says so.
         let newest = applied.max(self.ring.newest());
         let revision = match at {
@@ -220,21 +205,22 @@ impl State {
             At::Exact(revision) => revision,
             At::Latest => newest,
         };
-        let range = Range::new(scope, page.start_after);
-        let since = self.undo(revision, &range);
-        let mut list = List { more: false, objects: Vec::new(), remaining: None, revision };
-        let limit = page.limit.unwrap_or(usize::MAX);
-        let mut n_total = 0;
-        let mut take = |object: &Arc<Object>| {
-            n_total += 1;
-            if list.objects.len() < limit {
-                list.objects.push(object.clone());
+        let since = self.undo(revision, range);
+        let (lower, upper) = range.bounds();
+        let limit = limit.unwrap_or(usize::MAX);
+        let n_now = self.objects.count(lower, upper);
+        let mut objects = Vec::with_capacity(n_now.min(limit));
+        merge(self.objects.range(lower, upper), &since, |object| {
+            if objects.len() < limit {
+                objects.push(object.clone());
             }
-        };
-        merge(range.of(&self.objects).map(|found| &found.0), &since, &mut take);
-        list.more = n_total > list.objects.len();
-        list.remaining = Some(n_total - list.objects.len());
-        Ok(list)
+            objects.len() < limit
+        });
+        // Each key that has changed since counts as it was then.
+        let n_held = since.values().filter(|held| held.is_some()).count();
+        let n_changed = since.keys().filter(|key| self.objects.get(key).is_some()).count();
+        let remaining = (n_now + n_held).saturating_sub(n_changed + objects.len());
+        Ok(List { more: 0 < remaining, objects, remaining: Some(remaining), revision })
     }
 
     /// What each key in the range that has changed since a revision held at that revision.
@@ -250,29 +236,38 @@ impl State {
     }
 }
 
-/// Visits the union of both in key order; where both have a key, the second decides.
+/// Visits the union of both in key order while the visitor says so; where both have a key, the second decides.
 fn merge<'a>(
     objects: impl Iterator<Item = &'a Arc<Object>>,
     since: &BTreeMap<&'a ObjectKey, Option<&'a Arc<Object>>>,
-    visit: &mut impl FnMut(&Arc<Object>),
+    mut visit: impl FnMut(&Arc<Object>) -> bool,
 ) {
     let mut since = since.iter().peekable();
     for object in objects {
         while let Some((_, held)) = since.next_if(|(key, _)| **key < &object.key) {
-            held.iter().for_each(|held| visit(held));
+            if !held.is_none_or(&mut visit) {
+                return;
+            }
         }
-        match since.next_if(|(key, _)| **key == &object.key) {
-            Some((_, held)) => held.iter().for_each(|held| visit(held)),
+        let goes_on = match since.next_if(|(key, _)| **key == &object.key) {
+            Some((_, held)) => held.is_none_or(&mut visit),
             None => visit(object),
+        };
+        if !goes_on {
+            return;
         }
     }
-    for (_, held) in since {
-        held.iter().for_each(|held| visit(held));
+    for held in since.filter_map(|(_, held)| *held) {
+        if !visit(held) {
+            return;
+        }
     }
 }
 
 /// The keys a page is about.
 struct Range<'a> {
+    /// Whether there can be none.
+    is_empty: bool,
     /// The smallest key of the namespace and the bound behind its largest; `None` for all.
     namespace: Option<(ObjectKey, ObjectKey)>,
     start_after: Option<&'a ObjectKey>,
@@ -287,7 +282,8 @@ impl<'a> Range<'a> {
                 Some((ObjectKey::namespaced(namespace.clone(), ""), ObjectKey::cluster(format!("{namespace}0"))))
             }
         };
-        Range { namespace, start_after }
+        let is_empty = matches!((&namespace, start_after), (Some((_, behind)), Some(after)) if behind <= after);
+        Range { is_empty, namespace, start_after }
     }
 
     fn bounds(&self) -> (Bound<&ObjectKey>, Bound<&ObjectKey>) {
@@ -303,20 +299,8 @@ impl<'a> Range<'a> {
         (lower, highest)
     }
 
-    fn is_empty(&self) -> bool {
-        match self.bounds() {
-            (Bound::Excluded(lower), Bound::Excluded(upper)) => upper <= lower,
-            _ => false,
-        }
-    }
-
     fn contains(&self, key: &ObjectKey) -> bool {
-        !self.is_empty() && std::ops::RangeBounds::contains(&self.bounds(), key)
-    }
-
-    fn of<'o>(&self, objects: &'o BTreeSet<ByKey>) -> impl Iterator<Item = &'o ByKey> {
-        // A set panics on a range whose ends are crossed.
-        (!self.is_empty()).then(|| objects.range::<ObjectKey, _>(self.bounds())).into_iter().flatten()
+        !self.is_empty && std::ops::RangeBounds::contains(&self.bounds(), key)
     }
 }
 
@@ -325,19 +309,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_names_the_revision_it_shows_while_a_batch_is_half_told() {
-        let shelf = Shelf::new(Vec::new(), Revision(4));
+    fn a_list_names_the_revision_it_shows_while_a_batch_is_half_applied() {
+        let cache = ResourceCache::new(Vec::new(), Revision(4));
         let object = |revision| Object::decode(ObjectKey::cluster("x"), Revision(revision), br#"{"metadata":{}}"#);
         let changes = vec![Change::Put(Arc::new(object(5).unwrap())), Change::Put(Arc::new(object(7).unwrap()))];
-        shelf.apply(changes, &Limits::default(), Instant::now());
-        // The batch is on the shelf, and revision 7 not yet the newest of the cache.
-        let list = |at| shelf.list(&Scope::All, at, Page::ALL, Revision(4)).ok().unwrap();
+        cache.apply(changes, &Limits::default(), Instant::now(), &mut Vec::new());
+        // The batch is in, and revision 7 not yet the newest of the cache.
+        let list = |at| cache.list(&Scope::All, at, Page::ALL, Revision(4)).ok().unwrap();
         assert_eq!(list(At::Latest).revision, Revision(7));
         assert_eq!(list(At::Exact(Revision(7))).objects[0].revision, Revision(7));
         assert_eq!(list(At::Exact(Revision(6))).objects[0].revision, Revision(5));
         assert!(list(At::Exact(Revision(4))).objects.is_empty());
         assert!(matches!(
-            shelf.list(&Scope::All, At::Exact(Revision(8)), Page::ALL, Revision(4)),
+            cache.list(&Scope::All, At::Exact(Revision(8)), Page::ALL, Revision(4)),
             Err(Miss::Future(_))
         ));
     }

@@ -1,0 +1,325 @@
+//! Which events wake which watchers: a resource's watchers in groups, each of those that ask for the same thing.
+//!
+//! An event is pushed to the groups that it concerns, found by what the object's header says now and said before: its
+//! namespace, its name, its fields and its labels. Nothing is done for a watcher of another group. A group remembers where in
+//! the ring the events are that concern it, so its watchers read those alone, and what the ring forgets of others' does not
+//! cut them off.
+
+use crate::event::Event;
+use crate::resource_cache::Scope;
+use crate::ring::Ring;
+use parking_lot::Mutex;
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use steersman_machinery::Object;
+use tokio::sync::Notify;
+
+/// What a watcher asks for, so that it sleeps through the rest. It may be woken for more than this: the watcher's owner still
+/// applies its selectors.
+///
+/// Of several the first that is given decides: name, field, label.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Interest {
+    /// One object's name.
+    pub name: Option<Box<str>>,
+    /// One of the kind's selectable fields, and the text it must have. An object whose header does not know the field wakes all
+    /// who ask for any text of it.
+    pub field: Option<(Box<str>, Box<str>)>,
+    /// A label's key, and the value it must have.
+    pub label: Option<(Box<str>, Box<str>)>,
+}
+
+/// What the watchers of a group have in common.
+#[derive(Clone, Debug, Eq, PartialEq)]
+struct Subject {
+    scope: Scope,
+    selector: Selector,
+}
+
+#[derive(Clone, Debug, Eq, PartialEq)]
+enum Selector {
+    All,
+    Field(Box<str>, Box<str>),
+    Label(Box<str>, Box<str>),
+    Name(Box<str>),
+}
+
+/// The watchers that ask for the same thing.
+#[derive(Debug)]
+pub(crate) struct Group {
+    /// Changed under the lock of the groups alone. Not the number of references: the feeder holds some of those it wakes.
+    n_watchers: AtomicUsize,
+    /// Notified after events that concern the group were published, and when the cache closes.
+    pub(crate) published: Notify,
+    /// `None` for the group of everything, which every event concerns.
+    own: Option<Mutex<Own>>,
+    subject: Subject,
+}
+
+/// The events that concern a group.
+#[derive(Debug, Default)]
+struct Own {
+    /// Every position from here on that concerns the group is in `positions`, or was forgotten by the ring.
+    complete_from: u64,
+    /// The ring has forgotten an event of the group before this position, and none of the group's from it on.
+    lost_before: u64,
+    /// Ascending.
+    positions: VecDeque<u64>,
+}
+
+/// All groups of a resource that have watchers.
+#[derive(Debug, Default)]
+pub(crate) struct Groups {
+    /// Those of watchers of all namespaces.
+    everywhere: Selected,
+    /// No entry is empty.
+    namespaces: HashMap<Box<str>, Selected>,
+}
+
+/// The groups of one scope.
+#[derive(Debug, Default)]
+struct Selected {
+    all: Option<Arc<Group>>,
+    /// By field, then by its text. No inner map is empty.
+    fields: HashMap<Box<str>, HashMap<Box<str>, Arc<Group>>>,
+    /// By key, then by value. No inner map is empty.
+    labels: HashMap<Box<str>, HashMap<Box<str>, Arc<Group>>>,
+    names: HashMap<Box<str>, Arc<Group>>,
+}
+
+/// What a group's watcher has yet to look at.
+pub(crate) enum Pending {
+    /// Everything from its position on.
+    All,
+    /// Events of the group were forgotten before the watcher saw them.
+    Lost,
+    /// These positions, ascending; more follow if there are as many as were asked for.
+    Own(Vec<u64>),
+}
+
+// === impl Interest ===
+
+impl Interest {
+    /// Everything.
+    pub const ALL: Interest = Interest { name: None, field: None, label: None };
+}
+
+impl Subject {
+    fn new(scope: &Scope, interest: &Interest) -> Subject {
+        let Interest { name, field, label } = interest.clone();
+        let selector = match (name, field, label) {
+            (Some(name), ..) => Selector::Name(name),
+            (None, Some((field, text)), _) => Selector::Field(field, text),
+            (None, None, Some((label, value))) => Selector::Label(label, value),
+            (None, None, None) => Selector::All,
+        };
+        Subject { scope: scope.clone(), selector }
+    }
+
+    fn concerns(&self, event: &Event) -> bool {
+        let key = &event.object.key;
+        let any =
+            |holds: &dyn Fn(&Object) -> bool| holds(&event.object) || event.previous.as_deref().is_some_and(holds);
+        let is_selected = match &self.selector {
+            Selector::All => true,
+            Selector::Field(field, text) => {
+                any(&|object| object.meta().field(field).is_none_or(|held| held == &**text))
+            }
+            Selector::Label(label, value) => any(&|object| object.label(label) == Some(value)),
+            Selector::Name(name) => key.name == *name,
+        };
+        is_selected && self.scope.contains(key)
+    }
+}
+
+// === impl Group ===
+
+impl Group {
+    fn new(subject: Subject) -> Arc<Group> {
+        let is_everything = subject.scope == Scope::All && subject.selector == Selector::All;
+        let own = (!is_everything).then(Mutex::default);
+        Arc::new(Group { n_watchers: AtomicUsize::new(0), published: Notify::new(), own, subject })
+    }
+
+    /// At most `n_max` positions from one on. The ring is held by the caller.
+    pub(crate) fn pending(&self, from: u64, n_max: usize, ring: &Ring) -> Pending {
+        let Some(own) = &self.own else {
+            return if from < ring.start() { Pending::Lost } else { Pending::All };
+        };
+        let mut own = own.lock();
+        own.forget_before(ring.start());
+        if from < own.lost_before {
+            return Pending::Lost;
+        }
+        let start = own.positions.partition_point(|position| *position < from);
+        Pending::Own(own.positions.range(start..).take(n_max).copied().collect())
+    }
+
+    /// An event of the group. True for the first time it is told of this one.
+    fn push(&self, position: u64) -> bool {
+        let Some(own) = &self.own else { return true };
+        let mut own = own.lock();
+        if own.positions.back() == Some(&position) {
+            return false;
+        }
+        own.positions.push_back(position);
+        true
+    }
+
+    /// Sees to it that every event from a position on that concerns the group is known.
+    fn complete(&self, from: u64, is_new: bool, ring: &Ring) {
+        let Some(own) = &self.own else { return };
+        let mut own = own.lock();
+        let until = if is_new { ring.end() } else { own.complete_from };
+        let mut missing: Vec<u64> = Vec::new();
+        for (position, event) in (from..until).zip(ring.from(from)) {
+            if self.subject.concerns(event) {
+                missing.push(position);
+            }
+        }
+        missing.into_iter().rev().for_each(|position| own.positions.push_front(position));
+        own.complete_from = if is_new { from } else { own.complete_from.min(from) };
+    }
+
+    fn forget_before(&self, start: u64) {
+        if let Some(own) = &self.own {
+            own.lock().forget_before(start);
+        }
+    }
+}
+
+impl Own {
+    fn forget_before(&mut self, start: u64) {
+        while let Some(position) = self.positions.pop_front_if(|position| *position < start) {
+            self.lost_before = position + 1;
+        }
+        if self.positions.is_empty() && 64 < self.positions.capacity() {
+            self.positions.shrink_to_fit();
+        }
+    }
+}
+
+// === impl Groups ===
+
+impl Groups {
+    /// The group of a watcher that begins at a position, which the ring has.
+    pub(crate) fn join(&mut self, scope: &Scope, interest: &Interest, from: u64, ring: &Ring) -> Arc<Group> {
+        let subject = Subject::new(scope, interest);
+        let selected = match scope {
+            Scope::All => &mut self.everywhere,
+            Scope::Namespace(namespace) => self.namespaces.entry(namespace.clone()).or_default(),
+        };
+        let selector = subject.selector.clone();
+        let mut is_new = false;
+        let new = || {
+            is_new = true;
+            Group::new(subject)
+        };
+        let group = match selector {
+            Selector::All => selected.all.get_or_insert_with(new),
+            Selector::Field(field, text) => selected.fields.entry(field).or_default().entry(text).or_insert_with(new),
+            Selector::Label(label, value) => selected.labels.entry(label).or_default().entry(value).or_insert_with(new),
+            Selector::Name(name) => selected.names.entry(name).or_insert_with(new),
+        };
+        let group = group.clone();
+        group.n_watchers.fetch_add(1, Ordering::Relaxed);
+        group.complete(from, is_new, ring);
+        group
+    }
+
+    /// A watcher of the group goes. With the last one the group goes.
+    pub(crate) fn leave(&mut self, group: &Group) {
+        if 1 < group.n_watchers.fetch_sub(1, Ordering::Relaxed) {
+            return;
+        }
+        match &group.subject.scope {
+            Scope::All => self.everywhere.remove(&group.subject.selector),
+            Scope::Namespace(namespace) => {
+                if let Some(selected) = self.namespaces.get_mut(namespace) {
+                    selected.remove(&group.subject.selector);
+                    if selected.is_empty() {
+                        self.namespaces.remove(namespace);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Tells the groups that an event concerns. Those that must be woken for it are added to `woken`, some more than once.
+    pub(crate) fn push(&self, event: &Event, position: u64, woken: &mut Vec<Arc<Group>>) {
+        let in_namespace = event.object.key.namespace.as_ref().and_then(|namespace| self.namespaces.get(namespace));
+        for selected in [Some(&self.everywhere), in_namespace].into_iter().flatten() {
+            selected.each_concerned(event, |group| {
+                if group.push(position) {
+                    woken.push(group.clone());
+                }
+            });
+        }
+    }
+
+    /// Lets go of what concerns events that the ring has forgotten.
+    pub(crate) fn forget_before(&self, start: u64) {
+        self.each(|group| group.forget_before(start));
+    }
+
+    /// Wakes everyone.
+    pub(crate) fn wake_all(&self) {
+        self.each(|group| group.published.notify_waiters());
+    }
+
+    fn each(&self, mut visit: impl FnMut(&Arc<Group>)) {
+        self.everywhere.each(&mut visit);
+        self.namespaces.values().for_each(|selected| selected.each(&mut visit));
+    }
+}
+
+// === impl Selected ===
+
+impl Selected {
+    fn is_empty(&self) -> bool {
+        self.all.is_none() && self.fields.is_empty() && self.labels.is_empty() && self.names.is_empty()
+    }
+
+    fn remove(&mut self, selector: &Selector) {
+        match selector {
+            Selector::All => self.all = None,
+            Selector::Field(field, text) => remove(&mut self.fields, field, text),
+            Selector::Label(label, value) => remove(&mut self.labels, label, value),
+            Selector::Name(name) => drop(self.names.remove(name)),
+        }
+    }
+
+    /// Visits those that an event in the scope concerns, some more than once.
+    fn each_concerned(&self, event: &Event, mut visit: impl FnMut(&Arc<Group>)) {
+        self.all.iter().for_each(&mut visit);
+        self.names.get(&event.object.key.name).into_iter().for_each(&mut visit);
+        for object in [Some(&event.object), event.previous.as_ref()].into_iter().flatten() {
+            let meta = object.meta();
+            for (field, groups) in &self.fields {
+                match meta.field(field) {
+                    Some(text) => groups.get(text).into_iter().for_each(&mut visit),
+                    None => groups.values().for_each(&mut visit),
+                }
+            }
+            if !self.labels.is_empty() {
+                let group = |(label, value)| self.labels.get(label).and_then(|groups| groups.get(value));
+                meta.labels().filter_map(group).for_each(&mut visit);
+            }
+        }
+    }
+
+    fn each(&self, visit: &mut impl FnMut(&Arc<Group>)) {
+        let nested = self.fields.values().chain(self.labels.values()).flat_map(HashMap::values);
+        nested.chain(self.names.values()).chain(&self.all).for_each(visit);
+    }
+}
+
+fn remove(groups: &mut HashMap<Box<str>, HashMap<Box<str>, Arc<Group>>>, name: &str, text: &str) {
+    if let Some(inner) = groups.get_mut(name) {
+        inner.remove(text);
+        if inner.is_empty() {
+            groups.remove(name);
+        }
+    }
+}
