@@ -12,6 +12,7 @@ use crate::query::Query;
 use crate::request_info::RequestInfo;
 use crate::route;
 use crate::server::Inner;
+use crate::service::AuthenticatedUser;
 use crate::status::Failure;
 use crate::user::User;
 use bytes::Bytes;
@@ -60,8 +61,8 @@ where
     let query = Query::parse(parts.uri.query().unwrap_or(""));
     let info = RequestInfo::new(&parts.method, parts.uri.path(), &query);
     let head = Arc::new(Head { info, parts, query });
-    let mut warnings = Vec::new();
-    let passed = AssertUnwindSafe(pass(&server, &head, body, &mut warnings)).catch_unwind().await;
+    let (mut warnings, mut sender) = (Vec::new(), None);
+    let passed = AssertUnwindSafe(pass(&server, &head, body, &mut warnings, &mut sender)).catch_unwind().await;
     let Head { info, parts, query } = &*head;
     let outcome = passed.unwrap_or_else(|_| {
         tracing::error!(method = %parts.method, path = %info.path, "a request panicked");
@@ -71,10 +72,19 @@ where
         Answer::failure(&failure, error_encoding(&parts.headers), is_pretty_for(query, &parts.headers))
     });
     finish(&server, parts, &mut answer, &warnings);
+    if let Some(sender) = sender {
+        answer.response.extensions_mut().insert(sender);
+    }
     answer.response
 }
 
-async fn pass<B>(server: &Arc<Inner>, head: &Arc<Head>, body: B, warnings: &mut Vec<String>) -> Result<Answer, Failure>
+async fn pass<B>(
+    server: &Arc<Inner>,
+    head: &Arc<Head>,
+    body: B,
+    warnings: &mut Vec<String>,
+    sender: &mut Option<AuthenticatedUser>,
+) -> Result<Answer, Failure>
 where
     B: http_body::Body<Data = Bytes> + Send + 'static,
     B::Error: fmt::Display,
@@ -83,6 +93,7 @@ where
     let timeout = request_timeout(query, info)?;
     let user =
         server.authenticator.authenticate(&parts.headers, &parts.extensions).ok_or_else(Failure::unauthorized)?;
+    *sender = Some(AuthenticatedUser(user.name.clone()));
     let is_health =
         info.target.is_none() && ["/healthz", "/livez", "/readyz"].iter().any(|path| info.path.starts_with(path));
     if server.is_stopping() && !is_health {

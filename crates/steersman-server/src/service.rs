@@ -20,6 +20,11 @@ pub struct Service {
     peer: Option<Peer>,
 }
 
+/// The name of the user who sent a request, among the extensions of its answer. An answer without it went to somebody
+/// whom the server does not know.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct AuthenticatedUser(pub String);
+
 impl Service {
     pub(crate) fn new(inner: Arc<Inner>, peer: Option<Peer>) -> Service {
         Service { inner, peer }
