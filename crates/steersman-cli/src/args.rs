@@ -20,8 +20,8 @@ pub(crate) struct Args {
 pub(crate) enum Command {
     /// The Network controller alone, against any Kubernetes.
     Network(NetworkOptions),
-    /// The control plane alone.
-    Server(ServerOptions),
+    /// The control plane alone, with the control loops that belong to it.
+    Server(ServerCommand),
     /// The control plane with the controllers in the same process.
     Up(UpOptions),
 }
@@ -42,9 +42,27 @@ pub(crate) struct ServerOptions {
     /// Keep the objects in memory only: they are gone when the process ends.
     #[arg(long)]
     pub(crate) in_memory: bool,
+    /// Write a line of JSON for every request to this file: time, audit id, user, method, path, status, bytes, duration. `-`
+    /// is standard output.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) access_log: Option<PathBuf>,
+    /// Serve the controllers' /metrics for Prometheus, /healthz and /readyz on this address, without TLS; port 0 takes any
+    /// that is free.
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) metrics_address: Option<SocketAddr>,
     /// How to say that the server is ready.
     #[arg(long, value_enum, default_value_t = Output::Text)]
     pub(crate) output: Output,
+}
+
+/// Of the control plane alone.
+#[derive(ClapArgs, Debug)]
+pub(crate) struct ServerCommand {
+    #[command(flatten)]
+    pub(crate) server: ServerOptions,
+    /// Which controllers to run: `namespace` (without it, namespaces that are deleted stay), or `-namespace` for none.
+    #[arg(long, default_value = "*", value_delimiter = ',', allow_hyphen_values = true, value_name = "a,-b")]
+    pub(crate) controllers: Vec<String>,
 }
 
 /// Of the control plane with controllers.
@@ -78,7 +96,11 @@ pub(crate) struct NetworkOptions {
 /// Which Neutron, and how to sign in to it.
 #[derive(ClapArgs, Debug, Default)]
 pub(crate) struct CloudOptions {
-    /// The URL of a Neutron. Without it and --neutron-auth keystone a simulated one is used.
+    /// Work on a simulated Neutron. `up` does so unless it is told of a real one, and keeps it in its data directory; `network`
+    /// keeps it in memory.
+    #[arg(long, conflicts_with_all = ["neutron_url", "neutron_auth", "os_cloud"])]
+    pub(crate) simulated: bool,
+    /// The URL of a Neutron.
     #[arg(long, value_name = "URL")]
     pub(crate) neutron_url: Option<String>,
     /// How to sign in: not at all, or with Keystone as the OS_* variables or a clouds.yaml say.
@@ -103,9 +125,10 @@ pub(crate) enum Output {
     Text,
 }
 
-impl From<ServerOptions> for UpOptions {
-    fn from(server: ServerOptions) -> UpOptions {
-        UpOptions { server, cloud: CloudOptions::default(), controllers: Vec::new() }
+impl From<ServerCommand> for UpOptions {
+    fn from(command: ServerCommand) -> UpOptions {
+        let ServerCommand { server, controllers } = command;
+        UpOptions { server, cloud: CloudOptions::default(), controllers }
     }
 }
 

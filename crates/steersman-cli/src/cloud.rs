@@ -13,6 +13,7 @@ impl CloudOptions {
     /// Refuses options that nothing would use.
     pub(crate) fn check_unused(&self) -> Result<(), Failure> {
         let given = [
+            ("--simulated", self.simulated),
             ("--neutron-url", self.neutron_url.is_some()),
             ("--neutron-auth", self.neutron_auth.is_some()),
             ("--os-cloud", self.os_cloud.is_some()),
@@ -37,7 +38,7 @@ impl Choice {
     /// Checks the options; nothing is sent and nothing is written.
     pub(crate) fn new(options: &CloudOptions) -> Result<Choice, Failure> {
         let real = |config| Choice::Real(Box::new(config));
-        let refused = |error: steersman_neutron::config::Error| Failure::Refused(crate::sentence(&error));
+        let refused = |error: steersman_neutron::config::Error| Failure::Refused(crate::chain(&error));
         match (options.neutron_auth, &options.neutron_url) {
             (Some(NeutronAuth::Keystone), url) => {
                 let vars: BTreeMap<String, String> = std::env::vars().collect();

@@ -1,11 +1,12 @@
-//! The controllers that `steersman up` runs beside the control plane.
+//! The controllers that `steersman up` and `steersman server` run beside the control plane.
 
 use crate::Failure;
 use crate::plane::Plane;
 use anyhow::Context as _;
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
-use steersman::ManagerError;
+use steersman::{Endpoints, Health, Manager, ManagerError, Metrics};
 use steersman_neutron::Cloud;
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -17,8 +18,23 @@ pub(crate) struct Controllers {
     pub(crate) network: bool,
 }
 
+/// Which command asks: not every controller is offered by each.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Role {
+    Server,
+    Up,
+}
+
 const NAMESPACE: &str = "namespace";
 const NETWORK: &str = "network";
+
+/// The port where the controllers' metrics and health are served.
+#[derive(Debug)]
+pub(crate) struct Monitoring {
+    endpoints: Endpoints,
+    health: Health,
+    metrics: Metrics,
+}
 
 /// The controllers that run.
 #[derive(Debug)]
@@ -26,24 +42,33 @@ pub(crate) struct Running {
     tasks: JoinSet<Result<(), ManagerError>>,
     names: HashMap<Id, &'static str>,
     stop: CancellationToken,
+    /// Serves metrics and health until the controllers have stopped.
+    monitoring: JoinSet<()>,
+    stop_monitoring: CancellationToken,
 }
 
 impl Controllers {
-    /// Reads `a,b,-c`; `*` is all of them, and the last word on a controller counts.
-    pub(crate) fn parse(words: &[String]) -> Result<Controllers, Failure> {
+    /// Reads `a,b,-c`; `*` is all that the role offers, and the last word on a controller counts.
+    pub(crate) fn parse(words: &[String], role: Role) -> Result<Controllers, Failure> {
+        let all = Controllers { namespace: true, network: role == Role::Up };
         // Who only says what is not wanted wants the rest.
         let is_rest = !words.is_empty() && words.iter().all(|word| word.trim().starts_with('-'));
-        let mut controllers = Controllers { namespace: is_rest, network: is_rest };
+        let mut controllers = if is_rest { all } else { Controllers::default() };
         for word in words.iter().map(|word| word.trim()).filter(|word| !word.is_empty()) {
             let (name, is_wanted) = word.strip_prefix('-').map_or((word, true), |name| (name, false));
-            match name {
-                "*" => controllers = Controllers { namespace: is_wanted, network: is_wanted },
-                NAMESPACE => controllers.namespace = is_wanted,
-                NETWORK => controllers.network = is_wanted,
+            match (name, role) {
+                ("*", _) => controllers = if is_wanted { all } else { Controllers::default() },
+                (NAMESPACE, _) => controllers.namespace = is_wanted,
+                (NETWORK, Role::Up) => controllers.network = is_wanted,
+                (NETWORK, Role::Server) => {
+                    return Err(Failure::Refused(format!(
+                        "the controller {NETWORK} needs a cloud: use steersman up, or steersman network beside this server"
+                    )));
+                }
                 _ => {
                     return Err(Failure::Refused(format!(
-                        "there is no controller {name:?}: --controllers takes {NAMESPACE}, {NETWORK}, * for all, and -NAME \
-                         for all but one"
+                        "there is no controller {name:?}: --controllers takes {}, * for all, and -NAME for all but one",
+                        all.names().join(", ")
                     )));
                 }
             }
@@ -58,19 +83,64 @@ impl Controllers {
     }
 }
 
+impl Monitoring {
+    /// Listens on the address, so that one that is taken is an error before anything has begun.
+    pub(crate) fn bind(address: SocketAddr) -> Result<Monitoring, Failure> {
+        let (metrics, health) = (Metrics::new(), Health::new());
+        let endpoints = Endpoints::bind(address, health.clone(), metrics.clone()).map_err(|error| {
+            Failure::Refused(format!("{}; choose another with --metrics-address", crate::chain(&error)))
+        })?;
+        Ok(Monitoring { endpoints, health, metrics })
+    }
+
+    /// Where it listens, with the real port.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.endpoints.address()
+    }
+
+    /// Has a controller's manager count here, and tells whether it is well.
+    fn watch(&self, name: &'static str, manager: Manager) -> Manager {
+        let manager = manager.name(name).with_metrics(self.metrics.clone());
+        let (live, ready) = (manager.health().clone(), manager.health().clone());
+        let verdict = |is_well: bool| if is_well { Ok(()) } else { Err("it says no") };
+        self.health.live(name, move || verdict(live.is_live()));
+        self.health.ready(name, move || verdict(ready.is_ready()));
+        manager
+    }
+}
+
 impl Running {
     /// Starts the controllers that are wanted; the Network controller needs a cloud.
-    pub(crate) fn start(wanted: Controllers, plane: &Plane, cloud: Option<Arc<dyn Cloud>>) -> Running {
-        let mut running = Running { tasks: JoinSet::new(), names: HashMap::new(), stop: CancellationToken::new() };
+    pub(crate) fn start(
+        wanted: Controllers,
+        plane: &Plane,
+        cloud: Option<Arc<dyn Cloud>>,
+        monitoring: Option<Monitoring>,
+    ) -> Running {
+        let mut running = Running {
+            tasks: JoinSet::new(),
+            names: HashMap::new(),
+            stop: CancellationToken::new(),
+            monitoring: JoinSet::new(),
+            stop_monitoring: CancellationToken::new(),
+        };
+        let manager = |name: &'static str| {
+            let manager = Manager::new(plane.client(&format!("system:steersman:{name}-controller")));
+            match &monitoring {
+                Some(monitoring) => monitoring.watch(name, manager),
+                None => manager,
+            }
+        };
         if wanted.namespace {
-            let client = plane.client("system:steersman:namespace-controller");
             let stopped = running.stop.clone().cancelled_owned();
-            running.spawn(NAMESPACE, steersman_controllers::namespace::run(client, stopped));
+            running.spawn(NAMESPACE, steersman_controllers::namespace::run_with(manager(NAMESPACE), stopped));
         }
         if let Some(cloud) = cloud {
-            let client = plane.client("system:steersman:network-controller");
             let stopped = running.stop.clone().cancelled_owned();
-            running.spawn(NETWORK, steersman_network::run(client, cloud, stopped));
+            running.spawn(NETWORK, steersman_network::run_with(manager(NETWORK), cloud, stopped));
+        }
+        if let Some(monitoring) = monitoring {
+            running.monitoring.spawn(monitoring.endpoints.serve(running.stop_monitoring.clone().cancelled_owned()));
         }
         running
     }
@@ -102,9 +172,11 @@ impl Running {
         while let Some(ended) = self.tasks.join_next_with_id().await {
             let (controller, outcome) = self.named(ended);
             if let Err(error) = outcome {
-                tracing::error!(controller, error = format!("{error:#}"), "a controller ended with an error");
+                tracing::error!(controller, error = crate::chain(&*error), "a controller ended with an error");
             }
         }
+        self.stop_monitoring.cancel();
+        self.monitoring.join_all().await;
     }
 
     fn named(&self, ended: Result<(Id, Result<(), ManagerError>), JoinError>) -> (&'static str, anyhow::Result<()>) {
@@ -121,20 +193,23 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(words: &[&str], want: Option<&[&str]>) {
+    fn check(role: Role, words: &[&str], want: Option<&[&str]>) {
         let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
-        assert_eq!(Controllers::parse(&words).ok().map(Controllers::names).as_deref(), want);
+        assert_eq!(Controllers::parse(&words, role).ok().map(Controllers::names).as_deref(), want);
     }
 
     #[test]
     fn the_last_word_on_a_controller_counts() {
-        check(&["*"], Some(&["namespace", "network"]));
-        check(&[], Some(&[]));
-        check(&["network"], Some(&["network"]));
-        check(&["-network"], Some(&["namespace"]));
-        check(&["-*"], Some(&[]));
-        check(&["*", "-network"], Some(&["namespace"]));
-        check(&["-network", "network"], Some(&["network"]));
-        check(&["nework"], None);
+        check(Role::Up, &["*"], Some(&["namespace", "network"]));
+        check(Role::Up, &[], Some(&[]));
+        check(Role::Up, &["network"], Some(&["network"]));
+        check(Role::Up, &["-network"], Some(&["namespace"]));
+        check(Role::Up, &["-*"], Some(&[]));
+        check(Role::Up, &["*", "-network"], Some(&["namespace"]));
+        check(Role::Up, &["-network", "network"], Some(&["network"]));
+        check(Role::Up, &["nework"], None);
+        check(Role::Server, &["*"], Some(&["namespace"]));
+        check(Role::Server, &["-namespace"], Some(&[]));
+        check(Role::Server, &["network"], None);
     }
 }

@@ -4,8 +4,11 @@
 //! was given; then one sentence on standard error says what is wrong and what to do, and nothing has changed on disk.
 
 mod accept;
+mod access_log;
+mod activity;
 mod args;
 mod cloud;
+mod connection;
 mod controllers;
 mod data_dir;
 mod files;
@@ -16,11 +19,16 @@ mod open_files;
 mod output;
 mod pki;
 mod plane;
+mod renewal;
+mod serving;
 mod signals;
+mod socket;
 mod tasks;
+mod unauthenticated;
 mod up;
 
 use crate::args::{Args, Command};
+use crate::controllers::Role;
 use clap::Parser;
 use std::process::ExitCode;
 
@@ -40,6 +48,14 @@ impl Failure {
     /// What was asked to end was asked once more.
     fn stopped_at_once(signal: &'static str) -> Failure {
         Failure::Failed(anyhow::anyhow!("stopped at once by a second signal ({signal})"))
+    }
+
+    /// As an error on the way, for who cannot refuse any more.
+    fn into_error(self) -> anyhow::Error {
+        match self {
+            Failure::Refused(sentence) => anyhow::Error::msg(sentence),
+            Failure::Failed(error) => error,
+        }
     }
 }
 
@@ -66,8 +82,8 @@ fn main() -> ExitCode {
     let outcome = runtime.block_on(async {
         match args.command {
             Command::Network(options) => network::run(options).await,
-            Command::Server(options) => up::run(options.into()).await,
-            Command::Up(options) => up::run(options).await,
+            Command::Server(options) => up::run(options.into(), Role::Server).await,
+            Command::Up(options) => up::run(options, Role::Up).await,
         }
     });
     // What blocks in the background has nothing more to say.
@@ -78,13 +94,17 @@ fn main() -> ExitCode {
     }
 }
 
-/// An error with what caused it, in one sentence.
-fn sentence(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
+/// An error and its causes on one line, `a: b: c`. A cause that the error before it has printed already is left out: some
+/// libraries print their causes themselves.
+fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut last = error.to_string();
+    let mut text = last.clone();
+    for cause in std::iter::successors(error.source(), |error| error.source()) {
+        let cause = cause.to_string();
+        if !last.contains(&cause) {
+            text = format!("{text}: {cause}");
+            last = cause;
+        }
     }
     text
 }
@@ -96,7 +116,7 @@ fn report(failure: &Failure) -> ExitCode {
             ExitCode::from(2)
         }
         Failure::Failed(error) => {
-            eprintln!("steersman: {error:#}");
+            eprintln!("steersman: {}", chain(&**error));
             ExitCode::FAILURE
         }
     }

@@ -12,9 +12,9 @@ use tokio_util::sync::CancellationToken;
 /// Runs until a signal comes. A second signal ends the process at once.
 pub(crate) async fn run(options: NetworkOptions) -> Result<(), Failure> {
     let choice = Choice::new(&options.cloud)?;
-    if matches!(choice, Choice::Simulated) {
-        let way =
-            "name a Neutron with --neutron-url URL or --neutron-auth keystone (only `steersman up` simulates one)";
+    // Against somebody's cluster, a cloud that is none is nothing to fall back on.
+    if matches!(choice, Choice::Simulated) && !options.cloud.simulated {
+        let way = "name a Neutron with --neutron-url URL or --neutron-auth keystone, or take a simulated one with --simulated";
         return Err(Failure::Refused(format!("the Network controller needs a cloud: {way}")));
     }
     let metrics = Metrics::new();
@@ -25,11 +25,11 @@ pub(crate) async fn run(options: NetworkOptions) -> Result<(), Failure> {
         metrics: Some(metrics.clone()),
         ..ClientOptions::default()
     };
-    let client = steersman::client(&client_options).await.map_err(|error| Failure::Refused(crate::sentence(&error)))?;
+    let client = steersman::client(&client_options).await.map_err(|error| Failure::Refused(crate::chain(&error)))?;
     let mut manager = Manager::new(client).name(steersman_network::NAME).with_metrics(metrics);
     if let Some(address) = options.metrics_address {
         manager = manager.serve(address).map_err(|error| {
-            Failure::Refused(format!("{}; choose another with --metrics-address", crate::sentence(&error)))
+            Failure::Refused(format!("{}; choose another with --metrics-address", crate::chain(&error)))
         })?;
     }
     let cloud = choice.open(std::path::Path::new("."), true)?;

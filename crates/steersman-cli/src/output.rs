@@ -3,6 +3,7 @@
 use crate::args::Output;
 use serde::Serialize;
 use std::io::{self, Write};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 /// What there is to say of a control plane that is ready.
@@ -22,6 +23,9 @@ pub(crate) struct Ready {
     /// The Neutron that the Network controller works on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) neutron: Option<String>,
+    /// Where the controllers' metrics and health are served.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) metrics_address: Option<SocketAddr>,
     pub(crate) version: &'static str,
 }
 
@@ -45,6 +49,9 @@ impl Ready {
         };
         if let Some(neutron) = &self.neutron {
             text += &format!("  neutron      {neutron}\n");
+        }
+        if let Some(address) = &self.metrics_address {
+            text += &format!("  metrics      http://{address}/metrics\n");
         }
         text += &format!("\nIn another terminal:\n  export KUBECONFIG={}\n", self.kubeconfig.display());
         text += match self.neutron.is_none() {

@@ -1,19 +1,21 @@
 //! The certificates of a data directory: a CA, one for the server, one for the administrator.
 //!
-//! Made at the first start, kept, and made anew when they are about to end or the server gets another address. The CA stays,
-//! so kubeconfigs that were handed out go on working; one of which a half is missing is refused, not replaced.
+//! Made at the first start, kept, and made anew when they are about to end or the server gets another address; what does that
+//! while the server runs is [`crate::renewal`]. The CA stays, so kubeconfigs that were handed out go on working; one of which
+//! a half is missing is refused, not replaced.
 
 use crate::Failure;
 use crate::files::{self, Rights};
+use crate::serving::ServingCertificate;
 use anyhow::{Context, anyhow};
 use jiff::{Timestamp, ToSpan, tz::TimeZone};
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose, PublicKeyData as _, SanType,
 };
+use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::WebPkiClientVerifier;
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig};
 use std::fs;
 use std::io;
@@ -63,41 +65,44 @@ pub(crate) fn read_ca(dir: &Path) -> Result<Option<Pair>, Failure> {
 }
 
 /// Finds the certificates in a directory, and makes those that are missing or no longer good for the addresses.
-pub(crate) fn prepare(dir: &Path, ca: Option<Pair>, addresses: &[IpAddr]) -> anyhow::Result<Pki> {
+pub(crate) fn prepare(dir: &Path, ca: Option<Pair>, addresses: &[IpAddr], now: Timestamp) -> anyhow::Result<Pki> {
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
     // It may be there since before, open to others.
     made.and_then(|()| fs::set_permissions(dir, fs::Permissions::from_mode(0o700)))
         .with_context(|| format!("the directory {} cannot be made", dir.display()))?;
     let ca = match ca {
         Some(ca) => ca,
-        None => make(dir, "ca", ca_params()?, None)?,
+        None => make(dir, "ca", ca_params(now)?, None)?,
     };
     let leaf = |name: &str, params: CertificateParams, addresses: &[IpAddr]| -> anyhow::Result<Pair> {
-        match read(dir, name)?.filter(|pair| is_good(pair, &ca.certificate, addresses)) {
+        match read(dir, name)?.filter(|pair| is_good(pair, &ca.certificate, addresses, now)) {
             Some(pair) => Ok(pair),
             None => make(dir, name, params, Some(&ca)),
         }
     };
-    let server = leaf("server", server_params(addresses)?, addresses)?;
-    let admin = leaf("admin", admin_params()?, &[])?;
+    let server = leaf("server", server_params(addresses, now)?, addresses)?;
+    let admin = leaf("admin", admin_params(now)?, &[])?;
     Ok(Pki { ca: ca.certificate, server, admin })
 }
 
 impl Pki {
-    /// How the server speaks TLS: clients may show a certificate of the CA, or none.
-    pub(crate) fn server_config(&self) -> anyhow::Result<ServerConfig> {
+    /// How the server speaks TLS: clients may show a certificate of the CA, or none. Its own can be replaced.
+    pub(crate) fn server_config(&self) -> anyhow::Result<(ServerConfig, Arc<ServingCertificate>)> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(self.ca.as_bytes())?).context("the CA is no CA")?;
         let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
             .allow_unauthenticated()
             .build()?;
-        let chain = vec![CertificateDer::from_pem_slice(self.server.certificate.as_bytes())?];
-        let key = PrivateKeyDer::from_pem_slice(self.server.key.as_bytes())?;
+        let serving = Arc::new(ServingCertificate::new(&self.server, provider.clone())?);
         let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
-        let mut config = config.with_client_cert_verifier(verifier).with_single_cert(chain, key)?;
+        let mut config = config.with_client_cert_verifier(verifier).with_cert_resolver(serving.clone());
+        // No resumption: a client keeps its connection, kubectl remembers nothing from one run to the next, and who connects
+        // anew shows a certificate that is checked anew. Tickets would cost a signature's time and some KB each.
+        config.send_tls13_tickets = 0;
+        config.session_storage = Arc::new(NoServerSessionStorage {});
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        Ok(config)
+        Ok((config, serving))
     }
 }
 
@@ -137,15 +142,15 @@ fn make(dir: &Path, name: &str, params: CertificateParams, ca: Option<&Pair>) ->
     Ok(pair)
 }
 
-fn ca_params() -> anyhow::Result<CertificateParams> {
-    let mut params = params("steersman-ca", None, CA_YEARS * 365)?;
+fn ca_params(now: Timestamp) -> anyhow::Result<CertificateParams> {
+    let mut params = params("steersman-ca", None, CA_YEARS * 365, now)?;
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
     Ok(params)
 }
 
-fn server_params(addresses: &[IpAddr]) -> anyhow::Result<CertificateParams> {
-    let mut params = params("steersman-server", None, LEAF_DAYS)?;
+fn server_params(addresses: &[IpAddr], now: Timestamp) -> anyhow::Result<CertificateParams> {
+    let mut params = params("steersman-server", None, LEAF_DAYS, now)?;
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     for name in HOST_NAMES {
         params.subject_alt_names.push(SanType::DnsName(name.try_into()?));
@@ -154,13 +159,18 @@ fn server_params(addresses: &[IpAddr]) -> anyhow::Result<CertificateParams> {
     Ok(params)
 }
 
-fn admin_params() -> anyhow::Result<CertificateParams> {
-    let mut params = params("admin", Some(steersman_server::user::MASTERS), LEAF_DAYS)?;
+fn admin_params(now: Timestamp) -> anyhow::Result<CertificateParams> {
+    let mut params = params("admin", Some(steersman_server::user::MASTERS), LEAF_DAYS, now)?;
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
     Ok(params)
 }
 
-fn params(common_name: &str, organization: Option<&str>, days: i64) -> anyhow::Result<CertificateParams> {
+fn params(
+    common_name: &str,
+    organization: Option<&str>,
+    days: i64,
+    now: Timestamp,
+) -> anyhow::Result<CertificateParams> {
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();
     params.distinguished_name.push(DnType::CommonName, common_name);
@@ -169,7 +179,7 @@ fn params(common_name: &str, organization: Option<&str>, days: i64) -> anyhow::R
     }
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.use_authority_key_identifier_extension = true;
-    let now = Timestamp::now().to_zoned(TimeZone::UTC);
+    let now = now.to_zoned(TimeZone::UTC);
     // A day before, for peers whose clocks are slow.
     let (from, to) = (now.checked_sub(1.day())?, now.checked_add(days.days())?);
     params.not_before =
@@ -189,7 +199,7 @@ fn belong_together(pair: &Pair) -> bool {
 }
 
 /// Whether a certificate has its key, was signed by this CA, holds for some time yet and is good for the addresses.
-fn is_good(pair: &Pair, ca: &str, addresses: &[IpAddr]) -> bool {
+fn is_good(pair: &Pair, ca: &str, addresses: &[IpAddr], now: Timestamp) -> bool {
     let (Ok(leaf), Ok(ca)) =
         (CertificateDer::from_pem_slice(pair.certificate.as_bytes()), CertificateDer::from_pem_slice(ca.as_bytes()))
     else {
@@ -201,7 +211,7 @@ fn is_good(pair: &Pair, ca: &str, addresses: &[IpAddr]) -> bool {
         return false;
     };
     let ends = leaf.validity().not_after.timestamp();
-    let renew = Timestamp::now().as_second() + RENEW_DAYS * 24 * 3600;
+    let renew = now.as_second() + RENEW_DAYS * 24 * 3600;
     let names = leaf
         .subject_alternative_name()
         .ok()
@@ -225,7 +235,7 @@ mod tests {
     use super::*;
 
     fn prepare(dir: &Path, addresses: &[IpAddr]) -> Result<Pki, Failure> {
-        Ok(super::prepare(dir, read_ca(dir)?, addresses)?)
+        Ok(super::prepare(dir, read_ca(dir)?, addresses, Timestamp::now())?)
     }
 
     #[test]

@@ -1,13 +1,14 @@
 //! The control plane in this process: store, server and socket, from start to end.
 
+use crate::access_log::{AccessLog, Writer};
 use crate::args::{Output, ServerOptions};
 use crate::data_dir::DataDir;
-use crate::files::{self, Rights};
 use crate::output::Ready;
-use crate::pki::Pki;
-use crate::{Failure, accept, kubeconfig, pki};
+use crate::renewal::{Renewal, write_kubeconfig};
+use crate::{Failure, accept, pki};
 use anyhow::Context as _;
 use http::Request;
+use jiff::Timestamp;
 use std::fs;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -27,6 +28,7 @@ use tower::ServiceExt as _;
 pub(crate) struct Plan {
     listener: TcpListener,
     tokens: Tokens,
+    access_log: Option<(AccessLog, Writer)>,
     options: ServerOptions,
 }
 
@@ -40,7 +42,11 @@ pub(crate) struct Plane {
     in_memory: bool,
     output: Output,
     sockets: JoinHandle<()>,
-    stop_sockets: CancellationToken,
+    renewal: JoinHandle<()>,
+    /// Ends the sockets and the renewal.
+    stop: CancellationToken,
+    access_log: Option<AccessLog>,
+    access_log_writer: Option<Writer>,
 }
 
 impl Plan {
@@ -56,40 +62,65 @@ impl Plan {
             };
             Failure::Refused(format!("cannot listen on {}: {way}", options.listen))
         })?;
-        Ok(Plan { listener, tokens, options })
+        // Last, for it makes a file.
+        let access_log = options.access_log.as_deref().map(AccessLog::open).transpose()?;
+        Ok(Plan { listener, tokens, access_log, options })
     }
 
     /// Starts the control plane.
     pub(crate) async fn start(self) -> Result<Plane, Failure> {
-        let Plan { listener, tokens, options } = self;
+        let Plan { listener, tokens, access_log, options } = self;
         let data_dir = DataDir::take(&options.data_dir)?;
         let ca = pki::read_ca(&data_dir.pki())?;
         let kv = open(&data_dir, options.in_memory)?;
         let address = listener.local_addr().context("the address of the socket is unknown")?;
-        let pki =
-            pki::prepare(&data_dir.pki(), ca, &addresses(address)).context("the certificates cannot be prepared")?;
-        let tls = pki.server_config().context("the certificates cannot be used")?;
+        let addresses = addresses(address);
+        let pki = pki::prepare(&data_dir.pki(), ca, &addresses, Timestamp::now())
+            .context("the certificates cannot be prepared")?;
+        let (tls, serving) = pki.server_config().context("the certificates cannot be used")?;
         let store = Store::open(kv, steersman_storage::Options::default()).await.context("the store cannot be read")?;
         let server = Server::start(steersman_server::Options {
             store: store.clone(),
             authenticator: Authenticator::new(tokens),
             authorizer: Arc::new(Masters),
             address: reachable(address).to_string(),
-            clock: jiff::Timestamp::now,
+            clock: Timestamp::now,
         });
         let server = server.await.context("the server cannot be started")?;
-        write_kubeconfig(&data_dir, address, &pki)?;
-        let stop_sockets = CancellationToken::new();
-        let sockets = tokio::spawn(accept::serve(listener, tls, server.service(), stop_sockets.clone()));
-        let (in_memory, output) = (options.in_memory, options.output);
-        Ok(Plane { data_dir, server, store, address, in_memory, output, sockets, stop_sockets })
+        let address_text = reachable(address).to_string();
+        write_kubeconfig(&data_dir.kubeconfig(), &address_text, &pki)?;
+        let (access_log, access_log_writer) = access_log.unzip();
+        let stop = CancellationToken::new();
+        let sockets = accept::serve(listener, Arc::new(tls), server.service(), access_log.clone(), stop.clone());
+        let renewal = Renewal {
+            dir: data_dir.pki(),
+            addresses,
+            kubeconfig: data_dir.kubeconfig(),
+            address: address_text,
+            serving,
+            pki,
+        };
+        Ok(Plane {
+            data_dir,
+            server,
+            store,
+            address,
+            in_memory: options.in_memory,
+            output: options.output,
+            sockets: tokio::spawn(sockets),
+            renewal: tokio::spawn(renewal.run(Timestamp::now, stop.clone())),
+            stop,
+            access_log,
+            access_log_writer,
+        })
     }
 }
 
 impl Plane {
     /// A client within the process, as a user of the server like any other.
     pub(crate) fn client(&self, user: &str) -> kube::Client {
-        kube::Client::new(self.server.service_as(User::master(user)), "default")
+        let service = self.server.service_as(User::master(user));
+        kube::Client::new(AccessLog::layer(self.access_log.clone(), None, service), "default")
     }
 
     /// Asks the server whether it is ready, as anyone would.
@@ -105,7 +136,12 @@ impl Plane {
     }
 
     /// Says on standard output that the server is ready.
-    pub(crate) fn say_ready(&self, controllers: Vec<&'static str>, neutron: Option<String>) {
+    pub(crate) fn say_ready(
+        &self,
+        controllers: Vec<&'static str>,
+        neutron: Option<String>,
+        metrics_address: Option<SocketAddr>,
+    ) {
         let ready = Ready {
             kubeconfig: self.data_dir.kubeconfig(),
             listen: self.address.to_string(),
@@ -113,6 +149,7 @@ impl Plane {
             in_memory: self.in_memory,
             controllers,
             neutron,
+            metrics_address,
             version: env!("CARGO_PKG_VERSION"),
         };
         ready.say(self.output);
@@ -126,9 +163,13 @@ impl Plane {
     /// Ends: no new requests, those under way end, the store is closed.
     pub(crate) async fn stop(self) -> anyhow::Result<()> {
         self.server.begin_stop();
-        self.stop_sockets.cancel();
+        self.stop.cancel();
         self.sockets.await.context("the socket's task failed")?;
+        self.renewal.await.context("the task that renews certificates failed")?;
         self.server.stop().await;
+        if let Some(writer) = self.access_log_writer {
+            tokio::task::spawn_blocking(move || writer.close()).await.context("the access log could not be ended")?;
+        }
         self.store.close().await.context("the store could not be closed")
     }
 }
@@ -152,14 +193,6 @@ fn open(data_dir: &DataDir, in_memory: bool) -> Result<Arc<dyn Kv>, Failure> {
         ) => Err(Failure::Refused(error.to_string())),
         Err(error) => Err(Failure::Failed(anyhow::Error::new(error))),
     }
-}
-
-fn write_kubeconfig(data_dir: &DataDir, address: SocketAddr, pki: &Pki) -> Result<(), Failure> {
-    let text = kubeconfig::render(&reachable(address).to_string(), &pki.ca, &pki.admin);
-    let path = data_dir.kubeconfig();
-    files::write(&path, text.as_bytes(), Rights::Secret)
-        .with_context(|| format!("{} cannot be written", path.display()))?;
-    Ok(())
 }
 
 /// The address under which this machine reaches the socket.

@@ -12,11 +12,16 @@ pub(crate) struct Tasks {
 }
 
 impl Tasks {
+    /// Returns when nothing runs.
+    pub(crate) async fn ended(&self) {
+        self.tracker.close();
+        self.tracker.wait().await;
+    }
+
     /// Drops what still runs, and returns when nothing does. What is started from now on ends at once.
     pub(crate) async fn cut(&self) {
         self.cut.cancel();
-        self.tracker.close();
-        self.tracker.wait().await;
+        self.ended().await;
     }
 }
 

@@ -3,13 +3,13 @@
 use crate::Failure;
 use crate::args::UpOptions;
 use crate::cloud::Choice;
-use crate::controllers::{Controllers, Running};
+use crate::controllers::{Controllers, Monitoring, Role, Running};
 use crate::plane::Plan;
 use crate::signals::Signals;
 
 /// Runs until a signal comes. A second signal ends the process at once.
-pub(crate) async fn run(options: UpOptions) -> Result<(), Failure> {
-    let controllers = Controllers::parse(&options.controllers)?;
+pub(crate) async fn run(options: UpOptions, role: Role) -> Result<(), Failure> {
+    let controllers = Controllers::parse(&options.controllers, role)?;
     let choice = if controllers.network {
         Some(Choice::new(&options.cloud)?)
     } else {
@@ -17,6 +17,7 @@ pub(crate) async fn run(options: UpOptions) -> Result<(), Failure> {
         None
     };
     let in_memory = options.server.in_memory;
+    let monitoring = options.server.metrics_address.map(Monitoring::bind).transpose()?;
     let plan = Plan::new(options.server).await?;
     let mut signals = Signals::new()?;
     let plane = plan.start().await?;
@@ -25,8 +26,9 @@ pub(crate) async fn run(options: UpOptions) -> Result<(), Failure> {
         None => None,
     };
     plane.check_ready().await?;
-    let mut running = Running::start(controllers, &plane, cloud.clone());
-    plane.say_ready(controllers.names(), cloud.map(|cloud| cloud.name().to_owned()));
+    let metrics_address = monitoring.as_ref().map(Monitoring::address);
+    let mut running = Running::start(controllers, &plane, cloud.clone(), monitoring);
+    plane.say_ready(controllers.names(), cloud.map(|cloud| cloud.name().to_owned()), metrics_address);
     let failed = tokio::select! {
         signal = signals.next() => {
             tracing::info!(signal, "stopping");

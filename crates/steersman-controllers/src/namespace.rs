@@ -50,7 +50,15 @@ impl ReconcileError for Error {}
 /// # Errors
 /// When the controller cannot be run, or was cut off at the end.
 pub async fn run(client: Client, shutdown: impl Future<Output = ()>) -> Result<(), ManagerError> {
-    let manager = Manager::new(client.clone());
+    run_with(Manager::new(client), shutdown).await
+}
+
+/// As [`run`], in a manager that is already set up: with metrics and a port, with an election.
+///
+/// # Errors
+/// As [`run`].
+pub async fn run_with(manager: Manager, shutdown: impl Future<Output = ()>) -> Result<(), ManagerError> {
+    let client = manager.informers().client().clone();
     let namespaces = manager.informers().informer::<Namespace>(Scope::All).lister();
     let context = Context { status: Writer::new(client.clone()), namespaces, client };
     let controller = Controller::<Namespace>::new(reconcile, context)

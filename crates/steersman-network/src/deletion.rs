@@ -1,12 +1,12 @@
 //! Takes the network of an object that is being deleted out of Neutron.
 
 use crate::api::NetworkStatus;
+use crate::event::Event;
 use crate::execute::give_back_marker;
 use crate::observe::networks;
 use crate::outcome::{Next, Obstacle};
 use crate::pending::Pending;
 use crate::plan::Identity;
-use crate::reconcile::Told;
 use steersman_neutron::{Cloud, RequestId};
 
 /// Deletes what carries the marker, and what has lost it; `Ok` when nothing is left.
@@ -17,7 +17,7 @@ pub(crate) async fn delete(
     identity: &Identity,
     status: Option<&NetworkStatus>,
     pending: &Pending,
-    told: &mut Vec<Told>,
+    events: &mut Vec<Event>,
 ) -> Result<(), Obstacle> {
     for network in networks(cloud, request, identity, status).await? {
         if network.description != identity.marker {
@@ -25,7 +25,7 @@ pub(crate) async fn delete(
             give_back_marker(cloud, request, identity, network.id, network.revision).await?;
         }
         match cloud.delete_network(request, network.id, None).await {
-            Ok(()) => told.push(Told::normal("NetworkDeleted", format!("deleted network {}", network.id))),
+            Ok(()) => events.push(Event::new("NetworkDeleted", format!("deleted network {}", network.id))),
             Err(error) if error.is_not_found() => {}
             Err(error) => return Err(error.into()),
         }

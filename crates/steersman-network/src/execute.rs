@@ -1,11 +1,11 @@
 //! Takes steps until nothing is left to do.
 
 use crate::desired::Desired;
+use crate::event::Event;
 use crate::observe::observe;
 use crate::outcome::{Next, Obstacle, Outcome};
 use crate::pending::Pending;
 use crate::plan::{Identity, Step, plan};
-use crate::reconcile::Told;
 use steersman_neutron::{
     Cloud, Error, Gateway, Network, NetworkCreate, NetworkId, NetworkUpdate, RequestId, Revision, Subnet, SubnetCreate,
     SubnetId, SubnetUpdate, default_pools,
@@ -24,11 +24,11 @@ pub(crate) struct Work<'a> {
     pub(crate) pending: &'a Pending,
 }
 
-/// Brings Neutron to agree with what is wanted. What was done is added to `told`.
+/// Brings Neutron to agree with what is wanted. An event is added for each thing that was done.
 pub(crate) async fn converge(
     work: &Work<'_>,
     status: Option<&crate::api::NetworkStatus>,
-    told: &mut Vec<Told>,
+    events: &mut Vec<Event>,
 ) -> Outcome {
     for _ in 0..STEPS_MAX {
         let observed = match observe(work.cloud, work.request, work.identity, status).await {
@@ -57,24 +57,29 @@ pub(crate) async fn converge(
                 let message = "the answer to a create was lost: waiting to see whether it came about";
                 return Outcome::Stuck(Obstacle::new("AnswerLost", message, Next::After(wait)));
             }
-            Step::CreateNetwork => create_network(work, told).await,
-            Step::CreateSubnet(network) => create_subnet(work, network, told).await,
+            Step::CreateNetwork => create_network(work, events).await,
+            Step::CreateSubnet(network) => create_subnet(work, network, events).await,
             Step::DeleteDuplicate(network) => {
                 let deleted = forgiving(work.cloud.delete_network(work.request, network, None).await);
-                tell(told, "DuplicateDeleted", format!("deleted network {network}, which had been made twice"), deleted)
+                record(
+                    events,
+                    "DuplicateDeleted",
+                    format!("deleted network {network}, which had been made twice"),
+                    deleted,
+                )
             }
             Step::DeleteSubnet(subnet) => {
                 let deleted = forgiving(work.cloud.delete_subnet(work.request, subnet, None).await);
-                tell(
-                    told,
+                record(
+                    events,
                     "SubnetDeleted",
                     format!("deleted subnet {subnet}, whose addresses are no longer wanted"),
                     deleted,
                 )
             }
-            Step::RestoreNetwork(id) => restore_network(work, revision_of(&observed.networks, id), id, told).await,
-            Step::RestoreSubnet(id) => restore_subnet(work, id, told).await,
-            Step::SetGateway(id, gateway) => set_gateway(work, &observed.subnets, id, gateway, told).await,
+            Step::RestoreNetwork(id) => restore_network(work, revision_of(&observed.networks, id), id, events).await,
+            Step::RestoreSubnet(id) => restore_subnet(work, id, events).await,
+            Step::SetGateway(id, gateway) => set_gateway(work, &observed.subnets, id, gateway, events).await,
         };
         match taken {
             Ok(()) => {}
@@ -103,7 +108,7 @@ impl From<Error> for Stop {
     }
 }
 
-async fn create_network(work: &Work<'_>, told: &mut Vec<Told>) -> Result<(), Stop> {
+async fn create_network(work: &Work<'_>, events: &mut Vec<Event>) -> Result<(), Stop> {
     let create = NetworkCreate {
         name: Some(work.identity.name.clone()),
         description: Some(work.identity.marker.clone()),
@@ -112,7 +117,7 @@ async fn create_network(work: &Work<'_>, told: &mut Vec<Told>) -> Result<(), Sto
     };
     let sending = work.pending.sending(work.uid);
     let network = sending.outcome(work.cloud.create_network(work.request, &create).await)?;
-    told.push(Told::normal("NetworkCreated", format!("created network {}", network.id)));
+    events.push(Event::new("NetworkCreated", format!("created network {}", network.id)));
     // Credentials that may create but not read would make a network at every look.
     match work.cloud.read_network(work.request, network.id).await {
         Err(error) if error.is_not_found() => {
@@ -132,7 +137,7 @@ async fn create_network(work: &Work<'_>, told: &mut Vec<Told>) -> Result<(), Sto
     }
 }
 
-async fn create_subnet(work: &Work<'_>, network: NetworkId, told: &mut Vec<Told>) -> Result<(), Stop> {
+async fn create_subnet(work: &Work<'_>, network: NetworkId, events: &mut Vec<Event>) -> Result<(), Stop> {
     let create = SubnetCreate {
         name: Some(work.identity.name.clone()),
         description: Some(work.identity.marker.clone()),
@@ -141,7 +146,7 @@ async fn create_subnet(work: &Work<'_>, network: NetworkId, told: &mut Vec<Told>
     };
     let sending = work.pending.sending(work.uid);
     let subnet = sending.outcome(work.cloud.create_subnet(work.request, &create).await)?;
-    told.push(Told::normal("SubnetCreated", format!("created subnet {} with {}", subnet.id, work.desired.cidr)));
+    events.push(Event::new("SubnetCreated", format!("created subnet {} with {}", subnet.id, work.desired.cidr)));
     Ok(())
 }
 
@@ -149,10 +154,10 @@ async fn restore_network(
     work: &Work<'_>,
     revision: Option<Revision>,
     id: NetworkId,
-    told: &mut Vec<Told>,
+    events: &mut Vec<Event>,
 ) -> Result<(), Stop> {
     let changed = give_back_marker(work.cloud, work.request, work.identity, id, revision).await;
-    tell(told, "NetworkRestored", format!("gave network {id} its name and marker back"), changed)
+    record(events, "NetworkRestored", format!("gave network {id} its name and marker back"), changed)
 }
 
 /// Gives a network its name and marker, if it still has this revision.
@@ -174,14 +179,14 @@ pub(crate) async fn give_back_marker(
     cloud.update_network(request, id, &change, revision).await.map(|_| ())
 }
 
-async fn restore_subnet(work: &Work<'_>, id: SubnetId, told: &mut Vec<Told>) -> Result<(), Stop> {
+async fn restore_subnet(work: &Work<'_>, id: SubnetId, events: &mut Vec<Event>) -> Result<(), Stop> {
     let change = SubnetUpdate {
         name: Some(work.identity.name.clone()),
         description: Some(work.identity.marker.clone()),
         ..SubnetUpdate::default()
     };
     let changed = work.cloud.update_subnet(work.request, id, &change, None).await.map(|_| ());
-    tell(told, "SubnetRestored", format!("gave subnet {id} its name and marker back"), changed)
+    record(events, "SubnetRestored", format!("gave subnet {id} its name and marker back"), changed)
 }
 
 async fn set_gateway(
@@ -189,7 +194,7 @@ async fn set_gateway(
     subnets: &[Subnet],
     id: SubnetId,
     gateway: Option<std::net::IpAddr>,
-    told: &mut Vec<Told>,
+    events: &mut Vec<Event>,
 ) -> Result<(), Stop> {
     let revision = subnets.iter().find(|subnet| subnet.id == id).and_then(|subnet| subnet.revision);
     // The pools are cut round the gateway at creation and not again: an address inside them is refused alone.
@@ -200,7 +205,7 @@ async fn set_gateway(
     };
     let changed = work.cloud.update_subnet(work.request, id, &change, revision).await.map(|_| ());
     let text = gateway.map_or("none".to_owned(), |gateway| gateway.to_string());
-    tell(told, "GatewayChanged", format!("set the gateway of subnet {id} to {text}"), changed)
+    record(events, "GatewayChanged", format!("set the gateway of subnet {id} to {text}"), changed)
 }
 
 fn revision_of(networks: &[Network], id: NetworkId) -> Option<Revision> {
@@ -215,9 +220,9 @@ fn forgiving(deleted: Result<(), Error>) -> Result<(), Error> {
     }
 }
 
-fn tell(told: &mut Vec<Told>, reason: &'static str, message: String, done: Result<(), Error>) -> Result<(), Stop> {
+fn record(events: &mut Vec<Event>, reason: &'static str, message: String, done: Result<(), Error>) -> Result<(), Stop> {
     done?;
-    told.push(Told::normal(reason, message));
+    events.push(Event::new(reason, message));
     Ok(())
 }
 

@@ -12,6 +12,7 @@ pub mod desired;
 pub mod plan;
 
 mod deletion;
+mod event;
 mod execute;
 mod observe;
 mod outcome;

@@ -3,6 +3,7 @@
 use crate::api::Network;
 use crate::deletion::delete;
 use crate::desired::Desired;
+use crate::event::Event;
 use crate::execute::{Work, converge};
 use crate::outcome::{DRIFT_INTERVAL, Next, Obstacle, Outcome};
 use crate::pending::Pending;
@@ -29,13 +30,6 @@ pub(crate) struct Context {
     pub(crate) events: EventRecorder,
     pub(crate) cloud: Arc<dyn Cloud>,
     pub(crate) pending: Pending,
-}
-
-/// Something that was done, for an Event.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) struct Told {
-    pub(crate) reason: &'static str,
-    pub(crate) message: String,
 }
 
 /// Why a key is tried again.
@@ -65,12 +59,6 @@ impl ReconcileError for Error {
     }
 }
 
-impl Told {
-    pub(crate) fn normal(reason: &'static str, message: String) -> Told {
-        Told { reason, message }
-    }
-}
-
 /// Makes Neutron agree with one object.
 ///
 /// # Errors
@@ -90,7 +78,7 @@ pub(crate) async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, Er
         Err(error) if error.is_not_found() => return Ok(Action::AwaitChange),
         Err(error) => return Err(Error::Write(error)),
     };
-    let mut told = Vec::new();
+    let mut events = Vec::new();
     let outcome = match Desired::parse(&object.spec) {
         Err(invalid) => Outcome::Stuck(invalid.into()),
         Ok(desired) => {
@@ -103,16 +91,16 @@ pub(crate) async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, Er
                 desired,
                 pending: &cx.pending,
             };
-            converge(&work, object.status.as_ref(), &mut told).await
+            converge(&work, object.status.as_ref(), &mut events).await
         }
     };
-    conclude(cx, &object, &outcome, &told).await
+    conclude(cx, &object, &outcome, &events).await
 }
 
 /// Writes down how it ended and says when to look again.
-async fn conclude(cx: &Context, object: &Network, outcome: &Outcome, told: &[Told]) -> Result<Action, Error> {
-    for told in told {
-        cx.events.event(object, EventType::Normal, told.reason, &told.message);
+async fn conclude(cx: &Context, object: &Network, outcome: &Outcome, events: &[Event]) -> Result<Action, Error> {
+    for event in events {
+        cx.events.event(object, EventType::Normal, event.reason, &event.message);
     }
     let route = match cx.status.route().await {
         Ok(route) => route,
@@ -153,15 +141,15 @@ async fn remove(cx: &Context, object: &Network, identity: &Identity) -> Result<A
     if !finalizers::contains(object, FINALIZER) {
         return Ok(Action::AwaitChange);
     }
-    let mut told = Vec::new();
+    let mut events = Vec::new();
     let uid = object.uid().unwrap_or_default();
     let deleted =
-        delete(&*cx.cloud, RequestId::random(), &uid, identity, object.status.as_ref(), &cx.pending, &mut told).await;
+        delete(&*cx.cloud, RequestId::random(), &uid, identity, object.status.as_ref(), &cx.pending, &mut events).await;
     if let Err(obstacle) = deleted {
-        return conclude(cx, object, &Outcome::Stuck(obstacle), &told).await;
+        return conclude(cx, object, &Outcome::Stuck(obstacle), &events).await;
     }
-    for told in &told {
-        cx.events.event(object, EventType::Normal, told.reason, &told.message);
+    for event in &events {
+        cx.events.event(object, EventType::Normal, event.reason, &event.message);
     }
     cx.pending.forget(&uid);
     finalizers::remove(&cx.client, object, FINALIZER).await.map_err(Error::Write)?;

@@ -15,7 +15,7 @@ use crate::request_info::RequestInfo;
 use crate::route::{self, Notes, Router};
 use crate::state::State;
 use crate::status::Failure;
-use crate::user::User;
+use crate::user::{AuthenticatedUser, User};
 use bytes::Bytes;
 use futures::FutureExt as _;
 use http::header::{CACHE_CONTROL, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, VARY, WARNING};
@@ -88,8 +88,8 @@ impl Chain {
         let query = Query::parse(parts.uri.query().unwrap_or(""));
         let info = RequestInfo::new(&parts.method, parts.uri.path(), &query);
         let head = Arc::new(Head { info, parts, query });
-        let mut notes = Notes::default();
-        let passed = AssertUnwindSafe(self.pass(&head, body, &mut notes)).catch_unwind().await;
+        let (mut notes, mut sender) = (Notes::default(), None);
+        let passed = AssertUnwindSafe(self.pass(&head, body, &mut notes, &mut sender)).catch_unwind().await;
         let Head { info, parts, query } = &*head;
         let outcome = passed.unwrap_or_else(|_| {
             tracing::error!(method = %parts.method, path = %info.path, "a request panicked");
@@ -104,10 +104,19 @@ impl Chain {
             tracing::debug!(method = %parts.method, path = %info.path, annotations = ?notes.audit_annotations, "audit");
         }
         finish(&self.router.state, parts, &mut answer, &notes.warnings);
+        if let Some(sender) = sender {
+            answer.response.extensions_mut().insert(sender);
+        }
         answer.response
     }
 
-    async fn pass<B>(self: &Arc<Chain>, head: &Arc<Head>, body: B, notes: &mut Notes) -> Result<Answer, Failure>
+    async fn pass<B>(
+        self: &Arc<Chain>,
+        head: &Arc<Head>,
+        body: B,
+        notes: &mut Notes,
+        sender: &mut Option<AuthenticatedUser>,
+    ) -> Result<Answer, Failure>
     where
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: fmt::Display,
@@ -117,6 +126,7 @@ impl Chain {
         let timeout = request_timeout(query, info)?;
         let user =
             self.authenticator.authenticate(&parts.headers, &parts.extensions).ok_or_else(Failure::unauthorized)?;
+        *sender = Some(AuthenticatedUser(user.name.clone()));
         let is_health =
             info.target.is_none() && ["/healthz", "/livez", "/readyz"].iter().any(|path| info.path.starts_with(path));
         if state.is_stopping() && !is_health {

@@ -55,3 +55,4 @@ mod version_order;
 pub use crate::body::Body;
 pub use crate::server::{Options, Server, StartError};
 pub use crate::service::Service;
+pub use crate::user::AuthenticatedUser;

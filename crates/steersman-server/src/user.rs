@@ -24,6 +24,11 @@ pub struct User {
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
+/// The name of the user who sent a request, among the extensions of its answer. An answer without it went to somebody
+/// whom the server does not know.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct AuthenticatedUser(pub String);
+
 impl User {
     /// A known user: the given groups and that of everyone known.
     pub fn authenticated(name: impl Into<String>, groups: impl IntoIterator<Item = String>) -> User {

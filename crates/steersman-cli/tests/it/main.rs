@@ -14,6 +14,8 @@ mod crash;
 #[cfg(test)]
 mod lifecycle;
 #[cfg(test)]
+mod operation;
+#[cfg(test)]
 mod streams;
 #[cfg(test)]
 mod tour;

@@ -68,6 +68,29 @@ fn cloud_for_no_controller_is_refused() {
 }
 
 #[test]
+fn simulated_cloud_beside_a_real_one_is_refused() {
+    for role in ["up", "network"] {
+        check_refused(&[role, "--simulated", "--neutron-url", "http://127.0.0.1:9"], &["--simulated", "--neutron-url"]);
+    }
+    check_refused(&["up", "--listen", "127.0.0.1:0", "--controllers=-network", "--simulated"], &["--simulated"]);
+}
+
+#[test]
+fn network_controller_of_a_server_alone_is_refused() {
+    check_refused(&["server", "--listen", "127.0.0.1:0", "--controllers", "network"], &["network", "steersman up"]);
+}
+
+#[test]
+fn access_log_that_cannot_be_written_is_named() {
+    for role in ["up", "server"] {
+        check_refused(
+            &[role, "--listen", "127.0.0.1:0", "--access-log", "no/such/dir"],
+            &["no/such/dir", "--access-log"],
+        );
+    }
+}
+
+#[test]
 fn half_a_certificate_authority_is_refused() {
     let home = tempfile::tempdir().unwrap();
     Plane::server(home.path(), &[]).stop();
@@ -143,7 +166,7 @@ fn kubeconfig_that_cannot_be_read_is_named() {
 
 #[test]
 fn controller_without_a_cloud_is_told_to_name_one() {
-    check_refused(&["network"], &["--neutron-url", "--neutron-auth"]);
+    check_refused(&["network"], &["--neutron-url", "--neutron-auth", "--simulated"]);
 }
 
 #[test]

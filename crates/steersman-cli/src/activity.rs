@@ -1,0 +1,284 @@
+//! What a connection has done so far, and until when it may go on like that.
+//!
+//! A state machine without a clock of its own: the connection's reads, requests and answers are told to it, and whoever
+//! serves the connection asks for the deadline. hyper has one timer for the time between two requests and for the head of a
+//! request, and none for peers that are never let in, so the connection's deadlines are kept here.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use hyper::body::{Body, Frame, SizeHint};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::Instant;
+
+/// From the handshake to the first request.
+pub(crate) const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+/// From the first byte of a request's head to its last, over HTTP/1. A head is one packet, or a few: whoever takes longer
+/// sends byte by byte.
+pub(crate) const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+/// Between two requests. Longer than the 90 seconds for which Go's and hyper's clients keep a connection, so that it is the
+/// client that closes: a server that closes first meets requests that are on their way.
+pub(crate) const IDLE_TIMEOUT: Duration = Duration::from_secs(180);
+/// From the handshake to the first request that is authenticated. Who has a certificate is authenticated by the handshake;
+/// who has a token sends it with the first request.
+pub(crate) const AUTHENTICATION_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The activity of one connection. Clones are the same connection's.
+#[derive(Clone, Debug)]
+pub(crate) struct Activity {
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug)]
+struct State {
+    opened: Instant,
+    phase: Phase,
+    is_authenticated: bool,
+    /// Whether a request was answered that was not authenticated.
+    is_refused: bool,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Phase {
+    /// Nothing has come yet.
+    New,
+    /// A request has begun to come.
+    Head { since: Instant },
+    /// So many requests are being answered.
+    Busy { requests: usize },
+    /// All requests have been answered.
+    Idle { since: Instant },
+}
+
+/// Why a connection is closed.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Overdue {
+    /// No request was authenticated in time.
+    Authentication,
+    /// There was no request for a while.
+    Idle,
+    /// The head of a request did not come in time.
+    Request,
+}
+
+/// One request that is being answered, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Request {
+    activity: Activity,
+}
+
+/// The body of an answer; the request is over when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Answering<B> {
+    body: B,
+    _request: Request,
+}
+
+/// A stream whose reads are seen. Only for HTTP/1: over HTTP/2 there is more to read than requests.
+#[derive(Debug)]
+pub(crate) struct Observed<I> {
+    stream: I,
+    activity: Activity,
+}
+
+// === impl Activity ===
+
+impl Activity {
+    /// The activity of a connection that has just been opened.
+    pub(crate) fn new(now: Instant, is_authenticated: bool) -> Activity {
+        let state = State { opened: now, phase: Phase::New, is_authenticated, is_refused: false };
+        Activity { state: Arc::new(Mutex::new(state)) }
+    }
+
+    /// Whether a request was authenticated, or the connection itself.
+    pub(crate) fn is_authenticated(&self) -> bool {
+        self.state().is_authenticated
+    }
+
+    /// Whether a request is being answered.
+    pub(crate) fn is_busy(&self) -> bool {
+        matches!(self.state().phase, Phase::Busy { .. })
+    }
+
+    /// A request has come.
+    pub(crate) fn begin_request(&self) -> Request {
+        let mut state = self.state();
+        state.phase = match state.phase {
+            Phase::Busy { requests } => Phase::Busy { requests: requests + 1 },
+            Phase::New | Phase::Head { .. } | Phase::Idle { .. } => Phase::Busy { requests: 1 },
+        };
+        Request { activity: self.clone() }
+    }
+
+    /// A request was answered; whether the server knew who sent it.
+    pub(crate) fn answered(&self, is_authenticated: bool) {
+        let mut state = self.state();
+        if is_authenticated {
+            state.is_authenticated = true;
+        } else {
+            state.is_refused = true;
+        }
+    }
+
+    /// When the connection is to be closed if nothing happens until then, and why.
+    pub(crate) fn deadline(&self) -> Option<(Instant, Overdue)> {
+        let state = self.state();
+        let (in_phase, is_waited_for) = match state.phase {
+            Phase::New => (Some((state.opened + FIRST_REQUEST_TIMEOUT, Overdue::Request)), true),
+            Phase::Head { since } => (Some((since + HEAD_TIMEOUT, Overdue::Request)), true),
+            // One whose first request takes long may be authenticated yet; one who was refused once may not go on trying.
+            Phase::Busy { .. } => (None, state.is_refused),
+            Phase::Idle { since } => (Some((since + IDLE_TIMEOUT, Overdue::Idle)), true),
+        };
+        let is_unknown = !state.is_authenticated && is_waited_for;
+        let authentication = is_unknown.then_some((state.opened + AUTHENTICATION_TIMEOUT, Overdue::Authentication));
+        in_phase.into_iter().chain(authentication).min_by_key(|(at, _)| *at)
+    }
+
+    fn read(&self, now: Instant) {
+        let mut state = self.state();
+        if let Phase::New | Phase::Idle { .. } = state.phase {
+            state.phase = Phase::Head { since: now };
+        }
+    }
+
+    fn end_request(&self, now: Instant) {
+        let mut state = self.state();
+        state.phase = match state.phase {
+            Phase::Busy { requests } if requests > 1 => Phase::Busy { requests: requests - 1 },
+            _ => Phase::Idle { since: now },
+        };
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing panics while it holds the lock, and every state in it is a whole one.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Request {
+    fn drop(&mut self) {
+        self.activity.end_request(Instant::now());
+    }
+}
+
+// === impl Answering ===
+
+impl<B> Answering<B> {
+    pub(crate) fn new(body: B, request: Request) -> Answering<B> {
+        Answering { body, _request: request }
+    }
+}
+
+impl<B: Body + Unpin> Body for Answering<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+// === impl Observed ===
+
+impl<I> Observed<I> {
+    pub(crate) fn new(stream: I, activity: Activity) -> Observed<I> {
+        Observed { stream, activity }
+    }
+}
+
+impl<I: AsyncRead + Unpin> AsyncRead for Observed<I> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<Result<(), std::io::Error>> {
+        let filled = buf.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(cx, buf);
+        if buf.filled().len() > filled {
+            self.activity.read(Instant::now());
+        }
+        read
+    }
+}
+
+impl<I: AsyncWrite + Unpin> AsyncWrite for Observed<I> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<std::io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, buf)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[std::io::IoSlice<'_>],
+    ) -> Poll<std::io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[tokio::test(start_paused = true)]
+    async fn each_phase_has_its_own_deadline() {
+        let opened = Instant::now();
+        let activity = Activity::new(opened, true);
+        assert_eq!(activity.deadline(), Some((opened + FIRST_REQUEST_TIMEOUT, Overdue::Request)));
+        activity.read(opened + SECOND);
+        activity.read(opened + SECOND * 2);
+        assert_eq!(activity.deadline(), Some((opened + SECOND + HEAD_TIMEOUT, Overdue::Request)));
+        let (first, second) = (activity.begin_request(), activity.begin_request());
+        assert_eq!(activity.deadline(), None);
+        drop(first);
+        activity.read(opened + SECOND * 3);
+        assert_eq!(activity.deadline(), None, "a request is still being answered");
+        tokio::time::advance(SECOND * 100).await;
+        drop(second);
+        assert_eq!(activity.deadline(), Some((opened + SECOND * 100 + IDLE_TIMEOUT, Overdue::Idle)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_unknown_peer_has_its_time_however_often_it_asks() {
+        let opened = Instant::now();
+        let activity = Activity::new(opened, false);
+        let overdue = Some((opened + AUTHENTICATION_TIMEOUT, Overdue::Authentication));
+        let first = activity.begin_request();
+        assert_eq!(activity.deadline(), None, "it may be known once it is answered");
+        activity.answered(false);
+        assert_eq!(activity.deadline(), overdue);
+        drop(first);
+        assert_eq!(activity.deadline(), overdue);
+        let second = activity.begin_request();
+        assert_eq!(activity.deadline(), overdue);
+        activity.answered(true);
+        assert_eq!((activity.deadline(), activity.is_authenticated()), (None, true));
+        drop(second);
+        activity.answered(false);
+        assert_eq!(activity.deadline().unwrap().1, Overdue::Idle);
+    }
+}

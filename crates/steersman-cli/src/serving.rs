@@ -1,0 +1,42 @@
+//! The certificate that the server shows, which may be another one from one handshake to the next.
+
+use crate::pki::Pair;
+use anyhow::Context as _;
+use arc_swap::ArcSwap;
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use std::sync::Arc;
+
+/// What handshakes show from now on.
+#[derive(Debug)]
+pub(crate) struct ServingCertificate {
+    current: ArcSwap<CertifiedKey>,
+    provider: Arc<CryptoProvider>,
+}
+
+impl ServingCertificate {
+    pub(crate) fn new(pair: &Pair, provider: Arc<CryptoProvider>) -> anyhow::Result<ServingCertificate> {
+        Ok(ServingCertificate { current: ArcSwap::from_pointee(certified(pair, &provider)?), provider })
+    }
+
+    /// Shows this certificate in every handshake that begins from now on. Connections that are open stay.
+    pub(crate) fn replace(&self, pair: &Pair) -> anyhow::Result<()> {
+        self.current.store(Arc::new(certified(pair, &self.provider)?));
+        Ok(())
+    }
+}
+
+impl ResolvesServerCert for ServingCertificate {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.current.load_full())
+    }
+}
+
+fn certified(pair: &Pair, provider: &CryptoProvider) -> anyhow::Result<CertifiedKey> {
+    let chain = vec![CertificateDer::from_pem_slice(pair.certificate.as_bytes())?];
+    let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes())?;
+    CertifiedKey::from_der(chain, key, provider).context("the server's certificate cannot be used")
+}

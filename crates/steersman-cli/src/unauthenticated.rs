@@ -1,0 +1,95 @@
+//! The connections whose peers are not known yet: there are only so many, and the oldest gives way to a new one.
+//!
+//! Refusing new ones instead would let whoever opens many keep everybody else out. A peer that means well is known a
+//! fraction of a second after it has connected, so the oldest is the one that most likely does not.
+
+use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+
+use tokio::sync::oneshot;
+
+/// The connections of one socket whose peers are not known. Clones are the same.
+#[derive(Clone, Debug)]
+pub(crate) struct Unauthenticated {
+    connections: Arc<Mutex<Connections>>,
+    connections_max: usize,
+}
+
+#[derive(Debug, Default)]
+struct Connections {
+    /// By the order in which they were opened. Dropping a sender tells its connection that it has to give way.
+    open: BTreeMap<u64, oneshot::Sender<()>>,
+    next: u64,
+}
+
+/// The place of one connection among them, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Place {
+    connections: Unauthenticated,
+    id: u64,
+    evicted: oneshot::Receiver<()>,
+}
+
+impl Unauthenticated {
+    pub(crate) fn new(connections_max: usize) -> Unauthenticated {
+        Unauthenticated { connections: Arc::default(), connections_max }
+    }
+
+    /// Takes a place for a new connection; the oldest loses its own if there is none left.
+    pub(crate) fn enter(&self) -> Place {
+        let (sender, evicted) = oneshot::channel();
+        let mut connections = self.lock();
+        if connections.open.len() >= self.connections_max {
+            connections.open.pop_first();
+        }
+        let id = connections.next;
+        connections.next += 1;
+        connections.open.insert(id, sender);
+        Place { connections: self.clone(), id, evicted }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Connections> {
+        // Nothing panics while it holds the lock.
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Place {
+    /// Ready when the connection has to give way; not to be polled after that.
+    pub(crate) fn poll_evicted(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        // Nothing is ever sent: the sender is dropped.
+        Pin::new(&mut self.evicted).poll(cx).map(drop)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.connections.lock().open.remove(&self.id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    async fn evicted(place: &mut Place) {
+        std::future::poll_fn(|cx| place.poll_evicted(cx)).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_oldest_gives_way_and_who_left_takes_no_place() {
+        let connections = Unauthenticated::new(2);
+        let (mut first, second, mut third) = (connections.enter(), connections.enter(), connections.enter());
+        evicted(&mut first).await;
+        drop(second);
+        let _fourth = connections.enter();
+        tokio::time::timeout(Duration::from_secs(1), evicted(&mut third)).await.expect_err("there was a place left");
+        let _fifth = connections.enter();
+        evicted(&mut third).await;
+        drop(first);
+        assert_eq!(connections.lock().open.len(), 2);
+    }
+}
