@@ -1,6 +1,7 @@
 //! `cargo xtask bench`: what the product promises about itself, measured.
 
 mod runtime;
+mod server;
 mod up;
 
 use std::process::ExitCode;
@@ -11,6 +12,8 @@ use crate::workspace::Workspace;
 pub(crate) enum Command {
     /// The library beside kube-runtime and client-go: time to sync, memory, updates, lookups, the work queue
     Runtime(runtime::Options),
+    /// An API server under load, ours or that of any kubeconfig: rates, cost per request, memory; --help lists the flags
+    Server(server::Options),
     /// Milliseconds from exec until /readyz answers 200, and idle resident memory
     Up(up::Options),
 }
@@ -18,6 +21,7 @@ pub(crate) enum Command {
 pub(crate) fn run(workspace: &Workspace, command: &Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Runtime(options) => runtime::run(workspace, options),
+        Command::Server(options) => server::run(workspace, options),
         Command::Up(options) => up::run(workspace, options),
     }
 }

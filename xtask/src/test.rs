@@ -1,8 +1,7 @@
 //! `cargo xtask test`: the one test command.
 //!
-//! Sets up what the tests drive, runs every test of the workspace (documentation included), those of the benches' server,
-//! then the walks. Ends with
-//! `N passed, N failed` over all of it, alone on the last line.
+//! Sets up what the tests drive, runs every test of the workspace (documentation included), those of the benches' server and
+//! load client, then the walks. Ends with `N passed, N failed` over all of it, alone on the last line.
 
 use std::process::{Command, ExitCode};
 
@@ -54,11 +53,11 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<Ex
     if let Some(venv) = &neutron {
         command.env(tools::NEUTRON_VARIABLE, venv);
     }
-    // Of what is only measured, the server alone has logic to test, and little to build.
-    let mut server = workspace.cargo_benches();
-    server.args(["test", "--package", "bench-server"]);
-    let mut server = with_filter(server);
-    for (name, command) in [("cargo test", &mut command), ("cargo test of benches", &mut server)] {
+    // Of what measures, the server and the load client have logic to test, and little to build.
+    let mut benches = workspace.cargo_benches();
+    benches.args(["test", "--package", "bench-server", "--package", "bench-load"]);
+    let mut benches = with_filter(benches);
+    for (name, command) in [("cargo test", &mut command), ("cargo test of benches", &mut benches)] {
         let mut counted = Tally::default();
         let passed = report.part(name, || {
             let status = stream(command, |line| counted += Tally::from_line(line).unwrap_or_default())?;

@@ -1,0 +1,77 @@
+//! A `steersman server` of our own: started on a scratch directory, killed, started again.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::Context;
+use serde::Deserialize;
+use tokio::io::{AsyncBufReadExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdout, Command};
+use tokio::time::{Instant, timeout};
+
+/// How long a start may take before it counts as hung: opening a million objects is slow on a busy machine.
+const START_MAX: Duration = Duration::from_secs(300);
+
+/// How it is started.
+#[derive(Clone, Debug)]
+pub(crate) struct Launch {
+    pub(crate) binary: PathBuf,
+    pub(crate) scratch: PathBuf,
+    pub(crate) history: Option<String>,
+}
+
+/// A server that runs. Dropping it kills it.
+pub(crate) struct Server {
+    child: Child,
+    /// Held so that what it prints later does not fail.
+    _output: Lines<BufReader<ChildStdout>>,
+    pub(crate) id: u32,
+    pub(crate) kubeconfig: PathBuf,
+    /// From exec to the line that says ready, which is printed once `/readyz` answers 200.
+    pub(crate) took: Duration,
+}
+
+#[derive(Deserialize)]
+struct Ready {
+    kubeconfig: PathBuf,
+}
+
+impl Launch {
+    /// Starts a server on `data`, which may have objects in it already, and waits until it is ready.
+    ///
+    /// # Errors
+    ///
+    /// If it ends before, or takes too long.
+    pub(crate) async fn start(&self, data: &Path) -> anyhow::Result<Server> {
+        let log = std::fs::File::create(self.scratch.join("log")).context("cannot create the server's log")?;
+        let mut command = Command::new(&self.binary);
+        command.arg("server").arg("--data-dir").arg(data);
+        command.args(["--listen", "127.0.0.1:0", "--output", "json", "--log", "warn"]);
+        if let Some(history) = &self.history {
+            command.args(["--history", history]);
+        }
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).kill_on_drop(true);
+        let start = Instant::now();
+        let mut child = command.spawn().with_context(|| format!("cannot run {}", self.binary.display()))?;
+        let stdout = child.stdout.take().context("the server has no standard output")?;
+        let mut output = BufReader::new(stdout).lines();
+        let line = timeout(START_MAX, output.next_line()).await;
+        let line = line.with_context(|| format!("the server was not ready after {} s", START_MAX.as_secs()))?;
+        let took = start.elapsed();
+        let Some(line) = line.context("cannot read what the server prints")? else {
+            let log = std::fs::read_to_string(self.scratch.join("log")).unwrap_or_default();
+            anyhow::bail!("the server ended before it was ready: {}", log.trim());
+        };
+        let ready: Ready = serde_json::from_str(&line).with_context(|| format!("no ready line but {line:?}"))?;
+        let id = child.id().context("the server has ended")?;
+        Ok(Server { child, _output: output, id, kubeconfig: ready.kubeconfig, took })
+    }
+}
+
+impl Server {
+    /// Kills it as `kill -9` does, and waits until it is gone.
+    pub(crate) async fn kill(mut self) -> anyhow::Result<()> {
+        self.child.kill().await.context("cannot kill the server")
+    }
+}

@@ -1,0 +1,78 @@
+//! Processes as the kernel counts them: memory in MB of 10^6 bytes, time on a processor in seconds.
+
+use std::fs;
+use std::io;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+/// The kernel counts ticks of 10 ms for its readers, whatever it counts itself.
+const TICKS_PER_S: f64 = 100.0;
+/// A process that takes less than this of a processor idles.
+const IDLE_SHARE: f64 = 0.03;
+const IDLE_WINDOW: Duration = Duration::from_millis(500);
+const IDLE_WINDOWS: u32 = 3;
+const IDLE_WAIT_MAX: Duration = Duration::from_secs(30);
+
+/// The processes of a server, whose figures are added together: kube-apiserver and etcd, or one.
+#[derive(Clone, Debug)]
+pub(crate) struct Processes {
+    pub(crate) ids: Vec<u32>,
+}
+
+impl Processes {
+    /// Time on a processor since the start, of all threads.
+    pub(crate) fn cpu_s(&self) -> io::Result<f64> {
+        self.sum(|id| cpu_s(&id.to_string()))
+    }
+
+    pub(crate) fn resident_mb(&self) -> io::Result<f64> {
+        self.sum(|id| status_mb(id, "VmRSS:"))
+    }
+
+    /// The most that was resident since the start, or since [`Processes::reset_peak`].
+    pub(crate) fn peak_mb(&self) -> io::Result<f64> {
+        self.sum(|id| status_mb(id, "VmHWM:"))
+    }
+
+    /// Lets the peak begin anew at what is resident now: 5 is the kernel's word for it, see proc_pid_clear_refs(5).
+    pub(crate) fn reset_peak(&self) -> io::Result<()> {
+        self.ids.iter().try_for_each(|id| fs::write(format!("/proc/{id}/clear_refs"), "5"))
+    }
+
+    /// Waits until nothing is left to do, at most for half a minute.
+    pub(crate) async fn settle(&self) -> io::Result<()> {
+        let start = Instant::now();
+        let mut n_idle = 0;
+        while n_idle < IDLE_WINDOWS && start.elapsed() < IDLE_WAIT_MAX {
+            let before = self.cpu_s()?;
+            sleep(IDLE_WINDOW).await;
+            let share = (self.cpu_s()? - before) / IDLE_WINDOW.as_secs_f64();
+            n_idle = if share < IDLE_SHARE { n_idle + 1 } else { 0 };
+        }
+        Ok(())
+    }
+
+    fn sum(&self, each: impl Fn(u32) -> io::Result<f64>) -> io::Result<f64> {
+        self.ids.iter().map(|id| each(*id)).sum()
+    }
+}
+
+/// Time on a processor since the start of a process: a number, or `self`.
+pub(crate) fn cpu_s(id: &str) -> io::Result<f64> {
+    let text = fs::read_to_string(format!("/proc/{id}/stat"))?;
+    // The name of the program, in parentheses, may hold anything; utime and stime are the 12th and 13th after it.
+    let fields = text.rsplit_once(')').map_or("", |(_, fields)| fields).split_whitespace();
+    let ticks: f64 = fields.skip(11).take(2).filter_map(|field| field.parse::<f64>().ok()).sum();
+    Ok(ticks / TICKS_PER_S)
+}
+
+fn status_mb(id: u32, name: &str) -> io::Result<f64> {
+    let path = format!("/proc/{id}/status");
+    let text = fs::read_to_string(&path)?;
+    let kilobytes = text
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.trim().strip_suffix("kB")?.trim().parse::<f64>().ok())
+        .ok_or_else(|| io::Error::other(format!("no {name} in {path}")))?;
+    Ok(kilobytes * 1_024.0 / 1e6)
+}

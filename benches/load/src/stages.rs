@@ -1,0 +1,97 @@
+//! The stages of a run, each on a fresh server of ours or in a namespace of its own: what they do and which rows they fill.
+
+mod definitions;
+mod lists;
+mod many;
+pub(crate) mod scale;
+mod watches;
+mod writes;
+
+use std::sync::Arc;
+
+use crate::errors::Errors;
+use crate::results::Results;
+use crate::stage::{Bounds, Site, Stage};
+
+/// What is done with one server, from its start to its end.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Kind {
+    Definitions,
+    Events,
+    Fanout,
+    Idle,
+    Lists,
+    Many,
+    Writes,
+}
+
+/// Whether a row is to be measured.
+pub(crate) type IsWanted<'a> = dyn Fn(&str) -> bool + Sync + 'a;
+
+/// How many there are of what a row's title does not say.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Counts {
+    pub(crate) idle_watchers: usize,
+    /// Measures the opening of a million objects too.
+    pub(crate) is_million: bool,
+}
+
+/// All stages, in the order of a run, with the rows that they fill.
+pub(crate) const ALL: &[(Kind, &[&str])] = &[
+    (Kind::Writes, &["create", "patch", "apply", "get"]),
+    (
+        Kind::Lists,
+        &[
+            "list",
+            "list-table",
+            "list-yaml",
+            "list-pretty",
+            "table-row",
+            "delete-collection",
+            "memory-idle",
+            "memory-23000",
+        ],
+    ),
+    (Kind::Fanout, &["fanout", "fanout-single"]),
+    (Kind::Events, &["selective", "metadata"]),
+    (Kind::Definitions, &["definitions", "definitions-1000"]),
+    (Kind::Many, &["memory-100000", "open", "open-1000000"]),
+    (Kind::Idle, &["idle-http1", "idle-http2"]),
+];
+
+/// Runs one stage to its end. Of its rows only those that `is_wanted` are measured, where that saves time.
+///
+/// # Errors
+///
+/// If it could not be carried out; what was measured until then is in `results`.
+pub(crate) async fn run(
+    kind: Kind,
+    site: &Site,
+    bounds: Bounds,
+    counts: Counts,
+    errors: &Arc<Errors>,
+    is_wanted: &IsWanted<'_>,
+    results: &mut Results,
+) -> anyhow::Result<()> {
+    let name = match kind {
+        Kind::Definitions => "definitions",
+        Kind::Events => "events",
+        Kind::Fanout => "fanout",
+        Kind::Idle => "idle",
+        Kind::Lists => "lists",
+        Kind::Many => "many",
+        Kind::Writes => "writes",
+    };
+    let mut stage = Stage::open(site, name, bounds, errors).await?;
+    let measured = match kind {
+        Kind::Definitions => definitions::measure(&stage, is_wanted, results).await,
+        Kind::Events => watches::measure_events(&stage, is_wanted, results).await,
+        Kind::Fanout => watches::measure_fanout(&mut stage, is_wanted, results).await,
+        Kind::Idle => watches::measure_idle(&mut stage, counts.idle_watchers, is_wanted, results).await,
+        Kind::Lists => lists::measure(&mut stage, is_wanted, results).await,
+        Kind::Many => many::measure(&mut stage, counts.is_million, results).await,
+        Kind::Writes => writes::measure(&mut stage, is_wanted, results).await,
+    };
+    // A stage that failed is tidied up too.
+    measured.and(stage.close().await)
+}
