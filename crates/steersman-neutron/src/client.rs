@@ -39,20 +39,20 @@ pub struct Client(Arc<Inner>);
 struct Inner {
     name: String,
     http: Http,
-    access: Door,
+    authentication: Authentication,
     limits: config::Limits,
 }
 
-/// How requests get past the front of Neutron.
+/// How requests prove who sends them.
 #[derive(Debug)]
-enum Door {
-    Guarded(Box<Session>),
+enum Authentication {
+    Keystone(Box<Session>),
     Headers { endpoint: Url, identity: Identity, headers: Vec<(HeaderName, HeaderValue)> },
-    Open { endpoint: Url },
+    None { endpoint: Url },
 }
 
-/// What one request needs to get in.
-struct Pass {
+/// Where one request goes and what it carries to be let in.
+struct Credentials {
     endpoint: Url,
     headers: Vec<(HeaderName, HeaderValue)>,
     token: Option<Arc<session::Token>>,
@@ -67,18 +67,18 @@ impl Client {
     pub fn new(config: Config) -> Result<Self, config::Error> {
         let Config { access, ca_certificates, limits } = config;
         let http = Http::new(ca_certificates, limits)?;
-        let (name, access) = match access {
+        let (name, authentication) = match access {
             Access::Headers { endpoint, identity } => {
                 let headers = identity_headers(&identity)?;
-                (show(&endpoint), Door::Headers { endpoint, identity, headers })
+                (show(&endpoint), Authentication::Headers { endpoint, identity, headers })
             }
             Access::Keystone(keystone) => {
                 let name = show(keystone.endpoint.as_ref().unwrap_or(&keystone.auth_url));
-                (name, Door::Guarded(Box::new(Session::new(keystone))))
+                (name, Authentication::Keystone(Box::new(Session::new(keystone))))
             }
-            Access::Unauthenticated { endpoint } => (show(&endpoint), Door::Open { endpoint }),
+            Access::Unauthenticated { endpoint } => (show(&endpoint), Authentication::None { endpoint }),
         };
-        Ok(Self(Arc::new(Inner { name, http, access, limits })))
+        Ok(Self(Arc::new(Inner { name, http, authentication, limits })))
     }
 }
 
@@ -108,39 +108,39 @@ fn identity_headers(identity: &Identity) -> Result<Vec<(HeaderName, HeaderValue)
 }
 
 impl Inner {
-    async fn pass(&self, request: RequestId) -> Result<Pass, Error> {
-        match &self.access {
-            Door::Guarded(session) => {
+    async fn credentials(&self, request: RequestId) -> Result<Credentials, Error> {
+        match &self.authentication {
+            Authentication::Keystone(session) => {
                 let token = session.token(&self.http, request).await?;
                 let headers = vec![(HeaderName::from_static("x-auth-token"), token.value().clone())];
-                Ok(Pass { endpoint: token.endpoint().clone(), headers, token: Some(token) })
+                Ok(Credentials { endpoint: token.endpoint().clone(), headers, token: Some(token) })
             }
-            Door::Headers { endpoint, headers, .. } => {
-                Ok(Pass { endpoint: endpoint.clone(), headers: headers.clone(), token: None })
+            Authentication::Headers { endpoint, headers, .. } => {
+                Ok(Credentials { endpoint: endpoint.clone(), headers: headers.clone(), token: None })
             }
-            Door::Open { endpoint } => Ok(Pass { endpoint: endpoint.clone(), headers: Vec::new(), token: None }),
+            Authentication::None { endpoint } => Ok(Credentials { endpoint: endpoint.clone(), headers: Vec::new(), token: None }),
         }
     }
 
     /// Sends a request to a path under `/v2.0/` and returns the answer if it is a success.
     async fn exchange(&self, call: &Call, ask: &Ask<'_>) -> Result<Received, Error> {
-        let pass = self.pass(call.request).await?;
-        let refused = match self.attempt(call, ask, &pass).await {
+        let credentials = self.credentials(call.request).await?;
+        let refused = match self.attempt(call, ask, &credentials).await {
             Err(error) if error.class() == Some(Class::Unauthorized) => error,
             outcome => return outcome,
         };
-        let (Door::Guarded(session), Some(token)) = (&self.access, &pass.token) else { return Err(refused) };
+        let (Authentication::Keystone(session), Some(token)) = (&self.authentication, &credentials.token) else { return Err(refused) };
         session.forget(token);
-        let pass = self.pass(call.request).await?;
-        self.attempt(call, ask, &pass).await
+        let credentials = self.credentials(call.request).await?;
+        self.attempt(call, ask, &credentials).await
     }
 
-    async fn attempt(&self, call: &Call, ask: &Ask<'_>, pass: &Pass) -> Result<Received, Error> {
-        let mut url = pass.endpoint.clone();
+    async fn attempt(&self, call: &Call, ask: &Ask<'_>, credentials: &Credentials) -> Result<Received, Error> {
+        let mut url = credentials.endpoint.clone();
         let base = url.path().trim_end_matches('/').to_owned();
         url.set_path(&format!("{base}/v2.0/{}", ask.path));
         url.set_query(ask.query);
-        let mut headers = pass.headers.clone();
+        let mut headers = credentials.headers.clone();
         if let Some(revision) = ask.expected {
             let condition = HeaderValue::from_str(&format!("revision_number={revision}"));
             headers.push((IF_MATCH, condition.expect("invariant: letters and digits make a header value")));
@@ -255,13 +255,13 @@ impl Cloud for Client {
 
     fn project_id(&self, request: RequestId) -> Reply<'_, Option<String>> {
         Box::pin(async move {
-            match &self.0.access {
-                Door::Guarded(session) => {
+            match &self.0.authentication {
+                Authentication::Keystone(session) => {
                     let token = session.token(&self.0.http, request).await?;
                     Ok(token.project_id().map(str::to_owned))
                 }
-                Door::Headers { identity, .. } => Ok(Some(identity.project_id.clone())),
-                Door::Open { .. } => Ok(None),
+                Authentication::Headers { identity, .. } => Ok(Some(identity.project_id.clone())),
+                Authentication::None { .. } => Ok(None),
             }
         })
     }

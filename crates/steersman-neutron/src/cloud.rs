@@ -1,4 +1,4 @@
-//! The one door to a cloud: what every backend can do, and nothing about how.
+//! [`Cloud`]: what every backend can do. How a backend does it is in its own module.
 
 use std::fmt;
 use std::pin::Pin;

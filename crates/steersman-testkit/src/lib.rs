@@ -43,27 +43,27 @@
 //!
 //! `examples/controller.rs` is the controller of `steersman`'s front page, run in the same way.
 //!
-//! # Who is not there
+//! # What does not run
 //!
 //! The server is alone. No garbage collector deletes what an object owned that was deleted; a namespace that is deleted
 //! stays `Terminating`; no controller makes pods of a Deployment or says in its status that they are ready; there is no
 //! scheduler and no kubelet. A test plays them: it patches the status, and looks for owner references instead of for the
 //! disappearance of what is owned.
 //!
-//! # Bad days
+//! # Faults
 //!
 //! The server can be [restarted](ControlPlane::restart) under its clients, its history [forgotten](ControlPlane::compact),
 //! its [watches cut](ControlPlane::cut_watches), and requests [fail](ControlPlane::fail_next) in the ways that requests
 //! fail. Time is tokio's: under `#[tokio::test(start_paused = true)]` backoffs and resyncs pass at once.
 #![deny(missing_docs)]
 
-mod door;
+mod service;
 mod fault;
 mod manifest;
 mod plane;
 mod wait;
 
-pub use crate::door::{Body, Broken, Door};
+pub use crate::service::{Body, Broken, ApiService};
 pub use crate::fault::Fault;
 pub use crate::manifest::ApplyError;
 pub use crate::plane::{ControlPlane, Options, StartError};

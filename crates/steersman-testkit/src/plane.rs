@@ -1,6 +1,6 @@
 //! The control plane itself: its life, and who may come in.
 
-use crate::door::{Caller, Door, Plane, Running};
+use crate::service::{Caller, ApiService, Plane, Running};
 use crate::fault::{Fault, Faults};
 use crate::wait::PATIENCE;
 use http::Method;
@@ -157,17 +157,17 @@ impl ControlPlane {
 
     /// A client for a user, who passes authorization and admission like anyone.
     pub fn client_as(&self, user: User) -> Client {
-        Client::new(self.door_as(user), NAMESPACE)
+        Client::new(self.service_as(user), NAMESPACE)
     }
 
     /// Raw HTTP for a user.
-    pub fn door_as(&self, user: User) -> Door {
-        Door::new(self.plane.clone(), Caller::User(user))
+    pub fn service_as(&self, user: User) -> ApiService {
+        ApiService::new(self.plane.clone(), Caller::User(user))
     }
 
     /// Raw HTTP for whoever the request's token names; nobody without one.
-    pub fn door(&self) -> Door {
-        Door::new(self.plane.clone(), Caller::Anyone)
+    pub fn service(&self) -> ApiService {
+        ApiService::new(self.plane.clone(), Caller::Anyone)
     }
 
     pub(crate) fn patience(&self) -> Duration {
@@ -176,7 +176,7 @@ impl ControlPlane {
 
     /// The testkit's own client, which meets no faults.
     pub(crate) fn own_client(&self) -> Client {
-        Client::new(Door::new(self.plane.clone(), Caller::Own(User::master("testkit"))), NAMESPACE)
+        Client::new(ApiService::new(self.plane.clone(), Caller::Testkit(User::master("testkit"))), NAMESPACE)
     }
 }
 

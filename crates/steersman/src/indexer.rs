@@ -30,7 +30,7 @@ pub const NAMESPACE_INDEX: &str = "namespace";
 pub struct Indexer<K> {
     core: Arc<RwLock<Core<K>>>,
     decoder: Arc<Decoder<K>>,
-    /// The newest version the cache covers, empty before the first list; a doorbell for those who wait for one.
+    /// The newest version the cache covers, empty before the first list. Those who wait for a version subscribe to it.
     version: Arc<watch::Sender<String>>,
 }
 
@@ -102,8 +102,8 @@ pub enum Finality {
     Reported,
 }
 
-/// What a read takes along under the lock: objects that are decoded, and what is to be decoded after it.
-struct Gathered<K> {
+/// What a read found under the lock: decoded objects, and bytes that are decoded once the lock is released.
+struct Hits<K> {
     decoded: Vec<Arc<K>>,
     held: Vec<Entry<K>>,
 }
@@ -200,7 +200,7 @@ impl<K: CachedResource> Indexer<K> {
 
     /// Every object, in no order. Of an undecodable object, the state last decoded; if it is held as bytes, nothing.
     pub fn list(&self) -> Vec<Arc<K>> {
-        let mut found = Gathered::default();
+        let mut found = Hits::default();
         {
             let core = self.core.read();
             core.slots().for_each(|(_, slot)| found.push(slot));
@@ -223,7 +223,7 @@ impl<K: CachedResource> Indexer<K> {
     /// # Errors
     /// [`IndexError::Unknown`].
     pub fn by_index(&self, name: &str, value: &str) -> Result<Vec<Arc<K>>, IndexError> {
-        let mut found = Gathered::default();
+        let mut found = Hits::default();
         {
             let core = self.core.read();
             let index = core.index(name)?;
@@ -374,15 +374,15 @@ impl<K> fmt::Debug for Indexer<K> {
     }
 }
 
-// === impl Gathered ===
+// === impl Hits ===
 
-impl<K> Default for Gathered<K> {
+impl<K> Default for Hits<K> {
     fn default() -> Self {
         Self { decoded: Vec::new(), held: Vec::new() }
     }
 }
 
-impl<K: CachedResource> Gathered<K> {
+impl<K: CachedResource> Hits<K> {
     fn push(&mut self, slot: &Slot<K>) {
         let Some(object) = &slot.object else { return };
         match object.decoded() {

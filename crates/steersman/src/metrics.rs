@@ -44,8 +44,8 @@ pub use crate::metrics::text::MetricsFormat;
 /// | `controller_runtime_reconcile_panics_total` | counter | `controller` | panics |
 /// | `controller_runtime_reconcile_timeouts_total` | counter | `controller` | timeouts |
 /// | `controller_runtime_reconcile_time_seconds` | histogram | `controller` | how long a reconcile takes |
-/// | `controller_runtime_max_concurrent_reconciles` | gauge | `controller` | workers there are |
-/// | `controller_runtime_active_workers` | gauge | `controller` | workers that work |
+/// | `controller_runtime_max_concurrent_reconciles` | gauge | `controller` | number of workers |
+/// | `controller_runtime_active_workers` | gauge | `controller` | workers that run a reconcile now |
 /// | `leader_election_master_status` | gauge | `name` | 1 while this replica holds the lease |
 /// | `rest_client_requests_total` | counter | `code`, `method`, `host` | answers by status, `<error>` without one |
 /// | `rest_client_request_duration_seconds` | histogram | `verb`, `host` | time to the end of the answer, without watches |
@@ -76,7 +76,7 @@ struct Shared {
     sources: Arc<Sources>,
 }
 
-/// Whom a scrape asks.
+/// What a scrape reads its values from.
 #[derive(Default)]
 struct Sources {
     controllers: Mutex<Vec<ControllerSource>>,

@@ -55,12 +55,12 @@ async fn users_are_who_they_are() {
         ControlPlane::try_start(Options { tokens: "secret,alice,1".to_owned(), ..Options::default() }).await.unwrap();
     let bob = plane.client_as(User::authenticated("bob", []));
     assert_eq!(code(bob.request_text(get("/api/v1/nodes")).await), 403);
-    let door = plane.door();
-    let unknown = door.clone().oneshot(get("/api").map(|_| Empty::new())).await.unwrap();
+    let service = plane.service();
+    let unknown = service.clone().oneshot(get("/api").map(|_| Empty::new())).await.unwrap();
     assert_eq!(unknown.status(), 401);
     let mut known = get("/api").map(|_| Empty::new());
     known.headers_mut().insert("authorization", "Bearer secret".parse().unwrap());
-    assert_eq!(door.oneshot(known).await.unwrap().status(), 200);
+    assert_eq!(service.oneshot(known).await.unwrap().status(), 200);
 }
 
 fn get(path: &str) -> Request<Vec<u8>> {

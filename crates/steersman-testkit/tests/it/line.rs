@@ -4,18 +4,18 @@ use http::{Request, Response};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use steersman_testkit::{Body, Broken, ControlPlane, Door, User};
+use steersman_testkit::{Body, Broken, ControlPlane, ApiService, User};
 use tower::Service;
 
 #[derive(Clone)]
 pub(crate) struct Line {
-    door: Door,
+    service: ApiService,
     is_cut: Arc<Mutex<bool>>,
 }
 
 impl Line {
     pub(crate) fn new(plane: &ControlPlane) -> Self {
-        Self { door: plane.door_as(User::master("operator")), is_cut: Arc::default() }
+        Self { service: plane.service_as(User::master("operator")), is_cut: Arc::default() }
     }
 
     /// From now on, nothing that is sent arrives.
@@ -31,7 +31,7 @@ impl Line {
 impl Service<Request<kube::client::Body>> for Line {
     type Response = Response<Body>;
     type Error = Broken;
-    type Future = <Door as Service<Request<kube::client::Body>>>::Future;
+    type Future = <ApiService as Service<Request<kube::client::Body>>>::Future;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Broken>> {
         Poll::Ready(Ok(()))
@@ -41,6 +41,6 @@ impl Service<Request<kube::client::Body>> for Line {
         if *self.is_cut.lock() {
             return Box::pin(async { Err(Broken::Unsent) });
         }
-        self.door.call(request)
+        self.service.call(request)
     }
 }

@@ -43,7 +43,7 @@ pub(crate) fn spans(json: &[u8]) -> Option<Spans> {
             *wanted = text.unwrap_or_default();
         })?;
         if !is_plain {
-            // Half a key is none.
+            // With one part unreadable the key is unknown: the caller decodes the object to find it.
             (spans.name, spans.namespace) = (Range::default(), Range::default());
         }
     }

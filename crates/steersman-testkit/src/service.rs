@@ -1,6 +1,6 @@
 //! The way to the server: what a network would be, with its faults.
 //!
-//! Clients hold a [`Door`], never the server, so they survive its restart as clients of an address do.
+//! Clients hold a [`ApiService`], never the server, so they survive its restart as clients of an address do.
 
 use crate::fault::{Fault, Faults};
 use bytes::Bytes;
@@ -43,22 +43,22 @@ pub enum Broken {
 
 /// A `tower::Service` that is the control plane for one caller: raw HTTP, for what a client cannot say.
 #[derive(Clone)]
-pub struct Door {
+pub struct ApiService {
     plane: Arc<Plane>,
     caller: Caller,
 }
 
-/// Who goes through a door.
+/// Whom a service speaks for.
 #[derive(Clone, Debug)]
 pub(crate) enum Caller {
     /// Whom a token says, if there is one.
     Anyone,
     /// The testkit itself, which meets no faults.
-    Own(User),
+    Testkit(User),
     User(User),
 }
 
-/// What a control plane and its doors share.
+/// What a control plane and its services share.
 #[derive(Debug)]
 pub(crate) struct Plane {
     /// Requests hold it for reading until they are answered, so a restart waits for them, and they for it.
@@ -74,11 +74,11 @@ pub(crate) struct Running {
     pub(crate) store: Store,
 }
 
-// === impl Door ===
+// === impl ApiService ===
 
-impl Door {
-    pub(crate) fn new(plane: Arc<Plane>, caller: Caller) -> Door {
-        Door { plane, caller }
+impl ApiService {
+    pub(crate) fn new(plane: Arc<Plane>, caller: Caller) -> ApiService {
+        ApiService { plane, caller }
     }
 
     async fn answer<B>(self, request: Request<B>) -> Result<Response<Body>, Broken>
@@ -87,7 +87,7 @@ impl Door {
         B::Error: fmt::Display,
     {
         let fault = match &self.caller {
-            Caller::Own(_) => None,
+            Caller::Testkit(_) => None,
             Caller::Anyone | Caller::User(_) => self.plane.faults.take(&request),
         };
         match fault {
@@ -103,7 +103,7 @@ impl Door {
         let Some(Running { server, .. }) = &*running else { return Err(Broken::Stopped) };
         let service = match self.caller {
             Caller::Anyone => server.service(),
-            Caller::Own(user) | Caller::User(user) => server.service_as(user),
+            Caller::Testkit(user) | Caller::User(user) => server.service_as(user),
         };
         let response = match service.oneshot(request).await {
             Ok(response) => response,
@@ -116,7 +116,7 @@ impl Door {
     }
 }
 
-impl<B> tower::Service<Request<B>> for Door
+impl<B> tower::Service<Request<B>> for ApiService
 where
     B: http_body::Body<Data = Bytes> + Send + 'static,
     B::Error: fmt::Display,
@@ -134,9 +134,9 @@ where
     }
 }
 
-impl fmt::Debug for Door {
+impl fmt::Debug for ApiService {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Door").field("caller", &self.caller).finish_non_exhaustive()
+        f.debug_struct("ApiService").field("caller", &self.caller).finish_non_exhaustive()
     }
 }
 
