@@ -1,5 +1,6 @@
 //! The key of an object within its resource: namespace and name.
 
+use std::cmp::Ordering;
 use std::fmt;
 
 /// Names one object among those of its resource. Cluster-scoped objects have no namespace.
@@ -31,24 +32,50 @@ impl ObjectKey {
             None => ObjectKey::cluster(text),
         }
     }
+}
 
-    fn parts(&self) -> (&[u8], &[u8], &[u8]) {
-        match &self.namespace {
-            Some(namespace) => (namespace.as_bytes(), b"/", self.name.as_bytes()),
-            None => (b"", b"", self.name.as_bytes()),
+impl Ord for ObjectKey {
+    fn cmp(&self, other: &ObjectKey) -> Ordering {
+        match (&self.namespace, &other.namespace) {
+            (Some(a), Some(b)) if a == b => self.name.cmp(&other.name),
+            (Some(a), Some(b)) => joined_cmp(a, &self.name, b, &other.name),
+            (Some(a), None) => split_cmp(a, &self.name, &other.name),
+            (None, Some(b)) => split_cmp(b, &other.name, &self.name).reverse(),
+            (None, None) => self.name.cmp(&other.name),
         }
     }
 }
 
-impl Ord for ObjectKey {
-    fn cmp(&self, other: &ObjectKey) -> std::cmp::Ordering {
-        let (a, b) = (self.parts(), other.parts());
-        a.0.iter().chain(a.1).chain(a.2).cmp(b.0.iter().chain(b.1).chain(b.2))
-    }
+/// Orders `a/a_name` and `b/b_name`.
+fn joined_cmp(a: &str, a_name: &str, b: &str, b_name: &str) -> Ordering {
+    let common = a.len().min(b.len());
+    let (head, other) = (&a.as_bytes()[..common], &b.as_bytes()[..common]);
+    head.cmp(other).then_with(|| {
+        // One begins with the other: the slash behind the shorter one meets a byte of the longer.
+        match (a.as_bytes().get(common), b.as_bytes().get(common)) {
+            (None, None) => a_name.cmp(b_name),
+            (None, Some(byte)) if *byte != b'/' => b'/'.cmp(byte),
+            (Some(byte), None) if *byte != b'/' => byte.cmp(&b'/'),
+            // A namespace with a slash in it, which no object has.
+            _ => format!("{a}/{a_name}").cmp(&format!("{b}/{b_name}")),
+        }
+    })
+}
+
+/// Orders `namespace/name` and `text`.
+fn split_cmp(namespace: &str, name: &str, text: &str) -> Ordering {
+    let (namespace, text) = (namespace.as_bytes(), text.as_bytes());
+    let common = namespace.len().min(text.len());
+    let (head, tail) = text.split_at(common);
+    namespace[..common].cmp(head).then_with(|| match tail.split_first() {
+        // The text ends where the namespace or its slash goes on.
+        None => Ordering::Greater,
+        Some((byte, rest)) => b'/'.cmp(byte).then_with(|| name.as_bytes().cmp(rest)),
+    })
 }
 
 impl PartialOrd for ObjectKey {
-    fn partial_cmp(&self, other: &ObjectKey) -> Option<std::cmp::Ordering> {
+    fn partial_cmp(&self, other: &ObjectKey) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }

@@ -17,6 +17,6 @@ pub mod value;
 
 pub use crate::gvk::{GroupKind, GroupResource, GroupVersion, GroupVersionKind, GroupVersionResource};
 pub use crate::key::ObjectKey;
-pub use crate::object::{Meta, Object, OwnerReference};
+pub use crate::object::{Draft, Header, Meta, Object, OwnerReference};
 pub use crate::revision::Revision;
 pub use crate::value::Value;

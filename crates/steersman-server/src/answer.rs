@@ -84,7 +84,7 @@ impl Answer {
         if let (Form::Object, Encoding::Json, false, Payload::Stored(object)) = (form, encoding, is_pretty, &payload)
             && cx.operation.strategy().is_stored_form(cx.operation.resource(), cx.operation.version())
         {
-            return Ok(Answer::bytes(code, encoding.content_type(), object.json.clone()));
+            return Ok(Answer::bytes(code, encoding.content_type(), object.json_bytes()));
         }
         let tree = match form {
             Form::Object => render::tree(cx, &payload)?,

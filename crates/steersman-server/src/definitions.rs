@@ -224,8 +224,8 @@ impl Follower {
             Err(_) => return true,
         };
         let mut is_waiting = false;
-        for mut definition in definitions.into_iter().filter(|definition| definition.object.meta.is_deleting()) {
-            let has_finalizer = definition.object.meta.finalizers.iter().any(|one| **one == *crd::FINALIZER);
+        for mut definition in definitions.into_iter().filter(|definition| definition.object.meta().is_deleting()) {
+            let has_finalizer = definition.object.meta().has_finalizer(crd::FINALIZER);
             if !has_finalizer {
                 continue;
             }
@@ -256,7 +256,7 @@ impl Follower {
             Err(error) => return Deletion::Failed(error.to_string()),
         };
         // Many at once share one commit of the store; not all in one go, so that other definitions have their turn.
-        let (marked, objects): (Vec<_>, Vec<_>) = objects.into_iter().partition(|object| object.meta.is_deleting());
+        let (marked, objects): (Vec<_>, Vec<_>) = objects.into_iter().partition(|object| object.meta().is_deleting());
         let mut remaining = marked.len() + objects.len().saturating_sub(DELETIONS_MAX);
         let deletions = objects.into_iter().take(DELETIONS_MAX);
         let deletions = deletions.map(|object| async move { self.delete_one(resource, &object.key).await });

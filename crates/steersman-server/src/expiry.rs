@@ -38,7 +38,7 @@ async fn expire(state: &State) {
     let events = GroupResource::new("", "events");
     let now = state.now();
     let is_over = |object: &steersman_machinery::Object| {
-        serde_json::from_slice(&object.json).is_ok_and(|event| is_over(&event, now))
+        serde_json::from_slice(object.json()).is_ok_and(|event| is_over(&event, now))
     };
     let Ok(list) = state.store.list_where(&events, &Scope::All, At::Latest, Page::ALL, is_over) else { return };
     for event in list.objects {

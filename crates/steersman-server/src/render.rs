@@ -35,9 +35,9 @@ pub(crate) fn list_item(cx: &Context<'_>, payload: &Payload, form: Form) -> Resu
     if let (Form::Object, Payload::Stored(object)) = (form, payload) {
         let is_stored_form = cx.operation.strategy().is_stored_form(cx.operation.resource(), cx.operation.version());
         if is_stored_form && cx.operation.resource().is_custom() {
-            return Ok(Item { opening: NOTHING, bytes: object.json.clone() });
+            return Ok(Item { opening: NOTHING, bytes: object.json_bytes() });
         }
-        let cut = at_rest::list_item(&at_rest::prefix(cx.operation.resource()), &object.json);
+        let cut = at_rest::list_item(&at_rest::prefix(cx.operation.resource()), &object.json_bytes());
         if let (true, Some(bytes)) = (is_stored_form, cut) {
             return Ok(Item { opening: BRACE, bytes });
         }
@@ -113,7 +113,7 @@ pub(crate) fn event_object(
 
 /// The last content of an object at the version of a later change.
 pub(crate) fn at_revision(object: &Object, revision: Revision) -> Option<Object> {
-    steersman_storage::copy_at(object, revision).ok()
+    Some(object.copy_at(revision))
 }
 
 fn columns(cx: &Context<'_>) -> Vec<Value> {

@@ -57,7 +57,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let started = Instant::now();
     let list = store.list(&resource, &Scope::All, At::Latest, Page::ALL)?;
     println!("list of {:<6}                 {:>9.2} ms", list.objects.len(), millis(started));
-    let bytes: usize = list.objects.iter().map(|object| object.json.len()).sum();
+    let bytes: usize = list.objects.iter().map(|object| object.json().len()).sum();
     println!("  of json                      {:>9.1} MB", bytes as f64 / 1e6);
     let started = Instant::now();
     let kept =

@@ -118,7 +118,7 @@ impl Cache {
             let (resource, change) = decode(event, run.as_ref().map(|run| &run.resource))?;
             if let Some(resource) = resource {
                 if let Some(run) = run.take() {
-                    touched.push(run.finish(&self.limits, now)?);
+                    touched.push(run.finish(&self.limits, now));
                 }
                 run = Some(Run { shelf: self.shelf_or_new(&resource), resource, changes: Vec::new() });
             }
@@ -127,7 +127,7 @@ impl Cache {
             }
         }
         if let Some(run) = run {
-            touched.push(run.finish(&self.limits, now)?);
+            touched.push(run.finish(&self.limits, now));
         }
         self.applied.send_modify(|applied| applied.revision = revision);
         touched.iter().for_each(|shelf| shelf.ring_bell());
@@ -180,12 +180,9 @@ struct Run {
 }
 
 impl Run {
-    fn finish(self, limits: &Limits, now: Instant) -> Result<Arc<Shelf>, Unreadable> {
-        self.shelf.apply(self.changes, limits, now).map_err(|source| {
-            let key = bytes::Bytes::from(format!("{}/{}", self.resource.group, self.resource.resource));
-            Unreadable::Object { key, source }
-        })?;
-        Ok(self.shelf)
+    fn finish(self, limits: &Limits, now: Instant) -> Arc<Shelf> {
+        self.shelf.apply(self.changes, limits, now);
+        self.shelf
     }
 }
 

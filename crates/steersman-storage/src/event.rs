@@ -62,8 +62,8 @@ impl Event {
 
     /// Bytes of content that only history keeps alive.
     pub(crate) fn superseded_bytes(&self) -> usize {
-        let previous = self.previous.as_ref().map_or(0, |object| object.json.len());
-        let deleted = if self.kind == Kind::Deleted { self.object.json.len() } else { 0 };
+        let previous = self.previous.as_ref().map_or(0, |object| object.json().len());
+        let deleted = if self.kind == Kind::Deleted { self.object.json().len() } else { 0 };
         previous + deleted
     }
 }

@@ -5,14 +5,12 @@
 
 use crate::event::{Event, Kind};
 use crate::ring::{Limits, Ring};
-use crate::stamp;
 use parking_lot::RwLock;
 use std::borrow::Borrow;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
-use steersman_machinery::object::DecodeError;
 use steersman_machinery::{Object, ObjectKey, Revision};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -144,15 +142,14 @@ impl Shelf {
     }
 
     /// Applies changes in order. The caller rings when the whole batch is in.
-    pub(crate) fn apply(&self, changes: Vec<Change>, limits: &Limits, now: Instant) -> Result<(), DecodeError> {
+    pub(crate) fn apply(&self, changes: Vec<Change>, limits: &Limits, now: Instant) {
         let mut state = self.state.write();
         for change in changes {
-            if let Some(event) = state.change(change)? {
+            if let Some(event) = state.change(change) {
                 state.ring.push(Arc::new(event), now);
             }
         }
         state.ring.trim(limits, now);
-        Ok(())
     }
 
     pub(crate) fn ring_bell(&self) {
@@ -192,11 +189,11 @@ impl Shelf {
 // === impl State ===
 
 impl State {
-    fn change(&mut self, change: Change) -> Result<Option<Event>, DecodeError> {
-        Ok(match change {
+    fn change(&mut self, change: Change) -> Option<Event> {
+        match change {
             Change::Delete(key, revision) => match self.objects.take(&key) {
                 Some(ByKey(last)) => {
-                    let object = Arc::new(stamp::copy_at(&last, revision)?);
+                    let object = Arc::new(last.copy_at(revision));
                     Some(Event::new(Kind::Deleted, object, Some(last)))
                 }
                 // The engine reports no deletion of what is not there.
@@ -207,7 +204,7 @@ impl State {
                 let kind = if previous.is_some() { Kind::Modified } else { Kind::Added };
                 Some(Event::new(kind, object, previous))
             }
-        })
+        }
     }
 
     pub(crate) fn is_bare(&self) -> bool {
@@ -332,7 +329,7 @@ mod tests {
         let shelf = Shelf::new(Vec::new(), Revision(4));
         let object = |revision| Object::decode(ObjectKey::cluster("x"), Revision(revision), br#"{"metadata":{}}"#);
         let changes = vec![Change::Put(Arc::new(object(5).unwrap())), Change::Put(Arc::new(object(7).unwrap()))];
-        shelf.apply(changes, &Limits::default(), Instant::now()).unwrap();
+        shelf.apply(changes, &Limits::default(), Instant::now());
         // The batch is on the shelf, and revision 7 not yet the newest of the cache.
         let list = |at| shelf.list(&Scope::All, at, Page::ALL, Revision(4)).ok().unwrap();
         assert_eq!(list(At::Latest).revision, Revision(7));

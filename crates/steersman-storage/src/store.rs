@@ -8,15 +8,14 @@ mod error;
 use crate::cache::Cache;
 use crate::feeder::Feeder;
 use crate::key;
-use crate::kv::{self, Expect, Kv, Op, Outcome, Txn};
+use crate::kv::{self, Compare, Expect, Kv, Op, Outcome, Txn};
 use crate::ring::Limits;
 use crate::shelf::{At, List, Miss, Page, Scope};
-use crate::stamp;
 use crate::watcher::Watcher;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::sync::Arc;
-use steersman_machinery::{GroupResource, Object, ObjectKey, Revision};
+use steersman_machinery::{Draft, GroupResource, Object, ObjectKey, Revision};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
@@ -43,6 +42,17 @@ struct Inner {
     cache: Arc<Cache>,
     feeder: Mutex<Option<JoinHandle<()>>>,
     kv: Arc<dyn Kv>,
+}
+
+/// Another object that a write depends on: it must still be what the writer saw, or nothing is written.
+#[derive(Clone, Debug)]
+pub struct Guard {
+    /// Its resource.
+    pub resource: GroupResource,
+    /// Its key.
+    pub key: ObjectKey,
+    /// The revision at which the writer saw it.
+    pub expected: Revision,
 }
 
 /// A deletion that was done.
@@ -123,7 +133,8 @@ impl Drop for Inner {
 // === impl Store: writes ===
 
 impl Store {
-    /// Stores a new object. `json` carries no `metadata.resourceVersion`; the returned object does.
+    /// Stores a new object of its JSON, which carries no `metadata.resourceVersion`; the returned object does. The JSON is
+    /// parsed: whoever has a tree makes a [`Draft`] of it and calls [`Store::create_with`].
     ///
     /// # Errors
     /// See [`WriteError`]; `AlreadyExists` when the key is taken.
@@ -133,8 +144,23 @@ impl Store {
         key: &ObjectKey,
         json: Bytes,
     ) -> Result<Arc<Object>, WriteError> {
+        self.create_with(resource, key, Draft::read(json).map_err(WriteError::Object)?, &[]).await
+    }
+
+    /// Stores a new object, if the guards hold when it is written.
+    ///
+    /// # Errors
+    /// See [`WriteError`]; `AlreadyExists` when the key is taken, otherwise `Guard` when a guard does not hold.
+    pub async fn create_with(
+        &self,
+        resource: &GroupResource,
+        key: &ObjectKey,
+        draft: Draft,
+        guards: &[Guard],
+    ) -> Result<Arc<Object>, WriteError> {
+        let stored = draft.encode();
         loop {
-            match self.put(resource, key, Expect::Absent, json.clone()).await? {
+            match self.put(resource, key, Expect::Absent, &stored, guards).await? {
                 Ok(object) => return Ok(object),
                 Err(seen) => {
                     // Gone again by the time it is read: then the key is free.
@@ -146,7 +172,7 @@ impl Store {
         }
     }
 
-    /// Stores new content of an object last written at `expected`.
+    /// Stores new content of an object last written at `expected`. The JSON is parsed, as by [`Store::create`].
     ///
     /// # Errors
     /// See [`WriteError`]; `Conflict` when it was written since or is gone.
@@ -157,7 +183,22 @@ impl Store {
         expected: Revision,
         json: Bytes,
     ) -> Result<Arc<Object>, WriteError> {
-        match self.put(resource, key, Expect::At(expected), json).await? {
+        self.update_with(resource, key, expected, Draft::read(json).map_err(WriteError::Object)?, &[]).await
+    }
+
+    /// Stores new content of an object last written at `expected`, if the guards hold when it is written.
+    ///
+    /// # Errors
+    /// See [`WriteError`]; `Conflict` when it was written since or is gone, otherwise `Guard` when a guard does not hold.
+    pub async fn update_with(
+        &self,
+        resource: &GroupResource,
+        key: &ObjectKey,
+        expected: Revision,
+        draft: Draft,
+        guards: &[Guard],
+    ) -> Result<Arc<Object>, WriteError> {
+        match self.put(resource, key, Expect::At(expected), &draft.encode(), guards).await? {
             Ok(object) => Ok(object),
             Err(seen) => Err(WriteError::Conflict { current: self.read_at_least(resource, key, seen).await? }),
         }
@@ -189,23 +230,42 @@ impl Store {
         }
     }
 
-    /// Writes, or says at which revision the condition was found not to hold.
+    /// Writes, or says at which revision the object's own condition was found not to hold.
     async fn put(
         &self,
         resource: &GroupResource,
         key: &ObjectKey,
         expect: Expect,
-        json: Bytes,
+        stored: &Bytes,
+        guards: &[Guard],
     ) -> Result<Result<Arc<Object>, Revision>, WriteError> {
         let stored_key = key::encode(resource, key).map_err(WriteError::Key)?;
-        // What is stored is an object: decoded before it is written, stamped when its revision is known.
-        let object = Object::decode(key.clone(), Revision::ZERO, &json).map_err(WriteError::Object)?;
-        let txn = Txn::single(expect, Op::Put { key: stored_key, value: json });
+        let mut txn = Txn::single(expect, Op::Put { key: stored_key, value: stored.clone() });
+        for guard in guards {
+            let key = key::encode(&guard.resource, &guard.key).map_err(WriteError::Key)?;
+            txn.compares.push(Compare { key, expect: Expect::At(guard.expected) });
+        }
         match self.0.kv.txn(txn).await? {
-            Outcome::Committed { revision } => {
-                stamp::restamp(object, revision).map(|object| Ok(Arc::new(object))).map_err(WriteError::Object)
+            Outcome::Committed { revision } => match Object::decode(key.clone(), revision, stored) {
+                Ok(object) => Ok(Ok(Arc::new(object))),
+                Err(error) => Err(WriteError::Object(error)),
+            },
+            Outcome::Failed { revision, found } => {
+                let is_own = match (expect, found.first()) {
+                    (Expect::Absent, Some(found)) => found.is_some(),
+                    (Expect::At(expected), Some(found)) => *found != Some(expected),
+                    (_, None) => true,
+                };
+                let is_broken = |(guard, found): &(&Guard, &Option<Revision>)| **found != Some(guard.expected);
+                match guards.iter().zip(found.iter().skip(1)).find(is_broken) {
+                    Some((guard, _)) if !is_own => Err(WriteError::Guard {
+                        resource: guard.resource.clone(),
+                        key: guard.key.clone(),
+                        current: self.read_at_least(&guard.resource, &guard.key, revision).await?,
+                    }),
+                    _ => Ok(Err(revision)),
+                }
             }
-            Outcome::Failed { revision, .. } => Ok(Err(revision)),
         }
     }
 

@@ -5,7 +5,7 @@ use crate::key::KeyError;
 use crate::kv;
 use std::sync::Arc;
 use steersman_machinery::object::DecodeError;
-use steersman_machinery::{Object, Revision};
+use steersman_machinery::{GroupResource, Object, ObjectKey, Revision};
 
 /// Why a store did not open.
 #[derive(Debug, thiserror::Error)]
@@ -36,6 +36,16 @@ pub enum WriteError {
     /// The object is not at the revision the writer saw.
     #[error("the object was changed or deleted since it was read")]
     Conflict {
+        /// What is there; `None` when it is gone.
+        current: Option<Arc<Object>>,
+    },
+    /// Another object that the write depends on was changed or deleted since it was read. Nothing was done: look at it again.
+    #[error("{resource} {key} was changed or deleted since it was read")]
+    Guard {
+        /// Its resource.
+        resource: GroupResource,
+        /// Its key.
+        key: ObjectKey,
         /// What is there; `None` when it is gone.
         current: Option<Arc<Object>>,
     },

@@ -188,8 +188,8 @@ async fn objects_are_there_after_a_reopen_with_their_revisions() {
 
     let store = open().await;
     assert_eq!(store.revision(), one.revision);
-    assert_eq!(store.get_cached(&pods, &web.key).unwrap().json, web.json);
-    assert_eq!(store.get_cached(&nodes, &one.key).unwrap().json, one.json);
+    assert_eq!(store.get_cached(&pods, &web.key).unwrap().json(), web.json());
+    assert_eq!(store.get_cached(&nodes, &one.key).unwrap().json(), one.json());
     assert!(store.watch(&pods, Scope::All, web.revision).is_err(), "history begins anew");
     assert!(store.watch(&pods, Scope::All, one.revision).is_ok());
     store.close().await.unwrap();

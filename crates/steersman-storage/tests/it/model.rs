@@ -66,7 +66,7 @@ fn json(content: u8) -> Bytes {
 fn shown(object: &Object) -> (ObjectKey, (Revision, u8)) {
     let revision = object.revision;
     let stamp = format!(r#""resourceVersion":"{revision}""#);
-    assert!(std::str::from_utf8(&object.json).unwrap().contains(&stamp));
+    assert!(std::str::from_utf8(object.json()).unwrap().contains(&stamp));
     (object.key.clone(), (revision, object.label("c").unwrap().parse().unwrap()))
 }
 

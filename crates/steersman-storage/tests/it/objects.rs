@@ -3,10 +3,10 @@
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
-use steersman_machinery::{GroupResource, Object, ObjectKey, Revision};
+use steersman_machinery::{Draft, GroupResource, Object, ObjectKey, Revision};
 use steersman_storage::kv::Kv;
 use steersman_storage::{
-    At, Disk, Kind, Limits, Memory, Options, Page, ReadError, Scope, Store, WaitError, WatchError, WriteError,
+    At, Disk, Guard, Kind, Limits, Memory, Options, Page, ReadError, Scope, Store, WaitError, WatchError, WriteError,
 };
 use tokio::time::Instant;
 
@@ -44,25 +44,25 @@ async fn writes_are_optimistic(kv: Arc<dyn Kv>) {
     let web = key("a/web");
     let first = store.create(&pods(), &web, json(&web, "1")).await.unwrap();
     assert_eq!(first.revision, Revision(1));
-    assert!(std::str::from_utf8(&first.json).unwrap().contains(r#""resourceVersion":"1""#));
+    assert!(std::str::from_utf8(first.json()).unwrap().contains(r#""resourceVersion":"1""#));
     let read = store.get(&pods(), &web).await.unwrap().unwrap();
-    assert_eq!((read.revision, &read.json, &read.meta), (first.revision, &first.json, &first.meta));
+    assert_eq!((read.revision, read.json(), read.meta()), (first.revision, first.json(), first.meta()));
 
     match store.create(&pods(), &web, json(&web, "2")).await {
-        Err(WriteError::AlreadyExists { current }) => assert_eq!(current.json, first.json),
+        Err(WriteError::AlreadyExists { current }) => assert_eq!(current.json(), first.json()),
         other => panic!("{other:?}"),
     }
     let second = store.update(&pods(), &web, first.revision, json(&web, "2")).await.unwrap();
     match store.update(&pods(), &web, first.revision, json(&web, "3")).await {
-        Err(WriteError::Conflict { current: Some(current) }) => assert_eq!(current.json, second.json),
+        Err(WriteError::Conflict { current: Some(current) }) => assert_eq!(current.json(), second.json()),
         other => panic!("{other:?}"),
     }
     match store.delete(&pods(), &web, first.revision).await {
-        Err(WriteError::Conflict { current: Some(current) }) => assert_eq!(current.json, second.json),
+        Err(WriteError::Conflict { current: Some(current) }) => assert_eq!(current.json(), second.json()),
         other => panic!("{other:?}"),
     }
     let deleted = store.delete(&pods(), &web, second.revision).await.unwrap();
-    assert_eq!((deleted.revision, &deleted.object.json), (Revision(3), &second.json));
+    assert_eq!((deleted.revision, deleted.object.json()), (Revision(3), second.json()));
     assert!(store.get(&pods(), &web).await.unwrap().is_none());
     for gone in [
         store.update(&pods(), &web, second.revision, json(&web, "4")).await.map(drop),
@@ -80,6 +80,43 @@ async fn writes_are_optimistic_on_both_engines() {
     writes_are_optimistic(Arc::new(Memory::new())).await;
     let scratch = tempfile::tempdir().unwrap();
     writes_are_optimistic(Arc::new(Disk::open(scratch.path()).unwrap())).await;
+}
+
+/// Two objects race: one is created in a namespace while that is changed.
+async fn a_guard_that_does_not_hold_stops_the_write(kv: Arc<dyn Kv>) {
+    let store = Store::open(kv, Options::default()).await.unwrap();
+    let namespaces = GroupResource::new("", "namespaces");
+    let home = store.create(&namespaces, &key("a"), json(&key("a"), "1")).await.unwrap();
+    let draft = |text: &str| Draft::read(json(&key(text), "1")).unwrap();
+    let guard = |expected| [Guard { resource: namespaces.clone(), key: key("a"), expected }];
+    let web = store.create_with(&pods(), &key("a/web"), draft("a/web"), &guard(home.revision)).await.unwrap();
+    let ends = store.update(&namespaces, &key("a"), home.revision, json(&key("a"), "ends")).await.unwrap();
+
+    match store.create_with(&pods(), &key("a/db"), draft("a/db"), &guard(home.revision)).await {
+        Err(WriteError::Guard { resource, key: guarded, current: Some(current) }) => {
+            assert_eq!((resource, guarded, current.revision), (namespaces.clone(), key("a"), ends.revision));
+        }
+        other => panic!("{other:?}"),
+    }
+    assert!(store.get(&pods(), &key("a/db")).await.unwrap().is_none());
+    // What the write is about itself comes first.
+    let taken = store.create_with(&pods(), &key("a/web"), draft("a/web"), &guard(home.revision)).await;
+    assert!(matches!(taken, Err(WriteError::AlreadyExists { .. })), "{taken:?}");
+    let updated = store.update_with(&pods(), &web.key, web.revision, draft("a/web"), &guard(home.revision)).await;
+    assert!(matches!(updated, Err(WriteError::Guard { .. })), "{updated:?}");
+    let stale = store.update_with(&pods(), &web.key, home.revision, draft("a/web"), &guard(home.revision)).await;
+    assert!(matches!(stale, Err(WriteError::Conflict { .. })), "{stale:?}");
+
+    store.delete(&namespaces, &key("a"), ends.revision).await.unwrap();
+    let gone = store.create_with(&pods(), &key("a/db"), draft("a/db"), &guard(ends.revision)).await;
+    assert!(matches!(gone, Err(WriteError::Guard { current: None, .. })), "{gone:?}");
+}
+
+#[tokio::test]
+async fn a_guard_that_does_not_hold_stops_the_write_on_both_engines() {
+    a_guard_that_does_not_hold_stops_the_write(Arc::new(Memory::new())).await;
+    let scratch = tempfile::tempdir().unwrap();
+    a_guard_that_does_not_hold_stops_the_write(Arc::new(Disk::open(scratch.path()).unwrap())).await;
 }
 
 #[tokio::test]
@@ -198,7 +235,7 @@ async fn a_watch_shows_what_happened_and_what_was_before() {
     assert_eq!(kinds, [(Kind::Added, 1), (Kind::Modified, 3), (Kind::Deleted, 4)]);
     let previous: Vec<_> = events.iter().map(|event| event.previous.as_ref().map(|o| o.revision.0)).collect();
     assert_eq!(previous, [None, Some(1), Some(3)]);
-    let last = std::str::from_utf8(&events[2].object.json).unwrap();
+    let last = std::str::from_utf8(events[2].object.json()).unwrap();
     assert!(last.contains(r#""resourceVersion":"4""#) && last.contains(r#""c":"2""#), "{last}");
     assert_eq!(watcher.progress(), Revision(4));
 }

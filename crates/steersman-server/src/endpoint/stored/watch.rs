@@ -257,7 +257,7 @@ impl WatchStream {
             let is_plain = self.negotiated.form == Form::Object
                 && cx.operation.strategy().is_stored_form(cx.operation.resource(), cx.operation.version());
             if is_plain {
-                return Some(event.frame(FORMAT_JSON, || plain_frame(word, &event.object.json)));
+                return Some(event.frame(FORMAT_JSON, || plain_frame(word, event.object.json())));
             }
             return self.frame(cx, word, &event.object);
         }
@@ -281,7 +281,7 @@ impl WatchStream {
         let is_plain = self.negotiated.form == Form::Object
             && cx.operation.strategy().is_stored_form(cx.operation.resource(), cx.operation.version());
         if is_plain {
-            return Some(plain_frame(word, &object.json));
+            return Some(plain_frame(word, object.json()));
         }
         let tree = render::event_object(cx, object, self.negotiated.form, !self.has_sent_columns).ok()?;
         self.has_sent_columns = true;
@@ -352,7 +352,7 @@ async fn changed(catalog_changes: &mut Option<tokio::sync::watch::Receiver<()>>)
     }
 }
 
-fn plain_frame(word: &str, object: &Bytes) -> Bytes {
+fn plain_frame(word: &str, object: &[u8]) -> Bytes {
     let mut frame = BytesMut::with_capacity(object.len() + 32);
     frame.put_slice(b"{\"type\":\"");
     frame.put_slice(word.as_bytes());
