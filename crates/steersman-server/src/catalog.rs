@@ -4,9 +4,10 @@
 //! set of resources from its first byte to its last. Discovery, OpenAPI, routing and the registry all read this and nothing else.
 
 use crate::strategy::Strategy;
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
-use steersman_machinery::{GroupKind, GroupResource, GroupVersionKind};
+use steersman_machinery::{GroupKind, GroupResource, GroupVersionKind, Value};
 use steersman_schema::{JsonPath, Schema};
 
 /// All resources served at one moment.
@@ -282,6 +283,19 @@ impl Resource {
     /// Whether its definition is being deleted, so that nothing new can be created.
     pub fn is_terminating(&self) -> bool {
         matches!(self.origin, Origin::Custom { is_terminating: true, .. })
+    }
+}
+
+// === impl SelectableField ===
+
+impl SelectableField {
+    /// What a selector compares with: the text of the field in an object of its version.
+    pub fn text<'a>(&'a self, object: &'a Value) -> Cow<'a, str> {
+        match self.path.get(object) {
+            None | Some(Value::Null) => Cow::Borrowed(&self.absent),
+            Some(Value::String(text)) => Cow::Borrowed(text),
+            Some(other) => Cow::Owned(other.to_string()),
+        }
     }
 }
 

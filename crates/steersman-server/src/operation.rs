@@ -12,6 +12,7 @@ use jiff::Timestamp;
 use std::borrow::Cow;
 use std::sync::LazyLock;
 use steersman_machinery::{GroupResource, ObjectKey};
+use steersman_storage::Guard;
 
 /// Bytes of warnings that an answer carries at the most.
 pub(crate) const WARNINGS_BYTES_MAX: usize = 4096;
@@ -59,6 +60,8 @@ pub(crate) struct Operation<'a> {
     pub(crate) manager: Cow<'a, str>,
     pub(crate) options: Options,
     pub(crate) now: Timestamp,
+    /// Other objects that a creation depends on: nothing is stored if they have changed by then.
+    pub(crate) guards: Vec<Guard>,
     /// What the client is told beside the answer; each text once.
     pub(crate) warnings: Vec<String>,
     /// What the audit log is told beside the request: key and value.
@@ -116,6 +119,7 @@ impl<'a> Operation<'a> {
             manager: Cow::Borrowed(""),
             options: Options::default(),
             now,
+            guards: Vec::new(),
             warnings: Vec::new(),
             audit_annotations: Vec::new(),
         }

@@ -7,6 +7,7 @@ use crate::status::Failure;
 use futures::future::BoxFuture;
 use steersman_machinery::status::Cause;
 use steersman_machinery::{GroupResource, ObjectKey, Value, value};
+use steersman_storage::Guard;
 
 /// Namespaces that the system needs.
 const UNDELETABLE: [&str; 3] = ["default", "kube-public", "kube-system"];
@@ -46,7 +47,7 @@ impl Plugin for NamespaceLifecycle {
 }
 
 /// Refuses to create in a namespace that is absent or on its way out.
-async fn check_namespace(review: &Review<'_, '_>, name: &str) -> Result<(), Failure> {
+async fn check_namespace(review: &mut Review<'_, '_>, name: &str) -> Result<(), Failure> {
     let Some(namespace) = review.operation.namespace() else { return Ok(()) };
     let namespaces = GroupResource::new("", "namespaces");
     let key = ObjectKey::cluster(namespace);
@@ -59,6 +60,8 @@ async fn check_namespace(review: &Review<'_, '_>, name: &str) -> Result<(), Fail
         return Err(Failure::not_found(&namespaces, namespace));
     };
     if !found.meta().is_deleting() {
+        // It may begin to end before the object is stored: then nothing is, and this is asked again.
+        review.operation.guards.push(Guard { resource: namespaces, key, expected: found.revision });
         return Ok(());
     }
     let why = format!("unable to create new content in namespace {namespace} because it is being terminated");

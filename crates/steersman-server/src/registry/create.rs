@@ -4,13 +4,13 @@ use crate::admission::{self, Action, Review};
 use crate::builtin::service::Reservation;
 use crate::catalog::{Origin, Resource};
 use crate::operation::Operation;
-use crate::registry::write::{Draft, stored_bytes};
+use crate::payload::Payload;
+use crate::registry::write::{self, Attempt, Outcome, Plan};
 use crate::registry::{allocation, managed, metadata, update};
 use crate::state::State;
 use crate::status::Failure;
 use rand::Rng;
-use std::sync::Arc;
-use steersman_machinery::{Object, Value, name, value};
+use steersman_machinery::{Value, name, value};
 use steersman_storage::WriteError;
 
 /// Whether the owners of the fields are recorded in the object already.
@@ -21,12 +21,12 @@ pub(super) enum Recorded {
 }
 
 /// Takes a decoded, defaulted object in the requested form through the stages of a creation.
-pub(super) async fn draft<'s>(
+pub(super) async fn plan<'s>(
     state: &'s State,
     operation: &mut Operation<'_>,
     mut object: Value,
     recorded: Recorded,
-) -> Result<Draft<'s>, Failure> {
+) -> Result<Plan<'s>, Failure> {
     if operation.resource().is_terminating() {
         return Err(Failure::method_not_allowed());
     }
@@ -60,28 +60,30 @@ pub(super) async fn draft<'s>(
         return Err(Failure::unclassified("resourceVersion should not be set on objects to be created"));
     }
     admission::validate(Review { action: Action::Create, state, operation, old: None }, Some(&object)).await?;
-    Ok(Draft::Create { name, object, reservation })
+    Ok(Plan::Create { name, object, reservation })
 }
 
-/// Stores a new object. The failure within is that of a name that is taken.
+/// Stores a new object.
 pub(super) async fn commit(
     state: &State,
     operation: &Operation<'_>,
     name: &str,
     object: Value,
     reservation: Option<Reservation<'_>>,
-) -> Result<Result<Arc<Object>, Failure>, Failure> {
+) -> Result<Attempt, Failure> {
     let group_resource = operation.group_resource();
-    let stored = stored_bytes(operation, object).await?;
-    let stored = match state.store.create(operation.storage(), &operation.key(name), stored).await {
+    let (key, draft) = (operation.key(name), write::draft(operation, object).await?);
+    let stored = match state.store.create_with(operation.storage(), &key, draft, &operation.guards).await {
         Ok(stored) => stored,
         Err(error @ WriteError::AlreadyExists { .. }) => {
             let mut failure = Failure::of_write(&error, &group_resource, name);
             if matches!(error, WriteError::AlreadyExists { current } if current.meta().is_deleting()) {
                 failure.status.message.insert_str(0, "object is being deleted: ");
             }
-            return Ok(Err(failure));
+            return Ok(Attempt::Overtaken(failure));
         }
+        // The namespace is not as it was when it was looked at.
+        Err(WriteError::Guard { .. }) => return Ok(Attempt::Step),
         Err(error) => return Err(Failure::of_write(&error, &group_resource, name)),
     };
     if let Some(reservation) = reservation {
@@ -95,7 +97,7 @@ pub(super) async fn commit(
         };
     }
     state.written(operation.resource(), stored.revision).await;
-    Ok(Ok(stored))
+    Ok(Attempt::Done(Outcome::Created(Payload::Stored(stored))))
 }
 
 /// What the name of a new object is to begin with, if the server makes it.

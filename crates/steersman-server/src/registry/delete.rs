@@ -8,7 +8,7 @@ use crate::conversion;
 use crate::operation::{Operation, seconds};
 use crate::options::Delete;
 use crate::registry::metadata;
-use crate::registry::write::Draft;
+use crate::registry::write::Plan;
 use crate::state::State;
 use crate::status::Failure;
 use crate::strategy::{Grace, Propagation};
@@ -20,45 +20,45 @@ const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
 
 /// Takes the object that is there through the stages of a deletion.
-pub(super) async fn draft<'s>(
+pub(super) async fn plan<'s>(
     state: &'s State,
     operation: &mut Operation<'_>,
     options: &Delete,
     current: Arc<Object>,
-) -> Result<Draft<'s>, Failure> {
+) -> Result<Plan<'s>, Failure> {
     check_preconditions(operation, options, &current)?;
     let is_read = admission::is_handled(Phase::Validate, Action::Delete, &operation.attributes);
     if !is_read && goes_unread(operation, options, &current) {
-        return Ok(Draft::Delete { current, last: None });
+        return Ok(Plan::Delete { current, last: None });
     }
     let mut object = conversion::to_internal(operation.served, conversion::parse(&current)?).await?;
     admission::validate(Review { action: Action::Delete, state, operation, old: Some(&object) }, None).await?;
     let is_marked = mark(operation, options, &mut object);
     if is_waiting(&object) {
         return Ok(match is_marked {
-            true => Draft::Update { current, object, reservation: None },
-            false => Draft::Unchanged(current),
+            true => Plan::Update { current, object, reservation: None },
+            false => Plan::Unchanged(current),
         });
     }
     // A Pod is marked before it goes, however short its grace: its watchers see both.
     let is_marked_first = is_marked && operation.strategy().rules().grace == Grace::Node;
     Ok(match is_marked_first && !operation.options.is_dry_run {
-        true => Draft::MarkDeleted { current, object },
-        false => Draft::Delete { current, last: None },
+        true => Plan::MarkDeleted { current, object },
+        false => Plan::Delete { current, last: None },
     })
 }
 
 /// Whether nothing in the object can keep it, so that it need not be read.
 fn goes_unread(operation: &Operation<'_>, options: &Delete, current: &Object) -> bool {
     let rules = operation.strategy().rules();
-    let is_kept = rules.grace != Grace::None || current.meta().finalizers().next().is_some();
+    let is_kept = rules.grace != Grace::None || !current.meta().finalizers().next().is_none();
     !is_kept && policy(options, rules.propagation, &[]) == Propagation::Background
 }
 
 fn check_preconditions(operation: &Operation<'_>, options: &Delete, current: &Object) -> Result<(), Failure> {
     // Upstream names the kind here, where every other conflict names the resource.
     let kind = GroupResource::new(&*operation.resource().group, &*operation.resource().kind);
-    if let Some(uid) = options.preconditions.uid.as_deref().filter(|uid| *uid != current.meta().uid()) {
+    if let Some(uid) = options.preconditions.uid.as_deref().filter(|uid| **uid != *current.meta().uid()) {
         let why = format!(
             "the UID in the precondition ({uid}) does not match the UID in record ({}). The object might have been deleted and then recreated",
             current.meta().uid()

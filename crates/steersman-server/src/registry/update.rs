@@ -4,7 +4,7 @@ use crate::admission::{self, Action, Review};
 use crate::operation::Operation;
 use crate::registry::create::Recorded;
 use crate::registry::current::Current;
-use crate::registry::write::Draft;
+use crate::registry::write::Plan;
 use crate::registry::{allocation, delete, managed, metadata};
 use crate::state::State;
 use crate::status::Failure;
@@ -12,13 +12,13 @@ use steersman_machinery::field::{Error, Path};
 use steersman_machinery::{Object, Revision, Value, value};
 
 /// Takes a decoded, defaulted object in the requested form through the stages of a change.
-pub(super) async fn draft<'s>(
+pub(super) async fn plan<'s>(
     state: &'s State,
     operation: &mut Operation<'_>,
     current: Current,
     mut new: Value,
     recorded: Recorded,
-) -> Result<Draft<'s>, Failure> {
+) -> Result<Plan<'s>, Failure> {
     let (strategy, version, endpoint) = (operation.strategy(), operation.version(), operation.endpoint());
     check_version_given(operation, &new)?;
     check_preconditions(operation, &current.stored, &new)?;
@@ -45,13 +45,13 @@ pub(super) async fn draft<'s>(
     }
     admission::validate(Review { action: Action::Update, state, operation, old: Some(&old) }, Some(&new)).await?;
     if new == old {
-        return Ok(Draft::Unchanged(current));
+        return Ok(Plan::Unchanged(current));
     }
     if delete::is_done_waiting(&new) {
         // What was taken for an object that goes instead is given back.
-        return Ok(Draft::Delete { current, last: Some(new) });
+        return Ok(Plan::Delete { current, last: Some(new) });
     }
-    Ok(Draft::Update { current, object: new, reservation })
+    Ok(Plan::Update { current, object: new, reservation })
 }
 
 /// Fails with every fault, if there are any.
@@ -73,7 +73,8 @@ fn check_version_given(operation: &Operation<'_>, object: &Value) -> Result<(), 
 fn check_preconditions(operation: &Operation<'_>, current: &Object, new: &Value) -> Result<(), Failure> {
     let uid = metadata::text(new, "uid");
     if !uid.is_empty() && uid != current.meta().uid() {
-        let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {}", current.meta().uid());
+        let why =
+            format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {}", current.meta().uid());
         return Err(Failure::conflict(&operation.group_resource(), operation.name(), &why));
     }
     let version = metadata::text(new, "resourceVersion");

@@ -1,12 +1,13 @@
 //! The one loop of all writes: read what is there, make of it what is to be, store that, and begin again if somebody else
 //! wrote in between.
 //!
-//! What is made is a [`Draft`]: everything about it is decided, but for whether it is still in time.
+//! What is to be is a [`Plan`]: everything about it is decided, but for whether it is still in time.
 
 use crate::admission::{self, Action, Review};
+use crate::at_rest;
 use crate::authz::{self, Attributes, ResourceAttributes};
 use crate::builtin::service::Reservation;
-use crate::catalog::Verb;
+use crate::catalog::{Resource, Verb};
 use crate::conversion;
 use crate::operation::Operation;
 use crate::options;
@@ -18,8 +19,9 @@ use crate::registry::{allocation, create, delete, patch, update};
 use crate::state::State;
 use crate::status::Failure;
 use crate::strategy::Endpoint;
-use bytes::Bytes;
+use std::borrow::Cow;
 use std::sync::Arc;
+use steersman_machinery::object::{Draft, Header};
 use steersman_machinery::{Object, Value, value};
 use steersman_storage::WriteError;
 
@@ -55,7 +57,7 @@ pub(crate) enum Outcome {
 }
 
 /// What an attempt is to store. Objects are in the internal form.
-pub(super) enum Draft<'s> {
+pub(super) enum Plan<'s> {
     Create {
         name: String,
         object: Value,
@@ -81,11 +83,11 @@ pub(super) enum Draft<'s> {
 }
 
 /// What became of an attempt.
-enum Attempt {
+pub(super) enum Attempt {
     Done(Outcome),
     /// Somebody else wrote first; this is what to say where nothing more is tried.
     Overtaken(Failure),
-    /// A step was done, the next attempt goes on.
+    /// What it depends on has changed, or one step of several was done: the next attempt goes on.
     Step,
 }
 
@@ -107,8 +109,9 @@ pub(crate) async fn write(
     };
     let attempts = if generated.is_some() { NAMES_MAX } else { ATTEMPTS_MAX };
     for _ in 0..attempts {
-        let draft = draft(state, operation, change).await?;
-        match commit(state, operation, draft).await? {
+        operation.guards.clear();
+        let plan = plan(state, operation, change).await?;
+        match commit(state, operation, plan).await? {
             Attempt::Done(outcome) => return Ok(outcome),
             Attempt::Overtaken(failure) if matches!(change, Change::Create(_)) && generated.is_none() => {
                 return Err(failure);
@@ -123,12 +126,12 @@ pub(crate) async fn write(
 }
 
 /// Makes of what is there what is to be.
-async fn draft<'s>(state: &'s State, operation: &mut Operation<'_>, change: &Change<'_>) -> Result<Draft<'s>, Failure> {
+async fn plan<'s>(state: &'s State, operation: &mut Operation<'_>, change: &Change<'_>) -> Result<Plan<'s>, Failure> {
     if let Change::Create(object) = change {
-        return create::draft(state, operation, object.clone(), Recorded::No).await;
+        return create::plan(state, operation, object.clone(), Recorded::No).await;
     }
     let Some(stored) = state.get(operation.storage(), &operation.key(operation.name())).await? else {
-        return draft_of_absent(state, operation, change).await;
+        return plan_for_absent(state, operation, change).await;
     };
     let (current, new, recorded) = match change {
         Change::Assign(assign) => {
@@ -137,12 +140,12 @@ async fn draft<'s>(state: &'s State, operation: &mut Operation<'_>, change: &Cha
             assign(&mut object)?;
             let is_same = object == old;
             return Ok(match is_same {
-                true => Draft::Unchanged(stored),
-                false => Draft::Update { current: stored, object, reservation: None },
+                true => Plan::Unchanged(stored),
+                false => Plan::Update { current: stored, object, reservation: None },
             });
         }
         Change::Create(_) => return Err(Failure::already_exists(&operation.group_resource(), operation.name())),
-        Change::Delete(options) => return delete::draft(state, operation, options, stored).await,
+        Change::Delete(options) => return delete::plan(state, operation, options, stored).await,
         Change::Edit(edit) => {
             let current = Current::new(operation, stored).await?;
             let new = edit(&current)?;
@@ -155,28 +158,28 @@ async fn draft<'s>(state: &'s State, operation: &mut Operation<'_>, change: &Cha
         }
         Change::Update(object) => (Current::new(operation, stored).await?, object.clone(), Recorded::No),
     };
-    update::draft(state, operation, current, new, recorded).await
+    update::plan(state, operation, current, new, recorded).await
 }
 
 /// What a change makes where there is nothing: an apply creates, a PUT of some kinds too.
-async fn draft_of_absent<'s>(
+async fn plan_for_absent<'s>(
     state: &'s State,
     operation: &mut Operation<'_>,
     change: &Change<'_>,
-) -> Result<Draft<'s>, Failure> {
+) -> Result<Plan<'s>, Failure> {
     match change {
         Change::Patch(patch) if operation.attributes.subresource.is_none() => {
             if let Format::Apply(applied) = &patch.format {
                 authorize_creation(state, operation).await?;
                 let object = patch::applied_to_nothing(operation, patch, applied)?;
-                return create::draft(state, operation, object, Recorded::Yes).await;
+                return create::plan(state, operation, object, Recorded::Yes).await;
             }
         }
         Change::Update(object) => {
             let is_allowed = operation.strategy().rules().creates_on_update && operation.endpoint() == Endpoint::Main;
             if is_allowed {
                 authorize_creation(state, operation).await?;
-                return create::draft(state, operation, object.clone(), Recorded::No).await;
+                return create::plan(state, operation, object.clone(), Recorded::No).await;
             }
         }
         Change::Assign(_) | Change::Create(_) | Change::Delete(_) | Change::Edit(_) | Change::Patch(_) => {}
@@ -189,19 +192,16 @@ async fn authorize_creation(state: &State, operation: &Operation<'_>) -> Result<
     authz::authorize(&*state.authorizer, operation.user, &Attributes::Resource(attributes)).await
 }
 
-/// Stores a draft, unless somebody else wrote first.
-async fn commit(state: &State, operation: &Operation<'_>, draft: Draft<'_>) -> Result<Attempt, Failure> {
+/// Carries out a plan, unless somebody else wrote first.
+async fn commit(state: &State, operation: &Operation<'_>, plan: Plan<'_>) -> Result<Attempt, Failure> {
     if operation.options.is_dry_run {
-        return dry_run(state, operation, draft).await;
+        return dry_run(state, operation, plan).await;
     }
-    match draft {
-        Draft::Create { name, object, reservation } => {
-            create::commit(state, operation, &name, object, reservation).await.map(|created| match created {
-                Ok(stored) => Attempt::Done(Outcome::Created(Payload::Stored(stored))),
-                Err(failure) => Attempt::Overtaken(failure),
-            })
+    match plan {
+        Plan::Create { name, object, reservation } => {
+            create::commit(state, operation, &name, object, reservation).await
         }
-        Draft::Delete { current, last } => {
+        Plan::Delete { current, last } => {
             let deleted = state.store.delete(operation.storage(), &current.key, current.revision).await;
             let deleted = match deleted {
                 Ok(deleted) => deleted,
@@ -214,22 +214,20 @@ async fn commit(state: &State, operation: &Operation<'_>, draft: Draft<'_>) -> R
                 None => Outcome::Deleted(deleted.object),
             }))
         }
-        Draft::MarkDeleted { current, object } => Ok(match update(state, operation, &current, object).await? {
+        Plan::MarkDeleted { current, object } => Ok(match update(state, operation, &current, object).await? {
             Ok(_) => Attempt::Step,
             Err(failure) => Attempt::Overtaken(failure),
         }),
-        Draft::Unchanged(current) => Ok(Attempt::Done(Outcome::Updated(Payload::Stored(current)))),
-        Draft::Update { current, object, reservation } => {
-            Ok(match update(state, operation, &current, object).await? {
-                Ok(stored) => {
-                    if let Some(reservation) = reservation {
-                        reservation.commit();
-                    }
-                    Attempt::Done(Outcome::Updated(Payload::Stored(stored)))
+        Plan::Unchanged(current) => Ok(Attempt::Done(Outcome::Updated(Payload::Stored(current)))),
+        Plan::Update { current, object, reservation } => Ok(match update(state, operation, &current, object).await? {
+            Ok(stored) => {
+                if let Some(reservation) = reservation {
+                    reservation.commit();
                 }
-                Err(failure) => Attempt::Overtaken(failure),
-            })
-        }
+                Attempt::Done(Outcome::Updated(Payload::Stored(stored)))
+            }
+            Err(failure) => Attempt::Overtaken(failure),
+        }),
     }
 }
 
@@ -239,8 +237,8 @@ async fn update(
     current: &Object,
     object: Value,
 ) -> Result<Result<Arc<Object>, Failure>, Failure> {
-    let stored = stored_bytes(operation, object).await?;
-    match state.store.update(operation.storage(), &current.key, current.revision, stored).await {
+    let draft = draft(operation, object).await?;
+    match state.store.update_with(operation.storage(), &current.key, current.revision, draft, &[]).await {
         Ok(stored) => {
             state.written(operation.resource(), stored.revision).await;
             Ok(Ok(stored))
@@ -257,18 +255,18 @@ fn overtaken(operation: &Operation<'_>, error: &WriteError) -> Result<Attempt, F
     if matches!(error, WriteError::Conflict { .. }) { Ok(Attempt::Overtaken(failure)) } else { Err(failure) }
 }
 
-/// What the answer would be if the draft were stored.
-async fn dry_run(state: &State, operation: &Operation<'_>, draft: Draft<'_>) -> Result<Attempt, Failure> {
-    Ok(match draft {
-        Draft::Create { name, object, .. } => match state.get(operation.storage(), &operation.key(&name)).await? {
+/// What the answer would be if the plan were carried out.
+async fn dry_run(state: &State, operation: &Operation<'_>, plan: Plan<'_>) -> Result<Attempt, Failure> {
+    Ok(match plan {
+        Plan::Create { name, object, .. } => match state.get(operation.storage(), &operation.key(&name)).await? {
             Some(_) => Attempt::Overtaken(Failure::already_exists(&operation.group_resource(), &name)),
             None => Attempt::Done(Outcome::Created(presented(operation, object))),
         },
-        Draft::Delete { current, last: None } => Attempt::Done(Outcome::Deleted(current)),
-        Draft::Delete { last: Some(object), .. } | Draft::MarkDeleted { object, .. } | Draft::Update { object, .. } => {
+        Plan::Delete { current, last: None } => Attempt::Done(Outcome::Deleted(current)),
+        Plan::Delete { last: Some(object), .. } | Plan::MarkDeleted { object, .. } | Plan::Update { object, .. } => {
             Attempt::Done(Outcome::Updated(presented(operation, object)))
         }
-        Draft::Unchanged(current) => Attempt::Done(Outcome::Updated(Payload::Stored(current))),
+        Plan::Unchanged(current) => Attempt::Done(Outcome::Updated(Payload::Stored(current))),
     })
 }
 
@@ -276,12 +274,25 @@ fn presented(operation: &Operation<'_>, internal: Value) -> Payload {
     Payload::Tree(operation.strategy().present(operation.version(), internal))
 }
 
-/// The bytes at rest of an object in the internal form.
-pub(super) async fn stored_bytes(operation: &Operation<'_>, internal: Value) -> Result<Bytes, Failure> {
+/// An object of the internal form as it goes to the store.
+pub(super) async fn draft(operation: &Operation<'_>, internal: Value) -> Result<Draft, Failure> {
     let mut stored = conversion::to_stored(operation.served, internal).await?;
     value::remove_at(&mut stored, &["metadata", "resourceVersion"]);
-    crate::at_rest::encode(operation.resource(), stored).map_err(|error| {
+    let header = header(operation.resource(), &stored);
+    let refused = |error: &dyn std::error::Error| {
         tracing::error!(%error, "an object does not serialise");
         Failure::internal("the object does not serialise")
-    })
+    };
+    let json = at_rest::encode(operation.resource(), stored).map_err(|error| refused(&error))?;
+    Draft::new(header, json).map_err(|error| refused(&error))
+}
+
+/// What is kept in front of an object: its metadata, and what its kind can be selected by.
+fn header(resource: &Resource, stored: &Value) -> Header {
+    // Of two views of one thing only one names its fields as they are stored.
+    let is_own = resource.storage == resource.group_resource();
+    let fields = resource.storage_version().selectable_fields.iter().filter(|_| is_own);
+    let texts: Vec<(&str, Cow<'_, str>)> = fields.map(|field| (&*field.name, field.text(stored))).collect();
+    let texts: Vec<(&str, &str)> = texts.iter().map(|(name, text)| (*name, &**text)).collect();
+    Header::of(stored, &texts)
 }

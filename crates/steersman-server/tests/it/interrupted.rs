@@ -2,7 +2,7 @@
 
 use crate::definitions::{DEFINITIONS, KITES, definition, kite, spec, until_gone};
 use crate::services::{SERVICES, check_taken, greedy};
-use crate::support::{CONFIGS, World, config, version};
+use crate::support::{Answer, CONFIGS, Http, World, config, names, version};
 use std::sync::Arc;
 use std::time::Duration;
 use steersman_machinery::{GroupResource, Revision};
@@ -162,6 +162,50 @@ async fn nothing_is_left_behind_by_a_creation_that_a_definition_overtook() {
     assert_eq!(creation.await.unwrap(), 405);
     http.post(DEFINITIONS, &definition(&spec())).await.ok();
     assert_eq!(http.get(KITES).await.ok()["items"], serde_json::json!([]));
+}
+
+/// Creates a kite in a namespace to which something is done while the creation is on its way into the store.
+async fn create_while(in_between: impl AsyncFnOnce(&Http)) -> (Answer, serde_json::Value) {
+    const NAMESPACE: &str = "/api/v1/namespaces/n";
+    const KITES: &str = "/apis/example.com/v1/namespaces/n/kites";
+    let (world, gate) = gated().await;
+    let http = world.http();
+    http.post(DEFINITIONS, &definition(&spec())).await.ok();
+    http.post("/api/v1/namespaces", &config("n")).await.ok();
+    gate.send_replace(Gate::BeforeKites);
+    let creation = tokio::spawn({
+        let http = world.http();
+        async move { http.post(KITES, &kite("late", 1)).await }
+    });
+    // It has come as far as the engine.
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    in_between(&http).await;
+    gate.send_replace(Gate::Open);
+    let answer = creation.await.unwrap();
+    assert_eq!(http.get(NAMESPACE).await.code, 200);
+    (answer, http.get(KITES).await.ok())
+}
+
+#[tokio::test]
+async fn nothing_is_created_in_a_namespace_that_began_to_end() {
+    let (answer, kites) = create_while(async |http| {
+        http.delete("/api/v1/namespaces/n").await.ok();
+    })
+    .await;
+    assert_eq!(answer.refusal(), (403, "Forbidden".to_owned()));
+    assert_eq!(answer.json()["details"]["causes"][0]["reason"], "NamespaceTerminating");
+    assert_eq!(names(&kites), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_creation_goes_on_though_its_namespace_was_changed() {
+    let (answer, kites) = create_while(async |http| {
+        http.merge("/api/v1/namespaces/n", &serde_json::json!({"metadata": {"labels": {"a": "b"}}})).await.ok();
+    })
+    .await;
+    assert_eq!((answer.code, names(&kites)), (201, vec!["late".to_owned()]));
 }
 
 #[tokio::test(start_paused = true)]

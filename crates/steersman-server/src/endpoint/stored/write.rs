@@ -70,7 +70,7 @@ fn deleted(cx: &Context<'_>, object: &Object, negotiated: Negotiated) -> Answer 
         name: cx.operation.name().to_owned(),
         group: group_resource.group,
         kind: group_resource.resource,
-        uid: object.meta().uid().to_owned(),
+        uid: object.meta().uid().to_string(),
         ..Details::default()
     };
     Answer::status(200, &Status::success().with_details(details), negotiated.encoding)
