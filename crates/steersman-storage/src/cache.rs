@@ -8,7 +8,8 @@ use crate::kv;
 use crate::parallel;
 use crate::resource_cache::{Change, ResourceCache};
 use crate::ring::Limits;
-use parking_lot::RwLock;
+use bytes::Bytes;
+use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::sync::Arc;
 use steersman_machinery::object::DecodeError;
@@ -21,6 +22,8 @@ pub(crate) struct Cache {
     applied: watch::Sender<Applied>,
     limits: Limits,
     resources: RwLock<Resources>,
+    /// Entries that are no objects, and since when. What their keys held before is shown on. Taken alone.
+    unreadable: Mutex<HashMap<Bytes, Revision>>,
 }
 
 /// How far the log has been applied.
@@ -40,18 +43,18 @@ struct Resources {
 
 /// A stored entry that is no object.
 #[derive(Debug, thiserror::Error)]
-pub enum Unreadable {
+enum Unreadable {
     /// The key is not of the form `group/resource/key`.
     #[error("stored key {key:?} names no object")]
     Key {
         /// The key.
-        key: bytes::Bytes,
+        key: Bytes,
     },
     /// The value is no object.
     #[error("stored key {key:?} holds no object")]
     Object {
         /// The key.
-        key: bytes::Bytes,
+        key: Bytes,
         /// What is wrong with it.
         #[source]
         source: DecodeError,
@@ -62,15 +65,28 @@ pub enum Unreadable {
 
 impl Cache {
     /// The cache of a snapshot, which is in the order of its keys. Blocks while it decodes.
-    pub(crate) fn new(snapshot: kv::Snapshot, limits: Limits) -> Result<Cache, Unreadable> {
+    pub(crate) fn new(snapshot: kv::Snapshot, limits: Limits) -> Cache {
         let floor = snapshot.revision;
         let mut by_resource = HashMap::new();
-        let objects = parallel::try_map(snapshot.entries, |kv::Entry { key, revision, value }| {
-            let (group, resource, printed) = key::split(&key).ok_or_else(|| Unreadable::Key { key: key.clone() })?;
+        let mut unreadable = HashMap::new();
+        let objects = parallel::map(snapshot.entries, |kv::Entry { key, revision, value }| {
+            let Some((group, resource, printed)) = key::split(&key) else {
+                return Err((Unreadable::Key { key }, revision));
+            };
             let prefix = key.slice(..group.len() + resource.len() + 1);
-            let object = Object::decode(ObjectKey::parse(printed), revision, &value);
-            Ok((prefix, Arc::new(object.map_err(|source| Unreadable::Object { key, source })?)))
-        })?;
+            match Object::decode(ObjectKey::parse(printed), revision, &value) {
+                Ok(object) => Ok((prefix, Arc::new(object))),
+                Err(source) => Err((Unreadable::Object { key, source }, revision)),
+            }
+        });
+        let readable = objects.into_iter().filter_map(|object| match object {
+            Ok(object) => Some(object),
+            Err((error, revision)) => {
+                unreadable.insert(error.report(), revision);
+                None
+            }
+        });
+        let objects: Vec<(Bytes, Arc<Object>)> = readable.collect();
         // The snapshot is in the order of its keys: those of a resource are together.
         for run in objects.chunk_by(|a, b| a.0 == b.0) {
             if let Some((group, resource)) = run.first().and_then(|(prefix, _)| key::split_resource(prefix)) {
@@ -78,11 +94,12 @@ impl Cache {
                 by_resource.insert(GroupResource::new(group, resource), Arc::new(ResourceCache::new(objects, floor)));
             }
         }
-        Ok(Cache {
+        Cache {
             applied: watch::Sender::new(Applied { closed: false, revision: floor }),
             limits,
             resources: RwLock::new(Resources { by_resource, floor }),
-        })
+            unreadable: Mutex::new(unreadable),
+        }
     }
 
     pub(crate) fn applied(&self) -> Applied {
@@ -110,13 +127,21 @@ impl Cache {
         resources.by_resource.entry(resource.clone()).or_insert_with(new).clone()
     }
 
-    /// Applies committed changes in order, then makes their revision the newest, then wakes those whom something concerns.
-    pub(crate) fn apply(&self, events: Vec<kv::Event>, now: Instant) -> Result<(), Unreadable> {
-        let Some(revision) = events.last().map(|event| event.revision) else { return Ok(()) };
+    /// Applies committed changes in order, then makes their revision the newest, then wakes those whom something concerns. What
+    /// is no object is reported and left out.
+    pub(crate) fn apply(&self, batch: kv::Batch, now: Instant) {
         let mut woken: Vec<Arc<Group>> = Vec::new();
         let mut run: Option<Run> = None;
-        for event in events {
-            let (resource, change) = decode(event, run.as_ref().map(|run| &run.resource))?;
+        for event in batch.events {
+            let (key, revision) = (event.key.clone(), event.revision);
+            let (resource, change) = match decode(event, run.as_ref().map(|run| &run.resource)) {
+                Ok(decoded) => decoded,
+                Err(error) => {
+                    self.unreadable.lock().insert(error.report(), revision);
+                    continue;
+                }
+            };
+            self.readable_again(&key);
             if let Some(resource) = resource {
                 if let Some(run) = run.take() {
                     run.cache.apply(run.changes, &self.limits, now, &mut woken);
@@ -130,11 +155,27 @@ impl Cache {
         if let Some(run) = run {
             run.cache.apply(run.changes, &self.limits, now, &mut woken);
         }
-        self.applied.send_modify(|applied| applied.revision = revision);
+        self.applied.send_modify(|applied| applied.revision = applied.revision.max(batch.progress));
         woken.sort_unstable_by_key(Arc::as_ptr);
         woken.dedup_by(|a, b| Arc::ptr_eq(a, b));
         woken.iter().for_each(|group| group.published.notify_waiters());
-        Ok(())
+    }
+
+    /// The revision at which what is no object was written under a key.
+    pub(crate) fn unreadable_at(&self, key: &[u8]) -> Option<Revision> {
+        self.unreadable.lock().get(key).copied()
+    }
+
+    /// Number of entries that are no objects.
+    pub(crate) fn count_unreadable(&self) -> usize {
+        self.unreadable.lock().len()
+    }
+
+    fn readable_again(&self, key: &[u8]) {
+        let mut unreadable = self.unreadable.lock();
+        if !unreadable.is_empty() {
+            unreadable.remove(key);
+        }
     }
 
     /// Lets go of history that is too old, and of resources nobody has or looks at.
@@ -175,6 +216,16 @@ impl Cache {
     }
 }
 
+impl Unreadable {
+    /// Says it in the log; returns the key.
+    fn report(self) -> Bytes {
+        tracing::error!(cause = std::error::Error::source(&self).map(ToString::to_string), "{self}: it is left out");
+        match self {
+            Unreadable::Key { key } | Unreadable::Object { key, .. } => key,
+        }
+    }
+}
+
 /// Consecutive changes of one resource.
 struct Run {
     cache: Arc<ResourceCache>,
@@ -196,10 +247,7 @@ fn decode(event: kv::Event, current: Option<&GroupResource>) -> Result<(Option<G
     Ok((resource, change))
 }
 
-fn locate(
-    key: &bytes::Bytes,
-    current: Option<&GroupResource>,
-) -> Result<(Option<GroupResource>, ObjectKey), Unreadable> {
+fn locate(key: &Bytes, current: Option<&GroupResource>) -> Result<(Option<GroupResource>, ObjectKey), Unreadable> {
     let (group, resource, printed) = key::split(key).ok_or_else(|| Unreadable::Key { key: key.clone() })?;
     let same = current.is_some_and(|current| current.group == group && current.resource == resource);
     let resource = (!same).then(|| GroupResource::new(group, resource));

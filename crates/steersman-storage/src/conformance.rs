@@ -3,7 +3,9 @@
 //!
 //! Part of the crate, not of its tests, so that engines in other crates are held to the same suite.
 
-use crate::kv::{Compare, Error, Event, Expect, Kv, Op, Outcome, TXN_OPS_MAX, Txn, VALUE_BYTES_MAX};
+use crate::kv::{
+    Change, Compare, Entry, Error, Event, Expect, Kv, Op, Outcome, Past, Range, TXN_OPS_MAX, Txn, VALUE_BYTES_MAX,
+};
 use bytes::Bytes;
 use std::sync::Arc;
 use steersman_machinery::Revision;
@@ -21,6 +23,8 @@ pub async fn kv<F: AsyncFn() -> Arc<dyn Kv>>(new: F) {
     a_waiting_watch_is_woken(new().await).await;
     compaction_takes_history_and_nothing_else(new().await).await;
     concurrent_writers_get_distinct_revisions(new().await).await;
+    a_range_is_the_state_at_its_revision(new().await).await;
+    history_says_what_was_before(new().await).await;
     a_closed_engine_says_so(new().await).await;
 }
 
@@ -134,7 +138,7 @@ async fn a_watch_sees_every_change_once_in_order(kv: Arc<dyn Kv>) {
     let mut watch = kv.watch(Revision(3));
     let mut revisions = Vec::new();
     while revisions.len() < 1_200 {
-        let pulled = watch.next().await.expect("watch");
+        let pulled = watch.next().await.expect("watch").events;
         assert!(pulled.len() % 100 == 0, "{} changes of transactions of 100", pulled.len());
         revisions.extend(pulled.iter().map(|event| event.revision.0));
     }
@@ -154,9 +158,9 @@ async fn a_waiting_watch_is_woken(kv: Arc<dyn Kv>) {
         .await;
     }
     let (woken, _) = tokio::join!(present.next(), put(&*kv, "a", "1"));
-    assert_eq!(woken.expect("watch"), [change("a", 1, Some("1"))]);
+    assert_eq!(woken.expect("watch").events, [change("a", 1, Some("1"))]);
     let (woken, _) = tokio::join!(future.next(), put(&*kv, "a", "2"));
-    assert_eq!(woken.expect("watch"), [change("a", 2, Some("2"))], "a watch from the future waits for it");
+    assert_eq!(woken.expect("watch").events, [change("a", 2, Some("2"))], "a watch from the future waits for it");
 }
 
 async fn compaction_takes_history_and_nothing_else(kv: Arc<dyn Kv>) {
@@ -177,6 +181,112 @@ async fn compaction_takes_history_and_nothing_else(kv: Arc<dyn Kv>) {
     assert_eq!(kv.read().await.expect("read"), before);
     assert_eq!(put(&*kv, "odd", "12").await, Revision(12));
     assert_eq!(pull(&*kv, Revision(11), 1).await, [change("odd", 12, Some("12"))]);
+}
+
+/// What keys of a prefix held at each revision, by hand.
+async fn a_range_is_the_state_at_its_revision(kv: Arc<dyn Kv>) {
+    let steps = [
+        ("a/1", Some("1")),
+        ("a/2", Some("1")),
+        ("b", Some("1")),
+        ("a/1", Some("2")),
+        ("a/2", None),
+        ("a", Some("1")),
+        ("a/3", Some("1")),
+        ("a/2", Some("2")),
+        ("a/1", None),
+        ("a/0", Some("1")),
+    ];
+    let mut states = vec![std::collections::BTreeMap::new()];
+    for (n, (key, value)) in (1u64..).zip(steps) {
+        let mut state = states.last().cloned().unwrap_or_default();
+        match value {
+            Some(value) => {
+                state.insert(key.to_owned(), (n, value.to_owned()));
+                assert_eq!(put(&*kv, key, value).await, Revision(n));
+            }
+            None => {
+                state.remove(key);
+                assert_eq!(delete(&*kv, key).await, Revision(n));
+            }
+        }
+        states.push(state);
+    }
+    for compacted in [0, 4, 7, 10] {
+        kv.compact(Revision(compacted)).await.expect("compact");
+        assert_eq!(kv.oldest().await.expect("oldest"), Revision(compacted));
+        for prefix in ["", "a/", "b", "none"] {
+            for (at, state) in (0u64..).zip(&states) {
+                let ask = |limit, start_after: Option<&str>| Range {
+                    at: Some(Revision(at)),
+                    limit,
+                    prefix: bytes(prefix),
+                    start_after: start_after.map(bytes),
+                };
+                if at < compacted {
+                    let error = kv.range(ask(None, None)).await.expect_err("it is compacted");
+                    assert!(
+                        matches!(error, Error::Compacted { oldest, .. } if oldest == Revision(compacted)),
+                        "{error}"
+                    );
+                    continue;
+                }
+                let want: Vec<_> = state
+                    .iter()
+                    .filter(|(key, _)| key.starts_with(prefix))
+                    .map(|(key, (n, value))| (key.clone(), *n, value.clone()))
+                    .collect();
+                let whole = kv.range(ask(None, None)).await.expect("range");
+                assert_eq!((texts(&whole.entries), whole.more, whole.revision), (want.clone(), false, Revision(at)));
+                let mut paged = Vec::new();
+                loop {
+                    let after = paged.last().map(|(key, ..): &(String, u64, String)| key.clone());
+                    let page = kv.range(ask(Some(2), after.as_deref())).await.expect("range");
+                    paged.extend(texts(&page.entries));
+                    assert_eq!(page.more, paged.len() < want.len(), "whether others follow");
+                    if !page.more {
+                        break;
+                    }
+                }
+                assert_eq!(paged, want);
+            }
+        }
+    }
+    let newest = kv.range(Range::default()).await.expect("range");
+    assert_eq!((newest.entries, newest.revision), (kv.read().await.expect("read").entries, Revision(10)));
+}
+
+async fn history_says_what_was_before(kv: Arc<dyn Kv>) {
+    put(&*kv, "a/1", "1").await;
+    let two = Txn { compares: Vec::new(), ops: vec![op("a/1", Some("2")), op("b", Some("1"))] };
+    committed(kv.txn(two).await);
+    delete(&*kv, "a/1").await;
+    put(&*kv, "a/1", "3").await;
+    put(&*kv, "b", "2").await;
+    let ask =
+        |after, through, limit| Past { after: Revision(after), limit, prefix: bytes("a/"), through: Revision(through) };
+    let entry = |revision, value| Some(Entry { key: bytes("a/1"), revision: Revision(revision), value: bytes(value) });
+    let all = [
+        Change { event: change("a/1", 1, Some("1")), previous: None },
+        Change { event: change("a/1", 2, Some("2")), previous: entry(1, "1") },
+        Change { event: change("a/1", 3, None), previous: entry(2, "2") },
+        Change { event: change("a/1", 4, Some("3")), previous: None },
+    ];
+    let found = kv.history(ask(0, 9, 100)).await.expect("history");
+    assert_eq!((&found.changes[..], found.progress), (&all[..], Revision(5)));
+    let found = kv.history(ask(1, 3, 100)).await.expect("history");
+    assert_eq!((&found.changes[..], found.progress), (&all[1..3], Revision(3)));
+    let mut after = 0;
+    for change in &all {
+        let found = kv.history(ask(after, 4, 1)).await.expect("history");
+        assert_eq!(found.changes, std::slice::from_ref(change));
+        assert!(Revision(after) < found.progress && change.event.revision <= found.progress);
+        after = found.progress.0;
+    }
+    kv.compact(Revision(2)).await.expect("compact");
+    let error = kv.history(ask(1, 9, 100)).await.expect_err("it is compacted");
+    assert!(matches!(error, Error::Compacted { oldest: Revision(2), .. }), "{error}");
+    assert_eq!(kv.history(ask(2, 9, 100)).await.expect("history").changes, all[2..]);
 }
 
 async fn concurrent_writers_get_distinct_revisions(kv: Arc<dyn Kv>) {
@@ -212,7 +322,7 @@ async fn a_closed_engine_says_so(kv: Arc<dyn Kv>) {
     kv.close().await.expect("closing twice is closing once");
     assert!(matches!(kv.health(), Err(Error::Closed)));
     assert!(matches!(kv.txn(Txn::single(Expect::Absent, op("b", Some("1")))).await, Err(Error::Closed)));
-    assert_eq!(watch.next().await.expect("what was committed is still seen"), [change("a", 1, Some("1"))]);
+    assert_eq!(watch.next().await.expect("what was committed is still seen").events, [change("a", 1, Some("1"))]);
     assert!(matches!(watch.next().await, Err(Error::Closed)));
 }
 
@@ -254,9 +364,12 @@ async fn delete(kv: &dyn Kv, key: &str) -> Revision {
 }
 
 async fn values(kv: &dyn Kv) -> Vec<(String, u64, String)> {
+    texts(&kv.read().await.expect("read").entries)
+}
+
+fn texts(entries: &[Entry]) -> Vec<(String, u64, String)> {
     let text = |bytes: &Bytes| String::from_utf8_lossy(bytes).into_owned();
-    let snapshot = kv.read().await.expect("read");
-    snapshot.entries.iter().map(|entry| (text(&entry.key), entry.revision.0, text(&entry.value))).collect()
+    entries.iter().map(|entry| (text(&entry.key), entry.revision.0, text(&entry.value))).collect()
 }
 
 /// As many changes as are there to be had after a revision.
@@ -264,7 +377,12 @@ async fn pull(kv: &dyn Kv, after: Revision, n_events: usize) -> Vec<Event> {
     let mut watch = kv.watch(after);
     let mut events = Vec::new();
     while events.len() < n_events {
-        events.extend(watch.next().await.expect("watch"));
+        let batch = watch.next().await.expect("watch");
+        assert!(
+            batch.events.iter().all(|event| event.revision <= batch.progress),
+            "progress is behind what is handed out"
+        );
+        events.extend(batch.events);
     }
     assert_eq!(events.len(), n_events);
     events

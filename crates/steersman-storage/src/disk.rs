@@ -1,20 +1,26 @@
 //! The engine on a disk: an append-only log of changes in a redb file, written by one thread in groups.
 //!
-//! A commit is redb's two-phase one and is on the disk before anyone hears of it. The log is all there is: `(revision,
-//! number) -> change`. Which entry of each key is the current one is known in memory and found again by one scan at open;
-//! superseded entries go when they are compacted, so the file stays within a small multiple of what is current and no write
-//! ever touches a random page. After a failed write nothing more is written until the store is reopened.
+//! A commit is redb's two-phase one and is on the disk before anyone hears of it; it also records the allocator's state, so that
+//! a file that was not closed opens without a walk through it. The log is all there is: `(revision, number) -> change`. Which
+//! entry of each key is the current one is known in memory and found again by one scan at open; each entry names the key's one
+//! before it, so history is read and removed in the order of the log. What is superseded goes when it is compacted, so no write
+//! ever touches a random page. After a failed write, or a panic of the writer, nothing more is written until the store is
+//! reopened.
 
 mod format;
 mod index;
 mod open;
+mod view;
 mod writer;
 
-use crate::disk::format::EVENTS;
-use crate::disk::index::Packed;
+use crate::disk::format::{EVENTS, FORMAT_OLD, Packed};
+use crate::disk::index::Stored;
 use crate::disk::open::{damaged, hold, make_dir, opening, private};
+use crate::disk::view::{View, entry_at};
 use crate::disk::writer::{Command, Write, Writer};
-use crate::kv::{BoxFuture, Cause, Error, Event, Kv, Outcome, Snapshot, Txn, Watch};
+use crate::kv::{
+    BoxFuture, Cause, Change, Changes, Error, Event, Kv, Outcome, Part, Past, Range, Snapshot, Txn, Watch,
+};
 use crate::tail::{Cursor, Older, PULL_EVENTS_MAX, Reader, Tail};
 use parking_lot::Mutex;
 use redb::{Builder, Database, ReadableDatabase, StorageBackend};
@@ -43,6 +49,9 @@ const PAGE_CACHE_BYTES: usize = 4 * 1024 * 1024;
 const TAIL_EVENTS_MAX: usize = 4_096;
 const TAIL_BYTES_MAX: usize = 1024 * 1024;
 
+/// A larger view of the past is not kept for the pages behind its first.
+const VIEW_BYTES_MAX: usize = 32 * 1024 * 1024;
+
 const FILE: &str = "store.redb";
 const FILE_NEW: &str = "store.redb.new";
 
@@ -64,11 +73,29 @@ struct Shared {
     /// `None` once closed.
     database: Mutex<Option<Arc<Database>>>,
     /// What the scan at open found, for the read that comes right after it; gone with the first write.
-    opened: Mutex<Option<Packed>>,
+    opened: Mutex<Option<Stored>>,
     /// The failure after which nothing is written.
     poison: OnceLock<Cause>,
     queued_bytes: AtomicUsize,
     tail: Arc<Tail>,
+    /// What the last read of the past found, for the pages behind its first.
+    view: Mutex<Option<Arc<View>>>,
+}
+
+/// The cause of the poison when the writer is no longer there.
+#[derive(Debug, thiserror::Error)]
+#[error("the thread that writes the store panicked")]
+struct WriterPanicked;
+
+/// Poisons the store when its thread unwinds.
+struct Unwinding(Arc<Shared>);
+
+impl Drop for Unwinding {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.poison_by_panic();
+        }
+    }
 }
 
 // === impl Disk: open ===
@@ -123,30 +150,53 @@ impl Disk {
 
     fn start(database: Database, lock: Option<File>, path: &Path) -> Result<Disk, OpenError> {
         let found = format::version(&database).map_err(damaged(path))?;
-        if found != FORMAT {
+        if !(FORMAT_OLD..=FORMAT).contains(&found) {
             return Err(OpenError::Format { path: path.to_owned(), found, want: FORMAT });
         }
-        let (index, packed) = index::scan(&database)
-            .map_err(|error| OpenError::Damaged { path: path.to_owned(), source: Arc::new(error) })?;
+        let scan = || {
+            let scanned = index::scan(&database);
+            scanned.map_err(|error| OpenError::Damaged { path: path.to_owned(), source: Arc::new(error) })
+        };
+        let mut scanned = scan()?;
+        if found == FORMAT_OLD {
+            format::upgrade(&database, scanned.index.revision(), &scanned.superseded).map_err(damaged(path))?;
+            scanned = scan()?;
+        }
+        let index::Scan { index, stored, .. } = scanned;
         let database = Arc::new(database);
         let shared = Arc::new(Shared {
             compacted: AtomicU64::new(index.compacted().0),
             database: Mutex::new(Some(database.clone())),
-            opened: Mutex::new(Some(packed)),
+            opened: Mutex::new(Some(stored)),
             poison: OnceLock::new(),
             queued_bytes: AtomicUsize::new(0),
             tail: Arc::new(Tail::new(index.revision())),
+            view: Mutex::new(None),
         });
         let (queue, commands) = mpsc::channel(WRITES_QUEUED_MAX);
         let (done, is_done) = oneshot::channel();
         let writer = Writer::new(commands, database, index, shared.clone());
+        let unwinding = Unwinding(shared.clone());
         let thread = std::thread::Builder::new().name("store".to_owned()).spawn(move || {
+            let _unwinding = unwinding;
             writer.run();
             drop(lock);
             drop(done);
         });
         let thread = thread.map_err(|source| OpenError::Io { path: path.to_owned(), source })?;
         Ok(Disk { done: Mutex::new(Some((is_done, thread))), queue: Mutex::new(Some(queue)), shared })
+    }
+
+    fn blocking<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&Shared) -> Result<T, Error> + Send + 'static,
+    ) -> BoxFuture<'_, Result<T, Error>> {
+        let shared = self.shared.clone();
+        Box::pin(async {
+            let read = tokio::task::spawn_blocking(move || read(&shared)).await;
+            // The runtime is shutting down.
+            read.unwrap_or(Err(Error::Closed))
+        })
     }
 
     fn enqueue(&self, txn: Txn) -> Result<oneshot::Receiver<Result<Outcome, Error>>, Error> {
@@ -173,7 +223,9 @@ impl Disk {
         match self.queue.lock().as_ref().map(|queue| queue.try_send(command)) {
             Some(Ok(())) => Ok(()),
             Some(Err(mpsc::error::TrySendError::Full(_))) => Err(Error::Busy),
-            Some(Err(mpsc::error::TrySendError::Closed(_))) | None => Err(Error::Closed),
+            // The writer hangs up when it unwinds, and never otherwise.
+            Some(Err(mpsc::error::TrySendError::Closed(_))) => Err(self.shared.poison_by_panic()),
+            None => Err(Error::Closed),
         }
     }
 
@@ -222,20 +274,82 @@ impl Shared {
         let database = self.database()?;
         let opened = self.opened.lock().take();
         match opened {
-            Some(packed) => packed.unpack(),
-            None => index::scan(&database)?.1.unpack(),
+            Some(stored) => stored.unpack(),
+            None => index::scan(&database)?.stored.unpack(),
         }
+    }
+
+    /// The writer dropped what it was to answer: it panicked.
+    fn poison_by_panic(&self) -> Error {
+        let source = self.poison.get_or_init(|| {
+            tracing::error!("the store takes no more writes: {WriterPanicked}");
+            Arc::new(WriterPanicked)
+        });
+        Error::Poisoned { source: source.clone() }
+    }
+
+    /// That history reaches back to a revision. Asked after a snapshot of the file was taken: what is missing in that was let go
+    /// of before.
+    fn check_kept(&self, requested: Revision) -> Result<(), Error> {
+        let oldest = Revision(self.compacted.load(Ordering::Acquire));
+        if requested < oldest { Err(Error::Compacted { requested, oldest }) } else { Ok(()) }
+    }
+
+    fn range(&self, request: &Range) -> Result<Part, Error> {
+        let newest = self.tail.revision();
+        let revision = request.at.map_or(newest, |at| at.min(newest));
+        let database = self.database()?;
+        let transaction = database.begin_read().map_err(unreadable)?;
+        self.check_kept(revision)?;
+        let table = transaction.open_table(EVENTS).map_err(unreadable)?;
+        let known = self.view.lock().clone();
+        let view = match known.filter(|view| view.is_of(revision, &request.prefix)) {
+            Some(view) => view,
+            None => {
+                let view = Arc::new(View::read(&table, revision, &request.prefix)?);
+                // Only what is read in pages is read again.
+                *self.view.lock() = request.limit.map(|_| view.clone()).filter(|view| view.weight <= VIEW_BYTES_MAX);
+                view
+            }
+        };
+        let entries = view.behind(request.start_after.as_ref());
+        let n_taken = request.limit.unwrap_or(usize::MAX).min(entries.len());
+        let entry = |(key, place): &(Box<[u8]>, Packed)| entry_at(&table, *place, key.as_ref());
+        let more = n_taken < entries.len();
+        let entries = entries[..n_taken].iter().map(entry).collect::<Result<Vec<_>, Error>>()?;
+        Ok(Part { entries, more, revision })
+    }
+
+    fn history(&self, request: &Past) -> Result<Changes, Error> {
+        let through = request.through.min(self.tail.revision());
+        let database = self.database()?;
+        let transaction = database.begin_read().map_err(unreadable)?;
+        self.check_kept(request.after)?;
+        let table = transaction.open_table(EVENTS).map_err(unreadable)?;
+        let mut changes: Vec<Change> = Vec::new();
+        for entry in table.range((request.after.0 + 1, 0)..=(through.0, u32::MAX)).map_err(unreadable)? {
+            let (at, stored) = entry.map_err(unreadable)?;
+            let revision = Revision(at.value().0);
+            if let Some(last) = changes.last().map(|last| last.event.revision).filter(|last| *last != revision)
+                && request.limit <= changes.len()
+            {
+                return Ok(Changes { changes, progress: last });
+            }
+            let parts = format::split(revision, stored.value())?;
+            if parts.key.starts_with(&request.prefix) {
+                let event = format::decode(revision, stored.value())?;
+                let previous = parts.previous.map(|place| entry_at(&table, place, parts.key)).transpose()?;
+                changes.push(Change { event, previous });
+            }
+        }
+        Ok(Changes { changes, progress: through.max(request.after) })
     }
 
     /// Changes from the file: whole transactions after a revision.
     fn log(&self, after: Revision) -> Result<Vec<Event>, Error> {
         let database = self.database()?;
         let transaction = database.begin_read().map_err(unreadable)?;
-        // Looked at after the snapshot was taken: entries that are missing in it were compacted before.
-        let compacted = Revision(self.compacted.load(Ordering::Acquire));
-        if after < compacted {
-            return Err(Error::Compacted { requested: after, oldest: compacted });
-        }
+        self.check_kept(after)?;
         let table = transaction.open_table(EVENTS).map_err(unreadable)?;
         let mut events: Vec<Event> = Vec::new();
         for entry in table.range((after.0 + 1, 0)..).map_err(unreadable)? {
@@ -270,17 +384,24 @@ impl Kv for Disk {
     }
 
     fn read(&self) -> BoxFuture<'_, Result<Snapshot, Error>> {
-        Box::pin(async {
-            let shared = self.shared.clone();
-            let read = tokio::task::spawn_blocking(move || shared.read()).await;
-            // The runtime is shutting down.
-            read.unwrap_or(Err(Error::Closed))
-        })
+        self.blocking(Shared::read)
+    }
+
+    fn range(&self, request: Range) -> BoxFuture<'_, Result<Part, Error>> {
+        self.blocking(move |shared| shared.range(&request))
+    }
+
+    fn history(&self, request: Past) -> BoxFuture<'_, Result<Changes, Error>> {
+        self.blocking(move |shared| shared.history(&request))
+    }
+
+    fn oldest(&self) -> BoxFuture<'_, Result<Revision, Error>> {
+        Box::pin(std::future::ready(Ok(Revision(self.shared.compacted.load(Ordering::Acquire)))))
     }
 
     fn txn(&self, txn: Txn) -> BoxFuture<'_, Result<Outcome, Error>> {
         let queued = self.enqueue(txn);
-        Box::pin(async { queued?.await.unwrap_or(Err(Error::Closed)) })
+        Box::pin(async { queued?.await.unwrap_or_else(|_| Err(self.shared.poison_by_panic())) })
     }
 
     fn watch(&self, after: Revision) -> Box<dyn Watch> {
@@ -289,7 +410,7 @@ impl Kv for Disk {
 
     fn compact(&self, through: Revision) -> BoxFuture<'_, Result<(), Error>> {
         let queued = self.enqueue_compaction(through);
-        Box::pin(async { queued?.await.unwrap_or(Err(Error::Closed)) })
+        Box::pin(async { queued?.await.unwrap_or_else(|_| Err(self.shared.poison_by_panic())) })
     }
 
     fn health(&self) -> Result<(), Error> {

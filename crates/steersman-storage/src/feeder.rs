@@ -1,33 +1,37 @@
 //! The one task that writes the cache: it pulls the engine's log and applies it, in revision order.
 //!
-//! Also keeps house: trims history by age, and lets the engine compact what the log no longer needs. Ends when the engine is
-//! closed, or on a failure, which it leaves for the store to report.
+//! Also keeps house: trims history by age in memory, and lets the engine compact what is older than history is to be. Ends when
+//! the engine is closed, or on a failure, which it leaves for the store to report.
 
-use crate::cache::{Cache, Unreadable};
+use crate::cache::Cache;
 use crate::kv::{self, Kv, Watch};
+use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use steersman_machinery::Revision;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 /// How often history is trimmed by age.
 const TRIM_EVERY: Duration = Duration::from_secs(15);
-
-/// Why the cache stopped following the log.
-#[derive(Debug, thiserror::Error)]
-enum Stop {
-    #[error("the log cannot be followed")]
-    Kv(#[source] kv::Error),
-    #[error("the log holds what is no object")]
-    Unreadable(#[source] Unreadable),
-}
+/// Most pairs of time and revision that are remembered; a long history is compacted in steps of a part of it.
+const MARKS_MAX: u32 = 1_024;
 
 pub(crate) struct Feeder {
     pub(crate) cache: Arc<Cache>,
-    /// Compact once so many revisions have come since the last time, or as many as there are objects if that is more.
-    pub(crate) compact_after: u64,
+    /// How long the engine's history is; `None` if another process compacts it.
+    pub(crate) history: Option<Duration>,
     pub(crate) kv: Arc<dyn Kv>,
+    /// The oldest revision of which the engine has history.
+    pub(crate) oldest: Arc<AtomicU64>,
     pub(crate) watch: Box<dyn Watch>,
+}
+
+/// When which revision was the newest, so that what is older than some time is known. Ascending by both.
+struct Marks {
+    every: Duration,
+    history: Duration,
+    marks: VecDeque<(Instant, Revision)>,
 }
 
 impl Feeder {
@@ -35,17 +39,14 @@ impl Feeder {
     pub(crate) async fn run(mut self) {
         let cache = Closing(self.cache.clone());
         match self.follow().await {
-            Stop::Kv(kv::Error::Closed) => tracing::debug!("the store is closed"),
-            stop => {
-                let cause = std::error::Error::source(&stop).map(ToString::to_string).unwrap_or_default();
-                tracing::error!(cause, "{stop}: reads and watches end here");
-            }
+            kv::Error::Closed => tracing::debug!("the store is closed"),
+            error => tracing::error!(cause = %error, "the log cannot be followed: reads and watches end here"),
         }
         drop(cache);
     }
 
-    async fn follow(&mut self) -> Stop {
-        let mut compacted = self.cache.applied().revision;
+    async fn follow(&mut self) -> kv::Error {
+        let mut marks = self.history.map(|history| Marks::new(history, Instant::now(), self.cache.applied().revision));
         let mut compaction: Option<kv::BoxFuture<'static, ()>> = None;
         let mut trim = interval(TRIM_EVERY);
         trim.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -54,39 +55,52 @@ impl Feeder {
             tokio::task::coop::consume_budget().await;
             // All arms are cancel-safe: a pull that is dropped has consumed nothing, the compaction is kept.
             tokio::select! {
-                pulled = self.watch.next() => {
-                    let events = match pulled {
-                        Ok(events) => events,
-                        Err(error) => return Stop::Kv(error),
-                    };
-                    if let Err(error) = self.cache.apply(events, Instant::now()) {
-                        return Stop::Unreadable(error);
-                    }
-                    let applied = self.cache.applied().revision;
-                    if compaction.is_none() && self.is_due(compacted, applied) {
-                        compacted = applied;
-                        compaction = Some(compact(self.kv.clone(), applied));
-                    }
-                }
+                pulled = self.watch.next() => match pulled {
+                    Ok(batch) => self.cache.apply(batch, Instant::now()),
+                    Err(error) => return error,
+                },
                 () = async { if let Some(compaction) = &mut compaction { compaction.await } }, if compaction.is_some() => {
                     compaction = None;
                 }
-                _ = trim.tick() => self.cache.trim(Instant::now()),
+                _ = trim.tick() => {
+                    let now = Instant::now();
+                    self.cache.trim(now);
+                    let applied = self.cache.applied().revision;
+                    let due = marks.as_mut().and_then(|marks| marks.pass(now, applied));
+                    if let Some(through) = due && compaction.is_none() {
+                        compaction = Some(compact(self.kv.clone(), self.oldest.clone(), through));
+                    }
+                }
             }
         }
     }
+}
 
-    fn is_due(&self, compacted: Revision, applied: Revision) -> bool {
-        let since = applied.0 - compacted.0;
-        since >= self.compact_after && since >= self.cache.count() as u64
+impl Marks {
+    fn new(history: Duration, now: Instant, revision: Revision) -> Marks {
+        Marks { every: history / MARKS_MAX, history, marks: VecDeque::from([(now, revision)]) }
+    }
+
+    /// Notes what is newest now, and returns the newest revision that was superseded, or could have been, longer ago than history
+    /// is to be.
+    fn pass(&mut self, now: Instant, newest: Revision) -> Option<Revision> {
+        if self.marks.back().is_none_or(|(at, revision)| *revision < newest && self.every <= now.duration_since(*at)) {
+            self.marks.push_back((now, newest));
+        }
+        let mut due = None;
+        while let Some((_, revision)) = self.marks.pop_front_if(|(at, _)| self.history <= now.duration_since(*at)) {
+            due = Some(revision);
+        }
+        due
     }
 }
 
-/// History that the cache has applied is in its rings; the engine need not keep it.
-fn compact(kv: Arc<dyn Kv>, through: Revision) -> kv::BoxFuture<'static, ()> {
+fn compact(kv: Arc<dyn Kv>, oldest: Arc<AtomicU64>, through: Revision) -> kv::BoxFuture<'static, ()> {
     Box::pin(async move {
-        if let Err(error) = kv.compact(through).await {
-            tracing::warn!(%through, "the store was not compacted: {error}");
+        // Whoever is told that there is history reads it from the engine, which has the last word.
+        match kv.compact(through).await {
+            Ok(()) => drop(oldest.fetch_max(through.0, Ordering::AcqRel)),
+            Err(error) => tracing::warn!(%through, "the store was not compacted: {error}"),
         }
     })
 }
@@ -96,5 +110,34 @@ struct Closing(Arc<Cache>);
 impl Drop for Closing {
     fn drop(&mut self) {
         self.0.close();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_newest_longer_ago_than_history_is_compacted() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let mut marks = Marks::new(Duration::from_secs(60), start, Revision(5));
+        assert_eq!(marks.pass(at(15), Revision(9)), None);
+        assert_eq!(marks.pass(at(30), Revision(9)), None);
+        assert_eq!(marks.pass(at(59), Revision(20)), None);
+        assert_eq!(marks.pass(at(60), Revision(21)), Some(Revision(5)));
+        assert_eq!(marks.pass(at(90), Revision(21)), Some(Revision(9)));
+        assert_eq!(marks.pass(at(91), Revision(21)), None);
+        assert_eq!(marks.pass(at(500), Revision(21)), Some(Revision(21)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_long_history_is_remembered_in_few_marks() {
+        let start = Instant::now();
+        let mut marks = Marks::new(Duration::from_secs(7 * 24 * 3_600), start, Revision(0));
+        for n in 0..50_000 {
+            marks.pass(start + TRIM_EVERY * n, Revision(u64::from(n)));
+        }
+        assert!(marks.marks.len() <= 2 * MARKS_MAX as usize, "{}", marks.marks.len());
     }
 }

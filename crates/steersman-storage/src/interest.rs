@@ -117,6 +117,7 @@ impl Subject {
         Subject { scope: scope.clone(), selector }
     }
 
+    /// Whether an event of the resource is of interest, for all that its objects' headers say.
     fn concerns(&self, event: &Event) -> bool {
         let key = &event.object.key;
         let any =
@@ -130,6 +131,13 @@ impl Subject {
             Selector::Name(name) => key.name == *name,
         };
         is_selected && self.scope.contains(key)
+    }
+}
+
+impl Scope {
+    /// Whether a watcher of this scope and interest is to see an event.
+    pub(crate) fn sees(&self, interest: &Interest, event: &Event) -> bool {
+        Subject::new(self, interest).concerns(event)
     }
 }
 

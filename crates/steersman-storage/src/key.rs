@@ -3,6 +3,7 @@
 //! The core group is the empty first segment (`/pods/default/web`). Groups and resources contain no slash, so the first two
 //! slashes always delimit, every resource has a prefix of its own, and within it the bytes order as [`ObjectKey`] does.
 
+use crate::resource_cache::Scope;
 use bytes::Bytes;
 use steersman_machinery::{GroupResource, ObjectKey};
 
@@ -36,6 +37,15 @@ pub(crate) fn encode(resource: &GroupResource, key: &ObjectKey) -> Result<Bytes,
     }
     bytes.extend_from_slice(key.name.as_bytes());
     Ok(bytes.into())
+}
+
+/// How the keys of a resource's objects begin, or those in one of its namespaces.
+pub(crate) fn prefix(resource: &GroupResource, scope: &Scope) -> Bytes {
+    let GroupResource { group, resource } = resource;
+    match scope {
+        Scope::All => format!("{group}/{resource}/").into(),
+        Scope::Namespace(namespace) => format!("{group}/{resource}/{namespace}/").into(),
+    }
 }
 
 /// The group, the resource and the printed key of stored bytes; `None` when they are not of that form.

@@ -36,6 +36,17 @@ pub trait Kv: Debug + Send + Sync + 'static {
     /// Everything there is at one revision, the newest.
     fn read(&self) -> BoxFuture<'_, Result<Snapshot, Error>>;
 
+    /// The entries whose keys begin with a prefix, in the order of their keys, as they are or as they were at a revision of
+    /// which history is kept.
+    fn range(&self, request: Range) -> BoxFuture<'_, Result<Part, Error>>;
+
+    /// The committed changes strictly after a revision up to another one, of keys that begin with a prefix, in order, and what
+    /// each key held before: whole transactions, about `limit` of them.
+    fn history(&self, request: Past) -> BoxFuture<'_, Result<Changes, Error>>;
+
+    /// History after this revision is kept.
+    fn oldest(&self) -> BoxFuture<'_, Result<Revision, Error>>;
+
     /// Runs a transaction. It may begin with this call, before the future is first polled.
     ///
     /// # Cancel safety
@@ -59,11 +70,76 @@ pub trait Kv: Debug + Send + Sync + 'static {
 
 /// A reader of committed changes: a cursor.
 pub trait Watch: Send {
-    /// The next changes, at least one, whole transactions, in order. Waits for them.
+    /// The next changes, whole transactions, in order, and how far they lead. Waits until there are some, or until it is known
+    /// that there are none up to a later revision: an engine that holds more than our keys moves on without changes of ours.
     ///
     /// # Cancel safety
     /// A dropped future has consumed nothing.
-    fn next(&mut self) -> BoxFuture<'_, Result<Vec<Event>, Error>>;
+    fn next(&mut self) -> BoxFuture<'_, Result<Batch, Error>>;
+}
+
+/// What a watch has next.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Batch {
+    /// The changes.
+    pub events: Vec<Event>,
+    /// All changes up to this revision have been handed out.
+    pub progress: Revision,
+}
+
+/// Which entries are asked for.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Range {
+    /// The state at this revision; `None` for the newest.
+    pub at: Option<Revision>,
+    /// At most so many.
+    pub limit: Option<usize>,
+    /// Those whose keys begin so.
+    pub prefix: Bytes,
+    /// Those behind this key.
+    pub start_after: Option<Bytes>,
+}
+
+/// Entries in the order of their keys.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Part {
+    /// The entries.
+    pub entries: Vec<Entry>,
+    /// Whether others follow behind the last.
+    pub more: bool,
+    /// The revision this is the state of.
+    pub revision: Revision,
+}
+
+/// Which changes of the past are asked for.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Past {
+    /// Those after this revision.
+    pub after: Revision,
+    /// About so many, and at least one transaction.
+    pub limit: usize,
+    /// Those of keys that begin so.
+    pub prefix: Bytes,
+    /// Those up to this revision.
+    pub through: Revision,
+}
+
+/// Changes of the past.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Changes {
+    /// In order.
+    pub changes: Vec<Change>,
+    /// All changes up to this revision are in there.
+    pub progress: Revision,
+}
+
+/// A change and what was there before.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Change {
+    /// What happened.
+    pub event: Event,
+    /// What the key held before.
+    pub previous: Option<Entry>,
 }
 
 /// All keys at one revision.

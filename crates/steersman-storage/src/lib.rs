@@ -31,7 +31,6 @@ mod store;
 mod tail;
 mod watcher;
 
-pub use crate::cache::Unreadable;
 pub use crate::disk::Disk;
 pub use crate::event::{Event, Kind};
 pub use crate::interest::Interest;
@@ -39,5 +38,5 @@ pub use crate::key::KeyError;
 pub use crate::memory::Memory;
 pub use crate::resource_cache::{At, List, Page, Scope};
 pub use crate::ring::Limits;
-pub use crate::store::{Deleted, Guard, OpenError, Options, ReadError, Store, WaitError, WriteError};
+pub use crate::store::{Compactor, Deleted, Guard, OpenError, Options, ReadError, Stats, Store, WaitError, WriteError};
 pub use crate::watcher::{WatchError, Watcher};

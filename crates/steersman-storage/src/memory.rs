@@ -1,11 +1,14 @@
 //! The engine without a disk: for tests, and for `--in-memory`. Everything is gone with the process.
 
-use crate::kv::{BoxFuture, Entry, Error, Event, Kv, Op, Outcome, Snapshot, Txn, Watch, hold};
+use crate::kv::{
+    BoxFuture, Change, Changes, Entry, Error, Event, Kv, Op, Outcome, Part, Past, Range, Snapshot, Txn, Watch, hold,
+};
 use crate::tail::{Cursor, Tail};
 use bytes::Bytes;
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::future::ready;
+use std::ops::Bound;
 use std::sync::Arc;
 use steersman_machinery::Revision;
 
@@ -20,8 +23,13 @@ pub struct Memory {
 #[derive(Debug, Default)]
 struct State {
     closed: bool,
-    current: BTreeMap<Bytes, (Revision, Bytes)>,
+    compacted: Revision,
+    /// Every change after `compacted`, in order: revision and key.
+    log: VecDeque<(Revision, Bytes)>,
     revision: Revision,
+    /// What each key has held, ascending by revision; `None` since a deletion. No list is empty, and only the first of a list may
+    /// be from before `compacted`.
+    versions: BTreeMap<Bytes, VecDeque<(Revision, Option<Bytes>)>>,
 }
 
 impl Memory {
@@ -36,30 +44,99 @@ impl Memory {
         if state.closed {
             return Err(Error::Closed);
         }
-        let written_at = |key: &[u8]| state.current.get(key).map(|(revision, _)| *revision);
+        let written_at = |key: &[u8]| state.current(key).map(|(revision, _)| revision);
         if let Err(found) = hold(&txn.compares, written_at) {
             return Ok(Outcome::Failed { revision: state.revision, found });
         }
         let revision = state.revision.next();
         let mut events = Vec::with_capacity(txn.ops.len());
         for op in txn.ops {
-            match op {
-                Op::Delete { key } => {
-                    if state.current.remove(&key).is_some() {
-                        events.push(Event { key, revision, value: None });
-                    }
-                }
-                Op::Put { key, value } => {
-                    state.current.insert(key.clone(), (revision, value.clone()));
-                    events.push(Event { key, revision, value: Some(value) });
-                }
-            }
+            let (key, value) = match op {
+                Op::Delete { key } if state.current(&key).is_none() => continue,
+                Op::Delete { key } => (key, None),
+                Op::Put { key, value } => (key, Some(value)),
+            };
+            state.versions.entry(key.clone()).or_default().push_back((revision, value.clone()));
+            state.log.push_back((revision, key.clone()));
+            events.push(Event { key, revision, value });
         }
         if !events.is_empty() {
             state.revision = revision;
             self.tail.publish(events);
         }
         Ok(Outcome::Committed { revision: state.revision })
+    }
+}
+
+impl State {
+    fn current(&self, key: &[u8]) -> Option<(Revision, &Bytes)> {
+        let (revision, value) = self.versions.get(key)?.back()?;
+        Some((*revision, value.as_ref()?))
+    }
+
+    /// What a key held at a revision.
+    fn held(&self, key: &Bytes, at: Revision) -> Option<Entry> {
+        let versions = self.versions.get(key)?;
+        let (revision, value) = versions.iter().rev().find(|(revision, _)| *revision <= at)?;
+        Some(Entry { key: key.clone(), revision: *revision, value: value.clone()? })
+    }
+
+    fn check_kept(&self, requested: Revision) -> Result<(), Error> {
+        let oldest = self.compacted;
+        if requested < oldest { Err(Error::Compacted { requested, oldest }) } else { Ok(()) }
+    }
+
+    fn range(&self, request: &Range) -> Result<Part, Error> {
+        let revision = request.at.unwrap_or(self.revision).min(self.revision);
+        self.check_kept(revision)?;
+        let lower = match &request.start_after {
+            Some(after) if request.prefix < *after => Bound::Excluded(after),
+            _ => Bound::Included(&request.prefix),
+        };
+        let keys = self.versions.range::<Bytes, _>((lower, Bound::Unbounded)).map(|(key, _)| key);
+        let keys = keys.take_while(|key| key.starts_with(&request.prefix));
+        let mut held = keys.filter_map(|key| self.held(key, revision));
+        let entries: Vec<Entry> = held.by_ref().take(request.limit.unwrap_or(usize::MAX)).collect();
+        Ok(Part { entries, more: held.next().is_some(), revision })
+    }
+
+    fn history(&self, request: &Past) -> Result<Changes, Error> {
+        self.check_kept(request.after)?;
+        let through = request.through.min(self.revision);
+        let mut changes: Vec<Change> = Vec::new();
+        let start = self.log.partition_point(|(revision, _)| *revision <= request.after);
+        for (revision, key) in self.log.range(start..).take_while(|(revision, _)| *revision <= through) {
+            if let Some(last) = changes.last().filter(|last| last.event.revision != *revision)
+                && request.limit <= changes.len()
+            {
+                let progress = last.event.revision;
+                return Ok(Changes { changes, progress });
+            }
+            if key.starts_with(&request.prefix) {
+                let value = self.held(key, *revision).map(|entry| entry.value);
+                let event = Event { key: key.clone(), revision: *revision, value };
+                changes.push(Change { event, previous: self.held(key, Revision(revision.0 - 1)) });
+            }
+        }
+        Ok(Changes { changes, progress: through.max(request.after) })
+    }
+
+    /// Lets go of what was superseded up to a revision.
+    fn compact(&mut self, through: Revision) {
+        self.compacted = self.compacted.max(through.min(self.revision));
+        let compacted = self.compacted;
+        while let Some((_, key)) = self.log.pop_front_if(|(revision, _)| *revision <= compacted) {
+            let Some(versions) = self.versions.get_mut(&key) else { continue };
+            while versions.get(1).is_some_and(|(revision, _)| *revision <= compacted) {
+                versions.pop_front();
+            }
+            versions.shrink_to_fit();
+            if versions.len() == 1
+                && versions.front().is_some_and(|(revision, held)| *revision <= compacted && held.is_none())
+            {
+                self.versions.remove(&key);
+            }
+        }
     }
 }
 
@@ -75,14 +152,20 @@ impl Kv for Memory {
     }
 
     fn read(&self) -> BoxFuture<'_, Result<Snapshot, Error>> {
-        let state = self.state.lock();
-        let entry = |(key, (revision, value)): (&Bytes, &(Revision, Bytes))| Entry {
-            key: key.clone(),
-            revision: *revision,
-            value: value.clone(),
-        };
-        let snapshot = Snapshot { entries: state.current.iter().map(entry).collect(), revision: state.revision };
-        Box::pin(ready(Ok(snapshot)))
+        let part = self.state.lock().range(&Range::default());
+        Box::pin(ready(part.map(|Part { entries, revision, .. }| Snapshot { entries, revision })))
+    }
+
+    fn range(&self, request: Range) -> BoxFuture<'_, Result<Part, Error>> {
+        Box::pin(ready(self.state.lock().range(&request)))
+    }
+
+    fn history(&self, request: Past) -> BoxFuture<'_, Result<Changes, Error>> {
+        Box::pin(ready(self.state.lock().history(&request)))
+    }
+
+    fn oldest(&self) -> BoxFuture<'_, Result<Revision, Error>> {
+        Box::pin(ready(Ok(self.state.lock().compacted)))
     }
 
     fn txn(&self, txn: Txn) -> BoxFuture<'_, Result<Outcome, Error>> {
@@ -94,8 +177,9 @@ impl Kv for Memory {
     }
 
     fn compact(&self, through: Revision) -> BoxFuture<'_, Result<(), Error>> {
-        let state = self.state.lock();
-        self.tail.drop_through(through.min(state.revision));
+        let mut state = self.state.lock();
+        state.compact(through);
+        self.tail.drop_through(state.compacted);
         Box::pin(ready(Ok(())))
     }
 

@@ -1,5 +1,6 @@
 //! A map over many items on several threads: opening a large store is decoding.
 
+use std::cmp::Ordering;
 use std::num::NonZero;
 use std::thread;
 
@@ -38,9 +39,43 @@ where
     })
 }
 
+/// Maps in order. Blocks.
+pub(crate) fn map<T: Send, U: Send>(items: Vec<T>, map: impl Fn(T) -> U + Sync) -> Vec<U> {
+    match try_map(items, |item| Ok::<U, std::convert::Infallible>(map(item))) {
+        Ok(mapped) => mapped,
+        Err(never) => match never {},
+    }
+}
+
+/// Sorts, in two halves at once if that is worth it. Blocks.
+pub(crate) fn sort<T: Send>(items: &mut [T], compare: impl Fn(&T, &T) -> Ordering + Copy + Send) {
+    if items.len() < 2 * ITEMS_PER_THREAD_MIN {
+        items.sort_by(compare);
+        return;
+    }
+    let (left, right) = items.split_at_mut(items.len() / 2);
+    thread::scope(|scope| {
+        scope.spawn(move || left.sort_by(compare));
+        right.sort_by(compare);
+    });
+    // Of two runs that are in order, a stable sort only merges.
+    items.sort_by(compare);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_sorted_in_halves_is_in_order() {
+        for n in [0, 1, 100, 5_001] {
+            let mut items: Vec<u64> = (0..n).map(|n| n * 7_919 % 5_003).collect();
+            let mut want = items.clone();
+            want.sort_unstable();
+            sort(&mut items, u64::cmp);
+            assert_eq!(items, want);
+        }
+    }
 
     #[test]
     fn order_is_kept_and_the_first_error_wins() {

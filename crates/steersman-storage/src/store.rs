@@ -12,10 +12,12 @@ use crate::key;
 use crate::kv::{self, Compare, Expect, Kv, Op, Outcome, Txn};
 use crate::resource_cache::{At, List, Miss, Page, Scope};
 use crate::ring::Limits;
-use crate::watcher::Watcher;
+use crate::watcher::{Log, Watcher};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 use steersman_machinery::{Draft, GroupResource, Object, ObjectKey, Revision};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -25,13 +27,41 @@ pub use crate::store::error::{OpenError, ReadError, WaitError, WriteError};
 /// Objects looked at between two looks at the cache by [`Store::list_where`].
 const CHUNK_OBJECTS: usize = 4_096;
 
+/// Longer than the 75 s that clients count on, shorter than the 10 minutes within which a continue token must expire.
+const HISTORY: Duration = Duration::from_secs(300);
+
 /// How a store keeps its history.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// The engine may forget history after so many revisions, or as many as there are objects if that is more.
-    pub compact_after: u64,
-    /// How much history each resource keeps for lists and watches.
+    /// Who lets the engine forget history that is too old.
+    pub compactor: Compactor,
+    /// How long the engine keeps history: lists at an old revision and watches from one work as far back as that. After a
+    /// reopen, what was there before counts as new. Looked at every 15 seconds.
+    pub history: Duration,
+    /// How much history each resource keeps in memory; what is older is read from the engine.
     pub ring: Limits,
+}
+
+/// Who compacts an engine.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Compactor {
+    /// Another store on the same engine.
+    Another,
+    /// This store.
+    This,
+}
+
+/// What a store has, for metrics.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Stats {
+    /// Objects of all resources.
+    pub objects: usize,
+    /// History after this revision is kept, as far as this store knows.
+    pub oldest: Revision,
+    /// The newest revision in the cache.
+    pub revision: Revision,
+    /// Stored entries that are no objects: they are left out, and each is named in the log once.
+    pub unreadable: usize,
 }
 
 /// The objects. Cheap to clone; all clones are one store.
@@ -43,6 +73,8 @@ struct Inner {
     cache: Arc<Cache>,
     feeder: Mutex<Option<JoinHandle<()>>>,
     kv: Arc<dyn Kv>,
+    /// The oldest revision of which the engine has history, as far as this store knows.
+    oldest: Arc<AtomicU64>,
 }
 
 /// Another object that a write depends on: it must still be what the writer saw, or nothing is written.
@@ -67,34 +99,49 @@ pub struct Deleted {
 
 impl Default for Options {
     fn default() -> Options {
-        Options { compact_after: 16_384, ring: Limits::default() }
+        Options { compactor: Compactor::This, history: HISTORY, ring: Limits::default() }
     }
 }
 
 // === impl Store: life ===
 
 impl Store {
-    /// Reads everything the engine holds and starts to follow its log. Must be called within a tokio runtime.
+    /// Reads everything the engine holds and starts to follow its log. Must be called within a tokio runtime. What is no object
+    /// is left out, named in the log and counted by [`Store::stats`].
     ///
     /// # Errors
-    /// When the engine cannot be read or holds what is no object.
+    /// When the engine cannot be read.
     pub async fn open(kv: Arc<dyn Kv>, options: Options) -> Result<Store, OpenError> {
         let snapshot = kv.read().await.map_err(OpenError::Kv)?;
         let revision = snapshot.revision;
+        let oldest = Arc::new(AtomicU64::new(kv.oldest().await.map_err(OpenError::Kv)?.0));
         let decoded = tokio::task::spawn_blocking(move || Cache::new(snapshot, options.ring)).await;
-        let cache = match decoded {
-            Ok(cache) => Arc::new(cache.map_err(OpenError::Unreadable)?),
-            // Only a runtime that is shutting down drops its blocking work.
-            Err(_) => return Err(OpenError::Kv(kv::Error::Closed)),
-        };
+        // Only a runtime that is shutting down drops its blocking work.
+        let cache = Arc::new(decoded.map_err(|_| OpenError::Kv(kv::Error::Closed))?);
         let feeder = Feeder {
             cache: cache.clone(),
-            compact_after: options.compact_after,
+            history: (options.compactor == Compactor::This).then_some(options.history),
             kv: kv.clone(),
+            oldest: oldest.clone(),
             watch: kv.watch(revision),
         };
         let feeder = Mutex::new(Some(tokio::spawn(feeder.run())));
-        Ok(Store(Arc::new(Inner { cache, feeder, kv })))
+        Ok(Store(Arc::new(Inner { cache, feeder, kv, oldest })))
+    }
+
+    /// Figures for metrics.
+    pub fn stats(&self) -> Stats {
+        let cache = &self.0.cache;
+        Stats {
+            objects: cache.count(),
+            oldest: self.oldest(),
+            revision: self.revision(),
+            unreadable: cache.count_unreadable(),
+        }
+    }
+
+    fn oldest(&self) -> Revision {
+        Revision(self.0.oldest.load(Ordering::Acquire))
     }
 
     /// Closes the engine, which finishes what is queued; then the cache, which has seen it all; then the watches, each after
@@ -277,6 +324,11 @@ impl Store {
         revision: Revision,
     ) -> Result<Option<Arc<Object>>, WriteError> {
         self.reach(revision).await?;
+        let stored_key = key::encode(resource, key).map_err(WriteError::Key)?;
+        if let Some(revision) = self.0.cache.unreadable_at(&stored_key) {
+            // What the cache shows is not what is there: to try again would never end.
+            return Err(WriteError::Unreadable { key: key.clone(), revision });
+        }
         Ok(self.get_cached(resource, key))
     }
 }
@@ -354,6 +406,44 @@ impl Store {
         })
     }
 
+    /// A page of a resource's objects as they were at a revision, from the engine where the cache no longer knows: as far back as
+    /// history is kept. How many remain is not counted then.
+    ///
+    /// # Errors
+    /// `Compacted` or `TooLarge` when there is no such revision any more or yet.
+    pub async fn list_at(
+        &self,
+        resource: &GroupResource,
+        scope: &Scope,
+        revision: Revision,
+        page: Page<'_>,
+    ) -> Result<List, ReadError> {
+        match self.list(resource, scope, At::Exact(revision), page) {
+            Err(ReadError::Compacted { .. }) if self.oldest() <= revision => {}
+            listed => return listed,
+        }
+        let start_after = match page.start_after {
+            None => None,
+            // A key that cannot be stored is a bound like any other.
+            Some(after) => Some([&*key::prefix(resource, &Scope::All), after.to_string().as_bytes()].concat().into()),
+        };
+        let request =
+            kv::Range { at: Some(revision), limit: page.limit, prefix: key::prefix(resource, scope), start_after };
+        let part = self.0.kv.range(request).await.map_err(|error| match error {
+            kv::Error::Compacted { requested, oldest } => ReadError::Compacted { requested, oldest },
+            error => ReadError::Kv(error),
+        })?;
+        let mut objects = Vec::with_capacity(part.entries.len());
+        for kv::Entry { key, revision, value } in part.entries {
+            let Some((_, _, printed)) = key::split(&key) else { continue };
+            match Object::decode(ObjectKey::parse(printed), revision, &value) {
+                Ok(object) => objects.push(Arc::new(object)),
+                Err(error) => tracing::warn!(?key, %revision, "what was stored is no object: {error}"),
+            }
+        }
+        Ok(List { more: part.more, objects, remaining: (!part.more).then_some(0), revision })
+    }
+
     /// A page of those objects that `keep` keeps. It runs outside every lock and, once the page is full, only until it has
     /// kept one more, which tells whether more follow; how many is not counted.
     ///
@@ -373,6 +463,40 @@ impl Store {
                 self.list_in_chunks(resource, scope, at, page, usize::MAX, &mut keep)
             }
             listed => listed,
+        }
+    }
+
+    /// [`Store::list_where`] of the objects as they were at a revision, with the reach of [`Store::list_at`].
+    ///
+    /// # Errors
+    /// `Compacted` or `TooLarge` when there is no such revision any more or yet.
+    pub async fn list_where_at(
+        &self,
+        resource: &GroupResource,
+        scope: &Scope,
+        revision: Revision,
+        page: Page<'_>,
+        mut keep: impl FnMut(&Object) -> bool,
+    ) -> Result<List, ReadError> {
+        let limit = page.limit.unwrap_or(usize::MAX);
+        let mut kept = List { more: false, objects: Vec::new(), remaining: None, revision };
+        let mut start_after = page.start_after.cloned();
+        loop {
+            let chunk = Page { limit: Some(CHUNK_OBJECTS), start_after: start_after.as_ref() };
+            let chunk = self.list_at(resource, scope, revision, chunk).await?;
+            start_after = chunk.objects.last().map(|last| last.key.clone()).or(start_after);
+            for object in chunk.objects {
+                if keep(&object) {
+                    if kept.objects.len() == limit {
+                        kept.more = true;
+                        return Ok(kept);
+                    }
+                    kept.objects.push(object);
+                }
+            }
+            if !chunk.more {
+                return Ok(kept);
+            }
         }
     }
 
@@ -426,8 +550,9 @@ impl Store {
         after: Revision,
     ) -> Result<Watcher, ReadError> {
         let cache = self.0.cache.clone();
-        let resource = cache.resource_or_new(resource);
-        Watcher::new(cache, resource, &scope, interest, after)
+        let resource_cache = cache.resource_or_new(resource);
+        let log = Log { kv: self.0.kv.clone(), oldest: self.oldest(), prefix: key::prefix(resource, &scope) };
+        Watcher::new(cache, resource_cache, log, scope, interest.clone(), after)
             .map_err(|oldest| ReadError::Compacted { requested: after, oldest })
     }
 
@@ -436,7 +561,9 @@ impl Store {
     /// # Errors
     /// When the engine fails.
     pub async fn compact(&self, through: Revision) -> Result<(), kv::Error> {
+        let through = through.min(self.revision());
         self.0.cache.drop_through(through);
+        self.0.oldest.fetch_max(through.0, Ordering::AcqRel);
         self.0.kv.compact(through).await
     }
 

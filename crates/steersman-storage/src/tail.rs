@@ -1,9 +1,9 @@
-//! The newest committed changes of an engine, in memory, and the doorbell that says there are more.
+//! The newest committed changes of an engine, in memory, and the signal that there are more.
 //!
 //! An engine publishes after its changes are durable; each watch is a cursor (a revision) that pulls. Nothing is sent to
 //! anyone. A cursor that is older than what is kept is told so; an engine with a log on disk reads on from there.
 
-use crate::kv::{BoxFuture, Error, Event, Watch};
+use crate::kv::{Batch, BoxFuture, Error, Event, Watch};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ pub(crate) const PULL_EVENTS_MAX: usize = 512;
 
 #[derive(Debug)]
 pub(crate) struct Tail {
-    bell: watch::Sender<Newest>,
+    newest: watch::Sender<Newest>,
     kept: Mutex<Kept>,
 }
 
@@ -45,7 +45,7 @@ pub(crate) enum Pull {
 /// A watch that has nothing but the tail to read: what is no longer kept is compacted.
 pub(crate) struct Cursor {
     after: Revision,
-    bell: watch::Receiver<Newest>,
+    newest: watch::Receiver<Newest>,
     tail: Arc<Tail>,
 }
 
@@ -66,14 +66,14 @@ pub(crate) struct Reader<O> {
 impl Tail {
     pub(crate) fn new(at: Revision) -> Tail {
         let kept = Kept { events: VecDeque::new(), floor: at, weight: 0 };
-        Tail { bell: watch::Sender::new(Newest { closed: false, revision: at }), kept: Mutex::new(kept) }
+        Tail { newest: watch::Sender::new(Newest { closed: false, revision: at }), kept: Mutex::new(kept) }
     }
 
     pub(crate) fn revision(&self) -> Revision {
-        self.bell.borrow().revision
+        self.newest.borrow().revision
     }
 
-    /// Makes durable changes visible, whole transactions in order, and rings.
+    /// Makes durable changes visible, whole transactions in order, and wakes the watches.
     pub(crate) fn publish(&self, events: Vec<Event>) {
         let Some(last) = events.last() else { return };
         let revision = last.revision;
@@ -82,7 +82,7 @@ impl Tail {
             kept.weight += events.iter().map(Event::weight).sum::<usize>();
             kept.events.extend(events);
         }
-        self.bell.send_modify(|newest| newest.revision = revision);
+        self.newest.send_modify(|newest| newest.revision = revision);
     }
 
     /// Lets go of the oldest changes until at most so many, weighing at most so much, are left.
@@ -101,7 +101,7 @@ impl Tail {
 
     /// Ends the watches once they have seen everything.
     pub(crate) fn close(&self) {
-        self.bell.send_modify(|newest| newest.closed = true);
+        self.newest.send_modify(|newest| newest.closed = true);
     }
 
     fn pull(&self, after: Revision) -> Pull {
@@ -132,16 +132,16 @@ impl Kept {
 
 impl Cursor {
     pub(crate) fn new(tail: Arc<Tail>, after: Revision) -> Cursor {
-        Cursor { after, bell: tail.bell.subscribe(), tail }
+        Cursor { after, newest: tail.newest.subscribe(), tail }
     }
 
-    /// Waits for more; the bell is heard before looking, so a ring between look and wait is not lost.
+    /// Waits for more. What is newest is looked at first, so a change between look and wait is not lost.
     async fn next_from(
         &mut self,
         older: impl Fn(Revision, Revision) -> Result<Vec<Event>, Error>,
-    ) -> Result<Vec<Event>, Error> {
+    ) -> Result<Batch, Error> {
         loop {
-            let closed = self.bell.borrow_and_update().closed;
+            let closed = self.newest.borrow_and_update().closed;
             let events = match self.tail.pull(self.after) {
                 Pull::Events(events) => events,
                 Pull::Older(floor) => older(self.after, floor)?,
@@ -149,9 +149,9 @@ impl Cursor {
             };
             if let Some(last) = events.last() {
                 self.after = last.revision;
-                return Ok(events);
+                return Ok(Batch { progress: last.revision, events });
             }
-            if closed || self.bell.changed().await.is_err() {
+            if closed || self.newest.changed().await.is_err() {
                 return Err(Error::Closed);
             }
         }
@@ -159,7 +159,7 @@ impl Cursor {
 }
 
 impl Watch for Cursor {
-    fn next(&mut self) -> BoxFuture<'_, Result<Vec<Event>, Error>> {
+    fn next(&mut self) -> BoxFuture<'_, Result<Batch, Error>> {
         Box::pin(self.next_from(|requested, oldest| Err(Error::Compacted { requested, oldest })))
     }
 }
@@ -171,7 +171,7 @@ impl<O: Older> Reader<O> {
 }
 
 impl<O: Older + Sync> Watch for Reader<O> {
-    fn next(&mut self) -> BoxFuture<'_, Result<Vec<Event>, Error>> {
+    fn next(&mut self) -> BoxFuture<'_, Result<Batch, Error>> {
         let Reader { cursor, older } = self;
         Box::pin(cursor.next_from(|after, floor| older.older(after, floor)))
     }

@@ -1,17 +1,24 @@
 //! A reader of one resource's events: a cursor into its ring, and the signal that there are more.
 //!
-//! No channel and no task, so ten thousand idle ones cost ten thousand cursors. One that falls behind the ring is cut off.
+//! No channel and no task, so ten thousand idle ones cost ten thousand cursors. One that begins before the ring reads the
+//! engine's history until it has caught up; one that falls behind the ring later is cut off.
 
 use crate::cache::Cache;
-use crate::event::Event;
+use crate::event::{Event, Kind};
 use crate::interest::{Group, Interest, Pending};
+use crate::key;
+use crate::kv::{self, Change, Kv, Past};
 use crate::resource_cache::{ResourceCache, Scope};
-use crate::ring::Ring;
+use bytes::Bytes;
+use std::collections::VecDeque;
 use std::sync::Arc;
-use steersman_machinery::Revision;
+use steersman_machinery::{Object, ObjectKey, Revision};
 
 /// Most events looked at under one lock, so that a watcher of a quiet namespace does not hold up a busy resource.
 const SCAN_EVENTS_MAX: usize = 4_096;
+
+/// About the most changes read at a time from the engine's history.
+const LOG_EVENTS_MAX: usize = 512;
 
 /// Why a watch ended.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
@@ -32,11 +39,31 @@ pub enum WatchError {
 pub struct Watcher {
     after: Revision,
     cache: Arc<Cache>,
-    group: Arc<Group>,
-    /// The absolute position in the ring of the next event to look at.
-    position: u64,
+    cursor: Cursor,
+    interest: Interest,
+    log: Log,
     progress: Revision,
     resource: Arc<ResourceCache>,
+    scope: Scope,
+}
+
+/// Where a watcher reads on.
+#[derive(Debug)]
+enum Cursor {
+    /// In the log, after `progress`: the ring no longer has what comes next. These events of it were read and not handed out.
+    Log(VecDeque<Arc<Event>>),
+    /// In the ring, at this absolute position.
+    Ring(Arc<Group>, u64),
+}
+
+/// The history from before the ring.
+#[derive(Debug)]
+pub(crate) struct Log {
+    pub(crate) kv: Arc<dyn Kv>,
+    /// The engine had history after this revision when the watch began.
+    pub(crate) oldest: Revision,
+    /// Of the keys that are watched.
+    pub(crate) prefix: Bytes,
 }
 
 /// One look under the lock.
@@ -51,12 +78,17 @@ impl Watcher {
     pub(crate) fn new(
         cache: Arc<Cache>,
         resource: Arc<ResourceCache>,
-        scope: &Scope,
-        interest: &Interest,
+        log: Log,
+        scope: Scope,
+        interest: Interest,
         after: Revision,
     ) -> Result<Watcher, Revision> {
-        let (group, position) = resource.join(scope, interest, after)?;
-        Ok(Watcher { after, cache, group, position, progress: after, resource })
+        let cursor = match resource.join(&scope, &interest, after) {
+            Ok((group, position)) => Cursor::Ring(group, position),
+            Err(_) if log.oldest <= after => Cursor::Log(VecDeque::new()),
+            Err(floor) => return Err(floor.min(log.oldest)),
+        };
+        Ok(Watcher { after, cache, cursor, interest, log, progress: after, resource, scope })
     }
 
     /// The next events, at least one and at most `events_max`. Waits for them.
@@ -69,23 +101,65 @@ impl Watcher {
     pub async fn next_batch(&mut self, events_max: usize) -> Result<Vec<Arc<Event>>, WatchError> {
         // A reader that is always behind must not keep its thread.
         tokio::task::coop::consume_budget().await;
-        let group = self.group.clone();
+        let events_max = events_max.max(1);
         loop {
-            // Made before looking: what is published between look and wait ends the wait.
-            let published = group.published.notified();
-            let events = self.try_next_batch(events_max.max(1))?;
+            match &self.cursor {
+                Cursor::Log(read) if read.is_empty() => self.read_log().await?,
+                Cursor::Log(_) => {}
+                Cursor::Ring(group, _) => {
+                    let group = group.clone();
+                    // Made before looking: what is published between look and wait ends the wait.
+                    let published = group.published.notified();
+                    let events = self.try_next_batch(events_max)?;
+                    if !events.is_empty() {
+                        return Ok(events);
+                    }
+                    published.await;
+                    continue;
+                }
+            }
+            let events = self.try_next_batch(events_max)?;
             if !events.is_empty() {
                 return Ok(events);
             }
-            published.await;
         }
     }
 
-    /// The events that are there, at most `events_max`.
+    /// Reads on in the log, or goes over to the ring if that has what comes next.
+    async fn read_log(&mut self) -> Result<(), WatchError> {
+        let through = match self.resource.join(&self.scope, &self.interest, self.progress) {
+            Ok((group, position)) => {
+                self.cursor = Cursor::Ring(group, position);
+                return Ok(());
+            }
+            Err(floor) => floor,
+        };
+        let after = self.progress;
+        let past = Past { after, limit: LOG_EVENTS_MAX, prefix: self.log.prefix.clone(), through };
+        let found = self.log.kv.history(past).await.map_err(|error| match error {
+            kv::Error::Compacted { oldest, .. } => WatchError::Lagged { oldest },
+            kv::Error::Closed => WatchError::Closed,
+            error => {
+                tracing::error!(cause = %error, "history cannot be read: a watch ends");
+                WatchError::Lagged { oldest: through }
+            }
+        })?;
+        let events = found.changes.into_iter().filter_map(past_event);
+        let events = events.filter(|event| self.scope.sees(&self.interest, event)).map(Arc::new).collect();
+        self.cursor = Cursor::Log(events);
+        self.progress = found.progress.max(after);
+        Ok(())
+    }
+
+    /// The events that are there, at most `events_max`. While the watch reads what is only in the engine's history, those are
+    /// what [`Watcher::next_batch`] has read and not yet handed out.
     ///
     /// # Errors
     /// When the reader was too slow, or the store was closed and nothing is left.
     pub fn try_next_batch(&mut self, events_max: usize) -> Result<Vec<Arc<Event>>, WatchError> {
+        if let Cursor::Log(read) = &mut self.cursor {
+            return Ok(read.drain(..read.len().min(events_max)).collect());
+        }
         loop {
             let applied = self.cache.applied();
             let scan = self.scan(events_max, applied.revision)?;
@@ -100,7 +174,10 @@ impl Watcher {
 
     /// Everything up to here has been handed out or was not asked for.
     pub fn progress(&self) -> Revision {
-        self.progress
+        match &self.cursor {
+            Cursor::Log(read) => read.front().map_or(self.progress, |next| before(next)),
+            Cursor::Ring(..) => self.progress,
+        }
     }
 
     /// Looks past what is not of interest without handing anything out, and says how far that got: what a bookmark of an
@@ -108,13 +185,14 @@ impl Watcher {
     pub fn advance(&mut self) -> Revision {
         // A reader that has lagged keeps what it had; the next batch tells.
         while let Ok(Scan { is_cut: true, .. }) = self.scan(0, self.cache.applied().revision) {}
-        self.progress
+        self.progress()
     }
 
-    /// Nothing of the group is left to look at.
+    /// Nothing is left to look at.
     fn is_at_end(&self) -> bool {
-        self.resource.read(|state| match self.group.pending(self.position, 1, &state.ring) {
-            Pending::All => state.ring.end() <= self.position,
+        let Cursor::Ring(group, position) = &self.cursor else { return false };
+        self.resource.read(|state| match group.pending(*position, 1, &state.ring) {
+            Pending::All => state.ring.end() <= *position,
             Pending::Lost => false,
             Pending::Own(positions) => positions.is_empty(),
         })
@@ -122,74 +200,92 @@ impl Watcher {
 
     /// `applied` was read before: every event up to it is in the ring.
     fn scan(&mut self, events_max: usize, applied: Revision) -> Result<Scan, WatchError> {
-        let resource = self.resource.clone();
+        let Watcher { after, cursor: Cursor::Ring(group, position), progress, resource, .. } = self else {
+            return Ok(Scan { events: Vec::new(), is_cut: false });
+        };
         resource.read(|state| {
             let ring = &state.ring;
-            match self.group.pending(self.position, SCAN_EVENTS_MAX, ring) {
-                Pending::Lost => Err(WatchError::Lagged { oldest: ring.floor() }),
+            let hand_out = HandOut { after: *after, events_max, position };
+            let (events, stopped, next) = match group.pending(*hand_out.position, SCAN_EVENTS_MAX, ring) {
+                Pending::Lost => return Err(WatchError::Lagged { oldest: ring.floor() }),
                 Pending::All => {
-                    let events = ring.from(self.position).take(SCAN_EVENTS_MAX);
-                    let numbered = (self.position..).zip(events);
-                    let (events, stopped) = self.hand_out(numbered, events_max);
-                    self.finish(ring, applied, events, stopped, ring.at(self.position))
+                    let numbered = (*hand_out.position..).zip(ring.from(*hand_out.position).take(SCAN_EVENTS_MAX));
+                    let (events, stopped) = hand_out.take(numbered);
+                    (events, stopped, ring.at(*position))
                 }
                 Pending::Own(positions) => {
                     let is_all = positions.len() < SCAN_EVENTS_MAX;
-                    let last = positions.last().copied();
                     let numbered = positions.iter().filter_map(|position| Some((*position, ring.at(*position)?)));
-                    let (events, stopped) = self.hand_out(numbered, events_max);
+                    let (events, stopped) = hand_out.take(numbered);
                     if is_all && !stopped {
-                        self.position = ring.end();
+                        *position = ring.end();
                     }
                     // Between here and the next event of the group there is nothing.
-                    let next = positions.iter().find(|position| self.position <= **position);
-                    let next = next.or(last.filter(|_| !is_all).as_ref()).and_then(|position| ring.at(*position));
-                    self.finish(ring, applied, events, stopped, next)
+                    let next = positions.iter().find(|next| *position <= **next);
+                    let next = next.or(positions.last().filter(|_| !is_all));
+                    (events, stopped, next.and_then(|position| ring.at(*position)))
                 }
-            }
+            };
+            let seen = next.map_or(applied.max(ring.newest()), |next| before(next));
+            *progress = seen.max(*progress);
+            Ok(Scan { events, is_cut: !stopped && next.is_some() })
         })
     }
+}
 
-    /// Takes the numbered events, and whether it stopped before one that is too many.
-    fn hand_out<'a>(
-        &mut self,
-        numbered: impl Iterator<Item = (u64, &'a Arc<Event>)>,
-        events_max: usize,
-    ) -> (Vec<Arc<Event>>, bool) {
+/// The revision before an event.
+fn before(event: &Event) -> Revision {
+    Revision(event.revision.0.saturating_sub(1))
+}
+
+/// Takes events for one look.
+struct HandOut<'a> {
+    after: Revision,
+    events_max: usize,
+    /// Moves on behind what was taken.
+    position: &'a mut u64,
+}
+
+impl HandOut<'_> {
+    /// The events, and whether it stopped before one that is too many.
+    fn take<'e>(self, numbered: impl Iterator<Item = (u64, &'e Arc<Event>)>) -> (Vec<Arc<Event>>, bool) {
         let mut events = Vec::new();
         for (position, event) in numbered {
             if self.after < event.revision {
-                if events.len() == events_max {
-                    self.position = position;
+                if events.len() == self.events_max {
+                    *self.position = position;
                     return (events, true);
                 }
                 events.push(event.clone());
             }
-            self.position = position + 1;
+            *self.position = position + 1;
         }
         (events, false)
     }
+}
 
-    /// `next` is an event before which there is nothing left to look at.
-    fn finish(
-        &mut self,
-        ring: &Ring,
-        applied: Revision,
-        events: Vec<Arc<Event>>,
-        stopped: bool,
-        next: Option<&Arc<Event>>,
-    ) -> Result<Scan, WatchError> {
-        let seen = match next {
-            Some(next) => Revision(next.revision.0.saturating_sub(1)),
-            None => applied.max(ring.newest()),
-        };
-        self.progress = self.progress.max(seen);
-        Ok(Scan { events, is_cut: !stopped && next.is_some() })
+/// The event that a change of the log is; `None` if what was stored is no object.
+fn past_event(change: Change) -> Option<Event> {
+    let Change { event: kv::Event { key, revision, value }, previous } = change;
+    let (_, _, printed) = key::split(&key)?;
+    let decode = |revision, value: &[u8]| Object::decode(ObjectKey::parse(printed), revision, value).ok().map(Arc::new);
+    let previous = previous.and_then(|entry| decode(entry.revision, &entry.value));
+    match value {
+        None => {
+            let last = previous?;
+            Some(Event::new(Kind::Deleted, Arc::new(last.copy_at(revision)), Some(last)))
+        }
+        Some(value) => {
+            let kind = if previous.is_some() { Kind::Modified } else { Kind::Added };
+            Some(Event::new(kind, decode(revision, &value)?, previous))
+        }
     }
 }
 
 impl Drop for Watcher {
     fn drop(&mut self) {
-        self.resource.leave(&self.group);
+        if let Cursor::Ring(group, _) = &self.cursor {
+            self.resource.leave(group);
+        }
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use steersman_machinery::{GroupResource, Revision};
 use steersman_storage::Memory;
-use steersman_storage::kv::{BoxFuture, Error, Kv, Op, Outcome, Snapshot, Txn, Watch};
+use steersman_storage::kv::{BoxFuture, Changes, Error, Kv, Op, Outcome, Part, Past, Range, Snapshot, Txn, Watch};
 use tokio::sync::watch;
 
 /// An engine with a gate.
@@ -33,6 +33,18 @@ impl Kv for Gated {
 
     fn read(&self) -> BoxFuture<'_, Result<Snapshot, Error>> {
         self.memory.read()
+    }
+
+    fn range(&self, request: Range) -> BoxFuture<'_, Result<Part, Error>> {
+        self.memory.range(request)
+    }
+
+    fn history(&self, request: Past) -> BoxFuture<'_, Result<Changes, Error>> {
+        self.memory.history(request)
+    }
+
+    fn oldest(&self) -> BoxFuture<'_, Result<Revision, Error>> {
+        self.memory.oldest()
     }
 
     fn txn(&self, txn: Txn) -> BoxFuture<'_, Result<Outcome, Error>> {

@@ -3,19 +3,19 @@
 //! Compaction rides along: each commit also removes a bounded number of entries that are history, so no write waits for a
 //! long one.
 
-use crate::disk::format::{self, COMPACTED, EVENTS, META, Place};
+use crate::disk::format::{self, COLLECTED, COMPACTED, EVENTS, META, Packed, Place};
 use crate::disk::index::Index;
 use crate::disk::{BATCH_WRITES_MAX, Shared, TAIL_BYTES_MAX, TAIL_EVENTS_MAX};
 use crate::kv::{Cause, Compare, Error, Event, Op, Outcome, Txn, hold};
 use bytes::Bytes;
-use redb::Database;
+use redb::{Database, ReadableTable};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use steersman_machinery::Revision;
 use tokio::sync::{mpsc, oneshot};
 
-/// Most history entries removed in one commit.
-const REMOVALS_MAX: usize = 1_024;
+/// About the most changes looked at for history to be removed in one commit.
+const COLLECTED_MAX: usize = 1_024;
 
 pub(super) type Reply<T> = oneshot::Sender<Result<T, Error>>;
 
@@ -50,7 +50,6 @@ struct Batch {
     compacted: Option<Revision>,
     compactions: Vec<Reply<()>>,
     events: Vec<Event>,
-    removals: Vec<Place>,
     stored: Vec<(Place, Vec<u8>)>,
     weight: usize,
     writes: Vec<(Reply<Outcome>, Outcome)>,
@@ -123,10 +122,6 @@ impl Writer {
                 }
             }
         }
-        while batch.removals.len() < REMOVALS_MAX {
-            let Some(place) = self.index.pop_garbage() else { break };
-            batch.removals.push(place);
-        }
         batch
     }
 
@@ -137,13 +132,16 @@ impl Writer {
         }
         let revision = before.next();
         let mut number = 0;
-        for Change { key, stored, value } in write.changes {
+        for Change { key, mut stored, value } in write.changes {
             let place = (revision.0, number);
-            match &value {
-                Some(_) => self.index.put(key.clone(), place),
-                None if self.index.written_at(&key).is_some() => self.index.delete(&key, place),
-                None => continue,
-            }
+            let previous = match &value {
+                Some(_) => self.index.put(&key, place),
+                None => match self.index.delete(&key, place) {
+                    None => continue,
+                    previous => previous,
+                },
+            };
+            format::set_previous(&mut stored, previous);
             number += 1;
             batch.stored.push((place, stored));
             batch.events.push(Event { key, revision, value });
@@ -156,7 +154,7 @@ impl Writer {
         self.shared.opened.lock().take();
         let done = match self.shared.health() {
             Err(error) => Err(error),
-            Ok(()) if batch.is_unwritten() => Ok(()),
+            Ok(()) if batch.is_unwritten() && !self.index.has_garbage() => Ok(()),
             Ok(()) => self.commit(&batch).map_err(|error| self.poison(error)),
         };
         self.shared.queued_bytes.fetch_sub(batch.weight, Ordering::Relaxed);
@@ -176,19 +174,22 @@ impl Writer {
         }
     }
 
-    fn commit(&self, batch: &Batch) -> Result<(), redb::Error> {
+    fn commit(&mut self, batch: &Batch) -> Result<(), redb::Error> {
         let transaction = format::begin(&self.database)?;
         {
             let mut events = transaction.open_table(EVENTS)?;
             for (place, stored) in &batch.stored {
                 events.insert(place, stored.as_slice())?;
             }
-            for place in &batch.removals {
-                events.remove(place)?;
-            }
+            let mut meta = transaction.open_table(META)?;
             if let Some(compacted) = batch.compacted {
                 self.shared.compacted.store(compacted.0, Ordering::Release);
-                transaction.open_table(META)?.insert(COMPACTED, compacted.0)?;
+                meta.insert(COMPACTED, compacted.0)?;
+            }
+            if self.index.has_garbage() {
+                let collected = collect(&mut events, self.index.collected(), self.index.compacted())?;
+                meta.insert(COLLECTED, collected.0)?;
+                self.index.set_collected(collected);
             }
         }
         Ok(transaction.commit()?)
@@ -203,6 +204,38 @@ impl Writer {
 
 impl Batch {
     fn is_unwritten(&self) -> bool {
-        self.stored.is_empty() && self.removals.is_empty() && self.compacted.is_none()
+        self.stored.is_empty() && self.compacted.is_none()
     }
+}
+
+/// Removes what changes after a revision and up to another have superseded, of a bounded number of them; returns how far it got.
+/// A deletion goes with what it deletes, and both after all that the key held before: whatever was removed when the power goes,
+/// what is left says the same.
+fn collect(
+    events: &mut redb::Table<'_, Place, &[u8]>,
+    collected: Revision,
+    compacted: Revision,
+) -> Result<Revision, redb::Error> {
+    let mut removals = Vec::new();
+    let (mut reached, mut n_looked_at) = (compacted, 0);
+    for entry in events.range((collected.0 + 1, 0)..=(compacted.0, u32::MAX))? {
+        let (place, stored) = entry?;
+        let place = place.value();
+        if COLLECTED_MAX <= n_looked_at && Revision(place.0) != reached {
+            break;
+        }
+        reached = Revision(place.0);
+        n_looked_at += 1;
+        let parts = format::split(reached, stored.value());
+        let parts = parts.map_err(|error| redb::Error::Corrupted(error.to_string()))?;
+        removals.extend(parts.previous.map(Packed::place));
+        removals.extend(parts.is_deletion().then_some(place));
+    }
+    if n_looked_at < COLLECTED_MAX {
+        reached = compacted;
+    }
+    for place in removals {
+        events.remove(place)?;
+    }
+    Ok(reached)
 }

@@ -1,6 +1,5 @@
 //! Why the store did not do what was asked.
 
-use crate::cache::Unreadable;
 use crate::key::KeyError;
 use crate::kv;
 use std::sync::Arc;
@@ -13,9 +12,6 @@ pub enum OpenError {
     /// The engine could not be read.
     #[error("the store cannot be read")]
     Kv(#[source] kv::Error),
-    /// It holds something that is no object.
-    #[error("the store is damaged or not one of objects")]
-    Unreadable(#[source] Unreadable),
 }
 
 /// Why a write was not done.
@@ -67,6 +63,14 @@ pub enum WriteError {
         actual: usize,
         /// The largest size taken.
         max: usize,
+    },
+    /// What is stored under the key is no object, so it is not known what would be overwritten.
+    #[error("what is stored as {key} since revision {revision} is no object")]
+    Unreadable {
+        /// The key.
+        key: ObjectKey,
+        /// The revision that wrote it.
+        revision: Revision,
     },
 }
 

@@ -105,7 +105,7 @@ async fn write_on(disk: &Disk, context: &str) {
     assert_eq!(outcome, Outcome::Committed { revision: before.next() }, "{context}");
     let events = disk.watch(before).next().await.unwrap();
     let want = Event { key: "after".into(), revision: before.next(), value: Some("the crash".into()) };
-    assert_eq!(events, [want], "{context}");
+    assert_eq!(events.events, [want], "{context}");
     disk.close().await.unwrap();
 }
 

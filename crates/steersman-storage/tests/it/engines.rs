@@ -4,7 +4,7 @@ use crate::faulty::{Fault, Faulty, Gated};
 use std::sync::Arc;
 use steersman_machinery::{GroupResource, ObjectKey, Revision};
 use steersman_storage::kv::{self, Expect, Kv, Op, Outcome, Txn};
-use steersman_storage::{Disk, Memory, Options, Scope, Store, conformance, disk};
+use steersman_storage::{At, Disk, Kind, Memory, Options, Page, Scope, Store, WriteError, conformance, disk};
 
 #[tokio::test]
 async fn memory_keeps_the_contract() {
@@ -51,11 +51,11 @@ async fn a_file_of_another_format_is_refused_by_number() {
     let path = scratch.path().join("store.redb");
     let database = redb::Database::open(&path).unwrap();
     let transaction = database.begin_write().unwrap();
-    transaction.open_table(redb::TableDefinition::<&str, u64>::new("meta")).unwrap().insert("format", 2).unwrap();
+    transaction.open_table(redb::TableDefinition::<&str, u64>::new("meta")).unwrap().insert("format", 3).unwrap();
     transaction.commit().unwrap();
     drop(database);
     let error = Disk::open(scratch.path()).unwrap_err();
-    assert!(matches!(error, disk::OpenError::Format { found: 2, want: disk::FORMAT, .. }), "{error}");
+    assert!(matches!(error, disk::OpenError::Format { found: 3, want: disk::FORMAT, .. }), "{error}");
 }
 
 #[tokio::test]
@@ -190,19 +190,151 @@ async fn objects_are_there_after_a_reopen_with_their_revisions() {
     assert_eq!(store.revision(), one.revision);
     assert_eq!(store.get_cached(&pods, &web.key).unwrap().json(), web.json());
     assert_eq!(store.get_cached(&nodes, &one.key).unwrap().json(), one.json());
-    assert!(store.watch(&pods, Scope::All, web.revision).is_err(), "history begins anew");
     assert!(store.watch(&pods, Scope::All, one.revision).is_ok());
+    // What happened before the reopen is in the log.
+    let mut watcher = store.watch(&pods, Scope::All, Revision::ZERO).unwrap();
+    let events = watcher.next_batch(9).await.unwrap();
+    assert_eq!(
+        events.iter().map(|event| (event.kind, event.revision)).collect::<Vec<_>>(),
+        [(Kind::Added, web.revision)]
+    );
+    let past = store.list_at(&nodes, &Scope::All, web.revision, Page::ALL).await.unwrap();
+    assert!(past.objects.is_empty());
+    store.close().await.unwrap();
+}
+
+/// Writes past the store, as a bug or another program would.
+async fn write_raw(kv: &dyn Kv, key: &str, value: &str) -> Revision {
+    match kv.txn(put(key, value.to_owned())).await.unwrap() {
+        Outcome::Committed { revision } => revision,
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn what_is_no_object_is_left_out_and_the_rest_lives_on(kv: Arc<dyn Kv>) {
+    let pods = GroupResource::new("", "pods");
+    let (web, db) = (ObjectKey::namespaced("a", "web"), ObjectKey::namespaced("a", "db"));
+    write_raw(&*kv, "nonsense", "{}").await;
+    let bad = write_raw(&*kv, "/pods/a/web", "no json").await;
+    write_raw(&*kv, "/pods/a/db", r#"{"metadata":{}}"#).await;
+    let store = Store::open(kv.clone(), Options::default()).await.unwrap();
+    assert_eq!((store.stats().unreadable, store.stats().objects), (2, 1));
+    let json = || bytes::Bytes::from(r#"{"metadata":{}}"#);
+    let refused = store.create(&pods, &web, json()).await;
+    assert!(
+        matches!(&refused, Err(WriteError::Unreadable { key, revision }) if *key == web && *revision == bad),
+        "{refused:?}"
+    );
+
+    // While it is followed: the change is left out, those around it are not.
+    write_raw(&*kv, "/pods/a/db", "\u{1}").await;
+    let more = store.create(&pods, &ObjectKey::namespaced("a", "more"), json()).await.unwrap();
+    assert!(store.get(&pods, &more.key).await.unwrap().is_some());
+    assert!(store.get(&pods, &db).await.unwrap().is_some(), "what was there before is still shown");
+    assert_eq!(store.stats().unreadable, 3);
+    assert!(store.health().is_ok());
+    // A good version makes it an object again.
+    let good = write_raw(&*kv, "/pods/a/web", r#"{"metadata":{}}"#).await;
+    assert_eq!(store.get(&pods, &web).await.unwrap().unwrap().revision, good);
+    assert_eq!(store.stats().unreadable, 2);
+    store.update(&pods, &web, good, json()).await.unwrap();
     store.close().await.unwrap();
 }
 
 #[tokio::test]
-async fn a_stored_thing_that_is_no_object_is_named_at_open() {
-    for (key, value) in [("nonsense", "{}"), ("/pods/a/b", "no json")] {
-        let memory = Memory::new();
-        memory.txn(Txn::single(Expect::Absent, put(key, value).ops.remove(0))).await.unwrap();
-        let error = Store::open(Arc::new(memory), Options::default()).await.unwrap_err();
-        let cause = std::error::Error::source(&error).unwrap().to_string();
-        assert!(cause.contains(key), "{cause}");
+async fn what_is_no_object_is_left_out_and_the_rest_lives_on_both_engines() {
+    what_is_no_object_is_left_out_and_the_rest_lives_on(Arc::new(Memory::new())).await;
+    let scratch = tempfile::tempdir().unwrap();
+    what_is_no_object_is_left_out_and_the_rest_lives_on(Arc::new(Disk::open(scratch.path()).unwrap())).await;
+}
+
+#[tokio::test]
+async fn a_panic_of_the_writer_poisons_the_store_and_answers_everyone() {
+    let backend = Faulty::new(Vec::new(), Fault::None);
+    let disk = Arc::new(Disk::open_backend(backend.clone(), std::path::Path::new("panics")).unwrap());
+    let store = Store::open(disk.clone(), Options::default()).await.unwrap();
+    disk.txn(put("a", "1")).await.unwrap();
+    backend.panic_from_now_on();
+    let waiting: Vec<_> = (0..2_000).map(|n| disk.txn(put(&n.to_string(), "x"))).collect();
+    for answer in waiting {
+        let error = answer.await.unwrap_err();
+        assert!(
+            matches!(&error, kv::Error::Poisoned { source } if source.to_string().contains("panicked")),
+            "{error:?}"
+        );
+    }
+    assert!(matches!(disk.health(), Err(kv::Error::Poisoned { .. })));
+    assert!(matches!(store.health(), Err(kv::Error::Poisoned { .. })));
+    assert!(matches!(disk.txn(put("b", "1")).await, Err(kv::Error::Poisoned { .. })));
+    assert!(matches!(disk.compact(Revision(1)).await, Err(kv::Error::Poisoned { .. })));
+    assert!(matches!(store.close().await, Err(kv::Error::Poisoned { .. })));
+}
+
+fn copy_of_format_1(scratch: &std::path::Path) -> String {
+    let testdata = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/format-1");
+    std::fs::copy(testdata.join("store.redb"), scratch.join("store.redb")).unwrap();
+    std::fs::read_to_string(testdata.join("expected.txt")).unwrap()
+}
+
+/// As `expected.txt` has it: the revision, then an entry a line.
+fn print(snapshot: &kv::Snapshot) -> String {
+    let mut text = format!("revision {}\n", snapshot.revision);
+    for kv::Entry { key, revision, value } in &snapshot.entries {
+        let (key, value) = (String::from_utf8_lossy(key), String::from_utf8_lossy(value));
+        text += &format!("{revision} {key} {value}\n");
+    }
+    text
+}
+
+#[tokio::test]
+async fn a_file_of_format_1_is_read_and_is_of_this_format_from_then_on() {
+    let scratch = tempfile::tempdir().unwrap();
+    let want = copy_of_format_1(scratch.path());
+    let disk = Disk::open(scratch.path()).unwrap();
+    let before = disk.read().await.unwrap();
+    assert_eq!(print(&before), want);
+    assert_eq!(disk.oldest().await.unwrap(), before.revision, "its history is gone");
+    let name = before.entries[0].key.clone();
+    let txn = Txn::single(Expect::At(before.entries[0].revision), Op::Delete { key: name.clone() });
+    assert!(matches!(disk.txn(txn).await, Ok(Outcome::Committed { .. })));
+    disk.close().await.unwrap();
+    drop(disk);
+
+    let path = scratch.path().join("store.redb");
+    let database = redb::Database::open(&path).unwrap();
+    let meta = redb::ReadableDatabase::begin_read(&database).unwrap();
+    let meta = meta.open_table(redb::TableDefinition::<&str, u64>::new("meta")).unwrap();
+    assert_eq!(redb::ReadableTable::get(&meta, "format").unwrap().unwrap().value(), disk::FORMAT);
+    drop((meta, database));
+
+    let disk = Arc::new(Disk::open(scratch.path()).unwrap());
+    let after = disk.read().await.unwrap();
+    assert_eq!(after.entries[..], before.entries[1..]);
+    let past = disk.history(kv::Past { after: before.revision, limit: 9, prefix: name, through: after.revision }).await;
+    assert_eq!(past.unwrap().changes[0].previous.as_ref(), before.entries.first());
+    let store = Store::open(disk, Options::default()).await.unwrap();
+    let networks = GroupResource::new("samplecrd.k8s.io", "networks");
+    let list = store.list(&networks, &Scope::All, At::Latest, Page::ALL).unwrap();
+    let n_networks = want.lines().filter(|line| line.contains(" samplecrd.k8s.io/networks/")).count();
+    assert_eq!((list.objects.len(), store.stats().unreadable), (n_networks, 0));
+    let meta = list.objects[0].meta();
+    assert!(meta.has_finalizer("example.com/hold") && meta.label("app") == Some("fixture"));
+    assert_eq!(meta.owner_references().next().unwrap().name, "one");
+}
+
+#[tokio::test]
+async fn an_upgrade_that_loses_power_is_done_again() {
+    let scratch = tempfile::tempdir().unwrap();
+    let want = copy_of_format_1(scratch.path());
+    let image = std::fs::read(scratch.path().join("store.redb")).unwrap();
+    let calm = Faulty::new(image.clone(), Fault::None);
+    drop(Disk::open_backend(calm.clone(), std::path::Path::new("calm")).unwrap());
+    for at_operation in 1..=calm.counts().0 {
+        let backend = Faulty::new(image.clone(), Fault::Power { at_operation });
+        drop(Disk::open_backend(backend.clone(), std::path::Path::new("faulty")));
+        let after = Faulty::new(backend.image_after_crash(at_operation), Fault::None);
+        let disk = Disk::open_backend(after, std::path::Path::new("after")).unwrap();
+        assert_eq!(print(&disk.read().await.unwrap()), want, "power lost at operation {at_operation}");
     }
 }
 
@@ -233,7 +365,7 @@ async fn a_watch_far_behind_reads_on_from_the_file() {
     }
     let mut revisions = Vec::new();
     while revisions.len() < 600 {
-        for event in watch.next().await.unwrap() {
+        for event in watch.next().await.unwrap().events {
             assert_eq!(event.value.as_ref(), Some(&value));
             revisions.push(event.revision.0);
         }

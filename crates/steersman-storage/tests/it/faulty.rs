@@ -32,6 +32,7 @@ pub(crate) struct Faulty(Arc<Mutex<State>>);
 struct State {
     durable: Vec<u8>,
     fault: Fault,
+    is_panicking: bool,
     n_operations: u64,
     n_syncs: u64,
     unsynced: Vec<Unsynced>,
@@ -48,8 +49,21 @@ enum Unsynced {
 impl Faulty {
     pub(crate) fn new(image: Vec<u8>, fault: Fault) -> Faulty {
         let volatile = image.clone();
-        let state = State { durable: image, fault, n_operations: 0, n_syncs: 0, unsynced: Vec::new(), volatile };
+        let state = State {
+            durable: image,
+            fault,
+            is_panicking: false,
+            n_operations: 0,
+            n_syncs: 0,
+            unsynced: Vec::new(),
+            volatile,
+        };
         Faulty(Arc::new(Mutex::new(state)))
+    }
+
+    /// Every operation from here on panics, as a bug below the engine would.
+    pub(crate) fn panic_from_now_on(&self) {
+        self.0.lock().is_panicking = true;
     }
 
     /// How many operations and syncs there were.
@@ -96,6 +110,7 @@ impl Faulty {
 impl State {
     fn operate(&mut self) -> io::Result<()> {
         self.n_operations += 1;
+        assert!(!self.is_panicking, "told to panic");
         match self.fault {
             Fault::Power { at_operation } if at_operation <= self.n_operations => {
                 Err(io::Error::other("the power is gone"))

@@ -60,7 +60,7 @@ fn replay(events: &[Arc<Event>]) -> BTreeMap<String, Revision> {
 }
 
 async fn check(kv: Arc<dyn Kv>) {
-    let store = Store::open(kv, Options { compact_after: 50, ..Options::default() }).await.unwrap();
+    let store = Store::open(kv, Options::default()).await.unwrap();
     let mut watchers = JoinSet::new();
     for n in 0..12 {
         let mut watcher = store.watch(&resource(n), Scope::All, Revision::ZERO).unwrap();
