@@ -69,7 +69,7 @@ fn read(document: &Document) -> Value {
 }
 
 fn document(path: &str) -> Value {
-    read(&OpenApi::new(catalog(1)).document(path).unwrap())
+    read(&OpenApi::new(&catalog(1)).document(path).unwrap())
 }
 
 /// Every reference in a document leads to something in it.
@@ -94,7 +94,7 @@ fn has_no_loose_ends(document: &Value) {
 
 #[test]
 fn the_index_names_a_document_per_group_version_with_its_hash() {
-    let openapi = OpenApi::new(catalog(1));
+    let openapi = OpenApi::new(&catalog(1));
     let index: Value = serde_json::from_slice(&openapi.index()).unwrap();
     let paths: Vec<&String> = index["paths"].as_object().unwrap().keys().collect();
     assert_eq!(
@@ -124,12 +124,12 @@ fn the_index_names_a_document_per_group_version_with_its_hash() {
 
 #[test]
 fn a_change_of_one_group_leaves_the_others_alone() {
-    let before = OpenApi::new(catalog(1));
+    let before = OpenApi::new(&catalog(1));
     let hash = |openapi: &OpenApi, path: &str| openapi.document(path).unwrap().hash;
     let (batch, example) = (hash(&before, "apis/batch/v1"), hash(&before, "apis/example.com/v1"));
-    let after = before.after(catalog(2));
+    let after = before.after(&catalog(2));
     assert_eq!(hash(&after, "apis/batch/v1"), batch);
-    assert_eq!(hash(&OpenApi::new(catalog(2)), "apis/batch/v1"), batch);
+    assert_eq!(hash(&OpenApi::new(&catalog(2)), "apis/batch/v1"), batch);
     assert_ne!(hash(&after, "apis/example.com/v1"), example);
 }
 
@@ -324,7 +324,7 @@ fn the_definitions_of_2018_have_a_document_too() {
 
 #[test]
 fn version_2_is_one_document_of_all() {
-    let openapi = OpenApi::new(catalog(1));
+    let openapi = OpenApi::new(&catalog(1));
     let document = read(&openapi.v2());
     assert_eq!((&document["swagger"], &document["info"]["title"]), (&json!("2.0"), &json!("Kubernetes")));
     let scale = &document["paths"]["/apis/apps/v1/namespaces/{namespace}/deployments/{name}/scale"]["patch"];
