@@ -94,7 +94,7 @@ pub(super) async fn commit(
             Err(error) => Err(Failure::of_write(&error, &group_resource, name)),
         };
     }
-    state.written(operation.resource(), stored.revision).await;
+    state.written(operation.resource(), stored.revision).await?;
     Ok(Ok(stored))
 }
 

@@ -208,7 +208,7 @@ async fn commit(state: &State, operation: &Operation<'_>, draft: Draft<'_>) -> R
                 Err(error) => return overtaken(operation, &error),
             };
             allocation::release(state, operation, &deleted.object);
-            state.written(operation.resource(), deleted.revision).await;
+            state.written(operation.resource(), deleted.revision).await?;
             Ok(Attempt::Done(match last {
                 Some(last) => Outcome::Updated(presented(operation, last)),
                 None => Outcome::Deleted(deleted.object),
@@ -242,7 +242,7 @@ async fn update(
     let stored = stored_bytes(operation, object).await?;
     match state.store.update(operation.storage(), &current.key, current.revision, stored).await {
         Ok(stored) => {
-            state.written(operation.resource(), stored.revision).await;
+            state.written(operation.resource(), stored.revision).await?;
             Ok(Ok(stored))
         }
         Err(error @ WriteError::Conflict { .. }) => {
