@@ -446,3 +446,6 @@ impl Verb {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

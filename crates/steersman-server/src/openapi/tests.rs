@@ -1,6 +1,6 @@
 //! The documents against what a real server was seen to answer.
 
-use crate::catalog::{Catalog, Handling, Resource, Scale, Subresource, Verb};
+use crate::catalog::{Catalog, Change, Handling, Resource, Scale, Subresource, Verb};
 use crate::crd;
 use crate::discovery::tests::built_in;
 use crate::openapi::{Document, OpenApi};
@@ -131,6 +131,21 @@ fn a_change_of_one_group_leaves_the_others_alone() {
     assert_eq!(hash(&after, "apis/batch/v1"), batch);
     assert_eq!(hash(&OpenApi::new(&catalog(2)), "apis/batch/v1"), batch);
     assert_ne!(hash(&after, "apis/example.com/v1"), example);
+}
+
+#[test]
+fn version_2_renders_again_what_changed_alone() {
+    let first = catalog(1);
+    let before = OpenApi::new(&first);
+    before.v2();
+    let gadgets = gadgets(2);
+    let change = Change { name: gadgets.group_resource(), resource: Some(gadgets) };
+    let after = before.after(&first.after(&[change]));
+    let rendered = after.entries().map(|entry| (entry.subject.key(), entry.part.get().is_some()));
+    let anew: Vec<String> = rendered.filter(|(_, is_rendered)| !is_rendered).map(|(key, _)| key).collect();
+    assert_eq!(anew, ["apis/example.com/v1"]);
+    assert_eq!(after.v2().bytes, OpenApi::new(&catalog(2)).v2().bytes);
+    assert_ne!(after.v2().hash, before.v2().hash);
 }
 
 #[test]
