@@ -2,32 +2,59 @@
 //!
 //! A [`Catalog`] is immutable; when a definition changes, a new one is swapped in whole, so a request sees one consistent
 //! set of resources from its first byte to its last. Discovery, OpenAPI, routing and the registry all read this and nothing else.
+//!
+//! Groups and group versions are shared between one catalog and the next wherever nothing changed, so who derives
+//! something from them (see [`PerGroup`]) keeps it for as long as the pointer stays the same.
+
+mod per_group;
+
+pub(crate) use crate::catalog::per_group::PerGroup;
 
 use crate::strategy::Strategy;
 use std::borrow::Cow;
-use std::collections::HashMap;
 use std::sync::Arc;
 use steersman_machinery::{GroupKind, GroupResource, GroupVersionKind, Value};
 use steersman_schema::{JsonPath, Schema};
 
 /// All resources served at one moment.
-#[derive(Debug, Default)]
+///
+/// Catalogs share the groups that they have in common: the next one costs the groups that differ and a pointer for each
+/// of the others.
+#[derive(Clone, Debug, Default)]
 pub struct Catalog {
-    groups: Vec<Group>,
-    /// By group, then version.
-    routes: HashMap<Box<str>, HashMap<Box<str>, Routes>>,
+    /// Sorted by name; each serves something.
+    groups: Vec<Arc<Group>>,
 }
 
-/// The resources of one version of a group, by plural.
-type Routes = HashMap<Box<str>, Served>;
-
-/// A group in discovery's order, with the versions that serve something, the preferred one first.
+/// A group with the versions that serve something.
 #[derive(Clone, Debug)]
 pub struct Group {
     /// The group's name, empty for the core group.
     pub name: Box<str>,
-    /// Its served versions.
+    /// The names of its served versions, the preferred one first.
     pub versions: Vec<Box<str>>,
+    /// The served versions, in the same order.
+    served: Vec<Arc<GroupVersion>>,
+}
+
+/// What one version of a group serves. Shared by catalogs that serve the same there.
+#[derive(Clone, Debug)]
+pub struct GroupVersion {
+    /// The group's name, empty for the core group.
+    pub group: Box<str>,
+    /// The version's name.
+    pub name: Box<str>,
+    /// The resources, sorted by plural.
+    pub resources: Vec<Served>,
+}
+
+/// A change of what is served: the custom resource of this name is another one now, or there is none any more.
+#[derive(Clone, Debug)]
+pub struct Change {
+    /// Group and plural.
+    pub name: GroupResource,
+    /// What is served from now on.
+    pub resource: Option<Arc<Resource>>,
 }
 
 /// One resource with all its versions.
@@ -199,56 +226,137 @@ pub struct Served {
 // === impl Catalog ===
 
 impl Catalog {
-    /// A catalog of resources, whose groups are listed in the order in which they first occur.
+    /// A catalog of resources. Of two with one name the built-in one is served.
     pub fn new(resources: impl IntoIterator<Item = Arc<Resource>>) -> Catalog {
+        let (custom, built_in): (Vec<_>, Vec<_>) = resources.into_iter().partition(|resource| resource.is_custom());
         let mut catalog = Catalog::default();
-        for resource in resources {
-            let at = catalog.groups.iter().position(|group| group.name == resource.group).unwrap_or_else(|| {
-                catalog.groups.push(Group { name: resource.group.clone(), versions: Vec::new() });
-                catalog.groups.len() - 1
-            });
-            for (index, version) in resource.versions.iter().enumerate().filter(|(_, version)| version.served) {
-                let group = &mut catalog.groups[at];
-                if !group.versions.contains(&version.name) {
-                    group.versions.push(version.name.clone());
-                    group.versions.sort_by(|a, b| crate::version_order::compare(a, b));
-                }
-                let routes = catalog.routes.entry(resource.group.clone()).or_default();
-                let routes = routes.entry(version.name.clone()).or_default();
-                routes.insert(resource.plural.clone(), Served { resource: resource.clone(), index });
-            }
+        for resource in built_in.into_iter().chain(custom) {
+            catalog.change(&Change { name: resource.group_resource(), resource: Some(resource) });
         }
-        catalog.groups.retain(|group| !group.versions.is_empty());
         catalog
     }
 
-    /// The groups that serve something, in discovery's order.
-    pub fn groups(&self) -> &[Group] {
+    /// The next catalog. Built-in resources stay whatever the changes say.
+    #[must_use]
+    pub fn after(&self, changes: &[Change]) -> Catalog {
+        let mut next = self.clone();
+        changes.iter().for_each(|change| next.change(change));
+        next
+    }
+
+    fn change(&mut self, change: &Change) {
+        let at = self.groups.binary_search_by(|group| (*group.name).cmp(&change.name.group));
+        let at = match (at, &change.resource) {
+            (Ok(at), _) => at,
+            (Err(_), None) => return,
+            (Err(at), Some(_)) => {
+                self.groups.insert(at, Arc::new(Group::new(&change.name.group)));
+                at
+            }
+        };
+        // Copies the group unless an earlier change of the same batch has.
+        Arc::make_mut(&mut self.groups[at]).change(&change.name.resource, change.resource.as_ref());
+        if self.groups[at].versions.is_empty() {
+            self.groups.remove(at);
+        }
+    }
+
+    /// The groups that serve something, sorted by name.
+    pub fn groups(&self) -> &[Arc<Group>] {
         &self.groups
     }
 
     /// The group of a name, if it serves something.
-    pub fn group(&self, name: &str) -> Option<&Group> {
-        self.groups.iter().find(|group| &*group.name == name)
+    pub fn group(&self, name: &str) -> Option<&Arc<Group>> {
+        let at = self.groups.binary_search_by(|group| (*group.name).cmp(name)).ok()?;
+        Some(&self.groups[at])
     }
 
     /// What a path names.
     pub fn find(&self, group: &str, version: &str, plural: &str) -> Option<&Served> {
-        self.routes.get(group)?.get(version)?.get(plural)
+        self.group(group)?.version(version)?.find(plural)
     }
 
     /// The resources of a group that some version serves; one that several serve comes several times.
     pub fn resources_of(&self, group: &str) -> impl Iterator<Item = &Resource> {
-        let versions = self.routes.get(group).into_iter().flat_map(HashMap::values);
-        versions.flat_map(HashMap::values).map(|served| &*served.resource)
+        let versions = self.group(group).into_iter().flat_map(|group| group.served());
+        versions.flat_map(|version| &version.resources).map(|served| &*served.resource)
     }
 
     /// The resources of one version of a group, by name.
-    pub fn resources(&self, group: &str, version: &str) -> Vec<&Served> {
-        let routes = self.routes.get(group).and_then(|versions| versions.get(version));
-        let mut served: Vec<&Served> = routes.into_iter().flat_map(HashMap::values).collect();
-        served.sort_by(|a, b| a.resource.plural.cmp(&b.resource.plural));
-        served
+    pub fn resources(&self, group: &str, version: &str) -> &[Served] {
+        self.group(group).and_then(|group| group.version(version)).map_or(&[], |version| &version.resources)
+    }
+}
+
+// === impl Group, GroupVersion ===
+
+impl Group {
+    fn new(name: &str) -> Group {
+        Group { name: name.into(), versions: Vec::new(), served: Vec::new() }
+    }
+
+    /// The served versions, the preferred one first.
+    pub fn served(&self) -> &[Arc<GroupVersion>] {
+        &self.served
+    }
+
+    /// The version of a name, if it serves something.
+    pub fn version(&self, name: &str) -> Option<&Arc<GroupVersion>> {
+        self.served.iter().find(|version| *version.name == *name)
+    }
+
+    /// Whether some of its resources are built in.
+    pub fn has_built_in(&self) -> bool {
+        self.served.iter().any(|version| version.has_built_in())
+    }
+
+    fn change(&mut self, plural: &str, resource: Option<&Arc<Resource>>) {
+        let present = self.served.iter().find_map(|version| version.find(plural));
+        if present.is_some_and(|served| !served.resource.is_custom()) {
+            return;
+        }
+        for version in &mut self.served {
+            if let Ok(at) = version.position(plural) {
+                Arc::make_mut(version).resources.remove(at);
+            }
+        }
+        let versions = resource
+            .into_iter()
+            .flat_map(|resource| resource.versions.iter().enumerate().zip(std::iter::repeat(resource)));
+        for ((index, version), resource) in versions.filter(|((_, version), _)| version.served) {
+            let served = Served { resource: resource.clone(), index };
+            let group_version = match self.served.iter_mut().find(|group_version| group_version.name == version.name) {
+                Some(group_version) => group_version,
+                None => {
+                    let (group, name) = (self.name.clone(), version.name.clone());
+                    self.served.push(Arc::new(GroupVersion { group, name, resources: Vec::new() }));
+                    self.served.last_mut().expect("invariant: it was pushed above")
+                }
+            };
+            if let Err(at) = group_version.position(plural) {
+                Arc::make_mut(group_version).resources.insert(at, served);
+            }
+        }
+        self.served.retain(|version| !version.resources.is_empty());
+        self.served.sort_by(|a, b| crate::version_order::compare(&a.name, &b.name));
+        self.versions = self.served.iter().map(|version| version.name.clone()).collect();
+    }
+}
+
+impl GroupVersion {
+    /// The resource of a plural.
+    pub fn find(&self, plural: &str) -> Option<&Served> {
+        self.position(plural).ok().map(|at| &self.resources[at])
+    }
+
+    /// Whether some of its resources are built in.
+    pub fn has_built_in(&self) -> bool {
+        self.resources.iter().any(|served| !served.resource.is_custom())
+    }
+
+    fn position(&self, plural: &str) -> Result<usize, usize> {
+        self.resources.binary_search_by(|served| (*served.resource.plural).cmp(plural))
     }
 }
 
@@ -352,3 +460,6 @@ impl Verb {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,10 +2,10 @@
 //!
 //! [`resource`] is the kind `CustomResourceDefinition`, served as `v1` and, for manifests older than Kubernetes 1.22, as
 //! `v1beta1`; its internal form is `v1`. [`custom_resources`] makes the [`Resource`] of one definition. [`reconcile`],
-//! [`begin_deletion`] and [`set_deletion`] are the pure part of a definition's life: the registry calls them on every write
-//! and stores what they say, so that a definition is established the moment it is written.
+//! [`begin_deletion`], [`set_deletion`] and [`set_rewriting`] are the pure part of a definition's life: they say what its
+//! status ought to be.
 //!
-//! Deliberately not here: storing, deleting the instances, swapping the catalog.
+//! Deliberately not here: storing, deleting or rewriting the objects, swapping the catalog. That is `definitions`.
 
 mod approval;
 mod condition;
@@ -15,14 +15,20 @@ mod formats;
 mod names;
 mod shared;
 mod status;
+mod stored;
 mod strategy;
 mod v1beta1;
 mod validate;
 
 pub use crate::crd::custom::{InvalidDefinition, custom_resources, is_served};
 pub use crate::crd::deletion::{Deletion, FINALIZER, begin_deletion, set_deletion};
-pub use crate::crd::names::Names;
+pub use crate::crd::names::{NameIndex, Names};
 pub use crate::crd::status::reconcile;
+pub use crate::crd::stored::{Rewriting, set_rewriting};
+
+pub(crate) use crate::crd::custom::custom_resources_with;
+pub(crate) use crate::crd::status::{is_of_built_in, lacks_names, not_servable};
+pub(crate) use crate::crd::stored::{are_current, generation};
 
 use crate::catalog::{Column, Origin, Resource, Scope, Verb, Version};
 use std::sync::Arc;
@@ -60,6 +66,16 @@ pub fn resource() -> Arc<Resource> {
         strategy: Arc::new(strategy::Definition),
         origin: Origin::BuiltIn,
     })
+}
+
+/// Whether the objects of a definition (in the internal form) are being deleted.
+pub(crate) fn is_terminating(definition: &Value) -> bool {
+    condition::is_true(definition, "Terminating")
+}
+
+/// Whether a definition waits for its objects to be deleted before it goes.
+pub(crate) fn has_finalizer(definition: &Value) -> bool {
+    texts(definition, &["metadata", "finalizers"]).contains(&FINALIZER)
 }
 
 /// The definition of `v1beta1` for OpenAPI documents, whose references begin with the prefix; none of other names.

@@ -1,8 +1,9 @@
 //! Discovery: what groups, versions and resources there are, in the classic and in the aggregated form.
 //!
-//! A [`Discovery`] belongs to one [`Catalog`] and lives as long. Making one costs nothing: the documents that grow with the
-//! number of groups are rendered when somebody first asks for them and kept; those of one group or one version are small
-//! and rendered each time. Which of the forms a client gets, and `304 Not Modified`, are the handler's business.
+//! A [`Discovery`] belongs to one [`Catalog`] and lives as long. Nothing is rendered before somebody asks. The entry of each
+//! group in the two lists of groups is kept as long as the group serves the same, so that a list after a change costs the
+//! groups that changed; the lists are kept as long as their catalog. Documents of one group or one version are small and
+//! rendered each time. Which of the forms a client gets, and `304 Not Modified`, are the handler's business.
 
 mod aggregated;
 mod classic;
@@ -10,7 +11,7 @@ mod order;
 
 pub(crate) use crate::discovery::aggregated::upper_hex;
 
-use crate::catalog::Catalog;
+use crate::catalog::{Catalog, Group, PerGroup};
 use bytes::Bytes;
 use std::sync::{Arc, OnceLock};
 
@@ -21,9 +22,17 @@ pub const AGGREGATED_TYPE: &str = "application/json;g=apidiscovery.k8s.io;v=v2;a
 #[derive(Debug)]
 pub struct Discovery {
     catalog: Arc<Catalog>,
+    entries: PerGroup<Entries>,
     groups: OnceLock<Bytes>,
     aggregated_core: OnceLock<Aggregated>,
     aggregated_groups: OnceLock<Aggregated>,
+}
+
+/// A group as it stands in the lists of groups.
+#[derive(Debug, Default)]
+struct Entries {
+    classic: OnceLock<Bytes>,
+    aggregated: OnceLock<Bytes>,
 }
 
 /// An aggregated document with its identity.
@@ -47,12 +56,33 @@ pub enum Root {
 impl Discovery {
     /// The documents of a catalog.
     pub fn new(catalog: Arc<Catalog>) -> Discovery {
+        let entries = PerGroup::new(&catalog, |_| Entries::default());
+        Discovery::with(catalog, entries)
+    }
+
+    /// The documents of the catalog that comes next, which take over what is known of groups that stay the same.
+    #[must_use]
+    pub fn after(&self, catalog: Arc<Catalog>) -> Discovery {
+        let entries = self.entries.after(&catalog, |_, _| Entries::default());
+        Discovery::with(catalog, entries)
+    }
+
+    fn with(catalog: Arc<Catalog>, entries: PerGroup<Entries>) -> Discovery {
         Discovery {
             catalog,
+            entries,
             groups: OnceLock::new(),
             aggregated_core: OnceLock::new(),
             aggregated_groups: OnceLock::new(),
         }
+    }
+
+    /// The groups in order, the core group alone or all others.
+    fn ordered(&self, root: Root) -> Vec<(&Group, &Entries)> {
+        let is_wanted = |group: &Group| group.name.is_empty() == (root == Root::Core);
+        let mut groups: Vec<_> = self.entries.iter().filter(|(group, _)| is_wanted(group)).collect();
+        order::sort(&mut groups);
+        groups
     }
 
     /// `GET /api`: the versions of the core group, and at which address (`host:port`) clients reach this server.
@@ -62,7 +92,11 @@ impl Discovery {
 
     /// `GET /apis`: every group but the core group.
     pub fn groups(&self) -> Bytes {
-        self.groups.get_or_init(|| classic::groups(&self.catalog)).clone()
+        let render = || {
+            let groups = self.ordered(Root::Groups).into_iter();
+            classic::groups(groups.map(|(group, entries)| entries.classic.get_or_init(|| classic::group_item(group))))
+        };
+        self.groups.get_or_init(render).clone()
     }
 
     /// `GET /apis/GROUP`; `None` if nobody serves it.
@@ -73,19 +107,20 @@ impl Discovery {
 
     /// `GET /api/v1` (the core group is the empty string) and `GET /apis/GROUP/VERSION`; `None` if nobody serves it.
     pub fn resources(&self, group: &str, version: &str) -> Option<Bytes> {
-        let is_served = self.catalog.group(group)?.versions.iter().any(|served| &**served == version);
-        is_served.then(|| classic::resources(&self.catalog, group, version))
+        self.catalog.group(group)?.version(version).map(|version| classic::resources(version))
     }
 
     /// All of a root in one document.
     pub fn aggregated(&self, root: Root) -> &Aggregated {
-        let (cell, is_core) = match root {
-            Root::Core => (&self.aggregated_core, true),
-            Root::Groups => (&self.aggregated_groups, false),
+        let cell = match root {
+            Root::Core => &self.aggregated_core,
+            Root::Groups => &self.aggregated_groups,
         };
         cell.get_or_init(|| {
-            let groups = order::groups(&self.catalog);
-            aggregated::document(&self.catalog, groups.into_iter().filter(|group| group.name.is_empty() == is_core))
+            let groups = self.ordered(root).into_iter();
+            aggregated::document(
+                groups.map(|(group, entries)| entries.aggregated.get_or_init(|| aggregated::group(group))),
+            )
         })
     }
 
@@ -98,6 +133,19 @@ impl Discovery {
 /// Compact JSON. Trees of strings, lists and numbers always serialise.
 fn render(document: &impl serde::Serialize) -> Bytes {
     serde_json::to_vec(document).expect("invariant: discovery documents have string keys and finite numbers").into()
+}
+
+/// A document that is a list of rendered items.
+fn list<'a>(head: &str, items: impl Iterator<Item = &'a Bytes>, tail: &str) -> Bytes {
+    let mut out = head.as_bytes().to_vec();
+    for (index, item) in items.enumerate() {
+        if 0 < index {
+            out.push(b',');
+        }
+        out.extend_from_slice(item);
+    }
+    out.extend_from_slice(tail.as_bytes());
+    out.into()
 }
 
 #[cfg(test)]

@@ -53,6 +53,7 @@ pub mod version;
 mod version_order;
 
 pub use crate::body::Body;
+pub use crate::in_force::Work;
 pub use crate::server::{Options, Server, StartError};
 pub use crate::service::Service;
 pub use crate::user::AuthenticatedUser;

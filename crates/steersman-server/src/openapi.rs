@@ -2,8 +2,9 @@
 //!
 //! Version 3 is a document for every group version and an index with their hashes; version 2 is one document of all.
 //! An [`OpenApi`] belongs to one [`Catalog`]. Nothing is rendered before somebody asks: the index renders each document once
-//! for its hash and lets go of it, a document that was asked for is kept, and so is version 2. [`OpenApi::after`] takes over
-//! what a change of the catalog does not touch.
+//! for its hash and lets go of it, a document that was asked for is kept. Version 2 is put together of parts, one for each
+//! group version, which are kept too. [`OpenApi::after`] takes over what a change of the catalog does not touch, so that the
+//! next document of version 2 renders only what changed.
 //!
 //! Deliberately not here: what is in a schema (`steersman_schema::openapi`), and any text of Kubernetes' own documents.
 
@@ -17,10 +18,11 @@ mod words;
 
 pub(crate) use crate::openapi::answers::{answer_v2, answer_v3};
 
-use crate::catalog::{Catalog, Origin, Served};
+use crate::catalog::{Catalog, Group, PerGroup};
 use crate::discovery::upper_hex;
 use crate::openapi::operations::Subject;
 use bytes::Bytes;
+use parking_lot::Mutex;
 use serde_json::{Map, json};
 use sha2::{Digest, Sha512};
 use std::collections::BTreeMap;
@@ -29,10 +31,21 @@ use std::sync::{Arc, OnceLock};
 /// The OpenAPI documents of one catalog.
 #[derive(Debug)]
 pub struct OpenApi {
-    /// Version 3, by the path behind `/openapi/v3/`.
-    entries: BTreeMap<String, Arc<Entry>>,
+    /// Of `/version`, `/api` and `/apis`.
+    roots: Arc<[Entry; 3]>,
+    groups: PerGroup<Entries>,
     index: OnceLock<Bytes>,
     v2: OnceLock<Document>,
+    /// Built-in definitions as version 2 has them, rendered when first referred to. Bounded by the table of built-in ones.
+    built_in_v2: Arc<Mutex<BTreeMap<String, Bytes>>>,
+}
+
+/// The documents about one group.
+#[derive(Debug)]
+struct Entries {
+    /// Of the group itself, if it has built-in resources.
+    group: Option<Entry>,
+    versions: Vec<Arc<Entry>>,
 }
 
 /// A rendered document.
@@ -49,41 +62,45 @@ struct Entry {
     subject: Subject,
     hash: OnceLock<Box<str>>,
     document: OnceLock<Document>,
+    part: OnceLock<print::Part>,
 }
 
 // === impl OpenApi ===
 
 impl OpenApi {
     /// The documents of a catalog.
-    pub fn new(catalog: Arc<Catalog>) -> OpenApi {
-        let entries = subjects(&catalog).into_iter().map(|subject| (subject.key(), Arc::new(Entry::new(subject))));
-        OpenApi { entries: entries.collect(), index: OnceLock::new(), v2: OnceLock::new() }
+    pub fn new(catalog: &Catalog) -> OpenApi {
+        OpenApi {
+            roots: Arc::new([Subject::Version, Subject::Core, Subject::Groups].map(Entry::new)),
+            groups: PerGroup::new(catalog, |group| Entries::new(group, None)),
+            index: OnceLock::new(),
+            v2: OnceLock::new(),
+            built_in_v2: Arc::default(),
+        }
     }
 
     /// The documents of the catalog that comes next. Documents of group versions that serve the same as before are taken
     /// over with what is known of them.
     #[must_use]
-    pub fn after(&self, catalog: Arc<Catalog>) -> OpenApi {
-        let mut next = OpenApi::new(catalog);
-        for (key, entry) in &mut next.entries {
-            if let Some(before) = self.entries.get(key).filter(|before| is_same(&before.subject, &entry.subject)) {
-                *entry = before.clone();
-            }
+    pub fn after(&self, catalog: &Catalog) -> OpenApi {
+        OpenApi {
+            roots: self.roots.clone(),
+            groups: self.groups.after(catalog, Entries::new),
+            index: OnceLock::new(),
+            v2: OnceLock::new(),
+            built_in_v2: self.built_in_v2.clone(),
         }
-        next
     }
 
     /// `GET /openapi/v3`: where the document of each group version is, with its hash.
     pub fn index(&self) -> Bytes {
         let render = || {
-            let paths: Map<String, serde_json::Value> = self
-                .entries
-                .iter()
-                .map(|(key, entry)| {
-                    let url = format!("/openapi/v3/{key}?hash={}", entry.hash());
-                    (key.clone(), json!({"serverRelativeURL": url}))
-                })
-                .collect();
+            let path = |entry: &Entry| {
+                let key = entry.subject.key();
+                let url = format!("/openapi/v3/{key}?hash={}", entry.hash());
+                (key, json!({"serverRelativeURL": url}))
+            };
+            let paths: Map<String, serde_json::Value> = self.entries().map(path).collect();
             json!({"paths": paths}).to_string().into()
         };
         self.index.get_or_init(render).clone()
@@ -91,52 +108,70 @@ impl OpenApi {
 
     /// `GET /openapi/v3/PATH`, where the path is one of the index: `api/v1`, `apis/apps/v1`.
     pub fn document(&self, path: &str) -> Option<Document> {
-        let entry = self.entries.get(path)?;
+        let steps: Vec<&str> = path.split('/').collect();
+        let version = |group: &str, version: &str| {
+            let entries = &self.groups.get(group)?.versions;
+            entries.iter().find(|entry| entry.subject.version() == Some(version)).map(|entry| &**entry)
+        };
+        let entry = match *steps.as_slice() {
+            ["api", name] => version("", name),
+            ["apis", group] => self.groups.get(group)?.group.as_ref(),
+            ["apis", group, name] => version(group, name),
+            _ => self.roots.iter().find(|entry| entry.subject.key() == path),
+        }?;
         Some(entry.document.get_or_init(|| Document::new(print::v3(&entry.subject))).clone())
     }
 
     /// `GET /openapi/v2`.
     pub fn v2(&self) -> Document {
-        let subjects = || self.entries.values().map(|entry| &entry.subject);
-        self.v2.get_or_init(|| Document::new(print::v2(subjects()))).clone()
+        let built_in = |name: &str| {
+            let mut rendered = self.built_in_v2.lock();
+            rendered.entry(name.to_owned()).or_insert_with(|| print::built_in_v2(name)).clone()
+        };
+        let render = || {
+            let parts: Vec<&print::Part> = self.entries().map(Entry::part).collect();
+            Document::new(print::v2(&parts, built_in))
+        };
+        self.v2.get_or_init(render).clone()
+    }
+
+    fn entries(&self) -> impl Iterator<Item = &Entry> {
+        let groups = self
+            .groups
+            .iter()
+            .flat_map(|(_, entries)| entries.group.iter().chain(entries.versions.iter().map(|entry| &**entry)));
+        self.roots.iter().chain(groups)
     }
 }
 
-/// What there is a document of: the roots, the groups with built-in kinds, every group version.
-fn subjects(catalog: &Catalog) -> Vec<Subject> {
-    let mut subjects = vec![Subject::Version, Subject::Core, Subject::Groups];
-    for group in catalog.groups() {
-        let mut has_built_in = false;
-        for version in &group.versions {
-            let served: Vec<Served> = catalog.resources(&group.name, version).into_iter().cloned().collect();
-            has_built_in |= served.iter().any(|served| !served.resource.is_custom());
-            subjects.push(Subject::GroupVersion { group: group.name.clone(), version: version.clone(), served });
-        }
-        if has_built_in && !group.name.is_empty() {
-            subjects.push(Subject::Group(group.name.clone()));
+// === impl Entries ===
+
+impl Entries {
+    /// Those of a group, which take over the documents of versions that are the same as before.
+    fn new(group: &Group, before: Option<&Entries>) -> Entries {
+        let versions = group.served().iter().map(|version| {
+            let mut known = before.into_iter().flat_map(|before| &before.versions);
+            let same = known
+                .find(|entry| matches!(&entry.subject, Subject::GroupVersion(before) if Arc::ptr_eq(before, version)));
+            same.cloned().unwrap_or_else(|| Arc::new(Entry::new(Subject::GroupVersion(version.clone()))))
+        });
+        let has_document = group.has_built_in() && !group.name.is_empty();
+        Entries {
+            group: has_document.then(|| Entry::new(Subject::Group(group.name.clone()))),
+            versions: versions.collect(),
         }
     }
-    subjects
-}
-
-/// Whether two subjects of one path have the same document: built-in kinds do not change while the server runs, and a
-/// custom resource that changed was made anew.
-fn is_same(a: &Subject, b: &Subject) -> bool {
-    let (Subject::GroupVersion { served: a, .. }, Subject::GroupVersion { served: b, .. }) = (a, b) else {
-        return true;
-    };
-    let is_same_resource = |(a, b): (&Served, &Served)| {
-        let are_built_in = a.resource.origin == Origin::BuiltIn && b.resource.origin == Origin::BuiltIn;
-        Arc::ptr_eq(&a.resource, &b.resource) || (are_built_in && a.resource.plural == b.resource.plural)
-    };
-    a.len() == b.len() && a.iter().zip(b).all(is_same_resource)
 }
 
 // === impl Entry, Document ===
 
 impl Entry {
     fn new(subject: Subject) -> Entry {
-        Entry { subject, hash: OnceLock::new(), document: OnceLock::new() }
+        Entry { subject, hash: OnceLock::new(), document: OnceLock::new(), part: OnceLock::new() }
+    }
+
+    fn part(&self) -> &print::Part {
+        self.part.get_or_init(|| print::part(&self.subject))
     }
 
     fn hash(&self) -> &str {

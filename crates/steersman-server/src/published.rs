@@ -23,7 +23,7 @@ pub(crate) struct Published {
 
 impl Published {
     pub(crate) fn new(catalog: Arc<Catalog>) -> Published {
-        let (discovery, openapi) = (Discovery::new(catalog.clone()), OpenApi::new(catalog.clone()));
+        let (discovery, openapi) = (Discovery::new(catalog.clone()), OpenApi::new(&catalog));
         Published { latest: ArcSwap::from_pointee(Documents { catalog, discovery, openapi }) }
     }
 
@@ -34,7 +34,7 @@ impl Published {
             return latest;
         }
         // Two who ask at once make the same twice, and either stays.
-        let (discovery, openapi) = (Discovery::new(catalog.clone()), latest.openapi.after(catalog.clone()));
+        let (discovery, openapi) = (latest.discovery.after(catalog.clone()), latest.openapi.after(catalog));
         let next = Arc::new(Documents { catalog: catalog.clone(), discovery, openapi });
         self.latest.store(next.clone());
         next

@@ -3,6 +3,7 @@
 use crate::authn::{Authenticator, Peer};
 use crate::authz::Authorizer;
 use crate::chain::Chain;
+use crate::in_force::Work;
 use crate::route::Router;
 use crate::service::Service;
 use crate::state::State;
@@ -72,6 +73,11 @@ impl Server {
     /// The same door for a caller within the process, who passes authorization and admission like anyone else.
     pub fn service_as(&self, user: User) -> Service {
         Service::new(self.chain.clone(), Some(Peer(user)))
+    }
+
+    /// What putting definitions in force has taken so far.
+    pub fn definition_work(&self) -> Work {
+        self.state.definitions.work()
     }
 
     /// From now on the server is not ready: `/readyz` fails. Everything else is still answered.

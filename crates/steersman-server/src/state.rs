@@ -122,13 +122,13 @@ impl State {
     }
 
     /// Called after every write: a definition is in force before its writer is answered.
-    pub(crate) async fn written(&self, resource: &Resource, revision: Revision) {
-        if is_definition(resource) {
-            // Both arms only wait. The task that would put it in force ends with the server.
-            tokio::select! {
-                () = self.definitions.wait_for(revision) => {}
-                () = self.stopping() => {}
-            }
+    ///
+    /// # Errors
+    /// When it was stored, but cannot be put in force for now.
+    pub(crate) async fn written(&self, resource: &Resource, revision: Revision) -> Result<(), Failure> {
+        match is_definition(resource) {
+            true => self.definitions.wait_for(revision).await,
+            false => Ok(()),
         }
     }
 }

@@ -26,6 +26,12 @@ pub(super) fn is_true(definition: &Value, kind: &str) -> bool {
     find(definition, kind).is_some_and(|condition| text(condition, &["status"]) == "True")
 }
 
+/// Whether a condition is there and false; given the status alone.
+pub(super) fn is_false(status: &Value, kind: &str) -> bool {
+    let mut conditions = list(status, &["conditions"]).iter();
+    conditions.any(|condition| text(condition, &["type"]) == kind && text(condition, &["status"]) == "False")
+}
+
 /// The condition of a kind.
 pub(super) fn find<'a>(definition: &'a Value, kind: &str) -> Option<&'a Value> {
     list(definition, &["status", "conditions"]).iter().find(|condition| text(condition, &["type"]) == kind)

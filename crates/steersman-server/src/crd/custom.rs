@@ -9,7 +9,7 @@ use crate::crd::custom::columns::Columns;
 use crate::crd::custom::objects::{Compiled, Objects};
 use crate::crd::names::Names;
 use crate::crd::validate::has_subresource;
-use crate::crd::{condition, flag, list, text, texts, versions};
+use crate::crd::{condition, flag, list, text, versions};
 use crate::version_order;
 use std::sync::Arc;
 use steersman_machinery::value::at;
@@ -46,6 +46,17 @@ pub fn is_served(definition: &Value) -> bool {
 /// # Errors
 /// When the definition does not hold together; one that passed validation does.
 pub fn custom_resources(definition: &Value) -> Result<Arc<Resource>, InvalidDefinition> {
+    custom_resources_with(definition, &|_| None)
+}
+
+/// The same with the schemas of versions that have been compiled already; `known` is asked for each version by name.
+///
+/// # Errors
+/// When the definition does not hold together; one that passed validation does.
+pub(crate) fn custom_resources_with(
+    definition: &Value,
+    known: &dyn Fn(&str) -> Option<Arc<Schema>>,
+) -> Result<Arc<Resource>, InvalidDefinition> {
     let name = text(definition, &["metadata", "name"]).to_owned();
     let group = text(definition, &["spec", "group"]);
     let names = Names::accepted(definition);
@@ -61,9 +72,9 @@ pub fn custom_resources(definition: &Value) -> Result<Arc<Resource>, InvalidDefi
     let mut compiled = Vec::with_capacity(defined.len());
     for version in &defined {
         let unreadable = |path: &str| InvalidDefinition::Path { name: name.clone(), path: path.to_owned() };
-        let schema = schema(version, preserves);
-        let (columns, headers) = Columns::new(list(version, &["additionalPrinterColumns"]));
         let version_name = text(version, &["name"]);
+        let schema = known(version_name).unwrap_or_else(|| schema(version, preserves));
+        let (columns, headers) = Columns::new(list(version, &["additionalPrinterColumns"]));
         let has_status = has_subresource(version, "status");
         compiled.push(Compiled {
             name: version_name.into(),
@@ -85,7 +96,7 @@ pub fn custom_resources(definition: &Value) -> Result<Arc<Resource>, InvalidDefi
             selectable_fields: selectable_fields(version).map_err(|path| unreadable(&path))?,
         });
     }
-    let is_terminating = condition::is_true(definition, "Terminating");
+    let is_terminating = crate::crd::is_terminating(definition);
     let strategy = Objects::new(definition, compiled, storage_version, preserves);
     Ok(Arc::new(Resource {
         group: group.into(),
@@ -187,10 +198,4 @@ fn selectable_fields(version: &Value) -> Result<Vec<SelectableField>, String> {
 
 fn parse(path: &str) -> Result<JsonPath, String> {
     JsonPath::parse(path).map_err(|_| path.to_owned())
-}
-
-/// Whether objects may be stored in a form that is not today's.
-fn has_history(definition: &Value) -> bool {
-    let generation = at(definition, &["metadata", "generation"]).and_then(Value::as_i64).unwrap_or(1);
-    generation > 1 || texts(definition, &["status", "storedVersions"]).len() > 1
 }

@@ -21,6 +21,8 @@ pub enum Deletion {
     InProgress,
     /// There never were any; the finalizer goes.
     NeverEstablished,
+    /// Its objects are those of a built-in resource and stay; the finalizer goes.
+    OverlappingBuiltIn,
     /// Some are still there, held by finalizers of their own.
     Remaining(usize),
 }
@@ -55,6 +57,10 @@ pub fn set_deletion(definition: &mut Value, deletion: &Deletion, now: Timestamp)
         }
         Deletion::NeverEstablished => {
             (of(false, "NeverEstablished", "resource was never established".to_owned()), true)
+        }
+        Deletion::OverlappingBuiltIn => {
+            let message = "instances overlap with built-in resources in storage".to_owned();
+            (of(false, "OverlappingBuiltInResource", message), true)
         }
         Deletion::Remaining(count) => {
             let message = format!("could not confirm zero CustomResources remaining: {count} are left");

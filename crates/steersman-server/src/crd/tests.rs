@@ -1,7 +1,7 @@
 //! Definitions and their objects against what a real server was seen to answer.
 
 use crate::catalog::{Resource, Verb, Version};
-use crate::crd::{self, Deletion, Names};
+use crate::crd::{self, Deletion, NameIndex, Names, Rewriting};
 use crate::strategy::{DecodeError, Endpoint};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -41,7 +41,7 @@ fn create(definition: &Value) -> Result<Value, Vec<String>> {
 /// The same, established.
 fn establish(definition: &Value) -> Value {
     let mut value = create(definition).unwrap();
-    value["status"] = crd::reconcile(&value, &[], now()).unwrap();
+    value["status"] = crd::reconcile(&value, &NameIndex::default(), now()).unwrap();
     value
 }
 
@@ -346,10 +346,17 @@ fn conditions(status: &Value) -> Vec<String> {
     conditions.iter().map(|one| ["type", "status", "reason", "message"].map(|key| text(one, key)).join(" ")).collect()
 }
 
+/// The names of another definition.
+fn taken(definition: &str, names: &Names) -> NameIndex {
+    let mut index = NameIndex::default();
+    index.insert(definition, names);
+    index
+}
+
 #[test]
 fn a_good_definition_is_established_at_once() {
     let definition = create(&shirts()).unwrap();
-    let status = crd::reconcile(&definition, &[], now()).unwrap();
+    let status = crd::reconcile(&definition, &NameIndex::default(), now()).unwrap();
     assert_eq!(
         conditions(&status),
         [
@@ -360,7 +367,7 @@ fn a_good_definition_is_established_at_once() {
     assert_eq!(status["acceptedNames"], definition["spec"]["names"]);
     assert_eq!(status["conditions"][0]["lastTransitionTime"], NOW);
     let settled = json!({"metadata": definition["metadata"], "spec": definition["spec"], "status": status});
-    assert_eq!(crd::reconcile(&settled, &[], now()), None);
+    assert_eq!(crd::reconcile(&settled, &NameIndex::default(), now()), None);
     assert!(crd::is_served(&settled) && !crd::is_served(&definition));
 }
 
@@ -369,8 +376,8 @@ fn a_name_that_is_taken_is_not_given_again() {
     let mut caps = hats(&json!({"names": {"kind": "Hat", "plural": "caps"}}));
     caps["metadata"]["name"] = json!("caps.example.com");
     let caps = create(&caps).unwrap();
-    let taken = [Names::accepted(&establish(&hats(&json!({}))))];
-    let status = crd::reconcile(&caps, &taken, now()).unwrap();
+    let names = Names::accepted(&establish(&hats(&json!({}))));
+    let status = crd::reconcile(&caps, &taken("hats.example.com", &names), now()).unwrap();
     assert_eq!(
         conditions(&status),
         [
@@ -379,7 +386,7 @@ fn a_name_that_is_taken_is_not_given_again() {
         ]
     );
     assert_eq!(status["acceptedNames"]["plural"], "caps");
-    let elsewhere = [Names { group: "other.example.com".to_owned(), ..taken[0].clone() }];
+    let elsewhere = taken("hats.other.example.com", &Names { group: "other.example.com".to_owned(), ..names });
     assert!(conditions(&crd::reconcile(&caps, &elsewhere, now()).unwrap())[0].starts_with("NamesAccepted True"));
 }
 
@@ -388,7 +395,7 @@ fn a_later_conflict_leaves_a_definition_established() {
     let mut hats = establish(&hats(&json!({})));
     hats["spec"]["names"]["shortNames"] = json!(["ht", "cap"]);
     let other = Names { group: "example.com".to_owned(), short_names: vec!["cap".to_owned()], ..Names::default() };
-    let status = crd::reconcile(&hats, &[other], now()).unwrap();
+    let status = crd::reconcile(&hats, &taken("caps.example.com", &other), now()).unwrap();
     assert_eq!(
         conditions(&status),
         [
@@ -398,13 +405,13 @@ fn a_later_conflict_leaves_a_definition_established() {
     );
     assert_eq!(status["acceptedNames"].get("shortNames"), None);
     hats["status"] = status;
-    let status = crd::reconcile(&hats, &[], now()).unwrap();
+    let status = crd::reconcile(&hats, &NameIndex::default(), now()).unwrap();
     assert_eq!(status["acceptedNames"]["shortNames"], json!(["ht", "cap"]));
 }
 
 #[test]
 fn an_old_definition_is_told_what_is_wrong_with_it() {
-    let status = crd::reconcile(&create(&sample_v1beta1()).unwrap(), &[], now()).unwrap();
+    let status = crd::reconcile(&create(&sample_v1beta1()).unwrap(), &NameIndex::default(), now()).unwrap();
     assert_eq!(
         conditions(&status)[..2],
         [
@@ -572,6 +579,28 @@ fn a_changed_schema_reaches_objects_stored_before() {
 }
 
 #[test]
+fn objects_are_read_as_they_are_stored_once_they_have_been_rewritten() {
+    let is_read_as_stored = |definition: &Value| {
+        let resource = crd::custom_resources(definition).unwrap();
+        resource.strategy.is_stored_form(&resource, version(&resource, "v1"))
+    };
+    let mut definition = establish(&hats(&json!({})));
+    assert!(is_read_as_stored(&definition));
+    definition["metadata"]["generation"] = json!(2);
+    assert!(!is_read_as_stored(&definition));
+    crd::set_rewriting(&mut definition, &Rewriting::InProgress { checked: 1, total: 3 }, now());
+    assert!(!is_read_as_stored(&definition));
+    crd::set_rewriting(&mut definition, &Rewriting::Completed, now());
+    assert!(is_read_as_stored(&definition));
+    assert_eq!(
+        conditions(&definition["status"]).last().map(String::as_str),
+        Some("StoredObjectsCurrent True Completed all stored objects have the form of this generation")
+    );
+    definition["metadata"]["generation"] = json!(3);
+    assert!(!is_read_as_stored(&definition), "what was said of another generation counts for nothing");
+}
+
+#[test]
 fn without_a_schema_everything_stays() {
     let resource = crd::custom_resources(&establish(&sample_v1beta1())).unwrap();
     let network = json!({
@@ -689,7 +718,7 @@ proptest! {
         strategy.prepare_create(version, &mut value);
         let _ = strategy.warnings(version, &value);
         if strategy.validate_create(version, &value).is_empty() {
-            value["status"] = crd::reconcile(&value, &[], now()).unwrap();
+            value["status"] = crd::reconcile(&value, &NameIndex::default(), now()).unwrap();
             prop_assert!(crd::custom_resources(&value).is_ok(), "{value}");
         }
         let _ = strategy.present(version, value);

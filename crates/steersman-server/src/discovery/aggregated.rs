@@ -1,19 +1,11 @@
 //! The aggregated document: `APIGroupDiscoveryList` of `apidiscovery.k8s.io/v2`.
 
-use super::{Aggregated, classic, render};
-use crate::catalog::{Catalog, Group, Scope, Served};
+use crate::catalog::{Group, Scope, Served};
+use crate::discovery::{Aggregated, classic, list, render};
+use bytes::Bytes;
 use serde::Serialize;
 use sha2::{Digest, Sha512};
 use std::fmt::Write;
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct GroupList<'a> {
-    kind: &'static str,
-    api_version: &'static str,
-    metadata: Metadata<'a>,
-    items: Vec<GroupItem<'a>>,
-}
 
 #[derive(Serialize)]
 struct Metadata<'a> {
@@ -65,25 +57,21 @@ struct Kind<'a> {
     kind: &'a str,
 }
 
-/// The document of these groups, in their order.
-pub(super) fn document<'a>(catalog: &Catalog, groups: impl Iterator<Item = &'a Group>) -> Aggregated {
-    let items = groups.map(|group| group_item(catalog, group)).collect();
-    let bytes = render(&GroupList {
-        kind: "APIGroupDiscoveryList",
-        api_version: "apidiscovery.k8s.io/v2",
-        metadata: Metadata { name: "" },
-        items,
-    });
+/// The document of these groups, each rendered by [`group`], in their order.
+pub(super) fn document<'a>(groups: impl Iterator<Item = &'a Bytes>) -> Aggregated {
+    let head = r#"{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","metadata":{},"items":["#;
+    let bytes = list(head, groups, "]}");
     Aggregated { etag: format!("\"{}\"", upper_hex(&Sha512::digest(&bytes))).into(), bytes }
 }
 
-fn group_item<'a>(catalog: &'a Catalog, group: &'a Group) -> GroupItem<'a> {
-    let versions = group.versions.iter().map(|version| VersionItem {
-        version,
-        resources: catalog.resources(&group.name, version).into_iter().map(resource_item).collect(),
+/// A group as an item of the document.
+pub(super) fn group(group: &Group) -> Bytes {
+    let versions = group.served().iter().map(|version| VersionItem {
+        version: &version.name,
+        resources: version.resources.iter().map(resource_item).collect(),
         freshness: "Current",
     });
-    GroupItem { metadata: Metadata { name: &group.name }, versions: versions.collect() }
+    render(&GroupItem { metadata: Metadata { name: &group.name }, versions: versions.collect() })
 }
 
 fn resource_item(served: &Served) -> ResourceItem<'_> {

@@ -1,7 +1,7 @@
 //! The classic documents: `APIVersions`, `APIGroupList`, `APIGroup` and `APIResourceList`.
 
-use super::{order, render};
-use crate::catalog::{Catalog, Group, Resource, Scope, Served, Verb};
+use crate::catalog::{self, Catalog, Group, Resource, Scope, Served, Verb};
+use crate::discovery::{list, render};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
@@ -24,14 +24,6 @@ struct ServerAddress<'a> {
     client_cidr: &'static str,
     #[serde(rename = "serverAddress")]
     server_address: &'a str,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct ApiGroupList<'a> {
-    kind: &'static str,
-    api_version: &'static str,
-    groups: Vec<ApiGroup<'a>>,
 }
 
 #[derive(Serialize)]
@@ -100,10 +92,14 @@ pub(super) fn core_versions(catalog: &Catalog, server_address: &str) -> Bytes {
     render(&ApiVersions { kind: "APIVersions", versions, server_addresses })
 }
 
-pub(super) fn groups(catalog: &Catalog) -> Bytes {
-    let others = order::groups(catalog).into_iter().filter(|group| !group.name.is_empty());
-    let groups = others.map(|group| api_group(group, None, None)).collect();
-    render(&ApiGroupList { kind: "APIGroupList", api_version: "v1", groups })
+/// The list of these groups, each rendered by [`group_item`], in their order.
+pub(super) fn groups<'a>(groups: impl Iterator<Item = &'a Bytes>) -> Bytes {
+    list(r#"{"kind":"APIGroupList","apiVersion":"v1","groups":["#, groups, "]}")
+}
+
+/// A group as an item of the list.
+pub(super) fn group_item(group: &Group) -> Bytes {
+    render(&api_group(group, None, None))
 }
 
 pub(super) fn group(group: &Group) -> Bytes {
@@ -117,14 +113,15 @@ fn api_group<'a>(group: &'a Group, kind: Option<&'static str>, api_version: Opti
     ApiGroup { kind, api_version, name: &group.name, versions, preferred_version }
 }
 
-pub(super) fn resources(catalog: &Catalog, group: &str, version: &str) -> Bytes {
-    let resources = catalog.resources(group, version).into_iter().flat_map(api_resources).collect();
+pub(super) fn resources(version: &catalog::GroupVersion) -> Bytes {
+    let group = &*version.group;
+    let resources = version.resources.iter().flat_map(api_resources).collect();
     // The list of the core group is the one that carries no version of its own form.
     let api_version = (!group.is_empty()).then_some("v1");
     render(&ApiResourceList {
         kind: "APIResourceList",
         api_version,
-        group_version: group_version(group, version),
+        group_version: group_version(group, &version.name),
         resources,
     })
 }

@@ -1,6 +1,6 @@
 //! The order of groups: clients take the first one that knows a short name, so the order is part of the interface.
 
-use crate::catalog::{Catalog, Group};
+use crate::catalog::Group;
 
 /// The groups of Kubernetes in the order in which kube-apiserver lists them.
 const BUILT_IN: [&str; 20] = [
@@ -26,11 +26,9 @@ const BUILT_IN: [&str; 20] = [
     "flowcontrol.apiserver.k8s.io",
 ];
 
-/// All groups: the core group, those of Kubernetes in their order, then the others by name.
-pub(super) fn groups(catalog: &Catalog) -> Vec<&Group> {
-    let mut groups: Vec<&Group> = catalog.groups().iter().collect();
-    groups.sort_by_cached_key(|group| (rank(&group.name), group.name.clone()));
-    groups
+/// Puts groups in order: the core group, those of Kubernetes in their order, then the others by name.
+pub(super) fn sort<T>(groups: &mut [(&Group, T)]) {
+    groups.sort_by_cached_key(|(group, _)| (rank(&group.name), group.name.clone()));
 }
 
 fn rank(group: &str) -> usize {

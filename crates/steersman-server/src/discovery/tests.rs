@@ -1,6 +1,6 @@
 //! The documents against what a real server was seen to answer.
 
-use crate::catalog::{Catalog, Column, Handling, Resource, Scope, Subresource, Verb, Version};
+use crate::catalog::{Catalog, Change, Column, Handling, Resource, Scope, Subresource, Verb, Version};
 use crate::crd;
 use crate::discovery::{Discovery, Root};
 use crate::strategy::{DecodeError, Decoded, Endpoint, Strategy};
@@ -286,4 +286,28 @@ fn the_root_names_every_path() {
             "/version",
         ])
     );
+}
+
+#[test]
+fn what_changes_in_one_group_is_rendered_of_it_alone() {
+    let first = catalog();
+    let before = Discovery::new(first.clone());
+    before.groups();
+    before.aggregated(Root::Groups);
+    let gone = Change { name: GroupResource::new("example.com", "gadgets"), resource: None };
+    let hats = crd::custom_resources(&json!({
+        "metadata": {"name": "hats.hats.example.com"},
+        "spec": {"group": "hats.example.com", "scope": "Cluster", "versions": [{"name": "v1", "served": true, "storage": true}]},
+        "status": {"acceptedNames": {"plural": "hats", "singular": "hat", "kind": "Hat", "listKind": "HatList"}},
+    }));
+    let come = Change { name: GroupResource::new("hats.example.com", "hats"), resource: Some(hats.unwrap()) };
+    let next = Arc::new(first.after(&[gone, come]));
+    let after = before.after(next.clone());
+    let rendered = after.entries.iter().map(|(group, entries)| (&*group.name, entries.aggregated.get().is_some()));
+    let anew: Vec<&str> = rendered.filter(|(_, is_rendered)| !is_rendered).map(|(name, _)| name).collect();
+    // Of the core group there was no question.
+    assert_eq!(anew, ["", "hats.example.com"]);
+    let whole = Discovery::new(next);
+    assert_eq!(after.groups(), whole.groups());
+    assert_eq!(after.aggregated(Root::Groups).etag, whole.aggregated(Root::Groups).etag);
 }

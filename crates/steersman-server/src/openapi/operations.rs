@@ -1,8 +1,9 @@
 //! The paths of a document and what can be done at each, the same for both versions of OpenAPI.
 
-use crate::catalog::{Scope, Served, Verb};
+use crate::catalog::{GroupVersion, Scope, Served, Verb};
 use crate::openapi::parameters::{self, Parameter};
 use crate::openapi::schemas;
+use std::sync::Arc;
 use steersman_machinery::GroupVersionKind;
 
 pub(super) const API_GROUP: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.APIGroup";
@@ -31,7 +32,7 @@ pub(super) enum Subject {
     /// `/apis/GROUP`.
     Group(Box<str>),
     /// `/apis/GROUP/VERSION`, or `/api/VERSION` for the core group.
-    GroupVersion { group: Box<str>, version: Box<str>, served: Vec<Served> },
+    GroupVersion(Arc<GroupVersion>),
     /// `/apis`.
     Groups,
     /// `/version`.
@@ -97,17 +98,25 @@ impl Subject {
         match self {
             Subject::Core => "api".to_owned(),
             Subject::Group(group) => format!("apis/{group}"),
-            Subject::GroupVersion { group, version, .. } if group.is_empty() => format!("api/{version}"),
-            Subject::GroupVersion { group, version, .. } => format!("apis/{group}/{version}"),
+            Subject::GroupVersion(version) if version.group.is_empty() => format!("api/{}", version.name),
+            Subject::GroupVersion(version) => format!("apis/{}/{}", version.group, version.name),
             Subject::Groups => "apis".to_owned(),
             Subject::Version => "version".to_owned(),
+        }
+    }
+
+    /// The name of the version that it is about.
+    pub(super) fn version(&self) -> Option<&str> {
+        match self {
+            Subject::GroupVersion(version) => Some(&version.name),
+            Subject::Core | Subject::Group(_) | Subject::Groups | Subject::Version => None,
         }
     }
 
     /// The resources that the document is about.
     pub(super) fn served(&self) -> &[Served] {
         match self {
-            Subject::GroupVersion { served, .. } => served,
+            Subject::GroupVersion(version) => &version.resources,
             Subject::Core | Subject::Group(_) | Subject::Groups | Subject::Version => &[],
         }
     }
@@ -123,19 +132,20 @@ impl Subject {
                 let (title, tag) = (camel(short(group), Case::Upper), camel(short(group), Case::Lower));
                 vec![root_path(&root, format!("get{title}APIGroup"), &tag, API_GROUP)]
             }
-            Subject::GroupVersion { group, version, served } => {
-                let group = if group.is_empty() { "core" } else { short(group) };
+            Subject::GroupVersion(served) => {
+                let group = if served.group.is_empty() { "core" } else { short(&served.group) };
+                let version = &*served.name;
                 let place = Place {
                     root: &root,
                     title: format!("{}{}", camel(group, Case::Upper), camel(version, Case::Upper)),
                     tag: format!("{}_{}", camel(group, Case::Lower), camel(version, Case::Lower)),
                 };
                 let mut paths = Vec::new();
-                if served.iter().any(|served| !served.resource.is_custom()) {
+                if served.has_built_in() {
                     let id = format!("get{}APIResources", place.title);
                     paths.push(root_path(&root, id, &place.tag, API_RESOURCE_LIST));
                 }
-                served.iter().for_each(|served| Seat::new(&place, served).paths(&mut paths));
+                served.resources.iter().for_each(|served| Seat::new(&place, served).paths(&mut paths));
                 paths
             }
         };

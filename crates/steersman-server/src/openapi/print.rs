@@ -4,6 +4,7 @@ use crate::openapi::operations::{Body, Operation, PathItem, Subject};
 use crate::openapi::parameters::{Parameter, Place};
 use crate::openapi::schemas;
 use crate::version::KUBERNETES_VERSION;
+use bytes::Bytes;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use steersman_schema::openapi::Version;
@@ -12,7 +13,7 @@ use steersman_schema::openapi::Version;
 pub(super) fn v3(subject: &Subject) -> Vec<u8> {
     let paths = subject.paths();
     let wanted = referred(&paths);
-    let definitions = schemas::collect(wanted, &subject.served().iter().collect::<Vec<_>>(), Version::V3);
+    let definitions = schemas::collect(wanted, subject.served(), Version::V3);
     let mut out = br#"{"openapi":"3.0.0","info":"#.to_vec();
     out.extend(info().to_string().bytes());
     out.extend(br#","paths":"#);
@@ -25,23 +26,69 @@ pub(super) fn v3(subject: &Subject) -> Vec<u8> {
     out
 }
 
-/// The document of version 2.
-pub(super) fn v2<'a>(subjects: impl Iterator<Item = &'a Subject>) -> Vec<u8> {
-    let subjects: Vec<&Subject> = subjects.collect();
-    let mut paths: Vec<PathItem> = subjects.iter().flat_map(|subject| subject.paths()).collect();
-    paths.sort_by(|a, b| a.path.cmp(&b.path));
-    let served: Vec<_> = subjects.iter().flat_map(|subject| subject.served()).collect();
-    let definitions: BTreeMap<String, Value> = schemas::collect(referred(&paths), &served, Version::V2);
+/// What one subject contributes to the document of version 2, rendered.
+#[derive(Debug)]
+pub(super) struct Part {
+    /// Paths with what can be done there.
+    paths: Vec<(String, Bytes)>,
+    /// The definitions of its own resources.
+    definitions: Vec<(String, Bytes)>,
+    /// The definitions that it refers to.
+    names: BTreeSet<String>,
+}
+
+/// The part of a subject.
+pub(super) fn part(subject: &Subject) -> Part {
+    let paths = subject.paths();
+    let (definitions, names) = schemas::own(referred(&paths), subject.served(), Version::V2);
+    Part {
+        paths: paths.iter().map(|item| (item.path.clone(), path_item_v2(item).to_string().into())).collect(),
+        definitions: definitions.into_iter().map(|(name, definition)| (name, definition.to_string().into())).collect(),
+        names,
+    }
+}
+
+/// The document of version 2. `built_in` renders a definition of the table of built-in ones.
+pub(super) fn v2(parts: &[&Part], built_in: impl Fn(&str) -> Bytes) -> Vec<u8> {
+    let mut paths: Vec<(&str, Bytes)> = parts.iter().flat_map(|part| shared(&part.paths)).collect();
+    paths.sort_by_key(|(path, _)| *path);
+    let mut definitions: BTreeMap<&str, Bytes> = parts.iter().flat_map(|part| shared(&part.definitions)).collect();
+    let mut names = BTreeSet::new();
+    parts.iter().for_each(|part| names.extend(part.names.iter().cloned()));
+    let missing = schemas::missing(&names, |name| definitions.contains_key(name));
+    definitions.extend(missing.iter().map(|name| (name.as_str(), built_in(name))));
     let mut out = br#"{"swagger":"2.0","info":"#.to_vec();
     out.extend(info().to_string().bytes());
     out.extend(br#","paths":"#);
-    write_object(&mut out, paths.iter().map(|item| (item.path.as_str(), path_item_v2(item))));
+    write_rendered(&mut out, paths.into_iter());
     out.extend(br#","definitions":"#);
-    write_object(&mut out, definitions.into_iter());
+    write_rendered(&mut out, definitions.into_iter());
     out.extend(br#","securityDefinitions":{"BearerToken":"#);
     out.extend(bearer_token().to_string().bytes());
     out.extend(br#"},"security":[{"BearerToken":[]}]}"#);
     out
+}
+
+/// A definition of the table of built-in ones, rendered for version 2.
+pub(super) fn built_in_v2(name: &str) -> Bytes {
+    schemas::built_in(name, Version::V2).to_string().into()
+}
+
+fn shared(rendered: &[(String, Bytes)]) -> impl Iterator<Item = (&str, Bytes)> {
+    rendered.iter().map(|(name, bytes)| (name.as_str(), bytes.clone()))
+}
+
+fn write_rendered<'a>(out: &mut Vec<u8>, entries: impl Iterator<Item = (&'a str, Bytes)>) {
+    out.push(b'{');
+    for (index, (key, value)) in entries.enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        out.extend(Value::from(key).to_string().bytes());
+        out.push(b':');
+        out.extend_from_slice(&value);
+    }
+    out.push(b'}');
 }
 
 fn write_object(out: &mut Vec<u8>, entries: impl Iterator<Item = (impl AsRef<str>, impl std::borrow::Borrow<Value>)>) {

@@ -32,30 +32,45 @@ fn known_name(kind: &GroupVersionKind) -> Option<String> {
 }
 
 /// The definitions by these names and those they refer to, in which the given resources have theirs.
+pub(super) fn collect(wanted: BTreeSet<String>, served: &[Served], version: Version) -> BTreeMap<String, Value> {
+    let (mut definitions, names) = own(wanted, served, version);
+    for name in missing(&names, |name| definitions.contains_key(name)) {
+        let definition = built_in(&name, version);
+        definitions.insert(name, definition);
+    }
+    definitions
+}
+
+/// The definitions of resources that are not in the table of built-in ones, and the names that these and the given ones
+/// refer to.
+pub(super) fn own(
+    wanted: BTreeSet<String>,
+    served: &[Served],
+    version: Version,
+) -> (BTreeMap<String, Value>, BTreeSet<String>) {
+    let mut definitions = BTreeMap::new();
+    served.iter().for_each(|served| own_definitions(served, version, &mut definitions));
+    let mut names = wanted;
+    definitions.values().for_each(|definition| references(definition, version, &mut names));
+    (definitions, names)
+}
+
+/// Those of the names, and of all that built-in definitions among them refer to, which are not known yet.
+pub(super) fn missing(names: &BTreeSet<String>, is_known: impl Fn(&str) -> bool) -> BTreeSet<String> {
+    let referred = openapi::closure(names.iter().map(String::as_str));
+    let all = referred.into_iter().chain(names.iter().map(String::as_str));
+    all.filter(|name| !is_known(name)).map(str::to_owned).collect()
+}
+
+/// The definition of a built-in name.
 ///
 /// Names that nobody defines get an object without fields, so that no reference leads nowhere.
-pub(super) fn collect(wanted: BTreeSet<String>, served: &[&Served], version: Version) -> BTreeMap<String, Value> {
-    let mut own = BTreeMap::new();
-    for served in served {
-        own_definitions(served, version, &mut own);
+pub(super) fn built_in(name: &str, version: Version) -> Value {
+    let Some(mut definition) = openapi::definition_json(name, version) else { return json!({"type": "object"}) };
+    if let (Some(words), Some(fields)) = (words::of(name), definition.as_object_mut()) {
+        fields.insert("description".to_owned(), json!(words));
     }
-    let mut names = wanted;
-    own.values().for_each(|definition| references(definition, version, &mut names));
-    let all = openapi::closure(names.iter().map(String::as_str));
-    for name in all {
-        if own.contains_key(name) {
-            continue;
-        }
-        let Some(mut definition) = openapi::definition_json(name, version) else { continue };
-        if let (Some(words), Some(fields)) = (words::of(name), definition.as_object_mut()) {
-            fields.insert("description".to_owned(), json!(words));
-        }
-        own.insert(name.to_owned(), definition);
-    }
-    for name in names {
-        own.entry(name).or_insert_with(|| json!({"type": "object"}));
-    }
-    own
+    definition
 }
 
 /// The definitions of a resource that is not in the table of built-in ones.

@@ -1,6 +1,6 @@
 //! The documents against what a real server was seen to answer.
 
-use crate::catalog::{Catalog, Handling, Resource, Scale, Subresource, Verb};
+use crate::catalog::{Catalog, Change, Handling, Resource, Scale, Subresource, Verb};
 use crate::crd;
 use crate::discovery::tests::built_in;
 use crate::openapi::{Document, OpenApi};
@@ -69,7 +69,7 @@ fn read(document: &Document) -> Value {
 }
 
 fn document(path: &str) -> Value {
-    read(&OpenApi::new(catalog(1)).document(path).unwrap())
+    read(&OpenApi::new(&catalog(1)).document(path).unwrap())
 }
 
 /// Every reference in a document leads to something in it.
@@ -94,7 +94,7 @@ fn has_no_loose_ends(document: &Value) {
 
 #[test]
 fn the_index_names_a_document_per_group_version_with_its_hash() {
-    let openapi = OpenApi::new(catalog(1));
+    let openapi = OpenApi::new(&catalog(1));
     let index: Value = serde_json::from_slice(&openapi.index()).unwrap();
     let paths: Vec<&String> = index["paths"].as_object().unwrap().keys().collect();
     assert_eq!(
@@ -124,13 +124,28 @@ fn the_index_names_a_document_per_group_version_with_its_hash() {
 
 #[test]
 fn a_change_of_one_group_leaves_the_others_alone() {
-    let before = OpenApi::new(catalog(1));
+    let before = OpenApi::new(&catalog(1));
     let hash = |openapi: &OpenApi, path: &str| openapi.document(path).unwrap().hash;
     let (batch, example) = (hash(&before, "apis/batch/v1"), hash(&before, "apis/example.com/v1"));
-    let after = before.after(catalog(2));
+    let after = before.after(&catalog(2));
     assert_eq!(hash(&after, "apis/batch/v1"), batch);
-    assert_eq!(hash(&OpenApi::new(catalog(2)), "apis/batch/v1"), batch);
+    assert_eq!(hash(&OpenApi::new(&catalog(2)), "apis/batch/v1"), batch);
     assert_ne!(hash(&after, "apis/example.com/v1"), example);
+}
+
+#[test]
+fn version_2_renders_again_what_changed_alone() {
+    let first = catalog(1);
+    let before = OpenApi::new(&first);
+    before.v2();
+    let gadgets = gadgets(2);
+    let change = Change { name: gadgets.group_resource(), resource: Some(gadgets) };
+    let after = before.after(&first.after(&[change]));
+    let rendered = after.entries().map(|entry| (entry.subject.key(), entry.part.get().is_some()));
+    let anew: Vec<String> = rendered.filter(|(_, is_rendered)| !is_rendered).map(|(key, _)| key).collect();
+    assert_eq!(anew, ["apis/example.com/v1"]);
+    assert_eq!(after.v2().bytes, OpenApi::new(&catalog(2)).v2().bytes);
+    assert_ne!(after.v2().hash, before.v2().hash);
 }
 
 #[test]
@@ -324,7 +339,7 @@ fn the_definitions_of_2018_have_a_document_too() {
 
 #[test]
 fn version_2_is_one_document_of_all() {
-    let openapi = OpenApi::new(catalog(1));
+    let openapi = OpenApi::new(&catalog(1));
     let document = read(&openapi.v2());
     assert_eq!((&document["swagger"], &document["info"]["title"]), (&json!("2.0"), &json!("Kubernetes")));
     let scale = &document["paths"]["/apis/apps/v1/namespaces/{namespace}/deployments/{name}/scale"]["patch"];

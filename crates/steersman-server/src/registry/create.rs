@@ -96,7 +96,7 @@ pub(super) async fn commit(
             Err(error) => Err(Failure::of_write(&error, &group_resource, name)),
         };
     }
-    state.written(operation.resource(), stored.revision).await;
+    state.written(operation.resource(), stored.revision).await?;
     Ok(Attempt::Done(Outcome::Created(Payload::Stored(stored))))
 }
 

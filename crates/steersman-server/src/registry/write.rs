@@ -208,7 +208,7 @@ async fn commit(state: &State, operation: &Operation<'_>, plan: Plan<'_>) -> Res
                 Err(error) => return overtaken(operation, &error),
             };
             allocation::release(state, operation, &deleted.object);
-            state.written(operation.resource(), deleted.revision).await;
+            state.written(operation.resource(), deleted.revision).await?;
             Ok(Attempt::Done(match last {
                 Some(last) => Outcome::Updated(presented(operation, last)),
                 None => Outcome::Deleted(deleted.object),
@@ -240,7 +240,7 @@ async fn update(
     let draft = draft(operation, object).await?;
     match state.store.update_with(operation.storage(), &current.key, current.revision, draft, &[]).await {
         Ok(stored) => {
-            state.written(operation.resource(), stored.revision).await;
+            state.written(operation.resource(), stored.revision).await?;
             Ok(Ok(stored))
         }
         Err(error @ WriteError::Conflict { .. }) => {

@@ -8,11 +8,13 @@
 mod access;
 mod concurrency;
 mod definitions;
+mod engine;
 mod interrupted;
 mod limits;
 mod lists;
 mod pods;
 mod reviews;
+mod rewriting;
 mod services;
 mod support;
 mod watches;

@@ -2,8 +2,8 @@
 
 use crate::catalog::{Resource, Version};
 use crate::crd::custom::columns::Columns;
-use crate::crd::custom::{has_history, scale};
-use crate::crd::{text, texts};
+use crate::crd::custom::scale;
+use crate::crd::{stored, text, texts};
 use crate::strategy::{DecodeError, Decoded, Endpoint, Rules, Strategy};
 use jiff::Timestamp;
 use serde_json::json;
@@ -23,7 +23,8 @@ pub(super) struct Objects {
     storage: usize,
     /// The definition keeps what no schema names.
     preserves: bool,
-    /// What is stored is what a reader of the stored version gets: no schema before today's has left its mark.
+    /// What is stored is what a reader of the stored version gets: nothing was stored under an earlier schema, or all of it
+    /// has been rewritten since.
     is_pristine: bool,
     /// What converts between versions, if renaming does not.
     webhook: Option<Webhook>,
@@ -52,7 +53,7 @@ impl Objects {
     pub(super) fn new(definition: &Value, versions: Vec<Compiled>, storage: usize, preserves: bool) -> Objects {
         let group = text(definition, &["spec", "group"]).into();
         let webhook = Webhook::of(definition);
-        Objects { group, versions, storage, preserves, is_pristine: !has_history(definition), webhook }
+        Objects { group, versions, storage, preserves, is_pristine: stored::are_current(definition), webhook }
     }
 
     fn compiled(&self, name: &str) -> Option<&Compiled> {

@@ -1,0 +1,400 @@
+//! The task that follows the definitions, and what it knows of them.
+//!
+//! A change is read once: parsed, given its status, its schemas compiled if the spec is another one. Its resource is served
+//! before the status says that it is established, so that nobody who reads that finds it missing.
+
+use crate::catalog::{Change, Resource};
+use crate::crd::{self, NameIndex, Names};
+use crate::definitions::known::{self, Known, Purpose, Source, Task};
+use crate::definitions::{deletion, key, parse, rewriting, storage, write};
+use crate::in_force::NotInForce;
+use crate::state::State;
+use crate::status::Failure;
+use futures::StreamExt as _;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+use steersman_machinery::{Object, Revision, Value, value};
+use steersman_storage::{At, Event, Kind, Page, Scope, WatchError, Watcher};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+/// How long after a failure it is tried again.
+const RETRY_INTERVAL: Duration = Duration::from_millis(250);
+/// Changes of definitions taken together.
+const BATCH_MAX: usize = 1024;
+/// Statuses written at a time: they share commits of the store.
+const WRITES_AT_A_TIME: usize = 64;
+/// Objects that are deleted at a time, of all definitions on their way out together.
+const DELETIONS_AT_A_TIME: usize = 64;
+/// Objects that are rewritten at a time, of all definitions that changed together: it is not urgent.
+const REWRITES_AT_A_TIME: usize = 4;
+
+/// Follows the definitions.
+#[derive(Debug)]
+pub(super) struct Follower {
+    state: Arc<State>,
+    known: HashMap<Box<str>, Known>,
+    names: NameIndex,
+    /// Definitions that ask for names which others have.
+    without_names: BTreeSet<Box<str>>,
+    /// Definitions whose status could not be written, to be tried again.
+    failed: BTreeSet<Box<str>>,
+    tasks: JoinSet<()>,
+    deletions: Arc<Semaphore>,
+    rewrites: Arc<Semaphore>,
+}
+
+/// What a batch of changes comes to.
+#[derive(Debug, Default)]
+struct Batch {
+    catalog: Vec<Change>,
+    /// Definitions whose status is to be written.
+    writes: Vec<(Arc<Object>, Value)>,
+    /// The definitions that were looked at, with what is to be done about their objects.
+    purposes: Vec<(Box<str>, Option<Purpose>)>,
+    /// Whether a name was let go, which another definition may be waiting for.
+    has_released: bool,
+    failures: Vec<(Box<str>, Failure)>,
+}
+
+impl Follower {
+    pub(super) fn new(state: Arc<State>) -> Follower {
+        Follower {
+            names: NameIndex::of_built_in(&state.catalog()),
+            state,
+            known: HashMap::new(),
+            without_names: BTreeSet::new(),
+            failed: BTreeSet::new(),
+            tasks: JoinSet::new(),
+            deletions: Arc::new(Semaphore::new(DELETIONS_AT_A_TIME)),
+            rewrites: Arc::new(Semaphore::new(REWRITES_AT_A_TIME)),
+        }
+    }
+
+    /// Puts all definitions in force that are in the store, and forgets those that are not. Returns as of when.
+    pub(super) async fn read_all(&mut self) -> Result<Revision, Failure> {
+        self.state.sync().await?;
+        let list = self.state.store.list(&storage(), &Scope::All, At::Latest, Page::ALL);
+        let list = list.map_err(|error| Failure::of_read(&error))?;
+        let present: BTreeSet<&str> = list.objects.iter().map(|object| &*object.key.name).collect();
+        let gone: Vec<Box<str>> = self.known.keys().filter(|name| !present.contains(&***name)).cloned().collect();
+        let mut batch = Batch::default();
+        gone.iter().for_each(|name| self.forget(name, &mut batch));
+        let mut in_order = Vec::with_capacity(list.objects.len());
+        for object in &list.objects {
+            // One that cannot be read was told of in the log; the others are served all the same.
+            let Ok(value) = parse(&self.state, object) else { continue };
+            // Names that were given are kept, in whatever order the definitions are looked at below.
+            self.give_names(&object.key.name, Names::accepted(&value), &mut batch);
+            let created = value::str_at(&value, &["metadata", "creationTimestamp"]).unwrap_or_default().to_owned();
+            in_order.push((created, object));
+        }
+        // Of those that have no names yet, who came first gets them.
+        in_order.sort_by(|(a, one), (b, other)| (a, &one.key).cmp(&(b, &other.key)));
+        in_order.iter().for_each(|(_, object)| self.look_at(object, &mut batch));
+        self.carry_out(batch, &[], list.revision).await;
+        Ok(list.revision)
+    }
+
+    /// Follows what happens after a revision until the server stops.
+    pub(super) async fn run(mut self, from: Revision) {
+        let mut after = from;
+        while !self.state.is_stopping() {
+            match self.state.store.watch(&storage(), Scope::All, after) {
+                Ok(watcher) => match self.follow(watcher, after).await {
+                    Some(revision) => after = revision,
+                    None => break,
+                },
+                // The history is gone: what is there now is all that counts.
+                Err(_) => match self.read_all().await {
+                    Ok(revision) => after = revision,
+                    Err(failure) => {
+                        let message = &failure.status.message;
+                        tracing::error!(message, "the definitions cannot be read; trying again");
+                        // Both arms are cancel-safe: they have no state.
+                        tokio::select! {
+                            () = self.state.stopping() => {}
+                            () = tokio::time::sleep(RETRY_INTERVAL) => {}
+                        }
+                    }
+                },
+            }
+        }
+        // Their tasks end with them.
+        self.known.clear();
+        while self.tasks.join_next().await.is_some() {}
+    }
+
+    /// Follows a watch until it has fallen behind; nothing when the store or the server ends.
+    async fn follow(&mut self, mut watcher: Watcher, mut after: Revision) -> Option<Revision> {
+        let state = self.state.clone();
+        loop {
+            let has_failed = !self.failed.is_empty();
+            let retry = async {
+                match has_failed {
+                    true => tokio::time::sleep(RETRY_INTERVAL).await,
+                    false => std::future::pending().await,
+                }
+            };
+            // Every arm is cancel-safe: a batch that is not returned stays behind the cursor.
+            tokio::select! {
+                () = state.stopping() => return None,
+                events = watcher.next_batch(BATCH_MAX) => match events {
+                    Ok(events) => after = self.apply(&events, after).await,
+                    Err(WatchError::Closed) => return None,
+                    Err(WatchError::Lagged { .. }) => return Some(after),
+                },
+                () = retry => self.retry(after).await,
+                Some(ended) = self.tasks.join_next() => {
+                    if let Err(error) = ended {
+                        tracing::error!(%error, "a task about the objects of a definition failed");
+                    }
+                }
+            }
+        }
+    }
+
+    /// Puts changes in force; of several changes of one definition the last one.
+    async fn apply(&mut self, events: &[Arc<Event>], after: Revision) -> Revision {
+        let revision = events.last().map_or(after, |event| event.revision);
+        let mut last: BTreeMap<&str, &Event> = BTreeMap::new();
+        for event in events {
+            last.insert(&event.object.key.name, event);
+        }
+        let mut changes: Vec<&Event> = last.into_values().collect();
+        changes.sort_by_key(|event| event.revision);
+        let mut batch = Batch::default();
+        for event in changes {
+            match event.kind {
+                Kind::Deleted => self.forget(&event.object.key.name, &mut batch),
+                Kind::Added | Kind::Modified => self.look_at(&event.object, &mut batch),
+            }
+        }
+        let written: Vec<_> = events.iter().map(|event| (&*event.object.key.name, event.revision)).collect();
+        self.carry_out(batch, &written, revision).await;
+        revision
+    }
+
+    /// Tries those again whose status could not be written.
+    async fn retry(&mut self, revision: Revision) {
+        let mut batch = Batch::default();
+        for name in std::mem::take(&mut self.failed) {
+            self.look_again(&name, &mut batch);
+        }
+        self.carry_out(batch, &[], revision).await;
+    }
+
+    /// Looks at a definition as the store has it, whether or not it was looked at before.
+    fn look_again(&mut self, name: &str, batch: &mut Batch) {
+        if let Some(object) = self.state.store.get_cached(&storage(), &key(name)) {
+            if let Some(known) = self.known.get_mut(name) {
+                known.revision = Revision::default();
+            }
+            self.look_at(&object, batch);
+        }
+    }
+
+    /// Works out what a change of a definition comes to.
+    fn look_at(&mut self, object: &Arc<Object>, batch: &mut Batch) {
+        let name = &object.key.name;
+        if self.known.get(name).is_some_and(|known| known.revision >= object.revision) {
+            return;
+        }
+        let mut value = match parse(&self.state, object) {
+            Ok(value) => value,
+            // Trying again does not help; the next write may.
+            Err(failure) => return batch.failures.push((name.clone(), failure)),
+        };
+        let before = value.get("status").cloned().unwrap_or_default();
+        if let Some(status) = crd::reconcile(&value, &self.names, self.state.now()) {
+            value["status"] = status;
+        }
+        let made = self.make(name, &mut value);
+        self.give_names(name, Names::accepted(&value), batch);
+        match crd::lacks_names(&value["status"]) {
+            true => self.without_names.insert(name.clone()),
+            false => self.without_names.remove(name),
+        };
+        let purpose = self.purpose(&value);
+        let known = self.known.entry(name.clone()).or_default();
+        known.revision = object.revision;
+        let before_made = std::mem::replace(&mut known.made, made);
+        batch.serve(before_made.as_ref().map(|(_, one)| one), known.made.as_ref().map(|(_, one)| one));
+        batch.purposes.push((name.clone(), purpose));
+        if value["status"] != before {
+            batch.writes.push((object.clone(), value));
+        }
+    }
+
+    /// The resource of a definition that is established; one that cannot be served is not.
+    fn make(&self, name: &str, value: &mut Value) -> Option<(Source, Arc<Resource>)> {
+        if !crd::is_served(value) {
+            return None;
+        }
+        let source = Source::of(value);
+        let known = self.known.get(name);
+        if let Some((_, resource)) = known.and_then(|known| known.made.as_ref()).filter(|(made, _)| *made == source) {
+            return Some((source, resource.clone()));
+        }
+        let compiled = |version: &str| {
+            let schema = known.and_then(|known| known.schema(&source, version));
+            if schema.is_none() {
+                self.state.definitions.count_compiled();
+            }
+            schema
+        };
+        match crd::custom_resources_with(value, &compiled) {
+            Ok(resource) => Some((source, resource)),
+            Err(error) => {
+                tracing::error!(name, %error, "a definition cannot be served");
+                value["status"] = crd::not_servable(value["status"].take(), &error, self.state.now());
+                None
+            }
+        }
+    }
+
+    fn give_names(&mut self, name: &str, names: Names, batch: &mut Batch) {
+        let known = self.known.entry(name.into()).or_default();
+        if known.names != names {
+            batch.has_released |= !known.names.plural.is_empty();
+            self.names.remove(name, &known.names);
+            self.names.insert(name, &names);
+            known.names = names;
+        }
+    }
+
+    fn forget(&mut self, name: &str, batch: &mut Batch) {
+        self.failed.remove(name);
+        self.without_names.remove(name);
+        self.state.definitions.forgive(name);
+        batch.drop_write(name);
+        if let Some(known) = self.known.remove(name) {
+            self.names.remove(name, &known.names);
+            batch.has_released = true;
+            batch.serve(known.made.as_ref().map(|(_, resource)| resource), None);
+        }
+    }
+
+    /// Serves what has changed, then writes what there is to say of it. `written` are the writes that the batch is about.
+    async fn carry_out(&mut self, mut batch: Batch, written: &[(&str, Revision)], revision: Revision) {
+        while std::mem::take(&mut batch.has_released) {
+            for name in self.without_names.clone() {
+                batch.drop_write(&name);
+                self.look_again(&name, &mut batch);
+            }
+        }
+        if !batch.catalog.is_empty() {
+            let catalog = self.state.catalog().after(&batch.catalog);
+            self.state.serve(catalog);
+        }
+        self.write_statuses(&mut batch).await;
+        for (name, purpose) in batch.purposes {
+            if !self.failed.contains(&name) {
+                self.state.definitions.forgive(&name);
+            }
+            self.start_task(&name, purpose);
+        }
+        let failures = batch.failures.iter().flat_map(|(definition, failure)| {
+            let revisions = written.iter().filter(|(name, _)| **name == **definition).map(|(_, revision)| *revision);
+            revisions.map(|revision| NotInForce {
+                definition: definition.clone(),
+                revision,
+                why: failure.status.message.clone(),
+            })
+        });
+        self.state.definitions.report(revision, failures.collect());
+    }
+
+    async fn write_statuses(&mut self, batch: &mut Batch) {
+        let state = self.state.clone();
+        let writes = std::mem::take(&mut batch.writes).into_iter().map(|(object, value)| {
+            let state = state.clone();
+            async move { (object.key.name.clone(), write(&state, &object, value).await) }
+        });
+        let mut writes = futures::stream::iter(writes).buffer_unordered(WRITES_AT_A_TIME);
+        while let Some((name, written)) = writes.next().await {
+            match written {
+                Ok(object) => {
+                    // Its event has nothing new. Without an object somebody else has written: that is looked at next.
+                    if let (Some(object), Some(known)) = (object, self.known.get_mut(&name)) {
+                        known.revision = known.revision.max(object.revision);
+                    }
+                }
+                Err(failure) => {
+                    let message = &failure.status.message;
+                    tracing::error!(name = &*name, message, "a definition is not in force; trying again");
+                    self.failed.insert(name.clone());
+                    batch.failures.push((name, failure));
+                }
+            }
+        }
+    }
+
+    /// What is to be done about the objects of a definition.
+    fn purpose(&self, definition: &Value) -> Option<Purpose> {
+        let uid = || value::str_at(definition, &["metadata", "uid"]).unwrap_or_default().into();
+        if value::str_at(definition, &["metadata", "deletionTimestamp"]).is_some() {
+            let is_built_in = crd::is_of_built_in(definition, &self.names);
+            return crd::has_finalizer(definition).then(|| Purpose::Delete { uid: uid(), is_built_in });
+        }
+        let is_stale = crd::is_served(definition) && !crd::are_current(definition);
+        is_stale.then(|| Purpose::Rewrite {
+            uid: uid(),
+            generation: crd::generation(definition),
+            stored_versions: known::stored_versions(definition),
+        })
+    }
+
+    /// Starts the task that a definition needs, in place of one with another purpose.
+    fn start_task(&mut self, name: &str, purpose: Option<Purpose>) {
+        let Some(known) = self.known.get_mut(name) else { return };
+        if known.task.as_ref().map(|task| &task.purpose) == purpose.as_ref() {
+            return;
+        }
+        known.task = None;
+        let Some(purpose) = purpose else { return };
+        let ended = CancellationToken::new();
+        let resource = known.made.as_ref().map(|(_, resource)| resource.clone());
+        let (state, definition) = (self.state.clone(), name.into());
+        match (&purpose, resource) {
+            (Purpose::Delete { uid, is_built_in }, resource) => {
+                let objects = match resource {
+                    _ if *is_built_in => deletion::Objects::OfBuiltIn,
+                    None => deletion::Objects::None,
+                    Some(resource) => deletion::Objects::Of(resource),
+                };
+                let permits = self.deletions.clone();
+                let task = deletion::Task { state, definition, uid: uid.clone(), objects, permits };
+                self.tasks.spawn(task.run(ended.clone()));
+            }
+            (Purpose::Rewrite { uid, generation, .. }, Some(resource)) => {
+                let (uid, generation, permits) = (uid.clone(), *generation, self.rewrites.clone());
+                let task = rewriting::Task { state, definition, uid, generation, resource, permits };
+                self.tasks.spawn(task.run(ended.clone()));
+            }
+            (Purpose::Rewrite { .. }, None) => return,
+        }
+        known.task = Some(Task { purpose, _guard: ended.drop_guard() });
+    }
+}
+
+impl Batch {
+    /// A resource is served in place of the one before.
+    fn serve(&mut self, before: Option<&Arc<Resource>>, after: Option<&Arc<Resource>>) {
+        let is_same = match (before, after) {
+            (Some(before), Some(after)) => Arc::ptr_eq(before, after),
+            (None, None) => true,
+            (Some(_), None) | (None, Some(_)) => false,
+        };
+        if let Some(resource) = after.or(before).filter(|_| !is_same) {
+            self.catalog.push(Change { name: resource.group_resource(), resource: after.cloned() });
+        }
+    }
+
+    /// What was to be written of a definition is out of date.
+    fn drop_write(&mut self, name: &str) {
+        self.writes.retain(|(object, _)| *object.key.name != *name);
+    }
+}

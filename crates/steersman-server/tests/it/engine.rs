@@ -1,0 +1,70 @@
+//! An engine that a test can hold up or let fail.
+
+use std::fmt;
+use steersman_machinery::Revision;
+use steersman_storage::Memory;
+use steersman_storage::kv::{BoxFuture, Error, Kv, Op, Outcome, Snapshot, Txn, Watch};
+
+/// The memory engine with something before each transaction.
+pub(crate) struct Engine {
+    memory: Memory,
+    before: Box<dyn Fn(&Txn) -> BoxFuture<'static, Result<(), Error>> + Send + Sync>,
+}
+
+impl Engine {
+    pub(crate) fn new(
+        before: impl Fn(&Txn) -> BoxFuture<'static, Result<(), Error>> + Send + Sync + 'static,
+    ) -> Engine {
+        Engine { memory: Memory::new(), before: Box::new(before) }
+    }
+}
+
+/// Whether a transaction puts something under a key with this in it.
+pub(crate) fn puts(txn: &Txn, part: &str) -> bool {
+    txn.ops.iter().any(|op| matches!(op, Op::Put { key, .. } if String::from_utf8_lossy(key).contains(part)))
+}
+
+/// Whether a transaction puts something with this in it.
+pub(crate) fn says(txn: &Txn, part: &str) -> bool {
+    txn.ops.iter().any(|op| matches!(op, Op::Put { value, .. } if String::from_utf8_lossy(value).contains(part)))
+}
+
+impl Kv for Engine {
+    fn revision(&self) -> BoxFuture<'_, Result<Revision, Error>> {
+        self.memory.revision()
+    }
+
+    fn read(&self) -> BoxFuture<'_, Result<Snapshot, Error>> {
+        self.memory.read()
+    }
+
+    fn txn(&self, txn: Txn) -> BoxFuture<'_, Result<Outcome, Error>> {
+        let before = (self.before)(&txn);
+        Box::pin(async move {
+            before.await?;
+            self.memory.txn(txn).await
+        })
+    }
+
+    fn watch(&self, after: Revision) -> Box<dyn Watch> {
+        self.memory.watch(after)
+    }
+
+    fn compact(&self, through: Revision) -> BoxFuture<'_, Result<(), Error>> {
+        self.memory.compact(through)
+    }
+
+    fn health(&self) -> Result<(), Error> {
+        self.memory.health()
+    }
+
+    fn close(&self) -> BoxFuture<'_, Result<(), Error>> {
+        self.memory.close()
+    }
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine").finish_non_exhaustive()
+    }
+}
