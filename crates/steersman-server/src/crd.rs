@@ -24,7 +24,7 @@ pub use crate::crd::deletion::{Deletion, FINALIZER, begin_deletion, set_deletion
 pub use crate::crd::names::Names;
 pub use crate::crd::status::reconcile;
 
-use crate::catalog::{Column, Origin, Resource, Scope, Verb, Version};
+use crate::catalog::{Column, Origin, Resource, ResourceId, Scope, Verb, Version};
 use std::sync::Arc;
 use steersman_machinery::{GroupResource, Value};
 use steersman_schema::{Definitions, Schema};
@@ -42,6 +42,7 @@ const DEFINITION_V1BETA1: &str =
 pub fn resource() -> Arc<Resource> {
     let v1 = Definitions::builtin().schema(DEFINITION_V1).cloned().map(Arc::new);
     Arc::new(Resource {
+        id: ResourceId::next(),
         group: GROUP.into(),
         plural: PLURAL.into(),
         singular: "customresourcedefinition".into(),

@@ -4,7 +4,7 @@ mod columns;
 mod objects;
 mod scale;
 
-use crate::catalog::{Origin, Resource, Scale, ScaleSelector, Scope, SelectableField, Verb, Version};
+use crate::catalog::{Origin, Resource, ResourceId, Scale, ScaleSelector, Scope, SelectableField, Verb, Version};
 use crate::crd::custom::columns::Columns;
 use crate::crd::custom::objects::{Compiled, Objects};
 use crate::crd::names::Names;
@@ -88,6 +88,7 @@ pub fn custom_resources(definition: &Value) -> Result<Arc<Resource>, InvalidDefi
     let is_terminating = condition::is_true(definition, "Terminating");
     let strategy = Objects::new(definition, compiled, storage_version, preserves);
     Ok(Arc::new(Resource {
+        id: ResourceId::next(),
         group: group.into(),
         singular: names.singular.as_str().into(),
         kind: names.kind.as_str().into(),
