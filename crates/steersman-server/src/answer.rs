@@ -1,20 +1,16 @@
-//! Answers: status code, headers and a body that is bytes, a list written piece by piece, or a watch.
+//! Answers: status code, headers and a body that is bytes, a list written item by item, or a watch.
 
 use crate::body::Body;
-use crate::codec;
-use crate::endpoint::Context;
-use crate::negotiate::{Encoding, Form, Negotiated};
+use crate::negotiate::Encoding;
 use crate::payload::Payload;
-use crate::render;
+use crate::representation::{ListHead, Reload, Representation, encoding, list};
 use crate::status::Failure;
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, RETRY_AFTER, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use serde::Serialize;
-use std::collections::VecDeque;
-use steersman_machinery::{Revision, Value};
-
-pub(crate) use crate::endpoint::WatchAnswer;
+use std::sync::Arc;
+use steersman_machinery::Object;
 
 /// An answer on its way out. The chain adds what every answer carries.
 #[derive(Debug)]
@@ -22,18 +18,10 @@ pub(crate) struct Answer {
     pub(crate) response: Response<Body>,
 }
 
-/// What a list says of itself.
-#[derive(Debug)]
-pub(crate) struct ListHead {
-    pub(crate) revision: Revision,
-    pub(crate) token: Option<String>,
-    pub(crate) remaining: Option<usize>,
-}
-
 impl Answer {
     /// An answer of bytes.
     pub(crate) fn bytes(code: u16, content_type: &str, bytes: impl Into<Bytes>) -> Answer {
-        Answer::new(code, Some(content_type), Body::full(bytes.into()))
+        Answer::new(code, Some(content_type), Body::full(bytes))
     }
 
     /// An answer in plain text.
@@ -55,7 +43,7 @@ impl Answer {
 
     /// Any value.
     pub(crate) fn value(code: u16, value: &impl Serialize, encoding: Encoding, is_pretty: bool) -> Answer {
-        Answer::bytes(code, encoding.content_type(), codec::encode(value, encoding, is_pretty))
+        Answer::bytes(code, encoding.content_type(), encoding::encode(value, encoding, is_pretty))
     }
 
     /// A `Status`.
@@ -72,77 +60,37 @@ impl Answer {
         answer
     }
 
-    /// One object in the form that was negotiated.
-    pub(crate) fn object(
-        cx: &Context<'_>,
+    /// One object.
+    ///
+    /// # Errors
+    /// When it cannot be had in the version asked for.
+    pub(crate) async fn object(
         code: u16,
         payload: Payload,
-        negotiated: Negotiated,
+        representation: &Representation,
     ) -> Result<Answer, Failure> {
-        let is_pretty = is_pretty(cx);
-        let Negotiated { encoding, form } = negotiated;
-        if let (Form::Object, Encoding::Json, false, Payload::Stored(object)) = (form, encoding, is_pretty, &payload)
-            && cx.operation.strategy().is_stored_form(cx.operation.resource(), cx.operation.version())
-        {
-            return Ok(Answer::bytes(code, encoding.content_type(), object.json_bytes()));
-        }
-        let tree = match form {
-            Form::Object => render::tree(cx, &payload)?,
-            Form::PartialMetadata => render::partial_metadata(&render::tree(cx, &payload)?),
-            Form::Table => {
-                let tree = render::tree(cx, &payload)?;
-                let head = render::table_head(&tree);
-                render::table(cx, &[tree], head)?
-            }
-        };
-        Ok(Answer::value(code, &tree, encoding, is_pretty))
+        let bytes = representation.one(payload).await?;
+        Ok(Answer::bytes(code, representation.encoding().content_type(), bytes))
     }
 
-    /// A list in the form that was negotiated.
-    pub(crate) fn list(
-        cx: &Context<'_>,
-        objects: Vec<Payload>,
+    /// A list. With `reload` the rest of it can be read once more, so that a client who is slow to take it keeps nothing.
+    ///
+    /// # Errors
+    /// When one of the first objects cannot be had in the version asked for.
+    pub(crate) async fn list(
+        objects: Vec<Arc<Object>>,
         head: &ListHead,
-        negotiated: Negotiated,
+        reload: Option<Reload>,
+        representation: Representation,
     ) -> Result<Answer, Failure> {
-        let Negotiated { encoding, form } = negotiated;
-        if form == Form::Table {
-            let trees = objects.iter().map(|payload| render::tree(cx, payload)).collect::<Result<Vec<_>, _>>()?;
-            let table = render::table(cx, &trees, render::list_metadata(head))?;
-            return Ok(Answer::value(200, &table, encoding, is_pretty(cx)));
-        }
-        let (kind, api_version) = match form {
-            Form::PartialMetadata => ("PartialObjectMetadataList".to_owned(), "meta.k8s.io/v1".to_owned()),
-            Form::Object | Form::Table => {
-                (cx.operation.resource().list_kind.to_string(), cx.operation.served.api_version())
-            }
-        };
-        let items =
-            objects.iter().map(|payload| render::list_item(cx, payload, form)).collect::<Result<VecDeque<_>, _>>()?;
-        let opening = format!(
-            "{{\"kind\":{},\"apiVersion\":{},\"metadata\":{},\"items\":[",
-            Value::from(kind),
-            Value::from(api_version),
-            render::list_metadata(head)
-        );
-        let body = Body::list(opening.into(), items, "]}".into());
-        if encoding == Encoding::Json && !is_pretty(cx) {
-            return Ok(Answer::new(200, Some(encoding.content_type()), body));
-        }
-        let tree: Value = serde_json::from_slice(&body.into_bytes()).map_err(|error| {
-            tracing::error!(%error, "a list is not readable");
-            Failure::internal("the list is not readable")
-        })?;
-        Ok(Answer::value(200, &tree, encoding, is_pretty(cx)))
+        let content_type = representation.encoding().content_type();
+        let body = list(representation, objects, head, reload).await?;
+        Ok(Answer::new(200, Some(content_type), body))
     }
 
     /// A watch.
-    pub(crate) fn stream(watch: WatchAnswer, negotiated: Negotiated) -> Answer {
-        let body = match watch {
-            WatchAnswer::Error(failure) => Body::full(crate::endpoint::error_frame(&failure)),
-            WatchAnswer::Events(stream) => Body::watch(*stream),
-        };
-        Answer::new(200, Some(negotiated.encoding.content_type()), body)
+    pub(crate) fn watch(body: Body, encoding: Encoding) -> Answer {
+        Answer::new(200, Some(encoding.content_type()), body)
     }
 
     fn new(code: u16, content_type: Option<&str>, body: Body) -> Answer {
@@ -170,8 +118,4 @@ pub(crate) fn is_pretty_for(query: &crate::query::Query, headers: &HeaderMap) ->
     }
     let agent = headers.get(USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or("");
     ["curl", "Wget", "Mozilla/5.0"].iter().any(|people| agent.starts_with(people))
-}
-
-fn is_pretty(cx: &Context<'_>) -> bool {
-    is_pretty_for(cx.query, cx.headers)
 }

@@ -23,9 +23,9 @@ pub(crate) fn encode(resource: &Resource, mut stored: Value) -> Result<Bytes, se
     Ok(bytes.into())
 }
 
-/// The object as an item of a list, or nothing if it is not laid out as expected.
-pub(crate) fn list_item(prefix: &[u8], json: &Bytes) -> Option<Bytes> {
-    json.starts_with(prefix).then(|| json.slice(prefix.len()..))
+/// What follows the opening brace of an object as an item of a list, or nothing if it is not laid out as expected.
+pub(crate) fn list_item<'a>(prefix: &[u8], json: &'a [u8]) -> Option<&'a [u8]> {
+    json.strip_prefix(prefix)
 }
 
 /// What the objects of a built-in kind begin with.

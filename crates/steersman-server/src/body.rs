@@ -1,23 +1,20 @@
-//! The bodies of answers.
+//! The bodies of answers: bytes that are there, or chunks that are made when the client takes them.
 //!
-//! A list is written piece by piece from the objects as they are stored, a watch when its client takes it; neither is ever
-//! held whole.
+//! What is made in chunks is never held whole. A body that cannot be made to its end fails, so that no client takes what it
+//! has for all there is.
 
-use crate::endpoint::WatchStream;
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use http_body::{Frame, SizeHint};
-use std::collections::VecDeque;
-use std::convert::Infallible;
 use std::fmt;
-use std::future::Future;
 use std::io::Write as _;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
+use tokio::sync::OwnedSemaphorePermit;
 
-/// Bytes that a piece of a list has at the least, but for the last.
-const PIECE_BYTES: usize = 64 * 1024;
+/// Bytes that a chunk has at the least, but for the last.
+pub(crate) const CHUNK_BYTES: usize = 64 * 1024;
 /// Answers of at least so many bytes are compressed for those who can read it.
 pub(crate) const COMPRESS_BYTES_MIN: usize = 128 * 1024;
 
@@ -27,35 +24,42 @@ pub struct Body(Inner);
 enum Inner {
     Full(Bytes),
     Gzip(Box<Gzip>),
-    List(List),
-    Watch(Watch),
+    /// Nothing once its end has come.
+    Stream(Option<Box<dyn Chunks>>),
 }
 
-struct List {
-    opening: Bytes,
-    items: VecDeque<Item>,
-    closing: Bytes,
-    is_first: bool,
-    bytes_left: usize,
+/// Why a body ends before its end.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum Error {
+    /// What is left cannot be made.
+    #[error("the rest of the answer cannot be made: {0}")]
+    Broken(String),
+    /// The client took too little for too long.
+    #[error("the client reads too slowly")]
+    TooSlow,
 }
 
-/// One item of a list: what comes before the bytes of an object, and those.
-#[derive(Debug)]
-pub(crate) struct Item {
-    pub(crate) opening: &'static [u8],
-    pub(crate) bytes: Bytes,
+/// Makes a body chunk by chunk.
+pub(crate) trait Chunks: Send {
+    /// The next chunk, which is not empty; nothing at the end and after an error.
+    fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Error>>>;
+
+    /// Takes the place that the request has among those carried out at a time. It is given back at the end, or as soon as the
+    /// client keeps the server waiting. One who makes chunks for as long as it likes gives it back at once.
+    fn hold(&mut self, permit: OwnedSemaphorePermit) {
+        drop(permit);
+    }
+
+    /// Whether it is long and has an end.
+    fn is_compressible(&self) -> bool {
+        false
+    }
 }
 
 /// Compresses what another body gives.
 struct Gzip {
-    source: List,
+    source: Inner,
     encoder: Option<GzEncoder<Vec<u8>>>,
-}
-
-type Next = Pin<Box<dyn Future<Output = (Option<Bytes>, Box<WatchStream>)> + Send>>;
-
-struct Watch {
-    next: Option<Next>,
 }
 
 impl Body {
@@ -69,147 +73,101 @@ impl Body {
         Body(Inner::Full(bytes.into()))
     }
 
-    pub(crate) fn list(opening: Bytes, items: VecDeque<Item>, closing: Bytes) -> Body {
-        let items_bytes: usize = items.iter().map(|item| item.opening.len() + item.bytes.len()).sum();
-        let bytes_left = opening.len() + items_bytes + items.len().saturating_sub(1) + closing.len();
-        Body(Inner::List(List { opening, items, closing, is_first: true, bytes_left }))
-    }
-
-    pub(crate) fn watch(stream: WatchStream) -> Body {
-        Body(Inner::Watch(Watch { next: Some(Watch::step(Box::new(stream))) }))
+    pub(crate) fn chunks(chunks: impl Chunks + 'static) -> Body {
+        Body(Inner::Stream(Some(Box::new(chunks))))
     }
 
     /// Compresses the body if it is long enough to be worth it; says whether it did.
     pub(crate) fn compress(&mut self) -> bool {
-        let source = match &mut self.0 {
-            Inner::Full(bytes) if bytes.len() >= COMPRESS_BYTES_MIN => {
-                let bytes = std::mem::take(bytes);
-                let bytes_left = bytes.len();
-                List { opening: bytes, items: VecDeque::new(), closing: Bytes::new(), is_first: true, bytes_left }
-            }
-            Inner::List(list) if list.bytes_left >= COMPRESS_BYTES_MIN => std::mem::replace(
-                list,
-                List {
-                    opening: Bytes::new(),
-                    items: VecDeque::new(),
-                    closing: Bytes::new(),
-                    is_first: false,
-                    bytes_left: 0,
-                },
-            ),
-            Inner::Full(_) | Inner::List(_) | Inner::Gzip(_) | Inner::Watch(_) => return false,
+        let is_worth_it = match &self.0 {
+            Inner::Full(bytes) => COMPRESS_BYTES_MIN <= bytes.len(),
+            Inner::Stream(chunks) => chunks.as_ref().is_some_and(|chunks| chunks.is_compressible()),
+            Inner::Gzip(_) => false,
         };
-        let encoder = Some(GzEncoder::new(Vec::new(), Compression::fast()));
-        self.0 = Inner::Gzip(Box::new(Gzip { source, encoder }));
-        true
+        if is_worth_it {
+            let source = std::mem::replace(&mut self.0, Inner::Full(Bytes::new()));
+            let encoder = Some(GzEncoder::new(Vec::new(), Compression::fast()));
+            self.0 = Inner::Gzip(Box::new(Gzip { source, encoder }));
+        }
+        is_worth_it
     }
 
-    /// All of a body that is not a watch; a watch has no end and gives nothing.
-    pub(crate) fn into_bytes(self) -> Bytes {
-        match self.0 {
-            Inner::Full(bytes) => bytes,
-            Inner::List(mut list) => {
-                let mut all = BytesMut::with_capacity(list.bytes_left);
-                while let Some(piece) = list.next_piece() {
-                    all.put_slice(&piece);
-                }
-                all.freeze()
-            }
-            Inner::Gzip(_) | Inner::Watch(_) => Bytes::new(),
+    /// Gives the place that the request has among those carried out at a time to whoever makes the rest of the answer.
+    pub(crate) fn hold(&mut self, permit: OwnedSemaphorePermit) {
+        let inner = match &mut self.0 {
+            Inner::Gzip(gzip) => &mut gzip.source,
+            inner => inner,
+        };
+        if let Inner::Stream(Some(chunks)) = inner {
+            chunks.hold(permit);
         }
     }
 }
 
-impl List {
-    fn next_piece(&mut self) -> Option<Bytes> {
-        if self.bytes_left == 0 {
-            return None;
-        }
-        let mut piece = BytesMut::with_capacity(self.bytes_left.min(PIECE_BYTES * 2));
-        if self.is_first {
-            piece.put_slice(&self.opening);
-        }
-        while piece.len() < PIECE_BYTES {
-            let Some(item) = self.items.pop_front() else { break };
-            if !self.is_first {
-                piece.put_slice(b",");
+impl Inner {
+    fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Error>>> {
+        match self {
+            Inner::Full(bytes) if bytes.is_empty() => Poll::Ready(None),
+            Inner::Full(bytes) => Poll::Ready(Some(Ok(std::mem::take(bytes)))),
+            Inner::Gzip(gzip) => gzip.poll_chunk(cx),
+            Inner::Stream(stream) => {
+                let Some(chunks) = stream else { return Poll::Ready(None) };
+                let chunk = ready!(chunks.poll_chunk(cx));
+                if !matches!(chunk, Some(Ok(_))) {
+                    *stream = None;
+                }
+                Poll::Ready(chunk)
             }
-            self.is_first = false;
-            piece.put_slice(item.opening);
-            piece.put_slice(&item.bytes);
         }
-        if self.items.is_empty() {
-            self.is_first = false;
-            piece.put_slice(&self.closing);
-        }
-        self.bytes_left = self.bytes_left.saturating_sub(piece.len());
-        if self.items.is_empty() {
-            self.bytes_left = 0;
-        }
-        Some(piece.freeze())
     }
 }
 
 impl Gzip {
-    fn next_piece(&mut self) -> Option<Bytes> {
-        let mut encoder = self.encoder.take()?;
-        while let Some(piece) = self.source.next_piece() {
-            // Writing into a vector cannot fail.
-            let _ = encoder.write_all(&piece);
-            let made = encoder.get_mut();
-            if made.len() >= PIECE_BYTES {
-                let bytes = std::mem::take(made);
-                self.encoder = Some(encoder);
-                return Some(bytes.into());
+    fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Error>>> {
+        loop {
+            let Some(encoder) = &mut self.encoder else { return Poll::Ready(None) };
+            match ready!(self.source.poll_chunk(cx)) {
+                Some(Ok(chunk)) => {
+                    // Writing into a vector cannot fail.
+                    let _ = encoder.write_all(&chunk);
+                    if CHUNK_BYTES <= encoder.get_ref().len() {
+                        return Poll::Ready(Some(Ok(std::mem::take(encoder.get_mut()).into())));
+                    }
+                }
+                Some(Err(error)) => {
+                    self.encoder = None;
+                    return Poll::Ready(Some(Err(error)));
+                }
+                None => {
+                    let rest = self.encoder.take().and_then(|encoder| encoder.finish().ok());
+                    return Poll::Ready(rest.map(|rest| Ok(rest.into())));
+                }
             }
         }
-        encoder.finish().ok().map(Bytes::from)
-    }
-}
-
-impl Watch {
-    fn step(mut stream: Box<WatchStream>) -> Next {
-        Box::pin(async move {
-            let frames = stream.next().await;
-            (frames, stream)
-        })
     }
 }
 
 impl http_body::Body for Body {
     type Data = Bytes;
-    type Error = Infallible;
+    type Error = Error;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let piece = match &mut self.0 {
-            Inner::Full(bytes) if bytes.is_empty() => None,
-            Inner::Full(bytes) => Some(std::mem::take(bytes)),
-            Inner::Gzip(gzip) => gzip.next_piece(),
-            Inner::List(list) => list.next_piece(),
-            Inner::Watch(watch) => {
-                let Some(next) = &mut watch.next else { return Poll::Ready(None) };
-                let Poll::Ready((frames, stream)) = next.as_mut().poll(cx) else { return Poll::Pending };
-                watch.next = frames.is_some().then(|| Watch::step(stream));
-                frames
-            }
-        };
-        Poll::Ready(piece.map(|piece| Ok(Frame::data(piece))))
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+        let chunk = ready!(self.0.poll_chunk(cx));
+        Poll::Ready(chunk.map(|chunk| chunk.map(Frame::data)))
     }
 
     fn is_end_stream(&self) -> bool {
         match &self.0 {
             Inner::Full(bytes) => bytes.is_empty(),
             Inner::Gzip(gzip) => gzip.encoder.is_none(),
-            Inner::List(list) => list.bytes_left == 0,
-            Inner::Watch(watch) => watch.next.is_none(),
+            Inner::Stream(chunks) => chunks.is_none(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.0 {
             Inner::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
-            Inner::List(list) => SizeHint::with_exact(list.bytes_left as u64),
-            Inner::Gzip(_) | Inner::Watch(_) => SizeHint::default(),
+            Inner::Gzip(_) | Inner::Stream(_) => SizeHint::default(),
         }
     }
 }
@@ -219,8 +177,7 @@ impl fmt::Debug for Body {
         let kind = match &self.0 {
             Inner::Full(_) => "Full",
             Inner::Gzip(_) => "Gzip",
-            Inner::List(_) => "List",
-            Inner::Watch(_) => "Watch",
+            Inner::Stream(_) => "Stream",
         };
         f.debug_tuple("Body").field(&kind).finish()
     }
@@ -229,37 +186,57 @@ impl fmt::Debug for Body {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use http_body_util::BodyExt as _;
+    use std::collections::VecDeque;
     use std::io::Read as _;
 
-    fn list(items: usize) -> Body {
-        let items = (0..items).map(|_| Item { opening: b"{", bytes: Bytes::from_static(b"\"a\":1}") }).collect();
-        Body::list(Bytes::from_static(b"["), items, Bytes::from_static(b"]"))
-    }
+    struct Given(VecDeque<Result<Bytes, Error>>);
 
-    #[test]
-    fn a_list_is_as_long_as_it_says() {
-        for n in [0, 1, 2, 50_000] {
-            let body = list(n);
-            let exact = http_body::Body::size_hint(&body).exact();
-            let bytes = body.into_bytes();
-            assert_eq!(exact, Some(bytes.len() as u64));
-            let parsed: Vec<serde_json::Value> = serde_json::from_slice(&bytes).unwrap();
-            assert_eq!(parsed.len(), n);
+    impl Chunks for Given {
+        fn poll_chunk(&mut self, _: &mut Context<'_>) -> Poll<Option<Result<Bytes, Error>>> {
+            Poll::Ready(self.0.pop_front())
+        }
+
+        fn is_compressible(&self) -> bool {
+            true
         }
     }
 
-    #[test]
-    fn a_long_list_is_compressed_and_reads_back() {
-        let mut body = list(50_000);
-        let plain = list(50_000).into_bytes();
-        assert!(body.compress() && !list(3).compress());
-        let Inner::Gzip(mut gzip) = body.0 else { panic!("not compressed") };
-        let mut compressed = Vec::new();
-        while let Some(piece) = gzip.next_piece() {
-            compressed.extend_from_slice(&piece);
+    fn stream(chunks: impl IntoIterator<Item = Result<Bytes, Error>>) -> Body {
+        Body::chunks(Given(chunks.into_iter().collect()))
+    }
+
+    async fn unzipped(mut body: Body) -> Vec<u8> {
+        assert!(body.compress());
+        let bytes = body.collect().await.unwrap().to_bytes();
+        let mut whole = Vec::new();
+        flate2::read::GzDecoder::new(&*bytes).read_to_end(&mut whole).unwrap();
+        whole
+    }
+
+    #[tokio::test]
+    async fn what_is_compressed_is_the_whole_body() {
+        let chunks: Vec<Bytes> = (0..50_000).map(|index| Bytes::from(index.to_string())).collect();
+        let want: Vec<u8> = chunks.iter().flatten().copied().collect();
+        assert_eq!(unzipped(stream(chunks.into_iter().map(Ok))).await, want);
+        assert_eq!(unzipped(stream([])).await, b"");
+        assert_eq!(unzipped(Body::full(vec![b'x'; COMPRESS_BYTES_MIN])).await, vec![b'x'; COMPRESS_BYTES_MIN]);
+        assert!(!Body::full("short").compress());
+    }
+
+    #[tokio::test]
+    async fn a_body_that_breaks_ends_with_its_error() {
+        let broken = || Err(Error::Broken("x".to_owned()));
+        for is_compressed in [false, true] {
+            let mut body = stream([Ok(Bytes::from_static(b"a")), broken(), Ok(Bytes::from_static(b"b"))]);
+            if is_compressed {
+                body.compress();
+            }
+            let mut last = None;
+            while let Some(frame) = body.frame().await {
+                last = Some(frame.map(|frame| frame.into_data().unwrap()));
+            }
+            assert_eq!(last, Some(broken()));
         }
-        let mut read = Vec::new();
-        flate2::read::GzDecoder::new(&*compressed).read_to_end(&mut read).unwrap();
-        assert_eq!(read, plain);
     }
 }

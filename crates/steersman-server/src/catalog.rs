@@ -13,6 +13,7 @@ pub(crate) use crate::catalog::per_group::PerGroup;
 use crate::strategy::Strategy;
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use steersman_machinery::{GroupKind, GroupResource, GroupVersionKind, Value};
 use steersman_schema::{JsonPath, Schema};
 
@@ -57,9 +58,15 @@ pub struct Change {
     pub resource: Option<Arc<Resource>>,
 }
 
+/// Tells a resource from every other that was ever served by this process, its earlier forms among them.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct ResourceId(pub(crate) u32);
+
 /// One resource with all its versions.
 #[derive(Debug)]
 pub struct Resource {
+    /// Its own, from [`ResourceId::next`].
+    pub id: ResourceId,
     /// The group, empty for the core group.
     pub group: Box<str>,
     /// As it stands in the path.
@@ -360,6 +367,16 @@ impl GroupVersion {
     }
 }
 
+// === impl ResourceId ===
+
+impl ResourceId {
+    /// One that nothing has yet.
+    pub fn next() -> ResourceId {
+        static NEXT: AtomicU32 = AtomicU32::new(1);
+        ResourceId(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
 // === impl Resource ===
 
 impl Resource {
@@ -418,6 +435,11 @@ impl Served {
     /// The version that was named.
     pub fn version(&self) -> &Version {
         &self.resource.versions[self.index]
+    }
+
+    /// Which of the resource's versions that is.
+    pub(crate) fn index(&self) -> usize {
+        self.index
     }
 
     /// Group, version and kind of one object.

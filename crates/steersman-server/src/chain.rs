@@ -181,8 +181,11 @@ impl Chain {
         let Head { info, parts, query } = &*head;
         let request = route::Request { info, query, parts, user: &user, body, abandoned: abandoned.as_ref() };
         let mut notes = Notes::default();
-        let outcome = self.router.dispatch(&request, &mut notes).await;
-        drop(permit);
+        let mut outcome = self.router.dispatch(&request, &mut notes).await;
+        if let (Ok(answer), Some(permit)) = (&mut outcome, permit) {
+            // What is still to be made of the answer is work, too.
+            answer.response.body_mut().hold(permit);
+        }
         (outcome, notes)
     }
 

@@ -1,4 +1,4 @@
-//! Bodies and answers: bytes to trees and back, as JSON or YAML.
+//! Bodies of requests: bytes to trees, from JSON or YAML. What goes out is written by `representation`.
 //!
 //! JSON is read with an eye on duplicate keys, which strict field validation reports; numbers come out as Go prints them.
 
@@ -7,9 +7,6 @@ mod yaml;
 
 pub(crate) use self::json::{Parsed, order_by_position};
 
-use crate::negotiate::Encoding;
-use bytes::Bytes;
-use serde::Serialize;
 use steersman_machinery::{Value, value};
 use steersman_schema::decode::DEPTH_MAX;
 
@@ -56,17 +53,6 @@ fn bound(value: &Value) -> Result<(), Error> {
         }
     }
     if depth(value) > DEPTH_MAX { Err(Error::TooDeep) } else { Ok(()) }
-}
-
-/// Writes an answer.
-pub(crate) fn encode(value: &impl Serialize, encoding: Encoding, is_pretty: bool) -> Bytes {
-    let written = match encoding {
-        Encoding::Json if is_pretty => serde_json::to_vec_pretty(value),
-        Encoding::Json => serde_json::to_vec(value),
-        Encoding::Yaml => serde_json::to_value(value).map(|tree| yaml::print(&tree).into_bytes()),
-    };
-    // Trees have string keys and finite numbers, so they always serialise; an empty answer is what is left if one did not.
-    written.unwrap_or_default().into()
 }
 
 fn excerpt(body: &[u8]) -> String {

@@ -30,7 +30,7 @@ pub(crate) use crate::crd::custom::custom_resources_with;
 pub(crate) use crate::crd::status::{is_of_built_in, lacks_names, not_servable};
 pub(crate) use crate::crd::stored::{are_current, generation};
 
-use crate::catalog::{Column, Origin, Resource, Scope, Verb, Version};
+use crate::catalog::{Column, Origin, Resource, ResourceId, Scope, Verb, Version};
 use std::sync::Arc;
 use steersman_machinery::{GroupResource, Value};
 use steersman_schema::{Definitions, Schema};
@@ -48,6 +48,7 @@ const DEFINITION_V1BETA1: &str =
 pub fn resource() -> Arc<Resource> {
     let v1 = Definitions::builtin().schema(DEFINITION_V1).cloned().map(Arc::new);
     Arc::new(Resource {
+        id: ResourceId::next(),
         group: GROUP.into(),
         plural: PLURAL.into(),
         singular: "customresourcedefinition".into(),

@@ -10,7 +10,6 @@ mod reviews;
 mod stored;
 
 pub(crate) use self::context::Context;
-pub(crate) use self::stored::{WatchAnswer, WatchStream, error_frame};
 
 use crate::answer::Answer;
 use crate::catalog::Handling;

@@ -13,6 +13,7 @@
 //! written: the storage version for built-in kinds, the requested version for custom ones, whose rules are per version.
 
 use crate::catalog::{Handling, Resource, Version};
+use crate::projection::Projection;
 use std::fmt;
 use steersman_machinery::{Value, field};
 
@@ -118,6 +119,12 @@ pub trait Strategy: fmt::Debug + Send + Sync {
     /// What the kind allows.
     fn rules(&self) -> Rules {
         Rules::default()
+    }
+
+    /// What of an object its cells are made of. An object of which more is read has the same cells.
+    fn cells_read(&self, version: &Version) -> Projection {
+        let _ = version;
+        Projection::without_managers()
     }
 
     /// The cells of an object's row, one for each of the version's columns; `null` where there is nothing to show.

@@ -19,6 +19,7 @@ pub(crate) const KIND: Kind = Kind {
         definition: "io.k8s.api.core.v1.ConfigMap",
         columns: &[Column::NAME, Column::text("Data", "How many keys there are."), Column::AGE],
         cells,
+        cells_read: &["data[]", "binaryData[]", "metadata.name", "metadata.creationTimestamp"],
         ..Version::V1
     }],
     validate_create: |request, faults| validate(&Place::root(request.new), faults),

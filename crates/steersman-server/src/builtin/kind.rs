@@ -3,7 +3,7 @@
 //! Rows are constants that start from [`Kind::NAMESPACED`] or [`Kind::CLUSTER`] and [`Version::V1`] and say only what differs.
 
 use crate::builtin::strategy::BuiltIn;
-use crate::catalog::{self, Handling, Origin, Resource, Scope, SelectableField, Verb};
+use crate::catalog::{self, Handling, Origin, Resource, ResourceId, Scope, SelectableField, Verb};
 use crate::strategy::{Grace, Propagation, Rules};
 use jiff::Timestamp;
 use std::sync::Arc;
@@ -80,6 +80,9 @@ pub(crate) struct Version {
     pub(crate) subresources: &'static [Subresource],
     pub(crate) columns: &'static [Column],
     pub(crate) cells: fn(&Value, Timestamp) -> Vec<Value>,
+    /// The paths that the cells are made of, as [`Projection::of`](crate::projection::Projection::of) reads them; empty:
+    /// everything.
+    pub(crate) cells_read: &'static [&'static str],
     pub(crate) fields: &'static [Field],
     /// Fills in what the client left out.
     pub(crate) default: fn(&mut Value),
@@ -171,6 +174,7 @@ impl Kind {
     /// The kind as a resource of a catalog.
     pub(crate) fn resource(&'static self) -> Resource {
         Resource {
+            id: ResourceId::next(),
             group: self.group.into(),
             plural: self.plural.into(),
             singular: self.singular.into(),
@@ -211,6 +215,7 @@ impl Version {
         subresources: &[],
         columns: &[],
         cells: |_, _| Vec::new(),
+        cells_read: &[],
         fields: &[],
         default: |_| {},
         conversion: None,

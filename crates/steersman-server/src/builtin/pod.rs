@@ -61,6 +61,7 @@ pub(crate) const KIND: Kind = Kind {
             Column::text("Readiness Gates", "How many of its further conditions for being ready hold.").wide(),
         ],
         cells: cells::of_pod,
+        cells_read: cells::READ,
         fields: &[
             Field::new("spec.nodeName", ".spec.nodeName"),
             Field::new("spec.restartPolicy", ".spec.restartPolicy"),

@@ -27,6 +27,7 @@ pub(crate) const KIND: Kind = Kind {
             Column::AGE,
         ],
         cells,
+        cells_read: &["data[]", "type", "metadata.name", "metadata.creationTimestamp"],
         fields: &[Field::new("type", ".type")],
         default,
         ..Version::V1

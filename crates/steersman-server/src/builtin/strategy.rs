@@ -2,6 +2,7 @@
 
 use crate::builtin::kind::{Kind, NewStatus, Request};
 use crate::catalog::{Handling, Resource, Version};
+use crate::projection::Projection;
 use crate::strategy::{DecodeError, Decoded, Endpoint, Rules, Strategy};
 use jiff::Timestamp;
 use std::fmt;
@@ -165,6 +166,13 @@ impl Strategy for BuiltIn {
 
     fn rules(&self) -> Rules {
         self.kind.rules
+    }
+
+    fn cells_read(&self, version: &Version) -> Projection {
+        match self.kind.version(&version.name).cells_read {
+            [] => Projection::without_managers(),
+            paths => Projection::of(paths),
+        }
     }
 
     fn cells(&self, version: &Version, value: &Value, now: Timestamp) -> Vec<Value> {

@@ -4,7 +4,7 @@ mod columns;
 mod objects;
 mod scale;
 
-use crate::catalog::{Origin, Resource, Scale, ScaleSelector, Scope, SelectableField, Verb, Version};
+use crate::catalog::{Origin, Resource, ResourceId, Scale, ScaleSelector, Scope, SelectableField, Verb, Version};
 use crate::crd::custom::columns::Columns;
 use crate::crd::custom::objects::{Compiled, Objects};
 use crate::crd::names::Names;
@@ -99,6 +99,7 @@ pub(crate) fn custom_resources_with(
     let is_terminating = crate::crd::is_terminating(definition);
     let strategy = Objects::new(definition, compiled, storage_version, preserves);
     Ok(Arc::new(Resource {
+        id: ResourceId::next(),
         group: group.into(),
         singular: names.singular.as_str().into(),
         kind: names.kind.as_str().into(),

@@ -2,6 +2,7 @@
 
 use crate::catalog::Version;
 use crate::crd::{begin_deletion, flag, formats, text, texts, v1beta1, validate, versions};
+use crate::projection::Projection;
 use crate::strategy::{DecodeError, Decoded, Endpoint, Grace, Rules, Strategy};
 use serde_json::json;
 use steersman_machinery::value::{at, object_at, set_at};
@@ -114,6 +115,10 @@ impl Strategy for Definition {
 
     fn rules(&self) -> Rules {
         Rules { updates_unconditionally: false, grace: Grace::Instances, ..Rules::default() }
+    }
+
+    fn cells_read(&self, _version: &Version) -> Projection {
+        Projection::of(&["metadata.name", "metadata.creationTimestamp"])
     }
 
     fn cells(&self, _version: &Version, value: &Value, _now: jiff::Timestamp) -> Vec<Value> {

@@ -1,6 +1,6 @@
 //! The documents against what a real server was seen to answer.
 
-use crate::catalog::{Catalog, Change, Column, Handling, Resource, Scope, Subresource, Verb, Version};
+use crate::catalog::{Catalog, Change, Column, Handling, Resource, ResourceId, Scope, Subresource, Verb, Version};
 use crate::crd;
 use crate::discovery::{Discovery, Root};
 use crate::strategy::{DecodeError, Decoded, Endpoint, Strategy};
@@ -39,6 +39,7 @@ pub(crate) fn built_in(
     subresources: Vec<Subresource>,
 ) -> Resource {
     Resource {
+        id: ResourceId::next(),
         group: group.into(),
         plural: plural.into(),
         singular: kind.to_lowercase().into(),

@@ -1,9 +1,12 @@
 //! A request on a resource: the operation it asks for, and what of HTTP it is asked with.
 
+use crate::answer::is_pretty_for;
+use crate::negotiate::Negotiated;
 use crate::operation::{Operation, Options};
 use crate::options::Write;
 use crate::query::Query;
 use crate::registry::Body;
+use crate::representation::{Representation, Wishes};
 use crate::request_info::Target;
 use crate::state::State;
 use crate::status::Failure;
@@ -40,6 +43,20 @@ impl<'a> Context<'a> {
         let operation = &self.operation;
         let (strategy, version) = (operation.strategy(), operation.version());
         Ok(strategy.present(version, strategy.load(operation.resource(), version, conversion::parse(object)?)))
+    }
+
+    /// How the answer's objects are sent.
+    ///
+    /// # Errors
+    /// 400 if the client asks for something of the rows of a table that there is not.
+    pub(crate) fn representation(&self, negotiated: Negotiated) -> Result<Representation, Failure> {
+        let wishes = Wishes {
+            negotiated,
+            is_pretty: is_pretty_for(self.query, self.headers),
+            include_object: self.query.non_empty("includeObject"),
+            now: self.operation.now,
+        };
+        Representation::new(self.operation.served, wishes)
     }
 
     /// The media type of the body, without parameters; JSON if the request does not say.

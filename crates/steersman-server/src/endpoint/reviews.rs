@@ -52,10 +52,10 @@ pub(super) async fn handle(cx: &mut Context<'_>, method: &Method, body: Bytes) -
     if *method != Method::POST || cx.target.has_name_in_path {
         return Err(Failure::method_not_allowed());
     }
-    let negotiated = negotiate(cx.headers, Shape::One)?;
+    let representation = cx.representation(negotiate(cx.headers, Shape::One)?)?;
     let mut object = cx.read_object("CreateOptions", &body)?;
     registry::record(&cx.operation, None, &mut object);
     admission::admit(cx.state, &mut cx.operation, &mut object).await?;
     let answered = (review.answers)(cx.state, &cx.operation, object).await?;
-    Answer::object(cx, 201, Payload::Tree(answered), negotiated)
+    Answer::object(201, Payload::Tree(answered), &representation).await
 }

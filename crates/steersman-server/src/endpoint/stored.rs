@@ -8,8 +8,6 @@ mod select;
 mod watch;
 mod write;
 
-pub(crate) use self::watch::{WatchAnswer, WatchStream, error_frame};
-
 use crate::answer::Answer;
 use crate::catalog::Verb;
 use crate::endpoint::Context;

@@ -6,7 +6,7 @@ use futures::future::join_all;
 use futures::stream;
 use http::{Method, Request};
 use http_body::Frame;
-use http_body_util::StreamBody;
+use http_body_util::{BodyExt as _, StreamBody};
 use serde_json::json;
 use std::convert::Infallible;
 
@@ -122,4 +122,43 @@ async fn a_patch_that_grows_an_object_beyond_measure_is_refused() {
     let refused = http.json_patch(&format!("{CONFIGS}/c"), &json!(copies)).await;
     assert!((400..500).contains(&refused.code), "{}", refused.code);
     assert_eq!(http.get(&format!("{CONFIGS}/c")).await.ok()["data"].as_object().unwrap().len(), 1);
+}
+
+/// Reads that are carried out at a time.
+const READS_MAX: usize = 400;
+
+#[tokio::test(start_paused = true)]
+async fn who_does_not_read_a_list_keeps_nobody_from_reading() {
+    let world = World::new().await;
+    let http = world.http();
+    // More than is made before the answer begins.
+    for index in 0..5 {
+        let data = json!({"metadata": {"name": format!("c{index}")}, "data": {"a": "x".repeat(100_000)}});
+        http.post(CONFIGS, &data).await.ok();
+    }
+    let unread = join_all((0..READS_MAX).map(|_| http.unread(CONFIGS))).await;
+    assert_eq!(http.get(CONFIGS).await.code, 429);
+    tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+    http.get(CONFIGS).await.ok();
+    tokio::time::sleep(std::time::Duration::from_secs(60)).await;
+    for mut body in unread {
+        assert!(body.frame().await.unwrap().is_err());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_reads_a_list_late_gets_it_as_it_was() {
+    let world = World::new().await;
+    let http = world.http();
+    for index in 0..9 {
+        let data = json!({"metadata": {"name": format!("c{index}")}, "data": {"a": "x".repeat(100_000)}});
+        http.post(CONFIGS, &data).await.ok();
+    }
+    let whole = http.get(CONFIGS).await.ok();
+    let body = http.unread(CONFIGS).await;
+    http.delete(&format!("{CONFIGS}/c8")).await.ok();
+    http.merge(&format!("{CONFIGS}/c7"), &json!({"data": {"a": "new"}})).await.ok();
+    tokio::time::sleep(std::time::Duration::from_secs(5)).await;
+    let late = body.collect().await.unwrap().to_bytes();
+    assert!(serde_json::from_slice::<serde_json::Value>(&late).unwrap() == whole);
 }

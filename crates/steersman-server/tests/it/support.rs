@@ -135,10 +135,24 @@ impl Http {
         self.send(Method::DELETE, path, "application/json", "").await
     }
 
+    /// The body of an answer, for its reader to take or not.
+    pub(crate) async fn unread(&self, path: &str) -> Body {
+        let request = Request::get(path).body(Full::<Bytes>::default()).unwrap();
+        let response = self.0.clone().oneshot(request).await.unwrap();
+        assert_eq!(response.status(), 200);
+        response.into_body()
+    }
+
     /// Opens a watch; `path` has the query, without `watch`.
     pub(crate) async fn watch(&self, path: &str) -> Watch {
+        self.watch_as(path, "application/json").await
+    }
+
+    /// The same in a form.
+    pub(crate) async fn watch_as(&self, path: &str, accept: &str) -> Watch {
         let separator = if path.contains('?') { '&' } else { '?' };
-        let request = Request::get(format!("{path}{separator}watch=true")).body(Full::<Bytes>::default()).unwrap();
+        let request = Request::get(format!("{path}{separator}watch=true")).header("accept", accept);
+        let request = request.body(Full::<Bytes>::default()).unwrap();
         let response = self.0.clone().oneshot(request).await.unwrap();
         assert_eq!(response.status(), 200);
         Watch { body: response.into_body(), read: Vec::new() }
@@ -185,6 +199,11 @@ impl Watch {
             let frame = self.body.frame().await?.unwrap();
             self.read.extend_from_slice(&frame.into_data().unwrap());
         }
+    }
+
+    /// What is sent next in one piece.
+    pub(crate) async fn next_chunk(&mut self) -> Option<Bytes> {
+        Some(self.body.frame().await?.unwrap().into_data().unwrap())
     }
 
     /// The next event as its type and the name of its object.

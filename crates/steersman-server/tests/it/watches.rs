@@ -240,3 +240,68 @@ async fn the_old_watch_paths_write_nothing() {
     assert_eq!(world.http().delete(&format!("{old}/a")).await.refusal().0, 405);
     world.http().get(&format!("{CONFIGS}/a")).await.ok();
 }
+
+#[tokio::test]
+async fn a_watch_from_a_version_that_was_never_given_out_is_told_so() {
+    let world = World::new().await;
+    let from = list_version(&world).await + 1_000_000;
+    let events = world.http().watch(&format!("{CONFIGS}?resourceVersion={from}")).await.rest().await;
+    assert!(events.len() == 1 && is_expired(&events[0]), "{events:?}");
+}
+
+#[tokio::test]
+async fn what_is_the_same_for_many_watchers_is_made_once() {
+    let world = World::new().await;
+    let http = world.http();
+    http.post(CONFIGS, &config("c")).await.ok();
+    for accept in ["application/json", "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"] {
+        let from = list_version(&world).await;
+        let path = format!("{CONFIGS}?resourceVersion={from}");
+        let selected = format!("{path}&labelSelector=%21nothing");
+        let mut watches = Vec::new();
+        for path in [&path, &path, &selected] {
+            watches.push(http.watch_as(path, accept).await);
+        }
+        http.merge(&format!("{CONFIGS}/c"), &json!({"data": {"accept": accept}})).await.ok();
+        world.store.sync().await.unwrap();
+        let mut frames = Vec::new();
+        for watch in &mut watches {
+            frames.push(watch.next_chunk().await.unwrap());
+        }
+        assert!(frames.iter().all(|frame| frame == &frames[0] && frame.as_ptr() == frames[0].as_ptr()), "{accept}");
+    }
+}
+
+#[tokio::test]
+async fn an_object_that_leaves_a_selection_is_deleted_with_what_it_was() {
+    let world = World::new().await;
+    let http = world.http();
+    http.post(CONFIGS, &json!({"metadata": {"name": "c", "labels": {"a": "1"}}, "data": {"x": "old"}})).await.ok();
+    let from = list_version(&world).await;
+    let path = format!("{CONFIGS}?resourceVersion={from}&labelSelector=a%3D1");
+    let (mut one, mut other) = (http.watch(&path).await, http.watch(&path).await);
+    let left = http
+        .merge(&format!("{CONFIGS}/c"), &json!({"metadata": {"labels": {"a": "2"}}, "data": {"x": "new"}}))
+        .await
+        .ok();
+    for watch in [&mut one, &mut other] {
+        let event = watch.next().await.unwrap();
+        assert_eq!((text(&event, "/type"), text(&event, "/object/data/x")), ("DELETED", "old"));
+        assert_eq!(version(&event["object"]), version(&left));
+    }
+}
+
+#[tokio::test]
+async fn a_table_of_a_watch_says_its_columns_once() {
+    let world = World::new().await;
+    let http = world.http();
+    for name in ["a", "b"] {
+        http.post(CONFIGS, &config(name)).await.ok();
+    }
+    let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
+    let mut watch = http.watch_as(&format!("{CONFIGS}?allowWatchBookmarks=false"), table).await;
+    let (first, second) = (watch.next().await.unwrap(), watch.next().await.unwrap());
+    assert!(first["object"]["columnDefinitions"].is_array() && second["object"]["columnDefinitions"].is_null());
+    assert_eq!(second["object"]["rows"][0]["cells"][0], "b");
+    assert_eq!(second["object"]["rows"][0]["object"]["metadata"]["name"], "b");
+}

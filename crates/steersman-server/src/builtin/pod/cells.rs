@@ -6,6 +6,27 @@ use jiff::Timestamp;
 use steersman_machinery::Value;
 use steersman_machinery::value::{at, str_at};
 
+/// What the row is made of.
+pub(crate) const READ: &[&str] = &[
+    "metadata.name",
+    "metadata.creationTimestamp",
+    "metadata.deletionTimestamp",
+    "spec.containers[]",
+    "spec.initContainers.name",
+    "spec.initContainers.restartPolicy",
+    "spec.nodeName",
+    "spec.readinessGates",
+    "status.conditions.reason",
+    "status.conditions.status",
+    "status.conditions.type",
+    "status.containerStatuses",
+    "status.initContainerStatuses",
+    "status.nominatedNodeName",
+    "status.phase",
+    "status.podIP",
+    "status.reason",
+];
+
 pub(crate) fn of_pod(pod: &Value, now: Timestamp) -> Vec<Value> {
     let state = State::of(pod);
     let or_none = |path: &[&str]| Value::from(str_at(pod, path).filter(|text| !text.is_empty()).unwrap_or(NONE));
@@ -176,11 +197,15 @@ fn items<'a>(object: &'a Value, path: &[&str]) -> &'a [Value] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::projection::Projection;
     use serde_json::json;
 
     #[track_caller]
     fn check(pod: Value, want: &str) {
-        let cells = of_pod(&pod, "2026-01-01T01:00:00Z".parse().unwrap());
+        let now = "2026-01-01T01:00:00Z".parse().unwrap();
+        let cells = of_pod(&pod, now);
+        let read = Projection::of(READ).read(pod.to_string().as_bytes()).unwrap();
+        assert_eq!(of_pod(&read, now), cells);
         let texts: Vec<&str> = cells[1..4].iter().map(|cell| cell.as_str().unwrap()).collect();
         assert_eq!(texts.join(" | "), want);
     }

@@ -3,9 +3,11 @@
 use crate::builtin::age;
 use crate::catalog::Column;
 use crate::crd::text;
+use crate::projection::Projection;
 use jiff::Timestamp;
 use steersman_machinery::Value;
 use steersman_schema::JsonPath;
+use steersman_schema::json_path::Step;
 
 /// What fills the cells behind the name.
 #[derive(Debug)]
@@ -46,6 +48,19 @@ impl Columns {
             path: JsonPath::parse(text(column, &["jsonPath"])).ok(),
         };
         (Columns(written.iter().map(cell).collect()), headers)
+    }
+
+    /// What of an object the cells are made of: for each path the fields that it begins with.
+    pub(super) fn read(&self) -> Projection {
+        let mut read = Projection::of(&["metadata.name"]);
+        for path in self.0.iter().filter_map(|cell| cell.path.as_ref()) {
+            let fields = path.steps().iter().map_while(|step| match step {
+                Step::Field(name) => Some(&**name),
+                _ => None,
+            });
+            read.add(fields, Projection::All);
+        }
+        read
     }
 
     /// The cells of an object.

@@ -4,6 +4,7 @@ use crate::catalog::{Resource, Version};
 use crate::crd::custom::columns::Columns;
 use crate::crd::custom::scale;
 use crate::crd::{stored, text, texts};
+use crate::projection::Projection;
 use crate::strategy::{DecodeError, Decoded, Endpoint, Rules, Strategy};
 use jiff::Timestamp;
 use serde_json::json;
@@ -195,6 +196,10 @@ impl Strategy for Objects {
 
     fn rules(&self) -> Rules {
         Rules { updates_unconditionally: false, ..Rules::default() }
+    }
+
+    fn cells_read(&self, version: &Version) -> Projection {
+        self.compiled(&version.name).map_or(Projection::All, |compiled| compiled.columns.read())
     }
 
     fn cells(&self, version: &Version, value: &Value, now: Timestamp) -> Vec<Value> {

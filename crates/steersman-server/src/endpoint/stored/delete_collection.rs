@@ -9,6 +9,7 @@ use crate::negotiate::{Shape, negotiate};
 use crate::operation::Operation;
 use crate::options::{self, Delete};
 use crate::registry::{self, Change};
+use crate::representation::ListHead;
 use crate::state::State;
 use crate::status::Failure;
 use bytes::Bytes;
@@ -24,12 +25,12 @@ const AT_A_TIME: usize = 64;
 /// Deletes the objects and answers with them. It ends early, with what is deleted deleted, at the first failure and when the
 /// client goes away.
 pub(super) async fn delete_collection(cx: &mut Context<'_>, bytes: Bytes) -> Result<Answer, Failure> {
-    let negotiated = negotiate(cx.headers, Shape::List)?;
+    let representation = cx.representation(negotiate(cx.headers, Shape::List)?)?;
     let options = write::delete_options(cx, &bytes)?;
     let list = options::List::parse(cx.query, false)?;
     let selection = Selection::new(cx, &list)?;
     let at = list::version(cx, &list).await?;
-    let keep = |object: &Object| selection.selects(cx, object);
+    let keep = |object: &Object| selection.selects(object);
     let found = cx.state.store.list_where(cx.operation.storage(), &cx.operation.list_scope(), at, Page::ALL, keep);
     let found = found.map_err(|error| Failure::of_read(&error))?;
     let revision = found.revision;
@@ -57,7 +58,10 @@ pub(super) async fn delete_collection(cx: &mut Context<'_>, bytes: Bytes) -> Res
     drop(deletions);
     match failed {
         Some(failure) => Err(failure),
-        None => list::answer(cx, deleted, revision, None, None, negotiated),
+        None => {
+            let head = ListHead { revision, token: None, remaining: None };
+            Answer::list(deleted, &head, None, representation).await
+        }
     }
 }
 

@@ -9,12 +9,12 @@ use steersman_machinery::Revision;
 
 /// Answers with the object of the path: as it is at the moment, or at least as new as the version asked for.
 pub(crate) async fn get(cx: &Context<'_>) -> Result<Answer, Failure> {
-    let negotiated = negotiate(cx.headers, Shape::One)?;
+    let representation = cx.representation(negotiate(cx.headers, Shape::One)?)?;
     if let Some(text) = cx.query.non_empty("resourceVersion").filter(|text| *text != "0") {
         let revision = Revision::parse(text)
             .map_err(|error| Failure::bad_request(format!("invalid resource version: {error}")))?;
         cx.state.wait_for(revision).await?;
     }
     let object = cx.current().await?;
-    Answer::object(cx, 200, Payload::Stored(object), negotiated)
+    Answer::object(200, Payload::Stored(object), &representation).await
 }

@@ -1,51 +1,58 @@
 //! Lists: which objects, as of when, and how many at a time.
 
-use crate::answer::{Answer, ListHead};
+use crate::answer::Answer;
 use crate::endpoint::Context;
 use crate::endpoint::stored::select::Selection;
-use crate::negotiate::{Negotiated, Shape, negotiate};
+use crate::negotiate::{Shape, negotiate};
 use crate::options::{self, Match, Token};
-use crate::payload::Payload;
+use crate::representation::{ListHead, Reload};
 use crate::status::Failure;
-use std::sync::Arc;
-use steersman_machinery::{Object, ObjectKey, Revision};
-use steersman_storage::{At, Page, ReadError};
+use steersman_machinery::{GroupResource, Object, ObjectKey, Revision};
+use steersman_storage::{At, List, Page, ReadError, Scope, Store};
 
 pub(crate) async fn list(cx: &Context<'_>) -> Result<Answer, Failure> {
-    let negotiated = negotiate(cx.headers, Shape::List)?;
+    let representation = cx.representation(negotiate(cx.headers, Shape::List)?)?;
     let options = options::List::parse(cx.query, false)?;
     let selection = Selection::new(cx, &options)?;
     let at = version(cx, &options).await?;
     let start = options.token.as_ref().map(|token| ObjectKey::parse(token.key()));
     let page = Page { start_after: start.as_ref(), limit: options.limit };
-    let store = &cx.state.store;
-    let found = if selection.is_everything() {
-        store.list(cx.operation.storage(), &cx.operation.list_scope(), at, page)
-    } else {
-        store.list_where(cx.operation.storage(), &cx.operation.list_scope(), at, page, |object| {
-            selection.selects(cx, object)
-        })
-    };
+    let found = select(&cx.state.store, cx.operation.storage(), &cx.operation.list_scope(), at, page, &selection);
     let found = found.map_err(|error| expired(&error, &options))?;
     let token = match (found.more, found.objects.last()) {
         (true, Some(last)) => Some(Token::after(&last.key.to_string(), found.revision).encode()),
         _ => None,
     };
     let remaining = found.remaining.filter(|remaining| *remaining > 0 && selection.is_everything());
-    answer(cx, found.objects, found.revision, token, remaining, negotiated)
+    let head = ListHead { revision: found.revision, token, remaining };
+    let reload = reload(cx, found.revision, selection);
+    Answer::list(found.objects, &head, Some(reload), representation).await
 }
 
-/// Writes objects as a list.
-pub(crate) fn answer(
-    cx: &Context<'_>,
-    objects: Vec<Arc<Object>>,
-    revision: Revision,
-    token: Option<String>,
-    remaining: Option<usize>,
-    negotiated: Negotiated,
-) -> Result<Answer, Failure> {
-    let head = ListHead { revision, token, remaining };
-    Answer::list(cx, objects.into_iter().map(Payload::Stored).collect(), &head, negotiated)
+/// A page of the objects that are selected.
+fn select(
+    store: &Store,
+    resource: &GroupResource,
+    scope: &Scope,
+    at: At,
+    page: Page<'_>,
+    selection: &Selection,
+) -> Result<List, ReadError> {
+    if selection.is_everything() {
+        store.list(resource, scope, at, page)
+    } else {
+        store.list_where(resource, scope, at, page, |object: &Object| selection.selects(object))
+    }
+}
+
+/// Reads on in a list for a client that did not take it while it was there.
+fn reload(cx: &Context<'_>, revision: Revision, selection: Selection) -> Reload {
+    let (store, resource, scope) = (cx.state.store.clone(), cx.operation.storage().clone(), cx.operation.list_scope());
+    Box::new(move |after, objects_max| {
+        let page = Page { start_after: Some(after), limit: Some(objects_max) };
+        let found = select(&store, &resource, &scope, At::Exact(revision), page, &selection);
+        found.map(|found| found.objects).map_err(|error| Failure::of_read(&error))
+    })
 }
 
 /// As of when the list is wanted; waits until the cache is as new.

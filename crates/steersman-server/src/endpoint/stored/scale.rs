@@ -40,7 +40,9 @@ pub(crate) async fn handle(cx: &mut Context<'_>, method: &Method, bytes: Bytes) 
 /// A Scale has no table of its own; who asks for one gets the object.
 fn shown(scale: &Value, form: crate::negotiate::Form) -> Value {
     match form {
-        crate::negotiate::Form::PartialMetadata => crate::render::partial_metadata(scale),
+        crate::negotiate::Form::PartialMetadata => json!({
+            "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": scale["metadata"],
+        }),
         crate::negotiate::Form::Object | crate::negotiate::Form::Table => scale.clone(),
     }
 }

@@ -1,20 +1,28 @@
 //! The selectors of a list or watch, checked against the kind and applied to objects.
 
+use crate::catalog::Served;
 use crate::conversion;
 use crate::endpoint::Context;
 use crate::options::List;
+use crate::projection::Projection;
 use crate::status::Failure;
 use std::borrow::Cow;
-use steersman_machinery::selector::{Fields, Labels};
+use std::cell::OnceCell;
+use steersman_machinery::selector::{Fields, Labels, Operator};
 use steersman_machinery::{Object, Value};
+use steersman_schema::json_path::Step;
+use steersman_storage::Interest;
 
 /// What a list or watch is narrowed to.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Selection {
+    served: Served,
     labels: Labels,
     fields: Fields,
-    /// Whether a field other than name and namespace is asked for, for which the object must be read.
-    reads_objects: bool,
+    /// Whether the stored bytes are in the version whose fields are asked for.
+    is_stored_form: bool,
+    /// What is read of an object whose header does not tell what is asked.
+    read: Option<Box<Projection>>,
 }
 
 const NAME: &str = "metadata.name";
@@ -27,14 +35,19 @@ impl Selection {
     /// 400 if the kind cannot be selected by a field.
     pub(crate) fn new(cx: &Context<'_>, options: &List) -> Result<Selection, Failure> {
         let own = &cx.operation.version().selectable_fields;
-        let mut reads_objects = false;
+        let mut read = Projection::nothing();
         for requirement in &options.fields.requirements {
             let field = requirement.field.as_str();
             if field == NAME || field == NAMESPACE {
                 continue;
             }
-            reads_objects = true;
-            if own.iter().any(|one| &*one.name == field) {
+            if let Some(selectable) = own.iter().find(|one| &*one.name == field) {
+                let steps = selectable.path.steps().iter();
+                let names = steps.map_while(|step| match step {
+                    Step::Field(name) => Some(&**name),
+                    _ => None,
+                });
+                read.add(names, Projection::All);
                 continue;
             }
             return Err(Failure::bad_request(if own.is_empty() && !cx.operation.resource().is_custom() {
@@ -52,7 +65,14 @@ impl Selection {
                 equal: true,
             });
         }
-        Ok(Selection { labels: options.labels.clone(), fields, reads_objects })
+        let is_stored_form = cx.operation.strategy().is_stored_form(cx.operation.resource(), cx.operation.version());
+        Ok(Selection {
+            served: cx.operation.served.clone(),
+            labels: options.labels.clone(),
+            fields,
+            is_stored_form,
+            read: (read != Projection::nothing()).then(|| Box::new(read)),
+        })
     }
 
     /// Whether it selects everything.
@@ -60,46 +80,62 @@ impl Selection {
         self.labels.is_everything() && self.fields.is_everything()
     }
 
-    /// Whether an object is selected.
-    pub(crate) fn selects(&self, cx: &Context<'_>, object: &Object) -> bool {
+    /// What wakes a watch for it: of what is asked for, that of which the fewest objects are. More than what is selected.
+    pub(crate) fn interest(&self) -> Interest {
+        if let Some(name) = self.fields.exact(NAME) {
+            return Interest { name: Some(name.into()), ..Interest::ALL };
+        }
+        // The header tells the fields of the version that is stored.
+        let own = self.served.version().selectable_fields.iter().filter(|_| self.is_stored_form);
+        let field = own.filter_map(|one| Some((one.name.clone(), self.fields.exact(&one.name)?.into()))).next();
+        let label = self.labels.requirements.iter().find_map(|requirement| match &requirement.operator {
+            Operator::In(values) => match &values[..] {
+                [value] => Some((requirement.key.as_str().into(), value.as_str().into())),
+                _ => None,
+            },
+            _ => None,
+        });
+        Interest { name: None, field, label }
+    }
+
+    /// Whether an object is selected. Its header is asked first; its JSON is read for what is not in there.
+    pub(crate) fn selects(&self, object: &Object) -> bool {
         if !self.labels.matches(|key| object.label(key)) {
             return false;
         }
         if self.fields.is_everything() {
             return true;
         }
-        let read = if self.reads_objects { self.requested(cx, object) } else { None };
+        let read = OnceCell::new();
         self.fields.matches(|field| match field {
             NAME => Cow::Borrowed(&*object.key.name),
             NAMESPACE => Cow::Borrowed(object.key.namespace.as_deref().unwrap_or("")),
-            _ => value_of(cx, field, read.as_ref()),
+            _ => match object.meta().field(field).filter(|_| self.is_stored_form) {
+                Some(text) => Cow::Borrowed(text),
+                None => self.text_of(field, read.get_or_init(|| self.requested(object)).as_ref()),
+            },
         })
     }
 
-    /// The object in the requested form; an object that cannot be read has no fields.
-    fn requested(&self, cx: &Context<'_>, object: &Object) -> Option<Value> {
-        let stored = conversion::parse(object).ok()?;
-        let strategy = cx.operation.strategy();
-        if strategy.is_stored_form(cx.operation.resource(), cx.operation.version()) {
-            return Some(stored);
+    /// The object in the requested form, or as much of it as is asked for. One that cannot be read has no fields.
+    fn requested(&self, object: &Object) -> Option<Value> {
+        let read = self.read.as_ref()?;
+        if self.is_stored_form {
+            return read.read(object.json()).ok();
         }
-        Some(
-            strategy.present(
-                cx.operation.version(),
-                strategy.load(cx.operation.resource(), cx.operation.version(), stored),
-            ),
-        )
+        let (resource, version) = (&self.served.resource, self.served.version());
+        let stored = conversion::parse(object).ok()?;
+        Some(resource.strategy.present(version, resource.strategy.load(resource, version, stored)))
     }
-}
 
-/// The text of a field of an object.
-fn value_of(cx: &Context<'_>, field: &str, object: Option<&Value>) -> Cow<'static, str> {
-    let Some(selectable) = cx.operation.version().selectable_fields.iter().find(|one| &*one.name == field) else {
-        return Cow::Borrowed("");
-    };
-    match object.and_then(|object| selectable.path.get(object)) {
-        None | Some(Value::Null) => Cow::Owned(selectable.absent.to_string()),
-        Some(Value::String(text)) => Cow::Owned(text.clone()),
-        Some(other) => Cow::Owned(other.to_string()),
+    /// The text of a field of an object.
+    fn text_of(&self, field: &str, object: Option<&Value>) -> Cow<'static, str> {
+        let selectable = self.served.version().selectable_fields.iter().find(|one| &*one.name == field);
+        let Some(selectable) = selectable else { return Cow::Borrowed("") };
+        match object.and_then(|object| selectable.path.get(object)) {
+            None | Some(Value::Null) => Cow::Owned(selectable.absent.to_string()),
+            Some(Value::String(text)) => Cow::Owned(text.clone()),
+            Some(other) => Cow::Owned(other.to_string()),
+        }
     }
 }

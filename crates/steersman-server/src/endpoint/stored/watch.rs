@@ -1,25 +1,31 @@
 //! Watches: events from a version on, as a stream.
 //!
 //! A watch is a cursor into the store's ring. What it sends is made when the client takes it: a slow client holds up nobody,
-//! and falls out of the ring with an ERROR event instead of missing something in silence.
+//! and falls out of the ring with an ERROR event instead of missing something in silence. What is the same for all who watch
+//! in one way is made once and shared.
+
+mod signals;
 
 use crate::answer::Answer;
-use crate::codec;
+use crate::body::{Body, CHUNK_BYTES, Chunks, Error};
 use crate::endpoint::Context;
 use crate::endpoint::stored::select::Selection;
-use crate::negotiate::{Encoding, Form, Negotiated, Shape, negotiate};
-use crate::operation::Operation;
+use crate::endpoint::stored::watch::signals::{Signal, Signals};
+use crate::negotiate::{Form, Shape, negotiate};
 use crate::options;
-use crate::render;
+use crate::payload::Payload;
+use crate::representation::{Representation, Word, frame_of};
 use crate::state::State;
 use crate::status::Failure;
-use crate::{catalog::Served, query::Query, request_info::Target, user::User};
 use bytes::{BufMut, Bytes, BytesMut};
-use http::HeaderMap;
+use futures::FutureExt as _;
+use futures::Stream;
 use rand::Rng;
 use serde_json::json;
 use std::collections::VecDeque;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 use steersman_machinery::{Object, Revision, Value};
 use steersman_storage::{At, Event, Kind, Page, ReadError, WatchError, Watcher};
@@ -33,53 +39,69 @@ const BOOKMARK_INTERVAL: Duration = Duration::from_secs(60);
 const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
 /// Events taken from the ring at a time.
 const BATCH_MAX: usize = 256;
-/// The format of plain JSON frames of built-in and custom objects in their stored form, for the frames that watchers share.
-const FORMAT_JSON: u64 = 0;
+/// Objects that are there already, made into events at a time.
+const INITIAL_BATCH: usize = 64;
 
 /// The events of one watch, as the frames that are sent.
 #[derive(Debug)]
-pub(crate) struct WatchStream {
-    request: Arc<Request>,
+struct WatchStream {
+    state: Arc<State>,
+    representation: Representation,
+    selection: Selection,
     watcher: Watcher,
+    signals: Signals,
     /// Of a custom resource: tells when its definition may be gone.
     catalog_changes: Option<tokio::sync::watch::Receiver<()>>,
-    selection: Selection,
-    negotiated: Negotiated,
     /// What is sent before anything else: the objects that are there already. They become frames as the client takes them.
     initial: VecDeque<Arc<Object>>,
     /// Whether a bookmark says that those were all.
     announces_end: bool,
+    /// Events that were taken from the ring and are yet to become frames.
+    events: VecDeque<Arc<Event>>,
     /// Frames that are ready.
-    pending: VecDeque<Bytes>,
+    pending: Vec<Bytes>,
     wants_bookmarks: bool,
     deadline: Instant,
     next_bookmark: Instant,
     last_bookmark_sent: bool,
     has_sent_columns: bool,
+    /// The kind is gone: what is left in the ring is sent, and nothing is waited for.
+    is_ending: bool,
     is_over: bool,
     /// The version that was sent last, for bookmarks.
     revision: Revision,
 }
 
-/// What of the request outlives its answer's beginning.
-#[derive(Debug)]
-struct Request {
-    state: Arc<State>,
-    served: Served,
-    target: Target,
-    user: User,
-    query: Query,
-}
-
 pub(crate) async fn watch(cx: &Context<'_>) -> Result<Answer, Failure> {
-    let negotiated = negotiate(cx.headers, Shape::Stream)?;
+    let representation = cx.representation(negotiate(cx.headers, Shape::Stream)?)?;
+    let encoding = representation.encoding();
     let options = options::List::parse(cx.query, true)?;
     let selection = Selection::new(cx, &options)?;
+    let body = match begin(cx, &options, representation, selection).await? {
+        Ok(stream) => Body::chunks(WatchChunks::new(stream)),
+        // That a watch cannot be had from some version is told within the stream, as clients expect it.
+        Err(failure) => Body::full(error_frame(&failure)),
+    };
+    Ok(Answer::watch(body, encoding))
+}
+
+/// The watch, or why there is none from the version that is asked for.
+async fn begin(
+    cx: &Context<'_>,
+    options: &options::List,
+    representation: Representation,
+    selection: Selection,
+) -> Result<Result<WatchStream, Failure>, Failure> {
     let sends_initial = options.sends_initial_events == Some(true);
     let wanted = options.revision().map_err(|error| Failure::unclassified(format!("resourceVersion: {error}")))?;
     let mut initial = Vec::new();
     let after = match wanted {
-        Some(revision) if !sends_initial => revision,
+        Some(revision) if !sends_initial => {
+            if let Err(failure) = check_reached(cx, revision).await? {
+                return Ok(Err(failure));
+            }
+            revision
+        }
         _ => {
             match wanted {
                 Some(revision) => cx.state.wait_for(revision).await?,
@@ -88,7 +110,7 @@ pub(crate) async fn watch(cx: &Context<'_>) -> Result<Answer, Failure> {
                     cx.state.sync().await?;
                 }
             }
-            let keep = |object: &Object| selection.selects(cx, object);
+            let keep = |object: &Object| selection.selects(object);
             let list = cx.state.store.list_where(
                 cx.operation.storage(),
                 &cx.operation.list_scope(),
@@ -103,190 +125,223 @@ pub(crate) async fn watch(cx: &Context<'_>) -> Result<Answer, Failure> {
             list.revision
         }
     };
-    let watcher = match cx.state.store.watch(cx.operation.storage(), cx.operation.list_scope(), after) {
+    let (store, resource, scope) = (&cx.state.store, cx.operation.storage(), cx.operation.list_scope());
+    let watcher = match store.watch_for(resource, scope, &selection.interest(), after) {
         Ok(watcher) => watcher,
-        // A version of the future or of the past is told within the stream, as clients expect it.
         Err(ReadError::Compacted { requested, oldest }) => {
-            let failure = Failure::expired(format!("too old resource version: {requested} ({oldest})"));
-            return Ok(Answer::stream(WatchAnswer::Error(failure), negotiated));
+            return Ok(Err(Failure::expired(format!("too old resource version: {requested} ({oldest})"))));
         }
-        Err(error) => return Ok(Answer::stream(WatchAnswer::Error(Failure::of_read(&error)), negotiated)),
+        Err(error) => return Ok(Err(Failure::of_read(&error))),
     };
     let now = Instant::now();
     let timeout = options.timeout.unwrap_or_else(|| TIMEOUT_MIN.mul_f64(rand::rng().random_range(1.0..2.0)));
     let mut stream = WatchStream {
-        request: Arc::new(Request {
-            state: cx.state.clone(),
-            served: cx.operation.served.clone(),
-            target: cx.target.clone(),
-            user: cx.operation.user.clone(),
-            query: cx.query.clone(),
-        }),
-        watcher,
-        catalog_changes: cx.operation.resource().is_custom().then(|| cx.state.catalog_changes()),
+        state: cx.state.clone(),
+        representation,
         selection,
-        negotiated,
+        watcher,
+        signals: Signals::none(),
+        catalog_changes: cx.operation.resource().is_custom().then(|| cx.state.catalog_changes()),
         initial: initial.into(),
         announces_end: sends_initial && options.wants_bookmarks,
-        pending: VecDeque::new(),
+        events: VecDeque::new(),
+        pending: Vec::new(),
         wants_bookmarks: options.wants_bookmarks,
         deadline: now + timeout,
         next_bookmark: now + BOOKMARK_INTERVAL,
         // A watch that is over in a moment needs no bookmark to go on from.
         last_bookmark_sent: timeout <= BOOKMARK_BEFORE_END,
         has_sent_columns: false,
+        is_ending: false,
         is_over: false,
         revision: after,
     };
+    stream.listen();
     // The definition may have gone while a version was waited for, before its changes were listened to.
-    stream.is_over = stream.catalog_changes.is_some() && !stream.request.is_served();
-    Ok(Answer::stream(WatchAnswer::Events(Box::new(stream)), negotiated))
+    stream.is_over = stream.catalog_changes.is_some() && !stream.is_served();
+    Ok(Ok(stream))
 }
 
-/// What a watch is answered with.
-#[derive(Debug)]
-pub(crate) enum WatchAnswer {
-    /// One event that says why there are none.
-    Error(Failure),
-    Events(Box<WatchStream>),
+/// Whether the store has been at a version. It knows all that it ever gave out: one that is beyond is of another life of the
+/// store, or made up, and a watch from there would skip what happens until then, or wait for ever.
+async fn check_reached(cx: &Context<'_>, revision: Revision) -> Result<Result<(), Failure>, Failure> {
+    if revision <= cx.state.store.revision() {
+        return Ok(Ok(()));
+    }
+    let current = cx.state.sync().await?;
+    if revision <= current {
+        return Ok(Ok(()));
+    }
+    let text = format!("unknown resource version: {revision} was never given out, the newest is {current}: list again");
+    Ok(Err(Failure::expired(text)))
 }
 
 /// The frame of an ERROR event.
-pub(crate) fn error_frame(failure: &Failure) -> Bytes {
-    let mut frame =
-        codec::encode(&json!({"type": "ERROR", "object": &*failure.status}), Encoding::Json, false).to_vec();
-    frame.push(b'\n');
-    frame.into()
+fn error_frame(failure: &Failure) -> Bytes {
+    frame_of("ERROR", json!(&*failure.status).to_string().as_bytes())
 }
 
 impl WatchStream {
     /// The next frames, together; `None` at the end.
     ///
-    /// # Cancel safety
-    /// What was taken from the ring is sent by the next call if this one is dropped.
-    pub(crate) async fn next(&mut self) -> Option<Bytes> {
+    /// What the ring gave is kept in `self` until it is sent, so nothing is lost if the future is dropped, but for objects that
+    /// are being converted. Its owner never drops it before its end.
+    async fn next(&mut self) -> Option<Bytes> {
         loop {
-            if let Some(frames) = self.take_pending() {
-                return Some(frames);
+            if let Some(chunk) = self.make_chunk().await {
+                return Some(chunk);
             }
             if self.is_over {
                 return None;
             }
-            let wake = if self.wants_bookmarks { self.deadline.min(self.bookmark_due()) } else { self.deadline };
             // Looked at first: batches may never cease to come.
-            if wake <= Instant::now() {
+            if self.wake_at() <= Instant::now() {
                 self.tick();
                 continue;
             }
-            // Every arm is cancel-safe: a batch that is not returned stays behind the cursor, the others have no state.
-            // Batches go before the end of the kind, so that a client hears of the last deletions.
+            if self.is_ending {
+                match self.watcher.try_next_batch(BATCH_MAX) {
+                    Ok(events) if events.is_empty() => self.is_over = true,
+                    batch => self.take(batch),
+                }
+                continue;
+            }
+            // Both arms are cancel-safe: a batch that is not returned stays behind the cursor, signals keep their state.
             tokio::select! {
                 biased;
-                () = self.request.state.stopping() => self.is_over = true,
+                signal = &mut self.signals => self.heed(signal),
                 batch = self.watcher.next_batch(BATCH_MAX) => self.take(batch),
-                () = changed(&mut self.catalog_changes) => self.is_over = !self.request.is_served(),
-                () = tokio::time::sleep_until(wake) => self.tick(),
             }
         }
     }
 
-    fn take_pending(&mut self) -> Option<Bytes> {
-        const CHUNK_BYTES: usize = 64 * 1024;
-        if self.pending.is_empty() && !self.initial.is_empty() {
-            let request = self.request.clone();
-            let headers = HeaderMap::new();
-            let cx = request.context(&headers);
-            let mut bytes = 0;
-            while let Some(object) = self.initial.pop_front() {
-                let frame = self.frame(&cx, "ADDED", &object);
-                bytes += frame.as_ref().map_or(0, Bytes::len);
-                self.pending.extend(frame);
-                if bytes >= CHUNK_BYTES {
-                    break;
+    /// Listens for what may end the watch, until the next time there is something to do.
+    fn listen(&mut self) {
+        self.signals = Signals::new(self.state.clone(), self.catalog_changes.clone(), self.wake_at());
+    }
+
+    fn heed(&mut self, signal: Signal) {
+        match signal {
+            Signal::Stopping => self.is_over = true,
+            Signal::CatalogChanged => {
+                if let Some(changes) = &mut self.catalog_changes {
+                    changes.borrow_and_update();
+                }
+                // What is in the ring goes first, so that a client hears of the last deletions.
+                self.is_ending = !self.is_served();
+                self.listen();
+            }
+            // What there is to do is looked at by the clock.
+            Signal::Time => self.listen(),
+        }
+    }
+
+    /// When there is something to do without an event: to end, or to send a bookmark.
+    fn wake_at(&self) -> Instant {
+        if self.wants_bookmarks { self.deadline.min(self.bookmark_due()) } else { self.deadline }
+    }
+
+    /// Makes frames of what is there, until they fill a chunk.
+    async fn make_chunk(&mut self) -> Option<Bytes> {
+        let mut bytes: usize = self.pending.iter().map(Bytes::len).sum();
+        while bytes < CHUNK_BYTES && !self.is_over {
+            // Whoever has much to say gives way to others in between.
+            tokio::task::coop::consume_budget().await;
+            let made = if !self.initial.is_empty() {
+                self.make_initial().await
+            } else if std::mem::take(&mut self.announces_end) {
+                Ok(vec![self.bookmark(true)])
+            } else if let Some(event) = self.events.pop_front() {
+                self.revision = event.revision;
+                self.event_frame(&event).await.map(|frame| frame.into_iter().collect())
+            } else {
+                break;
+            };
+            match made {
+                Ok(frames) => {
+                    bytes += frames.iter().map(Bytes::len).sum::<usize>();
+                    self.pending.extend(frames);
+                }
+                // To leave out an object would be to lie about it.
+                Err(failure) => {
+                    self.pending.push(error_frame(&failure));
+                    self.is_over = true;
                 }
             }
         }
-        if self.initial.is_empty() && std::mem::take(&mut self.announces_end) {
-            let frame = self.bookmark(true);
-            self.pending.push_back(frame);
-        }
-        let first = self.pending.pop_front()?;
-        if self.pending.is_empty() {
-            return Some(first);
-        }
-        let mut chunk = BytesMut::from(&*first);
-        while let Some(frame) = self.pending.front().filter(|frame| chunk.len() + frame.len() <= CHUNK_BYTES) {
-            chunk.put_slice(frame);
-            self.pending.pop_front();
-        }
-        Some(chunk.freeze())
+        join(&mut self.pending)
+    }
+
+    async fn make_initial(&mut self) -> Result<Vec<Bytes>, Failure> {
+        let objects: Vec<_> = self.initial.drain(..self.initial.len().min(INITIAL_BATCH)).collect();
+        let objects = self.representation.convert(objects).await?;
+        let frame = |payload| {
+            let has_columns = !std::mem::replace(&mut self.has_sent_columns, true);
+            self.representation.frame(Word::Added, &payload, has_columns)
+        };
+        objects.into_iter().map(frame).collect()
     }
 
     fn take(&mut self, batch: Result<Vec<Arc<Event>>, WatchError>) {
-        let events = match batch {
-            Ok(events) => events,
-            Err(WatchError::Closed) => {
-                self.is_over = true;
-                return;
+        match batch {
+            Ok(events) => {
+                if self.representation.form() == Form::Table {
+                    self.representation.set_now(self.state.now());
+                }
+                self.events.extend(events);
             }
+            Err(WatchError::Closed) => self.is_over = true,
             Err(WatchError::Lagged { oldest }) => {
                 let failure = Failure::expired(format!("too old resource version: {} ({oldest})", self.revision));
-                self.pending.push_back(error_frame(&failure));
+                self.pending.push(error_frame(&failure));
                 self.is_over = true;
-                return;
             }
-        };
-        let request = self.request.clone();
-        let headers = HeaderMap::new();
-        let cx = request.context(&headers);
-        for event in events {
-            self.revision = event.revision;
-            let frame = self.event_frame(&cx, &event);
-            self.pending.extend(frame);
         }
     }
 
-    /// An event as this watch sees it: an object that leaves the selection is deleted for it, one that enters is added.
-    fn event_frame(&mut self, cx: &Context<'_>, event: &Event) -> Option<Bytes> {
-        if self.selection.is_everything() {
-            let word = match event.kind {
-                Kind::Added => "ADDED",
-                Kind::Deleted => "DELETED",
-                Kind::Modified => "MODIFIED",
-            };
-            let is_plain = self.negotiated.form == Form::Object
-                && cx.operation.strategy().is_stored_form(cx.operation.resource(), cx.operation.version());
-            if is_plain {
-                return Some(event.frame(FORMAT_JSON, || plain_frame(word, event.object.json())));
-            }
-            return self.frame(cx, word, &event.object);
+    /// An event as this watch sees it, or nothing if it does not concern it.
+    async fn event_frame(&mut self, event: &Event) -> Result<Option<Bytes>, Failure> {
+        let Some(word) = self.word(event) else { return Ok(None) };
+        let has_columns = !std::mem::replace(&mut self.has_sent_columns, true);
+        let object = || match (word, &event.previous) {
+            // It left the selection: what it was last, at the version of the change.
+            (Word::Unselected, Some(previous)) => Arc::new(previous.copy_at(event.revision)),
+            _ => event.object.clone(),
+        };
+        let representation = &self.representation;
+        let shared = event.frame(representation.frame_key(word, has_columns).0, || {
+            let converted = representation.convert(vec![object()]).now_or_never().and_then(Result::ok);
+            let payload = converted.and_then(|converted| converted.into_iter().next());
+            let frame = payload.and_then(|payload| representation.frame(word, &payload, has_columns).ok());
+            frame.unwrap_or_default()
+        });
+        if !shared.is_empty() {
+            return Ok(Some(shared));
         }
-        let was = event.previous.as_ref().is_some_and(|previous| self.selection.selects(cx, previous));
-        let is = event.kind != Kind::Deleted && self.selection.selects(cx, &event.object);
+        // It takes IO to convert it, or it cannot be: that is not done under the event's lock.
+        let converted = representation.convert(vec![object()]).await?;
+        let payload = converted.into_iter().next().unwrap_or_else(|| Payload::Stored(object()));
+        representation.frame(word, &payload, has_columns).map(Some)
+    }
+
+    /// What an event says here: an object that leaves the selection is deleted for this watch, one that enters is added.
+    fn word(&self, event: &Event) -> Option<Word> {
+        if self.selection.is_everything() {
+            return Some(match event.kind {
+                Kind::Added => Word::Added,
+                Kind::Deleted => Word::Deleted,
+                Kind::Modified => Word::Modified,
+            });
+        }
+        let was = event.previous.as_ref().is_some_and(|previous| self.selection.selects(previous));
+        let is = event.kind != Kind::Deleted && self.selection.selects(&event.object);
         match (was, is) {
             (false, false) => None,
-            (false, true) => self.frame(cx, "ADDED", &event.object),
-            (true, true) => self.frame(cx, "MODIFIED", &event.object),
-            (true, false) if event.kind == Kind::Deleted => self.frame(cx, "DELETED", &event.object),
-            // It left the selection: what it was last, at the version of the change.
-            (true, false) => {
-                let previous = event.previous.as_ref()?;
-                let stamped = render::at_revision(previous, event.revision)?;
-                self.frame(cx, "DELETED", &stamped)
-            }
+            (false, true) => Some(Word::Added),
+            (true, true) => Some(Word::Modified),
+            (true, false) if event.kind == Kind::Deleted => Some(Word::Deleted),
+            (true, false) => Some(Word::Unselected),
         }
-    }
-
-    fn frame(&mut self, cx: &Context<'_>, word: &str, object: &Object) -> Option<Bytes> {
-        let is_plain = self.negotiated.form == Form::Object
-            && cx.operation.strategy().is_stored_form(cx.operation.resource(), cx.operation.version());
-        if is_plain {
-            return Some(plain_frame(word, object.json()));
-        }
-        let tree = render::event_object(cx, object, self.negotiated.form, !self.has_sent_columns).ok()?;
-        self.has_sent_columns = true;
-        let json = codec::encode(&tree, Encoding::Json, false);
-        Some(plain_frame(word, &json))
     }
 
     fn bookmark_due(&self) -> Instant {
@@ -308,56 +363,57 @@ impl WatchStream {
         self.watcher.advance();
         self.revision = self.revision.max(self.watcher.progress());
         let frame = self.bookmark(false);
-        self.pending.push_back(frame);
+        self.pending.push(frame);
+        self.listen();
     }
 
     fn bookmark(&self, ends_initial_events: bool) -> Bytes {
-        let kind = self.request.served.kind();
+        let kind = self.representation.served().kind();
         let mut metadata = json!({"resourceVersion": self.revision.to_string(), "creationTimestamp": Value::Null});
         if ends_initial_events {
             metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
         }
         let object = json!({"kind": kind.kind, "apiVersion": kind.api_version(), "metadata": metadata});
-        plain_frame("BOOKMARK", &codec::encode(&object, Encoding::Json, false))
+        frame_of("BOOKMARK", object.to_string().as_bytes())
     }
-}
 
-impl Request {
     /// Whether the kind is still there, as it was when the watch began. One that has changed is another: its objects are
     /// stored, pruned and printed otherwise, and the client begins anew. One that is going is watched to its end.
     fn is_served(&self) -> bool {
-        let catalog = self.state.catalog();
-        let found = catalog.find(&self.target.group, &self.target.version, &self.target.resource);
-        found
-            .is_some_and(|found| found.resource.is_terminating() || Arc::ptr_eq(&found.resource, &self.served.resource))
-    }
-
-    fn context<'a>(&'a self, headers: &'a HeaderMap) -> Context<'a> {
-        Context {
-            state: &self.state,
-            operation: Operation::new(&self.served, self.target.attributes("watch"), &self.user, self.state.now()),
-            target: &self.target,
-            query: &self.query,
-            headers,
-            abandoned: None,
-        }
+        let (catalog, served) = (self.state.catalog(), self.representation.served());
+        let resource = &served.resource;
+        let found = catalog.find(&resource.group, &served.version().name, &resource.plural);
+        found.is_some_and(|found| found.resource.is_terminating() || found.resource.id == resource.id)
     }
 }
 
-async fn changed(catalog_changes: &mut Option<tokio::sync::watch::Receiver<()>>) {
-    match catalog_changes {
-        // The sender lives as long as the server, which ends the watch by other means.
-        Some(changes) => drop(changes.changed().await),
-        None => std::future::pending().await,
+/// Frames as one chunk; one frame is one as it is.
+fn join(frames: &mut Vec<Bytes>) -> Option<Bytes> {
+    if frames.len() <= 1 {
+        return frames.pop();
+    }
+    let mut chunk = BytesMut::with_capacity(frames.iter().map(Bytes::len).sum());
+    for frame in frames.drain(..) {
+        chunk.put_slice(&frame);
+    }
+    Some(chunk.freeze())
+}
+
+/// A watch as the body of an answer.
+struct WatchChunks(Pin<Box<dyn Stream<Item = Bytes> + Send>>);
+
+impl WatchChunks {
+    fn new(stream: WatchStream) -> WatchChunks {
+        let stream = Box::new(stream);
+        WatchChunks(Box::pin(futures::stream::unfold(stream, |mut stream| async move {
+            let chunk = stream.next().await?;
+            Some((chunk, stream))
+        })))
     }
 }
 
-fn plain_frame(word: &str, object: &[u8]) -> Bytes {
-    let mut frame = BytesMut::with_capacity(object.len() + 32);
-    frame.put_slice(b"{\"type\":\"");
-    frame.put_slice(word.as_bytes());
-    frame.put_slice(b"\",\"object\":");
-    frame.put_slice(object);
-    frame.put_slice(b"}\n");
-    frame.freeze()
+impl Chunks for WatchChunks {
+    fn poll_chunk(&mut self, cx: &mut std::task::Context<'_>) -> Poll<Option<Result<Bytes, Error>>> {
+        self.0.as_mut().poll_next(cx).map(|chunk| chunk.map(Ok))
+    }
 }

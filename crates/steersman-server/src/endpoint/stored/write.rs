@@ -3,42 +3,43 @@
 use crate::answer::Answer;
 use crate::catalog::Verb;
 use crate::endpoint::Context;
-use crate::negotiate::{Negotiated, Shape, negotiate};
+use crate::negotiate::{Encoding, Shape, negotiate};
 use crate::options::Delete;
 use crate::registry::{self, Body, Change, Outcome, Patch};
+use crate::representation::Representation;
 use crate::status::Failure;
 use bytes::Bytes;
 use steersman_machinery::Object;
 use steersman_machinery::status::{Details, Status};
 
 pub(super) async fn create(cx: &mut Context<'_>, bytes: Bytes) -> Result<Answer, Failure> {
-    let negotiated = negotiate(cx.headers, Shape::One)?;
+    let representation = cx.representation(negotiate(cx.headers, Shape::One)?)?;
     if !cx.operation.allows(Verb::Create) {
         return Err(Failure::method_not_allowed());
     }
     let object = cx.read_object("CreateOptions", &bytes)?;
-    write(cx, &Change::Create(object), negotiated).await
+    write(cx, &Change::Create(object), &representation).await
 }
 
 pub(super) async fn update(cx: &mut Context<'_>, bytes: Bytes) -> Result<Answer, Failure> {
-    let negotiated = negotiate(cx.headers, Shape::One)?;
+    let representation = cx.representation(negotiate(cx.headers, Shape::One)?)?;
     let object = cx.read_object("UpdateOptions", &bytes)?;
     registry::check_name(&cx.operation, &object)?;
-    write(cx, &Change::Update(object), negotiated).await
+    write(cx, &Change::Update(object), &representation).await
 }
 
 pub(super) async fn patch(cx: &mut Context<'_>, bytes: Bytes) -> Result<Answer, Failure> {
-    let negotiated = negotiate(cx.headers, Shape::One)?;
+    let representation = cx.representation(negotiate(cx.headers, Shape::One)?)?;
     Patch::check_type(&cx.operation, cx.media_type())?;
     cx.read_options("PatchOptions")?;
     let patch = Patch::parse(Body { media_type: cx.media_type(), bytes: &bytes })?;
-    write(cx, &Change::Patch(&patch), negotiated).await
+    write(cx, &Change::Patch(&patch), &representation).await
 }
 
 pub(super) async fn delete(cx: &mut Context<'_>, bytes: Bytes) -> Result<Answer, Failure> {
-    let negotiated = negotiate(cx.headers, Shape::One)?;
+    let representation = cx.representation(negotiate(cx.headers, Shape::One)?)?;
     let options = delete_options(cx, &bytes)?;
-    write(cx, &Change::Delete(&options), negotiated).await
+    write(cx, &Change::Delete(&options), &representation).await
 }
 
 /// The options of a deletion, from its body or its query.
@@ -55,16 +56,16 @@ pub(super) fn delete_options(cx: &mut Context<'_>, bytes: &Bytes) -> Result<Dele
     Ok(options)
 }
 
-async fn write(cx: &mut Context<'_>, change: &Change<'_>, negotiated: Negotiated) -> Result<Answer, Failure> {
+async fn write(cx: &mut Context<'_>, change: &Change<'_>, representation: &Representation) -> Result<Answer, Failure> {
     match registry::write(cx.state, &mut cx.operation, change).await? {
-        Outcome::Created(payload) => Answer::object(cx, 201, payload, negotiated),
-        Outcome::Deleted(object) => Ok(deleted(cx, &object, negotiated)),
-        Outcome::Updated(payload) => Answer::object(cx, 200, payload, negotiated),
+        Outcome::Created(payload) => Answer::object(201, payload, representation).await,
+        Outcome::Deleted(object) => Ok(deleted(cx, &object, representation.encoding())),
+        Outcome::Updated(payload) => Answer::object(200, payload, representation).await,
     }
 }
 
 /// The answer for an object that is gone.
-fn deleted(cx: &Context<'_>, object: &Object, negotiated: Negotiated) -> Answer {
+fn deleted(cx: &Context<'_>, object: &Object, encoding: Encoding) -> Answer {
     let group_resource = cx.operation.group_resource();
     let details = Details {
         name: cx.operation.name().to_owned(),
@@ -73,5 +74,5 @@ fn deleted(cx: &Context<'_>, object: &Object, negotiated: Negotiated) -> Answer 
         uid: object.meta().uid().to_string(),
         ..Details::default()
     };
-    Answer::status(200, &Status::success().with_details(details), negotiated.encoding)
+    Answer::status(200, &Status::success().with_details(details), encoding)
 }

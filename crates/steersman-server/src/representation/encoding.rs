@@ -1,0 +1,125 @@
+//! Serialisations: how the JSON text of an answer becomes what is sent.
+//!
+//! Objects are kept as JSON text, and every form of them is made as JSON text; an [`Encoder`] turns such a text into the
+//! bytes of its media type, without a tree, and a list item by item. A further one is a file here and a row in [`encoder`].
+
+mod json;
+mod pretty;
+mod yaml;
+
+use crate::negotiate::Encoding;
+use bytes::Bytes;
+use serde::Serialize;
+use std::fmt;
+
+/// A list but for its items: fields in the order in which JSON has them, the items behind the last.
+#[derive(Debug)]
+pub(crate) struct Envelope {
+    pub(crate) fields: Vec<(&'static str, Vec<u8>)>,
+    /// The name of the field with the items.
+    pub(crate) items: &'static str,
+}
+
+/// Turns JSON texts into another serialisation. The texts are the server's own: they are known to be JSON.
+pub(crate) trait Encoder: fmt::Debug + Send + Sync {
+    /// A whole document.
+    fn document(&self, json: &[u8], out: &mut Vec<u8>);
+
+    /// What stands before the first item of a list.
+    fn open(&self, envelope: &Envelope, out: &mut Vec<u8>);
+
+    /// One item; `index` counts from zero.
+    fn item(&self, json: &[u8], index: usize, out: &mut Vec<u8>);
+
+    /// What stands behind the last of so many items.
+    fn close(&self, envelope: &Envelope, items: usize, out: &mut Vec<u8>);
+
+    /// Whether it leaves JSON texts as they are.
+    fn is_identity(&self) -> bool {
+        false
+    }
+}
+
+/// Who writes an encoding.
+pub(crate) fn encoder(encoding: Encoding, is_pretty: bool) -> &'static dyn Encoder {
+    match encoding {
+        Encoding::Json if is_pretty => &pretty::Pretty,
+        Encoding::Json => &json::Json,
+        Encoding::Yaml => &yaml::Yaml,
+    }
+}
+
+/// Writes any value.
+pub(crate) fn encode(value: &impl Serialize, encoding: Encoding, is_pretty: bool) -> Bytes {
+    // Trees have string keys and finite numbers, so they always serialise; an empty answer is what is left if one did not.
+    let json = serde_json::to_vec(value).unwrap_or_default();
+    let encoder = encoder(encoding, is_pretty);
+    if encoder.is_identity() || json.is_empty() {
+        return json.into();
+    }
+    let mut out = Vec::with_capacity(json.len() * 2);
+    encoder.document(&json, &mut out);
+    out.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    /// Trees of every sort, with texts that serialisations trip over.
+    pub(super) fn any_tree() -> impl Strategy<Value = Value> {
+        let text = prop_oneof![
+            "[ -~]{0,12}",
+            "[a-c0-9:#'\"\\\\ \n\t-]{0,100}",
+            "\\PC{0,8}",
+            Just("yes".to_owned()),
+            Just("0x1_0".to_owned()),
+            Just("2026-01-01".to_owned()),
+            Just("\n".to_owned()),
+            Just("a\n\n".to_owned()),
+            Just("\u{1}".to_owned()),
+        ];
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            // Whole quarters: what a parser of trees reads them as is what was written.
+            any::<i32>().prop_map(|quarters| Value::from(f64::from(quarters) / 4.0)),
+            text.clone().prop_map(Value::from),
+        ];
+        leaf.prop_recursive(4, 24, 4, move |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+                prop::collection::btree_map(text.clone(), inner, 0..4)
+                    .prop_map(|fields| Value::Object(fields.into_iter().collect())),
+            ]
+        })
+    }
+
+    /// A list of items, written item by item.
+    pub(super) fn streamed(encoder: &dyn Encoder, items: &[Value]) -> String {
+        let fields = vec![("kind", b"\"L\"".to_vec()), ("metadata", b"{\"a\":\"1\"}".to_vec())];
+        let envelope = Envelope { fields, items: "items" };
+        let mut out = Vec::new();
+        encoder.open(&envelope, &mut out);
+        for (index, item) in items.iter().enumerate() {
+            encoder.item(item.to_string().as_bytes(), index, &mut out);
+        }
+        encoder.close(&envelope, items.len(), &mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    /// The same list as one JSON text.
+    pub(super) fn built(items: &[Value]) -> String {
+        format!("{{\"kind\":\"L\",\"metadata\":{{\"a\":\"1\"}},\"items\":{}}}", json!(items))
+    }
+
+    proptest! {
+        #[test]
+        fn json_written_item_by_item_is_the_list(items in prop::collection::vec(any_tree(), 0..4)) {
+            prop_assert_eq!(streamed(&json::Json, &items), built(&items));
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! JSON as it is stored.
+
+use crate::representation::encoding::{Encoder, Envelope};
+
+#[derive(Debug)]
+pub(super) struct Json;
+
+impl Encoder for Json {
+    fn document(&self, json: &[u8], out: &mut Vec<u8>) {
+        out.extend_from_slice(json);
+    }
+
+    fn open(&self, envelope: &Envelope, out: &mut Vec<u8>) {
+        out.push(b'{');
+        for (name, json) in &envelope.fields {
+            key(name, out);
+            out.extend_from_slice(json);
+            out.push(b',');
+        }
+        key(envelope.items, out);
+        out.push(b'[');
+    }
+
+    fn item(&self, json: &[u8], index: usize, out: &mut Vec<u8>) {
+        if index > 0 {
+            out.push(b',');
+        }
+        out.extend_from_slice(json);
+    }
+
+    fn close(&self, _envelope: &Envelope, _items: usize, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"]}");
+    }
+
+    fn is_identity(&self) -> bool {
+        true
+    }
+}
+
+fn key(name: &str, out: &mut Vec<u8>) {
+    out.push(b'"');
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b"\":");
+}

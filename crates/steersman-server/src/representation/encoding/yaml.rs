@@ -1,0 +1,160 @@
+//! YAML in the layout of go-yaml, keys sorted, so that what kubectl users diff stays equal.
+//!
+//! The text is read into a flat row of tokens, whose strings stay where they are; what is written is printed from those.
+
+mod scalar;
+mod tokens;
+
+use self::tokens::{Kind, Tokens};
+use crate::representation::encoding::{Encoder, Envelope};
+
+#[derive(Debug)]
+pub(super) struct Yaml;
+
+impl Encoder for Yaml {
+    fn document(&self, json: &[u8], out: &mut Vec<u8>) {
+        let Some(tokens) = Tokens::read(json) else { return };
+        let mut printer = Printer { tokens: &tokens, line: 0, out };
+        match printer.tokens.kind(0) {
+            Kind::Object if !tokens.is_empty(0) => printer.object(0, 0),
+            Kind::Array if !tokens.is_empty(0) => printer.items(0, 0),
+            _ => printer.scalar(0, 0, 0),
+        }
+    }
+
+    fn open(&self, envelope: &Envelope, out: &mut Vec<u8>) {
+        fields(envelope, |name| name < envelope.items, out);
+        out.extend_from_slice(envelope.items.as_bytes());
+        out.push(b':');
+    }
+
+    fn item(&self, json: &[u8], index: usize, out: &mut Vec<u8>) {
+        let Some(tokens) = Tokens::read(json) else { return };
+        if index == 0 {
+            out.push(b'\n');
+        }
+        let mut printer = Printer { tokens: &tokens, line: out.len(), out };
+        printer.item(0, 0);
+    }
+
+    fn close(&self, envelope: &Envelope, items: usize, out: &mut Vec<u8>) {
+        if items == 0 {
+            out.extend_from_slice(b" []\n");
+        }
+        fields(envelope, |name| envelope.items < name, out);
+    }
+}
+
+/// The fields of an envelope on one side of its items, sorted.
+fn fields(envelope: &Envelope, is_here: impl Fn(&str) -> bool, out: &mut Vec<u8>) {
+    let mut fields: Vec<_> = envelope.fields.iter().filter(|(name, _)| is_here(name)).collect();
+    fields.sort_by_key(|(name, _)| *name);
+    for (name, json) in fields {
+        let Some(tokens) = Tokens::read(json) else { continue };
+        let mut printer = Printer { tokens: &tokens, line: out.len(), out };
+        printer.out.extend_from_slice(name.as_bytes());
+        printer.value(0, 0);
+    }
+}
+
+/// Prints tokens. Values are named by the index of their first token.
+struct Printer<'a, 'o> {
+    tokens: &'a Tokens<'a>,
+    /// Where the present line begins in `out`.
+    line: usize,
+    out: &'o mut Vec<u8>,
+}
+
+impl Printer<'_, '_> {
+    fn object(&mut self, object: usize, indent: usize) {
+        let tokens = self.tokens;
+        let mut is_first = true;
+        tokens.each_entry(object, &mut |key, value| {
+            if !is_first {
+                self.indent(indent);
+            }
+            is_first = false;
+            let key = tokens.text(key);
+            scalar::string(&key, indent, usize::MAX, self.out);
+            self.value(value, indent);
+        });
+    }
+
+    /// What stands behind a key.
+    fn value(&mut self, value: usize, indent: usize) {
+        self.out.push(b':');
+        match self.tokens.kind(value) {
+            Kind::Object if !self.tokens.is_empty(value) => {
+                self.break_line(indent + 2);
+                self.object(value, indent + 2);
+            }
+            Kind::Array if !self.tokens.is_empty(value) => {
+                self.break_line(indent);
+                self.items(value, indent);
+            }
+            _ => {
+                self.out.push(b' ');
+                let column = self.column();
+                self.scalar(value, indent, column);
+            }
+        }
+    }
+
+    fn items(&mut self, array: usize, indent: usize) {
+        let tokens = self.tokens;
+        let mut is_first = true;
+        tokens.each_item(array, &mut |item| {
+            if !is_first {
+                self.indent(indent);
+            }
+            is_first = false;
+            self.item(item, indent);
+        });
+    }
+
+    fn item(&mut self, item: usize, indent: usize) {
+        self.out.extend_from_slice(b"- ");
+        match self.tokens.kind(item) {
+            Kind::Object if !self.tokens.is_empty(item) => self.object(item, indent + 2),
+            Kind::Array if !self.tokens.is_empty(item) => self.items(item, indent + 2),
+            _ => self.scalar(item, indent, indent + 2),
+        }
+    }
+
+    fn scalar(&mut self, value: usize, indent: usize, column: usize) {
+        match self.tokens.kind(value) {
+            Kind::String => {
+                let text = self.tokens.text(value);
+                if scalar::is_block(&text) {
+                    scalar::block(&text, indent, self.out);
+                    self.line = self.out.len();
+                    return;
+                }
+                scalar::string(&text, indent, column, self.out);
+            }
+            Kind::Array => self.out.extend_from_slice(b"[]"),
+            Kind::Object => self.out.extend_from_slice(b"{}"),
+            Kind::Other => self.out.extend_from_slice(self.tokens.raw(value)),
+        }
+        self.out.push(b'\n');
+        self.line = self.out.len();
+    }
+
+    /// Bytes since the present line began.
+    fn column(&self) -> usize {
+        self.out.len() - self.line
+    }
+
+    fn break_line(&mut self, indent: usize) {
+        self.out.push(b'\n');
+        self.line = self.out.len();
+        self.indent(indent);
+    }
+
+    fn indent(&mut self, indent: usize) {
+        self.out.resize(self.out.len() + indent, b' ');
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,150 @@
+//! Texts as YAML writes them: plain, quoted, folded, or as a block of lines.
+
+/// Behind this column a text is folded.
+const WIDTH: usize = 80;
+
+/// Whether a text is written as a block of lines.
+pub(super) fn is_block(text: &str) -> bool {
+    text.contains('\n') && !text.trim().is_empty() && is_printable(text)
+}
+
+/// A text of several lines: `|`, with a sign for how it ends and an indentation mark if it begins with a blank.
+pub(super) fn block(text: &str, indent: usize, out: &mut Vec<u8>) {
+    out.push(b'|');
+    if text.starts_with([' ', '\n']) {
+        out.push(b'2');
+    }
+    let body = match text.strip_suffix('\n') {
+        None => {
+            out.push(b'-');
+            text
+        }
+        Some(body) if body.ends_with('\n') || body.is_empty() => {
+            out.push(b'+');
+            body
+        }
+        Some(body) => body,
+    };
+    out.push(b'\n');
+    for line in body.split('\n') {
+        if !line.is_empty() {
+            out.resize(out.len() + indent + 2, b' ');
+            out.extend_from_slice(line.as_bytes());
+        }
+        out.push(b'\n');
+    }
+}
+
+/// A text of one line, plain or quoted; folded at blanks behind the width unless it is a key, whose column is the largest
+/// number there is.
+pub(super) fn string(text: &str, indent: usize, column: usize, out: &mut Vec<u8>) {
+    if !is_printable(text) || text.contains('\n') {
+        // A text always serialises.
+        out.extend_from_slice(&serde_json::to_vec(text).unwrap_or_default());
+        return;
+    }
+    if means_something_else(text) {
+        out.push(b'"');
+        out.extend_from_slice(text.as_bytes());
+        out.push(b'"');
+        return;
+    }
+    let is_quoted = !is_plain(text);
+    let may_fold = column != usize::MAX && column.saturating_add(text.len()) > WIDTH && text.contains(' ');
+    if !may_fold && !is_quoted {
+        out.extend_from_slice(text.as_bytes());
+        return;
+    }
+    folded(text, is_quoted, indent, column, out);
+}
+
+fn folded(text: &str, is_quoted: bool, indent: usize, mut column: usize, out: &mut Vec<u8>) {
+    if is_quoted {
+        out.push(b'\'');
+        column = column.saturating_add(1);
+    }
+    let mut chars = text.char_indices().peekable();
+    while let Some((at, char)) = chars.next() {
+        let is_inner_blank =
+            char == ' ' && at > 0 && chars.peek().is_some_and(|(_, next)| *next != ' ') && !text[..at].ends_with(' ');
+        if is_inner_blank && column > WIDTH && column != usize::MAX {
+            out.push(b'\n');
+            out.resize(out.len() + indent + 2, b' ');
+            column = indent + 2;
+            continue;
+        }
+        out.extend_from_slice(char.encode_utf8(&mut [0; 4]).as_bytes());
+        if char == '\'' && is_quoted {
+            out.push(b'\'');
+        }
+        column = column.saturating_add(1);
+    }
+    if is_quoted {
+        out.push(b'\'');
+    }
+}
+
+fn is_printable(text: &str) -> bool {
+    // What has neither control characters nor bytes beyond ASCII is told from its bytes.
+    text.bytes().all(|byte| matches!(byte, b'\n' | b' '..=b'~'))
+        || text.chars().all(|char| char == '\n' || !char.is_control())
+}
+
+/// Whether a plain text would be read as something other than a text.
+fn means_something_else(text: &str) -> bool {
+    const WORDS: [&str; 14] = ["", "~", "null", "true", "false", "yes", "no", "on", "off", "y", "n", "<<", "=", ".nan"];
+    const WORD_BYTES_MAX: usize = 5;
+    if text.len() <= WORD_BYTES_MAX && WORDS.iter().any(|word| word.eq_ignore_ascii_case(text)) {
+        return true;
+    }
+    // Numbers and times begin with one of these.
+    if !text.starts_with(|first: char| first.is_ascii_digit() || matches!(first, '+' | '-' | '.' | '_')) {
+        return false;
+    }
+    let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
+    let number = unsigned.replace('_', "");
+    let is_radix = |prefix: &str, radix| {
+        number.strip_prefix(prefix).is_some_and(|digits| i128::from_str_radix(digits, radix).is_ok())
+    };
+    let is_decimal =
+        number.starts_with(|first: char| first.is_ascii_digit() || first == '.') && number.parse::<f64>().is_ok();
+    let is_infinite = unsigned.eq_ignore_ascii_case(".inf");
+    is_decimal
+        || is_infinite
+        || is_radix("0x", 16)
+        || is_radix("0b", 2)
+        || is_radix("0o", 8)
+        || is_time(text)
+        || is_base_60(unsigned)
+}
+
+/// `2006-01-02`, alone or followed by a time.
+fn is_time(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    let digits = |from: usize, to: usize| bytes.get(from..to).is_some_and(|part| part.iter().all(u8::is_ascii_digit));
+    digits(0, 4)
+        && bytes.get(4) == Some(&b'-')
+        && digits(5, 7)
+        && bytes.get(7) == Some(&b'-')
+        && digits(8, 10)
+        && matches!(bytes.get(10), None | Some(b'T' | b't' | b' '))
+}
+
+/// `1:30`: a number to base 60 for readers of YAML 1.1.
+fn is_base_60(text: &str) -> bool {
+    let mut parts = text.split(':');
+    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    parts.next().is_some_and(is_number) && text.contains(':') && parts.all(|part| is_number(part) && part.len() <= 2)
+}
+
+fn is_plain(text: &str) -> bool {
+    const LEADING: &str = "-?:,[]{}#&*!|>'\"%@`";
+    let first_is_fine = match text.chars().next() {
+        None => false,
+        Some('-' | '?' | ':') => text.chars().nth(1).is_some_and(|next| next != ' '),
+        Some(first) => !LEADING.contains(first),
+    };
+    let edges_are_fine = !text.starts_with(' ') && !text.ends_with([' ', ':']);
+    let is_marker = text.starts_with("---") || text.starts_with("...");
+    first_is_fine && edges_are_fine && !text.contains(": ") && !text.contains(" #") && !is_marker
+}

@@ -1,0 +1,210 @@
+//! Lists, written item by item as their clients take them.
+//!
+//! The first chunk is made before the head of the answer goes out: what cannot be read or converted is told in a proper
+//! answer, and a short list is whole and has a length. What fails later breaks the body off, so that nobody takes a part for
+//! the whole. Between two chunks others have their turn.
+
+mod supply;
+
+use self::supply::Supply;
+use crate::body::{Body, CHUNK_BYTES, COMPRESS_BYTES_MIN, Chunks, Error};
+use crate::negotiate::Form;
+use crate::payload::Payload;
+use crate::representation::encoding::Envelope;
+use crate::representation::{Representation, text};
+use crate::status::Failure;
+use bytes::Bytes;
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use steersman_machinery::value::Map;
+use steersman_machinery::{Object, Revision, Value};
+use tokio::sync::OwnedSemaphorePermit;
+
+pub(crate) use self::supply::Reload;
+
+/// Objects that are converted at a time.
+const BATCH_OBJECTS: usize = 64;
+
+/// What a list says of itself.
+#[derive(Debug)]
+pub(crate) struct ListHead {
+    pub(crate) revision: Revision,
+    pub(crate) token: Option<String>,
+    pub(crate) remaining: Option<usize>,
+}
+
+type Converting = Pin<Box<dyn Future<Output = Result<Vec<Payload>, Failure>> + Send>>;
+
+/// A list on its way out.
+struct ListChunks {
+    representation: Representation,
+    envelope: Envelope,
+    supply: Arc<Supply>,
+    /// Objects on their way into the version asked for.
+    converting: Option<Converting>,
+    /// Objects that can be written.
+    ready: VecDeque<Payload>,
+    /// What is written and not taken.
+    out: Vec<u8>,
+    scratch: Vec<u8>,
+    n_written: usize,
+    is_done: bool,
+    /// A chunk was handed out: others come first.
+    gives_way: bool,
+    /// Sees to it that a client who does not read keeps nothing. Nothing for a list that is whole before it is sent.
+    guard: Option<supply::Guard>,
+}
+
+/// The body of a list.
+///
+/// # Errors
+/// When one of the first objects cannot be read, or cannot be had in the version asked for.
+pub(crate) async fn list(
+    representation: Representation,
+    objects: Vec<Arc<Object>>,
+    head: &ListHead,
+    reload: Option<Reload>,
+) -> Result<Body, Failure> {
+    let mut chunks = ListChunks::new(representation, objects, head, reload);
+    poll_fn(|cx| chunks.poll_make(cx, COMPRESS_BYTES_MIN)).await?;
+    if chunks.is_done {
+        return Ok(Body::full(std::mem::take(&mut chunks.out)));
+    }
+    chunks.guard = Some(supply::Guard::new(&chunks.supply));
+    Ok(Body::chunks(chunks))
+}
+
+impl ListChunks {
+    fn new(
+        representation: Representation,
+        objects: Vec<Arc<Object>>,
+        head: &ListHead,
+        reload: Option<Reload>,
+    ) -> ListChunks {
+        let envelope = representation.envelope(head);
+        let mut out = Vec::with_capacity(CHUNK_BYTES);
+        representation.encoder().open(&envelope, &mut out);
+        ListChunks {
+            representation,
+            envelope,
+            supply: Arc::new(Supply::new(objects, reload)),
+            converting: None,
+            ready: VecDeque::new(),
+            out,
+            scratch: Vec::new(),
+            n_written: 0,
+            is_done: false,
+            gives_way: false,
+            guard: None,
+        }
+    }
+
+    /// Writes until there are so many bytes, or the end is reached.
+    fn poll_make(&mut self, cx: &mut Context<'_>, bytes: usize) -> Poll<Result<(), Failure>> {
+        while !self.is_done && self.out.len() < bytes {
+            if let Some(payload) = self.ready.pop_front() {
+                let item = self.representation.item(&payload, &mut self.scratch)?;
+                self.representation.encoder().item(item, self.n_written, &mut self.out);
+                self.n_written += 1;
+                continue;
+            }
+            if let Some(converting) = &mut self.converting {
+                let converted = ready!(converting.as_mut().poll(cx));
+                self.converting = None;
+                self.ready.extend(converted?);
+                continue;
+            }
+            let objects = self.supply.next(BATCH_OBJECTS)?;
+            if objects.is_empty() {
+                self.representation.encoder().close(&self.envelope, self.n_written, &mut self.out);
+                self.is_done = true;
+                self.supply.end();
+            } else if self.representation.converts() {
+                let representation = self.representation.clone();
+                self.converting = Some(Box::pin(async move { representation.convert(objects).await }));
+            } else {
+                self.ready.extend(objects.into_iter().map(Payload::Stored));
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl Chunks for ListChunks {
+    fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Error>>> {
+        if self.is_done && self.out.is_empty() {
+            return Poll::Ready(None);
+        }
+        if self.supply.is_cut() {
+            return Poll::Ready(Some(Err(Error::TooSlow)));
+        }
+        if std::mem::take(&mut self.gives_way) {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        match ready!(self.poll_make(cx, CHUNK_BYTES)) {
+            Ok(()) => {
+                self.supply.taken();
+                self.gives_way = true;
+                let capacity = if self.is_done { 0 } else { CHUNK_BYTES + CHUNK_BYTES / 8 };
+                let chunk = std::mem::replace(&mut self.out, Vec::with_capacity(capacity));
+                Poll::Ready(Some(Ok(chunk.into())))
+            }
+            Err(failure) => {
+                tracing::warn!(error = %failure.status.message, "a list is broken off");
+                Poll::Ready(Some(Err(Error::Broken(failure.status.message.clone()))))
+            }
+        }
+    }
+
+    fn hold(&mut self, permit: OwnedSemaphorePermit) {
+        self.supply.hold(permit);
+    }
+
+    fn is_compressible(&self) -> bool {
+        true
+    }
+}
+
+impl fmt::Debug for ListChunks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ListChunks").field("n_written", &self.n_written).finish_non_exhaustive()
+    }
+}
+
+impl Representation {
+    /// What a list is but for its items.
+    fn envelope(&self, head: &ListHead) -> Envelope {
+        let (kind, api_version) = match self.form {
+            Form::Object => (self.resource().list_kind.to_string(), self.served.api_version()),
+            Form::PartialMetadata => ("PartialObjectMetadataList".to_owned(), "meta.k8s.io/v1".to_owned()),
+            Form::Table => ("Table".to_owned(), "meta.k8s.io/v1".to_owned()),
+        };
+        let mut fields =
+            vec![("kind", text(&kind)), ("apiVersion", text(&api_version)), ("metadata", text(&list_metadata(head)))];
+        if self.form == Form::Table {
+            fields.push(("columnDefinitions", self.columns()));
+            return Envelope { fields, items: "rows" };
+        }
+        Envelope { fields, items: "items" }
+    }
+}
+
+fn list_metadata(head: &ListHead) -> Value {
+    let mut metadata = Map::new();
+    metadata.insert("resourceVersion".to_owned(), head.revision.to_string().into());
+    if let Some(token) = &head.token {
+        metadata.insert("continue".to_owned(), token.as_str().into());
+    }
+    if let Some(remaining) = head.remaining {
+        metadata.insert("remainingItemCount".to_owned(), remaining.into());
+    }
+    Value::Object(metadata)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,151 @@
+use super::*;
+use crate::negotiate::{Encoding, Negotiated};
+use crate::representation::tests::{cups, object, pods, wishes};
+use futures::FutureExt as _;
+use http_body_util::BodyExt as _;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::sync::Semaphore;
+
+/// Objects of about 1 KB, so that some hundreds do not fit into what is made before there is a reader.
+const MANY: usize = 1_000;
+
+fn objects(n: usize) -> Vec<Arc<Object>> {
+    let filling = "x".repeat(900);
+    let object =
+        |index| object(&format!("cup-{index:05}"), &serde_json::json!({"spec": {"notes": filling, "size": index}}));
+    (0..n).map(object).collect()
+}
+
+fn head() -> ListHead {
+    ListHead { revision: Revision(7), token: Some("more".to_owned()), remaining: Some(3) }
+}
+
+fn json() -> Representation {
+    let negotiated = Negotiated { encoding: Encoding::Json, form: Form::Object };
+    Representation::new(&cups(), wishes(negotiated)).unwrap()
+}
+
+/// Reads pages from a list of all objects; counts them.
+fn reloaded(all: Vec<Arc<Object>>) -> (Reload, Arc<AtomicUsize>) {
+    let n_reloads = Arc::new(AtomicUsize::new(0));
+    let counted = n_reloads.clone();
+    let reload: Reload = Box::new(move |after, objects_max| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        Ok(all.iter().filter(|object| *after < object.key).take(objects_max).cloned().collect())
+    });
+    (reload, n_reloads)
+}
+
+#[tokio::test]
+async fn a_list_in_pieces_is_the_list_in_one() {
+    for form in [Form::Object, Form::PartialMetadata, Form::Table] {
+        for (encoding, is_pretty) in [(Encoding::Json, false), (Encoding::Json, true), (Encoding::Yaml, false)] {
+            for n in [0, 1, 2, MANY] {
+                for served in [cups(), pods()] {
+                    let looks = wishes(Negotiated { encoding, form });
+                    let plain = wishes(Negotiated { encoding: Encoding::Json, form });
+                    let looks = crate::representation::Wishes { is_pretty, ..looks };
+                    let representation = |looks| Representation::new(&served, looks).unwrap();
+                    let text = async |representation: Representation| {
+                        let body = list(representation, objects(n), &head(), None).await.unwrap();
+                        body.collect().await.unwrap().to_bytes()
+                    };
+                    let whole = text(representation(plain)).await;
+                    let mut want = Vec::new();
+                    representation(looks).encoder().document(&whole, &mut want);
+                    assert!(text(representation(looks)).await == want, "{form:?} {encoding:?} {is_pretty} {n}");
+                    let tree: Value = serde_json::from_slice(&whole).unwrap();
+                    let items = if form == Form::Table { &tree["rows"] } else { &tree["items"] };
+                    assert_eq!(items.as_array().unwrap().len(), n);
+                    assert_eq!(tree["metadata"]["remainingItemCount"], 3);
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_short_list_has_a_length_and_a_long_one_is_not_held_whole() {
+    let short = list(json(), objects(3), &head(), None).await.unwrap();
+    assert!(http_body::Body::size_hint(&short).exact().is_some());
+    let mut long = list(json(), objects(MANY), &head(), None).await.unwrap();
+    assert_eq!(http_body::Body::size_hint(&long).exact(), None);
+    while let Some(chunk) = long.frame().await {
+        assert!(chunk.unwrap().into_data().unwrap().len() < COMPRESS_BYTES_MIN + 4096);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_does_not_read_keeps_nothing_and_is_cut_off() {
+    let all = objects(MANY);
+    let (reload, _) = reloaded(Vec::new());
+    let mut body = list(json(), all.clone(), &head(), Some(reload)).await.unwrap();
+    let places = Arc::new(Semaphore::new(1));
+    body.hold(places.clone().try_acquire_owned().unwrap());
+    assert!(places.available_permits() == 0 && Arc::strong_count(&all[MANY - 1]) == 2);
+    tokio::time::sleep(Duration::from_millis(1_100)).await;
+    assert!(places.available_permits() == 1 && Arc::strong_count(&all[MANY - 1]) == 1);
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert_eq!(body.frame().await.unwrap().err(), Some(Error::TooSlow));
+    assert!(body.frame().await.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_history_a_list_is_kept_until_its_client_is_cut_off() {
+    let all = objects(MANY);
+    let _body = list(json(), all.clone(), &head(), None).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(29)).await;
+    assert_eq!(Arc::strong_count(&all[MANY - 1]), 2);
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(Arc::strong_count(&all[MANY - 1]), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_reads_slowly_gets_the_same_list() {
+    let all = objects(MANY);
+    let whole = list(json(), all.clone(), &head(), None).await.unwrap().collect().await.unwrap().to_bytes();
+    let (reload, n_reloads) = reloaded(all.clone());
+    let mut body = list(json(), all, &head(), Some(reload)).await.unwrap();
+    let mut got = Vec::new();
+    while let Some(chunk) = body.frame().await {
+        got.extend_from_slice(&chunk.unwrap().into_data().unwrap());
+        tokio::time::sleep(Duration::from_secs(3)).await;
+    }
+    assert!(got == whole);
+    assert!(n_reloads.load(Ordering::Relaxed) > 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_whose_rest_is_forgotten_is_broken_off() {
+    let (reload, _) = reloaded(Vec::new());
+    let mut body = list(json(), objects(MANY), &head(), Some(reload)).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let mut last = None;
+    while let Some(chunk) = body.frame().await {
+        last = Some(chunk);
+    }
+    assert!(matches!(last, Some(Err(Error::Broken(_)))), "{last:?}");
+}
+
+#[tokio::test]
+async fn others_have_their_turn_between_two_chunks() {
+    let mut body = list(json(), objects(MANY), &head(), None).await.unwrap();
+    assert!(body.frame().now_or_never().is_some());
+    assert!(body.frame().now_or_never().is_none());
+    assert!(body.frame().now_or_never().is_some());
+}
+
+#[tokio::test]
+async fn an_object_that_cannot_be_read_is_told_before_the_answer_begins() {
+    let negotiated = Negotiated { encoding: Encoding::Json, form: Form::Table };
+    let representation = Representation::new(&cups(), wishes(negotiated)).unwrap();
+    let unreadable = crate::representation::tests::unreadable("b");
+    let failed = list(representation.clone(), vec![objects(1).remove(0), unreadable.clone()], &head(), None).await;
+    assert_eq!(failed.unwrap_err().code(), 500);
+    // Later there is no way to say so but to end without an end.
+    let mut late = objects(MANY);
+    late.push(unreadable);
+    let broken = list(representation, late, &head(), None).await.unwrap().collect().await;
+    assert!(matches!(broken, Err(Error::Broken(_))));
+}
