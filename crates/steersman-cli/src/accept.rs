@@ -9,6 +9,7 @@ use crate::{open_files, socket};
 use hyper::rt::Executor as _;
 use hyper_util::service::TowerToHyperService;
 use rustls::ServerConfig;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
@@ -103,28 +104,32 @@ async fn take(
 impl Shared {
     /// Serves one connection to its end.
     async fn serve(self, stream: TcpStream) {
+        // In boxes, so that a connection does not keep the room that its handshake took.
+        let Some(connection) = Box::pin(self.open(stream)).await else { return };
+        connection.await;
+    }
+
+    /// The connection after its handshake; `None` if that failed, took too long or had to give way.
+    async fn open(self, stream: TcpStream) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>> {
         let mut place = Some(self.unauthenticated.enter());
         let peer_address = stream.peer_addr().ok();
-        // In a box, so that a connection does not keep the room that its handshake took.
-        let handshake = Box::pin(tokio::time::timeout(HANDSHAKE_TIMEOUT, self.acceptor.accept(stream)));
-        // Either arm may be dropped: the connection is closed then.
+        let handshake = tokio::time::timeout(HANDSHAKE_TIMEOUT, self.acceptor.accept(stream));
+        // Any of them may be dropped: the connection is closed then.
         let stream = tokio::select! {
-            () = self.stop.cancelled() => return,
-            () = std::future::poll_fn(|cx| place.as_mut().map_or(Poll::Pending, |place| place.poll_evicted(cx))) => return,
-            shaken = handshake => match shaken {
-                Ok(Ok(stream)) => stream,
-                Ok(Err(_)) | Err(_) => return,
-            },
+            () = self.stop.cancelled() => return None,
+            () = std::future::poll_fn(|cx| place.as_mut().map_or(Poll::Pending, |place| place.poll_evicted(cx))) => {
+                return None;
+            }
+            shaken = handshake => shaken.ok()?.ok()?,
         };
+        socket::acknowledge(stream.get_ref().0);
         let (protocol, peer) = agreed(&stream);
         let activity = Activity::new(Instant::now(), peer.is_some());
-        if peer.is_some() {
-            place = None;
-        }
+        let unauthenticated = place.filter(|_| peer.is_none());
         let Shared { service, access_log, streams, stop, .. } = self;
         let service = AccessLog::layer(access_log, peer_address, service.with_peer(peer));
-        let connection = Connection { protocol, activity, unauthenticated: place, streams, stop };
-        connection.serve(stream, TowerToHyperService::new(service)).await;
+        let connection = Connection { protocol, activity, unauthenticated, streams, stop };
+        Some(Box::pin(connection.serve(stream, TowerToHyperService::new(service))))
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::activity::{Activity, Answering, Observed, Overdue};
 use crate::tasks::Tasks;
 use crate::unauthenticated::Place;
+use futures::future::Either;
 use hyper::body::{Body, Incoming};
 use hyper::server::conn::{http1, http2};
 use hyper::service::{Service as HyperService, service_fn};
@@ -53,11 +54,12 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Serves the connection to its end.
-    pub(crate) async fn serve<I, S, B>(self, stream: I, service: S)
+    /// Serves the connection to its end. The future is small beside what it holds in boxes: a watcher that waits is hardly more
+    /// than that.
+    pub(crate) fn serve<I, S, B>(self, stream: I, service: S) -> impl Future<Output = ()> + Send + use<I, S, B>
     where
         I: AsyncRead + AsyncWrite + Send + Unpin + 'static,
-        S: HyperService<Request<Incoming>, Response = Response<B>> + Send,
+        S: HyperService<Request<Incoming>, Response = Response<B>> + Send + 'static,
         S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
         S::Future: Send + 'static,
         B: Body + Send + Unpin + 'static,
@@ -65,8 +67,9 @@ impl Connection {
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let Connection { protocol, activity, unauthenticated, streams, stop } = self;
-        let service = service_fn(|request| {
-            let (activity, begun) = (activity.clone(), activity.begin_request());
+        let requests = activity.clone();
+        let service = service_fn(move |request| {
+            let (activity, begun) = (requests.clone(), requests.begin_request());
             let answer = service.call(request);
             async move {
                 let answer = answer.await?;
@@ -78,11 +81,11 @@ impl Connection {
             Protocol::Http1 => {
                 let stream = TokioIo::new(Observed::new(stream, activity.clone()));
                 let connection = Box::pin(http1_builder().serve_connection(stream, service));
-                attend(connection, &activity, unauthenticated, &stop).await;
+                Either::Left(attend(connection, activity, unauthenticated, stop))
             }
             Protocol::Http2 => {
                 let connection = Box::pin(http2_builder(streams).serve_connection(TokioIo::new(stream), service));
-                attend(connection, &activity, unauthenticated, &stop).await;
+                Either::Right(attend(connection, activity, unauthenticated, stop))
             }
         }
     }
@@ -97,7 +100,7 @@ enum Event<E> {
 }
 
 /// Serves a connection until it ends, is overdue, or has to give way.
-async fn attend<C>(mut connection: Pin<Box<C>>, activity: &Activity, mut place: Option<Place>, stop: &CancellationToken)
+async fn attend<C>(mut connection: Pin<Box<C>>, activity: Activity, mut place: Option<Place>, stop: CancellationToken)
 where
     C: GracefulConnection<Error: fmt::Display>,
 {

@@ -67,7 +67,7 @@ impl Renewal {
             };
             self = renewal;
             if let Err(error) = outcome {
-                tracing::error!(error = format!("{error:#}"), "the certificates cannot be renewed");
+                tracing::error!(error = crate::chain(&*error), "the certificates cannot be renewed");
             }
         }
     }

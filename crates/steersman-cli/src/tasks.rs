@@ -32,6 +32,8 @@ where
 {
     fn execute(&self, task: F) {
         let cut = self.cut.clone();
+        // In a box: each future around it would hold its bytes twice, before it is polled and while it is.
+        let task = Box::pin(task);
         self.tracker.spawn(async move {
             cut.run_until_cancelled(task).await;
         });
