@@ -1,9 +1,11 @@
 //! `cargo xtask tidy`: the tree held against its own rules, which no compiler checks.
 
+mod circles;
 mod dependencies;
 mod edges;
 mod sources;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 use std::process::{Command, ExitCode};
@@ -49,12 +51,17 @@ pub(crate) fn check(workspace: &Workspace) -> anyhow::Result<usize> {
     let mut findings = edges::check(&read(&workspace.root.join("ARCHITECTURE.md"))?, &workspace.metadata)?;
     findings.extend(dependencies::check(&read(&workspace.root.join("deny.toml"))?, &workspace.metadata)?);
     let files = files(workspace)?;
+    let mut rust = BTreeMap::new();
     for file in &files {
         // A file that is no text has nothing that these rules speak of.
         if let Ok(text) = String::from_utf8(read_bytes(&workspace.root.join(file))?) {
             findings.extend(sources::check(file, &text));
+            if file.ends_with(".rs") {
+                rust.insert(file.clone(), text);
+            }
         }
     }
+    findings.extend(circles::check(&rust));
     for finding in &findings {
         println!("{finding}");
     }

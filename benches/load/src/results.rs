@@ -20,6 +20,9 @@ pub(crate) struct Row {
     pub(crate) growth_target_mb: Option<f64>,
 }
 
+/// Whether a row is to be measured, by its name.
+pub(crate) type IsWanted<'a> = dyn Fn(&str) -> bool + Sync + 'a;
+
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Better {
     Less,

@@ -19,6 +19,8 @@ use crate::target::{Body, JSON, Target};
 
 /// Workers that fill a server with objects before something is measured.
 const FILL_WORKERS: usize = 64;
+/// How long it may take to remove what a stage has made from a server that was there before.
+const TIDY_MAX: Duration = Duration::from_secs(600);
 /// How often it is asked whether something has come about.
 const ASK_AGAIN: Duration = Duration::from_millis(10);
 
@@ -109,10 +111,10 @@ impl Stage {
             return std::fs::remove_dir_all(&own.data).context("cannot remove the server's data");
         }
         if !self.tag.is_empty() {
-            self.delete_all(&objects::widgets_path(&self.namespace)).await?;
+            self.delete_all(&objects::widgets_path(&self.namespace), TIDY_MAX).await?;
         }
         let definitions = format!("{DEFINITIONS}?labelSelector={LABEL}=true");
-        self.delete_all(&definitions).await?;
+        self.delete_all(&definitions, TIDY_MAX).await?;
         self.ask("DELETE", &format!("/api/v1/namespaces/{}", self.namespace), None).await?;
         Ok(())
     }
@@ -205,11 +207,11 @@ impl Stage {
     }
 
     /// Deletes a collection until it is empty: some servers give up after a minute.
-    pub(crate) async fn delete_all(&self, path: &str) -> anyhow::Result<()> {
-        let deadline = Instant::now() + self.bounds.limit;
+    pub(crate) async fn delete_all(&self, path: &str, limit: Duration) -> anyhow::Result<()> {
+        let deadline = Instant::now() + limit;
         let separator = if path.contains('?') { '&' } else { '?' };
         loop {
-            let (status, answer) = self.ask("DELETE", path, None).await?;
+            let (status, answer) = self.ask_within(limit, "DELETE", path, None).await?;
             if status >= 300 {
                 self.errors.note_answer("DELETE of a collection", status, &answer);
             }
@@ -218,7 +220,7 @@ impl Stage {
             if rest["items"].as_array().is_none_or(Vec::is_empty) {
                 return Ok(());
             }
-            anyhow::ensure!(Instant::now() < deadline, "{path} is not empty after {} s", self.bounds.limit.as_secs());
+            anyhow::ensure!(Instant::now() < deadline, "{path} is not empty after {} s", limit.as_secs());
             sleep(ASK_AGAIN).await;
         }
     }
@@ -230,13 +232,22 @@ impl Stage {
         path: &str,
         body: Option<(&'static str, &str)>,
     ) -> anyhow::Result<(u16, Vec<u8>)> {
+        self.ask_within(self.bounds.limit, method, path, body).await
+    }
+
+    async fn ask_within(
+        &self,
+        limit: Duration,
+        method: &str,
+        path: &str,
+        body: Option<(&'static str, &str)>,
+    ) -> anyhow::Result<(u16, Vec<u8>)> {
         let mut request = Vec::new();
         let body = body.map(|(media_type, text)| Body { media_type, bytes: text.as_bytes() });
         self.target.request(&mut request, method, path, JSON, body);
         let asked = async { Ok(self.target.connect().await?.ask(&request).await?) };
-        let answered: Result<anyhow::Result<_>, _> = timeout(self.bounds.limit, asked).await;
-        let limit = self.bounds.limit.as_secs();
-        answered.with_context(|| format!("{method} {path} was not answered in {limit} s"))?
+        let answered: Result<anyhow::Result<_>, _> = timeout(limit, asked).await;
+        answered.with_context(|| format!("{method} {path} was not answered in {} s", limit.as_secs()))?
     }
 
     /// Waits until the server idles, as far as it can be told.

@@ -10,7 +10,7 @@ mod writes;
 use std::sync::Arc;
 
 use crate::errors::Errors;
-use crate::results::Results;
+use crate::results::{IsWanted, Results};
 use crate::stage::{Bounds, Site, Stage};
 
 /// What is done with one server, from its start to its end.
@@ -24,9 +24,6 @@ pub(crate) enum Kind {
     Many,
     Writes,
 }
-
-/// Whether a row is to be measured.
-pub(crate) type IsWanted<'a> = dyn Fn(&str) -> bool + Sync + 'a;
 
 /// How many there are of what a row's title does not say.
 #[derive(Clone, Copy, Debug)]

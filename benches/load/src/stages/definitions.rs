@@ -1,9 +1,8 @@
 //! Many definitions, each created and waited for before the next.
 
 use crate::objects::{self, DEFINITIONS};
-use crate::results::{Results, Sample};
+use crate::results::{IsWanted, Results, Sample};
 use crate::stage::Stage;
-use crate::stages::IsWanted;
 
 const SOME: usize = 200;
 const MANY: usize = 1_000;

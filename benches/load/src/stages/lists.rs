@@ -5,9 +5,8 @@ use tokio::time::timeout;
 
 use crate::objects;
 use crate::process::Processes;
-use crate::results::{Results, Sample, median};
+use crate::results::{IsWanted, Results, Sample, median};
 use crate::stage::Stage;
-use crate::stages::IsWanted;
 use crate::target::JSON;
 
 const OBJECTS: u64 = 23_000;
@@ -49,7 +48,7 @@ pub(super) async fn measure(stage: &mut Stage, is_wanted: &IsWanted<'_>, results
     }
     if is_wanted("delete-collection") {
         let meter = stage.meter()?;
-        let deleted = stage.delete_all(&path).await;
+        let deleted = stage.delete_all(&path, stage.bounds.limit).await;
         let sample = meter.sample(stage, meter.elapsed().as_secs_f64(), OBJECTS)?;
         if let Err(error) = &deleted {
             stage.errors.note(format!("DELETE of a collection: {error:#}"));

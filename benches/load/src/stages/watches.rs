@@ -9,9 +9,8 @@ use serde_json::json;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 use crate::objects::{self, WIDGETS};
-use crate::results::{Results, Sample};
+use crate::results::{IsWanted, Results, Sample};
 use crate::stage::{Meter, Stage};
-use crate::stages::IsWanted;
 use crate::target::{Body, JSON};
 use crate::watchers::{Streams, Watchers};
 use crate::wire::Connection;

@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use crate::load::{self, Load, Outcome};
 use crate::objects;
-use crate::results::{Results, Sample};
+use crate::results::{IsWanted, Results, Sample};
 use crate::stage::Stage;
-use crate::stages::IsWanted;
 use crate::target::{Body, JSON};
 
 const CREATE_WORKERS: usize = 64;
