@@ -2,7 +2,7 @@
 
 use crate::body::Body;
 use crate::codec;
-use crate::endpoint::Context;
+use crate::endpoint::context::Context;
 use crate::negotiate::{Encoding, Form, Negotiated};
 use crate::payload::Payload;
 use crate::render;

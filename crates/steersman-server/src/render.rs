@@ -3,7 +3,7 @@
 use crate::answer::ListHead;
 use crate::at_rest;
 use crate::body::Item;
-use crate::endpoint::Context;
+use crate::endpoint::context::Context;
 use crate::negotiate::Form;
 use crate::payload::Payload;
 use crate::status::Failure;

@@ -1,7 +1,7 @@
 //! The selectors of a list or watch, checked against the kind and applied to objects.
 
 use crate::conversion;
-use crate::endpoint::Context;
+use crate::endpoint::context::Context;
 use crate::options::List;
 use crate::status::Failure;
 use std::borrow::Cow;

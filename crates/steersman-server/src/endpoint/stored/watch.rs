@@ -5,7 +5,7 @@
 
 use crate::answer::Answer;
 use crate::codec;
-use crate::endpoint::Context;
+use crate::endpoint::context::Context;
 use crate::endpoint::stored::select::Selection;
 use crate::negotiate::{Encoding, Form, Negotiated, Shape, negotiate};
 use crate::operation::Operation;
