@@ -10,13 +10,15 @@
 
 mod default_toleration_seconds;
 mod namespace_lifecycle;
+mod plugin;
 mod priority;
 
+pub(crate) use self::plugin::{Action, Phase, Review};
+
+use crate::admission::plugin::Plugin;
 use crate::operation::{Operation, ResourceAttributes};
 use crate::state::State;
 use crate::status::Failure;
-use futures::future::{self, BoxFuture};
-use std::fmt;
 use steersman_machinery::Value;
 
 /// In upstream's order (`kube-apiserver/pkg/kubeapiserver/options/plugins.go`).
@@ -25,66 +27,6 @@ static PLUGINS: [&dyn Plugin; 3] = [
     &priority::Priority,
     &default_toleration_seconds::DefaultTolerationSeconds,
 ];
-
-/// What a write does, in the words of admission: a PUT that creates is a creation, a patch is an update, and so is what is
-/// sent to a subresource such as `pods/binding` a creation of that.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Action {
-    Create,
-    Delete,
-    Update,
-}
-
-/// When a plugin is asked.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Phase {
-    Mutate,
-    Validate,
-}
-
-/// A write that is to be admitted: what it does, in which operation, to what.
-///
-/// Options, user, attributes and whether it is a dry run are the operation's; warnings and audit annotations go there.
-#[derive(Debug)]
-pub(crate) struct Review<'r, 'o> {
-    pub(crate) action: Action,
-    pub(crate) state: &'r State,
-    pub(crate) operation: &'r mut Operation<'o>,
-    /// The object as it is; none of a creation, and none while a deletion mutates.
-    pub(crate) old: Option<&'r Value>,
-}
-
-/// One admission plugin.
-pub(crate) trait Plugin: fmt::Debug + Send + Sync {
-    /// Whether the plugin has a word in writes like this one.
-    fn handles(&self, phase: Phase, action: Action, attributes: &ResourceAttributes<'_>) -> bool;
-
-    /// Changes the new object, or refuses it. A deletion has none.
-    ///
-    /// # Errors
-    /// With the answer for the client.
-    fn mutate<'a>(
-        &'a self,
-        review: &'a mut Review<'_, '_>,
-        new: Option<&'a mut Value>,
-    ) -> BoxFuture<'a, Result<(), Failure>> {
-        let _ = (review, new);
-        Box::pin(future::ready(Ok(())))
-    }
-
-    /// Refuses what may not be.
-    ///
-    /// # Errors
-    /// With the answer for the client.
-    fn validate<'a>(
-        &'a self,
-        review: &'a mut Review<'_, '_>,
-        new: Option<&'a Value>,
-    ) -> BoxFuture<'a, Result<(), Failure>> {
-        let _ = (review, new);
-        Box::pin(future::ready(Ok(())))
-    }
-}
 
 /// Lets every plugin that handles the write change it.
 ///
@@ -127,7 +69,27 @@ pub(crate) fn is_handled(phase: Phase, action: Action, attributes: &ResourceAttr
     PLUGINS.iter().any(|plugin| plugin.handles(phase, action, attributes))
 }
 
-/// Whether a write is about a pod itself, not about one of its subresources.
-fn is_about_pod(attributes: &ResourceAttributes<'_>) -> bool {
-    attributes.is_about("", "pods") && attributes.subresource.is_none()
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn handled(phase: Phase, action: Action, attributes: &ResourceAttributes<'_>) -> Vec<String> {
+        let handles = PLUGINS.iter().filter(|plugin| plugin.handles(phase, action, attributes));
+        handles.map(|plugin| format!("{plugin:?}")).collect()
+    }
+
+    #[test]
+    fn plugins_are_asked_in_order_and_only_about_what_concerns_them() {
+        let pods = ResourceAttributes { resource: "pods", namespace: Some("a"), ..ResourceAttributes::default() };
+        let all = ["NamespaceLifecycle", "Priority", "DefaultTolerationSeconds"];
+        assert_eq!(handled(Phase::Mutate, Action::Create, &pods), all);
+        assert_eq!(handled(Phase::Mutate, Action::Update, &pods), all[1..]);
+        let evictions = ResourceAttributes { subresource: Some("eviction"), ..pods };
+        assert_eq!(handled(Phase::Mutate, Action::Create, &evictions), all[..1]);
+        let of =
+            |name| ResourceAttributes { resource: "namespaces", name: Some(name), ..ResourceAttributes::default() };
+        assert_eq!(handled(Phase::Mutate, Action::Delete, &of("default")), all[..1]);
+        assert!(handled(Phase::Mutate, Action::Delete, &of("a")).is_empty());
+        assert!(!is_handled(Phase::Validate, Action::Delete, &of("a")));
+    }
 }

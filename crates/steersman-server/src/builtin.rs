@@ -37,7 +37,7 @@ pub(crate) mod pod;
 mod pod_template;
 mod priority_class;
 mod replica_set;
-mod reviews;
+mod review;
 mod rules;
 mod secret;
 mod selector;
@@ -69,11 +69,11 @@ const KINDS: &[&Kind] = &[
     &replica_set::KIND,
     &stateful_set::KIND,
     &event::EVENTS,
-    &reviews::SELF_SUBJECT,
-    &reviews::LOCAL_SUBJECT_ACCESS,
-    &reviews::SELF_SUBJECT_ACCESS,
-    &reviews::SELF_SUBJECT_RULES,
-    &reviews::SUBJECT_ACCESS,
+    &review::SELF_SUBJECT,
+    &review::LOCAL_SUBJECT_ACCESS,
+    &review::SELF_SUBJECT_ACCESS,
+    &review::SELF_SUBJECT_RULES,
+    &review::SUBJECT_ACCESS,
     &autoscaler::KIND,
     &batch::cron_job::KIND,
     &batch::job::KIND,

@@ -5,14 +5,14 @@
 //! that takes objects of another kind and does what they say.
 
 mod connect;
-mod context;
+pub(crate) mod context;
 mod reviews;
 mod stored;
 
-pub(crate) use self::context::Context;
 
 use crate::answer::Answer;
 use crate::catalog::Handling;
+use crate::endpoint::context::Context;
 use crate::status::Failure;
 use bytes::Bytes;
 use http::Method;

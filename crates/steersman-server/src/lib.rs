@@ -1,7 +1,7 @@
 //! A Kubernetes-compatible API server: bytes in, bytes out.
 //!
 //! [`Server`] holds the store and the catalog of what is served; [`Server::service`] is a `tower::Service`, the same for a
-//! TLS socket, a test in the same process and the built-in controllers. There is no other door.
+//! TLS socket, a test in the same process and the built-in controllers. There is no other way in.
 //!
 //! ```text
 //! chain      -> who asks, may they, how many at a time, the body

@@ -6,12 +6,13 @@
 
 use crate::catalog::{Resource, Scope, Served, Verb, Version};
 use crate::options::FieldValidation;
+use crate::status::Failure;
 use crate::strategy::{Endpoint, Strategy};
 use crate::user::User;
 use jiff::Timestamp;
 use std::borrow::Cow;
 use std::sync::LazyLock;
-use steersman_machinery::{GroupResource, ObjectKey};
+use steersman_machinery::{GroupResource, ObjectKey, field};
 use steersman_storage::Guard;
 
 /// Bytes of warnings that an answer carries at the most.
@@ -210,6 +211,11 @@ impl<'a> Operation<'a> {
     /// The time of the request as objects carry it: UTC, to the second.
     pub(crate) fn now_text(&self) -> String {
         seconds(self.now)
+    }
+
+    /// Fails with every fault of an object, if there are any.
+    pub(crate) fn refuse(&self, name: &str, faults: &[field::Error]) -> Result<(), Failure> {
+        if faults.is_empty() { Ok(()) } else { Err(Failure::invalid(&self.resource().group_kind(), name, faults)) }
     }
 
     pub(crate) fn warn(&mut self, text: String) {

@@ -5,6 +5,7 @@
 //! endpoint has read the request, and makes an answer of the [`Outcome`].
 
 mod allocation;
+mod commit;
 mod create;
 mod current;
 mod decode;
@@ -13,10 +14,12 @@ mod identity;
 mod managed;
 mod metadata;
 mod patch;
+mod plan;
 mod update;
 mod write;
 
 pub(crate) use self::allocation::observe;
+pub(crate) use self::commit::Outcome;
 pub(crate) use self::current::Current;
 pub(crate) use self::decode::{Body, decode, parse};
 pub(crate) use self::delete::is_done_waiting;
@@ -24,4 +27,4 @@ pub(crate) use self::identity::{check_given_name, check_name, set_namespace};
 pub(crate) use self::managed::record;
 pub(crate) use self::metadata::text;
 pub(crate) use self::patch::{Format, Patch};
-pub(crate) use self::write::{Change, Outcome, write};
+pub(crate) use self::write::{Change, write};

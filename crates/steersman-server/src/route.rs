@@ -3,7 +3,8 @@
 use crate::answer::{Answer, is_pretty_for};
 use crate::catalog::{Catalog, Scope};
 use crate::discovery::{AGGREGATED_TYPE, Root};
-use crate::endpoint::{self, Context};
+use crate::endpoint;
+use crate::endpoint::context::Context;
 use crate::negotiate::{self, Encoding, Shape, negotiate};
 use crate::operation::Operation;
 use crate::published::{Documents, Published};

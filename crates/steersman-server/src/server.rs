@@ -65,12 +65,12 @@ impl Server {
         Ok(Server { state, chain, tasks })
     }
 
-    /// The door: a `tower::Service` whose callers are whom their certificates or tokens say.
+    /// A `tower::Service` whose callers are whom their certificates or tokens say.
     pub fn service(&self) -> Service {
         Service::new(self.chain.clone(), None)
     }
 
-    /// The same door for a caller within the process, who passes authorization and admission like anyone else.
+    /// The same service for a caller within the process, who passes authorization and admission like anyone else.
     pub fn service_as(&self, user: User) -> Service {
         Service::new(self.chain.clone(), Some(Peer(user)))
     }

@@ -1,4 +1,4 @@
-//! The server as a `tower::Service`: the one door, for sockets, tests and controllers alike.
+//! The server as a `tower::Service`: the one way in, for sockets, tests and controllers alike.
 
 use crate::authn::Peer;
 use crate::body::Body;
@@ -24,7 +24,7 @@ impl Service {
         Service { chain, peer }
     }
 
-    /// The same door for another holder of the connection: `None` for one who has shown no certificate.
+    /// The same service for another holder of the connection: `None` for one who has shown no certificate.
     #[must_use]
     pub fn with_peer(&self, peer: Option<Peer>) -> Service {
         Service { chain: self.chain.clone(), peer }

@@ -1,6 +1,6 @@
 //! `DefaultTolerationSeconds`: a pod stays for a while on a node that does not answer, unless it says otherwise.
 
-use crate::admission::{Action, Phase, Plugin, Review, is_about_pod};
+use crate::admission::plugin::{Action, Phase, Plugin, Review, is_about_pod};
 use crate::operation::ResourceAttributes;
 use crate::status::Failure;
 use futures::future::{self, BoxFuture};

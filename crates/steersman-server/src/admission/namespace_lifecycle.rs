@@ -1,7 +1,7 @@
 //! `NamespaceLifecycle`: nothing is created in a namespace that is absent or on its way out, and the namespaces that the
 //! system needs stay.
 
-use crate::admission::{Action, Phase, Plugin, Review};
+use crate::admission::plugin::{Action, Phase, Plugin, Review};
 use crate::operation::ResourceAttributes;
 use crate::status::Failure;
 use futures::future::BoxFuture;

@@ -1,6 +1,6 @@
 //! `Priority`: a pod gets the number and the preemption policy that its PriorityClass stands for.
 
-use crate::admission::{Action, Phase, Plugin, Review, is_about_pod};
+use crate::admission::plugin::{Action, Phase, Plugin, Review, is_about_pod};
 use crate::conversion;
 use crate::operation::ResourceAttributes;
 use crate::state::State;

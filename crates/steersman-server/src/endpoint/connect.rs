@@ -10,7 +10,7 @@ mod eviction;
 use crate::admission;
 use crate::answer::Answer;
 use crate::catalog::{Subresource, Verb};
-use crate::endpoint::Context;
+use crate::endpoint::context::Context;
 use crate::negotiate::{Shape, negotiate};
 use crate::options::FieldValidation;
 use crate::registry::{self, Body};

@@ -1,15 +1,15 @@
 //! Reviews: kinds that are computed and not kept. A question is posted, the answer is the same object with a status.
 //!
-//! The catalog's row of such a kind says that it is virtual. To add one, write its row (`builtin/reviews.rs`), a file here
+//! The catalog's row of such a kind says that it is virtual. To add one, write its row (`builtin/review.rs`), a file here
 //! with the function that answers, and a row of [`REVIEWS`].
 
-mod access;
-mod rules;
-mod user;
+mod self_subject;
+mod subject_access;
+mod subject_rules;
 
 use crate::admission;
 use crate::answer::Answer;
-use crate::endpoint::Context;
+use crate::endpoint::context::Context;
 use crate::negotiate::{Shape, negotiate};
 use crate::operation::Operation;
 use crate::payload::Payload;
@@ -32,11 +32,15 @@ struct Review {
 }
 
 static REVIEWS: [Review; 5] = [
-    Review { group: "authentication.k8s.io", resource: "selfsubjectreviews", answers: user::who },
-    Review { group: "authorization.k8s.io", resource: "localsubjectaccessreviews", answers: access::may_subject_here },
-    Review { group: "authorization.k8s.io", resource: "selfsubjectaccessreviews", answers: access::may_self },
-    Review { group: "authorization.k8s.io", resource: "selfsubjectrulesreviews", answers: rules::of_self },
-    Review { group: "authorization.k8s.io", resource: "subjectaccessreviews", answers: access::may_subject },
+    Review { group: "authentication.k8s.io", resource: "selfsubjectreviews", answers: self_subject::who },
+    Review {
+        group: "authorization.k8s.io",
+        resource: "localsubjectaccessreviews",
+        answers: subject_access::may_subject_here,
+    },
+    Review { group: "authorization.k8s.io", resource: "selfsubjectaccessreviews", answers: subject_access::may_self },
+    Review { group: "authorization.k8s.io", resource: "selfsubjectrulesreviews", answers: subject_rules::of_self },
+    Review { group: "authorization.k8s.io", resource: "subjectaccessreviews", answers: subject_access::may_subject },
 ];
 
 /// Carries out a request on a virtual kind, which can only be created.

@@ -3,14 +3,14 @@
 mod delete_collection;
 mod get;
 mod list;
+mod object;
 mod scale;
 mod select;
 mod watch;
-mod write;
 
 use crate::answer::Answer;
 use crate::catalog::Verb;
-use crate::endpoint::Context;
+use crate::endpoint::context::Context;
 use crate::status::Failure;
 use bytes::Bytes;
 use http::Method;
@@ -30,7 +30,7 @@ pub(super) async fn handle(cx: &mut Context<'_>, method: &Method, body: Bytes) -
                 return Err(Failure::unknown_resource());
             };
             let is_update = *method == Method::PUT && subresource.verbs.contains(&Verb::Update);
-            return if is_update { write::update(cx, body).await } else { Err(Failure::method_not_allowed()) };
+            return if is_update { object::update(cx, body).await } else { Err(Failure::method_not_allowed()) };
         }
     }
     let is_collection = !cx.target.has_name_in_path;
@@ -38,14 +38,14 @@ pub(super) async fn handle(cx: &mut Context<'_>, method: &Method, body: Bytes) -
         Method::GET if cx.operation.attributes.verb == "watch" => watch::watch(cx).await,
         Method::GET if is_collection => list::list(cx).await,
         Method::GET => get::get(cx).await,
-        Method::POST if is_collection => write::create(cx, body).await,
-        Method::PUT if !is_collection => write::update(cx, body).await,
-        Method::PATCH if !is_collection => write::patch(cx, body).await,
+        Method::POST if is_collection => object::create(cx, body).await,
+        Method::PUT if !is_collection => object::update(cx, body).await,
+        Method::PATCH if !is_collection => object::patch(cx, body).await,
         Method::DELETE if is_collection && cx.operation.allows(Verb::DeleteCollection) => {
             delete_collection::delete_collection(cx, body).await
         }
         Method::DELETE if !is_collection && cx.operation.attributes.subresource.is_none() => {
-            write::delete(cx, body).await
+            object::delete(cx, body).await
         }
         _ => Err(Failure::method_not_allowed()),
     }

@@ -1,24 +1,13 @@
 //! What becomes of a new object on its way into the store.
 
 use crate::admission::{self, Action, Review};
-use crate::builtin::service::Reservation;
-use crate::catalog::{Origin, Resource};
 use crate::operation::Operation;
-use crate::payload::Payload;
-use crate::registry::write::{self, Attempt, Outcome, Plan};
-use crate::registry::{allocation, managed, metadata, update};
+use crate::registry::plan::{Plan, Recorded};
+use crate::registry::{allocation, managed, metadata};
 use crate::state::State;
 use crate::status::Failure;
 use rand::Rng;
 use steersman_machinery::{Value, name, value};
-use steersman_storage::WriteError;
-
-/// Whether the owners of the fields are recorded in the object already.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Recorded {
-    No,
-    Yes,
-}
 
 /// Takes a decoded, defaulted object in the requested form through the stages of a creation.
 pub(super) async fn plan<'s>(
@@ -52,7 +41,7 @@ pub(super) async fn plan<'s>(
     let mut errors = metadata::validate_create(&object, strategy, operation.resource().is_custom());
     errors.extend(strategy.validate_create(version, &object));
     let name = metadata::text(&object, "name").to_owned();
-    update::refuse(operation, &name, &errors)?;
+    operation.refuse(&name, &errors)?;
     for warning in strategy.warnings(version, &object) {
         operation.warn(warning);
     }
@@ -61,43 +50,6 @@ pub(super) async fn plan<'s>(
     }
     admission::validate(Review { action: Action::Create, state, operation, old: None }, Some(&object)).await?;
     Ok(Plan::Create { name, object, reservation })
-}
-
-/// Stores a new object.
-pub(super) async fn commit(
-    state: &State,
-    operation: &Operation<'_>,
-    name: &str,
-    object: Value,
-    reservation: Option<Reservation<'_>>,
-) -> Result<Attempt, Failure> {
-    let group_resource = operation.group_resource();
-    let (key, draft) = (operation.key(name), write::draft(operation, object).await?);
-    let stored = match state.store.create_with(operation.storage(), &key, draft, &operation.guards).await {
-        Ok(stored) => stored,
-        Err(error @ WriteError::AlreadyExists { .. }) => {
-            let mut failure = Failure::of_write(&error, &group_resource, name);
-            if matches!(error, WriteError::AlreadyExists { current } if current.meta().is_deleting()) {
-                failure.status.message.insert_str(0, "object is being deleted: ");
-            }
-            return Ok(Attempt::Overtaken(failure));
-        }
-        // The namespace is not as it was when it was looked at.
-        Err(WriteError::Guard { .. }) => return Ok(Attempt::Step),
-        Err(error) => return Err(Failure::of_write(&error, &group_resource, name)),
-    };
-    if let Some(reservation) = reservation {
-        reservation.commit();
-    }
-    if is_overtaken(state, operation) {
-        return match state.store.delete(operation.storage(), &stored.key, stored.revision).await {
-            // Changed since: the definition has seen it, and deletes it.
-            Ok(_) | Err(WriteError::Conflict { .. }) => Err(Failure::method_not_allowed()),
-            Err(error) => Err(Failure::of_write(&error, &group_resource, name)),
-        };
-    }
-    state.written(operation.resource(), stored.revision).await?;
-    Ok(Attempt::Done(Outcome::Created(Payload::Stored(stored))))
 }
 
 /// What the name of a new object is to begin with, if the server makes it.
@@ -114,23 +66,6 @@ pub(super) fn no_name_left(operation: &Operation<'_>, base: &str) -> Failure {
         details.retry_after_seconds = Some(1);
     }
     failure
-}
-
-/// Whether the definition of the kind went while its object was being stored: then it may not have seen the object, which
-/// it would have deleted.
-fn is_overtaken(state: &State, operation: &Operation<'_>) -> bool {
-    let resource = operation.resource();
-    if !resource.is_custom() {
-        return false;
-    }
-    // One that was made again under the same name is another definition, and this object is none of its own.
-    let uid = |resource: &Resource| match &resource.origin {
-        Origin::Custom { uid, .. } => Some(uid.clone()),
-        Origin::BuiltIn => None,
-    };
-    let is_same =
-        |other: &Resource| other.plural == resource.plural && !other.is_terminating() && uid(other) == uid(resource);
-    !state.catalog().resources_of(&resource.group).any(is_same)
 }
 
 fn generate(base: &str) -> String {

@@ -8,7 +8,7 @@ use crate::conversion;
 use crate::operation::{Operation, seconds};
 use crate::options::Delete;
 use crate::registry::metadata;
-use crate::registry::write::Plan;
+use crate::registry::plan::Plan;
 use crate::state::State;
 use crate::status::Failure;
 use crate::strategy::{Grace, Propagation};

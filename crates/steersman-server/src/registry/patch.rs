@@ -2,9 +2,9 @@
 
 use crate::codec;
 use crate::operation::Operation;
-use crate::registry::create::Recorded;
 use crate::registry::current::Current;
 use crate::registry::decode::Body;
+use crate::registry::plan::Recorded;
 use crate::registry::{decode, identity, managed, metadata};
 use crate::status::Failure;
 use bytes::Bytes;

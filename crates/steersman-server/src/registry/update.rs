@@ -2,9 +2,8 @@
 
 use crate::admission::{self, Action, Review};
 use crate::operation::Operation;
-use crate::registry::create::Recorded;
 use crate::registry::current::Current;
-use crate::registry::write::Plan;
+use crate::registry::plan::{Plan, Recorded};
 use crate::registry::{allocation, delete, managed, metadata};
 use crate::state::State;
 use crate::status::Failure;
@@ -39,7 +38,7 @@ pub(super) async fn plan<'s>(
     let reservation = allocation::reserve(state, operation, &mut new, Some(&old))?;
     let mut errors = metadata::validate_update(&new, &old, operation.resource().is_custom());
     errors.extend(strategy.validate_update(version, endpoint, &new, &old));
-    refuse(operation, operation.name(), &errors)?;
+    operation.refuse(operation.name(), &errors)?;
     for warning in strategy.warnings(version, &new) {
         operation.warn(warning);
     }
@@ -54,11 +53,6 @@ pub(super) async fn plan<'s>(
     Ok(Plan::Update { current, object: new, reservation })
 }
 
-/// Fails with every fault, if there are any.
-pub(super) fn refuse(operation: &Operation<'_>, name: &str, errors: &[Error]) -> Result<(), Failure> {
-    if errors.is_empty() { Ok(()) } else { Err(Failure::invalid(&operation.resource().group_kind(), name, errors)) }
-}
-
 /// Some kinds take no change that does not say what it has read. Version `0` says nothing, as none does.
 fn check_version_given(operation: &Operation<'_>, object: &Value) -> Result<(), Failure> {
     let is_given = !matches!(metadata::text(object, "resourceVersion"), "" | "0");
@@ -66,7 +60,7 @@ fn check_version_given(operation: &Operation<'_>, object: &Value) -> Result<(), 
         return Ok(());
     }
     let path = Path::new("metadata.resourceVersion");
-    refuse(operation, operation.name(), &[Error::invalid(&path, 0, "must be specified for an update")])
+    operation.refuse(operation.name(), &[Error::invalid(&path, 0, "must be specified for an update")])
 }
 
 /// The uid and the version that the client supposes must be those of the object.

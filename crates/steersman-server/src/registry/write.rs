@@ -4,26 +4,20 @@
 //! What is to be is a [`Plan`]: everything about it is decided, but for whether it is still in time.
 
 use crate::admission::{self, Action, Review};
-use crate::at_rest;
 use crate::authz::{self, Attributes, ResourceAttributes};
-use crate::builtin::service::Reservation;
-use crate::catalog::{Resource, Verb};
+use crate::catalog::Verb;
 use crate::conversion;
 use crate::operation::Operation;
 use crate::options;
-use crate::payload::Payload;
-use crate::registry::create::Recorded;
+use crate::registry::commit::{Attempt, Outcome, commit};
 use crate::registry::current::Current;
 use crate::registry::patch::{Format, Patch};
-use crate::registry::{allocation, create, delete, patch, update};
+use crate::registry::plan::{Plan, Recorded};
+use crate::registry::{create, delete, patch, update};
 use crate::state::State;
 use crate::status::Failure;
 use crate::strategy::Endpoint;
-use std::borrow::Cow;
-use std::sync::Arc;
-use steersman_machinery::object::{Draft, Header};
-use steersman_machinery::{Object, Value, value};
-use steersman_storage::WriteError;
+use steersman_machinery::Value;
 
 /// How often a change is computed anew because somebody else wrote first.
 const ATTEMPTS_MAX: usize = 100;
@@ -44,51 +38,6 @@ pub(crate) enum Change<'a> {
     Patch(&'a Patch),
     /// Puts another in its place, in the requested form, decoded and defaulted.
     Update(Value),
-}
-
-/// What became of a write.
-#[derive(Debug)]
-pub(crate) enum Outcome {
-    Created(Payload),
-    /// It is gone; this is what it was last.
-    Deleted(Arc<Object>),
-    /// It was changed, or marked as being deleted, or was already as it should be.
-    Updated(Payload),
-}
-
-/// What an attempt is to store. Objects are in the internal form.
-pub(super) enum Plan<'s> {
-    Create {
-        name: String,
-        object: Value,
-        reservation: Option<Reservation<'s>>,
-    },
-    Delete {
-        current: Arc<Object>,
-        /// What it is at the end, where a change of the object is what ends it.
-        last: Option<Value>,
-    },
-    /// Stored with the mark of a deletion that comes right after.
-    MarkDeleted {
-        current: Arc<Object>,
-        object: Value,
-    },
-    /// It is there as it should be.
-    Unchanged(Arc<Object>),
-    Update {
-        current: Arc<Object>,
-        object: Value,
-        reservation: Option<Reservation<'s>>,
-    },
-}
-
-/// What became of an attempt.
-pub(super) enum Attempt {
-    Done(Outcome),
-    /// Somebody else wrote first; this is what to say where nothing more is tried.
-    Overtaken(Failure),
-    /// What it depends on has changed, or one step of several was done: the next attempt goes on.
-    Step,
 }
 
 /// Carries out a write.
@@ -190,109 +139,4 @@ async fn plan_for_absent<'s>(
 async fn authorize_creation(state: &State, operation: &Operation<'_>) -> Result<(), Failure> {
     let attributes = ResourceAttributes { verb: Verb::Create.as_str(), ..operation.attributes };
     authz::authorize(&*state.authorizer, operation.user, &Attributes::Resource(attributes)).await
-}
-
-/// Carries out a plan, unless somebody else wrote first.
-async fn commit(state: &State, operation: &Operation<'_>, plan: Plan<'_>) -> Result<Attempt, Failure> {
-    if operation.options.is_dry_run {
-        return dry_run(state, operation, plan).await;
-    }
-    match plan {
-        Plan::Create { name, object, reservation } => {
-            create::commit(state, operation, &name, object, reservation).await
-        }
-        Plan::Delete { current, last } => {
-            let deleted = state.store.delete(operation.storage(), &current.key, current.revision).await;
-            let deleted = match deleted {
-                Ok(deleted) => deleted,
-                Err(error) => return overtaken(operation, &error),
-            };
-            allocation::release(state, operation, &deleted.object);
-            state.written(operation.resource(), deleted.revision).await?;
-            Ok(Attempt::Done(match last {
-                Some(last) => Outcome::Updated(presented(operation, last)),
-                None => Outcome::Deleted(deleted.object),
-            }))
-        }
-        Plan::MarkDeleted { current, object } => Ok(match update(state, operation, &current, object).await? {
-            Ok(_) => Attempt::Step,
-            Err(failure) => Attempt::Overtaken(failure),
-        }),
-        Plan::Unchanged(current) => Ok(Attempt::Done(Outcome::Updated(Payload::Stored(current)))),
-        Plan::Update { current, object, reservation } => Ok(match update(state, operation, &current, object).await? {
-            Ok(stored) => {
-                if let Some(reservation) = reservation {
-                    reservation.commit();
-                }
-                Attempt::Done(Outcome::Updated(Payload::Stored(stored)))
-            }
-            Err(failure) => Attempt::Overtaken(failure),
-        }),
-    }
-}
-
-async fn update(
-    state: &State,
-    operation: &Operation<'_>,
-    current: &Object,
-    object: Value,
-) -> Result<Result<Arc<Object>, Failure>, Failure> {
-    let draft = draft(operation, object).await?;
-    match state.store.update_with(operation.storage(), &current.key, current.revision, draft, &[]).await {
-        Ok(stored) => {
-            state.written(operation.resource(), stored.revision).await?;
-            Ok(Ok(stored))
-        }
-        Err(error @ WriteError::Conflict { .. }) => {
-            Ok(Err(Failure::of_write(&error, &operation.group_resource(), operation.name())))
-        }
-        Err(error) => Err(Failure::of_write(&error, &operation.group_resource(), operation.name())),
-    }
-}
-
-fn overtaken(operation: &Operation<'_>, error: &WriteError) -> Result<Attempt, Failure> {
-    let failure = Failure::of_write(error, &operation.group_resource(), operation.name());
-    if matches!(error, WriteError::Conflict { .. }) { Ok(Attempt::Overtaken(failure)) } else { Err(failure) }
-}
-
-/// What the answer would be if the plan were carried out.
-async fn dry_run(state: &State, operation: &Operation<'_>, plan: Plan<'_>) -> Result<Attempt, Failure> {
-    Ok(match plan {
-        Plan::Create { name, object, .. } => match state.get(operation.storage(), &operation.key(&name)).await? {
-            Some(_) => Attempt::Overtaken(Failure::already_exists(&operation.group_resource(), &name)),
-            None => Attempt::Done(Outcome::Created(presented(operation, object))),
-        },
-        Plan::Delete { current, last: None } => Attempt::Done(Outcome::Deleted(current)),
-        Plan::Delete { last: Some(object), .. } | Plan::MarkDeleted { object, .. } | Plan::Update { object, .. } => {
-            Attempt::Done(Outcome::Updated(presented(operation, object)))
-        }
-        Plan::Unchanged(current) => Attempt::Done(Outcome::Updated(Payload::Stored(current))),
-    })
-}
-
-fn presented(operation: &Operation<'_>, internal: Value) -> Payload {
-    Payload::Tree(operation.strategy().present(operation.version(), internal))
-}
-
-/// An object of the internal form as it goes to the store.
-pub(super) async fn draft(operation: &Operation<'_>, internal: Value) -> Result<Draft, Failure> {
-    let mut stored = conversion::to_stored(operation.served, internal).await?;
-    value::remove_at(&mut stored, &["metadata", "resourceVersion"]);
-    let header = header(operation.resource(), &stored);
-    let refused = |error: &dyn std::error::Error| {
-        tracing::error!(%error, "an object does not serialise");
-        Failure::internal("the object does not serialise")
-    };
-    let json = at_rest::encode(operation.resource(), stored).map_err(|error| refused(&error))?;
-    Draft::new(header, json).map_err(|error| refused(&error))
-}
-
-/// What is kept in front of an object: its metadata, and what its kind can be selected by.
-fn header(resource: &Resource, stored: &Value) -> Header {
-    // Of two views of one thing only one names its fields as they are stored.
-    let is_own = resource.storage == resource.group_resource();
-    let fields = resource.storage_version().selectable_fields.iter().filter(|_| is_own);
-    let texts: Vec<(&str, Cow<'_, str>)> = fields.map(|field| (&*field.name, field.text(stored))).collect();
-    let texts: Vec<(&str, &str)> = texts.iter().map(|(name, text)| (*name, &**text)).collect();
-    Header::of(stored, &texts)
 }

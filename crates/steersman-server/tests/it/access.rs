@@ -1,4 +1,4 @@
-//! Who may come in, and what the door does with those who may not.
+//! Who may come in, and what happens to those who may not.
 
 use crate::support::{Answer, CONFIGS, Http, World, config};
 use bytes::Bytes;

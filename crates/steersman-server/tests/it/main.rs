@@ -1,4 +1,4 @@
-//! The server at its boundary: requests in, answers out, through the one door there is. What is asserted is what a client
+//! The server at its boundary: requests in, answers out, through its service. What is asserted is what a client
 //! can see, and where it matters the store.
 //!
 //! Recorded answers of a real server are compared elsewhere; here is what a recording shows badly: many at once, what is

@@ -1,6 +1,6 @@
 //! `pods/binding`: gives a pod its node, once. Follows kubernetes' `pkg/registry/core/pod/storage`.
 
-use crate::endpoint::Context;
+use crate::endpoint::context::Context;
 use crate::operation::seconds;
 use crate::registry::{self, Change};
 use crate::status::Failure;

@@ -3,7 +3,7 @@
 use crate::builtin;
 use crate::catalog::{Served, Verb};
 use crate::conversion;
-use crate::endpoint::Context;
+use crate::endpoint::context::Context;
 use crate::operation::{Operation, ResourceAttributes, seconds};
 use crate::options::Delete;
 use crate::query::Query;

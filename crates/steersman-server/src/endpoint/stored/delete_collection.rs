@@ -2,9 +2,9 @@
 
 use crate::answer::Answer;
 use crate::catalog::Verb;
-use crate::endpoint::Context;
+use crate::endpoint::context::Context;
 use crate::endpoint::stored::select::Selection;
-use crate::endpoint::stored::{list, write};
+use crate::endpoint::stored::{list, object};
 use crate::negotiate::{Shape, negotiate};
 use crate::operation::Operation;
 use crate::options::{self, Delete};
@@ -26,7 +26,7 @@ const AT_A_TIME: usize = 64;
 /// client goes away.
 pub(super) async fn delete_collection(cx: &mut Context<'_>, bytes: Bytes) -> Result<Answer, Failure> {
     let representation = cx.representation(negotiate(cx.headers, Shape::List)?)?;
-    let options = write::delete_options(cx, &bytes)?;
+    let options = object::delete_options(cx, &bytes)?;
     let list = options::List::parse(cx.query, false)?;
     let selection = Selection::new(cx, &list)?;
     let at = list::version(cx, &list).await?;

@@ -1,7 +1,7 @@
 //! GET of one object.
 
 use crate::answer::Answer;
-use crate::endpoint::Context;
+use crate::endpoint::context::Context;
 use crate::negotiate::{Shape, negotiate};
 use crate::payload::Payload;
 use crate::status::Failure;

@@ -1,7 +1,7 @@
 //! Lists: which objects, as of when, and how many at a time.
 
 use crate::answer::Answer;
-use crate::endpoint::Context;
+use crate::endpoint::context::Context;
 use crate::endpoint::stored::select::Selection;
 use crate::negotiate::{Shape, negotiate};
 use crate::options::{self, Match, Token};

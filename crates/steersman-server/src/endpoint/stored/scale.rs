@@ -2,7 +2,7 @@
 
 use crate::answer::Answer;
 use crate::catalog::{Scale, ScaleSelector};
-use crate::endpoint::Context;
+use crate::endpoint::context::Context;
 use crate::negotiate::{Shape, negotiate};
 use crate::operation::Operation;
 use crate::payload::Payload;

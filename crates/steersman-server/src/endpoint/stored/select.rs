@@ -2,7 +2,7 @@
 
 use crate::catalog::Served;
 use crate::conversion;
-use crate::endpoint::Context;
+use crate::endpoint::context::Context;
 use crate::options::List;
 use crate::projection::Projection;
 use crate::status::Failure;

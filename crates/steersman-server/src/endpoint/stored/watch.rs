@@ -8,7 +8,7 @@ mod signals;
 
 use crate::answer::Answer;
 use crate::body::{Body, CHUNK_BYTES, Chunks, Error};
-use crate::endpoint::Context;
+use crate::endpoint::context::Context;
 use crate::endpoint::stored::select::Selection;
 use crate::endpoint::stored::watch::signals::{Signal, Signals};
 use crate::negotiate::{Form, Shape, negotiate};

@@ -2,7 +2,7 @@
 
 use crate::answer::Answer;
 use crate::catalog::Verb;
-use crate::endpoint::Context;
+use crate::endpoint::context::Context;
 use crate::negotiate::{Encoding, Shape, negotiate};
 use crate::options::Delete;
 use crate::registry::{self, Body, Change, Outcome, Patch};

@@ -1,0 +1,193 @@
+//! The end of an attempt: what was planned is stored, unless somebody else wrote first.
+
+use crate::at_rest;
+use crate::builtin::service::Reservation;
+use crate::catalog::{Origin, Resource};
+use crate::conversion;
+use crate::operation::Operation;
+use crate::payload::Payload;
+use crate::registry::allocation;
+use crate::registry::plan::Plan;
+use crate::state::State;
+use crate::status::Failure;
+use std::borrow::Cow;
+use std::sync::Arc;
+use steersman_machinery::object::{Draft, Header};
+use steersman_machinery::{Object, Value, value};
+use steersman_storage::WriteError;
+
+/// What became of a write.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    Created(Payload),
+    /// It is gone; this is what it was last.
+    Deleted(Arc<Object>),
+    /// It was changed, or marked as being deleted, or was already as it should be.
+    Updated(Payload),
+}
+
+/// What became of an attempt.
+pub(super) enum Attempt {
+    Done(Outcome),
+    /// Somebody else wrote first; this is what to say where nothing more is tried.
+    Overtaken(Failure),
+    /// What it depends on has changed, or one step of several was done: the next attempt goes on.
+    Step,
+}
+
+/// Carries out a plan, unless somebody else wrote first.
+pub(super) async fn commit(state: &State, operation: &Operation<'_>, plan: Plan<'_>) -> Result<Attempt, Failure> {
+    if operation.options.is_dry_run {
+        return dry_run(state, operation, plan).await;
+    }
+    match plan {
+        Plan::Create { name, object, reservation } => create(state, operation, &name, object, reservation).await,
+        Plan::Delete { current, last } => {
+            let deleted = state.store.delete(operation.storage(), &current.key, current.revision).await;
+            let deleted = match deleted {
+                Ok(deleted) => deleted,
+                Err(error) => return overtaken(operation, &error),
+            };
+            allocation::release(state, operation, &deleted.object);
+            state.written(operation.resource(), deleted.revision).await?;
+            Ok(Attempt::Done(match last {
+                Some(last) => Outcome::Updated(presented(operation, last)),
+                None => Outcome::Deleted(deleted.object),
+            }))
+        }
+        Plan::MarkDeleted { current, object } => Ok(match update(state, operation, &current, object).await? {
+            Ok(_) => Attempt::Step,
+            Err(failure) => Attempt::Overtaken(failure),
+        }),
+        Plan::Unchanged(current) => Ok(Attempt::Done(Outcome::Updated(Payload::Stored(current)))),
+        Plan::Update { current, object, reservation } => Ok(match update(state, operation, &current, object).await? {
+            Ok(stored) => {
+                if let Some(reservation) = reservation {
+                    reservation.commit();
+                }
+                Attempt::Done(Outcome::Updated(Payload::Stored(stored)))
+            }
+            Err(failure) => Attempt::Overtaken(failure),
+        }),
+    }
+}
+
+async fn update(
+    state: &State,
+    operation: &Operation<'_>,
+    current: &Object,
+    object: Value,
+) -> Result<Result<Arc<Object>, Failure>, Failure> {
+    let draft = draft(operation, object).await?;
+    match state.store.update_with(operation.storage(), &current.key, current.revision, draft, &[]).await {
+        Ok(stored) => {
+            state.written(operation.resource(), stored.revision).await?;
+            Ok(Ok(stored))
+        }
+        Err(error @ WriteError::Conflict { .. }) => {
+            Ok(Err(Failure::of_write(&error, &operation.group_resource(), operation.name())))
+        }
+        Err(error) => Err(Failure::of_write(&error, &operation.group_resource(), operation.name())),
+    }
+}
+
+fn overtaken(operation: &Operation<'_>, error: &WriteError) -> Result<Attempt, Failure> {
+    let failure = Failure::of_write(error, &operation.group_resource(), operation.name());
+    if matches!(error, WriteError::Conflict { .. }) { Ok(Attempt::Overtaken(failure)) } else { Err(failure) }
+}
+
+/// What the answer would be if the plan were carried out.
+async fn dry_run(state: &State, operation: &Operation<'_>, plan: Plan<'_>) -> Result<Attempt, Failure> {
+    Ok(match plan {
+        Plan::Create { name, object, .. } => match state.get(operation.storage(), &operation.key(&name)).await? {
+            Some(_) => Attempt::Overtaken(Failure::already_exists(&operation.group_resource(), &name)),
+            None => Attempt::Done(Outcome::Created(presented(operation, object))),
+        },
+        Plan::Delete { current, last: None } => Attempt::Done(Outcome::Deleted(current)),
+        Plan::Delete { last: Some(object), .. } | Plan::MarkDeleted { object, .. } | Plan::Update { object, .. } => {
+            Attempt::Done(Outcome::Updated(presented(operation, object)))
+        }
+        Plan::Unchanged(current) => Attempt::Done(Outcome::Updated(Payload::Stored(current))),
+    })
+}
+
+fn presented(operation: &Operation<'_>, internal: Value) -> Payload {
+    Payload::Tree(operation.strategy().present(operation.version(), internal))
+}
+
+/// An object of the internal form as it goes to the store.
+async fn draft(operation: &Operation<'_>, internal: Value) -> Result<Draft, Failure> {
+    let mut stored = conversion::to_stored(operation.served, internal).await?;
+    value::remove_at(&mut stored, &["metadata", "resourceVersion"]);
+    let header = header(operation.resource(), &stored);
+    let refused = |error: &dyn std::error::Error| {
+        tracing::error!(%error, "an object does not serialise");
+        Failure::internal("the object does not serialise")
+    };
+    let json = at_rest::encode(operation.resource(), stored).map_err(|error| refused(&error))?;
+    Draft::new(header, json).map_err(|error| refused(&error))
+}
+
+/// What is kept in front of an object: its metadata, and what its kind can be selected by.
+fn header(resource: &Resource, stored: &Value) -> Header {
+    // Of two views of one thing only one names its fields as they are stored.
+    let is_own = resource.storage == resource.group_resource();
+    let fields = resource.storage_version().selectable_fields.iter().filter(|_| is_own);
+    let texts: Vec<(&str, Cow<'_, str>)> = fields.map(|field| (&*field.name, field.text(stored))).collect();
+    let texts: Vec<(&str, &str)> = texts.iter().map(|(name, text)| (*name, &**text)).collect();
+    Header::of(stored, &texts)
+}
+
+/// Stores a new object.
+async fn create(
+    state: &State,
+    operation: &Operation<'_>,
+    name: &str,
+    object: Value,
+    reservation: Option<Reservation<'_>>,
+) -> Result<Attempt, Failure> {
+    let group_resource = operation.group_resource();
+    let (key, draft) = (operation.key(name), draft(operation, object).await?);
+    let stored = match state.store.create_with(operation.storage(), &key, draft, &operation.guards).await {
+        Ok(stored) => stored,
+        Err(error @ WriteError::AlreadyExists { .. }) => {
+            let mut failure = Failure::of_write(&error, &group_resource, name);
+            if matches!(error, WriteError::AlreadyExists { current } if current.meta().is_deleting()) {
+                failure.status.message.insert_str(0, "object is being deleted: ");
+            }
+            return Ok(Attempt::Overtaken(failure));
+        }
+        // The namespace is not as it was when it was looked at.
+        Err(WriteError::Guard { .. }) => return Ok(Attempt::Step),
+        Err(error) => return Err(Failure::of_write(&error, &group_resource, name)),
+    };
+    if let Some(reservation) = reservation {
+        reservation.commit();
+    }
+    if is_overtaken(state, operation) {
+        return match state.store.delete(operation.storage(), &stored.key, stored.revision).await {
+            // Changed since: the definition has seen it, and deletes it.
+            Ok(_) | Err(WriteError::Conflict { .. }) => Err(Failure::method_not_allowed()),
+            Err(error) => Err(Failure::of_write(&error, &group_resource, name)),
+        };
+    }
+    state.written(operation.resource(), stored.revision).await?;
+    Ok(Attempt::Done(Outcome::Created(Payload::Stored(stored))))
+}
+
+/// Whether the definition of the kind went while its object was being stored: then it may not have seen the object, which
+/// it would have deleted.
+fn is_overtaken(state: &State, operation: &Operation<'_>) -> bool {
+    let resource = operation.resource();
+    if !resource.is_custom() {
+        return false;
+    }
+    // One that was made again under the same name is another definition, and this object is none of its own.
+    let uid = |resource: &Resource| match &resource.origin {
+        Origin::Custom { uid, .. } => Some(uid.clone()),
+        Origin::BuiltIn => None,
+    };
+    let is_same =
+        |other: &Resource| other.plural == resource.plural && !other.is_terminating() && uid(other) == uid(resource);
+    !state.catalog().resources_of(&resource.group).any(is_same)
+}
