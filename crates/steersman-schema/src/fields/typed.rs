@@ -1,15 +1,16 @@
 //! A value and its type: whether they fit, and which fields the value names.
 
+use crate::decode::scalar::found;
 use crate::fields::element::{Element, Path};
 use crate::fields::shape::{Form, ListForm, MapForm, Node, Scalar, Split};
-use crate::fields::{Entry, FieldSet, go};
+use crate::fields::{Entry, FieldSet};
 use crate::schema::Schema;
 use std::collections::BTreeSet;
 use std::fmt;
 use steersman_machinery::Value;
 use steersman_machinery::value::Map;
 
-/// Why a value does not fit its type, in the words of kube-apiserver.
+/// Why a value does not fit its type. What clients match on, such as `field not declared in schema`, is worded as upstream.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Mismatch(Vec<Fault>);
 
@@ -132,9 +133,9 @@ impl Check {
                 }
             }
             (Form::List(list), Value::Array(items)) => self.items(list, items),
-            (Form::List(_), _) => self.fault(format!("expected list, got &{{{}}}", go::plain(value))),
+            (Form::List(_), _) => self.fault(format!("expected list, got {}", found(value))),
             (Form::Map(map), Value::Object(fields)) => self.fields(map, fields),
-            (Form::Map(_), _) => self.fault(format!("expected map, got &{{{}}}", go::plain(value))),
+            (Form::Map(_), _) => self.fault(format!("expected map, got {}", found(value))),
         }
     }
 
@@ -192,14 +193,11 @@ pub(crate) fn scalar_fault(scalar: Scalar, value: &Value) -> Option<String> {
     let (fits, message) = match scalar {
         Scalar::Any => {
             let fits = matches!(value, Value::Bool(_) | Value::Number(_) | Value::String(_));
-            (fits, format!("expected any scalar, got &{{{}}}", go::plain(value)))
+            (fits, format!("expected any scalar, got {}", found(value)))
         }
-        Scalar::Boolean => (value.is_boolean(), format!("expected boolean, got &{{{}}}", go::plain(value))),
-        Scalar::Number => (value.is_number(), format!("expected numeric (int or float), got {}", go::type_name(value))),
-        Scalar::String => {
-            let got = format!("&value.valueUnstructured{{Value:{}}}", go::syntax(value));
-            (value.is_string(), format!("expected string, got {got}"))
-        }
+        Scalar::Boolean => (value.is_boolean(), format!("expected boolean, got {}", found(value))),
+        Scalar::Number => (value.is_number(), format!("expected number, got {}", found(value))),
+        Scalar::String => (value.is_string(), format!("expected string, got {}", found(value))),
     };
     (!fits && !value.is_null()).then_some(message)
 }
@@ -211,8 +209,8 @@ impl fmt::Display for Mismatch {
         match self.0.as_slice() {
             [fault] => fault.fmt(f),
             faults => {
-                f.write_str("errors:")?;
-                faults.iter().try_for_each(|fault| write!(f, "\n  {fault}"))
+                let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
+                f.write_str(&faults.join("; "))
             }
         }
     }

@@ -88,7 +88,7 @@ async fn write(cx: &mut Context<'_>, scale: &Scale, method: &Method, bytes: &Byt
         }
         if !scale.spec.set(&mut object, replicas.into()) {
             let path = scale.spec.as_str();
-            return Err(Failure::internal(format!("the path {path} of the object cannot hold a number")));
+            return Err(Failure::unprocessable(format!("the path {path} of the object cannot hold a number")));
         }
         Ok(object)
     };
