@@ -10,8 +10,6 @@ use std::fmt;
 use steersman_machinery::Value;
 use steersman_machinery::value::{Map, normalize_numbers};
 
-const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
-
 /// What a value is read as.
 #[derive(Clone, Copy)]
 pub(crate) enum Shape<'s> {
@@ -131,7 +129,7 @@ impl<'s> Custom<'s> {
         if self.is_resource {
             match name {
                 "apiVersion" | "kind" => return Some(Shape::Any),
-                "metadata" => return Some(object_meta()),
+                "metadata" => return Some(Shape::Typed(Definitions::object_meta())),
                 _ => {}
             }
         }
@@ -152,10 +150,6 @@ impl<'s> Custom<'s> {
             None => self.keeps_unknown.then_some(Shape::Any),
         }
     }
-}
-
-fn object_meta() -> Shape<'static> {
-    Definitions::builtin().schema(OBJECT_META).map_or(Shape::Any, Shape::Typed)
 }
 
 // === impl Context ===

@@ -142,20 +142,28 @@ impl Check {
     fn items(&mut self, list: ListForm<'_>, items: &[Value]) {
         let mut seen = BTreeSet::new();
         for (index, item) in items.iter().enumerate() {
-            let element = match list.split {
-                Split::Atomic => Element::Index(i64::try_from(index).unwrap_or(i64::MAX)),
-                Split::Keys(_) | Split::Set => match list.element(item) {
-                    Ok(element) => element,
-                    Err(message) => return self.fault(format!("element {index}: {message}")),
-                },
+            let before = self.faults.len();
+            if matches!(list.split, Split::Atomic) {
+                self.value(list.item, item);
+                if self.faults.len() > before {
+                    self.came_from(before, &Element::Index(i64::try_from(index).unwrap_or(i64::MAX)));
+                }
+                continue;
+            }
+            let element = match list.element(item) {
+                Ok(element) => element,
+                Err(message) => return self.fault(format!("element {index}: {message}")),
             };
-            if self.duplicates == Duplicates::Refuse && seen.contains(&element) {
+            let is_refused = self.duplicates == Duplicates::Refuse && seen.contains(&element);
+            if is_refused {
                 self.fault(format!("duplicate entries for key {element}"));
             }
             let before = self.faults.len();
             self.value(list.item, item);
             self.came_from(before, &element);
-            seen.insert(element);
+            if self.duplicates == Duplicates::Refuse {
+                seen.insert(element);
+            }
         }
     }
 

@@ -143,7 +143,7 @@ fn apply(
     let mut fields = FieldSet::of(kind.schema, applied);
     fields.subtract_recursive(kind.reset);
     let time = last.as_ref().and_then(|last| last.time.clone());
-    record.0.insert(manager.clone(), Owned { fields, api_version: kind.api_version(), time });
+    record.0.insert(manager.clone(), Owned { fields, written: None, api_version: kind.api_version(), time });
 
     let merged = merge::merge(kind.schema, live, applied);
     let failed = |what: &str| {
@@ -161,7 +161,7 @@ fn apply(
     }
     losses.take_from(&mut record);
     if let Some(owned) = record.0.get_mut(&manager) {
-        engine::leave_ownable(&mut owned.fields);
+        engine::leave_ownable(owned.fields_mut());
         // An apply that leaves the object as it is is not worth a new time.
         if !same(live, &object) {
             owned.time = Some(writer.time.to_owned());
