@@ -70,7 +70,9 @@ pub fn on_apply(
     let invalid = |error: RecordError| ApplyError::Invalid(chain(&error));
     let (mut record, object) = match live {
         Some(live) => {
-            let record = Record::of(live)
+            // A stored object: its record is as the server has written it.
+            let mut entries = Record::entries(live).cloned().unwrap_or_default();
+            let record = Record::take_over(&mut entries)
                 .map_err(|error| ApplyError::Invalid(format!("failed to decode managed fields: {}", chain(&error))))?;
             (record, Record::without(live))
         }

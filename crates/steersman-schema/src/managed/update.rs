@@ -90,8 +90,10 @@ pub(crate) fn move_to_writer(
     let difference = compare(kind.schema, old, new).without(kind.reset);
     engine::losses(kind, &record, None, old, new, &difference)?.take_from(&mut record);
 
-    let mut taken = difference.modified;
-    taken.add(&difference.added);
+    let mut taken = match difference.modified {
+        modified if modified.is_empty() => difference.added,
+        modified => modified.union(&difference.added),
+    };
     engine::leave_ownable(&mut taken);
     if !taken.is_empty() {
         let api_version = kind.api_version();
