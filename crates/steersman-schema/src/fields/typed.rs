@@ -198,16 +198,13 @@ impl Check {
 
 /// What is wrong with a scalar. Null is none of them and fits all.
 pub(crate) fn scalar_fault(scalar: Scalar, value: &Value) -> Option<String> {
-    let (fits, message) = match scalar {
-        Scalar::Any => {
-            let fits = matches!(value, Value::Bool(_) | Value::Number(_) | Value::String(_));
-            (fits, format!("expected any scalar, got {}", found(value)))
-        }
-        Scalar::Boolean => (value.is_boolean(), format!("expected boolean, got {}", found(value))),
-        Scalar::Number => (value.is_number(), format!("expected number, got {}", found(value))),
-        Scalar::String => (value.is_string(), format!("expected string, got {}", found(value))),
+    let (fits, expected) = match scalar {
+        Scalar::Any => (matches!(value, Value::Bool(_) | Value::Number(_) | Value::String(_)), "any scalar"),
+        Scalar::Boolean => (value.is_boolean(), "boolean"),
+        Scalar::Number => (value.is_number(), "number"),
+        Scalar::String => (value.is_string(), "string"),
     };
-    (!fits && !value.is_null()).then_some(message)
+    (!fits && !value.is_null()).then(|| format!("expected {expected}, got {}", found(value)))
 }
 
 // === impl Mismatch ===
