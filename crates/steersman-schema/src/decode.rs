@@ -1,23 +1,44 @@
-//! Reading a body of a built-in kind as Go's typed decoding does: in one pass over any serde format, against the schema.
+//! Reading a body against the schema of its kind, in one pass over the bytes of a JSON document or over a tree.
 //!
-//! Unknown and duplicate fields are dropped and told of in the order of the document; null is absent; quantities, times and
-//! bytes are checked and take their canonical text; what `omitempty` would not write goes, what Go always writes comes.
-//! [`document`] reads a body without a schema, for custom resources.
+//! Unknown and duplicate fields are dropped and reported in the order of the document. What else is done depends on where the
+//! kind comes from. [`built_in`] reads as Go's typed decoding does: null is absent; quantities, times and bytes are checked and
+//! take their canonical text; what `omitempty` would not write goes, what Go always writes comes. [`custom_resource`] reads
+//! the metadata, its own and that of embedded resources, in the same way and leaves the types of all other fields to
+//! [`crate::validate`]. [`document`] reads a body without a schema, such as a patch.
 
 mod reader;
-mod scalar;
+pub(crate) mod scalar;
 mod zero;
 
-use crate::decode::reader::read;
+use crate::decode::reader::{Shape, read};
 use crate::decode::zero::finish;
 use crate::schema::{Schema, Special};
-use serde::Deserializer;
 use std::fmt;
 use steersman_machinery::{Value, quantity};
 
 /// Objects and lists within one another are read no deeper: what is stored, with the record of who owns its fields, must be
 /// read again by parsers that stop at 128.
 pub const DEPTH_MAX: usize = 100;
+
+/// More faults of one body are not reported: they are for people to read.
+pub const FAULTS_MAX: usize = 100;
+
+/// A body to read.
+#[derive(Clone, Debug)]
+pub enum Body<'a> {
+    /// The bytes of a JSON document.
+    Json(&'a [u8]),
+    /// What was read from another format, or is the outcome of a patch.
+    Tree(Value),
+}
+
+/// What becomes of the fields of a custom resource that its schema does not name.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Unknown {
+    Keep,
+    /// They are dropped, save where the schema itself preserves them.
+    Prune,
+}
 
 /// A body that could be read, and what was dropped from it.
 #[derive(Clone, Debug, PartialEq)]
@@ -57,36 +78,36 @@ pub enum Error {
     Type { path: String, expected: &'static str, found: String },
 }
 
-/// Reads a JSON body.
+/// Reads an object of a built-in kind.
 ///
 /// # Errors
 /// When it is no JSON, or a value is not what the kind has in its place.
-pub fn from_slice(schema: &Schema, json: &[u8]) -> Result<Decoded, Error> {
-    read_json(Some(schema), json)
+pub fn built_in(schema: &Schema, body: Body<'_>) -> Result<Decoded, Error> {
+    read_body(Shape::Typed(schema), body)
 }
 
-/// Reads a JSON body without a schema: everything stays, duplicate fields are told of.
+/// Reads a custom resource.
+///
+/// # Errors
+/// When it is no JSON, or its metadata, or that of a resource embedded in it, is no metadata.
+pub fn custom_resource(schema: &Schema, unknown: Unknown, body: Body<'_>) -> Result<Decoded, Error> {
+    read_body(Shape::resource(schema, unknown), body)
+}
+
+/// Reads a JSON document without a schema: everything stays, duplicate fields are reported.
 ///
 /// # Errors
 /// When it is no JSON.
 pub fn document(json: &[u8]) -> Result<Decoded, Error> {
-    read_json(None, json)
+    read_body(Shape::Any, Body::Json(json))
 }
 
-/// Reads a tree, such as the outcome of a patch.
+/// Reads a tree that is still needed afterwards as an object of a built-in kind.
 ///
 /// # Errors
 /// When a value is not what the kind has in its place.
 pub fn from_value(schema: &Schema, value: &Value) -> Result<Decoded, Error> {
-    from_deserializer(schema, value)
-}
-
-/// Reads a body in any format, such as YAML.
-///
-/// # Errors
-/// When the format is broken, or a value is not what the kind has in its place.
-pub fn from_deserializer<'de, D: Deserializer<'de>>(schema: &Schema, deserializer: D) -> Result<Decoded, Error> {
-    read(Some(schema), deserializer)
+    read(Shape::Typed(schema), value)
 }
 
 /// Gives an object the form that Go would write: empty values dropped or written as their fields' tags say.
@@ -112,9 +133,13 @@ pub fn normalize(schema: &Schema, value: &mut Value) {
     }
 }
 
-fn read_json(schema: Option<&Schema>, json: &[u8]) -> Result<Decoded, Error> {
+fn read_body(shape: Shape<'_>, body: Body<'_>) -> Result<Decoded, Error> {
+    let json = match body {
+        Body::Json(json) => json,
+        Body::Tree(tree) => return read(shape, tree),
+    };
     let mut deserializer = serde_json::Deserializer::from_slice(json);
-    let decoded = read(schema, &mut deserializer)?;
+    let decoded = read(shape, &mut deserializer)?;
     match deserializer.end() {
         Ok(()) => Ok(decoded),
         Err(_) => Err(Error::Syntax { detail: "there is more behind the end of the JSON value".to_owned() }),

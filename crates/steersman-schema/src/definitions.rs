@@ -39,6 +39,13 @@ static TABLE: LazyLock<String> = LazyLock::new(|| {
 
 static BUILTIN: LazyLock<Definitions> = LazyLock::new(|| Definitions::read(&TABLE));
 
+/// Asked for with every object, so it is looked up once.
+static OBJECT_META: LazyLock<&'static Schema> = LazyLock::new(|| {
+    Definitions::builtin()
+        .schema("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta")
+        .expect("invariant: the embedded table has ObjectMeta, which its kinds refer to")
+});
+
 // === impl Definitions ===
 
 impl Definitions {
@@ -90,6 +97,11 @@ impl Definitions {
     /// The schema of a name such as `io.k8s.api.core.v1.Pod`.
     pub fn schema(&self, name: &str) -> Option<&'static Schema> {
         self.definition(name).map(Definition::schema)
+    }
+
+    /// The schema of the metadata of every kind.
+    pub(crate) fn object_meta() -> &'static Schema {
+        *OBJECT_META
     }
 
     /// The schema of a kind.

@@ -7,7 +7,6 @@ use steersman_machinery::field::{Error, Path};
 use steersman_machinery::value::Map;
 use steersman_machinery::{GroupVersion, Value, name};
 
-const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 const ANNOTATIONS_BYTES_MAX: usize = 256 * 1024;
 
 /// Finds every embedded resource in a value and judges it.
@@ -70,8 +69,7 @@ fn type_field(fields: &Map, name: &str, path: &Path, errors: &mut Vec<Error>, fa
 }
 
 fn object_meta(metadata: &Value, path: &Path, errors: &mut Vec<Error>) {
-    let Some(schema) = Definitions::builtin().schema(OBJECT_META) else { return };
-    let decoded = match decode::from_value(schema, metadata) {
+    let decoded = match decode::from_value(Definitions::object_meta(), metadata) {
         Ok(decoded) => decoded.value,
         Err(error) => return errors.push(Error::invalid(path, metadata.clone(), error.to_string())),
     };

@@ -162,6 +162,10 @@ impl FieldSet {
         if other.is_empty() {
             return;
         }
+        if self.is_empty() {
+            *self = other.clone();
+            return;
+        }
         let mut united = Vec::with_capacity(self.entries.len().max(other.entries.len()));
         let mut theirs = other.entries.iter().peekable();
         for (element, mut ours) in std::mem::take(&mut self.entries) {

@@ -134,25 +134,25 @@ pub fn keep_times(live: &Value, new: &mut Value) {
     else {
         return;
     };
-    let timeless = |entries: &[Value]| -> Vec<Value> {
-        let mut entries = entries.to_vec();
-        entries.iter_mut().filter_map(Value::as_object_mut).for_each(|entry| {
-            entry.remove("time");
-        });
-        entries
-    };
-    if old_entries == new_entries || timeless(old_entries) != timeless(new_entries) {
+    let is_repeated = old_entries != new_entries
+        && old_entries.len() == new_entries.len()
+        && old_entries.iter().zip(new_entries).all(|(old, new)| are_equal_but_for(old, new, &["time"]));
+    if !is_repeated {
         return;
     }
-    let rest = |object: &Value| {
-        let mut rest = object.clone();
-        value::remove_at(&mut rest, &PATH);
-        value::remove_at(&mut rest, &["metadata", "resourceVersion"]);
-        rest
-    };
-    if rest(live) == rest(new) {
-        value::set_at(new, &PATH, Value::Array(old_entries.clone()));
+    let is_rest_equal = are_equal_but_for(live, new, &["metadata"])
+        && are_equal_but_for(&live["metadata"], &new["metadata"], &["managedFields", "resourceVersion"]);
+    if is_rest_equal {
+        let old_entries = old_entries.clone();
+        value::set_at(new, &PATH, Value::Array(old_entries));
     }
+}
+
+/// Whether two values are equal, some fields of them left aside.
+fn are_equal_but_for(a: &Value, b: &Value, aside: &[&str]) -> bool {
+    let (Some(a), Some(b)) = (a.as_object(), b.as_object()) else { return a == b };
+    let counts = |(name, _): &(&String, &Value)| !aside.contains(&name.as_str());
+    a.iter().filter(counts).eq(b.iter().filter(counts))
 }
 
 #[cfg(test)]

@@ -89,7 +89,11 @@ pub enum Special {
 
 /// Fields by name, sorted.
 #[derive(Clone, Debug, Default)]
-pub struct Properties(Box<[(Box<str>, Schema)]>);
+pub struct Properties {
+    sorted: Box<[(Box<str>, Schema)]>,
+    /// The places of those that are written even where nobody says them, of which most kinds have few.
+    written: Box<[usize]>,
+}
 
 /// What fields beside the named ones may be.
 #[derive(Clone, Debug, Default)]
@@ -383,23 +387,30 @@ impl Properties {
         let mut sorted: Vec<(Box<str>, Schema)> =
             fields.map(|(name, schema)| (Box::from(name.as_str()), Schema::read(schema, origin))).collect();
         sorted.sort_by(|(a, _), (b, _)| a.cmp(b));
-        Properties(sorted.into())
+        let is_written = |(_, schema): &(Box<str>, Schema)| matches!(schema.zero, Zero::Null | Zero::Write);
+        let written = (0..sorted.len()).filter(|place| is_written(&sorted[*place])).collect();
+        Properties { sorted: sorted.into(), written }
     }
 
     /// The schema of a field.
     pub fn get(&self, name: &str) -> Option<&Schema> {
-        let index = self.0.binary_search_by(|(have, _)| have.as_ref().cmp(name)).ok()?;
-        Some(&self.0[index].1)
+        let index = self.sorted.binary_search_by(|(have, _)| have.as_ref().cmp(name)).ok()?;
+        Some(&self.sorted[index].1)
     }
 
     /// Every field, sorted by name.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &Schema)> {
-        self.0.iter().map(|(name, schema)| (name.as_ref(), schema))
+        self.sorted.iter().map(|(name, schema)| (name.as_ref(), schema))
+    }
+
+    /// The fields that are written even where nobody says them.
+    pub(crate) fn written(&self) -> impl Iterator<Item = (&str, &Schema)> {
+        self.written.iter().map(|place| (self.sorted[*place].0.as_ref(), &self.sorted[*place].1))
     }
 
     /// No field is named.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.sorted.is_empty()
     }
 }
 

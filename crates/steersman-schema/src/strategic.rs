@@ -4,15 +4,14 @@
 //! `kubectl apply`'s. Keys and strategies come from the schema. The patch steers with directives: `$patch` (replace, delete)
 //! in a map or as an item of a list, `$retainKeys`, `$setElementOrder/LIST` and `$deleteFromPrimitiveList/LIST`.
 //!
-//! Outcomes, the order of merged lists among them, and the texts of errors are those of apimachinery's `strategicpatch`.
+//! Outcomes, the order of merged lists among them, are those of apimachinery's `strategicpatch`.
 
 mod diff;
 mod merge;
 mod order;
 
-use crate::fields::go;
 use crate::schema::Schema;
-use steersman_machinery::Value;
+use steersman_machinery::{Value, value};
 
 pub use crate::strategic::diff::{create_three_way, create_two_way};
 pub use crate::strategic::merge::apply;
@@ -27,12 +26,10 @@ const DELETE_FROM: &str = "$deleteFromPrimitiveList";
 #[non_exhaustive]
 pub enum Error {
     /// A `$patch` that says something unknown.
-    #[error("unknown patch type: {directive} in map: {map}")]
+    #[error("unknown $patch directive {directive}: want \"delete\" or \"replace\"")]
     Directive {
-        /// What it says.
+        /// What it says, as JSON.
         directive: String,
-        /// Where it stands.
-        map: String,
     },
     /// A list within a list that merges.
     #[error("lists of lists are not supported")]
@@ -41,25 +38,25 @@ pub enum Error {
     #[error("merging lists cannot yet be specified in the patch")]
     MergeDirective,
     /// An item without the field by which its list merges.
-    #[error("map: {map} does not contain declared merge key: {key}")]
+    #[error("an item of the list lacks its merge key {key:?}: {item}")]
     MergeKey {
-        /// The item.
-        map: String,
+        /// The item, as JSON.
+        item: String,
         /// The field it lacks.
         key: String,
     },
     /// A list with items of several types.
-    #[error("list element types are not identical: {0}")]
-    MixedList(String),
+    #[error("a list that merges has items of several types: {0} and {1}")]
+    MixedList(&'static str, &'static str),
     /// Not an object where only an object makes sense.
     #[error("a strategic merge patch is an object, not {0}")]
     NotAnObject(&'static str),
     /// The list of a patch is in another order than its `$setElementOrder` says.
-    #[error("The order in patch list:\n{list}\n doesn't match $setElementOrder list:\n{order}\n")]
+    #[error("the list {list} is in another order than its $setElementOrder {order}")]
     Order {
-        /// The list.
+        /// The list, as JSON.
         list: String,
-        /// The order.
+        /// The order, as JSON.
         order: String,
     },
     /// `$deleteFromPrimitiveList` without the name of a list or without a list of items.
@@ -75,7 +72,7 @@ pub enum Error {
     #[error("invalid patch format of setElementOrder list")]
     SetOrderFormat,
     /// A value of another type than its place has.
-    #[error("expected a {expected}, but received a {received}")]
+    #[error("expected an {expected}, not {received}")]
     Type {
         /// What there should be.
         expected: &'static str,
@@ -83,15 +80,13 @@ pub enum Error {
         received: &'static str,
     },
     /// Maps in a list that merges, but not by any key.
-    #[error("cannot merge lists without merge key for type {0}")]
+    #[error("a list of {0} cannot be merged: it has no merge key")]
     Unkeyed(String),
 }
 
 /// What an error means to the client.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Class {
-    /// The patch cannot be worked on; kube-apiserver answers that it failed itself.
-    Internal,
     /// The patch is not written as patches are.
     Malformed,
     /// The patch is well written and contradicts itself.
@@ -117,22 +112,23 @@ impl Error {
     /// What the error means to the client.
     pub fn class(&self) -> Class {
         match self {
-            Error::NotAnObject(_) | Error::PrimitiveListFormat | Error::RetainKeysFormat | Error::SetOrderFormat => {
-                Class::Malformed
-            }
             Error::ListOfLists | Error::RetainKeysContent => Class::Unprocessable,
             Error::Directive { .. }
             | Error::MergeDirective
             | Error::MergeKey { .. }
-            | Error::MixedList(_)
+            | Error::MixedList(..)
+            | Error::NotAnObject(_)
             | Error::Order { .. }
+            | Error::PrimitiveListFormat
+            | Error::RetainKeysFormat
+            | Error::SetOrderFormat
             | Error::Type { .. }
-            | Error::Unkeyed(_) => Class::Internal,
+            | Error::Unkeyed(_) => Class::Malformed,
         }
     }
 
     fn expected(expected: &'static str, received: &Value) -> Error {
-        Error::Type { expected, received: go::type_name(received) }
+        Error::Type { expected, received: value::type_name(received) }
     }
 }
 

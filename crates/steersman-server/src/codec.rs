@@ -1,14 +1,12 @@
 //! Bodies of requests: bytes to trees, from JSON or YAML. What goes out is written by `representation`.
 //!
-//! JSON is read with an eye on duplicate keys, which strict field validation reports; numbers come out as Go prints them.
+//! Here a body is read without a schema, whatever it is of; [`steersman_schema::decode`] reads JSON against one. Duplicate keys
+//! are reported, for strict field validation; numbers come out as Go prints them.
 
-mod json;
 mod yaml;
 
-pub(crate) use self::json::{Parsed, order_by_position};
-
 use steersman_machinery::{Value, value};
-use steersman_schema::decode::DEPTH_MAX;
+use steersman_schema::decode::{self, DEPTH_MAX};
 
 /// A body that is no JSON or YAML.
 #[derive(Debug, thiserror::Error)]
@@ -23,24 +21,41 @@ pub(crate) enum Error {
     Yaml(String),
 }
 
+/// A body read without a schema.
+#[derive(Debug)]
+pub(crate) struct Parsed {
+    pub(crate) value: Value,
+    pub(crate) faults: Faults,
+}
+
+/// What strict validation has against a body as a document: above all keys that are there more than once, of which the last
+/// counts.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(crate) enum Faults {
+    /// Each with its path, as `duplicate field "spec.a"`.
+    Json(Vec<String>),
+    #[default]
+    None,
+    /// Each with its line, as `line 6: key "a" already set in map`.
+    Yaml(Vec<String>),
+}
+
 /// Reads a JSON body.
 pub(crate) fn decode_json(body: &[u8]) -> Result<Parsed, Error> {
-    let mut parsed = json::parse(body).map_err(|error| {
-        let message = if error.is_eof() { "unexpected end of JSON input".to_owned() } else { error.to_string() };
-        Error::Json { message, excerpt: excerpt(body) }
+    let decoded = decode::document(body).map_err(|error| match error {
+        decode::Error::TooDeep => Error::TooDeep,
+        error => Error::Json { message: error.to_string(), excerpt: excerpt(body) },
     })?;
-    value::normalize_numbers(&mut parsed.value);
-    bound(&parsed.value)?;
-    Ok(parsed)
+    Ok(Parsed { value: decoded.value, faults: Faults::of_json(&decoded.faults) })
 }
 
 /// Reads a YAML body; of several documents the first.
-pub(crate) fn decode_yaml(body: &[u8]) -> Result<Value, Error> {
+pub(crate) fn decode_yaml(body: &[u8]) -> Result<Parsed, Error> {
     let text = std::str::from_utf8(body).map_err(|error| Error::Yaml(error.to_string()))?;
-    let mut value = yaml::parse(first_document(text)).map_err(Error::Yaml)?;
+    let (mut value, lines) = yaml::parse(first_document(text)).map_err(Error::Yaml)?;
     value::normalize_numbers(&mut value);
     bound(&value)?;
-    Ok(value)
+    Ok(Parsed { value, faults: if lines.is_empty() { Faults::None } else { Faults::Yaml(lines) } })
 }
 
 /// Refuses what is nested so deep that, with what the server adds to it, it could not be read back.
@@ -53,6 +68,34 @@ fn bound(value: &Value) -> Result<(), Error> {
         }
     }
     if depth(value) > DEPTH_MAX { Err(Error::TooDeep) } else { Ok(()) }
+}
+
+// === impl Faults ===
+
+impl Faults {
+    pub(crate) fn of_json(faults: &[decode::Fault]) -> Faults {
+        match faults {
+            [] => Faults::None,
+            faults => Faults::Json(faults.iter().map(ToString::to_string).collect()),
+        }
+    }
+
+    /// As parts of the message of a strict refusal. YAML's are one, of several lines, as go-yaml reports them.
+    pub(crate) fn errors(&self) -> Vec<String> {
+        match self {
+            Faults::Json(faults) => faults.clone(),
+            Faults::None => Vec::new(),
+            Faults::Yaml(lines) => vec![format!("yaml: unmarshal errors:\n  {}", lines.join("\n  "))],
+        }
+    }
+
+    /// As warnings, one for each key.
+    pub(crate) fn warnings(&self) -> &[String] {
+        match self {
+            Faults::Json(lines) | Faults::Yaml(lines) => lines,
+            Faults::None => &[],
+        }
+    }
 }
 
 fn excerpt(body: &[u8]) -> String {
@@ -79,14 +122,34 @@ mod tests {
 
     #[test]
     fn of_several_documents_the_first_is_read() {
-        assert_eq!(decode_yaml(b"---\na: 1\n---\na: 2\n").unwrap(), json!({"a": 1}));
-        assert_eq!(decode_yaml(b"a: |\n  x\n  y\n").unwrap(), json!({"a": "x\ny\n"}));
+        assert_eq!(decode_yaml(b"---\na: 1\n---\na: 2\n").unwrap().value, json!({"a": 1}));
+        assert_eq!(decode_yaml(b"a: |\n  x\n  y\n").unwrap().value, json!({"a": "x\ny\n"}));
     }
 
     #[test]
     fn numbers_come_out_as_go_prints_them() {
         assert_eq!(decode_json(b"[5.0,1e3,1.5]").unwrap().value.to_string(), "[5,1000,1.5]");
-        assert_eq!(decode_yaml(b"mode: 0644\n").unwrap(), json!({"mode": 420}));
+        assert_eq!(decode_yaml(b"mode: 0644\n").unwrap().value, json!({"mode": 420}));
+    }
+
+    #[test]
+    fn of_a_repeated_key_the_last_counts_and_it_is_told_where() {
+        let parsed = decode_json(br#"{"a":1,"b":{"c":[{"d":1,"d":2}]},"a":3,"a":4}"#).unwrap();
+        assert_eq!(parsed.value, json!({"a": 4, "b": {"c": [{"d": 2}]}}));
+        let want = [r#"duplicate field "b.c[0].d""#, r#"duplicate field "a""#];
+        assert_eq!(
+            (parsed.faults.warnings(), parsed.faults.errors().as_slice()),
+            (&want.map(String::from)[..], &want.map(String::from)[..])
+        );
+        let parsed = decode_yaml(b"kind: A\ndata:\n  k: first\n  k: last\n  k: 0644\nx: {y: 1, y: 2}\n").unwrap();
+        assert_eq!(parsed.value, json!({"kind": "A", "data": {"k": 420}, "x": {"y": 2}}));
+        let want = [
+            r#"line 4: key "k" already set in map"#,
+            r#"line 5: key "k" already set in map"#,
+            r#"line 6: key "y" already set in map"#,
+        ];
+        assert_eq!(parsed.faults.warnings(), want);
+        assert_eq!(parsed.faults.errors(), [format!("yaml: unmarshal errors:\n  {}", want.join("\n  "))]);
     }
 
     #[test]

@@ -159,9 +159,13 @@ impl Failure {
         Failure::about(422, "Invalid", message, details)
     }
 
-    /// 422 for a patch that does not fit the object.
-    pub fn unprocessable() -> Failure {
-        let message = "the server rejected our request due to an error in our request";
+    /// 422 for a patch that does not fit the object, in upstream's words.
+    pub fn unfitting_patch() -> Failure {
+        Failure::unprocessable("the server rejected our request due to an error in our request")
+    }
+
+    /// 422 for what is no fault of a single field.
+    pub fn unprocessable(message: impl Into<String>) -> Failure {
         Failure::about(422, "Invalid", message, Details::default())
     }
 

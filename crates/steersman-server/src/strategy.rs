@@ -16,6 +16,7 @@ use crate::catalog::{Handling, Resource, Version};
 use crate::projection::Projection;
 use std::fmt;
 use steersman_machinery::{Value, field};
+use steersman_schema::decode::{Body, Decoded};
 
 /// What is particular about a kind.
 ///
@@ -26,12 +27,12 @@ pub trait Strategy: fmt::Debug + Send + Sync {
         Handling::Stored
     }
 
-    /// Reads a body as an object of this version: types are checked, fields that do not exist are dropped and named.
-    /// `apiVersion`, `kind` and the shape of `metadata` have been checked before.
+    /// Reads a body as an object of this version, in one pass: types are checked, fields that do not exist or are there twice
+    /// are dropped and named. Whether `apiVersion` and `kind` are those of this version is checked afterwards.
     ///
     /// # Errors
-    /// When a field has another type than the kind gives it.
-    fn decode(&self, version: &Version, body: Value) -> Result<Decoded, DecodeError>;
+    /// When it is no JSON, or a field has another type than the kind gives it.
+    fn decode(&self, version: &Version, body: Body<'_>) -> Result<Decoded, DecodeError>;
 
     /// Fills in what the client left out. Called on the requested form, after decoding and after every patch.
     fn default(&self, version: &Version, value: &mut Value);
@@ -141,15 +142,6 @@ pub enum Endpoint {
     Other,
     /// `/status`.
     Status,
-}
-
-/// A body as an object.
-#[derive(Debug)]
-pub struct Decoded {
-    /// The object.
-    pub value: Value,
-    /// The paths of fields that do not exist, which are no longer in the value.
-    pub unknown: Vec<String>,
 }
 
 /// A body that is no object of its kind.

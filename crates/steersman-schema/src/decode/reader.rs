@@ -1,22 +1,45 @@
 //! The pass over a document: a serde visitor that walks the schema along.
 
-use crate::decode::zero::{finish, zero};
-use crate::decode::{DEPTH_MAX, Decoded, Error, Fault, is_opaque, scalar};
-use crate::schema::{Schema, Type};
-use serde::de::{Deserialize, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use crate::decode::zero::{drop_empty, is_zero, write_empty, zero};
+use crate::decode::{DEPTH_MAX, Decoded, Error, FAULTS_MAX, Fault, Unknown, is_opaque, scalar};
+use crate::definitions::Definitions;
+use crate::schema::{Additional, Schema, Type, Zero};
+use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::map::Entry;
 use std::fmt;
-use std::fmt::Write;
 use steersman_machinery::Value;
 use steersman_machinery::value::{Map, normalize_numbers};
 
-/// Reads one value, against a schema or as it is.
-pub(crate) fn read<'de, D: Deserializer<'de>>(schema: Option<&Schema>, deserializer: D) -> Result<Decoded, Error> {
+/// What a value is read as.
+#[derive(Clone, Copy)]
+pub(crate) enum Shape<'s> {
+    /// Anything, kept as it is.
+    Any,
+    /// A custom resource, or something in it: fields without a schema are dropped, types are for validation to check.
+    Custom(Custom<'s>),
+    /// Of a built-in kind: types are checked, empty values dropped or written.
+    Typed(&'s Schema),
+}
+
+/// A place in a custom resource.
+#[derive(Clone, Copy)]
+pub(crate) struct Custom<'s> {
+    /// None: there is nothing that a field here could be.
+    schema: Option<&'s Schema>,
+    /// Has a `metadata` of its own, which is always an `ObjectMeta`.
+    is_resource: bool,
+    /// Fields without a schema stay here.
+    keeps_unknown: bool,
+    /// Whether they stay everywhere.
+    unknown: Unknown,
+}
+
+/// Reads one value.
+pub(crate) fn read<'de, D: Deserializer<'de>>(shape: Shape<'_>, deserializer: D) -> Result<Decoded, Error> {
     let mut context = Context::default();
-    match (Seed { schema, context: &mut context }).deserialize(deserializer) {
+    match (Seed { shape, path: &Path::Root, context: &mut context }).deserialize(deserializer) {
         // A document that says null says nothing: an object without fields.
-        Ok(Value::Null) if schema.is_some() => {
-            Ok(Decoded { value: schema.map_or(Value::Null, zero), faults: context.faults })
-        }
+        Ok(Value::Null) => Ok(Decoded { value: shape.nothing(), faults: context.faults }),
         Ok(value) => Ok(Decoded { value, faults: context.faults }),
         Err(error) => Err(context.error.unwrap_or_else(|| Error::Syntax { detail: syntax(&error.to_string()) })),
     }
@@ -32,18 +55,104 @@ fn syntax(message: &str) -> String {
 
 #[derive(Default)]
 struct Context {
-    path: String,
     /// Objects and lists that are open.
     depth: usize,
     faults: Vec<Fault>,
     error: Option<Error>,
 }
 
-/// Reads one value against its schema, or any value.
+/// Where the reader is: a chain through the frames of the recursion, so that going down costs nothing.
+enum Path<'p> {
+    Root,
+    Field(&'p Path<'p>, &'p str),
+    Item(&'p Path<'p>, usize),
+}
+
+/// Reads one value.
 struct Seed<'s, 'c> {
-    schema: Option<&'s Schema>,
+    shape: Shape<'s>,
+    path: &'c Path<'c>,
     context: &'c mut Context,
 }
+
+// === impl Shape ===
+
+impl<'s> Shape<'s> {
+    /// A whole custom resource.
+    pub(crate) fn resource(schema: &'s Schema, unknown: Unknown) -> Shape<'s> {
+        let keeps_unknown = schema.preserve_unknown_fields || unknown == Unknown::Keep;
+        Shape::Custom(Custom { schema: Some(schema), is_resource: true, keeps_unknown, unknown })
+    }
+
+    /// What null stands for where it does not stay.
+    fn nothing(self) -> Value {
+        match self {
+            Shape::Any | Shape::Custom(_) => Value::Null,
+            Shape::Typed(schema) => zero(schema),
+        }
+    }
+
+    /// Whether lists belong here, and what their items are.
+    fn item(self) -> Result<Shape<'s>, &'s Schema> {
+        match self {
+            Shape::Any => Ok(Shape::Any),
+            Shape::Custom(custom) => Ok(custom.item()),
+            Shape::Typed(schema) if schema.value_type != Type::Array => Err(schema),
+            Shape::Typed(schema) => Ok(schema.item().map_or(Shape::Any, Shape::Typed)),
+        }
+    }
+}
+
+// === impl Custom ===
+
+impl<'s> Custom<'s> {
+    fn inside(self, schema: Option<&'s Schema>, keeps_unknown: bool) -> Shape<'s> {
+        match schema {
+            None if keeps_unknown => Shape::Any,
+            _ => Shape::Custom(Custom {
+                schema,
+                is_resource: schema.is_some_and(|schema| schema.embedded_resource),
+                keeps_unknown,
+                unknown: self.unknown,
+            }),
+        }
+    }
+
+    fn item(self) -> Shape<'s> {
+        let item = self.schema.and_then(Schema::item);
+        // What keeps unknown fields keeps them in the items of a list, but not in the fields that it names.
+        self.inside(item, self.keeps_unknown || item.is_some_and(|item| item.preserve_unknown_fields))
+    }
+
+    /// What a field is; none: it is dropped.
+    fn field(self, name: &str) -> Option<Shape<'s>> {
+        if self.is_resource {
+            match name {
+                "apiVersion" | "kind" => return Some(Shape::Any),
+                "metadata" => return Some(Shape::Typed(Definitions::object_meta())),
+                _ => {}
+            }
+        }
+        let known = self.schema.and_then(|schema| match schema.property(name) {
+            Some(property) => Some(Some(property)),
+            None => match &schema.additional {
+                // It is named, but nothing in it is.
+                Additional::Any | Additional::Never => Some(None),
+                Additional::Of(values) => Some(Some(&**values)),
+                Additional::Unsaid => None,
+            },
+        });
+        match known {
+            Some(schema) => {
+                let keeps = schema.is_some_and(|schema| schema.preserve_unknown_fields);
+                Some(self.inside(schema, keeps || self.unknown == Unknown::Keep))
+            }
+            None => self.keeps_unknown.then_some(Shape::Any),
+        }
+    }
+}
+
+// === impl Context ===
 
 impl Context {
     /// Remembers why, and stops the parser.
@@ -58,62 +167,158 @@ impl Context {
         if self.depth <= DEPTH_MAX { Ok(()) } else { Err(self.fail(Error::TooDeep)) }
     }
 
-    fn path(&self) -> String {
-        if self.path.is_empty() { "the object".to_owned() } else { self.path.clone() }
-    }
-
-    fn enter_field(&mut self, name: &str) -> usize {
-        let length = self.path.len();
-        if length > 0 {
-            self.path.push('.');
+    /// Each fault is told once, and no more than anybody reads.
+    fn tell(&mut self, fault: Fault) {
+        if self.faults.len() < FAULTS_MAX && !self.faults.contains(&fault) {
+            self.faults.push(fault);
         }
-        self.path.push_str(name);
-        length
-    }
-
-    fn enter_item(&mut self, index: usize) -> usize {
-        let length = self.path.len();
-        let _ = write!(self.path, "[{index}]");
-        length
     }
 }
+
+// === impl Path ===
+
+impl Path<'_> {
+    /// As messages name it.
+    fn name(&self) -> String {
+        match self {
+            Path::Root => "the object".to_owned(),
+            Path::Field(..) | Path::Item(..) => self.to_string(),
+        }
+    }
+}
+
+impl fmt::Display for Path<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Path::Root => Ok(()),
+            Path::Field(Path::Root, name) => f.write_str(name),
+            Path::Field(parent, name) => write!(f, "{parent}.{name}"),
+            Path::Item(parent, index) => write!(f, "{parent}[{index}]"),
+        }
+    }
+}
+
+// === reading ===
 
 impl<'de> DeserializeSeed<'de> for Seed<'_, '_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
-        let schema = self.schema.map(Schema::target).filter(|schema| !is_opaque(schema));
-        deserializer.deserialize_any(Reader { schema, context: self.context })
+        let shape = match self.shape {
+            Shape::Typed(schema) => match schema.target() {
+                schema if is_opaque(schema) => Shape::Any,
+                schema => Shape::Typed(schema),
+            },
+            shape => shape,
+        };
+        deserializer.deserialize_any(Seed { shape, ..self })
     }
 }
 
-struct Reader<'s, 'c> {
-    /// None: any value.
-    schema: Option<&'s Schema>,
-    context: &'c mut Context,
-}
-
-impl Reader<'_, '_> {
+impl Seed<'_, '_> {
     fn scalar<E: serde::de::Error>(self, value: Value) -> Result<Value, E> {
-        let Some(schema) = self.schema else { return Ok(value) };
-        match scalar::check(schema, value, || self.context.path()) {
+        let Shape::Typed(schema) = self.shape else { return Ok(value) };
+        match scalar::check(schema, value, || self.path.name()) {
             Ok(value) => Ok(value),
             Err(error) => Err(self.context.fail(error)),
         }
     }
 
-    fn mismatch<E: serde::de::Error>(self, found: &str) -> E {
-        let expected = self.schema.map_or("any value", scalar::expected);
-        let path = self.context.path();
+    fn mismatch<E: serde::de::Error>(self, schema: &Schema, found: &str) -> E {
+        let (path, expected) = (self.path.name(), scalar::expected(schema));
         self.context.fail(Error::Type { path, expected, found: found.to_owned() })
+    }
+
+    /// The fields of any object, or of a custom resource.
+    fn open_fields<'de, A: MapAccess<'de>>(self, mut entries: A) -> Result<Map, A::Error> {
+        let mut fields = Map::new();
+        while let Some(name) = entries.next_key::<String>()? {
+            let path = Path::Field(self.path, &name);
+            let shape = match self.shape {
+                Shape::Custom(custom) => custom.field(&name),
+                Shape::Any | Shape::Typed(_) => Some(Shape::Any),
+            };
+            let Some(shape) = shape else {
+                skip(&mut entries, &path, self.context)?;
+                continue;
+            };
+            let mut value = entries.next_value_seed(Seed { shape, path: &path, context: &mut *self.context })?;
+            if value.is_null() {
+                value = shape.nothing();
+            }
+            put(&mut fields, name, value, self.path, self.context);
+        }
+        Ok(fields)
+    }
+
+    /// The entries of a map of a built-in kind.
+    fn map<'de, A: MapAccess<'de>>(self, values: &Schema, mut entries: A) -> Result<Map, A::Error> {
+        let mut fields = Map::new();
+        while let Some(name) = entries.next_key::<String>()? {
+            let (shape, path) = (Shape::Typed(values), Path::Field(self.path, &name));
+            let mut value = entries.next_value_seed(Seed { shape, path: &path, context: &mut *self.context })?;
+            if value.is_null() {
+                value = zero(values);
+            }
+            put(&mut fields, name, value, self.path, self.context);
+        }
+        Ok(fields)
+    }
+
+    /// The fields of a struct of a built-in kind.
+    fn named_fields<'de, A: MapAccess<'de>>(self, schema: &Schema, mut entries: A) -> Result<Map, A::Error> {
+        let mut fields = Map::new();
+        let mut has_empty = false;
+        while let Some(name) = entries.next_key::<String>()? {
+            let path = Path::Field(self.path, &name);
+            let Some(field) = schema.properties.get(&name) else {
+                skip(&mut entries, &path, self.context)?;
+                continue;
+            };
+            let shape = Shape::Typed(field);
+            let value = entries.next_value_seed(Seed { shape, path: &path, context: &mut *self.context })?;
+            has_empty |= value.is_null() || (field.zero == Zero::Omit && is_zero(&value));
+            put(&mut fields, name, value, self.path, self.context);
+        }
+        if has_empty {
+            fields.retain(|_, value| !value.is_null());
+            drop_empty(schema, &mut fields);
+        }
+        write_empty(schema, &mut fields);
+        Ok(fields)
     }
 }
 
-impl<'de> Visitor<'de> for Reader<'_, '_> {
+/// Puts a field into an object; of two of one name the later counts.
+fn put(fields: &mut Map, name: String, value: Value, parent: &Path<'_>, context: &mut Context) {
+    match fields.entry(name) {
+        Entry::Occupied(mut entry) => {
+            context.tell(Fault::Duplicate(Path::Field(parent, entry.key()).to_string()));
+            entry.insert(value);
+        }
+        Entry::Vacant(entry) => {
+            entry.insert(value);
+        }
+    }
+}
+
+/// Reads past a field that the kind does not have, within the bound on nesting. What is odd inside it is nobody's concern.
+fn skip<'de, A: MapAccess<'de>>(entries: &mut A, path: &Path<'_>, context: &mut Context) -> Result<(), A::Error> {
+    let n_faults = context.faults.len();
+    entries.next_value_seed(Seed { shape: Shape::Any, path, context: &mut *context })?;
+    context.faults.truncate(n_faults);
+    context.tell(Fault::Unknown(path.to_string()));
+    Ok(())
+}
+
+impl<'de> Visitor<'de> for Seed<'_, '_> {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.schema.map_or("any value", scalar::expected))
+        f.write_str(match self.shape {
+            Shape::Any | Shape::Custom(_) => "any value",
+            Shape::Typed(schema) => scalar::expected(schema),
+        })
     }
 
     fn visit_bool<E: serde::de::Error>(self, value: bool) -> Result<Value, E> {
@@ -131,8 +336,9 @@ impl<'de> Visitor<'de> for Reader<'_, '_> {
     fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Value, E> {
         let mut number = Value::from(value);
         // Go prints 5.0 as 5; but where an integer belongs 5.0 is none.
-        if self.schema.is_none_or(|schema| schema.value_type == Type::Number) {
-            normalize_numbers(&mut number);
+        match self.shape {
+            Shape::Typed(schema) if schema.value_type != Type::Number => {}
+            Shape::Any | Shape::Custom(_) | Shape::Typed(_) => normalize_numbers(&mut number),
         }
         self.scalar(number)
     }
@@ -158,111 +364,37 @@ impl<'de> Visitor<'de> for Reader<'_, '_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
-        let item = match self.schema {
-            Some(schema) if schema.value_type != Type::Array => return Err(self.mismatch("a list")),
-            Some(schema) => schema.item(),
-            None => None,
+        let shape = match self.shape.item() {
+            Ok(shape) => shape,
+            Err(schema) => return Err(self.mismatch(schema, "a list")),
         };
         self.context.open()?;
         let mut read = Vec::with_capacity(items.size_hint().unwrap_or(0).min(1024));
         loop {
-            let length = self.context.enter_item(read.len());
-            let Some(mut value) = items.next_element_seed(Seed { schema: item, context: &mut *self.context })? else {
-                self.context.path.truncate(length);
+            let path = Path::Item(self.path, read.len());
+            let Some(value) = items.next_element_seed(Seed { shape, path: &path, context: &mut *self.context })? else {
                 self.context.depth -= 1;
                 return Ok(Value::Array(read));
             };
-            if let (Value::Null, Some(item)) = (&value, item) {
-                value = zero(item);
-            }
-            read.push(value);
-            self.context.path.truncate(length);
+            read.push(if value.is_null() { shape.nothing() } else { value });
         }
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
-        if self.schema.is_some_and(|schema| schema.value_type != Type::Object) {
-            return Err(self.mismatch("an object"));
-        }
+    fn visit_map<A: MapAccess<'de>>(self, entries: A) -> Result<Value, A::Error> {
         self.context.open()?;
-        let values = self.schema.and_then(Schema::values);
-        let is_struct = self.schema.is_some() && values.is_none();
-        let mut fields = Map::new();
-        while let Some(Key(name)) = entries.next_key()? {
-            let length = self.context.enter_field(&name);
-            let schema = match self.schema {
-                Some(schema) => schema.field(&name),
-                None => None,
-            };
-            if is_struct && schema.is_none() {
-                entries.next_value::<Skipped>()?;
-                self.context.faults.push(Fault::Unknown(self.context.path.clone()));
-                self.context.path.truncate(length);
-                continue;
+        let Seed { shape, path, context } = self;
+        let inside = Seed { shape, path, context: &mut *context };
+        let fields = match shape {
+            Shape::Any | Shape::Custom(_) => inside.open_fields(entries)?,
+            Shape::Typed(schema) if schema.value_type != Type::Object => {
+                return Err(inside.mismatch(schema, "an object"));
             }
-            let mut value = entries.next_value_seed(Seed { schema, context: &mut *self.context })?;
-            if let (Value::Null, Some(values)) = (&value, values) {
-                value = zero(values);
-            }
-            if fields.insert(name, value).is_some() {
-                self.context.faults.push(Fault::Duplicate(self.context.path.clone()));
-            }
-            self.context.path.truncate(length);
-        }
-        if let Some(schema) = self.schema.filter(|_| is_struct) {
-            fields.retain(|_, value| !value.is_null());
-            finish(schema, &mut fields);
-        }
-        self.context.depth -= 1;
+            Shape::Typed(schema) => match schema.values() {
+                Some(values) => inside.map(values, entries)?,
+                None => inside.named_fields(schema, entries)?,
+            },
+        };
+        context.depth -= 1;
         Ok(Value::Object(fields))
-    }
-}
-
-/// A value that nobody wants. Read and dropped level by level, so that the parser's bound on nesting holds here too
-/// (`IgnoredAny` is skipped over without it).
-struct Skipped;
-
-impl<'de> Deserialize<'de> for Skipped {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Skipped, D::Error> {
-        let mut context = Context::default();
-        deserializer.deserialize_any(Reader { schema: None, context: &mut context })?;
-        Ok(Skipped)
-    }
-}
-
-/// A key of an object; YAML's may be numbers and booleans too.
-struct Key(String);
-
-impl<'de> Deserialize<'de> for Key {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Key, D::Error> {
-        struct KeyVisitor;
-        impl Visitor<'_> for KeyVisitor {
-            type Value = Key;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("the name of a field")
-            }
-
-            fn visit_str<E: serde::de::Error>(self, value: &str) -> Result<Key, E> {
-                Ok(Key(value.to_owned()))
-            }
-
-            fn visit_string<E: serde::de::Error>(self, value: String) -> Result<Key, E> {
-                Ok(Key(value))
-            }
-
-            fn visit_bool<E: serde::de::Error>(self, value: bool) -> Result<Key, E> {
-                Ok(Key(value.to_string()))
-            }
-
-            fn visit_i64<E: serde::de::Error>(self, value: i64) -> Result<Key, E> {
-                Ok(Key(value.to_string()))
-            }
-
-            fn visit_u64<E: serde::de::Error>(self, value: u64) -> Result<Key, E> {
-                Ok(Key(value.to_string()))
-            }
-        }
-        deserializer.deserialize_any(KeyVisitor)
     }
 }

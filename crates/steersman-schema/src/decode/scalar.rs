@@ -42,11 +42,13 @@ pub(crate) fn check(schema: &Schema, value: Value, path: impl Fn() -> String) ->
             _ => canonical(&number.to_string(), path),
         },
         (Some(Special::Time), _, Value::String(text)) => match time(&text, false) {
-            Some(time) => Ok(Value::from(time)),
+            Some(Canonical::Same) => Ok(Value::String(text)),
+            Some(Canonical::Other(time)) => Ok(Value::String(time)),
             None => Err(Error::Time { path: path(), text, example: SECONDS_EXAMPLE }),
         },
         (Some(Special::MicroTime), _, Value::String(text)) => match time(&text, true) {
-            Some(time) => Ok(Value::from(time)),
+            Some(Canonical::Same) => Ok(Value::String(text)),
+            Some(Canonical::Other(time)) => Ok(Value::String(time)),
             None => Err(Error::Time { path: path(), text, example: MICROS_EXAMPLE }),
         },
         (None, Type::Any, value)
@@ -79,7 +81,7 @@ fn integer(number: serde_json::Number, format: Option<&str>, path: impl Fn() -> 
 }
 
 /// A value in words, for messages; long ones shortened.
-fn found(value: &Value) -> String {
+pub(crate) fn found(value: &Value) -> String {
     match value {
         Value::Null => "null".to_owned(),
         Value::Bool(bool) => format!("{bool}"),
@@ -94,8 +96,14 @@ fn found(value: &Value) -> String {
     }
 }
 
+/// The canonical form of a text.
+enum Canonical {
+    Other(String),
+    Same,
+}
+
 /// The canonical text of an RFC 3339 time: UTC, whole seconds or microseconds.
-fn time(text: &str, micros: bool) -> Option<String> {
+fn time(text: &str, micros: bool) -> Option<Canonical> {
     const SHAPE: &[u8] = b"dddd-dd-ddTdd:dd:dd";
     let bytes = text.as_bytes();
     let shaped = bytes.len() > SHAPE.len()
@@ -123,8 +131,12 @@ fn time(text: &str, micros: bool) -> Option<String> {
         return None;
     }
     let timestamp: jiff::Timestamp = text.parse().ok()?;
+    let n_digits = if micros { 6 } else { 0 };
+    if rest == "Z" && digits == n_digits {
+        return Some(Canonical::Same);
+    }
     let format = if micros { "%Y-%m-%dT%H:%M:%S.%6fZ" } else { "%Y-%m-%dT%H:%M:%SZ" };
-    Some(timestamp.strftime(format).to_string())
+    Some(Canonical::Other(timestamp.strftime(format).to_string()))
 }
 
 /// Checks base64 as Go's standard encoding does, line breaks allowed, and tells where it breaks.

@@ -6,33 +6,40 @@ use steersman_machinery::value::Map;
 
 /// Drops and writes empty fields of a struct.
 pub(crate) fn finish(schema: &Schema, fields: &mut Map) {
-    for (name, field) in schema.properties.iter() {
+    drop_empty(schema, fields);
+    write_empty(schema, fields);
+}
+
+/// Drops the empty fields of a struct that are not written.
+pub(crate) fn drop_empty(schema: &Schema, fields: &mut Map) {
+    let is_dropped = |name: &str, value: &Value| match schema.properties.get(name).map(|field| field.zero) {
+        Some(Zero::Keep) => value.is_null(),
+        Some(Zero::Omit) => is_zero(value),
+        Some(Zero::Null | Zero::Write) | None => false,
+    };
+    // Mostly there is nothing to drop, and looking costs less than a map made anew.
+    if fields.iter().any(|(name, value)| is_dropped(name, value)) {
+        fields.retain(|name, value| !is_dropped(name, value));
+    }
+}
+
+/// Writes the fields of a struct that are written though nobody said them.
+pub(crate) fn write_empty(schema: &Schema, fields: &mut Map) {
+    for (name, field) in schema.properties.written() {
+        let value = fields.get(name);
         match field.zero {
-            Zero::Keep => {
-                if fields.get(name).is_some_and(Value::is_null) {
-                    fields.remove(name);
-                }
+            Zero::Null if value.is_none() => {
+                fields.insert(name.to_owned(), Value::Null);
             }
-            Zero::Null => {
-                if !fields.contains_key(name) {
-                    fields.insert(name.to_owned(), Value::Null);
-                }
+            Zero::Write if value.is_none_or(Value::is_null) => {
+                fields.insert(name.to_owned(), zero(field));
             }
-            Zero::Omit => {
-                if fields.get(name).is_some_and(is_zero) {
-                    fields.remove(name);
-                }
-            }
-            Zero::Write => {
-                if fields.get(name).is_none_or(Value::is_null) {
-                    fields.insert(name.to_owned(), zero(field));
-                }
-            }
+            Zero::Keep | Zero::Null | Zero::Omit | Zero::Write => {}
         }
     }
 }
 
-fn is_zero(value: &Value) -> bool {
+pub(crate) fn is_zero(value: &Value) -> bool {
     match value {
         Value::Null => true,
         Value::Bool(bool) => !bool,

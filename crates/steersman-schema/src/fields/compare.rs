@@ -1,10 +1,10 @@
 //! What changed between two values of one type.
 
-use crate::fields::FieldSet;
 use crate::fields::element::{Element, same};
 use crate::fields::shape::{Form, ListForm, MapForm, Node, Split};
+use crate::fields::{Entry, FieldSet};
 use crate::schema::Schema;
-use std::collections::BTreeMap;
+use std::cmp::Ordering;
 use steersman_machinery::Value;
 use steersman_machinery::value::Map;
 
@@ -19,17 +19,18 @@ pub struct Comparison {
     pub removed: FieldSet,
 }
 
-/// One walk down two values side by side.
-struct Walk {
-    way: Vec<Element>,
-    found: Comparison,
+/// In what two values differ, at one place and beneath it. Built from the leaves up, so that what is equal costs nothing.
+#[derive(Default)]
+struct Found {
+    added: Entry,
+    modified: Entry,
+    removed: Entry,
 }
 
 /// Compares two values of one type.
 pub fn compare(schema: &Schema, old: &Value, new: &Value) -> Comparison {
-    let mut walk = Walk { way: Vec::new(), found: Comparison::default() };
-    walk.compare(Node::root(schema), Some(old), Some(new));
-    walk.found
+    let found = differences(Node::root(schema), Some(old), Some(new));
+    Comparison { added: found.added.beneath, modified: found.modified.beneath, removed: found.removed.beneath }
 }
 
 // === impl Comparison ===
@@ -50,36 +51,43 @@ impl Comparison {
     }
 }
 
-// === impl Walk ===
+// === comparing ===
 
-impl Walk {
-    fn compare(&mut self, node: Node<'_>, old: Option<&Value>, new: Option<&Value>) {
-        if let (Some(old), Some(new)) = (old, new)
-            && same(old, new)
-        {
-            return;
+fn differences(node: Node<'_>, old: Option<&Value>, new: Option<&Value>) -> Found {
+    let mut found = Found::default();
+    if let (Some(old), Some(new)) = (old, new)
+        && same(old, new)
+    {
+        return found;
+    }
+    // Where nobody told the type it may have changed with the value; then what was is gone and what is has come.
+    let old_form = node.form(old);
+    let new_form = node.form(new);
+    let is_whole = match (old, new) {
+        (_, None) => found.by_form(old_form, old, new),
+        (None, _) => found.by_form(new_form, old, new),
+        _ if is_like(&old_form, &new_form) => found.by_form(new_form, old, new),
+        _ => {
+            found.by_form(old_form, old, new);
+            let mut come = Found::default();
+            let is_whole = come.by_form(new_form, old, new);
+            found.absorb(&come);
+            is_whole
         }
-        // Where nobody told the type it may have changed with the value; then what was is gone and what is has come.
-        let old_form = node.form(old);
-        let new_form = node.form(new);
-        let is_whole = match (old, new) {
-            (_, None) => self.by_form(old_form, old, new),
-            (None, _) => self.by_form(new_form, old, new),
-            _ if is_like(&old_form, &new_form) => self.by_form(new_form, old, new),
-            _ => {
-                self.by_form(old_form, old, new);
-                self.by_form(new_form, old, new)
-            }
-        };
-        if !is_whole {
-            match (old, new) {
-                (None, _) => self.found.added.insert(&self.way),
-                (_, None) => self.found.removed.insert(&self.way),
-                _ => {}
-            }
+    };
+    if !is_whole {
+        match (old, new) {
+            (None, _) => found.added.member = true,
+            (_, None) => found.removed.member = true,
+            _ => {}
         }
     }
+    found
+}
 
+// === impl Found ===
+
+impl Found {
     /// Compares what a form makes of the values; true if it made a whole of them.
     fn by_form(&mut self, form: Form<'_>, old: Option<&Value>, new: Option<&Value>) -> bool {
         match form {
@@ -105,11 +113,10 @@ impl Walk {
     }
 
     fn whole(&mut self, old: Option<&Value>, new: Option<&Value>) -> bool {
-        let found = &mut self.found;
         match (old, new) {
-            (None, _) => found.added.insert(&self.way),
-            (_, None) => found.removed.insert(&self.way),
-            (Some(old), Some(new)) if !same(old, new) => found.modified.insert(&self.way),
+            (None, _) => self.added.member = true,
+            (_, None) => self.removed.member = true,
+            (Some(old), Some(new)) if !same(old, new) => self.modified.member = true,
             _ => {}
         }
         true
@@ -117,65 +124,93 @@ impl Walk {
 
     fn fields(&mut self, map: MapForm<'_>, old: Option<&Map>, new: Option<&Map>) {
         let empty = Map::new();
-        let (old, new) = (old.unwrap_or(&empty), new.unwrap_or(&empty));
-        let only_new = new.keys().filter(|name| !old.contains_key(*name));
-        // In order, so that what is found is appended to the sets and not put in between.
-        let mut names: Vec<&String> = old.keys().chain(only_new).collect();
-        names.sort_unstable();
-        for name in names {
+        // Both are sorted, so one pass over the two meets every name once, in the order in which sets keep them.
+        let mut old = old.unwrap_or(&empty).iter().peekable();
+        let mut new = new.unwrap_or(&empty).iter().peekable();
+        loop {
+            let order = match (old.peek(), new.peek()) {
+                (None, None) => return,
+                (Some(_), None) => Ordering::Less,
+                (None, Some(_)) => Ordering::Greater,
+                (Some((old, _)), Some((new, _))) => old.cmp(new),
+            };
+            let before = if order.is_le() { old.next() } else { None };
+            let after = if order.is_ge() { new.next() } else { None };
+            let Some((name, _)) = before.or(after) else { return };
+            let (before, after) = (before.map(|(_, value)| value), after.map(|(_, value)| value));
+            if let (Some(before), Some(after)) = (before, after)
+                && same(before, after)
+            {
+                continue;
+            }
             let node = map.field(name).unwrap_or(Node::Opaque);
-            self.down(Element::Field(name.clone()), node, old.get(name), new.get(name));
+            self.put(differences(node, before, after), || Element::Field(name.clone()));
         }
     }
 
     fn items(&mut self, list: ListForm<'_>, old: &[Value], new: &[Value]) {
-        let mut pairs: BTreeMap<Element, (Vec<&Value>, Vec<&Value>)> = BTreeMap::new();
-        for item in old {
-            if let Ok(element) = list.element(item) {
-                pairs.entry(element).or_default().0.push(item);
-            }
-        }
-        for item in new {
-            if let Ok(element) = list.element(item) {
-                pairs.entry(element).or_default().1.push(item);
-            }
-        }
-        for (element, (old, new)) in pairs {
-            match (old.as_slice(), new.as_slice()) {
-                ([] | [_], [] | [_]) => self.down(element, list.item, old.first().copied(), new.first().copied()),
+        let of = |items: &'_ [Value], is_new: bool| -> Vec<(Element, bool, usize)> {
+            let elements = items.iter().enumerate();
+            elements.filter_map(|(place, item)| Some((list.element(item).ok()?, is_new, place))).collect()
+        };
+        let mut elements = of(old, false);
+        elements.extend(of(new, true));
+        // Stable: of one element the old items stay before the new ones, each in the order of its list.
+        elements.sort_by(|(a, ..), (b, ..)| a.cmp(b));
+        for group in elements.chunk_by(|(a, ..), (b, ..)| a == b) {
+            let n_old = group.iter().take_while(|(_, is_new, _)| !is_new).count();
+            let (before, after) = group.split_at(n_old);
+            let element = || group[0].0.clone();
+            let old_item = before.first().map(|(.., place)| &old[*place]);
+            let new_item = after.first().map(|(.., place)| &new[*place]);
+            match (before, after) {
+                ([] | [_], [] | [_]) => self.put(differences(list.item, old_item, new_item), element),
                 // What is there twice is a whole, so becoming that or ceasing to be is coming or going.
                 ([_, _, ..], [_, _, ..]) => {
-                    let is_same = old.len() == new.len() && old.iter().zip(&new).all(|(old, new)| same(old, new));
+                    let mut pairs = before.iter().zip(after);
+                    let is_same = before.len() == after.len()
+                        && pairs.all(|((.., before), (.., after))| same(&old[*before], &new[*after]));
                     if !is_same {
-                        self.mark(element, |found| &mut found.modified);
+                        let modified = Entry { member: true, ..Entry::default() };
+                        self.put(Found { modified, ..Found::default() }, element);
                     }
                 }
                 ([_, _, ..], _) => {
-                    if let Some(new) = new.first() {
-                        self.down(element.clone(), list.item, None, Some(new));
-                    }
-                    self.mark(element, |found| &mut found.removed);
+                    let mut found = new_item.map_or_else(Found::default, |_| differences(list.item, None, new_item));
+                    found.removed.member = true;
+                    self.put(found, element);
                 }
                 (_, [_, _, ..]) => {
-                    if let Some(old) = old.first() {
-                        self.down(element.clone(), list.item, Some(old), None);
-                    }
-                    self.mark(element, |found| &mut found.added);
+                    let mut found = old_item.map_or_else(Found::default, |_| differences(list.item, old_item, None));
+                    found.added.member = true;
+                    self.put(found, element);
                 }
             }
         }
     }
 
-    fn down(&mut self, element: Element, node: Node<'_>, old: Option<&Value>, new: Option<&Value>) {
-        self.way.push(element);
-        self.compare(node, old, new);
-        self.way.pop();
+    /// Takes in what was found at an element, which comes after all elements before.
+    fn put(&mut self, found: Found, element: impl Fn() -> Element) {
+        let pairs =
+            [(&mut self.added, found.added), (&mut self.modified, found.modified), (&mut self.removed, found.removed)];
+        for (into, entry) in pairs {
+            if entry.member || !entry.beneath.is_empty() {
+                into.beneath.entries.push((element(), entry));
+            }
+        }
     }
 
-    fn mark(&mut self, element: Element, set: impl FnOnce(&mut Comparison) -> &mut FieldSet) {
-        self.way.push(element);
-        set(&mut self.found).insert(&self.way);
-        self.way.pop();
+    /// Adds what was found otherwise at the same place.
+    fn absorb(&mut self, other: &Found) {
+        let pairs = [
+            (&mut self.added, &other.added),
+            (&mut self.modified, &other.modified),
+            (&mut self.removed, &other.removed),
+        ];
+        for (into, entry) in pairs {
+            into.member |= entry.member;
+            into.beneath.add(&entry.beneath);
+        }
     }
 }
 

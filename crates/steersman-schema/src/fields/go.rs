@@ -49,32 +49,3 @@ pub(crate) fn plain(value: &Value) -> String {
         Value::Bool(_) | Value::Number(_) => value.to_string(),
     }
 }
-
-/// What `%#v` makes of a decoded value: `map[string]interface {}{"a":1}`.
-pub(crate) fn syntax(value: &Value) -> String {
-    match value {
-        Value::Null => "interface {}(nil)".to_owned(),
-        Value::String(text) => format!("{text:?}"),
-        Value::Array(items) => {
-            format!("[]interface {{}}{{{}}}", items.iter().map(syntax).collect::<Vec<_>>().join(", "))
-        }
-        Value::Object(fields) => {
-            let fields = fields.iter().map(|(name, value)| format!("{name:?}:{}", syntax(value)));
-            format!("map[string]interface {{}}{{{}}}", fields.collect::<Vec<_>>().join(", "))
-        }
-        Value::Bool(_) | Value::Number(_) => value.to_string(),
-    }
-}
-
-/// What `%T` makes of a decoded value.
-pub(crate) fn type_name(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "<nil>",
-        Value::Bool(_) => "bool",
-        Value::Number(number) if number.is_f64() => "float64",
-        Value::Number(_) => "int64",
-        Value::String(_) => "string",
-        Value::Array(_) => "[]interface {}",
-        Value::Object(_) => "map[string]interface {}",
-    }
-}

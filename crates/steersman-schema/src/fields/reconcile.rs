@@ -7,16 +7,17 @@ use crate::fields::shape::{Form, Node, Split};
 use crate::fields::{Element, FieldSet};
 use crate::schema::Schema;
 
-/// Makes the set what it would be, written under this schema.
-pub(crate) fn reconcile(schema: &Schema, set: &mut FieldSet) {
-    reconcile_at(Node::root(schema), set);
+/// Makes the set what it would be, written under this schema; whether that is something else.
+pub(crate) fn reconcile(schema: &Schema, set: &mut FieldSet) -> bool {
+    reconcile_at(Node::root(schema), set)
 }
 
-fn reconcile_at(node: Node<'_>, set: &mut FieldSet) {
+fn reconcile_at(node: Node<'_>, set: &mut FieldSet) -> bool {
     let form = node.form(None);
     if matches!(&form, Form::Map(map) if map.is_deduced()) {
-        return;
+        return false;
     }
+    let mut is_changed = false;
     for (element, entry) in set.entries.iter_mut().filter(|(_, entry)| !entry.beneath.is_empty()) {
         let inner = match (&form, element) {
             (Form::Map(map), Element::Field(name)) => map.field(name),
@@ -34,8 +35,10 @@ fn reconcile_at(node: Node<'_>, set: &mut FieldSet) {
         if is_whole {
             entry.member = true;
             entry.beneath = FieldSet::EMPTY;
+            is_changed = true;
         } else {
-            reconcile_at(inner, &mut entry.beneath);
+            is_changed |= reconcile_at(inner, &mut entry.beneath);
         }
     }
+    is_changed
 }

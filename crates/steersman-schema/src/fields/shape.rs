@@ -9,8 +9,6 @@ use crate::fields::element::{Element, Literal};
 use crate::schema::{Additional, List, Schema, Special, Type};
 use steersman_machinery::Value;
 
-const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
-
 /// The type of one place in a value.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Node<'s> {
@@ -176,8 +174,7 @@ impl<'s> Known<'s> {
         if self.is_resource && name == "metadata" {
             // A custom resource's schema may restrict the name; what metadata is, it cannot change.
             let own = property.filter(|property| property.reference().is_some());
-            let meta = own.or_else(|| Definitions::builtin().schema(OBJECT_META))?;
-            return Some(Node::known(meta, false, false));
+            return Some(Node::known(own.unwrap_or(Definitions::object_meta()), false, false));
         }
         match property {
             Some(property) => Some(Node::known(property, self.preserve, false)),

@@ -173,16 +173,13 @@ fn a_deduced_value_may_change_its_type() {
 #[test]
 fn misfits_are_told_in_the_words_of_kube_apiserver() {
     check_fit(&custom(), json!({"spec": {"nope": 1}}), expect![".spec.nope: field not declared in schema"]);
-    check_fit(&custom(), json!({"spec": []}), expect![".spec: expected map, got &{[]}"]);
+    check_fit(&custom(), json!({"spec": []}), expect![".spec: expected map, got a list"]);
     check_fit(
         &custom(),
         json!({"spec": {"name": true, "count": "x", "set": ["a", "a"], "whole": {}}}),
-        expect![[r#"
-            errors:
-              .spec.count: expected numeric (int or float), got string
-              .spec.name: expected string, got &value.valueUnstructured{Value:true}
-              .spec.set: duplicate entries for key [="a"]
-              .spec.whole: expected list, got &{map[]}"#]],
+        expect![[
+            r#".spec.count: expected number, got the string "x"; .spec.name: expected string, got true; .spec.set: duplicate entries for key [="a"]; .spec.whole: expected list, got an object"#
+        ]],
     );
     check_fit(
         &custom(),
@@ -194,10 +191,9 @@ fn misfits_are_told_in_the_words_of_kube_apiserver() {
     check_fit(
         pod(),
         json!({"spec": {"containers": [{"name": "c", "image": "x"}, {"name": "c", "image": true}]}}),
-        expect![[r#"
-            errors:
-              .spec.containers: duplicate entries for key [name="c"]
-              .spec.containers[name="c"].image: expected string, got &value.valueUnstructured{Value:true}"#]],
+        expect![[
+            r#".spec.containers: duplicate entries for key [name="c"]; .spec.containers[name="c"].image: expected string, got true"#
+        ]],
     );
 }
 

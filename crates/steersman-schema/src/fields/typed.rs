@@ -1,15 +1,16 @@
 //! A value and its type: whether they fit, and which fields the value names.
 
+use crate::decode::scalar::found;
 use crate::fields::element::{Element, Path};
 use crate::fields::shape::{Form, ListForm, MapForm, Node, Scalar, Split};
-use crate::fields::{Entry, FieldSet, go};
+use crate::fields::{Entry, FieldSet};
 use crate::schema::Schema;
 use std::collections::BTreeSet;
 use std::fmt;
 use steersman_machinery::Value;
 use steersman_machinery::value::Map;
 
-/// Why a value does not fit its type, in the words of kube-apiserver.
+/// Why a value does not fit its type. What clients match on, such as `field not declared in schema`, is worded as upstream.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Mismatch(Vec<Fault>);
 
@@ -132,29 +133,37 @@ impl Check {
                 }
             }
             (Form::List(list), Value::Array(items)) => self.items(list, items),
-            (Form::List(_), _) => self.fault(format!("expected list, got &{{{}}}", go::plain(value))),
+            (Form::List(_), _) => self.fault(format!("expected list, got {}", found(value))),
             (Form::Map(map), Value::Object(fields)) => self.fields(map, fields),
-            (Form::Map(_), _) => self.fault(format!("expected map, got &{{{}}}", go::plain(value))),
+            (Form::Map(_), _) => self.fault(format!("expected map, got {}", found(value))),
         }
     }
 
     fn items(&mut self, list: ListForm<'_>, items: &[Value]) {
         let mut seen = BTreeSet::new();
         for (index, item) in items.iter().enumerate() {
-            let element = match list.split {
-                Split::Atomic => Element::Index(i64::try_from(index).unwrap_or(i64::MAX)),
-                Split::Keys(_) | Split::Set => match list.element(item) {
-                    Ok(element) => element,
-                    Err(message) => return self.fault(format!("element {index}: {message}")),
-                },
+            let before = self.faults.len();
+            if matches!(list.split, Split::Atomic) {
+                self.value(list.item, item);
+                if self.faults.len() > before {
+                    self.came_from(before, &Element::Index(i64::try_from(index).unwrap_or(i64::MAX)));
+                }
+                continue;
+            }
+            let element = match list.element(item) {
+                Ok(element) => element,
+                Err(message) => return self.fault(format!("element {index}: {message}")),
             };
-            if self.duplicates == Duplicates::Refuse && seen.contains(&element) {
+            let is_refused = self.duplicates == Duplicates::Refuse && seen.contains(&element);
+            if is_refused {
                 self.fault(format!("duplicate entries for key {element}"));
             }
             let before = self.faults.len();
             self.value(list.item, item);
             self.came_from(before, &element);
-            seen.insert(element);
+            if self.duplicates == Duplicates::Refuse {
+                seen.insert(element);
+            }
         }
     }
 
@@ -189,19 +198,13 @@ impl Check {
 
 /// What is wrong with a scalar. Null is none of them and fits all.
 pub(crate) fn scalar_fault(scalar: Scalar, value: &Value) -> Option<String> {
-    let (fits, message) = match scalar {
-        Scalar::Any => {
-            let fits = matches!(value, Value::Bool(_) | Value::Number(_) | Value::String(_));
-            (fits, format!("expected any scalar, got &{{{}}}", go::plain(value)))
-        }
-        Scalar::Boolean => (value.is_boolean(), format!("expected boolean, got &{{{}}}", go::plain(value))),
-        Scalar::Number => (value.is_number(), format!("expected numeric (int or float), got {}", go::type_name(value))),
-        Scalar::String => {
-            let got = format!("&value.valueUnstructured{{Value:{}}}", go::syntax(value));
-            (value.is_string(), format!("expected string, got {got}"))
-        }
+    let (fits, expected) = match scalar {
+        Scalar::Any => (matches!(value, Value::Bool(_) | Value::Number(_) | Value::String(_)), "any scalar"),
+        Scalar::Boolean => (value.is_boolean(), "boolean"),
+        Scalar::Number => (value.is_number(), "number"),
+        Scalar::String => (value.is_string(), "string"),
     };
-    (!fits && !value.is_null()).then_some(message)
+    (!fits && !value.is_null()).then(|| format!("expected {expected}, got {}", found(value)))
 }
 
 // === impl Mismatch ===
@@ -211,8 +214,8 @@ impl fmt::Display for Mismatch {
         match self.0.as_slice() {
             [fault] => fault.fmt(f),
             faults => {
-                f.write_str("errors:")?;
-                faults.iter().try_for_each(|fault| write!(f, "\n  {fault}"))
+                let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
+                f.write_str(&faults.join("; "))
             }
         }
     }

@@ -37,10 +37,10 @@ pub enum ApplyError {
         /// One cause for each.
         causes: Vec<Cause>,
     },
-    /// The configuration, or the live object, does not fit the schema or does not convert.
+    /// The live object does not fit the schema or does not convert: what is asked for cannot be done to it.
     #[error("{0}")]
     Invalid(String),
-    /// The request is no request to apply this kind.
+    /// The request is no request to apply this kind, or the configuration does not fit the schema.
     #[error("{0}")]
     Malformed(String),
 }
@@ -49,6 +49,7 @@ pub enum ApplyError {
 enum Failure {
     Conflicts(Conflicts),
     Invalid(String),
+    Malformed(String),
 }
 
 /// Applies a configuration, as it was sent, to the live object, none if it does not exist.
@@ -69,7 +70,9 @@ pub fn on_apply(
     let invalid = |error: RecordError| ApplyError::Invalid(chain(&error));
     let (mut record, object) = match live {
         Some(live) => {
-            let record = Record::of(live)
+            // A stored object: its record is as the server has written it.
+            let mut entries = Record::entries(live).cloned().unwrap_or_default();
+            let record = Record::take_over(&mut entries)
                 .map_err(|error| ApplyError::Invalid(format!("failed to decode managed fields: {}", chain(&error))))?;
             (record, Record::without(live))
         }
@@ -97,6 +100,7 @@ pub fn on_apply(
             ApplyError::Conflict { message: conflicts.to_string(), causes: conflicts.causes() }
         }
         Failure::Invalid(message) => ApplyError::Invalid(message),
+        Failure::Malformed(message) => ApplyError::Malformed(message),
     })?;
     if is_kubectl {
         last_applied::keep_up(&mut object, applied);
@@ -131,9 +135,9 @@ fn apply(
     on_conflict: OnConflict,
 ) -> Result<(Value, Record), Failure> {
     typed::validate(kind.schema, applied, Duplicates::Refuse)
-        .map_err(|mismatch| does_not_fit(kind, "patch", applied, &mismatch))?;
+        .map_err(|mismatch| Failure::Malformed(does_not_fit(kind, "patch", applied, &mismatch)))?;
     typed::validate(kind.schema, live, Duplicates::Allow)
-        .map_err(|mismatch| does_not_fit(kind, "live", live, &mismatch))?;
+        .map_err(|mismatch| Failure::Invalid(does_not_fit(kind, "live", live, &mismatch)))?;
 
     engine::reconcile_record(kind, &mut record);
     let manager = writer.manager(Operation::Apply, "");
@@ -141,7 +145,7 @@ fn apply(
     let mut fields = FieldSet::of(kind.schema, applied);
     fields.subtract_recursive(kind.reset);
     let time = last.as_ref().and_then(|last| last.time.clone());
-    record.0.insert(manager.clone(), Owned { fields, api_version: kind.api_version(), time });
+    record.0.insert(manager.clone(), Owned { fields, written: None, api_version: kind.api_version(), time });
 
     let merged = merge::merge(kind.schema, live, applied);
     let failed = |what: &str| {
@@ -159,7 +163,7 @@ fn apply(
     }
     losses.take_from(&mut record);
     if let Some(owned) = record.0.get_mut(&manager) {
-        engine::leave_ownable(&mut owned.fields);
+        engine::leave_ownable(owned.fields_mut());
         // An apply that leaves the object as it is is not worth a new time.
         if !same(live, &object) {
             owned.time = Some(writer.time.to_owned());
@@ -169,13 +173,11 @@ fn apply(
     Ok((object, record))
 }
 
-fn does_not_fit(kind: &Kind<'_>, which: &str, object: &Value, mismatch: &Mismatch) -> Failure {
+fn does_not_fit(kind: &Kind<'_>, which: &str, object: &Value, mismatch: &Mismatch) -> String {
     let text = |key: &str| value::str_at(object, &["metadata", key]).unwrap_or_default();
     let (group, version, kind) = (&kind.gvk.group, &kind.gvk.version, &kind.gvk.kind);
     let (namespace, name) = (text("namespace"), text("name"));
-    Failure::Invalid(format!(
-        "failed to create typed {which} object ({namespace}/{name}; {group}/{version}, Kind={kind}): {mismatch}"
-    ))
+    format!("failed to create typed {which} object ({namespace}/{name}; {group}/{version}, Kind={kind}): {mismatch}")
 }
 
 /// An error with what caused it, in one line.

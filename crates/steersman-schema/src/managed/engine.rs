@@ -3,6 +3,7 @@
 use crate::fields::{Comparison, FieldSet, compare, reconcile, remove};
 use crate::managed::Kind;
 use crate::managed::record::{Manager, Owned, Record, RecordError};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 use steersman_machinery::Value;
@@ -29,7 +30,7 @@ static NEVER_OWNED: LazyLock<FieldSet> = LazyLock::new(|| {
 pub(crate) struct Losses {
     /// Fields whose values change or come to be: the writer's now, or a conflict.
     pub(crate) contested: BTreeMap<Manager, FieldSet>,
-    /// What is gone from the object, in each owner's version.
+    /// What is gone from the object and was theirs, in each owner's version.
     gone: BTreeMap<Manager, FieldSet>,
     /// Owners whose version is not served any more.
     stranded: Vec<Manager>,
@@ -44,7 +45,9 @@ pub(crate) fn leave_ownable(fields: &mut FieldSet) {
 pub(crate) fn reconcile_record(kind: &Kind<'_>, record: &mut Record) {
     record.0.retain(|_, owned| match kind.schema_at(&owned.api_version) {
         Some(schema) => {
-            reconcile::reconcile(schema, &mut owned.fields);
+            if reconcile::reconcile(schema, &mut owned.fields) {
+                owned.written = None;
+            }
             true
         }
         None => false,
@@ -60,17 +63,17 @@ pub(crate) fn losses(
     new: &Value,
     difference: &Comparison,
 ) -> Result<Losses, RecordError> {
-    let mut by_version: BTreeMap<&str, Option<Comparison>> = BTreeMap::new();
+    let mut by_version: BTreeMap<&str, Option<Cow<'_, Comparison>>> = BTreeMap::new();
     let mut losses = Losses { contested: BTreeMap::new(), gone: BTreeMap::new(), stranded: Vec::new() };
     let own_version = kind.api_version();
     for (manager, owned) in record.0.iter().filter(|(manager, _)| Some(*manager) != writer) {
         let version = owned.api_version.as_str();
         if !by_version.contains_key(version) {
             let comparison = match kind.schema_at(version) {
-                _ if version == own_version => Some(difference.clone()),
+                _ if version == own_version => Some(Cow::Borrowed(difference)),
                 Some(schema) => {
                     let converted = |object| kind.convert(object, version).map_err(RecordError::Conversion);
-                    Some(compare(schema, &converted(old)?, &converted(new)?).without(kind.reset))
+                    Some(Cow::Owned(compare(schema, &converted(old)?, &converted(new)?).without(kind.reset)))
                 }
                 None => None,
             };
@@ -85,8 +88,9 @@ pub(crate) fn losses(
         if !contested.is_empty() {
             losses.contested.insert(manager.clone(), contested);
         }
-        if !comparison.removed.is_empty() {
-            losses.gone.insert(manager.clone(), comparison.removed.clone());
+        let gone = owned.fields.intersection(&comparison.removed);
+        if !gone.is_empty() {
+            losses.gone.insert(manager.clone(), gone);
         }
     }
     Ok(losses)
@@ -102,7 +106,7 @@ impl Losses {
         }
         for (manager, fields) in self.contested.iter().chain(&self.gone) {
             if let Some(owned) = record.0.get_mut(manager) {
-                owned.fields.subtract(fields);
+                owned.fields_mut().subtract(fields);
             }
         }
         record.0.retain(|_, owned| !owned.fields.is_empty());

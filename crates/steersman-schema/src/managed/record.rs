@@ -59,6 +59,8 @@ pub(crate) enum Operation {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Owned {
     pub(crate) fields: FieldSet,
+    /// The same as FieldsV1, if the server has written it and it has not changed since.
+    pub(crate) written: Option<Value>,
     /// The version the fields are named in.
     pub(crate) api_version: String,
     pub(crate) time: Option<String>,
@@ -70,6 +72,22 @@ impl Record {
     /// Reads the record of an object; one without any has an empty one.
     pub(crate) fn of(object: &Value) -> Result<Record, RecordError> {
         Record::read(value::at(object, &PATH))
+    }
+
+    /// The entries of an object.
+    pub(crate) fn entries(object: &Value) -> Option<&Value> {
+        value::at(object, &PATH)
+    }
+
+    /// Reads entries that the server has written, and takes their fields to write them again as they are.
+    pub(crate) fn take_over(entries: &mut Value) -> Result<Record, RecordError> {
+        let mut record = Record::default();
+        for (index, entry) in entries.as_array_mut().into_iter().flatten().enumerate() {
+            let (manager, mut owned) = read_entry(index, entry)?;
+            owned.written = entry.get_mut("fieldsV1").map(Value::take);
+            record.0.insert(manager, owned);
+        }
+        Ok(record)
     }
 
     /// Reads a list of entries.
@@ -113,7 +131,7 @@ impl Record {
     }
 
     /// Puts the record into an object.
-    pub(crate) fn put(&self, object: &mut Value) {
+    pub(crate) fn put(self, object: &mut Value) {
         match self.write() {
             Value::Array(entries) if entries.is_empty() => {
                 Record::take(object);
@@ -125,17 +143,18 @@ impl Record {
     }
 
     /// Writes the entries: what was applied first, then by time, manager, version and subresource.
-    pub(crate) fn write(&self) -> Value {
-        let mut entries: Vec<(&Manager, &Owned)> = self.0.iter().collect();
-        entries.sort_by(|(a, a_owned), (b, b_owned)| {
+    pub(crate) fn write(self) -> Value {
+        let with_time = self.0.into_iter().map(|(manager, owned)| (seconds(&owned), manager, owned));
+        let mut entries: Vec<(i64, Manager, Owned)> = with_time.collect();
+        entries.sort_by(|(a_time, a, a_owned), (b_time, b, b_owned)| {
             a.operation
                 .cmp(&b.operation)
-                .then_with(|| seconds(a_owned).cmp(&seconds(b_owned)))
+                .then_with(|| a_time.cmp(b_time))
                 .then_with(|| a.name.cmp(&b.name))
                 .then_with(|| a_owned.api_version.cmp(&b_owned.api_version))
                 .then_with(|| a.subresource.cmp(&b.subresource))
         });
-        entries.into_iter().map(|(manager, owned)| write_entry(manager, owned)).collect()
+        entries.into_iter().map(|(_, manager, owned)| write_entry(manager, owned)).collect()
     }
 
     /// Folds the oldest entries of updates into one per version, until there are no more than the limit.
@@ -173,8 +192,12 @@ impl Record {
                 self.0.insert(folded.clone(), oldest);
             }
             self.0.remove(&manager);
-            let into = self.0.entry(folded).or_insert_with(|| Owned { fields: FieldSet::new(), ..owned.clone() });
-            into.fields.add(&owned.fields);
+            let into = self.0.entry(folded).or_insert_with(|| Owned {
+                fields: FieldSet::new(),
+                written: None,
+                ..owned.clone()
+            });
+            into.fields_mut().add(&owned.fields);
             into.time = owned.time;
             excess -= 1;
         }
@@ -218,24 +241,34 @@ fn read_entry(index: usize, entry: &Value) -> Result<(Manager, Owned), RecordErr
         subresource: text("subresource"),
     };
     let time = value::str_at(entry, &["time"]).map(str::to_owned);
-    Ok((manager, Owned { fields, api_version, time }))
+    Ok((manager, Owned { fields, written: None, api_version, time }))
 }
 
-fn write_entry(manager: &Manager, owned: &Owned) -> Value {
+fn write_entry(manager: Manager, owned: Owned) -> Value {
     let mut entry = Map::new();
-    let mut put = |key: &str, text: &str| {
+    let mut put = |key: &str, text: String| {
         if !text.is_empty() {
-            entry.insert(key.to_owned(), Value::from(text));
+            entry.insert(key.to_owned(), Value::String(text));
         }
     };
-    put("apiVersion", &owned.api_version);
-    put("fieldsType", "FieldsV1");
-    put("manager", &manager.name);
-    put("operation", manager.operation.name());
-    put("subresource", &manager.subresource);
-    put("time", owned.time.as_deref().unwrap_or_default());
-    entry.insert("fieldsV1".to_owned(), owned.fields.to_value());
+    put("apiVersion", owned.api_version);
+    put("fieldsType", "FieldsV1".to_owned());
+    put("manager", manager.name);
+    put("operation", manager.operation.name().to_owned());
+    put("subresource", manager.subresource);
+    put("time", owned.time.unwrap_or_default());
+    entry.insert("fieldsV1".to_owned(), owned.written.unwrap_or_else(|| owned.fields.to_value()));
     Value::Object(entry)
+}
+
+// === impl Owned ===
+
+impl Owned {
+    /// The fields, to be changed.
+    pub(crate) fn fields_mut(&mut self) -> &mut FieldSet {
+        self.written = None;
+        &mut self.fields
+    }
 }
 
 // === impl Operation ===

@@ -70,7 +70,7 @@ fn to_scale(object: &Record, scale_version: &str, replicas: Replicas<'_>) -> Rec
         let owns = replicas(&owned.api_version).is_some_and(|path| owned.fields.contains(&elements(&path)));
         if owns {
             let api_version = scale_version.to_owned();
-            let owned = Owned { fields: in_scale(), api_version, time: owned.time.clone() };
+            let owned = Owned { fields: in_scale(), written: None, api_version, time: owned.time.clone() };
             scale.0.insert(manager.clone(), owned);
         }
     }
@@ -87,7 +87,7 @@ fn to_object(object: Record, mut scale: Record, api_version: &str, replicas: Rep
         let mut path_alone = FieldSet::new();
         path_alone.insert(&elements(&path));
         if path_alone.is_subset(&owned.fields) && !scale.forget(&manager) {
-            owned.fields.subtract(&path_alone);
+            owned.fields_mut().subtract(&path_alone);
         }
         if !owned.fields.is_empty() {
             carried.0.insert(manager, owned);
@@ -100,10 +100,10 @@ fn to_object(object: Record, mut scale: Record, api_version: &str, replicas: Rep
             api_version.clone_into(&mut manager.api_version);
         }
         match carried.0.entry(manager) {
-            btree_map::Entry::Occupied(mut entry) => entry.get_mut().fields.add(&fields),
+            btree_map::Entry::Occupied(mut entry) => entry.get_mut().fields_mut().add(&fields),
             btree_map::Entry::Vacant(entry) => {
                 let api_version = api_version.to_owned();
-                entry.insert(Owned { fields: fields.clone(), api_version, time: owned.time });
+                entry.insert(Owned { fields: fields.clone(), written: None, api_version, time: owned.time });
             }
         }
     }

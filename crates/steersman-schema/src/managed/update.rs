@@ -21,7 +21,6 @@ pub fn on_update(
     new: &mut Value,
 ) -> Result<(), RecordError> {
     let sent = starting_record(writer, live, new);
-    Record::take(new);
     match record_update(kind, writer, live, new, sent) {
         Ok(record) => {
             record.put(new);
@@ -36,16 +35,24 @@ pub fn on_update(
     }
 }
 
-/// The record to go on from: what the client sent, else the live one. One that cannot be read counts as none.
-fn starting_record(writer: &Writer<'_>, live: Option<&Value>, new: &Value) -> Record {
+/// The record to go on from: what the client sent, else the live one. One that cannot be read counts as none. The new object is
+/// left without any.
+fn starting_record(writer: &Writer<'_>, live: Option<&Value>, new: &mut Value) -> Record {
+    let is_reset = Record::is_reset(new);
+    let mut sent = Record::take(new);
     let of_live = || live.and_then(|live| Record::of(live).ok()).unwrap_or_default();
+    // Mostly it is the live one that comes back. The server has written it, so what stays as it is need not be written anew.
+    let is_live = sent.as_ref().is_some_and(|sent| live.and_then(Record::entries) == Some(sent));
+    if let (true, Some(sent)) = (is_live && !is_reset, &mut sent) {
+        return Record::take_over(sent).unwrap_or_default();
+    }
     if !writer.subresource.is_empty() {
         return of_live();
     }
-    if Record::is_reset(new) {
+    if is_reset {
         return Record::default();
     }
-    match Record::of(new) {
+    match Record::read(sent.as_ref()) {
         Ok(record) if !record.0.is_empty() => record,
         _ => of_live(),
     }
@@ -83,19 +90,24 @@ pub(crate) fn move_to_writer(
     let difference = compare(kind.schema, old, new).without(kind.reset);
     engine::losses(kind, &record, None, old, new, &difference)?.take_from(&mut record);
 
-    let mut taken = difference.modified;
-    taken.add(&difference.added);
+    let mut taken = match difference.modified {
+        modified if modified.is_empty() => difference.added,
+        modified => modified.union(&difference.added),
+    };
     engine::leave_ownable(&mut taken);
     if !taken.is_empty() {
         let api_version = kind.api_version();
         let time = Some(writer.time.to_owned());
         match record.0.entry(writer.manager(Operation::Update, &api_version)) {
             std::collections::btree_map::Entry::Occupied(mut entry) => {
-                entry.get_mut().fields.add(&taken);
-                entry.get_mut().time = time;
+                let owned = entry.get_mut();
+                if !taken.is_subset(&owned.fields) {
+                    owned.fields_mut().add(&taken);
+                }
+                owned.time = time;
             }
             std::collections::btree_map::Entry::Vacant(entry) => {
-                entry.insert(Owned { fields: taken, api_version, time });
+                entry.insert(Owned { fields: taken, written: None, api_version, time });
             }
         }
     }

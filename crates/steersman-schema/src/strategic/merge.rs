@@ -1,9 +1,8 @@
 //! A patch merged into a document, or into another patch.
 
 use crate::fields::element::same;
-use crate::fields::go;
 use crate::schema::Schema;
-use crate::strategic::order::{Items, Places, arrange, as_list, as_map, identity, items_of};
+use crate::strategic::order::{Items, Places, arrange, as_list, as_map, excerpt, identity, items_of};
 use crate::strategic::{DELETE_FROM, DIRECTIVE, Error, RETAIN_KEYS, Rule, SET_ORDER};
 use std::mem::discriminant;
 use steersman_machinery::Value;
@@ -40,7 +39,7 @@ pub(crate) fn merge_maps(mut into: Map, mut patch: Map, schema: Option<&Schema>,
                 Ok(patch)
             }
             Some("delete") => Ok(Map::new()),
-            _ => Err(unknown_directive(directive, &patch)),
+            _ => Err(unknown_directive(directive)),
         };
     }
     retain_keys(&mut into, &mut patch, mode)?;
@@ -101,8 +100,8 @@ fn list_of<'k>(key: &'k str, directive: &str) -> Option<&'k str> {
     key.strip_prefix(directive)?.strip_prefix('/')
 }
 
-fn unknown_directive(directive: &Value, map: &Map) -> Error {
-    Error::Directive { directive: go::plain(directive), map: go::plain(&Value::Object(map.clone())) }
+fn unknown_directive(directive: &Value) -> Error {
+    Error::Directive { directive: excerpt(directive) }
 }
 
 /// `$retainKeys`: what it does not name goes; what the patch sets it must name.
@@ -178,7 +177,7 @@ fn check_order(list: &[Value], order: &[Value], key: Option<&str>) -> Result<(),
         let wanted = identity(item, key)?;
         loop {
             let Some(next) = rest.next() else {
-                let text = |list: &[Value]| go::plain(&Value::Array(list.to_vec()));
+                let text = |list: &[Value]| excerpt(&Value::Array(list.to_vec()));
                 return Err(Error::Order { list: text(list), order: text(order) });
             };
             if same(identity(next, key)?, wanted) {
@@ -264,7 +263,7 @@ fn follow_items(mut live: Vec<Value>, patch: Vec<Value>, key: &str) -> Result<(V
                 Some("delete") => deleted.push(identity(&item, Some(key))?.clone()),
                 Some("replace") => is_replaced = true,
                 Some("merge") => return Err(Error::MergeDirective),
-                _ => return Err(unknown_directive(directive, map)),
+                _ => return Err(unknown_directive(directive)),
             },
         }
     }

@@ -1,11 +1,10 @@
 //! Items of lists: what they are, which is which, and in what order they come.
 
 use crate::fields::element::Literal;
-use crate::fields::go;
 use crate::strategic::{DIRECTIVE, Error};
 use std::collections::BTreeMap;
 use steersman_machinery::Value;
-use steersman_machinery::value::Map;
+use steersman_machinery::value::{self, Map};
 
 /// What the items of a list are.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -24,14 +23,13 @@ pub(crate) fn items_of(lists: &[&[Value]]) -> Result<Option<Items>, Error> {
         if item.is_array() {
             return Err(Error::ListOfLists);
         }
-        let name = go::type_name(item);
+        let name = value::type_name(item);
         if found.is_some_and(|found| found != name) {
-            let lists: Vec<String> = lists.iter().map(|list| go::plain(&Value::Array(list.to_vec()))).collect();
-            return Err(Error::MixedList(format!("[{}]", lists.join(" "))));
+            return Err(Error::MixedList(found.unwrap_or(name), name));
         }
         found = Some(name);
     }
-    let maps = go::type_name(&Value::Object(Map::new()));
+    let maps = value::type_name(&Value::Object(Map::new()));
     Ok(found.map(|name| if name == maps { Items::Maps } else { Items::Scalars }))
 }
 
@@ -44,15 +42,25 @@ pub(crate) fn identity<'v>(item: &'v Value, key: Option<&str>) -> Result<&'v Val
         return Ok(item);
     };
     let map = as_map(item)?;
-    map.get(key).ok_or_else(|| Error::MergeKey { map: go::plain(item), key: key.to_owned() })
+    map.get(key).ok_or_else(|| Error::MergeKey { item: excerpt(item), key: key.to_owned() })
+}
+
+/// The beginning of a value as JSON, for messages.
+pub(crate) fn excerpt(value: &Value) -> String {
+    const CHARS_MAX: usize = 200;
+    let text = value.to_string();
+    match text.char_indices().nth(CHARS_MAX) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text,
+    }
 }
 
 pub(crate) fn as_map(item: &Value) -> Result<&Map, Error> {
-    item.as_object().ok_or_else(|| Error::expected("map[string]interface {}", item))
+    item.as_object().ok_or_else(|| Error::expected("object", item))
 }
 
 pub(crate) fn as_list(value: &Value) -> Result<&[Value], Error> {
-    value.as_array().map(Vec::as_slice).ok_or_else(|| Error::expected("[]interface {}", value))
+    value.as_array().map(Vec::as_slice).ok_or_else(|| Error::expected("array", value))
 }
 
 /// Where the items of a list are, by identity.

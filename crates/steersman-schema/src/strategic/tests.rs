@@ -181,35 +181,29 @@ fn what_is_new_comes_without_directives_and_nulls() {
 }
 
 #[test]
-fn faults_are_told_in_the_words_of_kube_apiserver() {
-    let internal = Class::Internal;
+fn faults_are_told_in_a_sentence() {
     check_refused(
         spec(json!({"containers": [{"name": "c1", "$patch": "explode"}]})),
-        internal,
-        expect!["unknown patch type: explode in map: map[$patch:explode name:c1]"],
+        Class::Malformed,
+        expect![[r#"unknown $patch directive "explode": want "delete" or "replace""#]],
     );
     check_refused(
         spec(json!({"containers": [{"image": "x"}]})),
-        internal,
-        expect!["map: map[image:x] does not contain declared merge key: name"],
+        Class::Malformed,
+        expect![[r#"an item of the list lacks its merge key "name": {"image":"x"}"#]],
     );
     check_refused(
         spec(json!({"containers": ["x"]})),
-        internal,
-        expect![
-            "list element types are not identical: [[map[env:[map[name:A value:1] map[name:B value:2]] image:i1 name:c1] map[image:i2 name:c2]] [x]]"
-        ],
+        Class::Malformed,
+        expect!["a list that merges has items of several types: object and string"],
     );
     check_refused(
         spec(json!({"$setElementOrder/containers": [{"name": "c2"}, {"name": "c1"}],
             "containers": [{"name": "c1"}, {"name": "c2"}]})),
-        internal,
-        expect![[r#"
-            The order in patch list:
-            [map[name:c1] map[name:c2]]
-             doesn't match $setElementOrder list:
-            [map[name:c2] map[name:c1]]
-        "#]],
+        Class::Malformed,
+        expect![[
+            r#"the list [{"name":"c1"},{"name":"c2"}] is in another order than its $setElementOrder [{"name":"c2"},{"name":"c1"}]"#
+        ]],
     );
     check_refused(
         spec(json!({"volumes": [{"name": "v", "$retainKeys": ["name"], "configMap": {}}]})),

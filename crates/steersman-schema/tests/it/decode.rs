@@ -2,8 +2,10 @@
 
 use proptest::prelude::*;
 use serde_json::json;
+use std::sync::Arc;
 use steersman_machinery::Value;
-use steersman_schema::{Definitions, Schema, decode};
+use steersman_schema::decode::{Body, Unknown};
+use steersman_schema::{Definitions, Schema, decode, prune, structural};
 
 fn schema(name: &str) -> &'static Schema {
     Definitions::builtin().schema(name).unwrap()
@@ -11,7 +13,7 @@ fn schema(name: &str) -> &'static Schema {
 
 #[track_caller]
 fn check(name: &str, body: &str, value: &Value, faults: &[&str]) {
-    let decoded = decode::from_slice(schema(name), body.as_bytes()).unwrap();
+    let decoded = decode::built_in(schema(name), Body::Json(body.as_bytes())).unwrap();
     assert_eq!(&decoded.value, value);
     let said: Vec<String> = decoded.faults.iter().map(ToString::to_string).collect();
     assert_eq!(said, faults);
@@ -24,7 +26,7 @@ fn check(name: &str, body: &str, value: &Value, faults: &[&str]) {
 
 #[track_caller]
 fn refused(name: &str, body: &str, want: &str) {
-    assert_eq!(decode::from_slice(schema(name), body.as_bytes()).unwrap_err().to_string(), want);
+    assert_eq!(decode::built_in(schema(name), Body::Json(body.as_bytes())).unwrap_err().to_string(), want);
 }
 
 const CONFIG_MAP: &str = "io.k8s.api.core.v1.ConfigMap";
@@ -37,6 +39,30 @@ fn unknown_and_duplicate_fields_are_told_in_the_order_of_the_document() {
         r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"s","unknownMeta":1},"data":{"k":"v"},"daata":{},"data":{"k":"w"}}"#,
         &json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "s"}, "data": {"k": "w"}}),
         &[r#"unknown field "metadata.unknownMeta""#, r#"unknown field "daata""#, r#"duplicate field "data""#],
+    );
+}
+
+#[test]
+fn a_fault_is_told_once_and_what_is_in_an_unknown_field_is_not() {
+    check(
+        CONFIG_MAP,
+        r#"{"data":{"k":"1","k":"2","k":"3"},"odd":{"x":1,"x":2},"odd":1}"#,
+        &json!({"metadata": {}, "data": {"k": "3"}}),
+        &[r#"duplicate field "data.k""#, r#"unknown field "odd""#],
+    );
+    let fields: Vec<String> = (0..200).map(|n| format!("\"odd{n}\":1")).collect();
+    let body = format!("{{{}}}", fields.join(","));
+    let decoded = decode::built_in(schema(CONFIG_MAP), Body::Json(body.as_bytes())).unwrap();
+    assert_eq!(decoded.faults.len(), decode::FAULTS_MAX);
+}
+
+#[test]
+fn a_later_empty_field_takes_away_an_earlier_one() {
+    check(
+        CONFIG_MAP,
+        r#"{"metadata":{"name":"a","name":""}}"#,
+        &json!({"metadata": {}}),
+        &[r#"duplicate field "metadata.name""#],
     );
 }
 
@@ -121,13 +147,10 @@ fn null_in_a_map_or_list_is_the_empty_value() {
 
 #[test]
 fn quantities_times_and_bytes_take_their_canonical_text() {
-    let decoded = decode::from_slice(
-        schema(POD),
-        br#"{"metadata":{"creationTimestamp":"2026-01-01T01:00:00.5+01:00"},
+    let pod = br#"{"metadata":{"creationTimestamp":"2026-01-01T01:00:00.5+01:00"},
             "spec":{"containers":[{"name":"c","resources":{"limits":{"cpu":1.5,"memory":"1024Mi","x":2,"y":1e3}},"ports":[{"containerPort":80}],
-            "livenessProbe":{"httpGet":{"port":"http"}}}]}}"#,
-    )
-    .unwrap();
+            "livenessProbe":{"httpGet":{"port":"http"}}}]}}"#;
+    let decoded = decode::built_in(schema(POD), Body::Json(pod)).unwrap();
     assert_eq!(decoded.value["metadata"]["creationTimestamp"], "2026-01-01T00:00:00Z");
     let limits = &decoded.value["spec"]["containers"][0]["resources"]["limits"];
     assert_eq!(limits, &json!({"cpu": "1500m", "memory": "1Gi", "x": "2", "y": "1k"}));
@@ -197,7 +220,7 @@ fn a_wrong_value_is_named_with_its_place() {
     let error = decode::document(nested(decode::DEPTH_MAX + 1).as_bytes()).unwrap_err();
     assert_eq!(error.to_string(), "the object is nested deeper than 100 levels");
     let deep = format!(r#"{{"x":{}{}}}"#, "[".repeat(20_000), "]".repeat(20_000));
-    assert!(decode::from_slice(schema(CONFIG_MAP), deep.as_bytes()).is_err());
+    assert!(decode::built_in(schema(CONFIG_MAP), Body::Json(deep.as_bytes())).is_err());
     assert!(decode::document(deep.as_bytes()).is_err());
 }
 
@@ -250,7 +273,134 @@ fn a_document_without_schema_keeps_all_and_tells_duplicates() {
     assert_eq!(decoded.value.to_string(), r#"{"a":5,"b":[1000,1.5]}"#, "numbers as Go prints them");
 }
 
+// === custom resources ===
+
+fn gadget() -> Arc<Schema> {
+    structural::compile(&json!({"type": "object", "properties": {
+        "metadata": {"type": "object", "properties": {"name": {"type": "string", "maxLength": 5}}},
+        "spec": {"type": "object", "properties": {
+            "a": {"type": "integer"},
+            "parts": {"type": "array", "items": {"type": "object", "properties": {"name": {"type": "string"}}}},
+            "template": {"type": "object", "x-kubernetes-embedded-resource": true, "properties": {"spec": {"type": "object"}}},
+            "open": {"type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": {
+                "items": {"type": "object", "properties": {"a": {"type": "string"}}}}},
+        }},
+        "data": {"type": "object", "additionalProperties": {"type": "object", "properties": {"a": {"type": "string"}}}},
+    }}))
+}
+
+#[track_caller]
+fn read_gadget(body: &str) -> decode::Decoded {
+    decode::custom_resource(&gadget(), Unknown::Prune, Body::Json(body.as_bytes())).unwrap()
+}
+
+#[test]
+fn the_metadata_of_a_custom_resource_is_an_object_meta() {
+    let decoded = read_gadget(
+        r#"{"apiVersion":"g/v1","kind":"Gadget","metadata":{"name":"a","odd":1,"labels":{},"creationTimestamp":null,
+            "annotations":{"x":null}},"odd":{},"spec":{"a":1.0,"a":2,"template":{"apiVersion":"v1","kind":"Pod",
+            "metadata":{"labels":{"l":"1"},"nope":{}},"spec":{"gone":1}},"open":{"kept":{"x":[1]},"items":{"a":"1","b":2}}}}"#,
+    );
+    assert_eq!(
+        decoded.value,
+        json!({
+            "apiVersion": "g/v1", "kind": "Gadget", "metadata": {"name": "a", "annotations": {"x": ""}},
+            "spec": {
+                "a": 2,
+                "template": {"apiVersion": "v1", "kind": "Pod", "metadata": {"labels": {"l": "1"}}, "spec": {}},
+                "open": {"kept": {"x": [1]}, "items": {"a": "1"}},
+            },
+        })
+    );
+    let said: Vec<String> = decoded.faults.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        said,
+        [
+            r#"unknown field "metadata.odd""#,
+            r#"unknown field "odd""#,
+            r#"duplicate field "spec.a""#,
+            r#"unknown field "spec.template.metadata.nope""#,
+            r#"unknown field "spec.template.spec.gone""#,
+            r#"unknown field "spec.open.items.b""#,
+        ]
+    );
+}
+
+#[test]
+fn metadata_of_wrong_types_is_refused_wherever_it_is() {
+    let refused = |body: &str| {
+        let read = decode::custom_resource(&gadget(), Unknown::Keep, Body::Json(body.as_bytes()));
+        read.unwrap_err().to_string()
+    };
+    assert_eq!(refused(r#"{"metadata":{"labels":{"n":1}}}"#), "metadata.labels.n must be a string, not the number 1");
+    assert_eq!(
+        refused(r#"{"metadata":{"annotations":{"x":true}}}"#),
+        "metadata.annotations.x must be a string, not true"
+    );
+    assert_eq!(refused(r#"{"metadata":[]}"#), "metadata must be an object, not a list");
+    assert_eq!(
+        refused(r#"{"spec":{"template":{"metadata":{"finalizers":"x"}}}}"#),
+        r#"spec.template.metadata.finalizers must be a list, not the string "x""#
+    );
+}
+
+#[test]
+fn a_kind_that_preserves_unknown_fields_preserves_them_everywhere() {
+    let body = br#"{"metadata":{"name":"a","odd":1},"odd":{"x":null},"spec":{"odd":1,"parts":[{"odd":1}]}}"#;
+    let decoded = decode::custom_resource(&gadget(), Unknown::Keep, Body::Json(body)).unwrap();
+    assert_eq!(
+        decoded.value,
+        json!({"metadata": {"name": "a"}, "odd": {"x": null}, "spec": {"odd": 1, "parts": [{"odd": 1}]}})
+    );
+    assert_eq!(decoded.faults, [decode::Fault::Unknown("metadata.odd".to_owned())]);
+}
+
 proptest! {
+    #[test]
+    fn bytes_and_trees_are_read_alike(body in super::values::value()) {
+        // As trees come out of a codec: with whole numbers as integers.
+        let mut tree = body;
+        steersman_machinery::value::normalize_numbers(&mut tree);
+        let json = tree.to_string();
+        let mut tree: Value = serde_json::from_str(&json).unwrap();
+        steersman_machinery::value::normalize_numbers(&mut tree);
+        let json = tree.to_string();
+        let tree: Value = serde_json::from_str(&json).unwrap();
+        for name in [POD, CONFIG_MAP, "io.k8s.api.core.v1.Service"] {
+            let of_bytes = decode::built_in(schema(name), Body::Json(json.as_bytes()));
+            prop_assert_eq!(&of_bytes, &decode::built_in(schema(name), Body::Tree(tree.clone())));
+            prop_assert_eq!(&of_bytes, &decode::from_value(schema(name), &tree));
+        }
+        let gadget = gadget();
+        for unknown in [Unknown::Keep, Unknown::Prune] {
+            let of_bytes = decode::custom_resource(&gadget, unknown, Body::Json(json.as_bytes()));
+            let of_tree = decode::custom_resource(&gadget, unknown, Body::Tree(tree.clone()));
+            prop_assert_eq!(&of_bytes, &of_tree);
+            if let Ok(read) = of_bytes {
+                let again = decode::custom_resource(&gadget, unknown, Body::Tree(read.value.clone())).unwrap();
+                prop_assert_eq!(&again.value, &read.value);
+                prop_assert!(again.faults.is_empty());
+                if unknown == Unknown::Prune {
+                    // Pruning a tree in place leaves what reading it leaves, but for the metadata, which it does not look at.
+                    let mut pruned = tree.clone();
+                    prune::prune(&gadget, &mut pruned);
+                    for (name, field) in pruned.as_object().into_iter().flatten().filter(|(name, _)| *name == "data") {
+                        prop_assert_eq!(Some(field), read.value.get(name));
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn no_bytes_stop_the_reader(json in prop::collection::vec(prop_oneof![any::<u8>(), prop::sample::select(&b"{}[]\":,0-e.ntr"[..])], 0..60)) {
+        let schema = schema(POD);
+        let _ = decode::built_in(schema, Body::Json(&json));
+        let _ = decode::custom_resource(&gadget(), Unknown::Prune, Body::Json(&json));
+        let read = decode::document(&json);
+        prop_assert_eq!(read.is_ok(), serde_json::from_slice::<Value>(&json).is_ok());
+    }
+
     #[test]
     fn any_value_is_read_or_refused_and_reading_is_stable(body in super::values::value()) {
         for name in [POD, CONFIG_MAP, "io.k8s.api.core.v1.Service"] {

@@ -3,12 +3,12 @@
 use crate::builtin::kind::{Kind, NewStatus, Request};
 use crate::catalog::{Handling, Resource, Version};
 use crate::projection::Projection;
-use crate::strategy::{DecodeError, Decoded, Endpoint, Rules, Strategy};
+use crate::strategy::{DecodeError, Endpoint, Rules, Strategy};
 use jiff::Timestamp;
 use std::fmt;
 use steersman_machinery::value::{at, object_at, remove_at, set_at};
 use steersman_machinery::{Value, field};
-use steersman_schema::decode::{self, Fault};
+use steersman_schema::decode::{self, Body, Decoded};
 use steersman_schema::{Definitions, Schema};
 
 /// A kind of the table at work.
@@ -57,15 +57,8 @@ impl Strategy for BuiltIn {
         self.kind.handling
     }
 
-    fn decode(&self, version: &Version, body: Value) -> Result<Decoded, DecodeError> {
-        let decoded =
-            decode::from_value(&version.schema, &body).map_err(|error| DecodeError::Malformed(error.to_string()))?;
-        let unknown = decoded.faults.into_iter().filter_map(|fault| match fault {
-            Fault::Unknown(path) => Some(path),
-            // A tree has each key once: what was there twice was seen when the text was read.
-            Fault::Duplicate(_) => None,
-        });
-        Ok(Decoded { value: decoded.value, unknown: unknown.collect() })
+    fn decode(&self, version: &Version, body: Body<'_>) -> Result<Decoded, DecodeError> {
+        decode::built_in(&version.schema, body).map_err(|error| DecodeError::Malformed(error.to_string()))
     }
 
     fn default(&self, version: &Version, value: &mut Value) {

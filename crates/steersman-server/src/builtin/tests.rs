@@ -5,6 +5,7 @@ use crate::catalog::Version;
 use crate::strategy::{Endpoint, Strategy};
 use serde_json::json;
 use steersman_machinery::{Value, field};
+use steersman_schema::decode::Body;
 
 /// A kind in one of its versions.
 struct Subject {
@@ -28,7 +29,7 @@ impl Subject {
 
     /// A body as the client of this version sees it after decoding and defaulting.
     fn read(&self, body: Value) -> Value {
-        let mut value = self.strategy().decode(self.version(), body).unwrap().value;
+        let mut value = self.strategy().decode(self.version(), Body::Tree(body)).unwrap().value;
         self.strategy().default(self.version(), &mut value);
         value
     }
@@ -80,7 +81,7 @@ fn every_row_becomes_a_resource_with_its_definition() {
         for version in &resource.versions {
             assert!(version.schema.reference().is_some(), "{} has no definition", resource.kind);
             let body = json!({"metadata": {"name": "a"}});
-            let mut value = resource.strategy.decode(version, body).unwrap().value;
+            let mut value = resource.strategy.decode(version, Body::Tree(body)).unwrap().value;
             resource.strategy.default(version, &mut value);
             let now = "2026-01-01T00:00:00Z".parse().unwrap();
             assert_eq!(resource.strategy.cells(version, &value, now).len(), version.columns.len(), "{}", resource.kind);

@@ -1,15 +1,107 @@
 //! YAML as Kubernetes reads it: numbers and truth values of YAML 1.1.
 
+use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_saphyr::Spanned;
+use serde_saphyr::options::DuplicateKeyPolicy;
 use std::borrow::Cow;
+use std::fmt;
 use steersman_machinery::Value;
+use steersman_machinery::value::Map;
 
-pub(super) fn parse(text: &str) -> Result<Value, String> {
+/// More repeated keys of one body are not reported.
+const REPEATED_MAX: usize = 100;
+
+/// Reads a document, and where it has a key that was there before.
+pub(super) fn parse(text: &str) -> Result<(Value, Vec<String>), String> {
     let options = serde_saphyr::options! { legacy_octal_numbers: true };
     let text = end_cut_block(text);
-    serde_saphyr::from_str_with_options(&text, options).map_err(|error| {
-        let text = error.to_string();
-        text.lines().next().unwrap_or("not readable").to_owned()
-    })
+    let error = match serde_saphyr::from_str_with_options(&text, options) {
+        Ok(value) => return Ok((value, Vec::new())),
+        Err(error) => error.to_string(),
+    };
+    // Repeated keys are rare: only who has them pays for knowing the place of every key.
+    let options = serde_saphyr::options! { legacy_octal_numbers: true, duplicate_keys: DuplicateKeyPolicy::LastWins };
+    let mut repeated = Vec::new();
+    let read = serde_saphyr::with_deserializer_from_str_with_options(&text, options, |deserializer| {
+        Tree { repeated: &mut repeated }.deserialize(deserializer)
+    });
+    match read {
+        Ok(value) if !repeated.is_empty() => Ok((value, repeated)),
+        _ => Err(error.lines().next().unwrap_or("not readable").to_owned()),
+    }
+}
+
+/// Builds a tree and notes the keys that were there before, in go-yaml's words.
+struct Tree<'a> {
+    repeated: &'a mut Vec<String>,
+}
+
+impl<'de> DeserializeSeed<'de> for Tree<'_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Tree<'_> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any value")
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Bool(value))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(Value::from(value))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(Value::from(value))
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        Ok(Value::from(value))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(Value::from(value))
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_none<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+        let mut read = Vec::new();
+        while let Some(item) = items.next_element_seed(Tree { repeated: &mut *self.repeated })? {
+            read.push(item);
+        }
+        Ok(Value::Array(read))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
+        let mut fields = Map::new();
+        while let Some(key) = entries.next_key::<Spanned<String>>()? {
+            if fields.contains_key(&key.value) && self.repeated.len() < REPEATED_MAX {
+                self.repeated.push(format!("line {}: key {:?} already set in map", key.referenced.line(), key.value));
+            }
+            let value = entries.next_value_seed(Tree { repeated: &mut *self.repeated })?;
+            fields.insert(key.value, value);
+        }
+        Ok(Value::Object(fields))
+    }
 }
 
 /// Gives a block scalar that ends with the document, and there without a line break, the sign for having none: the parser
@@ -40,7 +132,7 @@ mod tests {
 
     #[test]
     fn a_block_that_is_cut_has_no_line_break() {
-        let read = |text| parse(text).unwrap();
+        let read = |text| parse(text).unwrap().0;
         assert_eq!(read("a:\n  b: |\n    x\n\n    y"), json!({"a": {"b": "x\n\ny"}}));
         assert_eq!(read("a: |\n  x\n"), json!({"a": "x\n"}));
         assert_eq!(read("a: |\n  x\nb: 1"), json!({"a": "x\n", "b": 1}));

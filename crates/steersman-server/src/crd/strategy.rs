@@ -3,32 +3,27 @@
 use crate::catalog::Version;
 use crate::crd::{begin_deletion, flag, formats, text, texts, v1beta1, validate, versions};
 use crate::projection::Projection;
-use crate::strategy::{DecodeError, Decoded, Endpoint, Grace, Rules, Strategy};
+use crate::strategy::{DecodeError, Endpoint, Grace, Rules, Strategy};
 use serde_json::json;
 use steersman_machinery::value::{at, object_at, set_at};
 use steersman_machinery::{Value, field};
-use steersman_schema::decode;
+use steersman_schema::decode::{self, Body, Decoded};
 
 /// The strategy of definitions. The internal form is `v1`.
 #[derive(Debug)]
 pub(super) struct Definition;
 
 impl Strategy for Definition {
-    fn decode(&self, version: &Version, body: Value) -> Result<Decoded, DecodeError> {
+    fn decode(&self, version: &Version, body: Body<'_>) -> Result<Decoded, DecodeError> {
         let decoded =
-            decode::from_value(&version.schema, &body).map_err(|error| DecodeError::Malformed(error.to_string()))?;
+            decode::built_in(&version.schema, body).map_err(|error| DecodeError::Malformed(error.to_string()))?;
         if is_v1beta1(version) {
             let faults = v1beta1::faults(&decoded.value);
             if !faults.is_empty() {
                 return Err(DecodeError::Invalid(faults));
             }
         }
-        let unknown = decoded.faults.into_iter().filter_map(|fault| match fault {
-            decode::Fault::Unknown(path) => Some(path),
-            // Found where the bytes are read; a tree has none.
-            decode::Fault::Duplicate(_) => None,
-        });
-        Ok(Decoded { value: decoded.value, unknown: unknown.collect() })
+        Ok(decoded)
     }
 
     fn default(&self, version: &Version, value: &mut Value) {

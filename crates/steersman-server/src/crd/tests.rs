@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::sync::{Arc, LazyLock};
 use steersman_machinery::field;
+use steersman_schema::decode::Body;
 
 const NOW: &str = "2026-11-21T08:00:00Z";
 
@@ -24,11 +25,11 @@ fn create(definition: &Value) -> Result<Value, Vec<String>> {
     let version = version(&resource, definition["apiVersion"].as_str().unwrap().rsplit('/').next().unwrap());
     let strategy = &resource.strategy;
     let print = |faults: Vec<field::Error>| faults.iter().map(ToString::to_string).collect::<Vec<_>>();
-    let decoded = strategy.decode(version, definition.clone()).map_err(|error| match error {
+    let decoded = strategy.decode(version, Body::Tree(definition.clone())).map_err(|error| match error {
         DecodeError::Malformed(text) => vec![text],
         DecodeError::Invalid(faults) => print(faults),
     })?;
-    assert_eq!(decoded.unknown, Vec::<String>::new());
+    assert_eq!(decoded.faults, []);
     let mut value = decoded.value;
     strategy.default(version, &mut value);
     let mut value = strategy.internal(version, value);
@@ -454,7 +455,8 @@ fn a_definition_goes_when_its_objects_are_gone() {
 /// An object on its way in through one version: what would be stored, the unknown fields, or the faults.
 fn put(resource: &Arc<Resource>, through: &str, object: Value) -> Result<(Value, Vec<String>), Vec<String>> {
     let version = version(resource, through);
-    let decoded = resource.strategy.decode(version, object).unwrap();
+    let decoded = resource.strategy.decode(version, Body::Tree(object)).unwrap();
+    let unknown = decoded.faults.iter().map(|fault| fault.path().to_owned()).collect();
     let mut value = decoded.value;
     resource.strategy.default(version, &mut value);
     let mut value = resource.strategy.internal(version, value);
@@ -465,7 +467,7 @@ fn put(resource: &Arc<Resource>, through: &str, object: Value) -> Result<(Value,
         faults.sort();
         return Err(faults);
     }
-    Ok((resource.strategy.store(resource, version, value), decoded.unknown))
+    Ok((resource.strategy.store(resource, version, value), unknown))
 }
 
 fn shirt(spec: Value) -> Value {
@@ -711,7 +713,7 @@ proptest! {
         let resource = crd::resource();
         let version = version(&resource, if is_old { "v1beta1" } else { "v1" });
         let strategy = &resource.strategy;
-        let Ok(decoded) = strategy.decode(version, definition) else { return Ok(()) };
+        let Ok(decoded) = strategy.decode(version, Body::Tree(definition)) else { return Ok(()) };
         let mut value = decoded.value;
         strategy.default(version, &mut value);
         let mut value = strategy.internal(version, value);

@@ -3,18 +3,20 @@
 use crate::catalog::{Catalog, Change, Column, Handling, Resource, ResourceId, Scope, Subresource, Verb, Version};
 use crate::crd;
 use crate::discovery::{Discovery, Root};
-use crate::strategy::{DecodeError, Decoded, Endpoint, Strategy};
+use crate::strategy::{DecodeError, Endpoint, Strategy};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use steersman_machinery::{GroupResource, GroupVersionKind, field};
 use steersman_schema::Schema;
+use steersman_schema::decode::{self, Body, Decoded};
 
 #[derive(Debug)]
 struct Plain;
 
 impl Strategy for Plain {
-    fn decode(&self, _: &Version, body: Value) -> Result<Decoded, DecodeError> {
-        Ok(Decoded { value: body, unknown: Vec::new() })
+    fn decode(&self, _: &Version, body: Body<'_>) -> Result<Decoded, DecodeError> {
+        let read = decode::built_in(&Schema::default(), body);
+        read.map_err(|error| DecodeError::Malformed(error.to_string()))
     }
     fn default(&self, _: &Version, _: &mut Value) {}
     fn prepare_create(&self, _: &Version, _: &mut Value) {}

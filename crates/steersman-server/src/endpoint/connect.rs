@@ -22,7 +22,7 @@ use serde_json::json;
 use steersman_machinery::status::Status;
 use steersman_machinery::value::{set_at, str_at};
 use steersman_machinery::{GroupVersionKind, Value};
-use steersman_schema::decode::{self, Fault};
+use steersman_schema::decode;
 use steersman_schema::{Definitions, Schema};
 
 /// Carries out what the body asks for. It is decoded and admitted, and its name is that of the path.
@@ -72,12 +72,8 @@ fn read(cx: &mut Context<'_>, bytes: &Bytes, kind: &GroupVersionKind, schema: &S
         return Err(refused(&format!("the API version in the data is {}", given("apiVersion"))));
     }
     let decoded = decode::from_value(schema, &parsed.value).map_err(|error| refused(&error.to_string()))?;
-    let unknown = decoded.faults.into_iter().filter_map(|fault| match fault {
-        Fault::Unknown(path) => Some(format!("unknown field {path:?}")),
-        Fault::Duplicate(_) => None,
-    });
-    let repeated = parsed.duplicates.iter().map(|path| format!("duplicate field {path:?}"));
-    let faults: Vec<String> = unknown.chain(repeated).collect();
+    let unknown = decoded.faults.iter().map(ToString::to_string);
+    let faults: Vec<String> = parsed.faults.errors().into_iter().chain(unknown).collect();
     match cx.operation.options.field_validation {
         FieldValidation::Strict if !faults.is_empty() => {
             return Err(refused(&format!("strict decoding error: {}", faults.join(", "))));

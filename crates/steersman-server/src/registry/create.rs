@@ -46,7 +46,7 @@ pub(super) async fn plan<'s>(
         operation.warn(warning);
     }
     if has_version {
-        return Err(Failure::unclassified("resourceVersion should not be set on objects to be created"));
+        return Err(Failure::bad_request("resourceVersion should not be set on objects to be created"));
     }
     admission::validate(Review { action: Action::Create, state, operation, old: None }, Some(&object)).await?;
     Ok(Plan::Create { name, object, reservation })

@@ -1,6 +1,6 @@
 //! The body of a write as an object of its kind.
 
-use crate::codec::{self, Parsed};
+use crate::codec::{self, Faults, Parsed};
 use crate::negotiate::MEDIA_TYPES;
 use crate::operation::Operation;
 use crate::options::FieldValidation;
@@ -9,14 +9,7 @@ use crate::strategy::DecodeError;
 use bytes::Bytes;
 use steersman_machinery::field::{self, Path};
 use steersman_machinery::{GroupKind, GroupVersion, Value, value};
-
-/// A body in the form of the requested version, with what was dropped from it.
-#[derive(Debug)]
-pub(crate) struct Requested {
-    pub(crate) value: Value,
-    /// What strict validation has against it, in the words for the client: unknown and repeated fields.
-    pub(crate) faults: Vec<String>,
-}
+use steersman_schema::decode::{self as schema, Decoded};
 
 /// A body as it was sent.
 #[derive(Clone, Copy, Debug)]
@@ -30,7 +23,7 @@ pub(crate) struct Body<'a> {
 pub(crate) fn parse(operation: &Operation<'_>, body: Body<'_>, kind: &str) -> Result<Parsed, Failure> {
     let parsed = match body.media_type {
         "application/json" => codec::decode_json(body.bytes),
-        "application/yaml" => codec::decode_yaml(body.bytes).map(|value| Parsed { value, duplicates: Vec::new() }),
+        "application/yaml" => codec::decode_yaml(body.bytes),
         // Custom resources have no protobuf form; options of a request have one whatever they are sent to.
         "application/vnd.kubernetes.protobuf" if !operation.resource().is_custom() || kind == "DeleteOptions" => {
             protobuf(body.bytes)
@@ -52,56 +45,78 @@ pub(crate) fn parse(operation: &Operation<'_>, body: Body<'_>, kind: &str) -> Re
 fn protobuf(body: &Bytes) -> Result<Parsed, codec::Error> {
     let decoded = crate::builtin::protobuf::decode(body);
     decoded
-        .map(|value| Parsed { value, duplicates: Vec::new() })
+        .map(|value| Parsed { value, faults: Faults::None })
         .map_err(|error| codec::Error::Protobuf(error.to_string()))
 }
 
 /// The body of a creation or an update: read, checked against the kind, filled in.
 pub(crate) fn decode(operation: &mut Operation<'_>, body: Body<'_>) -> Result<Value, Failure> {
-    let mut parsed = parse(operation, body, &operation.resource().kind)?;
-    identify(operation, &mut parsed.value)?;
-    let mut requested = typed(operation, parsed.value)?;
-    if requested.faults.len() > 1 {
-        codec::order_by_position(body.bytes, &mut requested.faults);
-    }
-    let faults: Vec<String> = requested
-        .faults
-        .iter()
-        .map(|path| format!("unknown field {path:?}"))
-        .chain(parsed.duplicates.iter().map(|path| format!("duplicate field {path:?}")))
-        .collect();
+    let (mut decoded, document) = read(operation, body)?;
     match operation.options.field_validation {
-        FieldValidation::Strict if !faults.is_empty() => {
-            return Err(Failure::bad_request(cannot_be_handled(
-                operation,
-                &format!("strict decoding error: {}", faults.join(", ")),
-            )));
+        FieldValidation::Strict => {
+            let faults = strict_faults(&document, &decoded);
+            if !faults.is_empty() {
+                let why = format!("strict decoding error: {}", faults.join(", "));
+                return Err(Failure::bad_request(cannot_be_handled(operation, &why)));
+            }
         }
-        FieldValidation::Warn => faults.into_iter().for_each(|fault| operation.warn(fault)),
-        FieldValidation::Ignore | FieldValidation::Strict => {}
+        FieldValidation::Warn => warn(operation, &document, &decoded),
+        FieldValidation::Ignore => {}
     }
-    operation.strategy().default(operation.version(), &mut requested.value);
-    Ok(requested.value)
+    operation.strategy().default(operation.version(), &mut decoded.value);
+    Ok(decoded.value)
 }
 
-/// What a patch has made of an object: checked against the kind, filled in. Strict validation has its own words here.
-pub(crate) fn decode_patched(operation: &mut Operation<'_>, patched: Value, patch: &[u8]) -> Result<Value, Failure> {
-    let mut patched = patched;
-    identify(operation, &mut patched)?;
-    let mut requested = typed(operation, patched)?;
-    let faults: Vec<String> = requested.faults.iter().map(|path| format!("unknown field {path:?}")).collect();
-    match operation.options.field_validation {
-        FieldValidation::Strict if !faults.is_empty() => {
-            let detail = format!("strict decoding error: {}", faults.join(", "));
-            let patch = String::from_utf8_lossy(patch).into_owned();
-            let error = field::Error::invalid(&Path::new("patch"), patch, detail);
-            return Err(Failure::invalid(&GroupKind::default(), "", &[error]));
-        }
-        FieldValidation::Warn => faults.into_iter().for_each(|fault| operation.warn(fault)),
-        FieldValidation::Ignore | FieldValidation::Strict => {}
+/// Reads a body as an object of its kind. JSON is read once, against the schema; a body that cannot be read so is read again
+/// without, to say first whether it is an object of this kind at all.
+fn read(operation: &Operation<'_>, body: Body<'_>) -> Result<(Decoded, Faults), Failure> {
+    let is_object = body.bytes.trim_ascii_start().first() == Some(&b'{');
+    if is_object
+        && body.media_type == "application/json"
+        && let Ok(mut decoded) = operation.strategy().decode(operation.version(), schema::Body::Json(body.bytes))
+    {
+        identify(operation, &mut decoded.value)?;
+        return Ok((decoded, Faults::None));
     }
-    operation.strategy().default(operation.version(), &mut requested.value);
-    Ok(requested.value)
+    let mut parsed = parse(operation, body, &operation.resource().kind)?;
+    identify(operation, &mut parsed.value)?;
+    Ok((typed(operation, parsed.value)?, parsed.faults))
+}
+
+/// What a patch has made of an object: checked against the kind, filled in. Strict validation has its own words here;
+/// `document` is what it has against the patch itself.
+pub(crate) fn decode_patched(
+    operation: &mut Operation<'_>,
+    mut patched: Value,
+    patch: &[u8],
+    document: &Faults,
+) -> Result<Value, Failure> {
+    identify(operation, &mut patched)?;
+    let mut decoded = typed(operation, patched)?;
+    match operation.options.field_validation {
+        FieldValidation::Strict => {
+            let faults = strict_faults(document, &decoded);
+            if !faults.is_empty() {
+                let detail = format!("strict decoding error: {}", faults.join(", "));
+                let patch = String::from_utf8_lossy(patch).into_owned();
+                let error = field::Error::invalid(&Path::new("patch"), patch, detail);
+                return Err(Failure::invalid(&GroupKind::default(), "", &[error]));
+            }
+        }
+        FieldValidation::Warn => warn(operation, document, &decoded),
+        FieldValidation::Ignore => {}
+    }
+    operation.strategy().default(operation.version(), &mut decoded.value);
+    Ok(decoded.value)
+}
+
+fn strict_faults(document: &Faults, decoded: &Decoded) -> Vec<String> {
+    document.errors().into_iter().chain(decoded.faults.iter().map(ToString::to_string)).collect()
+}
+
+fn warn(operation: &mut Operation<'_>, document: &Faults, decoded: &Decoded) {
+    document.warnings().iter().for_each(|warning| operation.warn(warning.clone()));
+    decoded.faults.iter().for_each(|fault| operation.warn(fault.to_string()));
 }
 
 /// Checks `kind` and `apiVersion` against the path; where they are left out the path says them.
@@ -146,13 +161,13 @@ fn identify(operation: &Operation<'_>, value: &mut Value) -> Result<(), Failure>
     Ok(())
 }
 
-fn typed(operation: &Operation<'_>, value: Value) -> Result<Requested, Failure> {
+fn typed(operation: &Operation<'_>, value: Value) -> Result<Decoded, Failure> {
     let name = value::str_at(&value, &["metadata", "name"]).unwrap_or("").to_owned();
-    match operation.strategy().decode(operation.version(), value) {
-        Ok(decoded) => Ok(Requested { value: decoded.value, faults: decoded.unknown }),
-        Err(DecodeError::Malformed(why)) => Err(Failure::bad_request(cannot_be_handled(operation, &why))),
-        Err(DecodeError::Invalid(errors)) => Err(Failure::invalid(&operation.resource().group_kind(), &name, &errors)),
-    }
+    let decoded = operation.strategy().decode(operation.version(), schema::Body::Tree(value));
+    decoded.map_err(|error| match error {
+        DecodeError::Malformed(why) => Failure::bad_request(cannot_be_handled(operation, &why)),
+        DecodeError::Invalid(errors) => Failure::invalid(&operation.resource().group_kind(), &name, &errors),
+    })
 }
 
 fn cannot_be_handled(operation: &Operation<'_>, why: &str) -> String {

@@ -51,7 +51,7 @@ pub(super) async fn plan<'s>(
 /// Whether nothing in the object can keep it, so that it need not be read.
 fn goes_unread(operation: &Operation<'_>, options: &Delete, current: &Object) -> bool {
     let rules = operation.strategy().rules();
-    let is_kept = rules.grace != Grace::None || !current.meta().finalizers().next().is_none();
+    let is_kept = rules.grace != Grace::None || current.meta().finalizers().next().is_some();
     !is_kept && policy(options, rules.propagation, &[]) == Propagation::Background
 }
 

@@ -76,7 +76,7 @@ pub(crate) fn apply(operation: &Operation<'_>, live: Option<&Value>, applied: &V
     merged.map_err(|error| match error {
         ApplyError::Malformed(message) => Failure::bad_request(message),
         ApplyError::Conflict { message, causes } => Failure::apply_conflict(message, causes),
-        ApplyError::Invalid(message) => Failure::unclassified(message),
+        ApplyError::Invalid(message) => Failure::unprocessable(message),
     })
 }
 

@@ -1,7 +1,8 @@
 //! Patches: JSON patch, merge patch, strategic merge patch and server-side apply.
 
-use crate::codec;
+use crate::codec::{self, Faults};
 use crate::operation::Operation;
+use crate::options::FieldValidation;
 use crate::registry::current::Current;
 use crate::registry::decode::Body;
 use crate::registry::plan::Recorded;
@@ -19,6 +20,8 @@ const APPLY_PATCH: &str = "application/apply-patch+yaml";
 /// A patch, read once however often it is tried.
 pub(crate) struct Patch {
     pub(crate) format: Format,
+    /// What strict validation has against the patch itself, whatever it is applied to.
+    faults: Faults,
     /// As it was sent, for messages.
     text: Bytes,
 }
@@ -43,22 +46,30 @@ impl Patch {
     /// 400 for what is no patch of its type.
     pub(crate) fn parse(body: Body<'_>) -> Result<Patch, Failure> {
         let merge = |bytes| merge_patch::parse(bytes).map_err(|error| Failure::bad_request(error.to_string()));
-        let format = match body.media_type {
+        let (format, faults) = match body.media_type {
             JSON_PATCH => {
-                Format::Json(json_patch::Patch::parse(body.bytes).map_err(|error| json_patch_failure(&error))?)
+                let patch = json_patch::Patch::parse(body.bytes).map_err(|error| json_patch_failure(&error))?;
+                let faults = Faults::of_json(&patch.faults);
+                (Format::Json(patch), faults)
             }
-            MERGE_PATCH => Format::Merge(merge(body.bytes)?.value),
-            STRATEGIC_MERGE_PATCH => Format::Strategic(merge(body.bytes)?.value),
+            MERGE_PATCH => {
+                let patch = merge(body.bytes)?;
+                (Format::Merge(patch.value), Faults::of_json(&patch.faults))
+            }
+            STRATEGIC_MERGE_PATCH => {
+                let patch = merge(body.bytes)?;
+                (Format::Strategic(patch.value), Faults::of_json(&patch.faults))
+            }
             _ => {
                 let applied = codec::decode_yaml(body.bytes)
                     .map_err(|error| Failure::bad_request(format!("error decoding YAML: {error}")))?;
-                if !applied.is_object() {
+                if !applied.value.is_object() {
                     return Err(Failure::bad_request("error decoding YAML: the applied configuration is no object"));
                 }
-                Format::Apply(applied)
+                (Format::Apply(applied.value), applied.faults)
             }
         };
-        Ok(Patch { format, text: body.bytes.clone() })
+        Ok(Patch { format, faults, text: body.bytes.clone() })
     }
 
     /// Applies any patch but an apply to a tree.
@@ -77,8 +88,7 @@ impl Patch {
                 let applied = strategic::apply(&operation.version().schema, live, patch.clone());
                 applied.map_err(|error| match error.class() {
                     strategic::Class::Malformed => Failure::bad_request(error.to_string()),
-                    strategic::Class::Unprocessable => Failure::unprocessable(),
-                    strategic::Class::Internal => Failure::unclassified(error.to_string()),
+                    strategic::Class::Unprocessable => Failure::unfitting_patch(),
                 })
             }
             Format::Apply(_) => Err(Failure::internal("an apply is no patch of a tree")),
@@ -105,14 +115,17 @@ pub(super) fn patched(
     patch: &Patch,
     current: &Current,
 ) -> Result<(Value, Recorded), Failure> {
-    let (patched, recorded) = match &patch.format {
+    let (mut new, recorded) = match &patch.format {
         Format::Apply(applied) => {
             identity::check_given_name(operation, applied)?;
-            (managed::apply(operation, Some(current.requested()), applied)?, Recorded::Yes)
+            let merged = managed::apply(operation, Some(current.requested()), applied)?;
+            (decode_applied(operation, patch, merged)?, Recorded::Yes)
         }
-        _ => (patch.apply_to(operation, current.requested().clone())?, Recorded::No),
+        _ => {
+            let patched = patch.apply_to(operation, current.requested().clone())?;
+            (decode::decode_patched(operation, patched, &patch.text, &patch.faults)?, Recorded::No)
+        }
     };
-    let mut new = decode::decode_patched(operation, patched, &patch.text)?;
     identity::set_namespace(operation, &mut new)?;
     identity::check_name(operation, &new)?;
     Ok((new, recorded))
@@ -131,15 +144,30 @@ pub(super) fn applied_to_nothing(
         let why = format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
         return Err(Failure::conflict(&operation.group_resource(), operation.name(), &why));
     }
-    let mut object = decode::decode_patched(operation, merged, &patch.text)?;
+    let mut object = decode_applied(operation, patch, merged)?;
     identity::set_namespace(operation, &mut object)?;
     Ok(object)
+}
+
+/// What an apply has made of an object. Keys that the configuration has twice are looked at only here: conflicts and
+/// fields that do not exist come first, as upstream has it.
+fn decode_applied(operation: &mut Operation<'_>, patch: &Patch, merged: Value) -> Result<Value, Failure> {
+    match operation.options.field_validation {
+        FieldValidation::Strict if patch.faults != Faults::None => {
+            let why = patch.faults.errors().join(", ");
+            let message = format!("error strict decoding YAML: error converting YAML to JSON: {why}");
+            return Err(Failure::bad_request(message));
+        }
+        FieldValidation::Warn => patch.faults.warnings().iter().for_each(|warning| operation.warn(warning.clone())),
+        FieldValidation::Ignore | FieldValidation::Strict => {}
+    }
+    decode::decode_patched(operation, merged, &patch.text, &Faults::None)
 }
 
 fn json_patch_failure(error: &json_patch::Error) -> Failure {
     match error {
         json_patch::Error::Malformed { .. } => Failure::bad_request(format!("error decoding patch: {error}")),
         json_patch::Error::TooManyOperations { .. } => Failure::too_large(error.to_string()),
-        _ => Failure::unprocessable(),
+        _ => Failure::unfitting_patch(),
     }
 }

@@ -6,6 +6,7 @@
 #![expect(clippy::unwrap_used, reason = "everything here is a test; clippy recognises only the functions marked so")]
 
 mod access;
+mod bodies;
 mod concurrency;
 mod definitions;
 mod engine;

@@ -145,7 +145,7 @@ fn a_request_that_is_no_apply_of_this_kind_is_refused() {
 fn an_unknown_field_is_refused() {
     let error = shared().try_apply("two", json!({"dota": {"k": "v"}}), OnConflict::Refuse).unwrap_err();
     let want = "failed to create typed patch object (/a; /v1, Kind=ConfigMap): .dota: field not declared in schema";
-    assert_eq!(error, ApplyError::Invalid(want.to_owned()));
+    assert_eq!(error, ApplyError::Malformed(want.to_owned()));
 }
 
 #[test]
@@ -155,9 +155,9 @@ fn the_same_key_twice_is_refused() {
     let error = World::deployment().try_apply("two", wish, OnConflict::Refuse).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "failed to create typed patch object (/a; apps/v1, Kind=Deployment): errors:\n  \
-         .spec.template.spec.containers: duplicate entries for key [name=\"c\"]\n  \
-         .spec.template.spec.containers[name=\"c\"].image: expected string, got &value.valueUnstructured{Value:true}"
+        "failed to create typed patch object (/a; apps/v1, Kind=Deployment): \
+         .spec.template.spec.containers: duplicate entries for key [name=\"c\"]; \
+         .spec.template.spec.containers[name=\"c\"].image: expected string, got true"
     );
 }
 

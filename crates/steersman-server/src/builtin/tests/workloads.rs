@@ -1,6 +1,7 @@
 //! Pod, PodTemplate, Deployment.
 
 use super::*;
+use steersman_schema::decode::Body;
 
 fn short_pod() -> Value {
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "nginx"}]}})
@@ -100,7 +101,7 @@ fn many_mistakes_in_one_pod() {
 fn a_quantity_that_is_none_is_no_body() {
     let pods = Subject::of("", "Pod");
     let body = json!({"spec": {"containers": [{"name": "c", "resources": {"limits": {"cpu": "lots"}}}]}});
-    let error = pods.strategy().decode(pods.version(), body).unwrap_err();
+    let error = pods.strategy().decode(pods.version(), Body::Tree(body)).unwrap_err();
     assert_eq!(
         error.to_string(),
         "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"

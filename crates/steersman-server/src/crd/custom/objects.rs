@@ -5,12 +5,13 @@ use crate::crd::custom::columns::Columns;
 use crate::crd::custom::scale;
 use crate::crd::{stored, text, texts};
 use crate::projection::Projection;
-use crate::strategy::{DecodeError, Decoded, Endpoint, Rules, Strategy};
+use crate::strategy::{DecodeError, Endpoint, Rules, Strategy};
 use jiff::Timestamp;
 use serde_json::json;
 use std::sync::Arc;
 use steersman_machinery::value::{at, set_at};
 use steersman_machinery::{Value, field};
+use steersman_schema::decode::{self, Body, Decoded, Unknown};
 use steersman_schema::{Schema, default, prune, validate};
 
 /// The strategy of the objects of one definition.
@@ -65,12 +66,11 @@ impl Objects {
         json!(format!("{}/{version}", self.group))
     }
 
-    /// Drops the fields that a version does not know and names them.
-    fn prune(&self, schema: &Schema, value: &mut Value) -> Vec<String> {
-        if self.preserves {
-            return Vec::new();
+    /// Drops the fields that a version does not know from an object of the server's own.
+    fn prune(&self, schema: &Schema, value: &mut Value) {
+        if !self.preserves {
+            prune::prune(schema, value);
         }
-        prune::prune(schema, value)
     }
 
     /// The faults that the schema finds, with those of the paths of `/scale`.
@@ -105,9 +105,10 @@ impl Webhook {
 }
 
 impl Strategy for Objects {
-    fn decode(&self, version: &Version, mut body: Value) -> Result<Decoded, DecodeError> {
-        let unknown = self.prune(&version.schema, &mut body);
-        Ok(Decoded { value: body, unknown })
+    fn decode(&self, version: &Version, body: Body<'_>) -> Result<Decoded, DecodeError> {
+        let unknown = if self.preserves { Unknown::Keep } else { Unknown::Prune };
+        decode::custom_resource(&version.schema, unknown, body)
+            .map_err(|error| DecodeError::Malformed(error.to_string()))
     }
 
     fn default(&self, version: &Version, value: &mut Value) {

@@ -2,6 +2,7 @@
 
 use crate::answer::Answer;
 use crate::catalog::{Scale, ScaleSelector};
+use crate::conversion;
 use crate::endpoint::context::Context;
 use crate::negotiate::{Shape, negotiate};
 use crate::operation::Operation;
@@ -12,7 +13,7 @@ use bytes::Bytes;
 use http::Method;
 use serde_json::json;
 use steersman_machinery::field::{Error, Path};
-use steersman_machinery::{GroupKind, Value, value};
+use steersman_machinery::{GroupKind, Object, Value, value};
 
 /// What a write of a Scale sends.
 enum Sent {
@@ -26,7 +27,7 @@ pub(crate) async fn handle(cx: &mut Context<'_>, method: &Method, bytes: Bytes) 
     match *method {
         Method::GET => {
             let object = cx.current().await?;
-            let read = read(scale, &cx.requested(&object)?);
+            let read = read(scale, &requested(cx, &object).await?);
             Ok(Answer::value(200, &shown(&read, negotiated.form), negotiated.encoding, false))
         }
         Method::PUT | Method::PATCH => {
@@ -35,6 +36,13 @@ pub(crate) async fn handle(cx: &mut Context<'_>, method: &Method, bytes: Bytes) 
         }
         _ => Err(Failure::method_not_allowed()),
     }
+}
+
+/// A stored object in the version of the request.
+async fn requested(cx: &Context<'_>, object: &Object) -> Result<Value, Failure> {
+    let objects = vec![conversion::parse(object)?];
+    let mut converted = conversion::to_requested(cx.operation.served, objects).await?;
+    converted.pop().ok_or_else(|| Failure::internal("a conversion gave no object"))
 }
 
 /// A Scale has no table of its own; who asks for one gets the object.
@@ -82,14 +90,14 @@ async fn write(cx: &mut Context<'_>, scale: &Scale, method: &Method, bytes: &Byt
         }
         if !scale.spec.set(&mut object, replicas.into()) {
             let path = scale.spec.as_str();
-            return Err(Failure::internal(format!("the path {path} of the object cannot hold a number")));
+            return Err(Failure::unprocessable(format!("the path {path} of the object cannot hold a number")));
         }
         Ok(object)
     };
     match registry::write(cx.state, &mut cx.operation, &Change::Edit(&edit)).await? {
         Outcome::Deleted(stored)
         | Outcome::Updated(Payload::Stored(stored))
-        | Outcome::Created(Payload::Stored(stored)) => Ok(read(scale, &cx.requested(&stored)?)),
+        | Outcome::Created(Payload::Stored(stored)) => Ok(read(scale, &requested(cx, &stored).await?)),
         Outcome::Updated(Payload::Tree(tree)) | Outcome::Created(Payload::Tree(tree)) => Ok(read(scale, &tree)),
     }
 }
