@@ -1,19 +1,110 @@
 //! YAML as Kubernetes reads and writes it: numbers and truth values of YAML 1.1 on the way in, the layout of go-yaml on the
 //! way out, so that what kubectl users diff stays equal.
 
+use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use std::borrow::Cow;
+use std::fmt;
 use std::fmt::Write as _;
-use steersman_machinery::Value;
+use steersman_machinery::{Value, value};
 
 const WIDTH: usize = 80;
 
 pub(super) fn parse(text: &str) -> Result<Value, String> {
     let options = serde_saphyr::options! { legacy_octal_numbers: true };
     let text = end_cut_block(text);
-    serde_saphyr::from_str_with_options(&text, options).map_err(|error| {
+    let tree: Result<Tree, _> = serde_saphyr::from_str_with_options(&text, options);
+    tree.map(|Tree(value)| value).map_err(|error| {
         let text = error.to_string();
         text.lines().next().unwrap_or("not readable").to_owned()
     })
+}
+
+/// A value whose keys are read like values and then written as JSON has them: `on: 1` is `{"true": 1}`, as YAML 1.1 has
+/// no texts among its keys that it would not have among its values. Quoted keys are texts.
+struct Tree(Value);
+
+impl<'de> Deserialize<'de> for Tree {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Tree, D::Error> {
+        deserializer.deserialize_any(TreeVisitor).map(Tree)
+    }
+}
+
+struct TreeVisitor;
+
+impl<'de> Visitor<'de> for TreeVisitor {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Bool(value))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_string<E>(self, value: String) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_none<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+        let mut list = Vec::new();
+        while let Some(Tree(item)) = items.next_element()? {
+            list.push(item);
+        }
+        Ok(Value::Array(list))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
+        let mut object = value::Map::new();
+        while let Some(Key(key)) = entries.next_key()? {
+            let Tree(value) = entries.next_value()?;
+            object.insert(key, value);
+        }
+        Ok(Value::Object(object))
+    }
+}
+
+struct Key(String);
+
+impl<'de> Deserialize<'de> for Key {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Key, D::Error> {
+        let Tree(mut key) = Tree::deserialize(deserializer)?;
+        value::normalize_numbers(&mut key);
+        match key {
+            Value::String(text) => Ok(Key(text)),
+            Value::Bool(_) | Value::Number(_) => Ok(Key(key.to_string())),
+            Value::Null => Err(D::Error::custom("a key is null, want a text")),
+            Value::Array(_) | Value::Object(_) => Err(D::Error::custom("a key is a list or a map, want a text")),
+        }
+    }
 }
 
 /// Gives a block scalar that ends with the document, and there without a line break, the sign for having none: the parser
@@ -280,6 +371,19 @@ mod tests {
         assert_eq!(read("a: |\n  x\n"), json!({"a": "x\n"}));
         assert_eq!(read("a: |\n  x\nb: 1"), json!({"a": "x\n", "b": 1}));
         assert_eq!(read("a: 1"), json!({"a": 1}));
+    }
+
+    #[test]
+    fn keys_are_read_like_values() {
+        let read = |text| parse(text).unwrap();
+        assert_eq!(read("on: yes\n'n': n\n\"off\": 'off'"), json!({"true": true, "n": false, "off": "off"}));
+        assert_eq!(
+            read("{y: 1, n: 2, 1: 3, 0x10: 4, 2.50: 5}"),
+            json!({"true": 1, "false": 2, "1": 3, "16": 4, "2.5": 5})
+        );
+        assert_eq!(read("a: &x {on: 1}\nb: *x"), json!({"a": {"true": 1}, "b": {"true": 1}}));
+        assert_eq!(read("a: &x {b: 1}\nc: {<<: *x, d: 2}"), json!({"a": {"b": 1}, "c": {"b": 1, "d": 2}}));
+        assert!(parse("? [a]\n: b").is_err() && parse("~: b").is_err());
     }
 
     #[test]
