@@ -57,6 +57,8 @@ pub(crate) struct Kind {
     pub(crate) validate_create: fn(&Request<'_>, &mut Vec<field::Error>),
     /// Through the main endpoint.
     pub(crate) validate_update: fn(&Request<'_>, &mut Vec<field::Error>),
+    /// What a writer should know of an object that is not refused.
+    pub(crate) warnings: fn(&Value) -> Vec<String>,
     /// Through `/status`.
     pub(crate) validate_status: fn(&Request<'_>, &mut Vec<field::Error>),
 }
@@ -164,6 +166,7 @@ impl Kind {
         validate_create: |_, _| {},
         validate_update: |_, _| {},
         validate_status: |_, _| {},
+        warnings: |_| Vec::new(),
     };
     /// What most kinds without namespaces are.
     pub(crate) const CLUSTER: Kind = Kind { scope: Scope::Cluster, ..Kind::NAMESPACED };

@@ -78,6 +78,10 @@ fn validate(spec: &Place<'_>, faults: &mut Vec<Error>) {
     let (modes, capacity) = (spec.field("accessModes"), spec.field("capacity"));
     rules::required(&modes, faults);
     modes.items().for_each(|mode| rules::one_of(&Place { path: modes.path.clone(), ..mode }, &MODES, faults));
+    let is_for_one_pod = modes.items().any(|mode| mode.text() == "ReadWriteOncePod");
+    if is_for_one_pod && modes.items().any(|mode| mode.text() != "ReadWriteOncePod") {
+        faults.push(modes.forbidden("may not use ReadWriteOncePod with other access modes"));
+    }
     if capacity.is_empty() {
         faults.push(capacity.required(""));
     } else if capacity.key("storage").is_absent() || capacity.entries().count() > 1 {

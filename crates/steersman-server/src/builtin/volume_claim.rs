@@ -58,6 +58,10 @@ fn validate(spec: &Place<'_>, faults: &mut Vec<Error>) {
         faults.push(modes.required("at least 1 access mode is required"));
     }
     modes.items().for_each(|mode| rules::one_of(&Place { path: modes.path.clone(), ..mode }, &MODES, faults));
+    let is_for_one_pod = modes.items().any(|mode| mode.text() == "ReadWriteOncePod");
+    if is_for_one_pod && modes.items().any(|mode| mode.text() != "ReadWriteOncePod") {
+        faults.push(modes.forbidden("may not use ReadWriteOncePod with other access modes"));
+    }
     selector::validate(&spec.field("selector"), faults);
     let room = spec.at(&["resources", "requests"]).key("storage");
     match Quantity::parse(room.text()) {
