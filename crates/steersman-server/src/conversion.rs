@@ -40,7 +40,7 @@ pub(crate) async fn to_stored(served: &Served, internal: Value) -> Result<Value,
 /// # Errors
 /// When its bytes are no JSON.
 pub(crate) fn parse(object: &Object) -> Result<Value, Failure> {
-    serde_json::from_slice(&object.json).map_err(|error| {
+    serde_json::from_slice(object.json()).map_err(|error| {
         tracing::error!(key = %object.key, %error, "a stored object is not readable");
         Failure::internal(format!("the stored object {} is not readable", object.key))
     })
