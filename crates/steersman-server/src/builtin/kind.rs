@@ -17,6 +17,7 @@ pub(crate) const RULES: Rules = Rules {
     updates_unconditionally: true,
     propagation: Propagation::Background,
     grace: Grace::None,
+    returns_deleted: false,
 };
 
 /// One built-in kind of one group.

@@ -1,9 +1,10 @@
 //! PersistentVolume: room that there is.
 
-use crate::builtin::kind::{Column, Kind, Request, Version};
+use crate::builtin::kind::{Column, Kind, RULES, Request, Version};
 use crate::builtin::place::Place;
 use crate::builtin::pod::defaults::unless_set;
 use crate::builtin::{cells, rules};
+use crate::strategy::Rules;
 use jiff::Timestamp;
 use steersman_machinery::field::Error;
 use steersman_machinery::value::{at, object_at, set_at, str_at};
@@ -44,6 +45,7 @@ pub(crate) const KIND: Kind = Kind {
     },
     validate_create: |request, faults| validate(&Place::root(request.new).field("spec"), faults),
     validate_update,
+    rules: Rules { returns_deleted: true, ..RULES },
     ..Kind::CLUSTER
 };
 

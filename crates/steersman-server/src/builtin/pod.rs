@@ -78,7 +78,7 @@ pub(crate) const KIND: Kind = Kind {
     }],
     generation: &[&["spec"]],
     status_leaves: &[&["spec"], &["metadata", "ownerReferences"]],
-    rules: Rules { grace: Grace::Node, ..RULES },
+    rules: Rules { grace: Grace::Node, returns_deleted: true, ..RULES },
     prepare_create,
     prepare_status,
     validate_create: spec::validate_pod,

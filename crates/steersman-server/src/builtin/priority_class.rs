@@ -13,9 +13,19 @@ use steersman_machinery::value::at;
 /// What is above is for the cluster's own parts.
 const VALUE_MAX: i64 = 1_000_000_000;
 
-/// The classes that every cluster has, for the parts of the cluster itself.
-pub(crate) const SYSTEM_CLASSES: [(&str, i64); 2] =
-    [("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000)];
+/// The classes that every cluster has, for the parts of the cluster itself: name, value and description.
+pub(crate) const SYSTEM_CLASSES: [(&str, i64, &str); 2] = [
+    (
+        "system-cluster-critical",
+        2_000_000_000,
+        "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary.",
+    ),
+    (
+        "system-node-critical",
+        2_000_001_000,
+        "Used for system critical pods that must not be moved from their current node.",
+    ),
+];
 
 pub(crate) const KIND: Kind = Kind {
     group: "scheduling.k8s.io",
@@ -62,7 +72,7 @@ fn validate(class: &Place<'_>, faults: &mut Vec<Error>) {
 /// Whether it is one of the classes that every cluster has, as it has to be.
 fn known_system_class(class: &Place<'_>) -> Result<(), String> {
     let name = class.at(&["metadata", "name"]).text();
-    let Some((_, value)) = SYSTEM_CLASSES.iter().find(|(known, _)| *known == name) else {
+    let Some((_, value, _)) = SYSTEM_CLASSES.iter().find(|(known, ..)| *known == name) else {
         return Err(format!("{name} is not a known system priority class"));
     };
     if class.field("value").number() != Some(*value) {

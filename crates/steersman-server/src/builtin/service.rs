@@ -38,7 +38,7 @@ pub(crate) const KIND: Kind = Kind {
         default,
         ..Version::V1
     }],
-    rules: Rules { creates_on_update: true, ..RULES },
+    rules: Rules { creates_on_update: true, returns_deleted: true, ..RULES },
     name_faults: name::dns1123_label,
     prepare_create: |service| update::join_addresses(service, &Value::Null),
     prepare_update: update::prepare,

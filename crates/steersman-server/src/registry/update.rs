@@ -73,7 +73,8 @@ fn check_version_given(operation: &Operation<'_>, object: &Value) -> Result<(), 
 fn check_preconditions(operation: &Operation<'_>, current: &Object, new: &Value) -> Result<(), Failure> {
     let uid = metadata::text(new, "uid");
     if !uid.is_empty() && uid != current.meta().uid() {
-        let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {}", current.meta().uid());
+        let why =
+            format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {}", current.meta().uid());
         return Err(Failure::conflict(&operation.group_resource(), operation.name(), &why));
     }
     let version = metadata::text(new, "resourceVersion");

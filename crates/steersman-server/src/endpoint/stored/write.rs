@@ -5,6 +5,7 @@ use crate::catalog::Verb;
 use crate::endpoint::Context;
 use crate::negotiate::{Negotiated, Shape, negotiate};
 use crate::options::Delete;
+use crate::payload::Payload;
 use crate::registry::{self, Body, Change, Outcome, Patch};
 use crate::status::Failure;
 use bytes::Bytes;
@@ -58,6 +59,9 @@ pub(super) fn delete_options(cx: &mut Context<'_>, bytes: &Bytes) -> Result<Dele
 async fn write(cx: &mut Context<'_>, change: &Change<'_>, negotiated: Negotiated) -> Result<Answer, Failure> {
     match registry::write(cx.state, &mut cx.operation, change).await? {
         Outcome::Created(payload) => Answer::object(cx, 201, payload, negotiated),
+        Outcome::Deleted(object) if cx.operation.strategy().rules().returns_deleted => {
+            Answer::object(cx, 200, Payload::Stored(object), negotiated)
+        }
         Outcome::Deleted(object) => Ok(deleted(cx, &object, negotiated)),
         Outcome::Updated(payload) => Answer::object(cx, 200, payload, negotiated),
     }
