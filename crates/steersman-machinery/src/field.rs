@@ -113,6 +113,11 @@ impl Error {
         Error::new(Kind::Invalid, path, Some(value.into()), detail)
     }
 
+    /// `Invalid value: detail`, where the value would say nothing.
+    pub fn invalid_without_value(path: &Path, detail: impl Into<String>) -> Error {
+        Error::new(Kind::Invalid, path, None, detail)
+    }
+
     /// `Not found: "a"`.
     pub fn not_found(path: &Path, value: impl Into<Value>) -> Error {
         Error::new(Kind::NotFound, path, Some(value.into()), "")

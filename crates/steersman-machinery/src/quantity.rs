@@ -59,6 +59,13 @@ impl Quantity {
         Ok(Quantity { nanos, format })
     }
 
+    /// Whether it is a number of whole units, once rounded up to thousandths.
+    pub fn is_whole(&self) -> bool {
+        const MILLI: i128 = 1_000_000;
+        let thousandths = self.nanos.div_euclid(MILLI) + i128::from(self.nanos.rem_euclid(MILLI) > 0);
+        thousandths % 1_000 == 0
+    }
+
     /// The canonical text of a quantity, or the fault.
     ///
     /// # Errors

@@ -62,9 +62,27 @@ pub enum ParseError {
         /// The part that could not be read.
         term: String,
     },
-    /// In a label selector.
-    #[error("unable to parse requirement: {what}")]
+    /// A value of a field selector with a backslash before what needs none.
+    #[error("invalid field selector: invalid escape sequence: {sequence}")]
+    FieldEscape {
+        /// The backslash and what follows it.
+        sequence: String,
+    },
+    /// A value of a field selector with a comma or an equals sign that no backslash escapes.
+    #[error("invalid field selector: unescaped character in value: {}", u32::from(*character))]
+    FieldUnescaped {
+        /// The character.
+        character: char,
+    },
+    /// In a label selector, between its requirements.
+    #[error("{what}")]
     Label {
+        /// What was found and what was expected.
+        what: String,
+    },
+    /// In one requirement of a label selector.
+    #[error("unable to parse requirement: {what}")]
+    Requirement {
         /// What was found and what was expected.
         what: String,
     },
@@ -80,17 +98,17 @@ impl Labels {
     pub fn parse(text: &str) -> Result<Labels, ParseError> {
         let mut parser = Parser { tokens: lex(text), at: 0 };
         let mut requirements = Vec::new();
+        let fail = |what| ParseError::Label { what };
         while parser.peek() != &Token::End {
-            requirements.push(parser.requirement()?);
+            if !parser.peek().begins_requirement() {
+                return expected(parser.peek(), "!, identifier, or 'end of string'").map_err(fail);
+            }
+            requirements.push(parser.requirement().map_err(|what| ParseError::Requirement { what })?);
             match parser.next() {
                 Token::End => break,
-                Token::Symbol(',') => {
-                    let more = matches!(parser.peek(), Token::Word(_) | Token::Symbol('!'));
-                    if !more {
-                        return expected(parser.peek(), "identifier after ','");
-                    }
-                }
-                other => return expected(&other, "',' or 'end of string'"),
+                Token::Symbol(',') if parser.peek().begins_requirement() => {}
+                Token::Symbol(',') => return expected(parser.peek(), "identifier after ','").map_err(fail),
+                other => return expected(&other, "',' or 'end of string'").map_err(fail),
             }
         }
         Ok(Labels { requirements })
@@ -152,22 +170,25 @@ impl fmt::Display for Labels {
 impl Fields {
     /// Reads the text form: `a.b=c,d!=e`. A comma, an equals sign or a backslash in a value is escaped by a backslash.
     ///
+    /// Terms are taken in the order of their bytes, which decides what an error is about where several are wrong.
+    ///
     /// # Errors
-    /// When a term has no operator.
+    /// When a term has no operator, or a value is not escaped as it must be.
     pub fn parse(text: &str) -> Result<Fields, ParseError> {
         let mut requirements = Vec::new();
-        for term in split_unescaped(text) {
-            if term.is_empty() {
-                continue;
-            }
-            let fail = || ParseError::Field { selector: text.to_owned(), term: term.to_owned() };
-            let at = term.find(['=', '!']).ok_or_else(fail)?;
+        let mut terms = split_unescaped(text);
+        terms.sort_unstable();
+        for term in terms.into_iter().filter(|term| !term.is_empty()) {
+            let at = term.match_indices(['=', '!']).map(|(at, _)| at).find(|at| !is_lone_mark(&term[*at..]));
+            let Some(at) = at else {
+                return Err(ParseError::Field { selector: text.to_owned(), term: term.to_owned() });
+            };
             let (field, rest) = term.split_at(at);
             let (equal, value) = match rest.strip_prefix("!=") {
                 Some(value) => (false, value),
-                None => (true, rest.strip_prefix("==").or(rest.strip_prefix('=')).ok_or_else(fail)?),
+                None => (true, rest.strip_prefix("==").unwrap_or(&rest[1..])),
             };
-            requirements.push(FieldRequirement { field: field.to_owned(), value: unescape(value), equal });
+            requirements.push(FieldRequirement { field: field.to_owned(), value: unescape(value)?, equal });
         }
         Ok(Fields { requirements })
     }
@@ -207,17 +228,27 @@ fn split_unescaped(text: &str) -> Vec<&str> {
     terms
 }
 
-fn unescape(value: &str) -> String {
-    let (mut out, mut escaped) = (String::with_capacity(value.len()), false);
-    for char in value.chars() {
-        if char == '\\' && !escaped {
-            escaped = true;
-            continue;
+/// Whether a term, cut before an equals sign or an exclamation mark, begins with a mark that is no operator.
+fn is_lone_mark(rest: &str) -> bool {
+    rest.starts_with('!') && !rest.starts_with("!=")
+}
+
+fn unescape(value: &str) -> Result<String, ParseError> {
+    let mut out = String::with_capacity(value.len());
+    let mut chars = value.chars();
+    while let Some(char) = chars.next() {
+        match char {
+            '\\' => match chars.next() {
+                Some(escaped @ ('\\' | ',' | '=')) => out.push(escaped),
+                other => {
+                    return Err(ParseError::FieldEscape { sequence: std::iter::once(char).chain(other).collect() });
+                }
+            },
+            ',' | '=' => return Err(ParseError::FieldUnescaped { character: char }),
+            _ => out.push(char),
         }
-        escaped = false;
-        out.push(char);
     }
-    out
+    Ok(out)
 }
 
 // === the grammar of label selectors ===
@@ -239,6 +270,12 @@ impl fmt::Display for Token {
             Token::Pair(pair) => f.write_str(pair),
             Token::Word(word) => f.write_str(word),
         }
+    }
+}
+
+impl Token {
+    fn begins_requirement(&self) -> bool {
+        matches!(self, Token::Word(_) | Token::Symbol('!'))
     }
 }
 
@@ -286,18 +323,19 @@ impl Parser {
         token
     }
 
-    fn requirement(&mut self) -> Result<Requirement, ParseError> {
+    fn requirement(&mut self) -> Result<Requirement, String> {
         let negated = self.peek() == &Token::Symbol('!');
         if negated {
             self.next();
         }
         let key = match self.next() {
             Token::Word(word) => word,
-            other if negated => return expected(&other, "identifier"),
-            other => return expected(&other, "!, identifier, or 'end of string'"),
+            other => return expected(&other, "identifier"),
         };
-        if let Some(fault) = name::qualified(&key).into_iter().next() {
-            return Err(ParseError::Label { what: format!("key: Invalid value: {key:?}: {fault}") });
+        let faults = name::qualified(&key);
+        if !faults.is_empty() {
+            // The reference implementation names no field here, and prints that it names none.
+            return Err(format!("<nil>: Invalid value: {key:?}: {}", faults.join("; ")));
         }
         if negated {
             return Ok(Requirement { key, operator: Operator::DoesNotExist });
@@ -315,13 +353,7 @@ impl Parser {
             }
             Token::Symbol(sign @ ('<' | '>')) => {
                 self.next();
-                let value = self.value(&key)?;
-                let Ok(bound) = value.parse() else {
-                    let what = format!(
-                        "values[0]: Invalid value: {value:?}: for 'Gt', 'Lt' operators, the value must be an integer"
-                    );
-                    return Err(ParseError::Label { what });
-                };
+                let bound = self.bound(&key)?;
                 if sign == '<' { Operator::LessThan(bound) } else { Operator::GreaterThan(bound) }
             }
             Token::Word(word) if word == "in" || word == "notin" => {
@@ -335,11 +367,27 @@ impl Parser {
     }
 
     /// One value, which may be empty.
-    fn value(&mut self, key: &str) -> Result<String, ParseError> {
+    fn value(&mut self, key: &str) -> Result<String, String> {
+        let value = self.word()?;
+        joined(value_fault(key, 0, &value).into_iter().collect())?;
+        Ok(value)
+    }
+
+    /// One value that is a number. What is neither a number nor a label's value is told both.
+    fn bound(&mut self, key: &str) -> Result<i64, String> {
+        let value = self.word()?;
+        let bound = value.parse().map_err(|_| {
+            format!("values[0]: Invalid value: {value:?}: for 'Gt', 'Lt' operators, the value must be an integer")
+        });
+        joined(bound.as_ref().err().cloned().into_iter().chain(value_fault(key, 0, &value)).collect())?;
+        bound
+    }
+
+    fn word(&mut self) -> Result<String, String> {
         match self.peek().clone() {
             Token::Word(word) => {
                 self.next();
-                checked(key, 0, word)
+                Ok(word)
             }
             Token::End | Token::Symbol(',') => Ok(String::new()),
             other => expected(&other, "identifier"),
@@ -347,24 +395,25 @@ impl Parser {
     }
 
     /// `(a,b)`, where a value may be empty.
-    fn values(&mut self, key: &str) -> Result<Vec<String>, ParseError> {
+    fn values(&mut self, key: &str) -> Result<Vec<String>, String> {
         let open = self.next();
         if open != Token::Symbol('(') {
-            return expected(&open, "'('");
+            return Err(format!("found '{open}' expected: '('"));
+        }
+        if !matches!(self.peek(), Token::Word(_) | Token::Symbol(',' | ')')) {
+            return expected(self.peek(), "',', ')' or identifier");
         }
         let mut values = Vec::new();
         loop {
             let value = match self.peek().clone() {
                 Token::Word(word) => {
                     self.next();
-                    checked(key, values.len(), word)?
+                    word
                 }
                 Token::Symbol(',' | ')') => String::new(),
-                other => return expected(&other, "',', ')' or identifier"),
+                other => return expected(&other, "',', or identifier"),
             };
-            if !values.contains(&value) {
-                values.push(value);
-            }
+            values.push(value);
             match self.next() {
                 Token::Symbol(',') => {}
                 Token::Symbol(')') => break,
@@ -372,21 +421,29 @@ impl Parser {
             }
         }
         values.sort();
+        values.dedup();
+        joined(values.iter().enumerate().filter_map(|(index, value)| value_fault(key, index, value)).collect())?;
         Ok(values)
     }
 }
 
-fn expected<T>(found: &Token, expected: &str) -> Result<T, ParseError> {
-    Err(ParseError::Label { what: format!("found '{found}', expected: {expected}") })
+fn expected<T>(found: &Token, expected: &str) -> Result<T, String> {
+    Err(format!("found '{found}', expected: {expected}"))
 }
 
-fn checked(key: &str, index: usize, value: String) -> Result<String, ParseError> {
-    match name::label_value(&value).into_iter().next() {
-        Some(fault) => {
-            Err(ParseError::Label { what: format!("values[{index}][{key}]: Invalid value: {value:?}: {fault}") })
-        }
-        None => Ok(value),
+/// Several faults as one text.
+fn joined(faults: Vec<String>) -> Result<(), String> {
+    match faults.as_slice() {
+        [] => Ok(()),
+        [fault] => Err(fault.clone()),
+        _ => Err(format!("[{}]", faults.join(", "))),
     }
+}
+
+/// What is wrong with a value as the value of a label.
+fn value_fault(key: &str, index: usize, value: &str) -> Option<String> {
+    let faults = name::label_value(value);
+    (!faults.is_empty()).then(|| format!("values[{index}][{key}]: Invalid value: {value:?}: {}", faults.join("; ")))
 }
 
 #[cfg(test)]
@@ -433,14 +490,36 @@ mod tests {
         for (selector, want) in [
             ("odd within (yes)", "unable to parse requirement: found 'within', expected: in, notin, =, ==, !=, gt, lt"),
             ("a b c", "unable to parse requirement: found 'b', expected: in, notin, =, ==, !=, gt, lt"),
-            ("=", "unable to parse requirement: found '=', expected: !, identifier, or 'end of string'"),
-            ("a,", "unable to parse requirement: found '', expected: identifier after ','"),
-            ("a in b", "unable to parse requirement: found 'b', expected: '('"),
+            ("a=b c", "found 'c', expected: ',' or 'end of string'"),
+            ("=", "found '=', expected: !, identifier, or 'end of string'"),
+            ("!=a", "found '!=', expected: !, identifier, or 'end of string'"),
+            ("a,", "found '', expected: identifier after ','"),
+            ("!a=b", "found '=', expected: ',' or 'end of string'"),
+            ("!", "unable to parse requirement: found '', expected: identifier"),
+            ("a=(", "unable to parse requirement: found '(', expected: identifier"),
+            ("a in b", "unable to parse requirement: found 'b' expected: '('"),
+            ("a in (", "unable to parse requirement: found '', expected: ',', ')' or identifier"),
             ("a in (b", "unable to parse requirement: found '', expected: ',' or ')'"),
+            ("a in (b,", "unable to parse requirement: found '', expected: ',', or identifier"),
+            (
+                "a/b/c",
+                "unable to parse requirement: <nil>: Invalid value: \"a/b/c\": a valid label key must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]') with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')",
+            ),
+            (
+                "a in (c,b-)",
+                "unable to parse requirement: values[0][a]: Invalid value: \"b-\": a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')",
+            ),
+            (
+                "a>b",
+                "unable to parse requirement: values[0]: Invalid value: \"b\": for 'Gt', 'Lt' operators, the value must be an integer",
+            ),
         ] {
             assert_eq!(Labels::parse(selector).unwrap_err().to_string(), want);
         }
-        assert!(Labels::parse("a=b c").is_err() && Labels::parse("a/b/c").is_err() && Labels::parse("a=%").is_err());
+        let twice = Labels::parse("a in (-,+)").unwrap_err().to_string();
+        assert!(
+            twice.starts_with("unable to parse requirement: [values[0][a]: ") && twice.contains(", values[1][a]: ")
+        );
     }
 
     #[test]
@@ -456,6 +535,11 @@ mod tests {
         assert_eq!(fields.exact("metadata.namespace"), None);
         let error = Fields::parse("nonsense").unwrap_err();
         assert_eq!(error.to_string(), "invalid selector: 'nonsense'; can't understand 'nonsense'");
+        let said = |text| Fields::parse(text).unwrap_err().to_string();
+        assert_eq!(said("b in (c,A)"), "invalid selector: 'b in (c,A)'; can't understand 'A)'");
+        assert_eq!(said(r"a=\b"), r"invalid field selector: invalid escape sequence: \b");
+        assert_eq!(said(r"a=b=c"), "invalid field selector: unescaped character in value: 61");
+        assert_eq!(Fields::parse("a!b!=c").unwrap().requirements[0].field, "a!b");
         assert!(Fields::parse("").unwrap().is_everything());
     }
 

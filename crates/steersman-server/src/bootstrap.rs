@@ -1,33 +1,43 @@
-//! What is there from the first start: the namespaces of the system.
+//! What is there from the first start: the namespaces and the priority classes of the system.
 
-use crate::catalog::{Served, Verb};
+use crate::builtin::SYSTEM_CLASSES;
+use crate::catalog::Verb;
 use crate::operation::Operation;
 use crate::registry::{self, Change};
 use crate::state::State;
 use crate::status::Failure;
 use serde_json::json;
-use steersman_machinery::{GroupResource, ObjectKey};
+use steersman_machinery::{GroupResource, ObjectKey, Value};
 
 const NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
 
-/// Creates the namespaces that are not there.
+/// Creates the objects that are not there.
 ///
 /// # Errors
 /// When the store refuses.
-pub(crate) async fn namespaces(state: &State) -> Result<(), Failure> {
-    let catalog = state.catalog();
-    let Some(served) = catalog.find("", "v1", "namespaces") else { return Ok(()) };
+pub(crate) async fn objects(state: &State) -> Result<(), Failure> {
     for name in NAMESPACES {
-        if state.get(&GroupResource::new("", "namespaces"), &ObjectKey::cluster(name)).await?.is_none() {
-            create(state, served, name).await?;
-        }
+        let namespace = json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": name}});
+        create(state, &GroupResource::new("", "namespaces"), name, namespace).await?;
+    }
+    for (name, value, description) in SYSTEM_CLASSES {
+        let class = json!({
+            "kind": "PriorityClass", "apiVersion": "scheduling.k8s.io/v1", "metadata": {"name": name}, "value": value,
+            "description": description,
+        });
+        create(state, &GroupResource::new("scheduling.k8s.io", "priorityclasses"), name, class).await?;
     }
     Ok(())
 }
 
-async fn create(state: &State, served: &Served, name: &str) -> Result<(), Failure> {
+async fn create(state: &State, resource: &GroupResource, name: &str, object: Value) -> Result<(), Failure> {
+    let catalog = state.catalog();
+    let Some(served) = catalog.find(&resource.group, "v1", &resource.resource) else { return Ok(()) };
+    if state.get(resource, &ObjectKey::cluster(name)).await?.is_some() {
+        return Ok(());
+    }
     let mut operation = Operation::of_system(served, Verb::Create, state.now());
-    let mut object = json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": name}});
+    let mut object = object;
     operation.strategy().default(operation.version(), &mut object);
     registry::write(state, &mut operation, &Change::Create(object)).await.map(|_| ())
 }

@@ -50,6 +50,8 @@ mod tests;
 mod volume_claim;
 mod workload;
 
+pub(crate) use crate::builtin::priority_class::SYSTEM_CLASSES;
+
 /// Every row, in the order in which discovery lists the groups.
 const KINDS: &[&Kind] = &[
     &config_map::KIND,

@@ -3,7 +3,7 @@
 use crate::query::Query;
 use crate::status::Failure;
 use base64::Engine as _;
-use base64::engine::general_purpose::{URL_SAFE, URL_SAFE_NO_PAD};
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use steersman_machinery::field::{Error, Path};
@@ -213,14 +213,26 @@ impl Token {
 
     fn decode(text: &str) -> Result<Token, Failure> {
         let bad = |why: &str| Failure::bad_request(format!("invalid continue token: continue key is not valid: {why}"));
-        let bytes =
-            URL_SAFE_NO_PAD.decode(text).or_else(|_| URL_SAFE.decode(text)).map_err(|_| bad("it is no base64"))?;
+        let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|error| {
+            // Go counts a last letter that stands alone as the wrong one.
+            let offset = match error {
+                base64::DecodeError::InvalidByte(offset, _) | base64::DecodeError::InvalidLastSymbol(offset, _) => {
+                    offset
+                }
+                base64::DecodeError::InvalidLength(length) => length.saturating_sub(1),
+                base64::DecodeError::InvalidPadding => text.len(),
+            };
+            bad(&format!("illegal base64 data at input byte {offset}"))
+        })?;
         let token: Token = serde_json::from_slice(&bytes).map_err(|error| bad(&error.to_string()))?;
         if token.format != TOKEN_FORMAT {
             return Err(bad(&format!("server does not recognize this encoded version {:?}", token.format)));
         }
-        if token.version == 0 || token.key().is_empty() {
-            return Err(bad("it has no version or no start"));
+        if token.version == 0 {
+            return Err(bad(&format!("incorrect encoded start resourceVersion (version {TOKEN_FORMAT})")));
+        }
+        if token.key().is_empty() {
+            return Err(bad(&format!("encoded start key empty (version {TOKEN_FORMAT})")));
         }
         Ok(token)
     }

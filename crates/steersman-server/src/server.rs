@@ -58,7 +58,7 @@ impl Server {
         // The store may have been in use before, and its cache a moment behind.
         state.sync().await.map_err(fail)?;
         crate::registry::observe(&state).map_err(fail)?;
-        crate::bootstrap::namespaces(&state).await.map_err(fail)?;
+        crate::bootstrap::objects(&state).await.map_err(fail)?;
         let definitions = crate::definitions::start(&state).await.map_err(fail)?;
         let tasks = vec![definitions, crate::expiry::start(&state)];
         let chain = Arc::new(Chain::new(authenticator, Router::new(state.clone(), address)));

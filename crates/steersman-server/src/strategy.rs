@@ -166,6 +166,8 @@ pub struct Rules {
     pub propagation: Propagation,
     /// Whether a deletion waits for somebody else's word before the object goes.
     pub grace: Grace,
+    /// The answer to a deletion is the object as it was, not a Status.
+    pub returns_deleted: bool,
 }
 
 /// What a deletion does with dependents.
@@ -196,6 +198,7 @@ impl Default for Rules {
             updates_unconditionally: true,
             propagation: Propagation::Background,
             grace: Grace::None,
+            returns_deleted: false,
         }
     }
 }

@@ -230,12 +230,19 @@ impl ListForm<'_> {
             Value::Null => return Err("associative list with keys may not have a null element".to_owned()),
             _ => return Err("associative list with keys may not have non-map elements".to_owned()),
         };
+        // A key that is left out is left out of the path too; one that is there has to be.
         let mut values = Vec::with_capacity(keys.len());
         for key in keys {
-            let value = fields.get(key.as_ref()).or_else(|| self.key_default(key)).ok_or_else(|| {
-                format!("associative list with keys has an element that omits key field {key:?} (and doesn't have default value)")
-            })?;
-            values.push((key.to_string(), Literal(value.clone())));
+            if let Some(value) = fields.get(key.as_ref()).or_else(|| self.key_default(key)) {
+                values.push((key.to_string(), Literal(value.clone())));
+            }
+        }
+        if values.is_empty() {
+            let keys: Vec<String> = keys.iter().map(|key| format!("{key:?}")).collect();
+            return Err(format!(
+                "associative list with keys has an element that omits all key fields [{}] (and doesn't have default values for any key fields)",
+                keys.join(" ")
+            ));
         }
         values.sort();
         Ok(Element::Key(values))

@@ -182,10 +182,10 @@ fn misfits_are_told_in_the_words_of_kube_apiserver() {
         ]],
     );
     check_fit(
-        &custom(),
-        json!({"spec": {"keyed": [{"b": 1}]}}),
+        pod(),
+        json!({"spec": {"containers": [{"image": "x"}]}}),
         expect![[
-            r#".spec.keyed: element 0: associative list with keys has an element that omits key field "a" (and doesn't have default value)"#
+            r#".spec.containers: element 0: associative list with keys has an element that omits all key fields ["name"] (and doesn't have default values for any key fields)"#
         ]],
     );
     check_fit(
@@ -195,6 +195,13 @@ fn misfits_are_told_in_the_words_of_kube_apiserver() {
             r#".spec.containers: duplicate entries for key [name="c"]; .spec.containers[name="c"].image: expected string, got true"#
         ]],
     );
+}
+
+#[test]
+fn an_item_without_one_of_its_keys_is_known_by_the_others() {
+    let value = || json!({"spec": {"keyed": [{"b": 2, "v": "x"}]}});
+    check_fit(&custom(), value(), expect!["fits"]);
+    check_set(&custom(), value(), expect![[r#"{"f:spec":{"f:keyed":{"k:{\"b\":2}":{".":{},"f:b":{},"f:v":{}}}}}"#]]);
 }
 
 #[test]

@@ -113,18 +113,10 @@ enum Refusal {
     },
 }
 
-/// The classes that every cluster has, for the parts of the cluster itself.
-const SYSTEM_CLASSES: [(&str, i64); 2] =
-    [("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000)];
-
 /// Gives a new pod its priority. `class` finds a PriorityClass by name, and the global default where no name is given.
 fn set_priority(pod: &mut Value, class: impl FnOnce(Option<&str>) -> Option<PriorityClass>) -> Result<(), Refusal> {
     let name = str_at(pod, &["spec", "priorityClassName"]).filter(|name| !name.is_empty());
-    let system = SYSTEM_CLASSES.iter().find(|(system, _)| Some(*system) == name);
-    let found = match system {
-        Some((name, value)) => Some(PriorityClass { name: (*name).to_owned(), value: *value, preemption_policy: None }),
-        None => class(name),
-    };
+    let found = class(name);
     if let (Some(name), None) = (name, &found) {
         return Err(Refusal::UnknownPriorityClass { name: name.to_owned() });
     }

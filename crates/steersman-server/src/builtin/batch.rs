@@ -3,4 +3,5 @@
 pub(crate) mod cron_job;
 pub(crate) mod job;
 
+mod policy;
 mod schedule;

@@ -33,8 +33,17 @@ pub(crate) const KIND: Kind = Kind {
     generation: &[&["spec"]],
     validate_create: validate,
     validate_update: validate,
+    warnings: |ingress| {
+        let class = at(ingress, &["metadata", "annotations", CLASS_ANNOTATION]);
+        let why =
+            || format!("annotation {CLASS_ANNOTATION:?} is deprecated, please use 'spec.ingressClassName' instead");
+        class.map(|_| why()).into_iter().collect()
+    },
     ..Kind::NAMESPACED
 };
+
+/// How the class of an ingress was told before it had a field.
+const CLASS_ANNOTATION: &str = "kubernetes.io/ingress.class";
 
 fn validate(request: &Request<'_>, faults: &mut Vec<Error>) {
     let spec = Place::root(request.new).field("spec");

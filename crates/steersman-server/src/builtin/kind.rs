@@ -17,6 +17,7 @@ pub(crate) const RULES: Rules = Rules {
     updates_unconditionally: true,
     propagation: Propagation::Background,
     grace: Grace::None,
+    returns_deleted: false,
 };
 
 /// One built-in kind of one group.
@@ -57,6 +58,8 @@ pub(crate) struct Kind {
     pub(crate) validate_create: fn(&Request<'_>, &mut Vec<field::Error>),
     /// Through the main endpoint.
     pub(crate) validate_update: fn(&Request<'_>, &mut Vec<field::Error>),
+    /// What a writer should know of an object that is not refused.
+    pub(crate) warnings: fn(&Value) -> Vec<String>,
     /// Through `/status`.
     pub(crate) validate_status: fn(&Request<'_>, &mut Vec<field::Error>),
 }
@@ -167,6 +170,7 @@ impl Kind {
         validate_create: |_, _| {},
         validate_update: |_, _| {},
         validate_status: |_, _| {},
+        warnings: |_| Vec::new(),
     };
     /// What most kinds without namespaces are.
     pub(crate) const CLUSTER: Kind = Kind { scope: Scope::Cluster, ..Kind::NAMESPACED };

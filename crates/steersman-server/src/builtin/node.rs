@@ -35,6 +35,16 @@ pub(crate) const KIND: Kind = Kind {
             Column::text("Container-Runtime", "What runs its containers.").wide(),
         ],
         cells,
+        default: |node| {
+            // The first of its ranges of addresses is told twice.
+            let Some(spec) = object_at(node, &["spec"]) else { return };
+            let first =
+                spec.get("podCIDR").filter(|range| range.as_str().is_some_and(|text| !text.is_empty())).cloned();
+            let has_ranges = spec.get("podCIDRs").and_then(Value::as_array).is_some_and(|ranges| !ranges.is_empty());
+            if let Some(first) = first.filter(|_| !has_ranges) {
+                spec.insert("podCIDRs".to_owned(), json!([first]));
+            }
+        },
         fields: &[Field::new("spec.unschedulable", ".spec.unschedulable").or("false")],
         ..Version::V1
     }],

@@ -1,9 +1,10 @@
 //! PersistentVolume: room that there is.
 
-use crate::builtin::kind::{Column, Kind, Request, Version};
+use crate::builtin::kind::{Column, Kind, RULES, Request, Version};
 use crate::builtin::place::Place;
 use crate::builtin::pod::defaults::unless_set;
 use crate::builtin::{cells, rules};
+use crate::strategy::Rules;
 use jiff::Timestamp;
 use steersman_machinery::field::Error;
 use steersman_machinery::value::{at, object_at, set_at, str_at};
@@ -44,6 +45,7 @@ pub(crate) const KIND: Kind = Kind {
     },
     validate_create: |request, faults| validate(&Place::root(request.new).field("spec"), faults),
     validate_update,
+    rules: Rules { returns_deleted: true, ..RULES },
     ..Kind::CLUSTER
 };
 
@@ -78,6 +80,10 @@ fn validate(spec: &Place<'_>, faults: &mut Vec<Error>) {
     let (modes, capacity) = (spec.field("accessModes"), spec.field("capacity"));
     rules::required(&modes, faults);
     modes.items().for_each(|mode| rules::one_of(&Place { path: modes.path.clone(), ..mode }, &MODES, faults));
+    let is_for_one_pod = modes.items().any(|mode| mode.text() == "ReadWriteOncePod");
+    if is_for_one_pod && modes.items().any(|mode| mode.text() != "ReadWriteOncePod") {
+        faults.push(modes.forbidden("may not use ReadWriteOncePod with other access modes"));
+    }
     if capacity.is_empty() {
         faults.push(capacity.required(""));
     } else if capacity.key("storage").is_absent() || capacity.entries().count() > 1 {

@@ -3,6 +3,7 @@
 use crate::builtin::kind::{Column, Field, Kind, RULES, Subresource, Version};
 use crate::catalog::{Handling, Verb};
 use crate::strategy::{Grace, Rules};
+use serde_json::json;
 use steersman_machinery::Value;
 use steersman_machinery::value::{at, set_at};
 
@@ -78,7 +79,7 @@ pub(crate) const KIND: Kind = Kind {
     }],
     generation: &[&["spec"]],
     status_leaves: &[&["spec"], &["metadata", "ownerReferences"]],
-    rules: Rules { grace: Grace::Node, ..RULES },
+    rules: Rules { grace: Grace::Node, returns_deleted: true, ..RULES },
     prepare_create,
     prepare_status,
     validate_create: spec::validate_pod,
@@ -97,6 +98,23 @@ fn prepare_create(pod: &mut Value) {
     set_at(pod, &["status", "phase"], Value::from("Pending"));
     let class = qos::class(pod);
     set_at(pod, &["status", "qosClass"], Value::from(class));
+    tell_gated(pod);
+}
+
+/// A pod with gates says from the first that no node is looked for.
+fn tell_gated(pod: &mut Value) {
+    let has_gates =
+        at(pod, &["spec", "schedulingGates"]).and_then(Value::as_array).is_some_and(|gates| !gates.is_empty());
+    if !has_gates {
+        return;
+    }
+    let created = at(pod, &["metadata", "creationTimestamp"]).cloned();
+    let condition = json!({
+        "type": "PodScheduled", "status": "False", "reason": "SchedulingGated",
+        "message": "Scheduling is blocked due to non-empty scheduling gates",
+        "lastProbeTime": null, "lastTransitionTime": created,
+    });
+    set_at(pod, &["status", "conditions"], json!([condition]));
 }
 
 fn prepare_status(new: &mut Value, old: &Value) {

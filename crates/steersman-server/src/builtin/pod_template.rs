@@ -1,10 +1,11 @@
 //! PodTemplate: a template of pods kept for itself.
 
 use crate::builtin::cells;
-use crate::builtin::kind::{Column, Kind, Version};
+use crate::builtin::kind::{Column, Kind, RULES, Version};
 use crate::builtin::place::Place;
 use crate::builtin::pod;
 use crate::builtin::selector;
+use crate::strategy::Rules;
 use jiff::Timestamp;
 use steersman_machinery::Value;
 use steersman_machinery::value::at;
@@ -32,6 +33,7 @@ pub(crate) const KIND: Kind = Kind {
     validate_update: |request, faults| {
         pod::spec::validate_template(&Place::root(request.new).field("template"), faults);
     },
+    rules: Rules { returns_deleted: true, ..RULES },
     ..Kind::NAMESPACED
 };
 

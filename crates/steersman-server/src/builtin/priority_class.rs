@@ -13,6 +13,20 @@ use steersman_machinery::value::at;
 /// What is above is for the cluster's own parts.
 const VALUE_MAX: i64 = 1_000_000_000;
 
+/// The classes that every cluster has, for the parts of the cluster itself: name, value and description.
+pub(crate) const SYSTEM_CLASSES: [(&str, i64, &str); 2] = [
+    (
+        "system-cluster-critical",
+        2_000_000_000,
+        "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary.",
+    ),
+    (
+        "system-node-critical",
+        2_000_001_000,
+        "Used for system critical pods that must not be moved from their current node.",
+    ),
+];
+
 pub(crate) const KIND: Kind = Kind {
     group: "scheduling.k8s.io",
     kind: "PriorityClass",
@@ -45,12 +59,29 @@ pub(crate) const KIND: Kind = Kind {
 fn validate(class: &Place<'_>, faults: &mut Vec<Error>) {
     let (name, value) = (class.at(&["metadata", "name"]), class.field("value"));
     if name.text().starts_with("system-") {
-        let why = "priority class names with 'system-' prefix are reserved for system use only";
-        faults.push(name.forbidden(why));
+        if let Err(error) = known_system_class(class) {
+            let why = "priority class names with 'system-' prefix are reserved for system use only. error: ";
+            faults.push(name.forbidden(format!("{why}{error}")));
+        }
     } else if value.number().is_some_and(|value| value > VALUE_MAX) {
         faults.push(value.forbidden(format!("maximum allowed value of a user defined priority is {VALUE_MAX}")));
     }
     rules::one_of(&class.field("preemptionPolicy"), &["Never", "PreemptLowerPriority"], faults);
+}
+
+/// Whether it is one of the classes that every cluster has, as it has to be.
+fn known_system_class(class: &Place<'_>) -> Result<(), String> {
+    let name = class.at(&["metadata", "name"]).text();
+    let Some((_, value, _)) = SYSTEM_CLASSES.iter().find(|(known, ..)| *known == name) else {
+        return Err(format!("{name} is not a known system priority class"));
+    };
+    if class.field("value").number() != Some(*value) {
+        return Err(format!("value of {name} PriorityClass must be {value}"));
+    }
+    if class.field("globalDefault").flag() {
+        return Err(format!("globalDefault of {name} PriorityClass must be false"));
+    }
+    Ok(())
 }
 
 fn validate_update(request: &Request<'_>, faults: &mut Vec<Error>) {

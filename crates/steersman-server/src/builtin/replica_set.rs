@@ -1,6 +1,6 @@
 //! ReplicaSet: so many pods of one template.
 
-use crate::builtin::kind::{Column, Field, Kind, Request, Scale, Version};
+use crate::builtin::kind::{Column, Kind, Request, Scale, Version};
 use crate::builtin::place::Place;
 use crate::builtin::pod::defaults::unless_set;
 use crate::builtin::{cells, pod, rules, workload};
@@ -31,7 +31,6 @@ pub(crate) const KIND: Kind = Kind {
             Column::text("Selector", "Which pods are its own.").wide(),
         ],
         cells,
-        fields: &[Field::new("status.replicas", ".status.replicas").or("0")],
         default,
         ..Version::V1
     }],

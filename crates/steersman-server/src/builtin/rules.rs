@@ -113,6 +113,23 @@ pub(crate) fn ip(place: &Place<'_>, faults: &mut Vec<Error>) {
     }
 }
 
+/// Of text: it must be a domain and a path, as in `acme.io/foo`.
+pub(crate) fn domain_prefixed_path(place: &Place<'_>, faults: &mut Vec<Error>) {
+    if place.is_empty() {
+        return faults.push(place.required(""));
+    }
+    let parts = place.text().split_once('/').filter(|(host, path)| !host.is_empty() && !path.is_empty());
+    let Some((host, path)) = parts else {
+        return faults.push(place.invalid("must be a domain-prefixed path (such as \"acme.io/foo\")"));
+    };
+    faults.extend(name::dns1123_subdomain(host).into_iter().map(|fault| Error::invalid(&place.path, host, fault)));
+    let is_path = |byte: u8| byte.is_ascii_alphanumeric() || b"/-._~%!$&'()*+,;=:".contains(&byte);
+    if !path.bytes().all(is_path) {
+        let why = "Invalid path (regex used for validation is '[A-Za-z0-9/\\-._~%!$&'()*+,;=:]+')";
+        faults.push(Error::invalid(&place.path, path, why));
+    }
+}
+
 /// Of a map: keys and values must be labels.
 pub(crate) fn labels(place: &Place<'_>, faults: &mut Vec<Error>) {
     for (key, value) in place.entries() {
@@ -158,10 +175,8 @@ pub(crate) fn variable_name(name: &str) -> Vec<String> {
         return vec!["environment variable name must be non-empty".to_owned()];
     }
     if name.bytes().any(|byte| !(b' '..=b'~').contains(&byte) || byte == b'=') {
-        return vec![
-            "a valid environment variable name must consist only of printable ASCII characters other than '=' (regex used for validation is '[^=]+')"
-                .to_owned(),
-        ];
+        let why = "a valid environment variable name must consist only of printable ASCII characters other than '='";
+        return vec![why.to_owned()];
     }
     Vec::new()
 }

@@ -5,7 +5,7 @@ use crate::builtin::kind::{Column, Field, Kind, RULES, Version};
 use crate::builtin::pod::defaults::unless_set;
 use crate::strategy::Rules;
 use serde_json::json;
-use steersman_machinery::value::{Map, object_at, str_at};
+use steersman_machinery::value::{Map, at, object_at, str_at};
 use steersman_machinery::{Value, name};
 
 pub use crate::builtin::service::allocator::{Allocator, Reservation};
@@ -38,13 +38,18 @@ pub(crate) const KIND: Kind = Kind {
         default,
         ..Version::V1
     }],
-    rules: Rules { creates_on_update: true, ..RULES },
+    rules: Rules { creates_on_update: true, returns_deleted: true, ..RULES },
     name_faults: name::dns1123_label,
     prepare_create: |service| update::join_addresses(service, &Value::Null),
     prepare_update: update::prepare,
     validate_create: |request, faults| validate::service(request, faults),
     validate_update: validate::update,
     validate_status: validate::status,
+    warnings: |service| {
+        let addresses = at(service, &["spec", "externalIPs"]).and_then(Value::as_array);
+        let why = "spec.externalIPs is deprecated and may no longer be implemented in some clusters";
+        addresses.filter(|addresses| !addresses.is_empty()).map(|_| why.to_owned()).into_iter().collect()
+    },
     ..Kind::NAMESPACED
 };
 

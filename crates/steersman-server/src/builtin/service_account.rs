@@ -1,7 +1,8 @@
 //! ServiceAccount: a name that pods and other processes act under.
 
 use crate::builtin::cells;
-use crate::builtin::kind::{Column, Kind, Version};
+use crate::builtin::kind::{Column, Kind, RULES, Version};
+use crate::strategy::Rules;
 
 pub(crate) const KIND: Kind = Kind {
     kind: "ServiceAccount",
@@ -14,5 +15,6 @@ pub(crate) const KIND: Kind = Kind {
         cells: |object, now| vec![cells::name(object), cells::age(object, now)],
         ..Version::V1
     }],
+    rules: Rules { returns_deleted: true, ..RULES },
     ..Kind::NAMESPACED
 };

@@ -145,6 +145,10 @@ impl Strategy for BuiltIn {
         faults
     }
 
+    fn warnings(&self, _version: &Version, value: &Value) -> Vec<String> {
+        (self.kind.warnings)(value)
+    }
+
     fn name_faults(&self, name: &str) -> Vec<String> {
         (self.kind.name_faults)(name)
     }

@@ -1,11 +1,12 @@
 //! PersistentVolumeClaim: room that somebody asks for.
 
 use crate::builtin::cells;
-use crate::builtin::kind::{Column, Kind, Request, Version};
+use crate::builtin::kind::{Column, Kind, RULES, Request, Version};
 use crate::builtin::persistent_volume::access_modes;
 use crate::builtin::place::Place;
 use crate::builtin::pod::defaults::unless_set;
 use crate::builtin::{rules, selector};
+use crate::strategy::Rules;
 use jiff::Timestamp;
 use serde_json::json;
 use steersman_machinery::field::Error;
@@ -48,6 +49,7 @@ pub(crate) const KIND: Kind = Kind {
     },
     validate_create: |request, faults| validate(&Place::root(request.new).field("spec"), faults),
     validate_update,
+    rules: Rules { returns_deleted: true, ..RULES },
     ..Kind::NAMESPACED
 };
 
@@ -58,6 +60,10 @@ fn validate(spec: &Place<'_>, faults: &mut Vec<Error>) {
         faults.push(modes.required("at least 1 access mode is required"));
     }
     modes.items().for_each(|mode| rules::one_of(&Place { path: modes.path.clone(), ..mode }, &MODES, faults));
+    let is_for_one_pod = modes.items().any(|mode| mode.text() == "ReadWriteOncePod");
+    if is_for_one_pod && modes.items().any(|mode| mode.text() != "ReadWriteOncePod") {
+        faults.push(modes.forbidden("may not use ReadWriteOncePod with other access modes"));
+    }
     selector::validate(&spec.field("selector"), faults);
     let room = spec.at(&["resources", "requests"]).key("storage");
     match Quantity::parse(room.text()) {

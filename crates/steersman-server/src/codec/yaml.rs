@@ -1,29 +1,32 @@
 //! YAML as Kubernetes reads it: numbers and truth values of YAML 1.1.
 
-use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::Spanned;
 use serde_saphyr::options::DuplicateKeyPolicy;
 use std::borrow::Cow;
 use std::fmt;
+use steersman_machinery::value::{self, Map};
 use steersman_machinery::Value;
-use steersman_machinery::value::Map;
 
 /// More repeated keys of one body are not reported.
 const REPEATED_MAX: usize = 100;
 
 /// Reads a document, and where it has a key that was there before.
 pub(super) fn parse(text: &str) -> Result<(Value, Vec<String>), String> {
-    let options = serde_saphyr::options! { legacy_octal_numbers: true };
     let text = end_cut_block(text);
-    let error = match serde_saphyr::from_str_with_options(&text, options) {
+    let options = serde_saphyr::options! { legacy_octal_numbers: true };
+    let read = serde_saphyr::with_deserializer_from_str_with_options(&text, options, |deserializer| {
+        Tree { repeated: None }.deserialize(deserializer)
+    });
+    let error = match read {
         Ok(value) => return Ok((value, Vec::new())),
         Err(error) => error.to_string(),
     };
-    // Repeated keys are rare: only who has them pays for knowing the place of every key.
+    // Repeated keys are rare: only a body that has them pays for knowing the place of every key.
     let options = serde_saphyr::options! { legacy_octal_numbers: true, duplicate_keys: DuplicateKeyPolicy::LastWins };
     let mut repeated = Vec::new();
     let read = serde_saphyr::with_deserializer_from_str_with_options(&text, options, |deserializer| {
-        Tree { repeated: &mut repeated }.deserialize(deserializer)
+        Tree { repeated: Some(&mut repeated) }.deserialize(deserializer)
     });
     match read {
         Ok(value) if !repeated.is_empty() => Ok((value, repeated)),
@@ -31,9 +34,19 @@ pub(super) fn parse(text: &str) -> Result<(Value, Vec<String>), String> {
     }
 }
 
-/// Builds a tree and notes the keys that were there before, in go-yaml's words.
+/// Builds a tree. Notes the keys that were there before, in go-yaml's words, where somebody wants to know.
 struct Tree<'a> {
-    repeated: &'a mut Vec<String>,
+    repeated: Option<&'a mut Vec<String>>,
+}
+
+/// A key of a map: read like a value, then written as JSON has it. `on: 1` is `{"true": 1}`, because in YAML 1.1 an unquoted
+/// text means the same as a key and as a value.
+struct Key(String);
+
+impl Tree<'_> {
+    fn child(&mut self) -> Tree<'_> {
+        Tree { repeated: self.repeated.as_deref_mut() }
+    }
 }
 
 impl<'de> DeserializeSeed<'de> for Tree<'_> {
@@ -71,6 +84,10 @@ impl<'de> Visitor<'de> for Tree<'_> {
         Ok(Value::from(value))
     }
 
+    fn visit_string<E>(self, value: String) -> Result<Value, E> {
+        Ok(Value::from(value))
+    }
+
     fn visit_unit<E>(self) -> Result<Value, E> {
         Ok(Value::Null)
     }
@@ -83,24 +100,44 @@ impl<'de> Visitor<'de> for Tree<'_> {
         deserializer.deserialize_any(self)
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(mut self, mut items: A) -> Result<Value, A::Error> {
         let mut read = Vec::new();
-        while let Some(item) = items.next_element_seed(Tree { repeated: &mut *self.repeated })? {
+        while let Some(item) = items.next_element_seed(self.child())? {
             read.push(item);
         }
         Ok(Value::Array(read))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(mut self, mut entries: A) -> Result<Value, A::Error> {
         let mut fields = Map::new();
-        while let Some(key) = entries.next_key::<Spanned<String>>()? {
-            if fields.contains_key(&key.value) && self.repeated.len() < REPEATED_MAX {
-                self.repeated.push(format!("line {}: key {:?} already set in map", key.referenced.line(), key.value));
-            }
-            let value = entries.next_value_seed(Tree { repeated: &mut *self.repeated })?;
-            fields.insert(key.value, value);
+        loop {
+            let key = match &mut self.repeated {
+                None => entries.next_key::<Key>()?.map(|Key(key)| key),
+                Some(repeated) => entries.next_key::<Spanned<Key>>()?.map(|key| {
+                    let Key(text) = key.value;
+                    if fields.contains_key(&text) && repeated.len() < REPEATED_MAX {
+                        repeated.push(format!("line {}: key {text:?} already set in map", key.referenced.line()));
+                    }
+                    text
+                }),
+            };
+            let Some(key) = key else { return Ok(Value::Object(fields)) };
+            let value = entries.next_value_seed(self.child())?;
+            fields.insert(key, value);
         }
-        Ok(Value::Object(fields))
+    }
+}
+
+impl<'de> Deserialize<'de> for Key {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Key, D::Error> {
+        let mut key = Tree { repeated: None }.deserialize(deserializer)?;
+        value::normalize_numbers(&mut key);
+        match key {
+            Value::String(text) => Ok(Key(text)),
+            Value::Bool(_) | Value::Number(_) => Ok(Key(key.to_string())),
+            Value::Null => Err(D::Error::custom("a key is null, want a text")),
+            Value::Array(_) | Value::Object(_) => Err(D::Error::custom("a key is a list or a map, want a text")),
+        }
     }
 }
 
@@ -137,5 +174,18 @@ mod tests {
         assert_eq!(read("a: |\n  x\n"), json!({"a": "x\n"}));
         assert_eq!(read("a: |\n  x\nb: 1"), json!({"a": "x\n", "b": 1}));
         assert_eq!(read("a: 1"), json!({"a": 1}));
+    }
+
+    #[test]
+    fn keys_are_read_like_values() {
+        let read = |text| parse(text).unwrap().0;
+        assert_eq!(read("on: yes\n'n': n\n\"off\": 'off'"), json!({"true": true, "n": false, "off": "off"}));
+        assert_eq!(
+            read("{y: 1, n: 2, 1: 3, 0x10: 4, 2.50: 5}"),
+            json!({"true": 1, "false": 2, "1": 3, "16": 4, "2.5": 5})
+        );
+        assert_eq!(read("a: &x {on: 1}\nb: *x"), json!({"a": {"true": 1}, "b": {"true": 1}}));
+        assert_eq!(read("a: &x {b: 1}\nc: {<<: *x, d: 2}"), json!({"a": {"b": 1}, "c": {"b": 1, "d": 2}}));
+        assert!(parse("? [a]\n: b").is_err() && parse("~: b").is_err());
     }
 }

@@ -38,13 +38,6 @@ impl<'a> Context<'a> {
         found.ok_or_else(|| Failure::not_found(&operation.group_resource(), name))
     }
 
-    /// The requested form of a stored object.
-    pub(crate) fn requested(&self, object: &Object) -> Result<Value, Failure> {
-        let operation = &self.operation;
-        let (strategy, version) = (operation.strategy(), operation.version());
-        Ok(strategy.present(version, strategy.load(operation.resource(), version, conversion::parse(object)?)))
-    }
-
     /// How the answer's objects are sent.
     ///
     /// # Errors

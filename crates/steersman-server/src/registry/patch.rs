@@ -166,7 +166,7 @@ fn decode_applied(operation: &mut Operation<'_>, patch: &Patch, merged: Value) -
 
 fn json_patch_failure(error: &json_patch::Error) -> Failure {
     match error {
-        json_patch::Error::Malformed { .. } => Failure::bad_request(format!("error decoding patch: {error}")),
+        json_patch::Error::Malformed { .. } => Failure::bad_request(error.to_string()),
         json_patch::Error::TooManyOperations { .. } => Failure::too_large(error.to_string()),
         _ => Failure::unfitting_patch(),
     }

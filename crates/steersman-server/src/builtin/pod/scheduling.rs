@@ -36,7 +36,7 @@ fn tolerations(tolerations: &Place<'_>, faults: &mut Vec<Error>) {
             "" | "Equal" => rules::named(&Place { path: operator.path.clone(), ..value }, name::label_value, faults),
             "Exists" if !value.is_empty() => {
                 let why = "value must be empty when `operator` is 'Exists'";
-                faults.push(Error::invalid(&operator.path, toleration.value.clone(), why));
+                faults.push(Error::invalid(&operator.path, value.text(), why));
             }
             "Exists" => {}
             _ => faults.push(operator.not_supported(&["Equal", "Exists"])),
@@ -100,7 +100,12 @@ fn pod_term(term: &Place<'_>, faults: &mut Vec<Error>) {
         let place = Place { path: term.path.child("namespace"), ..namespace };
         rules::named(&place, name::dns1123_label, faults);
     }
-    topology_key(&term.field("topologyKey"), faults);
+    let key = term.field("topologyKey");
+    if key.is_empty() {
+        faults.push(key.required("can not be empty"));
+    }
+    let wrong = name::qualified(key.text());
+    faults.extend(wrong.into_iter().map(|fault| Error::invalid(&key.path, key.text(), fault)));
 }
 
 fn weight(preferred: &Place<'_>, faults: &mut Vec<Error>) {
@@ -125,9 +130,7 @@ fn spread(constraints: &Place<'_>, faults: &mut Vec<Error>) {
         if skew.number().is_none_or(|number| number <= 0) {
             faults.push(skew.invalid("must be greater than zero"));
         }
-        if key.is_empty() {
-            faults.push(key.required("can not be empty"));
-        }
+        topology_key(&key, faults);
         let action = constraint.field("whenUnsatisfiable");
         rules::one_of(&action, &["DoNotSchedule", "ScheduleAnyway"], faults);
         if !seen.insert((key.text(), action.text())) {

@@ -110,7 +110,7 @@ fn ports_of_host(spec: &Place<'_>, faults: &mut Vec<Error>) {
         let host = port.field("hostPort");
         let Some(number) = host.number().filter(|number| *number != 0) else { continue };
         if is_on_host_network && port.field("containerPort").number() != Some(number) {
-            faults.push(port.field("containerPort").invalid("must match `hostPort` when `hostNetwork` is true"));
+            faults.push(host.invalid("must match `containerPort` when `hostNetwork` is true"));
         }
         let (protocol, address) = (port.field("protocol").text(), port.field("hostIP").text());
         let text = format!("{protocol}/{address}/{number}");

@@ -31,10 +31,54 @@ const REQUIRED: [(&str, &[&str]); 19] = [
     ("vsphereVolume", &["volumePath"]),
 ];
 
+/// The kinds of sources in the order in which they are looked for: the first is the one that counts.
+const SOURCES: [&str; 30] = [
+    "emptyDir",
+    "hostPath",
+    "gitRepo",
+    "gcePersistentDisk",
+    "awsElasticBlockStore",
+    "secret",
+    "nfs",
+    "iscsi",
+    "glusterfs",
+    "flocker",
+    "persistentVolumeClaim",
+    "rbd",
+    "cinder",
+    "cephfs",
+    "quobyte",
+    "downwardAPI",
+    "fc",
+    "flexVolume",
+    "configMap",
+    "azureFile",
+    "vsphereVolume",
+    "photonPersistentDisk",
+    "portworxVolume",
+    "azureDisk",
+    "storageos",
+    "projected",
+    "scaleIO",
+    "csi",
+    "ephemeral",
+    "image",
+];
+/// The same for the parts of a projected volume.
+const PROJECTED: [&str; 6] =
+    ["secret", "configMap", "downwardAPI", "serviceAccountToken", "clusterTrustBundle", "podCertificate"];
+
+/// The names of the fields here, those that are known first and in their order.
+fn in_order<'a>(place: &Place<'a>, order: &[&str]) -> Vec<&'a str> {
+    let fields = place.value.as_object().into_iter().flatten();
+    let mut names: Vec<&str> = fields.map(|(name, _)| name.as_str()).collect();
+    names.sort_by_key(|name| order.iter().position(|known| known == name).unwrap_or(order.len()));
+    names
+}
+
 /// Checks the source of a volume and names it.
 pub(crate) fn validate<'a>(volume: &Place<'a>, faults: &mut Vec<Error>) -> Option<&'a str> {
-    let fields = volume.value.as_object().into_iter().flatten();
-    let mut sources = fields.map(|(name, _)| name.as_str()).filter(|name| *name != "name");
+    let mut sources = in_order(volume, &SOURCES).into_iter().filter(|name| *name != "name");
     let Some(first) = sources.next() else {
         faults.push(volume.required("must specify a volume type"));
         return None;
@@ -116,7 +160,7 @@ fn downward_items(items: &Place<'_>, faults: &mut Vec<Error>) {
 fn projected(source: &Place<'_>, faults: &mut Vec<Error>) {
     mode(&source.field("defaultMode"), faults);
     for part in source.field("sources").items() {
-        let mut kinds = part.value.as_object().into_iter().flatten().map(|(name, _)| name.as_str());
+        let mut kinds = in_order(&part, &PROJECTED).into_iter();
         let Some(first) = kinds.next() else {
             faults.push(part.required("must specify a source"));
             continue;

@@ -48,9 +48,9 @@ const DRAWS_MAX: usize = 64;
 // === impl Allocator ===
 
 impl Default for Allocator {
-    /// With upstream's ranges: `10.96.0.0/12` and 30000 to 32767.
+    /// `10.96.0.0/16` and, as upstream has it, 30000 to 32767.
     fn default() -> Allocator {
-        Allocator::new(Ipv4Net::new_assert(Ipv4Addr::new(10, 96, 0, 0), 12), 30_000..=32_767)
+        Allocator::new(Ipv4Net::new_assert(Ipv4Addr::new(10, 96, 0, 0), 16), 30_000..=32_767)
     }
 }
 

@@ -44,6 +44,99 @@ fn a_job_that_restarts_always_is_refused() {
     jobs.refused(job, &[r#"spec.template.spec.restartPolicy: Required value: valid values: "OnFailure", "Never""#]);
 }
 
+#[track_caller]
+fn refused_job(spec: &Value, want: &[&str]) {
+    let mut body = json!({
+        "metadata": {"name": "j", "uid": "u-1"},
+        "spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}},
+    });
+    for (field, value) in spec.as_object().unwrap() {
+        body["spec"][field] = value.clone();
+    }
+    Subject::of("batch", "Job").refused(body, want);
+}
+
+#[test]
+fn policies_of_a_job_must_make_sense() {
+    refused_job(
+        &json!({"podFailurePolicy": {"rules": [
+            {"action": "Stop", "onExitCodes": {"operator": "In", "containerName": "d", "values": [0, 5, 5, 3]}},
+            {"action": "FailIndex", "onPodConditions": [{"type": "a b"}]},
+            {"action": "Ignore"},
+        ]}}),
+        &[
+            r#"spec.podFailurePolicy.rules[0].action: Unsupported value: "Stop": supported values: "Count", "FailIndex", "FailJob", "Ignore""#,
+            r#"spec.podFailurePolicy.rules[0].onExitCodes.containerName: Invalid value: "d": must be one of the container or initContainer names in the pod template"#,
+            "spec.podFailurePolicy.rules[0].onExitCodes.values: Invalid value: [0,5,5,3]: must be ordered",
+            "spec.podFailurePolicy.rules[0].onExitCodes.values[0]: Invalid value: 0: must not be 0 for the In operator",
+            "spec.podFailurePolicy.rules[0].onExitCodes.values[2]: Duplicate value: 5",
+            r#"spec.podFailurePolicy.rules[1].action: Invalid value: "FailIndex": requires the backoffLimitPerIndex to be set"#,
+            r#"spec.podFailurePolicy.rules[1].onPodConditions[0].type: Invalid value: "a b": name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"#,
+            "spec.podFailurePolicy.rules[2]: Invalid value: specifying one of OnExitCodes and OnPodConditions is required",
+        ],
+    );
+    refused_job(
+        &json!({"completionMode": "Indexed", "completions": 5, "successPolicy": {"rules": [
+            {"succeededIndexes": "0,2-3", "succeededCount": 4}, {"succeededIndexes": "3-1"}, {"succeededIndexes": "7"}, {},
+        ]}}),
+        &[
+            "spec.successPolicy.rules[0].succeededCount: Invalid value: 4: must be less than or equal to 3 (the number of indexes in the specified succeededIndexes field)",
+            r#"spec.successPolicy.rules[1].succeededIndexes: Invalid value: "3-1": error parsing succeededIndexes: non-increasing order, previous: 3, current: 1"#,
+            r#"spec.successPolicy.rules[2].succeededIndexes: Invalid value: "7": error parsing succeededIndexes: too large index: "7""#,
+            "spec.successPolicy.rules[3]: Required value: at least one of succeededCount or succeededIndexes must be specified",
+        ],
+    );
+}
+
+#[test]
+fn what_a_job_says_of_indexes_and_its_selector_must_fit() {
+    refused_job(
+        &json!({"maxFailedIndexes": 2, "managedBy": "me"}),
+        &[
+            "spec.backoffLimitPerIndex: Required value: when maxFailedIndexes is specified",
+            r#"spec.managedBy: Invalid value: "me": must be a domain-prefixed path (such as "acme.io/foo")"#,
+            "spec.maxFailedIndexes: Invalid value: 2: requires indexed completion mode",
+        ],
+    );
+    refused_job(
+        &json!({"selector": {"matchLabels": {"a": "b"}}}),
+        &[
+            r#"spec.selector: Invalid value: {"matchLabels":{"a":"b","batch.kubernetes.io/controller-uid":"u-1"}}: `selector` not auto-generated"#,
+            r#"spec.template.metadata.labels: Invalid value: {"batch.kubernetes.io/controller-uid":"u-1","batch.kubernetes.io/job-name":"j","controller-uid":"u-1","job-name":"j"}: `selector` does not match template `labels`"#,
+        ],
+    );
+}
+
+#[test]
+fn the_clock_of_a_cron_job_has_a_name_that_is_known() {
+    let spec = |schedule: &str, zone: &str| {
+        let pod = json!({"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]});
+        json!({"metadata": {"name": "c"}, "spec": {
+            "schedule": schedule, "timeZone": zone, "jobTemplate": {"spec": {"template": {"spec": pod}}},
+        }})
+    };
+    let cron_jobs = Subject::of("batch", "CronJob");
+    for zone in ["UTC", "Europe/Berlin"] {
+        cron_jobs.created(spec("0 * * * *", zone));
+    }
+    cron_jobs.refused(
+        spec("0 * * * *", "europe/berlin"),
+        &[r#"spec.timeZone: Invalid value: "europe/berlin": unknown time zone europe/berlin"#],
+    );
+    cron_jobs.refused(
+        spec("0 * * * *", "Local"),
+        &[
+            r#"spec.timeZone: Invalid value: "Local": timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones"#,
+        ],
+    );
+    cron_jobs.refused(
+        spec("TZ=UTC 0 * * * *", "UTC"),
+        &[
+            r#"spec.schedule: Invalid value: "TZ=UTC 0 * * * *": cannot use TZ or CRON_TZ in schedule, use timeZone field instead"#,
+        ],
+    );
+}
+
 #[test]
 fn a_cron_job_is_filled_in_and_its_schedule_read() {
     let jobs = Subject::of("batch", "CronJob");

@@ -98,6 +98,47 @@ fn many_mistakes_in_one_pod() {
 }
 
 #[test]
+fn amounts_and_mounts_of_a_container_must_fit() {
+    let pods = Subject::of("", "Pod");
+    let mut pod = short_pod();
+    pod["spec"]["containers"][0]["resources"] = json!({
+        "requests": {"foo": 1, "memory": "2Gi", "example.com/gpu": "500m"}, "limits": {"memory": "1Gi"},
+    });
+    pods.refused(
+        pod,
+        &[
+            "spec.containers[0].resources.limits: Required value: Limit must be set for non overcommitable resources",
+            r#"spec.containers[0].resources.requests: Invalid value: "2Gi": must be less than or equal to memory limit of 1Gi"#,
+            r#"spec.containers[0].resources.requests[example.com/gpu]: Invalid value: "500m": must be an integer"#,
+            r#"spec.containers[0].resources.requests[foo]: Invalid value: "foo": must be a standard resource for containers"#,
+            r#"spec.containers[0].resources.requests[foo]: Invalid value: "foo": must be a standard resource type or fully qualified"#,
+        ],
+    );
+    let mut pod = short_pod();
+    pod["spec"]["volumes"] = json!([{"name": "v", "emptyDir": {}, "configMap": {"name": "x"}}]);
+    pod["spec"]["containers"][0]["volumeMounts"] = json!([
+        {"name": "v", "mountPath": "/a", "subPath": "../x", "mountPropagation": "Bidirectional"},
+    ]);
+    pods.refused(
+        pod,
+        &[
+            "spec.containers[0].volumeMounts.mountPropagation: Forbidden: Bidirectional mount propagation is available only to privileged containers",
+            r#"spec.containers[0].volumeMounts.subPath: Invalid value: "../x": must not contain '..'"#,
+            r#"spec.containers[0].volumeMounts[0].name: Not found: "v""#,
+            "spec.volumes[0].configMap: Forbidden: may not specify more than 1 volume type",
+        ],
+    );
+}
+
+#[test]
+fn a_gated_pod_says_so_from_the_first() {
+    let mut pod = short_pod();
+    pod["spec"]["schedulingGates"] = json!([{"name": "example.com/g"}]);
+    let pod = Subject::of("", "Pod").created(pod);
+    assert_eq!(pod["status"]["conditions"][0]["reason"], "SchedulingGated");
+}
+
+#[test]
 fn a_quantity_that_is_none_is_no_body() {
     let pods = Subject::of("", "Pod");
     let body = json!({"spec": {"containers": [{"name": "c", "resources": {"limits": {"cpu": "lots"}}}]}});

@@ -5,6 +5,7 @@ use crate::catalog::Verb;
 use crate::endpoint::context::Context;
 use crate::negotiate::{Encoding, Shape, negotiate};
 use crate::options::Delete;
+use crate::payload::Payload;
 use crate::registry::{self, Body, Change, Outcome, Patch};
 use crate::representation::Representation;
 use crate::status::Failure;
@@ -59,6 +60,9 @@ pub(super) fn delete_options(cx: &mut Context<'_>, bytes: &Bytes) -> Result<Dele
 async fn write(cx: &mut Context<'_>, change: &Change<'_>, representation: &Representation) -> Result<Answer, Failure> {
     match registry::write(cx.state, &mut cx.operation, change).await? {
         Outcome::Created(payload) => Answer::object(201, payload, representation).await,
+        Outcome::Deleted(object) if cx.operation.strategy().rules().returns_deleted => {
+            Answer::object(200, Payload::Stored(object), representation).await
+        }
         Outcome::Deleted(object) => Ok(deleted(cx, &object, representation.encoding())),
         Outcome::Updated(payload) => Answer::object(200, payload, representation).await,
     }
