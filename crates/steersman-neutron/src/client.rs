@@ -118,7 +118,9 @@ impl Inner {
             Authentication::Headers { endpoint, headers, .. } => {
                 Ok(Credentials { endpoint: endpoint.clone(), headers: headers.clone(), token: None })
             }
-            Authentication::None { endpoint } => Ok(Credentials { endpoint: endpoint.clone(), headers: Vec::new(), token: None }),
+            Authentication::None { endpoint } => {
+                Ok(Credentials { endpoint: endpoint.clone(), headers: Vec::new(), token: None })
+            }
         }
     }
 
@@ -129,7 +131,9 @@ impl Inner {
             Err(error) if error.class() == Some(Class::Unauthorized) => error,
             outcome => return outcome,
         };
-        let (Authentication::Keystone(session), Some(token)) = (&self.authentication, &credentials.token) else { return Err(refused) };
+        let (Authentication::Keystone(session), Some(token)) = (&self.authentication, &credentials.token) else {
+            return Err(refused);
+        };
         session.forget(token);
         let credentials = self.credentials(call.request).await?;
         self.attempt(call, ask, &credentials).await

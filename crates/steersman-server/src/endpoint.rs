@@ -9,7 +9,6 @@ pub(crate) mod context;
 mod reviews;
 mod stored;
 
-
 use crate::answer::Answer;
 use crate::catalog::Handling;
 use crate::endpoint::context::Context;

@@ -57,14 +57,14 @@
 //! fail. Time is tokio's: under `#[tokio::test(start_paused = true)]` backoffs and resyncs pass at once.
 #![deny(missing_docs)]
 
-mod service;
 mod fault;
 mod manifest;
 mod plane;
+mod service;
 mod wait;
 
-pub use crate::service::{Body, Broken, ApiService};
 pub use crate::fault::Fault;
 pub use crate::manifest::ApplyError;
 pub use crate::plane::{ControlPlane, Options, StartError};
+pub use crate::service::{ApiService, Body, Broken};
 pub use steersman_server::user::User;

@@ -1,7 +1,7 @@
 //! The control plane itself: its life, and who may come in.
 
-use crate::service::{Caller, ApiService, Plane, Running};
 use crate::fault::{Fault, Faults};
+use crate::service::{ApiService, Caller, Plane, Running};
 use crate::wait::PATIENCE;
 use http::Method;
 use jiff::Timestamp;

@@ -5,8 +5,8 @@ use serde_saphyr::Spanned;
 use serde_saphyr::options::DuplicateKeyPolicy;
 use std::borrow::Cow;
 use std::fmt;
-use steersman_machinery::value::{self, Map};
 use steersman_machinery::Value;
+use steersman_machinery::value::{self, Map};
 
 /// More repeated keys of one body are not reported.
 const REPEATED_MAX: usize = 100;

@@ -4,7 +4,7 @@ use http::{Request, Response};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use steersman_testkit::{Body, Broken, ControlPlane, ApiService, User};
+use steersman_testkit::{ApiService, Body, Broken, ControlPlane, User};
 use tower::Service;
 
 #[derive(Clone)]
