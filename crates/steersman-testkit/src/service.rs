@@ -10,12 +10,11 @@ use http::{Request, Response};
 use http_body::Frame;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full, StreamBody};
-use std::convert::Infallible;
 use std::fmt;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use steersman_server::Server;
 use steersman_server::user::User;
+use steersman_server::{BodyError, Server};
 use steersman_storage::Store;
 use tokio::sync::{RwLock, watch};
 use tower::ServiceExt as _;
@@ -27,6 +26,9 @@ pub type Body = UnsyncBoxBody<Bytes, Broken>;
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Broken {
+    /// The control plane could not go on with its answer, or its client was too slow to take it.
+    #[error("connection reset: the control plane broke its answer off")]
+    Aborted,
     /// By [`crate::ControlPlane::cut_watches`].
     #[error("connection reset: the test cut it")]
     Cut,
@@ -148,7 +150,9 @@ fn cuttable(body: steersman_server::Body, cuts: watch::Receiver<()>) -> Body {
         tokio::select! {
             biased;
             () = cut(&mut cuts) => Some((Err(Broken::Cut), None)),
-            frame = body.frame() => frame.map(|frame: Result<Frame<Bytes>, Infallible>| (frame.map_err(never), Some((body, cuts)))),
+            frame = body.frame() => frame.map(|frame: Result<Frame<Bytes>, BodyError>| {
+                (frame.map_err(|_| Broken::Aborted), Some((body, cuts)))
+            }),
         }
     });
     StreamBody::new(frames).boxed_unsync()
@@ -159,8 +163,4 @@ async fn cut(cuts: &mut watch::Receiver<()>) {
         // Nobody is left who could.
         std::future::pending::<()>().await;
     }
-}
-
-fn never(infallible: Infallible) -> Broken {
-    match infallible {}
 }

@@ -6,7 +6,7 @@
 
 mod supply;
 
-use self::supply::Supply;
+use self::supply::{Next, Supply};
 use crate::body::{Body, CHUNK_BYTES, COMPRESS_BYTES_MIN, Chunks, Error};
 use crate::negotiate::Form;
 use crate::payload::Payload;
@@ -44,6 +44,8 @@ struct ListChunks {
     representation: Representation,
     envelope: Envelope,
     supply: Arc<Supply>,
+    /// Objects that are read once more, since they were let go.
+    reading: Option<supply::Page>,
     /// Objects on their way into the version asked for.
     converting: Option<Converting>,
     /// Objects that can be written.
@@ -92,6 +94,7 @@ impl ListChunks {
             representation,
             envelope,
             supply: Arc::new(Supply::new(objects, reload)),
+            reading: None,
             converting: None,
             ready: VecDeque::new(),
             out,
@@ -118,16 +121,23 @@ impl ListChunks {
                 self.ready.extend(converted?);
                 continue;
             }
-            let objects = self.supply.next(BATCH_OBJECTS)?;
-            if objects.is_empty() {
-                self.representation.encoder().close(&self.envelope, self.n_written, &mut self.out);
-                self.is_done = true;
-                self.supply.end();
-            } else if self.representation.converts() {
-                let representation = self.representation.clone();
-                self.converting = Some(Box::pin(async move { representation.convert(objects).await }));
-            } else {
-                self.ready.extend(objects.into_iter().map(Payload::Stored));
+            if let Some(reading) = &mut self.reading {
+                let page = ready!(reading.as_mut().poll(cx));
+                self.reading = None;
+                self.supply.resume(page?)?;
+            }
+            match self.supply.next(BATCH_OBJECTS)? {
+                Next::End => {
+                    self.representation.encoder().close(&self.envelope, self.n_written, &mut self.out);
+                    self.is_done = true;
+                    self.supply.end();
+                }
+                Next::Page(page) => self.reading = Some(page),
+                Next::Objects(objects) if self.representation.converts() => {
+                    let representation = self.representation.clone();
+                    self.converting = Some(Box::pin(async move { representation.convert(objects).await }));
+                }
+                Next::Objects(objects) => self.ready.extend(objects.into_iter().map(Payload::Stored)),
             }
         }
         Poll::Ready(Ok(()))

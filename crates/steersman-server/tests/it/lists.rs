@@ -94,3 +94,21 @@ async fn a_version_that_is_not_there_yet_is_waited_for_but_not_for_ever() {
     let (list, _) = tokio::join!(http.get(&path), http.post(CONFIGS, &new));
     assert!(names(&list.ok()).contains(&"z".to_owned()));
 }
+
+#[tokio::test]
+async fn pages_go_on_where_the_cache_no_longer_knows() {
+    let world = World::with_events_max(5).await;
+    let http = world.http();
+    for index in 0..OBJECTS {
+        http.post(CONFIGS, &config(&format!("c-{index:02}"))).await.ok();
+    }
+    let first = page(&world, "").await;
+    for index in 0..OBJECTS {
+        http.merge(&format!("{CONFIGS}/c-{index:02}"), &json!({"data": {"changed": "1"}})).await.ok();
+    }
+    let second = page(&world, text(&first, "/metadata/continue")).await;
+    assert_eq!(names(&second), (7..14).map(|index| format!("c-{index:02}")).collect::<Vec<_>>());
+    assert_eq!((version(&second), &second["items"][0]["data"]), (version(&first), &Value::Null));
+    let exact = format!("{CONFIGS}?resourceVersion={}&resourceVersionMatch=Exact", version(&first));
+    assert_eq!(http.get(&exact).await.ok()["items"].as_array().unwrap().len(), OBJECTS);
+}

@@ -30,9 +30,10 @@ pub(super) async fn delete_collection(cx: &mut Context<'_>, bytes: Bytes) -> Res
     let list = options::List::parse(cx.query, false)?;
     let selection = Selection::new(cx, &list)?;
     let at = list::version(cx, &list).await?;
-    let keep = |object: &Object| selection.selects(object);
-    let found = cx.state.store.list_where(cx.operation.storage(), &cx.operation.list_scope(), at, Page::ALL, keep);
-    let found = found.map_err(|error| Failure::of_read(&error))?;
+    let (store, resource, scope) = (&cx.state.store, cx.operation.storage(), cx.operation.list_scope());
+    let found = list::select(store, resource, &scope, at, Page::ALL, &selection)
+        .await
+        .map_err(|error| Failure::of_read(&error))?;
     let revision = found.revision;
     let (state, operation) = (&**cx.state, &cx.operation);
     // Deletions that have begun are carried through, also after one has failed: only no more are begun.

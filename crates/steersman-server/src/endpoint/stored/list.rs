@@ -7,6 +7,7 @@ use crate::negotiate::{Shape, negotiate};
 use crate::options::{self, Match, Token};
 use crate::representation::{ListHead, Reload};
 use crate::status::Failure;
+use std::sync::Arc;
 use steersman_machinery::{GroupResource, Object, ObjectKey, Revision};
 use steersman_storage::{At, List, Page, ReadError, Scope, Store};
 
@@ -17,8 +18,9 @@ pub(crate) async fn list(cx: &Context<'_>) -> Result<Answer, Failure> {
     let at = version(cx, &options).await?;
     let start = options.token.as_ref().map(|token| ObjectKey::parse(token.key()));
     let page = Page { start_after: start.as_ref(), limit: options.limit };
-    let found = select(&cx.state.store, cx.operation.storage(), &cx.operation.list_scope(), at, page, &selection);
-    let found = found.map_err(|error| expired(&error, &options))?;
+    let (store, resource, scope) = (&cx.state.store, cx.operation.storage(), cx.operation.list_scope());
+    let found =
+        select(store, resource, &scope, at, page, &selection).await.map_err(|error| expired(&error, &options))?;
     let token = match (found.more, found.objects.last()) {
         (true, Some(last)) => Some(Token::after(&last.key.to_string(), found.revision).encode()),
         _ => None,
@@ -29,8 +31,8 @@ pub(crate) async fn list(cx: &Context<'_>) -> Result<Answer, Failure> {
     Answer::list(found.objects, &head, Some(reload), representation).await
 }
 
-/// A page of the objects that are selected.
-fn select(
+/// A page of the objects that are selected: of now from the cache, of then from as far back as history is kept.
+pub(super) async fn select(
     store: &Store,
     resource: &GroupResource,
     scope: &Scope,
@@ -38,20 +40,27 @@ fn select(
     page: Page<'_>,
     selection: &Selection,
 ) -> Result<List, ReadError> {
-    if selection.is_everything() {
-        store.list(resource, scope, at, page)
-    } else {
-        store.list_where(resource, scope, at, page, |object: &Object| selection.selects(object))
+    let keep = |object: &Object| selection.selects(object);
+    match (at, selection.is_everything()) {
+        (At::Exact(revision), true) => store.list_at(resource, scope, revision, page).await,
+        (At::Exact(revision), false) => store.list_where_at(resource, scope, revision, page, keep).await,
+        (At::Latest, true) => store.list(resource, scope, at, page),
+        (At::Latest, false) => store.list_where(resource, scope, at, page, keep),
     }
 }
 
 /// Reads on in a list for a client that did not take it while it was there.
 fn reload(cx: &Context<'_>, revision: Revision, selection: Selection) -> Reload {
     let (store, resource, scope) = (cx.state.store.clone(), cx.operation.storage().clone(), cx.operation.list_scope());
-    Box::new(move |after, objects_max| {
-        let page = Page { start_after: Some(after), limit: Some(objects_max) };
-        let found = select(&store, &resource, &scope, At::Exact(revision), page, &selection);
-        found.map(|found| found.objects).map_err(|error| Failure::of_read(&error))
+    let rest = Arc::new((store, resource, scope, selection));
+    Box::new(move |after: ObjectKey, objects_max| {
+        let rest = rest.clone();
+        Box::pin(async move {
+            let (store, resource, scope, selection) = &*rest;
+            let page = Page { start_after: Some(&after), limit: Some(objects_max) };
+            let found = select(store, resource, scope, At::Exact(revision), page, selection).await;
+            found.map(|found| found.objects).map_err(|error| Failure::of_read(&error))
+        })
     })
 }
 

@@ -9,6 +9,8 @@
 use crate::body::Error;
 use crate::status::Failure;
 use parking_lot::Mutex;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 use steersman_machinery::{Object, ObjectKey};
@@ -28,7 +30,18 @@ const CREDIT_PER_CHUNK: Duration = Duration::from_secs(4);
 const PAGE_OBJECTS: usize = 256;
 
 /// Reads so many of the objects behind a key once more, as of the list's revision.
-pub(crate) type Reload = Box<dyn Fn(&ObjectKey, usize) -> Result<Vec<Arc<Object>>, Failure> + Send + Sync>;
+pub(crate) type Reload = Box<dyn Fn(ObjectKey, usize) -> Page + Send + Sync>;
+
+/// Objects that are being read.
+pub(crate) type Page = Pin<Box<dyn Future<Output = Result<Vec<Arc<Object>>, Failure>> + Send>>;
+
+/// What comes next in a list.
+pub(super) enum Next {
+    End,
+    Objects(Vec<Arc<Object>>),
+    /// To be handed to [`Supply::resume`] when it has been read.
+    Page(Page),
+}
 
 /// What a list has still to send.
 pub(super) struct Supply {
@@ -67,20 +80,33 @@ impl Supply {
         Supply { state: Mutex::new(state), reload }
     }
 
-    /// The next objects, at the most so many; none at the end.
-    pub(super) fn next(&self, objects_max: usize) -> Result<Vec<Arc<Object>>, Failure> {
+    /// The next objects, at the most so many.
+    pub(super) fn next(&self, objects_max: usize) -> Result<Next, Failure> {
         let mut state = self.state.lock();
         if state.is_cut {
             return Err(Failure::internal(Error::TooSlow.to_string()));
         }
         if state.held.len() == 0 && state.n_let_go > 0 {
-            state.read_on(self.reload.as_ref())?;
+            let (Some(reload), Some(after)) = (&self.reload, &state.after) else {
+                return Err(Failure::internal("the rest of a list was let go"));
+            };
+            return Ok(Next::Page(reload(after.clone(), state.n_let_go.min(PAGE_OBJECTS))));
         }
         let next: Vec<_> = state.held.by_ref().take(objects_max).collect();
-        if let Some(last) = next.last() {
-            state.after = Some(last.key.clone());
+        let Some(last) = next.last() else { return Ok(Next::End) };
+        state.after = Some(last.key.clone());
+        Ok(Next::Objects(next))
+    }
+
+    /// Goes on with objects that were read once more.
+    pub(super) fn resume(&self, page: Vec<Arc<Object>>) -> Result<(), Failure> {
+        if page.is_empty() {
+            return Err(Failure::internal("the rest of a list is not in the store's history"));
         }
-        Ok(next)
+        let mut state = self.state.lock();
+        state.n_let_go = state.n_let_go.saturating_sub(page.len());
+        state.held = page.into_iter();
+        Ok(())
     }
 
     /// The client has taken a chunk.
@@ -137,19 +163,6 @@ impl State {
             self.n_let_go += self.held.len();
             self.held = Vec::new().into_iter();
         }
-    }
-
-    fn read_on(&mut self, reload: Option<&Reload>) -> Result<(), Failure> {
-        let (Some(reload), Some(after)) = (reload, &self.after) else {
-            return Err(Failure::internal("the rest of a list was let go"));
-        };
-        let page = reload(after, self.n_let_go.min(PAGE_OBJECTS))?;
-        if page.is_empty() {
-            return Err(Failure::internal("the rest of a list is not in the store's history"));
-        }
-        self.n_let_go = self.n_let_go.saturating_sub(page.len());
-        self.held = page.into_iter();
-        Ok(())
     }
 }
 

@@ -32,7 +32,8 @@ fn reloaded(all: Vec<Arc<Object>>) -> (Reload, Arc<AtomicUsize>) {
     let counted = n_reloads.clone();
     let reload: Reload = Box::new(move |after, objects_max| {
         counted.fetch_add(1, Ordering::Relaxed);
-        Ok(all.iter().filter(|object| *after < object.key).take(objects_max).cloned().collect())
+        let page = all.iter().filter(|object| after < object.key).take(objects_max).cloned().collect();
+        Box::pin(std::future::ready(Ok(page)))
     });
     (reload, n_reloads)
 }
