@@ -1,8 +1,9 @@
-//! Prints what the store does on this machine: `cargo run --release -p steersman-storage --example bench [DIR]`, where DIR is
-//! on the disk to be measured. With `open STORE` it opens that store instead, in a process that has done nothing else.
+//! Prints what the store does on this machine: `cargo run --release -p steersman-storage --example bench [DIR] [N]`, where DIR is
+//! on the disk to be measured and N the number of objects. With `open STORE` it opens that store instead, in a process that has
+//! done nothing else.
 //!
-//! Durable creates and updates per second from 64 writers and from one, events to 1,000 watchers, the time to open a store
-//! of 23,000 objects (after a clean close and after a crash), list times, memory.
+//! Durable creates and updates per second from 64 writers and from one, events to 1,000 watchers, what an event costs watchers
+//! that it does not concern, the time to open the store (after a clean close and after a crash), list times, memory.
 
 use bytes::Bytes;
 use std::path::Path;
@@ -10,21 +11,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use steersman_machinery::{GroupResource, ObjectKey};
-use steersman_storage::{At, Disk, Options, Page, Scope, Store};
+use steersman_storage::{At, Disk, Interest, Options, Page, Scope, Store};
 use tokio::time::Instant;
 
 const N_OBJECTS: usize = 23_000;
+const N_UNCONCERNED: usize = 10_000;
 const N_WRITERS: usize = 64;
 const N_WATCHERS: usize = 1_000;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let under = match &arguments[..] {
-        [] => ".",
-        [dir] => dir,
-        [_, store] => return reopen(Path::new(store)).await,
-        _ => return Err("want: bench [DIR], or bench open STORE".into()),
+    let (under, n_objects) = match &arguments[..] {
+        [] => (".", N_OBJECTS),
+        [dir] => (&**dir, N_OBJECTS),
+        [open, store] if open == "open" => return reopen(Path::new(store)).await,
+        [dir, n_objects] => (&**dir, n_objects.parse()?),
+        _ => return Err("want: bench [DIR] [N], or bench open STORE".into()),
     };
     let scratch = tempfile::tempdir_in(under)?;
     let dir = scratch.path().join("store");
@@ -33,12 +36,13 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let started = Instant::now();
     let store = open(&dir).await?;
     println!("open, new                      {:>9.1} ms", millis(started));
-    memory("idle");
+    let idle = memory("idle");
 
     let started = Instant::now();
-    write(&store, &resource, 0..N_OBJECTS, N_WRITERS).await?;
-    rate("creates, 64 writers", N_OBJECTS, started);
-    memory("with 23,000 objects");
+    write(&store, &resource, 0..n_objects, N_WRITERS).await?;
+    rate("creates, 64 writers", n_objects, started);
+    let full = memory(&format!("{n_objects} objects"));
+    println!("  of it each object            {:>9} B", (full - idle) * 1024 / n_objects as u64);
 
     // What a crash leaves: the file as it is while it is open.
     let crashed = scratch.path().join("crashed");
@@ -46,13 +50,13 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     std::fs::copy(dir.join("store.redb"), crashed.join("store.redb"))?;
 
     let started = Instant::now();
-    write(&store, &resource, N_OBJECTS..N_OBJECTS + 1_000, 1).await?;
+    write(&store, &resource, n_objects..n_objects + 1_000, 1).await?;
     rate("creates, 1 writer", 1_000, started);
 
     let started = Instant::now();
-    update(&store, &resource, N_OBJECTS).await?;
-    rate("updates, 64 writers", N_OBJECTS, started);
-    memory("after 23,000 updates");
+    update(&store, &resource, n_objects).await?;
+    rate("updates, 64 writers", n_objects, started);
+    memory("after as many updates");
 
     let started = Instant::now();
     let list = store.list(&resource, &Scope::All, At::Latest, Page::ALL)?;
@@ -70,7 +74,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         (0..10_000).map(|_| store.watch(&other, Scope::All, store.revision())).collect::<Result<_, _>>()?;
     memory("10,000 idle watchers");
     drop(idle);
-    watch(&store, &resource).await?;
+    watch(&store, &resource, n_objects + 1_000).await?;
+    unconcerned(&store, &resource, n_objects + 1_000 + N_WRITERS).await?;
 
     store.close().await?;
     drop(store);
@@ -78,8 +83,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         "file                           {:>9.1} MB",
         std::fs::metadata(dir.join("store.redb"))?.len() as f64 / 1e6
     );
-    for (name, dir) in [("23,000 objects, after a crash", &crashed), ("and 23,000 updates, after a clean close", &dir)]
-    {
+    for (name, dir) in [("after a crash", &crashed), ("with the updates, after a clean close", &dir)] {
         println!("open, {name}:");
         std::process::Command::new(std::env::current_exe()?).arg("open").arg(dir).status()?;
     }
@@ -164,7 +168,7 @@ async fn update(store: &Store, resource: &GroupResource, n_objects: usize) -> Re
     Ok(())
 }
 
-async fn watch(store: &Store, resource: &GroupResource) -> Result<(), Box<dyn std::error::Error>> {
+async fn watch(store: &Store, resource: &GroupResource, first: usize) -> Result<(), Box<dyn std::error::Error>> {
     let mut watchers = tokio::task::JoinSet::new();
     for _ in 0..N_WATCHERS {
         let mut watcher = store.watch(resource, Scope::All, store.revision())?;
@@ -176,7 +180,6 @@ async fn watch(store: &Store, resource: &GroupResource) -> Result<(), Box<dyn st
             Ok::<_, steersman_storage::WatchError>(n_seen)
         });
     }
-    let first = N_OBJECTS + 1_000;
     let started = Instant::now();
     write(store, resource, first..first + N_WRITERS, N_WRITERS).await?;
     let mut n_events = 0;
@@ -184,6 +187,27 @@ async fn watch(store: &Store, resource: &GroupResource) -> Result<(), Box<dyn st
         n_events += seen??;
     }
     rate("events to 1,000 watchers", n_events, started);
+    Ok(())
+}
+
+/// The cost of an event for watchers that ask for other objects: with them and without.
+async fn unconcerned(store: &Store, resource: &GroupResource, first: usize) -> Result<(), Box<dyn std::error::Error>> {
+    const N_EVENTS: usize = 256;
+    let started = Instant::now();
+    write(store, resource, first..first + N_EVENTS, N_WRITERS).await?;
+    let without = started.elapsed();
+    let mut watchers = tokio::task::JoinSet::new();
+    for n in 0..N_UNCONCERNED {
+        let interest = Interest { label: Some(("n".into(), format!("none-{n}").into())), ..Interest::ALL };
+        let mut watcher = store.watch_for(resource, Scope::All, &interest, store.revision())?;
+        watchers.spawn(async move { watcher.next_batch(1).await.map(|_| ()) });
+    }
+    tokio::task::yield_now().await;
+    let started = Instant::now();
+    write(store, resource, first + N_EVENTS..first + 2 * N_EVENTS, N_WRITERS).await?;
+    let extra = started.elapsed().as_secs_f64() - without.as_secs_f64();
+    let each = extra.max(0.0) * 1e9 / (N_EVENTS * N_UNCONCERNED) as f64;
+    println!("an event for an unconcerned watcher {each:>4.1} ns");
     Ok(())
 }
 
@@ -196,8 +220,10 @@ fn rate(what: &str, n: usize, started: Instant) {
     println!("{what:<30} {:>9.0} /s", n as f64 / seconds);
 }
 
-fn memory(when: &str) {
+/// Prints and returns what is resident, in kB.
+fn memory(when: &str) -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or(" unknown").trim();
     println!("resident, {when:<20} {resident:>9}");
+    resident.trim_end_matches(" kB").parse().unwrap_or_default()
 }

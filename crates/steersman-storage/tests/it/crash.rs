@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use steersman_machinery::Revision;
 use steersman_storage::Disk;
-use steersman_storage::kv::{Error, Event, Kv, Op, Outcome, Txn};
+use steersman_storage::kv::{Change, Entry, Error, Event, Kv, Op, Outcome, Past, Range, Txn};
 
 const N_WRITES: u64 = 60;
 
@@ -39,13 +39,17 @@ async fn work(disk: &Disk, seed: u64) -> Written {
         let mut group = Vec::new();
         for _ in 0..random.random_range(1..8) {
             n += 1;
-            // Both keys of a transaction carry the same number: half of one would be seen.
+            // Both keys of a pair carry the same number: half of one would be seen.
             let value = bytes::Bytes::from(format!("{n}").repeat(random.random_range(1..800)));
             let pair = random.random_range(0..6);
-            let ops: Vec<Op> = ["left", "right"]
-                .into_iter()
-                .map(|side| Op::Put { key: format!("{side}/{pair}").into(), value: value.clone() })
-                .collect();
+            let is_deletion = random.random_bool(0.3);
+            let op = |side: &str| match (bytes::Bytes::from(format!("{side}/{pair}")), is_deletion) {
+                (key, true) => Op::Delete { key },
+                (key, false) => Op::Put { key, value: value.clone() },
+            };
+            // A deletion of what is not there is no change, so every transaction writes something beside.
+            let seen = Op::Put { key: "seen".into(), value: format!("{n}").into() };
+            let ops = vec![op("left"), seen, op("right")];
             group.push((ops.clone(), disk.txn(Txn { compares: Vec::new(), ops })));
         }
         for (ops, answer) in group {
@@ -86,15 +90,48 @@ async fn verify(disk: &Disk, written: &Written, context: &str) {
     let survivors = (last.0 + 1..).map(Revision).zip(written.unknown.iter().take(n_survivors));
     for (revision, ops) in written.acknowledged.iter().map(|(revision, ops)| (*revision, ops)).chain(survivors) {
         for op in ops {
-            if let Op::Put { key, value } = op {
-                want.insert(key.clone(), (revision, value.clone()));
-            }
+            match op {
+                Op::Delete { key } => want.remove(key),
+                Op::Put { key, value } => want.insert(key.clone(), (revision, value.clone())),
+            };
         }
     }
     let found: BTreeMap<_, _> =
         snapshot.entries.into_iter().map(|entry| (entry.key, (entry.revision, entry.value))).collect();
     assert_eq!(found.keys().collect::<Vec<_>>(), want.keys().collect::<Vec<_>>(), "{context}");
     assert!(found == want, "{context}: contents differ");
+    verify_history(disk, written, context).await;
+}
+
+/// What history there is says what was written, and what was there before is what the change before put there.
+async fn verify_history(disk: &Disk, written: &Written, context: &str) {
+    let (oldest, newest) = (disk.oldest().await.unwrap(), disk.revision().await.unwrap());
+    let past = Past { after: oldest, limit: usize::MAX, prefix: bytes::Bytes::new(), through: newest };
+    let mut held: BTreeMap<_, _> = disk
+        .range(Range { at: Some(oldest), ..Range::default() })
+        .await
+        .unwrap()
+        .entries
+        .into_iter()
+        .map(|entry| (entry.key.clone(), entry))
+        .collect();
+    for Change { event, previous } in disk.history(past).await.unwrap().changes {
+        let Event { key, revision, value } = event;
+        if let Some(ops) = written.acknowledged.get(&revision) {
+            let op = ops.iter().find(|op| *op.key() == key).unwrap();
+            let want = match op {
+                Op::Delete { .. } => None,
+                Op::Put { value, .. } => Some(value),
+            };
+            assert_eq!(value.as_ref(), want, "{context}: revision {revision}");
+        }
+        let before = match value {
+            Some(value) => held.insert(key.clone(), Entry { key, revision, value }),
+            None => held.remove(&key),
+        };
+        assert_eq!(previous, before, "{context}: revision {revision}");
+    }
+    assert_eq!(held.into_values().collect::<Vec<_>>(), disk.read().await.unwrap().entries, "{context}");
 }
 
 /// The store works on after a recovery, and what it writes then is kept too.
@@ -172,6 +209,7 @@ fn calm_writes() -> u64 {
             n += 1;
             random.random_range(1..800);
             random.random_range(0..6);
+            random.random_bool(0.3);
         }
         if random.random_bool(0.3) {
             random.random_range(0..=n);
