@@ -63,6 +63,7 @@ impl Sorted {
             // Keys that come in ascending order leave full chunks behind.
             let at = if place.at + 1 == chunk.len() { chunk.len() - 1 } else { chunk.len() / 2 };
             let behind = chunk.split_off(at);
+            chunk.shrink_to(CHUNK_MAX);
             self.chunks.insert(place.chunk + 1, behind);
         }
         None

@@ -422,11 +422,10 @@ impl Store {
             Err(ReadError::Compacted { .. }) if self.oldest() <= revision => {}
             listed => return listed,
         }
-        let start_after = match page.start_after {
-            None => None,
-            // A key that cannot be stored is a bound like any other.
-            Some(after) => Some([&*key::prefix(resource, &Scope::All), after.to_string().as_bytes()].concat().into()),
-        };
+        let start_after = page.start_after.map(|after| {
+            let prefix = key::prefix(resource, &Scope::All);
+            Bytes::from([&*prefix, after.to_string().as_bytes()].concat())
+        });
         let request =
             kv::Range { at: Some(revision), limit: page.limit, prefix: key::prefix(resource, scope), start_after };
         let part = self.0.kv.range(request).await.map_err(|error| match error {

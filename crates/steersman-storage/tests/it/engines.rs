@@ -4,7 +4,9 @@ use crate::faulty::{Fault, Faulty, Gated};
 use std::sync::Arc;
 use steersman_machinery::{GroupResource, ObjectKey, Revision};
 use steersman_storage::kv::{self, Expect, Kv, Op, Outcome, Txn};
-use steersman_storage::{At, Disk, Kind, Memory, Options, Page, Scope, Store, WriteError, conformance, disk};
+use steersman_storage::{
+    At, Compactor, Disk, Kind, Memory, Options, Page, Scope, Stats, Store, WriteError, conformance, disk,
+};
 
 #[tokio::test]
 async fn memory_keeps_the_contract() {
@@ -268,6 +270,99 @@ async fn a_panic_of_the_writer_poisons_the_store_and_answers_everyone() {
     assert!(matches!(disk.txn(put("b", "1")).await, Err(kv::Error::Poisoned { .. })));
     assert!(matches!(disk.compact(Revision(1)).await, Err(kv::Error::Poisoned { .. })));
     assert!(matches!(store.close().await, Err(kv::Error::Poisoned { .. })));
+}
+
+/// An engine that others use too, under keys that we are not shown: its revision moves on without changes of ours.
+#[derive(Debug)]
+struct SharedWithOthers(Memory);
+
+struct Ours(Box<dyn kv::Watch>);
+
+fn is_ours(key: &[u8]) -> bool {
+    !key.starts_with(b"others/")
+}
+
+impl kv::Watch for Ours {
+    fn next(&mut self) -> kv::BoxFuture<'_, Result<kv::Batch, kv::Error>> {
+        Box::pin(async {
+            let mut batch = self.0.next().await?;
+            batch.events.retain(|event| is_ours(&event.key));
+            Ok(batch)
+        })
+    }
+}
+
+impl Kv for SharedWithOthers {
+    fn revision(&self) -> kv::BoxFuture<'_, Result<Revision, kv::Error>> {
+        self.0.revision()
+    }
+    fn read(&self) -> kv::BoxFuture<'_, Result<kv::Snapshot, kv::Error>> {
+        Box::pin(async {
+            let mut snapshot = self.0.read().await?;
+            snapshot.entries.retain(|entry| is_ours(&entry.key));
+            Ok(snapshot)
+        })
+    }
+    fn range(&self, request: kv::Range) -> kv::BoxFuture<'_, Result<kv::Part, kv::Error>> {
+        self.0.range(request)
+    }
+    fn history(&self, request: kv::Past) -> kv::BoxFuture<'_, Result<kv::Changes, kv::Error>> {
+        self.0.history(request)
+    }
+    fn oldest(&self) -> kv::BoxFuture<'_, Result<Revision, kv::Error>> {
+        self.0.oldest()
+    }
+    fn txn(&self, txn: Txn) -> kv::BoxFuture<'_, Result<Outcome, kv::Error>> {
+        self.0.txn(txn)
+    }
+    fn watch(&self, after: Revision) -> Box<dyn kv::Watch> {
+        Box::new(Ours(self.0.watch(after)))
+    }
+    fn compact(&self, through: Revision) -> kv::BoxFuture<'_, Result<(), kv::Error>> {
+        self.0.compact(through)
+    }
+    fn health(&self) -> Result<(), kv::Error> {
+        self.0.health()
+    }
+    fn close(&self) -> kv::BoxFuture<'_, Result<(), kv::Error>> {
+        self.0.close()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_read_waits_for_no_change_of_others() {
+    let kv = Arc::new(SharedWithOthers(Memory::new()));
+    let options = Options { compactor: Compactor::Another, ..Options::default() };
+    let store = Store::open(kv.clone(), options).await.unwrap();
+    let pods = GroupResource::new("", "pods");
+    let mut watcher = store.watch(&pods, Scope::All, Revision::ZERO).unwrap();
+    for n in 1..=3 {
+        let others = write_raw(&*kv, "others/x", "something").await;
+        assert_eq!((store.sync().await.unwrap(), others), (Revision(n), Revision(n)));
+    }
+    assert_eq!(watcher.advance(), Revision(3), "a bookmark too");
+    assert_eq!(store.stats(), Stats { objects: 0, oldest: Revision::ZERO, revision: Revision(3), unreadable: 0 });
+    // Far beyond what this store would keep: another one compacts.
+    tokio::time::sleep(std::time::Duration::from_secs(3_600)).await;
+    assert_eq!(kv.oldest().await.unwrap(), Revision::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_engine_is_compacted_by_age() {
+    let kv = Arc::new(Memory::new());
+    let history = std::time::Duration::from_secs(60);
+    let store = Store::open(kv.clone(), Options { history, ..Options::default() }).await.unwrap();
+    for _ in 0..3 {
+        write_raw(&*kv, "/pods/a/web", r#"{"metadata":{}}"#).await;
+    }
+    store.sync().await.unwrap();
+    tokio::time::sleep(history - std::time::Duration::from_secs(20)).await;
+    assert_eq!(kv.oldest().await.unwrap(), Revision::ZERO);
+    write_raw(&*kv, "/pods/a/web", r#"{"metadata":{}}"#).await;
+    tokio::time::sleep(std::time::Duration::from_secs(40)).await;
+    assert_eq!((kv.oldest().await.unwrap(), store.stats().oldest), (Revision(3), Revision(3)));
+    tokio::time::sleep(history).await;
+    assert_eq!(kv.oldest().await.unwrap(), Revision(4));
 }
 
 fn copy_of_format_1(scratch: &std::path::Path) -> String {

@@ -42,12 +42,15 @@ struct Task {
     woken: Arc<Flag>,
 }
 
+/// The field and the label of an object.
+type Shown = (Option<String>, Option<String>);
+
 /// What a change concerns: the key, and the fields and labels before and after. `None` where there was no object, or no header
 /// that knows the field.
 struct Change {
     revision: Revision,
     key: ObjectKey,
-    states: Vec<(Option<String>, Option<String>)>,
+    states: Vec<Shown>,
 }
 
 fn pods() -> GroupResource {
@@ -86,7 +89,7 @@ impl Task {
         if !self.scope.contains(&change.key) || change.revision <= self.after {
             return false;
         }
-        let state = |(held_field, held_label): &(Option<String>, Option<String>)| match (field, label) {
+        let state = |(held_field, held_label): &Shown| match (field, label) {
             (Some((_, text)), _) => held_field.as_ref().is_none_or(|held| **held == **text),
             (None, Some((_, value))) => held_label.as_ref().is_some_and(|held| **held == **value),
             (None, None) => true,
@@ -118,11 +121,7 @@ impl Task {
 }
 
 /// A random write; what it changed.
-async fn write(
-    store: &Store,
-    random: &mut StdRng,
-    held: &mut BTreeMap<ObjectKey, (Revision, (Option<String>, Option<String>))>,
-) -> Change {
+async fn write(store: &Store, random: &mut StdRng, held: &mut BTreeMap<ObjectKey, (Revision, Shown)>) -> Change {
     let key = ObjectKey::namespaced(NAMESPACES[random.random_range(0..2)], NAMES[random.random_range(0..NAMES.len())]);
     let before = held.get(&key).cloned();
     if let Some((revision, state)) = &before
