@@ -3,7 +3,7 @@
 use std::fmt;
 use steersman_machinery::Revision;
 use steersman_storage::Memory;
-use steersman_storage::kv::{BoxFuture, Error, Kv, Op, Outcome, Snapshot, Txn, Watch};
+use steersman_storage::kv::{BoxFuture, Changes, Error, Kv, Op, Outcome, Part, Past, Range, Snapshot, Txn, Watch};
 
 /// The memory engine with something before each transaction.
 pub(crate) struct Engine {
@@ -36,6 +36,18 @@ impl Kv for Engine {
 
     fn read(&self) -> BoxFuture<'_, Result<Snapshot, Error>> {
         self.memory.read()
+    }
+
+    fn range(&self, request: Range) -> BoxFuture<'_, Result<Part, Error>> {
+        self.memory.range(request)
+    }
+
+    fn history(&self, request: Past) -> BoxFuture<'_, Result<Changes, Error>> {
+        self.memory.history(request)
+    }
+
+    fn oldest(&self) -> BoxFuture<'_, Result<Revision, Error>> {
+        self.memory.oldest()
     }
 
     fn txn(&self, txn: Txn) -> BoxFuture<'_, Result<Outcome, Error>> {
