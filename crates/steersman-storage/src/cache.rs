@@ -64,41 +64,18 @@ enum Unreadable {
 // === impl Cache ===
 
 impl Cache {
-    /// The cache of a snapshot, which is in the order of its keys. Blocks while it decodes.
-    pub(crate) fn new(snapshot: kv::Snapshot, limits: Limits) -> Cache {
-        let floor = snapshot.revision;
-        let mut by_resource = HashMap::new();
-        let mut unreadable = HashMap::new();
-        let objects = parallel::map(snapshot.entries, |kv::Entry { key, revision, value }| {
-            let Some((group, resource, printed)) = key::split(&key) else {
-                return Err((Unreadable::Key { key }, revision));
-            };
-            let prefix = key.slice(..group.len() + resource.len() + 1);
-            match Object::decode(ObjectKey::parse(printed), revision, &value) {
-                Ok(object) => Ok((prefix, Arc::new(object))),
-                Err(source) => Err((Unreadable::Object { key, source }, revision)),
-            }
-        });
-        let readable = objects.into_iter().filter_map(|object| match object {
-            Ok(object) => Some(object),
-            Err((error, revision)) => {
-                unreadable.insert(error.report(), revision);
-                None
-            }
-        });
-        let objects: Vec<(Bytes, Arc<Object>)> = readable.collect();
-        // The snapshot is in the order of its keys: those of a resource are together.
-        for run in objects.chunk_by(|a, b| a.0 == b.0) {
-            if let Some((group, resource)) = run.first().and_then(|(prefix, _)| key::split_resource(prefix)) {
-                let objects = run.iter().map(|(_, object)| object.clone()).collect();
-                by_resource.insert(GroupResource::new(group, resource), Arc::new(ResourceCache::new(objects, floor)));
-            }
-        }
+    /// The cache of what was loaded. Blocks while it sorts.
+    pub(crate) fn new(loading: &Loading, floor: Revision, limits: Limits) -> Cache {
+        let resource = |(resource, mut objects): (GroupResource, Vec<Arc<Object>>)| {
+            parallel::sort(&mut objects, |a, b| a.key.cmp(&b.key));
+            (resource, Arc::new(ResourceCache::new(objects, floor)))
+        };
+        let by_resource = std::mem::take(&mut *loading.objects.lock()).into_iter().map(resource).collect();
         Cache {
             applied: watch::Sender::new(Applied { closed: false, revision: floor }),
             limits,
             resources: RwLock::new(Resources { by_resource, floor }),
-            unreadable: Mutex::new(unreadable),
+            unreadable: Mutex::new(std::mem::take(&mut *loading.unreadable.lock())),
         }
     }
 
@@ -222,6 +199,36 @@ impl Unreadable {
         tracing::error!(cause = std::error::Error::source(&self).map(ToString::to_string), "{self}: it is left out");
         match self {
             Unreadable::Key { key } | Unreadable::Object { key, .. } => key,
+        }
+    }
+}
+
+/// What becomes the cache, while it is loaded.
+#[derive(Debug, Default)]
+pub(crate) struct Loading {
+    objects: Mutex<HashMap<GroupResource, Vec<Arc<Object>>>>,
+    unreadable: Mutex<HashMap<Bytes, Revision>>,
+}
+
+impl Loading {
+    /// Adds entries. May run on several threads at once.
+    pub(crate) fn take(&self, entries: Vec<kv::Entry>) {
+        let mut runs: Vec<(GroupResource, Vec<Arc<Object>>)> = Vec::new();
+        for kv::Entry { key, revision, value } in entries {
+            let event = kv::Event { key: key.clone(), revision, value: Some(value) };
+            match decode(event, runs.last().map(|(resource, _)| resource)) {
+                Ok((resource, Change::Put(object))) => {
+                    runs.extend(resource.map(|resource| (resource, Vec::new())));
+                    runs.last_mut().into_iter().for_each(|(_, objects)| objects.push(object.clone()));
+                }
+                // An entry is no deletion.
+                Ok((_, Change::Delete(..))) => {}
+                Err(error) => drop(self.unreadable.lock().insert(error.report(), revision)),
+            }
+        }
+        let mut objects = self.objects.lock();
+        for (resource, run) in runs {
+            objects.entry(resource).or_default().extend(run);
         }
     }
 }

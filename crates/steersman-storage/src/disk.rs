@@ -19,7 +19,7 @@ use crate::disk::open::{damaged, hold, make_dir, opening, private};
 use crate::disk::view::{View, entry_at};
 use crate::disk::writer::{Command, Write, Writer};
 use crate::kv::{
-    BoxFuture, Cause, Change, Changes, Error, Event, Kv, Outcome, Part, Past, Range, Snapshot, Txn, Watch,
+    BoxFuture, Cause, Change, Changes, Entry, Error, Event, Kv, Outcome, Part, Past, Range, Snapshot, Take, Txn, Watch,
 };
 use crate::tail::{Cursor, Older, PULL_EVENTS_MAX, Reader, Tail};
 use parking_lot::Mutex;
@@ -270,13 +270,21 @@ impl Shared {
         self.tail.close();
     }
 
-    fn read(&self) -> Result<Snapshot, Error> {
+    fn load(&self, take: &(dyn Fn(Vec<Entry>) + Send + Sync)) -> Result<Revision, Error> {
         let database = self.database()?;
         let opened = self.opened.lock().take();
         match opened {
-            Some(stored) => stored.unpack(),
-            None => index::scan(&database)?.stored.unpack(),
+            Some(stored) => stored.load(take),
+            None => index::scan(&database)?.stored.load(take),
         }
+    }
+
+    fn read(&self) -> Result<Snapshot, Error> {
+        let entries = Mutex::new(Vec::new());
+        let revision = self.load(&|part| entries.lock().extend(part))?;
+        let mut entries = entries.into_inner();
+        entries.sort_unstable_by(|a: &Entry, b: &Entry| a.key.cmp(&b.key));
+        Ok(Snapshot { entries, revision })
     }
 
     /// The writer dropped what it was to answer: it panicked.
@@ -385,6 +393,10 @@ impl Kv for Disk {
 
     fn read(&self) -> BoxFuture<'_, Result<Snapshot, Error>> {
         self.blocking(Shared::read)
+    }
+
+    fn load(&self, take: Take) -> BoxFuture<'_, Result<Revision, Error>> {
+        self.blocking(move |shared| shared.load(&*take))
     }
 
     fn range(&self, request: Range) -> BoxFuture<'_, Result<Part, Error>> {

@@ -56,11 +56,6 @@ pub(crate) fn split(bytes: &[u8]) -> Option<(&str, &str, &str)> {
     Some((group, resource, key))
 }
 
-/// The group and the resource of the part of a stored key before its second slash.
-pub(crate) fn split_resource(prefix: &[u8]) -> Option<(&str, &str)> {
-    std::str::from_utf8(prefix).ok()?.split_once('/')
-}
-
 fn non_empty<'a>(part: &'static str, text: &'a str) -> Result<&'a str, KeyError> {
     if text.is_empty() { Err(KeyError { part, text: String::new(), fault: "it is empty" }) } else { Ok(text) }
 }

@@ -21,6 +21,9 @@ pub const TXN_OPS_MAX: usize = 128;
 /// A future that a trait object can return.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
+/// Whoever is given the parts of a [`Kv::load`].
+pub type Take = Arc<dyn Fn(Vec<Entry>) + Send + Sync>;
+
 /// What an engine says of a failure below it. Shared, because one failed commit fails many writes.
 pub type Cause = Arc<dyn std::error::Error + Send + Sync>;
 
@@ -35,6 +38,16 @@ pub trait Kv: Debug + Send + Sync + 'static {
 
     /// Everything there is at one revision, the newest.
     fn read(&self) -> BoxFuture<'_, Result<Snapshot, Error>>;
+
+    /// Hands over everything there is at one revision, the newest, in parts and in no particular order, several at once perhaps:
+    /// what [`Kv::read`] returns, without holding all of it. Returns the revision.
+    fn load(&self, take: Take) -> BoxFuture<'_, Result<Revision, Error>> {
+        Box::pin(async move {
+            let Snapshot { entries, revision } = self.read().await?;
+            take(entries);
+            Ok(revision)
+        })
+    }
 
     /// The entries whose keys begin with a prefix, in the order of their keys, as they are or as they were at a revision of
     /// which history is kept.

@@ -1,50 +1,43 @@
-//! A map over many items on several threads: opening a large store is decoding.
+//! Work on many items on several threads: opening a large store is decoding and sorting.
 
+use parking_lot::Mutex;
 use std::cmp::Ordering;
 use std::num::NonZero;
 use std::thread;
 
-/// Fewer items than this per thread are not worth one.
+/// Fewer items than this per thread are not worth one for sorting.
 const ITEMS_PER_THREAD_MIN: usize = 1_024;
 const THREADS_MAX: usize = 8;
 
-/// Maps in order; the first error, in order, ends it. Blocks.
-pub(crate) fn try_map<T, U, E, F>(items: Vec<T>, map: F) -> Result<Vec<U>, E>
+/// Visits on several threads, each taking the next item; the first error ends it. Blocks.
+pub(crate) fn try_each<T, E, F>(items: Vec<T>, visit: F) -> Result<(), E>
 where
     T: Send,
-    U: Send,
     E: Send,
-    F: Fn(T) -> Result<U, E> + Sync,
+    F: Fn(T) -> Result<(), E> + Sync,
 {
-    let n_threads = thread::available_parallelism().map_or(1, NonZero::get).min(THREADS_MAX);
-    let per_thread = items.len().div_ceil(n_threads).max(ITEMS_PER_THREAD_MIN);
-    let map = &map;
-    let mut rest = items.into_iter();
-    let mut parts = Vec::new();
-    while rest.len() > 0 {
-        parts.push(rest.by_ref().take(per_thread).collect::<Vec<T>>());
-    }
-    thread::scope(|scope| {
-        let last = parts.pop();
-        let spawn = |part: Vec<T>| scope.spawn(move || part.into_iter().map(map).collect::<Result<Vec<U>, E>>());
-        let spawned: Vec<_> = parts.into_iter().map(spawn).collect();
-        let last = last.map(|part| part.into_iter().map(map).collect::<Result<Vec<U>, E>>());
-        let mut mapped = Vec::new();
-        for thread in spawned {
-            let part = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            mapped.extend(part?);
+    let n_threads = thread::available_parallelism().map_or(1, NonZero::get).min(THREADS_MAX).min(items.len());
+    let items = Mutex::new(items.into_iter());
+    let work = || {
+        loop {
+            // A statement of its own, so that the lock is not held during the visit.
+            let next = items.lock().next();
+            let Some(item) = next else { return Ok(()) };
+            if let Err(error) = visit(item) {
+                items.lock().by_ref().for_each(drop);
+                return Err(error);
+            }
         }
-        mapped.extend(last.transpose()?.unwrap_or_default());
-        Ok(mapped)
+    };
+    thread::scope(|scope| {
+        let others: Vec<_> = (1..n_threads).map(|_| scope.spawn(work)).collect();
+        let mut visited = work();
+        for other in others {
+            let other = other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            visited = visited.and(other);
+        }
+        visited
     })
-}
-
-/// Maps in order. Blocks.
-pub(crate) fn map<T: Send, U: Send>(items: Vec<T>, map: impl Fn(T) -> U + Sync) -> Vec<U> {
-    match try_map(items, |item| Ok::<U, std::convert::Infallible>(map(item))) {
-        Ok(mapped) => mapped,
-        Err(never) => match never {},
-    }
 }
 
 /// Sorts, in two halves at once if that is worth it. Blocks.
@@ -78,10 +71,17 @@ mod tests {
     }
 
     #[test]
-    fn order_is_kept_and_the_first_error_wins() {
-        let items = || (0..10 * ITEMS_PER_THREAD_MIN).collect::<Vec<_>>();
-        assert_eq!(try_map(items(), |n| Ok::<_, ()>(n + 1)), Ok((1..=10 * ITEMS_PER_THREAD_MIN).collect()));
-        assert_eq!(try_map(items(), |n| if n % 5_000 == 4_999 { Err(n) } else { Ok(n) }), Err(4_999));
-        assert_eq!(try_map(Vec::<u8>::new(), Ok::<_, ()>), Ok(Vec::new()));
+    fn each_is_visited_once_and_an_error_ends_it() {
+        let seen = Mutex::new(Vec::new());
+        let visit = |n: u64| {
+            seen.lock().push(n);
+            if n == 700 { Err(n) } else { Ok(()) }
+        };
+        assert_eq!(try_each((0..700).collect(), visit), Ok(()));
+        seen.lock().sort_unstable();
+        assert_eq!(*seen.lock(), (0..700).collect::<Vec<_>>());
+        assert_eq!(try_each((0..100_000).collect(), visit), Err(700));
+        assert!(seen.lock().len() < 100_000);
+        assert_eq!(try_each(Vec::new(), visit), Ok(()));
     }
 }

@@ -5,7 +5,7 @@
 
 mod error;
 
-use crate::cache::Cache;
+use crate::cache::{Cache, Loading};
 use crate::feeder::Feeder;
 use crate::interest::Interest;
 use crate::key;
@@ -112,10 +112,11 @@ impl Store {
     /// # Errors
     /// When the engine cannot be read.
     pub async fn open(kv: Arc<dyn Kv>, options: Options) -> Result<Store, OpenError> {
-        let snapshot = kv.read().await.map_err(OpenError::Kv)?;
-        let revision = snapshot.revision;
+        let loading = Arc::new(Loading::default());
+        let take = loading.clone();
+        let revision = kv.load(Arc::new(move |entries| take.take(entries))).await.map_err(OpenError::Kv)?;
         let oldest = Arc::new(AtomicU64::new(kv.oldest().await.map_err(OpenError::Kv)?.0));
-        let decoded = tokio::task::spawn_blocking(move || Cache::new(snapshot, options.ring)).await;
+        let decoded = tokio::task::spawn_blocking(move || Cache::new(&loading, revision, options.ring)).await;
         // Only a runtime that is shutting down drops its blocking work.
         let cache = Arc::new(decoded.map_err(|_| OpenError::Kv(kv::Error::Closed))?);
         let feeder = Feeder {

@@ -5,7 +5,7 @@
 
 use crate::disk::format::{self, COLLECTED, COMPACTED, EVENTS, META, Packed, Parts, Place, VERSION};
 use crate::disk::unreadable;
-use crate::kv::{Entry, Error, Snapshot};
+use crate::kv::{Entry, Error};
 use crate::parallel;
 use bytes::Bytes;
 use hashbrown::HashTable;
@@ -33,17 +33,27 @@ struct Slot {
 /// What the keys hold at one revision, as it is in the file.
 #[derive(Debug, Default)]
 pub(super) struct Stored {
+    /// The entries' bytes, one after the other. In large pieces, which go back to the system as a whole.
+    bytes: Vec<Vec<u8>>,
     /// While the log is scanned, ascending by place; history included.
     entries: Vec<StoredEntry>,
     revision: Revision,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 struct StoredEntry {
-    /// Empty once it turned out to be history.
-    bytes: Box<[u8]>,
+    /// In which piece.
+    piece: u32,
+    start: u32,
+    /// Zero once it turned out to be history.
+    length: u32,
     place: Packed,
 }
+
+/// Size of a piece of stored entries; a larger entry has one of its own.
+const PIECE_BYTES: usize = 4 * 1024 * 1024;
+/// Entries that are unpacked and handed over at a time.
+const PART_ENTRIES: usize = 1_024;
 
 /// What a scan of the log finds.
 pub(super) struct Scan {
@@ -77,7 +87,7 @@ pub(super) fn scan(database: &Database) -> Result<Scan, Error> {
         let parts = format::split(Revision(place.0), bytes.value())?;
         let previous = index.change(&parts, place);
         if !parts.is_deletion() {
-            stored.entries.push(StoredEntry { bytes: bytes.value().into(), place: Packed::new(place) });
+            stored.push(bytes.value(), Packed::new(place));
         }
         if let Some(previous) = previous {
             stored.forget(previous);
@@ -166,23 +176,46 @@ impl Index {
 // === impl Stored ===
 
 impl Stored {
+    fn push(&mut self, bytes: &[u8], place: Packed) {
+        if self.bytes.last().is_none_or(|piece| piece.capacity() < piece.len() + bytes.len()) {
+            self.bytes.push(Vec::with_capacity(PIECE_BYTES.max(bytes.len())));
+        }
+        let piece = self.bytes.len() - 1;
+        let start = self.bytes[piece].len();
+        self.bytes[piece].extend_from_slice(bytes);
+        // Pieces are small, and 2^32 of them are more than any disk holds.
+        let narrow = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+        self.entries.push(StoredEntry {
+            piece: narrow(piece),
+            start: narrow(start),
+            length: narrow(bytes.len()),
+            place,
+        });
+    }
+
     fn forget(&mut self, place: Packed) {
         if let Ok(at) = self.entries.binary_search_by_key(&place, |entry| entry.place) {
-            self.entries[at].bytes = Box::default();
+            self.entries[at].length = 0;
         }
     }
 
-    /// The contents, in the order of the keys.
-    pub(super) fn unpack(mut self) -> Result<Snapshot, Error> {
-        self.entries.retain(|entry| !entry.bytes.is_empty());
-        let entries = parallel::try_map(self.entries, |StoredEntry { bytes, place }| {
-            let revision = place.revision();
-            let parts = format::split(revision, &bytes)?;
-            let value = parts.value(revision)?.unwrap_or_default();
-            Ok(Entry { key: Bytes::copy_from_slice(parts.key), revision, value })
+    /// Hands over the contents in parts, from several threads.
+    pub(super) fn load(mut self, take: &(dyn Fn(Vec<Entry>) + Send + Sync)) -> Result<Revision, Error> {
+        self.entries.retain(|entry| 0 < entry.length);
+        let parts: Vec<&[StoredEntry]> = self.entries.chunks(PART_ENTRIES).collect();
+        parallel::try_each(parts, |part| {
+            take(part.iter().map(|entry| self.unpack(*entry)).collect::<Result<Vec<_>, Error>>()?);
+            Ok(())
         })?;
-        let mut entries = entries;
-        parallel::sort(&mut entries, |a, b| a.key.cmp(&b.key));
-        Ok(Snapshot { entries, revision: self.revision })
+        Ok(self.revision)
+    }
+
+    fn unpack(&self, entry: StoredEntry) -> Result<Entry, Error> {
+        let StoredEntry { piece, start, length, place } = entry;
+        let bytes = &self.bytes[piece as usize][start as usize..][..length as usize];
+        let revision = place.revision();
+        let parts = format::split(revision, bytes)?;
+        let value = parts.value(revision)?.unwrap_or_default();
+        Ok(Entry { key: Bytes::copy_from_slice(parts.key), revision, value })
     }
 }
