@@ -19,6 +19,8 @@ use crate::target::{Body, JSON, Target};
 
 /// Workers that fill a server with objects before something is measured.
 const FILL_WORKERS: usize = 64;
+/// How long each object may take then.
+const FILL_MAX_EACH: Duration = Duration::from_millis(5);
 /// How long it may take to remove what a stage has made from a server that was there before.
 const TIDY_MAX: Duration = Duration::from_secs(600);
 /// How often it is asked whether something has come about.
@@ -150,8 +152,8 @@ impl Stage {
     /// Creates Widgets from number `from` up to `to`, all of which must succeed.
     pub(crate) async fn fill(&self, from: u64, to: u64) -> anyhow::Result<Outcome> {
         let count_max = to.saturating_sub(from);
-        // A slow server may take longer for many than for what is measured.
-        let duration = self.bounds.limit.max(Duration::from_millis(count_max));
+        // A slow server, or a busy machine, may take longer for many than for what is measured.
+        let duration = self.bounds.limit.max(FILL_MAX_EACH.saturating_mul(u32::try_from(count_max)?));
         let load = Load { method: "POST", workers: FILL_WORKERS, duration, count_max };
         let outcome = self.create_widgets(load, from).await?;
         anyhow::ensure!(outcome.n == count_max, "of {count_max} objects {} were created", outcome.n);

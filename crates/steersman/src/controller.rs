@@ -4,13 +4,14 @@
 //! a lister, writes idempotently, and returns what to do next. The controller keeps one key out of two workers, catches
 //! panics, limits time, counts, and retries. [`worker`] has the loop.
 
+pub(crate) mod stats;
 mod watch;
 mod worker;
 
 use std::convert::Infallible;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -30,13 +31,13 @@ use crate::handler::{Change, EventHandler, handler_fn};
 use crate::informer::{HandlerOptions, Informer, NotSynced, Registration};
 use crate::key::ObjectKey;
 use crate::metrics::Metrics;
-use crate::metrics::histogram::{Histogram, RECONCILE_BUCKETS};
 use crate::owners::{OwnedBy, OwnerType};
 use crate::queue::{Priority, RateLimiter, WorkQueue};
 use crate::reconcile::{Action, ReconcileError, ReconcileFn};
 use crate::selection::{CachedResource, Selection};
 use crate::shard::Shards;
 
+pub use crate::controller::stats::ControllerStats;
 pub use crate::controller::watch::Watch;
 
 /// How long workers may take to finish what they are at when the controller stops.
@@ -92,41 +93,6 @@ pub struct Controller<K: Resource> {
     others: Vec<Source<K>>,
     give_up: Option<GiveUp>,
     stats: Arc<ControllerStats>,
-}
-
-/// What a controller has done so far.
-#[derive(Debug, Default)]
-pub struct ControllerStats {
-    active_workers: AtomicU64,
-    n_succeeded: AtomicU64,
-    n_failed: AtomicU64,
-    n_requeued: AtomicU64,
-    /// Of those, the ones that gave a time.
-    n_requeued_after: AtomicU64,
-    n_terminal: AtomicU64,
-    n_panicked: AtomicU64,
-    n_timed_out: AtomicU64,
-    n_given_up: AtomicU64,
-    times: Times,
-}
-
-/// How long reconciles took.
-#[derive(Debug)]
-struct Times(Mutex<Histogram>);
-
-/// The counters at one moment.
-#[derive(Clone, Debug)]
-pub(crate) struct ControllerTotals {
-    pub(crate) active_workers: u64,
-    pub(crate) n_succeeded: u64,
-    pub(crate) n_failed: u64,
-    /// Without those that gave a time.
-    pub(crate) n_requeued: u64,
-    pub(crate) n_requeued_after: u64,
-    pub(crate) n_terminal: u64,
-    pub(crate) n_panicked: u64,
-    pub(crate) n_timed_out: u64,
-    pub(crate) times: Histogram,
 }
 
 /// Why a controller ended by itself.
@@ -579,87 +545,6 @@ impl<K: CachedResource> Attached for Registration<K> {
 
     fn remove(self: Box<Self>) -> BoxFuture<'static, ()> {
         Box::pin(Self::remove(*self))
-    }
-}
-
-// === impl ControllerStats ===
-
-impl ControllerStats {
-    /// Reconciles running now.
-    pub fn active_workers(&self) -> u64 {
-        self.active_workers.load(Ordering::Relaxed)
-    }
-
-    /// Reconciles that returned [`Action::AwaitChange`].
-    pub fn n_succeeded(&self) -> u64 {
-        self.n_succeeded.load(Ordering::Relaxed)
-    }
-
-    /// Reconciles that failed in any way: error, panic or timeout.
-    pub fn n_failed(&self) -> u64 {
-        self.n_failed.load(Ordering::Relaxed)
-    }
-
-    /// Reconciles that asked to run again.
-    pub fn n_requeued(&self) -> u64 {
-        self.n_requeued.load(Ordering::Relaxed)
-    }
-
-    /// Errors that were terminal, of those that failed.
-    pub fn n_terminal(&self) -> u64 {
-        self.n_terminal.load(Ordering::Relaxed)
-    }
-
-    /// Panics, of those that failed.
-    pub fn n_panicked(&self) -> u64 {
-        self.n_panicked.load(Ordering::Relaxed)
-    }
-
-    /// Timeouts, of those that failed.
-    pub fn n_timed_out(&self) -> u64 {
-        self.n_timed_out.load(Ordering::Relaxed)
-    }
-
-    /// Keys given up.
-    pub fn n_given_up(&self) -> u64 {
-        self.n_given_up.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn totals(&self) -> ControllerTotals {
-        let n_requeued_after = self.n_requeued_after.load(Ordering::Relaxed);
-        ControllerTotals {
-            active_workers: self.active_workers(),
-            n_succeeded: self.n_succeeded(),
-            n_failed: self.n_failed(),
-            // Counted after the other, and so never less; a moment in between does not show.
-            n_requeued: self.n_requeued().saturating_sub(n_requeued_after),
-            n_requeued_after,
-            n_terminal: self.n_terminal(),
-            n_panicked: self.n_panicked(),
-            n_timed_out: self.n_timed_out(),
-            times: self.times.0.lock().clone(),
-        }
-    }
-}
-
-impl ControllerTotals {
-    /// Adds what a controller of the same name counted.
-    pub(crate) fn merge(&mut self, other: &Self) {
-        self.active_workers += other.active_workers;
-        self.n_succeeded += other.n_succeeded;
-        self.n_failed += other.n_failed;
-        self.n_requeued += other.n_requeued;
-        self.n_requeued_after += other.n_requeued_after;
-        self.n_terminal += other.n_terminal;
-        self.n_panicked += other.n_panicked;
-        self.n_timed_out += other.n_timed_out;
-        self.times.merge(&other.times);
-    }
-}
-
-impl Default for Times {
-    fn default() -> Self {
-        Self(Mutex::new(Histogram::new(RECONCILE_BUCKETS)))
     }
 }
 

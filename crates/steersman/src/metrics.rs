@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 
-use crate::controller::ControllerStats;
+use crate::controller::stats::ControllerStats;
 use crate::election::Leadership;
 use crate::factory::{InformerFactory, ObservedInformers};
 use crate::metrics::requests::Requests;

@@ -12,7 +12,8 @@ use tokio::time::Instant;
 use tracing::{Instrument, Span, field};
 
 use crate::chain::Chain;
-use crate::controller::{ControllerStats, GiveUp, Reconcile};
+use crate::controller::stats::ControllerStats;
+use crate::controller::{GiveUp, Reconcile};
 use crate::key::ObjectKey;
 use crate::queue::{Item, WorkQueue};
 use crate::reconcile::{Action, ReconcileError};

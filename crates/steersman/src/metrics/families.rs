@@ -12,7 +12,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 
-use crate::controller::ControllerTotals;
+use crate::controller::stats::ControllerTotals;
 use crate::metrics::histogram::Histogram;
 use crate::metrics::{ControllerSource, InformerSource, Sources};
 use crate::queue::{Measured, QueueReport};
