@@ -6,10 +6,49 @@
 
 use crate::catalog::Resource;
 use bytes::Bytes;
-use steersman_machinery::Value;
+use std::borrow::Cow;
+use steersman_machinery::object::{DecodeError, Draft, Header};
+use steersman_machinery::{Object, Value};
 
-/// The bytes of an object in its stored form, without a resourceVersion.
-pub(crate) fn encode(resource: &Resource, mut stored: Value) -> Result<Bytes, serde_json::Error> {
+/// Why an object cannot be stored. Those that passed validation can.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    /// Nothing can be kept in front of it.
+    #[error("the object has no header")]
+    Header(#[source] DecodeError),
+    /// It has no JSON.
+    #[error("the object does not serialise")]
+    Json(#[source] serde_json::Error),
+}
+
+/// An object in its stored form, without a resourceVersion, as it goes to the store.
+pub(crate) fn draft(resource: &Resource, stored: Value) -> Result<Draft, Error> {
+    let header = header(resource, &stored);
+    Draft::new(header, encode(resource, stored).map_err(Error::Json)?).map_err(Error::Header)
+}
+
+/// Whether what is kept in front of an object says what its kind can be selected by now.
+pub(crate) fn is_header_current(resource: &Resource, object: &Object, stored: &Value) -> bool {
+    selectable(resource, stored).all(|(name, text)| object.meta().field(name).is_some_and(|kept| *kept == *text))
+}
+
+/// What is kept in front of an object: its metadata, and what its kind can be selected by.
+fn header(resource: &Resource, stored: &Value) -> Header {
+    let texts: Vec<(&str, Cow<'_, str>)> = selectable(resource, stored).collect();
+    let texts: Vec<(&str, &str)> = texts.iter().map(|(name, text)| (*name, &**text)).collect();
+    Header::of(stored, &texts)
+}
+
+/// The fields by which the kind of an object can be selected, with their texts.
+fn selectable<'a>(resource: &'a Resource, stored: &'a Value) -> impl Iterator<Item = (&'a str, Cow<'a, str>)> {
+    // Of two views of one thing only one names its fields as they are stored.
+    let is_own = resource.storage == resource.group_resource();
+    let fields = resource.storage_version().selectable_fields.iter().filter(move |_| is_own);
+    fields.map(|field| (&*field.name, field.text(stored)))
+}
+
+/// The bytes of an object in its stored form.
+fn encode(resource: &Resource, mut stored: Value) -> Result<Bytes, serde_json::Error> {
     if resource.is_custom() {
         return serde_json::to_vec(&stored).map(Bytes::from);
     }

@@ -73,8 +73,8 @@ async fn write(state: &State, current: &Object, mut value: Value) -> Result<Opti
         state.store.delete(&storage(), &current.key, current.revision).await.map(|_| None)
     } else {
         value::remove_at(&mut value, &["metadata", "resourceVersion"]);
-        let bytes = at_rest::encode(&crd::resource(), value).map_err(|error| Failure::internal(error.to_string()))?;
-        state.store.update(&storage(), &current.key, current.revision, bytes).await.map(Some)
+        let draft = at_rest::draft(&crd::resource(), value).map_err(|error| Failure::internal(error.to_string()))?;
+        state.store.update_with(&storage(), &current.key, current.revision, draft, &[]).await.map(Some)
     };
     match written {
         Ok(object) => Ok(object),

@@ -170,13 +170,14 @@ impl Task {
         let Ok(mut before) = conversion::parse(object) else { return Ok(false) };
         value::remove_at(&mut before, &["metadata", "resourceVersion"]);
         let after = self.stored_form(before.clone());
-        if after == before {
+        if after == before && at_rest::is_header_current(&self.resource, object, &after) {
             return Ok(false);
         }
         let Ok(_permit) = self.permits.acquire().await else { return Err(Interrupted::Closed) };
         let failed = |why: String| Interrupted::Failed(format!("{} could not be rewritten: {why}", object.key));
-        let bytes = at_rest::encode(&self.resource, after).map_err(|error| failed(error.to_string()))?;
-        match self.state.store.update(&self.resource.storage, &object.key, object.revision, bytes).await {
+        let draft = at_rest::draft(&self.resource, after).map_err(|error| failed(error.to_string()))?;
+        let storage = &self.resource.storage;
+        match self.state.store.update_with(storage, &object.key, object.revision, draft, &[]).await {
             Ok(_) => Ok(true),
             Err(WriteError::Conflict { .. }) => Ok(false),
             Err(WriteError::Closed) => Err(Interrupted::Closed),

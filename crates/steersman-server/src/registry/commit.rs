@@ -10,9 +10,8 @@ use crate::registry::allocation;
 use crate::registry::plan::Plan;
 use crate::state::State;
 use crate::status::Failure;
-use std::borrow::Cow;
 use std::sync::Arc;
-use steersman_machinery::object::{Draft, Header};
+use steersman_machinery::object::Draft;
 use steersman_machinery::{Object, Value, value};
 use steersman_storage::WriteError;
 
@@ -119,23 +118,10 @@ fn presented(operation: &Operation<'_>, internal: Value) -> Payload {
 async fn draft(operation: &Operation<'_>, internal: Value) -> Result<Draft, Failure> {
     let mut stored = conversion::to_stored(operation.served, internal).await?;
     value::remove_at(&mut stored, &["metadata", "resourceVersion"]);
-    let header = header(operation.resource(), &stored);
-    let refused = |error: &dyn std::error::Error| {
-        tracing::error!(%error, "an object does not serialise");
-        Failure::internal("the object does not serialise")
-    };
-    let json = at_rest::encode(operation.resource(), stored).map_err(|error| refused(&error))?;
-    Draft::new(header, json).map_err(|error| refused(&error))
-}
-
-/// What is kept in front of an object: its metadata, and what its kind can be selected by.
-fn header(resource: &Resource, stored: &Value) -> Header {
-    // Of two views of one thing only one names its fields as they are stored.
-    let is_own = resource.storage == resource.group_resource();
-    let fields = resource.storage_version().selectable_fields.iter().filter(|_| is_own);
-    let texts: Vec<(&str, Cow<'_, str>)> = fields.map(|field| (&*field.name, field.text(stored))).collect();
-    let texts: Vec<(&str, &str)> = texts.iter().map(|(name, text)| (*name, &**text)).collect();
-    Header::of(stored, &texts)
+    at_rest::draft(operation.resource(), stored).map_err(|error| {
+        tracing::error!(error = &error as &dyn std::error::Error, "an object cannot be stored");
+        Failure::internal(error.to_string())
+    })
 }
 
 /// Stores a new object.

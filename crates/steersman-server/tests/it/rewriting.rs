@@ -96,6 +96,24 @@ async fn objects_that_need_nothing_are_left_alone() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn fields_that_become_selectable_can_be_told_without_reading_the_object() {
+    let world = World::new().await;
+    let http = world.http();
+    with_kites(&world, 3).await;
+    let kites = GroupResource::new("example.com", "kites");
+    let lengths = || {
+        let list = world.store.list(&kites, &Scope::All, At::Latest, Page::ALL).unwrap();
+        list.objects.iter().map(|one| one.meta().field("spec.length").map(str::to_owned)).collect::<Vec<_>>()
+    };
+    assert_eq!(lengths(), [None, None, None]);
+    let select =
+        json!([{"op": "add", "path": "/spec/versions/0/selectableFields", "value": [{"jsonPath": ".spec.length"}]}]);
+    let changed = http.json_patch(KITES_DEFINITION, &select).await.ok();
+    until(&http, &changed, is_completed).await;
+    assert_eq!(lengths(), ["0", "1", "2"].map(|text| Some(text.to_owned())));
+}
+
+#[tokio::test(start_paused = true)]
 async fn no_object_is_left_in_an_old_version() {
     let world = World::new().await;
     let http = world.http();
