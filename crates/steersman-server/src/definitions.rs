@@ -73,7 +73,10 @@ async fn write(state: &State, current: &Object, mut value: Value) -> Result<Opti
         state.store.delete(&storage(), &current.key, current.revision).await.map(|_| None)
     } else {
         value::remove_at(&mut value, &["metadata", "resourceVersion"]);
-        let draft = at_rest::draft(&crd::resource(), value).map_err(|error| Failure::internal(error.to_string()))?;
+        // A kind that is built in is served for as long as the server runs.
+        let catalog = state.catalog();
+        let served = catalog.find(crd::GROUP, "v1", crd::PLURAL).ok_or_else(Failure::unknown_resource)?;
+        let draft = at_rest::draft(&served.resource, value).map_err(|error| Failure::internal(error.to_string()))?;
         state.store.update_with(&storage(), &current.key, current.revision, draft, &[]).await.map(Some)
     };
     match written {

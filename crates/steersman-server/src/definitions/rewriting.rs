@@ -144,7 +144,7 @@ impl Task {
     }
 
     async fn rewrite_objects(&self, objects: &[Arc<Object>], done: &mut Done) -> Result<(), Interrupted> {
-        let rewrites = objects.to_vec().into_iter().map(|object| async move { self.rewrite_one(&object).await });
+        let rewrites = objects.iter().cloned().map(|object| async move { self.rewrite_one(&object).await });
         let at_a_time = self.permits.available_permits().max(1);
         let mut rewrites = futures::stream::iter(rewrites).buffer_unordered(at_a_time);
         let mut failure = None;
