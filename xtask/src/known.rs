@@ -2,6 +2,9 @@
 //!
 //! One step per line: `folder/file.walk: title of the step  # why it differs`. The list is exact in both directions: a step
 //! outside it must pass, a step on it must fail, so that it never outlives its reasons.
+//!
+//! A line without a title, `folder/file.walk  # why` or `folder/*.walk  # why`, is for walks whose subject does not exist
+//! yet. They are left out of a run unless they are asked for; their failures are expected, a whole file without any is not.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -13,6 +16,7 @@ const NO_REASON: &str = "nobody has looked at this yet";
 
 const HEADER: &str = "\
 # Steps of the walks that are known to fail, one per line: file: step  # reason
+# A line without a step is a whole file, or a folder's (folder/*.walk), that is replayed when named and with --all only.
 # cargo xtask walks fails when one of them passes, and when any other step fails.
 # cargo xtask walks --update-known rewrites the list and keeps the reasons.
 ";
@@ -33,6 +37,8 @@ impl fmt::Display for StepId {
 /// The known failures with their reasons.
 #[derive(Debug, Default, Eq, PartialEq)]
 pub(crate) struct Known {
+    /// Files, or `folder/*.walk`, whose subject does not exist yet. No step of theirs is in `steps`.
+    files: BTreeMap<String, String>,
     steps: BTreeMap<StepId, String>,
 }
 
@@ -51,11 +57,19 @@ pub(crate) struct Surprises {
     pub(crate) failed: Vec<StepId>,
     /// Listed, but did not fail.
     pub(crate) passed: Vec<StepId>,
+    /// Listed as a whole, but not one step failed.
+    pub(crate) passed_files: Vec<String>,
+}
+
+impl Surprises {
+    pub(crate) fn count(&self) -> usize {
+        self.failed.len() + self.passed.len() + self.passed_files.len()
+    }
 }
 
 impl Known {
     pub(crate) fn parse(text: &str) -> anyhow::Result<Known> {
-        let mut steps = BTreeMap::new();
+        let mut known = Known::default();
         for (index, line) in text.lines().enumerate() {
             if line.trim().is_empty() || line.starts_with('#') {
                 continue;
@@ -64,27 +78,45 @@ impl Known {
             let Some((step, reason)) = line.split_once(REASON_MARK) else {
                 anyhow::bail!("line {number} gives no reason after \"{REASON_MARK}\": {line}");
             };
-            let Some((file, title)) = step.split_once(".walk: ") else {
-                anyhow::bail!("line {number} does not begin with \"file.walk: step\": {line}");
+            let reason = reason.trim().to_owned();
+            let before = if let Some((file, title)) = step.split_once(".walk: ") {
+                known.steps.insert(StepId { file: format!("{file}.walk"), title: title.trim().to_owned() }, reason)
+            } else if step.ends_with(".walk") {
+                known.files.insert(step.to_owned(), reason)
+            } else {
+                anyhow::bail!("line {number} does not begin with \"file.walk: step\" or \"file.walk\": {line}");
             };
-            let id = StepId { file: format!("{file}.walk"), title: title.trim().to_owned() };
-            if steps.insert(id, reason.trim().to_owned()).is_some() {
-                anyhow::bail!("line {number} lists a step a second time: {line}");
+            if before.is_some() {
+                anyhow::bail!("line {number} lists a step or file a second time: {line}");
             }
         }
-        Ok(Known { steps })
+        if let Some(id) = known.steps.keys().find(|id| known.is_whole(&id.file)) {
+            anyhow::bail!("{id} is listed, and its file as a whole");
+        }
+        Ok(known)
     }
 
     pub(crate) fn render(&self) -> String {
         let mut text = HEADER.to_owned();
+        for (file, reason) in &self.files {
+            text += &format!("{file}{REASON_MARK}{reason}\n");
+        }
         for (id, reason) in &self.steps {
             text += &format!("{id}{REASON_MARK}{reason}\n");
         }
         text
     }
 
+    /// Whether `file` is listed as a whole.
+    pub(crate) fn is_whole(&self, file: &str) -> bool {
+        self.files.keys().any(|listed| match listed.strip_suffix("*.walk") {
+            Some(folder) => file.starts_with(folder),
+            None => file == listed,
+        })
+    }
+
     pub(crate) fn contains(&self, file: &str, title: &str) -> bool {
-        self.steps.contains_key(&StepId { file: file.to_owned(), title: title.to_owned() })
+        self.is_whole(file) || self.steps.contains_key(&StepId { file: file.to_owned(), title: title.to_owned() })
     }
 
     /// Compares a run with the list. Files that did not run are left alone.
@@ -92,17 +124,23 @@ impl Known {
         let failed = failures(outcomes);
         let ran: BTreeSet<&str> = outcomes.iter().map(|outcome| outcome.file.as_str()).collect();
         Surprises {
-            failed: failed.iter().filter(|id| !self.steps.contains_key(*id)).cloned().collect(),
+            failed: failed.iter().filter(|id| !self.contains(&id.file, &id.title)).cloned().collect(),
             passed: self
                 .steps
                 .keys()
                 .filter(|id| ran.contains(id.file.as_str()) && !failed.contains(*id))
                 .cloned()
                 .collect(),
+            passed_files: outcomes
+                .iter()
+                .filter(|outcome| outcome.failed.is_empty() && self.is_whole(&outcome.file))
+                .map(|outcome| outcome.file.clone())
+                .collect(),
         }
     }
 
-    /// Makes the list say what a run showed, keeping the reasons of what still fails.
+    /// Makes the list say what a run showed, keeping the reasons of what still fails. Lines for whole files stay: which
+    /// subject exists is for people to say.
     pub(crate) fn update(&mut self, outcomes: &[Outcome]) {
         let surprises = self.compare(outcomes);
         for id in &surprises.passed {
@@ -148,7 +186,9 @@ mod tests {
         for (text, part) in [
             ("a.walk: one\n", "line 1 gives no reason"),
             ("\none  # why\n", "line 2 does not begin with"),
-            ("a.walk: one  # why\na.walk: one  # why\n", "line 2 lists a step a second time"),
+            ("a.walk: one  # why\na.walk: one  # why\n", "line 2 lists a step or file a second time"),
+            ("a.walk  # why\na.walk  # why\n", "line 2 lists a step or file a second time"),
+            ("a/*.walk  # why\na/b.walk: one  # why\n", "a/b.walk: one is listed, and its file as a whole"),
         ] {
             let error = Known::parse(text).unwrap_err().to_string();
             assert!(error.contains(part), "{error}");
@@ -167,6 +207,19 @@ mod tests {
     fn files_that_did_not_run_do_not_surprise() {
         let surprises = Known::parse(LIST).unwrap().compare(&[outcome("c.walk", &[])]);
         assert!(surprises.failed.is_empty() && surprises.passed.is_empty());
+    }
+
+    #[test]
+    fn whole_files_may_fail_in_any_step_but_not_in_none() {
+        let text = format!("{HEADER}a/*.walk  # later\nb/c.walk  # later too\n");
+        let known = Known::parse(&text).unwrap();
+        assert_eq!(known.render(), text);
+        assert!(known.is_whole("a/b.walk") && known.is_whole("b/c.walk") && !known.is_whole("b/d.walk"));
+        let run = [outcome("a/b.walk", &["one"]), outcome("a/c.walk", &[]), outcome("b/c.walk", &["one", "two"])];
+        let surprises = known.compare(&run);
+        assert!(surprises.failed.is_empty() && surprises.passed.is_empty());
+        assert_eq!(surprises.passed_files, ["a/c.walk"]);
+        assert_eq!(surprises.count(), 1);
     }
 
     #[test]

@@ -49,12 +49,13 @@ pub(crate) fn encoder(encoding: Encoding, is_pretty: bool) -> &'static dyn Encod
     }
 }
 
-/// Writes any value.
+/// Writes any value. Behind JSON in one line comes a line break, which those who print it as it comes rely on.
 pub(crate) fn encode(value: &impl Serialize, encoding: Encoding, is_pretty: bool) -> Bytes {
     // Trees have string keys and finite numbers, so they always serialise; an empty answer is what is left if one did not.
-    let json = serde_json::to_vec(value).unwrap_or_default();
+    let mut json = serde_json::to_vec(value).unwrap_or_default();
     let encoder = encoder(encoding, is_pretty);
     if encoder.is_identity() || json.is_empty() {
+        json.push(b'\n');
         return json.into();
     }
     let mut out = Vec::with_capacity(json.len() * 2);
@@ -67,6 +68,12 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use serde_json::{Value, json};
+
+    #[test]
+    fn json_in_one_line_ends_with_a_line_break() {
+        assert_eq!(encode(&json!({"a": 1}), Encoding::Json, false), "{\"a\":1}\n");
+        assert!(!encode(&json!({"a": 1}), Encoding::Json, true).ends_with(b"\n"));
+    }
 
     /// Trees of every sort, with texts that serialisations trip over.
     pub(super) fn any_tree() -> impl Strategy<Value = Value> {

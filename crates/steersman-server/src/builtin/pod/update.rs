@@ -44,7 +44,7 @@ fn gates(new: &Place<'_>, old: &Place<'_>, faults: &mut Vec<Error>) {
     let known = |gate: &Place<'_>| old.items().any(|one| one.field("name").value == gate.field("name").value);
     for gate in new.items().filter(|gate| !known(gate)) {
         let name = gate.field("name").text();
-        let path = new.path.key(name);
+        let path = gate.path.child("name");
         faults
             .push(Error::forbidden(&path, format!("only deletion is allowed, but found new scheduling gate '{name}'")));
     }
