@@ -141,12 +141,12 @@ mod tests {
             (parsed.faults.warnings(), parsed.faults.errors().as_slice()),
             (&want.map(String::from)[..], &want.map(String::from)[..])
         );
-        let parsed = decode_yaml(b"kind: A\ndata:\n  k: first\n  k: last\n  k: 0644\nx: {y: 1, y: 2}\n").unwrap();
-        assert_eq!(parsed.value, json!({"kind": "A", "data": {"k": 420}, "x": {"y": 2}}));
+        let parsed = decode_yaml(b"kind: A\ndata:\n  k: first\n  k: last\n  k: 0644\nx: {z: 1, z: 2}\n").unwrap();
+        assert_eq!(parsed.value, json!({"kind": "A", "data": {"k": 420}, "x": {"z": 2}}));
         let want = [
             r#"line 4: key "k" already set in map"#,
             r#"line 5: key "k" already set in map"#,
-            r#"line 6: key "y" already set in map"#,
+            r#"line 6: key "z" already set in map"#,
         ];
         assert_eq!(parsed.faults.warnings(), want);
         assert_eq!(parsed.faults.errors(), [format!("yaml: unmarshal errors:\n  {}", want.join("\n  "))]);
