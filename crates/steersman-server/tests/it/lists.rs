@@ -61,6 +61,31 @@ async fn selected_pages_hold_what_the_selector_selects() {
 }
 
 #[tokio::test]
+async fn a_version_that_the_cache_forgot_is_read_from_the_store() {
+    let world = World::with_events_max(3).await;
+    let http = world.http();
+    for index in 0..OBJECTS {
+        http.post(CONFIGS, &config(&format!("c-{index:02}"))).await.ok();
+    }
+    let first = page(&world, "").await;
+    for index in 0..OBJECTS {
+        http.delete(&format!("{CONFIGS}/c-{index:02}")).await.ok();
+    }
+    let (mut found, mut token) = (names(&first), text(&first, "/metadata/continue").to_owned());
+    while !token.is_empty() {
+        let page = page(&world, &token).await;
+        assert_eq!(version(&page), version(&first));
+        found.extend(names(&page));
+        token = text(&page, "/metadata/continue").to_owned();
+    }
+    let all: Vec<String> = (0..OBJECTS).map(|index| format!("c-{index:02}")).collect();
+    assert_eq!(found, all);
+    let exact = format!("{CONFIGS}?resourceVersion={}&resourceVersionMatch=Exact", version(&first));
+    assert_eq!(names(&http.get(&exact).await.ok()), all);
+    assert_eq!(names(&http.get(&format!("{exact}&fieldSelector=metadata.name%3Dc-01")).await.ok()), all[1..2]);
+}
+
+#[tokio::test]
 async fn a_forgotten_version_is_told_with_a_way_to_go_on() {
     let world = filled().await;
     let http = world.http();
