@@ -234,10 +234,10 @@ fn indexed(spec: &Place<'_>, faults: &mut Vec<Error>) {
         let why = format!("must be less than or equal to {PODS_MAX} when completion mode is Indexed");
         faults.push(parallelism.invalid(why));
     }
-    if let (Some(completions), Some(number)) = (completions.number(), failed.number()) {
-        if number > completions {
-            faults.push(failed.invalid("must be less than or equal to completions"));
-        }
+    if let (Some(completions), Some(number)) = (completions.number(), failed.number())
+        && number > completions
+    {
+        faults.push(failed.invalid("must be less than or equal to completions"));
     }
     if failed.number().is_some_and(|number| number > PODS_MAX) {
         faults.push(failed.invalid(format!("must be less than or equal to {PODS_MAX}")));
