@@ -3,11 +3,13 @@
 
 mod duration;
 mod impersonation;
+mod labels;
 
 use crate::answer::{Answer, is_pretty_for};
 use crate::authn::Authenticator;
 use crate::authz;
 use crate::body::Body;
+use crate::limits::{Access, Limits};
 use crate::negotiate::error_encoding;
 use crate::operation::WARNINGS_BYTES_MAX;
 use crate::query::Query;
@@ -18,7 +20,7 @@ use crate::status::Failure;
 use crate::user::{AuthenticatedUser, User};
 use bytes::Bytes;
 use futures::FutureExt as _;
-use http::header::{CACHE_CONTROL, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, VARY, WARNING};
+use http::header::{CACHE_CONTROL, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, VARY, WARNING};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Response};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
@@ -26,29 +28,23 @@ use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::{JoinError, JoinHandle};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tracing::Instrument as _;
 
 /// Bytes that the body of a request may have.
 const BODY_BYTES_MAX: usize = 3 * 1024 * 1024;
 /// How long a request that is not a watch may take.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
-/// Requests that read, carried out at a time; more are told to come back.
-const READS_MAX: usize = 400;
-/// Requests that write, carried out at a time.
-const WRITES_MAX: usize = 200;
-/// Requests whose bodies are on their way at a time.
-const RECEIVING_MAX: usize = 1000;
 
 /// What every request passes.
 pub(crate) struct Chain {
     authenticator: Authenticator,
     router: Router,
-    reads: Arc<Semaphore>,
-    writes: Arc<Semaphore>,
-    receiving: Semaphore,
+    limits: Arc<Limits>,
     /// The writes that have begun.
     writing: TaskTracker,
 }
@@ -61,15 +57,8 @@ struct Head {
 }
 
 impl Chain {
-    pub(crate) fn new(authenticator: Authenticator, router: Router) -> Chain {
-        Chain {
-            authenticator,
-            router,
-            reads: Arc::new(Semaphore::new(READS_MAX)),
-            writes: Arc::new(Semaphore::new(WRITES_MAX)),
-            receiving: Semaphore::new(RECEIVING_MAX),
-            writing: TaskTracker::new(),
-        }
+    pub(crate) fn new(authenticator: Authenticator, router: Router, limits: Arc<Limits>) -> Chain {
+        Chain { authenticator, router, limits, writing: TaskTracker::new() }
     }
 
     /// Waits for the writes that have begun.
@@ -88,10 +77,15 @@ impl Chain {
         let query = Query::parse(parts.uri.query().unwrap_or(""));
         let info = RequestInfo::new(&parts.method, parts.uri.path(), &query);
         let head = Arc::new(Head { info, parts, query });
+        let begun = Instant::now();
+        let span = tracing::debug_span!("request", method = %head.parts.method, path = head.info.path);
         let (mut notes, mut sender) = (Notes::default(), None);
-        let passed = AssertUnwindSafe(self.pass(&head, body, &mut notes, &mut sender)).catch_unwind().await;
+        let pass = self.pass(&head, body, &mut notes, &mut sender).instrument(span);
+        let passed = AssertUnwindSafe(pass).catch_unwind().await;
         let Head { info, parts, query } = &*head;
+        let state = &self.router.state;
         let outcome = passed.unwrap_or_else(|_| {
+            state.metrics.panicked();
             tracing::error!(method = %parts.method, path = %info.path, "a request panicked");
             Err(Failure::internal(
                 "this request caused the server to fail unexpectedly; its id is in the Audit-Id header",
@@ -103,7 +97,9 @@ impl Chain {
         if !notes.audit_annotations.is_empty() {
             tracing::debug!(method = %parts.method, path = %info.path, annotations = ?notes.audit_annotations, "audit");
         }
-        finish(&self.router.state, parts, &mut answer, &notes.warnings);
+        finish(state, parts, &mut answer, &notes.warnings);
+        let labels = labels::of(&state.catalog(), info, &parts.method, query, is_apply(&parts.headers));
+        state.metrics.request(&labels, answer.response.status().as_u16(), begun.elapsed());
         if let Some(sender) = sender {
             answer.response.extensions_mut().insert(sender);
         }
@@ -143,7 +139,7 @@ impl Chain {
             } else {
                 // A place is taken when there is something to do: a client that sends slowly holds none of the places for
                 // writes, but one of many more for bodies on their way.
-                let _receiving = self.receiving.try_acquire().map_err(|_| busy())?;
+                let _receiving = self.limits.try_receive().ok_or_else(busy)?;
                 read(body).await?
             };
             let permit = self.permit(parts, info)?;
@@ -159,7 +155,7 @@ impl Chain {
             let abandoned = (info.verb == "deletecollection").then(CancellationToken::new);
             let _abandons = abandoned.clone().map(CancellationToken::drop_guard);
             let done = self.clone().carry_out(head.clone(), user, body, permit, abandoned);
-            let (outcome, said) = joined(self.writing.spawn(done)).await?;
+            let (outcome, said) = joined(self.writing.spawn(done.in_current_span())).await?;
             *notes = said;
             outcome
         };
@@ -195,11 +191,12 @@ impl Chain {
             return Ok(None);
         }
         let is_read = matches!(parts.method, Method::GET | Method::HEAD);
-        let places = if is_read { &self.reads } else { &self.writes };
-        match places.clone().try_acquire_owned() {
-            Ok(permit) => Ok(Some(permit)),
-            Err(_) => Err(busy()),
+        let access = if is_read { Access::Read } else { Access::Write };
+        let permit = self.limits.try_carry_out(access);
+        if permit.is_none() {
+            self.router.state.metrics.reject();
         }
+        permit.map(Some).ok_or_else(busy)
     }
 }
 
@@ -225,6 +222,11 @@ fn request_timeout(query: &Query, info: &RequestInfo) -> Result<Duration, Failur
             ))),
         },
     }
+}
+
+/// Whether a patch is an apply.
+fn is_apply(headers: &HeaderMap) -> bool {
+    headers.get(CONTENT_TYPE).is_some_and(|value| value.as_bytes().starts_with(b"application/apply-patch"))
 }
 
 fn busy() -> Failure {

@@ -32,6 +32,8 @@ mod endpoint;
 mod expiry;
 mod health;
 mod in_force;
+mod limits;
+mod metrics;
 pub mod negotiate;
 pub mod openapi;
 mod operation;

@@ -1,10 +1,12 @@
 //! Which part of the server a request is for.
 
 use crate::answer::{Answer, is_pretty_for};
-use crate::catalog::{Catalog, Scope};
+use crate::catalog::{Catalog, Handling, Scope};
 use crate::discovery::{AGGREGATED_TYPE, Root};
 use crate::endpoint;
 use crate::endpoint::context::Context;
+use crate::limits::{Access, Limits};
+use crate::metrics::{self, Gauges, InFlight, ResourceCount, StoreFigures};
 use crate::negotiate::{self, Encoding, Shape, negotiate};
 use crate::operation::Operation;
 use crate::published::{Documents, Published};
@@ -18,15 +20,18 @@ use bytes::Bytes;
 use http::header::{ETAG, IF_NONE_MATCH, VARY};
 use http::request::Parts;
 use http::{HeaderMap, Method};
+use std::collections::HashSet;
 use std::sync::Arc;
+use steersman_machinery::GroupResource;
 use tokio_util::sync::CancellationToken;
 
 /// Paths beside those of groups that `GET /` names.
-const ROOT_PATHS: [&str; 13] = [
+const ROOT_PATHS: [&str; 14] = [
     "/healthz",
     "/healthz/ping",
     "/livez",
     "/livez/ping",
+    "/metrics",
     "/openapi/v2",
     "/openapi/v3",
     "/openapi/v3/",
@@ -41,6 +46,7 @@ const ROOT_PATHS: [&str; 13] = [
 /// Finds what a request is for.
 pub(crate) struct Router {
     pub(crate) state: Arc<State>,
+    limits: Arc<Limits>,
     published: Published,
     /// `host:port` under which clients reach the server, for discovery.
     address: String,
@@ -67,8 +73,8 @@ pub(crate) struct Notes {
 }
 
 impl Router {
-    pub(crate) fn new(state: Arc<State>, address: String) -> Router {
-        Router { published: Published::new(state.catalog()), state, address }
+    pub(crate) fn new(state: Arc<State>, limits: Arc<Limits>, address: String) -> Router {
+        Router { published: Published::new(state.catalog()), state, limits, address }
     }
 
     /// Answers a request that has passed the chain.
@@ -121,6 +127,7 @@ fn path(router: &Router, documents: &Documents, request: &Request<'_>) -> Result
         [root @ ("healthz" | "livez" | "readyz"), check @ ..] if is_read => {
             Ok(health::answer(&router.state, root, check, request.query))
         }
+        ["metrics"] if is_read => Ok(Answer::bytes(200, metrics::CONTENT_TYPE, scrape(router))),
         ["version"] if is_read => Ok(Answer::value(200, &version::info(), Encoding::Json, true)),
         ["openapi", rest @ ..] if is_read => Ok(openapi(documents, rest, request)),
         [""] if is_read => json(request, documents.discovery.root_paths(&ROOT_PATHS)),
@@ -132,6 +139,28 @@ fn path(router: &Router, documents: &Documents, request: &Request<'_>) -> Result
         ["api" | "apis", ..] if !is_read => Err(Failure::method_not_allowed()),
         _ => Ok(Answer::no_such_page()),
     }
+}
+
+/// The text that Prometheus reads: what was counted, and what can be asked for now.
+fn scrape(router: &Router) -> String {
+    let Router { state, limits, .. } = router;
+    let in_flight =
+        InFlight { mutating: limits.under_way(Access::Write), read_only: limits.under_way(Access::Read) };
+    let catalog = state.catalog();
+    // Of several versions, and of two views of one thing, each object is counted once.
+    let resources = catalog.served().iter().flat_map(|version| &version.resources).map(|served| &*served.resource);
+    let stored = resources.filter(|resource| resource.handling() == Handling::Stored);
+    let names: HashSet<&GroupResource> = stored.map(|resource| &resource.storage).collect();
+    let count = |name: &GroupResource| ResourceCount { name: name.clone(), count: state.store.count(name) };
+    let objects = names.into_iter().map(count).collect();
+    let stats = state.store.stats();
+    let store = StoreFigures {
+        is_healthy: state.store.health().is_ok(),
+        oldest_revision: stats.oldest.0,
+        revision: stats.revision.0,
+        unreadable: stats.unreadable,
+    };
+    state.metrics.exposition(&Gauges { in_flight, objects, store })
 }
 
 /// The resources of a version; an unknown version of a built-in group is told in a Status.

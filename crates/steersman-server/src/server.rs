@@ -4,6 +4,7 @@ use crate::authn::{Authenticator, Peer};
 use crate::authz::Authorizer;
 use crate::chain::Chain;
 use crate::in_force::Work;
+use crate::limits::Limits;
 use crate::route::Router;
 use crate::service::Service;
 use crate::state::State;
@@ -61,7 +62,9 @@ impl Server {
         crate::bootstrap::objects(&state).await.map_err(fail)?;
         let definitions = crate::definitions::start(&state).await.map_err(fail)?;
         let tasks = vec![definitions, crate::expiry::start(&state)];
-        let chain = Arc::new(Chain::new(authenticator, Router::new(state.clone(), address)));
+        let limits = Arc::new(Limits::default());
+        let router = Router::new(state.clone(), limits.clone(), address);
+        let chain = Arc::new(Chain::new(authenticator, router, limits));
         Ok(Server { state, chain, tasks })
     }
 

@@ -7,6 +7,7 @@ use crate::builtin::service::Allocator;
 use crate::catalog::{Catalog, Resource};
 use crate::crd;
 use crate::in_force::InForce;
+use crate::metrics::Metrics;
 use crate::status::Failure;
 use arc_swap::ArcSwap;
 use jiff::Timestamp;
@@ -30,6 +31,7 @@ pub(crate) struct State {
     /// The addresses and ports that Services have.
     pub(crate) services: Allocator,
     pub(crate) definitions: InForce,
+    pub(crate) metrics: Metrics,
     catalog: ArcSwap<Catalog>,
     /// Sent to whenever another catalog is served.
     catalog_changed: watch::Sender<()>,
@@ -50,6 +52,7 @@ impl State {
             authorizer,
             services: Allocator::default(),
             definitions: InForce::default(),
+            metrics: Metrics::default(),
             catalog: ArcSwap::from_pointee(catalog),
             catalog_changed: watch::Sender::new(()),
             clock,

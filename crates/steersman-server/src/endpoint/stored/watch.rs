@@ -11,6 +11,7 @@ use crate::body::{Body, CHUNK_BYTES, Chunks, Error};
 use crate::endpoint::context::Context;
 use crate::endpoint::stored::select::Selection;
 use crate::endpoint::stored::watch::signals::{Signal, Signals};
+use crate::metrics::{Labels, OpenWatch};
 use crate::negotiate::{Form, Shape, negotiate};
 use crate::options;
 use crate::payload::Payload;
@@ -46,6 +47,8 @@ const INITIAL_BATCH: usize = 64;
 #[derive(Debug)]
 struct WatchStream {
     state: Arc<State>,
+    /// Counts this watch as open, and what it sends.
+    open: OpenWatch,
     representation: Representation,
     selection: Selection,
     watcher: Watcher,
@@ -135,8 +138,18 @@ async fn begin(
     };
     let now = Instant::now();
     let timeout = options.timeout.unwrap_or_else(|| TIMEOUT_MIN.mul_f64(rand::rng().random_range(1.0..2.0)));
+    let attributes = cx.operation.attributes;
+    let labels = Labels {
+        verb: "WATCH",
+        group: attributes.group,
+        version: attributes.version,
+        resource: attributes.resource,
+        scope: if attributes.namespace.is_some() { "namespace" } else { "cluster" },
+        ..Labels::default()
+    };
     let mut stream = WatchStream {
         state: cx.state.clone(),
+        open: cx.state.metrics.begin_watch(&labels),
         representation,
         selection,
         watcher,
@@ -269,7 +282,10 @@ impl WatchStream {
                 }
             }
         }
-        join(&mut self.pending)
+        let frames = self.pending.len();
+        let chunk = join(&mut self.pending)?;
+        self.open.sent(frames - self.pending.len(), chunk.len());
+        Some(chunk)
     }
 
     async fn make_initial(&mut self) -> Result<Vec<Bytes>, Failure> {

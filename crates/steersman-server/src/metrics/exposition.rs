@@ -1,0 +1,194 @@
+//! The text of a scrape: every family with its name, its help and its values.
+//!
+//! | Name | Type | Says |
+//! |---|---|---|
+//! | `apiserver_request_total` | counter | answers, by code |
+//! | `apiserver_request_duration_seconds` | histogram | time until an answer begins; for lists and writes until it is made |
+//! | `apiserver_longrunning_requests` | gauge | open watches |
+//! | `apiserver_watch_events_total`, `apiserver_watch_events_sizes_sum` | counter | events sent to watches, and their bytes |
+//! | `apiserver_current_inflight_requests` | gauge | requests under way, `mutating` and `readOnly` |
+//! | `apiserver_dropped_requests_total` | counter | requests refused with 429 |
+//! | `apiserver_request_panics_total` | counter | requests whose code panicked |
+//! | `apiserver_storage_objects`, `apiserver_resource_objects` | gauge | objects of each resource; the second as 1.34 renamed it |
+//! | `steersman_store_revision`, `steersman_store_oldest_revision` | gauge | the newest revision, and the one after which history is kept |
+//! | `steersman_store_healthy` | gauge | whether the store takes writes |
+//! | `steersman_store_unreadable_entries_total` | counter | stored entries that are no object and were skipped |
+
+use crate::metrics::text::{Text, Type};
+use crate::metrics::{Labels, Metrics, Seen};
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use steersman_machinery::GroupResource;
+
+/// The media type of the text.
+pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores";
+
+/// What a scrape reads from others.
+#[derive(Debug, Default)]
+pub(crate) struct Gauges {
+    pub(crate) in_flight: InFlight,
+    pub(crate) objects: Vec<ResourceCount>,
+    pub(crate) store: StoreFigures,
+}
+
+/// Requests under way.
+#[derive(Debug, Default)]
+pub(crate) struct InFlight {
+    pub(crate) mutating: usize,
+    pub(crate) read_only: usize,
+}
+
+/// How many objects of a resource there are.
+#[derive(Debug)]
+pub(crate) struct ResourceCount {
+    pub(crate) name: GroupResource,
+    pub(crate) count: usize,
+}
+
+/// What the store says of itself.
+#[derive(Debug, Default)]
+pub(crate) struct StoreFigures {
+    pub(crate) is_healthy: bool,
+    pub(crate) oldest_revision: u64,
+    pub(crate) revision: u64,
+    pub(crate) unreadable: usize,
+}
+
+impl Metrics {
+    /// Everything, as text.
+    pub(crate) fn exposition(&self, gauges: &Gauges) -> String {
+        let mut text = Text::default();
+        self.requests(&mut text);
+        self.watches(&mut text);
+        let in_flight = "apiserver_current_inflight_requests";
+        text.family(in_flight, Type::Gauge, "Requests under way by kind.");
+        text.value(in_flight, &[("request_kind", "mutating")], gauges.in_flight.mutating);
+        text.value(in_flight, &[("request_kind", "readOnly")], gauges.in_flight.read_only);
+        let counters = [
+            ("apiserver_dropped_requests_total", "Requests refused because too many were under way.", &self.rejected),
+            ("apiserver_request_panics_total", "Requests whose code panicked.", &self.panics),
+        ];
+        for (name, help, counter) in counters {
+            text.family(name, Type::Counter, help);
+            text.value(name, &[], counter.load(Ordering::Relaxed));
+        }
+        objects(&mut text, &gauges.objects);
+        store(&mut text, &gauges.store);
+        text.into_string()
+    }
+
+    fn requests(&self, text: &mut Text) {
+        // Copied, so that no lock is held while the text is written. Sorted, as scrapes compare better that way.
+        let series = self.series.read();
+        let mut all: Vec<(Labels<'_>, Seen)> = Vec::with_capacity(series.len());
+        for (labels, series) in series.iter() {
+            let seen = series.seen.lock().clone();
+            if !seen.codes.is_empty() {
+                all.push((labels.borrowed(), seen));
+            }
+        }
+        all.sort_by(|(a, _), (b, _)| order(a).cmp(&order(b)));
+        let total = "apiserver_request_total";
+        text.family(total, Type::Counter, "Requests by verb, resource and the code of their answer.");
+        for (labels, seen) in &all {
+            let mut codes = seen.codes.clone();
+            codes.sort_unstable();
+            for (code, count) in codes {
+                let code = code.to_string();
+                text.value(total, &[&[("code", &*code)], pairs(labels).as_slice()].concat(), count);
+            }
+        }
+        let duration = "apiserver_request_duration_seconds";
+        text.family(duration, Type::Histogram, "Seconds until an answer begins.");
+        for (labels, seen) in &all {
+            let labels = pairs(labels);
+            let mut count = 0;
+            for (bound, n) in seen.duration.cumulative() {
+                let bound = bound.map_or_else(|| "+Inf".to_owned(), |bound| bound.to_string());
+                count = n;
+                let labels = [labels.as_slice(), &[("le", &*bound)]].concat();
+                text.value("apiserver_request_duration_seconds_bucket", &labels, n);
+            }
+            text.value("apiserver_request_duration_seconds_sum", &labels, seen.duration.sum());
+            text.value("apiserver_request_duration_seconds_count", &labels, count);
+        }
+    }
+
+    fn watches(&self, text: &mut Text) {
+        let series = self.series.read();
+        let mut open: Vec<(Labels<'_>, i64)> = Vec::new();
+        let mut sent: BTreeMap<(&str, &str, &str), (u64, u64)> = BTreeMap::new();
+        for (labels, series) in series.iter().filter(|(labels, _)| labels.verb == "WATCH") {
+            open.push((labels.borrowed(), series.open.load(Ordering::Relaxed)));
+            let (events, bytes) = sent.entry((&labels.group, &labels.resource, &labels.version)).or_default();
+            *events += series.events.load(Ordering::Relaxed);
+            *bytes += series.event_bytes.load(Ordering::Relaxed);
+        }
+        open.sort_by(|(a, _), (b, _)| order(a).cmp(&order(b)));
+        let name = "apiserver_longrunning_requests";
+        text.family(name, Type::Gauge, "Open watches.");
+        for (labels, count) in &open {
+            // This family knows no dry run.
+            let labels: Vec<_> = pairs(labels).into_iter().filter(|(label, _)| *label != "dry_run").collect();
+            text.value(name, &labels, count);
+        }
+        let events = "apiserver_watch_events_total";
+        text.family(events, Type::Counter, "Events sent to watches.");
+        for ((group, resource, version), (count, _)) in &sent {
+            text.value(events, &[("group", group), ("resource", resource), ("version", version)], count);
+        }
+        let bytes = "apiserver_watch_events_sizes_sum";
+        text.family(bytes, Type::Counter, "Bytes of the events sent to watches.");
+        for ((group, resource, version), (_, count)) in &sent {
+            text.value(bytes, &[("group", group), ("resource", resource), ("version", version)], count);
+        }
+    }
+}
+
+fn objects(text: &mut Text, objects: &[ResourceCount]) {
+    let mut objects: Vec<&ResourceCount> = objects.iter().collect();
+    objects.sort_by(|a, b| (&a.name.group, &a.name.resource).cmp(&(&b.name.group, &b.name.resource)));
+    let name = "apiserver_storage_objects";
+    text.family(name, Type::Gauge, "Objects of each resource.");
+    for ResourceCount { name: resource, count } in &objects {
+        text.value(name, &[("resource", &resource.to_string())], count);
+    }
+    let name = "apiserver_resource_objects";
+    text.family(name, Type::Gauge, "Objects of each resource.");
+    for ResourceCount { name: GroupResource { group, resource }, count } in objects {
+        text.value(name, &[("group", group), ("resource", resource)], count);
+    }
+}
+
+fn store(text: &mut Text, store: &StoreFigures) {
+    let gauges = [
+        ("steersman_store_revision", "The newest revision.", store.revision),
+        ("steersman_store_healthy", "1 while the store takes writes.", u64::from(store.is_healthy)),
+        ("steersman_store_oldest_revision", "History after this revision is kept.", store.oldest_revision),
+    ];
+    for (name, help, value) in gauges {
+        text.family(name, Type::Gauge, help);
+        text.value(name, &[], value);
+    }
+    let name = "steersman_store_unreadable_entries_total";
+    text.family(name, Type::Counter, "Stored entries that are no object and were skipped.");
+    text.value(name, &[], store.unreadable);
+}
+
+/// The labels of a request in the order of their names.
+fn pairs<'a>(labels: &Labels<'a>) -> Vec<(&'static str, &'a str)> {
+    vec![
+        ("component", "apiserver"),
+        ("dry_run", if labels.is_dry_run { "All" } else { "" }),
+        ("group", labels.group),
+        ("resource", labels.resource),
+        ("scope", labels.scope),
+        ("subresource", labels.subresource),
+        ("verb", labels.verb),
+        ("version", labels.version),
+    ]
+}
+
+fn order<'a>(labels: &Labels<'a>) -> [&'a str; 6] {
+    [labels.group, labels.resource, labels.subresource, labels.version, labels.verb, labels.scope]
+}
