@@ -144,11 +144,11 @@ fn path(router: &Router, documents: &Documents, request: &Request<'_>) -> Result
 /// The text that Prometheus reads: what was counted, and what can be asked for now.
 fn scrape(router: &Router) -> String {
     let Router { state, limits, .. } = router;
-    let in_flight =
-        InFlight { mutating: limits.under_way(Access::Write), read_only: limits.under_way(Access::Read) };
+    let in_flight = InFlight { mutating: limits.under_way(Access::Write), read_only: limits.under_way(Access::Read) };
     let catalog = state.catalog();
     // Of several versions, and of two views of one thing, each object is counted once.
-    let resources = catalog.served().iter().flat_map(|version| &version.resources).map(|served| &*served.resource);
+    let versions = catalog.groups().iter().flat_map(|group| group.served());
+    let resources = versions.flat_map(|version| &version.resources).map(|served| &*served.resource);
     let stored = resources.filter(|resource| resource.handling() == Handling::Stored);
     let names: HashSet<&GroupResource> = stored.map(|resource| &resource.storage).collect();
     let count = |name: &GroupResource| ResourceCount { name: name.clone(), count: state.store.count(name) };

@@ -7,11 +7,16 @@ use crate::request_info::{RequestInfo, Target};
 use http::Method;
 
 /// Paths beside resources that are told apart; all others are counted as one.
-const PATHS: [&str; 9] =
-    ["/", "/api", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v2", "/readyz", "/version"];
+const PATHS: [&str; 9] = ["/", "/api", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v2", "/readyz", "/version"];
 
 /// The labels of a request. What is not served has none but its verb: clients must not make up labels.
-pub(super) fn of<'a>(catalog: &Catalog, info: &'a RequestInfo, method: &Method, query: &Query, is_apply: bool) -> Labels<'a> {
+pub(super) fn of<'a>(
+    catalog: &Catalog,
+    info: &'a RequestInfo,
+    method: &Method,
+    query: &Query,
+    is_apply: bool,
+) -> Labels<'a> {
     let Some(target) = &info.target else {
         let path = PATHS.iter().copied().find(|path| *path == info.path).unwrap_or("");
         return Labels { verb: verb(method, info, false), subresource: path, ..Labels::default() };
@@ -85,7 +90,11 @@ mod tests {
     fn labels_are_those_of_what_is_served() {
         check(&Method::GET, "/api/v1/namespaces/a/pods", "LIST /v1/pods/ namespace false");
         check(&Method::GET, "/api/v1/pods?watch=1", "WATCH /v1/pods/ cluster false");
-        check(&Method::PUT, "/apis/apps/v1/namespaces/a/deployments/b/status", "PUT apps/v1/deployments/status resource false");
+        check(
+            &Method::PUT,
+            "/apis/apps/v1/namespaces/a/deployments/b/status",
+            "PUT apps/v1/deployments/status resource false",
+        );
         check(&Method::POST, "/api/v1/namespaces/a/pods?dryRun=All", "POST /v1/pods/ namespace true");
         check(&Method::GET, "/api/v1/namespaces/a/pods/b/made-up", "GET /v1/pods/ resource false");
         check(&Method::GET, "/apis/made.up/v1/things", "LIST ///  false");

@@ -13,6 +13,7 @@ mod engine;
 mod interrupted;
 mod limits;
 mod lists;
+mod metrics;
 mod pods;
 mod reviews;
 mod rewriting;

@@ -1,0 +1,71 @@
+//! What the server says of itself at `/metrics`.
+
+use crate::support::{CONFIGS, World, config};
+use serde_json::json;
+
+/// The value of the line that begins with a name and has all of these labels; nothing if there is none.
+fn value(text: &str, name: &str, labels: &[&str]) -> Option<f64> {
+    let is_meant = |line: &&str| {
+        line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' ']))
+            && labels.iter().all(|label| line.contains(label))
+    };
+    text.lines().find(is_meant)?.rsplit(' ').next()?.parse().ok()
+}
+
+async fn scrape(world: &World) -> String {
+    let answer = world.http().get("/metrics").await;
+    assert_eq!(answer.code, 200);
+    assert!(answer.header("content-type").is_some_and(|kind| kind.starts_with("text/plain; version=0.0.4")));
+    String::from_utf8(answer.bytes.to_vec()).unwrap()
+}
+
+#[tokio::test]
+async fn requests_are_counted_under_upstreams_names() {
+    let world = World::new().await;
+    let http = world.http();
+    http.post(CONFIGS, &config("a")).await.ok();
+    http.post(CONFIGS, &config("b")).await.ok();
+    assert_eq!(http.post(CONFIGS, &config("a")).await.code, 409);
+    assert_eq!(http.post(&format!("{CONFIGS}?dryRun=All"), &config("c")).await.code, 201);
+    http.merge(&format!("{CONFIGS}/a"), &json!({"data": {"x": "y"}})).await.ok();
+    http.get(CONFIGS).await.ok();
+    let text = scrape(&world).await;
+    let total = |labels: &[&str]| value(&text, "apiserver_request_total", labels);
+    let post = [r#"verb="POST""#, r#"resource="configmaps""#, r#"scope="namespace""#];
+    assert_eq!(total(&[&post[..], &[r#"code="201""#, r#"dry_run="""#]].concat()), Some(2.0), "{text}");
+    assert_eq!(total(&[&post[..], &[r#"code="409""#]].concat()), Some(1.0));
+    assert_eq!(total(&[&post[..], &[r#"code="201""#, r#"dry_run="All""#]].concat()), Some(1.0));
+    assert_eq!(total(&[r#"verb="PATCH""#, r#"scope="resource""#, r#"code="200""#]), Some(1.0));
+    assert_eq!(total(&[r#"verb="LIST""#, r#"resource="configmaps""#]), Some(1.0));
+    let durations = value(&text, "apiserver_request_duration_seconds_count", &[&post[..], &[r#"dry_run="""#]].concat());
+    assert_eq!(durations, Some(3.0));
+    assert_eq!(value(&text, "apiserver_storage_objects", &[r#"resource="configmaps""#]), Some(2.0));
+    assert_eq!(value(&text, "steersman_store_healthy", &[]), Some(1.0));
+    assert!(value(&text, "steersman_store_revision", &[]) > Some(2.0));
+}
+
+#[tokio::test]
+async fn open_watches_and_what_they_sent_are_counted() {
+    let world = World::new().await;
+    let mut watch = world.http().watch(CONFIGS).await;
+    let open = [r#"resource="configmaps""#, r#"verb="WATCH""#];
+    assert_eq!(value(&scrape(&world).await, "apiserver_longrunning_requests", &open), Some(1.0));
+    world.http().post(CONFIGS, &config("a")).await.ok();
+    assert!(watch.next().await.is_some());
+    let text = scrape(&world).await;
+    assert_eq!(value(&text, "apiserver_watch_events_total", &[r#"resource="configmaps""#]), Some(1.0), "{text}");
+    drop(watch);
+    assert_eq!(value(&scrape(&world).await, "apiserver_longrunning_requests", &open), Some(0.0));
+}
+
+#[tokio::test]
+async fn a_client_makes_up_no_labels() {
+    let world = World::new().await;
+    for path in ["/apis/made.up/v1/things", "/made/up", "/api/v1/namespaces/default/made-up"] {
+        assert_eq!(world.http().get(path).await.code, 404, "{path}");
+    }
+    let text = scrape(&world).await;
+    assert!(!text.contains("made"), "{text}");
+    // Who may not read it sees none of it.
+    assert_eq!(world.http_as("bob").get("/metrics").await.code, 403);
+}
