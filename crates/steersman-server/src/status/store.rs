@@ -2,7 +2,7 @@
 
 use crate::status::Failure;
 use steersman_machinery::GroupResource;
-use steersman_storage::{ReadError, WriteError};
+use steersman_storage::{ReadError, WriteError, kv};
 
 impl Failure {
     /// The answer for a read that the store refused.
@@ -26,6 +26,11 @@ impl Failure {
             WriteError::Busy => Failure::too_many_requests("the store's write queue is full; try again", 1),
             WriteError::TooLarge { .. } => Failure::too_large(error.to_string()),
             WriteError::Closed => Failure::unavailable("the server is shutting down"),
+            // Its text names the way out, which the one around it does not.
+            WriteError::Kv(poisoned @ kv::Error::Poisoned { .. }) => {
+                tracing::error!(error = %chain(error), "a write failed");
+                Failure::unavailable(poisoned.to_string())
+            }
             _ => {
                 tracing::error!(error = %chain(error), "a write failed");
                 Failure::internal(error.to_string())

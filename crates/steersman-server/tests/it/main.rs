@@ -7,6 +7,7 @@
 
 mod access;
 mod bodies;
+mod broken_store;
 mod concurrency;
 mod definitions;
 mod engine;
