@@ -1,8 +1,8 @@
 //! What a connection has done so far, and until when it may go on like that.
 //!
-//! A state machine without a clock of its own: the connection's reads, requests and answers are told to it, and whoever
+//! A state machine without a clock of its own: the connection's reads, writes, requests and answers are told to it, and whoever
 //! serves the connection asks for the deadline. hyper has one timer for the time between two requests and for the head of a
-//! request, and none for peers that are never let in, so the connection's deadlines are kept here.
+//! request, and none for peers that are never let in or do not read, so the connection's deadlines are kept here.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,6 +25,11 @@ pub(crate) const IDLE_TIMEOUT: Duration = Duration::from_secs(180);
 /// who has a token sends it with the first request.
 pub(crate) const AUTHENTICATION_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// How long a peer may take nothing of an answer that waits for it. The body of that answer cannot end it: hyper asks it for more
+/// only when there is room. A list gives up on a slow client after half of this time, so that this closes only connections whose
+/// peers have stopped reading. The kernel waits longer (`socket`), and knows nothing of the streams of HTTP/2.
+pub(crate) const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
+
 /// The activity of one connection. Clones are the same connection's.
 #[derive(Clone, Debug)]
 pub(crate) struct Activity {
@@ -38,6 +43,13 @@ struct State {
     is_authenticated: bool,
     /// Whether a request was answered that was not authenticated.
     is_refused: bool,
+    /// Bodies of answers that have given a frame and were not asked for the next. One that was asked and has none yet, as a watch
+    /// without events, is not among them.
+    n_bodies_waiting: usize,
+    /// Whether the stream took less than it was given. Only known of HTTP/1.
+    is_stream_full: bool,
+    /// When the peer last took something, or something began to wait for it.
+    taken_at: Instant,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -61,6 +73,16 @@ pub(crate) enum Overdue {
     Idle,
     /// The head of a request did not come in time.
     Request,
+    /// The peer took nothing of an answer for a while.
+    Write,
+}
+
+/// What became of a write.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Written {
+    /// The stream has no room.
+    Nothing,
+    Something,
 }
 
 /// One request that is being answered, until this is dropped.
@@ -73,10 +95,12 @@ pub(crate) struct Request {
 #[derive(Debug)]
 pub(crate) struct Answering<B> {
     body: B,
-    _request: Request,
+    request: Request,
+    /// Whether it is counted among those that wait for the peer.
+    is_waiting: bool,
 }
 
-/// A stream whose reads are seen. Only for HTTP/1: over HTTP/2 there is more to read than requests.
+/// A stream whose reads and writes are seen. Only for HTTP/1: over HTTP/2 there is more to read than requests.
 #[derive(Debug)]
 pub(crate) struct Observed<I> {
     stream: I,
@@ -88,7 +112,15 @@ pub(crate) struct Observed<I> {
 impl Activity {
     /// The activity of a connection that has just been opened.
     pub(crate) fn new(now: Instant, is_authenticated: bool) -> Activity {
-        let state = State { opened: now, phase: Phase::New, is_authenticated, is_refused: false };
+        let state = State {
+            opened: now,
+            phase: Phase::New,
+            is_authenticated,
+            is_refused: false,
+            n_bodies_waiting: 0,
+            is_stream_full: false,
+            taken_at: now,
+        };
         Activity { state: Arc::new(Mutex::new(state)) }
     }
 
@@ -134,13 +166,39 @@ impl Activity {
         };
         let is_unknown = !state.is_authenticated && is_waited_for;
         let authentication = is_unknown.then_some((state.opened + AUTHENTICATION_TIMEOUT, Overdue::Authentication));
-        in_phase.into_iter().chain(authentication).min_by_key(|(at, _)| *at)
+        let is_unread = state.n_bodies_waiting > 0 || state.is_stream_full;
+        let unread = is_unread.then_some((state.taken_at + WRITE_TIMEOUT, Overdue::Write));
+        in_phase.into_iter().chain(authentication).chain(unread).min_by_key(|(at, _)| *at)
     }
 
     fn read(&self, now: Instant) {
         let mut state = self.state();
         if let Phase::New | Phase::Idle { .. } = state.phase {
             state.phase = Phase::Head { since: now };
+        }
+    }
+
+    /// A body has given a frame, and waits until it is asked for the next.
+    fn body_waits(&self, now: Instant) {
+        let mut state = self.state();
+        state.n_bodies_waiting += 1;
+        state.taken_at = now;
+    }
+
+    /// A body that waited is asked for more, or is dropped.
+    fn body_goes_on(&self, now: Instant) {
+        let mut state = self.state();
+        state.n_bodies_waiting -= 1;
+        state.taken_at = now;
+    }
+
+    /// Something was written to the stream.
+    fn wrote(&self, now: Instant, written: Written) {
+        let mut state = self.state();
+        match written {
+            Written::Nothing if state.is_stream_full => {}
+            Written::Nothing => (state.is_stream_full, state.taken_at) = (true, now),
+            Written::Something => (state.is_stream_full, state.taken_at) = (false, now),
         }
     }
 
@@ -168,7 +226,19 @@ impl Drop for Request {
 
 impl<B> Answering<B> {
     pub(crate) fn new(body: B, request: Request) -> Answering<B> {
-        Answering { body, _request: request }
+        Answering { body, request, is_waiting: false }
+    }
+
+    fn go_on(&mut self) {
+        if std::mem::take(&mut self.is_waiting) {
+            self.request.activity.body_goes_on(Instant::now());
+        }
+    }
+}
+
+impl<B> Drop for Answering<B> {
+    fn drop(&mut self) {
+        self.go_on();
     }
 }
 
@@ -177,7 +247,13 @@ impl<B: Body + Unpin> Body for Answering<B> {
     type Error = B::Error;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
+        self.go_on();
+        let frame = Pin::new(&mut self.body).poll_frame(cx);
+        if let Poll::Ready(Some(Ok(_))) = frame {
+            self.is_waiting = true;
+            self.request.activity.body_waits(Instant::now());
+        }
+        frame
     }
 
     fn is_end_stream(&self) -> bool {
@@ -194,6 +270,15 @@ impl<B: Body + Unpin> Body for Answering<B> {
 impl<I> Observed<I> {
     pub(crate) fn new(stream: I, activity: Activity) -> Observed<I> {
         Observed { stream, activity }
+    }
+
+    fn written(&self, written: Poll<std::io::Result<usize>>) -> Poll<std::io::Result<usize>> {
+        match written {
+            Poll::Pending => self.activity.wrote(Instant::now(), Written::Nothing),
+            Poll::Ready(Ok(_)) => self.activity.wrote(Instant::now(), Written::Something),
+            Poll::Ready(Err(_)) => {}
+        }
+        written
     }
 }
 
@@ -214,7 +299,8 @@ impl<I: AsyncRead + Unpin> AsyncRead for Observed<I> {
 
 impl<I: AsyncWrite + Unpin> AsyncWrite for Observed<I> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<std::io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, buf)
+        let written = Pin::new(&mut self.stream).poll_write(cx, buf);
+        self.written(written)
     }
 
     fn poll_write_vectored(
@@ -222,7 +308,8 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Observed<I> {
         cx: &mut Context<'_>,
         bufs: &[std::io::IoSlice<'_>],
     ) -> Poll<std::io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
+        self.written(written)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -260,6 +347,23 @@ mod tests {
         tokio::time::advance(SECOND * 100).await;
         drop(second);
         assert_eq!(activity.deadline(), Some((opened + SECOND * 100 + IDLE_TIMEOUT, Overdue::Idle)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_the_peer_does_not_take_has_a_deadline_that_moves_with_what_it_takes() {
+        let opened = Instant::now();
+        let activity = Activity::new(opened, true);
+        let overdue = |seconds: u32| Some((opened + SECOND * seconds + WRITE_TIMEOUT, Overdue::Write));
+        let _request = activity.begin_request();
+        activity.body_waits(opened + SECOND);
+        assert_eq!(activity.deadline(), overdue(1));
+        activity.wrote(opened + SECOND * 2, Written::Nothing);
+        activity.wrote(opened + SECOND * 3, Written::Nothing);
+        assert_eq!(activity.deadline(), overdue(2), "it still has taken nothing");
+        activity.wrote(opened + SECOND * 4, Written::Something);
+        assert_eq!(activity.deadline(), overdue(4), "the body is still not asked for more");
+        activity.body_goes_on(opened + SECOND * 5);
+        assert_eq!(activity.deadline(), None, "the body has nothing yet");
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,9 +1,12 @@
 //! The command line.
 
+mod duration;
+
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 /// A Kubernetes-compatible control plane in one process, and controllers for it.
 #[derive(Debug, Parser)]
@@ -42,6 +45,10 @@ pub(crate) struct ServerOptions {
     /// Keep the objects in memory only: they are gone when the process ends.
     #[arg(long)]
     pub(crate) in_memory: bool,
+    /// How long to keep what objects were: lists at an old resourceVersion, further pages and watches that resume work as far
+    /// back. From 1m to 30d, such as 90s, 5m, 1h30m or 3d; the longer, the larger the store.
+    #[arg(long, default_value = "5m", value_parser = duration::history, value_name = "DURATION")]
+    pub(crate) history: Duration,
     /// Write a line of JSON for every request to this file: time, audit id, user, method, path, status, bytes, duration. `-`
     /// is standard output.
     #[arg(long, value_name = "FILE")]

@@ -1,5 +1,8 @@
 //! One connection, from the handshake to its end: HTTP/1 or HTTP/2, its deadlines, its part in the end of the server.
 
+#[cfg(test)]
+mod unread;
+
 use crate::activity::{Activity, Answering, Observed, Overdue};
 use crate::tasks::Tasks;
 use crate::unauthenticated::Place;
@@ -125,7 +128,7 @@ where
             }
             let deadline = match ending {
                 None => activity.deadline(),
-                Some(_) if activity.is_busy() => None,
+                Some(_) if activity.is_busy() => activity.deadline(),
                 Some(since) => Some((since + FAREWELL_TIMEOUT, Overdue::Idle)),
             };
             poll_deadline(timer.as_mut(), deadline, cx).map(Event::Overdue)

@@ -78,7 +78,8 @@ impl Plan {
         let pki = pki::prepare(&data_dir.pki(), ca, &addresses, Timestamp::now())
             .context("the certificates cannot be prepared")?;
         let (tls, serving) = pki.server_config().context("the certificates cannot be used")?;
-        let store = Store::open(kv, steersman_storage::Options::default()).await.context("the store cannot be read")?;
+        let store_options = steersman_storage::Options { history: options.history, ..Default::default() };
+        let store = Store::open(kv, store_options).await.context("the store cannot be read")?;
         let server = Server::start(steersman_server::Options {
             store: store.clone(),
             authenticator: Authenticator::new(tokens),

@@ -94,7 +94,8 @@ impl ApiService {
         };
         match fault {
             Some(Fault::Refused(code)) => {
-                return Ok(Fault::refusal(code).map(|bytes| Full::new(bytes.into()).map_err(never).boxed_unsync()));
+                let refusal = Fault::refusal(code);
+                return Ok(refusal.map(|bytes| Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()));
             }
             Some(Fault::Unsent) => return Err(Broken::Unsent),
             Some(Fault::Unanswered) | None => {}

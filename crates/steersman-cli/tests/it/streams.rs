@@ -40,6 +40,24 @@ fn watch_from_list_streams_what_another_client_does() {
 }
 
 #[test]
+fn list_at_an_old_version_is_as_it_was() {
+    let Some(program) = kubectl::program() else { return };
+    let home = tempfile::tempdir().unwrap();
+    let plane = Plane::server(home.path(), &["--history", "1h"]);
+    let kubectl = Kubectl::new(program, &plane.kubeconfig());
+    kubectl.ok("create configmap first");
+    let version = kubectl.json("get configmap first")["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
+    kubectl.ok("create configmap second");
+    kubectl.ok("delete configmap first");
+    let path = "/api/v1/namespaces/default/configmaps";
+    let list = kubectl.ok(&format!("get --raw {path}?resourceVersionMatch=Exact&resourceVersion={version}"));
+    let list: Value = serde_json::from_str(&list).unwrap();
+    let names: Vec<&Value> = list["items"].as_array().unwrap().iter().map(|item| &item["metadata"]["name"]).collect();
+    assert_eq!((names, &list["metadata"]["resourceVersion"]), (vec![&"first".into()], &version.into()));
+    plane.stop();
+}
+
+#[test]
 fn watch_ends_after_its_timeout() {
     let Some(program) = kubectl::program() else { return };
     let home = tempfile::tempdir().unwrap();

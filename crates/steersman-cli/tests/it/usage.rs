@@ -55,6 +55,16 @@ fn wrong_flags_are_named() {
 }
 
 #[test]
+fn history_that_is_none_or_out_of_bounds_is_named_with_the_bounds() {
+    for role in ["up", "server"] {
+        for duration in ["soon", "300", "30s", "31d"] {
+            let parts = ["--history", duration, "from 1m to 30d"];
+            check_refused(&[role, "--listen", "127.0.0.1:0", "--history", duration], &parts);
+        }
+    }
+}
+
+#[test]
 fn bad_log_filter_is_named() {
     check_refused(&["--log", "steersman=loud", "server", "--listen", "127.0.0.1:0"], &["steersman=loud", "--log"]);
 }

@@ -1,3 +1,5 @@
+//! Tests of stored objects: header and JSON, what of them is refused, and how they are decoded.
+
 use super::*;
 use crate::Value;
 use proptest::prelude::*;

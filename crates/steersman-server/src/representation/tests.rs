@@ -1,3 +1,6 @@
+//! Tests of objects and tables in the form and version that was asked for; and the kinds and objects that tests of this module
+//! and of those below share.
+
 use super::*;
 use serde_json::json;
 use steersman_machinery::{ObjectKey, Revision};

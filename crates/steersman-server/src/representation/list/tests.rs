@@ -1,3 +1,5 @@
+//! Tests of lists: in pieces, at their ends, and with clients that read slowly or not at all.
+
 use super::*;
 use crate::negotiate::{Encoding, Negotiated};
 use crate::representation::tests::{cups, object, pods, wishes};

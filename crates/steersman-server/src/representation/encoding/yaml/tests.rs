@@ -1,3 +1,5 @@
+//! Tests of the YAML that is printed: its layout, and that it is read back as what it was.
+
 use super::Yaml;
 use crate::codec::decode_yaml;
 use crate::representation::encoding::Encoder as _;

@@ -1,0 +1,54 @@
+//! Durations on the command line, as people and Kubernetes write them: `90s`, `1h30m`, `3d`.
+
+use jiff::{Span, SpanRelativeTo};
+use std::time::Duration;
+
+/// Shorter, lists in pages and watches that are resumed would fail for clients that do nothing wrong.
+const HISTORY_MIN: Duration = Duration::from_secs(60);
+/// Everything that is written within it stays in the store, so a longer one is most likely a slip of the pen.
+const HISTORY_MAX: Duration = Duration::from_secs(30 * 24 * 3600);
+
+/// For how long history is kept.
+pub(crate) fn history(text: &str) -> Result<Duration, String> {
+    match parse(text) {
+        Some(duration) if (HISTORY_MIN..=HISTORY_MAX).contains(&duration) => Ok(duration),
+        Some(_) | None => Err("want a duration from 1m to 30d, such as 90s, 5m or 1h30m".to_owned()),
+    }
+}
+
+fn parse(text: &str) -> Option<Duration> {
+    let span: Span = text.parse().ok()?;
+    // Months and years have no length of their own.
+    let duration = span.to_duration(SpanRelativeTo::days_are_24_hours()).ok()?;
+    Duration::try_from(duration).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, want_seconds: Option<u64>) {
+        assert_eq!(history(text).ok(), want_seconds.map(Duration::from_secs), "{text}");
+    }
+
+    #[test]
+    fn history_is_between_a_minute_and_thirty_days() {
+        check("90s", Some(90));
+        check("5m", Some(300));
+        check("1h", Some(3600));
+        check("1h30m", Some(5400));
+        check("3d", Some(3 * 86_400));
+        check("1m", Some(60));
+        check("30d", Some(30 * 86_400));
+        check("59s", None);
+        check("30d1s", None);
+        check("-5m", None);
+        check("0", None);
+        check("300", None);
+        check("1mo", None);
+        check("99999999999999999999d", None);
+        check("forever", None);
+        check("", None);
+    }
+}
