@@ -138,5 +138,5 @@ fn agreed(stream: &TlsStream<TcpStream>) -> (Protocol, Option<Peer>) {
     let session = stream.get_ref().1;
     let protocol = if session.alpn_protocol() == Some(b"h2") { Protocol::Http2 } else { Protocol::Http1 };
     let leaf = session.peer_certificates().and_then(|chain| chain.first());
-    (protocol, leaf.and_then(|leaf| certificate_user(leaf)).map(Peer))
+    (protocol, leaf.and_then(|leaf| certificate_user(leaf)).map(Peer::new))
 }

@@ -285,7 +285,7 @@ impl Entry {
     fn answered<R>(&mut self, answer: &Response<R>) {
         self.line.status = Some(answer.status().as_u16());
         self.line.audit_id = text(answer.headers(), "audit-id");
-        self.line.user = answer.extensions().get::<AuthenticatedUser>().map(|user| user.0.clone());
+        self.line.user = answer.extensions().get::<AuthenticatedUser>().map(|user| user.0.name.clone());
     }
 }
 

@@ -197,6 +197,8 @@ mod tests {
     use crate::activity::{AUTHENTICATION_TIMEOUT, FIRST_REQUEST_TIMEOUT, HEAD_TIMEOUT, IDLE_TIMEOUT};
     use crate::unauthenticated::Unauthenticated;
     use std::convert::Infallible;
+    use std::sync::Arc;
+    use steersman_server::user::User;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 
     const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -223,7 +225,7 @@ mod tests {
                 tokio::time::sleep(self.delay).await;
                 let mut answer = Response::new("answer".to_owned());
                 if self.knows_all {
-                    answer.extensions_mut().insert(AuthenticatedUser("somebody".to_owned()));
+                    answer.extensions_mut().insert(AuthenticatedUser(Arc::new(User::authenticated("somebody", []))));
                 }
                 Ok::<_, Infallible>(answer)
             });

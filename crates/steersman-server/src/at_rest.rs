@@ -10,6 +10,9 @@ use std::borrow::Cow;
 use steersman_machinery::object::{DecodeError, Draft, Header};
 use steersman_machinery::{Object, Value};
 
+/// Room for most objects, so that few are copied while they are written.
+const BYTES_USUAL: usize = 1_024;
+
 /// Why an object cannot be stored. Those that passed validation can.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
@@ -50,15 +53,21 @@ fn selectable<'a>(resource: &'a Resource, stored: &'a Value) -> impl Iterator<It
 /// The bytes of an object in its stored form.
 fn encode(resource: &Resource, mut stored: Value) -> Result<Bytes, serde_json::Error> {
     if resource.is_custom() {
-        return serde_json::to_vec(&stored).map(Bytes::from);
+        let mut bytes = Vec::with_capacity(BYTES_USUAL);
+        serde_json::to_writer(&mut bytes, &stored)?;
+        return Ok(bytes.into());
     }
     if let Value::Object(object) = &mut stored {
         object.remove("kind");
         object.remove("apiVersion");
     }
-    let mut bytes = prefix(resource);
-    let rest = serde_json::to_vec(&stored)?;
-    bytes.extend_from_slice(rest.get(1..).unwrap_or_default());
+    let mut bytes = Vec::with_capacity(BYTES_USUAL);
+    bytes.extend_from_slice(&prefix(resource));
+    // The brace that opens the rest takes the place of the prefix's last comma, which is put back.
+    let comma = bytes.len() - 1;
+    bytes.truncate(comma);
+    serde_json::to_writer(&mut bytes, &stored)?;
+    bytes[comma] = b',';
     Ok(bytes.into())
 }
 

@@ -8,11 +8,12 @@ use http::HeaderMap;
 use http::header::AUTHORIZATION;
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
+use std::sync::Arc;
 
 /// Who holds the connection, as the transport knows it: the holder of a verified client certificate, or the code that
 /// calls the server within its process. Goes into the extensions of every request of the connection.
 #[derive(Clone, Debug)]
-pub struct Peer(pub User);
+pub struct Peer(pub(crate) Arc<User>);
 
 /// Finds out who sent a request.
 #[derive(Debug, Default)]
@@ -23,7 +24,7 @@ pub struct Authenticator {
 /// The users of a token file, by the digest of their token: the tokens themselves are not kept.
 #[derive(Debug, Default)]
 pub struct Tokens {
-    users: HashMap<[u8; 32], User>,
+    users: HashMap<[u8; 32], Arc<User>>,
 }
 
 /// A token file that cannot be used.
@@ -41,6 +42,13 @@ pub enum TokensError {
     Unclosed { line: usize },
 }
 
+impl Peer {
+    /// The holder of a connection.
+    pub fn new(user: User) -> Peer {
+        Peer(Arc::new(user))
+    }
+}
+
 impl Authenticator {
     /// An authenticator that knows tokens beside what the transport knows.
     pub fn new(tokens: Tokens) -> Authenticator {
@@ -48,7 +56,7 @@ impl Authenticator {
     }
 
     /// The sender of a request, if it is known. A certificate goes before a token.
-    pub(crate) fn authenticate(&self, headers: &HeaderMap, extensions: &http::Extensions) -> Option<User> {
+    pub(crate) fn authenticate(&self, headers: &HeaderMap, extensions: &http::Extensions) -> Option<Arc<User>> {
         if let Some(Peer(user)) = extensions.get::<Peer>() {
             return Some(user.clone());
         }
@@ -83,14 +91,14 @@ impl Tokens {
             }
             let groups = groups.split(',').map(str::trim).filter(|group| !group.is_empty()).map(str::to_owned);
             let user = User { uid: uid.clone(), ..User::authenticated(name.clone(), groups) };
-            if users.insert(digest(token), user).is_some() {
+            if users.insert(digest(token), Arc::new(user)).is_some() {
                 return Err(TokensError::Repeated { line });
             }
         }
         Ok(Tokens { users })
     }
 
-    fn find(&self, token: &str) -> Option<&User> {
+    fn find(&self, token: &str) -> Option<&Arc<User>> {
         self.users.get(&digest(token))
     }
 }

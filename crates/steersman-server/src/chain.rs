@@ -17,6 +17,7 @@ use crate::request_info::RequestInfo;
 use crate::route::{self, Notes, Router};
 use crate::state::State;
 use crate::status::Failure;
+use crate::uid;
 use crate::user::{AuthenticatedUser, User};
 use bytes::Bytes;
 use futures::FutureExt as _;
@@ -122,7 +123,7 @@ impl Chain {
         let timeout = request_timeout(query, info)?;
         let user =
             self.authenticator.authenticate(&parts.headers, &parts.extensions).ok_or_else(Failure::unauthorized)?;
-        *sender = Some(AuthenticatedUser(user.name.clone()));
+        *sender = Some(AuthenticatedUser(user.clone()));
         let is_health =
             info.target.is_none() && ["/healthz", "/livez", "/readyz"].iter().any(|path| info.path.starts_with(path));
         if state.is_stopping() && !is_health {
@@ -169,7 +170,7 @@ impl Chain {
     async fn carry_out(
         self: Arc<Chain>,
         head: Arc<Head>,
-        user: User,
+        user: Arc<User>,
         body: Bytes,
         permit: Option<OwnedSemaphorePermit>,
         abandoned: Option<CancellationToken>,
@@ -251,8 +252,7 @@ where
 /// Puts on an answer what every answer carries.
 fn finish(state: &State, parts: &Parts, answer: &mut Answer, warnings: &[String]) {
     let given = parts.headers.get("audit-id").filter(|id| id.len() <= 64).cloned();
-    let made =
-        || HeaderValue::from_str(&uuid::Uuid::new_v4().to_string()).unwrap_or(HeaderValue::from_static("unknown"));
+    let made = || HeaderValue::from_str(&uid::random()).unwrap_or(HeaderValue::from_static("unknown"));
     let headers = answer.response.headers_mut();
     headers.insert("audit-id", given.unwrap_or_else(made));
     headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));

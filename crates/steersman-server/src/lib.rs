@@ -51,6 +51,7 @@ mod service;
 mod state;
 pub mod status;
 pub mod strategy;
+mod uid;
 pub mod user;
 pub mod version;
 mod version_order;

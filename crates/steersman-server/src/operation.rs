@@ -10,6 +10,7 @@ use crate::status::Failure;
 use crate::strategy::{Endpoint, Strategy};
 use crate::user::User;
 use jiff::Timestamp;
+use jiff::tz::Offset;
 use std::borrow::Cow;
 use std::sync::LazyLock;
 use steersman_machinery::{GroupResource, ObjectKey, field};
@@ -240,5 +241,15 @@ impl Default for Options {
 
 /// A time to the second, in the form that objects carry.
 pub(crate) fn seconds(time: Timestamp) -> String {
-    time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+    let time = Offset::UTC.to_datetime(time);
+    let (date, time) = (time.date(), time.time());
+    format!(
+        "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}Z",
+        date.year(),
+        date.month(),
+        date.day(),
+        time.hour(),
+        time.minute(),
+        time.second()
+    )
 }

@@ -75,7 +75,7 @@ impl Server {
 
     /// The same service for a caller within the process, who passes authorization and admission like anyone else.
     pub fn service_as(&self, user: User) -> Service {
-        Service::new(self.chain.clone(), Some(Peer(user)))
+        Service::new(self.chain.clone(), Some(Peer::new(user)))
     }
 
     /// What putting definitions in force has taken so far.

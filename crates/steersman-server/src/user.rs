@@ -1,6 +1,7 @@
 //! Who asks.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// The group whose members may do everything.
 pub const MASTERS: &str = "system:masters";
@@ -24,10 +25,10 @@ pub struct User {
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
-/// The name of the user who sent a request, among the extensions of its answer. An answer without it went to somebody
+/// The user who sent a request, among the extensions of its answer. An answer without it went to somebody
 /// whom the server does not know.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct AuthenticatedUser(pub String);
+pub struct AuthenticatedUser(pub Arc<User>);
 
 impl User {
     /// A known user: the given groups and that of everyone known.

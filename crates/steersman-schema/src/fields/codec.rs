@@ -65,10 +65,13 @@ fn read(value: &Value) -> Result<Entry, ParseError> {
             entry.beneath.entries.push((element, read(value)?));
         }
     }
-    // Keys come sorted as texts, which is nearly how elements sort; of two ways to write one element the last counts.
-    entry.beneath.entries.reverse();
-    entry.beneath.entries.sort_by(|(a, _), (b, _)| a.cmp(b));
-    entry.beneath.entries.dedup_by(|(a, _), (b, _)| a == b);
+    // Keys come sorted as texts, and so do elements that are names. Values sort otherwise; of two ways to write one element
+    // the last counts.
+    if !entry.beneath.entries.iter().all(|(element, _)| matches!(element, Element::Field(_))) {
+        entry.beneath.entries.reverse();
+        entry.beneath.entries.sort_by(|(a, _), (b, _)| a.cmp(b));
+        entry.beneath.entries.dedup_by(|(a, _), (b, _)| a == b);
+    }
     entry.member |= entry.beneath.is_empty();
     Ok(entry)
 }
@@ -94,7 +97,7 @@ fn read_element(key: &str) -> Result<Option<Element>, ParseError> {
 
 fn write_element(element: &Element) -> String {
     match element {
-        Element::Field(name) => format!("f:{name}"),
+        Element::Field(name) => ["f:", name].concat(),
         Element::Index(index) => format!("i:{index}"),
         Element::Key(keys) => {
             let keys: Map = keys.iter().map(|(name, value)| (name.clone(), value.0.clone())).collect();

@@ -6,6 +6,7 @@ use crate::registry::plan::{Plan, Recorded};
 use crate::registry::{allocation, managed, metadata};
 use crate::state::State;
 use crate::status::Failure;
+use crate::uid;
 use rand::Rng;
 use steersman_machinery::{Value, name, value};
 
@@ -31,7 +32,7 @@ pub(super) async fn plan<'s>(
     let has_version = !metadata::text(&object, "resourceVersion").is_empty();
     let (strategy, version) = (operation.strategy(), operation.version());
     let mut object = strategy.internal(version, object);
-    metadata::prepare_create(&mut object, uuid::Uuid::new_v4().to_string(), operation.now_text());
+    metadata::prepare_create(&mut object, uid::random(), operation.now_text());
     if let Some(generated) = generated {
         // Before it is prepared: some kinds put their name into labels.
         value::set_at(&mut object, &["metadata", "name"], generated.into());

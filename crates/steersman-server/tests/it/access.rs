@@ -42,7 +42,7 @@ async fn a_request_cannot_say_who_it_is() {
     let world = World::new().await;
     let with_peer = |path: &str| {
         let mut request = get(path).body(Empty::<Bytes>::new()).unwrap();
-        request.extensions_mut().insert(Peer(User::master("intruder")));
+        request.extensions_mut().insert(Peer::new(User::master("intruder")));
         request
     };
     assert_eq!(Http(world.server.service()).raw(with_peer(CONFIGS)).await.code, 401);

@@ -137,15 +137,18 @@ impl Strategy for Objects {
         ))
     }
 
-    fn load(&self, _resource: &Resource, version: &Version, mut stored: Value) -> Value {
+    fn load(&self, resource: &Resource, version: &Version, mut stored: Value) -> Value {
         // An object lies in the version that was stored when it was last written. A version that is no longer defined
         // has no schema; then the one asked for has to do.
-        let written = text(&stored, &["apiVersion"]).rsplit('/').next().unwrap_or_default().to_owned();
-        if let Some(compiled) = self.compiled(&written) {
+        let written = text(&stored, &["apiVersion"]).rsplit('/').next().unwrap_or_default();
+        let is_requested = *written == *version.name;
+        // What was stored under the schema of today was pruned and defaulted by it then.
+        let is_current = self.is_pristine && *written == *resource.storage_version().name;
+        if let Some(compiled) = self.compiled(written).filter(|_| !is_current) {
             self.prune(&compiled.schema, &mut stored);
             default::apply(&compiled.schema, &mut stored);
         }
-        if *written != *version.name {
+        if !is_requested {
             set_at(&mut stored, &["apiVersion"], self.api_version(&version.name));
             self.prune(&version.schema, &mut stored);
         }
