@@ -94,7 +94,9 @@ impl Follower {
         // Of those that have no names yet, who came first gets them.
         in_order.sort_by(|(a, one), (b, other)| (a, &one.key).cmp(&(b, &other.key)));
         in_order.iter().for_each(|(_, object)| self.look_at(object, &mut batch));
-        self.carry_out(batch, &[], list.revision).await;
+        // Whoever wrote one of them last may be waiting to hear whether it is in force.
+        let written: Vec<_> = list.objects.iter().map(|object| (&*object.key.name, object.revision)).collect();
+        self.carry_out(batch, &written, list.revision).await;
         Ok(list.revision)
     }
 
