@@ -37,7 +37,7 @@ pub fn dns1123_subdomain(name: &str) -> Vec<String> {
 pub fn dns1123_label(name: &str) -> Vec<String> {
     let mut faults = at_most(name, 63);
     if !is_lower_label(name) {
-        // A name with dots alone is told so: it is the mistake people make.
+        // Names whose only fault is a dot get an error of their own: this is a common mistake.
         let is_subdomain = dns1123_subdomain(name).is_empty();
         faults.push(if is_subdomain { "must not contain dots".to_owned() } else { LABEL_1123.to_owned() });
     }

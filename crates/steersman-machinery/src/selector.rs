@@ -373,7 +373,7 @@ impl Parser {
         Ok(value)
     }
 
-    /// One value that is a number. What is neither a number nor a label's value is told both.
+    /// One value that is a number. The error for a value that is neither a number nor a label value names both faults.
     fn bound(&mut self, key: &str) -> Result<i64, String> {
         let value = self.word()?;
         let bound = value.parse().map_err(|_| {

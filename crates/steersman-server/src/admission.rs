@@ -1,12 +1,12 @@
-//! Admission: what is changed in, or said against, a write beyond the rules of its kind.
+//! Admission: plugins that change or refuse writes, beyond the rules of their kinds.
 //!
 //! Every write passes the plugins of one table, in upstream's order: first all mutate, then, when the object is complete and
-//! valid by its kind's rules, all validate. Deletions pass too, each object of a collection for itself, and what connects to
-//! a subresource. Mutation works on the requested form after the owners of the fields are recorded, so nobody comes to own
-//! what a plugin sets; validation sees the internal form.
+//! valid by its kind's rules, all validate. Deletions pass them too, each object of a collection by itself, and so do bodies of
+//! connecting subresources. Mutation works on the requested form, after `managedFields` are recorded, so that fields set by a
+//! plugin have no owner. Validation sees the internal form.
 //!
-//! A plugin is one file here and one row of [`PLUGINS`]. It is asked first whether it handles a write at all, without any
-//! allocation, so a write that concerns no plugin pays for none.
+//! A plugin is one file here and one row of [`PLUGINS`]. `handles` is called first and does not allocate, so a write that
+//! concerns no plugin costs almost nothing.
 
 mod default_toleration_seconds;
 mod namespace_lifecycle;
@@ -41,7 +41,7 @@ pub(crate) async fn mutate(mut review: Review<'_, '_>, mut new: Option<&mut Valu
     Ok(())
 }
 
-/// Asks every plugin that handles the write whether it may be.
+/// Lets every plugin that handles the write accept or refuse it.
 ///
 /// # Errors
 /// With the first refusal.
@@ -54,7 +54,7 @@ pub(crate) async fn validate(mut review: Review<'_, '_>, new: Option<&Value>) ->
     Ok(())
 }
 
-/// Lets every plugin change, then judge, an object that is not stored: a review, or what is sent to a subresource.
+/// Mutates and validates an object that is not stored: a review, or the body of a connecting subresource.
 ///
 /// # Errors
 /// With the first refusal.
@@ -64,7 +64,7 @@ pub(crate) async fn admit(state: &State, operation: &mut Operation<'_>, object: 
     validate(Review { action, state, operation, old: None }, Some(object)).await
 }
 
-/// Whether any plugin handles writes like this one in a phase. Where none does, nobody need read the object for them.
+/// Whether any plugin handles such a write in a phase. If not, the object need not be parsed for admission.
 pub(crate) fn is_handled(phase: Phase, action: Action, attributes: &ResourceAttributes<'_>) -> bool {
     PLUGINS.iter().any(|plugin| plugin.handles(phase, action, attributes))
 }

@@ -31,7 +31,7 @@ impl Answer {
         answer
     }
 
-    /// The answer outside of all APIs.
+    /// 404 in plain text, for a path that belongs to no API.
     pub(crate) fn no_such_page() -> Answer {
         Answer::text(404, "404 page not found\n")
     }
@@ -41,7 +41,7 @@ impl Answer {
         Answer::new(code, None, Body::empty())
     }
 
-    /// Any value.
+    /// Any serialisable value.
     pub(crate) fn value(code: u16, value: &impl Serialize, encoding: Encoding, is_pretty: bool) -> Answer {
         Answer::bytes(code, encoding.content_type(), encoding::encode(value, encoding, is_pretty))
     }
@@ -51,7 +51,7 @@ impl Answer {
         Answer::value(code, status, encoding, false)
     }
 
-    /// What a request that was not done is answered with.
+    /// The answer to a request that failed.
     pub(crate) fn failure(failure: &Failure, encoding: Encoding, is_pretty: bool) -> Answer {
         let mut answer = Answer::value(failure.code(), &*failure.status, encoding, is_pretty);
         if let Some(after) = failure.retry_after() {
@@ -63,7 +63,7 @@ impl Answer {
     /// One object.
     ///
     /// # Errors
-    /// When it cannot be had in the version asked for.
+    /// When it cannot be converted to the version asked for.
     pub(crate) async fn object(
         code: u16,
         payload: Payload,
@@ -73,10 +73,10 @@ impl Answer {
         Ok(Answer::bytes(code, representation.encoding().content_type(), bytes))
     }
 
-    /// A list. With `reload` the rest of it can be read once more, so that a client who is slow to take it keeps nothing.
+    /// A list. With `reload` the rest of it can be read again, so that a slow client does not keep its objects in memory.
     ///
     /// # Errors
-    /// When one of the first objects cannot be had in the version asked for.
+    /// When one of the first objects cannot be converted to the version asked for.
     pub(crate) async fn list(
         objects: Vec<Arc<Object>>,
         head: &ListHead,
@@ -103,7 +103,7 @@ impl Answer {
         answer
     }
 
-    /// Sets a header; a value that cannot be one is left out.
+    /// Sets a header. A value that is not allowed in a header is left out.
     pub(crate) fn set(&mut self, name: &'static str, value: &str) {
         if let Ok(value) = HeaderValue::from_str(value) {
             self.response.headers_mut().insert(name, value);
@@ -111,7 +111,7 @@ impl Answer {
     }
 }
 
-/// Whether the answer is for people: they ask for it, or come with a program that people use.
+/// Whether JSON is indented for people: the query asks for it, or the client is a browser or a tool such as curl.
 pub(crate) fn is_pretty_for(query: &crate::query::Query, headers: &HeaderMap) -> bool {
     if query.first("pretty").is_some() {
         return query.is_true("pretty");

@@ -1,4 +1,4 @@
-//! How an object's JSON is laid out at rest, so that lists need not read what they send.
+//! The layout of an object's JSON in the store, which lets lists send it without parsing.
 //!
 //! The items of a list of a built-in kind carry neither kind nor apiVersion, a single object carries both. Built-in kinds
 //! therefore begin with the two, `{"kind":"Pod","apiVersion":"v1",`, and a list sends what follows that prefix. Custom
@@ -13,13 +13,13 @@ use steersman_machinery::{Object, Value};
 /// Room for most objects, so that few are copied while they are written.
 const BYTES_USUAL: usize = 1_024;
 
-/// Why an object cannot be stored. Those that passed validation can.
+/// Why an object cannot be stored. An object that passed validation can.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    /// Nothing can be kept in front of it.
+    /// Its metadata cannot be written as a header.
     #[error("the object has no header")]
     Header(#[source] DecodeError),
-    /// It has no JSON.
+    /// It cannot be serialised.
     #[error("the object does not serialise")]
     Json(#[source] serde_json::Error),
 }
@@ -30,12 +30,12 @@ pub(crate) fn draft(resource: &Resource, stored: Value) -> Result<Draft, Error> 
     Draft::new(header, encode(resource, stored).map_err(Error::Json)?).map_err(Error::Header)
 }
 
-/// Whether what is kept in front of an object says what its kind can be selected by now.
+/// Whether the header of a stored object has the fields by which its kind can be selected now.
 pub(crate) fn is_header_current(resource: &Resource, object: &Object, stored: &Value) -> bool {
     selectable(resource, stored).all(|(name, text)| object.meta().field(name).is_some_and(|kept| *kept == *text))
 }
 
-/// What is kept in front of an object: its metadata, and what its kind can be selected by.
+/// The header of an object: its metadata, and the fields by which its kind can be selected.
 fn header(resource: &Resource, stored: &Value) -> Header {
     let texts: Vec<(&str, Cow<'_, str>)> = selectable(resource, stored).collect();
     let texts: Vec<(&str, &str)> = texts.iter().map(|(name, text)| (*name, &**text)).collect();
@@ -44,7 +44,7 @@ fn header(resource: &Resource, stored: &Value) -> Header {
 
 /// The fields by which the kind of an object can be selected, with their texts.
 fn selectable<'a>(resource: &'a Resource, stored: &'a Value) -> impl Iterator<Item = (&'a str, Cow<'a, str>)> {
-    // Of two views of one thing only one names its fields as they are stored.
+    // Events are one kind with two views; only the view whose form is stored can read these fields from the stored bytes.
     let is_own = resource.storage == resource.group_resource();
     let fields = resource.storage_version().selectable_fields.iter().filter(move |_| is_own);
     fields.map(|field| (&*field.name, field.text(stored)))
@@ -71,12 +71,12 @@ fn encode(resource: &Resource, mut stored: Value) -> Result<Bytes, serde_json::E
     Ok(bytes.into())
 }
 
-/// What follows the opening brace of an object as an item of a list, or nothing if it is not laid out as expected.
+/// The bytes of a stored object behind its prefix, as an item of a list has them; `None` if it does not begin with the prefix.
 pub(crate) fn list_item<'a>(prefix: &[u8], json: &'a [u8]) -> Option<&'a [u8]> {
     json.strip_prefix(prefix)
 }
 
-/// What the objects of a built-in kind begin with.
+/// The prefix of the stored objects of a built-in kind: kind and apiVersion.
 pub(crate) fn prefix(resource: &Resource) -> Vec<u8> {
     let version = &resource.storage_version().name;
     let api_version = match &*resource.storage.group {

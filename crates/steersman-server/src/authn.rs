@@ -1,7 +1,7 @@
-//! Who is asking: client certificates, bearer tokens, and callers inside the process.
+//! Authentication: client certificates, bearer tokens, and callers inside the process.
 //!
-//! The transport verifies certificates and tells who holds the connection by a [`Peer`] among the request's extensions;
-//! tokens are read here. Nobody is let in without either.
+//! The transport verifies certificates and puts a [`Peer`] into the request's extensions; tokens are looked up here. A request
+//! with neither is refused.
 
 use crate::user::User;
 use http::HeaderMap;
@@ -10,8 +10,8 @@ use sha2::{Digest, Sha256};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Who holds the connection, as the transport knows it: the holder of a verified client certificate, or the code that
-/// calls the server within its process. Goes into the extensions of every request of the connection.
+/// The user of a connection, as the transport knows it: the subject of a verified client certificate, or the code that
+/// calls the server within its process. Put into the extensions of every request of the connection.
 #[derive(Clone, Debug)]
 pub struct Peer(pub(crate) Arc<User>);
 
@@ -50,12 +50,12 @@ impl Peer {
 }
 
 impl Authenticator {
-    /// An authenticator that knows tokens beside what the transport knows.
+    /// An authenticator that knows these tokens, beside the users that the transport has authenticated.
     pub fn new(tokens: Tokens) -> Authenticator {
         Authenticator { tokens }
     }
 
-    /// The sender of a request, if it is known. A certificate goes before a token.
+    /// The user who sent a request, if known. A certificate takes precedence over a token.
     pub(crate) fn authenticate(&self, headers: &HeaderMap, extensions: &http::Extensions) -> Option<Arc<User>> {
         if let Some(Peer(user)) = extensions.get::<Peer>() {
             return Some(user.clone());
@@ -70,7 +70,7 @@ impl Authenticator {
 }
 
 impl Tokens {
-    /// Reads a token file: a line a user, `token,user,uid,"group1,group2"`, the groups may be absent.
+    /// Reads a token file: one line for each user, `token,user,uid,"group1,group2"`; the groups may be absent.
     ///
     /// # Errors
     /// When a line is not of that form, naming the line (and never the token).

@@ -1,8 +1,8 @@
-//! Who may do what.
+//! Authorization.
 //!
-//! An [`Authorizer`] answers for the attributes of a request: allow, deny or no opinion, each with a reason, and lists what a
-//! user may do. [`Masters`] is the one there is: members of `system:masters` may do everything, everyone known may find out
-//! what is served and whether it is well.
+//! An [`Authorizer`] decides on the attributes of a request: allow, deny or no opinion, with a reason. It also lists what a
+//! user may do. [`Masters`] is the only one so far: members of `system:masters` may do everything, every authenticated user
+//! may read discovery, health and version.
 
 use crate::status::Failure;
 use crate::user::{MASTERS, User};
@@ -15,38 +15,38 @@ pub use crate::operation::{Attributes, ResourceAttributes};
 
 /// Decides whether a user may do what a request asks.
 pub trait Authorizer: fmt::Debug + Send + Sync {
-    /// The verdict, where it needs no waiting: an authorizer that can always tell answers here and costs nothing.
+    /// The verdict, if it can be given without waiting. An authorizer that never waits answers here and saves a boxed future.
     fn authorize_now(&self, user: &User, attributes: &Attributes<'_>) -> Option<Verdict> {
         let _ = (user, attributes);
         None
     }
 
-    /// The verdict. Asked where [`Authorizer::authorize_now`] gave none.
+    /// The verdict. Called where [`Authorizer::authorize_now`] returned none.
     fn authorize<'a>(&'a self, user: &'a User, attributes: &'a Attributes<'a>) -> BoxFuture<'a, Verdict>;
 
-    /// What a user may do in a namespace, and on paths that are no resources.
+    /// What a user may do in a namespace, and on non-resource paths.
     fn rules_for<'a>(&'a self, user: &'a User, namespace: &'a str) -> BoxFuture<'a, Rules>;
 }
 
-/// What an authorizer says of a request.
+/// An authorizer's answer on a request.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Verdict {
-    /// Whether it may be.
+    /// Whether the request is allowed.
     pub decision: Decision,
     /// Why, for the client; empty where there is nothing to say.
     pub reason: Cow<'static, str>,
-    /// What kept the authorizer from looking at everything.
+    /// Why the authorizer could not evaluate all of its rules.
     pub error: Option<String>,
 }
 
-/// Whether a request may be.
+/// Whether a request is allowed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Decision {
-    /// It may, whatever others say.
+    /// Allowed, whatever other authorizers say.
     Allow,
-    /// It may not, whatever others say.
+    /// Denied, whatever other authorizers say.
     Deny,
-    /// Others decide; if nobody allows it, it may not.
+    /// Left to other authorizers; denied if none of them allows it.
     NoOpinion,
 }
 
@@ -57,9 +57,9 @@ pub struct Rules {
     pub resources: Vec<ResourceRule>,
     /// On other paths.
     pub non_resources: Vec<NonResourceRule>,
-    /// Whether there may be more than is listed.
+    /// Whether the list may be incomplete.
     pub is_incomplete: bool,
-    /// Why there may be more.
+    /// Why the list may be incomplete.
     pub error: Option<String>,
 }
 
@@ -80,8 +80,8 @@ pub struct NonResourceRule {
     pub paths: Vec<String>,
 }
 
-/// Members of `system:masters` may do everything; everyone known may read discovery, health and version, and may ask who
-/// the server takes them for.
+/// Members of `system:masters` may do everything. Every authenticated user may read discovery, health and version, and may
+/// post reviews about themselves.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Masters;
 
@@ -95,12 +95,12 @@ const OPEN_REVIEWS: [(&str, &str); 3] = [
 // === impl Verdict ===
 
 impl Verdict {
-    /// Allowed, without a word.
+    /// Allowed, without a reason.
     pub const ALLOW: Verdict = Verdict { decision: Decision::Allow, reason: Cow::Borrowed(""), error: None };
-    /// Nothing to say.
+    /// No opinion, without a reason.
     pub const NO_OPINION: Verdict = Verdict { decision: Decision::NoOpinion, reason: Cow::Borrowed(""), error: None };
 
-    /// Whether the request may be.
+    /// Whether the request is allowed.
     pub fn is_allowed(&self) -> bool {
         self.decision == Decision::Allow
     }
@@ -148,7 +148,7 @@ impl Authorizer for Masters {
     }
 }
 
-/// The verdict on a request, without waiting where the authorizer can tell at once.
+/// The verdict on a request, without waiting if the authorizer can answer at once.
 pub(crate) async fn verdict(authorizer: &dyn Authorizer, user: &User, attributes: &Attributes<'_>) -> Verdict {
     match authorizer.authorize_now(user, attributes) {
         Some(verdict) => verdict,
@@ -156,10 +156,10 @@ pub(crate) async fn verdict(authorizer: &dyn Authorizer, user: &User, attributes
     }
 }
 
-/// Refuses what the authorizer does not allow, in upstream's words.
+/// Refuses a request that the authorizer does not allow, with upstream's message.
 ///
 /// # Errors
-/// 403; 500 if the authorizer could not look at everything.
+/// 403; 500 if the authorizer could not evaluate all of its rules.
 pub(crate) async fn authorize(
     authorizer: &dyn Authorizer,
     user: &User,

@@ -1,7 +1,7 @@
-//! The bodies of answers: bytes that are there, or chunks that are made when the client takes them.
+//! The bodies of answers: either complete bytes, or chunks that are made as the client reads them.
 //!
-//! What is made in chunks is never held whole. A body that cannot be made to its end fails, so that no client takes what it
-//! has for all there is.
+//! A body made in chunks is never held in memory as a whole. If a later chunk cannot be made the body ends with an error, so
+//! that no client takes a part for the whole.
 
 use bytes::Bytes;
 use flate2::Compression;
@@ -13,9 +13,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use tokio::sync::OwnedSemaphorePermit;
 
-/// Bytes that a chunk has at the least, but for the last.
+/// The least number of bytes in a chunk, except in the last one.
 pub(crate) const CHUNK_BYTES: usize = 64 * 1024;
-/// Answers of at least so many bytes are compressed for those who can read it.
+/// Answers of at least this many bytes are compressed if the client accepts gzip.
 pub(crate) const COMPRESS_BYTES_MIN: usize = 128 * 1024;
 
 /// The body of an answer.
@@ -24,14 +24,14 @@ pub struct Body(Inner);
 enum Inner {
     Full(Bytes),
     Gzip(Box<Gzip>),
-    /// Nothing once its end has come.
+    /// `None` after its end.
     Stream(Option<Box<dyn Chunks>>),
 }
 
 /// Why a body ends before its end.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Error {
-    /// What is left cannot be made.
+    /// A later part cannot be read or converted.
     #[error("the rest of the answer cannot be made: {0}")]
     Broken(String),
     /// The client took too little for too long.
@@ -41,22 +41,22 @@ pub enum Error {
 
 /// Makes a body chunk by chunk.
 pub(crate) trait Chunks: Send {
-    /// The next chunk, which is not empty; nothing at the end and after an error.
+    /// The next chunk, never empty; `None` at the end and after an error.
     fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Error>>>;
 
-    /// Takes the place that the request has among those carried out at a time. It is given back at the end, or as soon as the
-    /// client keeps the server waiting. One who makes chunks for as long as it likes gives it back at once.
+    /// Takes over the permit that the request holds among those in flight. It is dropped at the end, or as soon as the client
+    /// keeps the server waiting. A body without an end, such as a watch, drops it at once.
     fn hold(&mut self, permit: OwnedSemaphorePermit) {
         drop(permit);
     }
 
-    /// Whether it is long and has an end.
+    /// Whether compressing is worthwhile: the body is long and has an end.
     fn is_compressible(&self) -> bool {
         false
     }
 }
 
-/// Compresses what another body gives.
+/// Compresses the bytes of another body.
 struct Gzip {
     source: Inner,
     encoder: Option<GzEncoder<Vec<u8>>>,
@@ -68,7 +68,7 @@ impl Body {
         Body::full(Bytes::new())
     }
 
-    /// A body that is there already.
+    /// A body of complete bytes.
     pub fn full(bytes: impl Into<Bytes>) -> Body {
         Body(Inner::Full(bytes.into()))
     }
@@ -92,7 +92,7 @@ impl Body {
         is_worth_it
     }
 
-    /// Gives the place that the request has among those carried out at a time to whoever makes the rest of the answer.
+    /// Hands the permit of a request in flight to the code that makes the rest of the answer.
     pub(crate) fn hold(&mut self, permit: OwnedSemaphorePermit) {
         let inner = match &mut self.0 {
             Inner::Gzip(gzip) => &mut gzip.source,

@@ -1,4 +1,4 @@
-//! What is there from the first start: the namespaces and the priority classes of the system.
+//! Creates the objects that every cluster has: the namespaces and the priority classes of the system.
 
 use crate::builtin::SYSTEM_CLASSES;
 use crate::catalog::Verb;
@@ -11,7 +11,7 @@ use steersman_machinery::{GroupResource, ObjectKey, Value};
 
 const NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
 
-/// Creates the objects that are not there.
+/// Creates those that do not exist yet.
 ///
 /// # Errors
 /// When the store refuses.

@@ -16,6 +16,7 @@ pub mod service;
 mod access;
 mod autoscaler;
 mod batch;
+mod built_in;
 mod cells;
 mod config_map;
 mod controller_revision;
@@ -44,7 +45,6 @@ mod selector;
 mod service_account;
 mod stateful_set;
 mod storage_class;
-mod strategy;
 #[cfg(test)]
 mod tests;
 mod volume_claim;

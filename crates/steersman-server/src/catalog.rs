@@ -49,7 +49,7 @@ pub struct GroupVersion {
     pub resources: Vec<Served>,
 }
 
-/// A change of what is served: the custom resource of this name is another one now, or there is none any more.
+/// A change of the catalog: the custom resource of this name has changed, or is no longer served.
 #[derive(Clone, Debug)]
 pub struct Change {
     /// Group and plural.
@@ -58,14 +58,14 @@ pub struct Change {
     pub resource: Option<Arc<Resource>>,
 }
 
-/// Tells a resource from every other that was ever served by this process, its earlier forms among them.
+/// Identifies a resource among all that this process has ever served, earlier versions of the same definition included.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct ResourceId(pub(crate) u32);
 
 /// One resource with all its versions.
 #[derive(Debug)]
 pub struct Resource {
-    /// Its own, from [`ResourceId::next`].
+    /// Unique, from [`ResourceId::next`].
     pub id: ResourceId,
     /// The group, empty for the core group.
     pub group: Box<str>,
@@ -91,7 +91,7 @@ pub struct Resource {
     pub storage_version: usize,
     /// Where its objects are stored: another resource's place for two views of one thing (`events.k8s.io`).
     pub storage: GroupResource,
-    /// What is particular about the kind.
+    /// The behaviour of the kind.
     pub strategy: Arc<dyn Strategy>,
     /// Where the resource comes from.
     pub origin: Origin,
@@ -132,11 +132,11 @@ pub enum Scope {
 /// How requests on a resource or a subresource are handled.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Handling {
-    /// It takes objects of another kind and does with the object it belongs to what they say: a Binding, an Eviction.
+    /// It takes an object of another kind and acts on the object in the path: a Binding, an Eviction.
     Connect,
-    /// Its objects are kept; a subresource is a part of one.
+    /// Its objects are stored. A stored subresource is a part of its object.
     Stored,
-    /// Its objects are answered and not kept: a review.
+    /// Its objects are answered and not stored: a review.
     Virtual,
 }
 
@@ -181,9 +181,9 @@ pub struct Subresource {
 /// Where `/scale` finds its numbers.
 #[derive(Debug)]
 pub struct Scale {
-    /// The wanted number.
+    /// The desired number of replicas.
     pub spec: JsonPath,
-    /// The present number.
+    /// The current number of replicas.
     pub status: JsonPath,
     /// What selects the replicas.
     pub selector: Option<ScaleSelector>,
@@ -370,7 +370,7 @@ impl GroupVersion {
 // === impl ResourceId ===
 
 impl ResourceId {
-    /// One that nothing has yet.
+    /// A new one.
     pub fn next() -> ResourceId {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         ResourceId(NEXT.fetch_add(1, Ordering::Relaxed))

@@ -1,5 +1,5 @@
-//! What every request passes on its way in, outermost first: an id, who asks, as whom, how many at a time, whether it is
-//! allowed, its body; and what every answer gets on its way out.
+//! What every request passes on its way in, in this order: audit id, authentication, impersonation, authorization, its body,
+//! the limit of requests in flight; and the headers that every answer gets on its way out.
 
 mod duration;
 mod impersonation;
@@ -50,7 +50,7 @@ pub(crate) struct Chain {
     writing: TaskTracker,
 }
 
-/// What is known of a request before its body is.
+/// A request without its body.
 struct Head {
     info: RequestInfo,
     parts: Parts,
@@ -134,25 +134,25 @@ impl Chain {
         let work = async {
             let is_read = matches!(parts.method, Method::GET | Method::HEAD);
             let body = if is_read {
-                // A read is asked for by its path and query alone: whatever else is sent is not waited for.
+                // A GET is described by its path and query alone, so a body is not waited for.
                 drop(body);
                 Bytes::new()
             } else {
-                // A place is taken when there is something to do: a client that sends slowly holds none of the places for
-                // writes, but one of many more for bodies on their way.
+                // A write permit is taken only once the body is here: a client that sends slowly holds one of the far more
+                // numerous permits for receiving instead.
                 let _receiving = self.limits.try_receive().ok_or_else(busy)?;
                 read(body).await?
             };
             let permit = self.permit(parts, info)?;
-            // A write that has begun is carried through, whether or not its client waits: what was reserved for it is
-            // known to be stored or not only at its end.
+            // A write that has begun is finished even if its client disconnects: only at its end is it known whether what it
+            // reserved, such as a cluster IP, was stored.
             let is_write = info.target.is_some() && !is_read;
             if !is_write {
                 let (outcome, said) = self.clone().carry_out(head.clone(), user, body, permit, None).await;
                 *notes = said;
                 return outcome;
             }
-            // But for a deletion of many, which is many writes: no more of them are begun for a client that went away.
+            // A deletion of a collection is many writes: no further ones are begun after its client has disconnected.
             let abandoned = (info.verb == "deletecollection").then(CancellationToken::new);
             let _abandons = abandoned.clone().map(CancellationToken::drop_guard);
             let done = self.clone().carry_out(head.clone(), user, body, permit, abandoned);
@@ -166,7 +166,7 @@ impl Chain {
         }
     }
 
-    /// Does what a request asks for. Holds its place until then.
+    /// Carries out a request, and holds its permit until then.
     async fn carry_out(
         self: Arc<Chain>,
         head: Arc<Head>,
@@ -180,13 +180,13 @@ impl Chain {
         let mut notes = Notes::default();
         let mut outcome = self.router.dispatch(&request, &mut notes).await;
         if let (Ok(answer), Some(permit)) = (&mut outcome, permit) {
-            // What is still to be made of the answer is work, too.
+            // The rest of a streamed list is work too, so its body goes on holding the permit.
             answer.response.body_mut().hold(permit);
         }
         (outcome, notes)
     }
 
-    /// A place among the requests that are carried out at a time. Watches have none: they are cheap and long.
+    /// A permit to be in flight. Watches need none: they are cheap, and last long.
     fn permit(&self, parts: &Parts, info: &RequestInfo) -> Result<Option<OwnedSemaphorePermit>, Failure> {
         if info.verb == "watch" || info.target.is_none() {
             return Ok(None);
@@ -201,7 +201,7 @@ impl Chain {
     }
 }
 
-/// What a task gave; its panic is the caller's.
+/// The result of a task. If it panicked, the panic goes on in the caller.
 async fn joined<T>(task: JoinHandle<T>) -> Result<T, Failure> {
     match task.await.map_err(JoinError::try_into_panic) {
         Ok(done) => Ok(done),
@@ -211,7 +211,7 @@ async fn joined<T>(task: JoinHandle<T>) -> Result<T, Failure> {
     }
 }
 
-/// How long the request may take. The beginning of a watch is bounded like any request, its stream is not.
+/// How long the request may take. Starting a watch is limited like any request; its stream is not.
 fn request_timeout(query: &Query, info: &RequestInfo) -> Result<Duration, Failure> {
     match query.non_empty("timeout").filter(|_| info.verb != "watch") {
         None => Ok(REQUEST_TIMEOUT),
@@ -249,7 +249,7 @@ where
     }
 }
 
-/// Puts on an answer what every answer carries.
+/// Adds the headers that every answer has, compresses the body if the client accepts that, and drops it for HEAD.
 fn finish(state: &State, parts: &Parts, answer: &mut Answer, warnings: &[String]) {
     let given = parts.headers.get("audit-id").filter(|id| id.len() <= 64).cloned();
     let made = || HeaderValue::from_str(&uid::random()).unwrap_or(HeaderValue::from_static("unknown"));

@@ -1,14 +1,14 @@
 //! Bodies of requests: bytes to trees, from JSON or YAML. What goes out is written by `representation`.
 //!
-//! Here a body is read without a schema, whatever it is of; [`steersman_schema::decode`] reads JSON against one. Duplicate keys
-//! are reported, for strict field validation; numbers come out as Go prints them.
+//! Bodies are read without a schema here; [`steersman_schema::decode`] reads JSON against one. Duplicate keys are reported, for
+//! strict field validation. Numbers come out as Go prints them.
 
 mod yaml;
 
 use steersman_machinery::{Value, value};
 use steersman_schema::decode::{self, DEPTH_MAX};
 
-/// A body that is no JSON or YAML.
+/// A body that is not valid JSON or YAML.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     #[error("json parse error: {message} ({excerpt})")]
@@ -28,8 +28,7 @@ pub(crate) struct Parsed {
     pub(crate) faults: Faults,
 }
 
-/// What strict validation has against a body as a document: above all keys that are there more than once, of which the last
-/// counts.
+/// Faults of a body as a document, which strict validation refuses: above all duplicate keys. The last value of a key counts.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) enum Faults {
     /// Each with its path, as `duplicate field "spec.a"`.
@@ -72,7 +71,7 @@ fn plain_json(body: &[u8]) -> Option<Value> {
     decoded.faults.is_empty().then_some(decoded.value)
 }
 
-/// Refuses what is nested so deep that, with what the server adds to it, it could not be read back.
+/// Refuses a body nested so deeply that, with the fields that the server adds, it could not be read back.
 fn bound(value: &Value) -> Result<(), Error> {
     fn depth(value: &Value) -> usize {
         match value {
@@ -94,7 +93,7 @@ impl Faults {
         }
     }
 
-    /// As parts of the message of a strict refusal. YAML's are one, of several lines, as go-yaml reports them.
+    /// The parts of the message of a strict refusal. Faults of YAML are one part of several lines, as go-yaml reports them.
     pub(crate) fn errors(&self) -> Vec<String> {
         match self {
             Faults::Json(faults) => faults.clone(),

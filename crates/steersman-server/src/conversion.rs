@@ -1,7 +1,7 @@
-//! Objects between the forms in which they are stored, ruled over and asked for.
+//! Converts objects between the stored, the internal and the requested form.
 //!
-//! Everything that turns one into another comes here, many objects at once, and may wait and fail: today each is a pure
-//! function of the kind's strategy; a conversion webhook is asked here.
+//! Every conversion goes through here, for many objects at once; it is async and may fail. Today each one is a pure function
+//! of the kind's strategy. Conversion webhooks will be called here.
 
 use crate::catalog::Served;
 use crate::status::Failure;
@@ -10,7 +10,7 @@ use steersman_machinery::{Object, Value};
 /// Stored objects in the requested form.
 ///
 /// # Errors
-/// When they cannot be had in that version now.
+/// When they cannot be converted to that version now.
 pub(crate) async fn to_requested(served: &Served, stored: Vec<Value>) -> Result<Vec<Value>, Failure> {
     check(served)?;
     let (resource, version, strategy) = (&served.resource, served.version(), &served.resource.strategy);
@@ -20,7 +20,7 @@ pub(crate) async fn to_requested(served: &Served, stored: Vec<Value>) -> Result<
 /// A stored object in the internal form.
 ///
 /// # Errors
-/// When it cannot be had in that version now.
+/// When it cannot be converted to that version now.
 pub(crate) async fn to_internal(served: &Served, stored: Value) -> Result<Value, Failure> {
     check(served)?;
     Ok(served.resource.strategy.load(&served.resource, served.version(), stored))
@@ -29,7 +29,7 @@ pub(crate) async fn to_internal(served: &Served, stored: Value) -> Result<Value,
 /// An object of the internal form as it is to be stored.
 ///
 /// # Errors
-/// When it cannot be brought into the version that is stored now.
+/// When it cannot be converted to the storage version now.
 pub(crate) async fn to_stored(served: &Served, internal: Value) -> Result<Value, Failure> {
     check(served)?;
     Ok(served.resource.strategy.store(&served.resource, served.version(), internal))
@@ -38,7 +38,7 @@ pub(crate) async fn to_stored(served: &Served, internal: Value) -> Result<Value,
 /// The tree of a stored object.
 ///
 /// # Errors
-/// When its bytes are no JSON.
+/// When its bytes are not JSON.
 pub(crate) fn parse(object: &Object) -> Result<Value, Failure> {
     serde_json::from_slice(object.json()).map_err(|error| {
         tracing::error!(key = %object.key, %error, "a stored object is not readable");

@@ -10,13 +10,13 @@
 mod approval;
 mod condition;
 mod custom;
+mod definition;
 mod deletion;
 mod formats;
 mod names;
 mod shared;
 mod status;
 mod stored;
-mod strategy;
 mod v1beta1;
 mod validate;
 
@@ -64,7 +64,7 @@ pub fn resource() -> Arc<Resource> {
         ],
         storage_version: 0,
         storage: GroupResource::new(GROUP, PLURAL),
-        strategy: Arc::new(strategy::Definition),
+        strategy: Arc::new(definition::Definition),
         origin: Origin::BuiltIn,
     })
 }

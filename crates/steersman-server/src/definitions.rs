@@ -1,9 +1,9 @@
 //! Keeps what is served in step with the CustomResourceDefinitions in the store.
 //!
-//! One task, the [`follower`], reads every change of a definition once: it gives the definition its status and swaps in a
-//! catalog with its resource. It keeps what it needs of each definition, so that a change costs the definition that changed
-//! and not those that are there. Work that takes long has tasks of its own: [`deletion`] deletes the objects of a definition
-//! on its way out, [`rewriting`] gives stored objects the form of a definition that has changed.
+//! One task, the [`follower`], reads every change of a definition once: it writes the definition's status and swaps in a
+//! catalog with its resource. It keeps a summary of each definition, so that the cost of a change does not grow with the number
+//! of definitions. Long work has tasks of its own: [`deletion`] deletes the objects of a definition that is being deleted,
+//! [`rewriting`] rewrites stored objects after a change of their definition.
 //!
 //! The writer of a definition is answered when the definition is in force, so that the next request can use it.
 
@@ -26,7 +26,7 @@ use steersman_machinery::{GroupResource, Object, ObjectKey, Value, value};
 use steersman_storage::WriteError;
 use tokio::task::JoinHandle;
 
-/// What is served without any definition.
+/// The catalog of the built-in kinds.
 pub(crate) fn built_in() -> Catalog {
     Catalog::new(crate::builtin::resources().into_iter().chain([crd::resource()]))
 }
@@ -49,8 +49,8 @@ fn storage() -> GroupResource {
     GroupResource::new(crd::GROUP, crd::PLURAL)
 }
 
-/// Reads a stored definition, changes it and writes it back, unless somebody else has changed it since: the follower
-/// hears of that, and comes back to it. A definition that is being deleted goes with its last finalizer.
+/// Reads a stored definition, changes it and writes it back. `None` if it was written by another writer in the meantime: the
+/// follower gets that event and reconciles again. A definition that is being deleted is removed with its last finalizer.
 async fn update(
     state: &State,
     current: &Object,
@@ -62,7 +62,7 @@ async fn update(
     if value == before { Ok(None) } else { write(state, current, value).await }
 }
 
-/// The tree of a stored definition. How often that is done is counted: it is what definitions cost.
+/// Parses a stored definition. Parsing is the main cost of definitions, so it is counted.
 fn parse(state: &State, object: &Object) -> Result<Value, Failure> {
     state.definitions.count_parsed();
     conversion::parse(object)
@@ -73,7 +73,7 @@ async fn write(state: &State, current: &Object, mut value: Value) -> Result<Opti
         state.store.delete(&storage(), &current.key, current.revision).await.map(|_| None)
     } else {
         value::remove_at(&mut value, &["metadata", "resourceVersion"]);
-        // A kind that is built in is served for as long as the server runs.
+        // Built-in kinds are always served, so this one is found.
         let catalog = state.catalog();
         let served = catalog.find(crd::GROUP, "v1", crd::PLURAL).ok_or_else(Failure::unknown_resource)?;
         let draft = at_rest::draft(&served.resource, value).map_err(|error| Failure::internal(error.to_string()))?;

@@ -1,8 +1,8 @@
-//! What a path below a resource stands for: reads a request, has it carried out, and makes the answer.
+//! Requests on resources: turns a request into an operation, has it carried out, and makes the answer.
 //!
-//! The catalog's row of a resource or subresource says which of three it is: *stored*, a kind that is kept, with the
-//! subresources that are parts of its objects; *virtual*, a review, which is answered and not kept; *connect*, a subresource
-//! that takes objects of another kind and does what they say.
+//! The catalog's row of a resource or subresource says which of three it is: *stored*, a kind whose objects are kept, with the
+//! subresources that are parts of them; *virtual*, a review, which is answered and not kept; *connect*, a subresource that takes
+//! an object of another kind and acts on the object in the path, such as a Binding.
 
 mod connect;
 pub(crate) mod context;
@@ -46,7 +46,7 @@ pub(crate) async fn handle(cx: &mut Context<'_>, method: &Method, body: Bytes) -
     }
 }
 
-/// What is wrong with a name as a segment of a path.
+/// Why a name cannot be a segment of a path.
 fn path_fault(name: &str) -> Option<String> {
     let fault = steersman_machinery::name::path_segment(name).into_iter().next()?;
     Some(format!("Name parameter invalid: {name:?}: {fault}"))

@@ -1,7 +1,7 @@
-//! Events go after an hour: they tell what happened, and nobody deletes them.
+//! Deletes Events an hour after they happened: nobody else deletes them.
 //!
-//! Upstream gives each Event a lease of its store; here one task looks through them now and then. An Event that is counted
-//! up stays as long as it is.
+//! Upstream attaches an etcd lease to each Event; here one task looks through all of them every few minutes. An Event whose
+//! count goes on rising is kept for as long as it does.
 
 use crate::state::State;
 use jiff::Timestamp;
@@ -13,13 +13,13 @@ use tokio::task::JoinHandle;
 
 /// How long an Event stays after it happened last.
 const LIFETIME: Duration = Duration::from_secs(3600);
-/// How often it is looked.
+/// How often the Events are looked through.
 const INTERVAL: Duration = Duration::from_secs(300);
 /// Where an Event says when it happened; the latest counts.
 const TIMES: [&[&str]; 4] =
     [&["lastTimestamp"], &["eventTime"], &["series", "lastObservedTime"], &["metadata", "creationTimestamp"]];
 
-/// Begins to look; ends when the server stops.
+/// Starts the task. It ends when the server stops.
 pub(crate) fn start(state: &Arc<State>) -> JoinHandle<()> {
     let state = state.clone();
     tokio::spawn(async move {
@@ -33,7 +33,7 @@ pub(crate) fn start(state: &Arc<State>) -> JoinHandle<()> {
     })
 }
 
-/// Deletes the Events that are over.
+/// Deletes the Events that are older than [`LIFETIME`].
 async fn expire(state: &State) {
     let events = GroupResource::new("", "events");
     let now = state.now();
@@ -42,8 +42,11 @@ async fn expire(state: &State) {
     };
     let Ok(list) = state.store.list_where(&events, &Scope::All, At::Latest, Page::ALL, is_over) else { return };
     for event in list.objects {
+        if state.is_stopping() {
+            return;
+        }
         match state.store.delete(&events, &event.key, event.revision).await {
-            // One that was written in between has happened again.
+            // A conflict means that the Event was written in between: it has happened again and is kept.
             Ok(_) | Err(WriteError::Conflict { .. }) => {}
             Err(error) => {
                 tracing::warn!(%error, "old Events could not be deleted; it is tried again later");
@@ -53,7 +56,7 @@ async fn expire(state: &State) {
     }
 }
 
-/// Whether an Event happened last so long ago. One that does not say when stays.
+/// Whether an Event last happened longer ago than [`LIFETIME`]. An Event without a time is kept.
 fn is_over(event: &Value, now: Timestamp) -> bool {
     let times = TIMES.iter().filter_map(|path| value::str_at(event, path)?.parse::<Timestamp>().ok());
     times
@@ -64,7 +67,10 @@ fn is_over(event: &Value, now: Timestamp) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::authz::Masters;
     use serde_json::json;
+    use steersman_machinery::ObjectKey;
+    use steersman_storage::{Memory, Options, Store};
 
     #[test]
     fn an_event_stays_an_hour_after_it_happened_last() {
@@ -76,5 +82,23 @@ mod tests {
         let mut counted = created("2026-01-01T01:00:00Z");
         counted["lastTimestamp"] = json!("2026-01-01T11:59:00Z");
         assert!(!is_over(&counted, now));
+    }
+    #[tokio::test]
+    async fn a_server_that_stops_does_not_wait_for_old_events_to_be_deleted() {
+        let store = Store::open(Arc::new(Memory::new()), Options::default()).await.unwrap();
+        let now = || "2026-01-01T12:00:00Z".parse().unwrap();
+        let state = State::new(store, Arc::new(Masters), crate::definitions::built_in(), now);
+        let events = GroupResource::new("", "events");
+        let old = json!({"metadata": {"creationTimestamp": "2026-01-01T01:00:00Z"}});
+        state.store.create(&events, &ObjectKey::namespaced("default", "e"), old.to_string().into()).await.unwrap();
+        let left = async |state: &State| {
+            expire(state).await;
+            state.sync().await.unwrap();
+            state.store.count(&events)
+        };
+        state.begin_stop();
+        assert_eq!(left(&state).await, 1);
+        let running = State::new(state.store.clone(), Arc::new(Masters), crate::definitions::built_in(), now);
+        assert_eq!(left(&running).await, 0);
     }
 }

@@ -1,13 +1,14 @@
-//! How far the definitions in the store are in force, so that the writer of one is answered when the next request can use it.
+//! Tracks how far the definitions in the store are in force, so that a write of one is answered only when the next request can
+//! use it.
 //!
-//! The task that follows the definitions reports here; writers wait here.
+//! The task that follows the definitions reports its progress here, and writes of definitions wait for it here.
 
 use crate::status::Failure;
 use std::sync::atomic::{AtomicU64, Ordering};
 use steersman_machinery::Revision;
 use tokio::sync::watch;
 
-/// Failures that writers may still ask about; older ones are forgotten.
+/// The most failures that are remembered for writers that wait; the oldest are forgotten first.
 const FAILURES_MAX: usize = 1024;
 
 /// How far the definitions in the store are in force.
@@ -18,7 +19,7 @@ pub(crate) struct InForce {
     compiled: AtomicU64,
 }
 
-/// What the follower has done since it started. A change of one definition adds the same however many there are.
+/// What the follower has done since it started. The cost of one change does not depend on the number of definitions.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Work {
     /// Schemas of versions compiled.
@@ -29,11 +30,11 @@ pub struct Work {
 
 #[derive(Debug, Default)]
 struct Reported {
-    /// Everything that was written up to here has been looked at.
+    /// All writes up to this revision have been processed.
     applied: Revision,
-    /// Writes that were looked at and could not be put in force yet.
+    /// Writes that were processed but could not be put in force yet.
     failures: Vec<NotInForce>,
-    /// Nobody puts definitions in force any more.
+    /// The follower has ended.
     has_ended: bool,
 }
 
@@ -45,17 +46,17 @@ pub(crate) struct NotInForce {
     pub(crate) why: String,
 }
 
-/// Held by the follower: when it ends, however it ends, those who wait for it are told.
+/// Held by the follower: when it is dropped, even by a panic, waiting writes fail instead of waiting for ever.
 #[derive(Debug)]
 pub(crate) struct Reporting<'a>(pub(crate) &'a InForce);
 
 // === impl InForce ===
 
 impl InForce {
-    /// Waits until a definition that was written at a revision is in force, for as long as that takes.
+    /// Waits, without a limit, until a definition written at a revision is in force.
     ///
     /// # Errors
-    /// When it was seen that it cannot be put in force for now.
+    /// When it could not be put in force.
     pub(crate) async fn wait_for(&self, revision: Revision) -> Result<(), Failure> {
         let mut reported = self.reported.subscribe();
         let reported = reported.wait_for(|reported| reported.applied >= revision || reported.has_ended).await;
@@ -71,7 +72,7 @@ impl InForce {
         }
     }
 
-    /// The work done so far.
+    /// The work done since the start.
     pub(crate) fn work(&self) -> Work {
         Work { compiled: self.compiled.load(Ordering::Relaxed), parsed: self.parsed.load(Ordering::Relaxed) }
     }
@@ -88,7 +89,7 @@ impl InForce {
         self.compiled.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Everything up to a revision has been looked at, with these failures.
+    /// Reports that all writes up to a revision were processed, with these failures.
     pub(crate) fn report(&self, revision: Revision, failures: Vec<NotInForce>) {
         self.reported.send_modify(|reported| {
             reported.applied = reported.applied.max(revision);
@@ -98,7 +99,7 @@ impl InForce {
         });
     }
 
-    /// A definition is in force after all.
+    /// Removes the failures of a definition that is in force now, or deleted.
     pub(crate) fn forgive(&self, definition: &str) {
         self.reported.send_if_modified(|reported| {
             reported.failures.retain(|failure| *failure.definition != *definition);

@@ -1,8 +1,8 @@
-//! What a request asks for, in the words that authorization, admission, reviews and the registry share.
+//! What a request asks for, in the types that authorization, admission, reviews and the registry share.
 //!
-//! [`Attributes`] is the question that an authorizer is asked. An [`Operation`] is a request on a resource that has been
-//! authorized: its attributes, who asks, with which options, and what the client is told beside the answer. It holds nothing
-//! of HTTP, so requests of the server itself are operations too.
+//! [`Attributes`] are what an authorizer decides on. An [`Operation`] is a request on a resource that has been authorized: its
+//! attributes, its user, its options, and the warnings for the client. It contains nothing of HTTP, so the server's own writes
+//! are operations too.
 
 use crate::catalog::{Resource, Scope, Served, Verb, Version};
 use crate::options::FieldValidation;
@@ -16,13 +16,13 @@ use std::sync::LazyLock;
 use steersman_machinery::{GroupResource, ObjectKey, field};
 use steersman_storage::Guard;
 
-/// Bytes of warnings that an answer carries at the most.
+/// The most bytes of warnings in one answer.
 pub(crate) const WARNINGS_BYTES_MAX: usize = 4096;
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Attributes<'a> {
-    /// A path that is no resource.
+    /// A non-resource path.
     NonResource {
         /// The method in lower case.
         verb: &'a str,
@@ -36,7 +36,7 @@ pub enum Attributes<'a> {
 /// What is asked for of a resource.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct ResourceAttributes<'a> {
-    /// One of authorization's words.
+    /// The verb, such as `get` or `deletecollection`.
     pub verb: &'a str,
     /// The group, empty for the core group.
     pub group: &'a str,
@@ -58,31 +58,31 @@ pub(crate) struct Operation<'a> {
     pub(crate) served: &'a Served,
     pub(crate) attributes: ResourceAttributes<'a>,
     pub(crate) user: &'a User,
-    /// Who is recorded as the owner of the fields that a write changes.
+    /// The field manager: recorded as the owner of the fields that a write changes.
     pub(crate) manager: Cow<'a, str>,
     pub(crate) options: Options,
     pub(crate) now: Timestamp,
-    /// Other objects that a creation depends on: nothing is stored if they have changed by then.
+    /// Other objects that a creation depends on: it is not stored if they have changed in the meantime.
     pub(crate) guards: Vec<Guard>,
-    /// What the client is told beside the answer; each text once.
+    /// Warnings for the client, without duplicates.
     pub(crate) warnings: Vec<String>,
-    /// What the audit log is told beside the request: key and value.
+    /// Annotations for the audit log: key and value.
     pub(crate) audit_annotations: Vec<(&'static str, String)>,
 }
 
 /// The options of a write that are not about its object.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Options {
-    /// Everything is done but the commit.
+    /// Dry run: everything is done except the commit.
     pub(crate) is_dry_run: bool,
     pub(crate) field_validation: FieldValidation,
-    /// Of an apply: whether fields are taken from their owners.
+    /// For an apply: whether conflicting fields are taken from their owners.
     pub(crate) is_forced: bool,
 }
 
-/// The server's name for itself among users.
+/// The user that the server's own operations run as.
 static SYSTEM: LazyLock<User> = LazyLock::new(|| User::master("system:apiserver"));
-/// The server's name for itself among the owners of fields.
+/// The field manager of the server's own writes.
 const SYSTEM_MANAGER: &str = "steersman";
 
 // === impl ResourceAttributes ===
@@ -127,7 +127,7 @@ impl<'a> Operation<'a> {
         }
     }
 
-    /// An operation of the server itself, which takes the same way through the registry as everyone's.
+    /// An operation of the server itself. It goes through the registry like every other.
     pub(crate) fn of_system(served: &'a Served, verb: Verb, now: Timestamp) -> Operation<'a> {
         let attributes = ResourceAttributes::of(served, verb);
         Operation { manager: Cow::Borrowed(SYSTEM_MANAGER), ..Operation::new(served, attributes, &SYSTEM, now) }
@@ -178,7 +178,7 @@ impl<'a> Operation<'a> {
     /// Where a write comes in.
     pub(crate) fn endpoint(&self) -> Endpoint {
         match self.attributes.subresource {
-            // A scale is a change of the object itself.
+            // A write of the scale changes the object itself.
             None | Some("scale") => Endpoint::Main,
             Some("status") => Endpoint::Status,
             Some(_) => Endpoint::Other,
@@ -214,20 +214,21 @@ impl<'a> Operation<'a> {
         seconds(self.now)
     }
 
-    /// Fails with every fault of an object, if there are any.
+    /// Fails with 422 and all faults of an object, if there are any.
     pub(crate) fn refuse(&self, name: &str, faults: &[field::Error]) -> Result<(), Failure> {
         if faults.is_empty() { Ok(()) } else { Err(Failure::invalid(&self.resource().group_kind(), name, faults)) }
     }
 
     pub(crate) fn warn(&mut self, text: String) {
-        // What is beyond would not be sent: with a body full of faults looking through them all takes for ever.
+        // Warnings beyond the limit would not be sent, and comparing each with all others would be quadratic for a body full of
+        // faults.
         let bytes: usize = self.warnings.iter().map(String::len).sum();
         if bytes <= WARNINGS_BYTES_MAX && !self.warnings.contains(&text) {
             self.warnings.push(text);
         }
     }
 
-    /// Tells the audit log something beside the request.
+    /// Adds an annotation for the audit log.
     pub(crate) fn annotate(&mut self, key: &'static str, value: impl Into<String>) {
         self.audit_annotations.push((key, value.into()));
     }

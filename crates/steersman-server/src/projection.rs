@@ -1,4 +1,4 @@
-//! Reading parts of an object: a tree with only the fields that somebody asks for, made without a tree of the rest.
+//! Reads parts of an object: a tree with only the requested fields, without parsing the rest into a tree.
 //!
 //! The cells of a table and the fields of a selector need a handful of fields. Strategies say which
 //! ([`Strategy::cells_read`](crate::strategy::Strategy::cells_read)); what is not named is skipped where it stands.
@@ -14,11 +14,11 @@ use steersman_machinery::value::Map;
 pub enum Projection {
     /// All of it.
     All,
-    /// How many entries a map or list has: the values are read as `null`, and so is a scalar.
+    /// The number of entries of a map or list: the values are read as `null`, and so is a scalar.
     Size,
-    /// Some fields of a map, or of every map in a list. What is neither is read as it is.
+    /// Some fields of a map, or of every map in a list. Scalars are read whole.
     Fields(BTreeMap<Box<str>, Projection>),
-    /// All of a map, though of some fields only parts.
+    /// All fields of a map, but only parts of some.
     Most(BTreeMap<Box<str>, Projection>),
 }
 
@@ -36,7 +36,7 @@ impl Projection {
         all
     }
 
-    /// Everything but the record of who set which field, which is long and shown nowhere.
+    /// Everything except `managedFields`, which are long and never shown.
     pub fn without_managers() -> Projection {
         let metadata = Projection::Most(BTreeMap::from([("managedFields".into(), Projection::Size)]));
         Projection::Most(BTreeMap::from([("metadata".into(), metadata)]))
@@ -47,7 +47,7 @@ impl Projection {
         Projection::Fields(BTreeMap::new())
     }
 
-    /// Reads what is at a path, too.
+    /// Adds the value at a path.
     pub fn add<'a>(&mut self, mut path: impl Iterator<Item = &'a str>, what: Projection) {
         match (path.next(), self) {
             (None, here) => {
@@ -66,7 +66,7 @@ impl Projection {
     /// Reads these parts of a JSON text.
     ///
     /// # Errors
-    /// When the text is no JSON.
+    /// When the text is not JSON.
     pub fn read(&self, json: &[u8]) -> Result<Value, serde_json::Error> {
         if *self == Projection::All {
             return serde_json::from_slice(json);
@@ -156,7 +156,7 @@ impl<'de> Visitor<'de> for Seed<'_> {
     }
 }
 
-/// A key of a map, if it is read, and what of its value is; nothing where the value only counts.
+/// A key of a map, if it is read, with the projection of its value; without one if only the entry is counted.
 struct Key<'a>(&'a Projection);
 
 impl<'de, 'a> DeserializeSeed<'de> for Key<'a> {

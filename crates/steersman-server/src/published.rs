@@ -1,7 +1,7 @@
-//! The documents that say what is served: discovery and OpenAPI.
+//! The documents about what is served: discovery and OpenAPI.
 //!
-//! They follow the catalog: when somebody asks for one and the catalog is another than it was, the next are made of the last,
-//! taking over what has not changed.
+//! They belong to one catalog. At the first request after a change of the catalog they are made anew, reusing the documents of
+//! groups that have not changed.
 
 use crate::catalog::Catalog;
 use crate::discovery::Discovery;
@@ -9,14 +9,14 @@ use crate::openapi::OpenApi;
 use arc_swap::ArcSwap;
 use std::sync::Arc;
 
-/// What is served, in the forms in which it is asked for.
+/// The documents of one catalog.
 pub(crate) struct Documents {
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) discovery: Discovery,
     pub(crate) openapi: OpenApi,
 }
 
-/// The documents of the catalog that was asked for last.
+/// Keeps the documents of the catalog that was requested last.
 pub(crate) struct Published {
     latest: ArcSwap<Documents>,
 }
@@ -33,7 +33,7 @@ impl Published {
         if Arc::ptr_eq(&latest.catalog, catalog) {
             return latest;
         }
-        // Two who ask at once make the same twice, and either stays.
+        // Two requests at the same time may both make the documents; either result is kept.
         let (discovery, openapi) = (latest.discovery.after(catalog.clone()), latest.openapi.after(catalog));
         let next = Arc::new(Documents { catalog: catalog.clone(), discovery, openapi });
         self.latest.store(next.clone());

@@ -1,8 +1,8 @@
-//! Every write on every kind: one loop that makes the new object from the one that is there and stores it.
+//! Writes of every kind: one loop that computes the new object from the current one and stores it.
 //!
-//! The stages of a write and the forms an object takes in them are described in [`crate::strategy`]; what is particular
-//! about a kind is asked of its [`Strategy`](crate::strategy::Strategy), never decided here. Nothing here knows of HTTP: an
-//! endpoint has read the request, and makes an answer of the [`Outcome`].
+//! The stages of a write and the forms of an object in them are described in [`crate::strategy`]. Rules of a single kind are in
+//! its [`Strategy`](crate::strategy::Strategy), never here. Nothing here depends on HTTP: an endpoint reads the request, and
+//! makes an answer of the [`Outcome`].
 
 mod allocation;
 mod commit;

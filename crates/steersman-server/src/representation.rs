@@ -1,10 +1,10 @@
 //! How objects are sent: in which version, form and serialisation.
 //!
-//! One [`Representation`] serves an object, the items of a list and the events of a watch alike. It works on the bytes that
-//! objects are stored as and makes a tree only where the requested form is another one than the stored. Forms have a file
-//! each (`metadata`, `table`; an object as it is needs none), serialisations are in `encoding`.
+//! One [`Representation`] serves an object, the items of a list and the events of a watch alike. It works on the stored bytes,
+//! and parses an object only if the requested form differs from the stored one. Each form has a file (`metadata`, `table`; the
+//! object itself needs none), serialisations are in `encoding`.
 //!
-//! Knows nothing of requests and operations: what is to be sent is handed in.
+//! Independent of requests and operations.
 
 pub(crate) mod encoding;
 mod event;
@@ -38,15 +38,15 @@ pub(crate) struct Representation {
     is_pretty: bool,
     included: Included,
     now: Timestamp,
-    /// Whether the stored bytes are what is asked for.
+    /// Whether the stored bytes are already in the requested form.
     is_stored_form: bool,
-    /// What the stored bytes of a built-in kind begin with; nothing for custom ones.
+    /// The prefix of the stored bytes of a built-in kind; empty for custom resources.
     prefix: Box<[u8]>,
-    /// What the cells of a table are made of.
+    /// The fields that the cells of a table are made of.
     cells_read: Option<Arc<Projection>>,
 }
 
-/// What a row of a table has of its object.
+/// How much of its object a row of a table includes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Included {
     Metadata,
@@ -54,7 +54,7 @@ enum Included {
     Object,
 }
 
-/// What of a request is about the looks of its answer.
+/// The options of a request that concern the form of its answer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wishes<'a> {
     pub(crate) negotiated: Negotiated,
@@ -65,10 +65,10 @@ pub(crate) struct Wishes<'a> {
 }
 
 impl Representation {
-    /// How objects of a resource are sent to somebody.
+    /// The representation of a resource's objects for one request.
     ///
     /// # Errors
-    /// 400 if the client asks for something of the rows of a table that there is not.
+    /// 400 for an unknown value of `includeObject`.
     pub(crate) fn new(served: &Served, wishes: Wishes<'_>) -> Result<Representation, Failure> {
         let Negotiated { encoding, form } = wishes.negotiated;
         let included = match wishes.include_object.filter(|_| form == Form::Table) {
@@ -107,7 +107,7 @@ impl Representation {
         &self.served
     }
 
-    /// The same at another time: the age of an object is shown as of then.
+    /// Sets the time as of which ages are shown.
     pub(crate) fn set_now(&mut self, now: Timestamp) {
         self.now = now;
     }
@@ -120,10 +120,10 @@ impl Representation {
         encoder(self.encoding, self.is_pretty)
     }
 
-    /// Stored objects as they can be written: those whose bytes are not what is asked for are converted.
+    /// Converts stored objects to the requested version, if it is not the stored one.
     ///
     /// # Errors
-    /// When one cannot be read, or cannot be had in the version asked for.
+    /// When one cannot be read, or cannot be converted to the version asked for.
     pub(crate) async fn convert(&self, objects: Vec<Arc<Object>>) -> Result<Vec<Payload>, Failure> {
         if self.is_stored_form {
             return Ok(objects.into_iter().map(Payload::Stored).collect());
@@ -136,7 +136,7 @@ impl Representation {
     /// One object as the whole answer.
     ///
     /// # Errors
-    /// When it cannot be read, or cannot be had in the version asked for.
+    /// When it cannot be read, or cannot be converted to the version asked for.
     pub(crate) async fn one(&self, payload: Payload) -> Result<Bytes, Failure> {
         let payload = match payload {
             Payload::Stored(object) if !self.is_stored_form => {
@@ -156,7 +156,7 @@ impl Representation {
         Ok(out.into())
     }
 
-    /// One object as JSON that stands for itself: with kind and apiVersion, or as a table of its own.
+    /// One object as a JSON document: with kind and apiVersion, or as a table with one row.
     fn whole(&self, payload: &Payload) -> Result<Bytes, Failure> {
         match (self.form, payload) {
             (Form::Object, Payload::Stored(object)) => Ok(object.json_bytes()),
@@ -170,7 +170,7 @@ impl Representation {
         }
     }
 
-    /// One object as JSON among the items of a list: of built-in kinds without kind and apiVersion, which the list says.
+    /// One object as an item of a list, in JSON. Items of built-in kinds have no kind and apiVersion: the list has them.
     fn item<'a>(&self, payload: &'a Payload, scratch: &'a mut Vec<u8>) -> Result<&'a [u8], Failure> {
         scratch.clear();
         match (self.form, payload) {
@@ -199,7 +199,7 @@ fn write_item(mut tree: Value, out: &mut Vec<u8>) {
 
 /// Writes a value as JSON.
 fn write(value: &impl Serialize, out: &mut Vec<u8>) {
-    // Trees and texts have nothing in them that does not serialise, and a vector takes everything.
+    // Trees and strings always serialise, and writing to a vector cannot fail.
     let _ = serde_json::to_writer(out, value);
 }
 

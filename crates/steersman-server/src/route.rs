@@ -1,4 +1,4 @@
-//! Which part of the server a request is for.
+//! Dispatches a request by its path: discovery, OpenAPI, health, version, or a resource.
 
 use crate::answer::{Answer, is_pretty_for};
 use crate::catalog::{Catalog, Handling, Scope};
@@ -43,7 +43,7 @@ const ROOT_PATHS: [&str; 14] = [
     "/apis/",
 ];
 
-/// Finds what a request is for.
+/// Dispatches requests.
 pub(crate) struct Router {
     pub(crate) state: Arc<State>,
     limits: Arc<Limits>,
@@ -59,16 +59,16 @@ pub(crate) struct Request<'a> {
     pub(crate) parts: &'a Parts,
     pub(crate) user: &'a User,
     pub(crate) body: Bytes,
-    /// Of a request that can end early: cancelled when nobody waits for its answer any more.
+    /// For a request that can end early: cancelled when its client has disconnected.
     pub(crate) abandoned: Option<&'a CancellationToken>,
 }
 
-/// What is said of a request beside its answer, whether it was done or not.
+/// Warnings and annotations of a request, whether it succeeded or not.
 #[derive(Debug, Default)]
 pub(crate) struct Notes {
-    /// To the client.
+    /// For the client.
     pub(crate) warnings: Vec<String>,
-    /// To the audit log.
+    /// For the audit log.
     pub(crate) audit_annotations: Vec<(&'static str, String)>,
 }
 
@@ -163,7 +163,7 @@ fn scrape(router: &Router) -> String {
     state.metrics.exposition(&Gauges { in_flight, objects, store })
 }
 
-/// The resources of a version; an unknown version of a built-in group is told in a Status.
+/// The resources of a version. For an unknown version of a built-in group the 404 is a Status, as upstream has it.
 fn group_version(documents: &Documents, request: &Request<'_>, group: &str, version: &str) -> Result<Answer, Failure> {
     match documents.discovery.resources(group, version) {
         Some(document) => found(request, Some(document)),
@@ -183,7 +183,7 @@ fn found(request: &Request<'_>, document: Option<Bytes>) -> Result<Answer, Failu
 
 /// A rendered document in the encoding that was asked for.
 fn json(request: &Request<'_>, document: Bytes) -> Result<Answer, Failure> {
-    // Discovery has one text for whatever cannot be had.
+    // Discovery has one text for every form that is not served.
     let negotiated = negotiate(&request.parts.headers, Shape::Plain)
         .map_err(|_| Failure::not_acceptable(&negotiate::MEDIA_TYPES))?;
     let is_pretty = is_pretty_for(request.query, &request.parts.headers);

@@ -1,4 +1,4 @@
-//! The server: the store, what is served from it, and who may ask.
+//! The server: builds its parts, owns its tasks, and stops them.
 
 use crate::authn::{Authenticator, Peer};
 use crate::authz::Authorizer;
@@ -16,17 +16,17 @@ use std::sync::Arc;
 use steersman_storage::Store;
 use tokio::task::JoinHandle;
 
-/// What a server is made of.
+/// The parts that a server is built from.
 pub struct Options {
-    /// Where the objects are.
+    /// The store of the objects.
     pub store: Store,
-    /// Who knows the users.
+    /// Authenticates requests.
     pub authenticator: Authenticator,
-    /// Who says what they may do.
+    /// Authorizes requests.
     pub authorizer: Arc<dyn Authorizer>,
     /// `host:port` under which clients reach the server, for discovery.
     pub address: String,
-    /// What time it is; [`Timestamp::now`] outside of tests.
+    /// The clock; [`Timestamp::now`] outside of tests.
     pub clock: fn() -> Timestamp,
 }
 
@@ -48,7 +48,8 @@ pub enum StartError {
 // === impl Server ===
 
 impl Server {
-    /// Starts a server: makes the namespaces of the system, serves what the definitions in the store define.
+    /// Starts a server: creates the namespaces and priority classes of the system, and serves the kinds of the definitions in the
+    /// store.
     ///
     /// # Errors
     /// When the store cannot be read or written.
@@ -56,7 +57,7 @@ impl Server {
         let Options { store, authenticator, authorizer, address, clock } = options;
         let state = Arc::new(State::new(store, authorizer, crate::definitions::built_in(), clock));
         let fail = |failure: Failure| StartError::Prepare { message: failure.status.message.clone() };
-        // The store may have been in use before, and its cache a moment behind.
+        // The store may have been written to before the server was started, and its cache may be behind.
         state.sync().await.map_err(fail)?;
         crate::registry::observe(&state).map_err(fail)?;
         crate::bootstrap::objects(&state).await.map_err(fail)?;
@@ -68,34 +69,34 @@ impl Server {
         Ok(Server { state, chain, tasks })
     }
 
-    /// A `tower::Service` whose callers are whom their certificates or tokens say.
+    /// A `tower::Service` that authenticates callers by certificate or token.
     pub fn service(&self) -> Service {
         Service::new(self.chain.clone(), None)
     }
 
-    /// The same service for a caller within the process, who passes authorization and admission like anyone else.
+    /// The same service for a caller within the process. Authorization and admission apply as to every other user.
     pub fn service_as(&self, user: User) -> Service {
         Service::new(self.chain.clone(), Some(Peer::new(user)))
     }
 
-    /// What putting definitions in force has taken so far.
+    /// How much work putting definitions in force has taken since the start.
     pub fn definition_work(&self) -> Work {
         self.state.definitions.work()
     }
 
-    /// From now on the server is not ready: `/readyz` fails. Everything else is still answered.
+    /// Makes `/readyz` fail from now on. Everything else is still answered.
     pub fn withdraw(&self) {
         self.state.withdraw();
     }
 
-    /// From now on new requests are told to go elsewhere, and watches end.
+    /// From now on new requests get 429, and watches end.
     pub fn begin_stop(&self) {
         self.withdraw();
         self.state.begin_stop();
     }
 
-    /// Ends the server's own work: writes that have begun are carried through. Requests under way are the transport's to
-    /// wait for, the store is the caller's to close.
+    /// Stops the server's own tasks, after the writes that have begun. Waiting for other requests under way is up to the
+    /// transport, closing the store up to the caller.
     pub async fn stop(self) {
         self.begin_stop();
         self.chain.finish_writes().await;

@@ -1,4 +1,4 @@
-//! The server as a `tower::Service`: the one way in, for sockets, tests and controllers alike.
+//! The server as a `tower::Service`: the only entry, for sockets, tests and controllers alike.
 
 use crate::authn::Peer;
 use crate::body::Body;
@@ -12,7 +12,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-/// Answers requests. Cheap to clone; always ready: what is too much is answered with 429.
+/// Answers requests. Cheap to clone and always ready: requests beyond the limits are answered with 429.
 #[derive(Clone)]
 pub struct Service {
     chain: Arc<Chain>,
@@ -24,7 +24,7 @@ impl Service {
         Service { chain, peer }
     }
 
-    /// The same service for another holder of the connection: `None` for one who has shown no certificate.
+    /// The same service for another connection: `None` if its peer has shown no certificate.
     #[must_use]
     pub fn with_peer(&self, peer: Option<Peer>) -> Service {
         Service { chain: self.chain.clone(), peer }
@@ -45,7 +45,7 @@ where
     }
 
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
-        // Whatever a caller put there itself: who holds the connection is the transport's word alone.
+        // Only the transport says who the peer is: a `Peer` that came with the request is removed.
         request.extensions_mut().remove::<Peer>();
         if let Some(peer) = &self.peer {
             request.extensions_mut().insert(peer.clone());

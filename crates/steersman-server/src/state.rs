@@ -1,6 +1,6 @@
-//! What every operation shares: the store, the catalog of what is served, who may do what, the time.
+//! What all operations share: the store, the catalog of what is served, the authorizer, the clock.
 //!
-//! Nothing here knows of requests, answers or the stages of a write.
+//! Independent of requests, answers and the stages of a write.
 
 use crate::authz::Authorizer;
 use crate::builtin::service::Allocator;
@@ -21,19 +21,19 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// How long a read waits for a version that is not there yet.
+/// How long a read waits for a resourceVersion that the cache has not reached yet.
 const VERSION_WAIT: Duration = Duration::from_secs(3);
 
 /// What operations share.
 pub(crate) struct State {
     pub(crate) store: Store,
     pub(crate) authorizer: Arc<dyn Authorizer>,
-    /// The addresses and ports that Services have.
+    /// Allocates the addresses and ports of Services.
     pub(crate) services: Allocator,
     pub(crate) definitions: InForce,
     pub(crate) metrics: Metrics,
     catalog: ArcSwap<Catalog>,
-    /// Sent to whenever another catalog is served.
+    /// Notified whenever another catalog is served.
     catalog_changed: watch::Sender<()>,
     clock: fn() -> Timestamp,
     stopping: CancellationToken,
@@ -61,18 +61,18 @@ impl State {
         }
     }
 
-    /// What is served at the moment.
+    /// The catalog that is served now.
     pub(crate) fn catalog(&self) -> Arc<Catalog> {
         self.catalog.load_full()
     }
 
-    /// Serves something else from now on.
+    /// Serves another catalog from now on.
     pub(crate) fn serve(&self, catalog: Catalog) {
         self.catalog.store(Arc::new(catalog));
         self.catalog_changed.send_replace(());
     }
 
-    /// Tells when something else is served.
+    /// A receiver that is notified when another catalog is served.
     pub(crate) fn catalog_changes(&self) -> watch::Receiver<()> {
         self.catalog_changed.subscribe()
     }
@@ -90,32 +90,32 @@ impl State {
         self.stopping.cancelled().await;
     }
 
-    /// From now on requests are told to go elsewhere, and watches end.
+    /// From now on requests get 429 and watches end.
     pub(crate) fn begin_stop(&self) {
         self.stopping.cancel();
     }
 
-    /// Whether clients should still be sent here.
+    /// Whether readiness has been withdrawn.
     pub(crate) fn is_withdrawn(&self) -> bool {
         self.withdrawn.load(Ordering::Relaxed)
     }
 
-    /// From now on clients should not be sent here.
+    /// Makes the readiness check fail from now on.
     pub(crate) fn withdraw(&self) {
         self.withdrawn.store(true, Ordering::Relaxed);
     }
 
-    /// An object as it is at the moment.
+    /// An object as it is now, by a linearizable read.
     pub(crate) async fn get(&self, resource: &GroupResource, key: &ObjectKey) -> Result<Option<Arc<Object>>, Failure> {
         self.store.get(resource, key).await.map_err(|error| Failure::of_read(&error))
     }
 
-    /// Waits until what was committed can be read.
+    /// Waits until the cache has everything that was committed before the call.
     pub(crate) async fn sync(&self) -> Result<Revision, Failure> {
         self.store.sync().await.map_err(|error| Failure::of_read(&error))
     }
 
-    /// Waits a moment for a version that may not be there yet.
+    /// Waits up to [`VERSION_WAIT`] for a version that the cache may not have reached yet.
     pub(crate) async fn wait_for(&self, revision: Revision) -> Result<(), Failure> {
         match self.store.wait_for(revision, Instant::now() + VERSION_WAIT).await {
             Ok(()) => Ok(()),
@@ -124,10 +124,10 @@ impl State {
         }
     }
 
-    /// Called after every write: a definition is in force before its writer is answered.
+    /// Called after every write. If it was a definition, waits until that is in force.
     ///
     /// # Errors
-    /// When it was stored, but cannot be put in force for now.
+    /// When the definition was stored but could not be put in force.
     pub(crate) async fn written(&self, resource: &Resource, revision: Revision) -> Result<(), Failure> {
         match is_definition(resource) {
             true => self.definitions.wait_for(revision).await,
@@ -142,7 +142,7 @@ impl fmt::Debug for State {
     }
 }
 
-/// Whether a resource is that of the definitions.
+/// Whether a resource is `customresourcedefinitions`.
 fn is_definition(resource: &Resource) -> bool {
     *resource.group == *crd::GROUP && *resource.plural == *crd::PLURAL
 }

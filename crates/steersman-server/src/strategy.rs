@@ -1,6 +1,6 @@
-//! What is particular about a kind: how its bodies are read, filled in, checked, converted and printed.
+//! The [`Strategy`] of a kind: how its bodies are decoded, defaulted, validated, converted and printed.
 //!
-//! The registry drives every kind through the same stages and asks a [`Strategy`] at each. An object passes through
+//! The registry takes every kind through the same stages and calls the strategy at each. An object passes through
 //! three forms, which are one and the same for most kinds:
 //!
 //! ```text
@@ -18,23 +18,23 @@ use std::fmt;
 use steersman_machinery::{Value, field};
 use steersman_schema::decode::{Body, Decoded};
 
-/// What is particular about a kind.
+/// The behaviour that is particular to a kind.
 ///
-/// Every method works on trees and is free of IO; `now` and random parts come in from the registry.
+/// Every method works on trees and does no IO; the time and random parts are passed in by the registry.
 pub trait Strategy: fmt::Debug + Send + Sync {
     /// How requests on the kind are handled.
     fn handling(&self) -> Handling {
         Handling::Stored
     }
 
-    /// Reads a body as an object of this version, in one pass: types are checked, fields that do not exist or are there twice
-    /// are dropped and named. Whether `apiVersion` and `kind` are those of this version is checked afterwards.
+    /// Reads a body as an object of this version, in one pass: types are checked; unknown and duplicate fields are dropped and
+    /// reported. Whether `apiVersion` and `kind` are those of this version is checked afterwards.
     ///
     /// # Errors
-    /// When it is no JSON, or a field has another type than the kind gives it.
+    /// When it is not JSON, or a field has the wrong type.
     fn decode(&self, version: &Version, body: Body<'_>) -> Result<Decoded, DecodeError>;
 
-    /// Fills in what the client left out. Called on the requested form, after decoding and after every patch.
+    /// Sets defaults. Called on the requested form, after decoding and after every patch.
     fn default(&self, version: &Version, value: &mut Value);
 
     /// Whether the stored bytes can be sent as they are to a client that asks for this version.
@@ -48,7 +48,7 @@ pub trait Strategy: fmt::Debug + Send + Sync {
         false
     }
 
-    /// Why objects cannot be read or written in this version now; the registry answers 500 with it.
+    /// Why objects cannot be read or written in this version now, such as a conversion webhook; answered with 500.
     fn obstacle(&self, resource: &Resource, version: &Version) -> Option<String> {
         let _ = (resource, version);
         None
@@ -78,14 +78,14 @@ pub trait Strategy: fmt::Debug + Send + Sync {
         internal
     }
 
-    /// Clears and sets what is not the client's to say in a new object: status, generation, assigned fields.
+    /// Resets the fields of a new object that the client does not decide: status, generation, assigned fields.
     /// System metadata (uid, creationTimestamp) is already set.
     fn prepare_create(&self, version: &Version, value: &mut Value);
 
-    /// The same for a change through an endpoint: carries over what the endpoint must not touch and counts the generation.
+    /// The same for an update through an endpoint: keeps the fields that the endpoint must not change, and counts the generation.
     fn prepare_update(&self, version: &Version, endpoint: Endpoint, new: &mut Value, old: &Value);
 
-    /// Marks an object whose deletion is asked for in the kind's own way, beyond the marks in its metadata.
+    /// Changes an object that is about to be deleted, beyond its metadata: the phase of a namespace, a condition.
     fn prepare_delete(&self, version: &Version, value: &mut Value, now: &str) {
         let _ = (version, value, now);
     }
@@ -97,7 +97,7 @@ pub trait Strategy: fmt::Debug + Send + Sync {
     /// The faults of a change. The registry has checked the metadata.
     fn validate_update(&self, version: &Version, endpoint: Endpoint, new: &Value, old: &Value) -> Vec<field::Error>;
 
-    /// What the client should know, though nothing is refused.
+    /// Warnings for the client about an object that is valid.
     fn warnings(&self, version: &Version, value: &Value) -> Vec<String> {
         let _ = (version, value);
         Vec::new()
@@ -108,7 +108,7 @@ pub trait Strategy: fmt::Debug + Send + Sync {
         steersman_machinery::name::dns1123_subdomain(name)
     }
 
-    /// Paths of fields that a writer through this endpoint never comes to own, such as `status` on the main endpoint.
+    /// Paths of fields that this endpoint ignores, so that its writers never own them, such as `status` on the main endpoint.
     fn reset_fields(&self, version: &Version, endpoint: Endpoint) -> &'static [&'static [&'static str]] {
         match endpoint {
             Endpoint::Main if version.has_status => &[&["status"]],
@@ -117,12 +117,12 @@ pub trait Strategy: fmt::Debug + Send + Sync {
         }
     }
 
-    /// What the kind allows.
+    /// The rules of the kind for updates and deletions.
     fn rules(&self) -> Rules {
         Rules::default()
     }
 
-    /// What of an object its cells are made of. An object of which more is read has the same cells.
+    /// The fields that the cells of a row are made of. Cells must not depend on other fields.
     fn cells_read(&self, version: &Version) -> Projection {
         let _ = version;
         Projection::without_managers()
@@ -133,7 +133,7 @@ pub trait Strategy: fmt::Debug + Send + Sync {
     fn cells(&self, version: &Version, value: &Value, now: jiff::Timestamp) -> Vec<Value>;
 }
 
-/// Where a change comes in.
+/// Through which endpoint a change comes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Endpoint {
     /// The object itself.
@@ -144,27 +144,27 @@ pub enum Endpoint {
     Status,
 }
 
-/// A body that is no object of its kind.
+/// Why a body is not an object of its kind.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum DecodeError {
-    /// A field that cannot be read: the whole body is refused. The text is for the client.
+    /// A field has the wrong type, so the whole body is refused. The text is for the client.
     #[error("{0}")]
     Malformed(String),
-    /// Fields that are wrong as values.
+    /// Fields with invalid values.
     #[error("{}", field::join(_0))]
     Invalid(Vec<field::Error>),
 }
 
-/// What a kind allows.
+/// What a kind allows on updates, and how its deletions work.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Rules {
     /// A PUT of an object that does not exist creates it.
     pub creates_on_update: bool,
     /// A PUT may come without a resourceVersion.
     pub updates_unconditionally: bool,
-    /// What a deletion does with dependents if the client does not say.
+    /// The propagation policy of deletions that do not name one.
     pub propagation: Propagation,
-    /// Whether a deletion waits for somebody else's word before the object goes.
+    /// Whether a deletion waits before the object is removed, beside its finalizers.
     pub grace: Grace,
     /// The answer to a deletion is the object as it was, not a Status.
     pub returns_deleted: bool,

@@ -1,17 +1,17 @@
-//! Who asks.
+//! Users.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The group whose members may do everything.
 pub const MASTERS: &str = "system:masters";
-/// The group of everyone who is known.
+/// The group of every authenticated user.
 pub const AUTHENTICATED: &str = "system:authenticated";
 
 /// A user as authentication found it, in the shape of `authentication.k8s.io` `UserInfo`.
 #[derive(Clone, Debug, Default, Eq, PartialEq, serde::Serialize)]
 pub struct User {
-    /// The name that authorization goes by.
+    /// The name, by which authorization decides.
     #[serde(rename = "username")]
     pub name: String,
     /// An identity that outlives the name; empty where there is none.
@@ -25,13 +25,13 @@ pub struct User {
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
-/// The user who sent a request, among the extensions of its answer. An answer without it went to somebody
-/// whom the server does not know.
+/// The name of the authenticated user who sent a request, in the extensions of the answer. An answer without it went to an
+/// unauthenticated client.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct AuthenticatedUser(pub Arc<User>);
 
 impl User {
-    /// A known user: the given groups and that of everyone known.
+    /// An authenticated user: in the given groups, and in that of all authenticated users.
     pub fn authenticated(name: impl Into<String>, groups: impl IntoIterator<Item = String>) -> User {
         let mut groups: Vec<String> = groups.into_iter().collect();
         if !groups.iter().any(|group| group == AUTHENTICATED) {

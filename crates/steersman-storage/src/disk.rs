@@ -1,11 +1,11 @@
 //! The engine on a disk: an append-only log of changes in a redb file, written by one thread in groups.
 //!
-//! A commit is redb's two-phase one and is on the disk before anyone hears of it; it also records the allocator's state, so that
-//! a file that was not closed opens without a walk through it. The log is all there is: `(revision, number) -> change`. Which
-//! entry of each key is the current one is known in memory and found again by one scan at open; each entry names the key's one
-//! before it, so history is read and removed in the order of the log. What is superseded goes when it is compacted, so no write
-//! ever touches a random page. After a failed write, or a panic of the writer, nothing more is written until the store is
-//! reopened.
+//! A commit is redb's two-phase one, and durable before it is acknowledged or published. It also records the state of redb's
+//! allocator, so that a file that was not closed opens without a walk through it. The file has one log,
+//! `(revision, number) -> change`. An index in memory, built by one scan at open, has the current entry of each key. Each entry
+//! refers to the previous one of its key, so that history is read and removed in the order of the log. Superseded entries are
+//! removed by compaction, so that no write touches a random page. After a failed write, or a panic of the writer, nothing
+//! more is written until the store is reopened.
 
 mod format;
 mod index;
@@ -72,7 +72,7 @@ struct Shared {
     compacted: AtomicU64,
     /// `None` once closed.
     database: Mutex<Option<Arc<Database>>>,
-    /// What the scan at open found, for the read that comes right after it; gone with the first write.
+    /// The entries found by the scan at open, for the load that follows it; dropped with the first write.
     opened: Mutex<Option<Stored>>,
     /// The failure after which nothing is written.
     poison: OnceLock<Cause>,
@@ -202,7 +202,7 @@ impl Disk {
     fn enqueue(&self, txn: Txn) -> Result<oneshot::Receiver<Result<Outcome, Error>>, Error> {
         txn.validate()?;
         self.health()?;
-        // Encoded here, by the one who writes: the writer thread has less to do.
+        // Encoded in the task of the caller, to relieve the writer thread.
         let write = Write::new(txn);
         let weight = write.weight();
         let queued = self.shared.queued_bytes.fetch_add(weight, Ordering::Relaxed);
@@ -223,7 +223,7 @@ impl Disk {
         match self.queue.lock().as_ref().map(|queue| queue.try_send(command)) {
             Some(Ok(())) => Ok(()),
             Some(Err(mpsc::error::TrySendError::Full(_))) => Err(Error::Busy),
-            // The writer hangs up when it unwinds, and never otherwise.
+            // The writer drops the sender only when it unwinds.
             Some(Err(mpsc::error::TrySendError::Closed(_))) => Err(self.shared.poison_by_panic()),
             None => Err(Error::Closed),
         }
@@ -264,7 +264,7 @@ impl Shared {
         }
     }
 
-    /// Lets go of the file and ends the watches.
+    /// Closes the file and ends the watches.
     fn end(&self) {
         self.database.lock().take();
         self.tail.close();
@@ -287,7 +287,7 @@ impl Shared {
         Ok(Snapshot { entries, revision })
     }
 
-    /// The writer dropped what it was to answer: it panicked.
+    /// The error if the writer has dropped a transaction unanswered: it panicked.
     fn poison_by_panic(&self) -> Error {
         let source = self.poison.get_or_init(|| {
             tracing::error!("the store takes no more writes: {WriterPanicked}");
@@ -315,7 +315,7 @@ impl Shared {
             Some(view) => view,
             None => {
                 let view = Arc::new(View::read(&table, revision, &request.prefix)?);
-                // Only what is read in pages is read again.
+                // A view is kept only for reads in pages, which come back to it.
                 *self.view.lock() = request.limit.map(|_| view.clone()).filter(|view| view.weight <= VIEW_BYTES_MAX);
                 view
             }
@@ -435,7 +435,7 @@ impl Kv for Disk {
         Box::pin(async {
             let done = self.done.lock().take();
             if let Some((done, thread)) = done {
-                // Ends when the thread lets go of the other side, which is the last it does.
+                // The thread drops its end of the channel as its last action.
                 let _ended = done.await;
                 if thread.join().is_err() {
                     tracing::error!("the store's writer thread panicked");

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use steersman_machinery::{Object, Revision};
 
-/// Most encoded forms one event keeps. Further ones are encoded for each who asks.
+/// The most frames that one event keeps. Further ones are encoded for each watcher.
 const FRAMES_MAX: usize = 16;
 
 /// What happened to the object, before any selector has looked at it.
@@ -32,15 +32,15 @@ pub struct Event {
     pub previous: Option<Arc<Object>>,
     /// The revision of the change, also the object's.
     pub revision: Revision,
-    /// None until someone asks for one, and again once the event is no longer recent.
+    /// `None` before the first frame, and again once the event is no longer recent.
     frames: ArcSwapOption<Frames>,
     is_recent: AtomicBool,
 }
 
-/// Encoded forms: a list that only grows, so that whoever finds a form takes no lock.
+/// Encoded frames: a list that only grows, so that reading it takes no lock.
 #[derive(Debug, Default)]
 struct Frames {
-    /// Held while a form is made.
+    /// Held while a frame is made.
     making: Mutex<()>,
     first: OnceLock<Box<Frame>>,
 }
@@ -58,11 +58,11 @@ impl Event {
         Event { kind, object, previous, revision, frames: ArcSwapOption::empty(), is_recent: AtomicBool::new(true) }
     }
 
-    /// The event encoded in a form, which the caller numbers: encoded by the first who asks, shared by the others for as long
-    /// as the event is recent.
+    /// The event encoded in the form that the caller identifies by `key`. The first caller encodes it; the others share the bytes
+    /// for as long as the event is recent.
     ///
-    /// `encode` runs under a lock of the event's, so it runs once however many watchers ask at the same moment; it must not ask
-    /// this event for a frame.
+    /// `encode` runs under a lock of the event, so it runs once even if many watchers ask at the same time. It must not ask this
+    /// event for a frame.
     pub fn frame(&self, key: u64, encode: impl FnOnce() -> Bytes) -> Bytes {
         if let Some(frames) = &*self.frames.load()
             && let Ok(found) = frames.find(key)
@@ -76,12 +76,12 @@ impl Event {
         self.frames.compare_and_swap(&empty, Some(Arc::default()));
         match self.frames.load_full() {
             Some(frames) => frames.make(key, encode),
-            // Forgotten in this moment.
+            // `forget_frames` ran at the same time.
             None => encode(),
         }
     }
 
-    /// Lets go of the encoded forms: the event is no longer one that many watchers are about to send.
+    /// Drops the frames: by now most watchers have sent the event.
     pub(crate) fn forget_frames(&self) {
         self.is_recent.store(false, Ordering::Release);
         self.frames.store(None);
@@ -96,7 +96,7 @@ impl Event {
 }
 
 impl Frames {
-    /// The form, or where it goes and how many there are.
+    /// The frame, or the slot to put it in and the number of frames.
     fn find(&self, key: u64) -> Result<Bytes, (&OnceLock<Box<Frame>>, usize)> {
         let (mut slot, mut n_frames) = (&self.first, 0);
         while let Some(frame) = slot.get() {
@@ -110,7 +110,7 @@ impl Frames {
 
     fn make(&self, key: u64, encode: impl FnOnce() -> Bytes) -> Bytes {
         let _making = self.making.lock();
-        // Somebody may have made it in the meantime.
+        // Another watcher may have made it in the meantime.
         match self.find(key) {
             Ok(found) => found,
             Err((slot, n_frames)) => {

@@ -1,7 +1,7 @@
-//! The one task that writes the cache: it pulls the engine's log and applies it, in revision order.
+//! The only task that writes the cache: it pulls the engine's log and applies it in revision order.
 //!
-//! Also keeps house: trims history by age in memory, and lets the engine compact what is older than history is to be. Ends when
-//! the engine is closed, or on a failure, which it leaves for the store to report.
+//! It also trims the history in memory by age, and has the engine compact history that is too old. It ends when the engine is
+//! closed, or on a failure, which the store then reports.
 
 use crate::cache::Cache;
 use crate::kv::{self, Kv, Watch};
@@ -14,12 +14,12 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 
 /// How often history is trimmed by age.
 const TRIM_EVERY: Duration = Duration::from_secs(15);
-/// Most pairs of time and revision that are remembered; a long history is compacted in steps of a part of it.
-const MARKS_MAX: u32 = 1_024;
+/// The most pairs of time and revision that are remembered. A long history is compacted in steps of this fraction of it.
+const SAMPLES_MAX: u32 = 1_024;
 
 pub(crate) struct Feeder {
     pub(crate) cache: Arc<Cache>,
-    /// How long the engine's history is; `None` if another process compacts it.
+    /// How long the engine keeps history; `None` if another store compacts it.
     pub(crate) history: Option<Duration>,
     pub(crate) kv: Arc<dyn Kv>,
     /// The oldest revision of which the engine has history.
@@ -27,15 +27,15 @@ pub(crate) struct Feeder {
     pub(crate) watch: Box<dyn Watch>,
 }
 
-/// When which revision was the newest, so that what is older than some time is known. Ascending by both.
-struct Marks {
+/// Samples of the newest revision over time, from which follows which revision is older than a duration. Ascending by both.
+struct RevisionTimes {
     every: Duration,
     history: Duration,
-    marks: VecDeque<(Instant, Revision)>,
+    samples: VecDeque<(Instant, Revision)>,
 }
 
 impl Feeder {
-    /// Runs until the engine is closed. The cache is closed on every way out, a cancelled one too.
+    /// Runs until the engine is closed. The cache is closed on every exit, also when the task is aborted.
     pub(crate) async fn run(mut self) {
         let cache = Closing(self.cache.clone());
         match self.follow().await {
@@ -46,14 +46,15 @@ impl Feeder {
     }
 
     async fn follow(&mut self) -> kv::Error {
-        let mut marks = self.history.map(|history| Marks::new(history, Instant::now(), self.cache.applied().revision));
+        let mut times =
+            self.history.map(|history| RevisionTimes::new(history, Instant::now(), self.cache.applied().revision));
         let mut compaction: Option<kv::BoxFuture<'static, ()>> = None;
         let mut trim = interval(TRIM_EVERY);
         trim.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            // A log that never runs dry must not keep the thread.
+            // Yields now and then, even if the log always has more.
             tokio::task::coop::consume_budget().await;
-            // All arms are cancel-safe: a pull that is dropped has consumed nothing, the compaction is kept.
+            // All arms are cancel-safe: a dropped pull has consumed nothing, and the compaction is kept outside of the loop.
             tokio::select! {
                 pulled = self.watch.next() => match pulled {
                     Ok(batch) => self.cache.apply(batch, Instant::now()),
@@ -66,7 +67,7 @@ impl Feeder {
                     let now = Instant::now();
                     self.cache.trim(now);
                     let applied = self.cache.applied().revision;
-                    let due = marks.as_mut().and_then(|marks| marks.pass(now, applied));
+                    let due = times.as_mut().and_then(|times| times.pass(now, applied));
                     if let Some(through) = due && compaction.is_none() {
                         compaction = Some(compact(self.kv.clone(), self.oldest.clone(), through));
                     }
@@ -76,19 +77,19 @@ impl Feeder {
     }
 }
 
-impl Marks {
-    fn new(history: Duration, now: Instant, revision: Revision) -> Marks {
-        Marks { every: history / MARKS_MAX, history, marks: VecDeque::from([(now, revision)]) }
+impl RevisionTimes {
+    fn new(history: Duration, now: Instant, revision: Revision) -> RevisionTimes {
+        RevisionTimes { every: history / SAMPLES_MAX, history, samples: VecDeque::from([(now, revision)]) }
     }
 
-    /// Notes what is newest now, and returns the newest revision that was superseded, or could have been, longer ago than history
-    /// is to be.
+    /// Records the newest revision, and returns the newest one that is older than the history to keep.
     fn pass(&mut self, now: Instant, newest: Revision) -> Option<Revision> {
-        if self.marks.back().is_none_or(|(at, revision)| *revision < newest && self.every <= now.duration_since(*at)) {
-            self.marks.push_back((now, newest));
+        if self.samples.back().is_none_or(|(at, revision)| *revision < newest && self.every <= now.duration_since(*at))
+        {
+            self.samples.push_back((now, newest));
         }
         let mut due = None;
-        while let Some((_, revision)) = self.marks.pop_front_if(|(at, _)| self.history <= now.duration_since(*at)) {
+        while let Some((_, revision)) = self.samples.pop_front_if(|(at, _)| self.history <= now.duration_since(*at)) {
             due = Some(revision);
         }
         due
@@ -97,7 +98,7 @@ impl Marks {
 
 fn compact(kv: Arc<dyn Kv>, oldest: Arc<AtomicU64>, through: Revision) -> kv::BoxFuture<'static, ()> {
     Box::pin(async move {
-        // Whoever is told that there is history reads it from the engine, which has the last word.
+        // `oldest` may be behind for a moment. Readers then ask the engine, which answers `Compacted` itself.
         match kv.compact(through).await {
             Ok(()) => drop(oldest.fetch_max(through.0, Ordering::AcqRel)),
             Err(error) => tracing::warn!(%through, "the store was not compacted: {error}"),
@@ -121,23 +122,23 @@ mod tests {
     async fn what_was_newest_longer_ago_than_history_is_compacted() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
-        let mut marks = Marks::new(Duration::from_secs(60), start, Revision(5));
-        assert_eq!(marks.pass(at(15), Revision(9)), None);
-        assert_eq!(marks.pass(at(30), Revision(9)), None);
-        assert_eq!(marks.pass(at(59), Revision(20)), None);
-        assert_eq!(marks.pass(at(60), Revision(21)), Some(Revision(5)));
-        assert_eq!(marks.pass(at(90), Revision(21)), Some(Revision(9)));
-        assert_eq!(marks.pass(at(91), Revision(21)), None);
-        assert_eq!(marks.pass(at(500), Revision(21)), Some(Revision(21)));
+        let mut times = RevisionTimes::new(Duration::from_secs(60), start, Revision(5));
+        assert_eq!(times.pass(at(15), Revision(9)), None);
+        assert_eq!(times.pass(at(30), Revision(9)), None);
+        assert_eq!(times.pass(at(59), Revision(20)), None);
+        assert_eq!(times.pass(at(60), Revision(21)), Some(Revision(5)));
+        assert_eq!(times.pass(at(90), Revision(21)), Some(Revision(9)));
+        assert_eq!(times.pass(at(91), Revision(21)), None);
+        assert_eq!(times.pass(at(500), Revision(21)), Some(Revision(21)));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_long_history_is_remembered_in_few_marks() {
+    async fn a_long_history_is_remembered_in_few_samples() {
         let start = Instant::now();
-        let mut marks = Marks::new(Duration::from_secs(7 * 24 * 3_600), start, Revision(0));
+        let mut times = RevisionTimes::new(Duration::from_secs(7 * 24 * 3_600), start, Revision(0));
         for n in 0..50_000 {
-            marks.pass(start + TRIM_EVERY * n, Revision(u64::from(n)));
+            times.pass(start + TRIM_EVERY * n, Revision(u64::from(n)));
         }
-        assert!(marks.marks.len() <= 2 * MARKS_MAX as usize, "{}", marks.marks.len());
+        assert!(times.samples.len() <= 2 * SAMPLES_MAX as usize, "{}", times.samples.len());
     }
 }

@@ -1,9 +1,8 @@
-//! Which events wake which watchers: a resource's watchers in groups, each of those that ask for the same thing.
+//! Which events wake which watchers: the watchers of a resource are grouped by what they watch.
 //!
-//! An event is pushed to the groups that it concerns, found by what the object's header says now and said before: its
-//! namespace, its name, its fields and its labels. Nothing is done for a watcher of another group. A group remembers where in
-//! the ring the events are that concern it, so its watchers read those alone, and what the ring forgets of others' does not
-//! cut them off.
+//! An event is pushed to the groups that it concerns. They are found by the namespace, name, fields and labels in the headers of
+//! the object and of its previous state. Watchers of other groups cost nothing. A group records the positions of its events in
+//! the ring, so that its watchers read only those, and do not lag when the ring drops events of others.
 
 use crate::event::Event;
 use crate::resource_cache::Scope;
@@ -15,22 +14,21 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use steersman_machinery::Object;
 use tokio::sync::Notify;
 
-/// What a watcher asks for, so that it sleeps through the rest. It may be woken for more than this: the watcher's owner still
-/// applies its selectors.
+/// What a watcher is woken for. It may be woken for other events too, so its owner still applies the selectors.
 ///
-/// Of several the first that is given decides: name, field, label.
+/// If several are set, only the first one counts, in the order name, field, label.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Interest {
     /// One object's name.
     pub name: Option<Box<str>>,
-    /// One of the kind's selectable fields, and the text it must have. An object whose header does not know the field wakes all
-    /// who ask for any text of it.
+    /// One of the kind's selectable fields, and its value. An object whose header does not have the field wakes all watchers of
+    /// that field.
     pub field: Option<(Box<str>, Box<str>)>,
     /// A label's key, and the value it must have.
     pub label: Option<(Box<str>, Box<str>)>,
 }
 
-/// What the watchers of a group have in common.
+/// What the watchers of a group watch.
 #[derive(Clone, Debug, Eq, PartialEq)]
 struct Subject {
     scope: Scope,
@@ -45,24 +43,24 @@ enum Selector {
     Name(Box<str>),
 }
 
-/// The watchers that ask for the same thing.
+/// The watchers with the same scope and selector.
 #[derive(Debug)]
 pub(crate) struct Group {
-    /// Changed under the lock of the groups alone. Not the number of references: the feeder holds some of those it wakes.
+    /// Changed only under the lock of the groups. Not the number of references: the feeder holds some while it wakes watchers.
     n_watchers: AtomicUsize,
     /// Notified after events that concern the group were published, and when the cache closes.
     pub(crate) published: Notify,
-    /// `None` for the group of everything, which every event concerns.
-    own: Option<Mutex<Own>>,
+    /// `None` for the group of all objects, which every event concerns.
+    events: Option<Mutex<GroupEvents>>,
     subject: Subject,
 }
 
 /// The events that concern a group.
 #[derive(Debug, Default)]
-struct Own {
-    /// Every position from here on that concerns the group is in `positions`, or was forgotten by the ring.
+struct GroupEvents {
+    /// Every event of the group from this position on is in `positions`, unless the ring has dropped it.
     complete_from: u64,
-    /// The ring has forgotten an event of the group before this position, and none of the group's from it on.
+    /// The ring has dropped an event of the group before this position, and none from it on.
     lost_before: u64,
     /// Ascending.
     positions: VecDeque<u64>,
@@ -95,7 +93,7 @@ pub(crate) enum Pending {
     /// Events of the group were forgotten before the watcher saw them.
     Lost,
     /// These positions, ascending; more follow if there are as many as were asked for.
-    Own(Vec<u64>),
+    Positions(Vec<u64>),
 }
 
 // === impl Interest ===
@@ -117,7 +115,7 @@ impl Subject {
         Subject { scope: scope.clone(), selector }
     }
 
-    /// Whether an event of the resource is of interest, for all that its objects' headers say.
+    /// Whether an event may be of interest, by the headers of its objects.
     fn concerns(&self, event: &Event) -> bool {
         let key = &event.object.key;
         let any =
@@ -146,58 +144,58 @@ impl Scope {
 impl Group {
     fn new(subject: Subject) -> Arc<Group> {
         let is_everything = subject.scope == Scope::All && subject.selector == Selector::All;
-        let own = (!is_everything).then(Mutex::default);
-        Arc::new(Group { n_watchers: AtomicUsize::new(0), published: Notify::new(), own, subject })
+        let events = (!is_everything).then(Mutex::default);
+        Arc::new(Group { n_watchers: AtomicUsize::new(0), published: Notify::new(), events, subject })
     }
 
     /// At most `n_max` positions from one on. The ring is held by the caller.
     pub(crate) fn pending(&self, from: u64, n_max: usize, ring: &Ring) -> Pending {
-        let Some(own) = &self.own else {
+        let Some(events) = &self.events else {
             return if from < ring.start() { Pending::Lost } else { Pending::All };
         };
-        let mut own = own.lock();
-        own.forget_before(ring.start());
-        if from < own.lost_before {
+        let mut events = events.lock();
+        events.forget_before(ring.start());
+        if from < events.lost_before {
             return Pending::Lost;
         }
-        let start = own.positions.partition_point(|position| *position < from);
-        Pending::Own(own.positions.range(start..).take(n_max).copied().collect())
+        let start = events.positions.partition_point(|position| *position < from);
+        Pending::Positions(events.positions.range(start..).take(n_max).copied().collect())
     }
 
-    /// An event of the group. True for the first time it is told of this one.
+    /// Records an event of the group. False if it was recorded already.
     fn push(&self, position: u64) -> bool {
-        let Some(own) = &self.own else { return true };
-        let mut own = own.lock();
-        if own.positions.back() == Some(&position) {
+        let Some(events) = &self.events else { return true };
+        let mut events = events.lock();
+        if events.positions.back() == Some(&position) {
             return false;
         }
-        own.positions.push_back(position);
+        events.positions.push_back(position);
         true
     }
 
-    /// Sees to it that every event from a position on that concerns the group is known.
+    /// Adds the events of the group from a position on that are in the ring and were not recorded yet.
     fn complete(&self, from: u64, is_new: bool, ring: &Ring) {
-        let Some(own) = &self.own else { return };
-        let mut own = own.lock();
-        let until = if is_new { ring.end() } else { own.complete_from };
+        let Some(events) = &self.events else { return };
+        let mut events = events.lock();
+        let until = if is_new { ring.end() } else { events.complete_from };
         let mut missing: Vec<u64> = Vec::new();
         for (position, event) in (from..until).zip(ring.from(from)) {
             if self.subject.concerns(event) {
                 missing.push(position);
             }
         }
-        missing.into_iter().rev().for_each(|position| own.positions.push_front(position));
-        own.complete_from = if is_new { from } else { own.complete_from.min(from) };
+        missing.into_iter().rev().for_each(|position| events.positions.push_front(position));
+        events.complete_from = if is_new { from } else { events.complete_from.min(from) };
     }
 
     fn forget_before(&self, start: u64) {
-        if let Some(own) = &self.own {
-            own.lock().forget_before(start);
+        if let Some(events) = &self.events {
+            events.lock().forget_before(start);
         }
     }
 }
 
-impl Own {
+impl GroupEvents {
     fn forget_before(&mut self, start: u64) {
         while let Some(position) = self.positions.pop_front_if(|position| *position < start) {
             self.lost_before = position + 1;
@@ -236,7 +234,7 @@ impl Groups {
         group
     }
 
-    /// A watcher of the group goes. With the last one the group goes.
+    /// Removes a watcher from its group, and the group with its last watcher.
     pub(crate) fn leave(&mut self, group: &Group) {
         if 1 < group.n_watchers.fetch_sub(1, Ordering::Relaxed) {
             return;
@@ -254,7 +252,7 @@ impl Groups {
         }
     }
 
-    /// Tells the groups that an event concerns. Those that must be woken for it are added to `woken`, some more than once.
+    /// Pushes an event to the groups that it concerns, and adds them to `woken`, some more than once.
     pub(crate) fn push(&self, event: &Event, position: u64, woken: &mut Vec<Arc<Group>>) {
         let in_namespace = event.object.key.namespace.as_ref().and_then(|namespace| self.namespaces.get(namespace));
         for selected in [Some(&self.everywhere), in_namespace].into_iter().flatten() {
@@ -266,7 +264,7 @@ impl Groups {
         }
     }
 
-    /// Lets go of what concerns events that the ring has forgotten.
+    /// Drops the positions of events that the ring has dropped.
     pub(crate) fn forget_before(&self, start: u64) {
         self.each(|group| group.forget_before(start));
     }
@@ -298,7 +296,7 @@ impl Selected {
         }
     }
 
-    /// Visits those that an event in the scope concerns, some more than once.
+    /// Visits the groups that an event in the scope concerns, some more than once.
     fn each_concerned(&self, event: &Event, mut visit: impl FnMut(&Arc<Group>)) {
         self.all.iter().for_each(&mut visit);
         self.names.get(&event.object.key.name).into_iter().for_each(&mut visit);

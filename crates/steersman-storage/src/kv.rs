@@ -21,10 +21,10 @@ pub const TXN_OPS_MAX: usize = 128;
 /// A future that a trait object can return.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Whoever is given the parts of a [`Kv::load`].
+/// Receives the parts of a [`Kv::load`].
 pub type Take = Arc<dyn Fn(Vec<Entry>) + Send + Sync>;
 
-/// What an engine says of a failure below it. Shared, because one failed commit fails many writes.
+/// The cause of a failure below an engine. Shared, because one failed commit fails many writes.
 pub type Cause = Arc<dyn std::error::Error + Send + Sync>;
 
 /// An engine: durable keys and values under one revision counter.
@@ -36,11 +36,11 @@ pub trait Kv: Debug + Send + Sync + 'static {
     /// The newest committed revision.
     fn revision(&self) -> BoxFuture<'_, Result<Revision, Error>>;
 
-    /// Everything there is at one revision, the newest.
+    /// All entries at the newest revision.
     fn read(&self) -> BoxFuture<'_, Result<Snapshot, Error>>;
 
-    /// Hands over everything there is at one revision, the newest, in parts and in no particular order, several at once perhaps:
-    /// what [`Kv::read`] returns, without holding all of it. Returns the revision.
+    /// Passes all entries at the newest revision to `take`, in parts of no particular order, perhaps from several threads: as
+    /// [`Kv::read`], without holding all of them in memory. Returns the revision.
     fn load(&self, take: Take) -> BoxFuture<'_, Result<Revision, Error>> {
         Box::pin(async move {
             let Snapshot { entries, revision } = self.read().await?;
@@ -69,11 +69,11 @@ pub trait Kv: Debug + Send + Sync + 'static {
     /// The committed changes strictly after a revision. A revision of the future is waited for.
     fn watch(&self, after: Revision) -> Box<dyn Watch>;
 
-    /// Lets go of history up to and including a revision: watches from before it end with [`Error::Compacted`]. What the
-    /// keys hold now is untouched. A revision beyond the newest means the newest.
+    /// Removes history up to and including a revision: watches from before it end with [`Error::Compacted`]. The current values
+    /// are kept. A revision beyond the newest means the newest.
     fn compact(&self, through: Revision) -> BoxFuture<'_, Result<(), Error>>;
 
-    /// Whether writes are taken: the error a write would meet now, if it is one that stays.
+    /// Whether writes are accepted. Fails with the error that every write would get, if it is a permanent one.
     fn health(&self) -> Result<(), Error>;
 
     /// Finishes what is queued, releases everything held, ends the watches with [`Error::Closed`] once they have seen all
@@ -230,7 +230,7 @@ pub enum Op {
     },
 }
 
-/// What became of a transaction that was run.
+/// The outcome of a transaction.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Outcome {
     /// Its changes are made and durable.
@@ -247,7 +247,7 @@ pub enum Outcome {
     },
 }
 
-/// Why an engine did not do what was asked.
+/// Why an engine failed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
     /// Too many writes wait already. Try again shortly; nothing was done.

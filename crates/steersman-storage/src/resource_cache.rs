@@ -1,7 +1,7 @@
-//! One resource's objects as they are now, the ring of what happened to them, and who watches.
+//! The current objects of one resource, the ring of its recent events, and its groups of watchers.
 //!
-//! Written by the feeder alone, under one lock per batch; read by lists and watchers. A list at a past revision undoes the
-//! events since.
+//! Only the feeder writes it, under one lock per batch; lists and watchers read it. A list at a past revision undoes the events
+//! since.
 
 use crate::event::{Event, Kind};
 use crate::interest::{Group, Groups, Interest};
@@ -28,7 +28,7 @@ pub enum Scope {
 pub enum At {
     /// The state at exactly this revision.
     Exact(Revision),
-    /// What the cache has now.
+    /// The newest state in the cache.
     Latest,
 }
 
@@ -56,7 +56,7 @@ pub struct List {
 
 #[derive(Debug)]
 pub(crate) struct ResourceCache {
-    /// Who is watching, and for what. Taken after `state`, never before it.
+    /// The groups of watchers. Locked after `state`, never before it.
     groups: Mutex<Groups>,
     state: RwLock<State>,
 }
@@ -73,7 +73,7 @@ pub(crate) enum Change {
     Put(Arc<Object>),
 }
 
-/// The history a read needs is gone; this is the oldest revision it can have.
+/// Why a list cannot show a revision.
 pub(crate) enum Miss {
     Compacted(Revision),
     Future(Revision),
@@ -85,7 +85,7 @@ impl Scope {
         Scope::Namespace(name.into())
     }
 
-    /// Whether an object with this key is among those meant.
+    /// Whether an object with this key is in the scope.
     pub fn contains(&self, key: &ObjectKey) -> bool {
         match self {
             Scope::All => true,
@@ -180,7 +180,7 @@ impl State {
     fn change(&mut self, change: Change) -> Option<Event> {
         match change {
             Change::Delete(key, revision) => {
-                // The engine reports no deletion of what is not there.
+                // The engine reports deletions of existing keys only, so this is `None` only after an unreadable value.
                 let last = self.objects.take(&key)?;
                 Some(Event::new(Kind::Deleted, Arc::new(last.copy_at(revision)), Some(last)))
             }
@@ -197,7 +197,7 @@ impl State {
     }
 
     fn list(&self, range: &Range<'_>, at: At, limit: Option<usize>, applied: Revision) -> Result<List, Miss> {
-        // The batch being applied may be in here before `applied` says so.
+        // The batch that is being applied may be in here before `applied` is advanced.
         let newest = applied.max(self.ring.newest());
         let revision = match at {
             At::Exact(revision) if revision < self.ring.floor() => return Err(Miss::Compacted(self.ring.floor())),
@@ -216,7 +216,7 @@ impl State {
             }
             objects.len() < limit
         });
-        // Each key that has changed since counts as it was then.
+        // Keys that have changed since count as they were then.
         let n_held = since.values().filter(|held| held.is_some()).count();
         let n_changed = since.keys().filter(|key| self.objects.get(key).is_some()).count();
         let remaining = (n_now + n_held).saturating_sub(n_changed + objects.len());
@@ -236,7 +236,7 @@ impl State {
     }
 }
 
-/// Visits the union of both in key order while the visitor says so; where both have a key, the second decides.
+/// Visits the union of both in key order until the visitor returns false. If both have a key, the second one decides.
 fn merge<'a>(
     objects: impl Iterator<Item = &'a Arc<Object>>,
     since: &BTreeMap<&'a ObjectKey, Option<&'a Arc<Object>>>,

@@ -1,7 +1,7 @@
 //! The recent history of one resource: its events in order, bounded by number, bytes and age.
 //!
-//! Positions are absolute: an event keeps its number when older ones go, so a cursor is one integer. Whoever is behind the
-//! oldest event has lost history and must start over.
+//! Positions are absolute: an event keeps its number when older ones are dropped, so a cursor is one integer. A reader whose
+//! cursor is before the oldest event has lost history and must list again.
 
 use crate::event::Event;
 use std::collections::VecDeque;
@@ -12,16 +12,16 @@ use tokio::time::Instant;
 
 /// Most events kept per resource, the number upstream's watch cache ends at.
 pub(crate) const EVENTS_MAX: usize = 100_000;
-/// Most bytes of superseded content kept per resource; what is current costs history nothing.
+/// The most bytes of superseded content kept per resource. Current objects are in the cache anyway and do not count.
 pub(crate) const BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Longest an event is kept. Watches resume and continue tokens live this long when the other bounds allow it: longer than
 /// the 75 s that clients count on, shorter than the 10 minutes within which a continue token must expire.
 pub(crate) const AGE_MAX: Duration = Duration::from_secs(300);
 
-/// The newest events whose encoded forms are kept; watchers further behind encode for themselves.
+/// The number of newest events whose frames are kept. Watchers further behind encode their own.
 const FRAMED_EVENTS_MAX: usize = 1_024;
 
-/// How much history is kept per resource. Reaching a bound lets the oldest go; whoever still needed it gets
+/// How much history is kept per resource. Beyond a bound the oldest events are dropped; readers that still needed them get
 /// [`crate::WatchError::Lagged`] or [`crate::ReadError::Compacted`].
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Limits {
@@ -73,7 +73,7 @@ impl Ring {
         }
     }
 
-    /// Lets the oldest go until all bounds hold.
+    /// Drops the oldest events until all bounds hold.
     pub(crate) fn trim(&mut self, limits: &Limits, now: Instant) {
         while let Some(oldest) = self.slots.front() {
             let excess = self.slots.len() > limits.events || self.bytes > limits.bytes;

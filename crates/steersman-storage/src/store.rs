@@ -1,7 +1,7 @@
 //! Objects over a key-value engine: optimistic writes, linearizable reads, lists at a revision, watches.
 //!
-//! Writes go to the engine and nowhere else. Reads, lists and watches are answered by the cache, which one task feeds from
-//! the engine's log (`feeder`); a read that must be current first waits until the cache has what was committed when it came.
+//! Writes go to the engine only. Reads, lists and watches are answered from the cache, which one task feeds from the engine's
+//! log (`feeder`). A read that must be current first waits until the cache has everything that was committed before it.
 
 mod error;
 
@@ -24,7 +24,7 @@ use tokio::time::Instant;
 
 pub use crate::store::error::{OpenError, ReadError, WaitError, WriteError};
 
-/// Objects looked at between two looks at the cache by [`Store::list_where`].
+/// Objects that [`Store::list_where`] takes from the cache at a time.
 const CHUNK_OBJECTS: usize = 4_096;
 
 /// Longer than the 75 s that clients count on, shorter than the 10 minutes within which a continue token must expire.
@@ -33,16 +33,16 @@ const HISTORY: Duration = Duration::from_secs(300);
 /// How a store keeps its history.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Who lets the engine forget history that is too old.
+    /// Which store compacts the engine.
     pub compactor: Compactor,
-    /// How long the engine keeps history: lists at an old revision and watches from one work as far back as that. After a
-    /// reopen, what was there before counts as new. Looked at every 15 seconds.
+    /// How long the engine keeps history: lists at an old revision and watches from one work as far back as that. The age of
+    /// history from before a reopen counts from the reopen. Checked every 15 seconds.
     pub history: Duration,
     /// How much history each resource keeps in memory; what is older is read from the engine.
     pub ring: Limits,
 }
 
-/// Who compacts an engine.
+/// Which store compacts an engine.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Compactor {
     /// Another store on the same engine.
@@ -51,7 +51,7 @@ pub enum Compactor {
     This,
 }
 
-/// What a store has, for metrics.
+/// Figures of a store, for metrics.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Stats {
     /// Objects of all resources.
@@ -60,7 +60,7 @@ pub struct Stats {
     pub oldest: Revision,
     /// The newest revision in the cache.
     pub revision: Revision,
-    /// Stored entries that are no objects: they are left out, and each is named in the log once.
+    /// Stored entries that are not objects: they are skipped, and each is logged once.
     pub unreadable: usize,
 }
 
@@ -106,8 +106,8 @@ impl Default for Options {
 // === impl Store: life ===
 
 impl Store {
-    /// Reads everything the engine holds and starts to follow its log. Must be called within a tokio runtime. What is no object
-    /// is left out, named in the log and counted by [`Store::stats`].
+    /// Reads all entries of the engine and starts to follow its log. Must be called within a tokio runtime. Entries that are not
+    /// objects are skipped, logged, and counted by [`Store::stats`].
     ///
     /// # Errors
     /// When the engine cannot be read.
@@ -145,8 +145,8 @@ impl Store {
         Revision(self.0.oldest.load(Ordering::Acquire))
     }
 
-    /// Closes the engine, which finishes what is queued; then the cache, which has seen it all; then the watches, each after
-    /// its last event. Closing twice is closing once.
+    /// Closes the engine, which first finishes queued writes; then the cache, once it has applied them; then the watches, each
+    /// after its last event. Closing twice is closing once.
     ///
     /// # Errors
     /// When the engine could not finish cleanly. It is closed all the same.
@@ -161,7 +161,7 @@ impl Store {
         closed
     }
 
-    /// Whether writes are taken: the error a write would meet now, if it is one that stays.
+    /// Whether writes are accepted. Fails with the error that every write would get, if it is a permanent one.
     ///
     /// # Errors
     /// The engine's, or [`kv::Error::Closed`] when the cache no longer follows it.
@@ -182,8 +182,8 @@ impl Drop for Inner {
 // === impl Store: writes ===
 
 impl Store {
-    /// Stores a new object of its JSON, which carries no `metadata.resourceVersion`; the returned object does. The JSON is
-    /// parsed: whoever has a tree makes a [`Draft`] of it and calls [`Store::create_with`].
+    /// Stores a new object, given as JSON without `metadata.resourceVersion`; the returned object has one. The JSON is parsed: a
+    /// caller that has a tree already makes a [`Draft`] of it and calls [`Store::create_with`].
     ///
     /// # Errors
     /// See [`WriteError`]; `AlreadyExists` when the key is taken.
@@ -212,7 +212,7 @@ impl Store {
             match self.put(resource, key, Expect::Absent, &stored, guards).await? {
                 Ok(object) => return Ok(object),
                 Err(seen) => {
-                    // Gone again by the time it is read: then the key is free.
+                    // If it was deleted before it is read here, the key is free, and the creation is retried.
                     if let Some(current) = self.read_at_least(resource, key, seen).await? {
                         return Err(WriteError::AlreadyExists { current });
                     }
@@ -264,7 +264,7 @@ impl Store {
         expected: Revision,
     ) -> Result<Deleted, WriteError> {
         let stored_key = key::encode(resource, key).map_err(WriteError::Key)?;
-        // The engine does not hand back what it deletes. The content at a revision never changes, so the cache's will do.
+        // The engine does not return what it deletes. The content at a revision never changes, so the cache's is the same.
         let object = match self.get(resource, key).await {
             Ok(Some(object)) if object.revision == expected => object,
             Ok(current) => return Err(WriteError::Conflict { current }),
@@ -279,7 +279,7 @@ impl Store {
         }
     }
 
-    /// Writes, or says at which revision the object's own condition was found not to hold.
+    /// Writes, or returns the revision at which the condition on the object's own key did not hold.
     async fn put(
         &self,
         resource: &GroupResource,
@@ -327,7 +327,7 @@ impl Store {
         self.reach(revision).await?;
         let stored_key = key::encode(resource, key).map_err(WriteError::Key)?;
         if let Some(revision) = self.0.cache.unreadable_at(&stored_key) {
-            // What the cache shows is not what is there: to try again would never end.
+            // The cache shows the value before the unreadable one, so retrying would never end.
             return Err(WriteError::Unreadable { key: key.clone(), revision });
         }
         Ok(self.get_cached(resource, key))
@@ -337,13 +337,13 @@ impl Store {
 // === impl Store: reads ===
 
 impl Store {
-    /// The newest revision the cache has.
+    /// The newest revision in the cache.
     pub fn revision(&self) -> Revision {
         self.0.cache.applied().revision
     }
 
-    /// Waits until the cache has everything that was committed when this was called, and returns how far it is. Before a list
-    /// or a watch, this makes it consistent.
+    /// Waits until the cache has everything that was committed before the call, and returns its revision. A list or watch after
+    /// this is consistent.
     ///
     /// # Errors
     /// When the engine fails or the store is closed.
@@ -374,7 +374,7 @@ impl Store {
         Ok(self.get_cached(resource, key))
     }
 
-    /// An object as the cache has it.
+    /// An object as it is in the cache, which may be behind.
     pub fn get_cached(&self, resource: &GroupResource, key: &ObjectKey) -> Option<Arc<Object>> {
         self.0.cache.resource(resource).ok()?.get(key)
     }
@@ -407,8 +407,8 @@ impl Store {
         })
     }
 
-    /// A page of a resource's objects as they were at a revision, from the engine where the cache no longer knows: as far back as
-    /// history is kept. How many remain is not counted then.
+    /// A page of a resource's objects as they were at a revision, from the engine if the cache no longer has its history. The
+    /// number of remaining objects is not counted then.
     ///
     /// # Errors
     /// `Compacted` or `TooLarge` when there is no such revision any more or yet.
@@ -438,7 +438,7 @@ impl Store {
             let Some((_, _, printed)) = key::split(&key) else { continue };
             match Object::decode(ObjectKey::parse(printed), revision, &value) {
                 Ok(object) => objects.push(Arc::new(object)),
-                Err(error) => tracing::warn!(?key, %revision, "what was stored is no object: {error}"),
+                Err(error) => tracing::warn!(?key, %revision, "a stored entry is not an object: {error}"),
             }
         }
         Ok(List { more: part.more, objects, remaining: (!part.more).then_some(0), revision })
@@ -458,7 +458,7 @@ impl Store {
         mut keep: impl FnMut(&Object) -> bool,
     ) -> Result<List, ReadError> {
         match self.list_in_chunks(resource, scope, at, page, CHUNK_OBJECTS, &mut keep) {
-            // History was outrun between two chunks. One chunk needs none.
+            // The ring has dropped the revision between two chunks. A single chunk needs no history.
             Err(ReadError::Compacted { .. }) if at == At::Latest => {
                 self.list_in_chunks(resource, scope, at, page, usize::MAX, &mut keep)
             }
@@ -537,8 +537,8 @@ impl Store {
         self.watch_for(resource, scope, &Interest::ALL, after)
     }
 
-    /// As [`Store::watch`], but asleep through events that are surely not of interest. Others are handed out all the same now
-    /// and then: the caller applies its selectors to what it gets.
+    /// As [`Store::watch`], but not woken for events that cannot match `interest`. Some events that do not match are handed out
+    /// all the same, so the caller must still apply its selectors.
     ///
     /// # Errors
     /// `Compacted` when history does not reach back that far.

@@ -1,7 +1,7 @@
-//! The newest committed changes of an engine, in memory, and the signal that there are more.
+//! The newest committed changes of an engine, in memory, and a notification that there are more.
 //!
-//! An engine publishes after its changes are durable; each watch is a cursor (a revision) that pulls. Nothing is sent to
-//! anyone. A cursor that is older than what is kept is told so; an engine with a log on disk reads on from there.
+//! An engine publishes changes after they are durable; each watch is a cursor (a revision) that pulls them. If a cursor is older
+//! than the kept changes, an engine with a log on disk reads the missing ones from there.
 
 use crate::kv::{Batch, BoxFuture, Error, Event, Watch};
 use parking_lot::Mutex;
@@ -19,7 +19,7 @@ pub(crate) struct Tail {
     kept: Mutex<Kept>,
 }
 
-/// What every watch is woken by.
+/// The value whose changes wake the watches.
 #[derive(Clone, Copy, Debug)]
 struct Newest {
     closed: bool,
@@ -42,14 +42,14 @@ pub(crate) enum Pull {
     Older(Revision),
 }
 
-/// A watch that has nothing but the tail to read: what is no longer kept is compacted.
+/// A watch of the tail alone: changes that are no longer kept count as compacted.
 pub(crate) struct Cursor {
     after: Revision,
     newest: watch::Receiver<Newest>,
     tail: Arc<Tail>,
 }
 
-/// Where a cursor reads on when the tail no longer has what comes next.
+/// Reads changes that the tail no longer has.
 pub(crate) trait Older: Send + 'static {
     /// Changes after `after`, whole transactions, at most about `PULL_EVENTS_MAX`; the tail keeps those after `floor`.
     fn older(&self, after: Revision, floor: Revision) -> Result<Vec<Event>, Error>;
@@ -85,7 +85,7 @@ impl Tail {
         self.newest.send_modify(|newest| newest.revision = revision);
     }
 
-    /// Lets go of the oldest changes until at most so many, weighing at most so much, are left.
+    /// Drops the oldest changes until at most this many, of at most this weight, are left.
     pub(crate) fn shrink(&self, events_max: usize, weight_max: usize) {
         let mut kept = self.kept.lock();
         while kept.events.len() > events_max || kept.weight > weight_max {
@@ -94,12 +94,12 @@ impl Tail {
         }
     }
 
-    /// Lets go of changes up to and including a revision.
+    /// Drops changes up to and including a revision.
     pub(crate) fn drop_through(&self, revision: Revision) {
         self.kept.lock().drop_through(revision);
     }
 
-    /// Ends the watches once they have seen everything.
+    /// Ends the watches once they have handed out everything.
     pub(crate) fn close(&self) {
         self.newest.send_modify(|newest| newest.closed = true);
     }
@@ -135,7 +135,8 @@ impl Cursor {
         Cursor { after, newest: tail.newest.subscribe(), tail }
     }
 
-    /// Waits for more. What is newest is looked at first, so a change between look and wait is not lost.
+    /// Waits for more. The newest revision is marked as seen before the changes are read, so that one published in between is not
+    /// missed.
     async fn next_from(
         &mut self,
         older: impl Fn(Revision, Revision) -> Result<Vec<Event>, Error>,

@@ -1,7 +1,7 @@
-//! A reader of one resource's events: a cursor into its ring, and the signal that there are more.
+//! A reader of one resource's events: a cursor into its ring, and a notification that there are more.
 //!
-//! No channel and no task, so ten thousand idle ones cost ten thousand cursors. One that begins before the ring reads the
-//! engine's history until it has caught up; one that falls behind the ring later is cut off.
+//! A watcher needs no channel and no task, so ten thousand idle ones cost ten thousand cursors. A watcher that begins before the
+//! ring reads the engine's history until it has caught up; one that falls behind the ring later fails with `Lagged`.
 
 use crate::cache::Cache;
 use crate::event::{Event, Kind};
@@ -14,10 +14,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use steersman_machinery::{Object, ObjectKey, Revision};
 
-/// Most events looked at under one lock, so that a watcher of a quiet namespace does not hold up a busy resource.
+/// The most events examined under one lock, so that a watcher of a quiet namespace does not delay writes to a busy resource.
 const SCAN_EVENTS_MAX: usize = 4_096;
 
-/// About the most changes read at a time from the engine's history.
+/// Roughly the most changes read at a time from the engine's history.
 const LOG_EVENTS_MAX: usize = 512;
 
 /// Why a watch ended.
@@ -47,10 +47,11 @@ pub struct Watcher {
     scope: Scope,
 }
 
-/// Where a watcher reads on.
+/// Where a watcher reads next.
 #[derive(Debug)]
 enum Cursor {
-    /// In the log, after `progress`: the ring no longer has what comes next. These events of it were read and not handed out.
+    /// In the engine's log, after `progress`, since the ring no longer has the next events. Contains events that were read but
+    /// not handed out yet.
     Log(VecDeque<Arc<Event>>),
     /// In the ring, at this absolute position.
     Ring(Arc<Group>, u64),
@@ -66,15 +67,15 @@ pub(crate) struct Log {
     pub(crate) prefix: Bytes,
 }
 
-/// One look under the lock.
+/// The result of reading the ring once.
 struct Scan {
     events: Vec<Arc<Event>>,
-    /// Whether there was more to look at than one lock allows.
+    /// Whether there is more than may be read under one lock.
     is_cut: bool,
 }
 
 impl Watcher {
-    /// After a revision; `Err` with the oldest possible one when that is forgotten.
+    /// A watcher of the events after a revision; `Err` with the oldest possible one if the history does not reach back so far.
     pub(crate) fn new(
         cache: Arc<Cache>,
         resource: Arc<ResourceCache>,
@@ -99,7 +100,7 @@ impl Watcher {
     /// # Cancel safety
     /// A dropped future has consumed nothing.
     pub async fn next_batch(&mut self, events_max: usize) -> Result<Vec<Arc<Event>>, WatchError> {
-        // A reader that is always behind must not keep its thread.
+        // Yields now and then, even if the reader is always behind.
         tokio::task::coop::consume_budget().await;
         let events_max = events_max.max(1);
         loop {
@@ -108,7 +109,7 @@ impl Watcher {
                 Cursor::Log(_) => {}
                 Cursor::Ring(group, _) => {
                     let group = group.clone();
-                    // Made before looking: what is published between look and wait ends the wait.
+                    // Created before the events are read, so that an event published in between ends the wait.
                     let published = group.published.notified();
                     let events = self.try_next_batch(events_max)?;
                     if !events.is_empty() {
@@ -125,7 +126,7 @@ impl Watcher {
         }
     }
 
-    /// Reads on in the log, or goes over to the ring if that has what comes next.
+    /// Reads more of the log, or switches to the ring if that has the next events.
     async fn read_log(&mut self) -> Result<(), WatchError> {
         let through = match self.resource.join(&self.scope, &self.interest, self.progress) {
             Ok((group, position)) => {
@@ -151,8 +152,8 @@ impl Watcher {
         Ok(())
     }
 
-    /// The events that are there, at most `events_max`. While the watch reads what is only in the engine's history, those are
-    /// what [`Watcher::next_batch`] has read and not yet handed out.
+    /// The events at hand, at most `events_max`. While the watch reads the engine's history, those are the events that
+    /// [`Watcher::next_batch`] has read and not yet handed out.
     ///
     /// # Errors
     /// When the reader was too slow, or the store was closed and nothing is left.
@@ -172,7 +173,7 @@ impl Watcher {
         }
     }
 
-    /// Everything up to here has been handed out or was not asked for.
+    /// Every matching event up to this revision has been handed out.
     pub fn progress(&self) -> Revision {
         match &self.cursor {
             Cursor::Log(read) => read.front().map_or(self.progress, |next| before(next)),
@@ -180,21 +181,21 @@ impl Watcher {
         }
     }
 
-    /// Looks past what is not of interest without handing anything out, and says how far that got: what a bookmark of an
-    /// idle watch says. Stops before an event that is yet to be handed out.
+    /// Skips events that are not of interest without handing anything out, and returns the progress, for the bookmark of an idle
+    /// watch. Stops before an event that is yet to be handed out.
     pub fn advance(&mut self) -> Revision {
-        // A reader that has lagged keeps what it had; the next batch tells.
+        // A reader that has lagged keeps its progress; the next batch returns the error.
         while let Ok(Scan { is_cut: true, .. }) = self.scan(0, self.cache.applied().revision) {}
         self.progress()
     }
 
-    /// Nothing is left to look at.
+    /// Whether no event is left.
     fn is_at_end(&self) -> bool {
         let Cursor::Ring(group, position) = &self.cursor else { return false };
         self.resource.read(|state| match group.pending(*position, 1, &state.ring) {
             Pending::All => state.ring.end() <= *position,
             Pending::Lost => false,
-            Pending::Own(positions) => positions.is_empty(),
+            Pending::Positions(positions) => positions.is_empty(),
         })
     }
 
@@ -213,14 +214,14 @@ impl Watcher {
                     let (events, stopped) = hand_out.take(numbered);
                     (events, stopped, ring.at(*position))
                 }
-                Pending::Own(positions) => {
+                Pending::Positions(positions) => {
                     let is_all = positions.len() < SCAN_EVENTS_MAX;
                     let numbered = positions.iter().filter_map(|position| Some((*position, ring.at(*position)?)));
                     let (events, stopped) = hand_out.take(numbered);
                     if is_all && !stopped {
                         *position = ring.end();
                     }
-                    // Between here and the next event of the group there is nothing.
+                    // There are no events of the group before its next position.
                     let next = positions.iter().find(|next| *position <= **next);
                     let next = next.or(positions.last().filter(|_| !is_all));
                     (events, stopped, next.and_then(|position| ring.at(*position)))
@@ -264,7 +265,7 @@ impl HandOut<'_> {
     }
 }
 
-/// The event that a change of the log is; `None` if what was stored is no object.
+/// Decodes a change of the log as an event; `None` if the stored value is not an object.
 fn past_event(change: Change) -> Option<Event> {
     let Change { event: kv::Event { key, revision, value }, previous } = change;
     let (_, _, printed) = key::split(&key)?;

@@ -300,7 +300,7 @@ impl<'a> Meta<'a> {
         self.flags & DELETING != 0
     }
 
-    /// What must let go of it before it is gone.
+    /// The finalizers.
     pub fn finalizers(self) -> impl Iterator<Item = &'a str> {
         let mut reader = self.behind_deletion();
         let n_finalizers = reader.number().unwrap_or_default();

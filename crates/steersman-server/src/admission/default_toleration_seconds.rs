@@ -1,4 +1,4 @@
-//! `DefaultTolerationSeconds`: a pod stays for a while on a node that does not answer, unless it says otherwise.
+//! `DefaultTolerationSeconds`: lets a pod stay on an unreachable node for five minutes, unless it has tolerations for that.
 
 use crate::admission::plugin::{Action, Phase, Plugin, Review, is_about_pod};
 use crate::operation::ResourceAttributes;

@@ -1,5 +1,5 @@
-//! `NamespaceLifecycle`: nothing is created in a namespace that is absent or on its way out, and the namespaces that the
-//! system needs stay.
+//! `NamespaceLifecycle`: refuses creations in a namespace that does not exist or is being deleted, and the deletion of the
+//! namespaces that the system needs.
 
 use crate::admission::plugin::{Action, Phase, Plugin, Review};
 use crate::operation::ResourceAttributes;
@@ -18,7 +18,7 @@ pub(super) struct NamespaceLifecycle;
 impl Plugin for NamespaceLifecycle {
     fn handles(&self, phase: Phase, action: Action, attributes: &ResourceAttributes<'_>) -> bool {
         let is_namespace = attributes.is_about("", "namespaces");
-        // Whether somebody may do something can be asked of any namespace.
+        // Access can be reviewed for any namespace, even one that does not exist.
         let is_review = attributes.is_about("authorization.k8s.io", "localsubjectaccessreviews");
         match (phase, action) {
             (Phase::Mutate, Action::Create) => !is_namespace && !is_review && attributes.namespace.is_some(),
@@ -46,21 +46,21 @@ impl Plugin for NamespaceLifecycle {
     }
 }
 
-/// Refuses to create in a namespace that is absent or on its way out.
+/// Refuses a creation in a namespace that does not exist or is being deleted.
 async fn check_namespace(review: &mut Review<'_, '_>, name: &str) -> Result<(), Failure> {
     let Some(namespace) = review.operation.namespace() else { return Ok(()) };
     let namespaces = GroupResource::new("", "namespaces");
     let key = ObjectKey::cluster(namespace);
     let found = match review.state.store.get_cached(&namespaces, &key) {
         Some(found) => Some(found),
-        // The cache may be a moment behind a creation that was answered already.
+        // The cache may be behind a creation of the namespace that was answered already.
         None => review.state.get(&namespaces, &key).await?,
     };
     let Some(found) = found else {
         return Err(Failure::not_found(&namespaces, namespace));
     };
     if !found.meta().is_deleting() {
-        // It may begin to end before the object is stored: then nothing is, and this is asked again.
+        // Its deletion may begin before the object is stored. The guard then fails the write, and this is checked again.
         review.operation.guards.push(Guard { resource: namespaces, key, expected: found.revision });
         return Ok(());
     }

@@ -1,4 +1,4 @@
-//! What an admission plugin is, and what it sees of a write.
+//! The trait of admission plugins, and the write that they are called with.
 
 use crate::operation::{Operation, ResourceAttributes};
 use crate::state::State;
@@ -7,8 +7,8 @@ use futures::future::{self, BoxFuture};
 use std::fmt;
 use steersman_machinery::Value;
 
-/// What a write does, in the words of admission: a PUT that creates is a creation, a patch is an update, and so is what is
-/// sent to a subresource such as `pods/binding` a creation of that.
+/// What a write does, in terms of admission: a PUT that creates counts as a creation, a patch as an update, and the body of a
+/// connecting subresource such as `pods/binding` as a creation.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Action {
     Create,
@@ -16,31 +16,31 @@ pub(crate) enum Action {
     Update,
 }
 
-/// When a plugin is asked.
+/// The phase in which a plugin is called.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Phase {
     Mutate,
     Validate,
 }
 
-/// A write that is to be admitted: what it does, in which operation, to what.
+/// A write to be admitted.
 ///
-/// Options, user, attributes and whether it is a dry run are the operation's; warnings and audit annotations go there.
+/// Options, user and attributes are in the operation; warnings and audit annotations are added to it.
 #[derive(Debug)]
 pub(crate) struct Review<'r, 'o> {
     pub(crate) action: Action,
     pub(crate) state: &'r State,
     pub(crate) operation: &'r mut Operation<'o>,
-    /// The object as it is; none of a creation, and none while a deletion mutates.
+    /// The current object; `None` for a creation, and for a deletion in the mutating phase.
     pub(crate) old: Option<&'r Value>,
 }
 
 /// One admission plugin.
 pub(crate) trait Plugin: fmt::Debug + Send + Sync {
-    /// Whether the plugin has a word in writes like this one.
+    /// Whether the plugin handles such writes. Must be cheap.
     fn handles(&self, phase: Phase, action: Action, attributes: &ResourceAttributes<'_>) -> bool;
 
-    /// Changes the new object, or refuses it. A deletion has none.
+    /// Changes or refuses the new object. A deletion has no new object.
     ///
     /// # Errors
     /// With the answer for the client.
@@ -53,7 +53,7 @@ pub(crate) trait Plugin: fmt::Debug + Send + Sync {
         Box::pin(future::ready(Ok(())))
     }
 
-    /// Refuses what may not be.
+    /// Refuses a write that is not allowed.
     ///
     /// # Errors
     /// With the answer for the client.

@@ -1,4 +1,4 @@
-//! `Priority`: a pod gets the number and the preemption policy that its PriorityClass stands for.
+//! `Priority`: sets the priority and the preemption policy of a pod from its PriorityClass.
 
 use crate::admission::plugin::{Action, Phase, Plugin, Review, is_about_pod};
 use crate::conversion;
@@ -54,14 +54,14 @@ fn priority_class(state: &State, name: Option<&str>) -> Option<PriorityClass> {
     }
 }
 
-/// What a pod gets from a PriorityClass.
+/// The fields of a PriorityClass that its pods get.
 #[derive(Clone, Debug, Eq, PartialEq)]
 struct PriorityClass {
     /// Its name.
     name: String,
     /// The priority of its pods.
     value: i64,
-    /// Whether its pods may make room for themselves; `PreemptLowerPriority` if it does not say.
+    /// The preemption policy of its pods; `PreemptLowerPriority` if the class has none.
     preemption_policy: Option<String>,
 }
 
@@ -75,14 +75,14 @@ impl PriorityClass {
         }
     }
 
-    /// The one of pods that name none: of those that are marked so, the lowest.
+    /// The default for pods without a class: of the classes with `globalDefault`, the one with the lowest value.
     fn global_default<'a>(classes: impl IntoIterator<Item = &'a Value>) -> Option<PriorityClass> {
-        let marked = classes.into_iter().filter(|class| at(class, &["globalDefault"]) == Some(&Value::Bool(true)));
-        marked.map(PriorityClass::read).min_by_key(|class| class.value)
+        let defaults = classes.into_iter().filter(|class| at(class, &["globalDefault"]) == Some(&Value::Bool(true)));
+        defaults.map(PriorityClass::read).min_by_key(|class| class.value)
     }
 }
 
-/// A pod that cannot be; the text follows `pods "x" is forbidden: `.
+/// Why a pod is refused; the text follows `pods "x" is forbidden: `.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 enum Refusal {
     /// The preemption policy of the pod is not that of its class.
@@ -139,7 +139,7 @@ fn set_priority(pod: &mut Value, class: impl FnOnce(Option<&str>) -> Option<Prio
     Ok(())
 }
 
-/// A client that writes a pod as it once wrote it does not take its priority away.
+/// Keeps the priority of a pod on an update by a client that does not send it.
 fn keep_priority(pod: &mut Value, old: &Value) {
     let Some(spec) = object_at(pod, &["spec"]) else { return };
     for field in ["preemptionPolicy", "priority"] {

@@ -2,7 +2,7 @@
 //!
 //! Rows are constants that start from [`Kind::NAMESPACED`] or [`Kind::CLUSTER`] and [`Version::V1`] and say only what differs.
 
-use crate::builtin::strategy::BuiltIn;
+use crate::builtin::built_in::BuiltIn;
 use crate::catalog::{self, Handling, Origin, Resource, ResourceId, Scope, SelectableField, Verb};
 use crate::strategy::{Grace, Propagation, Rules};
 use jiff::Timestamp;

@@ -1,9 +1,9 @@
 //! Namespace: a room for names. It goes when its finalizers of the spec are gone, which only `/finalize` takes away.
 
+use crate::builtin::built_in::carry;
 use crate::builtin::cells;
 use crate::builtin::kind::{Column, Field, Kind, RULES, Request, Subresource, Version};
 use crate::builtin::place::Place;
-use crate::builtin::strategy::carry;
 use crate::catalog::{Handling, Verb};
 use crate::strategy::{Grace, Rules};
 use jiff::Timestamp;

@@ -113,7 +113,7 @@ fn validate_update(request: &Request<'_>, faults: &mut Vec<Error>) {
 }
 
 fn restore(spec: &mut Value, old: &Value, path: &[&str]) {
-    crate::builtin::strategy::carry(spec, old, path);
+    crate::builtin::built_in::carry(spec, old, path);
 }
 
 fn cells(claim: &Value, now: Timestamp) -> Vec<Value> {

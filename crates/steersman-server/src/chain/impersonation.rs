@@ -1,4 +1,4 @@
-//! Acting as another: the `Impersonate-` headers and what they need.
+//! Impersonation: the `Impersonate-` headers, and the permissions that they need.
 
 use crate::authz::{self, Attributes, Authorizer, ResourceAttributes};
 use crate::query::percent_decode;
@@ -11,16 +11,16 @@ use std::sync::Arc;
 const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
 const ANONYMOUS: &str = "system:anonymous";
 
-/// The user that a request is carried out as: the sender, or whom the sender may stand in for.
+/// The user that a request is carried out as: its sender, or the one that the sender may impersonate.
 ///
 /// # Errors
-/// 400 for headers that name no user, 403 if the sender may not.
+/// 400 for headers that name no user, 403 if the sender may not impersonate.
 pub(super) async fn apply(
     authorizer: &dyn Authorizer,
     headers: &HeaderMap,
     sender: Arc<User>,
 ) -> Result<Arc<User>, Failure> {
-    // Nearly nobody does, and every request comes by.
+    // Every request passes here, and hardly any impersonates.
     if !headers.keys().any(|name| name.as_str().starts_with("impersonate-")) {
         return Ok(sender);
     }
@@ -71,7 +71,7 @@ pub(super) async fn apply(
     Ok(Arc::new(User { uid, extra, ..User::authenticated(name, groups) }))
 }
 
-/// A header's value. One that cannot be read is refused: passing it over would carry the request out as its sender.
+/// A header's value. One that is not UTF-8 is refused: if it were ignored, the request would be carried out as its sender.
 fn text(name: &str, value: &HeaderValue) -> Result<String, Failure> {
     let text = String::from_utf8(value.as_bytes().to_vec());
     text.map_err(|_| Failure::bad_request(format!("the value of the header {name} is no UTF-8")))

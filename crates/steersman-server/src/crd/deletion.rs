@@ -1,4 +1,4 @@
-//! How a definition goes: first its instances, then it.
+//! The deletion of a definition: first its instances, then the definition itself.
 
 use crate::crd::condition::{self, Condition};
 use crate::crd::texts;
@@ -10,25 +10,25 @@ use steersman_machinery::value::object_at;
 /// The finalizer that keeps a definition until its instances are gone.
 pub const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
 
-/// How far the deletion of a definition's instances has come.
+/// The progress of deleting a definition's instances.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Deletion {
-    /// All are gone; the finalizer goes too.
+    /// All are gone; the finalizer is removed.
     Completed,
-    /// Something is in the way; it will be tried again.
+    /// It failed, for this reason, and is retried.
     Failed(String),
     /// They are being deleted.
     InProgress,
-    /// There never were any; the finalizer goes.
+    /// There never were any; the finalizer is removed.
     NeverEstablished,
-    /// Its objects are those of a built-in resource and stay; the finalizer goes.
+    /// Its objects are those of a built-in resource and are kept; the finalizer is removed.
     OverlappingBuiltIn,
-    /// Some are still there, held by finalizers of their own.
+    /// This many remain, held by their own finalizers.
     Remaining(usize),
 }
 
-/// What the first request to delete does to a definition: it gets a deletion timestamp, the finalizer and a condition.
-/// A definition that is being deleted already stays as it is.
+/// Prepares a definition for its deletion: sets the deletion timestamp, the finalizer and a condition. A definition that is
+/// being deleted already is not changed.
 pub fn begin_deletion(definition: &mut Value, now: Timestamp) {
     let Some(metadata) = object_at(definition, &["metadata"]) else { return };
     if metadata.get("deletionTimestamp").is_some_and(|time| !time.is_null()) {
@@ -46,7 +46,7 @@ pub fn begin_deletion(definition: &mut Value, now: Timestamp) {
     set_status(definition, &pending, now);
 }
 
-/// Writes down how far the deletion of the instances has come, and lets go of the definition when it is done.
+/// Sets the condition with the progress of the deletion, and removes the finalizer when it is done.
 pub fn set_deletion(definition: &mut Value, deletion: &Deletion, now: Timestamp) {
     let of = |holds, reason, message: String| Condition::new("Terminating", holds, reason, message);
     let (condition, is_done) = match deletion {

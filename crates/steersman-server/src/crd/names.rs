@@ -1,4 +1,4 @@
-//! The names that a definition claims in its group, and who has which.
+//! The names that definitions claim in their groups, and an index of which definition has which.
 
 use crate::catalog::Catalog;
 use crate::crd::{text, texts};
@@ -6,7 +6,7 @@ use serde_json::{Map, json};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use steersman_machinery::Value;
 
-/// The names of a definition: those it asks for, or those it has been given.
+/// The names of a definition: those in its spec, or the accepted ones in its status.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Names {
     /// The group in which they are unique.
@@ -79,9 +79,9 @@ impl Names {
     }
 }
 
-/// Who has which name in which group: the built-in kinds, and every definition those it has been given.
+/// The names in use in each group: those of built-in kinds, and the accepted names of every definition.
 ///
-/// What a definition may have is looked up here, however many others there are.
+/// A lookup costs the same however many definitions there are.
 #[derive(Clone, Debug, Default)]
 pub struct NameIndex {
     groups: HashMap<String, GroupNames>,
@@ -103,7 +103,7 @@ enum Owner {
     Definition(Box<str>),
 }
 
-/// What the definition of some name finds in its group.
+/// The index of a group as one definition sees it: the names of all others.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rivals<'a> {
     group: Option<&'a GroupNames>,

@@ -1,4 +1,4 @@
-//! The status of a definition: which of its names are accepted, whether it is established, what is to be said of it.
+//! The status of a definition: its accepted names, whether it is established, and further conditions.
 
 use crate::crd::approval::{self, Approval};
 use crate::crd::condition::{self, Condition};
@@ -10,10 +10,10 @@ use serde_json::json;
 use steersman_machinery::{Value, field};
 use steersman_schema::structural;
 
-/// The status that a definition (in the internal form) ought to have, if it is not the one it has.
+/// The new status of a definition (in the internal form), if it differs from the current one.
 ///
-/// `names` says who has which names in the group. When a definition changes its accepted names or goes, those of its group
-/// that lack a name are to be reconciled again: it may be free now.
+/// `names` are the accepted names of all definitions. When a definition changes its accepted names or is deleted, the
+/// definitions of its group that lack a name must be reconciled again: the name may be free now.
 pub fn reconcile(definition: &Value, names: &NameIndex, now: Timestamp) -> Option<Value> {
     let before = definition.get("status").cloned().unwrap_or_else(|| json!({}));
     let mut status = if before.is_object() { before.clone() } else { json!({}) };
@@ -54,13 +54,13 @@ pub(crate) fn lacks_names(status: &Value) -> bool {
     condition::is_false(status, "NamesAccepted")
 }
 
-/// Whether a definition is of a resource that is built in, whose objects are none of its own.
+/// Whether a definition has the name of a built-in resource, whose objects do not belong to it.
 pub(crate) fn is_of_built_in(definition: &Value, names: &NameIndex) -> bool {
     let rivals = names.rivals(text(definition, &["spec", "group"]), text(definition, &["metadata", "name"]));
     rivals.is_built_in(text(definition, &["spec", "names", "plural"]))
 }
 
-/// The names that the definition gets, and the last of the conflicts that keep it from others.
+/// The names that the definition is given, and the last conflict that kept it from getting others.
 fn accept(definition: &Value, rivals: &Rivals<'_>) -> (Names, Option<Condition>) {
     let (requested, accepted) = (Names::requested(definition), Names::accepted(definition));
     let mut names = accepted.clone();
@@ -102,15 +102,16 @@ fn accept(definition: &Value, rivals: &Rivals<'_>) -> (Names, Option<Condition>)
     }
     names.categories = requested.categories;
     if rivals.is_built_in(&requested.plural) {
-        // What a store of an earlier release gave it is not its own.
+        // An earlier release may have accepted such names; they are taken back.
         names = Names { group: names.group, ..Names::default() };
     }
     (names, conflict)
 }
 
-/// What keeps the definition from being pruned, defaulted and published: only `v1beta1` ones get here with it.
+/// The faults that keep objects from being pruned and defaulted, and the schema from being published. Only definitions written
+/// as `v1beta1` can have them.
 fn non_structural(definition: &Value) -> Option<Condition> {
-    // Without it no definition is stored whose schemas are not structural: they need no second look.
+    // Without `preserveUnknownFields`, validation refuses schemas that are not structural: they are not checked again.
     if !flag(definition, &["spec", "preserveUnknownFields"]) {
         return None;
     }

@@ -1,9 +1,9 @@
-//! Whether the stored objects of a definition have the form that it gives objects now.
+//! The condition `StoredObjectsCurrent`: whether the stored objects of a definition have the form that it gives objects now.
 //!
-//! An object is stored in the form that its definition had when it was last written: an older version, fields that have
-//! gone from the schema since, defaults that have come. Readers get today's form all the same, at the price of reading every
-//! object. Rewriting the stored objects saves that price. The condition `StoredObjectsCurrent`, which upstream does not have, tells how far that is:
-//! it is true of the generation that its `observedGeneration` names, and says nothing of later ones.
+//! An object is stored in the form that its definition had when it was last written: perhaps in an older version, with fields
+//! that the schema no longer has, or without defaults that were added since. Readers get the current form all the same, but
+//! every object must be converted for them. Rewriting the stored objects saves this. Upstream does not have the condition. It
+//! is valid for the generation in its `observedGeneration` only.
 
 use crate::crd::condition::{self, Condition};
 use crate::crd::{flag, text, texts, versions};
@@ -14,18 +14,18 @@ use steersman_machinery::value::{at, object_at, set_at};
 
 const CONDITION: &str = "StoredObjectsCurrent";
 
-/// How far the stored objects have been rewritten.
+/// The progress of rewriting the stored objects.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Rewriting {
     /// Every object has the form of the definition.
     Completed,
-    /// Something is in the way; it is tried again.
+    /// It failed, for this reason, and is retried.
     Failed(String),
-    /// So many objects have been looked at, of so many that there are.
+    /// It is under way.
     InProgress {
-        /// Looked at, and rewritten where needed.
+        /// Objects checked, and rewritten where needed.
         checked: usize,
-        /// Present in the store.
+        /// Objects in the store.
         total: usize,
     },
 }
@@ -42,13 +42,13 @@ pub(crate) fn generation(definition: &Value) -> i64 {
     at(definition, &["metadata", "generation"]).and_then(Value::as_i64).unwrap_or(1)
 }
 
-/// The generation that all stored objects were seen to have the form of.
+/// The generation for which all stored objects were rewritten.
 fn observed(definition: &Value) -> Option<i64> {
     let is_completed = condition::is_true(definition, CONDITION);
     condition::find(definition, CONDITION).filter(|_| is_completed)?.get("observedGeneration")?.as_i64()
 }
 
-/// Writes into a definition how far the rewriting for its present generation is.
+/// Sets the condition for the current generation of a definition.
 ///
 /// Once it is completed, no object is stored in any version but the storage version, and `storedVersions` says so.
 pub fn set_rewriting(definition: &mut Value, rewriting: &Rewriting, now: Timestamp) {

@@ -1,4 +1,4 @@
-//! Deletes the objects of a definition that is being deleted, then lets go of the definition.
+//! Deletes the objects of a definition that is being deleted, then removes its finalizer.
 
 use crate::catalog::{Resource, Served, Verb};
 use crate::crd::{self, Deletion};
@@ -18,13 +18,13 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Objects looked at in one go.
+/// Objects listed at a time.
 const PAGE_OBJECTS: usize = 1000;
-/// Events taken together.
+/// The most events taken at a time.
 const BATCH_MAX: usize = 1024;
-/// How often the definition says at most how many objects are left.
-const TELL_INTERVAL: Duration = Duration::from_secs(1);
-/// How long after a failure it is tried again.
+/// The least time between two updates of the status with the number of remaining objects.
+const REPORT_INTERVAL: Duration = Duration::from_secs(1);
+/// How long after a failure the deletion is retried.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Deletes the objects of one definition.
@@ -34,32 +34,32 @@ pub(super) struct Task {
     pub(super) definition: Box<str>,
     pub(super) uid: Box<str>,
     pub(super) objects: Objects,
-    /// One is held for each object while it is deleted.
+    /// A permit is held for each deletion under way.
     pub(super) permits: Arc<Semaphore>,
 }
 
-/// The objects that are to go.
+/// The objects to delete.
 #[derive(Debug)]
 pub(super) enum Objects {
-    /// There never were any.
+    /// There are none: the definition was never established.
     None,
     /// Those of a resource.
     Of(Arc<Resource>),
-    /// They belong to a built-in resource and stay.
+    /// They belong to a built-in resource and are not deleted.
     OfBuiltIn,
 }
 
-/// Why some objects are not deleted yet.
+/// Why a pass ended before all objects were deleted.
 enum Interrupted {
     Failed(Failure),
-    /// The watch fell behind: look at everything again.
+    /// The watch fell behind: all objects must be listed again.
     Lagged,
 }
 
 impl Task {
-    /// Runs until the definition is let go, nobody needs that any more, or the server stops.
+    /// Runs until the finalizer is removed, the task is replaced, or the server stops.
     pub(super) async fn run(self, ended: CancellationToken) {
-        // What is interrupted is done again by whoever comes next: nothing here counts on what came before.
+        // The task may be dropped anywhere: the next one lists the objects anew and relies on nothing that was done here.
         tokio::select! {
             () = ended.cancelled() => {}
             () = self.state.stopping() => {}
@@ -76,8 +76,8 @@ impl Task {
                 Deletion::Completed
             }
         };
-        // Again for as long as somebody else writes the definition at the same moment.
-        while self.tell(&outcome).await {
+        // Retried for as long as another writer changes the definition at the same time.
+        while self.report(&outcome).await {
             tokio::task::yield_now().await;
         }
     }
@@ -88,14 +88,14 @@ impl Task {
                 Ok(()) => return,
                 Err(Interrupted::Lagged) => {}
                 Err(Interrupted::Failed(failure)) => {
-                    self.tell(&Deletion::Failed(failure.status.message.clone())).await;
+                    self.report(&Deletion::Failed(failure.status.message.clone())).await;
                     tokio::time::sleep(RETRY_INTERVAL).await;
                 }
             }
         }
     }
 
-    /// Deletes what is there and what still comes, and waits until finalizers have let go of the rest.
+    /// Deletes the existing objects and those that are still being created, and waits for the finalizers of the rest.
     async fn delete_all(&self, resource: &Arc<Resource>) -> Result<(), Interrupted> {
         let store = &self.state.store;
         // The resource takes no new objects, but a creation that began before may still be under way. If it commits before
@@ -114,22 +114,22 @@ impl Task {
                 break;
             }
         }
-        let mut told = None;
+        let mut reported = None;
         loop {
             self.state.sync().await.map_err(Interrupted::Failed)?;
             let left = store.count(&resource.storage);
             if left == 0 {
                 return Ok(());
             }
-            let is_told_lately = told.is_some_and(|(_, at): (usize, Instant)| at.elapsed() < TELL_INTERVAL);
-            if !is_told_lately && told.is_none_or(|(count, _)| count != left) {
-                self.tell(&Deletion::Remaining(left)).await;
-                told = Some((left, Instant::now()));
+            let is_reported_lately = reported.is_some_and(|(_, at): (usize, Instant)| at.elapsed() < REPORT_INTERVAL);
+            if !is_reported_lately && reported.is_none_or(|(count, _)| count != left) {
+                self.report(&Deletion::Remaining(left)).await;
+                reported = Some((left, Instant::now()));
             }
-            // A watcher that is dropped amid its wait has handed out nothing.
+            // Both arms are cancel-safe: a dropped wait has consumed no events.
             let events = tokio::select! {
                 events = watcher.next_batch(BATCH_MAX) => events.map_err(|_| Interrupted::Lagged)?,
-                () = tokio::time::sleep(TELL_INTERVAL), if told.is_some_and(|(count, _)| count != left) => continue,
+                () = tokio::time::sleep(REPORT_INTERVAL), if reported.is_some_and(|(count, _)| count != left) => continue,
             };
             let present = events.iter().filter(|event| event.kind != Kind::Deleted);
             let objects: Vec<_> = present.map(|event| event.object.clone()).collect();
@@ -137,7 +137,7 @@ impl Task {
         }
     }
 
-    /// Deletes those that are not on their way out yet, many at once so that they share commits of the store.
+    /// Deletes those that are not being deleted yet, many at once so that they share commits of the store.
     async fn delete_objects(&self, resource: &Arc<Resource>, objects: &[Arc<Object>]) -> Result<(), Failure> {
         let objects = objects.iter().filter(|object| !object.meta().is_deleting()).cloned().collect::<Vec<_>>();
         let deletions = objects.into_iter().map(|object| async move { self.delete_one(resource, &object.key).await });
@@ -150,7 +150,7 @@ impl Task {
 
     async fn delete_one(&self, resource: &Arc<Resource>, object: &ObjectKey) -> Result<(), Failure> {
         let Ok(_permit) = self.permits.acquire().await else { return Ok(()) };
-        // In the version they are stored in: it is there even where no version is served any more.
+        // In the storage version, which exists even if no version is served any more.
         let served = Served::in_storage(resource.clone());
         let system = Operation::of_system(&served, Verb::Delete, self.state.now());
         let mut operation = system.on(Verb::Delete, object);
@@ -162,8 +162,8 @@ impl Task {
         }
     }
 
-    /// Writes into the definition how far this is. False if it needs nothing more: it is gone, or was let go.
-    async fn tell(&self, deletion: &Deletion) -> bool {
+    /// Writes the progress into the status of the definition. False if that is gone or has lost the finalizer.
+    async fn report(&self, deletion: &Deletion) -> bool {
         let Ok(Some(object)) = self.state.store.get(&storage(), &key(&self.definition)).await else { return false };
         let is_held = object.meta().has_finalizer(crd::FINALIZER);
         if object.meta().uid() != &*self.uid || !is_held {
@@ -173,7 +173,7 @@ impl Task {
         let written = update(&self.state, &object, |definition| crd::set_deletion(definition, deletion, now)).await;
         if let Err(failure) = written {
             let (name, message) = (&*self.definition, &failure.status.message);
-            tracing::warn!(name, message, "how far the deletion of a definition is could not be written");
+            tracing::warn!(name, message, "the progress of a definition's deletion could not be written to its status");
             tokio::time::sleep(RETRY_INTERVAL).await;
         }
         true

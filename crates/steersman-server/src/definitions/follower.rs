@@ -1,7 +1,7 @@
-//! The task that follows the definitions, and what it knows of them.
+//! The task that follows the definitions, with its summary of them.
 //!
-//! A change is read once: parsed, given its status, its schemas compiled if the spec is another one. Its resource is served
-//! before the status says that it is established, so that nobody who reads that finds it missing.
+//! A change is read once: parsed, its status computed, its schemas compiled if the spec has changed. The resource is served
+//! before the status says `Established`, so that a client that reads this condition can use the resource.
 
 use crate::catalog::{Change, Resource};
 use crate::crd::{self, NameIndex, Names};
@@ -20,15 +20,15 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// How long after a failure it is tried again.
+/// How long after a failure it is retried.
 const RETRY_INTERVAL: Duration = Duration::from_millis(250);
-/// Changes of definitions taken together.
+/// The most changes of definitions taken at a time.
 const BATCH_MAX: usize = 1024;
-/// Statuses written at a time: they share commits of the store.
+/// Statuses written concurrently, so that they share commits of the store.
 const WRITES_AT_A_TIME: usize = 64;
-/// Objects that are deleted at a time, of all definitions on their way out together.
+/// Objects deleted concurrently, of all definitions that are being deleted together.
 const DELETIONS_AT_A_TIME: usize = 64;
-/// Objects that are rewritten at a time, of all definitions that changed together: it is not urgent.
+/// Objects rewritten concurrently, of all definitions together. Few, since rewriting is not urgent.
 const REWRITES_AT_A_TIME: usize = 4;
 
 /// Follows the definitions.
@@ -37,24 +37,24 @@ pub(super) struct Follower {
     state: Arc<State>,
     known: HashMap<Box<str>, Known>,
     names: NameIndex,
-    /// Definitions that ask for names which others have.
+    /// Definitions that lack a name because another one has it.
     without_names: BTreeSet<Box<str>>,
-    /// Definitions whose status could not be written, to be tried again.
+    /// Definitions whose status could not be written, to be retried.
     failed: BTreeSet<Box<str>>,
     tasks: JoinSet<()>,
     deletions: Arc<Semaphore>,
     rewrites: Arc<Semaphore>,
 }
 
-/// What a batch of changes comes to.
+/// The effects of a batch of changes.
 #[derive(Debug, Default)]
 struct Batch {
     catalog: Vec<Change>,
-    /// Definitions whose status is to be written.
+    /// Definitions whose status has changed, as they are to be written.
     writes: Vec<(Arc<Object>, Value)>,
-    /// The definitions that were looked at, with what is to be done about their objects.
+    /// The definitions that were processed, with the task that each needs for its objects.
     purposes: Vec<(Box<str>, Option<Purpose>)>,
-    /// Whether a name was let go, which another definition may be waiting for.
+    /// Whether a name was released, which another definition may be waiting for.
     has_released: bool,
     failures: Vec<(Box<str>, Failure)>,
 }
@@ -73,7 +73,7 @@ impl Follower {
         }
     }
 
-    /// Puts all definitions in force that are in the store, and forgets those that are not. Returns as of when.
+    /// Puts all stored definitions in force and forgets those that are gone. Returns the revision of the list.
     pub(super) async fn read_all(&mut self) -> Result<Revision, Failure> {
         self.state.sync().await?;
         let list = self.state.store.list(&storage(), &Scope::All, At::Latest, Page::ALL);
@@ -84,17 +84,19 @@ impl Follower {
         gone.iter().for_each(|name| self.forget(name, &mut batch));
         let mut in_order = Vec::with_capacity(list.objects.len());
         for object in &list.objects {
-            // One that cannot be read was told of in the log; the others are served all the same.
+            // `parse` has logged why a definition cannot be read; the others are served all the same.
             let Ok(value) = parse(&self.state, object) else { continue };
-            // Names that were given are kept, in whatever order the definitions are looked at below.
+            // Accepted names are entered first: they are kept, in whatever order the definitions are processed below.
             self.give_names(&object.key.name, Names::accepted(&value), &mut batch);
             let created = value::str_at(&value, &["metadata", "creationTimestamp"]).unwrap_or_default().to_owned();
             in_order.push((created, object));
         }
-        // Of those that have no names yet, who came first gets them.
+        // Among definitions without accepted names the oldest gets them.
         in_order.sort_by(|(a, one), (b, other)| (a, &one.key).cmp(&(b, &other.key)));
-        in_order.iter().for_each(|(_, object)| self.look_at(object, &mut batch));
-        self.carry_out(batch, &[], list.revision).await;
+        in_order.iter().for_each(|(_, object)| self.process(object, &mut batch));
+        // The last writer of each may be waiting for it to be in force.
+        let written: Vec<_> = list.objects.iter().map(|object| (&*object.key.name, object.revision)).collect();
+        self.carry_out(batch, &written, list.revision).await;
         Ok(list.revision)
     }
 
@@ -107,7 +109,7 @@ impl Follower {
                     Some(revision) => after = revision,
                     None => break,
                 },
-                // The history is gone: what is there now is all that counts.
+                // The history is compacted: all definitions are read again.
                 Err(_) => match self.read_all().await {
                     Ok(revision) => after = revision,
                     Err(failure) => {
@@ -122,12 +124,12 @@ impl Follower {
                 },
             }
         }
-        // Their tasks end with them.
+        // Dropping the guards ends the tasks.
         self.known.clear();
         while self.tasks.join_next().await.is_some() {}
     }
 
-    /// Follows a watch until it has fallen behind; nothing when the store or the server ends.
+    /// Follows a watch until it falls behind, and returns the last revision; `None` when the store or the server stops.
     async fn follow(&mut self, mut watcher: Watcher, mut after: Revision) -> Option<Revision> {
         let state = self.state.clone();
         loop {
@@ -138,7 +140,7 @@ impl Follower {
                     false => std::future::pending().await,
                 }
             };
-            // Every arm is cancel-safe: a batch that is not returned stays behind the cursor.
+            // Every arm is cancel-safe: a batch that is not returned is not consumed.
             tokio::select! {
                 () = state.stopping() => return None,
                 events = watcher.next_batch(BATCH_MAX) => match events {
@@ -156,7 +158,7 @@ impl Follower {
         }
     }
 
-    /// Puts changes in force; of several changes of one definition the last one.
+    /// Puts changes in force; of several changes of one definition only the last one.
     async fn apply(&mut self, events: &[Arc<Event>], after: Revision) -> Revision {
         let revision = events.last().map_or(after, |event| event.revision);
         let mut last: BTreeMap<&str, &Event> = BTreeMap::new();
@@ -169,7 +171,7 @@ impl Follower {
         for event in changes {
             match event.kind {
                 Kind::Deleted => self.forget(&event.object.key.name, &mut batch),
-                Kind::Added | Kind::Modified => self.look_at(&event.object, &mut batch),
+                Kind::Added | Kind::Modified => self.process(&event.object, &mut batch),
             }
         }
         let written: Vec<_> = events.iter().map(|event| (&*event.object.key.name, event.revision)).collect();
@@ -177,34 +179,34 @@ impl Follower {
         revision
     }
 
-    /// Tries those again whose status could not be written.
+    /// Retries the definitions whose status could not be written.
     async fn retry(&mut self, revision: Revision) {
         let mut batch = Batch::default();
         for name in std::mem::take(&mut self.failed) {
-            self.look_again(&name, &mut batch);
+            self.process_again(&name, &mut batch);
         }
         self.carry_out(batch, &[], revision).await;
     }
 
-    /// Looks at a definition as the store has it, whether or not it was looked at before.
-    fn look_again(&mut self, name: &str, batch: &mut Batch) {
+    /// Processes a definition as it is in the store, even if that revision was processed before.
+    fn process_again(&mut self, name: &str, batch: &mut Batch) {
         if let Some(object) = self.state.store.get_cached(&storage(), &key(name)) {
             if let Some(known) = self.known.get_mut(name) {
                 known.revision = Revision::default();
             }
-            self.look_at(&object, batch);
+            self.process(&object, batch);
         }
     }
 
-    /// Works out what a change of a definition comes to.
-    fn look_at(&mut self, object: &Arc<Object>, batch: &mut Batch) {
+    /// Processes a change of a definition, and adds its effects to the batch.
+    fn process(&mut self, object: &Arc<Object>, batch: &mut Batch) {
         let name = &object.key.name;
         if self.known.get(name).is_some_and(|known| known.revision >= object.revision) {
             return;
         }
         let mut value = match parse(&self.state, object) {
             Ok(value) => value,
-            // Trying again does not help; the next write may.
+            // Retrying does not help: only another write can make it readable.
             Err(failure) => return batch.failures.push((name.clone(), failure)),
         };
         let before = value.get("status").cloned().unwrap_or_default();
@@ -228,7 +230,7 @@ impl Follower {
         }
     }
 
-    /// The resource of a definition that is established; one that cannot be served is not.
+    /// The resource of an established definition. If it cannot be served, its status says so instead.
     fn make(&self, name: &str, value: &mut Value) -> Option<(Source, Arc<Resource>)> {
         if !crd::is_served(value) {
             return None;
@@ -277,12 +279,12 @@ impl Follower {
         }
     }
 
-    /// Serves what has changed, then writes what there is to say of it. `written` are the writes that the batch is about.
+    /// Serves the changed catalog, then writes the statuses. `written` are the writes that the batch is about.
     async fn carry_out(&mut self, mut batch: Batch, written: &[(&str, Revision)], revision: Revision) {
         while std::mem::take(&mut batch.has_released) {
             for name in self.without_names.clone() {
                 batch.drop_write(&name);
-                self.look_again(&name, &mut batch);
+                self.process_again(&name, &mut batch);
             }
         }
         if !batch.catalog.is_empty() {
@@ -317,7 +319,7 @@ impl Follower {
         while let Some((name, written)) = writes.next().await {
             match written {
                 Ok(object) => {
-                    // Its event has nothing new. Without an object somebody else has written: that is looked at next.
+                    // The event of this write has nothing new. `None` means that another writer was faster: its event comes.
                     if let (Some(object), Some(known)) = (object, self.known.get_mut(&name)) {
                         known.revision = known.revision.max(object.revision);
                     }
@@ -332,7 +334,7 @@ impl Follower {
         }
     }
 
-    /// What is to be done about the objects of a definition.
+    /// The task that the objects of a definition need.
     fn purpose(&self, definition: &Value) -> Option<Purpose> {
         let uid = || value::str_at(definition, &["metadata", "uid"]).unwrap_or_default().into();
         if value::str_at(definition, &["metadata", "deletionTimestamp"]).is_some() {
@@ -347,7 +349,7 @@ impl Follower {
         })
     }
 
-    /// Starts the task that a definition needs, in place of one with another purpose.
+    /// Starts the task that a definition needs, and ends one with another purpose.
     fn start_task(&mut self, name: &str, purpose: Option<Purpose>) {
         let Some(known) = self.known.get_mut(name) else { return };
         if known.task.as_ref().map(|task| &task.purpose) == purpose.as_ref() {
@@ -381,7 +383,7 @@ impl Follower {
 }
 
 impl Batch {
-    /// A resource is served in place of the one before.
+    /// Replaces a resource in the catalog, if it is another one.
     fn serve(&mut self, before: Option<&Arc<Resource>>, after: Option<&Arc<Resource>>) {
         let is_same = match (before, after) {
             (Some(before), Some(after)) => Arc::ptr_eq(before, after),
@@ -393,7 +395,7 @@ impl Batch {
         }
     }
 
-    /// What was to be written of a definition is out of date.
+    /// Discards the pending status of a definition.
     fn drop_write(&mut self, name: &str) {
         self.writes.retain(|(object, _)| *object.key.name != *name);
     }

@@ -1,8 +1,8 @@
-//! Gives the stored objects of a definition that has changed the form that it gives objects now.
+//! Rewrites the stored objects of a changed definition in the form that the definition gives objects now.
 //!
-//! Readers get that form in any case; afterwards they get it without each object being read (see [`crate::crd`]'s
-//! condition `StoredObjectsCurrent`). An object that somebody else writes at the same time is left to them: they write the
-//! new form. Begun again after a restart, it passes over what has been rewritten already.
+//! Readers get that form in any case; once all objects are rewritten they get it without converting each object (see the
+//! condition `StoredObjectsCurrent` in [`crate::crd`]). An object that another client writes at the same time is skipped, since
+//! that write stores the new form. After a restart, objects that were rewritten before are skipped.
 
 use crate::at_rest;
 use crate::catalog::Resource;
@@ -19,13 +19,13 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Objects looked at before others have their turn.
+/// Objects checked before other tasks get a turn.
 const PAGE_OBJECTS: usize = 64;
-/// A request that began before the change may write the form before for so long: as long as requests last, and a little.
+/// How long requests that began before the change may still write the old form: the longest time of a request, and a little.
 const OLD_WRITERS: Duration = Duration::from_secs(65);
-/// How often the definition says at most how far this is.
-const TELL_INTERVAL: Duration = Duration::from_secs(5);
-/// How long after a failure it is tried again.
+/// The least time between two updates of the progress in the status.
+const REPORT_INTERVAL: Duration = Duration::from_secs(5);
+/// How long after a failure the rewriting is retried.
 const RETRY_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Rewrites the objects of one generation of a definition.
@@ -36,30 +36,30 @@ pub(super) struct Task {
     pub(super) uid: Box<str>,
     pub(super) generation: i64,
     pub(super) resource: Arc<Resource>,
-    /// One is held for each object while it is rewritten.
+    /// A permit is held for each object that is being rewritten.
     pub(super) permits: Arc<Semaphore>,
 }
 
-/// Why not every object is rewritten yet.
+/// Why a pass ended before all objects were rewritten.
 enum Interrupted {
-    /// The server ends.
+    /// The store is closed.
     Closed,
     Failed(String),
-    /// The watch fell behind: look at everything again.
+    /// The watch fell behind: all objects must be listed again.
     Lagged,
 }
 
-/// What has been done.
+/// The progress of a pass.
 struct Done {
     checked: usize,
     has_rewritten: bool,
-    told: Option<Instant>,
+    reported: Option<Instant>,
 }
 
 impl Task {
-    /// Runs until all objects are rewritten, nobody needs that any more, or the server stops.
+    /// Runs until all objects are rewritten, the task is replaced, or the server stops.
     pub(super) async fn run(self, ended: CancellationToken) {
-        // What is interrupted is taken up by whoever comes next.
+        // The task may be dropped anywhere: the next one checks all objects again.
         tokio::select! {
             () = ended.cancelled() => {}
             () = self.state.stopping() => {}
@@ -75,13 +75,13 @@ impl Task {
                 Err(Interrupted::Closed) => return,
                 Err(Interrupted::Lagged) => tokio::task::yield_now().await,
                 Err(Interrupted::Failed(why)) => {
-                    self.tell(&Rewriting::Failed(why)).await;
+                    self.report(&Rewriting::Failed(why)).await;
                     tokio::time::sleep(RETRY_INTERVAL).await;
                 }
             }
         }
-        // Again for as long as somebody else writes the definition at the same moment.
-        while self.tell(&Rewriting::Completed).await {
+        // Retried for as long as another writer changes the definition at the same time.
+        while self.report(&Rewriting::Completed).await {
             tokio::task::yield_now().await;
         }
     }
@@ -94,7 +94,7 @@ impl Task {
         let from = self.state.sync().await.map_err(|_| Interrupted::Closed)?;
         let watcher = store.watch(&resource.storage, Scope::All, from);
         let mut watcher = watcher.map_err(|_| Interrupted::Lagged)?;
-        let mut done = Done { checked: 0, has_rewritten: false, told: None };
+        let mut done = Done { checked: 0, has_rewritten: false, reported: None };
         let mut start_after: Option<ObjectKey> = None;
         loop {
             let page = Page { limit: Some(PAGE_OBJECTS), start_after: start_after.as_ref() };
@@ -109,7 +109,7 @@ impl Task {
             tokio::task::yield_now().await;
         }
         loop {
-            // A watcher that is dropped amid its wait has handed out nothing.
+            // Both arms are cancel-safe: a dropped wait has consumed no events.
             tokio::select! {
                 () = tokio::time::sleep_until(old_writers_until) => return Ok(()),
                 events = watcher.next_batch(PAGE_OBJECTS) => self.rewrite_events(events, &mut done).await?,
@@ -117,7 +117,7 @@ impl Task {
         }
     }
 
-    /// Takes in what has been written in the meantime.
+    /// Rewrites the objects that were written in the meantime.
     async fn follow(&self, watcher: &mut Watcher, done: &mut Done) -> Result<(), Interrupted> {
         while 0 < self.rewrite_events(watcher.try_next_batch(PAGE_OBJECTS), done).await? {
             tokio::task::yield_now().await;
@@ -138,7 +138,7 @@ impl Task {
         let objects: Vec<_> = present.map(|event| event.object.clone()).collect();
         let checked = done.checked;
         self.rewrite_objects(&objects, done).await?;
-        // Of these there was an event, and they were counted before or will be.
+        // Objects that come from events are in the list too, so they are not counted twice.
         done.checked = checked;
         Ok(events.len())
     }
@@ -155,18 +155,18 @@ impl Task {
             }
         }
         done.checked += objects.len();
-        // A definition whose objects need nothing says so at the end alone.
-        if done.has_rewritten && done.told.is_none_or(|at| TELL_INTERVAL <= at.elapsed()) {
+        // Progress is not reported if no object needs to be rewritten.
+        if done.has_rewritten && done.reported.is_none_or(|at| REPORT_INTERVAL <= at.elapsed()) {
             let total = self.state.store.count(&self.resource.storage).max(done.checked);
-            self.tell(&Rewriting::InProgress { checked: done.checked, total }).await;
-            done.told = Some(Instant::now());
+            self.report(&Rewriting::InProgress { checked: done.checked, total }).await;
+            done.reported = Some(Instant::now());
         }
         failure.map_or(Ok(()), Err)
     }
 
-    /// Rewrites an object unless it has the form it should have. Whether it was rewritten.
+    /// Rewrites an object unless it has the right form already. Returns whether it was rewritten.
     async fn rewrite_one(&self, object: &Object) -> Result<bool, Interrupted> {
-        // Told of in the log: nobody gets it in any form.
+        // `parse` has logged why the object cannot be read. No reader gets it either.
         let Ok(mut before) = conversion::parse(object) else { return Ok(false) };
         value::remove_at(&mut before, &["metadata", "resourceVersion"]);
         let after = self.stored_form(before.clone());
@@ -191,8 +191,8 @@ impl Task {
         resource.strategy.store(resource, version, resource.strategy.load(resource, version, stored))
     }
 
-    /// Writes into the definition how far this is. False if there is nothing more to say of this generation.
-    async fn tell(&self, rewriting: &Rewriting) -> bool {
+    /// Writes the progress into the status of the definition. False if it is complete, or of another generation by now.
+    async fn report(&self, rewriting: &Rewriting) -> bool {
         let Ok(Some(object)) = self.state.store.get(&storage(), &key(&self.definition)).await else { return false };
         if object.meta().uid() != &*self.uid || object.meta().is_deleting() {
             return false;

@@ -1,4 +1,4 @@
-//! A request on a resource: the operation it asks for, and what of HTTP it is asked with.
+//! A request on a resource: its operation, and the parts of the HTTP request that endpoints read.
 
 use crate::answer::is_pretty_for;
 use crate::negotiate::Negotiated;
@@ -26,7 +26,7 @@ pub(crate) struct Context<'a> {
     pub(crate) target: &'a Target,
     pub(crate) query: &'a Query,
     pub(crate) headers: &'a HeaderMap,
-    /// Of a request that can end early: cancelled when nobody waits for its answer any more.
+    /// For a request that can end early: cancelled when its client has disconnected.
     pub(crate) abandoned: Option<&'a CancellationToken>,
 }
 
@@ -41,7 +41,7 @@ impl<'a> Context<'a> {
     /// How the answer's objects are sent.
     ///
     /// # Errors
-    /// 400 if the client asks for something of the rows of a table that there is not.
+    /// 400 for an unknown value of `includeObject`.
     pub(crate) fn representation(&self, negotiated: Negotiated) -> Result<Representation, Failure> {
         let wishes = Wishes {
             negotiated,
@@ -80,7 +80,7 @@ impl<'a> Context<'a> {
     /// Reads the options and the object of a creation or an update.
     ///
     /// # Errors
-    /// When either cannot be read, or is not what the path says.
+    /// When either cannot be read, or the object does not match the path.
     pub(crate) fn read_object(&mut self, kind: &str, bytes: &Bytes) -> Result<Value, Failure> {
         self.read_options(kind)?;
         let body = Body { media_type: self.media_type(), bytes };
@@ -89,7 +89,7 @@ impl<'a> Context<'a> {
         Ok(object)
     }
 
-    /// The client's name for itself: `fieldManager`, else what stands before the slash of its `User-Agent`.
+    /// The field manager: the parameter `fieldManager`, else the part of the `User-Agent` before the slash.
     fn manager(&self, field_manager: Option<String>) -> String {
         const BYTES_MAX: usize = 128;
         if let Some(manager) = field_manager {

@@ -1,4 +1,4 @@
-//! Kinds whose objects are kept: every verb on an object and on a collection, and the subresources that are parts of one.
+//! Kinds whose objects are stored: every verb on an object and on a collection, and the subresources that are parts of objects.
 
 mod delete_collection;
 mod get;
@@ -15,7 +15,7 @@ use crate::status::Failure;
 use bytes::Bytes;
 use http::Method;
 
-/// Carries out a request on a kind that is kept.
+/// Carries out a request on a stored kind.
 ///
 /// # Errors
 /// With the answer for the client.

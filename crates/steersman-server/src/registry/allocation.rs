@@ -1,4 +1,4 @@
-//! What a Service is given once and nobody else may have: its addresses and ports.
+//! Allocates what no two Services may share: cluster IPs and node ports.
 
 use crate::builtin::service::Reservation;
 use crate::conversion;
@@ -9,7 +9,7 @@ use crate::status::Failure;
 use steersman_machinery::{GroupResource, Object, Value};
 use steersman_storage::{At, Page, Scope};
 
-/// Tells the allocator what the stored Services have.
+/// Registers the addresses and ports of all stored Services with the allocator.
 ///
 /// # Errors
 /// When the store cannot be read.
@@ -21,11 +21,11 @@ pub(crate) fn observe(state: &State) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Gives a prepared Service what it still needs; nothing for other kinds. Commit it when the Service is stored. In a dry run
-/// it gets what it would get, and nothing is taken.
+/// Allocates what a prepared Service still needs; does nothing for other kinds. The reservation must be committed once the
+/// Service is stored. A dry run fills in addresses and ports without reserving them.
 ///
 /// # Errors
-/// 422 when what it names is taken or nothing is left.
+/// 422 when an address or port that it names is taken, or the range is exhausted.
 pub(crate) fn reserve<'s>(
     state: &'s State,
     operation: &Operation<'_>,
@@ -43,7 +43,7 @@ pub(crate) fn reserve<'s>(
     reserved.map_err(|errors| Failure::invalid(&operation.resource().group_kind(), name, &errors))
 }
 
-/// Gives back what a deleted Service had.
+/// Releases the addresses and ports of a deleted Service.
 pub(crate) fn release(state: &State, operation: &Operation<'_>, object: &Object) {
     if *operation.storage() == services()
         && let Ok(service) = conversion::parse(object)

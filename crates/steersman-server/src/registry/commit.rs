@@ -1,4 +1,4 @@
-//! The end of an attempt: what was planned is stored, unless somebody else wrote first.
+//! The end of an attempt: stores the plan, unless another write was faster.
 
 use crate::at_rest;
 use crate::builtin::service::Reservation;
@@ -15,26 +15,26 @@ use steersman_machinery::object::Draft;
 use steersman_machinery::{Object, Value, value};
 use steersman_storage::WriteError;
 
-/// What became of a write.
+/// The outcome of a write.
 #[derive(Debug)]
 pub(crate) enum Outcome {
     Created(Payload),
-    /// It is gone; this is what it was last.
+    /// The object was deleted; this is its last state.
     Deleted(Arc<Object>),
-    /// It was changed, or marked as being deleted, or was already as it should be.
+    /// The object was changed, is now being deleted, or needed no change.
     Updated(Payload),
 }
 
-/// What became of an attempt.
+/// The outcome of an attempt.
 pub(super) enum Attempt {
     Done(Outcome),
-    /// Somebody else wrote first; this is what to say where nothing more is tried.
+    /// Another write was faster. This is the failure to answer with if there is no further attempt.
     Overtaken(Failure),
-    /// What it depends on has changed, or one step of several was done: the next attempt goes on.
+    /// A guard has changed, or one step of several is done: another attempt follows.
     Step,
 }
 
-/// Carries out a plan, unless somebody else wrote first.
+/// Carries out a plan, unless another write was faster.
 pub(super) async fn commit(state: &State, operation: &Operation<'_>, plan: Plan<'_>) -> Result<Attempt, Failure> {
     if operation.options.is_dry_run {
         return dry_run(state, operation, plan).await;
@@ -114,7 +114,7 @@ fn presented(operation: &Operation<'_>, internal: Value) -> Payload {
     Payload::Tree(operation.strategy().present(operation.version(), internal))
 }
 
-/// An object of the internal form as it goes to the store.
+/// An object in the internal form as a draft for the store.
 async fn draft(operation: &Operation<'_>, internal: Value) -> Result<Draft, Failure> {
     let mut stored = conversion::to_stored(operation.served, internal).await?;
     value::remove_at(&mut stored, &["metadata", "resourceVersion"]);
@@ -143,7 +143,7 @@ async fn create(
             }
             return Ok(Attempt::Overtaken(failure));
         }
-        // The namespace is not as it was when it was looked at.
+        // The namespace has changed since admission read it.
         Err(WriteError::Guard { .. }) => return Ok(Attempt::Step),
         Err(error) => return Err(Failure::of_write(&error, &group_resource, name)),
     };
@@ -152,7 +152,7 @@ async fn create(
     }
     if is_overtaken(state, operation) {
         return match state.store.delete(operation.storage(), &stored.key, stored.revision).await {
-            // Changed since: the definition has seen it, and deletes it.
+            // On a conflict the deletion of the definition has seen the object already, and deletes it.
             Ok(_) | Err(WriteError::Conflict { .. }) => Err(Failure::method_not_allowed()),
             Err(error) => Err(Failure::of_write(&error, &group_resource, name)),
         };
@@ -161,14 +161,14 @@ async fn create(
     Ok(Attempt::Done(Outcome::Created(Payload::Stored(stored))))
 }
 
-/// Whether the definition of the kind went while its object was being stored: then it may not have seen the object, which
-/// it would have deleted.
+/// Whether the definition of the kind was deleted while the object was being stored: then its deletion may have missed the
+/// object.
 fn is_overtaken(state: &State, operation: &Operation<'_>) -> bool {
     let resource = operation.resource();
     if !resource.is_custom() {
         return false;
     }
-    // One that was made again under the same name is another definition, and this object is none of its own.
+    // A definition that was created again under the same name is another one, and this object does not belong to it.
     let uid = |resource: &Resource| match &resource.origin {
         Origin::Custom { uid, .. } => Some(uid.clone()),
         Origin::BuiltIn => None,

@@ -1,4 +1,4 @@
-//! What becomes of a new object on its way into the store.
+//! The stages of a creation.
 
 use crate::admission::{self, Action, Review};
 use crate::operation::Operation;
@@ -34,7 +34,7 @@ pub(super) async fn plan<'s>(
     let mut object = strategy.internal(version, object);
     metadata::prepare_create(&mut object, uid::random(), operation.now_text());
     if let Some(generated) = generated {
-        // Before it is prepared: some kinds put their name into labels.
+        // Set before `prepare_create`: some kinds copy their name into labels.
         value::set_at(&mut object, &["metadata", "name"], generated.into());
     }
     strategy.prepare_create(version, &mut object);
@@ -53,13 +53,13 @@ pub(super) async fn plan<'s>(
     Ok(Plan::Create { name, object, reservation })
 }
 
-/// What the name of a new object is to begin with, if the server makes it.
+/// The `generateName` of a new object, if the server is to generate its name.
 pub(super) fn generated_base(object: &Value) -> Option<&str> {
     let base = metadata::text(object, "generateName");
     (metadata::text(object, "name").is_empty() && !base.is_empty()).then_some(base)
 }
 
-/// The answer where every generated name was taken.
+/// The answer when every generated name was taken.
 pub(super) fn no_name_left(operation: &Operation<'_>, base: &str) -> Failure {
     let mut failure = Failure::already_exists(&operation.group_resource(), base);
     failure.status.message.push_str(", the server was not able to generate a unique name for the object");

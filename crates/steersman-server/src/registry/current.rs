@@ -1,4 +1,4 @@
-//! The object that a change begins from, parsed once however many stages look at it.
+//! The object that a change begins from, parsed once for all stages.
 
 use crate::conversion;
 use crate::operation::Operation;
@@ -18,7 +18,7 @@ pub(crate) struct Current {
 
 impl Current {
     /// # Errors
-    /// When the stored bytes are no object, or it cannot be had in the version of the request.
+    /// When the stored bytes are not an object, or it cannot be converted to the version of the request.
     pub(crate) async fn new(operation: &Operation<'_>, stored: Arc<Object>) -> Result<Current, Failure> {
         let internal = conversion::to_internal(operation.served, conversion::parse(&stored)?).await?;
         let (strategy, version) = (operation.strategy(), operation.version());

@@ -1,4 +1,4 @@
-//! The body of a write as an object of its kind.
+//! Decodes the body of a write as an object of its kind.
 
 use crate::codec::{self, Faults, Parsed};
 use crate::negotiate::MEDIA_TYPES;
@@ -19,7 +19,7 @@ pub(crate) struct Body<'a> {
     pub(crate) bytes: &'a Bytes,
 }
 
-/// The body as a tree, whatever it is an object of; `kind` is for the message.
+/// Parses a body without a schema; `kind` is for the message.
 pub(crate) fn parse(operation: &Operation<'_>, body: Body<'_>, kind: &str) -> Result<Parsed, Failure> {
     let parsed = match body.media_type {
         "application/json" => codec::decode_json(body.bytes),
@@ -49,7 +49,7 @@ fn protobuf(body: &Bytes) -> Result<Parsed, codec::Error> {
         .map_err(|error| codec::Error::Protobuf(error.to_string()))
 }
 
-/// The body of a creation or an update: read, checked against the kind, filled in.
+/// Decodes, checks and defaults the body of a creation or an update.
 pub(crate) fn decode(operation: &mut Operation<'_>, body: Body<'_>) -> Result<Value, Failure> {
     let (mut decoded, document) = read(operation, body)?;
     match operation.options.field_validation {
@@ -67,8 +67,8 @@ pub(crate) fn decode(operation: &mut Operation<'_>, body: Body<'_>) -> Result<Va
     Ok(decoded.value)
 }
 
-/// Reads a body as an object of its kind. JSON is read once, against the schema; a body that cannot be read so is read again
-/// without, to say first whether it is an object of this kind at all.
+/// Reads a body as an object of its kind. JSON is read once, against the schema. If that fails it is read again without the
+/// schema, since a wrong kind or apiVersion is reported before wrong fields.
 fn read(operation: &Operation<'_>, body: Body<'_>) -> Result<(Decoded, Faults), Failure> {
     let is_object = body.bytes.trim_ascii_start().first() == Some(&b'{');
     if is_object
@@ -83,8 +83,8 @@ fn read(operation: &Operation<'_>, body: Body<'_>) -> Result<(Decoded, Faults), 
     Ok((typed(operation, parsed.value)?, parsed.faults))
 }
 
-/// What a patch has made of an object: checked against the kind, filled in. Strict validation has its own words here;
-/// `document` is what it has against the patch itself.
+/// Decodes, checks and defaults a patched object. Strict validation has messages of its own for patches; `document` are the
+/// faults of the patch as a document.
 pub(crate) fn decode_patched(
     operation: &mut Operation<'_>,
     mut patched: Value,
@@ -119,7 +119,7 @@ fn warn(operation: &mut Operation<'_>, document: &Faults, decoded: &Decoded) {
     decoded.faults.iter().for_each(|fault| operation.warn(fault.to_string()));
 }
 
-/// Checks `kind` and `apiVersion` against the path; where they are left out the path says them.
+/// Checks `kind` and `apiVersion` against the path, and fills them in from the path if they are missing.
 fn identify(operation: &Operation<'_>, value: &mut Value) -> Result<(), Failure> {
     let wanted = operation.served.kind();
     let text = |key: &str| match value.get(key) {

@@ -1,7 +1,7 @@
-//! What a deletion makes of an object.
+//! The stages of a deletion.
 //!
-//! It goes at once, or is marked and waits: for its finalizers, for the grace period of a Pod on a node, for the finalizers of
-//! a Namespace's spec.
+//! The object is removed at once, or it gets a deletionTimestamp and waits: for its finalizers, for the grace period of a Pod
+//! on a node, for the finalizers in a Namespace's spec.
 
 use crate::admission::{self, Action, Phase, Review};
 use crate::conversion;
@@ -40,7 +40,7 @@ pub(super) async fn plan<'s>(
             false => Plan::Unchanged(current),
         });
     }
-    // A Pod is marked before it goes, however short its grace: its watchers see both.
+    // A Pod gets its deletionTimestamp in a write of its own even without a grace period, so that watchers see both events.
     let is_marked_first = is_marked && operation.strategy().rules().grace == Grace::Node;
     Ok(match is_marked_first && !operation.options.is_dry_run {
         true => Plan::MarkDeleted { current, object },
@@ -75,7 +75,7 @@ fn check_preconditions(operation: &Operation<'_>, options: &Delete, current: &Ob
     Ok(())
 }
 
-/// Puts the marks of a deletion on an object; false if it has them all already.
+/// Sets the deletionTimestamp, grace period and finalizers that the deletion asks for; false if that changes nothing.
 fn mark(operation: &Operation<'_>, options: &Delete, object: &mut Value) -> bool {
     let before = object.clone();
     let is_deleting = !metadata::text(object, "deletionTimestamp").is_empty();
@@ -96,7 +96,7 @@ fn mark(operation: &Operation<'_>, options: &Delete, object: &mut Value) -> bool
     *object != before
 }
 
-/// Seconds that the object has left.
+/// The grace period of the object, in seconds.
 fn grace_seconds(operation: &Operation<'_>, options: &Delete, object: &Value) -> i64 {
     if operation.strategy().rules().grace != Grace::Node {
         return 0;
@@ -142,7 +142,7 @@ fn policy(options: &Delete, default: Propagation, present: &[&str]) -> Propagati
     }
 }
 
-/// Whether somebody still has a word in the object's end.
+/// Whether finalizers or a grace period still keep the object.
 fn is_waiting(object: &Value) -> bool {
     let has_spec_finalizers = object.get("kind").and_then(Value::as_str) == Some("Namespace")
         && value::at(object, &["spec", "finalizers"]).and_then(Value::as_array).is_some_and(|list| !list.is_empty());
@@ -150,7 +150,7 @@ fn is_waiting(object: &Value) -> bool {
     has_spec_finalizers || !metadata::finalizers(object).is_empty() || grace > 0
 }
 
-/// Whether an object was marked and nobody has a word in its end any more.
+/// Whether an object is being deleted and nothing keeps it any more.
 pub(crate) fn is_done_waiting(object: &Value) -> bool {
     !metadata::text(object, "deletionTimestamp").is_empty() && !is_waiting(object)
 }

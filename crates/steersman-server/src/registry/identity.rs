@@ -1,4 +1,4 @@
-//! The name and the namespace of a body, held against those of the path.
+//! Checks the name and namespace of a body against those of the path.
 
 use crate::operation::Operation;
 use crate::registry::metadata;
@@ -8,7 +8,7 @@ use steersman_machinery::{Value, value};
 /// Gives an object the namespace of the path.
 ///
 /// # Errors
-/// 400 if the object says another, or the path none though the kind has namespaces.
+/// 400 if the object has another namespace, or the path has none although the kind is namespaced.
 pub(crate) fn set_namespace(operation: &Operation<'_>, object: &mut Value) -> Result<(), Failure> {
     let given = metadata::text(object, "namespace");
     match operation.namespace() {
@@ -34,7 +34,7 @@ pub(crate) fn set_namespace(operation: &Operation<'_>, object: &mut Value) -> Re
     Ok(())
 }
 
-/// The name of the body must be that of the path.
+/// Checks that the body has the name of the path.
 ///
 /// # Errors
 /// 400.
@@ -46,7 +46,7 @@ pub(crate) fn check_name(operation: &Operation<'_>, object: &Value) -> Result<()
     check_given_name(operation, object)
 }
 
-/// The name of the body, where it says one, must be that of the path.
+/// Checks that the body has the name of the path, or none.
 ///
 /// # Errors
 /// 400.

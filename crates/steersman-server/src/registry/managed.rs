@@ -1,4 +1,4 @@
-//! The record of who owns which field, kept with every write.
+//! Keeps `managedFields` up to date with every write.
 
 use crate::operation::Operation;
 use crate::status::Failure;
@@ -8,7 +8,7 @@ use steersman_schema::fields::FieldSet;
 use steersman_schema::json_path::Step;
 use steersman_schema::managed::{self, ApplyError, Kind, OnConflict, Origin, Versions, Writer};
 
-/// The kind in its other versions, in which records of earlier writers may be.
+/// The other versions of the kind, which entries of `managedFields` may refer to.
 struct Others<'a>(&'a Operation<'a>);
 
 impl Versions for Others<'_> {
@@ -39,7 +39,8 @@ impl Others<'_> {
     }
 }
 
-/// Records a creation, update or patch: what it changed is the writer's from now on. Both objects are in the requested form.
+/// Records the fields that a creation, update or patch has changed as owned by its writer. Both objects are in the requested
+/// form.
 pub(crate) fn record(operation: &Operation<'_>, live: Option<&Value>, new: &mut Value) {
     let time = operation.now_text();
     with_kind(operation, |kind| {
@@ -55,13 +56,13 @@ pub(crate) fn record(operation: &Operation<'_>, live: Option<&Value>, new: &mut 
             _ => managed::on_update(kind, &writer, live, new),
         };
         if let Err(error) = recorded {
-            // A write never fails for its record: the old one stays.
+            // A write does not fail because of `managedFields`: the previous entries are kept.
             tracing::warn!(%error, name = operation.name(), "the owners of the fields could not be recorded");
         }
     });
 }
 
-/// Merges an applied configuration into the object as it is.
+/// Merges an applied configuration into the live object.
 pub(crate) fn apply(operation: &Operation<'_>, live: Option<&Value>, applied: &Value) -> Result<Value, Failure> {
     let time = operation.now_text();
     let conflicts = if operation.options.is_forced { OnConflict::Force } else { OnConflict::Refuse };
@@ -80,12 +81,12 @@ pub(crate) fn apply(operation: &Operation<'_>, live: Option<&Value>, applied: &V
     })
 }
 
-/// Lets a write that changes nothing but times be none.
+/// Keeps the previous times in `managedFields` if nothing else has changed, so that the write changes nothing.
 pub(crate) fn keep_times(live: &Value, new: &mut Value) {
     managed::keep_times(live, new);
 }
 
-/// Where the replicas are in a version: field names from the root.
+/// The path of the replicas in a version: field names from the root.
 fn replicas(operation: &Operation<'_>, api_version: &str) -> Option<Vec<String>> {
     let others = Others(operation);
     let scale = others.version(api_version)?.scale.as_ref()?;

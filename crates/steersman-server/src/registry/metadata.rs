@@ -1,4 +1,4 @@
-//! The metadata that every kind has: what the server sets in it, and what is checked in it.
+//! The metadata of all kinds: which fields the server sets, and their validation.
 //!
 //! Rules and texts follow apimachinery's `api/validation` and apiserver's `registry/rest`.
 
@@ -13,7 +13,7 @@ use steersman_machinery::{Value, name};
 const ANNOTATIONS_BYTES_MAX: usize = 256 * 1024;
 /// Finalizers that need no domain: the server itself knows them.
 const STANDARD_FINALIZERS: [&str; 3] = ["foregroundDeletion", "kubernetes", "orphan"];
-/// What an update takes over from the object as it is, whatever the client sends.
+/// The fields that an update keeps, whatever the client sends.
 const KEPT: [&str; 7] =
     ["creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "generation", "name", "namespace", "uid"];
 
@@ -33,7 +33,7 @@ pub(crate) fn finalizers(object: &Value) -> Vec<&str> {
     list.into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
-/// Sets what only the server says of a new object, and takes away what the client has said of it.
+/// Sets the metadata of a new object that only the server decides, in place of what the client has sent.
 pub(crate) fn prepare_create(object: &mut Value, uid: String, now: String) {
     let Some(metadata) = value::object_at(object, &["metadata"]) else { return };
     for key in ["deletionGracePeriodSeconds", "deletionTimestamp", "generation", "selfLink"] {

@@ -17,16 +17,16 @@ const MERGE_PATCH: &str = "application/merge-patch+json";
 const STRATEGIC_MERGE_PATCH: &str = "application/strategic-merge-patch+json";
 const APPLY_PATCH: &str = "application/apply-patch+yaml";
 
-/// A patch, read once however often it is tried.
+/// A patch, parsed once for all attempts.
 pub(crate) struct Patch {
     pub(crate) format: Format,
-    /// What strict validation has against the patch itself, whatever it is applied to.
+    /// Faults of the patch as a document, such as duplicate keys, for strict validation.
     faults: Faults,
     /// As it was sent, for messages.
     text: Bytes,
 }
 
-/// What a patch is.
+/// The parsed patch.
 pub(crate) enum Format {
     Apply(Value),
     Json(json_patch::Patch),
@@ -43,7 +43,7 @@ impl Patch {
     /// Reads a patch of a type that has been checked.
     ///
     /// # Errors
-    /// 400 for what is no patch of its type.
+    /// 400 if it is not a patch of its type.
     pub(crate) fn parse(body: Body<'_>) -> Result<Patch, Failure> {
         let merge = |bytes| merge_patch::parse(bytes).map_err(|error| Failure::bad_request(error.to_string()));
         let (format, faults) = match body.media_type {
@@ -149,8 +149,8 @@ pub(super) fn applied_to_nothing(
     Ok(object)
 }
 
-/// What an apply has made of an object. Keys that the configuration has twice are looked at only here: conflicts and
-/// fields that do not exist come first, as upstream has it.
+/// Decodes the result of an apply. Duplicate keys of the configuration are reported only here: conflicts and unknown fields
+/// come first, as upstream has it.
 fn decode_applied(operation: &mut Operation<'_>, patch: &Patch, merged: Value) -> Result<Value, Failure> {
     match operation.options.field_validation {
         FieldValidation::Strict if patch.faults != Faults::None => {

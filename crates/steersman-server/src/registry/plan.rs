@@ -1,4 +1,4 @@
-//! What an attempt to write is to store.
+//! The plan of an attempt: what is to be stored.
 
 use crate::builtin::service::Reservation;
 use std::sync::Arc;
@@ -13,15 +13,15 @@ pub(super) enum Plan<'s> {
     },
     Delete {
         current: Arc<Object>,
-        /// What it is at the end, where a change of the object is what ends it.
+        /// The last state, if an update has removed the last finalizer of the object.
         last: Option<Value>,
     },
-    /// Stored with the mark of a deletion that comes right after.
+    /// Stored with its deletionTimestamp; the deletion follows in the next attempt.
     MarkDeleted {
         current: Arc<Object>,
         object: Value,
     },
-    /// It is there as it should be.
+    /// The object is already as it should be.
     Unchanged(Arc<Object>),
     Update {
         current: Arc<Object>,

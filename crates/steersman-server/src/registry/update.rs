@@ -1,4 +1,4 @@
-//! What becomes of a changed object on its way into the place of the one that is there.
+//! The stages of an update.
 
 use crate::admission::{self, Action, Review};
 use crate::operation::Operation;
@@ -47,13 +47,13 @@ pub(super) async fn plan<'s>(
         return Ok(Plan::Unchanged(current));
     }
     if delete::is_done_waiting(&new) {
-        // What was taken for an object that goes instead is given back.
+        // Dropping the reservation releases what was reserved for the update.
         return Ok(Plan::Delete { current, last: Some(new) });
     }
     Ok(Plan::Update { current, object: new, reservation })
 }
 
-/// Some kinds take no change that does not say what it has read. Version `0` says nothing, as none does.
+/// Some kinds refuse updates without a resourceVersion. `0` counts as none.
 fn check_version_given(operation: &Operation<'_>, object: &Value) -> Result<(), Failure> {
     let is_given = !matches!(metadata::text(object, "resourceVersion"), "" | "0");
     if is_given || operation.strategy().rules().updates_unconditionally {

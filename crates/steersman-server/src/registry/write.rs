@@ -1,7 +1,5 @@
-//! The one loop of all writes: read what is there, make of it what is to be, store that, and begin again if somebody else
-//! wrote in between.
-//!
-//! What is to be is a [`Plan`]: everything about it is decided, but for whether it is still in time.
+//! The loop of all writes: read the current object, compute a [`Plan`], commit it, and begin again if another write came in
+//! between.
 
 use crate::admission::{self, Action, Review};
 use crate::authz::{self, Attributes, ResourceAttributes};
@@ -19,24 +17,24 @@ use crate::status::Failure;
 use crate::strategy::Endpoint;
 use steersman_machinery::Value;
 
-/// How often a change is computed anew because somebody else wrote first.
+/// The most attempts of a write that is overtaken by other writes.
 const ATTEMPTS_MAX: usize = 100;
-/// How often a generated name is tried before the client is told.
+/// The most generated names that are tried.
 const NAMES_MAX: usize = 8;
 
-/// What a write does with the object that is there.
+/// What a write does with the current object.
 pub(crate) enum Change<'a> {
-    /// Sets single fields of the object, in the internal form. The one who does has checked that it may be: neither the
-    /// owners of fields nor the kind's rules nor admission come into it.
+    /// Sets single fields of the object, in the internal form. The caller has checked that this is allowed: `managedFields`,
+    /// validation and admission are skipped.
     Assign(&'a (dyn Fn(&mut Value) -> Result<(), Failure> + Send + Sync)),
-    /// Puts a new object there. It is in the requested form, decoded and defaulted.
+    /// Creates an object. It is in the requested form, decoded and defaulted.
     Create(Value),
-    /// Takes it away, or marks it as being deleted.
+    /// Deletes the object, or begins its deletion.
     Delete(&'a options::Delete),
     /// Computes the new object, in the requested form.
     Edit(&'a (dyn Fn(&Current) -> Result<Value, Failure> + Send + Sync)),
     Patch(&'a Patch),
-    /// Puts another in its place, in the requested form, decoded and defaulted.
+    /// Replaces the object, in the requested form, decoded and defaulted.
     Update(Value),
 }
 
@@ -74,7 +72,7 @@ pub(crate) async fn write(
     })
 }
 
-/// Makes of what is there what is to be.
+/// Computes what is to be stored in place of the current object.
 async fn plan<'s>(state: &'s State, operation: &mut Operation<'_>, change: &Change<'_>) -> Result<Plan<'s>, Failure> {
     if let Change::Create(object) = change {
         return create::plan(state, operation, object.clone(), Recorded::No).await;
@@ -110,7 +108,7 @@ async fn plan<'s>(state: &'s State, operation: &mut Operation<'_>, change: &Chan
     update::plan(state, operation, current, new, recorded).await
 }
 
-/// What a change makes where there is nothing: an apply creates, a PUT of some kinds too.
+/// The plan if the object does not exist: an apply creates it, and so does a PUT of some kinds.
 async fn plan_for_absent<'s>(
     state: &'s State,
     operation: &mut Operation<'_>,

@@ -1,7 +1,7 @@
-//! Serialisations: how the JSON text of an answer becomes what is sent.
+//! Serialisations: turn the JSON text of an answer into the bytes of the requested media type.
 //!
-//! Objects are kept as JSON text, and every form of them is made as JSON text; an [`Encoder`] turns such a text into the
-//! bytes of its media type, without a tree, and a list item by item. A further one is a file here and a row in [`encoder`].
+//! Objects are stored as JSON text, and every form of them is made as JSON text. An [`Encoder`] transcribes such a text, a list
+//! item by item, without building a tree. A new one is a file here and a row in [`encoder`].
 
 mod json;
 mod pretty;
@@ -12,7 +12,7 @@ use bytes::Bytes;
 use serde::Serialize;
 use std::fmt;
 
-/// A list but for its items: fields in the order in which JSON has them, the items behind the last.
+/// The fields of a list other than its items, in the order of the JSON; the items come last.
 #[derive(Debug)]
 pub(crate) struct Envelope {
     pub(crate) fields: Vec<(&'static str, Vec<u8>)>,
@@ -20,18 +20,18 @@ pub(crate) struct Envelope {
     pub(crate) items: &'static str,
 }
 
-/// Turns JSON texts into another serialisation. The texts are the server's own: they are known to be JSON.
+/// Turns JSON texts into another serialisation. The texts come from the server itself, so they are valid JSON.
 pub(crate) trait Encoder: fmt::Debug + Send + Sync {
     /// A whole document.
     fn document(&self, json: &[u8], out: &mut Vec<u8>);
 
-    /// What stands before the first item of a list.
+    /// The part before the first item of a list.
     fn open(&self, envelope: &Envelope, out: &mut Vec<u8>);
 
     /// One item; `index` counts from zero.
     fn item(&self, json: &[u8], index: usize, out: &mut Vec<u8>);
 
-    /// What stands behind the last of so many items.
+    /// The part after the last of this many items.
     fn close(&self, envelope: &Envelope, items: usize, out: &mut Vec<u8>);
 
     /// Whether it leaves JSON texts as they are.
@@ -40,7 +40,7 @@ pub(crate) trait Encoder: fmt::Debug + Send + Sync {
     }
 }
 
-/// Who writes an encoding.
+/// The encoder of a serialisation.
 pub(crate) fn encoder(encoding: Encoding, is_pretty: bool) -> &'static dyn Encoder {
     match encoding {
         Encoding::Json if is_pretty => &pretty::Pretty,
@@ -49,9 +49,9 @@ pub(crate) fn encoder(encoding: Encoding, is_pretty: bool) -> &'static dyn Encod
     }
 }
 
-/// Writes any value. Behind JSON in one line comes a line break, which those who print it as it comes rely on.
+/// Writes any value. Compact JSON ends with a line break, which clients that print the bytes as they come rely on.
 pub(crate) fn encode(value: &impl Serialize, encoding: Encoding, is_pretty: bool) -> Bytes {
-    // Trees have string keys and finite numbers, so they always serialise; an empty answer is what is left if one did not.
+    // Trees have string keys and finite numbers, so serialising cannot fail.
     let mut json = serde_json::to_vec(value).unwrap_or_default();
     let encoder = encoder(encoding, is_pretty);
     if encoder.is_identity() || json.is_empty() {

@@ -1,4 +1,4 @@
-//! Objects as the events of a watch: frames that all who watch in the same way share.
+//! Objects as the events of a watch: frames that watches with the same options share.
 
 use crate::negotiate::Form;
 use crate::payload::Payload;
@@ -6,17 +6,17 @@ use crate::representation::{Included, Representation};
 use crate::status::Failure;
 use bytes::{BufMut, Bytes, BytesMut};
 
-/// What an event says of its object.
+/// The type of an event.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Word {
     Added,
     Deleted,
     Modified,
-    /// Deleted for this watch: it is no longer among the objects selected. Its object is what it was before.
+    /// DELETED for this watch, since the object is no longer selected. The frame has its last selected state.
     Unselected,
 }
 
-/// What makes frames of one event equal: who watches with equal keys gets the same bytes.
+/// Watches with equal keys get the same bytes for an event.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct FrameKey(pub(crate) u64);
 
@@ -36,7 +36,7 @@ impl Representation {
         !self.is_stored_form
     }
 
-    /// What the frames of an event are shared by. Tables tell an age, and are shared by those who ask in the same second.
+    /// The key by which the frames of an event are shared. Tables contain an age, so they are shared within one second only.
     pub(crate) fn frame_key(&self, word: Word, has_columns: bool) -> FrameKey {
         const SECONDS_BITS: u32 = 20;
         let form = match (self.form, self.included, has_columns) {
@@ -55,7 +55,7 @@ impl Representation {
             Word::Modified => 2,
             Word::Unselected => 3,
         };
-        // What is cut out of the stored bytes is the same for every version and definition. The rest depends on both.
+        // Frames cut out of the stored bytes are the same for every version and definition. Others depend on both.
         let is_cut_out = self.is_stored_form && self.form != Form::Table;
         let (resource, version) = match is_cut_out {
             true => (0, 0),
@@ -79,7 +79,7 @@ impl Representation {
     }
 }
 
-/// A frame: what happened, and JSON that tells to what.
+/// A frame: the type of an event and its object as JSON.
 pub(crate) fn frame_of(word: &str, json: &[u8]) -> Bytes {
     let mut frame = BytesMut::with_capacity(json.len() + 32);
     frame.put_slice(b"{\"type\":\"");

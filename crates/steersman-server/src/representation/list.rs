@@ -1,8 +1,8 @@
-//! Lists, written item by item as their clients take them.
+//! Lists, written item by item as their clients read them.
 //!
-//! The first chunk is made before the head of the answer goes out: what cannot be read or converted is told in a proper
-//! answer, and a short list is whole and has a length. What fails later breaks the body off, so that nobody takes a part for
-//! the whole. Between two chunks others have their turn.
+//! The first chunk is made before the head of the answer is sent, so that an early failure gets a proper error answer, and a
+//! short list has a length. A later failure breaks the body off, so that no client takes a part for the whole. Other tasks get
+//! a turn between two chunks.
 
 mod supply;
 
@@ -29,7 +29,7 @@ pub(crate) use self::supply::Reload;
 /// Objects that are converted at a time.
 const BATCH_OBJECTS: usize = 64;
 
-/// What a list says of itself.
+/// The metadata of a list.
 #[derive(Debug)]
 pub(crate) struct ListHead {
     pub(crate) revision: Revision,
@@ -39,32 +39,32 @@ pub(crate) struct ListHead {
 
 type Converting = Pin<Box<dyn Future<Output = Result<Vec<Payload>, Failure>> + Send>>;
 
-/// A list on its way out.
+/// A list that is being sent.
 struct ListChunks {
     representation: Representation,
     envelope: Envelope,
     supply: Arc<Supply>,
-    /// Objects that are read once more, since they were let go.
+    /// Released objects that are being read again.
     reading: Option<supply::Page>,
-    /// Objects on their way into the version asked for.
+    /// Objects that are being converted to the requested version.
     converting: Option<Converting>,
     /// Objects that can be written.
     ready: VecDeque<Payload>,
-    /// What is written and not taken.
+    /// Bytes that are written and not sent yet.
     out: Vec<u8>,
     scratch: Vec<u8>,
     n_written: usize,
     is_done: bool,
-    /// A chunk was handed out: others come first.
+    /// Whether to yield before the next chunk.
     gives_way: bool,
-    /// Sees to it that a client who does not read keeps nothing. Nothing for a list that is whole before it is sent.
+    /// Releases the objects of a client that does not read. `None` for a list that is complete before it is sent.
     guard: Option<supply::Guard>,
 }
 
 /// The body of a list.
 ///
 /// # Errors
-/// When one of the first objects cannot be read, or cannot be had in the version asked for.
+/// When one of the first objects cannot be read, or cannot be converted to the version asked for.
 pub(crate) async fn list(
     representation: Representation,
     objects: Vec<Arc<Object>>,
@@ -106,7 +106,7 @@ impl ListChunks {
         }
     }
 
-    /// Writes until there are so many bytes, or the end is reached.
+    /// Writes items until there are this many bytes, or the end is reached.
     fn poll_make(&mut self, cx: &mut Context<'_>, bytes: usize) -> Poll<Result<(), Failure>> {
         while !self.is_done && self.out.len() < bytes {
             if let Some(payload) = self.ready.pop_front() {
@@ -187,7 +187,7 @@ impl fmt::Debug for ListChunks {
 }
 
 impl Representation {
-    /// What a list is but for its items.
+    /// The fields of a list other than its items.
     fn envelope(&self, head: &ListHead) -> Envelope {
         let (kind, api_version) = match self.form {
             Form::Object => (self.resource().list_kind.to_string(), self.served.api_version()),

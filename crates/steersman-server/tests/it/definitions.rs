@@ -347,3 +347,41 @@ async fn a_definition_that_cannot_be_put_in_force_is_not_answered_as_if_it_were(
     assert_eq!(events.next().await.unwrap()["object"]["status"]["conditions"][1]["status"], "True");
     http.post(KITES, &kite("red", 1)).await.ok();
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_definition_that_is_read_again_and_not_in_force_is_not_answered_as_if_it_were() {
+    let (reached_sender, mut reached) = watch::channel(false);
+    let (open_sender, open) = watch::channel(false);
+    let engine = Engine::new(move |txn| {
+        let is_status = says(txn, "InitialNamesAccepted");
+        let (is_kites, fails) = (is_status && puts(txn, "kites"), is_status && puts(txn, "dragons"));
+        let (reached, mut open) = (reached_sender.clone(), open.clone());
+        Box::pin(async move {
+            if is_kites {
+                reached.send_replace(true);
+                open.wait_for(|open| *open).await.unwrap();
+            }
+            if fails { Err(kv::Error::Busy) } else { Ok(()) }
+        })
+    });
+    let world = World::on(Arc::new(engine)).await;
+    let create = |definition: Value| {
+        let http = world.http();
+        tokio::spawn(async move { http.post(DEFINITIONS, &definition).await })
+    };
+    let kites = create(definition(&spec()));
+    reached.wait_for(|reached| *reached).await.unwrap();
+    let before = world.store.revision();
+    let mut dragons = definition(&spec());
+    dragons["metadata"]["name"] = json!("dragons.example.com");
+    dragons["spec"]["names"] = json!({"plural": "dragons", "kind": "Dragon"});
+    let dragons = create(dragons);
+    world.store.wait_for(before.next(), tokio::time::Instant::now() + Duration::from_secs(60)).await.unwrap();
+    // The events are gone before they are followed, so every definition is read anew.
+    world.store.compact(world.store.revision()).await.unwrap();
+    open_sender.send_replace(true);
+    kites.await.unwrap().ok();
+    let refused = dragons.await.unwrap();
+    assert_eq!(refused.refusal(), (500, "InternalError".to_owned()));
+    assert!(text(&refused.json(), "/message").contains("was stored, but is not in force"), "{refused:?}");
+}

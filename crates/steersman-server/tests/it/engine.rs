@@ -5,17 +5,23 @@ use steersman_machinery::Revision;
 use steersman_storage::Memory;
 use steersman_storage::kv::{BoxFuture, Changes, Error, Kv, Op, Outcome, Part, Past, Range, Snapshot, Txn, Watch};
 
-/// The memory engine with something before each transaction.
+/// The memory engine with something before each transaction, and something between its commit and its answer.
 pub(crate) struct Engine {
     memory: Memory,
     before: Box<dyn Fn(&Txn) -> BoxFuture<'static, Result<(), Error>> + Send + Sync>,
+    after: Box<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>,
 }
 
 impl Engine {
     pub(crate) fn new(
         before: impl Fn(&Txn) -> BoxFuture<'static, Result<(), Error>> + Send + Sync + 'static,
     ) -> Engine {
-        Engine { memory: Memory::new(), before: Box::new(before) }
+        Engine { memory: Memory::new(), before: Box::new(before), after: Box::new(|| Box::pin(async {})) }
+    }
+
+    /// The same engine, whose transactions are answered only when this is done.
+    pub(crate) fn answering_after(self, after: impl Fn() -> BoxFuture<'static, ()> + Send + Sync + 'static) -> Engine {
+        Engine { after: Box::new(after), ..self }
     }
 }
 
@@ -54,7 +60,9 @@ impl Kv for Engine {
         let before = (self.before)(&txn);
         Box::pin(async move {
             before.await?;
-            self.memory.txn(txn).await
+            let outcome = self.memory.txn(txn).await;
+            (self.after)().await;
+            outcome
         })
     }
 

@@ -1,89 +1,49 @@
 //! What happens in the middle of a write: its client goes away, or its kind does.
 
 use crate::definitions::{DEFINITIONS, KITES, definition, kite, spec, until_gone};
+use crate::engine::{Engine, puts};
 use crate::services::{SERVICES, check_taken, greedy};
 use crate::support::{Answer, CONFIGS, Http, World, config, names, version};
 use std::sync::Arc;
 use std::time::Duration;
-use steersman_machinery::{GroupResource, Revision};
-use steersman_storage::Memory;
-use steersman_storage::kv::{BoxFuture, Changes, Error, Kv, Op, Outcome, Part, Past, Range, Snapshot, Txn, Watch};
+use steersman_machinery::GroupResource;
+use steersman_storage::kv::{BoxFuture, Txn};
 use tokio::sync::watch;
-
-/// An engine with a gate.
-#[derive(Debug)]
-struct Gated {
-    memory: Memory,
-    gate: watch::Receiver<Gate>,
-}
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Gate {
-    /// Nothing is said of what was committed.
+    /// What is committed is not answered.
     Behind,
-    /// What is said about kites is not committed.
+    /// What puts a kite is not committed.
     BeforeKites,
     Open,
 }
 
-impl Kv for Gated {
-    fn revision(&self) -> BoxFuture<'_, Result<Revision, Error>> {
-        self.memory.revision()
-    }
-
-    fn read(&self) -> BoxFuture<'_, Result<Snapshot, Error>> {
-        self.memory.read()
-    }
-
-    fn range(&self, request: Range) -> BoxFuture<'_, Result<Part, Error>> {
-        self.memory.range(request)
-    }
-
-    fn history(&self, request: Past) -> BoxFuture<'_, Result<Changes, Error>> {
-        self.memory.history(request)
-    }
-
-    fn oldest(&self) -> BoxFuture<'_, Result<Revision, Error>> {
-        self.memory.oldest()
-    }
-
-    fn txn(&self, txn: Txn) -> BoxFuture<'_, Result<Outcome, Error>> {
-        let mut gate = self.gate.clone();
-        Box::pin(async move {
-            if is_about_kites(&txn) {
-                gate.wait_for(|gate| *gate != Gate::BeforeKites).await.unwrap();
-            }
-            let outcome = self.memory.txn(txn).await;
-            gate.wait_for(|gate| *gate != Gate::Behind).await.unwrap();
-            outcome
-        })
-    }
-
-    fn watch(&self, after: Revision) -> Box<dyn Watch> {
-        self.memory.watch(after)
-    }
-
-    fn compact(&self, through: Revision) -> BoxFuture<'_, Result<(), Error>> {
-        self.memory.compact(through)
-    }
-
-    fn health(&self) -> Result<(), Error> {
-        self.memory.health()
-    }
-
-    fn close(&self) -> BoxFuture<'_, Result<(), Error>> {
-        self.memory.close()
-    }
-}
-
-fn is_about_kites(txn: &Txn) -> bool {
-    txn.ops.iter().any(|op| matches!(op, Op::Put { key, .. } if String::from_utf8_lossy(key).contains("kites") && !String::from_utf8_lossy(key).contains("customresourcedefinitions")))
-}
-
-/// A server on such an engine, and the gate.
+/// A server on an engine with a gate, and the gate.
 async fn gated() -> (World, watch::Sender<Gate>) {
     let (sender, gate) = watch::channel(Gate::Open);
-    (World::on(Arc::new(Gated { memory: Memory::new(), gate })).await, sender)
+    let pass = move |shut: Gate| -> BoxFuture<'static, ()> {
+        let mut gate = gate.clone();
+        Box::pin(async move {
+            gate.wait_for(|gate| *gate != shut).await.unwrap();
+        })
+    };
+    let before = pass.clone();
+    let engine = Engine::new(move |txn| {
+        let passed = is_about_kites(txn).then(|| before(Gate::BeforeKites));
+        Box::pin(async move {
+            if let Some(passed) = passed {
+                passed.await;
+            }
+            Ok(())
+        })
+    });
+    (World::on(Arc::new(engine.answering_after(move || pass(Gate::Behind)))).await, sender)
+}
+
+/// Whether a transaction puts a kite; the name of their definition has "kites" in it, too.
+fn is_about_kites(txn: &Txn) -> bool {
+    puts(txn, "kites") && !puts(txn, "customresourcedefinitions")
 }
 
 /// Begins a request, waits until the engine has what it writes, and goes away.
@@ -98,7 +58,7 @@ async fn abandon<T>(world: &World, request: impl Future<Output = T>) {
 }
 
 #[tokio::test]
-async fn a_service_keeps_what_it_has_though_nobody_heard_of_it() {
+async fn a_service_keeps_what_it_has_though_its_client_went_away() {
     let (world, gate) = gated().await;
     gate.send_replace(Gate::Behind);
     abandon(&world, world.http().post(SERVICES, &greedy("first"))).await;
@@ -107,7 +67,7 @@ async fn a_service_keeps_what_it_has_though_nobody_heard_of_it() {
 }
 
 #[tokio::test]
-async fn what_a_service_had_is_free_though_nobody_heard_of_its_end() {
+async fn what_a_service_had_is_free_though_the_client_of_its_deletion_went_away() {
     let (world, gate) = gated().await;
     let http = world.http();
     http.post(SERVICES, &greedy("first")).await.ok();

@@ -33,6 +33,11 @@ async fn everyone_may_ask_what_they_may_do() {
         assert_eq!(answer["status"], json!({"allowed": want}));
         assert_eq!(answer["spec"], question["spec"]);
     }
+    // A null is the same as nothing.
+    let mut pods = pods;
+    pods["spec"]["nonResourceAttributes"] = Value::Null;
+    assert_eq!(world.http().post(ACCESS, &pods).await.ok()["status"], json!({"allowed": true}));
+    assert_eq!(world.http_as("alice").post(ACCESS, &pods).await.ok()["status"], json!({"allowed": false}));
     let rules = json!({"kind": "SelfSubjectRulesReview", "apiVersion": "authorization.k8s.io/v1", "spec": {"namespace": "default"}});
     let answer = world.http().post(RULES, &rules).await.ok();
     let all = json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]});

@@ -1,9 +1,9 @@
 //! What a change of a Service carries over: addresses and ports that were given out stay, unless its type has none.
 
+use crate::builtin::built_in::carry;
 use crate::builtin::service::{
     is_balanced, is_external, is_internal, needs_address, needs_health_port, needs_node_ports,
 };
-use crate::builtin::strategy::carry;
 use serde_json::json;
 use std::collections::HashSet;
 use steersman_machinery::Value;

@@ -1,4 +1,4 @@
-//! What is particular about the objects of a definition: everything that its schemas say.
+//! The strategy of custom resources: everything that the schemas of their definition say.
 
 use crate::catalog::{Resource, Version};
 use crate::crd::custom::columns::Columns;
@@ -23,17 +23,16 @@ pub(super) struct Objects {
     group: Box<str>,
     versions: Vec<Compiled>,
     storage: usize,
-    /// The definition keeps what no schema names.
+    /// Whether the definition preserves unknown fields.
     preserves: bool,
-    /// What is stored is what a reader of the stored version gets: nothing was stored under an earlier schema, or all of it
-    /// has been rewritten since.
+    /// Whether stored objects can be sent unchanged to readers of the storage version: none was stored under an earlier schema,
+    /// or all were rewritten since.
     is_pristine: bool,
-    /// What converts between versions, if renaming does not.
+    /// The conversion webhook, if the versions need one.
     webhook: Option<Webhook>,
 }
 
-/// A conversion webhook. Calling it is the registry's business, since it takes IO; until that is there, objects can be had
-/// in the stored version alone.
+/// A conversion webhook. It is not called yet, so objects are served in the version they are stored in, and in no other.
 #[derive(Debug)]
 struct Webhook {
     /// Its URL, or the service that it is.
@@ -66,7 +65,7 @@ impl Objects {
         json!(format!("{}/{version}", self.group))
     }
 
-    /// Drops the fields that a version does not know from an object of the server's own.
+    /// Drops the fields that a version does not have from an object that the server itself has made.
     fn prune(&self, schema: &Schema, value: &mut Value) {
         if !self.preserves {
             prune::prune(schema, value);
@@ -138,11 +137,11 @@ impl Strategy for Objects {
     }
 
     fn load(&self, resource: &Resource, version: &Version, mut stored: Value) -> Value {
-        // An object lies in the version that was stored when it was last written. A version that is no longer defined
-        // has no schema; then the one asked for has to do.
+        // An object is stored in the storage version of the time when it was last written. If that version is no longer
+        // defined it has no schema, and the requested version's is used.
         let written = text(&stored, &["apiVersion"]).rsplit('/').next().unwrap_or_default();
         let is_requested = *written == *version.name;
-        // What was stored under the schema of today was pruned and defaulted by it then.
+        // An object written under the present schema was pruned and defaulted by it then.
         let is_current = self.is_pristine && *written == *resource.storage_version().name;
         if let Some(compiled) = self.compiled(written).filter(|_| !is_current) {
             self.prune(&compiled.schema, &mut stored);
@@ -211,7 +210,7 @@ impl Strategy for Objects {
     }
 }
 
-/// Through `/status` only the status changes, and the record of who changed it.
+/// A write through `/status` changes only the status and `managedFields`.
 fn take_status_alone(new: &mut Value, old: &Value) {
     let status = new.as_object_mut().and_then(|fields| fields.remove("status"));
     let managers = new["metadata"].get("managedFields").cloned();
@@ -227,7 +226,7 @@ fn take_status_alone(new: &mut Value, old: &Value) {
     *new = object;
 }
 
-/// Gives the new object the old one's field, or none.
+/// Sets a field to its value in the old object, or removes it.
 fn copy(new: &mut Value, old: &Value, key: &str) {
     let Some(fields) = new.as_object_mut() else { return };
     match old.get(key) {
@@ -241,7 +240,7 @@ fn contents(object: &Value) -> impl Iterator<Item = (&String, &Value)> {
     object.as_object().into_iter().flatten().filter(|(key, _)| *key != "metadata")
 }
 
-/// Objects of servers that did not count have no generation; readers expect one.
+/// Adds a generation to objects that an earlier release stored without one.
 fn repair_generation(object: &mut Value) {
     if at(object, &["metadata", "generation"]).and_then(Value::as_i64).unwrap_or_default() == 0 {
         set_at(object, &["metadata", "generation"], json!(1));

@@ -19,11 +19,11 @@ use steersman_machinery::Object;
 use steersman_storage::Page;
 use tokio_util::sync::CancellationToken;
 
-/// Deletions under way at a time: those that wait together share one commit of the store.
+/// The most deletions under way at a time. Deletions that wait together share one commit of the store.
 const AT_A_TIME: usize = 64;
 
-/// Deletes the objects and answers with them. It ends early, with what is deleted deleted, at the first failure and when the
-/// client goes away.
+/// Deletes the objects and answers with them. It stops at the first failure and when the client disconnects; what was deleted
+/// until then stays deleted.
 pub(super) async fn delete_collection(cx: &mut Context<'_>, bytes: Bytes) -> Result<Answer, Failure> {
     let representation = cx.representation(negotiate(cx.headers, Shape::List)?)?;
     let options = object::delete_options(cx, &bytes)?;
@@ -36,7 +36,7 @@ pub(super) async fn delete_collection(cx: &mut Context<'_>, bytes: Bytes) -> Res
         .map_err(|error| Failure::of_read(&error))?;
     let revision = found.revision;
     let (state, operation) = (&**cx.state, &cx.operation);
-    // Deletions that have begun are carried through, also after one has failed: only no more are begun.
+    // Deletions that have begun are finished even after one has failed; only no further ones are begun.
     let ended = cx.abandoned.map(CancellationToken::child_token).unwrap_or_default();
     let deletions = futures::stream::iter(found.objects).map(|object| async {
         match ended.is_cancelled() {
@@ -44,7 +44,7 @@ pub(super) async fn delete_collection(cx: &mut Context<'_>, bytes: Bytes) -> Res
             false => delete_one(state, operation, &options, object).await,
         }
     });
-    // In the order of the list, which is that of the answer.
+    // `buffered` keeps the order of the list, which is the order of the answer.
     let mut deletions = deletions.buffered(AT_A_TIME);
     let (mut deleted, mut failed) = (Vec::new(), None);
     while let Some(done) = deletions.next().await {
@@ -66,7 +66,7 @@ pub(super) async fn delete_collection(cx: &mut Context<'_>, bytes: Bytes) -> Res
     }
 }
 
-/// Deletes one object; one that somebody else has deleted in the meantime is none of the answer.
+/// Deletes one object. `None` if it was deleted by another request in the meantime: it is not part of the answer.
 async fn delete_one(
     state: &State,
     operation: &Operation<'_>,

@@ -1,4 +1,4 @@
-//! Lists: which objects, as of when, and how many at a time.
+//! LIST: selects objects at a resourceVersion, page by page.
 
 use crate::answer::Answer;
 use crate::endpoint::context::Context;
@@ -31,7 +31,7 @@ pub(crate) async fn list(cx: &Context<'_>) -> Result<Answer, Failure> {
     Answer::list(found.objects, &head, Some(reload), representation).await
 }
 
-/// A page of the objects that are selected: of now from the cache, of then from as far back as history is kept.
+/// A page of the selected objects: the current ones from the cache, older ones from as far back as history is kept.
 pub(super) async fn select(
     store: &Store,
     resource: &GroupResource,
@@ -49,7 +49,7 @@ pub(super) async fn select(
     }
 }
 
-/// Reads on in a list for a client that did not take it while it was there.
+/// Reads the rest of a list again, for a slow client whose objects were released.
 fn reload(cx: &Context<'_>, revision: Revision, selection: Selection) -> Reload {
     let (store, resource, scope) = (cx.state.store.clone(), cx.operation.storage().clone(), cx.operation.list_scope());
     let rest = Arc::new((store, resource, scope, selection));
@@ -64,7 +64,7 @@ fn reload(cx: &Context<'_>, revision: Revision, selection: Selection) -> Reload 
     })
 }
 
-/// As of when the list is wanted; waits until the cache is as new.
+/// The version that the list is to show. Waits until the cache has reached it.
 pub(crate) async fn version(cx: &Context<'_>, options: &options::List) -> Result<At, Failure> {
     if let Some(token) = &options.token {
         return match u64::try_from(token.version) {
@@ -86,7 +86,7 @@ pub(crate) async fn version(cx: &Context<'_>, options: &options::List) -> Result
     Ok(if is_exact { At::Exact(wanted) } else { At::Latest })
 }
 
-/// The failure of a list whose version is gone; a client that was reading pages is told where to go on.
+/// The failure of a list whose version is compacted. A client that was reading pages gets a token with which it can go on.
 fn expired(error: &ReadError, options: &options::List) -> Failure {
     let (ReadError::Compacted { .. }, Some(token)) = (error, &options.token) else {
         return Failure::of_read(error);

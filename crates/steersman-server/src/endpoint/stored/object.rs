@@ -1,4 +1,4 @@
-//! POST, PUT, PATCH and DELETE of one object: the request as a change, and the answer from what became of it.
+//! POST, PUT, PATCH and DELETE of one object: makes a change of the request, and an answer of the outcome.
 
 use crate::answer::Answer;
 use crate::catalog::Verb;
@@ -68,7 +68,7 @@ async fn write(cx: &mut Context<'_>, change: &Change<'_>, representation: &Repre
     }
 }
 
-/// The answer for an object that is gone.
+/// The answer for a deleted object: a Status with its uid.
 fn deleted(cx: &Context<'_>, object: &Object, encoding: Encoding) -> Answer {
     let group_resource = cx.operation.group_resource();
     let details = Details {

@@ -1,4 +1,4 @@
-//! `/scale`: the wanted and the present number of replicas of an object, as an `autoscaling/v1 Scale`.
+//! `/scale`: the desired and the current number of replicas of an object, as an `autoscaling/v1 Scale`.
 
 use crate::answer::Answer;
 use crate::catalog::{Scale, ScaleSelector};
@@ -15,7 +15,7 @@ use serde_json::json;
 use steersman_machinery::field::{Error, Path};
 use steersman_machinery::{GroupKind, Object, Value, value};
 
-/// What a write of a Scale sends.
+/// The body of a write of a Scale.
 enum Sent {
     Patch(Patch),
     Scale(Value),
@@ -45,7 +45,7 @@ async fn requested(cx: &Context<'_>, object: &Object) -> Result<Value, Failure> 
     converted.pop().ok_or_else(|| Failure::internal("a conversion gave no object"))
 }
 
-/// A Scale has no table of its own; who asks for one gets the object.
+/// A Scale has no table; a client that asks for one gets the object.
 fn shown(scale: &Value, form: crate::negotiate::Form) -> Value {
     match form {
         crate::negotiate::Form::PartialMetadata => json!({
@@ -72,7 +72,7 @@ async fn write(cx: &mut Context<'_>, scale: &Scale, method: &Method, bytes: &Byt
     if matches!(&sent, Sent::Patch(Patch { format: Format::Strategic(_), .. })) {
         return Err(not_a_patch_of_a_scale());
     }
-    // The change only reads the operation, which the write may add warnings to meanwhile.
+    // A second operation for the closure, since the write borrows the first one mutably.
     let operation = Operation::new(cx.operation.served, cx.operation.attributes, cx.operation.user, cx.operation.now);
     let edit = |current: &Current| {
         let mut object = current.requested().clone();
@@ -106,7 +106,7 @@ fn not_a_patch_of_a_scale() -> Failure {
     Failure::unsupported_media_type(&["application/json-patch+json", "application/merge-patch+json"])
 }
 
-/// The wanted number of a Scale.
+/// The desired number of replicas of a Scale.
 fn check(operation: &Operation<'_>, scale: &Value) -> Result<i64, Failure> {
     registry::check_given_name(operation, scale)?;
     let replicas = match value::at(scale, &["spec", "replicas"]) {

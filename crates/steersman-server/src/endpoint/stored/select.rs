@@ -1,4 +1,4 @@
-//! The selectors of a list or watch, checked against the kind and applied to objects.
+//! The label and field selectors of a list or watch, checked against the kind and applied to objects.
 
 use crate::catalog::Served;
 use crate::conversion;
@@ -13,15 +13,15 @@ use steersman_machinery::{Object, Value};
 use steersman_schema::json_path::Step;
 use steersman_storage::Interest;
 
-/// What a list or watch is narrowed to.
+/// The selectors of a list or watch.
 #[derive(Clone, Debug)]
 pub(crate) struct Selection {
     served: Served,
     labels: Labels,
     fields: Fields,
-    /// Whether the stored bytes are in the version whose fields are asked for.
+    /// Whether the stored bytes are in the requested version.
     is_stored_form: bool,
-    /// What is read of an object whose header does not tell what is asked.
+    /// The fields that are read from an object whose header does not have them.
     read: Option<Box<Projection>>,
 }
 
@@ -80,12 +80,12 @@ impl Selection {
         self.labels.is_everything() && self.fields.is_everything()
     }
 
-    /// What wakes a watch for it: of what is asked for, that of which the fewest objects are. More than what is selected.
+    /// What wakes a watch: the one requirement that probably matches the fewest objects. It matches at least what is selected.
     pub(crate) fn interest(&self) -> Interest {
         if let Some(name) = self.fields.exact(NAME) {
             return Interest { name: Some(name.into()), ..Interest::ALL };
         }
-        // The header tells the fields of the version that is stored.
+        // The header has the fields of the storage version.
         let own = self.served.version().selectable_fields.iter().filter(|_| self.is_stored_form);
         let field = own.filter_map(|one| Some((one.name.clone(), self.fields.exact(&one.name)?.into()))).next();
         let label = self.labels.requirements.iter().find_map(|requirement| match &requirement.operator {
@@ -98,7 +98,7 @@ impl Selection {
         Interest { name: None, field, label }
     }
 
-    /// Whether an object is selected. Its header is asked first; its JSON is read for what is not in there.
+    /// Whether an object is selected. Its JSON is read only for fields that its header does not have.
     pub(crate) fn selects(&self, object: &Object) -> bool {
         if !self.labels.matches(|key| object.label(key)) {
             return false;
@@ -117,7 +117,7 @@ impl Selection {
         })
     }
 
-    /// The object in the requested form, or as much of it as is asked for. One that cannot be read has no fields.
+    /// The fields of the object that are needed, in the requested form. An object that cannot be read has none.
     fn requested(&self, object: &Object) -> Option<Value> {
         let read = self.read.as_ref()?;
         if self.is_stored_form {

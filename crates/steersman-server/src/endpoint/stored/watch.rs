@@ -1,8 +1,8 @@
-//! Watches: events from a version on, as a stream.
+//! WATCH: the events after a resourceVersion, as a stream.
 //!
-//! A watch is a cursor into the store's ring. What it sends is made when the client takes it: a slow client holds up nobody,
-//! and falls out of the ring with an ERROR event instead of missing something in silence. What is the same for all who watch
-//! in one way is made once and shared.
+//! A watch is a cursor into the store's ring of recent events. Frames are made when the client reads them, so a slow client
+//! delays no other; if it falls behind the ring it gets an ERROR event instead of silently missing something. A frame that is
+//! the same for several watches is encoded once and shared.
 
 mod signals;
 
@@ -32,15 +32,15 @@ use steersman_machinery::{Object, Revision, Value};
 use steersman_storage::{At, Event, Kind, Page, ReadError, WatchError, Watcher};
 use tokio::time::Instant;
 
-/// Without a client's wish a watch ends after this long, or up to twice as long: not all at once.
+/// A watch without `timeoutSeconds` ends after a random time between this and twice this, so that not all end at once.
 const TIMEOUT_MIN: Duration = Duration::from_secs(1800);
-/// How often a client that asked for them gets a bookmark while nothing else happens.
+/// How often a client that asked for bookmarks gets one while there are no events.
 const BOOKMARK_INTERVAL: Duration = Duration::from_secs(60);
-/// So long before its end a watch sends a last bookmark, so that the next can go on from there.
+/// How long before its end a watch sends a last bookmark, from which the next watch can resume.
 const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
-/// Events taken from the ring at a time.
+/// The most events taken from the ring at a time.
 const BATCH_MAX: usize = 256;
-/// Objects that are there already, made into events at a time.
+/// The most initial objects made into events at a time.
 const INITIAL_BATCH: usize = 64;
 
 /// The events of one watch, as the frames that are sent.
@@ -53,25 +53,25 @@ struct WatchStream {
     selection: Selection,
     watcher: Watcher,
     signals: Signals,
-    /// Of a custom resource: tells when its definition may be gone.
+    /// For a custom resource: notified when its definition may be gone.
     catalog_changes: Option<tokio::sync::watch::Receiver<()>>,
-    /// What is sent before anything else: the objects that are there already. They become frames as the client takes them.
+    /// The objects that exist when the watch begins, sent before any event. They become frames as the client reads them.
     initial: VecDeque<Arc<Object>>,
-    /// Whether a bookmark says that those were all.
+    /// Whether a bookmark is to mark the end of the initial objects.
     announces_end: bool,
-    /// Events that were taken from the ring and are yet to become frames.
+    /// Events taken from the ring that are not frames yet.
     events: VecDeque<Arc<Event>>,
-    /// Frames that are ready.
+    /// Frames to send.
     pending: Vec<Bytes>,
     wants_bookmarks: bool,
     deadline: Instant,
     next_bookmark: Instant,
     last_bookmark_sent: bool,
     has_sent_columns: bool,
-    /// The kind is gone: what is left in the ring is sent, and nothing is waited for.
+    /// The definition is gone: the events left in the ring are sent, then the watch ends.
     is_ending: bool,
     is_over: bool,
-    /// The version that was sent last, for bookmarks.
+    /// The revision of the last event that was sent, for bookmarks.
     revision: Revision,
 }
 
@@ -82,13 +82,13 @@ pub(crate) async fn watch(cx: &Context<'_>) -> Result<Answer, Failure> {
     let selection = Selection::new(cx, &options)?;
     let body = match begin(cx, &options, representation, selection).await? {
         Ok(stream) => Body::chunks(WatchChunks::new(stream)),
-        // That a watch cannot be had from some version is told within the stream, as clients expect it.
+        // A watch that cannot begin at its version gets an ERROR event in the stream, as clients expect.
         Err(failure) => Body::full(error_frame(&failure)),
     };
     Ok(Answer::watch(body, encoding))
 }
 
-/// The watch, or why there is none from the version that is asked for.
+/// The watch, or inside `Ok` the failure to send as an ERROR event, when it cannot begin at the requested version.
 async fn begin(
     cx: &Context<'_>,
     options: &options::List,
@@ -162,7 +162,7 @@ async fn begin(
         wants_bookmarks: options.wants_bookmarks,
         deadline: now + timeout,
         next_bookmark: now + BOOKMARK_INTERVAL,
-        // A watch that is over in a moment needs no bookmark to go on from.
+        // A watch shorter than that needs no bookmark before its end.
         last_bookmark_sent: timeout <= BOOKMARK_BEFORE_END,
         has_sent_columns: false,
         is_ending: false,
@@ -170,13 +170,13 @@ async fn begin(
         revision: after,
     };
     stream.listen();
-    // The definition may have gone while a version was waited for, before its changes were listened to.
+    // The definition may have been deleted while this waited for a version, before it subscribed to the catalog.
     stream.is_over = stream.catalog_changes.is_some() && !stream.is_served();
     Ok(Ok(stream))
 }
 
-/// Whether the store has been at a version. It knows all that it ever gave out: one that is beyond is of another life of the
-/// store, or made up, and a watch from there would skip what happens until then, or wait for ever.
+/// Fails if a version is newer than the store. Such a version comes from an earlier state of the store that was lost, or was
+/// invented: a watch from there would skip all events until then, or wait for ever.
 async fn check_reached(cx: &Context<'_>, revision: Revision) -> Result<Result<(), Failure>, Failure> {
     if revision <= cx.state.store.revision() {
         return Ok(Ok(()));
@@ -197,8 +197,8 @@ fn error_frame(failure: &Failure) -> Bytes {
 impl WatchStream {
     /// The next frames, together; `None` at the end.
     ///
-    /// What the ring gave is kept in `self` until it is sent, so nothing is lost if the future is dropped, but for objects that
-    /// are being converted. Its owner never drops it before its end.
+    /// Events are kept in `self` until they are sent. Objects that are being converted would be lost if the future were dropped
+    /// before its end, which its owner never does.
     async fn next(&mut self) -> Option<Bytes> {
         loop {
             if let Some(chunk) = self.make_chunk().await {
@@ -207,7 +207,7 @@ impl WatchStream {
             if self.is_over {
                 return None;
             }
-            // Looked at first: batches may never cease to come.
+            // Checked before events are taken: on a busy resource there is always a next batch.
             if self.wake_at() <= Instant::now() {
                 self.tick();
                 continue;
@@ -219,7 +219,7 @@ impl WatchStream {
                 }
                 continue;
             }
-            // Both arms are cancel-safe: a batch that is not returned stays behind the cursor, signals keep their state.
+            // Both arms are cancel-safe: a batch that is not returned is not consumed, and signals keep their state.
             tokio::select! {
                 biased;
                 signal = &mut self.signals => self.heed(signal),
@@ -228,7 +228,7 @@ impl WatchStream {
         }
     }
 
-    /// Listens for what may end the watch, until the next time there is something to do.
+    /// Renews the signals, with the time of the next bookmark or of the end.
     fn listen(&mut self) {
         self.signals = Signals::new(self.state.clone(), self.catalog_changes.clone(), self.wake_at());
     }
@@ -240,25 +240,25 @@ impl WatchStream {
                 if let Some(changes) = &mut self.catalog_changes {
                     changes.borrow_and_update();
                 }
-                // What is in the ring goes first, so that a client hears of the last deletions.
+                // The events in the ring are sent first, so that the client sees the last deletions.
                 self.is_ending = !self.is_served();
                 self.listen();
             }
-            // What there is to do is looked at by the clock.
+            // `next` compares the clock with the deadlines itself.
             Signal::Time => self.listen(),
         }
     }
 
-    /// When there is something to do without an event: to end, or to send a bookmark.
+    /// When the watch must act without an event: to end, or to send a bookmark.
     fn wake_at(&self) -> Instant {
         if self.wants_bookmarks { self.deadline.min(self.bookmark_due()) } else { self.deadline }
     }
 
-    /// Makes frames of what is there, until they fill a chunk.
+    /// Makes frames of the objects and events at hand, until they fill a chunk.
     async fn make_chunk(&mut self) -> Option<Bytes> {
         let mut bytes: usize = self.pending.iter().map(Bytes::len).sum();
         while bytes < CHUNK_BYTES && !self.is_over {
-            // Whoever has much to say gives way to others in between.
+            // Yields to other tasks now and then.
             tokio::task::coop::consume_budget().await;
             let made = if !self.initial.is_empty() {
                 self.make_initial().await
@@ -275,7 +275,7 @@ impl WatchStream {
                     bytes += frames.iter().map(Bytes::len).sum::<usize>();
                     self.pending.extend(frames);
                 }
-                // To leave out an object would be to lie about it.
+                // Leaving the object out would give the client a wrong state, so the watch ends.
                 Err(failure) => {
                     self.pending.push(error_frame(&failure));
                     self.is_over = true;
@@ -315,12 +315,12 @@ impl WatchStream {
         }
     }
 
-    /// An event as this watch sees it, or nothing if it does not concern it.
+    /// The frame of an event, or `None` if the event does not concern this watch.
     async fn event_frame(&mut self, event: &Event) -> Result<Option<Bytes>, Failure> {
         let Some(word) = self.word(event) else { return Ok(None) };
         let has_columns = !std::mem::replace(&mut self.has_sent_columns, true);
         let object = || match (word, &event.previous) {
-            // It left the selection: what it was last, at the version of the change.
+            // The object left the selection: its last selected state, at the revision of the change.
             (Word::Unselected, Some(previous)) => Arc::new(previous.copy_at(event.revision)),
             _ => event.object.clone(),
         };
@@ -334,13 +334,13 @@ impl WatchStream {
         if !shared.is_empty() {
             return Ok(Some(shared));
         }
-        // It takes IO to convert it, or it cannot be: that is not done under the event's lock.
+        // The conversion needs IO or fails. It is done here, outside of the event's lock.
         let converted = representation.convert(vec![object()]).await?;
         let payload = converted.into_iter().next().unwrap_or_else(|| Payload::Stored(object()));
         representation.frame(word, &payload, has_columns).map(Some)
     }
 
-    /// What an event says here: an object that leaves the selection is deleted for this watch, one that enters is added.
+    /// The type of an event for this watch: an object that leaves the selection counts as deleted, one that enters as added.
     fn word(&self, event: &Event) -> Option<Word> {
         if self.selection.is_everything() {
             return Some(match event.kind {
@@ -393,8 +393,8 @@ impl WatchStream {
         frame_of("BOOKMARK", object.to_string().as_bytes())
     }
 
-    /// Whether the kind is still there, as it was when the watch began. One that has changed is another: its objects are
-    /// stored, pruned and printed otherwise, and the client begins anew. One that is going is watched to its end.
+    /// Whether the kind is still served as it was when the watch began. After a change of the definition objects are pruned and
+    /// printed differently, so the client must list again. A kind whose definition is being deleted is watched to its end.
     fn is_served(&self) -> bool {
         let (catalog, served) = (self.state.catalog(), self.representation.served());
         let resource = &served.resource;
@@ -403,7 +403,7 @@ impl WatchStream {
     }
 }
 
-/// Frames as one chunk; one frame is one as it is.
+/// Joins frames into one chunk. A single frame is not copied.
 fn join(frames: &mut Vec<Bytes>) -> Option<Bytes> {
     if frames.len() <= 1 {
         return frames.pop();

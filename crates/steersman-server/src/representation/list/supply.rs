@@ -1,10 +1,10 @@
-//! The objects that a list has still to send, and how long a client may keep them.
+//! The objects that a list has still to send, and how long they are kept for a slow client.
 //!
-//! A client who reads on has the objects held for it, shared with the cache. One that keeps the server waiting for
-//! [`PATIENCE`] has not: from then on its objects are read page by page from the store's history, and its place among the
-//! requests under way is another's. One that reads so slowly for so long that its [`CREDIT_MAX`] is used up is cut off.
+//! While a client reads, the list holds its objects, shared with the cache. Once the client keeps the server waiting for
+//! [`PATIENCE`], the objects and the permit of the request are released; when it reads on, the rest comes page by page from the
+//! store's history. A client so slow that it uses up [`CREDIT_MAX`] is cut off.
 //!
-//! What a client that does not read keeps is therefore a chunk and a key; for how long is bounded, too.
+//! A client that does not read therefore holds one chunk and one key, until the transport closes its connection.
 
 use crate::body::Error;
 use crate::status::Failure;
@@ -18,18 +18,18 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-/// How long a client may keep the server waiting before its objects are let go. Longer than a moment in which the network
-/// stutters, far shorter than it takes to make many such clients.
+/// How long a client may keep the server waiting before its objects are released. Longer than a hiccup of the network, and short
+/// enough that many such clients do not hold much.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How long a client may be without taking anything, at the most: half of what a request may take.
+/// The longest that a client may go without reading: half the timeout of a request.
 const CREDIT_MAX: Duration = Duration::from_secs(30);
-/// How much of that a client gets back for a chunk that it takes. Who reads 64 KiB in four seconds, 16 KiB a second, is never
-/// cut off; a telephone line of old would be.
+/// How much credit a client regains with each chunk that it reads. At 64 KiB in four seconds, 16 KiB a second, it is never cut
+/// off.
 const CREDIT_PER_CHUNK: Duration = Duration::from_secs(4);
 /// Objects that are read from history at a time.
 const PAGE_OBJECTS: usize = 256;
 
-/// Reads so many of the objects behind a key once more, as of the list's revision.
+/// Reads at most this many objects after a key again, as of the list's revision.
 pub(crate) type Reload = Box<dyn Fn(ObjectKey, usize) -> Page + Send + Sync>;
 
 /// Objects that are being read.
@@ -39,7 +39,7 @@ pub(crate) type Page = Pin<Box<dyn Future<Output = Result<Vec<Arc<Object>>, Fail
 pub(super) enum Next {
     End,
     Objects(Vec<Arc<Object>>),
-    /// To be handed to [`Supply::resume`] when it has been read.
+    /// Objects to await and hand to [`Supply::resume`].
     Page(Page),
 }
 
@@ -50,11 +50,11 @@ pub(super) struct Supply {
 }
 
 struct State {
-    /// The next objects; all that are left unless they were let go.
+    /// The next objects: all that are left, unless some were released.
     held: std::vec::IntoIter<Arc<Object>>,
-    /// How many of those left are not in `held`.
+    /// The number of objects left that are not in `held`.
     n_let_go: usize,
-    /// The last that was handed out.
+    /// The key of the last object that was handed out.
     after: Option<ObjectKey>,
     permit: Option<OwnedSemaphorePermit>,
     taken_at: Instant,
@@ -63,7 +63,7 @@ struct State {
     is_cut: bool,
 }
 
-/// Watches over a client for as long as its list lasts.
+/// The task that watches the speed of a client for as long as its list lasts.
 pub(super) struct Guard(JoinHandle<()>);
 
 impl Supply {
@@ -80,7 +80,7 @@ impl Supply {
         Supply { state: Mutex::new(state), reload }
     }
 
-    /// The next objects, at the most so many.
+    /// The next objects, at most this many.
     pub(super) fn next(&self, objects_max: usize) -> Result<Next, Failure> {
         let mut state = self.state.lock();
         if state.is_cut {
@@ -98,7 +98,7 @@ impl Supply {
         Ok(Next::Objects(next))
     }
 
-    /// Goes on with objects that were read once more.
+    /// Continues with objects that were read again.
     pub(super) fn resume(&self, page: Vec<Arc<Object>>) -> Result<(), Failure> {
         if page.is_empty() {
             return Err(Failure::internal("the rest of a list is not in the store's history"));
@@ -109,7 +109,7 @@ impl Supply {
         Ok(())
     }
 
-    /// The client has taken a chunk.
+    /// To be called when the client has read a chunk.
     pub(super) fn taken(&self) {
         let mut state = self.state.lock();
         let now = Instant::now();
@@ -129,12 +129,12 @@ impl Supply {
         self.state.lock().is_cut
     }
 
-    /// There is nothing left to make.
+    /// To be called when the whole list is written: releases the permit.
     pub(super) fn end(&self) {
         self.state.lock().permit = None;
     }
 
-    /// Lets go of what has been kept for too long; when to look again, or nothing after the end.
+    /// Releases what was held for too long, and returns when to check again; `None` after the client was cut off.
     fn look(&self, now: Instant) -> Option<Instant> {
         let mut state = self.state.lock();
         let (patient_until, cut_at) = (state.taken_at + PATIENCE, state.taken_at + state.credit);
@@ -150,7 +150,7 @@ impl Supply {
         if self.reload.is_some() {
             state.let_go();
         }
-        // It may go on to read, and stop again.
+        // The client may read on and stop again.
         Some(cut_at.min(now + PATIENCE))
     }
 }
@@ -158,7 +158,7 @@ impl Supply {
 impl State {
     fn let_go(&mut self) {
         self.permit = None;
-        // Before the first object there is no key to go on from; the first chunk is made before there is a client.
+        // Without a last key there is nowhere to continue from. The first chunk is made before the guard starts.
         if self.after.is_some() || self.is_cut {
             self.n_let_go += self.held.len();
             self.held = Vec::new().into_iter();

@@ -1,7 +1,7 @@
 //! What wakes a watch beside its events: the end of the server, another catalog, the clock.
 //!
-//! A watch is woken for every event, its signals hardly ever. They keep a waker of their own, so that an event does not cost a
-//! look at each of them, nor at the locks behind them.
+//! A watch is woken for every event, but signals are rare. They are polled with a waker of their own, so that an event does not
+//! cost a poll of each signal and the locks behind it.
 
 use crate::state::State;
 use futures::task::AtomicWaker;
@@ -22,16 +22,16 @@ pub(super) enum Signal {
     Time,
 }
 
-/// Resolves to the next signal, once.
+/// A future that resolves to the next signal. It must not be polled again after that.
 pub(super) struct Signals {
     signal: Pin<Box<dyn Future<Output = Signal> + Send>>,
-    bell: Arc<Bell>,
+    wake_up: Arc<WakeUp>,
 }
 
-/// Passes a wake-up on and remembers it.
-struct Bell {
-    has_rung: AtomicBool,
-    waker: AtomicWaker,
+/// The waker of the signals: remembers that it was woken, and wakes the watch.
+struct WakeUp {
+    is_due: AtomicBool,
+    watch: AtomicWaker,
 }
 
 impl Signals {
@@ -54,9 +54,9 @@ impl Signals {
     }
 
     fn of(signal: impl Future<Output = Signal> + Send + 'static) -> Signals {
-        // The first look is due.
-        let bell = Bell { has_rung: AtomicBool::new(true), waker: AtomicWaker::new() };
-        Signals { signal: Box::pin(signal), bell: Arc::new(bell) }
+        // A future does nothing before its first poll, so that one is due.
+        let wake_up = WakeUp { is_due: AtomicBool::new(true), watch: AtomicWaker::new() };
+        Signals { signal: Box::pin(signal), wake_up: Arc::new(wake_up) }
     }
 }
 
@@ -72,24 +72,24 @@ impl Future for Signals {
     type Output = Signal;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Signal> {
-        // Registered first: who rings from now on wakes this reader.
-        self.bell.waker.register(cx.waker());
-        if !self.bell.has_rung.swap(false, Ordering::AcqRel) {
+        // Registered before the flag is read: a wake-up that comes in between polls this again.
+        self.wake_up.watch.register(cx.waker());
+        if !self.wake_up.is_due.swap(false, Ordering::AcqRel) {
             return Poll::Pending;
         }
-        let waker = Waker::from(self.bell.clone());
+        let waker = Waker::from(self.wake_up.clone());
         self.signal.as_mut().poll(&mut Context::from_waker(&waker))
     }
 }
 
-impl Wake for Bell {
-    fn wake(self: Arc<Bell>) {
+impl Wake for WakeUp {
+    fn wake(self: Arc<WakeUp>) {
         self.wake_by_ref();
     }
 
-    fn wake_by_ref(self: &Arc<Bell>) {
-        self.has_rung.store(true, Ordering::Release);
-        self.waker.wake();
+    fn wake_by_ref(self: &Arc<WakeUp>) {
+        self.is_due.store(true, Ordering::Release);
+        self.watch.wake();
     }
 }
 

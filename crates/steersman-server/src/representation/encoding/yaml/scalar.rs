@@ -84,14 +84,14 @@ fn folded(text: &str, is_quoted: bool, indent: usize, mut column: usize, out: &m
     }
 }
 
-fn is_printable(text: &str) -> bool {
-    // What has neither control characters nor bytes beyond ASCII is told from its bytes.
+pub(super) fn is_printable(text: &str) -> bool {
+    // Printable ASCII, the common case, is recognized by its bytes.
     text.bytes().all(|byte| matches!(byte, b'\n' | b' '..=b'~'))
         || text.chars().all(|char| char == '\n' || !char.is_control())
 }
 
 /// Whether a plain text would be read as something other than a text.
-fn means_something_else(text: &str) -> bool {
+pub(super) fn means_something_else(text: &str) -> bool {
     const WORDS: [&str; 14] = ["", "~", "null", "true", "false", "yes", "no", "on", "off", "y", "n", "<<", "=", ".nan"];
     const WORD_BYTES_MAX: usize = 5;
     if text.len() <= WORD_BYTES_MAX && WORDS.iter().any(|word| word.eq_ignore_ascii_case(text)) {
@@ -137,7 +137,7 @@ fn is_base_60(text: &str) -> bool {
     parts.next().is_some_and(is_number) && text.contains(':') && parts.all(|part| is_number(part) && part.len() <= 2)
 }
 
-fn is_plain(text: &str) -> bool {
+pub(super) fn is_plain(text: &str) -> bool {
     const LEADING: &str = "-?:,[]{}#&*!|>'\"%@`";
     let first_is_fine = match text.chars().next() {
         None => false,

@@ -1,5 +1,7 @@
-//! The same layout printed from a tree: what the printer of texts is held against.
+//! The same layout printed from a tree: what the printer of texts is held against. Which texts need quotes is decided by the
+//! printer's own functions; that they read back as the same texts is tested beside this.
 
+use crate::representation::encoding::yaml::scalar::{is_plain, is_printable, means_something_else};
 use serde_json::Value;
 use std::fmt::Write as _;
 
@@ -141,62 +143,4 @@ fn print_string(out: &mut String, text: &str, indent: usize, column: usize) {
     if quote {
         out.push('\'');
     }
-}
-
-fn is_printable(text: &str) -> bool {
-    text.chars().all(|char| char == '\n' || !char.is_control())
-}
-
-/// Whether a plain text would be read as something other than a text.
-fn means_something_else(text: &str) -> bool {
-    const WORDS: [&str; 14] = ["", "~", "null", "true", "false", "yes", "no", "on", "off", "y", "n", "<<", "=", ".nan"];
-    if WORDS.contains(&text.to_ascii_lowercase().as_str()) {
-        return true;
-    }
-    let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
-    let number = unsigned.replace('_', "");
-    let is_radix = |prefix: &str, radix| {
-        number.strip_prefix(prefix).is_some_and(|digits| i128::from_str_radix(digits, radix).is_ok())
-    };
-    let is_decimal =
-        number.starts_with(|first: char| first.is_ascii_digit() || first == '.') && number.parse::<f64>().is_ok();
-    let is_infinite = unsigned.eq_ignore_ascii_case(".inf");
-    is_decimal
-        || is_infinite
-        || is_radix("0x", 16)
-        || is_radix("0b", 2)
-        || is_radix("0o", 8)
-        || is_time(text)
-        || is_base_60(unsigned)
-}
-
-/// `2006-01-02`, alone or followed by a time.
-fn is_time(text: &str) -> bool {
-    let bytes = text.as_bytes();
-    let digits = |from: usize, to: usize| bytes.get(from..to).is_some_and(|part| part.iter().all(u8::is_ascii_digit));
-    digits(0, 4)
-        && bytes.get(4) == Some(&b'-')
-        && digits(5, 7)
-        && bytes.get(7) == Some(&b'-')
-        && digits(8, 10)
-        && matches!(bytes.get(10), None | Some(b'T' | b't' | b' '))
-}
-
-/// `1:30`: a number to base 60 for readers of YAML 1.1.
-fn is_base_60(text: &str) -> bool {
-    let mut parts = text.split(':');
-    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
-    parts.next().is_some_and(is_number) && text.contains(':') && parts.all(|part| is_number(part) && part.len() <= 2)
-}
-
-fn is_plain(text: &str) -> bool {
-    const LEADING: &str = "-?:,[]{}#&*!|>'\"%@`";
-    let first_is_fine = match text.chars().next() {
-        None => false,
-        Some('-' | '?' | ':') => text.chars().nth(1).is_some_and(|next| next != ' '),
-        Some(first) => !LEADING.contains(first),
-    };
-    let edges_are_fine = !text.starts_with(' ') && !text.ends_with([' ', ':']);
-    let is_marker = text.starts_with("---") || text.starts_with("...");
-    first_is_fine && edges_are_fine && !text.contains(": ") && !text.contains(" #") && !is_marker
 }

@@ -126,7 +126,7 @@ fn is_v1beta1(version: &Version) -> bool {
     &*version.name == v1beta1::NAME
 }
 
-/// A version that objects are stored in stays on record until somebody has seen to it that none are.
+/// Adds the storage version to `storedVersions`. A version is removed from there only when no object is stored in it any more.
 fn note_storage_version(definition: &mut Value) {
     let Some(storage) = versions(definition).iter().find(|version| flag(version, &["storage"])) else { return };
     let name = text(storage, &["name"]).to_owned();
