@@ -4,7 +4,7 @@
 //! set of resources from its first byte to its last. Discovery, OpenAPI, routing and the registry all read this and nothing else.
 //!
 //! Groups and group versions are shared between one catalog and the next wherever nothing changed, so who derives
-//! something from them (see [`PerGroup`]) keeps it for as long as the pointer stays the same.
+//! something from them (see `PerGroup`) keeps it for as long as the pointer stays the same.
 
 mod per_group;
 

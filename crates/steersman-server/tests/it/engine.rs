@@ -5,10 +5,13 @@ use steersman_machinery::Revision;
 use steersman_storage::Memory;
 use steersman_storage::kv::{BoxFuture, Changes, Error, Kv, Op, Outcome, Part, Past, Range, Snapshot, Txn, Watch};
 
+/// What happens before a transaction.
+type Before = dyn Fn(&Txn) -> BoxFuture<'static, Result<(), Error>> + Send + Sync;
+
 /// The memory engine with something before each transaction, and something between its commit and its answer.
 pub(crate) struct Engine {
     memory: Memory,
-    before: Box<dyn Fn(&Txn) -> BoxFuture<'static, Result<(), Error>> + Send + Sync>,
+    before: Box<Before>,
     after: Box<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>,
 }
 
