@@ -147,16 +147,14 @@ impl Chain {
             // A write that has begun is finished even if its client disconnects: only at its end is it known whether what it
             // reserved, such as a cluster IP, was stored.
             let is_write = info.target.is_some() && !is_read;
-            if !is_write {
-                let (outcome, said) = self.clone().carry_out(head.clone(), user, body, permit, None).await;
-                *notes = said;
-                return outcome;
-            }
             // A deletion of a collection is many writes: no further ones are begun after its client has disconnected.
             let abandoned = (info.verb == "deletecollection").then(CancellationToken::new);
             let _abandons = abandoned.clone().map(CancellationToken::drop_guard);
-            let done = self.clone().carry_out(head.clone(), user, body, permit, abandoned);
-            let (outcome, said) = joined(self.writing.spawn(done.in_current_span())).await?;
+            // In a box, because it is large: a task, which begins at a cache line, costs the allocator more the larger it is,
+            // and what holds it is moved several times before it starts.
+            let done = Box::pin(self.clone().carry_out(head.clone(), user, body, permit, abandoned));
+            let (outcome, said) =
+                if is_write { joined(self.writing.spawn(done.in_current_span())).await? } else { done.await };
             *notes = said;
             outcome
         };

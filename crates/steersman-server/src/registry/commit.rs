@@ -132,12 +132,11 @@ async fn create(
     object: Value,
     reservation: Option<Reservation<'_>>,
 ) -> Result<Attempt, Failure> {
-    let group_resource = operation.group_resource();
     let (key, draft) = (operation.key(name), draft(operation, object).await?);
     let stored = match state.store.create_with(operation.storage(), &key, draft, &operation.guards).await {
         Ok(stored) => stored,
         Err(error @ WriteError::AlreadyExists { .. }) => {
-            let mut failure = Failure::of_write(&error, &group_resource, name);
+            let mut failure = Failure::of_write(&error, &operation.group_resource(), name);
             if matches!(error, WriteError::AlreadyExists { current } if current.meta().is_deleting()) {
                 failure.status.message.insert_str(0, "object is being deleted: ");
             }
@@ -145,7 +144,7 @@ async fn create(
         }
         // The namespace has changed since admission read it.
         Err(WriteError::Guard { .. }) => return Ok(Attempt::Step),
-        Err(error) => return Err(Failure::of_write(&error, &group_resource, name)),
+        Err(error) => return Err(Failure::of_write(&error, &operation.group_resource(), name)),
     };
     if let Some(reservation) = reservation {
         reservation.commit();
@@ -154,7 +153,7 @@ async fn create(
         return match state.store.delete(operation.storage(), &stored.key, stored.revision).await {
             // On a conflict the deletion of the definition has seen the object already, and deletes it.
             Ok(_) | Err(WriteError::Conflict { .. }) => Err(Failure::method_not_allowed()),
-            Err(error) => Err(Failure::of_write(&error, &group_resource, name)),
+            Err(error) => Err(Failure::of_write(&error, &operation.group_resource(), name)),
         };
     }
     state.written(operation.resource(), stored.revision).await?;
@@ -169,11 +168,15 @@ fn is_overtaken(state: &State, operation: &Operation<'_>) -> bool {
         return false;
     }
     // A definition that was created again under the same name is another one, and this object does not belong to it.
-    let uid = |resource: &Resource| match &resource.origin {
-        Origin::Custom { uid, .. } => Some(uid.clone()),
-        Origin::BuiltIn => None,
-    };
     let is_same =
         |other: &Resource| other.plural == resource.plural && !other.is_terminating() && uid(other) == uid(resource);
     !state.catalog().resources_of(&resource.group).any(is_same)
+}
+
+/// The uid of the definition of a kind.
+fn uid(resource: &Resource) -> Option<&str> {
+    match &resource.origin {
+        Origin::Custom { uid, .. } => Some(uid),
+        Origin::BuiltIn => None,
+    }
 }
