@@ -1,8 +1,8 @@
-//! What a connection has done so far, and until when it may go on like that.
+//! The activity of a connection, and the deadlines that follow from it.
 //!
-//! A state machine without a clock of its own: the connection's reads, writes, requests and answers are told to it, and whoever
-//! serves the connection asks for the deadline. hyper has one timer for the time between two requests and for the head of a
-//! request, and none for peers that are never let in or do not read, so the connection's deadlines are kept here.
+//! A state machine without a clock of its own: the code that serves the connection reports reads, writes, requests and answers,
+//! and asks for the deadline. hyper has one timer for both the time between requests and the head of a request, and none for
+//! peers that never authenticate or do not read, so these deadlines are kept here.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -51,7 +51,7 @@ impl Controllers {
     /// Reads `a,b,-c`; `*` is all that the role offers, and the last word on a controller counts.
     pub(crate) fn parse(words: &[String], role: Role) -> Result<Controllers, Failure> {
         let all = Controllers { namespace: true, network: role == Role::Up };
-        // Who only says what is not wanted wants the rest.
+        // If the list only excludes controllers, all others are wanted.
         let is_rest = !words.is_empty() && words.iter().all(|word| word.trim().starts_with('-'));
         let mut controllers = if is_rest { all } else { Controllers::default() };
         for word in words.iter().map(|word| word.trim()).filter(|word| !word.is_empty()) {
@@ -98,7 +98,7 @@ impl Monitoring {
         self.endpoints.address()
     }
 
-    /// Has a controller's manager count here, and tells whether it is well.
+    /// Connects a controller's manager to these metrics and health checks.
     fn watch(&self, name: &'static str, manager: Manager) -> Manager {
         let manager = manager.name(name).with_metrics(self.metrics.clone());
         let (live, ready) = (manager.health().clone(), manager.health().clone());
@@ -156,7 +156,7 @@ impl Running {
     /// Resolves when a controller has ended by itself, with the reason. Never, if none runs.
     ///
     /// # Cancel safety
-    /// A controller that has ended is told by the next call.
+    /// A controller that has ended is returned by the next call.
     pub(crate) async fn failed(&mut self) -> anyhow::Error {
         let Some(ended) = self.tasks.join_next_with_id().await else { return std::future::pending().await };
         let (name, outcome) = self.named(ended);

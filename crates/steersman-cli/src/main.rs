@@ -45,12 +45,12 @@ enum Failure {
 }
 
 impl Failure {
-    /// What was asked to end was asked once more.
+    /// A second signal asked the process to end at once.
     fn stopped_at_once(signal: &'static str) -> Failure {
         Failure::Failed(anyhow::anyhow!("stopped at once by a second signal ({signal})"))
     }
 
-    /// As an error on the way, for who cannot refuse any more.
+    /// The same as a failure, for code that runs after the command was accepted.
     fn into_error(self) -> anyhow::Error {
         match self {
             Failure::Refused(sentence) => anyhow::Error::msg(sentence),

@@ -1,7 +1,7 @@
-//! Certificates that are about to end are made anew while the server runs, and used at once.
+//! Renews certificates before they expire while the server runs, and uses the new ones at once.
 //!
-//! The directory is looked at again and again, so what somebody puts there in time is used as well. Only the CA is never
-//! made anew: it would end the use of every kubeconfig that was handed out.
+//! The directory is checked every hour, so certificates that an administrator puts there are used as well. The CA is never
+//! renewed: every kubeconfig that was handed out would become invalid.
 
 use crate::pki::{self, Pki};
 use crate::serving::ServingCertificate;

@@ -1,7 +1,7 @@
-//! The connections whose peers are not known yet: there are only so many, and the oldest gives way to a new one.
+//! The connections whose peers are not authenticated yet. Their number is limited; a new one beyond the limit evicts the oldest.
 //!
-//! Refusing new ones instead would let whoever opens many keep everybody else out. A peer that means well is known a
-//! fraction of a second after it has connected, so the oldest is the one that most likely does not.
+//! If new ones were refused instead, a client that opens many could keep all others out. Well-behaved clients authenticate a
+//! fraction of a second after they connect, so the oldest connection most likely belongs to another sort of client.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 
 use tokio::sync::oneshot;
 
-/// The connections of one socket whose peers are not known. Clones are the same.
+/// The unauthenticated connections of one socket. Clones share the same ones.
 #[derive(Clone, Debug)]
 pub(crate) struct Unauthenticated {
     connections: Arc<Mutex<Connections>>,
@@ -19,12 +19,12 @@ pub(crate) struct Unauthenticated {
 
 #[derive(Debug, Default)]
 struct Connections {
-    /// By the order in which they were opened. Dropping a sender tells its connection that it has to give way.
+    /// In the order in which they were opened. Dropping a sender evicts its connection.
     open: BTreeMap<u64, oneshot::Sender<()>>,
     next: u64,
 }
 
-/// The place of one connection among them, until this is dropped.
+/// One connection among them, until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Place {
     connections: Unauthenticated,
@@ -37,7 +37,7 @@ impl Unauthenticated {
         Unauthenticated { connections: Arc::default(), connections_max }
     }
 
-    /// Takes a place for a new connection; the oldest loses its own if there is none left.
+    /// Adds a new connection, and evicts the oldest one if there are too many.
     pub(crate) fn enter(&self) -> Place {
         let (sender, evicted) = oneshot::channel();
         let mut connections = self.lock();
@@ -57,7 +57,7 @@ impl Unauthenticated {
 }
 
 impl Place {
-    /// Ready when the connection has to give way; not to be polled after that.
+    /// Ready when the connection was evicted. Must not be polled after that.
     pub(crate) fn poll_evicted(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         // Nothing is ever sent: the sender is dropped.
         Pin::new(&mut self.evicted).poll(cx).map(drop)

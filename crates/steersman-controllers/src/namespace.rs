@@ -1,9 +1,9 @@
-//! The end of a namespace: what lives in it is deleted, and when nothing is left, the namespace is let go.
+//! Deletes the content of a namespace that is being deleted, and then removes the finalizer of the namespace.
 //!
-//! Follows kube-controller-manager's namespace controller, with the conditions it writes since 1.17. A namespace that is
-//! deleted keeps the finalizer `kubernetes` in its spec; nothing new can be made in it from then on. Each pass asks
-//! discovery what kinds there are, deletes the instances of each, and looks at what remains: while something does, the
-//! status says what and the next pass comes a little later; when nothing does, `/finalize` takes the finalizer away.
+//! Follows kube-controller-manager's namespace controller, with the conditions that it has written since 1.17. A namespace that
+//! is being deleted keeps the finalizer `kubernetes` in its spec, and nothing new can be created in it. Each pass discovers the
+//! kinds, deletes the instances of each, and counts what remains. If something does, the status says what, and another pass
+//! follows later; otherwise the finalizer is removed through `/finalize`.
 
 mod conditions;
 mod content;
@@ -19,7 +19,7 @@ use steersman::{RateLimiter, WriteError};
 /// The name under which the loop appears in logs.
 pub const NAME: &str = "namespace-controller";
 
-/// Stands in the spec of a namespace for all that is in it.
+/// The finalizer in the spec of a namespace that stands for its content.
 const FINALIZER: &str = "kubernetes";
 const WORKERS: usize = 4;
 /// How long one pass may take: two requests for each kind, of which there may be thousands.
@@ -103,7 +103,7 @@ fn finalizers(namespace: &Namespace) -> &[String] {
     namespace.spec.as_ref().and_then(|spec| spec.finalizers.as_deref()).unwrap_or_default()
 }
 
-/// Takes the finalizer away from the namespace as it was read: one that has changed since is looked at again.
+/// Removes the finalizer from the namespace as it was read. If it has changed since, another pass follows.
 async fn finalize(api: &Api<Namespace>, mut namespace: Namespace) -> Result<Action, Error> {
     let name = namespace.metadata.name.clone().unwrap_or_default();
     if let Some(finalizers) = namespace.spec.as_mut().and_then(|spec| spec.finalizers.as_mut()) {

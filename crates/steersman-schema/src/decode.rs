@@ -1,10 +1,10 @@
 //! Reading a body against the schema of its kind, in one pass over the bytes of a JSON document or over a tree.
 //!
-//! Unknown and duplicate fields are dropped and reported in the order of the document. What else is done depends on where the
-//! kind comes from. [`built_in`] reads as Go's typed decoding does: null is absent; quantities, times and bytes are checked and
-//! take their canonical text; what `omitempty` would not write goes, what Go always writes comes. [`custom_resource`] reads
-//! the metadata, its own and that of embedded resources, in the same way and leaves the types of all other fields to
-//! [`crate::validate`]. [`document`] reads a body without a schema, such as a patch.
+//! Unknown and duplicate fields are dropped and reported in the order of the document. The rest depends on where the kind comes
+//! from. [`built_in`] reads as Go's typed decoding does: null is absent; quantities, times and bytes are checked and converted
+//! to their canonical text; fields that `omitempty` would drop are dropped, fields that Go always writes are added.
+//! [`custom_resource`] reads metadata, also that of embedded resources, in the same way, and leaves the types of all other
+//! fields to [`crate::validate`]. [`document`] reads a body without a schema, such as a patch.
 
 mod reader;
 pub(crate) mod scalar;
@@ -16,8 +16,7 @@ use crate::schema::{Schema, Special};
 use std::fmt;
 use steersman_machinery::{Value, quantity};
 
-/// Objects and lists within one another are read no deeper: what is stored, with the record of who owns its fields, must be
-/// read again by parsers that stop at 128.
+/// The deepest nesting that is read. The stored object, with its `managedFields`, is read again by parsers that stop at 128.
 pub const DEPTH_MAX: usize = 100;
 
 /// More faults of one body are not reported: they are for people to read.
@@ -28,33 +27,33 @@ pub const FAULTS_MAX: usize = 100;
 pub enum Body<'a> {
     /// The bytes of a JSON document.
     Json(&'a [u8]),
-    /// What was read from another format, or is the outcome of a patch.
+    /// A tree that was read from another format, or the result of a patch.
     Tree(Value),
 }
 
-/// What becomes of the fields of a custom resource that its schema does not name.
+/// What happens to the fields of a custom resource that its schema does not define.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Unknown {
     Keep,
-    /// They are dropped, save where the schema itself preserves them.
+    /// They are dropped, except where the schema itself preserves them.
     Prune,
 }
 
-/// A body that could be read, and what was dropped from it.
+/// A decoded body, with the fields that were dropped from it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decoded {
-    /// What remained, as Go would write it.
+    /// The value without the dropped fields, as Go would write it.
     pub value: Value,
-    /// What a strict reader would refuse, in the order of the document.
+    /// The faults that strict validation refuses, in the order of the document.
     pub faults: Vec<Fault>,
 }
 
-/// What a strict reader refuses and others drop. [`fmt::Display`] gives the text of warnings and errors.
+/// A dropped field, which strict validation refuses. [`fmt::Display`] gives the text of warnings and errors.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Fault {
-    /// The path of a field that is there twice; the later one counts.
+    /// The path of a duplicate field. The later value counts.
     Duplicate(String),
-    /// The path of a field that the kind does not have.
+    /// The path of an unknown field.
     Unknown(String),
 }
 
@@ -67,7 +66,7 @@ pub enum Error {
     Quantity { path: String, source: quantity::ParseError },
     #[error("{path} must be a whole number from {min} to {max}, not {number}")]
     Range { path: String, number: String, min: i64, max: i64 },
-    /// No JSON or YAML.
+    /// Not JSON or YAML.
     #[error("{detail}")]
     Syntax { detail: String },
     #[error("the object is nested deeper than {DEPTH_MAX} levels")]
@@ -81,7 +80,7 @@ pub enum Error {
 /// Reads an object of a built-in kind.
 ///
 /// # Errors
-/// When it is no JSON, or a value is not what the kind has in its place.
+/// When it is not JSON, or a value has the wrong type.
 pub fn built_in(schema: &Schema, body: Body<'_>) -> Result<Decoded, Error> {
     read_body(Shape::Typed(schema), body)
 }
@@ -89,7 +88,7 @@ pub fn built_in(schema: &Schema, body: Body<'_>) -> Result<Decoded, Error> {
 /// Reads a custom resource.
 ///
 /// # Errors
-/// When it is no JSON, or its metadata, or that of a resource embedded in it, is no metadata.
+/// When it is not JSON, or its metadata, or that of an embedded resource, is not an ObjectMeta.
 pub fn custom_resource(schema: &Schema, unknown: Unknown, body: Body<'_>) -> Result<Decoded, Error> {
     read_body(Shape::resource(schema, unknown), body)
 }
@@ -97,7 +96,7 @@ pub fn custom_resource(schema: &Schema, unknown: Unknown, body: Body<'_>) -> Res
 /// Reads a JSON document without a schema: everything stays, duplicate fields are reported.
 ///
 /// # Errors
-/// When it is no JSON.
+/// When it is not JSON.
 pub fn document(json: &[u8]) -> Result<Decoded, Error> {
     read_body(Shape::Any, Body::Json(json))
 }
@@ -105,7 +104,7 @@ pub fn document(json: &[u8]) -> Result<Decoded, Error> {
 /// Reads a tree that is still needed afterwards as an object of a built-in kind.
 ///
 /// # Errors
-/// When a value is not what the kind has in its place.
+/// When a value has the wrong type.
 pub fn from_value(schema: &Schema, value: &Value) -> Result<Decoded, Error> {
     read(Shape::Typed(schema), value)
 }

@@ -1,8 +1,8 @@
 //! `managedFields`: who owns which field of an object, and apply, which merges by that record.
 //!
 //! The server calls [`on_update`] for creates, updates and all patches but apply, and [`on_apply`] for apply; both before
-//! mutating admission, so what admission sets belongs to nobody. [`keep_times`] comes last, before storing: a write that
-//! changed nothing but times is no write. The semantics, the texts of conflicts among them, are kube-apiserver's.
+//! mutating admission, so that fields set by admission have no owner. [`keep_times`] comes last, before storing: a write that
+//! changed nothing but times is not stored. The semantics, the texts of conflicts among them, are kube-apiserver's.
 //!
 //! Times come in as text. Nothing here stores, and nothing here fails a write for its record: [`on_update`] keeps the old one.
 
@@ -33,7 +33,7 @@ pub struct Kind<'a> {
     pub schema: &'a Schema,
     /// Whether the kind is built in.
     pub origin: Origin,
-    /// Fields that this endpoint drops, such as `status` on the main one: nobody comes to own them here.
+    /// Fields that this endpoint ignores, such as `status` on the main one. Its writers never own them.
     pub reset: &'a FieldSet,
     /// The kind in its other versions.
     pub versions: &'a dyn Versions,
@@ -64,7 +64,7 @@ pub trait Versions {
 #[derive(Clone, Copy, Debug)]
 pub struct OneVersion;
 
-/// Who writes, where and when.
+/// The writer: manager, subresource and time.
 #[derive(Clone, Copy, Debug)]
 pub struct Writer<'a> {
     /// The field manager; empty becomes `unknown`.

@@ -1,7 +1,7 @@
-//! Pruning: fields that a custom resource's schema does not name are dropped, and told of.
+//! Pruning: drops and reports the fields that a custom resource's schema does not define.
 //!
-//! `apiVersion`, `kind` and `metadata` of the resource and of embedded ones stay as they are; what is in them is for whoever
-//! checks metadata.
+//! `apiVersion`, `kind` and `metadata` of the resource and of embedded ones stay as they are; their content is checked
+//! as metadata.
 
 use crate::schema::{Additional, Schema};
 use std::fmt::Write;
@@ -32,7 +32,7 @@ struct Pass {
 }
 
 impl Pass {
-    /// Without a schema nothing is named: every field goes.
+    /// Without a schema no field is defined, so all are dropped.
     fn prune(&mut self, value: &mut Value, schema: Option<&Schema>, is_resource: bool) {
         if let Some(schema) = schema.filter(|schema| schema.preserve_unknown_fields) {
             return self.keep(value, schema, is_resource);

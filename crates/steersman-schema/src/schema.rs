@@ -91,7 +91,7 @@ pub enum Special {
 #[derive(Clone, Debug, Default)]
 pub struct Properties {
     sorted: Box<[(Box<str>, Schema)]>,
-    /// The places of those that are written even where nobody says them, of which most kinds have few.
+    /// The indexes of the fields that are written even if they are not set; most kinds have few.
     written: Box<[usize]>,
 }
 
@@ -403,7 +403,7 @@ impl Properties {
         self.sorted.iter().map(|(name, schema)| (name.as_ref(), schema))
     }
 
-    /// The fields that are written even where nobody says them.
+    /// The fields that are written even if they are not set.
     pub(crate) fn written(&self) -> impl Iterator<Item = (&str, &Schema)> {
         self.written.iter().map(|place| (self.sorted[*place].0.as_ref(), &self.sorted[*place].1))
     }

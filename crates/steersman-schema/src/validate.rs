@@ -1,7 +1,7 @@
-//! Is a custom resource what its definition says? Every fault at once, each with its path, in Kubernetes' words.
+//! Validates a custom resource against its schema. Reports all faults at once, each with its path and Kubernetes' message.
 //!
-//! Texts and order of checks follow kube-openapi's schema validation as recorded from a real server. An update is judged
-//! with ratcheting: what has not changed since the stored object is not held against the client.
+//! Texts and order of checks follow kube-openapi's schema validation as recorded from a real server. An update is
+//! validated with ratcheting: faults of values that have not changed since the stored object are not reported.
 
 use crate::embedded;
 use crate::format;
@@ -13,7 +13,7 @@ use steersman_machinery::Value;
 use steersman_machinery::field::{Error, Path};
 use steersman_machinery::value::{Map, type_name};
 
-/// Judges a new object.
+/// Validates a new object.
 pub fn validate(schema: &Schema, value: &Value) -> Vec<Error> {
     let mut errors = Pass::new(None).run(schema, value, None);
     embedded::validate(schema, value, &Path::root(), &mut errors);
@@ -21,7 +21,7 @@ pub fn validate(schema: &Schema, value: &Value) -> Vec<Error> {
     errors
 }
 
-/// Judges a changed object: faults of parts that are as they were do not count.
+/// Validates an update: faults of unchanged parts are not reported.
 ///
 /// Items of a list are compared with their former selves only where the list is a map.
 pub fn validate_update(schema: &Schema, new: &Value, old: &Value) -> Vec<Error> {
@@ -35,7 +35,7 @@ pub fn validate_update(schema: &Schema, new: &Value, old: &Value) -> Vec<Error> 
     errors
 }
 
-/// Judges a default against the schema that holds it; `path` is where the default is written.
+/// Validates a default against its schema; `path` is where the default is written.
 pub(crate) fn validate_default(schema: &Schema, default: &Value, path: &Path) -> Vec<Error> {
     Pass::new(Some(path)).run(schema, default, None)
 }
@@ -91,7 +91,7 @@ impl<'a> Pass<'a> {
         self.ratchet(outcome, value, old)
     }
 
-    /// Faults of what is as it was are forgiven.
+    /// Drops the faults of unchanged values.
     fn ratchet(&self, mut outcome: Outcome, value: &Value, old: Option<&Value>) -> Outcome {
         if !outcome.errors.is_empty() && old == Some(value) {
             outcome.errors.clear();

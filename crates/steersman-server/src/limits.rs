@@ -1,16 +1,16 @@
-//! How many requests are under way at a time; more are told to come back.
+//! The limits of requests in flight. Requests beyond them get 429.
 
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
-/// Requests that read, carried out at a time.
+/// The most reading requests in flight.
 const READS_MAX: usize = 400;
-/// Requests that write, carried out at a time.
+/// The most writing requests in flight.
 const WRITES_MAX: usize = 200;
-/// Requests whose bodies are on their way at a time.
+/// The most requests whose bodies are being received.
 const RECEIVING_MAX: usize = 1000;
 
-/// The places that requests take while they are under way.
+/// The permits that requests hold while they are in flight.
 #[derive(Debug)]
 pub(crate) struct Limits {
     reads: Arc<Semaphore>,
@@ -36,7 +36,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// A place among the requests that are carried out, if there is one.
+    /// A permit to carry out a request, if one is left.
     pub(crate) fn try_carry_out(&self, access: Access) -> Option<OwnedSemaphorePermit> {
         let places = match access {
             Access::Read => &self.reads,
@@ -45,12 +45,12 @@ impl Limits {
         places.clone().try_acquire_owned().ok()
     }
 
-    /// A place among the requests whose bodies are on their way, if there is one.
+    /// A permit to receive the body of a request, if one is left.
     pub(crate) fn try_receive(&self) -> Option<SemaphorePermit<'_>> {
         self.receiving.try_acquire().ok()
     }
 
-    /// How many requests are carried out now.
+    /// The number of requests in flight.
     pub(crate) fn under_way(&self, access: Access) -> usize {
         match access {
             Access::Read => READS_MAX - self.reads.available_permits(),

@@ -1,8 +1,8 @@
-//! What the server tells Prometheus at `/metrics`, under the names of kube-apiserver.
+//! The server's metrics for Prometheus at `/metrics`, under the names of kube-apiserver.
 //!
 //! The chain reports each request once, when its answer begins ([`Metrics::request`]), and each watch while it lasts
-//! ([`Metrics::begin_watch`]). What can be asked for is not counted: a scrape reads it (`exposition`). Labels come from
-//! what is served, never from what a client writes, so their number is bounded by the definitions; beyond
+//! ([`Metrics::begin_watch`]). Values that other parts of the server know are not counted but read at a scrape (`exposition`).
+//! Labels come from what is served, never from what a client sends, so that definitions bound their number; beyond
 //! [`SERIES_MAX`] a request is counted under empty labels.
 
 mod exposition;
@@ -18,14 +18,14 @@ use std::time::Duration;
 
 pub(crate) use crate::metrics::exposition::{CONTENT_TYPE, Gauges, InFlight, ResourceCount, StoreFigures};
 
-/// Most combinations of labels. Ten verbs on two thousand kinds.
+/// The most combinations of labels: ten verbs on two thousand kinds.
 const SERIES_MAX: usize = 20_000;
 
 /// The counters of one server.
 #[derive(Debug, Default)]
 pub(crate) struct Metrics {
     series: RwLock<HashMap<OwnedLabels, Arc<Series>>>,
-    /// Requests refused because too many of their sort were under way.
+    /// Requests refused because too many of their kind were in flight.
     rejected: AtomicU64,
     /// Requests whose code panicked.
     panics: AtomicU64,
@@ -34,19 +34,19 @@ pub(crate) struct Metrics {
 /// The labels that a request is counted under. Follows apiserver's `endpoints/metrics`.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub(crate) struct Labels<'a> {
-    /// In upper case, with `LIST`, `WATCH`, `APPLY` and `DELETECOLLECTION` told apart.
+    /// In upper case; `LIST`, `WATCH`, `APPLY` and `DELETECOLLECTION` are distinguished.
     pub(crate) verb: &'static str,
     pub(crate) group: &'a str,
     pub(crate) version: &'a str,
     pub(crate) resource: &'a str,
-    /// Of a path that is no resource, the path.
+    /// For a non-resource path, the path.
     pub(crate) subresource: &'a str,
-    /// `cluster`, `namespace`, `resource`, or empty for a path that is no resource.
+    /// `cluster`, `namespace`, `resource`, or empty for a non-resource path.
     pub(crate) scope: &'static str,
     pub(crate) is_dry_run: bool,
 }
 
-#[derive(Debug, Eq, Hash, PartialEq)]
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
 struct OwnedLabels {
     verb: &'static str,
     group: Box<str>,
@@ -57,7 +57,7 @@ struct OwnedLabels {
     is_dry_run: bool,
 }
 
-/// What was seen under one set of labels.
+/// The counts under one set of labels.
 #[derive(Debug, Default)]
 struct Series {
     seen: Mutex<Seen>,
@@ -70,7 +70,7 @@ struct Series {
 
 #[derive(Clone, Debug, Default)]
 struct Seen {
-    /// How often each status code was answered, in the order of their first occurrence: there are few.
+    /// The number of answers with each status code, in the order of their first occurrence: there are few.
     codes: Vec<(u16, u64)>,
     duration: Histogram,
 }
@@ -227,6 +227,15 @@ mod tests {
         drop(open);
         assert!(says(" 0"));
         assert!(text(&metrics).contains(r#"apiserver_watch_events_total{group="",resource="pods",version="v1"} 3"#));
+    }
+
+    #[test]
+    fn a_number_that_can_fall_is_a_gauge() {
+        let store = StoreFigures { unreadable: 2, ..StoreFigures::default() };
+        let text = Metrics::default().exposition(&Gauges { store, ..Gauges::default() });
+        assert!(
+            text.contains("# TYPE steersman_store_unreadable_entries gauge\nsteersman_store_unreadable_entries 2\n")
+        );
     }
 
     #[test]

@@ -141,12 +141,12 @@ fn path(router: &Router, documents: &Documents, request: &Request<'_>) -> Result
     }
 }
 
-/// The text that Prometheus reads: what was counted, and what can be asked for now.
+/// The text of `/metrics`: the counters, and the current values of other parts of the server.
 fn scrape(router: &Router) -> String {
     let Router { state, limits, .. } = router;
     let in_flight = InFlight { mutating: limits.under_way(Access::Write), read_only: limits.under_way(Access::Read) };
     let catalog = state.catalog();
-    // Of several versions, and of two views of one thing, each object is counted once.
+    // A set of storage names: an object that is served in several versions or groups is counted once.
     let versions = catalog.groups().iter().flat_map(|group| group.served());
     let resources = versions.flat_map(|version| &version.resources).map(|served| &*served.resource);
     let stored = resources.filter(|resource| resource.handling() == Handling::Stored);

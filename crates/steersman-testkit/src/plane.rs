@@ -1,4 +1,4 @@
-//! The control plane itself: its life, and who may come in.
+//! The control plane itself: start, restart and stop, and clients for its users.
 
 use crate::fault::{Fault, Faults};
 use crate::service::{ApiService, Caller, Plane, Running};
@@ -17,7 +17,7 @@ use steersman_storage::kv::Kv;
 use steersman_storage::{Memory, Store};
 use tokio::sync::{RwLock, watch};
 
-/// Where a client is that names no namespace.
+/// The namespace of clients that name none.
 const NAMESPACE: &str = "default";
 
 /// A Kubernetes API server in this process, with a store in memory.
@@ -25,20 +25,19 @@ const NAMESPACE: &str = "default";
 /// Dropping it ends it: watches end, and requests are refused from then on. [`ControlPlane::stop`] waits for that.
 ///
 /// # Panics
-/// As befits a tool of tests, methods without a `try_` in their name panic with a sentence that names the culprit.
+/// Methods without `try_` in their name panic, with a sentence that says what is wrong.
 pub struct ControlPlane {
     plane: Arc<Plane>,
     kv: Arc<dyn Kv>,
     options: Options,
 }
 
-/// How a control plane differs from the usual.
+/// Options of a control plane.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Who says what users may do. Usually [`Masters`]: members of `system:masters` may do everything, others next to
-    /// nothing.
+    /// The authorizer. Default: [`Masters`], where members of `system:masters` may do everything and others almost nothing.
     pub authorizer: Arc<dyn Authorizer>,
-    /// What time it is, in the objects. Usually the real time; tokio's pausing does not change it.
+    /// The clock of timestamps in objects. Default: the real time, which tokio's paused time does not change.
     pub clock: fn() -> Timestamp,
     /// How much history there is for watches and continued lists.
     pub history: steersman_storage::Options,
@@ -84,7 +83,7 @@ impl ControlPlane {
         ControlPlane::try_start(Options::default()).await.unwrap_or_else(|error| panic!("{}", chain(&error)))
     }
 
-    /// Starts a control plane of one's own making.
+    /// Starts a control plane with these options.
     ///
     /// # Errors
     /// When the tokens cannot be used, or the server does not start.
@@ -97,7 +96,7 @@ impl ControlPlane {
     }
 
     /// Stops the server and starts another on the same store. Clients stay good: requests under way are answered before,
-    /// new ones wait, watches end. History begins anew, so a watch from a version before it is told 410 `Expired`.
+    /// new ones wait, watches end. History begins anew, so a watch from an earlier version gets 410 `Expired`.
     pub async fn restart(&self) {
         let mut running = self.plane.running.write().await;
         if let Some(old) = running.take() {
@@ -107,7 +106,7 @@ impl ControlPlane {
         *running = Some(new.unwrap_or_else(|error| panic!("{}", chain(&error))));
     }
 
-    /// Stops the control plane: requests under way are answered, watches end, new requests find nobody.
+    /// Stops the control plane: requests under way are answered, watches end, new requests fail.
     pub async fn stop(self) {
         let Some(Running { server, store }) = self.plane.running.write().await.take() else { return };
         server.stop().await;
@@ -119,7 +118,7 @@ impl ControlPlane {
 
 impl Drop for ControlPlane {
     fn drop(&mut self) {
-        // Nobody else writes: that takes the plane itself.
+        // Only the plane itself takes the write lock.
         if let Ok(running) = self.plane.running.try_read()
             && let Some(Running { server, .. }) = &*running
         {
@@ -155,7 +154,7 @@ impl ControlPlane {
         self.client_as(User::master("testkit"))
     }
 
-    /// A client for a user, who passes authorization and admission like anyone.
+    /// A client for a user. Authorization and admission apply.
     pub fn client_as(&self, user: User) -> Client {
         Client::new(self.service_as(user), NAMESPACE)
     }
@@ -165,7 +164,7 @@ impl ControlPlane {
         ApiService::new(self.plane.clone(), Caller::User(user))
     }
 
-    /// Raw HTTP for whoever the request's token names; nobody without one.
+    /// Raw HTTP as the user of the request's token; unauthenticated without one.
     pub fn service(&self) -> ApiService {
         ApiService::new(self.plane.clone(), Caller::Anyone)
     }
@@ -174,17 +173,17 @@ impl ControlPlane {
         self.options.patience
     }
 
-    /// The testkit's own client, which meets no faults.
+    /// The testkit's own client, to which no faults are injected.
     pub(crate) fn own_client(&self) -> Client {
         Client::new(ApiService::new(self.plane.clone(), Caller::Testkit(User::master("testkit"))), NAMESPACE)
     }
 }
 
-// === impl ControlPlane: bad days ===
+// === impl ControlPlane: faults ===
 
 impl ControlPlane {
-    /// Forgets all history, as a server does in time: watches and continued lists that begin at a version before now are
-    /// told 410 `Expired`, and so are watches under way that had not yet read everything.
+    /// Compacts all history, as a server does after a while: watches and continued lists that begin at an earlier version get
+    /// 410 `Expired`, and so do watches under way that have not read everything yet.
     pub async fn compact(&self) {
         let running = self.plane.running.read().await;
         let Some(Running { store, .. }) = &*running else { panic!("the control plane was stopped") };
@@ -218,7 +217,7 @@ impl ControlPlane {
         self.plane.faults.push(n, fault, selects);
     }
 
-    /// How many of the faults that were asked for are yet to happen.
+    /// The number of injected faults that have not happened yet.
     pub fn n_faults_left(&self) -> usize {
         self.plane.faults.n_left()
     }

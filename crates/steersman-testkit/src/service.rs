@@ -1,6 +1,6 @@
-//! The way to the server: what a network would be, with its faults.
+//! The connection to the server, with faults that a test can inject.
 //!
-//! Clients hold a [`ApiService`], never the server, so they survive its restart as clients of an address do.
+//! Clients hold an [`ApiService`], never the server itself, so they survive its restart like clients of an address.
 
 use crate::fault::{Fault, Faults};
 use bytes::Bytes;
@@ -26,7 +26,7 @@ pub type Body = UnsyncBoxBody<Bytes, Broken>;
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Broken {
-    /// The control plane could not go on with its answer, or its client was too slow to take it.
+    /// The control plane could not finish its answer, or the client was too slow in reading it.
     #[error("connection reset: the control plane broke its answer off")]
     Aborted,
     /// By [`crate::ControlPlane::cut_watches`].
@@ -43,19 +43,19 @@ pub enum Broken {
     Unsent,
 }
 
-/// A `tower::Service` that is the control plane for one caller: raw HTTP, for what a client cannot say.
+/// A `tower::Service` that is the control plane for one user: raw HTTP, for requests that a client cannot make.
 #[derive(Clone)]
 pub struct ApiService {
     plane: Arc<Plane>,
     caller: Caller,
 }
 
-/// Whom a service speaks for.
+/// The user of a service.
 #[derive(Clone, Debug)]
 pub(crate) enum Caller {
-    /// Whom a token says, if there is one.
+    /// The user of the bearer token, if the request has one.
     Anyone,
-    /// The testkit itself, which meets no faults.
+    /// The testkit itself, to which no faults are injected.
     Testkit(User),
     User(User),
 }
@@ -63,7 +63,7 @@ pub(crate) enum Caller {
 /// What a control plane and its services share.
 #[derive(Debug)]
 pub(crate) struct Plane {
-    /// Requests hold it for reading until they are answered, so a restart waits for them, and they for it.
+    /// Requests hold a read lock until they are answered, so that a restart waits for them, and they for a restart.
     pub(crate) running: RwLock<Option<Running>>,
     pub(crate) faults: Faults,
     pub(crate) cuts: watch::Sender<()>,
@@ -100,7 +100,7 @@ impl ApiService {
             Some(Fault::Unsent) => return Err(Broken::Unsent),
             Some(Fault::Unanswered) | None => {}
         }
-        // Heard from before the answer begins: a cut cuts what was asked for before it.
+        // Subscribed before the answer begins, so that a cut also ends requests that are not answered yet.
         let cuts = self.plane.cuts.subscribe();
         let running = self.plane.running.read().await;
         let Some(Running { server, .. }) = &*running else { return Err(Broken::Stopped) };
@@ -143,11 +143,11 @@ impl fmt::Debug for ApiService {
     }
 }
 
-/// A body that ends with an error when a cut is heard of.
+/// A body that ends with an error when watches are cut.
 fn cuttable(body: steersman_server::Body, cuts: watch::Receiver<()>) -> Body {
     let frames = stream::unfold(Some((body, cuts)), |open| async {
         let (mut body, mut cuts) = open?;
-        // Both arms are cancel-safe: a frame that is not returned stays in the body, and a cut is not taken back.
+        // Both arms are cancel-safe: a frame that is not returned stays in the body, and a cut stays cut.
         tokio::select! {
             biased;
             () = cut(&mut cuts) => Some((Err(Broken::Cut), None)),
@@ -161,7 +161,7 @@ fn cuttable(body: steersman_server::Body, cuts: watch::Receiver<()>) -> Body {
 
 async fn cut(cuts: &mut watch::Receiver<()>) {
     if cuts.changed().await.is_err() {
-        // Nobody is left who could.
+        // The sender is gone, so nothing can be cut any more.
         std::future::pending::<()>().await;
     }
 }

@@ -1,4 +1,4 @@
-//! What the server told us, in order: the queue between a reflector and its cache.
+//! The server's events in order: the queue between a reflector and its cache.
 //!
 //! Nothing is merged and nothing is reordered. A relist is ONE delta, so that a reader of the cache sees either the
 //! state before it or the state after it. The queue is bounded: when it is full, the reflector waits, which means that
@@ -90,7 +90,7 @@ pub struct DeltaFifo<K> {
     receiver: mpsc::Receiver<Delta<K>>,
 }
 
-/// The consumer is gone; nobody wants deltas any more.
+/// The consumer is gone; deltas are no longer needed.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("the consumer of this delta queue is gone")]
 pub struct Closed;

@@ -1,4 +1,4 @@
-//! What a handler of events is, and what it is told.
+//! Handlers of events, and the events they get.
 //!
 //! Handlers are synchronous and only map objects to keys; the work happens behind a queue. Every handler has its own
 //! bounded queue and its own task, see [`crate::informer`].
@@ -16,10 +16,10 @@ use crate::informer::Notice;
 use crate::key::ObjectKey;
 use crate::selection::CachedResource;
 
-/// Told what happened to the objects of an informer, in order per object.
+/// Gets the events of an informer, in order per object.
 ///
-/// Called on a task of its own, one call at a time. It must not block: a slow handler holds up nobody else, but it
-/// falls behind, and once it does, what happened to one object in the meantime is told as one event. A panic is caught,
+/// Called on a task of its own, one call at a time. It must not block: a slow handler delays no other, but it
+/// falls behind; then several changes of one object are delivered as one event. A panic is caught,
 /// logged and costs that one event.
 pub trait EventHandler<K: CachedResource>: Send + 'static {
     /// An object appeared. The default does nothing, as that of the others.
@@ -152,7 +152,7 @@ impl<'a, K> Event<'a, K> {
         match self.notice {
             Notice::Added(_, arrival) => EventKind::Added(*arrival),
             Notice::Deleted { .. } => EventKind::Deleted,
-            // Marks the end of the initial list; no handler is told of it as an event.
+            // Marks the end of the initial list; handlers do not get it as an event.
             Notice::Synced | Notice::Undecodable(_) => EventKind::Undecodable,
             Notice::Updated { old, new } if Cached::ptr_eq(old, new) => EventKind::Resync,
             Notice::Updated { .. } => EventKind::Updated,
@@ -212,7 +212,7 @@ impl<K: CachedResource> Event<'_, K> {
             Notice::Undecodable(error) => Decoded::Undecodable(Arc::clone(error)),
             Notice::Updated { old, new } => match (decode(old), decode(new)) {
                 (Ok(old), Ok(new)) => Decoded::Updated { old, new },
-                // There is no state before that could be told.
+                // The state before is not known.
                 (Err(_), Ok(new)) => Decoded::Added(new, Arrival::Later),
                 (_, Err(error)) => undecodable(error),
             },

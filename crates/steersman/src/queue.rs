@@ -2,8 +2,8 @@
 //!
 //! A key that is added while it waits runs once; added while it is processed, it runs once more afterwards; it is
 //! never processed twice at the same time. The rules live in [`core`], a plain state machine that is told the time;
-//! this file is the shell around it: a lock, a bell, and guards whose drop is Done. No task runs behind a queue: whoever
-//! waits in [`WorkQueue::get`] also waits for the next delayed key.
+//! this file is the shell around it: a lock, a notification, and guards whose drop is Done. No task runs behind a queue: a
+//! worker that waits in [`WorkQueue::get`] also waits for the next delayed key.
 
 mod core;
 mod limiter;
@@ -75,9 +75,9 @@ struct Shared<T> {
     core: Mutex<Core<T>>,
     /// Keys that it rejects are not added. Not asked about those being processed.
     admits: OnceLock<Box<Admits<T>>>,
-    /// Rung once for every key that becomes ready, and for all when the next delayed key comes sooner than thought.
+    /// Notifies one worker for every key that becomes ready, and all when the next delayed key is due earlier than before.
     ready: Notify,
-    /// Rung when a closed queue has nothing left.
+    /// Notified when a closed queue is empty.
     drained: Notify,
 }
 
@@ -176,14 +176,14 @@ impl<T: Key> WorkQueue<T> {
     /// # Cancel safety
     /// Cancelled, it has taken nothing, and its wake-up goes to another waiter.
     pub async fn get(&self) -> Option<Item<T>> {
-        // A queue that never runs dry must not keep its thread. Nothing has been taken yet.
+        // Yields now and then, even if the queue is never empty. Nothing has been taken yet.
         tokio::task::consume_budget().await;
         if let Taken::Key(key, place, priority) = self.shared.take() {
             return Some(self.item(key, place, priority));
         }
         loop {
             let mut rung = pin!(self.shared.ready.notified());
-            // Listen before looking: what is added in between rings.
+            // Registered before the queue is read, so that a key added in between ends the wait.
             rung.as_mut().enable();
             let next_due = match self.shared.take() {
                 Taken::Closed => return None,
@@ -332,7 +332,7 @@ impl<T: Key> Shared<T> {
 
     fn take(&self) -> Taken<T> {
         let mut core = self.core.lock();
-        // Reading the clock costs more than the rest; it matters only to delayed keys, and to whoever measures.
+        // Reading the clock costs more than the rest; only delayed keys and metrics need it.
         let now = (core.has_delayed() || core.is_measured()).then(Instant::now);
         if let Some(now) = now {
             core.set_now(now);

@@ -46,7 +46,7 @@ pub(super) async fn delete_all(client: &Client, namespace: &str) -> Outcome {
         let name = format!("{}.{}", resource.plural, resource.group);
         if let Err(error) = delete_kind(client, namespace, &resource, can(verbs::DELETE_COLLECTION), &mut outcome).await
         {
-            // A kind that is gone since discovery spoke has no instances.
+            // A kind that was removed since discovery has no instances.
             if !matches!(&error, kube::Error::Api(status) if status.is_not_found()) {
                 outcome.failures.push(format!("{name}: {error}"));
             }
@@ -87,7 +87,7 @@ async fn delete_kind(
     }
 }
 
-/// Deletes the instance that was seen, not one made since under its name.
+/// Deletes exactly this instance, not one created since under the same name.
 async fn delete_one(
     api: &Api<DynamicObject>,
     name: &str,

@@ -1,4 +1,4 @@
-//! The pass over a document: a serde visitor that walks the schema along.
+//! The pass over a document: a serde visitor that follows the schema as it descends.
 
 use crate::decode::zero::{drop_empty, is_zero, write_empty, zero};
 use crate::decode::{DEPTH_MAX, Decoded, Error, FAULTS_MAX, Fault, Unknown, is_opaque, scalar};
@@ -24,7 +24,7 @@ pub(crate) enum Shape<'s> {
 /// A place in a custom resource.
 #[derive(Clone, Copy)]
 pub(crate) struct Custom<'s> {
-    /// None: there is nothing that a field here could be.
+    /// The schema here; `None` if no field is defined here.
     schema: Option<&'s Schema>,
     /// Has a `metadata` of its own, which is always an `ObjectMeta`.
     is_resource: bool,
@@ -155,7 +155,7 @@ impl<'s> Custom<'s> {
 // === impl Context ===
 
 impl Context {
-    /// Remembers why, and stops the parser.
+    /// Records the error, and stops the parser.
     fn fail<E: serde::de::Error>(&mut self, error: Error) -> E {
         self.error = Some(error);
         E::custom("stopped")
@@ -167,7 +167,7 @@ impl Context {
         if self.depth <= DEPTH_MAX { Ok(()) } else { Err(self.fail(Error::TooDeep)) }
     }
 
-    /// Each fault is told once, and no more than anybody reads.
+    /// Records a fault, unless it is a duplicate or there are too many already.
     fn tell(&mut self, fault: Fault) {
         if self.faults.len() < FAULTS_MAX && !self.faults.contains(&fault) {
             self.faults.push(fault);
@@ -302,7 +302,7 @@ fn put(fields: &mut Map, name: String, value: Value, parent: &Path<'_>, context:
     }
 }
 
-/// Reads past a field that the kind does not have, within the bound on nesting. What is odd inside it is nobody's concern.
+/// Skips an unknown field, within the bound on nesting. Faults inside it are not reported.
 fn skip<'de, A: MapAccess<'de>>(entries: &mut A, path: &Path<'_>, context: &mut Context) -> Result<(), A::Error> {
     let n_faults = context.faults.len();
     entries.next_value_seed(Seed { shape: Shape::Any, path, context: &mut *context })?;

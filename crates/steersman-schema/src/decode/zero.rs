@@ -1,4 +1,4 @@
-//! Empty values: what Go's `omitempty` drops, and what is written though nobody said it.
+//! Empty values: those that Go's `omitempty` drops, and those that Go writes although they were not set.
 
 use crate::schema::{Schema, Special, Type, Zero};
 use steersman_machinery::Value;
@@ -23,7 +23,7 @@ pub(crate) fn drop_empty(schema: &Schema, fields: &mut Map) {
     }
 }
 
-/// Writes the fields of a struct that are written though nobody said them.
+/// Adds the fields of a struct that Go always writes, if they are missing.
 pub(crate) fn write_empty(schema: &Schema, fields: &mut Map) {
     for (name, field) in schema.properties.written() {
         let value = fields.get(name);
@@ -50,7 +50,7 @@ pub(crate) fn is_zero(value: &Value) -> bool {
     }
 }
 
-/// The value of a Go variable that nobody has set.
+/// The zero value of a Go type.
 pub(crate) fn zero(schema: &Schema) -> Value {
     let schema = schema.target();
     match (schema.special, schema.value_type) {

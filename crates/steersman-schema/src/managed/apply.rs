@@ -1,7 +1,8 @@
-//! Apply: the manager says what it wants, the record says what that means.
+//! Server-side apply.
 //!
-//! The configuration is merged into the live object by its schema; what the manager applied before and left out now goes,
-//! unless somebody else owns it; what others own and this would change is a conflict, or, by force, this manager's.
+//! The configuration is merged into the live object by the schema. Fields that the manager applied before and has left out now
+//! are removed, unless another manager owns them. A change of a field that another manager owns is a conflict; with force, the
+//! field becomes this manager's.
 
 use crate::fields::compare;
 use crate::fields::element::same;
@@ -17,7 +18,7 @@ use steersman_machinery::{GroupVersion, Value};
 /// The owner of what was there before anybody applied or was recorded.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 
-/// What to do about fields that others own.
+/// What to do about fields that other managers own.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum OnConflict {
     /// Take them.
@@ -29,7 +30,7 @@ pub enum OnConflict {
 /// Why a configuration was not applied. What is displayed is the message for the client.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ApplyError {
-    /// Others own what would change.
+    /// Other managers own fields that would change.
     #[error("{message}")]
     Conflict {
         /// All conflicts in one text.
@@ -58,7 +59,7 @@ enum Failure {
 /// or `uid` the client sent or the live object has. It still has to be decoded and defaulted like any object.
 ///
 /// # Errors
-/// When others own what would change, when the configuration does not fit the schema, or is of another kind.
+/// When other managers own fields that would change, or the configuration does not fit the schema or is of another kind.
 pub fn on_apply(
     kind: &Kind<'_>,
     writer: &Writer<'_>,

@@ -1,4 +1,4 @@
-//! Conflicts of an apply, told as kube-apiserver tells them: kubectl and scripts read the texts.
+//! Conflicts of an apply, with the messages of kube-apiserver: kubectl and scripts parse them.
 
 use crate::fields::{FieldSet, Path};
 use crate::managed::record::{Manager, Operation};
@@ -8,7 +8,7 @@ use steersman_machinery::status::Cause;
 
 const REASON: &str = "FieldManagerConflict";
 
-/// Who else owns what the apply would change; by owner, the fields of each in order.
+/// The fields that the apply would change, by the other managers that own them.
 pub(crate) struct Conflicts(Vec<(Manager, Vec<Path>)>);
 
 // === impl Conflicts ===

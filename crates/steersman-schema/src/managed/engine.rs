@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 use steersman_machinery::Value;
 
-/// Fields nobody ever owns.
+/// Fields that are never owned.
 static NEVER_OWNED: LazyLock<FieldSet> = LazyLock::new(|| {
     FieldSet::of_names(&[
         &["apiVersion"],
@@ -36,7 +36,7 @@ pub(crate) struct Losses {
     stranded: Vec<Manager>,
 }
 
-/// Takes away the fields that nobody ever owns.
+/// Removes the fields that are never owned.
 pub(crate) fn leave_ownable(fields: &mut FieldSet) {
     fields.subtract(&NEVER_OWNED);
 }
@@ -113,7 +113,7 @@ impl Losses {
     }
 }
 
-/// Takes out of a merged object what its applier applied before and does not any more, unless somebody else owns it.
+/// Removes the fields that the applier applied before and no longer applies, unless another manager owns them.
 pub(crate) fn prune(
     kind: &Kind<'_>,
     merged: Value,
@@ -138,7 +138,7 @@ pub(crate) fn prune(
     let merged = convert(&merged, &last.api_version)?;
     let last_fields = last.fields.with_named_fields(schema);
 
-    // First all that was applied last time goes, then what anybody owns comes back, each version in its own words.
+    // First all fields applied last time are removed, then those that have an owner are added back, in each version.
     let mut pruned = remove::remove(schema, &merged, &last_fields);
     let mut owned_in: BTreeMap<&str, FieldSet> = BTreeMap::new();
     for owned in record.0.values() {
@@ -158,7 +158,7 @@ pub(crate) fn prune(
         pruned = remove::remove(schema, &whole, &all.difference(&kept));
     }
 
-    // What nobody owns was not this applier's to take away.
+    // Fields without an owner were not this applier's to remove.
     let left = FieldSet::of(schema, &convert(&pruned, &last.api_version)?).with_named_fields(schema);
     let all = FieldSet::of(schema, &merged).with_named_fields(schema);
     let taken = all.difference(&left).intersection(&last_fields);

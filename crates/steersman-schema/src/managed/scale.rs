@@ -1,8 +1,8 @@
 //! Ownership of `replicas` across the `/scale` subresource.
 //!
-//! A `Scale` is a view of its object: who owns the object's replicas owns the Scale's. A write to the Scale is recorded on
-//! the Scale, by the rules of any update, and carried back to the object. So scaling an object whose replicas nobody owns
-//! leaves them nobody's, as the record of a Scale that has none is not begun by an update.
+//! A `Scale` is a view of its object: the owner of the object's replicas also owns the Scale's. A write to the Scale is recorded
+//! on the Scale, by the rules of any update, and then transferred to the object. Scaling an object whose replicas have no owner
+//! gives them none, since an update does not begin the record of a Scale that has none.
 //!
 //! The path of the replicas in the object differs by version; custom resources choose their own.
 

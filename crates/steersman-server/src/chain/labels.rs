@@ -6,10 +6,10 @@ use crate::query::Query;
 use crate::request_info::{RequestInfo, Target};
 use http::Method;
 
-/// Paths beside resources that are told apart; all others are counted as one.
+/// Non-resource paths with a label of their own; all others are counted together.
 const PATHS: [&str; 9] = ["/", "/api", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v2", "/readyz", "/version"];
 
-/// The labels of a request. What is not served has none but its verb: clients must not make up labels.
+/// The labels of a request. A resource that is not served gets only the verb, since clients must not be able to create labels.
 pub(super) fn of<'a>(
     catalog: &Catalog,
     info: &'a RequestInfo,

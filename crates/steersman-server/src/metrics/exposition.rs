@@ -1,6 +1,6 @@
-//! The text of a scrape: every family with its name, its help and its values.
+//! The text that a scrape reads: every metric family with its name, help and values.
 //!
-//! | Name | Type | Says |
+//! | Name | Type | Value |
 //! |---|---|---|
 //! | `apiserver_request_total` | counter | answers, by code |
 //! | `apiserver_request_duration_seconds` | histogram | time until an answer begins; for lists and writes until it is made |
@@ -11,19 +11,20 @@
 //! | `apiserver_request_panics_total` | counter | requests whose code panicked |
 //! | `apiserver_storage_objects`, `apiserver_resource_objects` | gauge | objects of each resource; the second as 1.34 renamed it |
 //! | `steersman_store_revision`, `steersman_store_oldest_revision` | gauge | the newest revision, and the one after which history is kept |
-//! | `steersman_store_healthy` | gauge | whether the store takes writes |
-//! | `steersman_store_unreadable_entries_total` | counter | stored entries that are no object and were skipped |
+//! | `steersman_store_healthy` | gauge | whether the store accepts writes |
+//! | `steersman_store_unreadable_entries` | gauge | stored entries that are not objects and are skipped |
 
 use crate::metrics::text::{Text, Type};
-use crate::metrics::{Labels, Metrics, Seen};
+use crate::metrics::{Labels, Metrics, OwnedLabels, Seen, Series};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use steersman_machinery::GroupResource;
 
 /// The media type of the text.
 pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores";
 
-/// What a scrape reads from others.
+/// Values that a scrape reads from other parts of the server.
 #[derive(Debug, Default)]
 pub(crate) struct Gauges {
     pub(crate) in_flight: InFlight,
@@ -38,14 +39,14 @@ pub(crate) struct InFlight {
     pub(crate) read_only: usize,
 }
 
-/// How many objects of a resource there are.
+/// The number of objects of a resource.
 #[derive(Debug)]
 pub(crate) struct ResourceCount {
     pub(crate) name: GroupResource,
     pub(crate) count: usize,
 }
 
-/// What the store says of itself.
+/// Figures of the store.
 #[derive(Debug, Default)]
 pub(crate) struct StoreFigures {
     pub(crate) is_healthy: bool,
@@ -58,8 +59,9 @@ impl Metrics {
     /// Everything, as text.
     pub(crate) fn exposition(&self, gauges: &Gauges) -> String {
         let mut text = Text::default();
-        self.requests(&mut text);
-        self.watches(&mut text);
+        let series = self.sorted();
+        Metrics::requests(&mut text, &series);
+        Metrics::watches(&mut text, &series);
         let in_flight = "apiserver_current_inflight_requests";
         text.family(in_flight, Type::Gauge, "Requests under way by kind.");
         text.value(in_flight, &[("request_kind", "mutating")], gauges.in_flight.mutating);
@@ -77,17 +79,19 @@ impl Metrics {
         text.into_string()
     }
 
-    fn requests(&self, text: &mut Text) {
-        // Copied, so that no lock is held while the text is written. Sorted, as scrapes compare better that way.
+    /// All series in a fixed order. A copy, since the map must not stay locked while the text is written: a request with new
+    /// labels would wait for that, and all other requests for it.
+    fn sorted(&self) -> Vec<(OwnedLabels, Arc<Series>)> {
         let series = self.series.read();
-        let mut all: Vec<(Labels<'_>, Seen)> = Vec::with_capacity(series.len());
-        for (labels, series) in series.iter() {
-            let seen = series.seen.lock().clone();
-            if !seen.codes.is_empty() {
-                all.push((labels.borrowed(), seen));
-            }
-        }
-        all.sort_by(|(a, _), (b, _)| order(a).cmp(&order(b)));
+        let mut all: Vec<_> = series.iter().map(|(labels, series)| (labels.clone(), series.clone())).collect();
+        drop(series);
+        all.sort_by(|(a, _), (b, _)| order(&a.borrowed()).cmp(&order(&b.borrowed())));
+        all
+    }
+
+    fn requests(text: &mut Text, series: &[(OwnedLabels, Arc<Series>)]) {
+        let seen = series.iter().map(|(labels, series)| (labels.borrowed(), series.seen.lock().clone()));
+        let all: Vec<(Labels<'_>, Seen)> = seen.filter(|(_, seen)| !seen.codes.is_empty()).collect();
         let total = "apiserver_request_total";
         text.family(total, Type::Counter, "Requests by verb, resource and the code of their answer.");
         for (labels, seen) in &all {
@@ -114,8 +118,7 @@ impl Metrics {
         }
     }
 
-    fn watches(&self, text: &mut Text) {
-        let series = self.series.read();
+    fn watches(text: &mut Text, series: &[(OwnedLabels, Arc<Series>)]) {
         let mut open: Vec<(Labels<'_>, i64)> = Vec::new();
         let mut sent: BTreeMap<(&str, &str, &str), (u64, u64)> = BTreeMap::new();
         for (labels, series) in series.iter().filter(|(labels, _)| labels.verb == "WATCH") {
@@ -124,11 +127,10 @@ impl Metrics {
             *events += series.events.load(Ordering::Relaxed);
             *bytes += series.event_bytes.load(Ordering::Relaxed);
         }
-        open.sort_by(|(a, _), (b, _)| order(a).cmp(&order(b)));
         let name = "apiserver_longrunning_requests";
         text.family(name, Type::Gauge, "Open watches.");
         for (labels, count) in &open {
-            // This family knows no dry run.
+            // Upstream has no `dry_run` label here.
             let labels: Vec<_> = pairs(labels).into_iter().filter(|(label, _)| *label != "dry_run").collect();
             text.value(name, &labels, count);
         }
@@ -163,16 +165,19 @@ fn objects(text: &mut Text, objects: &[ResourceCount]) {
 fn store(text: &mut Text, store: &StoreFigures) {
     let gauges = [
         ("steersman_store_revision", "The newest revision.", store.revision),
-        ("steersman_store_healthy", "1 while the store takes writes.", u64::from(store.is_healthy)),
+        ("steersman_store_healthy", "1 while the store accepts writes.", u64::from(store.is_healthy)),
         ("steersman_store_oldest_revision", "History after this revision is kept.", store.oldest_revision),
+        // It falls again when such an entry is overwritten.
+        (
+            "steersman_store_unreadable_entries",
+            "Stored entries that are not objects and are skipped.",
+            store.unreadable as u64,
+        ),
     ];
     for (name, help, value) in gauges {
         text.family(name, Type::Gauge, help);
         text.value(name, &[], value);
     }
-    let name = "steersman_store_unreadable_entries_total";
-    text.family(name, Type::Counter, "Stored entries that are no object and were skipped.");
-    text.value(name, &[], store.unreadable);
 }
 
 /// The labels of a request in the order of their names.

@@ -1,4 +1,4 @@
-//! A histogram of durations of requests. Whoever owns it has the lock.
+//! A histogram of the durations of requests. Not synchronised: its owner holds a lock.
 
 /// The upper bounds of the buckets in seconds, as kube-apiserver has them for requests.
 pub(crate) const BOUNDS: [f64; 23] = [
@@ -6,7 +6,7 @@ pub(crate) const BOUNDS: [f64; 23] = [
     45.0, 60.0,
 ];
 
-/// How often which duration was seen.
+/// The number of observations by duration.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Histogram {
     /// By bucket, not summed up; the last one is for what exceeds every bound.
@@ -26,7 +26,7 @@ impl Histogram {
         self.sum
     }
 
-    /// For each bound how many values are at most that, then how many there are at all.
+    /// For each bound the number of values up to it, then the number of all values.
     pub(crate) fn cumulative(&self) -> impl Iterator<Item = (Option<f64>, u64)> {
         let mut total = 0;
         let bounds = BOUNDS.iter().copied().map(Some).chain([None]);

@@ -98,7 +98,7 @@ impl<K: CachedResource> Index<K> {
 }
 
 impl<K: CachedResource> Function<K> {
-    /// What cannot be decoded has no values: whoever reads it hears of the error.
+    /// An object that cannot be decoded has no values; its readers get the error.
     fn values(&self, key: &ObjectKey, object: &Cached<K>, decoder: &Decoder<K>) -> Vec<String> {
         // A panic must not take the informer down with it; it has changed nothing of ours.
         let values = catch_unwind(AssertUnwindSafe(|| match self {

@@ -189,14 +189,14 @@ impl<K> State<K> {
         let Some(slot) = self.slots.get_mut(index) else { return Some(later) };
         let Some(earlier) = slot.take() else { return Some(later) };
         let merged = match (earlier.notice, later.notice) {
-            // What the handler has not heard of need not be taken back.
+            // The handler has not seen the object, so it needs no deletion either.
             (Notice::Added(..), Notice::Deleted { .. }) => {
                 newest.remove(key);
                 self.n_waiting -= 1;
                 self.compact();
                 return None;
             }
-            // A deletion must be heard before what comes after it.
+            // A deletion must be delivered before later events.
             (deleted @ Notice::Deleted { .. }, notice @ (Notice::Added(..) | Notice::Undecodable(_))) => {
                 *slot = Some(Waiting { key: earlier.key, notice: deleted });
                 return Some(Waiting { key: later.key, notice });

@@ -40,7 +40,7 @@ struct Cache {
 
 impl Collector for Sources {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        // Whoever is asked has locks of its own, so none of ours is held meanwhile.
+        // The sources take locks of their own, so none of ours is held meanwhile.
         let queues: Vec<_> = self.queues.lock().iter().filter_map(|queue| queue.upgrade()).collect();
         encode_queues(&mut encoder, &by_queue(&queues))?;
         let controllers = self.controllers.lock().clone();
@@ -102,7 +102,7 @@ fn by_informer(sources: &[InformerSource]) -> BTreeMap<[String; 4], Cache> {
     caches
 }
 
-// === what is told ===
+// === values ===
 
 fn encode_queues(encoder: &mut DescriptorEncoder<'_>, reports: &BTreeMap<String, QueueReport>) -> fmt::Result {
     let labels = |name: &str| vec![("name", name.to_owned()), ("controller", name.to_owned())];

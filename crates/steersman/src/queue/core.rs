@@ -24,7 +24,7 @@ const NOWHERE: u32 = u32::MAX;
 /// Which keys come first. Also says, roughly, why a key runs.
 #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Priority {
-    /// Work that nobody waits for: the initial list, resyncs.
+    /// Work that is not urgent: the initial list, resyncs.
     Low,
     /// Events.
     #[default]
@@ -66,7 +66,7 @@ pub(crate) struct Core<T> {
     limiter: RateLimiter,
     adds_total: u64,
     retries_total: u64,
-    /// Only while somebody measures: reading the clock costs as much as the rest.
+    /// Only while metrics are on: reading the clock costs as much as the rest.
     times: Option<Box<Times>>,
 }
 
@@ -93,7 +93,7 @@ pub(crate) struct Report {
     pub(crate) longest: Duration,
 }
 
-/// Who has to look at the queue again.
+/// Which workers must check the queue again.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Wake {
     /// Everybody: the time of the next delayed key has changed.
@@ -507,7 +507,7 @@ impl<T: Clone + Debug + Eq + Hash> Core<T> {
     fn delay(&mut self, place: u32, due: Instant) -> Wake {
         let entry = &mut self.entries[place as usize];
         match entry.state {
-            // It runs sooner anyway, and whoever runs it decides anew.
+            // It runs sooner anyway, and may be delayed again then.
             State::Ready | State::ProcessingDirty => return Wake::Nobody,
             State::Idle | State::Processing => {}
         }
