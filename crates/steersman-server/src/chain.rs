@@ -3,11 +3,13 @@
 
 mod duration;
 mod impersonation;
+mod request_body;
 
 use crate::answer::{Answer, is_pretty_for};
 use crate::authn::Authenticator;
 use crate::authz;
 use crate::body::Body;
+use crate::chain::request_body::RequestBody;
 use crate::negotiate::error_encoding;
 use crate::operation::WARNINGS_BYTES_MAX;
 use crate::query::Query;
@@ -21,9 +23,9 @@ use futures::FutureExt as _;
 use http::header::{CACHE_CONTROL, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, VARY, WARNING};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Response};
-use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use std::fmt;
 use std::panic::AssertUnwindSafe;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -31,8 +33,6 @@ use tokio::task::{JoinError, JoinHandle};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// Bytes that the body of a request may have.
-const BODY_BYTES_MAX: usize = 3 * 1024 * 1024;
 /// How long a request that is not a watch may take.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// Requests that read, carried out at a time; more are told to come back.
@@ -89,7 +89,9 @@ impl Chain {
         let info = RequestInfo::new(&parts.method, parts.uri.path(), &query);
         let head = Arc::new(Head { info, parts, query });
         let (mut notes, mut sender) = (Notes::default(), None);
-        let passed = AssertUnwindSafe(self.pass(&head, body, &mut notes, &mut sender)).catch_unwind().await;
+        let body = pin!(body);
+        let mut body = RequestBody::new(body);
+        let passed = AssertUnwindSafe(self.pass(&head, &mut body, &mut notes, &mut sender)).catch_unwind().await;
         let Head { info, parts, query } = &*head;
         let outcome = passed.unwrap_or_else(|_| {
             tracing::error!(method = %parts.method, path = %info.path, "a request panicked");
@@ -104,6 +106,9 @@ impl Chain {
             tracing::debug!(method = %parts.method, path = %info.path, annotations = ?notes.audit_annotations, "audit");
         }
         finish(&self.router.state, parts, &mut answer, &notes.warnings);
+        if !body.discard(parts).await {
+            answer.response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
         if let Some(sender) = sender {
             answer.response.extensions_mut().insert(sender);
         }
@@ -113,7 +118,7 @@ impl Chain {
     async fn pass<B>(
         self: &Arc<Chain>,
         head: &Arc<Head>,
-        body: B,
+        body: &mut RequestBody<'_, B>,
         notes: &mut Notes,
         sender: &mut Option<AuthenticatedUser>,
     ) -> Result<Answer, Failure>
@@ -138,13 +143,12 @@ impl Chain {
             let is_read = matches!(parts.method, Method::GET | Method::HEAD);
             let body = if is_read {
                 // A read is asked for by its path and query alone: whatever else is sent is not waited for.
-                drop(body);
                 Bytes::new()
             } else {
                 // A place is taken when there is something to do: a client that sends slowly holds none of the places for
                 // writes, but one of many more for bodies on their way.
                 let _receiving = self.receiving.try_acquire().map_err(|_| busy())?;
-                read(body).await?
+                body.read().await?
             };
             let permit = self.permit(parts, info)?;
             // A write that has begun is carried through, whether or not its client waits: what was reserved for it is
@@ -229,21 +233,6 @@ fn request_timeout(query: &Query, info: &RequestInfo) -> Result<Duration, Failur
 
 fn busy() -> Failure {
     Failure::too_many_requests("Too many requests, please try again later.", 1)
-}
-
-async fn read<B>(body: B) -> Result<Bytes, Failure>
-where
-    B: http_body::Body<Data = Bytes> + Send + 'static,
-    B::Error: fmt::Display,
-{
-    let readable = body.map_err(|error| std::io::Error::other(error.to_string()));
-    match Limited::new(readable, BODY_BYTES_MAX).collect().await {
-        Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => {
-            Err(Failure::too_large(format!("Request entity too large: limit is {BODY_BYTES_MAX}")))
-        }
-        Err(error) => Err(Failure::bad_request(format!("the body of the request could not be read: {error}"))),
-    }
 }
 
 /// Puts on an answer what every answer carries.
