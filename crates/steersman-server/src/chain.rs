@@ -4,11 +4,13 @@
 mod duration;
 mod impersonation;
 mod labels;
+mod request_body;
 
 use crate::answer::{Answer, is_pretty_for};
 use crate::authn::Authenticator;
 use crate::authz;
 use crate::body::Body;
+use crate::chain::request_body::RequestBody;
 use crate::limits::{Access, Limits};
 use crate::negotiate::error_encoding;
 use crate::operation::WARNINGS_BYTES_MAX;
@@ -24,9 +26,9 @@ use futures::FutureExt as _;
 use http::header::{CACHE_CONTROL, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, VARY, WARNING};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Response};
-use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use std::fmt;
 use std::panic::AssertUnwindSafe;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::OwnedSemaphorePermit;
@@ -36,8 +38,6 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::Instrument as _;
 
-/// Bytes that the body of a request may have.
-const BODY_BYTES_MAX: usize = 3 * 1024 * 1024;
 /// How long a request that is not a watch may take.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -81,7 +81,9 @@ impl Chain {
         let begun = Instant::now();
         let span = tracing::debug_span!("request", method = %head.parts.method, path = head.info.path);
         let (mut notes, mut sender) = (Notes::default(), None);
-        let pass = self.pass(&head, body, &mut notes, &mut sender).instrument(span);
+        let body = pin!(body);
+        let mut body = RequestBody::new(body);
+        let pass = self.pass(&head, &mut body, &mut notes, &mut sender).instrument(span);
         let passed = AssertUnwindSafe(pass).catch_unwind().await;
         let Head { info, parts, query } = &*head;
         let state = &self.router.state;
@@ -101,6 +103,9 @@ impl Chain {
         finish(state, parts, &mut answer, &notes.warnings);
         let labels = labels::of(&state.catalog(), info, &parts.method, query, is_apply(&parts.headers));
         state.metrics.request(&labels, answer.response.status().as_u16(), begun.elapsed());
+        if !body.discard(parts).await {
+            answer.response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
         if let Some(sender) = sender {
             answer.response.extensions_mut().insert(sender);
         }
@@ -110,7 +115,7 @@ impl Chain {
     async fn pass<B>(
         self: &Arc<Chain>,
         head: &Arc<Head>,
-        body: B,
+        body: &mut RequestBody<'_, B>,
         notes: &mut Notes,
         sender: &mut Option<AuthenticatedUser>,
     ) -> Result<Answer, Failure>
@@ -135,13 +140,12 @@ impl Chain {
             let is_read = matches!(parts.method, Method::GET | Method::HEAD);
             let body = if is_read {
                 // A GET is described by its path and query alone, so a body is not waited for.
-                drop(body);
                 Bytes::new()
             } else {
                 // A write permit is taken only once the body is here: a client that sends slowly holds one of the far more
                 // numerous permits for receiving instead.
                 let _receiving = self.limits.try_receive().ok_or_else(busy)?;
-                read(body).await?
+                body.read().await?
             };
             let permit = self.permit(parts, info)?;
             // A write that has begun is finished even if its client disconnects: only at its end is it known whether what it
@@ -230,21 +234,6 @@ fn is_apply(headers: &HeaderMap) -> bool {
 
 fn busy() -> Failure {
     Failure::too_many_requests("Too many requests, please try again later.", 1)
-}
-
-async fn read<B>(body: B) -> Result<Bytes, Failure>
-where
-    B: http_body::Body<Data = Bytes> + Send + 'static,
-    B::Error: fmt::Display,
-{
-    let readable = body.map_err(|error| std::io::Error::other(error.to_string()));
-    match Limited::new(readable, BODY_BYTES_MAX).collect().await {
-        Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => {
-            Err(Failure::too_large(format!("Request entity too large: limit is {BODY_BYTES_MAX}")))
-        }
-        Err(error) => Err(Failure::bad_request(format!("the body of the request could not be read: {error}"))),
-    }
 }
 
 /// Adds the headers that every answer has, compresses the body if the client accepts that, and drops it for HEAD.

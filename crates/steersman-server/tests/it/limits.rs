@@ -6,9 +6,10 @@ use futures::future::join_all;
 use futures::stream;
 use http::{Method, Request};
 use http_body::Frame;
-use http_body_util::{BodyExt as _, StreamBody};
+use http_body_util::{BodyExt as _, Full, StreamBody};
 use serde_json::json;
 use std::convert::Infallible;
+use std::time::Duration;
 
 /// Bytes that a body may have.
 const BODY_BYTES_MAX: usize = 3 * 1024 * 1024;
@@ -138,9 +139,9 @@ async fn who_does_not_read_a_list_keeps_nobody_from_reading() {
     }
     let unread = join_all((0..READS_MAX).map(|_| http.unread(CONFIGS))).await;
     assert_eq!(http.get(CONFIGS).await.code, 429);
-    tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
     http.get(CONFIGS).await.ok();
-    tokio::time::sleep(std::time::Duration::from_secs(60)).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
     for mut body in unread {
         assert!(body.frame().await.unwrap().is_err());
     }
@@ -158,7 +159,44 @@ async fn who_reads_a_list_late_gets_it_as_it_was() {
     let body = http.unread(CONFIGS).await;
     http.delete(&format!("{CONFIGS}/c8")).await.ok();
     http.merge(&format!("{CONFIGS}/c7"), &json!({"data": {"a": "new"}})).await.ok();
-    tokio::time::sleep(std::time::Duration::from_secs(5)).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
     let late = body.collect().await.unwrap().to_bytes();
     assert!(serde_json::from_slice::<serde_json::Value>(&late).unwrap() == whole);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_of_a_connection_is_announced_when_a_body_stays_unread() {
+    let world = World::new().await;
+    let post = |path: &str| Request::post(path).header("content-type", "application/json");
+    let early = format!("{CONFIGS}?timeout=never");
+
+    let whole = Bytes::from(config("c").to_string());
+    let refused = world.http().raw(post(&early).body(Full::new(whole.clone())).unwrap()).await;
+    assert_eq!((refused.code, refused.header("connection")), (400, None), "the body was there: it is out of the way");
+
+    let late = stream::once(async move {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        Ok::<_, Infallible>(Frame::data(whole))
+    });
+    let refused = world.http().raw(post(&early).body(StreamBody::new(late)).unwrap()).await;
+    assert_eq!((refused.code, refused.header("connection")), (400, None), "it came in a moment");
+
+    let begun = tokio::time::Instant::now();
+    let refused = stuck(world.http(), &early).await;
+    assert_eq!((refused.code, refused.header("connection")), (400, Some("close")));
+    assert!(begun.elapsed() < Duration::from_secs(1), "nobody waits long for what nobody reads");
+
+    let begun = tokio::time::Instant::now();
+    let held_back = StreamBody::new(stream::pending::<Result<Frame<Bytes>, Infallible>>());
+    let refused = world.http().raw(post(&early).header("expect", "100-continue").body(held_back).unwrap()).await;
+    assert_eq!((refused.code, refused.header("connection")), (400, Some("close")));
+    assert!(begun.elapsed().is_zero(), "the client was not asked for it");
+
+    let read = Request::get(CONFIGS).body(Full::new(Bytes::from_static(b"{}"))).unwrap();
+    let answer = world.http().raw(read).await;
+    assert_eq!((answer.code, answer.header("connection")), (200, Some("close")));
+
+    let over = vec![b' '; BODY_BYTES_MAX + 1];
+    let refused = world.http().send(Method::POST, CONFIGS, "application/json", over).await;
+    assert_eq!((refused.code, refused.header("connection")), (413, None));
 }

@@ -305,3 +305,17 @@ async fn a_table_of_a_watch_says_its_columns_once() {
     assert_eq!(second["object"]["rows"][0]["cells"][0], "b");
     assert_eq!(second["object"]["rows"][0]["object"]["metadata"]["name"], "b");
 }
+
+#[tokio::test]
+async fn objects_that_are_there_already_are_sent_as_the_client_takes_them() {
+    let world = World::new().await;
+    for number in 0..8 {
+        let mut object = config(&format!("c{number}"));
+        object["data"] = json!({"k": "x".repeat(100_000)});
+        world.http().post(CONFIGS, &object).await.ok();
+    }
+    let mut watch = world.http().watch(CONFIGS).await;
+    let first = watch.next_chunk().await.unwrap();
+    assert!(first.len() < 200_000, "{} bytes wait for a client that may never read them", first.len());
+    assert_eq!(watch.next_name().await, Some(("ADDED".to_owned(), "c1".to_owned())));
+}

@@ -40,7 +40,7 @@ const BOOKMARK_INTERVAL: Duration = Duration::from_secs(60);
 const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
 /// The most events taken from the ring at a time.
 const BATCH_MAX: usize = 256;
-/// The most initial objects made into events at a time.
+/// The most initial objects made into events at a time; fewer if they fill a chunk.
 const INITIAL_BATCH: usize = 64;
 
 /// The events of one watch, as the frames that are sent.
@@ -289,7 +289,14 @@ impl WatchStream {
     }
 
     async fn make_initial(&mut self) -> Result<Vec<Bytes>, Failure> {
-        let objects: Vec<_> = self.initial.drain(..self.initial.len().min(INITIAL_BATCH)).collect();
+        let mut bytes = 0;
+        let fitting = self.initial.iter().take(INITIAL_BATCH).take_while(|object| {
+            let has_room = bytes < CHUNK_BYTES;
+            bytes += object.json().len();
+            has_room
+        });
+        let batch = fitting.count();
+        let objects: Vec<_> = self.initial.drain(..batch).collect();
         let objects = self.representation.convert(objects).await?;
         let frame = |payload| {
             let has_columns = !std::mem::replace(&mut self.has_sent_columns, true);

@@ -1,0 +1,96 @@
+//! The body of a request: received whole, or cleared out of the way of the connection's next request.
+
+use crate::status::Failure;
+use bytes::Bytes;
+use http::header::EXPECT;
+use http::request::Parts;
+use http::{Method, Version};
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use std::fmt;
+use std::pin::Pin;
+use std::time::Duration;
+
+/// Bytes that the body of a request may have.
+const BODY_BYTES_MAX: usize = 3 * 1024 * 1024;
+/// Bytes received for nothing before the connection is given up instead, and how long that may take.
+const DISCARDED_BYTES_MAX: usize = BODY_BYTES_MAX;
+const DISCARD_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// The body of a request that is being answered.
+pub(super) struct RequestBody<'a, B> {
+    body: Pin<&'a mut B>,
+    phase: Phase,
+}
+
+/// How far it has come.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Phase {
+    /// Nobody has asked for it.
+    New,
+    /// It was asked for; without an end, the request took too long or the client went away.
+    Receiving,
+    TooLong,
+    Whole,
+}
+
+impl<'a, B> RequestBody<'a, B>
+where
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: fmt::Display,
+{
+    pub(super) fn new(body: Pin<&'a mut B>) -> RequestBody<'a, B> {
+        let phase = if body.is_end_stream() { Phase::Whole } else { Phase::New };
+        RequestBody { body, phase }
+    }
+
+    /// All of it.
+    pub(super) async fn read(&mut self) -> Result<Bytes, Failure> {
+        self.phase = Phase::Receiving;
+        let readable = (&mut self.body).map_err(|error| std::io::Error::other(error.to_string()));
+        match Limited::new(readable, BODY_BYTES_MAX).collect().await {
+            Ok(collected) => {
+                self.phase = Phase::Whole;
+                Ok(collected.to_bytes())
+            }
+            Err(error) if error.is::<LengthLimitError>() => {
+                self.phase = Phase::TooLong;
+                Err(Failure::too_large(format!("Request entity too large: limit is {BODY_BYTES_MAX}")))
+            }
+            Err(error) => Err(Failure::bad_request(format!("the body of the request could not be read: {error}"))),
+        }
+    }
+
+    /// Discards what was not read. False if the connection cannot take another request afterwards.
+    ///
+    /// Over HTTP/1 the next request comes behind this body. The peer of a connection that is closed while it sends may lose
+    /// the answer, and one that is not told of the end sends its next request into nothing.
+    pub(super) async fn discard(&mut self, parts: &Parts) -> bool {
+        if self.phase == Phase::Whole || Version::HTTP_11 < parts.version {
+            return true;
+        }
+        let is_waited_for = match self.phase {
+            // Who waits to be asked for the body has not sent it.
+            Phase::New => !parts.headers.contains_key(EXPECT),
+            Phase::TooLong => true,
+            Phase::Receiving | Phase::Whole => false,
+        };
+        let is_too_long = DISCARDED_BYTES_MAX as u64 <= self.body.size_hint().lower();
+        // The body of a read means nothing, and is not waited for.
+        let is_read = matches!(parts.method, Method::GET | Method::HEAD);
+        if !is_waited_for || is_too_long || is_read {
+            return false;
+        }
+        let rest = async {
+            let mut bytes = 0;
+            while let Some(frame) = self.body.frame().await {
+                let Ok(frame) = frame else { return false };
+                bytes += frame.data_ref().map_or(0, Bytes::len);
+                if DISCARDED_BYTES_MAX <= bytes {
+                    return false;
+                }
+            }
+            true
+        };
+        tokio::time::timeout(DISCARD_TIMEOUT, rest).await.unwrap_or(false)
+    }
+}
