@@ -185,7 +185,7 @@ impl Failure {
         Failure::about(500, "InternalError", format!("Internal error occurred: {message}"), details)
     }
 
-    /// 500 without a reason: upstream's answer to a few mistakes of clients.
+    /// 500 without a reason, as upstream answers where it supports no such thing.
     pub fn unclassified(message: impl Into<String>) -> Failure {
         Failure { status: Box::new(Status::failure(500, None, message)) }
     }

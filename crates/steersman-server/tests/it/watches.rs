@@ -319,3 +319,11 @@ async fn objects_that_are_there_already_are_sent_as_the_client_takes_them() {
     assert!(first.len() < 200_000, "{} bytes wait for a client that may never read them", first.len());
     assert_eq!(watch.next_name().await, Some(("ADDED".to_owned(), "c1".to_owned())));
 }
+
+#[tokio::test]
+async fn a_version_that_is_no_number_is_the_clients_mistake() {
+    let world = World::new().await;
+    let answer = world.http().get(&format!("{CONFIGS}?watch=1&resourceVersion=abc")).await;
+    assert_eq!(answer.refusal(), (400, "BadRequest".to_owned()));
+    assert!(answer.json()["message"].as_str().unwrap().contains("\"abc\" is not a resource version"));
+}

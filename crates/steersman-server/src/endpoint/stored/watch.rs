@@ -96,7 +96,7 @@ async fn begin(
     selection: Selection,
 ) -> Result<Result<WatchStream, Failure>, Failure> {
     let sends_initial = options.sends_initial_events == Some(true);
-    let wanted = options.revision().map_err(|error| Failure::unclassified(format!("resourceVersion: {error}")))?;
+    let wanted = options.revision().map_err(|error| Failure::bad_request(format!("resourceVersion: {error}")))?;
     let mut initial = Vec::new();
     let after = match wanted {
         Some(revision) if !sends_initial => {
