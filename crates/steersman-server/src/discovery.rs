@@ -1,9 +1,9 @@
 //! Discovery: what groups, versions and resources there are, in the classic and in the aggregated form.
 //!
-//! A [`Discovery`] belongs to one [`Catalog`] and lives as long. Nothing is rendered before somebody asks. The entry of each
-//! group in the two lists of groups is kept as long as the group serves the same, so that a list after a change costs the
-//! groups that changed; the lists are kept as long as their catalog. Documents of one group or one version are small and
-//! rendered each time. Which of the forms a client gets, and `304 Not Modified`, are the handler's business.
+//! A [`Discovery`] belongs to one [`Catalog`]. Documents are rendered at the first request. The entry of a group in the two
+//! lists of groups is reused until the group changes, so that a list after a change costs the groups that changed; the lists
+//! are kept as long as their catalog. Documents of one group or version are small and rendered for each request. Choosing the
+//! form, and `304 Not Modified`, are up to the handler.
 
 mod aggregated;
 mod classic;
@@ -60,7 +60,7 @@ impl Discovery {
         Discovery::with(catalog, entries)
     }
 
-    /// The documents of the catalog that comes next, which take over what is known of groups that stay the same.
+    /// The documents of the next catalog, which reuse the entries of groups that have not changed.
     #[must_use]
     pub fn after(&self, catalog: Arc<Catalog>) -> Discovery {
         let entries = self.entries.after(&catalog, |_, _| Entries::default());
@@ -99,13 +99,13 @@ impl Discovery {
         self.groups.get_or_init(render).clone()
     }
 
-    /// `GET /apis/GROUP`; `None` if nobody serves it.
+    /// `GET /apis/GROUP`; `None` if it is not served.
     pub fn group(&self, name: &str) -> Option<Bytes> {
         let group = self.catalog.group(name).filter(|group| !group.name.is_empty())?;
         Some(classic::group(group))
     }
 
-    /// `GET /api/v1` (the core group is the empty string) and `GET /apis/GROUP/VERSION`; `None` if nobody serves it.
+    /// `GET /api/v1` (the core group is the empty string) and `GET /apis/GROUP/VERSION`; `None` if it is not served.
     pub fn resources(&self, group: &str, version: &str) -> Option<Bytes> {
         self.catalog.group(group)?.version(version).map(|version| classic::resources(version))
     }

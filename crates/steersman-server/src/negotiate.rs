@@ -1,4 +1,4 @@
-//! In which form an answer goes out: the media type and, for objects, whether as it is, as a table, or as metadata alone.
+//! Content negotiation: the media type and the form of an answer: the object itself, a table, or metadata only.
 //!
 //! Follows apiserver's `endpoints/handlers/negotiation`: the entries of `Accept` are tried in order, and the first that can
 //! be served wins.
@@ -7,7 +7,7 @@ use crate::status::Failure;
 use http::HeaderMap;
 use http::header::{ACCEPT, ACCEPT_ENCODING};
 
-/// What clients are told can be had.
+/// The media types that error messages list.
 pub const MEDIA_TYPES: [&str; 3] = ["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"];
 const STREAM_MEDIA_TYPES: [&str; 2] =
     ["application/json;stream=watch", "application/vnd.kubernetes.protobuf;stream=watch"];
@@ -19,10 +19,10 @@ pub enum Encoding {
     Yaml,
 }
 
-/// What is made of the objects of an answer.
+/// The form of the objects in an answer.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Form {
-    /// As they are.
+    /// The objects themselves.
     Object,
     /// Only kind, apiVersion and metadata.
     PartialMetadata,
@@ -30,7 +30,7 @@ pub enum Form {
     Table,
 }
 
-/// What kind of answer the form is for.
+/// The kind of answer, which decides the possible forms.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Shape {
     /// A list.
@@ -110,7 +110,7 @@ pub fn negotiate(headers: &HeaderMap, shape: Shape) -> Result<Negotiated, Failur
     }
 }
 
-/// The serialisation that an error goes out in, whatever else was wrong with `Accept`.
+/// The serialisation of an error, which is never refused because of `Accept`.
 pub fn error_encoding(headers: &HeaderMap) -> Encoding {
     entries(headers).iter().find_map(|entry| encoding(entry.media_type)).unwrap_or(Encoding::Json)
 }

@@ -1,10 +1,10 @@
 //! OpenAPI: what the server serves, in the form that kubectl and other clients read.
 //!
 //! Version 3 is a document for every group version and an index with their hashes; version 2 is one document of all.
-//! An [`OpenApi`] belongs to one [`Catalog`]. Nothing is rendered before somebody asks: the index renders each document once
-//! for its hash and lets go of it, a document that was asked for is kept. Version 2 is put together of parts, one for each
-//! group version, which are kept too. [`OpenApi::after`] takes over what a change of the catalog does not touch, so that the
-//! next document of version 2 renders only what changed.
+//! An [`OpenApi`] belongs to one [`Catalog`]. Documents are rendered at the first request: the index renders each once for its
+//! hash and drops it, a requested document is kept. Version 2 is composed of one part for each group version, which are kept
+//! too. [`OpenApi::after`] reuses the documents that a change of the catalog does not affect, so that the next document of
+//! version 2 renders only the changed parts.
 //!
 //! Deliberately not here: what is in a schema (`steersman_schema::openapi`), and any text of Kubernetes' own documents.
 
@@ -79,8 +79,7 @@ impl OpenApi {
         }
     }
 
-    /// The documents of the catalog that comes next. Documents of group versions that serve the same as before are taken
-    /// over with what is known of them.
+    /// The documents of the next catalog, which reuse those of group versions that have not changed.
     #[must_use]
     pub fn after(&self, catalog: &Catalog) -> OpenApi {
         OpenApi {

@@ -1,4 +1,4 @@
-//! An object on its way to the client.
+//! An object to be sent to a client.
 
 use std::sync::Arc;
 use steersman_machinery::{Object, Value};
@@ -6,7 +6,7 @@ use steersman_machinery::{Object, Value};
 /// An object to be sent.
 #[derive(Clone, Debug)]
 pub(crate) enum Payload {
-    /// As it is stored.
+    /// The stored bytes.
     Stored(Arc<Object>),
     /// In the requested form.
     Tree(Value),

@@ -9,10 +9,10 @@ use std::time::Duration;
 use steersman_machinery::status::{Cause, Details, Status};
 use steersman_machinery::{GroupKind, GroupResource, field};
 
-/// Faults that are told of one object. There can be as many as a body has fields.
+/// The most faults reported for one object. A body may have as many as it has fields.
 const CAUSES_MAX: usize = 1000;
 
-/// A request that was not done, with the answer for its sender.
+/// A failed request, with the answer for its client.
 #[derive(Clone, Debug)]
 pub struct Failure {
     /// What is sent. Boxed: it travels through every `Result` of the write path.
@@ -45,7 +45,7 @@ impl Failure {
         Some(Duration::from_secs(seconds.into()))
     }
 
-    // === what the client did wrong ===
+    // === faults of the client ===
 
     /// 400.
     pub fn bad_request(message: impl Into<String>) -> Failure {
@@ -76,7 +76,7 @@ impl Failure {
         Failure::about(404, "NotFound", format!("{resource} {name:?} not found"), details(resource, name))
     }
 
-    /// 404 for a resource that nobody serves.
+    /// 404 for a resource that is not served.
     pub fn unknown_resource() -> Failure {
         Failure::about(404, "NotFound", "the server could not find the requested resource", Details::default())
     }
@@ -87,13 +87,13 @@ impl Failure {
         Failure::about(405, "MethodNotAllowed", message, Details::default())
     }
 
-    /// 406 for a media type that nobody serves.
+    /// 406 for a media type that is not served.
     pub fn not_acceptable_type(available: &[&str]) -> Failure {
         let message = format!("406: Not Acceptable\n\nAvailable representations: {}", available.join(", "));
         Failure::about(406, "NotAcceptable", message, Details::default())
     }
 
-    /// 406 for a form of a media type that is served otherwise.
+    /// 406 for a form that is not served, of a media type that is.
     pub fn not_acceptable(accepted: &[&str]) -> Failure {
         let message = format!("only the following media types are accepted: {}", accepted.join(", "));
         Failure::new(406, "NotAcceptable", message)
@@ -104,13 +104,13 @@ impl Failure {
         Failure::about(409, "AlreadyExists", format!("{resource} {name:?} already exists"), details(resource, name))
     }
 
-    /// 409: the object is not as the client supposes.
+    /// 409: the object is not in the state that the client expects.
     pub fn conflict(resource: &GroupResource, name: &str, why: &str) -> Failure {
         let message = format!("Operation cannot be fulfilled on {resource} {name:?}: {why}");
         Failure::about(409, "Conflict", message, details(resource, name))
     }
 
-    /// 409: somebody else wrote first.
+    /// 409: another write was faster.
     pub fn modified(resource: &GroupResource, name: &str) -> Failure {
         let why = "the object has been modified; please apply your changes to the latest version and try again";
         Failure::conflict(resource, name, why)
@@ -164,12 +164,12 @@ impl Failure {
         Failure::unprocessable("the server rejected our request due to an error in our request")
     }
 
-    /// 422 for what is no fault of a single field.
+    /// 422 for a fault that does not concern a single field.
     pub fn unprocessable(message: impl Into<String>) -> Failure {
         Failure::about(422, "Invalid", message, Details::default())
     }
 
-    // === what the server cannot do, now or at all ===
+    // === faults of the server ===
 
     /// 429.
     pub fn too_many_requests(message: impl Into<String>, retry_after_seconds: u32) -> Failure {

@@ -14,7 +14,7 @@ pub(super) enum Approval {
     Missing,
 }
 
-/// The state of a definition, with a sentence about it; none if its group is nobody's.
+/// The state of a definition, with a sentence about it; `None` if its group is not protected.
 pub(super) fn of(definition: &Value) -> Option<(Approval, String)> {
     let group = text(definition, &["spec", "group"]);
     let is_under =

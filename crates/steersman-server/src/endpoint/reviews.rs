@@ -1,4 +1,4 @@
-//! Reviews: kinds that are computed and not kept. A question is posted, the answer is the same object with a status.
+//! Reviews: virtual kinds, which are answered and not stored. A client posts one and gets it back with a status.
 //!
 //! The catalog's row of such a kind says that it is virtual. To add one, write its row (`builtin/review.rs`), a file here
 //! with the function that answers, and a row of [`REVIEWS`].

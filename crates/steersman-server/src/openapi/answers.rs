@@ -1,4 +1,4 @@
-//! How documents are sent: kept for ever by who names the right hash, sent elsewhere who names a wrong one.
+//! Answers with documents: cacheable for ever under the right hash, redirected under a wrong one.
 
 use crate::answer::Answer;
 use crate::negotiate;
@@ -22,7 +22,7 @@ pub(crate) fn answer_v2(document: &Document, headers: &HeaderMap) -> Answer {
     if !wanted.first().is_some_and(|entry| PROTOBUF_V2.contains(&entry.media_type)) {
         return answer(document, headers);
     }
-    // Asked for now and then, so it is made each time rather than kept.
+    // Requested rarely, so it is made for each request instead of kept.
     match serde_json::from_slice(&document.bytes) {
         Ok(json) => {
             let mut answer = Answer::bytes(200, PROTOBUF_V2[0], protobuf::document(&json));
@@ -52,7 +52,7 @@ pub(crate) fn answer_v3(path: &str, document: &Document, query: &Query, headers:
 }
 
 fn answer(document: &Document, headers: &HeaderMap) -> Answer {
-    // Only JSON is served; what cannot be had is answered without a word, as upstream does here.
+    // Only JSON is served. Other media types get an answer without a body, as upstream has it here.
     let accepted = negotiate::entries(headers);
     let is_json = |media_type: &str| matches!(media_type, "*/*" | "application/*" | "application/json");
     if !accepted.is_empty() && !accepted.iter().any(|entry| is_json(entry.media_type)) {

@@ -223,7 +223,7 @@ impl<'a> Seat<'a> {
         }
     }
 
-    /// The old paths of watches are told of for built-in kinds alone.
+    /// The deprecated `/watch/` paths are documented for built-in kinds only.
     fn push_if_watched(&self, paths: &mut Vec<PathItem>, path: &str, parameters: Vec<Parameter>, one: Operation) {
         if !self.is_custom() {
             self.push_if(Verb::Watch, paths, path, parameters, one);

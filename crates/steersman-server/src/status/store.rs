@@ -1,4 +1,4 @@
-//! What a client is told when the store refuses.
+//! The failures for errors of the store.
 
 use crate::status::Failure;
 use steersman_machinery::GroupResource;

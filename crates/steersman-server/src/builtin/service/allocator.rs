@@ -1,8 +1,8 @@
-//! Who has which address and which port of the nodes.
+//! Allocates cluster IPs and node ports.
 //!
-//! A write reserves first, stores then, and commits its [`Reservation`] when it has been stored; one that is dropped gives
-//! back what it took. So two writers at once never get the same, and a write that fails leaves nothing behind. The
-//! allocator lives in memory: at start it is told of every stored Service with [`Allocator::observe`].
+//! A write reserves first, then stores, and commits its [`Reservation`] once it is stored; a dropped reservation releases what it
+//! took. So two concurrent writers never get the same, and a failed write leaves nothing allocated. The state is in memory: at
+//! start every stored Service is registered with [`Allocator::observe`].
 
 use crate::builtin::place::Place;
 use crate::builtin::service::{needs_address, needs_health_port, needs_node_ports};
@@ -25,14 +25,14 @@ pub struct Allocator {
     taken: Mutex<HashSet<Item>>,
 }
 
-/// What a write took, until it is stored.
+/// What a write has reserved, until it is stored.
 #[derive(Debug)]
 #[must_use = "what was taken is given back when this is dropped"]
 pub struct Reservation<'a> {
     allocator: &'a Allocator,
-    /// Taken for this write: given back if it fails.
+    /// Reserved for this write: released if it fails.
     fresh: Vec<Item>,
-    /// Had before and needed no more: given back when it is stored.
+    /// Allocated before and no longer needed: released when the Service is stored.
     stale: Vec<Item>,
 }
 
@@ -55,17 +55,17 @@ impl Default for Allocator {
 }
 
 impl Allocator {
-    /// An allocator of which nothing is taken.
+    /// An allocator with nothing allocated.
     pub fn new(range: Ipv4Net, node_ports: RangeInclusive<u16>) -> Allocator {
         Allocator { range: range.trunc(), node_ports, taken: Mutex::default() }
     }
 
-    /// Takes note of what a stored Service has.
+    /// Registers the addresses and ports of a stored Service.
     pub fn observe(&self, service: &Value) {
         self.taken.lock().extend(items(service));
     }
 
-    /// Gives back what a deleted Service had.
+    /// Releases the addresses and ports of a deleted Service.
     pub fn release(&self, service: &Value) {
         self.give_back(&items(service));
     }
@@ -122,7 +122,7 @@ impl Allocator {
 // === impl Reservation ===
 
 impl Reservation<'_> {
-    /// The Service has been stored: what it took is its own, what it had before is free.
+    /// To be called when the Service is stored: keeps what was reserved, and releases what it no longer needs.
     pub fn commit(mut self) {
         self.fresh.clear();
         self.allocator.give_back(&std::mem::take(&mut self.stale));

@@ -16,9 +16,9 @@ use steersman_machinery::value::{at, object_at, remove_at, set_at, str_at};
 use steersman_machinery::{GroupResource, ObjectKey, Value};
 use steersman_storage::{At, Page, Scope};
 
-/// Pods that a budget remembers as on their way out; more are refused until its controller has seen them go.
+/// The most pods in `disruptedPods` of a budget. Beyond that, evictions are refused until its controller has removed some.
 const DISRUPTED_MAX: usize = 2000;
-/// When to come again to a budget that has not been looked at yet.
+/// The Retry-After of a budget that its controller has not processed yet.
 const RETRY_SECONDS: u32 = 10;
 
 pub(super) fn evict<'a>(cx: &'a mut Context<'_>, mut eviction: Value) -> BoxFuture<'a, Result<(), Failure>> {
@@ -36,14 +36,14 @@ pub(super) fn evict<'a>(cx: &'a mut Context<'_>, mut eviction: Value) -> BoxFutu
     })
 }
 
-/// Whether budgets count a pod: not one that is done, has not begun, or goes already.
+/// Whether budgets count a pod: not one that has finished, is pending, or is being deleted.
 fn is_counted(pod: &Value) -> bool {
     let phase = str_at(pod, &["status", "phase"]).unwrap_or_default();
     let is_going = at(pod, &["metadata", "deletionTimestamp"]).is_some();
     !is_going && !matches!(phase, "Failed" | "Pending" | "Succeeded")
 }
 
-/// Takes one disruption from the budget of a pod, if it has one.
+/// Takes one disruption from the budget of the pod, if there is one.
 async fn ask_budget(cx: &Context<'_>, pod: &Value) -> Result<(), Failure> {
     let catalog = cx.state.catalog();
     let Some(served) = catalog.find("policy", "v1", "poddisruptionbudgets") else { return Ok(()) };
@@ -83,7 +83,7 @@ fn budgets(cx: &Context<'_>, served: &Served, pod: &Value) -> Result<Vec<(Object
     Ok(budgets)
 }
 
-/// Whether pods that are not ready may go without being counted.
+/// Whether pods that are not ready may be evicted without being counted.
 fn allows_unready(budget: &Value) -> bool {
     match str_at(budget, &["spec", "unhealthyPodEvictionPolicy"]) {
         Some("AlwaysAllow") => true,
@@ -94,7 +94,7 @@ fn allows_unready(budget: &Value) -> bool {
     }
 }
 
-/// Counts one disruption in a budget, for a pod; or says why there is none left.
+/// Counts one disruption of a budget for a pod, or fails if none is left.
 fn take_disruption(budget: &mut Value, pod: &str, now: &str) -> Result<(), Failure> {
     let name = str_at(budget, &["metadata", "name"]).unwrap_or_default().to_owned();
     let generation = at(budget, &["metadata", "generation"]).and_then(Value::as_i64).unwrap_or(0);

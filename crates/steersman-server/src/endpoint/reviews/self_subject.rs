@@ -1,4 +1,4 @@
-//! `SelfSubjectReview`: whom the server takes the sender for (`kubectl auth whoami`).
+//! `SelfSubjectReview`: the user of the request, as authenticated (`kubectl auth whoami`).
 
 use crate::operation::Operation;
 use crate::state::State;
@@ -13,7 +13,7 @@ pub(super) fn who<'a>(
     _review: Value,
 ) -> BoxFuture<'a, Result<Value, Failure>> {
     let kind = operation.served.kind();
-    // Nothing of the question is in the answer.
+    // The answer contains nothing of the request's body.
     let answer = json!({
         "kind": kind.kind,
         "apiVersion": kind.api_version(),
