@@ -226,6 +226,8 @@ impl Loading {
                 Err(error) => drop(self.unreadable.lock().insert(error.report(), revision)),
             }
         }
+        // Here several threads do it, and what was just decoded is still in their caches. Of sorted runs the whole is merged.
+        runs.iter_mut().for_each(|(_, objects)| objects.sort_unstable_by(|a, b| a.key.cmp(&b.key)));
         let mut objects = self.objects.lock();
         for (resource, run) in runs {
             objects.entry(resource).or_default().extend(run);

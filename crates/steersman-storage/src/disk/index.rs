@@ -3,14 +3,16 @@
 //! A key is known by two hashes of it, each under a random key of this process: 24 bytes for a key, however long it is. Two keys
 //! of a store with a billion of them have both hashes in common once in 10^20 stores, and nobody outside can look for such keys.
 
-use crate::disk::format::{self, COLLECTED, COMPACTED, EVENTS, META, Packed, Parts, Place, VERSION};
+use crate::disk::format::{self, COLLECTED, COMPACTED, EVENTS, META, Packed, Place, VERSION};
 use crate::disk::unreadable;
 use crate::kv::{Entry, Error};
 use crate::parallel;
 use bytes::Bytes;
 use hashbrown::HashTable;
-use redb::{Database, ReadableDatabase};
+use redb::{Database, ReadOnlyTable, ReadableDatabase};
 use std::hash::{BuildHasher, RandomState};
+use std::ops::RangeInclusive;
+use std::sync::OnceLock;
 use steersman_machinery::Revision;
 
 #[derive(Debug)]
@@ -53,7 +55,14 @@ struct StoredEntry {
 /// Size of a piece of stored entries; a larger entry has one of its own.
 const PIECE_BYTES: usize = 4 * 1024 * 1024;
 /// Entries that are unpacked and handed over at a time.
-const PART_ENTRIES: usize = 1_024;
+const PART_ENTRIES: usize = 2_048;
+
+/// About the most parts in which the log is scanned: enough that threads end at about the same time though old parts of a log,
+/// out of which history was removed, hold less.
+const SCAN_PARTS: u64 = 32;
+const SCAN_PART_REVISIONS_MIN: u64 = 1_024;
+
+type Events = ReadOnlyTable<Place, &'static [u8]>;
 
 /// What a scan of the log finds.
 pub(super) struct Scan {
@@ -63,7 +72,19 @@ pub(super) struct Scan {
     pub(super) stored: Stored,
 }
 
-/// Reads the whole log once.
+/// What a part of the log holds, for the index to take up.
+struct ScannedPart {
+    changes: Vec<ScannedChange>,
+    stored: Stored,
+}
+
+struct ScannedChange {
+    hashes: [u64; 2],
+    is_deletion: bool,
+    place: Packed,
+}
+
+/// Reads the whole log once, its parts on several threads.
 pub(super) fn scan(database: &Database) -> Result<Scan, Error> {
     let transaction = database.begin_read().map_err(unreadable)?;
     let meta = transaction.open_table(META).map_err(unreadable)?;
@@ -71,6 +92,7 @@ pub(super) fn scan(database: &Database) -> Result<Scan, Error> {
     // The newest entries may have been compacted away; the counter does not go back.
     let compacted = Revision(number(COMPACTED)?);
     let is_old = number(VERSION)? == format::FORMAT_OLD;
+    let events = transaction.open_table(EVENTS).map_err(unreadable)?;
     let mut index = Index {
         collected: Revision(number(COLLECTED)?),
         compacted,
@@ -78,27 +100,75 @@ pub(super) fn scan(database: &Database) -> Result<Scan, Error> {
         hashers: [RandomState::new(), RandomState::new()],
         revision: compacted,
     };
+    let ranges = ranges(&events)?;
+    let parts: Vec<OnceLock<ScannedPart>> = ranges.iter().map(|_| OnceLock::new()).collect();
+    parallel::try_each(ranges.into_iter().zip(&parts).collect(), |(range, part)| {
+        let scanned = scan_part(&events, range, &index)?;
+        part.get_or_init(|| scanned);
+        Ok(())
+    })?;
+    let parts: Vec<ScannedPart> = parts.into_iter().filter_map(OnceLock::into_inner).collect();
     let mut superseded = Vec::new();
     let mut stored = Stored::default();
-    let events = transaction.open_table(EVENTS).map_err(unreadable)?;
-    for entry in events.range::<Place>(..).map_err(unreadable)? {
+    let n_changes: usize = parts.iter().map(|part| part.changes.len()).sum();
+    index.current.reserve(n_changes, |slot| slot.hashes[0]);
+    for ScannedPart { changes, stored: part } in parts {
+        stored.append(part);
+        for ScannedChange { hashes, is_deletion, place } in changes {
+            index.revision = index.revision.max(place.revision());
+            let previous = if is_deletion { index.delete_hashed(hashes) } else { index.put_hashed(hashes, place) };
+            if let Some(previous) = previous {
+                stored.forget(previous);
+            }
+            if is_old {
+                superseded.extend(previous.map(Packed::place));
+                superseded.extend(is_deletion.then(|| place.place()));
+            }
+        }
+    }
+    // Room for the history is not needed any more.
+    index.current.shrink_to_fit(|slot| slot.hashes[0]);
+    stored.revision = index.revision;
+    Ok(Scan { index, superseded, stored })
+}
+
+/// Parts of the log of about as many revisions each, in order.
+fn ranges(events: &Events) -> Result<Vec<RangeInclusive<Place>>, Error> {
+    let edge = |entry: Option<Result<_, _>>| -> Result<Option<u64>, Error> {
+        let Some(entry) = entry else { return Ok(None) };
+        let (place, _): (redb::AccessGuard<'_, Place>, redb::AccessGuard<'_, &[u8]>) = entry.map_err(unreadable)?;
+        Ok(Some(place.value().0))
+    };
+    let mut all = events.range::<Place>(..).map_err(unreadable)?;
+    let first = edge(all.next())?;
+    let last = edge(all.next_back())?.or(first);
+    let (Some(first), Some(last)) = (first, last) else { return Ok(Vec::new()) };
+    let step = ((last - first) / SCAN_PARTS).max(SCAN_PART_REVISIONS_MIN);
+    let mut ranges = Vec::new();
+    let mut start = first;
+    loop {
+        let end = start.saturating_add(step).min(last);
+        ranges.push((start, 0)..=(end, u32::MAX));
+        if end == last {
+            return Ok(ranges);
+        }
+        start = end + 1;
+    }
+}
+
+fn scan_part(events: &Events, range: RangeInclusive<Place>, index: &Index) -> Result<ScannedPart, Error> {
+    let mut part = ScannedPart { changes: Vec::new(), stored: Stored::default() };
+    for entry in events.range::<Place>(range).map_err(unreadable)? {
         let (place, bytes) = entry.map_err(unreadable)?;
         let place = place.value();
         let parts = format::split(Revision(place.0), bytes.value())?;
-        let previous = index.change(&parts, place);
-        if !parts.is_deletion() {
-            stored.push(bytes.value(), Packed::new(place));
-        }
-        if let Some(previous) = previous {
-            stored.forget(previous);
-        }
-        if is_old {
-            superseded.extend(previous.map(Packed::place));
-            superseded.extend(parts.is_deletion().then_some(place));
+        let (is_deletion, place) = (parts.is_deletion(), Packed::new(place));
+        part.changes.push(ScannedChange { hashes: index.hash(parts.key), is_deletion, place });
+        if !is_deletion {
+            part.stored.push(bytes.value(), place);
         }
     }
-    stored.revision = index.revision;
-    Ok(Scan { index, superseded, stored })
+    Ok(part)
 }
 
 // === impl Index ===
@@ -129,9 +199,12 @@ impl Index {
 
     /// A key is written; returns where its change before is.
     pub(super) fn put(&mut self, key: &[u8], place: Place) -> Option<Packed> {
-        let hashes = self.hash(key);
         let place = Packed::new(place);
         self.revision = self.revision.max(place.revision());
+        self.put_hashed(self.hash(key), place)
+    }
+
+    fn put_hashed(&mut self, hashes: [u64; 2], place: Packed) -> Option<Packed> {
         let entry = self.current.entry(hashes[0], |slot| slot.hashes == hashes, |slot| slot.hashes[0]);
         match entry {
             hashbrown::hash_table::Entry::Occupied(mut slot) => {
@@ -146,10 +219,14 @@ impl Index {
 
     /// A key is deleted; returns where its change before is. `None`: it holds nothing, and nothing is done.
     pub(super) fn delete(&mut self, key: &[u8], place: Place) -> Option<Packed> {
-        let hashes = self.hash(key);
+        let previous = self.delete_hashed(self.hash(key))?;
+        self.revision = self.revision.max(Revision(place.0));
+        Some(previous)
+    }
+
+    fn delete_hashed(&mut self, hashes: [u64; 2]) -> Option<Packed> {
         let slot = self.current.find_entry(hashes[0], |slot| slot.hashes == hashes).ok()?;
         let (slot, _) = slot.remove();
-        self.revision = self.revision.max(Revision(place.0));
         Some(slot.place)
     }
 
@@ -161,11 +238,6 @@ impl Index {
     /// Whether history waits to be removed.
     pub(super) fn has_garbage(&self) -> bool {
         self.collected < self.compacted
-    }
-
-    fn change(&mut self, parts: &Parts<'_>, place: Place) -> Option<Packed> {
-        self.revision = self.revision.max(Revision(place.0));
-        if parts.is_deletion() { self.delete(parts.key, place) } else { self.put(parts.key, place) }
     }
 
     fn hash(&self, key: &[u8]) -> [u64; 2] {
@@ -191,6 +263,14 @@ impl Stored {
             length: narrow(bytes.len()),
             place,
         });
+    }
+
+    /// Takes over what lies behind all that is here.
+    fn append(&mut self, mut part: Stored) {
+        let n_pieces = u32::try_from(self.bytes.len()).unwrap_or(u32::MAX);
+        self.bytes.append(&mut part.bytes);
+        self.entries
+            .extend(part.entries.into_iter().map(|entry| StoredEntry { piece: n_pieces + entry.piece, ..entry }));
     }
 
     fn forget(&mut self, place: Packed) {
