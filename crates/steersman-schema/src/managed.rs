@@ -98,9 +98,18 @@ impl Kind<'_> {
         format!("{}/{}", self.gvk.group, self.gvk.version)
     }
 
+    /// Whether a version is that of the request.
+    fn is_own(&self, api_version: &str) -> bool {
+        let version = match self.gvk.group.as_str() {
+            "" => Some(api_version),
+            group => api_version.strip_prefix(group).and_then(|rest| rest.strip_prefix('/')),
+        };
+        version == Some(&*self.gvk.version)
+    }
+
     /// The schema of a version, if it is served.
     fn schema_at(&self, api_version: &str) -> Option<&Schema> {
-        if api_version == self.api_version() {
+        if self.is_own(api_version) {
             return Some(self.schema);
         }
         self.versions.schema(api_version)

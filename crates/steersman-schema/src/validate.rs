@@ -52,11 +52,13 @@ struct Pass<'a> {
     prefix: Option<&'a Path>,
     /// Where we are, as messages print it.
     path: String,
+    /// Alternatives around us: they are told apart by how much of them is right, so nothing in them goes unread.
+    n_alternatives: usize,
 }
 
 impl<'a> Pass<'a> {
     fn new(prefix: Option<&'a Path>) -> Pass<'a> {
-        Pass { prefix, path: String::new() }
+        Pass { prefix, path: String::new(), n_alternatives: 0 }
     }
 
     fn run(mut self, schema: &Schema, value: &Value, old: Option<&Value>) -> Vec<Error> {
@@ -293,13 +295,17 @@ impl<'a> Pass<'a> {
                 }
                 (None, Additional::Any | Additional::Unsaid) => continue,
             };
+            // The version that a client writes may differ from the stored one without anybody having changed it.
+            let is_type = is_root && matches!(name.as_str(), "apiVersion" | "kind");
+            let former = old.filter(|_| !is_type).and_then(|old| old.as_object()?.get(name));
+            // Faults of what is as it was would be forgiven: they need not be looked for.
+            if self.n_alternatives == 0 && former == Some(field) {
+                continue;
+            }
             if dotted {
                 self.path.push('.');
             }
             self.path.push_str(name);
-            // The version that a client writes may differ from the stored one without anybody having changed it.
-            let is_type = is_root && matches!(name.as_str(), "apiVersion" | "kind");
-            let former = old.filter(|_| !is_type).and_then(|old| old.as_object()?.get(name));
             let inner = self.value(inner, field, former);
             outcome.merge(inner);
             self.path.truncate(length);
@@ -363,6 +369,7 @@ impl<'a> Pass<'a> {
     ) -> (usize, Outcome) {
         let mut n_valid = 0;
         let mut best: Option<Outcome> = None;
+        self.n_alternatives += 1;
         for schema in schemas {
             let each = self.value(schema, value, old);
             if each.errors.is_empty() {
@@ -377,6 +384,7 @@ impl<'a> Pass<'a> {
                 best = Some(each);
             }
         }
+        self.n_alternatives -= 1;
         (n_valid, best.unwrap_or_default())
     }
 

@@ -65,12 +65,11 @@ pub(crate) fn losses(
 ) -> Result<Losses, RecordError> {
     let mut by_version: BTreeMap<&str, Option<Cow<'_, Comparison>>> = BTreeMap::new();
     let mut losses = Losses { contested: BTreeMap::new(), gone: BTreeMap::new(), stranded: Vec::new() };
-    let own_version = kind.api_version();
     for (manager, owned) in record.0.iter().filter(|(manager, _)| Some(*manager) != writer) {
         let version = owned.api_version.as_str();
         if !by_version.contains_key(version) {
             let comparison = match kind.schema_at(version) {
-                _ if version == own_version => Some(Cow::Borrowed(difference)),
+                _ if kind.is_own(version) => Some(Cow::Borrowed(difference)),
                 Some(schema) => {
                     let converted = |object| kind.convert(object, version).map_err(RecordError::Conversion);
                     Some(Cow::Owned(compare(schema, &converted(old)?, &converted(new)?).without(kind.reset)))

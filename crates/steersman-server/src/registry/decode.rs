@@ -11,6 +11,9 @@ use steersman_machinery::field::{self, Path};
 use steersman_machinery::{GroupKind, GroupVersion, Value, value};
 use steersman_schema::decode::{self as schema, Decoded};
 
+/// Where the record of who owns which field is.
+const MANAGED_FIELDS: [&str; 2] = ["metadata", "managedFields"];
+
 /// A body as it was sent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Body<'a> {
@@ -84,15 +87,22 @@ fn read(operation: &Operation<'_>, body: Body<'_>) -> Result<(Decoded, Faults), 
 }
 
 /// Decodes, checks and defaults a patched object. Strict validation has messages of its own for patches; `document` are the
-/// faults of the patch as a document.
+/// faults of the patch as a document. `is_own_record` says whether managed fields are as the server has written them.
 pub(crate) fn decode_patched(
     operation: &mut Operation<'_>,
     mut patched: Value,
     patch: &[u8],
     document: &Faults,
+    is_own_record: impl FnOnce(&Value) -> bool,
 ) -> Result<Value, Failure> {
     identify(operation, &mut patched)?;
+    // What the server has written itself need not be read again, and it may be half of the object.
+    let is_own_record = value::at(&patched, &MANAGED_FIELDS).is_some_and(is_own_record);
+    let record = if is_own_record { value::remove_at(&mut patched, &MANAGED_FIELDS) } else { None };
     let mut decoded = typed(operation, patched)?;
+    if let Some(record) = record {
+        value::set_at(&mut decoded.value, &MANAGED_FIELDS, record);
+    }
     match operation.options.field_validation {
         FieldValidation::Strict => {
             let faults = strict_faults(document, &decoded);
@@ -121,6 +131,9 @@ fn warn(operation: &mut Operation<'_>, document: &Faults, decoded: &Decoded) {
 
 /// Checks `kind` and `apiVersion` against the path, and fills them in from the path if they are missing.
 fn identify(operation: &Operation<'_>, value: &mut Value) -> Result<(), Failure> {
+    if is_identified(operation, value) {
+        return Ok(());
+    }
     let wanted = operation.served.kind();
     let text = |key: &str| match value.get(key) {
         None | Some(Value::Null) => Ok(String::new()),
@@ -159,6 +172,18 @@ fn identify(operation: &Operation<'_>, value: &mut Value) -> Result<(), Failure>
         value::set_at(value, &["metadata"], Value::Object(value::Map::new()));
     }
     Ok(())
+}
+
+/// Whether the body says just what the path does, as nearly all do.
+fn is_identified(operation: &Operation<'_>, value: &Value) -> bool {
+    let text = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default();
+    let (resource, api_version) = (operation.resource(), text("apiVersion"));
+    let version = match &*resource.group {
+        "" => Some(api_version),
+        group => api_version.strip_prefix(group).and_then(|rest| rest.strip_prefix('/')),
+    };
+    let is_version = version == Some(&*operation.version().name);
+    is_version && text("kind") == &*resource.kind && value.get("metadata").is_some_and(|metadata| !metadata.is_null())
 }
 
 fn typed(operation: &Operation<'_>, value: Value) -> Result<Decoded, Failure> {

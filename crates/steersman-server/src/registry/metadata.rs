@@ -48,10 +48,16 @@ pub(crate) fn prepare_update(new: &mut Value, old: &Value) {
     let Some(metadata) = value::object_at(new, &["metadata"]) else { return };
     metadata.remove("selfLink");
     for key in KEPT {
-        match value::at(old, &["metadata", key]) {
-            Some(kept) => metadata.insert(key.to_owned(), kept.clone()),
-            None => metadata.remove(key),
-        };
+        match (value::at(old, &["metadata", key]), metadata.get_mut(key)) {
+            (Some(kept), Some(sent)) if sent == kept => {}
+            (Some(kept), _) => {
+                metadata.insert(key.to_owned(), kept.clone());
+            }
+            (None, Some(_)) => {
+                metadata.remove(key);
+            }
+            (None, None) => {}
+        }
     }
 }
 

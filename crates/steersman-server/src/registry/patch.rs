@@ -9,7 +9,7 @@ use crate::registry::plan::Recorded;
 use crate::registry::{decode, identity, managed, metadata};
 use crate::status::Failure;
 use bytes::Bytes;
-use steersman_machinery::Value;
+use steersman_machinery::{Value, value};
 use steersman_schema::{json_patch, merge_patch, strategic};
 
 const JSON_PATCH: &str = "application/json-patch+json";
@@ -123,7 +123,9 @@ pub(super) fn patched(
         }
         _ => {
             let patched = patch.apply_to(operation, current.requested().clone())?;
-            (decode::decode_patched(operation, patched, &patch.text, &patch.faults)?, Recorded::No)
+            let live = value::at(current.requested(), &["metadata", "managedFields"]);
+            let is_own_record = |record: &Value| Some(record) == live;
+            (decode::decode_patched(operation, patched, &patch.text, &patch.faults, is_own_record)?, Recorded::No)
         }
     };
     identity::set_namespace(operation, &mut new)?;
@@ -161,7 +163,7 @@ fn decode_applied(operation: &mut Operation<'_>, patch: &Patch, merged: Value) -
         FieldValidation::Warn => patch.faults.warnings().iter().for_each(|warning| operation.warn(warning.clone())),
         FieldValidation::Ignore | FieldValidation::Strict => {}
     }
-    decode::decode_patched(operation, merged, &patch.text, &Faults::None)
+    decode::decode_patched(operation, merged, &patch.text, &Faults::None, |_| true)
 }
 
 fn json_patch_failure(error: &json_patch::Error) -> Failure {
