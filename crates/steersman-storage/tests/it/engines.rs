@@ -35,6 +35,33 @@ fn put(key: &str, value: impl Into<bytes::Bytes>) -> Txn {
 }
 
 #[tokio::test]
+async fn a_log_that_is_scanned_in_parts_shows_each_key_as_it_was_last_written() {
+    const N_KEYS: usize = 64;
+    let scratch = tempfile::tempdir().unwrap();
+    let disk = Disk::open(scratch.path()).unwrap();
+    // Some revisions more than two parts have at least, so that keys are put, changed and deleted across their edges.
+    for round in 0..40 {
+        let write = |n: usize| {
+            let key = format!("k{n:02}");
+            let is_deletion = n % 3 == 0 && round == 20 || n % 5 == 0 && round == 39;
+            let delete = Txn { compares: Vec::new(), ops: vec![Op::Delete { key: key.clone().into() }] };
+            disk.txn(if is_deletion { delete } else { put(&key, format!("{round}")) })
+        };
+        let written: Vec<_> = (0..N_KEYS).map(write).collect();
+        for written in written {
+            written.await.unwrap();
+        }
+    }
+    let before = disk.read().await.unwrap();
+    disk.close().await.unwrap();
+    let disk = Disk::open(scratch.path()).unwrap();
+    let after = disk.read().await.unwrap();
+    assert_eq!((after.revision, after.entries.len()), (Revision(40 * N_KEYS as u64), N_KEYS - N_KEYS.div_ceil(5)));
+    assert!(after.entries.iter().all(|entry| entry.value == "39"));
+    assert_eq!((after.revision, after.entries), (before.revision, before.entries));
+}
+
+#[tokio::test]
 async fn a_held_directory_is_refused_and_free_after_close() {
     let scratch = tempfile::tempdir().unwrap();
     let disk = Disk::open(scratch.path()).unwrap();
