@@ -9,6 +9,10 @@ use steersman_machinery::{Object, Revision};
 
 /// The most frames that one event keeps. Further ones are encoded for each watcher.
 const FRAMES_MAX: usize = 16;
+/// About what an event takes without its objects, its place in the ring included.
+const EVENT_BYTES: usize = 96;
+/// About what an object takes besides its JSON: key, header, what allocations are rounded up by.
+const OBJECT_BYTES: usize = 256;
 
 /// What happened to the object, before any selector has looked at it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -87,11 +91,11 @@ impl Event {
         self.frames.store(None);
     }
 
-    /// Bytes of content that only history keeps alive.
-    pub(crate) fn superseded_bytes(&self) -> usize {
-        let previous = self.previous.as_ref().map_or(0, |object| object.json().len());
-        let deleted = if self.kind == Kind::Deleted { self.object.json().len() } else { 0 };
-        previous + deleted
+    /// About the bytes that only history keeps alive: the event itself, and content that is no longer current.
+    pub(crate) fn history_bytes(&self) -> usize {
+        let previous = self.previous.as_ref().map_or(0, |object| OBJECT_BYTES + object.json().len());
+        let deleted = if self.kind == Kind::Deleted { OBJECT_BYTES + self.object.json().len() } else { 0 };
+        EVENT_BYTES + previous + deleted
     }
 }
 

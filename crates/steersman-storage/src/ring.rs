@@ -12,8 +12,9 @@ use tokio::time::Instant;
 
 /// Most events kept per resource, the number upstream's watch cache ends at.
 pub(crate) const EVENTS_MAX: usize = 100_000;
-/// The most bytes of superseded content kept per resource. Current objects are in the cache anyway and do not count.
-pub(crate) const BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Most bytes kept per resource besides what is current. Who needs more reads it from the engine: a watch that resumes, the
+/// next page of a list. A watch that is behind by so much is cut off.
+pub(crate) const BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Longest an event is kept. Watches resume and continue tokens live this long when the other bounds allow it: longer than
 /// the 75 s that clients count on, shorter than the 10 minutes within which a continue token must expire.
 pub(crate) const AGE_MAX: Duration = Duration::from_secs(300);
@@ -27,7 +28,7 @@ const FRAMED_EVENTS_MAX: usize = 1_024;
 pub struct Limits {
     /// The longest an event is kept.
     pub age: Duration,
-    /// The most bytes of superseded content.
+    /// About the most bytes: of the events themselves, and of content that is no longer current.
     pub bytes: usize,
     /// The most events.
     pub events: usize,
@@ -66,7 +67,7 @@ impl Ring {
     pub(crate) fn push(&mut self, event: Arc<Event>, now: Instant) {
         debug_assert!(self.newest <= event.revision, "events come in order");
         self.newest = event.revision;
-        self.bytes += event.superseded_bytes();
+        self.bytes += event.history_bytes();
         self.slots.push_back(Slot { at: now, event });
         if let Some(at) = self.slots.len().checked_sub(FRAMED_EVENTS_MAX + 1) {
             self.slots[at].event.forget_frames();
@@ -98,7 +99,7 @@ impl Ring {
     fn drop_oldest(&mut self) {
         if let Some(slot) = self.slots.pop_front() {
             self.first += 1;
-            self.bytes -= slot.event.superseded_bytes();
+            self.bytes -= slot.event.history_bytes();
             self.floor = slot.event.revision;
         }
     }
@@ -175,7 +176,7 @@ mod tests {
     #[test]
     fn the_oldest_go_first_whatever_the_bound() {
         let limits = Limits::default();
-        let weight = event(11).superseded_bytes();
+        let weight = event(11).history_bytes();
         check(limits, 10);
         check(Limits { events: 3, ..limits }, 17);
         check(Limits { bytes: 4 * weight, ..limits }, 16);

@@ -343,7 +343,7 @@ proptest! {
     }
 
     #[test]
-    fn a_store_with_little_history_is_its_model_or_says_compacted(steps in steps(), events in 1usize..6, bytes in 300usize..1_000) {
+    fn a_store_with_little_history_is_its_model_or_says_compacted(steps in steps(), events in 1usize..6, bytes in 1_000usize..3_000) {
         on_runtime(check(Arc::new(Memory::new()), steps, Limits { bytes, events, ..Limits::default() }));
     }
 }
