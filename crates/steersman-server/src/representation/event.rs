@@ -36,9 +36,12 @@ impl Representation {
         !self.is_stored_form
     }
 
-    /// The key by which the frames of an event are shared. Tables contain an age, so they are shared within one second only.
-    pub(crate) fn frame_key(&self, word: Word, has_columns: bool) -> FrameKey {
+    /// The key by which the frames of an event are shared; nothing where it does not fit into its bits, which takes a
+    /// definition with more than 256 versions. Tables contain an age, so they are shared within one second only.
+    pub(crate) fn frame_key(&self, word: Word, has_columns: bool) -> Option<FrameKey> {
+        const RESOURCE_BITS: u32 = 31;
         const SECONDS_BITS: u32 = 20;
+        const VERSION_BITS: u32 = 8;
         let form = match (self.form, self.included, has_columns) {
             (Form::Object, _, _) => 0,
             (Form::PartialMetadata, _, _) => 1,
@@ -59,11 +62,14 @@ impl Representation {
         let is_cut_out = self.is_stored_form && self.form != Form::Table;
         let (resource, version) = match is_cut_out {
             true => (0, 0),
-            false => (u64::from(self.served.resource.id.0), self.served.index() as u64 & 0xff),
+            false => (u64::from(self.served.resource.id.0), self.served.index() as u64),
         };
+        if resource >> RESOURCE_BITS != 0 || version >> VERSION_BITS != 0 {
+            return None;
+        }
         let seconds = if self.form == Form::Table { self.now.as_second() as u64 } else { 0 };
         let seconds = seconds & ((1 << SECONDS_BITS) - 1);
-        FrameKey((((resource << SECONDS_BITS | seconds) << 8 | version) << 3 | form) << 2 | word)
+        Some(FrameKey((((resource << SECONDS_BITS | seconds) << VERSION_BITS | version) << 3 | form) << 2 | word))
     }
 
     /// The frame of an event.

@@ -158,7 +158,7 @@ impl Chunks for ListChunks {
         }
         match ready!(self.poll_make(cx, CHUNK_BYTES)) {
             Ok(()) => {
-                self.supply.taken();
+                self.supply.taken(self.out.len());
                 self.gives_way = true;
                 let capacity = if self.is_done { 0 } else { CHUNK_BYTES + CHUNK_BYTES / 8 };
                 let chunk = std::mem::replace(&mut self.out, Vec::with_capacity(capacity));

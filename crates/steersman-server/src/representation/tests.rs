@@ -17,32 +17,44 @@ pub(super) fn pods() -> Served {
 
 /// A custom kind, with columns of every sort.
 pub(super) fn cups() -> Served {
+    versions_of_cups(1).remove(0)
+}
+
+/// So many versions of it, of which the first is that in storage.
+fn versions_of_cups(n_versions: usize) -> Vec<Served> {
     let column = |name: &str, kind: &str, path: &str| json!({"name": name, "type": kind, "jsonPath": path});
+    let version = |at: usize| {
+        json!({
+                    "name": format!("v{}", at + 1), "served": true, "storage": at == 0,
+                    "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
+                    "additionalPrinterColumns": [
+                        column("Size", "integer", ".spec.size"),
+                        column("Ready", "string", ".status.conditions[?(@.type==\"Ready\")].status"),
+                        column("Any", "string", ".status..reason"),
+                        column("First", "string", ".spec.list[0].x"),
+                        column("Spec", "string", ".spec"),
+                        column("Owner", "string", ".metadata.labels.owner"),
+                        column("Age", "date", ".metadata.creationTimestamp"),
+                    ],
+        })
+    };
+    let versions: Vec<Value> = (0..n_versions).map(version).collect();
     let definition = json!({
         "metadata": {"name": "cups.example.com", "uid": "u", "generation": 1},
         "spec": {
             "group": "example.com", "scope": "Namespaced",
             "names": {"plural": "cups", "singular": "cup", "kind": "Cup", "listKind": "CupList"},
-            "versions": [{
-                "name": "v1", "served": true, "storage": true,
-                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
-                "additionalPrinterColumns": [
-                    column("Size", "integer", ".spec.size"),
-                    column("Ready", "string", ".status.conditions[?(@.type==\"Ready\")].status"),
-                    column("Any", "string", ".status..reason"),
-                    column("First", "string", ".spec.list[0].x"),
-                    column("Spec", "string", ".spec"),
-                    column("Owner", "string", ".metadata.labels.owner"),
-                    column("Age", "date", ".metadata.creationTimestamp"),
-                ],
-            }],
+            "versions": versions,
         },
         "status": {
             "acceptedNames": {"plural": "cups", "singular": "cup", "kind": "Cup", "listKind": "CupList"},
             "conditions": [{"type": "Established", "status": "True"}], "storedVersions": ["v1"],
         },
     });
-    Served::in_storage(crate::crd::custom_resources(&definition).unwrap())
+    let resource = crate::crd::custom_resources(&definition).unwrap();
+    let catalog = crate::catalog::Catalog::new([resource]);
+    let version = |at: usize| catalog.find("example.com", &format!("v{}", at + 1), "cups").unwrap().clone();
+    (0..n_versions).map(version).collect()
 }
 
 pub(super) fn object(name: &str, fields: &Value) -> Arc<Object> {
@@ -159,6 +171,17 @@ fn frames_are_shared_by_those_who_see_the_same() {
     assert_ne!(key(&one, Form::Table, 0, false), key(&other, Form::Table, 0, false));
     assert_ne!(key(&one, Form::Table, 0, false), key(&one, Form::Table, 1, false));
     assert_ne!(key(&one, Form::Table, 0, false), key(&one, Form::Table, 0, true));
+}
+
+#[test]
+fn versions_that_do_not_fit_into_a_key_share_nothing() {
+    let key = |served: Served| {
+        let wishes = wishes(Negotiated { encoding: Encoding::Json, form: Form::Table });
+        Representation::new(&served, wishes).unwrap().frame_key(Word::Added, false)
+    };
+    let keys: Vec<u64> = versions_of_cups(300).into_iter().filter_map(key).map(|key| key.0).collect();
+    let distinct: std::collections::BTreeSet<&u64> = keys.iter().collect();
+    assert_eq!((keys.len(), distinct.len()), (256, 256));
 }
 
 #[test]

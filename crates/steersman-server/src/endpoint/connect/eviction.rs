@@ -24,12 +24,17 @@ const RETRY_SECONDS: u32 = 10;
 pub(super) fn evict<'a>(cx: &'a mut Context<'_>, mut eviction: Value) -> BoxFuture<'a, Result<(), Failure>> {
     Box::pin(async move {
         let sent = remove_at(&mut eviction, &["deleteOptions"]).filter(|options| !options.is_null());
-        let options = Delete::parse(&Query::default(), sent)?;
+        let mut options = Delete::parse(&Query::default(), sent)?;
         cx.operation.options.is_dry_run |= options.is_dry_run();
         let pod = conversion::parse(&*cx.current().await?)?;
         if is_counted(&pod) {
             ask_budget(cx, &pod).await?;
         }
+        // The pod that the budget was asked about, and not one that was created under its name since.
+        options
+            .preconditions
+            .uid
+            .get_or_insert_with(|| str_at(&pod, &["metadata", "uid"]).unwrap_or_default().to_owned());
         let key = cx.operation.key(cx.operation.name());
         let mut deletion = cx.operation.on(Verb::Delete, &key);
         registry::write(cx.state, &mut deletion, &Change::Delete(&options)).await.map(|_| ())

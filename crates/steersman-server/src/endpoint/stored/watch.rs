@@ -332,12 +332,14 @@ impl WatchStream {
             _ => event.object.clone(),
         };
         let representation = &self.representation;
-        let shared = event.frame(representation.frame_key(word, has_columns).0, || {
+        let make = || {
             let converted = representation.convert(vec![object()]).now_or_never().and_then(Result::ok);
             let payload = converted.and_then(|converted| converted.into_iter().next());
             let frame = payload.and_then(|payload| representation.frame(word, &payload, has_columns).ok());
             frame.unwrap_or_default()
-        });
+        };
+        let shared =
+            representation.frame_key(word, has_columns).map_or_else(Bytes::new, |key| event.frame(key.0, make));
         if !shared.is_empty() {
             return Ok(Some(shared));
         }

@@ -23,9 +23,8 @@ use tokio::time::Instant;
 const PATIENCE: Duration = Duration::from_secs(1);
 /// The longest that a client may go without reading: half the timeout of a request.
 const CREDIT_MAX: Duration = Duration::from_secs(30);
-/// How much credit a client regains with each chunk that it reads. At 64 KiB in four seconds, 16 KiB a second, it is never cut
-/// off.
-const CREDIT_PER_CHUNK: Duration = Duration::from_secs(4);
+/// How much credit a client gets for each byte of a chunk, to read it: at 16 KiB a second it is never cut off.
+const CREDIT_PER_BYTE: Duration = Duration::from_nanos(1_000_000_000 / (16 * 1024));
 /// Objects that are read from history at a time.
 const PAGE_OBJECTS: usize = 256;
 
@@ -109,12 +108,14 @@ impl Supply {
         Ok(())
     }
 
-    /// To be called when the client has read a chunk.
-    pub(super) fn taken(&self) {
+    /// To be called when the client has asked for the next chunk and gets one of so many bytes.
+    pub(super) fn taken(&self, bytes: usize) {
         let mut state = self.state.lock();
         let now = Instant::now();
         let left = state.credit.saturating_sub(now.duration_since(state.taken_at));
-        state.credit = (left + CREDIT_PER_CHUNK).min(CREDIT_MAX);
+        // A chunk with a large object may take longer to read than a client may otherwise pause.
+        let for_chunk = CREDIT_PER_BYTE.saturating_mul(u32::try_from(bytes).unwrap_or(u32::MAX));
+        state.credit = (left + for_chunk).min(CREDIT_MAX.max(for_chunk));
         state.taken_at = now;
     }
 
