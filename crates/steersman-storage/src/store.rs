@@ -423,25 +423,26 @@ impl Store {
             Err(ReadError::Compacted { .. }) if self.oldest() <= revision => {}
             listed => return listed,
         }
-        let start_after = page.start_after.map(|after| {
+        let mut start_after = page.start_after.map(|after| {
             let prefix = key::prefix(resource, &Scope::All);
             Bytes::from([&*prefix, after.to_string().as_bytes()].concat())
         });
-        let request =
-            kv::Range { at: Some(revision), limit: page.limit, prefix: key::prefix(resource, scope), start_after };
-        let part = self.0.kv.range(request).await.map_err(|error| match error {
-            kv::Error::Compacted { requested, oldest } => ReadError::Compacted { requested, oldest },
-            error => ReadError::Kv(error),
-        })?;
-        let mut objects = Vec::with_capacity(part.entries.len());
-        for kv::Entry { key, revision, value } in part.entries {
-            let Some((_, _, printed)) = key::split(&key) else { continue };
-            match Object::decode(ObjectKey::parse(printed), revision, &value) {
-                Ok(object) => objects.push(Arc::new(object)),
-                Err(error) => tracing::warn!(?key, %revision, "a stored entry is not an object: {error}"),
+        loop {
+            let prefix = key::prefix(resource, scope);
+            let request = kv::Range { at: Some(revision), limit: page.limit, prefix, start_after };
+            let part = self.0.kv.range(request).await.map_err(|error| match error {
+                kv::Error::Compacted { requested, oldest } => ReadError::Compacted { requested, oldest },
+                error => ReadError::Kv(error),
+            })?;
+            let last = part.entries.last().map(|entry| entry.key.clone());
+            let objects = readable(part.entries);
+            // Without an object the caller would have no key to continue after, and ask for the same page for ever.
+            if objects.is_empty() && part.more {
+                start_after = last;
+                continue;
             }
+            return Ok(List { more: part.more, objects, remaining: (!part.more).then_some(0), revision });
         }
-        Ok(List { more: part.more, objects, remaining: (!part.more).then_some(0), revision })
     }
 
     /// A page of those objects that `keep` keeps. It runs outside every lock and, once the page is full, only until it has
@@ -578,6 +579,19 @@ impl Store {
             _ => Err(ReadError::Closed),
         }
     }
+}
+
+/// The objects among stored entries. Others are logged and left out.
+fn readable(entries: Vec<kv::Entry>) -> Vec<Arc<Object>> {
+    let mut objects = Vec::with_capacity(entries.len());
+    for kv::Entry { key, revision, value } in entries {
+        let Some((_, _, printed)) = key::split(&key) else { continue };
+        match Object::decode(ObjectKey::parse(printed), revision, &value) {
+            Ok(object) => objects.push(Arc::new(object)),
+            Err(error) => tracing::warn!(?key, %revision, "a stored entry is not an object: {error}"),
+        }
+    }
+    objects
 }
 
 /// The list of a resource that has had no objects since `floor`.

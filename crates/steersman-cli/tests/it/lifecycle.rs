@@ -60,7 +60,7 @@ fn in_memory_leaves_no_objects_behind() {
 
 #[test]
 fn terminate_and_interrupt_end_with_code_0() {
-    for signal in ["TERM", "INT"] {
+    for signal in ["TERM", "INT", "HUP"] {
         for role in [Plane::up, Plane::server] {
             let home = tempfile::tempdir().unwrap();
             let plane = role(home.path(), &[]);

@@ -43,7 +43,7 @@ async fn a_log_that_is_scanned_in_parts_shows_each_key_as_it_was_last_written() 
     for round in 0..40 {
         let write = |n: usize| {
             let key = format!("k{n:02}");
-            let is_deletion = n % 3 == 0 && round == 20 || n % 5 == 0 && round == 39;
+            let is_deletion = n.is_multiple_of(3) && round == 20 || n.is_multiple_of(5) && round == 39;
             let delete = Txn { compares: Vec::new(), ops: vec![Op::Delete { key: key.clone().into() }] };
             disk.txn(if is_deletion { delete } else { put(&key, format!("{round}")) })
         };
@@ -275,6 +275,26 @@ async fn what_is_no_object_is_left_out_and_the_rest_lives_on_both_engines() {
     what_is_no_object_is_left_out_and_the_rest_lives_on(Arc::new(Memory::new())).await;
     let scratch = tempfile::tempdir().unwrap();
     what_is_no_object_is_left_out_and_the_rest_lives_on(Arc::new(Disk::open(scratch.path()).unwrap())).await;
+}
+
+#[tokio::test]
+async fn a_page_of_the_past_reaches_beyond_entries_that_are_no_objects() {
+    let scratch = tempfile::tempdir().unwrap();
+    let pods = GroupResource::new("", "pods");
+    let disk = Arc::new(Disk::open(scratch.path()).unwrap());
+    for name in ["a", "b", "c"] {
+        write_raw(&*disk, &format!("/pods/x/{name}"), "no json").await;
+    }
+    let then = write_raw(&*disk, "/pods/x/d", r#"{"metadata":{"name":"d"}}"#).await;
+    write_raw(&*disk, "/pods/x/e", r#"{"metadata":{"name":"e"}}"#).await;
+    // The cache knows nothing of what was before it was opened.
+    let store = Store::open(disk, Options::default()).await.unwrap();
+    let page = Page { limit: Some(2), start_after: None };
+    let listed = store.list_at(&pods, &Scope::All, then, page).await.unwrap();
+    assert_eq!(listed.objects.len(), 1);
+    let kept = store.list_where_at(&pods, &Scope::All, then, page, |_| true).await.unwrap();
+    assert_eq!(kept.objects[0].key, ObjectKey::namespaced("x", "d"));
+    store.close().await.unwrap();
 }
 
 #[tokio::test]

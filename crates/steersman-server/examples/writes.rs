@@ -1,4 +1,4 @@
-//! Prints what requests cost on this machine: `cargo run --release -p steersman-server --example bench`.
+//! Prints what requests cost on this machine: `cargo run --release -p steersman-server --example writes`.
 //!
 //! One after another on one thread, through the service and on a store in memory: what is measured is the server's own work
 //! for a request, without TLS, HTTP framing and disk. Custom resources of about 650 bytes, as in `cargo xtask bench`.
