@@ -1,4 +1,5 @@
-//! How cost grows: with objects, with watchers, with definitions. One server each, measured at every power of ten.
+//! How cost grows: with objects, with watchers, with definitions, and with objects and watchers together. One server each,
+//! measured at every power of ten.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +22,8 @@ pub(crate) enum Scale {
     Watchers,
     /// 1 to 1,000 definitions
     Definitions,
+    /// 1,000 to 1,000,000 objects, and a watcher of all of them for each hundred
+    ObjectsAndWatchers,
 }
 
 /// Figures by how many there were.
@@ -54,6 +57,7 @@ pub(crate) async fn measure(
     let mut stage = Stage::open(site, "scale", Bounds { duration: STEP, ..bounds }, errors).await?;
     let measured = match scale {
         Scale::Definitions => definitions(&mut stage, max).await,
+        Scale::ObjectsAndWatchers => with_both(&mut stage, max).await,
         Scale::Objects => with_objects(&mut stage, max).await,
         Scale::Watchers => with_watchers(&mut stage, max).await,
     };
@@ -138,6 +142,46 @@ async fn with_watchers(stage: &mut Stage, max: u64) -> anyhow::Result<Growth> {
     Ok(growth)
 }
 
+async fn with_both(stage: &mut Stage, max: u64) -> anyhow::Result<Growth> {
+    const COLUMNS: &[&str] =
+        &["watchers", "MB of objects", "MB in all", "deliveries/s", "CPU us a delivery", "GET CPU us", "idle CPU %"];
+    const OBJECTS_A_WATCHER: u64 = 100;
+    let mut growth = Growth { title: "objects and watchers", columns: COLUMNS, lines: Vec::new() };
+    stage.define_widgets().await?;
+    // Those that are delivered have numbers of their own, beyond the others.
+    let (mut n_objects, mut n_delivered) = (0, max);
+    for n in up_to(OBJECTS, max) {
+        stage.fill(n_objects, n).await?;
+        n_objects = n;
+        // Memory that the writes have left would be used again.
+        stage.kill_and_start().await?;
+        stage.version(WIDGETS).await?;
+        let objects_mb = stage.resident_mb().await?;
+        let n_watchers = (n / OBJECTS_A_WATCHER).max(1);
+        let watchers = watches::open_watchers(stage, usize::try_from(n_watchers)?).await?;
+        let idle = stage.meter()?;
+        tokio::time::sleep(STEP).await;
+        let idle = idle.sample(stage, 0.0, 1)?.server_cpu_us.map(|us| us / STEP.as_secs_f64() / 1e4);
+        let delivered = watches::deliver(stage, &watchers, n_watchers, watches::AHEAD, n_delivered).await?;
+        let sample = delivered.meter.sample(stage, delivered.n as f64, delivered.n)?;
+        n_delivered += delivered.n / n_watchers + watches::AHEAD;
+        let all_mb = stage.resident_mb().await?;
+        let got = writes::get(stage, n, STEP).await?;
+        watchers.close().await;
+        let figures = vec![
+            Some(n_watchers as f64),
+            objects_mb,
+            all_mb,
+            Some(delivered.n as f64 / delivered.elapsed.as_secs_f64()),
+            sample.server_cpu_us,
+            got.server_cpu_us,
+            idle,
+        ];
+        growth.lines.push((n, figures));
+    }
+    Ok(growth)
+}
+
 async fn definitions(stage: &mut Stage, max: u64) -> anyhow::Result<Growth> {
     const COLUMNS: &[&str] =
         &["ms each since", "CPU ms each", "resident MB", "create CPU us", "GET CPU us", "discovery ms"];
@@ -189,7 +233,7 @@ impl Scale {
     pub(crate) fn max(self) -> u64 {
         let steps = match self {
             Scale::Definitions => DEFINITION_STEPS,
-            Scale::Objects => OBJECTS,
+            Scale::Objects | Scale::ObjectsAndWatchers => OBJECTS,
             Scale::Watchers => WATCHERS,
         };
         steps.last().copied().unwrap_or_default()
