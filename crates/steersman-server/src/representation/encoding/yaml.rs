@@ -74,8 +74,11 @@ impl Printer<'_, '_> {
                 self.indent(indent);
             }
             is_first = false;
-            let key = tokens.text(key);
-            scalar::string(&key, indent, usize::MAX, self.out);
+            let text = tokens.text(key);
+            match scalar::is_name(&text, tokens.sorts(key)) {
+                true => self.out.extend_from_slice(text.as_bytes()),
+                false => scalar::string(&text, indent, usize::MAX, self.out),
+            }
             self.value(value, indent);
         });
     }
@@ -125,12 +128,15 @@ impl Printer<'_, '_> {
         match self.tokens.kind(value) {
             Kind::String => {
                 let text = self.tokens.text(value);
-                if scalar::is_block(&text) {
+                if scalar::is_name(&text, self.tokens.sorts(value)) {
+                    self.out.extend_from_slice(text.as_bytes());
+                } else if scalar::is_block(&text) {
                     scalar::block(&text, indent, self.out);
                     self.line = self.out.len();
                     return;
+                } else {
+                    scalar::string(&text, indent, column, self.out);
                 }
-                scalar::string(&text, indent, column, self.out);
             }
             Kind::Array => self.out.extend_from_slice(b"[]"),
             Kind::Object => self.out.extend_from_slice(b"{}"),

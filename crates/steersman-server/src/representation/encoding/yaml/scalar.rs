@@ -1,7 +1,64 @@
 //! Texts as YAML writes them: plain, quoted, folded, or as a block of lines.
 
+use std::borrow::Cow;
+
 /// Behind this column a text is folded.
 const WIDTH: usize = 80;
+/// The longest of the words that stand for something other than a text.
+const WORD_BYTES_MAX: usize = 5;
+
+/// The sorts of bytes that a text has, of those that decide how it is written.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct ByteSorts(u8);
+
+/// The sort of each byte, as bits of [`ByteSorts`].
+static SORTS: [u8; 256] = sorts();
+
+// === impl ByteSorts ===
+
+impl ByteSorts {
+    /// No bytes.
+    pub(super) const NONE: ByteSorts = ByteSorts(0);
+    /// The backslash of an escape in JSON.
+    pub(super) const ESCAPE: ByteSorts = ByteSorts(1);
+    const BLANK: ByteSorts = ByteSorts(2);
+    /// Controls, DEL and what is not ASCII.
+    const UNUSUAL: ByteSorts = ByteSorts(4);
+    const NOT_IN_A_NAME: ByteSorts = ByteSorts(ByteSorts::ESCAPE.0 | ByteSorts::BLANK.0 | ByteSorts::UNUSUAL.0);
+
+    /// Adds the sort of a byte.
+    pub(super) fn add(&mut self, byte: u8) {
+        self.0 |= SORTS[usize::from(byte)];
+    }
+
+    /// Whether there is a byte of one of these sorts.
+    pub(super) fn have(self, sorts: ByteSorts) -> bool {
+        self.0 & sorts.0 != 0
+    }
+}
+
+const fn sorts() -> [u8; 256] {
+    let mut sorts = [ByteSorts::UNUSUAL.0; 256];
+    let mut byte = b' ';
+    while byte <= b'~' {
+        sorts[byte as usize] = match byte {
+            b' ' => ByteSorts::BLANK.0,
+            b'\\' => ByteSorts::ESCAPE.0,
+            _ => 0,
+        };
+        byte += 1;
+    }
+    sorts
+}
+
+/// Whether a text is written as it is, told by its sorts of bytes and its ends: most keys and values are names that begin with
+/// a letter. `false` says nothing: the text needs to be looked at as a whole.
+pub(super) fn is_name(text: &str, sorts: ByteSorts) -> bool {
+    let [first, .., last] = text.as_bytes() else { return false };
+    // A `#` begins a comment only behind a blank, and a colon ends a key only before one or at the end.
+    let may_be = first.is_ascii_alphabetic() && *last != b':' && !sorts.have(ByteSorts::NOT_IN_A_NAME);
+    may_be && !is_word(text)
+}
 
 /// Whether a text is written as a block of lines.
 pub(super) fn is_block(text: &str) -> bool {
@@ -92,30 +149,35 @@ pub(super) fn is_printable(text: &str) -> bool {
 
 /// Whether a plain text would be read as something other than a text.
 pub(super) fn means_something_else(text: &str) -> bool {
-    const WORDS: [&str; 14] = ["", "~", "null", "true", "false", "yes", "no", "on", "off", "y", "n", "<<", "=", ".nan"];
-    const WORD_BYTES_MAX: usize = 5;
-    if text.len() <= WORD_BYTES_MAX && WORDS.iter().any(|word| word.eq_ignore_ascii_case(text)) {
+    if is_word(text) {
         return true;
     }
     // Numbers and times begin with one of these.
     if !text.starts_with(|first: char| first.is_ascii_digit() || matches!(first, '+' | '-' | '.' | '_')) {
         return false;
     }
+    // Versions and times, which every object has, need no closer look.
+    if text.bytes().all(|byte| byte.is_ascii_digit()) || is_time(text) {
+        return true;
+    }
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
-    let number = unsigned.replace('_', "");
+    let number = match unsigned.contains('_') {
+        true => Cow::Owned(unsigned.replace('_', "")),
+        false => Cow::Borrowed(unsigned),
+    };
     let is_radix = |prefix: &str, radix| {
         number.strip_prefix(prefix).is_some_and(|digits| i128::from_str_radix(digits, radix).is_ok())
     };
     let is_decimal =
         number.starts_with(|first: char| first.is_ascii_digit() || first == '.') && number.parse::<f64>().is_ok();
     let is_infinite = unsigned.eq_ignore_ascii_case(".inf");
-    is_decimal
-        || is_infinite
-        || is_radix("0x", 16)
-        || is_radix("0b", 2)
-        || is_radix("0o", 8)
-        || is_time(text)
-        || is_base_60(unsigned)
+    is_decimal || is_infinite || is_radix("0x", 16) || is_radix("0b", 2) || is_radix("0o", 8) || is_base_60(unsigned)
+}
+
+/// Whether a text is a word that readers take for null, a truth value, a number or a sign of the syntax.
+fn is_word(text: &str) -> bool {
+    const WORDS: [&str; 14] = ["", "~", "null", "true", "false", "yes", "no", "on", "off", "y", "n", "<<", "=", ".nan"];
+    text.len() <= WORD_BYTES_MAX && WORDS.iter().any(|word| word.eq_ignore_ascii_case(text))
 }
 
 /// `2006-01-02`, alone or followed by a time.

@@ -1,5 +1,6 @@
 //! A JSON text as a flat row of tokens in the order of the text. Nothing is copied: a token says where it stands.
 
+use crate::representation::encoding::yaml::scalar::ByteSorts;
 use std::borrow::Cow;
 use std::cmp::Ordering;
 
@@ -21,8 +22,8 @@ struct Token {
     /// The index of the first token behind the value that this one begins.
     next: u32,
     kind: Kind,
-    /// Of a string: it has escapes.
-    is_escaped: bool,
+    /// Of a string: the sorts of bytes in it, as it is written in JSON.
+    sorts: ByteSorts,
 }
 
 /// The tokens of one text. A value is named by the index of its first token.
@@ -58,16 +59,16 @@ impl<'a> Tokens<'a> {
             };
             let next = tokens.len() as u32 + 1;
             let start = if kind == Kind::String { at + 1 } else { at };
-            let (end, is_escaped) = match kind {
+            let (end, sorts) = match kind {
                 Kind::Array | Kind::Object => {
                     open.push(tokens.len());
-                    (at + 1, false)
+                    (at + 1, ByteSorts::NONE)
                 }
                 Kind::String => string_end(json, start)?,
-                Kind::Other => (scalar_end(json, at), false),
+                Kind::Other => (scalar_end(json, at), ByteSorts::NONE),
             };
             at = if kind == Kind::String { end + 1 } else { end };
-            tokens.push(Token { start: start as u32, end: end as u32, next, kind, is_escaped });
+            tokens.push(Token { start: start as u32, end: end as u32, next, kind, sorts });
         }
         (open.is_empty() && !tokens.is_empty()).then_some(Tokens { text, tokens })
     }
@@ -87,11 +88,16 @@ impl<'a> Tokens<'a> {
         &self.text.as_bytes()[token.start as usize..token.end as usize]
     }
 
+    /// The sorts of bytes in a string.
+    pub(super) fn sorts(&self, value: usize) -> ByteSorts {
+        self.tokens[value].sorts
+    }
+
     /// What a string says.
     pub(super) fn text(&self, value: usize) -> Cow<'a, str> {
         let token = self.tokens[value];
         let (start, end) = (token.start as usize, token.end as usize);
-        if !token.is_escaped {
+        if !token.sorts.have(ByteSorts::ESCAPE) {
             return Cow::Borrowed(&self.text[start..end]);
         }
         // With its quotes it is a JSON text of its own.
@@ -144,17 +150,21 @@ impl<'a> Tokens<'a> {
     }
 }
 
-/// Where a string whose text begins at `start` has its last quote, and whether there are escapes in it.
-fn string_end(json: &[u8], start: usize) -> Option<(usize, bool)> {
-    let (mut at, mut is_escaped) = (start, false);
+/// Where a string whose text begins at `start` has its last quote, and the sorts of bytes in it. The sorts are collected here
+/// because this reads every byte anyway.
+fn string_end(json: &[u8], start: usize) -> Option<(usize, ByteSorts)> {
+    let (mut at, mut sorts) = (start, ByteSorts::NONE);
     loop {
-        match json.get(at)? {
-            b'"' => return Some((at, is_escaped)),
+        match *json.get(at)? {
+            b'"' => return Some((at, sorts)),
             b'\\' => {
-                is_escaped = true;
+                sorts.add(b'\\');
                 at += 2;
             }
-            _ => at += 1,
+            byte => {
+                sorts.add(byte);
+                at += 1;
+            }
         }
     }
 }
