@@ -17,6 +17,7 @@ pub(crate) mod reconcile;
 pub(crate) mod remove;
 pub(crate) mod shape;
 pub(crate) mod typed;
+pub(crate) mod written;
 
 pub use crate::fields::codec::ParseError;
 pub use crate::fields::compare::{Comparison, compare};

@@ -11,6 +11,7 @@ mod conflict;
 mod engine;
 mod last_applied;
 mod record;
+mod renewal;
 pub mod scale;
 mod update;
 
@@ -143,15 +144,14 @@ pub fn keep_times(live: &Value, new: &mut Value) {
     else {
         return;
     };
-    let is_repeated = old_entries != new_entries
-        && old_entries.len() == new_entries.len()
-        && old_entries.iter().zip(new_entries).all(|(old, new)| are_equal_but_for(old, new, &["time"]));
-    if !is_repeated {
-        return;
-    }
+    // First what differs in nearly every write that changes anything.
     let is_rest_equal = are_equal_but_for(live, new, &["metadata"])
         && are_equal_but_for(&live["metadata"], &new["metadata"], &["managedFields", "resourceVersion"]);
-    if is_rest_equal {
+    let is_repeated = is_rest_equal
+        && old_entries != new_entries
+        && old_entries.len() == new_entries.len()
+        && old_entries.iter().zip(new_entries).all(|(old, new)| are_equal_but_for(old, new, &["time"]));
+    if is_repeated {
         let old_entries = old_entries.clone();
         value::set_at(new, &PATH, Value::Array(old_entries));
     }

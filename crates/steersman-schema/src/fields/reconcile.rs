@@ -27,12 +27,7 @@ fn reconcile_at(node: Node<'_>, set: &mut FieldSet) -> bool {
         let Some(inner) = inner else {
             continue;
         };
-        let is_whole = match inner.form(None) {
-            Form::List(list) => matches!(list.split, Split::Atomic),
-            Form::Map(map) => map.is_atomic && !map.is_deduced(),
-            Form::Scalar(_) => false,
-        };
-        if is_whole {
+        if is_whole(inner) {
             entry.member = true;
             entry.beneath = FieldSet::EMPTY;
             is_changed = true;
@@ -41,4 +36,13 @@ fn reconcile_at(node: Node<'_>, set: &mut FieldSet) -> bool {
         }
     }
     is_changed
+}
+
+/// Whether a list or map is owned as a whole by now.
+pub(crate) fn is_whole(node: Node<'_>) -> bool {
+    match node.form(None) {
+        Form::List(list) => matches!(list.split, Split::Atomic),
+        Form::Map(map) => map.is_atomic && !map.is_deduced(),
+        Form::Scalar(_) => false,
+    }
 }

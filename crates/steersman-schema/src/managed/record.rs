@@ -7,7 +7,7 @@ use steersman_machinery::value::{self, Map};
 
 const PATH: [&str; 2] = ["metadata", "managedFields"];
 /// More entries of updates than this are folded into one.
-const UPDATERS_MAX: usize = 10;
+pub(crate) const UPDATERS_MAX: usize = 10;
 const FOLDED: &str = "ancient-changes";
 
 /// Why a record cannot be read or kept up.
@@ -210,8 +210,12 @@ impl Record {
 
 /// When an entry was written; one that does not say counts as the oldest.
 fn seconds(owned: &Owned) -> i64 {
-    let time = owned.time.as_deref().and_then(|time| time.parse::<jiff::Timestamp>().ok());
-    time.map_or(0, jiff::Timestamp::as_second)
+    owned.time.as_deref().map_or(0, seconds_of)
+}
+
+/// A time in seconds; zero if it is none.
+pub(crate) fn seconds_of(time: &str) -> i64 {
+    time.parse::<jiff::Timestamp>().map_or(0, jiff::Timestamp::as_second)
 }
 
 fn read_entry(index: usize, entry: &Value) -> Result<(Manager, Owned), RecordError> {

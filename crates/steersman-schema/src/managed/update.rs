@@ -2,7 +2,7 @@
 
 use crate::fields::compare;
 use crate::managed::record::{Manager, Operation, Owned, Record, RecordError};
-use crate::managed::{Kind, Writer, engine};
+use crate::managed::{Kind, Writer, engine, renewal};
 use steersman_machinery::Value;
 use steersman_machinery::value;
 
@@ -15,6 +15,19 @@ use steersman_machinery::value;
 /// # Errors
 /// When an object does not convert to the version of an entry. `new` then has the record of `live`: log it and go on.
 pub fn on_update(
+    kind: &Kind<'_>,
+    writer: &Writer<'_>,
+    live: Option<&Value>,
+    new: &mut Value,
+) -> Result<(), RecordError> {
+    if live.is_some_and(|live| renewal::renew(kind, writer, live, new)) {
+        return Ok(());
+    }
+    record_anew(kind, writer, live, new)
+}
+
+/// The same for any update: all entries are read as sets of fields and written again.
+pub(crate) fn record_anew(
     kind: &Kind<'_>,
     writer: &Writer<'_>,
     live: Option<&Value>,

@@ -156,4 +156,24 @@ proptest! {
         let orphans = has.leaves().difference(&owned);
         prop_assert!(orphans.is_empty(), "{:?}", orphans.paths());
     }
+
+    // `World::put` compares every record with one that is made anew.
+    #[test]
+    fn a_record_is_the_same_whether_its_sets_are_read_or_not(wishes in vec(("[a-c]", wish()), 1..6)) {
+        let mut world = World::deployment();
+        for (manager, wish) in wishes {
+            match world.live.clone() {
+                Some(live) => {
+                    let mut object = world.object(wish);
+                    object["metadata"]["uid"] = json!("u");
+                    object["metadata"]["managedFields"] = live["metadata"]["managedFields"].clone();
+                    world.put(&manager, object);
+                }
+                None => drop(world.create(&manager, wish)),
+            }
+            // Most updates change one thing.
+            world.patch(&manager, |object| object["spec"]["minReadySeconds"] = json!(manager.len()));
+            world.patch(&manager, |object| object["spec"]["paused"] = json!(manager == "a"));
+        }
+    }
 }

@@ -174,3 +174,50 @@ fn times_stay_if_nothing_else_differs() {
     keep_times(&live, &mut new);
     assert_eq!(new["metadata"]["managedFields"][0]["time"], "t2");
 }
+
+#[test]
+fn who_changes_what_is_his_own_gets_a_new_time_and_his_place_in_the_order() {
+    let mut world = World::deployment();
+    world.create("one", json!({"spec": {"replicas": 1}}));
+    world.patch("two", |object| object["metadata"]["labels"] = json!({"a": "1"}));
+    let object = world.patch("one", |object| object["spec"]["replicas"] = json!(2));
+    world.check(expect![[r#"
+        two Update apps/v1 {"f:metadata":{"f:labels":{".":{},"f:a":{}}}}
+        one Update apps/v1 {"f:spec":{"f:replicas":{}}}"#]]);
+    assert_eq!(object["metadata"]["managedFields"][1]["time"], "2026-01-01T00:00:03Z");
+    // What another owns is taken from him, and what goes is nobody's.
+    world.patch("two", |object| object["spec"]["replicas"] = json!(3));
+    world.patch("two", |object| {
+        remove_at(object, &["metadata", "labels", "a"]);
+    });
+    world.check(expect![[r#"two Update apps/v1 {"f:spec":{"f:replicas":{}}}"#]]);
+}
+
+#[test]
+fn of_a_shared_field_only_who_changes_it_stays_an_owner() {
+    let mut world = World::deployment();
+    world.create("one", json!({"spec": {"replicas": 1, "paused": true}}));
+    world.apply("two", json!({"metadata": {"labels": {"a": "1"}}, "spec": {"replicas": 1}}));
+    world.patch("one", |object| object["spec"]["replicas"] = json!(2));
+    world.check(expect![[r#"
+        two Apply apps/v1 {"f:metadata":{"f:labels":{"f:a":{}}}}
+        one Update apps/v1 {"f:spec":{"f:paused":{},"f:replicas":{}}}"#]]);
+}
+
+#[test]
+fn a_set_of_an_older_schema_becomes_one_of_todays_with_the_next_update() {
+    let schema = |list: &str| {
+        let item = json!({"type": "object", "properties": {"name": {"type": "string"}, "port": {"type": "integer"}}});
+        let mut ports = json!({"type": "array", "items": item, "x-kubernetes-list-type": list});
+        if list == "map" {
+            ports["x-kubernetes-list-map-keys"] = json!(["name"]);
+        }
+        let spec = json!({"type": "object", "properties": {"ports": ports, "replicas": {"type": "integer"}}});
+        World::custom(json!({"type": "object", "properties": {"spec": spec}}))
+    };
+    let mut world = schema("map");
+    world.create("one", json!({"spec": {"replicas": 1, "ports": [{"name": "a", "port": 1}]}}));
+    world.schema = schema("atomic").schema;
+    world.patch("one", |object| object["spec"]["replicas"] = json!(2));
+    world.check(expect![[r#"one Update g.example/v1 {"f:spec":{".":{},"f:ports":{},"f:replicas":{}}}"#]]);
+}

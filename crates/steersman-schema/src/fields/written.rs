@@ -1,0 +1,78 @@
+//! Questions about FieldsV1 as it is written, answered without reading it as a set.
+//!
+//! Elements are compared as texts. That is exact for names alone: a value can be written in several ways, such as `1` and
+//! `1.0`, so a caller whose set has other elements reads the written one as a set instead.
+
+use crate::fields::reconcile::is_whole;
+use crate::fields::shape::{Form, Node};
+use crate::fields::{Element, FieldSet};
+use crate::schema::Schema;
+use steersman_machinery::Value;
+use steersman_machinery::value::Map;
+
+/// The sign that an entry is a member although there are members beneath it.
+const MEMBER: &str = ".";
+
+impl FieldSet {
+    /// Whether all elements of the set are names of fields.
+    pub(crate) fn has_names_only(&self) -> bool {
+        self.entries
+            .iter()
+            .all(|(element, entry)| matches!(element, Element::Field(_)) && entry.beneath.has_names_only())
+    }
+
+    /// Whether a path of this set, which has names only, is in a written one.
+    pub(crate) fn overlaps(&self, written: &Map) -> bool {
+        self.entries.iter().any(|(element, entry)| {
+            let Some(found) = find(written, element) else { return false };
+            (entry.member && is_member(found)) || entry.beneath.overlaps(found)
+        })
+    }
+
+    /// Whether every path of this set, which has names only, is in a written one.
+    pub(crate) fn is_within(&self, written: &Map) -> bool {
+        self.entries.iter().all(|(element, entry)| {
+            let Some(found) = find(written, element) else { return false };
+            (!entry.member || is_member(found)) && entry.beneath.is_within(found)
+        })
+    }
+}
+
+/// Whether a written set can be read, and reading it and reconciling it with a schema would leave it as it is.
+pub(crate) fn is_settled(schema: &Schema, written: &Map) -> bool {
+    is_settled_at(Node::root(schema), written)
+}
+
+fn is_settled_at(node: Node<'_>, written: &Map) -> bool {
+    let form = node.form(None);
+    let is_deduced = matches!(&form, Form::Map(map) if map.is_deduced());
+    written.iter().all(|(key, value)| {
+        let Value::Object(found) = value else { return false };
+        if key == MEMBER {
+            return found.is_empty();
+        }
+        let inner = match (key.split_at_checked(2), &form) {
+            (Some(("f:", name)), Form::Map(map)) => map.field(name),
+            (Some(("f:" | "i:" | "k:" | "v:", _)), Form::List(list)) => Some(list.item),
+            (Some(("f:" | "i:" | "k:" | "v:", _)), _) => None,
+            _ => return false,
+        };
+        // What the schema does not know is not reconciled, and neither is what is beneath it.
+        let inner = inner.filter(|_| !is_deduced).unwrap_or(Node::Deduced);
+        let has_beneath = found.keys().any(|key| key != MEMBER);
+        !(has_beneath && is_whole(inner)) && is_settled_at(inner, found)
+    })
+}
+
+/// What is written at a name.
+fn find<'w>(written: &'w Map, element: &Element) -> Option<&'w Map> {
+    let Element::Field(name) = element else { return None };
+    // Written keys are sorted, and all but a few maps are small: no key is made to be looked up.
+    let found = written.iter().find(|(key, _)| key.strip_prefix("f:") == Some(name));
+    found.and_then(|(_, value)| value.as_object())
+}
+
+/// Whether an entry is itself in the set: it says so, or there is nothing beneath it.
+fn is_member(found: &Map) -> bool {
+    found.is_empty() || found.contains_key(MEMBER)
+}

@@ -1,0 +1,99 @@
+//! Updates after which every owner owns what it owned before, which are most: a writer mostly changes the fields that it changed
+//! the last time. All that changes in the record is the time of the writer's entry, so the entries are neither read as sets of
+//! fields nor written anew. Called by [`crate::managed::update`], which records every other update.
+
+use crate::fields::{FieldSet, compare, written};
+use crate::managed::record::{Record, UPDATERS_MAX, seconds_of};
+use crate::managed::{Kind, Writer, engine};
+use steersman_machinery::Value;
+use steersman_machinery::value::{self, Map};
+
+/// An entry as it is written.
+struct Entry<'a> {
+    api_version: &'a str,
+    fields: &'a Map,
+    manager: &'a str,
+    operation: &'a str,
+    subresource: &'a str,
+}
+
+/// Renews the record of an object that comes with that of the live one. `false`, with nothing done, where owners gain or lose
+/// fields, or that cannot be told from the entries as they are written.
+pub(crate) fn renew(kind: &Kind<'_>, writer: &Writer<'_>, live: &Value, new: &mut Value) -> bool {
+    let Some(entries) = Record::entries(live).filter(|entries| Record::entries(new) == Some(*entries)) else {
+        return false;
+    };
+    let Some(entries) = entries.as_array().filter(|entries| !entries.is_empty()) else { return false };
+    let difference = compare(kind.schema, live, new).without(kind.reset);
+    let changed = difference.modified.union(&difference.added);
+    let mut taken = changed.clone();
+    engine::leave_ownable(&mut taken);
+    let is_plain = taken.len() == changed.len() && taken.has_names_only() && difference.removed.has_names_only();
+    if !is_plain {
+        return false;
+    }
+    let Some(own) = own_entry(kind, writer, entries, &taken, &difference.removed) else { return false };
+    if taken.is_empty() {
+        return true;
+    }
+    let metadata = value::object_at(new, &["metadata"]);
+    let entries = metadata.and_then(|metadata| metadata.get_mut("managedFields")).and_then(Value::as_array_mut);
+    let (Some(own), Some(entries)) = (own, entries) else { return false };
+    entries[own]["time"] = writer.time.into();
+    if 1 < entries.len() {
+        entries.sort_by(|a, b| rank(a).cmp(&rank(b)));
+    }
+    true
+}
+
+/// The place of the writer's entry, if it has one; `None` if an owner gains or loses fields, or an entry needs to be looked at.
+fn own_entry(
+    kind: &Kind<'_>,
+    writer: &Writer<'_>,
+    entries: &[Value],
+    taken: &FieldSet,
+    removed: &FieldSet,
+) -> Option<Option<usize>> {
+    let manager = if writer.manager.is_empty() { "unknown" } else { writer.manager };
+    let (mut own, mut n_updaters) = (None, 0);
+    for (place, entry) in entries.iter().enumerate() {
+        let entry = Entry::read(entry)?;
+        let is_known = kind.is_own(entry.api_version) && written::is_settled(kind.schema, entry.fields);
+        if !is_known || removed.overlaps(entry.fields) {
+            return None;
+        }
+        let is_updater = entry.operation == "Update";
+        n_updaters += usize::from(is_updater);
+        let is_own = is_updater && entry.manager == manager && entry.subresource == writer.subresource;
+        let is_untouched = match is_own {
+            true => own.replace(place).is_none() && taken.is_within(entry.fields),
+            false => !taken.overlaps(entry.fields),
+        };
+        if !is_untouched {
+            return None;
+        }
+    }
+    (n_updaters <= UPDATERS_MAX).then_some(own)
+}
+
+/// What entries are sorted by, as [`Record::write`] sorts them.
+fn rank(entry: &Value) -> (&str, i64, &str, &str, &str) {
+    let text = |key: &str| value::str_at(entry, &[key]).unwrap_or_default();
+    (text("operation"), seconds_of(text("time")), text("manager"), text("apiVersion"), text("subresource"))
+}
+
+impl<'a> Entry<'a> {
+    fn read(entry: &'a Value) -> Option<Entry<'a>> {
+        let text = |key: &str| value::str_at(entry, &[key]).unwrap_or_default();
+        let operation = text("operation");
+        let is_known = matches!(operation, "Apply" | "Update") && text("fieldsType") == "FieldsV1";
+        let fields = value::at(entry, &["fieldsV1"])?.as_object().filter(|fields| is_known && !fields.is_empty())?;
+        Some(Entry {
+            api_version: text("apiVersion"),
+            fields,
+            manager: text("manager"),
+            operation,
+            subresource: text("subresource"),
+        })
+    }
+}
