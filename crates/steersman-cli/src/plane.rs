@@ -13,7 +13,7 @@ use std::fs;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use steersman_server::authn::{Authenticator, Tokens};
-use steersman_server::authz::Masters;
+use steersman_server::authz::Authorization;
 use steersman_server::user::User;
 use steersman_server::{Body, Server};
 use steersman_storage::kv::Kv;
@@ -83,7 +83,7 @@ impl Plan {
         let server = Server::start(steersman_server::Options {
             store: store.clone(),
             authenticator: Authenticator::new(tokens),
-            authorizer: Arc::new(Masters),
+            authorization: Authorization::default(),
             address: reachable(address).to_string(),
             clock: Timestamp::now,
         });

@@ -10,7 +10,7 @@ use http_body_util::{BodyExt as _, Full};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 use steersman_server::authn::{Authenticator, Tokens};
-use steersman_server::authz::Masters;
+use steersman_server::authz::Authorization;
 use steersman_server::user::User;
 use steersman_server::{Options, Server, Service};
 use steersman_storage::{Memory, Store};
@@ -30,7 +30,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let server = Server::start(Options {
         store: store.clone(),
         authenticator: Authenticator::new(Tokens::parse("")?),
-        authorizer: Arc::new(Masters),
+        authorization: Authorization::default(),
         address: "localhost:6443".to_owned(),
         clock: jiff::Timestamp::now,
     })

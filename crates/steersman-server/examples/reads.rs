@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use std::process::ExitCode;
 use std::sync::Arc;
 use steersman_server::authn::{Authenticator, Tokens};
-use steersman_server::authz::Masters;
+use steersman_server::authz::Authorization;
 use steersman_server::user::User;
 use steersman_server::{Body, Options, Server, Service};
 use steersman_storage::{Memory, Store};
@@ -44,7 +44,7 @@ async fn run(objects: usize, watchers: usize) -> Result<(), Failure> {
     let server = Server::start(Options {
         store: store.clone(),
         authenticator: Authenticator::new(Tokens::default()),
-        authorizer: Arc::new(Masters),
+        authorization: Authorization::default(),
         address: "127.0.0.1:6443".to_owned(),
         clock: jiff::Timestamp::now,
     })

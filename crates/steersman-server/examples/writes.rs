@@ -9,7 +9,7 @@ use http_body_util::{BodyExt as _, Full};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use steersman_server::authn::{Authenticator, Tokens};
-use steersman_server::authz::Masters;
+use steersman_server::authz::Authorization;
 use steersman_server::user::User;
 use steersman_server::{Options, Server, Service};
 use steersman_storage::{Memory, Store};
@@ -28,7 +28,7 @@ async fn main() -> Result<(), Failure> {
     let options = Options {
         store,
         authenticator: Authenticator::new(Tokens::default()),
-        authorizer: Arc::new(Masters),
+        authorization: Authorization::default(),
         address: "localhost:6443".to_owned(),
         clock: jiff::Timestamp::now,
     };

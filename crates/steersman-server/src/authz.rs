@@ -1,8 +1,14 @@
 //! Authorization.
 //!
 //! An [`Authorizer`] decides on the attributes of a request: allow, deny or no opinion, with a reason. It also lists what a
-//! user may do. [`Masters`] is the only one so far: members of `system:masters` may do everything, every authenticated user
-//! may read discovery, health and version.
+//! user may do. Which ones a server asks, and in which order, is its [`Authorization`]: usually the roles and bindings in its
+//! store (`rbac`). An embedder can pass an authorizer of its own, such as [`Masters`].
+
+mod modes;
+pub(crate) mod rbac;
+
+pub use self::modes::{Authorization, Mode, UnknownMode};
+pub use self::rbac::binding::Grant;
 
 use crate::status::Failure;
 use crate::user::{MASTERS, User};
@@ -34,9 +40,18 @@ pub struct Verdict {
     /// Whether the request is allowed.
     pub decision: Decision,
     /// Why, for the client; empty where there is nothing to say.
-    pub reason: Cow<'static, str>,
+    pub reason: Reason,
     /// Why the authorizer could not evaluate all of its rules.
     pub error: Option<String>,
+}
+
+/// Why a request is allowed or not. Printed only where somebody reads it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Reason {
+    /// A binding allows it.
+    Granted(Grant),
+    /// In words.
+    Text(Cow<'static, str>),
 }
 
 /// Whether a request is allowed.
@@ -96,13 +111,46 @@ const OPEN_REVIEWS: [(&str, &str); 3] = [
 
 impl Verdict {
     /// Allowed, without a reason.
-    pub const ALLOW: Verdict = Verdict { decision: Decision::Allow, reason: Cow::Borrowed(""), error: None };
+    pub const ALLOW: Verdict = Verdict { decision: Decision::Allow, reason: Reason::NONE, error: None };
     /// No opinion, without a reason.
-    pub const NO_OPINION: Verdict = Verdict { decision: Decision::NoOpinion, reason: Cow::Borrowed(""), error: None };
+    pub const NO_OPINION: Verdict = Verdict { decision: Decision::NoOpinion, reason: Reason::NONE, error: None };
 
     /// Whether the request is allowed.
     pub fn is_allowed(&self) -> bool {
         self.decision == Decision::Allow
+    }
+}
+
+// === impl Reason ===
+
+impl Reason {
+    /// There is nothing to say.
+    pub const NONE: Reason = Reason::Text(Cow::Borrowed(""));
+
+    /// Whether there is nothing to say.
+    pub fn is_empty(&self) -> bool {
+        matches!(self, Reason::Text(text) if text.is_empty())
+    }
+}
+
+impl From<&'static str> for Reason {
+    fn from(text: &'static str) -> Reason {
+        Reason::Text(Cow::Borrowed(text))
+    }
+}
+
+impl From<String> for Reason {
+    fn from(text: String) -> Reason {
+        Reason::Text(Cow::Owned(text))
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reason::Granted(grant) => write!(f, "RBAC: allowed by {grant}"),
+            Reason::Text(text) => f.write_str(text),
+        }
     }
 }
 
@@ -175,7 +223,7 @@ pub(crate) async fn authorize(
     Err(refusal(user, attributes, &verdict.reason))
 }
 
-fn refusal(user: &User, attributes: &Attributes<'_>, reason: &str) -> Failure {
+fn refusal(user: &User, attributes: &Attributes<'_>, reason: &Reason) -> Failure {
     let because = if reason.is_empty() { String::new() } else { format!(": {reason}") };
     match attributes {
         Attributes::NonResource { verb, path } => {

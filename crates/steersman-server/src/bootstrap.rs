@@ -1,4 +1,6 @@
-//! Creates the objects that every cluster has: the namespaces and the priority classes of the system.
+//! Creates the objects that every cluster has: the namespaces, the priority classes, the roles and the bindings of the system.
+
+mod access;
 
 use crate::builtin::SYSTEM_CLASSES;
 use crate::catalog::Verb;
@@ -27,7 +29,7 @@ pub(crate) async fn objects(state: &State) -> Result<(), Failure> {
         });
         create(state, &GroupResource::new("scheduling.k8s.io", "priorityclasses"), name, class).await?;
     }
-    Ok(())
+    access::reconcile(state).await
 }
 
 async fn create(state: &State, resource: &GroupResource, name: &str, object: Value) -> Result<(), Failure> {

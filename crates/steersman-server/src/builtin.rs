@@ -41,7 +41,7 @@ mod replica_set;
 mod review;
 mod rules;
 mod secret;
-mod selector;
+pub(crate) mod selector;
 mod service_account;
 mod stateful_set;
 mod storage_class;

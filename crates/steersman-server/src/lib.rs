@@ -14,6 +14,7 @@
 //! (`steersman-controllers`), which are clients like any other.
 
 mod admission;
+mod aggregation;
 mod answer;
 mod at_rest;
 pub mod authn;

@@ -10,6 +10,7 @@ mod create;
 mod current;
 mod decode;
 mod delete;
+mod escalation;
 mod identity;
 mod managed;
 mod metadata;

@@ -1,7 +1,7 @@
 //! The server: builds its parts, owns its tasks, and stops them.
 
 use crate::authn::{Authenticator, Peer};
-use crate::authz::Authorizer;
+use crate::authz::{Authorization, Authorizer};
 use crate::chain::Chain;
 use crate::in_force::Work;
 use crate::limits::Limits;
@@ -22,8 +22,8 @@ pub struct Options {
     pub store: Store,
     /// Authenticates requests.
     pub authenticator: Authenticator,
-    /// Authorizes requests.
-    pub authorizer: Arc<dyn Authorizer>,
+    /// Who decides whether a request is allowed.
+    pub authorization: Authorization,
     /// `host:port` under which clients reach the server, for discovery.
     pub address: String,
     /// The clock; [`Timestamp::now`] outside of tests.
@@ -48,21 +48,25 @@ pub enum StartError {
 // === impl Server ===
 
 impl Server {
-    /// Starts a server: creates the namespaces and priority classes of the system, and serves the kinds of the definitions in the
-    /// store.
+    /// Starts a server: creates the namespaces, the priority classes, the roles and the bindings of the system, and serves the
+    /// kinds of the definitions in the store.
     ///
     /// # Errors
     /// When the store cannot be read or written.
     pub async fn start(options: Options) -> Result<Server, StartError> {
-        let Options { store, authenticator, authorizer, address, clock } = options;
-        let state = Arc::new(State::new(store, authorizer, crate::definitions::built_in(), clock));
+        let Options { store, authenticator, authorization, address, clock } = options;
+        let state = Arc::new(State::new(store, authorization, crate::definitions::built_in(), clock));
         let fail = |failure: Failure| StartError::Prepare { message: failure.status.message.clone() };
         // The store may have been written to before the server was started, and its cache may be behind.
         state.sync().await.map_err(fail)?;
         crate::registry::observe(&state).map_err(fail)?;
+        // Before the first role is written, whose writer waits until it is in force.
+        let followers = crate::authz::rbac::follower::start(&state.store, &state.rbac, state.stopping_token());
+        let mut tasks = followers.map_err(|error| fail(Failure::of_read(&error)))?;
         crate::bootstrap::objects(&state).await.map_err(fail)?;
+        crate::aggregation::bring_up_to_date(&state).await.map_err(fail)?;
         let definitions = crate::definitions::start(&state).await.map_err(fail)?;
-        let tasks = vec![definitions, crate::expiry::start(&state)];
+        tasks.extend([definitions, crate::expiry::start(&state), crate::aggregation::start(&state)]);
         let limits = Arc::new(Limits::default());
         let router = Router::new(state.clone(), limits.clone(), address);
         let chain = Arc::new(Chain::new(authenticator, router, limits));
@@ -77,6 +81,11 @@ impl Server {
     /// The same service for a caller within the process. Authorization and admission apply as to every other user.
     pub fn service_as(&self, user: User) -> Service {
         Service::new(self.chain.clone(), Some(Peer::new(user)))
+    }
+
+    /// Who decides on the requests of this server.
+    pub fn authorizer(&self) -> Arc<dyn Authorizer> {
+        self.state.authorizer.clone()
     }
 
     /// How much work putting definitions in force has taken since the start.

@@ -2,7 +2,9 @@
 //!
 //! Independent of requests, answers and the stages of a write.
 
-use crate::authz::Authorizer;
+use crate::authz::rbac::Rbac;
+use crate::authz::rbac::resource::Resource as RbacResource;
+use crate::authz::{Authorization, Authorizer};
 use crate::builtin::service::Allocator;
 use crate::catalog::{Catalog, Resource};
 use crate::crd;
@@ -28,6 +30,8 @@ const VERSION_WAIT: Duration = Duration::from_secs(3);
 pub(crate) struct State {
     pub(crate) store: Store,
     pub(crate) authorizer: Arc<dyn Authorizer>,
+    /// The roles and bindings in force. Whoever writes one may not grant more than he has, whatever the authorizer is.
+    pub(crate) rbac: Arc<Rbac>,
     /// Allocates the addresses and ports of Services.
     pub(crate) services: Allocator,
     pub(crate) definitions: InForce,
@@ -41,15 +45,12 @@ pub(crate) struct State {
 }
 
 impl State {
-    pub(crate) fn new(
-        store: Store,
-        authorizer: Arc<dyn Authorizer>,
-        catalog: Catalog,
-        clock: fn() -> Timestamp,
-    ) -> State {
+    pub(crate) fn new(store: Store, authorization: Authorization, catalog: Catalog, clock: fn() -> Timestamp) -> State {
+        let rbac = Arc::new(Rbac::default());
         State {
             store,
-            authorizer,
+            authorizer: authorization.authorizer(&rbac),
+            rbac,
             services: Allocator::default(),
             definitions: InForce::default(),
             metrics: Metrics::default(),
@@ -90,6 +91,11 @@ impl State {
         self.stopping.cancelled().await;
     }
 
+    /// Cancelled when the server stops.
+    pub(crate) fn stopping_token(&self) -> &CancellationToken {
+        &self.stopping
+    }
+
     /// From now on requests get 429 and watches end.
     pub(crate) fn begin_stop(&self) {
         self.stopping.cancel();
@@ -124,14 +130,22 @@ impl State {
         }
     }
 
-    /// Called after every write. If it was a definition, waits until that is in force.
+    /// Called after every write. If it was a definition, a role or a binding, waits until that is in force.
     ///
     /// # Errors
-    /// When the definition was stored but could not be put in force.
+    /// When it was stored but could not be put in force.
     pub(crate) async fn written(&self, resource: &Resource, revision: Revision) -> Result<(), Failure> {
-        match is_definition(resource) {
-            true => self.definitions.wait_for(revision).await,
-            false => Ok(()),
+        if is_definition(resource) {
+            return self.definitions.wait_for(revision).await;
+        }
+        let Some(resource) = RbacResource::find(&resource.group, &resource.plural) else { return Ok(()) };
+        match self.rbac.wait_for(resource, revision).await {
+            // A server that stops decides on no further request.
+            Err(_) if !self.is_stopping() => {
+                let what = resource.plural();
+                Err(Failure::internal(format!("the write was stored, but changes of {what} no longer come into force")))
+            }
+            Ok(()) | Err(_) => Ok(()),
         }
     }
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use steersman_server::Server;
 use steersman_server::authn::{Authenticator, Tokens, TokensError};
-use steersman_server::authz::{Authorizer, Masters};
+use steersman_server::authz::Authorization;
 use steersman_server::user::User;
 use steersman_storage::kv::Kv;
 use steersman_storage::{Memory, Store};
@@ -35,8 +35,9 @@ pub struct ControlPlane {
 /// Options of a control plane.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The authorizer. Default: [`Masters`], where members of `system:masters` may do everything and others almost nothing.
-    pub authorizer: Arc<dyn Authorizer>,
+    /// Who decides whether a request is allowed. Default: the roles and bindings in the store; members of `system:masters`, such
+    /// as [`ControlPlane::client`], may do everything.
+    pub authorization: Authorization,
     /// The clock of timestamps in objects. Default: the real time, which tokio's paused time does not change.
     pub clock: fn() -> Timestamp,
     /// How much history there is for watches and continued lists.
@@ -66,7 +67,7 @@ pub enum StartError {
 impl Default for Options {
     fn default() -> Options {
         Options {
-            authorizer: Arc::new(Masters),
+            authorization: Authorization::default(),
             clock: Timestamp::now,
             history: steersman_storage::Options::default(),
             patience: PATIENCE,
@@ -133,7 +134,7 @@ async fn run(kv: Arc<dyn Kv>, options: &Options) -> Result<Running, StartError> 
     let server = Server::start(steersman_server::Options {
         store: store.clone(),
         authenticator: Authenticator::new(tokens),
-        authorizer: options.authorizer.clone(),
+        authorization: options.authorization.clone(),
         address: "testkit:443".to_owned(),
         clock: options.clock,
     });

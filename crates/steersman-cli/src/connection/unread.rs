@@ -9,7 +9,7 @@ use hyper_util::service::TowerToHyperService;
 use std::sync::Arc;
 use std::time::Duration;
 use steersman_server::authn::{Authenticator, Tokens};
-use steersman_server::authz::Masters;
+use steersman_server::authz::Authorization;
 use steersman_server::user::User;
 use steersman_server::{Body, Server};
 use steersman_storage::{Memory, Store};
@@ -30,7 +30,7 @@ async fn server() -> Server {
     let options = steersman_server::Options {
         store,
         authenticator: Authenticator::new(Tokens::default()),
-        authorizer: Arc::new(Masters),
+        authorization: Authorization::default(),
         address: "127.0.0.1:6443".to_owned(),
         clock: jiff::Timestamp::now,
     };

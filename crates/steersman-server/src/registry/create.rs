@@ -3,7 +3,7 @@
 use crate::admission::{self, Action, Review};
 use crate::operation::Operation;
 use crate::registry::plan::{Plan, Recorded};
-use crate::registry::{allocation, managed, metadata};
+use crate::registry::{allocation, escalation, managed, metadata};
 use crate::state::State;
 use crate::status::Failure;
 use crate::uid;
@@ -26,6 +26,7 @@ pub(super) async fn plan<'s>(
     let generated = generated_base(&object).map(generate);
     let review = Review { action: Action::Create, state, operation, old: None };
     admission::mutate(review, Some(&mut object)).await?;
+    escalation::check(state, operation, &object, None).await?;
     if let Some(warning) = metadata::deduplicate_owners(&mut object) {
         operation.warn(warning);
     }

@@ -4,7 +4,7 @@ use crate::admission::{self, Action, Review};
 use crate::operation::Operation;
 use crate::registry::current::Current;
 use crate::registry::plan::{Plan, Recorded};
-use crate::registry::{allocation, delete, managed, metadata};
+use crate::registry::{allocation, delete, escalation, managed, metadata};
 use crate::state::State;
 use crate::status::Failure;
 use steersman_machinery::field::{Error, Path};
@@ -30,6 +30,7 @@ pub(super) async fn plan<'s>(
     }
     let review = Review { action: Action::Update, state, operation, old: Some(current.requested()) };
     admission::mutate(review, Some(&mut new)).await?;
+    escalation::check(state, operation, &new, Some(current.requested())).await?;
     value::set_at(&mut new, &["metadata", "resourceVersion"], current.stored.revision.to_string().into());
     managed::keep_times(current.requested(), &mut new);
     let Current { stored: current, internal: old, .. } = current;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use steersman_server::authn::Peer;
-use steersman_server::authz::{Attributes, Authorizer, ResourceAttributes, Rules, Verdict};
+use steersman_server::authz::{Attributes, Authorization, Authorizer, ResourceAttributes, Rules, Verdict};
 use steersman_server::user::User;
 
 fn get(path: &str) -> http::request::Builder {
@@ -152,7 +152,7 @@ async fn a_panic_in_the_middle_of_a_write_is_its_own_too() {
 
 #[tokio::test]
 async fn a_panic_is_one_request_s_own() {
-    let world = World::with(steersman_storage::Options::default(), Arc::new(Nervous)).await;
+    let world = World::with(steersman_storage::Options::default(), Authorization::Custom(Arc::new(Nervous))).await;
     let http = world.http();
     http.post(CONFIGS, &config("c")).await.ok();
     // More of them than there are places: each gives back its own.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use steersman_machinery::{GroupResource, ObjectKey};
 use steersman_server::Work;
-use steersman_server::authz::Masters;
+use steersman_server::authz::Authorization;
 use steersman_server::user::User;
 use steersman_storage::kv;
 use tokio::sync::watch;
@@ -163,7 +163,7 @@ async fn a_deletion_goes_on_after_a_restart() {
     let from = version(&world.http().delete(&format!("{DEFINITIONS}/kites.example.com")).await.ok());
     world.server.stop().await;
 
-    let next = serve(&world.store, Arc::new(Masters)).await;
+    let next = serve(&world.store, Authorization::default()).await;
     let http = Http(next.service_as(User::master("admin")));
     http.merge(&format!("{KITES}/held"), &json!({"metadata": {"finalizers": null}})).await.ok();
     let mut definitions = http.watch(&format!("{DEFINITIONS}?resourceVersion={from}&timeoutSeconds=60")).await;
@@ -267,7 +267,7 @@ async fn a_definition_that_took_a_built_in_kind_once_lets_go_of_it() {
     let key = ObjectKey::cluster("clusterroles.rbac.authorization.k8s.io");
     let stored = world.store.create(&definitions, &key, rival.to_string().into()).await.unwrap();
 
-    let next = serve(&world.store, Arc::new(Masters)).await;
+    let next = serve(&world.store, Authorization::default()).await;
     let http = Http(next.service_as(User::master("admin")));
     let mut events = http.watch(&format!("{DEFINITIONS}?resourceVersion={}", stored.revision)).await;
     let mut last = Value::Null;

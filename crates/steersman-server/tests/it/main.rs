@@ -18,6 +18,7 @@ mod metrics;
 mod pods;
 mod reviews;
 mod rewriting;
+mod roles;
 mod services;
 mod support;
 mod watches;

@@ -30,7 +30,7 @@ async fn everyone_may_ask_what_they_may_do() {
         [(world.http(), &pods, true), (world.http_as("alice"), &pods, false), (world.http_as("alice"), &version, true)]
     {
         let answer = http.post(ACCESS, question).await.ok();
-        assert_eq!(answer["status"], json!({"allowed": want}));
+        assert_eq!(answer["status"]["allowed"], json!(want));
         assert_eq!(answer["spec"], question["spec"]);
     }
     // A null is the same as nothing.
@@ -41,7 +41,8 @@ async fn everyone_may_ask_what_they_may_do() {
     let rules = json!({"kind": "SelfSubjectRulesReview", "apiVersion": "authorization.k8s.io/v1", "spec": {"namespace": "default"}});
     let answer = world.http().post(RULES, &rules).await.ok();
     let all = json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]});
-    assert_eq!((&answer["status"]["resourceRules"][0], &answer["status"]["incomplete"]), (&all, &json!(false)));
+    assert!(answer["status"]["resourceRules"].as_array().unwrap().contains(&all), "{answer}");
+    assert_eq!(answer["status"]["incomplete"], json!(false));
 }
 
 #[tokio::test]

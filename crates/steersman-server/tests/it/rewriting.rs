@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use steersman_machinery::GroupResource;
-use steersman_server::authz::Masters;
+use steersman_server::authz::Authorization;
 use steersman_server::user::User;
 use steersman_storage::{At, Page, Scope, Store};
 use tokio::sync::watch;
@@ -167,7 +167,7 @@ async fn what_a_stopped_server_has_rewritten_is_not_rewritten_again() {
     assert_eq!(halfway.values().filter(|object| is_new(object)).count(), BEFORE_THE_STOP);
 
     sender.send_replace(true);
-    let next = serve(&world.store, Arc::new(Masters)).await;
+    let next = serve(&world.store, Authorization::default()).await;
     until(&Http(next.service_as(User::master("admin"))), &changed, is_completed).await;
     for (name, object) in stored(&world.store) {
         assert!(is_new(&object), "{name}");

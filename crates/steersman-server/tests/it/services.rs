@@ -4,8 +4,7 @@ use crate::support::{Http, World, serve, text};
 use futures::future::join_all;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
-use std::sync::Arc;
-use steersman_server::authz::Masters;
+use steersman_server::authz::Authorization;
 use steersman_server::user::User;
 
 pub(crate) const SERVICES: &str = "/api/v1/namespaces/default/services";
@@ -118,6 +117,6 @@ async fn a_server_that_starts_anew_knows_what_is_taken() {
     let world = World::new().await;
     world.http().post(SERVICES, &greedy("first")).await.ok();
     world.server.begin_stop();
-    let next = serve(&world.store, Arc::new(Masters)).await;
+    let next = serve(&world.store, Authorization::default()).await;
     check_taken(&Http(next.service_as(User::master("admin"))).post(SERVICES, &greedy("second")).await);
 }

@@ -6,7 +6,7 @@ use http_body_util::{BodyExt as _, Full};
 use serde_json::Value;
 use std::sync::Arc;
 use steersman_server::authn::{Authenticator, Tokens};
-use steersman_server::authz::{Authorizer, Masters};
+use steersman_server::authz::Authorization;
 use steersman_server::user::User;
 use steersman_server::{Body, Options, Server, Service};
 use steersman_storage::kv::Kv;
@@ -42,31 +42,31 @@ pub(crate) struct Watch {
 
 impl World {
     pub(crate) async fn new() -> World {
-        World::with(steersman_storage::Options::default(), Arc::new(Masters)).await
+        World::with(steersman_storage::Options::default(), Authorization::default()).await
     }
 
     /// With no more than so many events of history for each resource.
     pub(crate) async fn with_events_max(events: usize) -> World {
         let ring = Limits { events, ..Limits::default() };
-        World::with(steersman_storage::Options { ring, ..steersman_storage::Options::default() }, Arc::new(Masters))
-            .await
+        let history = steersman_storage::Options { ring, ..steersman_storage::Options::default() };
+        World::with(history, Authorization::default()).await
     }
 
-    pub(crate) async fn with(history: steersman_storage::Options, authorizer: Arc<dyn Authorizer>) -> World {
+    pub(crate) async fn with(history: steersman_storage::Options, authorization: Authorization) -> World {
         let store = Store::open(Arc::new(Memory::new()), history).await.unwrap();
-        World { server: serve(&store, authorizer).await, store }
+        World { server: serve(&store, authorization).await, store }
     }
 
     /// With another clock.
     pub(crate) async fn at(clock: fn() -> jiff::Timestamp) -> World {
         let store = Store::open(Arc::new(Memory::new()), steersman_storage::Options::default()).await.unwrap();
-        let server = Server::start(Options { clock, ..options(&store, Arc::new(Masters)) }).await.unwrap();
+        let server = Server::start(Options { clock, ..options(&store, Authorization::default()) }).await.unwrap();
         World { server, store }
     }
 
     pub(crate) async fn on(kv: Arc<dyn Kv>) -> World {
         let store = Store::open(kv, steersman_storage::Options::default()).await.unwrap();
-        World { server: serve(&store, Arc::new(Masters)).await, store }
+        World { server: serve(&store, Authorization::default()).await, store }
     }
 
     pub(crate) fn http(&self) -> Http {
@@ -79,16 +79,16 @@ impl World {
 }
 
 /// A server on a store.
-pub(crate) async fn serve(store: &Store, authorizer: Arc<dyn Authorizer>) -> Server {
-    Server::start(options(store, authorizer)).await.unwrap()
+pub(crate) async fn serve(store: &Store, authorization: Authorization) -> Server {
+    Server::start(options(store, authorization)).await.unwrap()
 }
 
 /// It knows the token `secret` as alice.
-fn options(store: &Store, authorizer: Arc<dyn Authorizer>) -> Options {
+fn options(store: &Store, authorization: Authorization) -> Options {
     Options {
         store: store.clone(),
         authenticator: Authenticator::new(Tokens::parse("secret,alice,1").unwrap()),
-        authorizer,
+        authorization,
         address: "localhost:6443".to_owned(),
         clock: jiff::Timestamp::now,
     }

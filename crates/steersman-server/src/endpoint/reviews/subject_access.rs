@@ -88,7 +88,7 @@ async fn answer(state: &State, user: &User, mut review: Value) -> Result<Value, 
         status["denied"] = true.into();
     }
     if !verdict.reason.is_empty() {
-        status["reason"] = (*verdict.reason).into();
+        status["reason"] = verdict.reason.to_string().into();
     }
     if let Some(error) = verdict.error {
         status["evaluationError"] = error.into();

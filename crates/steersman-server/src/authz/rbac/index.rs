@@ -1,0 +1,276 @@
+//! Roles by name, and bindings by subject.
+//!
+//! A subject's bindings are grouped by the role that they name, so that a role is looked at once however many bindings give it
+//! to the same subject.
+
+use crate::authz::rbac::binding::{Binding, Grant, RoleRef, Subject};
+use crate::authz::rbac::resource::Resource;
+use crate::authz::rbac::rule::Rule;
+use crate::builtin::selector;
+use crate::user::User;
+use serde::Deserialize;
+use std::collections::{BTreeMap, HashMap};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use steersman_machinery::selector::Labels;
+use steersman_machinery::{Object, ObjectKey, Value};
+
+/// What is in force. Keys come from users, so the maps' hashers resist collisions.
+#[derive(Debug, Default)]
+pub(super) struct Index {
+    /// All bindings, by key.
+    bindings: HashMap<ObjectKey, Arc<Binding>>,
+    cluster_roles: HashMap<Box<str>, ClusterRole>,
+    /// The subjects of ClusterRoleBindings.
+    cluster: Subjects,
+    /// None of them is empty.
+    namespaces: HashMap<Box<str>, Namespace>,
+}
+
+#[derive(Debug, Default)]
+struct Namespace {
+    roles: HashMap<Box<str>, Arc<[Rule]>>,
+    /// The subjects of RoleBindings.
+    subjects: Subjects,
+}
+
+/// What each subject has.
+#[derive(Debug, Default)]
+struct Subjects {
+    groups: HashMap<Box<str>, Grants>,
+    /// Service accounts by their user name.
+    users: HashMap<Box<str>, Grants>,
+}
+
+/// For each role the bindings that give it, in the order of their names. None of the lists is empty.
+type Grants = BTreeMap<RoleRef, Vec<Grant>>;
+
+#[derive(Debug)]
+struct ClusterRole {
+    rules: Arc<[Rule]>,
+    object: Arc<Object>,
+    /// Selects the roles whose rules it gathers; `None` if it is not an aggregated role.
+    gathers: Option<Vec<Labels>>,
+}
+
+/// A role that a user has.
+pub(super) struct Held<'a> {
+    pub(super) role: &'a RoleRef,
+    /// The bindings that give it, at least one.
+    pub(super) grants: &'a [Grant],
+    /// `None` if the role does not exist.
+    pub(super) rules: Option<&'a [Rule]>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Stored {
+    #[serde(default)]
+    rules: Option<Vec<Rule>>,
+    #[serde(default)]
+    aggregation_rule: Option<Value>,
+}
+
+impl Index {
+    /// Calls `each` with every role that a user has in a namespace, those of ClusterRoleBindings first, until it breaks.
+    pub(super) fn visit<'a, B>(
+        &'a self,
+        user: &User,
+        namespace: Option<&str>,
+        mut each: impl FnMut(Held<'a>) -> ControlFlow<B>,
+    ) -> ControlFlow<B> {
+        let namespace = namespace.and_then(|namespace| self.namespaces.get(namespace));
+        let scopes = [Some((&self.cluster, None)), namespace.map(|namespace| (&namespace.subjects, Some(namespace)))];
+        for (subjects, namespace) in scopes.into_iter().flatten() {
+            let of_user = subjects.users.get(&*user.name);
+            let of_groups = user.groups.iter().filter_map(|group| subjects.groups.get(&**group));
+            for (role, grants) in of_user.into_iter().chain(of_groups).flatten() {
+                let rules = self.find(role, namespace);
+                each(Held { role, grants, rules: rules.map(|rules| &**rules) })?;
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn find<'a>(&'a self, role: &RoleRef, namespace: Option<&'a Namespace>) -> Option<&'a Arc<[Rule]>> {
+        match role {
+            RoleRef::ClusterRole(name) => self.cluster_roles.get(&**name).map(|role| &role.rules),
+            RoleRef::Role(name) => namespace?.roles.get(&**name),
+        }
+    }
+
+    /// The rules of a role, named from a namespace or from the cluster.
+    pub(super) fn rules(&self, role: &RoleRef, namespace: Option<&str>) -> Option<Arc<[Rule]>> {
+        self.find(role, namespace.and_then(|namespace| self.namespaces.get(namespace))).cloned()
+    }
+
+    // === aggregation ===
+
+    pub(super) fn aggregated(&self) -> Vec<Box<str>> {
+        let aggregated = self.cluster_roles.iter().filter(|(_, role)| role.gathers.is_some());
+        let mut names: Vec<Box<str>> = aggregated.map(|(name, _)| name.clone()).collect();
+        names.sort();
+        names
+    }
+
+    /// The rules of all selected roles, without repetitions: selector by selector, and for each in the order of the roles'
+    /// names, as kube-controller-manager writes them. `None` if the role has these rules already, or is not aggregated.
+    pub(super) fn gathered(&self, cluster_role: &str) -> Option<Vec<Rule>> {
+        let aggregated = self.cluster_roles.get(cluster_role)?;
+        let mut gathered: Vec<Rule> = Vec::new();
+        for selector in aggregated.gathers.as_ref()? {
+            let selected = self
+                .cluster_roles
+                .iter()
+                .filter(|(name, role)| &***name != cluster_role && selector.matches(|key| role.object.label(key)));
+            let mut selected: Vec<_> = selected.collect();
+            selected.sort_by_key(|(name, _)| *name);
+            for rule in selected.into_iter().flat_map(|(_, role)| role.rules.iter()) {
+                if !gathered.contains(rule) {
+                    gathered.push(rule.clone());
+                }
+            }
+        }
+        (gathered != *aggregated.rules).then_some(gathered)
+    }
+
+    // === changes ===
+
+    /// Puts an object in force, in place of what its key stood for before. One that cannot be read grants nothing.
+    pub(super) fn insert(&mut self, resource: Resource, object: &Arc<Object>) {
+        self.remove(resource, &object.key);
+        let inserted = match resource {
+            Resource::ClusterRoleBindings | Resource::RoleBindings => {
+                Binding::read(object).map(|binding| self.insert_binding(Arc::new(binding)))
+            }
+            Resource::ClusterRoles | Resource::Roles => {
+                serde_json::from_slice(object.json()).map(|stored| self.insert_role(object, stored))
+            }
+        };
+        if let Err(error) = inserted {
+            tracing::error!(resource = resource.plural(), key = %object.key, %error, "it cannot be read, and grants nothing");
+        }
+    }
+
+    fn insert_role(&mut self, object: &Arc<Object>, stored: Stored) {
+        let rules: Arc<[Rule]> = stored.rules.unwrap_or_default().into();
+        let name = object.key.name.clone();
+        match &object.key.namespace {
+            Some(namespace) => {
+                self.namespaces.entry(namespace.clone()).or_default().roles.insert(name, rules);
+            }
+            None => {
+                let rule = stored.aggregation_rule.filter(|rule| !rule.is_null());
+                let gathers = rule.map(|rule| {
+                    let selectors = rule.get("clusterRoleSelectors").and_then(Value::as_array).into_iter().flatten();
+                    selectors.filter_map(selector::parse).collect()
+                });
+                self.cluster_roles.insert(name, ClusterRole { rules, object: object.clone(), gathers });
+            }
+        }
+    }
+
+    fn insert_binding(&mut self, binding: Arc<Binding>) {
+        let subjects = match &binding.key.namespace {
+            Some(namespace) => &mut self.namespaces.entry(namespace.clone()).or_default().subjects,
+            None => &mut self.cluster,
+        };
+        for (at, subject) in binding.subjects.iter().enumerate() {
+            let grants = subjects.of(subject).entry(binding.role.clone()).or_default();
+            let place = grants.binary_search_by(|grant| grant.binding.key.name.cmp(&binding.key.name));
+            // A subject that is named twice has the binding already.
+            if let Err(place) = place {
+                grants.insert(place, Grant { binding: binding.clone(), subject: at });
+            }
+        }
+        self.bindings.insert(binding.key.clone(), binding);
+    }
+
+    /// Takes what a key stands for out of force.
+    pub(super) fn remove(&mut self, resource: Resource, key: &ObjectKey) {
+        match (resource, &key.namespace) {
+            (Resource::ClusterRoles, _) => {
+                self.cluster_roles.remove(&key.name);
+            }
+            (Resource::Roles, Some(namespace)) => {
+                if let Some(of) = self.namespaces.get_mut(namespace) {
+                    of.roles.remove(&key.name);
+                }
+            }
+            (Resource::ClusterRoleBindings | Resource::RoleBindings, _) => self.remove_binding(key),
+            (Resource::Roles, None) => {}
+        }
+        if let Some(namespace) = &key.namespace
+            && self.namespaces.get(namespace).is_some_and(Namespace::is_empty)
+        {
+            self.namespaces.remove(namespace);
+        }
+    }
+
+    fn remove_binding(&mut self, key: &ObjectKey) {
+        let Some(binding) = self.bindings.remove(key) else { return };
+        let subjects = match &key.namespace {
+            Some(namespace) => self.namespaces.get_mut(namespace).map(|namespace| &mut namespace.subjects),
+            None => Some(&mut self.cluster),
+        };
+        let Some(subjects) = subjects else { return };
+        for subject in &binding.subjects {
+            subjects.remove(subject, &binding);
+        }
+    }
+
+    /// Takes everything of a resource out of force.
+    pub(super) fn clear(&mut self, resource: Resource) {
+        match resource {
+            Resource::ClusterRoles => self.cluster_roles.clear(),
+            Resource::Roles => self.namespaces.values_mut().for_each(|namespace| namespace.roles.clear()),
+            Resource::ClusterRoleBindings => {
+                self.bindings.retain(|key, _| key.namespace.is_some());
+                self.cluster = Subjects::default();
+            }
+            Resource::RoleBindings => {
+                self.bindings.retain(|key, _| key.namespace.is_none());
+                self.namespaces.values_mut().for_each(|namespace| namespace.subjects = Subjects::default());
+            }
+        }
+        self.namespaces.retain(|_, namespace| !namespace.is_empty());
+    }
+}
+
+impl Namespace {
+    fn is_empty(&self) -> bool {
+        self.roles.is_empty() && self.subjects.groups.is_empty() && self.subjects.users.is_empty()
+    }
+}
+
+impl Subjects {
+    /// What a subject has, to be changed.
+    fn of(&mut self, subject: &Subject) -> &mut Grants {
+        let (map, name) = self.place(subject);
+        map.entry(name).or_default()
+    }
+
+    fn remove(&mut self, subject: &Subject, binding: &Arc<Binding>) {
+        let (map, name) = self.place(subject);
+        let Some(grants) = map.get_mut(&name) else { return };
+        if let Some(of_role) = grants.get_mut(&binding.role) {
+            of_role.retain(|grant| !Arc::ptr_eq(&grant.binding, binding));
+            if of_role.is_empty() {
+                grants.remove(&binding.role);
+            }
+        }
+        if grants.is_empty() {
+            map.remove(&name);
+        }
+    }
+
+    fn place(&mut self, subject: &Subject) -> (&mut HashMap<Box<str>, Grants>, Box<str>) {
+        match subject {
+            Subject::Group(name) => (&mut self.groups, name.as_str().into()),
+            Subject::ServiceAccount { namespace, name } => {
+                (&mut self.users, format!("system:serviceaccount:{namespace}:{name}").into())
+            }
+            Subject::User(name) => (&mut self.users, name.as_str().into()),
+        }
+    }
+}
