@@ -1,6 +1,6 @@
 //! The server: builds its parts, owns its tasks, and stops them.
 
-use crate::authn::{Authenticator, Peer};
+use crate::authn::{self, Peer};
 use crate::authz::Authorizer;
 use crate::chain::Chain;
 use crate::in_force::Work;
@@ -20,8 +20,8 @@ use tokio::task::JoinHandle;
 pub struct Options {
     /// The store of the objects.
     pub store: Store,
-    /// Authenticates requests.
-    pub authenticator: Authenticator,
+    /// How requests are authenticated.
+    pub authentication: authn::Options,
     /// Authorizes requests.
     pub authorizer: Arc<dyn Authorizer>,
     /// `host:port` under which clients reach the server, for discovery.
@@ -54,18 +54,20 @@ impl Server {
     /// # Errors
     /// When the store cannot be read or written.
     pub async fn start(options: Options) -> Result<Server, StartError> {
-        let Options { store, authenticator, authorizer, address, clock } = options;
-        let state = Arc::new(State::new(store, authorizer, crate::definitions::built_in(), clock));
+        let Options { store, authentication, authorizer, address, clock } = options;
+        let token_secrets = authentication.service_accounts.token_secrets.clone();
+        let state = Arc::new(State::new(store, authentication, authorizer, crate::definitions::built_in(), clock));
         let fail = |failure: Failure| StartError::Prepare { message: failure.status.message.clone() };
         // The store may have been written to before the server was started, and its cache may be behind.
         state.sync().await.map_err(fail)?;
         crate::registry::observe(&state).map_err(fail)?;
         crate::bootstrap::objects(&state).await.map_err(fail)?;
         let definitions = crate::definitions::start(&state).await.map_err(fail)?;
-        let tasks = vec![definitions, crate::expiry::start(&state)];
+        let mut tasks = vec![definitions, crate::expiry::start(&state), crate::key_rotation::start(&state)];
+        tasks.extend(token_secrets.map(|options| crate::token_secrets::start(&state, options.ca)));
         let limits = Arc::new(Limits::default());
         let router = Router::new(state.clone(), limits.clone(), address);
-        let chain = Arc::new(Chain::new(authenticator, router, limits));
+        let chain = Arc::new(Chain::new(router, limits));
         Ok(Server { state, chain, tasks })
     }
 

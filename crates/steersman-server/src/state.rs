@@ -1,7 +1,8 @@
-//! What all operations share: the store, the catalog of what is served, the authorizer, the clock.
+//! What all operations share: the store, the catalog of what is served, the authenticator, the authorizer, the clock.
 //!
 //! Independent of requests, answers and the stages of a write.
 
+use crate::authn::{self, Authenticator};
 use crate::authz::Authorizer;
 use crate::builtin::service::Allocator;
 use crate::catalog::{Catalog, Resource};
@@ -27,6 +28,7 @@ const VERSION_WAIT: Duration = Duration::from_secs(3);
 /// What operations share.
 pub(crate) struct State {
     pub(crate) store: Store,
+    pub(crate) authenticator: Authenticator,
     pub(crate) authorizer: Arc<dyn Authorizer>,
     /// Allocates the addresses and ports of Services.
     pub(crate) services: Allocator,
@@ -43,11 +45,13 @@ pub(crate) struct State {
 impl State {
     pub(crate) fn new(
         store: Store,
+        authentication: authn::Options,
         authorizer: Arc<dyn Authorizer>,
         catalog: Catalog,
         clock: fn() -> Timestamp,
     ) -> State {
         State {
+            authenticator: Authenticator::new(authentication, store.clone()),
             store,
             authorizer,
             services: Allocator::default(),

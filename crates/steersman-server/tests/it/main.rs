@@ -20,5 +20,6 @@ mod reviews;
 mod rewriting;
 mod services;
 mod support;
+mod tokens;
 mod watches;
 mod writes;
