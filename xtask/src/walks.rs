@@ -168,7 +168,7 @@ fn replay_all(
     let scratch = workspace.scratch("walks")?;
     let tokens = workspace.root.join(DIRECTORY).join("tokens.csv");
     // The answers were recorded without any controller.
-    let extra = ["--token-auth-file", &tokens.to_string_lossy(), "--controllers=-namespace"];
+    let extra = ["--token-auth-file", &tokens.to_string_lossy(), "--controllers=-*"];
     let log = scratch.join("server.log");
     let server = Steersman::start(&binary, Role::Server, &scratch.join("data"), &extra, &log)?;
 

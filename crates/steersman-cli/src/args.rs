@@ -1,7 +1,9 @@
 //! The command line.
 
+mod authentication;
 mod duration;
 
+pub(crate) use crate::args::authentication::AuthenticationOptions;
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -39,9 +41,6 @@ pub(crate) struct ServerOptions {
     /// addresses and for the one with which this machine reaches its default route.
     #[arg(long, default_value = "127.0.0.1:6443", value_name = "ADDR")]
     pub(crate) listen: SocketAddr,
-    /// Users who sign in by a token: a file with a line `token,user,uid,"group1,group2"` for each.
-    #[arg(long, value_name = "CSV")]
-    pub(crate) token_auth_file: Option<PathBuf>,
     /// Keep the objects in memory only: they are gone when the process ends.
     #[arg(long)]
     pub(crate) in_memory: bool,
@@ -60,6 +59,8 @@ pub(crate) struct ServerOptions {
     /// How to say that the server is ready.
     #[arg(long, value_enum, default_value_t = Output::Text)]
     pub(crate) output: Output,
+    #[command(flatten)]
+    pub(crate) authentication: AuthenticationOptions,
 }
 
 /// Of the control plane alone.
@@ -67,7 +68,8 @@ pub(crate) struct ServerOptions {
 pub(crate) struct ServerCommand {
     #[command(flatten)]
     pub(crate) server: ServerOptions,
-    /// Which controllers to run: `namespace` (without it, namespaces that are deleted stay), or `-namespace` for none.
+    /// Which controllers to run: `namespace` (without it, namespaces that are deleted stay), `serviceaccount-token` (fills the
+    /// Secrets that are to hold a token), `*` for both, `-*` for none.
     #[arg(long, default_value = "*", value_delimiter = ',', allow_hyphen_values = true, value_name = "a,-b")]
     pub(crate) controllers: Vec<String>,
 }
@@ -79,7 +81,7 @@ pub(crate) struct UpOptions {
     pub(crate) server: ServerOptions,
     #[command(flatten)]
     pub(crate) cloud: CloudOptions,
-    /// Which controllers to run: `namespace`, `network`, `*` for all, `-name` for all but one.
+    /// Which controllers to run: `namespace`, `network`, `serviceaccount-token`, `*` for all, `-name` for all but one.
     #[arg(long, default_value = "*", value_delimiter = ',', allow_hyphen_values = true, value_name = "a,b,-c")]
     pub(crate) controllers: Vec<String>,
 }

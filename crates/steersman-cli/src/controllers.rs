@@ -16,6 +16,8 @@ use tokio_util::sync::CancellationToken;
 pub(crate) struct Controllers {
     pub(crate) namespace: bool,
     pub(crate) network: bool,
+    /// Fills Secrets with tokens. Runs in the server, which has the keys.
+    pub(crate) service_account_token: bool,
 }
 
 /// Which command asks: not every controller is offered by each.
@@ -27,6 +29,7 @@ pub(crate) enum Role {
 
 const NAMESPACE: &str = "namespace";
 const NETWORK: &str = "network";
+const SERVICE_ACCOUNT_TOKEN: &str = "serviceaccount-token";
 
 /// The port where the controllers' metrics and health are served.
 #[derive(Debug)]
@@ -50,7 +53,7 @@ pub(crate) struct Running {
 impl Controllers {
     /// Reads `a,b,-c`; `*` is all that the role offers, and the last word on a controller counts.
     pub(crate) fn parse(words: &[String], role: Role) -> Result<Controllers, Failure> {
-        let all = Controllers { namespace: true, network: role == Role::Up };
+        let all = Controllers { namespace: true, network: role == Role::Up, service_account_token: true };
         // If the list only excludes controllers, all others are wanted.
         let is_rest = !words.is_empty() && words.iter().all(|word| word.trim().starts_with('-'));
         let mut controllers = if is_rest { all } else { Controllers::default() };
@@ -60,6 +63,7 @@ impl Controllers {
                 ("*", _) => controllers = if is_wanted { all } else { Controllers::default() },
                 (NAMESPACE, _) => controllers.namespace = is_wanted,
                 (NETWORK, Role::Up) => controllers.network = is_wanted,
+                (SERVICE_ACCOUNT_TOKEN, _) => controllers.service_account_token = is_wanted,
                 (NETWORK, Role::Server) => {
                     return Err(Failure::Refused(format!(
                         "the controller {NETWORK} needs a cloud: use steersman up, or steersman network beside this server"
@@ -78,7 +82,8 @@ impl Controllers {
 
     /// The names of those that are wanted.
     pub(crate) fn names(self) -> Vec<&'static str> {
-        let wanted = [(NAMESPACE, self.namespace), (NETWORK, self.network)];
+        let wanted =
+            [(NAMESPACE, self.namespace), (NETWORK, self.network), (SERVICE_ACCOUNT_TOKEN, self.service_account_token)];
         wanted.into_iter().filter_map(|(name, is_wanted)| is_wanted.then_some(name)).collect()
     }
 }
@@ -200,16 +205,17 @@ mod tests {
 
     #[test]
     fn the_last_word_on_a_controller_counts() {
-        check(Role::Up, &["*"], Some(&["namespace", "network"]));
+        check(Role::Up, &["*"], Some(&["namespace", "network", "serviceaccount-token"]));
         check(Role::Up, &[], Some(&[]));
         check(Role::Up, &["network"], Some(&["network"]));
-        check(Role::Up, &["-network"], Some(&["namespace"]));
+        check(Role::Up, &["-network"], Some(&["namespace", "serviceaccount-token"]));
         check(Role::Up, &["-*"], Some(&[]));
-        check(Role::Up, &["*", "-network"], Some(&["namespace"]));
+        check(Role::Up, &["*", "-network"], Some(&["namespace", "serviceaccount-token"]));
         check(Role::Up, &["-network", "network"], Some(&["network"]));
         check(Role::Up, &["nework"], None);
-        check(Role::Server, &["*"], Some(&["namespace"]));
-        check(Role::Server, &["-namespace"], Some(&[]));
+        check(Role::Server, &["*"], Some(&["namespace", "serviceaccount-token"]));
+        check(Role::Server, &["-namespace"], Some(&["serviceaccount-token"]));
+        check(Role::Server, &["-*"], Some(&[]));
         check(Role::Server, &["network"], None);
     }
 }

@@ -54,6 +54,11 @@ impl DataDir {
         self.path.join("pki")
     }
 
+    /// Where the keys of ServiceAccount tokens are.
+    pub(crate) fn account_keys(&self) -> PathBuf {
+        self.pki().join("service-accounts")
+    }
+
     /// Where the objects are.
     pub(crate) fn store(&self) -> PathBuf {
         self.path.join("store")

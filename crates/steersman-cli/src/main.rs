@@ -5,8 +5,10 @@
 
 mod accept;
 mod access_log;
+mod account_keys;
 mod activity;
 mod args;
+mod authentication;
 mod cloud;
 mod connection;
 mod controllers;

@@ -2,6 +2,7 @@
 
 use crate::access_log::{AccessLog, Writer};
 use crate::args::{Output, ServerOptions};
+use crate::authentication::Authentication;
 use crate::data_dir::DataDir;
 use crate::output::Ready;
 use crate::renewal::{Renewal, write_kubeconfig};
@@ -9,10 +10,9 @@ use crate::{Failure, accept, pki};
 use anyhow::Context as _;
 use http::Request;
 use jiff::Timestamp;
-use std::fs;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
-use steersman_server::authn::{Authenticator, Tokens};
+use steersman_server::authn::TokenSecrets;
 use steersman_server::authz::Authorization;
 use steersman_server::user::User;
 use steersman_server::{Body, Server};
@@ -27,7 +27,7 @@ use tower::ServiceExt as _;
 #[derive(Debug)]
 pub(crate) struct Plan {
     listener: TcpListener,
-    tokens: Tokens,
+    authentication: Authentication,
     access_log: Option<(AccessLog, Writer)>,
     options: ServerOptions,
 }
@@ -52,7 +52,7 @@ pub(crate) struct Plane {
 impl Plan {
     /// Checks what can be checked without changing anything.
     pub(crate) async fn new(options: ServerOptions) -> Result<Plan, Failure> {
-        let tokens = tokens(&options)?;
+        let authentication = Authentication::read(options.authentication.clone())?;
         // Before the port, which the process that holds the directory has as well, most likely.
         DataDir::check_free(&options.data_dir)?;
         let listener = TcpListener::bind(options.listen).await.map_err(|error| {
@@ -64,14 +64,15 @@ impl Plan {
         })?;
         // Last, for it makes a file.
         let access_log = options.access_log.as_deref().map(AccessLog::open).transpose()?;
-        Ok(Plan { listener, tokens, access_log, options })
+        Ok(Plan { listener, authentication, access_log, options })
     }
 
-    /// Starts the control plane.
-    pub(crate) async fn start(self) -> Result<Plane, Failure> {
-        let Plan { listener, tokens, access_log, options } = self;
+    /// Starts the control plane; `fills_token_secrets` says whether Secrets are given tokens.
+    pub(crate) async fn start(self, fills_token_secrets: bool) -> Result<Plane, Failure> {
+        let Plan { listener, authentication, access_log, options } = self;
         let data_dir = DataDir::take(&options.data_dir)?;
         let ca = pki::read_ca(&data_dir.pki())?;
+        let mut authentication = authentication.with_keys_in(&data_dir.account_keys(), options.in_memory)?;
         let kv = open(&data_dir, options.in_memory)?;
         let address = listener.local_addr().context("the address of the socket is unknown")?;
         let addresses = addresses(address);
@@ -80,9 +81,11 @@ impl Plan {
         let (tls, serving) = pki.server_config().context("the certificates cannot be used")?;
         let store_options = steersman_storage::Options { history: options.history, ..Default::default() };
         let store = Store::open(kv, store_options).await.context("the store cannot be read")?;
+        authentication.service_accounts.token_secrets =
+            fills_token_secrets.then(|| TokenSecrets { ca: Some(pki.ca.clone()) });
         let server = Server::start(steersman_server::Options {
             store: store.clone(),
-            authenticator: Authenticator::new(tokens),
+            authentication,
             authorization: Authorization::default(),
             address: reachable(address).to_string(),
             clock: Timestamp::now,
@@ -173,14 +176,6 @@ impl Plane {
         }
         self.store.close().await.context("the store could not be closed")
     }
-}
-
-fn tokens(options: &ServerOptions) -> Result<Tokens, Failure> {
-    let Some(path) = &options.token_auth_file else { return Ok(Tokens::default()) };
-    let refused = |why: String| Failure::Refused(format!("cannot use the token file {}: {why}", path.display()));
-    let csv = fs::read_to_string(path)
-        .map_err(|error| refused(format!("{error}; name a readable file with --token-auth-file")))?;
-    Tokens::parse(&csv).map_err(|error| refused(error.to_string()))
 }
 
 fn open(data_dir: &DataDir, in_memory: bool) -> Result<Arc<dyn Kv>, Failure> {

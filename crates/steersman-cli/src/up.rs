@@ -20,7 +20,7 @@ pub(crate) async fn run(options: UpOptions, role: Role) -> Result<(), Failure> {
     let monitoring = options.server.metrics_address.map(Monitoring::bind).transpose()?;
     let plan = Plan::new(options.server).await?;
     let mut signals = Signals::new()?;
-    let plane = plan.start().await?;
+    let plane = plan.start(controllers.service_account_token).await?;
     let cloud = match choice {
         Some(choice) => Some(choice.open(plane.data_dir.path(), in_memory)?),
         None => None,

@@ -10,7 +10,7 @@ use serde_json::json;
 use std::error::Error;
 use std::hint::black_box;
 use std::sync::Arc;
-use steersman_server::authn::{Authenticator, Tokens};
+use steersman_server::authn;
 use steersman_server::authz::{Attributes, Authorization, Authorizer, ResourceAttributes};
 use steersman_server::user::User;
 use steersman_server::{Options, Server};
@@ -28,7 +28,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let begun = Instant::now();
     let server = Server::start(Options {
         store,
-        authenticator: Authenticator::new(Tokens::default()),
+        authentication: authn::Options::default(),
         authorization: Authorization::default(),
         address: "localhost:6443".to_owned(),
         clock: Timestamp::now,

@@ -9,7 +9,7 @@ use http::{Method, Request};
 use http_body_util::{BodyExt as _, Full};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
-use steersman_server::authn::{Authenticator, Tokens};
+use steersman_server::authn;
 use steersman_server::authz::Authorization;
 use steersman_server::user::User;
 use steersman_server::{Options, Server, Service};
@@ -29,7 +29,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let store = Store::open(Arc::new(Memory::new()), steersman_storage::Options::default()).await?;
     let server = Server::start(Options {
         store: store.clone(),
-        authenticator: Authenticator::new(Tokens::parse("")?),
+        authentication: authn::Options::default(),
         authorization: Authorization::default(),
         address: "localhost:6443".to_owned(),
         clock: jiff::Timestamp::now,

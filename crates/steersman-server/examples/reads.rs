@@ -9,7 +9,7 @@ use http_body_util::{BodyExt as _, Full};
 use serde_json::{Value, json};
 use std::process::ExitCode;
 use std::sync::Arc;
-use steersman_server::authn::{Authenticator, Tokens};
+use steersman_server::authn;
 use steersman_server::authz::Authorization;
 use steersman_server::user::User;
 use steersman_server::{Body, Options, Server, Service};
@@ -43,7 +43,7 @@ async fn run(objects: usize, watchers: usize) -> Result<(), Failure> {
     let store = Store::open(Arc::new(Memory::new()), steersman_storage::Options::default()).await?;
     let server = Server::start(Options {
         store: store.clone(),
-        authenticator: Authenticator::new(Tokens::default()),
+        authentication: authn::Options::default(),
         authorization: Authorization::default(),
         address: "127.0.0.1:6443".to_owned(),
         clock: jiff::Timestamp::now,

@@ -1,179 +1,179 @@
-//! Authentication: client certificates, bearer tokens, and callers inside the process.
+//! Authentication: who sent a request.
 //!
-//! The transport verifies certificates and puts a [`Peer`] into the request's extensions; tokens are looked up here. A request
-//! with neither is refused.
+//! Authenticators are asked in upstream's order, and the first that knows the sender ends the search:
+//!
+//! ```text
+//! certificate      of the connection, or the code that calls within the process
+//! token_file       static tokens
+//! service_account  signed by this server
+//! anonymous        where it is allowed, and only for a request without credentials
+//! ```
+//!
+//! A request with a credential that nobody knows is refused, even where anonymous requests are allowed. To add an
+//! authenticator, write a file here and ask it in [`Authenticator::token`] or [`Authenticator::authenticate`]. Certificates and
+//! the token file are answered without waiting; nothing here boxes a future for a request that needs none.
 
-use crate::user::User;
+mod cache;
+mod certificate;
+mod jws;
+mod key;
+pub(crate) mod service_account;
+#[cfg(test)]
+mod tests;
+mod token_file;
+
+pub use crate::authn::certificate::{Peer, certificate_user};
+pub use crate::authn::key::{Algorithm, KeyError, PublicKey, SigningKey};
+use crate::authn::service_account::ServiceAccounts;
+pub use crate::authn::service_account::{
+    DEFAULT_ISSUER, Keeper, Keyring, Options as ServiceAccountOptions, StoredKey, StoredKeyError, TokenSecrets,
+};
+pub use crate::authn::token_file::{Tokens, TokensError};
+use crate::user::{ANONYMOUS, UNAUTHENTICATED, User};
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
-use sha2::{Digest, Sha256};
-use std::collections::HashMap;
-use std::sync::Arc;
+use jiff::Timestamp;
+use std::fmt;
+use std::sync::{Arc, LazyLock};
+use steersman_storage::Store;
 
-/// The user of a connection, as the transport knows it: the subject of a verified client certificate, or the code that
-/// calls the server within its process. Put into the extensions of every request of the connection.
-#[derive(Clone, Debug)]
-pub struct Peer(pub(crate) Arc<User>);
+/// The longest token that is looked at.
+const TOKEN_BYTES_MAX: usize = 16 * 1024;
+
+/// How requests are authenticated, beside the connections that the transport has authenticated.
+#[derive(Debug, Default)]
+pub struct Options {
+    /// Static tokens.
+    pub tokens: Tokens,
+    /// Of ServiceAccounts.
+    pub service_accounts: ServiceAccountOptions,
+    /// The audiences of this server: a token for others only is not good here. Empty: the issuers of service account tokens.
+    pub api_audiences: Vec<String>,
+    /// Whether a request without credentials is one of `system:anonymous`.
+    pub allows_anonymous: bool,
+}
 
 /// Finds out who sent a request.
-#[derive(Debug, Default)]
-pub struct Authenticator {
+#[derive(Debug)]
+pub(crate) struct Authenticator {
     tokens: Tokens,
+    service_accounts: ServiceAccounts,
+    audiences: Vec<String>,
+    allows_anonymous: bool,
+    store: Store,
 }
 
-/// The users of a token file, by the digest of their token: the tokens themselves are not kept.
-#[derive(Debug, Default)]
-pub struct Tokens {
-    users: HashMap<[u8; 32], Arc<User>>,
+/// Whose token it is, and for which of the audiences that were asked about.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Identity {
+    pub(crate) user: Arc<User>,
+    pub(crate) audiences: Vec<String>,
 }
 
-/// A token file that cannot be used.
-#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-pub enum TokensError {
-    #[error(
-        "line {line} of the token file has {columns} columns: want token,user,uid and, quoted, the groups: token,user,uid,\"group1,group2\""
-    )]
-    Columns { line: usize, columns: usize },
-    #[error("line {line} of the token file has an empty {column}")]
-    Empty { line: usize, column: &'static str },
-    #[error("line {line} of the token file repeats the token of an earlier line")]
-    Repeated { line: usize },
-    #[error("line {line} of the token file has a quote that is not closed")]
-    Unclosed { line: usize },
+/// Why a token is not good, in upstream's words.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Rejected {
+    /// Of those who issue tokens of its form.
+    reasons: Vec<String>,
 }
 
-impl Peer {
-    /// The holder of a connection.
-    pub fn new(user: User) -> Peer {
-        Peer(Arc::new(user))
-    }
-}
+/// The sender of a request without credentials.
+static NOBODY: LazyLock<Arc<User>> = LazyLock::new(|| {
+    Arc::new(User { name: ANONYMOUS.to_owned(), groups: vec![UNAUTHENTICATED.to_owned()], ..User::default() })
+});
 
 impl Authenticator {
-    /// An authenticator that knows these tokens, beside the users that the transport has authenticated.
-    pub fn new(tokens: Tokens) -> Authenticator {
-        Authenticator { tokens }
+    pub(crate) fn new(options: Options, store: Store) -> Authenticator {
+        let Options { tokens, service_accounts, mut api_audiences, allows_anonymous } = options;
+        if api_audiences.is_empty() {
+            api_audiences = service_accounts.issuers.clone();
+        }
+        let service_accounts = ServiceAccounts::new(service_accounts);
+        Authenticator { tokens, service_accounts, audiences: api_audiences, allows_anonymous, store }
+    }
+
+    pub(crate) fn service_accounts(&self) -> &ServiceAccounts {
+        &self.service_accounts
+    }
+
+    /// The audiences of this server.
+    pub(crate) fn audiences(&self) -> &[String] {
+        &self.audiences
     }
 
     /// The user who sent a request, if known. A certificate takes precedence over a token.
-    pub(crate) fn authenticate(&self, headers: &HeaderMap, extensions: &http::Extensions) -> Option<Arc<User>> {
+    pub(crate) async fn authenticate(
+        &self,
+        headers: &HeaderMap,
+        extensions: &http::Extensions,
+        now: Timestamp,
+    ) -> Option<Arc<User>> {
         if let Some(Peer(user)) = extensions.get::<Peer>() {
             return Some(user.clone());
         }
-        let header = headers.get(AUTHORIZATION)?.to_str().ok()?;
-        let (scheme, token) = header.split_once(' ')?;
-        if !scheme.eq_ignore_ascii_case("bearer") {
-            return None;
+        let Some(token) = bearer_token(headers) else {
+            return self.allows_anonymous.then(|| NOBODY.clone());
+        };
+        match self.token(token, &self.audiences, now).await {
+            Ok(identity) => Some(identity.user),
+            Err(rejected) => {
+                tracing::debug!(%rejected, "a token was refused");
+                None
+            }
         }
-        self.tokens.find(token.trim()).cloned()
     }
-}
 
-impl Tokens {
-    /// Reads a token file: one line for each user, `token,user,uid,"group1,group2"`; the groups may be absent.
+    /// Whose token it is, if it is good for one of the audiences.
     ///
     /// # Errors
-    /// When a line is not of that form, naming the line (and never the token).
-    pub fn parse(csv: &str) -> Result<Tokens, TokensError> {
-        let mut users = HashMap::new();
-        for (index, text) in csv.lines().enumerate().filter(|(_, text)| !text.trim().is_empty()) {
-            let line = index + 1;
-            let columns = columns(text).ok_or(TokensError::Unclosed { line })?;
-            let (token, name, uid, groups) = match columns.as_slice() {
-                [token, name, uid] => (token, name, uid, ""),
-                [token, name, uid, groups] => (token, name, uid, groups.as_str()),
-                _ => return Err(TokensError::Columns { line, columns: columns.len() }),
-            };
-            for (column, value) in [("token", token), ("user", name)] {
-                if value.is_empty() {
-                    return Err(TokensError::Empty { line, column });
-                }
-            }
-            let groups = groups.split(',').map(str::trim).filter(|group| !group.is_empty()).map(str::to_owned);
-            let user = User { uid: uid.clone(), ..User::authenticated(name.clone(), groups) };
-            if users.insert(digest(token), Arc::new(user)).is_some() {
-                return Err(TokensError::Repeated { line });
+    /// When it is not good.
+    pub(crate) async fn token(&self, token: &str, audiences: &[String], now: Timestamp) -> Result<Identity, Rejected> {
+        if token.len() > TOKEN_BYTES_MAX {
+            let reason = format!("it has {} bytes: want {TOKEN_BYTES_MAX} at most", token.len());
+            return Err(Rejected { reasons: vec![reason] });
+        }
+        let digest = cache::digest(token);
+        if let Some(user) = self.tokens.find(&digest) {
+            // Tokens that say nothing of audiences are for this server.
+            let audiences = common(audiences, &self.audiences);
+            if !audiences.is_empty() || self.audiences.is_empty() {
+                return Ok(Identity { user: user.clone(), audiences });
             }
         }
-        Ok(Tokens { users })
+        let mut rejected = Rejected::default();
+        let (accounts, own) = (&self.service_accounts, &self.audiences);
+        match accounts.authenticate(&self.store, token, &digest, audiences, own, now).await {
+            Ok(Some(identity)) => return Ok(identity),
+            Ok(None) => {}
+            Err(reason) => rejected.reasons.push(reason),
+        }
+        Err(rejected)
     }
-
-    fn find(&self, token: &str) -> Option<&Arc<User>> {
-        self.users.get(&digest(token))
-    }
 }
 
-/// The user that a verified client certificate stands for: the subject's common name, its organizations as groups.
-///
-/// `None` if the certificate cannot be read or names nobody.
-pub fn certificate_user(der: &[u8]) -> Option<User> {
-    let (_, certificate) = x509_parser::parse_x509_certificate(der).ok()?;
-    let subject = certificate.subject();
-    let name = subject.iter_common_name().next()?.as_str().ok()?;
-    let groups = subject.iter_organization().filter_map(|group| group.as_str().ok()).map(str::to_owned);
-    (!name.is_empty()).then(|| User::authenticated(name, groups.collect::<Vec<_>>()))
-}
-
-fn digest(token: &str) -> [u8; 32] {
-    Sha256::digest(token.as_bytes()).into()
-}
-
-/// The columns of a line of comma-separated values; `None` if a quote is not closed.
-fn columns(line: &str) -> Option<Vec<String>> {
-    let (mut columns, mut column, mut is_quoted) = (Vec::new(), String::new(), false);
-    let mut chars = line.trim().chars().peekable();
-    while let Some(char) = chars.next() {
-        match char {
-            '"' if is_quoted && chars.peek() == Some(&'"') => {
-                column.push('"');
-                chars.next();
-            }
-            '"' => is_quoted = !is_quoted,
-            ',' if !is_quoted => columns.push(std::mem::take(&mut column).trim().to_owned()),
-            _ => column.push(char),
+impl fmt::Display for Rejected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const INVALID: &str = "invalid bearer token";
+        match self.reasons.as_slice() {
+            [] => f.write_str(INVALID),
+            reasons => write!(f, "[{INVALID}, {}]", reasons.join(", ")),
         }
     }
-    columns.push(column.trim().to_owned());
-    (!is_quoted).then_some(columns)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_token_file_names_users_and_their_groups() {
-        let tokens = Tokens::parse("t1,alice,1001,\"developers,testers\"\n\nt2,bob,1002\n").unwrap();
-        let alice = tokens.find("t1").unwrap();
-        assert_eq!((alice.name.as_str(), alice.uid.as_str()), ("alice", "1001"));
-        assert_eq!(alice.groups, ["developers", "testers", "system:authenticated"]);
-        assert_eq!(tokens.find("t2").unwrap().groups, ["system:authenticated"]);
-        assert!(tokens.find("t3").is_none());
+/// The token of a request. A header of another scheme is no credential.
+fn bearer_token(headers: &HeaderMap) -> Option<&str> {
+    let header = headers.get(AUTHORIZATION)?.as_bytes();
+    let (scheme, token) = header.split_at_checked(7)?;
+    if !scheme.eq_ignore_ascii_case(b"bearer ") {
+        return None;
     }
+    // A token that is no text is one that nobody knows.
+    let token = std::str::from_utf8(token).unwrap_or("\u{fffd}").trim();
+    (!token.is_empty()).then_some(token)
+}
 
-    #[test]
-    fn a_bad_line_is_named_but_never_its_token() {
-        for (csv, want) in [
-            ("a,b\n", TokensError::Columns { line: 1, columns: 2 }),
-            ("a,b,c\n,b,c", TokensError::Empty { line: 2, column: "token" }),
-            ("a,b,c\na,d,e", TokensError::Repeated { line: 2 }),
-            ("a,b,c,\"d", TokensError::Unclosed { line: 1 }),
-        ] {
-            assert_eq!(Tokens::parse(csv).unwrap_err(), want);
-        }
-    }
-
-    #[test]
-    fn a_certificate_names_user_and_groups() {
-        let mut params = rcgen::CertificateParams::default();
-        params.distinguished_name.push(rcgen::DnType::CommonName, "alice");
-        params.distinguished_name.push(rcgen::DnType::OrganizationName, "system:masters");
-        let key = rcgen::KeyPair::generate().unwrap();
-        let user = certificate_user(params.self_signed(&key).unwrap().der()).unwrap();
-        assert_eq!(
-            (user.name.as_str(), user.groups.as_slice()),
-            ("alice", ["system:masters".to_owned(), "system:authenticated".to_owned()].as_slice())
-        );
-        assert!(certificate_user(b"nonsense").is_none());
-    }
+/// The texts of a list that are in another too.
+fn common(of: &[String], others: &[String]) -> Vec<String> {
+    of.iter().filter(|text| others.contains(text)).cloned().collect()
 }

@@ -72,6 +72,7 @@ const KINDS: &[&Kind] = &[
     &stateful_set::KIND,
     &event::EVENTS,
     &review::SELF_SUBJECT,
+    &review::TOKEN,
     &review::LOCAL_SUBJECT_ACCESS,
     &review::SELF_SUBJECT_ACCESS,
     &review::SELF_SUBJECT_RULES,

@@ -7,7 +7,6 @@ mod labels;
 mod request_body;
 
 use crate::answer::{Answer, is_pretty_for};
-use crate::authn::Authenticator;
 use crate::authz;
 use crate::body::Body;
 use crate::chain::request_body::RequestBody;
@@ -43,7 +42,6 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What every request passes.
 pub(crate) struct Chain {
-    authenticator: Authenticator,
     router: Router,
     limits: Arc<Limits>,
     /// The writes that have begun.
@@ -58,8 +56,8 @@ struct Head {
 }
 
 impl Chain {
-    pub(crate) fn new(authenticator: Authenticator, router: Router, limits: Arc<Limits>) -> Chain {
-        Chain { authenticator, router, limits, writing: TaskTracker::new() }
+    pub(crate) fn new(router: Router, limits: Arc<Limits>) -> Chain {
+        Chain { router, limits, writing: TaskTracker::new() }
     }
 
     /// Waits for the writes that have begun.
@@ -126,8 +124,8 @@ impl Chain {
         let Head { info, parts, query } = &**head;
         let state = &self.router.state;
         let timeout = request_timeout(query, info)?;
-        let user =
-            self.authenticator.authenticate(&parts.headers, &parts.extensions).ok_or_else(Failure::unauthorized)?;
+        let authenticated = state.authenticator.authenticate(&parts.headers, &parts.extensions, state.now()).await;
+        let user = authenticated.ok_or_else(Failure::unauthorized)?;
         *sender = Some(AuthenticatedUser(user.clone()));
         let is_health =
             info.target.is_none() && ["/healthz", "/livez", "/readyz"].iter().any(|path| info.path.starts_with(path));

@@ -67,6 +67,7 @@ fn is_over(event: &Value, now: Timestamp) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::authn;
     use crate::authz::Authorization;
     use serde_json::json;
     use steersman_machinery::ObjectKey;
@@ -87,7 +88,11 @@ mod tests {
     async fn a_server_that_stops_does_not_wait_for_old_events_to_be_deleted() {
         let store = Store::open(Arc::new(Memory::new()), Options::default()).await.unwrap();
         let now = || "2026-01-01T12:00:00Z".parse().unwrap();
-        let state = State::new(store, Authorization::default(), crate::definitions::built_in(), now);
+        let serve = |store: Store| {
+            let (authentication, authorization) = (authn::Options::default(), Authorization::default());
+            State::new(store, authentication, authorization, crate::definitions::built_in(), now)
+        };
+        let state = serve(store);
         let events = GroupResource::new("", "events");
         let old = json!({"metadata": {"creationTimestamp": "2026-01-01T01:00:00Z"}});
         state.store.create(&events, &ObjectKey::namespaced("default", "e"), old.to_string().into()).await.unwrap();
@@ -98,7 +103,7 @@ mod tests {
         };
         state.begin_stop();
         assert_eq!(left(&state).await, 1);
-        let running = State::new(state.store.clone(), Authorization::default(), crate::definitions::built_in(), now);
+        let running = serve(state.store.clone());
         assert_eq!(left(&running).await, 0);
     }
 }

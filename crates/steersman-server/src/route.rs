@@ -1,6 +1,7 @@
 //! Dispatches a request by its path: discovery, OpenAPI, health, version, or a resource.
 
 use crate::answer::{Answer, is_pretty_for};
+use crate::authn::service_account::{CONFIGURATION_PATH, JWKS_PATH};
 use crate::catalog::{Catalog, Handling, Scope};
 use crate::discovery::{AGGREGATED_TYPE, Root};
 use crate::endpoint;
@@ -26,7 +27,8 @@ use steersman_machinery::GroupResource;
 use tokio_util::sync::CancellationToken;
 
 /// Paths beside those of groups that `GET /` names.
-const ROOT_PATHS: [&str; 14] = [
+const ROOT_PATHS: [&str; 16] = [
+    CONFIGURATION_PATH,
     "/healthz",
     "/healthz/ping",
     "/livez",
@@ -35,6 +37,7 @@ const ROOT_PATHS: [&str; 14] = [
     "/openapi/v2",
     "/openapi/v3",
     "/openapi/v3/",
+    JWKS_PATH,
     "/readyz",
     "/readyz/ping",
     "/version",
@@ -85,7 +88,10 @@ impl Router {
         let catalog = self.state.catalog();
         match &request.info.target {
             Some(target) => resource(&self.state, &catalog, request, target, notes).await,
-            None => path(self, &self.published.of(&catalog), request),
+            None => match request.info.path.as_str() {
+                CONFIGURATION_PATH | JWKS_PATH if is_read(request) => token_issuer(self, request).await,
+                _ => path(self, &self.published.of(&catalog), request),
+            },
         }
     }
 }
@@ -119,9 +125,32 @@ async fn resource(
     outcome
 }
 
+/// The documents about the issuer of service accounts' tokens.
+async fn token_issuer(router: &Router, request: &Request<'_>) -> Result<Answer, Failure> {
+    const MAX_AGE: &str = "public, max-age=3600";
+    let Router { state, address, .. } = router;
+    let accounts = state.authenticator.service_accounts();
+    let is_configuration = request.info.path == CONFIGURATION_PATH;
+    let document = match is_configuration {
+        true => accounts.configuration(address, state.now()).await,
+        false => accounts.jwks(state.now()).await.map(Some),
+    };
+    let Some(document) = document.map_err(|error| Failure::of_signing(&error))? else {
+        return Ok(Answer::no_such_page());
+    };
+    let content_type = if is_configuration { "application/json" } else { "application/jwk-set+json" };
+    let mut answer = Answer::bytes(200, content_type, document.to_string());
+    answer.set("cache-control", MAX_AGE);
+    Ok(answer)
+}
+
+fn is_read(request: &Request<'_>) -> bool {
+    matches!(request.parts.method, Method::GET | Method::HEAD)
+}
+
 fn path(router: &Router, documents: &Documents, request: &Request<'_>) -> Result<Answer, Failure> {
     let path = request.info.path.as_str();
-    let is_read = matches!(request.parts.method, Method::GET | Method::HEAD);
+    let is_read = is_read(request);
     let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
     match parts.as_slice() {
         [root @ ("healthz" | "livez" | "readyz"), check @ ..] if is_read => {

@@ -1,6 +1,6 @@
 //! The server: builds its parts, owns its tasks, and stops them.
 
-use crate::authn::{Authenticator, Peer};
+use crate::authn::{self, Peer};
 use crate::authz::{Authorization, Authorizer};
 use crate::chain::Chain;
 use crate::in_force::Work;
@@ -20,9 +20,9 @@ use tokio::task::JoinHandle;
 pub struct Options {
     /// The store of the objects.
     pub store: Store,
-    /// Authenticates requests.
-    pub authenticator: Authenticator,
-    /// Who decides whether a request is allowed.
+    /// How requests are authenticated.
+    pub authentication: authn::Options,
+    /// Authorizes requests.
     pub authorization: Authorization,
     /// `host:port` under which clients reach the server, for discovery.
     pub address: String,
@@ -54,8 +54,9 @@ impl Server {
     /// # Errors
     /// When the store cannot be read or written.
     pub async fn start(options: Options) -> Result<Server, StartError> {
-        let Options { store, authenticator, authorization, address, clock } = options;
-        let state = Arc::new(State::new(store, authorization, crate::definitions::built_in(), clock));
+        let Options { store, authentication, authorization, address, clock } = options;
+        let token_secrets = authentication.service_accounts.token_secrets.clone();
+        let state = Arc::new(State::new(store, authentication, authorization, crate::definitions::built_in(), clock));
         let fail = |failure: Failure| StartError::Prepare { message: failure.status.message.clone() };
         // The store may have been written to before the server was started, and its cache may be behind.
         state.sync().await.map_err(fail)?;
@@ -67,9 +68,11 @@ impl Server {
         crate::aggregation::bring_up_to_date(&state).await.map_err(fail)?;
         let definitions = crate::definitions::start(&state).await.map_err(fail)?;
         tasks.extend([definitions, crate::expiry::start(&state), crate::aggregation::start(&state)]);
+        tasks.push(crate::key_rotation::start(&state));
+        tasks.extend(token_secrets.map(|options| crate::token_secrets::start(&state, options.ca)));
         let limits = Arc::new(Limits::default());
         let router = Router::new(state.clone(), limits.clone(), address);
-        let chain = Arc::new(Chain::new(authenticator, router, limits));
+        let chain = Arc::new(Chain::new(router, limits));
         Ok(Server { state, chain, tasks })
     }
 

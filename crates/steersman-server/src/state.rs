@@ -1,7 +1,8 @@
-//! What all operations share: the store, the catalog of what is served, the authorizer, the clock.
+//! What all operations share: the store, the catalog of what is served, the authenticator, the authorizer, the clock.
 //!
 //! Independent of requests, answers and the stages of a write.
 
+use crate::authn::{self, Authenticator};
 use crate::authz::rbac::Rbac;
 use crate::authz::rbac::resource::Resource as RbacResource;
 use crate::authz::{Authorization, Authorizer};
@@ -29,6 +30,7 @@ const VERSION_WAIT: Duration = Duration::from_secs(3);
 /// What operations share.
 pub(crate) struct State {
     pub(crate) store: Store,
+    pub(crate) authenticator: Authenticator,
     pub(crate) authorizer: Arc<dyn Authorizer>,
     /// The roles and bindings in force. Whoever writes one may not grant more than he has, whatever the authorizer is.
     pub(crate) rbac: Arc<Rbac>,
@@ -45,9 +47,16 @@ pub(crate) struct State {
 }
 
 impl State {
-    pub(crate) fn new(store: Store, authorization: Authorization, catalog: Catalog, clock: fn() -> Timestamp) -> State {
+    pub(crate) fn new(
+        store: Store,
+        authentication: authn::Options,
+        authorization: Authorization,
+        catalog: Catalog,
+        clock: fn() -> Timestamp,
+    ) -> State {
         let rbac = Arc::new(Rbac::default());
         State {
+            authenticator: Authenticator::new(authentication, store.clone()),
             store,
             authorizer: authorization.authorizer(&rbac),
             rbac,

@@ -7,6 +7,10 @@ use std::sync::Arc;
 pub const MASTERS: &str = "system:masters";
 /// The group of every authenticated user.
 pub const AUTHENTICATED: &str = "system:authenticated";
+/// The name of who sends a request without credentials.
+pub const ANONYMOUS: &str = "system:anonymous";
+/// The group of who sends a request without credentials.
+pub const UNAUTHENTICATED: &str = "system:unauthenticated";
 
 /// A user as authentication found it, in the shape of `authentication.k8s.io` `UserInfo`.
 #[derive(Clone, Debug, Default, Eq, PartialEq, serde::Serialize)]

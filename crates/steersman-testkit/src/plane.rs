@@ -10,7 +10,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 use steersman_server::Server;
-use steersman_server::authn::{Authenticator, Tokens, TokensError};
+use steersman_server::authn::{self, Tokens, TokensError};
 use steersman_server::authz::Authorization;
 use steersman_server::user::User;
 use steersman_storage::kv::Kv;
@@ -133,7 +133,7 @@ async fn run(kv: Arc<dyn Kv>, options: &Options) -> Result<Running, StartError> 
     let store = Store::open(kv, options.history).await.map_err(StartError::Store)?;
     let server = Server::start(steersman_server::Options {
         store: store.clone(),
-        authenticator: Authenticator::new(tokens),
+        authentication: authn::Options { tokens, ..authn::Options::default() },
         authorization: options.authorization.clone(),
         address: "testkit:443".to_owned(),
         clock: options.clock,

@@ -16,6 +16,15 @@ pub(crate) fn history(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// The longest that a token is issued for. An hour is what clients get that do not say.
+pub(crate) fn token(text: &str) -> Result<Duration, String> {
+    const HOUR: Duration = Duration::from_secs(3600);
+    match parse(text) {
+        Some(duration) if duration >= HOUR => Ok(duration),
+        Some(_) | None => Err("want a duration of 1h or more, such as 24h or 30d".to_owned()),
+    }
+}
+
 fn parse(text: &str) -> Option<Duration> {
     let span: Span = text.parse().ok()?;
     // Months and years have no length of their own.

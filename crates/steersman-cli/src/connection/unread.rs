@@ -8,7 +8,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::service::TowerToHyperService;
 use std::sync::Arc;
 use std::time::Duration;
-use steersman_server::authn::{Authenticator, Tokens};
+use steersman_server::authn;
 use steersman_server::authz::Authorization;
 use steersman_server::user::User;
 use steersman_server::{Body, Server};
@@ -29,7 +29,7 @@ async fn server() -> Server {
     let store = Store::open(Arc::new(Memory::new()), steersman_storage::Options::default()).await.unwrap();
     let options = steersman_server::Options {
         store,
-        authenticator: Authenticator::new(Tokens::default()),
+        authentication: authn::Options::default(),
         authorization: Authorization::default(),
         address: "127.0.0.1:6443".to_owned(),
         clock: jiff::Timestamp::now,

@@ -15,6 +15,15 @@ pub(crate) const SELF_SUBJECT: Kind = Kind {
     ..REVIEW
 };
 
+pub(crate) const TOKEN: Kind = Kind {
+    group: "authentication.k8s.io",
+    kind: "TokenReview",
+    plural: "tokenreviews",
+    singular: "tokenreview",
+    versions: &[Version { definition: "io.k8s.api.authentication.v1.TokenReview", ..Version::V1 }],
+    ..REVIEW
+};
+
 pub(crate) const LOCAL_SUBJECT_ACCESS: Kind = Kind {
     group: "authorization.k8s.io",
     kind: "LocalSubjectAccessReview",

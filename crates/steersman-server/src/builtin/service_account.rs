@@ -1,7 +1,8 @@
 //! ServiceAccount: a name that pods and other processes act under.
 
 use crate::builtin::cells;
-use crate::builtin::kind::{Column, Kind, RULES, Version};
+use crate::builtin::kind::{Column, Kind, RULES, Subresource, Version};
+use crate::catalog::{Handling, Verb};
 use crate::strategy::Rules;
 
 pub(crate) const KIND: Kind = Kind {
@@ -11,6 +12,14 @@ pub(crate) const KIND: Kind = Kind {
     short_names: &["sa"],
     versions: &[Version {
         definition: "io.k8s.api.core.v1.ServiceAccount",
+        subresources: &[Subresource {
+            name: "token",
+            group: "authentication.k8s.io",
+            version: "v1",
+            kind: "TokenRequest",
+            verbs: &[Verb::Create],
+            handling: Handling::Connect,
+        }],
         columns: &[Column::NAME, Column::AGE],
         cells: |object, now| vec![cells::name(object), cells::age(object, now)],
         ..Version::V1

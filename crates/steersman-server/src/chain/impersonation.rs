@@ -3,13 +3,12 @@
 use crate::authz::{self, Attributes, Authorizer, ResourceAttributes};
 use crate::query::percent_decode;
 use crate::status::Failure;
-use crate::user::User;
+use crate::user::{ANONYMOUS, UNAUTHENTICATED, User};
 use http::{HeaderMap, HeaderValue};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
-const ANONYMOUS: &str = "system:anonymous";
 
 /// The user that a request is carried out as: its sender, or the one that the sender may impersonate.
 ///
@@ -65,7 +64,7 @@ pub(super) async fn apply(
         }
     }
     if name == ANONYMOUS {
-        groups.push("system:unauthenticated".to_owned());
+        groups.push(UNAUTHENTICATED.to_owned());
         return Ok(Arc::new(User { name, uid, groups, extra }));
     }
     Ok(Arc::new(User { uid, extra, ..User::authenticated(name, groups) }))

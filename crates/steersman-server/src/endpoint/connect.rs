@@ -1,14 +1,15 @@
-//! Subresources that take an object of another kind and change what they belong to: a Binding binds a pod, an Eviction
-//! deletes one.
+//! Subresources that take an object of another kind and act on what they belong to: a Binding binds a pod, an Eviction
+//! deletes one, a TokenRequest asks for a token of an account.
 //!
 //! The catalog's row of such a subresource says that it connects. To add one, write its row at its kind in `builtin/`, a file
 //! here with the function that does it, and a row of [`CONNECTIONS`].
 
 mod binding;
 mod eviction;
+mod token;
 
 use crate::admission;
-use crate::answer::Answer;
+use crate::answer::{Answer, is_pretty_for};
 use crate::catalog::{Subresource, Verb};
 use crate::endpoint::context::Context;
 use crate::negotiate::{Shape, negotiate};
@@ -25,8 +26,16 @@ use steersman_machinery::{GroupVersionKind, Value};
 use steersman_schema::decode;
 use steersman_schema::{Definitions, Schema};
 
-/// Carries out what the body asks for. It is decoded and admitted, and its name is that of the path.
-type Connects = for<'a> fn(&'a mut Context<'_>, Value) -> BoxFuture<'a, Result<(), Failure>>;
+/// Carries out what the body asks for. It is decoded, admitted and, where it has a name, of the name in the path.
+type Connects = for<'a> fn(&'a mut Context<'_>, Value) -> BoxFuture<'a, Result<Reply, Failure>>;
+
+/// What the client gets.
+enum Reply {
+    /// An object, usually the one that it sent, with a status.
+    Object(Value),
+    /// The word that it was done.
+    Success,
+}
 
 /// What a subresource does with what is sent to it.
 struct Connection {
@@ -35,15 +44,21 @@ struct Connection {
     subresource: &'static str,
     /// The schema crate's name of the kind that is sent.
     definition: &'static str,
+    /// Sets the defaults of the object that is sent, before it is admitted.
+    default: fn(&mut Value),
+    /// Whether the object that is sent must name what it is for.
+    is_named: bool,
     connects: Connects,
 }
 
-static CONNECTIONS: [Connection; 2] = [
+static CONNECTIONS: [Connection; 3] = [
     Connection {
         group: "",
         resource: "pods",
         subresource: "binding",
         definition: "io.k8s.api.core.v1.Binding",
+        default: |_| {},
+        is_named: true,
         connects: binding::bind,
     },
     Connection {
@@ -51,7 +66,18 @@ static CONNECTIONS: [Connection; 2] = [
         resource: "pods",
         subresource: "eviction",
         definition: "io.k8s.api.policy.v1.Eviction",
+        default: |_| {},
+        is_named: true,
         connects: eviction::evict,
+    },
+    Connection {
+        group: "",
+        resource: "serviceaccounts",
+        subresource: "token",
+        definition: "io.k8s.api.authentication.v1.TokenRequest",
+        default: token::default,
+        is_named: false,
+        connects: token::issue,
     },
 ];
 
@@ -111,13 +137,21 @@ pub(super) async fn handle(
     let schema = Definitions::builtin().schema(connection.definition).ok_or_else(Failure::unknown_resource)?;
     let mut object = read(cx, &body, &subresource.kind, schema)?;
     registry::set_namespace(&cx.operation, &mut object)?;
-    if registry::text(&object, "name") != cx.operation.name() {
+    if connection.is_named && registry::text(&object, "name") != cx.operation.name() {
         let kind = &subresource.kind.kind;
         return Err(Failure::bad_request(format!("name in URL does not match name in {kind} object")));
     }
+    (connection.default)(&mut object);
     admission::admit(cx.state, &mut cx.operation, &mut object).await?;
-    (connection.connects)(cx, object).await?;
-    let mut status = Status::success();
-    status.code = Some(201);
-    Ok(Answer::status(201, &status, negotiated.encoding))
+    match (connection.connects)(cx, object).await? {
+        Reply::Object(object) => {
+            let is_pretty = is_pretty_for(cx.query, cx.headers);
+            Ok(Answer::value(201, &object, negotiated.encoding, is_pretty))
+        }
+        Reply::Success => {
+            let mut status = Status::success();
+            status.code = Some(201);
+            Ok(Answer::status(201, &status, negotiated.encoding))
+        }
+    }
 }

@@ -6,6 +6,7 @@
 mod self_subject;
 mod subject_access;
 mod subject_rules;
+mod token;
 
 use crate::admission;
 use crate::answer::Answer;
@@ -31,8 +32,9 @@ struct Review {
     answers: Answers,
 }
 
-static REVIEWS: [Review; 5] = [
+static REVIEWS: [Review; 6] = [
     Review { group: "authentication.k8s.io", resource: "selfsubjectreviews", answers: self_subject::who },
+    Review { group: "authentication.k8s.io", resource: "tokenreviews", answers: token::whose },
     Review {
         group: "authorization.k8s.io",
         resource: "localsubjectaccessreviews",

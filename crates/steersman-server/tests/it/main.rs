@@ -21,5 +21,6 @@ mod rewriting;
 mod roles;
 mod services;
 mod support;
+mod tokens;
 mod watches;
 mod writes;

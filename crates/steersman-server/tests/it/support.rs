@@ -5,7 +5,7 @@ use http::{HeaderMap, Method, Request};
 use http_body_util::{BodyExt as _, Full};
 use serde_json::Value;
 use std::sync::Arc;
-use steersman_server::authn::{Authenticator, Tokens};
+use steersman_server::authn::{self, Tokens};
 use steersman_server::authz::Authorization;
 use steersman_server::user::User;
 use steersman_server::{Body, Options, Server, Service};
@@ -64,6 +64,14 @@ impl World {
         World { server, store }
     }
 
+    /// With other ways to authenticate.
+    pub(crate) async fn authenticating(authentication: authn::Options) -> World {
+        let store = Store::open(Arc::new(Memory::new()), steersman_storage::Options::default()).await.unwrap();
+        let server =
+            Server::start(Options { authentication, ..options(&store, Authorization::default()) }).await.unwrap();
+        World { server, store }
+    }
+
     pub(crate) async fn on(kv: Arc<dyn Kv>) -> World {
         let store = Store::open(kv, steersman_storage::Options::default()).await.unwrap();
         World { server: serve(&store, Authorization::default()).await, store }
@@ -87,7 +95,7 @@ pub(crate) async fn serve(store: &Store, authorization: Authorization) -> Server
 fn options(store: &Store, authorization: Authorization) -> Options {
     Options {
         store: store.clone(),
-        authenticator: Authenticator::new(Tokens::parse("secret,alice,1").unwrap()),
+        authentication: authn::Options { tokens: Tokens::parse("secret,alice,1").unwrap(), ..Default::default() },
         authorization,
         address: "localhost:6443".to_owned(),
         clock: jiff::Timestamp::now,

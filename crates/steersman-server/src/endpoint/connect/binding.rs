@@ -1,5 +1,6 @@
 //! `pods/binding`: gives a pod its node, once. Follows kubernetes' `pkg/registry/core/pod/storage`.
 
+use crate::endpoint::connect::Reply;
 use crate::endpoint::context::Context;
 use crate::operation::seconds;
 use crate::registry::{self, Change};
@@ -10,7 +11,7 @@ use steersman_machinery::field::{Error, Path};
 use steersman_machinery::value::{at, object_at, set_at, str_at};
 use steersman_machinery::{GroupKind, GroupResource, Value};
 
-pub(super) fn bind<'a>(cx: &'a mut Context<'_>, binding: Value) -> BoxFuture<'a, Result<(), Failure>> {
+pub(super) fn bind<'a>(cx: &'a mut Context<'_>, binding: Value) -> BoxFuture<'a, Result<Reply, Failure>> {
     Box::pin(async move {
         let name = cx.operation.name();
         let faults = faults(&binding);
@@ -24,7 +25,7 @@ pub(super) fn bind<'a>(cx: &'a mut Context<'_>, binding: Value) -> BoxFuture<'a,
             assign(pod, &binding, &now)
                 .map_err(|why| Failure::conflict(&GroupResource::new("", "pods/binding"), name, &why))
         };
-        registry::write(cx.state, &mut cx.operation, &Change::Assign(&assign)).await.map(|_| ())
+        registry::write(cx.state, &mut cx.operation, &Change::Assign(&assign)).await.map(|_| Reply::Success)
     })
 }
 

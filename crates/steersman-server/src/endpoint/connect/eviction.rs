@@ -3,6 +3,7 @@
 use crate::builtin;
 use crate::catalog::{Served, Verb};
 use crate::conversion;
+use crate::endpoint::connect::Reply;
 use crate::endpoint::context::Context;
 use crate::operation::{Operation, ResourceAttributes, seconds};
 use crate::options::Delete;
@@ -21,7 +22,7 @@ const DISRUPTED_MAX: usize = 2000;
 /// The Retry-After of a budget that its controller has not processed yet.
 const RETRY_SECONDS: u32 = 10;
 
-pub(super) fn evict<'a>(cx: &'a mut Context<'_>, mut eviction: Value) -> BoxFuture<'a, Result<(), Failure>> {
+pub(super) fn evict<'a>(cx: &'a mut Context<'_>, mut eviction: Value) -> BoxFuture<'a, Result<Reply, Failure>> {
     Box::pin(async move {
         let sent = remove_at(&mut eviction, &["deleteOptions"]).filter(|options| !options.is_null());
         let mut options = Delete::parse(&Query::default(), sent)?;
@@ -37,7 +38,7 @@ pub(super) fn evict<'a>(cx: &'a mut Context<'_>, mut eviction: Value) -> BoxFutu
             .get_or_insert_with(|| str_at(&pod, &["metadata", "uid"]).unwrap_or_default().to_owned());
         let key = cx.operation.key(cx.operation.name());
         let mut deletion = cx.operation.on(Verb::Delete, &key);
-        registry::write(cx.state, &mut deletion, &Change::Delete(&options)).await.map(|_| ())
+        registry::write(cx.state, &mut deletion, &Change::Delete(&options)).await.map(|_| Reply::Success)
     })
 }
 

@@ -1,0 +1,310 @@
+//! Tokens of ServiceAccounts: issued, and verified against the objects that they are bound to.
+//!
+//! A signature is verified once: what the token says is cached by its digest. Everything that can change is looked up at each
+//! request, in the store's cache: that it is not over, that the account, pod, Secret or node are still those of the token. So a
+//! token ends with its account at once, and a cached one costs no more than a digest and two or three lookups.
+//!
+//! Follows kubernetes' `pkg/serviceaccount` and `pkg/registry/core/serviceaccount/storage/token.go`.
+
+pub(crate) mod claims;
+mod documents;
+pub(crate) mod keyring;
+mod live;
+
+use crate::authn::cache::{Cache, Digest};
+use crate::authn::jws::Jws;
+use crate::authn::service_account::claims::{Bound, Claims, Issuer, Kubernetes, LegacyClaims};
+pub(crate) use crate::authn::service_account::documents::{CONFIGURATION_PATH, JWKS_PATH};
+use crate::authn::service_account::keyring::SignError;
+pub use crate::authn::service_account::keyring::{Keeper, Keyring, StoredKey, StoredKeyError};
+use crate::authn::{Identity, common};
+use crate::uid;
+use crate::user::User;
+use jiff::{SignedDuration, Timestamp};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+use steersman_storage::Store;
+
+/// The issuer that every Kubernetes has.
+pub const DEFAULT_ISSUER: &str = "https://kubernetes.default.svc";
+/// The issuer of tokens in Secrets.
+pub(crate) const LEGACY_ISSUER: &str = "kubernetes/serviceaccount";
+/// How much the clocks of issuer and server may differ.
+const LEEWAY_SECONDS: i64 = 60;
+/// The most tokens that are remembered.
+const VERIFIED_MAX: usize = 16 * 1024;
+const VERIFIED_BYTES_MAX: usize = 32 << 20;
+/// The most tokens with a bad signature that are remembered, so that whoever repeats one costs no mathematics.
+const REFUSED_MAX: usize = 4096;
+const REFUSED_BYTES: usize = 64;
+const REFUSED_FOR: SignedDuration = SignedDuration::from_secs(10);
+/// The expiration that kubelets ask for; such a token is good for longer, for clients that never read it again.
+const KUBELET_SECONDS: i64 = 3607;
+const EXTENDED_SECONDS: i64 = 365 * 24 * 3600;
+
+/// Of the tokens of ServiceAccounts.
+#[derive(Debug)]
+pub struct Options {
+    /// Whose tokens are taken. The first issues.
+    pub issuers: Vec<String>,
+    /// The keys.
+    pub keys: Keyring,
+    /// Where the discovery document says that the keys are; `None`: at the address of the server.
+    pub jwks_uri: Option<String>,
+    /// The longest that a token is issued for; `None`: as long as is asked.
+    pub expiration_max: Option<Duration>,
+    /// Whether tokens that kubelets fetch for pods are good for a year, as upstream has it.
+    pub extends_expiration: bool,
+    /// What fills the Secrets that are to hold a token; `None`: nothing here does.
+    pub token_secrets: Option<TokenSecrets>,
+}
+
+/// Of the Secrets that are to hold a token.
+#[derive(Clone, Debug, Default)]
+pub struct TokenSecrets {
+    /// The PEM of the CA by which clients know the server, for their `ca.crt`.
+    pub ca: Option<String>,
+}
+
+/// Issues and verifies.
+#[derive(Debug)]
+pub(crate) struct ServiceAccounts {
+    options: Options,
+    verified: Cache<Arc<Verified>>,
+    refused: Cache<Timestamp>,
+}
+
+/// A token whose signature was verified.
+#[derive(Debug)]
+struct Verified {
+    said: Said,
+    user: Arc<User>,
+}
+
+#[derive(Debug)]
+enum Said {
+    Bound(Claims),
+    /// With the revision of the Secret in which the token was found.
+    Legacy(LegacyClaims, AtomicU64),
+}
+
+/// A token to be issued.
+#[derive(Debug)]
+pub(crate) struct Request {
+    pub(crate) namespace: String,
+    pub(crate) account: Bound,
+    pub(crate) pod: Option<Bound>,
+    pub(crate) node: Option<Bound>,
+    pub(crate) secret: Option<Bound>,
+    pub(crate) audiences: Vec<String>,
+    pub(crate) seconds: i64,
+}
+
+/// A token that was issued.
+#[derive(Debug)]
+pub(crate) struct Issued {
+    pub(crate) token: String,
+    pub(crate) id: String,
+}
+
+impl Default for Options {
+    /// Tokens of the default issuer, with a P-256 key that is made when the first is asked for and lives as long as the process.
+    fn default() -> Options {
+        Options {
+            issuers: vec![DEFAULT_ISSUER.to_owned()],
+            keys: Keyring::in_memory(),
+            jwks_uri: None,
+            expiration_max: None,
+            extends_expiration: true,
+            token_secrets: None,
+        }
+    }
+}
+
+// === impl ServiceAccounts: issues ===
+
+impl ServiceAccounts {
+    pub(crate) fn new(options: Options) -> ServiceAccounts {
+        ServiceAccounts {
+            options,
+            verified: Cache::new(VERIFIED_MAX, VERIFIED_BYTES_MAX),
+            refused: Cache::new(REFUSED_MAX, REFUSED_MAX * REFUSED_BYTES),
+        }
+    }
+
+    pub(crate) fn keys(&self) -> &Keyring {
+        &self.options.keys
+    }
+
+    /// Whether tokens can be asked for.
+    pub(crate) fn is_issuing(&self) -> bool {
+        self.options.keys.can_sign() && !self.options.issuers.is_empty()
+    }
+
+    /// The longest that a token is issued for, in seconds.
+    pub(crate) fn seconds_max(&self) -> Option<i64> {
+        self.options.expiration_max.map(|max| i64::try_from(max.as_secs()).unwrap_or(i64::MAX))
+    }
+
+    /// Issues a token. `api_audiences` are those of this server.
+    ///
+    /// # Errors
+    /// When it cannot be signed.
+    pub(crate) async fn issue(
+        &self,
+        request: Request,
+        api_audiences: &[String],
+        now: Timestamp,
+    ) -> Result<Issued, SignError> {
+        let is_for_api = request.audiences.iter().all(|audience| api_audiences.contains(audience));
+        let is_extended = self.options.extends_expiration
+            && request.pod.is_some()
+            && request.seconds == KUBELET_SECONDS
+            && is_for_api;
+        let seconds = if is_extended { EXTENDED_SECONDS } else { request.seconds };
+        let issued_at = now.as_second();
+        let end = issued_at.saturating_add(seconds);
+        let claims = Claims {
+            aud: request.audiences,
+            exp: Some(end),
+            iat: Some(issued_at),
+            iss: self.options.issuers.first().cloned().unwrap_or_default(),
+            jti: uid::random(),
+            nbf: Some(issued_at),
+            sub: claims::username(&request.namespace, &request.account.name),
+            kubernetes: Kubernetes {
+                namespace: request.namespace,
+                node: request.node,
+                pod: request.pod,
+                secret: request.secret,
+                serviceaccount: request.account,
+                warnafter: is_extended.then_some(issued_at.saturating_add(request.seconds)),
+            },
+        };
+        let until = Timestamp::from_second(end).unwrap_or(Timestamp::MAX);
+        let token = self.options.keys.sign(&claims, Some(until), now).await?;
+        Ok(Issued { token, id: claims.jti })
+    }
+
+    /// Signs the token of a Secret, which is good as long as the Secret.
+    ///
+    /// # Errors
+    /// When it cannot be signed.
+    pub(crate) async fn issue_legacy(
+        &self,
+        namespace: &str,
+        account: &Bound,
+        secret: &str,
+        now: Timestamp,
+    ) -> Result<String, SignError> {
+        let claims = LegacyClaims {
+            iss: LEGACY_ISSUER.to_owned(),
+            namespace: namespace.to_owned(),
+            secret: secret.to_owned(),
+            account: account.name.clone(),
+            account_uid: account.uid.clone(),
+            sub: claims::username(namespace, &account.name),
+        };
+        self.options.keys.sign(&claims, None, now).await
+    }
+}
+
+// === impl ServiceAccounts: verifies ===
+
+impl ServiceAccounts {
+    /// Whose token it is. `None` if it is none of a service account.
+    ///
+    /// # Errors
+    /// With the reason why a token of a service account is not good.
+    pub(crate) async fn authenticate(
+        &self,
+        store: &Store,
+        token: &str,
+        digest: &Digest,
+        audiences: &[String],
+        api_audiences: &[String],
+        now: Timestamp,
+    ) -> Result<Option<Identity>, String> {
+        let verified = match self.verified.get(digest) {
+            Some(verified) => verified,
+            None => match self.verify(token, digest, now)? {
+                Some(verified) => verified,
+                None => return Ok(None),
+            },
+        };
+        let given = match &verified.said {
+            // One without audiences is for this server.
+            Said::Bound(claims) if !claims.aud.is_empty() => &claims.aud,
+            Said::Bound(_) | Said::Legacy(..) => api_audiences,
+        };
+        let audiences_in_common = common(audiences, given);
+        if audiences_in_common.is_empty() && !api_audiences.is_empty() {
+            return Err(format!(
+                "token audiences {} is invalid for the target audiences {}",
+                quoted(given),
+                quoted(audiences)
+            ));
+        }
+        // Everything that was acknowledged before this request counts.
+        store.sync().await.map_err(|error| error.to_string())?;
+        match &verified.said {
+            Said::Bound(claims) => live::check(store, claims, now)?,
+            Said::Legacy(claims, revision) => live::check_legacy(store, claims, token, revision, now)?,
+        }
+        Ok(Some(Identity { user: verified.user.clone(), audiences: audiences_in_common }))
+    }
+
+    /// Verifies the signature, and remembers what the token says.
+    fn verify(&self, token: &str, digest: &Digest, now: Timestamp) -> Result<Option<Arc<Verified>>, String> {
+        let Some(jws) = Jws::parse(token) else { return Ok(None) };
+        let Ok(Issuer { iss }) = serde_json::from_slice(&jws.claims) else { return Ok(None) };
+        let is_legacy = iss == LEGACY_ISSUER;
+        if !is_legacy && !self.options.issuers.contains(&iss) {
+            return Ok(None);
+        }
+        let bad = || "its signature is not of a key of this server".to_owned();
+        match self.refused.get(digest) {
+            Some(until) if now < until => return Err(bad()),
+            Some(_) => self.refused.remove(digest),
+            None => {}
+        }
+        if !self.options.keys.verifies(&jws) {
+            self.refused.insert(*digest, now + REFUSED_FOR, REFUSED_BYTES);
+            return Err(bad());
+        }
+        let unreadable = |error: serde_json::Error| format!("its claims cannot be read: {error}");
+        let verified = if is_legacy {
+            let claims: LegacyClaims = serde_json::from_slice(&jws.claims).map_err(unreadable)?;
+            live::check_form_of_legacy(&claims)?;
+            let user = User {
+                uid: claims.account_uid.clone(),
+                ..User::authenticated(claims.sub.clone(), claims::groups(&claims.namespace))
+            };
+            Verified { said: Said::Legacy(claims, AtomicU64::new(0)), user: Arc::new(user) }
+        } else {
+            let claims: Claims = serde_json::from_slice(&jws.claims).map_err(unreadable)?;
+            let of = &claims.kubernetes;
+            let name = claims::username(&of.namespace, &of.serviceaccount.name);
+            if claims.sub != name {
+                return Err(format!("its subject {:?} is not its account {name:?}", claims.sub));
+            }
+            let user = User {
+                uid: of.serviceaccount.uid.clone(),
+                extra: of.extra(&claims.jti),
+                ..User::authenticated(name, claims::groups(&of.namespace))
+            };
+            Verified { said: Said::Bound(claims), user: Arc::new(user) }
+        };
+        let verified = Arc::new(verified);
+        // What is kept is made of the claims, some of them twice.
+        self.verified.insert(*digest, verified.clone(), 512 + 2 * jws.claims.len());
+        Ok(Some(verified))
+    }
+}
+
+/// A list of texts as upstream's messages print it.
+fn quoted(texts: &[String]) -> String {
+    let texts: Vec<String> = texts.iter().map(|text| format!("{text:?}")).collect();
+    format!("[{}]", texts.join(" "))
+}

@@ -1,0 +1,38 @@
+//! `TokenReview`: whose a token is, for those who are shown one and cannot tell.
+
+use crate::operation::Operation;
+use crate::state::State;
+use crate::status::Failure;
+use futures::future::BoxFuture;
+use serde_json::json;
+use steersman_machinery::Value;
+use steersman_machinery::value::{at, set_at, str_at};
+
+pub(super) fn whose<'a>(
+    state: &'a State,
+    operation: &'a Operation<'_>,
+    mut review: Value,
+) -> BoxFuture<'a, Result<Value, Failure>> {
+    Box::pin(async move {
+        let token = str_at(&review, &["spec", "token"]).unwrap_or_default();
+        if token.is_empty() {
+            return Err(Failure::bad_request("token is required for TokenReview in authentication"));
+        }
+        let asked = at(&review, &["spec", "audiences"]).and_then(Value::as_array).filter(|list| !list.is_empty());
+        let asked: Option<Vec<String>> =
+            asked.map(|list| list.iter().filter_map(Value::as_str).map(str::to_owned).collect());
+        let audiences = asked.as_deref().unwrap_or(state.authenticator.audiences());
+        let status = match state.authenticator.token(token, audiences, operation.now).await {
+            Ok(identity) => {
+                let mut status = json!({"authenticated": true, "user": &*identity.user});
+                if !identity.audiences.is_empty() {
+                    status["audiences"] = json!(identity.audiences);
+                }
+                status
+            }
+            Err(rejected) => json!({"user": {}, "error": rejected.to_string()}),
+        };
+        set_at(&mut review, &["status"], status);
+        Ok(review)
+    })
+}

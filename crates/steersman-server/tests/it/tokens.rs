@@ -1,0 +1,181 @@
+//! Tokens of service accounts: asked for, used, reviewed.
+
+use crate::support::{Http, World};
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use http::{Method, Request};
+use http_body_util::Full;
+use serde_json::{Value, json};
+use steersman_server::authn::{self, ServiceAccountOptions, TokenSecrets};
+
+const ACCOUNTS: &str = "/api/v1/namespaces/default/serviceaccounts";
+const SECRETS: &str = "/api/v1/namespaces/default/secrets";
+const REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
+const WHOAMI: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+
+async fn account(http: &Http, name: &str) {
+    let created = http.post(ACCOUNTS, &json!({"metadata": {"name": name}})).await;
+    assert_eq!(created.code, 201);
+}
+
+/// Asks for a token, and for the names it is given.
+async fn token(http: &Http, spec: Value) -> Value {
+    let answer = http.post(&format!("{ACCOUNTS}/sa/token"), &json!({"spec": spec})).await;
+    answer.ok()
+}
+
+async fn whoami(world: &World, token: &str) -> (u16, Value) {
+    let request = Request::builder()
+        .method(Method::POST)
+        .uri(WHOAMI)
+        .header("content-type", "application/json")
+        .header("authorization", format!("Bearer {token}"));
+    let answer = Http(world.server.service()).raw(request.body(Full::from("{}")).unwrap()).await;
+    (answer.code, answer.json()["status"]["userInfo"].clone())
+}
+
+#[tokio::test]
+async fn an_account_signs_in_with_the_token_it_was_given() {
+    let world = World::new().await;
+    let http = world.http();
+    account(&http, "sa").await;
+    let issued = token(&http, json!({})).await;
+    assert_eq!(issued["metadata"]["name"], "sa");
+    assert_eq!(issued["metadata"]["namespace"], "default");
+    assert_eq!((&issued["kind"], &issued["apiVersion"]), (&json!("TokenRequest"), &json!("authentication.k8s.io/v1")));
+    assert_eq!(
+        issued["spec"],
+        json!({"audiences": ["https://kubernetes.default.svc"], "boundObjectRef": null, "expirationSeconds": 3600})
+    );
+    let text = issued["status"]["token"].as_str().unwrap();
+    let (code, user) = whoami(&world, text).await;
+    assert_eq!((code, &user["username"]), (201, &json!("system:serviceaccount:default:sa")));
+    assert_eq!(
+        user["groups"],
+        json!(["system:serviceaccounts", "system:serviceaccounts:default", "system:authenticated"])
+    );
+    let id = &user["extra"]["authentication.kubernetes.io/credential-id"][0];
+    assert!(id.as_str().unwrap().starts_with("JTI="), "{id}");
+
+    let review = http.post(REVIEWS, &json!({"spec": {"token": text}})).await;
+    let status = &review.json()["status"];
+    assert_eq!((review.code, &status["authenticated"]), (201, &json!(true)));
+    assert_eq!(status["user"], user);
+    let review = http.post(REVIEWS, &json!({"spec": {"token": text, "audiences": ["vault"]}})).await;
+    let status = review.json()["status"].clone();
+    let why = "[invalid bearer token, token audiences [\"https://kubernetes.default.svc\"] is invalid for the target audiences [\"vault\"]]";
+    assert_eq!(status, json!({"user": {}, "error": why}));
+    assert_eq!(http.post(REVIEWS, &json!({"spec": {}})).await.code, 400);
+
+    http.send(Method::DELETE, &format!("{ACCOUNTS}/sa"), "application/json", "").await;
+    assert_eq!(whoami(&world, text).await.0, 401, "at once");
+}
+
+#[tokio::test]
+async fn a_token_is_bound_to_an_object_that_is_there() {
+    let world = World::new().await;
+    let http = world.http();
+    account(&http, "sa").await;
+    let ask = async |reference: Value| {
+        let body = json!({"spec": {"boundObjectRef": reference}});
+        let answer = http.post(&format!("{ACCOUNTS}/sa/token"), &body).await;
+        let value = answer.json();
+        (answer.code, value["message"].as_str().unwrap_or_default().to_owned())
+    };
+    let refused = ask(json!({"kind": "Deployment", "apiVersion": "apps/v1", "name": "d"})).await;
+    assert_eq!(refused, (400, "cannot bind token to object of type apps/v1, Kind=Deployment".to_owned()));
+    let refused = ask(json!({"kind": "Pod", "apiVersion": "v1", "name": "p"})).await;
+    assert_eq!(refused, (404, "pods \"p\" not found".to_owned()));
+    let pod = json!({
+        "metadata": {"name": "p"}, "spec": {"serviceAccountName": "other", "containers": [{"name": "c", "image": "i"}]},
+    });
+    assert_eq!(http.post("/api/v1/namespaces/default/pods", &pod).await.code, 201);
+    let refused = ask(json!({"kind": "Pod", "apiVersion": "v1", "name": "p"})).await;
+    assert_eq!(refused.0, 400);
+    assert!(refused.1.starts_with("cannot bind token for serviceaccount \"sa\" to pod running with"), "{refused:?}");
+}
+
+/// The events of a Secret until it is as wanted.
+async fn secret_until(http: &Http, name: &str, is_wanted: impl Fn(&Value) -> bool) -> Value {
+    let mut watch = http.watch(&format!("{SECRETS}?fieldSelector=metadata.name={name}")).await;
+    while let Some(event) = watch.next().await {
+        if is_wanted(&event) {
+            return event["object"].clone();
+        }
+    }
+    panic!("the watch of {name} has ended")
+}
+
+#[tokio::test]
+async fn a_secret_for_a_token_is_filled_and_ends_with_its_account() {
+    let token_secrets = Some(TokenSecrets { ca: Some("a CA".to_owned()) });
+    let service_accounts = ServiceAccountOptions { token_secrets, ..ServiceAccountOptions::default() };
+    let world = World::authenticating(authn::Options { service_accounts, ..authn::Options::default() }).await;
+    let http = world.http();
+    account(&http, "sa").await;
+    let secret = |name: &str, account: &str| {
+        json!({
+            "metadata": {"name": name, "annotations": {"kubernetes.io/service-account.name": account}},
+            "type": "kubernetes.io/service-account-token",
+        })
+    };
+    let has_token = |event: &Value| event["object"]["data"]["token"].is_string();
+    http.post(SECRETS, &secret("t", "sa")).await.ok();
+    let filled = secret_until(&http, "t", has_token).await;
+    let text = |key: &str| {
+        let bytes = STANDARD.decode(filled["data"][key].as_str().unwrap()).unwrap();
+        String::from_utf8(bytes).unwrap()
+    };
+    assert_eq!((text("ca.crt"), text("namespace")), ("a CA".to_owned(), "default".to_owned()));
+    let uid = http.get(&format!("{ACCOUNTS}/sa")).await.json()["metadata"]["uid"].clone();
+    assert_eq!(filled["metadata"]["annotations"]["kubernetes.io/service-account.uid"], uid);
+    let old = text("token");
+    let (code, user) = whoami(&world, &old).await;
+    assert_eq!((code, &user["username"], &user["uid"]), (201, &json!("system:serviceaccount:default:sa"), &uid));
+
+    // What is taken out is put back.
+    http.merge(&format!("{SECRETS}/t"), &json!({"data": {"token": null}})).await.ok();
+    secret_until(&http, "t", has_token).await;
+    // A Secret of nobody's is deleted.
+    http.post(SECRETS, &secret("nobodys", "nobody")).await.ok();
+    let gone = async |name: &str| {
+        while http.get(&format!("{SECRETS}/{name}")).await.code != 404 {
+            tokio::task::yield_now().await;
+        }
+    };
+    gone("nobodys").await;
+    http.delete(&format!("{ACCOUNTS}/sa")).await.ok();
+    assert_eq!(whoami(&world, &old).await.0, 401);
+    gone("t").await;
+}
+
+#[tokio::test]
+async fn the_keys_of_the_issuer_are_published_and_verify_its_tokens() {
+    let world = World::new().await;
+    let http = world.http();
+    account(&http, "sa").await;
+    let configuration = http.get("/.well-known/openid-configuration").await;
+    assert_eq!(configuration.headers["cache-control"], "public, max-age=3600");
+    assert_eq!(
+        configuration.json(),
+        json!({
+            "issuer": "https://kubernetes.default.svc",
+            "jwks_uri": "https://localhost:6443/openid/v1/jwks",
+            "response_types_supported": ["id_token"],
+            "subject_types_supported": ["public"],
+            "id_token_signing_alg_values_supported": ["ES256"],
+        })
+    );
+    let keys = http.get("/openid/v1/jwks").await;
+    assert_eq!(keys.headers["content-type"], "application/jwk-set+json");
+    let key = keys.json()["keys"][0].clone();
+    assert_eq!((&key["kty"], &key["crv"], &key["use"]), (&json!("EC"), &json!("P-256"), &json!("sig")));
+    let bytes = |text: &Value| URL_SAFE_NO_PAD.decode(text.as_str().unwrap()).unwrap();
+    let point = [&[4][..], &bytes(&key["x"]), &bytes(&key["y"])].concat();
+    let issued = token(&http, json!({})).await;
+    let (signed, signature) = issued["status"]["token"].as_str().unwrap().rsplit_once('.').unwrap();
+    ring::signature::UnparsedPublicKey::new(&ring::signature::ECDSA_P256_SHA256_FIXED, point)
+        .verify(signed.as_bytes(), &bytes(&json!(signature)))
+        .unwrap();
+    assert_eq!(world.http_as("alice").get("/openid/v1/jwks").await.code, 403);
+}
