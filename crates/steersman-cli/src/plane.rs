@@ -17,7 +17,7 @@ use steersman_server::authz::Masters;
 use steersman_server::user::User;
 use steersman_server::{Body, Server};
 use steersman_storage::kv::Kv;
-use steersman_storage::{Disk, Memory, Store, disk};
+use steersman_storage::{Disk, HistorySize, Memory, Store, disk};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -78,7 +78,9 @@ impl Plan {
         let pki = pki::prepare(&data_dir.pki(), ca, &addresses, Timestamp::now())
             .context("the certificates cannot be prepared")?;
         let (tls, serving) = pki.server_config().context("the certificates cannot be used")?;
-        let store_options = steersman_storage::Options { history: options.history, ..Default::default() };
+        let history_size =
+            options.history_size.map_or(HistorySize::DEFAULT, |bytes| HistorySize { at_least: bytes, times_live: 0 });
+        let store_options = steersman_storage::Options { history: options.history, history_size, ..Default::default() };
         let store = Store::open(kv, store_options).await.context("the store cannot be read")?;
         let server = Server::start(steersman_server::Options {
             store: store.clone(),

@@ -19,7 +19,8 @@ use crate::disk::open::{damaged, hold, make_dir, opening, private};
 use crate::disk::view::{View, entry_at};
 use crate::disk::writer::{Command, Write, Writer};
 use crate::kv::{
-    BoxFuture, Cause, Change, Changes, Entry, Error, Event, Kv, Outcome, Part, Past, Range, Snapshot, Take, Txn, Watch,
+    BoxFuture, Cause, Change, Changes, Entry, Error, Event, Kv, Outcome, Part, Past, Range, Snapshot, Take, Txn,
+    Volume, Watch,
 };
 use crate::tail::{Cursor, Older, PULL_EVENTS_MAX, Reader, Tail};
 use parking_lot::Mutex;
@@ -80,6 +81,8 @@ struct Shared {
     tail: Arc<Tail>,
     /// What the last read of the past found, for the pages behind its first.
     view: Mutex<Option<Arc<View>>>,
+    /// As of what was committed last.
+    volume: Mutex<Volume>,
 }
 
 /// The cause of the poison when the writer is no longer there.
@@ -172,6 +175,7 @@ impl Disk {
             queued_bytes: AtomicUsize::new(0),
             tail: Arc::new(Tail::new(index.revision())),
             view: Mutex::new(None),
+            volume: Mutex::new(index.volume()),
         });
         let (queue, commands) = mpsc::channel(WRITES_QUEUED_MAX);
         let (done, is_done) = oneshot::channel();
@@ -409,6 +413,10 @@ impl Kv for Disk {
 
     fn oldest(&self) -> BoxFuture<'_, Result<Revision, Error>> {
         Box::pin(std::future::ready(Ok(Revision(self.shared.compacted.load(Ordering::Acquire)))))
+    }
+
+    fn volume(&self) -> Volume {
+        *self.shared.volume.lock()
     }
 
     fn txn(&self, txn: Txn) -> BoxFuture<'_, Result<Outcome, Error>> {

@@ -57,6 +57,9 @@ pub trait Kv: Debug + Send + Sync + 'static {
     /// each key held before: whole transactions, about `limit` of them.
     fn history(&self, request: Past) -> BoxFuture<'_, Result<Changes, Error>>;
 
+    /// How much is held, and how much was superseded so far.
+    fn volume(&self) -> Volume;
+
     /// History after this revision is kept.
     fn oldest(&self) -> BoxFuture<'_, Result<Revision, Error>>;
 
@@ -153,6 +156,18 @@ pub struct Change {
     pub event: Event,
     /// What the key held before.
     pub previous: Option<Entry>,
+}
+
+/// How much an engine holds, about, in bytes as they are stored.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Volume {
+    /// What the keys hold now.
+    pub live: u64,
+    /// The revision these figures are of.
+    pub revision: Revision,
+    /// What changes up to that revision have superseded. Only grows while the engine is open. The history that is kept is the
+    /// difference between now and the revision through which it is compacted; at open, everything that is kept.
+    pub superseded: u64,
 }
 
 /// All keys at one revision.

@@ -6,7 +6,7 @@
 mod error;
 
 use crate::cache::{Cache, Loading};
-use crate::feeder::Feeder;
+use crate::feeder::{Feeder, Retention};
 use crate::interest::Interest;
 use crate::key;
 use crate::kv::{self, Compare, Expect, Kv, Op, Outcome, Txn};
@@ -22,6 +22,7 @@ use steersman_machinery::{Draft, GroupResource, Object, ObjectKey, Revision};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+pub use crate::feeder::HistorySize;
 pub use crate::store::error::{OpenError, ReadError, WaitError, WriteError};
 
 /// Objects that [`Store::list_where`] takes from the cache at a time.
@@ -38,6 +39,9 @@ pub struct Options {
     /// How long the engine keeps history: lists at an old revision and watches from one work as far back as that. The age of
     /// history from before a reopen counts from the reopen. Checked every 15 seconds.
     pub history: Duration,
+    /// How much history the engine keeps: beyond it the oldest goes, however young. Checked with every change. What was superseded
+    /// before a reopen goes as a whole.
+    pub history_size: HistorySize,
     /// How much history each resource keeps in memory; what is older is read from the engine.
     pub ring: Limits,
 }
@@ -99,7 +103,12 @@ pub struct Deleted {
 
 impl Default for Options {
     fn default() -> Options {
-        Options { compactor: Compactor::This, history: HISTORY, ring: Limits::default() }
+        Options {
+            compactor: Compactor::This,
+            history: HISTORY,
+            history_size: HistorySize::DEFAULT,
+            ring: Limits::default(),
+        }
     }
 }
 
@@ -119,11 +128,13 @@ impl Store {
         let decoded = tokio::task::spawn_blocking(move || Cache::new(&loading, revision, options.ring)).await;
         // Only a runtime that is shutting down drops its blocking work.
         let cache = Arc::new(decoded.map_err(|_| OpenError::Kv(kv::Error::Closed))?);
+        let retention = (options.compactor == Compactor::This)
+            .then(|| Retention::new(options.history, options.history_size, Instant::now(), kv.volume()));
         let feeder = Feeder {
             cache: cache.clone(),
-            history: (options.compactor == Compactor::This).then_some(options.history),
             kv: kv.clone(),
             oldest: oldest.clone(),
+            retention,
             watch: kv.watch(revision),
         };
         let feeder = Mutex::new(Some(tokio::spawn(feeder.run())));

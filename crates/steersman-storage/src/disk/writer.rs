@@ -135,8 +135,8 @@ impl Writer {
         for Change { key, mut stored, value } in write.changes {
             let place = (revision.0, number);
             let previous = match &value {
-                Some(_) => self.index.put(&key, place),
-                None => match self.index.delete(&key, place) {
+                Some(_) => self.index.put(&key, place, stored.len()),
+                None => match self.index.delete(&key, place, stored.len()) {
                     None => continue,
                     previous => previous,
                 },
@@ -159,6 +159,8 @@ impl Writer {
         };
         self.shared.queued_bytes.fetch_sub(batch.weight, Ordering::Relaxed);
         if done.is_ok() {
+            // Before they are published, so that who has seen a revision finds it in the figures.
+            *self.shared.volume.lock() = self.index.volume();
             self.shared.tail.shrink(TAIL_EVENTS_MAX, TAIL_BYTES_MAX);
             self.shared.tail.publish(batch.events);
             if let Some(compacted) = batch.compacted {

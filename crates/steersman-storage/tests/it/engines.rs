@@ -1,11 +1,14 @@
 //! Every engine against the contract, and what is particular to the one on a disk.
 
 use crate::faulty::{Fault, Faulty, Gated};
+use rand::SeedableRng;
+use rand::distr::Alphanumeric;
+use rand::rngs::StdRng;
 use std::sync::Arc;
 use steersman_machinery::{GroupResource, ObjectKey, Revision};
 use steersman_storage::kv::{self, Expect, Kv, Op, Outcome, Txn};
 use steersman_storage::{
-    At, Compactor, Disk, Kind, Memory, Options, Page, Scope, Stats, Store, WriteError, conformance, disk,
+    At, Compactor, Disk, HistorySize, Kind, Memory, Options, Page, Scope, Stats, Store, WriteError, conformance, disk,
 };
 
 #[tokio::test]
@@ -119,6 +122,40 @@ async fn a_dropped_store_has_written_what_was_queued() {
     drop(disk);
     let disk = Disk::open(scratch.path()).unwrap();
     assert_eq!(disk.read().await.unwrap().entries.len(), 100);
+}
+
+#[tokio::test]
+async fn a_file_stays_small_however_much_is_written_within_its_history() {
+    const SIZE: u64 = 256 * 1024;
+    let scratch = tempfile::tempdir().unwrap();
+    let disk = Arc::new(Disk::open(scratch.path()).unwrap());
+    let options = Options { history_size: HistorySize { at_least: SIZE, times_live: 0 }, ..Options::default() };
+    let store = Store::open(disk.clone(), options).await.unwrap();
+    let (configs, key) = (GroupResource::new("", "configmaps"), ObjectKey::cluster("x"));
+    let json = |n: u64| {
+        let text: String =
+            rand::Rng::sample_iter(StdRng::seed_from_u64(n), Alphanumeric).take(8_000).map(char::from).collect();
+        bytes::Bytes::from(format!(r#"{{"metadata":{{"name":"x"}},"data":{{"x":"{text}"}}}}"#))
+    };
+    let mut revision = store.create(&configs, &key, json(0)).await.unwrap().revision;
+    for n in 1..1_000 {
+        revision = store.update(&configs, &key, revision, json(n)).await.unwrap().revision;
+    }
+    // Half of them would be 4 MB.
+    let length = std::fs::metadata(scratch.path().join("store.redb")).unwrap().len();
+    assert!(length < 12 * SIZE, "{length} bytes");
+    let Stats { oldest, .. } = store.stats();
+    assert!(Revision(900) < oldest && oldest < Revision(990), "{oldest}");
+    store.close().await.unwrap();
+    // What is there at the next open counts.
+    let disk = Arc::new(Disk::open(scratch.path()).unwrap());
+    let before = disk.volume();
+    assert!((SIZE / 2..SIZE + SIZE / 8).contains(&before.superseded), "{before:?}");
+    let smaller = HistorySize { at_least: SIZE / 4, times_live: 0 };
+    let store = Store::open(disk, Options { history_size: smaller, ..options }).await.unwrap();
+    store.update(&configs, &key, revision, json(0)).await.unwrap();
+    store.close().await.unwrap();
+    assert!(before.revision <= store.stats().oldest);
 }
 
 fn gated() -> (Disk, Arc<parking_lot::Mutex<()>>) {
@@ -356,6 +393,11 @@ impl Kv for SharedWithOthers {
     fn history(&self, request: kv::Past) -> kv::BoxFuture<'_, Result<kv::Changes, kv::Error>> {
         self.0.history(request)
     }
+    fn volume(&self) -> kv::Volume {
+        let own = self.0.volume();
+        kv::Volume { revision: Revision(2 * own.revision.0), ..own }
+    }
+
     fn oldest(&self) -> kv::BoxFuture<'_, Result<Revision, kv::Error>> {
         self.0.oldest()
     }
