@@ -9,6 +9,7 @@
 
 mod format;
 mod index;
+mod intercepted;
 mod open;
 mod view;
 mod writer;
@@ -33,9 +34,10 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use steersman_machinery::Revision;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 
 pub use crate::disk::format::FORMAT;
+pub use crate::disk::intercepted::{Intercepted, Operation};
 pub use crate::disk::open::OpenError;
 
 /// Most writes that wait for the disk. More are refused with [`Error::Busy`].
@@ -50,6 +52,11 @@ const PAGE_CACHE_BYTES: usize = 4 * 1024 * 1024;
 const TAIL_EVENTS_MAX: usize = 4_096;
 const TAIL_BYTES_MAX: usize = 1024 * 1024;
 
+/// Most reads of the past at once. Each goes through the log on a thread of its own; others wait, and are served in the order they
+/// came. A server that is started again is asked by all watches that resume at the same time.
+const PAST_READS_MAX: usize = 4;
+/// Most changes that one read of history goes through, so that a rare key does not keep others waiting.
+const HISTORY_CHANGES_MAX: usize = 16_384;
 /// A larger view of the past is not kept for the pages behind its first.
 const VIEW_BYTES_MAX: usize = 32 * 1024 * 1024;
 
@@ -61,6 +68,8 @@ const FILE_NEW: &str = "store.redb.new";
 pub struct Disk {
     /// Of the writer thread, which ends when it has drained what `queue` held at its closing.
     done: Mutex<Option<(oneshot::Receiver<()>, JoinHandle<()>)>>,
+    /// A permit for each read of the past that may run.
+    past_reads: Arc<Semaphore>,
     /// `None` once closed.
     queue: Mutex<Option<mpsc::Sender<Command>>>,
     shared: Arc<Shared>,
@@ -188,7 +197,12 @@ impl Disk {
             drop(done);
         });
         let thread = thread.map_err(|source| OpenError::Io { path: path.to_owned(), source })?;
-        Ok(Disk { done: Mutex::new(Some((is_done, thread))), queue: Mutex::new(Some(queue)), shared })
+        Ok(Disk {
+            done: Mutex::new(Some((is_done, thread))),
+            past_reads: Arc::new(Semaphore::new(PAST_READS_MAX)),
+            queue: Mutex::new(Some(queue)),
+            shared,
+        })
     }
 
     fn blocking<T: Send + 'static>(
@@ -200,6 +214,23 @@ impl Disk {
             let read = tokio::task::spawn_blocking(move || read(&shared)).await;
             // The runtime is shutting down.
             read.unwrap_or(Err(Error::Closed))
+        })
+    }
+
+    /// A read of the past, when it is its turn.
+    fn past<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&Shared) -> Result<T, Error> + Send + 'static,
+    ) -> BoxFuture<'_, Result<T, Error>> {
+        Box::pin(async {
+            // Only a semaphore that is closed fails, and this one never is.
+            let turn = self.past_reads.clone().acquire_owned().await.map_err(|_| Error::Closed)?;
+            // The turn ends with the read, also when nobody waits for it any more.
+            self.blocking(move |shared| {
+                let _turn = turn;
+                read(shared)
+            })
+            .await
         })
     }
 
@@ -339,14 +370,16 @@ impl Shared {
         self.check_kept(request.after)?;
         let table = transaction.open_table(EVENTS).map_err(unreadable)?;
         let mut changes: Vec<Change> = Vec::new();
-        for entry in table.range((request.after.0 + 1, 0)..=(through.0, u32::MAX)).map_err(unreadable)? {
+        let mut reached = request.after;
+        let entries = table.range((request.after.0 + 1, 0)..=(through.0, u32::MAX)).map_err(unreadable)?;
+        for (n_seen, entry) in entries.enumerate() {
             let (at, stored) = entry.map_err(unreadable)?;
             let revision = Revision(at.value().0);
-            if let Some(last) = changes.last().map(|last| last.event.revision).filter(|last| *last != revision)
-                && request.limit <= changes.len()
-            {
-                return Ok(Changes { changes, progress: last });
+            let is_enough = request.limit.max(1) <= changes.len() || HISTORY_CHANGES_MAX <= n_seen;
+            if is_enough && reached != revision {
+                return Ok(Changes { changes, progress: reached });
             }
+            reached = revision;
             let parts = format::split(revision, stored.value())?;
             if parts.key.starts_with(&request.prefix) {
                 let event = format::decode(revision, stored.value())?;
@@ -404,11 +437,11 @@ impl Kv for Disk {
     }
 
     fn range(&self, request: Range) -> BoxFuture<'_, Result<Part, Error>> {
-        self.blocking(move |shared| shared.range(&request))
+        self.past(move |shared| shared.range(&request))
     }
 
     fn history(&self, request: Past) -> BoxFuture<'_, Result<Changes, Error>> {
-        self.blocking(move |shared| shared.history(&request))
+        self.past(move |shared| shared.history(&request))
     }
 
     fn oldest(&self) -> BoxFuture<'_, Result<Revision, Error>> {

@@ -15,6 +15,7 @@ use crate::ring::Limits;
 use crate::watcher::{Log, Watcher};
 use bytes::Bytes;
 use parking_lot::Mutex;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -490,24 +491,14 @@ impl Store {
         page: Page<'_>,
         mut keep: impl FnMut(&Object) -> bool,
     ) -> Result<List, ReadError> {
-        let limit = page.limit.unwrap_or(usize::MAX);
-        let mut kept = List { more: false, objects: Vec::new(), remaining: None, revision };
+        let mut filtered = Filtered::new(page.limit, revision);
         let mut start_after = page.start_after.cloned();
         loop {
             let chunk = Page { limit: Some(CHUNK_OBJECTS), start_after: start_after.as_ref() };
             let chunk = self.list_at(resource, scope, revision, chunk).await?;
             start_after = chunk.objects.last().map(|last| last.key.clone()).or(start_after);
-            for object in chunk.objects {
-                if keep(&object) {
-                    if kept.objects.len() == limit {
-                        kept.more = true;
-                        return Ok(kept);
-                    }
-                    kept.objects.push(object);
-                }
-            }
-            if !chunk.more {
-                return Ok(kept);
+            if filtered.take(chunk.objects, &mut keep).is_break() || !chunk.more {
+                return Ok(filtered.list);
             }
         }
     }
@@ -521,23 +512,14 @@ impl Store {
         chunk_objects: usize,
         keep: &mut impl FnMut(&Object) -> bool,
     ) -> Result<List, ReadError> {
-        let limit = page.limit.unwrap_or(usize::MAX);
         let mut chunk = self.list(resource, scope, at, Page { limit: Some(chunk_objects), ..page })?;
-        let mut kept = List { more: false, objects: Vec::new(), remaining: None, revision: chunk.revision };
+        let mut filtered = Filtered::new(page.limit, chunk.revision);
         loop {
-            let last = chunk.objects.last().cloned();
-            for object in chunk.objects {
-                if keep(&object) {
-                    if kept.objects.len() == limit {
-                        kept.more = true;
-                        return Ok(kept);
-                    }
-                    kept.objects.push(object);
-                }
-            }
-            let Some(last) = last.filter(|_| chunk.more) else { return Ok(kept) };
+            let last = chunk.objects.last().cloned().filter(|_| chunk.more);
+            let taken = filtered.take(chunk.objects, keep);
+            let Some(last) = last.filter(|_| taken.is_continue()) else { return Ok(filtered.list) };
             let next = Page { limit: Some(chunk_objects), start_after: Some(&last.key) };
-            chunk = self.list(resource, scope, At::Exact(kept.revision), next)?;
+            chunk = self.list(resource, scope, At::Exact(filtered.list.revision), next)?;
         }
     }
 
@@ -589,6 +571,34 @@ impl Store {
             Ok(applied) if revision <= applied.revision => Ok(()),
             _ => Err(ReadError::Closed),
         }
+    }
+}
+
+/// A page of those objects that a filter keeps.
+struct Filtered {
+    limit: usize,
+    list: List,
+}
+
+impl Filtered {
+    fn new(limit: Option<usize>, revision: Revision) -> Filtered {
+        let list = List { more: false, objects: Vec::new(), remaining: None, revision };
+        Filtered { limit: limit.unwrap_or(usize::MAX), list }
+    }
+
+    /// Adds the next objects. Breaks off when the page is full and one more was kept, which tells that more follow.
+    fn take(&mut self, objects: Vec<Arc<Object>>, keep: &mut impl FnMut(&Object) -> bool) -> ControlFlow<()> {
+        for object in objects {
+            if !keep(&object) {
+                continue;
+            }
+            if self.list.objects.len() == self.limit {
+                self.list.more = true;
+                return ControlFlow::Break(());
+            }
+            self.list.objects.push(object);
+        }
+        ControlFlow::Continue(())
     }
 }
 
