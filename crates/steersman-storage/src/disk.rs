@@ -20,8 +20,8 @@ use crate::disk::open::{damaged, hold, make_dir, opening, private};
 use crate::disk::view::{View, entry_at};
 use crate::disk::writer::{Command, Write, Writer};
 use crate::kv::{
-    BoxFuture, Cause, Change, Changes, Entry, Error, Event, Kv, Outcome, Part, Past, Range, Snapshot, Take, Txn,
-    Volume, Watch,
+    BoxFuture, Cause, Change, Changes, Entry, Error, Event, Kv, Outcome, Part, Past, Range, Remedy, Snapshot, Take,
+    Txn, Volume, Watch,
 };
 use crate::tail::{Cursor, Older, PULL_EVENTS_MAX, Reader, Tail};
 use parking_lot::Mutex;
@@ -294,7 +294,7 @@ impl Shared {
 
     fn health(&self) -> Result<(), Error> {
         match self.poison.get() {
-            Some(source) => Err(Error::Poisoned { source: source.clone() }),
+            Some(source) => Err(poisoned(source)),
             None => Ok(()),
         }
     }
@@ -328,7 +328,7 @@ impl Shared {
             tracing::error!("the store takes no more writes: {WriterPanicked}");
             Arc::new(WriterPanicked)
         });
-        Error::Poisoned { source: source.clone() }
+        poisoned(source)
     }
 
     /// That history reaches back to a revision. Asked after a snapshot of the file was taken: what is missing in that was let go
@@ -413,6 +413,19 @@ impl Older for Arc<Shared> {
     fn older(&self, after: Revision, _floor: Revision) -> Result<Vec<Event>, Error> {
         self.log(after)
     }
+}
+
+/// What every write gets after one failed.
+fn poisoned(source: &Cause) -> Error {
+    let is_full = |error: &io::Error| {
+        use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+        matches!(error.kind(), FileTooLarge | QuotaExceeded | StorageFull)
+    };
+    let remedy = match source.downcast_ref::<redb::Error>() {
+        Some(redb::Error::Io(error)) if is_full(error) => Remedy::MakeRoom,
+        _ => Remedy::Restart,
+    };
+    Error::Poisoned { remedy, source: source.clone() }
 }
 
 /// What redb cannot read.

@@ -6,7 +6,7 @@
 //! [`crate::Memory`] and [`crate::Disk`], and [`crate::conformance`] holds them to it.
 
 use bytes::Bytes;
-use std::fmt::Debug;
+use std::fmt::{self, Debug};
 use std::pin::Pin;
 use std::sync::Arc;
 use steersman_machinery::Revision;
@@ -262,6 +262,15 @@ pub enum Outcome {
     },
 }
 
+/// What helps after a failed write.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Remedy {
+    /// The disk was full.
+    MakeRoom,
+    /// The cause says what else is to be done.
+    Restart,
+}
+
 /// Why an engine failed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
@@ -287,8 +296,10 @@ pub enum Error {
     },
     /// A write failed, so what is on disk is unknown and nothing more is written. Whether writes that got this error happened
     /// is known after a reopen.
-    #[error("the store takes no writes after one failed: restart to recover")]
+    #[error("the store takes no writes after one failed: {remedy}")]
     Poisoned {
+        /// What helps.
+        remedy: Remedy,
         /// The failure.
         #[source]
         source: Cause,
@@ -310,6 +321,15 @@ pub enum Error {
         /// The largest size taken.
         max: usize,
     },
+}
+
+impl fmt::Display for Remedy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Remedy::MakeRoom => "its disk is full, so make room and restart to recover",
+            Remedy::Restart => "restart to recover",
+        })
+    }
 }
 
 // === impl Txn ===

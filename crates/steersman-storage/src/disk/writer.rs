@@ -5,7 +5,7 @@
 
 use crate::disk::format::{self, COLLECTED, COMPACTED, EVENTS, META, Packed, Place};
 use crate::disk::index::Index;
-use crate::disk::{BATCH_WRITES_MAX, Shared, TAIL_BYTES_MAX, TAIL_EVENTS_MAX};
+use crate::disk::{BATCH_WRITES_MAX, Shared, TAIL_BYTES_MAX, TAIL_EVENTS_MAX, poisoned};
 use crate::kv::{Cause, Compare, Error, Event, Op, Outcome, Txn, hold};
 use bytes::Bytes;
 use redb::{Database, ReadableTable};
@@ -200,7 +200,7 @@ impl Writer {
     fn poison(&self, error: redb::Error) -> Error {
         let source: Cause = Arc::new(error);
         tracing::error!("the store takes no more writes: {source}");
-        Error::Poisoned { source: self.shared.poison.get_or_init(|| source).clone() }
+        poisoned(self.shared.poison.get_or_init(|| source))
     }
 }
 

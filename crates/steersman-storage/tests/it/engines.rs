@@ -449,6 +449,54 @@ async fn a_long_history_is_read_in_parts_also_where_nothing_is_found() {
     assert_eq!((second.changes.len(), second.progress), (1, Revision(201)), "{last:?}");
 }
 
+/// The disk takes no more than so many bytes; then there is room again.
+#[tokio::test]
+async fn a_full_disk_refuses_writes_keeps_what_was_acknowledged_and_recovers_with_room() {
+    let storage = Faulty::new(Vec::new(), Fault::None);
+    let is_full = |limit: u64| {
+        move |operation| match operation {
+            Operation::Write(end) | Operation::SetLength(end) if limit < end => {
+                Err(std::io::ErrorKind::StorageFull.into())
+            }
+            _ => Ok(()),
+        }
+    };
+    let path = std::path::Path::new("full");
+    let disk = Disk::open_backend(Intercepted::new(storage.clone(), is_full(3_000_000)), path).unwrap();
+    let values: Vec<String> = (0..100).map(|n| random_letters(n, 40_000)).collect();
+    let mut n_held = 0;
+    let refused = loop {
+        match disk.txn(put(&format!("{n_held:03}"), values[n_held].clone())).await {
+            Ok(_) => n_held += 1,
+            Err(refused) => break refused,
+        }
+    };
+    assert!(0 < n_held);
+    assert_eq!(
+        refused.to_string(),
+        "the store takes no writes after one failed: its disk is full, so make room and restart to recover"
+    );
+    assert_eq!(disk.health().unwrap_err().to_string(), refused.to_string());
+    assert!(matches!(disk.txn(put("small", "x")).await, Err(kv::Error::Poisoned { .. })));
+    assert_eq!(disk.read().await.unwrap().entries.len(), n_held, "reads go on");
+    assert!(disk.close().await.is_err());
+    drop(disk);
+    for seed in 0..4 {
+        // Also when the machine goes down then, and while it is still full.
+        let storage = Faulty::new(storage.image_after_crash(seed), Fault::None);
+        if let Ok(full) = Disk::open_backend(Intercepted::new(storage.clone(), is_full(3_000_000)), path) {
+            let found = full.read().await.unwrap().entries.len();
+            assert!((n_held..=n_held + 1).contains(&found), "seed {seed}: {found}");
+        }
+        let disk = Disk::open_backend(storage, path).unwrap();
+        let before = disk.read().await.unwrap().entries;
+        assert!((n_held..=n_held + 1).contains(&before.len()), "seed {seed}");
+        assert!(before.iter().zip(&values).all(|(entry, value)| entry.value == value), "seed {seed}");
+        disk.txn(put("small", "x")).await.unwrap();
+        disk.close().await.unwrap();
+    }
+}
+
 #[tokio::test]
 async fn a_panic_of_the_writer_poisons_the_store_and_answers_everyone() {
     let backend = Faulty::new(Vec::new(), Fault::None);
@@ -460,7 +508,7 @@ async fn a_panic_of_the_writer_poisons_the_store_and_answers_everyone() {
     for answer in waiting {
         let error = answer.await.unwrap_err();
         assert!(
-            matches!(&error, kv::Error::Poisoned { source } if source.to_string().contains("panicked")),
+            matches!(&error, kv::Error::Poisoned { source, .. } if source.to_string().contains("panicked")),
             "{error:?}"
         );
     }
