@@ -173,13 +173,18 @@ impl Store {
         closed
     }
 
+    /// Whether nothing more will happen here: the store was closed, or can no longer follow its log.
+    pub fn is_closed(&self) -> bool {
+        self.0.cache.applied().closed
+    }
+
     /// Whether writes are accepted. Fails with the error that every write would get, if it is a permanent one.
     ///
     /// # Errors
     /// The engine's, or [`kv::Error::Closed`] when the cache no longer follows it.
     pub fn health(&self) -> Result<(), kv::Error> {
         self.0.kv.health()?;
-        if self.0.cache.applied().closed { Err(kv::Error::Closed) } else { Ok(()) }
+        if self.is_closed() { Err(kv::Error::Closed) } else { Ok(()) }
     }
 }
 
