@@ -5,7 +5,7 @@ use crate::args::{Output, ServerOptions};
 use crate::data_dir::DataDir;
 use crate::output::Ready;
 use crate::renewal::{Renewal, write_kubeconfig};
-use crate::{Failure, accept, pki};
+use crate::{Failure, accept, pki, process_usage};
 use anyhow::Context as _;
 use http::Request;
 use jiff::Timestamp;
@@ -90,6 +90,7 @@ impl Plan {
             clock: Timestamp::now,
         });
         let server = server.await.context("the server cannot be started")?;
+        server.report_process(process_usage::read);
         let address_text = reachable(address).to_string();
         write_kubeconfig(&data_dir.kubeconfig(), &address_text, &pki)?;
         let (access_log, access_log_writer) = access_log.unzip();
