@@ -27,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 /// (`--http2-max-streams-per-connection`), because a stream that waits costs a few KB here.
 const STREAMS_MAX: u32 = 1000;
 /// Streams that a peer has opened and reset before they were looked at. With more of them it is told to calm down, and the
-/// connection ends: a peer that resets what it asks for costs more than it pays.
+/// connection ends: otherwise a peer makes the server work at next to no cost (CVE-2023-44487).
 const RESET_STREAMS_MAX: usize = 20;
 /// Streams that were ended here since their peer broke the protocol; with more of them the connection ends.
 const FAULTY_STREAMS_MAX: usize = 128;
@@ -38,12 +38,12 @@ const SEND_BUFFER_BYTES: usize = 64 * 1024;
 /// Silence after which an HTTP/2 peer is asked for a sign of life, and how long it may take to give one.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(15);
-/// Bytes that the head of an HTTP/1 request may have; Go's limit is 1 MB, and who needs a tenth of it sends nonsense.
+/// The most bytes of the head of an HTTP/1 request. Go's limit is 1 MB; no sensible request needs a tenth of it.
 const HEAD_BYTES_MAX: usize = 128 * 1024;
 /// How long a connection may take to end once it was told to, if no request is under way.
 const FAREWELL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What a connection speaks, as agreed in the handshake.
+/// The protocol of a connection, as negotiated in the TLS handshake.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Protocol {
     Http1,

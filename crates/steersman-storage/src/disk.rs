@@ -66,7 +66,7 @@ const FILE_NEW: &str = "store.redb.new";
 /// Keys and values in a directory.
 #[derive(Debug)]
 pub struct Disk {
-    /// Of the writer thread, which ends when it has drained what `queue` held at its closing.
+    /// The writer thread and the signal of its end. It ends when `queue` is closed and drained.
     done: Mutex<Option<(oneshot::Receiver<()>, JoinHandle<()>)>>,
     /// A permit for each read of the past that may run.
     past_reads: Arc<Semaphore>,
@@ -78,7 +78,7 @@ pub struct Disk {
 /// What the writer and the readers have in common.
 #[derive(Debug)]
 struct Shared {
-    /// History up to this revision is let go. Set before the entries go.
+    /// History up to this revision is compacted. Set before entries are removed.
     compacted: AtomicU64,
     /// `None` once closed.
     database: Mutex<Option<Arc<Database>>>,
@@ -331,8 +331,8 @@ impl Shared {
         poisoned(source)
     }
 
-    /// That history reaches back to a revision. Asked after a snapshot of the file was taken: what is missing in that was let go
-    /// of before.
+    /// Fails if history does not reach back to a revision. To be called after the read transaction has begun: whatever is missing
+    /// in that was compacted before.
     fn check_kept(&self, requested: Revision) -> Result<(), Error> {
         let oldest = Revision(self.compacted.load(Ordering::Acquire));
         if requested < oldest { Err(Error::Compacted { requested, oldest }) } else { Ok(()) }
@@ -428,7 +428,7 @@ fn poisoned(source: &Cause) -> Error {
     Error::Poisoned { remedy, source: source.clone() }
 }
 
-/// What redb cannot read.
+/// The error for what redb cannot read.
 fn unreadable(error: impl Into<redb::Error>) -> Error {
     let error: redb::Error = error.into();
     Error::Read { source: Arc::new(error) }

@@ -18,9 +18,9 @@ use steersman_machinery::Revision;
 
 #[derive(Debug)]
 pub(super) struct Index {
-    /// History up to here is removed from the file.
+    /// History up to this revision is removed from the file.
     collected: Revision,
-    /// History up to here may be removed.
+    /// History up to this revision may be removed.
     compacted: Revision,
     current: HashTable<Slot>,
     hashers: [RandomState; 2],
@@ -51,7 +51,7 @@ struct Size(u8);
 /// What the keys hold at one revision, as it is in the file.
 #[derive(Debug, Default)]
 pub(super) struct Stored {
-    /// The entries' bytes, one after the other. In large pieces, which go back to the system as a whole.
+    /// The entries' bytes, one after the other. In large pieces, so that the allocator returns them to the system when they are freed.
     bytes: Vec<Vec<u8>>,
     /// While the log is scanned, ascending by place; history included.
     entries: Vec<StoredEntry>,
@@ -70,7 +70,7 @@ struct StoredEntry {
 
 /// Size of a piece of stored entries; a larger entry has one of its own.
 const PIECE_BYTES: usize = 4 * 1024 * 1024;
-/// Entries that are unpacked and handed over at a time.
+/// The number of entries that are decoded and passed on at a time.
 const PART_ENTRIES: usize = 2_048;
 
 /// About the most parts in which the log is scanned: enough that threads end at about the same time though old parts of a log,
@@ -83,7 +83,7 @@ type Events = ReadOnlyTable<Place, &'static [u8]>;
 /// What a scan of the log finds.
 pub(super) struct Scan {
     pub(super) index: Index,
-    /// Of a file of format 1: all that is not current. Deletions are behind what they delete.
+    /// Only for a file of format 1: the places of all entries that are not current, each deletion behind what it deletes.
     pub(super) superseded: Vec<Place>,
     pub(super) stored: Stored,
 }

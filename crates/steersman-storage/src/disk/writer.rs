@@ -44,7 +44,7 @@ pub(super) struct Writer {
     shared: Arc<Shared>,
 }
 
-/// What one commit writes and whom it answers.
+/// The changes of one commit, and the replies that wait for it.
 #[derive(Default)]
 struct Batch {
     compacted: Option<Revision>,
@@ -80,7 +80,7 @@ impl Writer {
         Writer { commands, database, index, shared }
     }
 
-    /// Until the queue is closed and drained.
+    /// Runs until the queue is closed and drained.
     pub(super) fn run(mut self) {
         let mut drained = Vec::with_capacity(BATCH_WRITES_MAX);
         loop {
@@ -149,7 +149,7 @@ impl Writer {
         Outcome::Committed { revision: self.index.revision() }
     }
 
-    /// Nobody is answered before the commit: even a failed compare may have seen a write of the same batch.
+    /// Replies are sent after the commit, also those of failed compares, which may have seen a write of the same batch.
     fn carry_out(&mut self, batch: Batch) {
         self.shared.opened.lock().take();
         let done = match self.shared.health() {
@@ -167,7 +167,7 @@ impl Writer {
                 self.shared.tail.drop_through(compacted);
             }
         }
-        // A reply nobody waits for any more is dropped.
+        // A reply whose receiver is gone is dropped.
         for (reply, outcome) in batch.writes {
             let _unheard = reply.send(done.clone().map(|()| outcome));
         }
@@ -210,9 +210,10 @@ impl Batch {
     }
 }
 
-/// Removes what changes after a revision and up to another have superseded, of a bounded number of them; returns how far it got.
-/// A deletion goes with what it deletes, and both after all that the key held before: whatever was removed when the power goes,
-/// what is left says the same.
+/// Removes what was superseded by the changes after a revision and up to another, a bounded number of them; returns the revision
+/// that it reached.
+/// A deletion is removed together with the value that it deletes, and both after all earlier values of the key, so that a power
+/// failure in between leaves the same current state.
 fn collect(
     events: &mut redb::Table<'_, Place, &[u8]>,
     collected: Revision,
