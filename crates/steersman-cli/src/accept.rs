@@ -1,4 +1,4 @@
-//! The TLS socket: takes connections, learns who holds them, hands their requests to the server.
+//! The TLS socket: accepts connections, reads their client certificates, and passes their requests to the server.
 
 use crate::access_log::AccessLog;
 use crate::activity::Activity;
@@ -133,7 +133,7 @@ impl Shared {
     }
 }
 
-/// What the handshake says: the protocol, and who holds the client certificate.
+/// What the handshake has shown: the protocol, and the user of the client certificate.
 fn agreed(stream: &TlsStream<TcpStream>) -> (Protocol, Option<Peer>) {
     let session = stream.get_ref().1;
     let protocol = if session.alpn_protocol() == Some(b"h2") { Protocol::Http2 } else { Protocol::Http1 };

@@ -25,7 +25,7 @@ use tokio::time::Instant;
 
 /// Lines that wait to be written; some MB.
 const LINES_MAX: usize = 8192;
-/// Bytes of a path and of a user agent that are logged; both are the client's to choose.
+/// The most bytes of a path and of a user agent that are logged, since the client chooses their length.
 const TEXT_BYTES_MAX: usize = 2048;
 
 /// Where requests are logged. Clones are the same log.
@@ -87,10 +87,10 @@ struct Line {
     time: Timestamp,
     #[serde(skip_serializing_if = "Option::is_none")]
     audit_id: Option<String>,
-    /// Who sent it; absent when that is not known.
+    /// The user who sent the request; absent if unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     user: Option<String>,
-    /// As whom it was sent, if not as oneself.
+    /// The impersonated user, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     impersonated_user: Option<String>,
     #[serde(rename = "sourceIP", skip_serializing_if = "Option::is_none")]

@@ -2,6 +2,7 @@
 
 mod authentication;
 mod duration;
+mod size;
 
 pub(crate) use crate::args::authentication::AuthenticationOptions;
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
@@ -48,6 +49,10 @@ pub(crate) struct ServerOptions {
     /// back. From 1m to 30d, such as 90s, 5m, 1h30m or 3d; the longer, the larger the store.
     #[arg(long, default_value = "5m", value_parser = duration::history, value_name = "DURATION")]
     pub(crate) history: Duration,
+    /// The most bytes of what objects were to keep: beyond it the oldest goes, whatever --history says. At least 1Mi, such as 64Mi
+    /// or 2Gi; without it four times the size of the objects as they are, and at least 256Mi.
+    #[arg(long, value_parser = size::history, value_name = "SIZE")]
+    pub(crate) history_size: Option<u64>,
     /// Write a line of JSON for every request to this file: time, audit id, user, method, path, status, bytes, duration. `-`
     /// is standard output.
     #[arg(long, value_name = "FILE")]

@@ -26,17 +26,24 @@ use tokio_util::sync::CancellationToken;
 /// is a stream, and wait when there are no more; a Go client opens another connection. Ten times what kube-apiserver allows
 /// (`--http2-max-streams-per-connection`), because a stream that waits costs a few KB here.
 const STREAMS_MAX: u32 = 1000;
+/// Streams that a peer has opened and reset before they were looked at. With more of them it is told to calm down, and the
+/// connection ends: otherwise a peer makes the server work at next to no cost (CVE-2023-44487).
+const RESET_STREAMS_MAX: usize = 20;
+/// Streams that were ended here since their peer broke the protocol; with more of them the connection ends.
+const FAULTY_STREAMS_MAX: usize = 128;
+/// Bytes of the headers of an HTTP/2 request once unpacked. A request with more gets 431. Each of the streams may hold as much.
+const HEADER_LIST_BYTES_MAX: u32 = 16 * 1024;
 /// Bytes that wait for a slow HTTP/2 peer, a stream.
 const SEND_BUFFER_BYTES: usize = 64 * 1024;
 /// Silence after which an HTTP/2 peer is asked for a sign of life, and how long it may take to give one.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(15);
-/// Bytes that the head of an HTTP/1 request may have; Go's limit is 1 MB, and who needs a tenth of it sends nonsense.
+/// The most bytes of the head of an HTTP/1 request. Go's limit is 1 MB; no sensible request needs a tenth of it.
 const HEAD_BYTES_MAX: usize = 128 * 1024;
 /// How long a connection may take to end once it was told to, if no request is under way.
 const FAREWELL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What a connection speaks, as agreed in the handshake.
+/// The protocol of a connection, as negotiated in the TLS handshake.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Protocol {
     Http1,
@@ -185,6 +192,9 @@ fn http2_builder(streams: Tasks) -> http2::Builder<Tasks> {
     builder
         .timer(TokioTimer::new())
         .max_concurrent_streams(STREAMS_MAX)
+        .max_pending_accept_reset_streams(RESET_STREAMS_MAX)
+        .max_local_error_reset_streams(FAULTY_STREAMS_MAX)
+        .max_header_list_size(HEADER_LIST_BYTES_MAX)
         .max_send_buf_size(SEND_BUFFER_BYTES)
         .keep_alive_interval(PING_INTERVAL)
         .keep_alive_timeout(PING_TIMEOUT);
@@ -312,6 +322,44 @@ mod tests {
         let watch = Server { delay: Duration::from_secs(3600), ..QUICK };
         let lasted = watch.keeps(Protocol::Http2, &[PREFACE, SETTINGS, SETTINGS_ACK, STREAM]).await;
         check(lasted, PING_INTERVAL + PING_TIMEOUT);
+    }
+
+    /// Requests on so many streams, each given up at once.
+    fn resets(n_streams: u32) -> Vec<u8> {
+        let mut words = [PREFACE, SETTINGS, SETTINGS_ACK].concat();
+        for stream in (0..n_streams).map(|n| (2 * n + 1).to_be_bytes()) {
+            let [headers, block] = [&STREAM[..5], &STREAM[9..]];
+            words.extend([headers, &stream, block, b"\0\0\x04\x03\0", &stream, b"\0\0\0\x08"].concat());
+        }
+        words
+    }
+
+    /// The error codes of the GOAWAY frames among these frames.
+    fn codes_of_goaway(mut frames: &[u8]) -> Vec<u32> {
+        let mut codes = Vec::new();
+        while let Some(([a, b, c, kind, _, _, _, _, _], rest)) = frames.split_first_chunk::<9>() {
+            let (payload, behind) = rest.split_at(u32::from_be_bytes([0, *a, *b, *c]) as usize);
+            // The last stream comes first.
+            if let (7, [_, _, _, _, code @ ..]) = (*kind, payload) {
+                codes.extend(code.first_chunk::<4>().map(|code| u32::from_be_bytes(*code)));
+            }
+            frames = behind;
+        }
+        codes
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_http2_peer_that_resets_what_it_asks_for_is_told_to_calm_down() {
+        const ENHANCE_YOUR_CALM: u32 = 11;
+        for (n_streams, is_too_many) in [(10, false), (1_500, true)] {
+            let (mut far, _tasks) = QUICK.serve(Protocol::Http2, None, CancellationToken::new());
+            far.write_all(&resets(n_streams)).await.unwrap();
+            let began = Instant::now();
+            let mut read = Vec::new();
+            tokio::time::timeout(Duration::from_secs(3600), far.read_to_end(&mut read)).await.unwrap().unwrap();
+            let told = codes_of_goaway(&read).contains(&ENHANCE_YOUR_CALM);
+            assert_eq!((told, began.elapsed() < PING_INTERVAL), (is_too_many, is_too_many), "{n_streams} streams");
+        }
     }
 
     #[tokio::test(start_paused = true)]

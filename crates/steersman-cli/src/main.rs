@@ -21,6 +21,7 @@ mod open_files;
 mod output;
 mod pki;
 mod plane;
+mod process_usage;
 mod renewal;
 mod serving;
 mod signals;

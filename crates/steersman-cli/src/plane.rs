@@ -6,7 +6,7 @@ use crate::authentication::Authentication;
 use crate::data_dir::DataDir;
 use crate::output::Ready;
 use crate::renewal::{Renewal, write_kubeconfig};
-use crate::{Failure, accept, pki};
+use crate::{Failure, accept, pki, process_usage};
 use anyhow::Context as _;
 use http::Request;
 use jiff::Timestamp;
@@ -17,7 +17,7 @@ use steersman_server::authz::Authorization;
 use steersman_server::user::User;
 use steersman_server::{Body, Server};
 use steersman_storage::kv::Kv;
-use steersman_storage::{Disk, Memory, Store, disk};
+use steersman_storage::{Disk, HistorySize, Memory, Store, disk};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -79,7 +79,9 @@ impl Plan {
         let pki = pki::prepare(&data_dir.pki(), ca, &addresses, Timestamp::now())
             .context("the certificates cannot be prepared")?;
         let (tls, serving) = pki.server_config().context("the certificates cannot be used")?;
-        let store_options = steersman_storage::Options { history: options.history, ..Default::default() };
+        let history_size =
+            options.history_size.map_or(HistorySize::DEFAULT, |bytes| HistorySize { at_least: bytes, times_live: 0 });
+        let store_options = steersman_storage::Options { history: options.history, history_size, ..Default::default() };
         let store = Store::open(kv, store_options).await.context("the store cannot be read")?;
         authentication.service_accounts.token_secrets =
             fills_token_secrets.then(|| TokenSecrets { ca: Some(pki.ca.clone()) });
@@ -91,6 +93,7 @@ impl Plan {
             clock: Timestamp::now,
         });
         let server = server.await.context("the server cannot be started")?;
+        server.report_process(process_usage::read);
         let address_text = reachable(address).to_string();
         write_kubeconfig(&data_dir.kubeconfig(), &address_text, &pki)?;
         let (access_log, access_log_writer) = access_log.unzip();

@@ -59,6 +59,13 @@ impl Quantity {
         Ok(Quantity { nanos, format })
     }
 
+    /// The amount in whole units, rounded up.
+    pub fn to_whole(&self) -> i64 {
+        let up = i128::from(0 < self.nanos.rem_euclid(NANO));
+        // The amount is capped to what fits.
+        i64::try_from(self.nanos.div_euclid(NANO) + up).unwrap_or(i64::MAX)
+    }
+
     /// Whether it is a number of whole units, once rounded up to thousandths.
     pub fn is_whole(&self) -> bool {
         const MILLI: i128 = 1_000_000;
@@ -183,6 +190,14 @@ impl fmt::Display for Quantity {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn whole_units_are_rounded_up() {
+        for (text, want) in [("0", 0), ("1500m", 2), ("1Gi", 1 << 30), ("-1500m", -1), ("1E", 10_i64.pow(18))] {
+            assert_eq!(Quantity::parse(text).unwrap().to_whole(), want, "{text}");
+        }
+        assert_eq!(Quantity::parse("99E").unwrap().to_whole(), i64::MAX);
+    }
 
     #[test]
     fn the_canonical_form_needs_no_fraction() {

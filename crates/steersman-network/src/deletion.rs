@@ -21,7 +21,7 @@ pub(crate) async fn delete(
 ) -> Result<(), Obstacle> {
     for network in networks(cloud, request, identity, status).await? {
         if network.description != identity.marker {
-            // What does not carry the marker is not deleted. Of two who give one back at a time, one sees another revision.
+            // Only what carries the marker is deleted. If two release it at the same time, the slower one gets a conflict.
             give_back_marker(cloud, request, identity, network.id, network.revision).await?;
         }
         match cloud.delete_network(request, network.id, None).await {

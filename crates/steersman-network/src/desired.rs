@@ -1,4 +1,4 @@
-//! What a spec asks for, parsed and checked.
+//! The desired state: a spec, parsed and validated.
 
 use crate::api::{Given, NetworkSpec};
 use ipnet::IpNet;
@@ -35,7 +35,7 @@ pub enum Invalid {
         /// What it could be.
         example: &'static str,
     },
-    /// The cidr is none.
+    /// The text is not a CIDR.
     #[error("spec.cidr {text:?} is no CIDR: want an address and a prefix length, such as \"192.168.0.0/16\"")]
     Cidr {
         /// What was given.

@@ -43,7 +43,7 @@ struct Inner {
     limits: config::Limits,
 }
 
-/// How requests prove who sends them.
+/// How requests authenticate.
 #[derive(Debug)]
 enum Authentication {
     Keystone(Box<Session>),
@@ -180,7 +180,7 @@ impl Inner {
         self.exchange(&call, &ask).await.map(|_| ())
     }
 
-    /// Every page of every part of a search, without doubles, oldest first.
+    /// Every page of every part of a search, without duplicates, oldest first.
     async fn find<T: DeserializeOwned + Item>(&self, call: Call, query: Pairs) -> Result<Vec<T>, Error> {
         let mut found = paging::Found::new(self.limits.found_max);
         for part in paging::split(query) {

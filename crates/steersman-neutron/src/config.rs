@@ -63,7 +63,7 @@ pub(crate) enum Access {
     Unauthenticated { endpoint: Url },
 }
 
-/// Who a request claims to be, where Neutron believes plain headers.
+/// The identity in the headers of a request, for a Neutron that trusts plain headers.
 ///
 /// That is a Neutron without the token check in its pipeline, as tests use it: no secret is involved.
 #[derive(Clone, Debug, Eq, PartialEq)]

@@ -40,7 +40,7 @@ pub enum Error {
     },
 }
 
-/// What was asked, of whom, on behalf of which work.
+/// A call to Neutron: its kind, the resource, and the caller's id of the work.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Call {
     /// The kind of call.
@@ -254,7 +254,7 @@ impl Call {
         Self { operation, target: Some(target.to_string()), request }
     }
 
-    /// The making of a network, which has no id yet: it is told by its name, or else its marker.
+    /// The creation of a network, which has no id yet: it is identified by its name, or else its marker.
     pub(crate) fn create_network(network: &NetworkCreate, request: RequestId) -> Self {
         let names = [&network.name, &network.description].into_iter().flatten();
         let target = names.filter(|name| !name.is_empty()).map(|name| format!("{name:?}")).next();

@@ -1,4 +1,4 @@
-//! A cloud that fails when told to, for tests of those who use one.
+//! A cloud that fails on demand, for tests of code that uses a cloud.
 //!
 //! It wraps any backend and is one itself, so what is tested runs against the same trait as in production. Faults are asked
 //! for one by one; without any, every call passes through.

@@ -99,7 +99,7 @@ impl fmt::Display for NetworkStatus {
     }
 }
 
-/// A network to make. What is none is not sent, and Neutron's default applies.
+/// A network to create. A field that is `None` is not sent, and Neutron's default applies.
 #[derive(Clone, Debug, Default, Eq, PartialEq, Serialize)]
 pub struct NetworkCreate {
     /// At most 255 characters; default empty.
@@ -119,7 +119,7 @@ pub struct NetworkCreate {
     pub project_id: Option<String>,
 }
 
-/// Changes to a network. What is none is not sent and stays.
+/// Changes to a network. A field that is `None` is not sent and stays as it is.
 ///
 /// Set only what differs: a description sent again unchanged, or `mtu: 0`, may raise the revision each time.
 #[derive(Clone, Debug, Default, Eq, PartialEq, Serialize)]

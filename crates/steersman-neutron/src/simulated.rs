@@ -51,9 +51,9 @@ struct Disk {
     accepted: Mutex<Numbered>,
     /// What the file holds; all that readers see.
     durable: Mutex<Arc<Numbered>>,
-    /// Held by the one who writes the file.
+    /// Held while the file is written.
     writing: Arc<tokio::sync::Mutex<()>>,
-    /// Set when a write failed: from then on nothing is accepted, for nobody knows what the file holds.
+    /// Set when a write failed: from then on nothing is accepted, since the content of the file is not known.
     broken: Mutex<Option<Detail>>,
 }
 

@@ -93,7 +93,7 @@ pub enum Gateway {
     Disabled,
 }
 
-/// A subnet to make. What is none is not sent, and Neutron's default applies.
+/// A subnet to create. A field that is `None` is not sent, and Neutron's default applies.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct SubnetCreate {
     /// The network it shall belong to; if that is missing the answer is [`Class::NotFound`](crate::Class::NotFound).
@@ -136,7 +136,7 @@ impl SubnetCreate {
     }
 }
 
-/// Changes to a subnet. What is none is not sent and stays; a list is replaced as a whole. Set only what differs: a
+/// Changes to a subnet. A field that is `None` is not sent and stays as it is; a list is replaced as a whole. Set only what differs: a
 /// description sent again unchanged may raise the revision each time.
 ///
 /// Pools do not follow the gateway: to move it to an address inside a pool, send both in one update.

@@ -1,4 +1,4 @@
-//! Field paths and sets of them: who owns what, and what changed.
+//! Field paths and sets of them: the fields that a manager owns, and the fields that a write changed.
 //!
 //! A [`FieldSet`] is what a `managedFields` entry holds as FieldsV1. Paths name struct fields and map keys (`f:`), items of
 //! keyed lists (`k:`), items of sets (`v:`) and, in theory, places in lists (`i:`). A schema says which of these a value has:
@@ -60,7 +60,7 @@ impl FieldSet {
         set
     }
 
-    /// Adds one path, not its parents. The empty path, the whole object, is nobody's and is not added.
+    /// Adds one path, without its parents. The empty path stands for the whole object, which has no owner: it is not added.
     pub fn insert(&mut self, path: &[Element]) {
         if let Some(entry) = self.entry(path) {
             entry.member = true;

@@ -82,7 +82,7 @@ pub struct Resource {
     /// The groups of resources it belongs to for clients, such as `all`.
     pub categories: Vec<Box<str>>,
     /// Whether its objects live in namespaces.
-    pub scope: Scope,
+    pub scope: ResourceScope,
     /// The verbs, in the order in which discovery lists them.
     pub verbs: Vec<Verb>,
     /// Every version, served or not; the preferred one first.
@@ -124,7 +124,7 @@ pub struct Version {
 
 /// Whether objects live in namespaces.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Scope {
+pub enum ResourceScope {
     Cluster,
     Namespaced,
 }

@@ -30,7 +30,7 @@ pub(crate) use crate::crd::custom::custom_resources_with;
 pub(crate) use crate::crd::status::{is_of_built_in, lacks_names, not_servable};
 pub(crate) use crate::crd::stored::{are_current, generation};
 
-use crate::catalog::{Column, Origin, Resource, ResourceId, Scope, Verb, Version};
+use crate::catalog::{Column, Origin, Resource, ResourceId, ResourceScope, Verb, Version};
 use std::sync::Arc;
 use steersman_machinery::{GroupResource, Value};
 use steersman_schema::{Definitions, Schema};
@@ -56,7 +56,7 @@ pub fn resource() -> Arc<Resource> {
         list_kind: "CustomResourceDefinitionList".into(),
         short_names: ["crd", "crds"].map(Box::from).into(),
         categories: [Box::from("api-extensions")].into(),
-        scope: Scope::Cluster,
+        scope: ResourceScope::Cluster,
         verbs: Verb::ALL.into(),
         versions: vec![
             version("v1", v1.unwrap_or_default(), DEFINITION_V1, None),

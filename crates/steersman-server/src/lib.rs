@@ -61,6 +61,7 @@ mod version_order;
 
 pub use crate::body::{Body, Error as BodyError};
 pub use crate::in_force::Work;
+pub use crate::metrics::{ProcessUsage, ReadProcess};
 pub use crate::server::{Options, Server, StartError};
 pub use crate::service::Service;
 pub use crate::user::AuthenticatedUser;

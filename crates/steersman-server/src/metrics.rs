@@ -7,16 +7,18 @@
 
 mod exposition;
 mod histogram;
+mod process;
 mod text;
 
 use crate::metrics::histogram::Histogram;
 use hashbrown::{Equivalent, HashMap};
 use parking_lot::{Mutex, RwLock};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 pub(crate) use crate::metrics::exposition::{CONTENT_TYPE, Gauges, InFlight, ResourceCount, StoreFigures};
+pub use crate::metrics::process::{ProcessUsage, ReadProcess};
 
 /// The most combinations of labels: ten verbs on two thousand kinds.
 const SERIES_MAX: usize = 20_000;
@@ -25,6 +27,8 @@ const SERIES_MAX: usize = 20_000;
 #[derive(Debug, Default)]
 pub(crate) struct Metrics {
     series: RwLock<HashMap<OwnedLabels, Arc<Series>>>,
+    /// How to read what the process takes; nothing is reported without.
+    process: OnceLock<ReadProcess>,
     /// Requests refused because too many of their kind were in flight.
     rejected: AtomicU64,
     /// Requests whose code panicked.
@@ -98,6 +102,12 @@ impl Metrics {
         let series = self.series(labels);
         series.open.fetch_add(1, Ordering::Relaxed);
         OpenWatch(series)
+    }
+
+    /// From now on what the process takes is reported as well.
+    pub(crate) fn report_process(&self, read: ReadProcess) {
+        // The first one is as good as any other.
+        let _known = self.process.set(read);
     }
 
     /// Counts a request that was refused because too many were under way.

@@ -4,7 +4,7 @@
 //! attributes, its user, its options, and the warnings for the client. It contains nothing of HTTP, so the server's own writes
 //! are operations too.
 
-use crate::catalog::{Resource, Scope, Served, Verb, Version};
+use crate::catalog::{Resource, ResourceScope, Served, Verb, Version};
 use crate::options::FieldValidation;
 use crate::status::Failure;
 use crate::strategy::{Endpoint, Strategy};
@@ -168,7 +168,7 @@ impl<'a> Operation<'a> {
     }
 
     pub(crate) fn is_namespaced(&self) -> bool {
-        self.resource().scope == Scope::Namespaced
+        self.resource().scope == ResourceScope::Namespaced
     }
 
     pub(crate) fn allows(&self, verb: Verb) -> bool {

@@ -2,7 +2,7 @@
 
 use crate::answer::{Answer, is_pretty_for};
 use crate::authn::service_account::{CONFIGURATION_PATH, JWKS_PATH};
-use crate::catalog::{Catalog, Handling, Scope};
+use crate::catalog::{Catalog, Handling, ResourceScope};
 use crate::discovery::{AGGREGATED_TYPE, Root};
 use crate::endpoint;
 use crate::endpoint::context::Context;
@@ -110,7 +110,7 @@ async fn resource(
             .is_some_and(|group| group.versions.iter().any(|version| **version == *target.version));
         return if is_built_in || is_served { Err(Failure::unknown_resource()) } else { Ok(Answer::no_such_page()) };
     };
-    if served.resource.scope == Scope::Cluster && target.has_namespace_in_path {
+    if served.resource.scope == ResourceScope::Cluster && target.has_namespace_in_path {
         return Err(Failure::unknown_resource());
     }
     let operation = Operation::new(served, target.attributes(request.info.verb), request.user, state.now());

@@ -5,6 +5,7 @@ use crate::authz::{Authorization, Authorizer};
 use crate::chain::Chain;
 use crate::in_force::Work;
 use crate::limits::Limits;
+use crate::metrics::ReadProcess;
 use crate::route::Router;
 use crate::service::Service;
 use crate::state::State;
@@ -94,6 +95,11 @@ impl Server {
     /// How much work putting definitions in force has taken since the start.
     pub fn definition_work(&self) -> Work {
         self.state.definitions.work()
+    }
+
+    /// Has `/metrics` say what the process takes, as `read` finds it at each scrape.
+    pub fn report_process(&self, read: ReadProcess) {
+        self.state.metrics.report_process(read);
     }
 
     /// Makes `/readyz` fail from now on. Everything else is still answered.

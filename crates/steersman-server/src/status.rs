@@ -117,6 +117,12 @@ impl Failure {
         Failure::conflict(resource, name, why)
     }
 
+    /// 409 without a reason, where upstream answers 500 without one: what there is does not allow what is asked, and a client can
+    /// change that. kubectl prints both alike.
+    pub fn unsupported_state(message: impl Into<String>) -> Failure {
+        Failure { status: Box::new(Status::failure(409, None, message)) }
+    }
+
     /// 409 of a server-side apply: other managers own the fields.
     pub fn apply_conflict(message: impl Into<String>, causes: Vec<Cause>) -> Failure {
         Failure::about(409, "Conflict", message, Details { causes, ..Details::default() })
@@ -184,11 +190,6 @@ impl Failure {
         let details =
             Details { causes: vec![Cause { message: message.clone(), ..Cause::default() }], ..Details::default() };
         Failure::about(500, "InternalError", format!("Internal error occurred: {message}"), details)
-    }
-
-    /// 500 without a reason, as upstream answers where it supports no such thing.
-    pub fn unclassified(message: impl Into<String>) -> Failure {
-        Failure { status: Box::new(Status::failure(500, None, message)) }
     }
 
     /// 503.

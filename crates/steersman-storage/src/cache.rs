@@ -22,14 +22,15 @@ pub(crate) struct Cache {
     applied: watch::Sender<Applied>,
     limits: Limits,
     resources: RwLock<Resources>,
-    /// Entries that are no objects, and since when. What their keys held before is shown on. Taken alone.
+    /// Stored entries that are not objects, and the revision of each. Readers go on seeing the previous value of the key. No other
+    /// lock is taken while this one is held.
     unreadable: Mutex<HashMap<Bytes, Revision>>,
 }
 
 /// How far the log has been applied.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Applied {
-    /// Nothing more will be.
+    /// Nothing more will be applied.
     pub(crate) closed: bool,
     pub(crate) revision: Revision,
 }
@@ -37,11 +38,11 @@ pub(crate) struct Applied {
 #[derive(Debug)]
 struct Resources {
     by_resource: HashMap<GroupResource, Arc<ResourceCache>>,
-    /// A resource that is not in the map has had no objects since this revision; what it had before is forgotten.
+    /// A resource that is not in the map has had no objects since this revision; its earlier history is dropped.
     floor: Revision,
 }
 
-/// A stored entry that is no object.
+/// A stored entry that is not an object.
 #[derive(Debug, thiserror::Error)]
 enum Unreadable {
     /// The key is not of the form `group/resource/key`.
@@ -104,8 +105,8 @@ impl Cache {
         resources.by_resource.entry(resource.clone()).or_insert_with(new).clone()
     }
 
-    /// Applies committed changes in order, then makes their revision the newest, then wakes those whom something concerns. What
-    /// is no object is reported and left out.
+    /// Applies committed changes in order, then advances the revision, then wakes the watchers of what changed. Entries that are not
+    /// objects are logged and skipped.
     pub(crate) fn apply(&self, batch: kv::Batch, now: Instant) {
         let mut woken: Vec<Arc<Group>> = Vec::new();
         let mut run: Option<Run> = None;
@@ -155,7 +156,7 @@ impl Cache {
         }
     }
 
-    /// Lets go of history that is too old, and of resources nobody has or looks at.
+    /// Drops history that is too old, and resources without objects, history and watchers.
     pub(crate) fn trim(&self, now: Instant) {
         let resources: Vec<Arc<ResourceCache>> = self.resources.read().by_resource.values().cloned().collect();
         resources.iter().for_each(|cache| cache.trim(&self.limits, now));
@@ -186,7 +187,7 @@ impl Cache {
         self.resources.read().by_resource.values().map(|cache| cache.count()).sum()
     }
 
-    /// Nothing more will be applied: wakes everyone to that.
+    /// Marks the cache as closed, since nothing more will be applied, and wakes all watchers.
     pub(crate) fn close(&self) {
         self.applied.send_modify(|applied| applied.closed = true);
         self.resources.read().by_resource.values().for_each(|cache| cache.wake_all());
@@ -194,7 +195,7 @@ impl Cache {
 }
 
 impl Unreadable {
-    /// Says it in the log; returns the key.
+    /// Logs it, and returns the key.
     fn report(self) -> Bytes {
         tracing::error!(cause = std::error::Error::source(&self).map(ToString::to_string), "{self}: it is left out");
         match self {
@@ -203,7 +204,7 @@ impl Unreadable {
     }
 }
 
-/// What becomes the cache, while it is loaded.
+/// The objects that are loaded when the store is opened, before the cache is made of them.
 #[derive(Debug, Default)]
 pub(crate) struct Loading {
     objects: Mutex<HashMap<GroupResource, Vec<Arc<Object>>>>,

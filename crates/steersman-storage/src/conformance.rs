@@ -5,6 +5,7 @@
 
 use crate::kv::{
     Change, Compare, Entry, Error, Event, Expect, Kv, Op, Outcome, Past, Range, TXN_OPS_MAX, Txn, VALUE_BYTES_MAX,
+    Volume,
 };
 use bytes::Bytes;
 use std::sync::Arc;
@@ -25,6 +26,7 @@ pub async fn kv<F: AsyncFn() -> Arc<dyn Kv>>(new: F) {
     concurrent_writers_get_distinct_revisions(new().await).await;
     a_range_is_the_state_at_its_revision(new().await).await;
     history_says_what_was_before(new().await).await;
+    what_is_superseded_is_weighed(new().await).await;
     a_closed_engine_says_so(new().await).await;
 }
 
@@ -287,6 +289,31 @@ async fn history_says_what_was_before(kv: Arc<dyn Kv>) {
     let error = kv.history(ask(1, 9, 100)).await.expect_err("it is compacted");
     assert!(matches!(error, Error::Compacted { oldest: Revision(2), .. }), "{error}");
     assert_eq!(kv.history(ask(2, 9, 100)).await.expect("history").changes, all[2..]);
+}
+
+async fn what_is_superseded_is_weighed(kv: Arc<dyn Kv>) {
+    // Of random letters, so that an engine that compresses cannot shorten it much.
+    let mut random = 1u64;
+    let mut letter = |_| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        char::from(b'!' + (random >> 57) as u8 % 90)
+    };
+    let large: String = (0..30_000).map(&mut letter).collect();
+    assert_eq!(kv.volume(), Volume::default());
+    let first = put(&*kv, "a", &large).await;
+    let held = kv.volume();
+    assert_eq!((held.revision, held.superseded), (first, 0));
+    assert!((15_000..60_000).contains(&held.live), "{held:?}");
+    put(&*kv, "a", "small").await;
+    let small = kv.volume();
+    assert!(small.live < 1_000 && held.live <= small.superseded, "{small:?}");
+    let last = delete(&*kv, "a").await;
+    let nothing = kv.volume();
+    assert!(nothing.live == 0 && small.superseded + small.live <= nothing.superseded, "{nothing:?}");
+    assert_eq!(nothing.revision, last);
+    // Compaction does not lower it: who asks subtracts what was superseded at the revision of the compaction.
+    kv.compact(last).await.expect("compact");
+    assert_eq!(kv.volume(), nothing);
 }
 
 async fn concurrent_writers_get_distinct_revisions(kv: Arc<dyn Kv>) {

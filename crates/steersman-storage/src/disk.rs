@@ -9,6 +9,7 @@
 
 mod format;
 mod index;
+mod intercepted;
 mod open;
 mod view;
 mod writer;
@@ -19,7 +20,8 @@ use crate::disk::open::{damaged, hold, make_dir, opening, private};
 use crate::disk::view::{View, entry_at};
 use crate::disk::writer::{Command, Write, Writer};
 use crate::kv::{
-    BoxFuture, Cause, Change, Changes, Entry, Error, Event, Kv, Outcome, Part, Past, Range, Snapshot, Take, Txn, Watch,
+    BoxFuture, Cause, Change, Changes, Entry, Error, Event, Kv, Outcome, Part, Past, Range, Remedy, Snapshot, Take,
+    Txn, Volume, Watch,
 };
 use crate::tail::{Cursor, Older, PULL_EVENTS_MAX, Reader, Tail};
 use parking_lot::Mutex;
@@ -32,9 +34,10 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use steersman_machinery::Revision;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 
 pub use crate::disk::format::FORMAT;
+pub use crate::disk::intercepted::{Intercepted, Operation};
 pub use crate::disk::open::OpenError;
 
 /// Most writes that wait for the disk. More are refused with [`Error::Busy`].
@@ -49,6 +52,11 @@ const PAGE_CACHE_BYTES: usize = 4 * 1024 * 1024;
 const TAIL_EVENTS_MAX: usize = 4_096;
 const TAIL_BYTES_MAX: usize = 1024 * 1024;
 
+/// Most reads of the past at once. Each goes through the log on a thread of its own; others wait, and are served in the order they
+/// came. A server that is started again is asked by all watches that resume at the same time.
+const PAST_READS_MAX: usize = 4;
+/// Most changes that one read of history goes through, so that a rare key does not keep others waiting.
+const HISTORY_CHANGES_MAX: usize = 16_384;
 /// A larger view of the past is not kept for the pages behind its first.
 const VIEW_BYTES_MAX: usize = 32 * 1024 * 1024;
 
@@ -58,8 +66,10 @@ const FILE_NEW: &str = "store.redb.new";
 /// Keys and values in a directory.
 #[derive(Debug)]
 pub struct Disk {
-    /// Of the writer thread, which ends when it has drained what `queue` held at its closing.
+    /// The writer thread and the signal of its end. It ends when `queue` is closed and drained.
     done: Mutex<Option<(oneshot::Receiver<()>, JoinHandle<()>)>>,
+    /// A permit for each read of the past that may run.
+    past_reads: Arc<Semaphore>,
     /// `None` once closed.
     queue: Mutex<Option<mpsc::Sender<Command>>>,
     shared: Arc<Shared>,
@@ -68,7 +78,7 @@ pub struct Disk {
 /// What the writer and the readers have in common.
 #[derive(Debug)]
 struct Shared {
-    /// History up to this revision is let go. Set before the entries go.
+    /// History up to this revision is compacted. Set before entries are removed.
     compacted: AtomicU64,
     /// `None` once closed.
     database: Mutex<Option<Arc<Database>>>,
@@ -80,6 +90,8 @@ struct Shared {
     tail: Arc<Tail>,
     /// What the last read of the past found, for the pages behind its first.
     view: Mutex<Option<Arc<View>>>,
+    /// As of what was committed last.
+    volume: Mutex<Volume>,
 }
 
 /// The cause of the poison when the writer is no longer there.
@@ -172,6 +184,7 @@ impl Disk {
             queued_bytes: AtomicUsize::new(0),
             tail: Arc::new(Tail::new(index.revision())),
             view: Mutex::new(None),
+            volume: Mutex::new(index.volume()),
         });
         let (queue, commands) = mpsc::channel(WRITES_QUEUED_MAX);
         let (done, is_done) = oneshot::channel();
@@ -184,7 +197,12 @@ impl Disk {
             drop(done);
         });
         let thread = thread.map_err(|source| OpenError::Io { path: path.to_owned(), source })?;
-        Ok(Disk { done: Mutex::new(Some((is_done, thread))), queue: Mutex::new(Some(queue)), shared })
+        Ok(Disk {
+            done: Mutex::new(Some((is_done, thread))),
+            past_reads: Arc::new(Semaphore::new(PAST_READS_MAX)),
+            queue: Mutex::new(Some(queue)),
+            shared,
+        })
     }
 
     fn blocking<T: Send + 'static>(
@@ -196,6 +214,23 @@ impl Disk {
             let read = tokio::task::spawn_blocking(move || read(&shared)).await;
             // The runtime is shutting down.
             read.unwrap_or(Err(Error::Closed))
+        })
+    }
+
+    /// A read of the past, when it is its turn.
+    fn past<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&Shared) -> Result<T, Error> + Send + 'static,
+    ) -> BoxFuture<'_, Result<T, Error>> {
+        Box::pin(async {
+            // Only a semaphore that is closed fails, and this one never is.
+            let turn = self.past_reads.clone().acquire_owned().await.map_err(|_| Error::Closed)?;
+            // The turn ends with the read, also when nobody waits for it any more.
+            self.blocking(move |shared| {
+                let _turn = turn;
+                read(shared)
+            })
+            .await
         })
     }
 
@@ -259,7 +294,7 @@ impl Shared {
 
     fn health(&self) -> Result<(), Error> {
         match self.poison.get() {
-            Some(source) => Err(Error::Poisoned { source: source.clone() }),
+            Some(source) => Err(poisoned(source)),
             None => Ok(()),
         }
     }
@@ -293,11 +328,11 @@ impl Shared {
             tracing::error!("the store takes no more writes: {WriterPanicked}");
             Arc::new(WriterPanicked)
         });
-        Error::Poisoned { source: source.clone() }
+        poisoned(source)
     }
 
-    /// That history reaches back to a revision. Asked after a snapshot of the file was taken: what is missing in that was let go
-    /// of before.
+    /// Fails if history does not reach back to a revision. To be called after the read transaction has begun: whatever is missing
+    /// in that was compacted before.
     fn check_kept(&self, requested: Revision) -> Result<(), Error> {
         let oldest = Revision(self.compacted.load(Ordering::Acquire));
         if requested < oldest { Err(Error::Compacted { requested, oldest }) } else { Ok(()) }
@@ -335,14 +370,16 @@ impl Shared {
         self.check_kept(request.after)?;
         let table = transaction.open_table(EVENTS).map_err(unreadable)?;
         let mut changes: Vec<Change> = Vec::new();
-        for entry in table.range((request.after.0 + 1, 0)..=(through.0, u32::MAX)).map_err(unreadable)? {
+        let mut reached = request.after;
+        let entries = table.range((request.after.0 + 1, 0)..=(through.0, u32::MAX)).map_err(unreadable)?;
+        for (n_seen, entry) in entries.enumerate() {
             let (at, stored) = entry.map_err(unreadable)?;
             let revision = Revision(at.value().0);
-            if let Some(last) = changes.last().map(|last| last.event.revision).filter(|last| *last != revision)
-                && request.limit <= changes.len()
-            {
-                return Ok(Changes { changes, progress: last });
+            let is_enough = request.limit.max(1) <= changes.len() || HISTORY_CHANGES_MAX <= n_seen;
+            if is_enough && reached != revision {
+                return Ok(Changes { changes, progress: reached });
             }
+            reached = revision;
             let parts = format::split(revision, stored.value())?;
             if parts.key.starts_with(&request.prefix) {
                 let event = format::decode(revision, stored.value())?;
@@ -378,7 +415,20 @@ impl Older for Arc<Shared> {
     }
 }
 
-/// What redb cannot read.
+/// What every write gets after one failed.
+fn poisoned(source: &Cause) -> Error {
+    let is_full = |error: &io::Error| {
+        use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+        matches!(error.kind(), FileTooLarge | QuotaExceeded | StorageFull)
+    };
+    let remedy = match source.downcast_ref::<redb::Error>() {
+        Some(redb::Error::Io(error)) if is_full(error) => Remedy::MakeRoom,
+        _ => Remedy::Restart,
+    };
+    Error::Poisoned { remedy, source: source.clone() }
+}
+
+/// The error for what redb cannot read.
 fn unreadable(error: impl Into<redb::Error>) -> Error {
     let error: redb::Error = error.into();
     Error::Read { source: Arc::new(error) }
@@ -400,15 +450,19 @@ impl Kv for Disk {
     }
 
     fn range(&self, request: Range) -> BoxFuture<'_, Result<Part, Error>> {
-        self.blocking(move |shared| shared.range(&request))
+        self.past(move |shared| shared.range(&request))
     }
 
     fn history(&self, request: Past) -> BoxFuture<'_, Result<Changes, Error>> {
-        self.blocking(move |shared| shared.history(&request))
+        self.past(move |shared| shared.history(&request))
     }
 
     fn oldest(&self) -> BoxFuture<'_, Result<Revision, Error>> {
         Box::pin(std::future::ready(Ok(Revision(self.shared.compacted.load(Ordering::Acquire)))))
+    }
+
+    fn volume(&self) -> Volume {
+        *self.shared.volume.lock()
     }
 
     fn txn(&self, txn: Txn) -> BoxFuture<'_, Result<Outcome, Error>> {

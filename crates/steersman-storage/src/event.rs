@@ -78,9 +78,12 @@ impl Event {
         }
         let empty: Option<Arc<Frames>> = None;
         self.frames.compare_and_swap(&empty, Some(Arc::default()));
+        // `forget_frames` may have run since `is_recent` was read, and then it does not see these frames.
+        if !self.is_recent.load(Ordering::Acquire) {
+            self.frames.store(None);
+        }
         match self.frames.load_full() {
             Some(frames) => frames.make(key, encode),
-            // `forget_frames` ran at the same time.
             None => encode(),
         }
     }
@@ -158,6 +161,23 @@ mod tests {
         let before = n_encoded();
         assert_eq!((frame(1), frame(1)), ("1".into(), "1".into()));
         assert_eq!(n_encoded(), before + 2, "what is old is not kept");
+    }
+
+    #[test]
+    fn an_old_event_keeps_no_frames_however_it_grows_old() {
+        for _ in 0..10_000 {
+            let event = event();
+            let both = std::sync::Barrier::new(2);
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    both.wait();
+                    event.forget_frames();
+                });
+                both.wait();
+                event.frame(1, || Bytes::from("1"));
+            });
+            assert!(event.frames.load().is_none());
+        }
     }
 
     #[test]

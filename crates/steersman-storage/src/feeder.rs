@@ -1,10 +1,10 @@
 //! The only task that writes the cache: it pulls the engine's log and applies it in revision order.
 //!
-//! It also trims the history in memory by age, and has the engine compact history that is too old. It ends when the engine is
-//! closed, or on a failure, which the store then reports.
+//! It also trims the history in memory by age, and has the engine compact history that is too old or too much. It ends when the
+//! engine is closed, or on a failure, which the store then reports.
 
 use crate::cache::Cache;
-use crate::kv::{self, Kv, Watch};
+use crate::kv::{self, Kv, Volume, Watch};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,24 +14,54 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 
 /// How often history is trimmed by age.
 const TRIM_EVERY: Duration = Duration::from_secs(15);
-/// The most pairs of time and revision that are remembered. A long history is compacted in steps of this fraction of it.
-const SAMPLES_MAX: u32 = 1_024;
+/// A long history is compacted in steps of this fraction of it.
+const STEPS_OF_TIME: u32 = 1_024;
+/// History that is too large is compacted in steps of this fraction of what may be kept.
+const STEPS_OF_SIZE: u64 = 64;
+
+/// How much history an engine keeps, in bytes as they are stored: what is current does not count.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct HistorySize {
+    /// So much may be kept in any case.
+    pub at_least: u64,
+    /// So many times as much as is current may be kept, if that is more.
+    pub times_live: u64,
+}
 
 pub(crate) struct Feeder {
     pub(crate) cache: Arc<Cache>,
-    /// How long the engine keeps history; `None` if another store compacts it.
-    pub(crate) history: Option<Duration>,
     pub(crate) kv: Arc<dyn Kv>,
     /// The oldest revision of which the engine has history.
     pub(crate) oldest: Arc<AtomicU64>,
+    /// What history the engine keeps; `None` if another store compacts it.
+    pub(crate) retention: Option<Retention>,
     pub(crate) watch: Box<dyn Watch>,
 }
 
-/// Samples of the newest revision over time, from which follows which revision is older than a duration. Ascending by both.
-struct RevisionTimes {
-    every: Duration,
-    history: Duration,
-    samples: VecDeque<(Instant, Revision)>,
+/// Decides through which revision history is compacted, from samples of the newest revision and of what was superseded by then.
+pub(crate) struct Retention {
+    age: Duration,
+    /// What was superseded up to the last revision that was returned for compaction.
+    compacted: u64,
+    /// Ascending. At most a sample for each step of time, and one for each step of size.
+    samples: VecDeque<Sample>,
+    size: HistorySize,
+}
+
+struct Sample {
+    at: Instant,
+    revision: Revision,
+    superseded: u64,
+}
+
+impl HistorySize {
+    /// A quarter of a gigabyte, or four times what is current: enough for five minutes of a busy server, and a file that stays in
+    /// proportion to what is in it.
+    pub const DEFAULT: HistorySize = HistorySize { at_least: 256 * 1024 * 1024, times_live: 4 };
+
+    fn limit(self, live: u64) -> u64 {
+        self.at_least.max(self.times_live.saturating_mul(live))
+    }
 }
 
 impl Feeder {
@@ -46,8 +76,6 @@ impl Feeder {
     }
 
     async fn follow(&mut self) -> kv::Error {
-        let mut times =
-            self.history.map(|history| RevisionTimes::new(history, Instant::now(), self.cache.applied().revision));
         let mut compaction: Option<kv::BoxFuture<'static, ()>> = None;
         let mut trim = interval(TRIM_EVERY);
         trim.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -55,42 +83,72 @@ impl Feeder {
             // Yields now and then, even if the log always has more.
             tokio::task::coop::consume_budget().await;
             // All arms are cancel-safe: a dropped pull has consumed nothing, and the compaction is kept outside of the loop.
-            tokio::select! {
+            let now = tokio::select! {
                 pulled = self.watch.next() => match pulled {
-                    Ok(batch) => self.cache.apply(batch, Instant::now()),
+                    Ok(batch) => {
+                        let now = Instant::now();
+                        self.cache.apply(batch, now);
+                        now
+                    }
                     Err(error) => return error,
                 },
                 () = async { if let Some(compaction) = &mut compaction { compaction.await } }, if compaction.is_some() => {
                     compaction = None;
+                    Instant::now()
                 }
                 _ = trim.tick() => {
                     let now = Instant::now();
                     self.cache.trim(now);
-                    let applied = self.cache.applied().revision;
-                    let due = times.as_mut().and_then(|times| times.pass(now, applied));
-                    if let Some(through) = due && compaction.is_none() {
-                        compaction = Some(compact(self.kv.clone(), self.oldest.clone(), through));
-                    }
+                    now
+                }
+            };
+            if let Some(retention) = &mut self.retention {
+                let volume = self.kv.volume();
+                retention.record(now, volume);
+                // What is compacted is no longer in the log, so only what this task has applied.
+                let applied = self.cache.applied().revision;
+                if compaction.is_none()
+                    && let Some(through) = retention.due(now, volume, applied)
+                {
+                    compaction = Some(compact(self.kv.clone(), self.oldest.clone(), through));
                 }
             }
         }
     }
 }
 
-impl RevisionTimes {
-    fn new(history: Duration, now: Instant, revision: Revision) -> RevisionTimes {
-        RevisionTimes { every: history / SAMPLES_MAX, history, samples: VecDeque::from([(now, revision)]) }
+impl Retention {
+    pub(crate) fn new(age: Duration, size: HistorySize, now: Instant, volume: Volume) -> Retention {
+        let mut retention = Retention { age, compacted: 0, samples: VecDeque::new(), size };
+        retention.record(now, volume);
+        retention
     }
 
-    /// Records the newest revision, and returns the newest one that is older than the history to keep.
-    fn pass(&mut self, now: Instant, newest: Revision) -> Option<Revision> {
-        if self.samples.back().is_none_or(|(at, revision)| *revision < newest && self.every <= now.duration_since(*at))
-        {
-            self.samples.push_back((now, newest));
+    /// Remembers the newest revision, if there was none for a step of time or of size.
+    fn record(&mut self, now: Instant, volume: Volume) {
+        let step = (self.size.limit(volume.live) / STEPS_OF_SIZE).max(1);
+        let is_due = self.samples.back().is_none_or(|last| {
+            let is_later = (self.age / STEPS_OF_TIME).max(TRIM_EVERY) <= now.duration_since(last.at);
+            last.revision < volume.revision && (is_later || step <= volume.superseded.saturating_sub(last.superseded))
+        });
+        if is_due {
+            self.samples.push_back(Sample { at: now, revision: volume.revision, superseded: volume.superseded });
         }
+    }
+
+    /// The newest sampled revision, not beyond `applied`, through which history is older than is kept, or more than is kept.
+    fn due(&mut self, now: Instant, volume: Volume, applied: Revision) -> Option<Revision> {
+        let limit = self.size.limit(volume.live);
         let mut due = None;
-        while let Some((_, revision)) = self.samples.pop_front_if(|(at, _)| self.history <= now.duration_since(*at)) {
-            due = Some(revision);
+        while let Some(oldest) = self.samples.front() {
+            let is_old = self.age <= now.duration_since(oldest.at);
+            let is_too_much = limit < volume.superseded.saturating_sub(self.compacted);
+            if applied < oldest.revision || !(is_old || is_too_much) {
+                break;
+            }
+            due = Some(oldest.revision);
+            self.compacted = oldest.superseded;
+            self.samples.pop_front();
         }
         due
     }
@@ -118,27 +176,68 @@ impl Drop for Closing {
 mod tests {
     use super::*;
 
+    const UNBOUNDED: HistorySize = HistorySize { at_least: u64::MAX, times_live: 0 };
+
+    /// Of an engine whose changes supersede ten bytes each.
+    fn volume(revision: u64) -> Volume {
+        Volume { live: 100, revision: Revision(revision), superseded: 10 * revision }
+    }
+
+    fn pass(retention: &mut Retention, now: Instant, revision: u64) -> Option<u64> {
+        retention.record(now, volume(revision));
+        retention.due(now, volume(revision), Revision(revision)).map(|revision| revision.0)
+    }
+
     #[tokio::test(start_paused = true)]
     async fn what_was_newest_longer_ago_than_history_is_compacted() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
-        let mut times = RevisionTimes::new(Duration::from_secs(60), start, Revision(5));
-        assert_eq!(times.pass(at(15), Revision(9)), None);
-        assert_eq!(times.pass(at(30), Revision(9)), None);
-        assert_eq!(times.pass(at(59), Revision(20)), None);
-        assert_eq!(times.pass(at(60), Revision(21)), Some(Revision(5)));
-        assert_eq!(times.pass(at(90), Revision(21)), Some(Revision(9)));
-        assert_eq!(times.pass(at(91), Revision(21)), None);
-        assert_eq!(times.pass(at(500), Revision(21)), Some(Revision(21)));
+        let mut retention = Retention::new(Duration::from_secs(60), UNBOUNDED, start, volume(5));
+        assert_eq!(pass(&mut retention, at(15), 9), None);
+        assert_eq!(pass(&mut retention, at(30), 9), None);
+        assert_eq!(pass(&mut retention, at(59), 20), None);
+        assert_eq!(pass(&mut retention, at(60), 21), Some(5));
+        assert_eq!(pass(&mut retention, at(90), 21), Some(9));
+        assert_eq!(pass(&mut retention, at(91), 21), None);
+        assert_eq!(pass(&mut retention, at(500), 21), Some(21));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_long_history_is_remembered_in_few_samples() {
         let start = Instant::now();
-        let mut times = RevisionTimes::new(Duration::from_secs(7 * 24 * 3_600), start, Revision(0));
+        let mut retention = Retention::new(Duration::from_secs(7 * 24 * 3_600), UNBOUNDED, start, volume(0));
         for n in 0..50_000 {
-            times.pass(start + TRIM_EVERY * n, Revision(u64::from(n)));
+            pass(&mut retention, start + TRIM_EVERY * n, u64::from(n));
         }
-        assert!(times.samples.len() <= 2 * SAMPLES_MAX as usize, "{}", times.samples.len());
+        assert!(retention.samples.len() <= 2 * STEPS_OF_TIME as usize, "{}", retention.samples.len());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn history_beyond_its_size_is_compacted_however_young() {
+        let now = Instant::now();
+        let size = HistorySize { at_least: 640, times_live: 0 };
+        let mut retention = Retention::new(Duration::from_secs(3_600), size, now, volume(0));
+        let mut compacted = 0;
+        for revision in 1..=10_000 {
+            compacted = pass(&mut retention, now, revision).unwrap_or(compacted);
+            let kept = 10 * (revision - compacted);
+            assert!(kept <= 640, "{kept} bytes at revision {revision}");
+            assert!(revision <= 64 || 620 <= kept, "{kept} bytes at revision {revision}");
+        }
+        assert!(retention.samples.len() <= STEPS_OF_SIZE as usize + 1, "{}", retention.samples.len());
+        // What is current counts when it is much.
+        let mut retention = Retention::new(retention.age, HistorySize { at_least: 1, times_live: 7 }, now, volume(0));
+        assert_eq!((1..=70).find_map(|revision| pass(&mut retention, now, revision)), None);
+        assert_eq!(pass(&mut retention, now, 71), Some(1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_not_applied_yet_is_not_compacted() {
+        let now = Instant::now();
+        let mut retention = Retention::new(Duration::ZERO, HistorySize { at_least: 0, times_live: 0 }, now, volume(5));
+        retention.record(now, volume(9));
+        assert_eq!(retention.due(now, volume(9), Revision(8)), Some(Revision(5)));
+        assert_eq!(retention.due(now, volume(9), Revision(8)), None);
+        assert_eq!(retention.due(now, volume(9), Revision(9)), Some(Revision(9)));
     }
 }

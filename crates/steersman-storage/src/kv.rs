@@ -6,7 +6,7 @@
 //! [`crate::Memory`] and [`crate::Disk`], and [`crate::conformance`] holds them to it.
 
 use bytes::Bytes;
-use std::fmt::Debug;
+use std::fmt::{self, Debug};
 use std::pin::Pin;
 use std::sync::Arc;
 use steersman_machinery::Revision;
@@ -56,6 +56,9 @@ pub trait Kv: Debug + Send + Sync + 'static {
     /// The committed changes strictly after a revision up to another one, of keys that begin with a prefix, in order, and what
     /// each key held before: whole transactions, about `limit` of them.
     fn history(&self, request: Past) -> BoxFuture<'_, Result<Changes, Error>>;
+
+    /// How much is held, and how much was superseded so far.
+    fn volume(&self) -> Volume;
 
     /// History after this revision is kept.
     fn oldest(&self) -> BoxFuture<'_, Result<Revision, Error>>;
@@ -155,6 +158,18 @@ pub struct Change {
     pub previous: Option<Entry>,
 }
 
+/// How much an engine holds, about, in bytes as they are stored.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Volume {
+    /// What the keys hold now.
+    pub live: u64,
+    /// The revision these figures are of.
+    pub revision: Revision,
+    /// What changes up to that revision have superseded. Only grows while the engine is open. The history that is kept is the
+    /// difference between now and the revision through which it is compacted; at open, everything that is kept.
+    pub superseded: u64,
+}
+
 /// All keys at one revision.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Snapshot {
@@ -247,6 +262,15 @@ pub enum Outcome {
     },
 }
 
+/// What helps after a failed write.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Remedy {
+    /// The disk was full.
+    MakeRoom,
+    /// The cause says what else is to be done.
+    Restart,
+}
+
 /// Why an engine failed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
@@ -272,8 +296,10 @@ pub enum Error {
     },
     /// A write failed, so what is on disk is unknown and nothing more is written. Whether writes that got this error happened
     /// is known after a reopen.
-    #[error("the store takes no writes after one failed: restart to recover")]
+    #[error("the store takes no writes after one failed: {remedy}")]
     Poisoned {
+        /// What helps.
+        remedy: Remedy,
         /// The failure.
         #[source]
         source: Cause,
@@ -295,6 +321,15 @@ pub enum Error {
         /// The largest size taken.
         max: usize,
     },
+}
+
+impl fmt::Display for Remedy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Remedy::MakeRoom => "its disk is full, so make room and restart to recover",
+            Remedy::Restart => "restart to recover",
+        })
+    }
 }
 
 // === impl Txn ===

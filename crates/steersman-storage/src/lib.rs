@@ -38,5 +38,7 @@ pub use crate::key::KeyError;
 pub use crate::memory::Memory;
 pub use crate::resource_cache::{At, List, Page, Scope};
 pub use crate::ring::Limits;
-pub use crate::store::{Compactor, Deleted, Guard, OpenError, Options, ReadError, Stats, Store, WaitError, WriteError};
+pub use crate::store::{
+    Compactor, Deleted, Guard, HistorySize, OpenError, Options, ReadError, Stats, Store, WaitError, WriteError,
+};
 pub use crate::watcher::{WatchError, Watcher};

@@ -1,7 +1,8 @@
 //! The engine without a disk: for tests, and for `--in-memory`. Everything is gone with the process.
 
 use crate::kv::{
-    BoxFuture, Change, Changes, Entry, Error, Event, Kv, Op, Outcome, Part, Past, Range, Snapshot, Txn, Watch, hold,
+    BoxFuture, Change, Changes, Entry, Error, Event, Kv, Op, Outcome, Part, Past, Range, Snapshot, Txn, Volume, Watch,
+    hold,
 };
 use crate::tail::{Cursor, Tail};
 use bytes::Bytes;
@@ -24,6 +25,9 @@ pub struct Memory {
 struct State {
     closed: bool,
     compacted: Revision,
+    /// Bytes of the keys' current values, and of all that were superseded. The keys count too.
+    live: u64,
+    superseded: u64,
     /// Every change after `compacted`, in order: revision and key.
     log: VecDeque<(Revision, Bytes)>,
     revision: Revision,
@@ -56,6 +60,12 @@ impl Memory {
                 Op::Delete { key } => (key, None),
                 Op::Put { key, value } => (key, Some(value)),
             };
+            let weight = |value: &Bytes| (key.len() + value.len()) as u64;
+            let before = state.current(&key).map_or(0, |(_, value)| weight(value));
+            // What marks a deletion is history from the start.
+            let marker = if value.is_none() { key.len() as u64 } else { 0 };
+            state.live = state.live - before + value.as_ref().map_or(0, weight);
+            state.superseded += before + marker;
             state.versions.entry(key.clone()).or_default().push_back((revision, value.clone()));
             state.log.push_back((revision, key.clone()));
             events.push(Event { key, revision, value });
@@ -166,6 +176,11 @@ impl Kv for Memory {
 
     fn oldest(&self) -> BoxFuture<'_, Result<Revision, Error>> {
         Box::pin(ready(Ok(self.state.lock().compacted)))
+    }
+
+    fn volume(&self) -> Volume {
+        let state = self.state.lock();
+        Volume { live: state.live, revision: state.revision, superseded: state.superseded }
     }
 
     fn txn(&self, txn: Txn) -> BoxFuture<'_, Result<Outcome, Error>> {

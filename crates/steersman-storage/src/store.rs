@@ -6,7 +6,7 @@
 mod error;
 
 use crate::cache::{Cache, Loading};
-use crate::feeder::Feeder;
+use crate::feeder::{Feeder, Retention};
 use crate::interest::Interest;
 use crate::key;
 use crate::kv::{self, Compare, Expect, Kv, Op, Outcome, Txn};
@@ -15,6 +15,7 @@ use crate::ring::Limits;
 use crate::watcher::{Log, Watcher};
 use bytes::Bytes;
 use parking_lot::Mutex;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -22,6 +23,7 @@ use steersman_machinery::{Draft, GroupResource, Object, ObjectKey, Revision};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+pub use crate::feeder::HistorySize;
 pub use crate::store::error::{OpenError, ReadError, WaitError, WriteError};
 
 /// Objects that [`Store::list_where`] takes from the cache at a time.
@@ -38,6 +40,9 @@ pub struct Options {
     /// How long the engine keeps history: lists at an old revision and watches from one work as far back as that. The age of
     /// history from before a reopen counts from the reopen. Checked every 15 seconds.
     pub history: Duration,
+    /// How much history the engine keeps: beyond it the oldest goes, however young. Checked with every change. What was superseded
+    /// before a reopen goes as a whole.
+    pub history_size: HistorySize,
     /// How much history each resource keeps in memory; what is older is read from the engine.
     pub ring: Limits,
 }
@@ -99,7 +104,12 @@ pub struct Deleted {
 
 impl Default for Options {
     fn default() -> Options {
-        Options { compactor: Compactor::This, history: HISTORY, ring: Limits::default() }
+        Options {
+            compactor: Compactor::This,
+            history: HISTORY,
+            history_size: HistorySize::DEFAULT,
+            ring: Limits::default(),
+        }
     }
 }
 
@@ -119,11 +129,13 @@ impl Store {
         let decoded = tokio::task::spawn_blocking(move || Cache::new(&loading, revision, options.ring)).await;
         // Only a runtime that is shutting down drops its blocking work.
         let cache = Arc::new(decoded.map_err(|_| OpenError::Kv(kv::Error::Closed))?);
+        let retention = (options.compactor == Compactor::This)
+            .then(|| Retention::new(options.history, options.history_size, Instant::now(), kv.volume()));
         let feeder = Feeder {
             cache: cache.clone(),
-            history: (options.compactor == Compactor::This).then_some(options.history),
             kv: kv.clone(),
             oldest: oldest.clone(),
+            retention,
             watch: kv.watch(revision),
         };
         let feeder = Mutex::new(Some(tokio::spawn(feeder.run())));
@@ -161,13 +173,18 @@ impl Store {
         closed
     }
 
+    /// Whether nothing more will happen here: the store was closed, or can no longer follow its log.
+    pub fn is_closed(&self) -> bool {
+        self.0.cache.applied().closed
+    }
+
     /// Whether writes are accepted. Fails with the error that every write would get, if it is a permanent one.
     ///
     /// # Errors
     /// The engine's, or [`kv::Error::Closed`] when the cache no longer follows it.
     pub fn health(&self) -> Result<(), kv::Error> {
         self.0.kv.health()?;
-        if self.0.cache.applied().closed { Err(kv::Error::Closed) } else { Ok(()) }
+        if self.is_closed() { Err(kv::Error::Closed) } else { Ok(()) }
     }
 }
 
@@ -479,24 +496,14 @@ impl Store {
         page: Page<'_>,
         mut keep: impl FnMut(&Object) -> bool,
     ) -> Result<List, ReadError> {
-        let limit = page.limit.unwrap_or(usize::MAX);
-        let mut kept = List { more: false, objects: Vec::new(), remaining: None, revision };
+        let mut filtered = Filtered::new(page.limit, revision);
         let mut start_after = page.start_after.cloned();
         loop {
             let chunk = Page { limit: Some(CHUNK_OBJECTS), start_after: start_after.as_ref() };
             let chunk = self.list_at(resource, scope, revision, chunk).await?;
             start_after = chunk.objects.last().map(|last| last.key.clone()).or(start_after);
-            for object in chunk.objects {
-                if keep(&object) {
-                    if kept.objects.len() == limit {
-                        kept.more = true;
-                        return Ok(kept);
-                    }
-                    kept.objects.push(object);
-                }
-            }
-            if !chunk.more {
-                return Ok(kept);
+            if filtered.take(chunk.objects, &mut keep).is_break() || !chunk.more {
+                return Ok(filtered.list);
             }
         }
     }
@@ -510,23 +517,14 @@ impl Store {
         chunk_objects: usize,
         keep: &mut impl FnMut(&Object) -> bool,
     ) -> Result<List, ReadError> {
-        let limit = page.limit.unwrap_or(usize::MAX);
         let mut chunk = self.list(resource, scope, at, Page { limit: Some(chunk_objects), ..page })?;
-        let mut kept = List { more: false, objects: Vec::new(), remaining: None, revision: chunk.revision };
+        let mut filtered = Filtered::new(page.limit, chunk.revision);
         loop {
-            let last = chunk.objects.last().cloned();
-            for object in chunk.objects {
-                if keep(&object) {
-                    if kept.objects.len() == limit {
-                        kept.more = true;
-                        return Ok(kept);
-                    }
-                    kept.objects.push(object);
-                }
-            }
-            let Some(last) = last.filter(|_| chunk.more) else { return Ok(kept) };
+            let last = chunk.objects.last().cloned().filter(|_| chunk.more);
+            let taken = filtered.take(chunk.objects, keep);
+            let Some(last) = last.filter(|_| taken.is_continue()) else { return Ok(filtered.list) };
             let next = Page { limit: Some(chunk_objects), start_after: Some(&last.key) };
-            chunk = self.list(resource, scope, At::Exact(kept.revision), next)?;
+            chunk = self.list(resource, scope, At::Exact(filtered.list.revision), next)?;
         }
     }
 
@@ -578,6 +576,34 @@ impl Store {
             Ok(applied) if revision <= applied.revision => Ok(()),
             _ => Err(ReadError::Closed),
         }
+    }
+}
+
+/// A page of those objects that a filter keeps.
+struct Filtered {
+    limit: usize,
+    list: List,
+}
+
+impl Filtered {
+    fn new(limit: Option<usize>, revision: Revision) -> Filtered {
+        let list = List { more: false, objects: Vec::new(), remaining: None, revision };
+        Filtered { limit: limit.unwrap_or(usize::MAX), list }
+    }
+
+    /// Adds the next objects. Breaks off when the page is full and one more was kept, which tells that more follow.
+    fn take(&mut self, objects: Vec<Arc<Object>>, keep: &mut impl FnMut(&Object) -> bool) -> ControlFlow<()> {
+        for object in objects {
+            if !keep(&object) {
+                continue;
+            }
+            if self.list.objects.len() == self.limit {
+                self.list.more = true;
+                return ControlFlow::Break(());
+            }
+            self.list.objects.push(object);
+        }
+        ControlFlow::Continue(())
     }
 }
 

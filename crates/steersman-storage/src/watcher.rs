@@ -57,7 +57,7 @@ enum Cursor {
     Ring(Arc<Group>, u64),
 }
 
-/// The history from before the ring.
+/// What a watcher needs to read the history from before the ring.
 #[derive(Debug)]
 pub(crate) struct Log {
     pub(crate) kv: Arc<dyn Kv>,
@@ -145,10 +145,25 @@ impl Watcher {
                 WatchError::Lagged { oldest: through }
             }
         })?;
-        let events = found.changes.into_iter().filter_map(past_event);
-        let events = events.filter(|event| self.scope.sees(&self.interest, event)).map(Arc::new).collect();
+        let mut progress = found.progress.max(after);
+        let mut events = VecDeque::new();
+        for change in found.changes {
+            let revision = change.event.revision;
+            match past_event(change) {
+                Ok(event) => events.extend(event.filter(|event| self.scope.sees(&self.interest, event)).map(Arc::new)),
+                Err(Unknown) => {
+                    // What is before the transaction is handed out first; the next read begins with it.
+                    progress = Revision(revision.0 - 1);
+                    events.retain(|event: &Arc<Event>| event.revision < revision);
+                    if progress == after {
+                        return Err(WatchError::Lagged { oldest: revision });
+                    }
+                    break;
+                }
+            }
+        }
         self.cursor = Cursor::Log(events);
-        self.progress = found.progress.max(after);
+        self.progress = progress;
         Ok(())
     }
 
@@ -265,22 +280,26 @@ impl HandOut<'_> {
     }
 }
 
-/// Decodes a change of the log as an event; `None` if the stored value is not an object.
-fn past_event(change: Change) -> Option<Event> {
+/// What an object was before a change is not known, so neither is what the change means for a watch: that it must end, so that
+/// its client lists again.
+struct Unknown;
+
+/// Decodes a change of the log as an event. `None` if what is stored is not an object: the object stays what it was, as for
+/// watches that run while it is stored.
+fn past_event(change: Change) -> Result<Option<Event>, Unknown> {
     let Change { event: kv::Event { key, revision, value }, previous } = change;
-    let (_, _, printed) = key::split(&key)?;
+    let Some((_, _, printed)) = key::split(&key) else { return Ok(None) };
     let decode = |revision, value: &[u8]| Object::decode(ObjectKey::parse(printed), revision, value).ok().map(Arc::new);
-    let previous = previous.and_then(|entry| decode(entry.revision, &entry.value));
-    match value {
-        None => {
-            let last = previous?;
-            Some(Event::new(Kind::Deleted, Arc::new(last.copy_at(revision)), Some(last)))
-        }
-        Some(value) => {
-            let kind = if previous.is_some() { Kind::Modified } else { Kind::Added };
-            Some(Event::new(kind, decode(revision, &value)?, previous))
-        }
-    }
+    let previous = match previous {
+        Some(entry) => Some(decode(entry.revision, &entry.value).ok_or(Unknown)?),
+        None => None,
+    };
+    let Some(value) = value else {
+        let last = previous.ok_or(Unknown)?;
+        return Ok(Some(Event::new(Kind::Deleted, Arc::new(last.copy_at(revision)), Some(last))));
+    };
+    let kind = if previous.is_some() { Kind::Modified } else { Kind::Added };
+    Ok(decode(revision, &value).map(|object| Event::new(kind, object, previous)))
 }
 
 impl Drop for Watcher {

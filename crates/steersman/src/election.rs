@@ -29,14 +29,14 @@ const JITTER: f64 = 1.2;
 /// The longest lease that can be written down, in whole seconds: 68 years.
 pub(crate) const LEASE_MAX: Duration = Duration::from_secs(i32::MAX.unsigned_abs() as u64);
 
-/// The times of an election, and who we are.
+/// The durations of an election, and the identity of this replica.
 #[derive(Clone, Debug)]
 pub struct ElectionOptions {
     /// Name of the Lease.
     pub name: String,
     /// Namespace of the Lease.
     pub namespace: String,
-    /// Who we are; must differ between replicas. Default: the host's name and a random number.
+    /// The identity of this replica; must differ between replicas. Default: the host's name and a random number.
     pub identity: String,
     /// How long others wait for a leader that does not renew. Default 15 s.
     pub lease: Duration,
@@ -147,7 +147,7 @@ impl ElectionOptions {
 // === impl Election ===
 
 impl Election {
-    /// Takes part in the election of `options`, as nobody yet.
+    /// A candidate in the election of `options`. It does not lead yet.
     ///
     /// # Errors
     /// [`ElectionError`] when the options make no sound election.
@@ -166,7 +166,7 @@ impl Election {
         Ok(Self { api, options, observed: None, leadership })
     }
 
-    /// Who leads, for others to see, for health checks and metrics.
+    /// The current leader, for health checks and metrics.
     pub fn leadership(&self) -> &Arc<Leadership> {
         &self.leadership
     }

@@ -80,14 +80,14 @@ use crate::shard::member::Times;
 
 pub use crate::shard::gate::Permit;
 
-/// A group of replicas, its times, and who we are.
+/// A group of replicas, its durations, and the identity of this replica.
 #[derive(Clone, Debug)]
 pub struct ShardOptions {
     /// Name of the group: a label's value, and what the names of the members' Leases begin with.
     pub group: String,
     /// Namespace of the Leases.
     pub namespace: String,
-    /// Who we are, for people to read. Need not differ between replicas. Default: the host's name.
+    /// The identity of this replica, for people to read. Need not differ between replicas. Default: the host's name.
     pub identity: String,
     /// How long others wait for a member that does not renew. Default 15 s.
     pub lease: Duration,
@@ -160,7 +160,7 @@ pub struct Membership {
     pub slots: usize,
 }
 
-/// One replica's part in a group: renews, looks around, and tells [`Shards`] what it may work on.
+/// One replica's membership in a group: renews its Lease, lists those of the others, and updates [`Shards`].
 ///
 /// ```no_run
 /// # use steersman::{ShardError, ShardMember, ShardOptions, Shards};
@@ -233,7 +233,7 @@ impl Shards {
         self.shared.gate.holds(key)
     }
 
-    /// Begins work on `key`. `None`: it is not ours now; whoever owns it hears of it too.
+    /// Begins work on `key`; `None` if it is not ours now. Its owner has the same event.
     pub fn begin(&self, key: &ObjectKey) -> Option<Permit> {
         self.shared.gate.begin(key)
     }

@@ -58,7 +58,7 @@ async fn server_with_large_list() -> Server {
     server
 }
 
-/// A connection of somebody who is known, and the tasks that serve it.
+/// A connection of an authenticated user, and the tasks that serve it.
 fn connect(server: &Server, protocol: Protocol) -> (DuplexStream, Tasks) {
     let (near, far) = tokio::io::duplex(PIPE_BYTES);
     let service = TowerToHyperService::new(server.service_as(User::master("test")));
@@ -70,7 +70,7 @@ fn connect(server: &Server, protocol: Protocol) -> (DuplexStream, Tasks) {
     (far, streams)
 }
 
-/// Waits for the end of a connection, which is to come when its peer has taken nothing for as long as it may.
+/// Waits until a connection is closed because its peer has not read for the permitted time.
 async fn check_given_up(tasks: &Tasks) {
     let began = Instant::now();
     let ended = tokio::time::timeout(WRITE_TIMEOUT * 60, tasks.ended()).await;

@@ -61,6 +61,10 @@ fn history_that_is_none_or_out_of_bounds_is_named_with_the_bounds() {
             let parts = ["--history", duration, "from 1m to 30d"];
             check_refused(&[role, "--listen", "127.0.0.1:0", "--history", duration], &parts);
         }
+        for size in ["much", "1023Ki", "-2Gi", "2GB"] {
+            let parts = ["--history-size", size, "at least 1Mi"];
+            check_refused(&[role, "--listen", "127.0.0.1:0", &format!("--history-size={size}")], &parts);
+        }
     }
 }
 

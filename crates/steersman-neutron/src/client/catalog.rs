@@ -1,6 +1,6 @@
 //! What Keystone answers to a sign-in: the token's life, its project, and where the services are.
 //!
-//! Pure; `session` asks.
+//! Pure functions; `session` makes the requests.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

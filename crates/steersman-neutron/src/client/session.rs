@@ -31,7 +31,7 @@ const RENEW_AGAIN_AFTER: Duration = Duration::from_secs(10);
 pub(crate) struct Session {
     keystone: Keystone,
     current: RwLock<Option<Arc<Token>>>,
-    /// Held by the one who signs in.
+    /// Held during a sign-in, so that there is one at a time.
     renewal: Mutex<Renewal>,
     /// Sign-ins that ended, well or badly.
     n_attempts: AtomicU64,
@@ -105,7 +105,7 @@ impl Session {
         self.current.read().clone().filter(|token| Instant::now() < token.expires_at)
     }
 
-    /// A new token, if the old one is near its end and nobody else is at it.
+    /// A new token, if the old one expires soon and no other task is renewing it.
     async fn renewed_early(&self, http: &Http, request: RequestId, token: &Arc<Token>) -> Option<Arc<Token>> {
         if Instant::now() < token.renew_at {
             return None;

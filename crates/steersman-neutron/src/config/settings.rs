@@ -9,7 +9,7 @@ use crate::config::{Access, Config, Credentials, Domain, Error, Keystone, Named,
 /// What was said, by whichever way; nothing is checked yet.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Settings {
-    /// Who said it, for error messages.
+    /// Where the setting comes from, for error messages.
     pub(crate) origin: String,
     /// Whether names in error messages are those of variables or of keys.
     pub(crate) style: Style,
@@ -108,7 +108,7 @@ impl Settings {
             None if self.has_application_credential() => {
                 Access::Keystone(self.keystone(self.application_credential()?)?)
             }
-            // Who says nothing at all is told first where Keystone would have to be.
+            // Without any setting, the first error is the missing URL of Keystone.
             None if self.auth_url.is_none() => return Err(self.missing(&["auth_url"])),
             None => Access::Keystone(self.keystone(self.password()?)?),
             Some(other) => {
@@ -188,7 +188,7 @@ impl Settings {
         }
     }
 
-    /// Who names no domain means the one with the id `default`, which every Keystone has from its start.
+    /// Without a domain, the one with the id `default` is meant, which every Keystone has from its start.
     fn domain(&self, id: &Option<String>, name: &Option<String>) -> Domain {
         match (id, name) {
             (Some(id), _) => Domain::Id(id.clone()),

@@ -29,7 +29,7 @@ pub(crate) fn check_text(key: &str, value: &Option<String>) -> Result<(), Answer
     }
 }
 
-/// The packet size that a request leads to: 0 asks for the largest.
+/// The MTU that results from a request: 0 asks for the largest.
 pub(crate) fn check_mtu(mtu: Option<u32>) -> Result<Option<u32>, Answer> {
     match mtu {
         Some(0) => Ok(Some(MTU_MAX)),

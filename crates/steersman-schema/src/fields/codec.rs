@@ -25,7 +25,7 @@ pub enum ParseError {
 // === impl FieldSet ===
 
 impl FieldSet {
-    /// Reads FieldsV1. Elements of a kind not known are passed over, as newer writers may have put them there.
+    /// Reads FieldsV1. Path elements of unknown kinds are skipped: a newer version may have written them.
     ///
     /// # Errors
     /// When the value, or one inside it, is neither an object nor null, or a key is no path element.

@@ -41,7 +41,7 @@ impl Comparison {
         self.added.is_empty() && self.modified.is_empty() && self.removed.is_empty()
     }
 
-    /// The same without the fields of a set and what is beneath them.
+    /// The comparison without the fields of a set and their children.
     #[must_use]
     pub fn without(mut self, fields: &FieldSet) -> Comparison {
         for set in [&mut self.added, &mut self.modified, &mut self.removed] {
@@ -60,7 +60,7 @@ fn differences(node: Node<'_>, old: Option<&Value>, new: Option<&Value>) -> Foun
     {
         return found;
     }
-    // Where nobody told the type it may have changed with the value; then what was is gone and what is has come.
+    // Without a schema, the type may have changed with the value: then the old fields are removed and the new ones added.
     let old_form = node.form(old);
     let new_form = node.form(new);
     let is_whole = match (old, new) {

@@ -1,6 +1,7 @@
 //! Old records under a newer schema.
 //!
-//! A map or list that was split when a record was written may be a whole by now: who owned a part then owns the whole now.
+//! A map or list that was granular when a managedFields entry was written may be atomic now: the owner of a part then becomes the
+//! owner of the whole.
 //! The other way round nothing is done; such a record is read as if the field had always been split.
 
 use crate::fields::shape::{Form, Node, Split};

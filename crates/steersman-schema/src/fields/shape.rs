@@ -16,7 +16,7 @@ pub(crate) enum Node<'s> {
     Known(Known<'s>),
     /// Told by the value: maps are split, lists are wholes.
     Deduced,
-    /// Inside a whole whose type nobody told.
+    /// Inside an atomic value without a schema.
     Opaque,
 }
 
@@ -187,7 +187,7 @@ impl<'s> Known<'s> {
 // === impl MapForm ===
 
 impl<'s> MapForm<'s> {
-    /// The type of a field by name; none: there is no such field.
+    /// The type of a field by name; `None` if there is no such field.
     pub(crate) fn field(&self, name: &str) -> Option<Node<'s>> {
         self.named(name).or(self.further)
     }
@@ -207,7 +207,7 @@ impl<'s> MapForm<'s> {
 // === impl ListForm ===
 
 impl ListForm<'_> {
-    /// The path element of an item of a list that comes apart.
+    /// The path element of an item of a set or keyed list.
     ///
     /// # Errors
     /// In the words of kube-apiserver, when the item cannot be told from the others.

@@ -30,7 +30,7 @@ pub(crate) enum Duplicates {
 // === impl FieldSet ===
 
 impl FieldSet {
-    /// The fields a value names: what its owner owns who applies it.
+    /// The fields that a value sets: those that its applier then owns.
     pub fn of(schema: &Schema, value: &Value) -> FieldSet {
         let mut root = Entry::default();
         name_fields(Node::root(schema), value, &mut root);
@@ -196,7 +196,7 @@ impl Check {
     }
 }
 
-/// What is wrong with a scalar. Null is none of them and fits all.
+/// The mismatch between a scalar and its type, if any. Null fits every type.
 pub(crate) fn scalar_fault(scalar: Scalar, value: &Value) -> Option<String> {
     let (fits, expected) = match scalar {
         Scalar::Any => (matches!(value, Value::Bool(_) | Value::Number(_) | Value::String(_)), "any scalar"),

@@ -10,7 +10,7 @@ use std::mem::discriminant;
 use steersman_machinery::Value;
 use steersman_machinery::value::{self, Map};
 
-/// Which part of a difference is wanted.
+/// Which part of the difference goes into the patch.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Part {
     All,

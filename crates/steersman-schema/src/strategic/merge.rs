@@ -13,7 +13,7 @@ use steersman_machinery::value::{self, Map};
 pub(crate) enum Into {
     /// An object: directives are followed, nulls take away.
     Document,
-    /// Another patch: directives and nulls are kept for whom it is for.
+    /// Into another patch: directives and nulls are kept, since that patch is applied later.
     Patch,
 }
 
@@ -164,7 +164,7 @@ fn set_orders(into: &mut Map, patch: &mut Map, schema: Option<&Schema>, mode: In
     Ok(())
 }
 
-/// The items of a patch's list come in the order that the directive says, and the directive has them all.
+/// Checks that `$setElementOrder` names all items of the patch's list, in the same order.
 fn check_order(list: &[Value], order: &[Value], key: Option<&str>) -> Result<(), Error> {
     if list.is_empty() || order.is_empty() {
         return Ok(());
@@ -250,7 +250,7 @@ fn merge_lists(live: Vec<Value>, patch: Vec<Value>, rule: Rule<'_>, mode: Into) 
     }
 }
 
-/// Follows the items of a patch's list that are directives: the live list they leave, and the patch without them.
+/// Carries out the items of a patch's list that are directives. Returns the live list after them, and the patch without them.
 fn follow_items(mut live: Vec<Value>, patch: Vec<Value>, key: &str) -> Result<(Vec<Value>, Vec<Value>), Error> {
     let mut items = Vec::with_capacity(patch.len());
     let mut deleted = Vec::new();

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use steersman_machinery::Value;
 use steersman_machinery::value::{self, Map};
 
-/// What the items of a list are.
+/// Whether the items of a list are maps or scalars.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Items {
     Maps,

@@ -129,7 +129,7 @@ fn an_order_may_be_set() {
         "/template/spec/containers/0/env",
         expect![[r#"[{"name":"Y","value":"8"},{"name":"B","value":"2"},{"name":"A","value":"1"}]"#]],
     );
-    // Of a list that the patch does not touch, too; what the order does not name stays behind what it stood behind.
+    // This holds for a list that the patch does not touch, too. An item that the order does not name stays behind the same item.
     check(
         spec(json!({"$setElementOrder/containers": [{"name": "c2"}, {"name": "c1"}]})),
         "/template/spec/containers/0/name",

@@ -1,4 +1,4 @@
-//! Roles and their bindings: who may do what. Kept and checked here; what they grant is authorization's to say.
+//! Roles, ClusterRoles and their bindings: stored and validated here. Evaluating them is the authorizer's job.
 
 use crate::builtin::cells;
 use crate::builtin::kind::{Column, Kind, RULES, Request, Version};

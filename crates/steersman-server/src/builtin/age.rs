@@ -8,7 +8,7 @@ use steersman_machinery::Value;
 /// What stands where there is no time.
 const UNKNOWN: &str = "<unknown>";
 
-/// How long ago a time was, given as RFC 3339 text; `<unknown>` where there is none.
+/// The time since an RFC 3339 timestamp, as kubectl prints ages; `<unknown>` without a timestamp.
 pub fn since(time: &Value, now: Timestamp) -> String {
     match time.as_str().and_then(|text| text.parse::<Timestamp>().ok()) {
         Some(time) => human(now.as_second() - time.as_second()),
@@ -38,7 +38,7 @@ pub fn human(seconds: i64) -> String {
     }
 }
 
-/// So many of a greater unit, and what remains in a smaller one if anything does.
+/// A duration in two units: the whole number of the larger one, then the rest in the smaller one unless it is zero.
 fn two(seconds: i64, greater: i64, greater_name: &str, smaller: i64, smaller_name: &str) -> String {
     match seconds % greater / smaller {
         0 => format!("{}{greater_name}", seconds / greater),

@@ -3,7 +3,7 @@
 //! Rows are constants that start from [`Kind::NAMESPACED`] or [`Kind::CLUSTER`] and [`Version::V1`] and say only what differs.
 
 use crate::builtin::built_in::BuiltIn;
-use crate::catalog::{self, Handling, Origin, Resource, ResourceId, Scope, SelectableField, Verb};
+use crate::catalog::{self, Handling, Origin, Resource, ResourceId, ResourceScope, SelectableField, Verb};
 use crate::strategy::{Grace, Propagation, Rules};
 use jiff::Timestamp;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub(crate) struct Kind {
     pub(crate) singular: &'static str,
     pub(crate) short_names: &'static [&'static str],
     pub(crate) categories: &'static [&'static str],
-    pub(crate) scope: Scope,
+    pub(crate) scope: ResourceScope,
     pub(crate) verbs: &'static [Verb],
     /// Whether its objects are kept, or only answered.
     pub(crate) handling: Handling,
@@ -47,7 +47,7 @@ pub(crate) struct Kind {
     pub(crate) new_status: NewStatus,
     pub(crate) rules: Rules,
     pub(crate) name_faults: fn(&str) -> Vec<String>,
-    /// Sets the status of a new object and what else only the server says. The status has been emptied.
+    /// Sets the status of a new object, which is empty before, and other fields that only the server may set.
     pub(crate) prepare_create: fn(&mut Value),
     /// Carries over from the old object what an update of the main endpoint must not touch. The status has been carried over.
     pub(crate) prepare_update: fn(&mut Value, &Value),
@@ -67,7 +67,7 @@ pub(crate) struct Kind {
 /// Where the status of a new object comes from.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum NewStatus {
-    /// There is none yet, whatever the client says.
+    /// It is empty: a status sent by the client is dropped.
     Empty,
     /// The client says it.
     Given,
@@ -152,7 +152,7 @@ impl Kind {
         singular: "",
         short_names: &[],
         categories: &[],
-        scope: Scope::Namespaced,
+        scope: ResourceScope::Namespaced,
         verbs: &Verb::ALL,
         handling: Handling::Stored,
         versions: &[],
@@ -173,7 +173,7 @@ impl Kind {
         warnings: |_| Vec::new(),
     };
     /// What most kinds without namespaces are.
-    pub(crate) const CLUSTER: Kind = Kind { scope: Scope::Cluster, ..Kind::NAMESPACED };
+    pub(crate) const CLUSTER: Kind = Kind { scope: ResourceScope::Cluster, ..Kind::NAMESPACED };
 
     /// The kind as a resource of a catalog.
     pub(crate) fn resource(&'static self) -> Resource {

@@ -1,4 +1,4 @@
-//! Lease: who holds something, and until when it may be believed.
+//! Lease: a lock with a holder and a duration, for leader election and heartbeats.
 
 use crate::builtin::cells;
 use crate::builtin::kind::{Column, Kind, RULES, Request, Version};

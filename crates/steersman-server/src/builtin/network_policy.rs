@@ -1,4 +1,4 @@
-//! NetworkPolicy: who may talk to some pods, and to whom they may talk.
+//! NetworkPolicy: the allowed ingress and egress of the pods that it selects.
 
 use crate::builtin::kind::{Column, Kind, Request, Version};
 use crate::builtin::place::Place;

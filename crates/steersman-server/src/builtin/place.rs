@@ -76,7 +76,7 @@ impl<'a> Place<'a> {
         self.value.as_i64()
     }
 
-    /// The truth here, false where there is none.
+    /// The boolean here; false if there is none.
     pub(crate) fn flag(&self) -> bool {
         self.value.as_bool().unwrap_or(false)
     }

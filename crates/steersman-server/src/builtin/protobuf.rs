@@ -58,7 +58,7 @@ pub enum Error {
 /// Reads a body of the media type `application/vnd.kubernetes.protobuf` as the tree of the object it stands for.
 ///
 /// # Errors
-/// When it is none, or one of a kind that has no protobuf form.
+/// When the body is not a protobuf message, or of a kind without a protobuf form.
 pub fn decode(body: &[u8]) -> Result<Value, Error> {
     let unknown = body.strip_prefix(MAGIC).ok_or(Error::NoMagic)?;
     let (mut api_version, mut kind, mut raw) = (String::new(), String::new(), &[][..]);
@@ -88,7 +88,7 @@ pub fn decode(body: &[u8]) -> Result<Value, Error> {
     Ok(Value::Object(fields))
 }
 
-/// Reads the message of a name of the table; what the table does not have has no fields.
+/// Reads a message by its name in the table. A message that the table lacks is read as one without fields.
 fn read_fields(name: &str, bytes: &[u8], fields: &mut Map, depth: usize) -> Result<(), Error> {
     TABLE.message(name).map_or(Ok(()), |message| read_message(message, bytes, fields, depth))
 }
@@ -197,7 +197,7 @@ fn read_named(name: &str, bytes: &[u8], depth: usize) -> Result<Value, Error> {
     }
 }
 
-/// Of a schema that may be something simpler: whichever is there.
+/// Reads a message with a schema, or with something simpler in its place: returns whichever is present.
 fn either(name: &str, bytes: &[u8], depth: usize) -> Result<Value, Error> {
     let mut fields = Map::new();
     read_fields(name, bytes, &mut fields, depth + 1)?;

@@ -14,7 +14,7 @@ pub(crate) const IMMUTABLE: &str = "field is immutable";
 const PORT: &str = "must be between 1 and 65535, inclusive";
 const IP: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
 
-/// Of text: it must be one of a few words. Absent counts as the empty word.
+/// Text must be one of the given words. An absent field counts as the empty word.
 pub(crate) fn one_of(place: &Place<'_>, words: &[&str], faults: &mut Vec<Error>) {
     if !words.contains(&place.text()) {
         faults.push(Error::not_supported(&place.path, place.text(), words));
@@ -49,35 +49,35 @@ pub(crate) fn required(place: &Place<'_>, faults: &mut Vec<Error>) {
     }
 }
 
-/// Of a number: it must not be below zero.
+/// A number must not be negative.
 pub(crate) fn not_negative(place: &Place<'_>, faults: &mut Vec<Error>) {
     if place.number().is_some_and(|number| number < 0) {
         faults.push(place.invalid(NOT_NEGATIVE));
     }
 }
 
-/// Of a number: it must be above zero.
+/// A number must be positive.
 pub(crate) fn positive(place: &Place<'_>, faults: &mut Vec<Error>) {
     if place.number().is_some_and(|number| number <= 0) {
         faults.push(place.invalid(POSITIVE));
     }
 }
 
-/// Of a number: it must be within bounds, both included.
+/// A number must be within bounds, both included.
 pub(crate) fn within(place: &Place<'_>, least: i64, most: i64, faults: &mut Vec<Error>) {
     if place.number().is_some_and(|number| number < least || most < number) {
         faults.push(place.invalid(format!("must be between {least} and {most}, inclusive")));
     }
 }
 
-/// Of a number: it must be a port.
+/// A number must be a port.
 pub(crate) fn port(place: &Place<'_>, faults: &mut Vec<Error>) {
     if !place.number().is_some_and(|port| (1..=65535).contains(&port)) {
         faults.push(place.invalid(PORT));
     }
 }
 
-/// Of a number or a text: it must be a port or the name of one.
+/// A number must be a port, a text the name of a port.
 pub(crate) fn port_or_name(place: &Place<'_>, faults: &mut Vec<Error>) {
     match place.value {
         Value::String(name) => faults.extend(port_name(name).into_iter().map(|fault| place.invalid(fault))),
@@ -130,7 +130,7 @@ pub(crate) fn domain_prefixed_path(place: &Place<'_>, faults: &mut Vec<Error>) {
     }
 }
 
-/// Of a map: keys and values must be labels.
+/// The keys and values of a map must be valid labels.
 pub(crate) fn labels(place: &Place<'_>, faults: &mut Vec<Error>) {
     for (key, value) in place.entries() {
         faults.extend(name::qualified(key).into_iter().map(|fault| Error::invalid(&place.path, key, fault)));
@@ -139,7 +139,7 @@ pub(crate) fn labels(place: &Place<'_>, faults: &mut Vec<Error>) {
     }
 }
 
-/// Of a map: keys must be those of annotations.
+/// The keys of a map must be valid annotation keys.
 pub(crate) fn annotations(place: &Place<'_>, faults: &mut Vec<Error>) {
     for (key, _) in place.entries() {
         let lower = key.to_lowercase();
@@ -154,14 +154,14 @@ pub(crate) fn immutable(new: &Place<'_>, old: &Place<'_>, faults: &mut Vec<Error
     }
 }
 
-/// Of a path: it must not leave the place it is relative to.
+/// A path must not contain `..`.
 pub(crate) fn no_backsteps(place: &Place<'_>, faults: &mut Vec<Error>) {
     if place.text().split('/').any(|part| part == "..") {
         faults.push(place.invalid("must not contain '..'"));
     }
 }
 
-/// As [`no_backsteps`], of a path that must be relative too.
+/// A path must be relative, and not contain `..`.
 pub(crate) fn local_path(place: &Place<'_>, faults: &mut Vec<Error>) {
     if place.text().starts_with('/') {
         faults.push(place.invalid("must be a relative path"));

@@ -89,7 +89,7 @@ fn default(service: &mut Value) {
     }
 }
 
-/// An address of a load balancer is its own, unless it says that it only passes on.
+/// The default `ipMode` of a load balancer's address is `VIP`.
 fn address_modes(service: &mut Value) {
     let ingress = service.pointer_mut("/status/loadBalancer/ingress").and_then(Value::as_array_mut);
     for address in ingress.into_iter().flatten().filter_map(Value::as_object_mut) {
@@ -132,7 +132,7 @@ fn needs_node_ports(service: &Value) -> bool {
     }
 }
 
-/// Whether the load balancer asks every node whether a pod is there.
+/// Whether the Service needs a health check node port: the load balancer asks each node if it has a pod of the Service.
 fn needs_health_port(service: &Value) -> bool {
     is_balanced(service) && str_at(service, &["spec", "externalTrafficPolicy"]) == Some("Local")
 }

@@ -1,4 +1,4 @@
-//! StorageClass: how volumes of a sort are made.
+//! StorageClass: which provisioner makes the volumes of a class, and with which parameters.
 
 use crate::builtin::kind::{Column, Kind, Request, Version};
 use crate::builtin::place::Place;

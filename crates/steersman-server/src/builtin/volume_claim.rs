@@ -1,4 +1,4 @@
-//! PersistentVolumeClaim: room that somebody asks for.
+//! PersistentVolumeClaim: a user's request for storage.
 
 use crate::builtin::cells;
 use crate::builtin::kind::{Column, Kind, RULES, Request, Version};

@@ -6,7 +6,7 @@ use steersman_machinery::Value;
 use steersman_machinery::field::Error;
 use steersman_machinery::value::at;
 
-/// The selector of a kind, by which it knows its pods.
+/// The label selector with which a workload finds its pods.
 pub(crate) fn validate_selector(spec: &Place<'_>, kind: &str, faults: &mut Vec<Error>) {
     let wanted = spec.field("selector");
     if wanted.is_absent() {
@@ -34,7 +34,7 @@ pub(crate) fn validate_template(spec: &Place<'_>, kind: &str, faults: &mut Vec<E
     }
     pod::spec::validate_template(&template, faults);
     let policy = template.at(&["spec", "restartPolicy"]);
-    // Of a policy that is none at all enough has been said.
+    // An unknown policy has been reported already.
     if pod::spec::RESTART_POLICIES[1..].contains(&policy.text()) {
         faults.push(policy.not_supported(&["Always"]));
     }

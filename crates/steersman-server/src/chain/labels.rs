@@ -1,6 +1,6 @@
 //! The labels under which a request is counted, as apiserver's `endpoints/metrics` chooses them.
 
-use crate::catalog::{Catalog, Scope};
+use crate::catalog::{Catalog, ResourceScope};
 use crate::metrics::Labels;
 use crate::query::Query;
 use crate::request_info::{RequestInfo, Target};
@@ -63,10 +63,10 @@ fn verb(method: &Method, info: &RequestInfo, is_apply: bool) -> &'static str {
     }
 }
 
-fn scope(target: &Target, scope: Scope) -> &'static str {
+fn scope(target: &Target, scope: ResourceScope) -> &'static str {
     match (target.has_name_in_path, &target.namespace, scope) {
         (true, _, _) => "resource",
-        (false, Some(_), Scope::Namespaced) => "namespace",
+        (false, Some(_), ResourceScope::Namespaced) => "namespace",
         (false, _, _) => "cluster",
     }
 }

@@ -4,7 +4,9 @@ mod columns;
 mod objects;
 mod scale;
 
-use crate::catalog::{Origin, Resource, ResourceId, Scale, ScaleSelector, Scope, SelectableField, Verb, Version};
+use crate::catalog::{
+    Origin, Resource, ResourceId, ResourceScope, Scale, ScaleSelector, SelectableField, Verb, Version,
+};
 use crate::crd::custom::columns::Columns;
 use crate::crd::custom::objects::{Compiled, Objects};
 use crate::crd::names::Names;
@@ -106,7 +108,11 @@ pub(crate) fn custom_resources_with(
         list_kind: names.list_kind.as_str().into(),
         short_names: names.short_names.iter().map(|name| name.as_str().into()).collect(),
         categories: names.categories.iter().map(|name| name.as_str().into()).collect(),
-        scope: if text(definition, &["spec", "scope"]) == "Cluster" { Scope::Cluster } else { Scope::Namespaced },
+        scope: if text(definition, &["spec", "scope"]) == "Cluster" {
+            ResourceScope::Cluster
+        } else {
+            ResourceScope::Namespaced
+        },
         verbs: verbs(is_terminating),
         versions: made,
         storage_version,

@@ -100,7 +100,7 @@ impl Follower {
         Ok(list.revision)
     }
 
-    /// Follows what happens after a revision until the server stops.
+    /// Follows what happens after a revision until the server stops or the store is closed.
     pub(super) async fn run(mut self, from: Revision) {
         let mut after = from;
         while !self.state.is_stopping() {
@@ -112,6 +112,7 @@ impl Follower {
                 // The history is compacted: all definitions are read again.
                 Err(_) => match self.read_all().await {
                     Ok(revision) => after = revision,
+                    Err(_) if self.state.store.is_closed() => break,
                     Err(failure) => {
                         let message = &failure.status.message;
                         tracing::error!(message, "the definitions cannot be read; trying again");
@@ -398,5 +399,26 @@ impl Batch {
     /// Discards the pending status of a definition.
     fn drop_write(&mut self, name: &str) {
         self.writes.retain(|(object, _)| *object.key.name != *name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::authz::Masters;
+    use jiff::Timestamp;
+    use steersman_storage::{Memory, Options, Store};
+
+    #[tokio::test(start_paused = true)]
+    async fn it_ends_with_the_store_also_when_there_is_no_history_to_follow() {
+        let store = Store::open(Arc::new(Memory::new()), Options::default()).await.unwrap();
+        let json = bytes::Bytes::from_static(br#"{"metadata":{"name":"x"}}"#);
+        let written = store.create(&storage(), &key("x"), json).await.unwrap();
+        store.sync().await.unwrap();
+        store.compact(written.revision).await.unwrap();
+        store.close().await.unwrap();
+        let state = Arc::new(State::new(store, Arc::new(Masters), crate::definitions::built_in(), Timestamp::now));
+        let run = Follower::new(state).run(Revision::ZERO);
+        tokio::time::timeout(Duration::from_secs(60), run).await.unwrap();
     }
 }

@@ -1,6 +1,6 @@
 //! The aggregated document: `APIGroupDiscoveryList` of `apidiscovery.k8s.io/v2`.
 
-use crate::catalog::{Group, Scope, Served};
+use crate::catalog::{Group, ResourceScope, Served};
 use crate::discovery::{Aggregated, classic, list, render};
 use bytes::Bytes;
 use serde::Serialize;
@@ -94,8 +94,8 @@ fn resource_item(served: &Served) -> ResourceItem<'_> {
         resource: &resource.plural,
         response_kind: Kind { group: own_group, version: own_version, kind: &resource.kind },
         scope: match resource.scope {
-            Scope::Cluster => "Cluster",
-            Scope::Namespaced => "Namespaced",
+            ResourceScope::Cluster => "Cluster",
+            ResourceScope::Namespaced => "Namespaced",
         },
         singular_resource: &resource.singular,
         verbs: resource.verbs.iter().map(|verb| verb.as_str()).collect(),

@@ -1,6 +1,6 @@
 //! The classic documents: `APIVersions`, `APIGroupList`, `APIGroup` and `APIResourceList`.
 
-use crate::catalog::{self, Catalog, Group, Resource, Scope, Served, Verb};
+use crate::catalog::{self, Catalog, Group, Resource, ResourceScope, Served, Verb};
 use crate::discovery::{list, render};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -128,7 +128,7 @@ pub(super) fn resources(version: &catalog::GroupVersion) -> Bytes {
 
 fn api_resources(served: &Served) -> Vec<ApiResource<'_>> {
     let resource = &*served.resource;
-    let namespaced = resource.scope == Scope::Namespaced;
+    let namespaced = resource.scope == ResourceScope::Namespaced;
     let mut entries = vec![ApiResource {
         name: resource.plural.to_string(),
         singular_name: &resource.singular,

@@ -1,6 +1,8 @@
 //! The documents against what a real server was seen to answer.
 
-use crate::catalog::{Catalog, Change, Column, Handling, Resource, ResourceId, Scope, Subresource, Verb, Version};
+use crate::catalog::{
+    Catalog, Change, Column, Handling, Resource, ResourceId, ResourceScope, Subresource, Verb, Version,
+};
 use crate::crd;
 use crate::discovery::{Discovery, Root};
 use crate::strategy::{DecodeError, Endpoint, Strategy};
@@ -49,7 +51,7 @@ pub(crate) fn built_in(
         list_kind: format!("{kind}List").into(),
         short_names: Vec::new(),
         categories: Vec::new(),
-        scope: Scope::Namespaced,
+        scope: ResourceScope::Namespaced,
         verbs: Verb::ALL.into(),
         versions: vec![Version {
             name: version.into(),

@@ -13,9 +13,10 @@
 //! | `steersman_store_revision`, `steersman_store_oldest_revision` | gauge | the newest revision, and the one after which history is kept |
 //! | `steersman_store_healthy` | gauge | whether the store accepts writes |
 //! | `steersman_store_unreadable_entries` | gauge | stored entries that are not objects and are skipped |
+//! | `process_cpu_seconds_total`, `process_resident_memory_bytes`, ... | | what the process takes (`process`) |
 
 use crate::metrics::text::{Text, Type};
-use crate::metrics::{Labels, Metrics, OwnedLabels, Seen, Series};
+use crate::metrics::{Labels, Metrics, OwnedLabels, Seen, Series, process};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -76,6 +77,9 @@ impl Metrics {
         }
         objects(&mut text, &gauges.objects);
         store(&mut text, &gauges.store);
+        if let Some(usage) = self.process.get().and_then(|read| read()) {
+            process::process(&mut text, &usage);
+        }
         text.into_string()
     }
 

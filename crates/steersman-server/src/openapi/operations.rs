@@ -1,6 +1,6 @@
 //! The paths of a document and what can be done at each, the same for both versions of OpenAPI.
 
-use crate::catalog::{GroupVersion, Scope, Served, Verb};
+use crate::catalog::{GroupVersion, ResourceScope, Served, Verb};
 use crate::openapi::parameters::{self, Parameter};
 use crate::openapi::schemas;
 use std::sync::Arc;
@@ -171,7 +171,7 @@ fn root_path(root: &str, id: String, tag: &str, definition: &str) -> PathItem {
 
 impl<'a> Seat<'a> {
     fn new(place: &'a Place<'a>, served: &'a Served) -> Seat<'a> {
-        let namespaced = if served.resource.scope == Scope::Namespaced { "Namespaced" } else { "" };
+        let namespaced = if served.resource.scope == ResourceScope::Namespaced { "Namespaced" } else { "" };
         Seat { place, served, namespaced, object: schemas::object_name(served), list: schemas::list_name(served) }
     }
 

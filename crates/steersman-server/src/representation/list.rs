@@ -152,6 +152,7 @@ impl Chunks for ListChunks {
         if self.supply.is_cut() {
             return Poll::Ready(Some(Err(Error::TooSlow)));
         }
+        self.supply.asked();
         if std::mem::take(&mut self.gives_way) {
             cx.waker().wake_by_ref();
             return Poll::Pending;

@@ -3,7 +3,9 @@
 use std::fmt;
 use steersman_machinery::Revision;
 use steersman_storage::Memory;
-use steersman_storage::kv::{BoxFuture, Changes, Error, Kv, Op, Outcome, Part, Past, Range, Snapshot, Txn, Watch};
+use steersman_storage::kv::{
+    BoxFuture, Changes, Error, Kv, Op, Outcome, Part, Past, Range, Snapshot, Txn, Volume, Watch,
+};
 
 /// What happens before a transaction.
 type Before = dyn Fn(&Txn) -> BoxFuture<'static, Result<(), Error>> + Send + Sync;
@@ -53,6 +55,10 @@ impl Kv for Engine {
 
     fn history(&self, request: Past) -> BoxFuture<'_, Result<Changes, Error>> {
         self.memory.history(request)
+    }
+
+    fn volume(&self) -> Volume {
+        self.memory.volume()
     }
 
     fn oldest(&self) -> BoxFuture<'_, Result<Revision, Error>> {

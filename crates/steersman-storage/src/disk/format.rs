@@ -57,7 +57,7 @@ pub(super) struct Parts<'a> {
     payload: Option<(u8, &'a [u8])>,
 }
 
-/// Bytes in the file that are not what this module writes.
+/// Bytes in the file that this module did not write.
 #[derive(Debug, thiserror::Error)]
 #[error("the change at revision {revision} is malformed: {fault}")]
 struct Malformed {
@@ -78,7 +78,7 @@ pub(super) fn initialize(database: &Database) -> Result<(), redb::Error> {
     Ok(transaction.commit()?)
 }
 
-/// Makes a file of format 1 one of this format. What is not current goes: its entries do not say what they supersede.
+/// Upgrades a file of format 1. Entries that are not current are removed, since those of format 1 do not say what they supersede.
 pub(super) fn upgrade(database: &Database, newest: Revision, superseded: &[Place]) -> Result<(), redb::Error> {
     let transaction = begin(database)?;
     {

@@ -1,11 +1,12 @@
 //! Which entry of the log is each key's current one. In memory; one scan of the log makes it.
 //!
 //! A key is known by two hashes of it, each under a random key of this process: 24 bytes for a key, however long it is. Two keys
-//! of a store with a billion of them have both hashes in common once in 10^20 stores, and nobody outside can look for such keys.
+//! of a store with a billion of them have all 120 bits in common once in 10^18 stores, and nobody outside can look for such keys.
+//! The byte that is left has about the size of the entry, so that history is weighed without reading it.
 
 use crate::disk::format::{self, COLLECTED, COMPACTED, EVENTS, META, Packed, Place, VERSION};
 use crate::disk::unreadable;
-use crate::kv::{Entry, Error};
+use crate::kv::{Entry, Error, Volume};
 use crate::parallel;
 use bytes::Bytes;
 use hashbrown::HashTable;
@@ -17,25 +18,40 @@ use steersman_machinery::Revision;
 
 #[derive(Debug)]
 pub(super) struct Index {
-    /// History up to here is removed from the file.
+    /// History up to this revision is removed from the file.
     collected: Revision,
-    /// History up to here may be removed.
+    /// History up to this revision may be removed.
     compacted: Revision,
     current: HashTable<Slot>,
     hashers: [RandomState; 2],
+    /// Bytes of the current entries, and of all that were superseded since `compacted` or the open.
+    live: u64,
     revision: Revision,
+    superseded: u64,
 }
 
+/// 24 bytes, for each key.
 #[derive(Clone, Copy, Debug)]
 struct Slot {
-    hashes: [u64; 2],
+    hash: u64,
+    second_hash: [u8; 7],
+    size: Size,
     place: Packed,
 }
+
+const _: () = assert!(size_of::<Slot>() == 24);
+
+#[derive(Clone, Copy, Debug)]
+struct Hashes(u64, [u8; 7]);
+
+/// A number of bytes in one byte, rounded by at most a sixteenth: exact below 16, then eight steps for each power of two.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+struct Size(u8);
 
 /// What the keys hold at one revision, as it is in the file.
 #[derive(Debug, Default)]
 pub(super) struct Stored {
-    /// The entries' bytes, one after the other. In large pieces, which go back to the system as a whole.
+    /// The entries' bytes, one after the other. In large pieces, so that the allocator returns them to the system when they are freed.
     bytes: Vec<Vec<u8>>,
     /// While the log is scanned, ascending by place; history included.
     entries: Vec<StoredEntry>,
@@ -54,7 +70,7 @@ struct StoredEntry {
 
 /// Size of a piece of stored entries; a larger entry has one of its own.
 const PIECE_BYTES: usize = 4 * 1024 * 1024;
-/// Entries that are unpacked and handed over at a time.
+/// The number of entries that are decoded and passed on at a time.
 const PART_ENTRIES: usize = 2_048;
 
 /// About the most parts in which the log is scanned: enough that threads end at about the same time though old parts of a log,
@@ -67,7 +83,7 @@ type Events = ReadOnlyTable<Place, &'static [u8]>;
 /// What a scan of the log finds.
 pub(super) struct Scan {
     pub(super) index: Index,
-    /// Of a file of format 1: all that is not current. Deletions are behind what they delete.
+    /// Only for a file of format 1: the places of all entries that are not current, each deletion behind what it deletes.
     pub(super) superseded: Vec<Place>,
     pub(super) stored: Stored,
 }
@@ -79,9 +95,10 @@ struct ScannedPart {
 }
 
 struct ScannedChange {
-    hashes: [u64; 2],
+    hashes: Hashes,
     is_deletion: bool,
     place: Packed,
+    size: Size,
 }
 
 /// Reads the whole log once, its parts on several threads.
@@ -98,7 +115,9 @@ pub(super) fn scan(database: &Database) -> Result<Scan, Error> {
         compacted,
         current: HashTable::new(),
         hashers: [RandomState::new(), RandomState::new()],
+        live: 0,
         revision: compacted,
+        superseded: 0,
     };
     let ranges = ranges(&events)?;
     let parts: Vec<OnceLock<ScannedPart>> = ranges.iter().map(|_| OnceLock::new()).collect();
@@ -111,12 +130,17 @@ pub(super) fn scan(database: &Database) -> Result<Scan, Error> {
     let mut superseded = Vec::new();
     let mut stored = Stored::default();
     let n_changes: usize = parts.iter().map(|part| part.changes.len()).sum();
-    index.current.reserve(n_changes, |slot| slot.hashes[0]);
+    index.current.reserve(n_changes, |slot| slot.hash);
     for ScannedPart { changes, stored: part } in parts {
         stored.append(part);
-        for ScannedChange { hashes, is_deletion, place } in changes {
+        for ScannedChange { hashes, is_deletion, place, size } in changes {
             index.revision = index.revision.max(place.revision());
-            let previous = if is_deletion { index.delete_hashed(hashes) } else { index.put_hashed(hashes, place) };
+            let previous =
+                if is_deletion { index.delete_hashed(hashes, size) } else { index.put_hashed(hashes, place, size) };
+            if place.revision() <= compacted {
+                // It is compacted already, and only waits to be removed.
+                index.superseded = 0;
+            }
             if let Some(previous) = previous {
                 stored.forget(previous);
             }
@@ -127,7 +151,7 @@ pub(super) fn scan(database: &Database) -> Result<Scan, Error> {
         }
     }
     // Room for the history is not needed any more.
-    index.current.shrink_to_fit(|slot| slot.hashes[0]);
+    index.current.shrink_to_fit(|slot| slot.hash);
     stored.revision = index.revision;
     Ok(Scan { index, superseded, stored })
 }
@@ -163,7 +187,8 @@ fn scan_part(events: &Events, range: RangeInclusive<Place>, index: &Index) -> Re
         let place = place.value();
         let parts = format::split(Revision(place.0), bytes.value())?;
         let (is_deletion, place) = (parts.is_deletion(), Packed::new(place));
-        part.changes.push(ScannedChange { hashes: index.hash(parts.key), is_deletion, place });
+        let size = Size::of(bytes.value().len());
+        part.changes.push(ScannedChange { hashes: index.hash(parts.key), is_deletion, place, size });
         if !is_deletion {
             part.stored.push(bytes.value(), place);
         }
@@ -191,43 +216,56 @@ impl Index {
         self.collected = revision;
     }
 
+    pub(super) fn volume(&self) -> Volume {
+        Volume { live: self.live, revision: self.revision, superseded: self.superseded }
+    }
+
     /// The revision a key was last written at.
     pub(super) fn written_at(&self, key: &[u8]) -> Option<Revision> {
         let hashes = self.hash(key);
-        self.current.find(hashes[0], |slot| slot.hashes == hashes).map(|slot| slot.place.revision())
+        self.current.find(hashes.0, |slot| slot.is_of(hashes)).map(|slot| slot.place.revision())
     }
 
-    /// A key is written; returns where its change before is.
-    pub(super) fn put(&mut self, key: &[u8], place: Place) -> Option<Packed> {
+    /// A key is written, in an entry of so many bytes; returns where its change before is.
+    pub(super) fn put(&mut self, key: &[u8], place: Place, bytes: usize) -> Option<Packed> {
         let place = Packed::new(place);
         self.revision = self.revision.max(place.revision());
-        self.put_hashed(self.hash(key), place)
+        self.put_hashed(self.hash(key), place, Size::of(bytes))
     }
 
-    fn put_hashed(&mut self, hashes: [u64; 2], place: Packed) -> Option<Packed> {
-        let entry = self.current.entry(hashes[0], |slot| slot.hashes == hashes, |slot| slot.hashes[0]);
+    fn put_hashed(&mut self, hashes: Hashes, place: Packed, size: Size) -> Option<Packed> {
+        let slot = Slot { hash: hashes.0, second_hash: hashes.1, size, place };
+        let entry = self.current.entry(hashes.0, |slot| slot.is_of(hashes), |slot| slot.hash);
+        self.live += size.bytes();
         match entry {
-            hashbrown::hash_table::Entry::Occupied(mut slot) => {
-                Some(std::mem::replace(&mut slot.get_mut().place, place))
+            hashbrown::hash_table::Entry::Occupied(mut current) => {
+                let before = std::mem::replace(current.get_mut(), slot);
+                self.live -= before.size.bytes();
+                self.superseded += before.size.bytes();
+                Some(before.place)
             }
-            hashbrown::hash_table::Entry::Vacant(slot) => {
-                slot.insert(Slot { hashes, place });
+            hashbrown::hash_table::Entry::Vacant(vacant) => {
+                vacant.insert(slot);
                 None
             }
         }
     }
 
-    /// A key is deleted; returns where its change before is. `None`: it holds nothing, and nothing is done.
-    pub(super) fn delete(&mut self, key: &[u8], place: Place) -> Option<Packed> {
-        let previous = self.delete_hashed(self.hash(key))?;
+    /// A key is deleted, by an entry of so many bytes; returns where its change before is. `None`: it holds nothing, and nothing
+    /// is done.
+    pub(super) fn delete(&mut self, key: &[u8], place: Place, bytes: usize) -> Option<Packed> {
+        let previous = self.delete_hashed(self.hash(key), Size::of(bytes))?;
         self.revision = self.revision.max(Revision(place.0));
         Some(previous)
     }
 
-    fn delete_hashed(&mut self, hashes: [u64; 2]) -> Option<Packed> {
-        let slot = self.current.find_entry(hashes[0], |slot| slot.hashes == hashes).ok()?;
-        let (slot, _) = slot.remove();
-        Some(slot.place)
+    fn delete_hashed(&mut self, hashes: Hashes, size: Size) -> Option<Packed> {
+        let slot = self.current.find_entry(hashes.0, |slot| slot.is_of(hashes)).ok()?;
+        let (before, _) = slot.remove();
+        self.live -= before.size.bytes();
+        // What marks the deletion is history from the start.
+        self.superseded += before.size.bytes() + size.bytes();
+        Some(before.place)
     }
 
     /// History up to a revision may go.
@@ -240,8 +278,38 @@ impl Index {
         self.collected < self.compacted
     }
 
-    fn hash(&self, key: &[u8]) -> [u64; 2] {
-        self.hashers.each_ref().map(|hasher| hasher.hash_one(key))
+    fn hash(&self, key: &[u8]) -> Hashes {
+        let [first, second] = self.hashers.each_ref().map(|hasher| hasher.hash_one(key));
+        let [_, second @ ..] = second.to_le_bytes();
+        Hashes(first, second)
+    }
+}
+
+impl Slot {
+    fn is_of(&self, hashes: Hashes) -> bool {
+        self.hash == hashes.0 && self.second_hash == hashes.1
+    }
+}
+
+// === impl Size ===
+
+impl Size {
+    fn of(bytes: usize) -> Size {
+        match u32::try_from(bytes).unwrap_or(u32::MAX) {
+            bytes @ 0..16 => Size(bytes as u8),
+            bytes => {
+                let power = bytes.ilog2();
+                let eighth = (bytes >> (power - 3)) & 7;
+                Size((16 + (power - 4) * 8 + eighth) as u8)
+            }
+        }
+    }
+
+    /// The middle of what has this size.
+    fn bytes(self) -> u64 {
+        let Some(step) = self.0.checked_sub(16) else { return u64::from(self.0) };
+        let (power, eighth) = (step / 8 + 4, step % 8);
+        (u64::from(8 + eighth) << (power - 3)) + (1 << (power - 4))
     }
 }
 
@@ -297,5 +365,19 @@ impl Stored {
         let parts = format::split(revision, bytes)?;
         let value = parts.value(revision)?.unwrap_or_default();
         Ok(Entry { key: Bytes::copy_from_slice(parts.key), revision, value })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_size_is_off_by_a_sixteenth_at_most(bytes in prop_oneof![0usize..300, 0usize..5_000_000]) {
+            let kept = Size::of(bytes).bytes();
+            prop_assert!(kept.abs_diff(bytes as u64) * 16 <= bytes as u64, "{} for {}", kept, bytes);
+        }
     }
 }

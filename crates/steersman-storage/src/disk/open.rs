@@ -1,4 +1,4 @@
-//! Taking hold of a directory and its files, and why that may fail.
+//! Locking a directory, opening its files, and the errors of that.
 
 use crate::kv::Cause;
 use redb::DatabaseError;

@@ -61,7 +61,7 @@ impl View {
     }
 }
 
-/// What was put at a place.
+/// The entry at a place of the log.
 pub(super) fn entry_at(table: &Events, place: Packed, key: &[u8]) -> Result<Entry, Error> {
     let revision = place.revision();
     let missing = || Error::Read { source: Arc::new(Missing { revision }) };

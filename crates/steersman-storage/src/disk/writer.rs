@@ -5,7 +5,7 @@
 
 use crate::disk::format::{self, COLLECTED, COMPACTED, EVENTS, META, Packed, Place};
 use crate::disk::index::Index;
-use crate::disk::{BATCH_WRITES_MAX, Shared, TAIL_BYTES_MAX, TAIL_EVENTS_MAX};
+use crate::disk::{BATCH_WRITES_MAX, Shared, TAIL_BYTES_MAX, TAIL_EVENTS_MAX, poisoned};
 use crate::kv::{Cause, Compare, Error, Event, Op, Outcome, Txn, hold};
 use bytes::Bytes;
 use redb::{Database, ReadableTable};
@@ -44,7 +44,7 @@ pub(super) struct Writer {
     shared: Arc<Shared>,
 }
 
-/// What one commit writes and whom it answers.
+/// The changes of one commit, and the replies that wait for it.
 #[derive(Default)]
 struct Batch {
     compacted: Option<Revision>,
@@ -80,7 +80,7 @@ impl Writer {
         Writer { commands, database, index, shared }
     }
 
-    /// Until the queue is closed and drained.
+    /// Runs until the queue is closed and drained.
     pub(super) fn run(mut self) {
         let mut drained = Vec::with_capacity(BATCH_WRITES_MAX);
         loop {
@@ -135,8 +135,8 @@ impl Writer {
         for Change { key, mut stored, value } in write.changes {
             let place = (revision.0, number);
             let previous = match &value {
-                Some(_) => self.index.put(&key, place),
-                None => match self.index.delete(&key, place) {
+                Some(_) => self.index.put(&key, place, stored.len()),
+                None => match self.index.delete(&key, place, stored.len()) {
                     None => continue,
                     previous => previous,
                 },
@@ -149,7 +149,7 @@ impl Writer {
         Outcome::Committed { revision: self.index.revision() }
     }
 
-    /// Nobody is answered before the commit: even a failed compare may have seen a write of the same batch.
+    /// Replies are sent after the commit, also those of failed compares, which may have seen a write of the same batch.
     fn carry_out(&mut self, batch: Batch) {
         self.shared.opened.lock().take();
         let done = match self.shared.health() {
@@ -159,13 +159,15 @@ impl Writer {
         };
         self.shared.queued_bytes.fetch_sub(batch.weight, Ordering::Relaxed);
         if done.is_ok() {
+            // Before they are published, so that who has seen a revision finds it in the figures.
+            *self.shared.volume.lock() = self.index.volume();
             self.shared.tail.shrink(TAIL_EVENTS_MAX, TAIL_BYTES_MAX);
             self.shared.tail.publish(batch.events);
             if let Some(compacted) = batch.compacted {
                 self.shared.tail.drop_through(compacted);
             }
         }
-        // A reply nobody waits for any more is dropped.
+        // A reply whose receiver is gone is dropped.
         for (reply, outcome) in batch.writes {
             let _unheard = reply.send(done.clone().map(|()| outcome));
         }
@@ -198,7 +200,7 @@ impl Writer {
     fn poison(&self, error: redb::Error) -> Error {
         let source: Cause = Arc::new(error);
         tracing::error!("the store takes no more writes: {source}");
-        Error::Poisoned { source: self.shared.poison.get_or_init(|| source).clone() }
+        poisoned(self.shared.poison.get_or_init(|| source))
     }
 }
 
@@ -208,9 +210,10 @@ impl Batch {
     }
 }
 
-/// Removes what changes after a revision and up to another have superseded, of a bounded number of them; returns how far it got.
-/// A deletion goes with what it deletes, and both after all that the key held before: whatever was removed when the power goes,
-/// what is left says the same.
+/// Removes what was superseded by the changes after a revision and up to another, a bounded number of them; returns the revision
+/// that it reached.
+/// A deletion is removed together with the value that it deletes, and both after all earlier values of the key, so that a power
+/// failure in between leaves the same current state.
 fn collect(
     events: &mut redb::Table<'_, Place, &[u8]>,
     collected: Revision,

@@ -1,11 +1,16 @@
 //! Every engine against the contract, and what is particular to the one on a disk.
 
-use crate::faulty::{Fault, Faulty, Gated};
+use crate::faulty::{Fault, Faulty};
+use rand::distr::Alphanumeric;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
 use std::sync::Arc;
 use steersman_machinery::{GroupResource, ObjectKey, Revision};
+use steersman_storage::disk::{Intercepted, Operation};
 use steersman_storage::kv::{self, Expect, Kv, Op, Outcome, Txn};
 use steersman_storage::{
-    At, Compactor, Disk, Kind, Memory, Options, Page, Scope, Stats, Store, WriteError, conformance, disk,
+    At, Compactor, Disk, HistorySize, Kind, Memory, Options, Page, Scope, Stats, Store, WatchError, WriteError,
+    conformance, disk,
 };
 
 #[tokio::test]
@@ -28,6 +33,10 @@ async fn disk_keeps_the_contract() {
 async fn disk_keeps_everything_over_a_reopen() {
     let scratch = tempfile::tempdir().unwrap();
     conformance::durable(async || Arc::new(Disk::open(scratch.path()).unwrap()) as Arc<dyn Kv>).await;
+}
+
+fn random_letters(seed: u64, length: usize) -> String {
+    StdRng::seed_from_u64(seed).sample_iter(Alphanumeric).take(length).map(char::from).collect()
 }
 
 fn put(key: &str, value: impl Into<bytes::Bytes>) -> Txn {
@@ -121,9 +130,52 @@ async fn a_dropped_store_has_written_what_was_queued() {
     assert_eq!(disk.read().await.unwrap().entries.len(), 100);
 }
 
+#[tokio::test]
+async fn a_file_stays_small_however_much_is_written_within_its_history() {
+    const SIZE: u64 = 256 * 1024;
+    let scratch = tempfile::tempdir().unwrap();
+    let disk = Arc::new(Disk::open(scratch.path()).unwrap());
+    let options = Options { history_size: HistorySize { at_least: SIZE, times_live: 0 }, ..Options::default() };
+    let store = Store::open(disk.clone(), options).await.unwrap();
+    let (configs, key) = (GroupResource::new("", "configmaps"), ObjectKey::cluster("x"));
+    let json = |n: u64| {
+        let text = random_letters(n, 24_000);
+        bytes::Bytes::from(format!(r#"{{"metadata":{{"name":"x"}},"data":{{"x":"{text}"}}}}"#))
+    };
+    let mut revision = store.create(&configs, &key, json(0)).await.unwrap().revision;
+    for n in 1..300 {
+        revision = store.update(&configs, &key, revision, json(n)).await.unwrap().revision;
+    }
+    // Half of them would be 3.6 MB.
+    let length = std::fs::metadata(scratch.path().join("store.redb")).unwrap().len();
+    assert!(length < 12 * SIZE, "{length} bytes");
+    let Stats { oldest, .. } = store.stats();
+    assert!(Revision(280) < oldest && oldest < Revision(297), "{oldest}");
+    store.close().await.unwrap();
+    // What is there at the next open counts.
+    let disk = Arc::new(Disk::open(scratch.path()).unwrap());
+    let before = disk.volume();
+    assert!((SIZE / 2..SIZE + SIZE / 8).contains(&before.superseded), "{before:?}");
+    let smaller = HistorySize { at_least: SIZE / 4, times_live: 0 };
+    let store = Store::open(disk, Options { history_size: smaller, ..options }).await.unwrap();
+    store.update(&configs, &key, revision, json(0)).await.unwrap();
+    let compacted = async {
+        while store.stats().oldest < before.revision {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(60), compacted).await.unwrap();
+    store.close().await.unwrap();
+}
+
+/// A disk that does not finish a sync while the test holds the gate.
 fn gated() -> (Disk, Arc<parking_lot::Mutex<()>>) {
     let gate = Arc::new(parking_lot::Mutex::new(()));
-    let backend = Gated { disk: Faulty::new(Vec::new(), Fault::None), gate: gate.clone() };
+    let held = gate.clone();
+    let backend = Intercepted::new(Faulty::new(Vec::new(), Fault::None), move |operation| {
+        let _open = (operation == Operation::Sync).then(|| held.lock());
+        Ok(())
+    });
     (Disk::open_backend(backend, std::path::Path::new("gated")).unwrap(), gate)
 }
 
@@ -297,6 +349,154 @@ async fn a_page_of_the_past_reaches_beyond_entries_that_are_no_objects() {
     store.close().await.unwrap();
 }
 
+/// A watch from before the ring, in whose way a value is that was no object.
+async fn a_watch_of_the_past_does_not_leave_out_what_it_cannot_tell(kv: Arc<dyn Kv>) {
+    let pods = GroupResource::new("", "pods");
+    let json = r#"{"metadata":{}}"#;
+    write_raw(&*kv, "/pods/a/web", json).await;
+    let readable = write_raw(&*kv, "/pods/a/db", json).await;
+    write_raw(&*kv, "/pods/a/web", "no json").await;
+    let both = vec![Op::Put { key: "/pods/a/db".into(), value: json.into() }, Op::Delete { key: "/pods/a/web".into() }];
+    kv.txn(Txn { compares: Vec::new(), ops: both }).await.unwrap();
+    let then = write_raw(&*kv, "/pods/a/web", json).await;
+    let store = Store::open(kv, Options::default()).await.unwrap();
+    let mut watcher = store.watch(&pods, Scope::All, Revision::ZERO).unwrap();
+    let mut seen = Vec::new();
+    let end = loop {
+        match watcher.next_batch(1).await {
+            Ok(events) => seen.extend(events.iter().map(|event| event.revision)),
+            Err(end) => break end,
+        }
+    };
+    assert_eq!(seen, [Revision(1), readable], "what is before it, once");
+    assert_eq!(end, WatchError::Lagged { oldest: Revision(4) });
+    // After a list there is nothing in the way.
+    let list = store.list(&pods, &Scope::All, At::Latest, Page::ALL).unwrap();
+    assert_eq!((list.objects.len(), list.revision), (2, then));
+    let mut watcher = store.watch(&pods, Scope::All, list.revision).unwrap();
+    assert!(watcher.try_next_batch(1).unwrap().is_empty());
+    store.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_watch_of_the_past_does_not_leave_out_what_it_cannot_tell_on_both_engines() {
+    a_watch_of_the_past_does_not_leave_out_what_it_cannot_tell(Arc::new(Memory::new())).await;
+    let scratch = tempfile::tempdir().unwrap();
+    a_watch_of_the_past_does_not_leave_out_what_it_cannot_tell(Arc::new(Disk::open(scratch.path()).unwrap())).await;
+}
+
+#[tokio::test]
+async fn few_read_the_past_at_once_and_all_get_it() {
+    const AT_ONCE: usize = 4;
+    const N_READS: usize = 20;
+    // More than redb keeps in its cache.
+    let image = {
+        let storage = Faulty::new(Vec::new(), Fault::None);
+        let disk = Disk::open_backend(storage.clone(), std::path::Path::new("past")).unwrap();
+        for n in 0..100 {
+            disk.txn(put(&format!("{n:04}"), random_letters(n, 80_000))).await.unwrap();
+        }
+        disk.close().await.unwrap();
+        storage.image_after_crash(0)
+    };
+    let reading = Arc::new(tokio::sync::watch::Sender::new((0usize, 0usize)));
+    // Reads pass while it is opened, wait when the test begins, and pass again.
+    let gate = Arc::new((parking_lot::Mutex::new(true), parking_lot::Condvar::new()));
+    let before = {
+        let (reading, gate) = (reading.clone(), gate.clone());
+        move |operation| {
+            if operation == Operation::Read {
+                reading.send_modify(|(now, most)| {
+                    *now += 1;
+                    *most = (*most).max(*now);
+                });
+                gate.1.wait_while(&mut gate.0.lock(), |is_open| !*is_open);
+                reading.send_modify(|(now, _)| *now -= 1);
+            }
+            Ok(())
+        }
+    };
+    let backend = Intercepted::new(Faulty::new(image, Fault::None), before);
+    let disk = Arc::new(Disk::open_backend(backend, std::path::Path::new("past")).unwrap());
+    *gate.0.lock() = false;
+    reading.send_replace((0, 0));
+    let mut reads = tokio::task::JoinSet::new();
+    for _ in 0..N_READS {
+        let disk = disk.clone();
+        let past = kv::Past { after: Revision::ZERO, limit: 5_000, prefix: "00".into(), through: Revision(100) };
+        reads.spawn(async move { disk.history(past).await.unwrap().changes.len() });
+    }
+    reading.subscribe().wait_for(|(now, _)| *now == AT_ONCE).await.unwrap();
+    *gate.0.lock() = true;
+    gate.1.notify_all();
+    assert_eq!(reads.join_all().await, [100; N_READS]);
+    assert_eq!(*reading.borrow(), (0, AT_ONCE));
+}
+
+#[tokio::test]
+async fn a_long_history_is_read_in_parts_also_where_nothing_is_found() {
+    let disk = Disk::open_backend(Faulty::new(Vec::new(), Fault::None), std::path::Path::new("long")).unwrap();
+    for _ in 0..200 {
+        let ops = (0..100).map(|n| Op::Put { key: format!("a{n}").into(), value: "1".into() }).collect();
+        disk.txn(Txn { compares: Vec::new(), ops }).await.unwrap();
+    }
+    let last = disk.txn(put("b", "1")).await.unwrap();
+    let mut past = kv::Past { after: Revision::ZERO, limit: 1, prefix: "b".into(), through: Revision(201) };
+    let first = disk.history(past.clone()).await.unwrap();
+    assert!(first.changes.is_empty() && (Revision(100)..Revision(200)).contains(&first.progress), "{first:?}");
+    past.after = first.progress;
+    let second = disk.history(past).await.unwrap();
+    assert_eq!((second.changes.len(), second.progress), (1, Revision(201)), "{last:?}");
+}
+
+/// The disk takes no more than so many bytes; then there is room again.
+#[tokio::test]
+async fn a_full_disk_refuses_writes_keeps_what_was_acknowledged_and_recovers_with_room() {
+    let storage = Faulty::new(Vec::new(), Fault::None);
+    let is_full = |limit: u64| {
+        move |operation| match operation {
+            Operation::Write(end) | Operation::SetLength(end) if limit < end => {
+                Err(std::io::ErrorKind::StorageFull.into())
+            }
+            _ => Ok(()),
+        }
+    };
+    let path = std::path::Path::new("full");
+    let disk = Disk::open_backend(Intercepted::new(storage.clone(), is_full(3_000_000)), path).unwrap();
+    let values: Vec<String> = (0..100).map(|n| random_letters(n, 40_000)).collect();
+    let mut n_held = 0;
+    let refused = loop {
+        match disk.txn(put(&format!("{n_held:03}"), values[n_held].clone())).await {
+            Ok(_) => n_held += 1,
+            Err(refused) => break refused,
+        }
+    };
+    assert!(0 < n_held);
+    assert_eq!(
+        refused.to_string(),
+        "the store takes no writes after one failed: its disk is full, so make room and restart to recover"
+    );
+    assert_eq!(disk.health().unwrap_err().to_string(), refused.to_string());
+    assert!(matches!(disk.txn(put("small", "x")).await, Err(kv::Error::Poisoned { .. })));
+    assert_eq!(disk.read().await.unwrap().entries.len(), n_held, "reads go on");
+    assert!(disk.close().await.is_err());
+    drop(disk);
+    for seed in 0..4 {
+        // Also when the machine goes down then, and while it is still full.
+        let storage = Faulty::new(storage.image_after_crash(seed), Fault::None);
+        if let Ok(full) = Disk::open_backend(Intercepted::new(storage.clone(), is_full(3_000_000)), path) {
+            let found = full.read().await.unwrap().entries.len();
+            assert!((n_held..=n_held + 1).contains(&found), "seed {seed}: {found}");
+        }
+        let disk = Disk::open_backend(storage, path).unwrap();
+        let before = disk.read().await.unwrap().entries;
+        assert!((n_held..=n_held + 1).contains(&before.len()), "seed {seed}");
+        assert!(before.iter().zip(&values).all(|(entry, value)| entry.value == value), "seed {seed}");
+        disk.txn(put("small", "x")).await.unwrap();
+        disk.close().await.unwrap();
+    }
+}
+
 #[tokio::test]
 async fn a_panic_of_the_writer_poisons_the_store_and_answers_everyone() {
     let backend = Faulty::new(Vec::new(), Fault::None);
@@ -308,7 +508,7 @@ async fn a_panic_of_the_writer_poisons_the_store_and_answers_everyone() {
     for answer in waiting {
         let error = answer.await.unwrap_err();
         assert!(
-            matches!(&error, kv::Error::Poisoned { source } if source.to_string().contains("panicked")),
+            matches!(&error, kv::Error::Poisoned { source, .. } if source.to_string().contains("panicked")),
             "{error:?}"
         );
     }
@@ -356,6 +556,11 @@ impl Kv for SharedWithOthers {
     fn history(&self, request: kv::Past) -> kv::BoxFuture<'_, Result<kv::Changes, kv::Error>> {
         self.0.history(request)
     }
+    fn volume(&self) -> kv::Volume {
+        let own = self.0.volume();
+        kv::Volume { revision: Revision(2 * own.revision.0), ..own }
+    }
+
     fn oldest(&self) -> kv::BoxFuture<'_, Result<Revision, kv::Error>> {
         self.0.oldest()
     }

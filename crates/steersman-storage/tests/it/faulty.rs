@@ -181,33 +181,3 @@ impl StorageBackend for Faulty {
         Ok(())
     }
 }
-
-/// A disk that does not finish a sync while the test holds the gate.
-#[derive(Debug)]
-pub(crate) struct Gated {
-    pub(crate) disk: Faulty,
-    pub(crate) gate: Arc<Mutex<()>>,
-}
-
-impl StorageBackend for Gated {
-    fn len(&self) -> io::Result<u64> {
-        self.disk.len()
-    }
-
-    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        self.disk.read(offset, out)
-    }
-
-    fn set_len(&self, length: u64) -> io::Result<()> {
-        self.disk.set_len(length)
-    }
-
-    fn sync_data(&self) -> io::Result<()> {
-        let _open = self.gate.lock();
-        self.disk.sync_data()
-    }
-
-    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.disk.write(offset, data)
-    }
-}

@@ -1,4 +1,4 @@
-//! Who leads, and since when a leader has not renewed: what health checks, metrics and dashboards ask.
+//! The current leader, and for how long it has not renewed: for health checks, metrics and dashboards.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use crate::election::ElectionOptions;
 
-/// Who leads, as one replica sees it. The election tells it, others read.
+/// The current leader as one replica has seen it. Written by the election, read by others.
 #[derive(Debug)]
 pub struct Leadership {
     lease: String,
@@ -50,7 +50,7 @@ impl Leadership {
         self.renewed().is_some()
     }
 
-    /// Who leads, as last seen: an identity. `None`: nobody, or nobody has looked yet.
+    /// The identity of the leader as last seen. `None` if there is no leader, or the lease was not read yet.
     pub fn leader(&self) -> Option<String> {
         self.leader.borrow().clone()
     }
@@ -85,7 +85,7 @@ impl Leadership {
         self.tell(Some(&self.identity));
     }
 
-    /// Takes notice of who holds the lease; empty: nobody.
+    /// Records the holder of the lease; an empty text means that there is none.
     pub(crate) fn observe(&self, holder: &str) {
         if holder != self.identity {
             *self.renewed.lock() = None;
@@ -93,7 +93,7 @@ impl Leadership {
         self.tell(Some(holder).filter(|holder| !holder.is_empty()));
     }
 
-    /// We lead no more, and have not seen who does.
+    /// Records that this replica no longer leads, and that the new leader is not known yet.
     pub(crate) fn give_up(&self) {
         let was_leading = self.renewed.lock().take().is_some();
         if was_leading {

@@ -25,7 +25,7 @@ pub(crate) struct Times {
     pub(crate) renew_deadline: Duration,
     /// Between renewals, and between attempts.
     pub(crate) period: Duration,
-    /// How long work may go on for a slot that is to be let go.
+    /// How long work may go on for a slot that is being released.
     pub(crate) handover: Duration,
 }
 
@@ -79,7 +79,7 @@ pub(crate) enum Effect {
 pub(crate) struct Permission {
     /// Work on these may begin.
     pub(crate) held: Slots,
-    /// Work on these may go on. All that is held, and what is being let go.
+    /// The slots on which work may go on: those that are held and those that are being released.
     pub(crate) kept: Slots,
     /// Until then. `None`: nothing is allowed anyway.
     pub(crate) until: Option<Instant>,
@@ -98,17 +98,17 @@ pub(crate) struct Member {
     certain: Slots,
     /// What it claims if one of our writes was done whose answer we never got: what is in all of these.
     doubtful: Slots,
-    /// Slots that nobody else claimed after it was certain that we do. All of these are in `stored()`.
+    /// Slots that no other member has claimed since our claim was known to be written. All of these are in `stored()`.
     checked: Slots,
     /// The same at the end of the last step: what the shell may have let begin.
     published: Slots,
     /// When the last successful write was sent. `None`: never, or so long ago that nothing is checked any more.
     renewed: Option<Instant>,
-    /// Those who get a share, as of the last list, and ours.
+    /// The members that get a share as of the last list, this one included.
     sharers: Vec<String>,
     share: Slots,
     peers: BTreeMap<String, Peer>,
-    /// Slots that are to be let go, and since when.
+    /// Slots that are being released, and since when.
     yielding: Vec<(Instant, Slots)>,
     /// Those of them whose time is over.
     late: Slots,
@@ -273,7 +273,7 @@ impl Member {
         self.life == Life::Gone
     }
 
-    /// Who is alive, as of the last list, ourselves included.
+    /// The members that are alive as of the last list, this one included.
     pub(crate) fn members(&self) -> Vec<&str> {
         let alive = self.peers.values().filter(|peer| peer.is_alive()).map(|peer| peer.record.id.as_str());
         let mut members: Vec<&str> = alive.chain((self.life == Life::Taking).then_some(self.id.as_str())).collect();

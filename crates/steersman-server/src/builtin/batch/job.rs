@@ -106,7 +106,7 @@ fn prepare_create(job: &mut Value) {
     label_like_template(job);
 }
 
-/// Longer names have no room for the index of a pod behind them.
+/// The longest name to which a pod's index can be appended.
 const POD_NAME_LENGTH_MAX: usize = 63;
 
 fn validate_new(job: &Place<'_>, faults: &mut Vec<Error>) {

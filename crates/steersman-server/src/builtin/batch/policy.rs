@@ -12,7 +12,7 @@ const CONDITIONS_MAX: usize = 20;
 const EXIT_CODES_MAX: usize = 255;
 const INDEXES_LENGTH_MAX: usize = 64 * 1024;
 
-/// Of a job's spec: its `podFailurePolicy`.
+/// Validates `podFailurePolicy` of a job's spec.
 pub(crate) fn failure(spec: &Place<'_>, faults: &mut Vec<Error>) {
     let policy_rules = spec.at(&["podFailurePolicy", "rules"]);
     let containers = ["containers", "initContainers"].map(|field| spec.at(&["template", "spec", field]));
@@ -79,7 +79,7 @@ fn exit_codes(codes: &Place<'_>, names: &BTreeSet<&str>, faults: &mut Vec<Error>
     }
 }
 
-/// Of a job's spec: its `successPolicy`.
+/// Validates `successPolicy` of a job's spec.
 pub(crate) fn success(spec: &Place<'_>, faults: &mut Vec<Error>) {
     let policy = spec.field("successPolicy");
     if policy.is_absent() {
@@ -157,7 +157,7 @@ fn count_indexes(text: &str, completions: i64) -> Result<i64, String> {
     Ok(total)
 }
 
-/// Of text: one of a few words; where none is given they are named.
+/// Text must be one of the given words. The error for an absent field lists them.
 fn one_of(place: &Place<'_>, words: &[&str], faults: &mut Vec<Error>) {
     if place.is_empty() {
         let quoted: Vec<String> = words.iter().map(|word| format!("{word:?}")).collect();
@@ -167,7 +167,7 @@ fn one_of(place: &Place<'_>, words: &[&str], faults: &mut Vec<Error>) {
     }
 }
 
-/// Of a list: it must not have more items.
+/// A list must not have more items than the given number.
 fn at_most(place: &Place<'_>, count_max: usize, faults: &mut Vec<Error>) {
     let count = place.items().count();
     if count > count_max {

@@ -23,7 +23,7 @@ pub(crate) fn of_core(event: &Value, now: Timestamp) -> Vec<Value> {
         last = since(time(&["series", "lastObservedTime"]));
         count = cells::number(event, &["series", "count"]);
     } else if count == 0 {
-        // Who reports it once in the new form does not count.
+        // An Event of the new API without a series has no count: it was reported once.
         count = 1;
     }
     vec![
@@ -50,7 +50,7 @@ fn target(event: &Value) -> String {
     }
 }
 
-/// Who reports it, and from where.
+/// The reporting component and its host.
 fn source(event: &Value) -> String {
     let first = |paths: [&[&str]; 2]| {
         paths.into_iter().filter_map(|path| str_at(event, path)).find(|text| !text.is_empty()).unwrap_or_default()

@@ -85,7 +85,7 @@ fn common(event: &Place<'_>, reporter: &str, faults: &mut Vec<Error>) {
     reported(event, reporter, faults);
 }
 
-/// Who reports a new Event must say who he is, what was done and why.
+/// A new Event must name its reporting controller and instance, the action and the reason.
 fn reported(event: &Place<'_>, reporter: &str, faults: &mut Vec<Error>) {
     let component = Place { path: Path::new(reporter), ..event.field("reportingComponent") };
     rules::required_name(&component, name::qualified, faults);

@@ -1,4 +1,4 @@
-//! The row of a Pod in a table: what it is doing, in the words people know from kubectl.
+//! The row of a Pod in a table: ready containers, status, restarts and age, as kubectl prints them.
 
 use crate::builtin::age;
 use crate::builtin::cells::{self, NONE};
@@ -46,7 +46,7 @@ pub(crate) fn of_pod(pod: &Value, now: Timestamp) -> Vec<Value> {
     ]
 }
 
-/// What the containers of a pod come to.
+/// The states of a pod's containers, summed up.
 struct State<'a> {
     ready: usize,
     total: usize,

@@ -115,7 +115,7 @@ fn requests_from_limits(container: &mut Map) {
     }
 }
 
-/// Nothing finer than a thousandth is kept of a resource.
+/// Rounds a resource quantity up to thousandths.
 fn round_up_resources(container: &mut Map) {
     let Some(resources) = container.get_mut("resources").and_then(Value::as_object_mut) else { return };
     for name in ["limits", "requests"] {

@@ -99,7 +99,7 @@ pub(crate) fn field_reference(reference: &Place<'_>, fields: &[&str], faults: &m
     }
 }
 
-/// A reference to what a container asks for or is limited to.
+/// A reference to a container's resource request or limit.
 pub(crate) fn resource_reference(reference: &Place<'_>, faults: &mut Vec<Error>) {
     const RESOURCES: [&str; 6] = [
         "limits.cpu",
@@ -127,7 +127,7 @@ pub(crate) fn given<'a>(place: &Place<'a>, fields: &[&str]) -> Vec<Place<'a>> {
     fields.iter().map(|field| place.field(field)).filter(Place::is_present).collect()
 }
 
-/// A fault of a whole object, which is not repeated in the message.
+/// A fault of an object as a whole. The message does not repeat the object.
 fn blank(place: &Place<'_>, detail: &str) -> Error {
     Error::invalid(&place.path, Value::from(""), detail)
 }

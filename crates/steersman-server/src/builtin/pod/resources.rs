@@ -1,4 +1,4 @@
-//! The rules of what a container asks for and is limited to.
+//! Validation of a container's resource requests and limits.
 
 use crate::builtin::place::Place;
 use crate::builtin::rules;

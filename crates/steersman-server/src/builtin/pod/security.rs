@@ -1,4 +1,4 @@
-//! The rules of what a container, and all of a pod, may do.
+//! Validation of the security contexts of a container and of a pod.
 
 use crate::builtin::place::Place;
 use crate::builtin::rules;

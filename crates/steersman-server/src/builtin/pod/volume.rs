@@ -93,7 +93,7 @@ impl<'a> Volumes<'a> {
     }
 }
 
-/// What is said of a mount beside its volume and path. Upstream names the list in these faults, not the mount.
+/// Validates the other fields of a volume mount. These errors name the list and not the mount, as upstream's do.
 fn mount_options(mounts: &Place<'_>, mount: &Place<'_>, container: &Place<'_>, faults: &mut Vec<Error>) {
     let field = |name: &str| Place { path: mounts.path.child(name), ..mount.field(name) };
     let (sub_path, expression) = (field("subPath"), field("subPathExpr"));

@@ -1,4 +1,4 @@
-//! Bodies in protobuf: the objects they stand for, and what is none.
+//! Decoding of protobuf bodies: the resulting objects, and what is refused.
 
 use super::*;
 use proptest::prelude::*;
@@ -25,7 +25,7 @@ fn body(api_version: &str, kind: &str, message: &[u8]) -> Vec<u8> {
 fn a_config_map_reads_as_it_would_in_json() {
     let entry = [bytes(1, b"n"), bytes(2, b"1")].concat();
     let binary = [bytes(1, b"b"), bytes(2, &[0, 1])].concat();
-    // A name, an empty generateName, and a creation time that is none.
+    // A name, an empty generateName, and a creation time without a value.
     let metadata = [bytes(1, b"c"), bytes(2, b""), bytes(8, b"")].concat();
     let message = [bytes(1, &metadata), bytes(2, &entry), bytes(3, &binary)].concat();
     assert_eq!(

@@ -165,8 +165,8 @@ impl Request<'_> {
         is_free
     }
 
-    /// Takes an item nobody has: at random first, so that a freed one is not at once somebody else's, above the part of
-    /// the range that is left for those who name what they want.
+    /// Takes a free item. At random first, so that a released item is not reused at once, and above the part of the range
+    /// that is reserved for items requested by value.
     fn draw(&mut self, first: u32, last: u32, reserved: u32, item: impl Fn(u32) -> Item) -> Option<Item> {
         let lowest = first.saturating_add(reserved).min(last);
         let mut random = rand::rng();
@@ -315,7 +315,7 @@ impl Request<'_> {
     }
 }
 
-/// How much of the start of a range is left for those who name their address.
+/// The size of the part at the start of a range that is reserved for items requested by value.
 fn static_addresses(range: Ipv4Net) -> u32 {
     let size = 1_u64 << (32 - u32::from(range.prefix_len()));
     u32::try_from((size / 16).clamp(16, 256)).unwrap_or(256).min(u32::try_from(size / 2).unwrap_or(u32::MAX))

@@ -1,4 +1,4 @@
-//! What a change of a Service carries over: addresses and ports that were given out stay, unless its type has none.
+//! What an update of a Service keeps: allocated addresses and ports stay, unless the new type has none.
 
 use crate::builtin::built_in::carry;
 use crate::builtin::service::{
@@ -66,7 +66,7 @@ fn keep(new: &mut Value, old: &Value) {
 /// A field and the Services that have it.
 type Only = (&'static str, fn(&Value) -> bool);
 
-/// Whoever changes the type alone does not have to take away by hand what only the other type had.
+/// Removes fields that only the old type has, so that a client can change the type alone.
 fn drop_what_the_type_has_not(new: &mut Value, old: &Value) {
     let same = |new: &Value, field: &str| at(new, &["spec", field]) == at(old, &["spec", field]);
     if needs_address(old) && !needs_address(new) && same(new, "clusterIP") && same(new, "clusterIPs") {

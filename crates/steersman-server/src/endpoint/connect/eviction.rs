@@ -60,7 +60,7 @@ async fn ask_budget(cx: &Context<'_>, pod: &Value) -> Result<(), Failure> {
         _ => {
             let message =
                 "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
-            return Err(Failure::unclassified(message));
+            return Err(Failure::unsupported_state(message));
         }
     };
     if !builtin::pod::is_ready(pod) && allows_unready(budget) {

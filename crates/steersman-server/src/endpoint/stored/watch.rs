@@ -88,6 +88,65 @@ pub(crate) async fn watch(cx: &Context<'_>) -> Result<Answer, Failure> {
     Ok(Answer::watch(body, encoding))
 }
 
+/// Where a watch begins.
+struct Start {
+    /// The revision after which its events are.
+    after: Revision,
+    /// The objects to send before them.
+    initial: Vec<Arc<Object>>,
+}
+
+/// The start that a request asks for, or inside `Ok` the failure to send as an ERROR event.
+async fn start(
+    cx: &Context<'_>,
+    options: &options::List,
+    selection: &Selection,
+) -> Result<Result<Start, Failure>, Failure> {
+    let wanted = options.revision().map_err(|error| Failure::bad_request(format!("resourceVersion: {error}")))?;
+    match wanted {
+        Some(revision) if options.sends_initial_events != Some(true) => {
+            let checked = check_reached(cx, revision).await?;
+            return Ok(checked.map(|()| Start { after: revision, initial: Vec::new() }));
+        }
+        Some(revision) => cx.state.wait_for(revision).await?,
+        None if options.takes_any() => {}
+        None => {
+            cx.state.sync().await?;
+        }
+    }
+    let (resource, scope) = (cx.operation.storage(), cx.operation.list_scope());
+    let keep = |object: &Object| selection.selects(object);
+    let list = cx.state.store.list_where(resource, &scope, At::Latest, Page::ALL, keep);
+    let list = list.map_err(|error| Failure::of_read(&error))?;
+    let initial = if options.sends_initial_events == Some(false) { Vec::new() } else { list.objects };
+    Ok(Ok(Start { after: list.revision, initial }))
+}
+
+/// A watcher of the events after a revision, or inside `Ok` the failure to send as an ERROR event.
+fn watcher(cx: &Context<'_>, selection: &Selection, after: Revision) -> Result<Result<Watcher, Failure>, Failure> {
+    let (resource, scope) = (cx.operation.storage(), cx.operation.list_scope());
+    match cx.state.store.watch_for(resource, scope, &selection.interest(), after) {
+        Ok(watcher) => Ok(Ok(watcher)),
+        Err(ReadError::Compacted { requested, oldest }) => {
+            Ok(Err(Failure::expired(format!("too old resource version: {requested} ({oldest})"))))
+        }
+        Err(error) => Err(Failure::of_read(&error)),
+    }
+}
+
+/// The labels that an open watch is counted under.
+fn labels<'a>(cx: &Context<'a>) -> Labels<'a> {
+    let attributes = cx.operation.attributes;
+    Labels {
+        verb: "WATCH",
+        group: attributes.group,
+        version: attributes.version,
+        resource: attributes.resource,
+        scope: if attributes.namespace.is_some() { "namespace" } else { "cluster" },
+        ..Labels::default()
+    }
+}
+
 /// The watch, or inside `Ok` the failure to send as an ERROR event, when it cannot begin at the requested version.
 async fn begin(
     cx: &Context<'_>,
@@ -95,68 +154,26 @@ async fn begin(
     representation: Representation,
     selection: Selection,
 ) -> Result<Result<WatchStream, Failure>, Failure> {
-    let sends_initial = options.sends_initial_events == Some(true);
-    let wanted = options.revision().map_err(|error| Failure::bad_request(format!("resourceVersion: {error}")))?;
-    let mut initial = Vec::new();
-    let after = match wanted {
-        Some(revision) if !sends_initial => {
-            if let Err(failure) = check_reached(cx, revision).await? {
-                return Ok(Err(failure));
-            }
-            revision
-        }
-        _ => {
-            match wanted {
-                Some(revision) => cx.state.wait_for(revision).await?,
-                None if options.takes_any() => {}
-                None => {
-                    cx.state.sync().await?;
-                }
-            }
-            let keep = |object: &Object| selection.selects(object);
-            let list = cx.state.store.list_where(
-                cx.operation.storage(),
-                &cx.operation.list_scope(),
-                At::Latest,
-                Page::ALL,
-                keep,
-            );
-            let list = list.map_err(|error| Failure::of_read(&error))?;
-            if options.sends_initial_events != Some(false) {
-                initial = list.objects;
-            }
-            list.revision
-        }
+    let Start { after, initial } = match start(cx, options, &selection).await? {
+        Ok(start) => start,
+        Err(failure) => return Ok(Err(failure)),
     };
-    let (store, resource, scope) = (&cx.state.store, cx.operation.storage(), cx.operation.list_scope());
-    let watcher = match store.watch_for(resource, scope, &selection.interest(), after) {
+    let watcher = match watcher(cx, &selection, after)? {
         Ok(watcher) => watcher,
-        Err(ReadError::Compacted { requested, oldest }) => {
-            return Ok(Err(Failure::expired(format!("too old resource version: {requested} ({oldest})"))));
-        }
-        Err(error) => return Ok(Err(Failure::of_read(&error))),
+        Err(failure) => return Ok(Err(failure)),
     };
     let now = Instant::now();
     let timeout = options.timeout.unwrap_or_else(|| TIMEOUT_MIN.mul_f64(rand::rng().random_range(1.0..2.0)));
-    let attributes = cx.operation.attributes;
-    let labels = Labels {
-        verb: "WATCH",
-        group: attributes.group,
-        version: attributes.version,
-        resource: attributes.resource,
-        scope: if attributes.namespace.is_some() { "namespace" } else { "cluster" },
-        ..Labels::default()
-    };
     let mut stream = WatchStream {
         state: cx.state.clone(),
-        open: cx.state.metrics.begin_watch(&labels),
+        open: cx.state.metrics.begin_watch(&labels(cx)),
         representation,
         selection,
         watcher,
         signals: Signals::none(),
         catalog_changes: cx.operation.resource().is_custom().then(|| cx.state.catalog_changes()),
         initial: initial.into(),
-        announces_end: sends_initial && options.wants_bookmarks,
+        announces_end: options.sends_initial_events == Some(true) && options.wants_bookmarks,
         events: VecDeque::new(),
         pending: Vec::new(),
         wants_bookmarks: options.wants_bookmarks,

@@ -56,8 +56,9 @@ struct State {
     /// The key of the last object that was handed out.
     after: Option<ObjectKey>,
     permit: Option<OwnedSemaphorePermit>,
-    taken_at: Instant,
-    /// How long after `taken_at` the client is cut off.
+    /// Since when there is a chunk that the client does not take; `None` while the server makes the next one.
+    waiting_since: Option<Instant>,
+    /// How long after `waiting_since` the client is cut off.
     credit: Duration,
     is_cut: bool,
 }
@@ -72,7 +73,7 @@ impl Supply {
             n_let_go: 0,
             after: None,
             permit: None,
-            taken_at: Instant::now(),
+            waiting_since: None,
             credit: CREDIT_MAX,
             is_cut: false,
         };
@@ -108,15 +109,21 @@ impl Supply {
         Ok(())
     }
 
-    /// To be called when the client has asked for the next chunk and gets one of so many bytes.
+    /// To be called when the client asks for the next chunk. Until it gets one, the time is the server's.
+    pub(super) fn asked(&self) {
+        let mut state = self.state.lock();
+        if let Some(since) = state.waiting_since.take() {
+            state.credit = state.credit.saturating_sub(Instant::now().duration_since(since));
+        }
+    }
+
+    /// To be called when the client gets a chunk of so many bytes.
     pub(super) fn taken(&self, bytes: usize) {
         let mut state = self.state.lock();
-        let now = Instant::now();
-        let left = state.credit.saturating_sub(now.duration_since(state.taken_at));
         // A chunk with a large object may take longer to read than a client may otherwise pause.
         let for_chunk = CREDIT_PER_BYTE.saturating_mul(u32::try_from(bytes).unwrap_or(u32::MAX));
-        state.credit = (left + for_chunk).min(CREDIT_MAX.max(for_chunk));
-        state.taken_at = now;
+        state.credit = (state.credit + for_chunk).min(CREDIT_MAX.max(for_chunk));
+        state.waiting_since = Some(Instant::now());
     }
 
     pub(super) fn hold(&self, permit: OwnedSemaphorePermit) {
@@ -138,7 +145,8 @@ impl Supply {
     /// Releases what was held for too long, and returns when to check again; `None` after the client was cut off.
     fn look(&self, now: Instant) -> Option<Instant> {
         let mut state = self.state.lock();
-        let (patient_until, cut_at) = (state.taken_at + PATIENCE, state.taken_at + state.credit);
+        let Some(since) = state.waiting_since else { return Some(now + PATIENCE) };
+        let (patient_until, cut_at) = (since + PATIENCE, since + state.credit);
         if cut_at <= now {
             state.is_cut = true;
             state.let_go();
@@ -168,7 +176,9 @@ impl State {
 }
 
 impl Guard {
+    /// To be called when the first chunk is made.
     pub(super) fn new(supply: &Arc<Supply>) -> Guard {
+        supply.state.lock().waiting_since = Some(Instant::now());
         let supply = supply.clone();
         Guard(tokio::spawn(async move {
             let mut next = Some(Instant::now());

@@ -120,6 +120,27 @@ async fn a_client_that_reads_slowly_gets_the_same_list() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_time_that_the_server_takes_is_not_the_clients() {
+    let all = objects(MANY);
+    let whole = list(json(), all.clone(), &head(), None).await.unwrap().collect().await.unwrap().to_bytes();
+    let kept = all.clone();
+    let slow: Reload = Box::new(move |after, objects_max| {
+        let page = kept.iter().filter(|object| after < object.key).take(objects_max).cloned().collect();
+        Box::pin(async move {
+            tokio::time::sleep(Duration::from_secs(45)).await;
+            Ok(page)
+        })
+    });
+    let mut body = list(json(), all, &head(), Some(slow)).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let mut got = Vec::new();
+    while let Some(chunk) = body.frame().await {
+        got.extend_from_slice(&chunk.unwrap().into_data().unwrap());
+    }
+    assert!(got == whole);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_list_whose_rest_is_forgotten_is_broken_off() {
     let (reload, _) = reloaded(Vec::new());
     let mut body = list(json(), objects(MANY), &head(), Some(reload)).await.unwrap();
