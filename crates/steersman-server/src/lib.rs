@@ -40,6 +40,7 @@ mod operation;
 mod options;
 mod payload;
 pub mod projection;
+mod protobuf;
 mod published;
 pub mod query;
 mod registry;
