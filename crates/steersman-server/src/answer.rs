@@ -43,7 +43,8 @@ impl Answer {
 
     /// Any serialisable value.
     pub(crate) fn value(code: u16, value: &impl Serialize, encoding: Encoding, is_pretty: bool) -> Answer {
-        Answer::bytes(code, encoding.content_type(), encoding::encode(value, encoding, is_pretty))
+        let (bytes, encoding) = encoding::encode(value, encoding, is_pretty);
+        Answer::bytes(code, encoding.content_type(), bytes)
     }
 
     /// A `Status`.
@@ -90,7 +91,7 @@ impl Answer {
 
     /// A watch.
     pub(crate) fn watch(body: Body, encoding: Encoding) -> Answer {
-        Answer::new(200, Some(encoding.content_type()), body)
+        Answer::new(200, Some(encoding.stream_content_type()), body)
     }
 
     fn new(code: u16, content_type: Option<&str>, body: Body) -> Answer {

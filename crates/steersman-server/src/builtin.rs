@@ -10,7 +10,6 @@ use crate::catalog::Resource;
 use std::sync::Arc;
 
 pub mod age;
-pub mod protobuf;
 pub mod service;
 
 mod access;

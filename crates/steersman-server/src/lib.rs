@@ -42,6 +42,7 @@ mod operation;
 mod options;
 mod payload;
 pub mod projection;
+mod protobuf;
 mod published;
 pub mod query;
 mod registry;

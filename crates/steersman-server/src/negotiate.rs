@@ -16,6 +16,7 @@ const STREAM_MEDIA_TYPES: [&str; 2] =
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Encoding {
     Json,
+    Protobuf,
     Yaml,
 }
 
@@ -83,11 +84,24 @@ fn entry(text: &str) -> (f32, Entry<'_>) {
     (quality, Entry { media_type, parameters })
 }
 
-/// Decides the form of an answer.
+/// Decides the form of an answer that has all of them, such as a built-in kind or a Status.
 ///
 /// # Errors
 /// 406, in one of upstream's two texts.
 pub fn negotiate(headers: &HeaderMap, shape: Shape) -> Result<Negotiated, Failure> {
+    negotiate_for(headers, shape, || true)
+}
+
+/// Decides the form of an answer. `has_protobuf` says whether there is a protobuf form of the objects themselves, which custom
+/// resources lack; of metadata there is one always, and of tables never.
+///
+/// # Errors
+/// 406, in one of upstream's two texts.
+pub fn negotiate_for(
+    headers: &HeaderMap,
+    shape: Shape,
+    has_protobuf: impl Fn() -> bool,
+) -> Result<Negotiated, Failure> {
     let entries = entries(headers);
     if entries.is_empty() {
         return Ok(Negotiated { encoding: Encoding::Json, form: Form::Object });
@@ -99,7 +113,13 @@ pub fn negotiate(headers: &HeaderMap, shape: Shape) -> Result<Negotiated, Failur
         if shape == Shape::Stream && encoding == Encoding::Yaml {
             continue;
         }
-        if let Some(form) = form(entry, shape) {
+        let Some(form) = form(entry, shape) else { continue };
+        let is_served = match (encoding, form) {
+            (Encoding::Json | Encoding::Yaml, _) | (Encoding::Protobuf, Form::PartialMetadata) => true,
+            (Encoding::Protobuf, Form::Object) => has_protobuf(),
+            (Encoding::Protobuf, Form::Table) => false,
+        };
+        if is_served {
             return Ok(Negotiated { encoding, form });
         }
     }
@@ -124,6 +144,7 @@ pub(crate) fn takes_gzip(headers: &HeaderMap) -> bool {
 fn encoding(media_type: &str) -> Option<Encoding> {
     match media_type {
         "application/json" | "*/*" => Some(Encoding::Json),
+        "application/vnd.kubernetes.protobuf" => Some(Encoding::Protobuf),
         "application/yaml" => Some(Encoding::Yaml),
         _ => None,
     }
@@ -149,7 +170,16 @@ impl Encoding {
     pub fn content_type(self) -> &'static str {
         match self {
             Encoding::Json => "application/json",
+            Encoding::Protobuf => "application/vnd.kubernetes.protobuf",
             Encoding::Yaml => "application/yaml",
+        }
+    }
+
+    /// The `Content-Type` of a watch.
+    pub fn stream_content_type(self) -> &'static str {
+        match self {
+            Encoding::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
+            Encoding::Json | Encoding::Yaml => self.content_type(),
         }
     }
 }
@@ -184,7 +214,35 @@ mod tests {
             Shape::List,
             Ok((Encoding::Json, Form::PartialMetadata)),
         );
-        check("application/vnd.kubernetes.protobuf,application/json", Shape::List, Ok((Encoding::Json, Form::Object)));
+        check(
+            "application/vnd.kubernetes.protobuf,application/json",
+            Shape::List,
+            Ok((Encoding::Protobuf, Form::Object)),
+        );
+    }
+
+    #[test]
+    fn protobuf_is_passed_over_where_there_is_none() {
+        let mut headers = HeaderMap::new();
+        let negotiated = |headers: &HeaderMap, shape| {
+            negotiate_for(headers, shape, || false)
+                .map(|negotiated| (negotiated.encoding, negotiated.form))
+                .map_err(|failure| failure.status.message)
+        };
+        headers.insert(ACCEPT, "application/vnd.kubernetes.protobuf,application/json".parse().unwrap());
+        assert_eq!(negotiated(&headers, Shape::One), Ok((Encoding::Json, Form::Object)));
+        headers.insert(ACCEPT, "application/vnd.kubernetes.protobuf".parse().unwrap());
+        let refusal = negotiated(&headers, Shape::List).unwrap_err();
+        assert!(refusal.starts_with("only the following media types are accepted"), "{refusal}");
+        for (shape, kind) in [(Shape::One, "PartialObjectMetadata"), (Shape::List, "PartialObjectMetadataList")] {
+            let accept = format!("application/vnd.kubernetes.protobuf;as={kind};g=meta.k8s.io;v=v1");
+            headers.insert(ACCEPT, accept.parse().unwrap());
+            assert_eq!(negotiated(&headers, shape), Ok((Encoding::Protobuf, Form::PartialMetadata)));
+        }
+        // Cells may be anything, so a table has no protobuf form whatever it is a table of.
+        let table = "as=Table;g=meta.k8s.io;v=v1";
+        let accept = format!("application/vnd.kubernetes.protobuf;{table},application/json;{table}");
+        check(&accept, Shape::List, Ok((Encoding::Json, Form::Table)));
     }
 
     #[test]

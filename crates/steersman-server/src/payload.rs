@@ -11,3 +11,8 @@ pub(crate) enum Payload {
     /// In the requested form.
     Tree(Value),
 }
+
+/// What was to be sent is not JSON, although all that is stored is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("the object is not readable as JSON")]
+pub(crate) struct NotJson;

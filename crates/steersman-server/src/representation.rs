@@ -15,18 +15,19 @@ mod table;
 use crate::at_rest;
 use crate::catalog::{Resource, Served};
 use crate::conversion;
-use crate::negotiate::{Encoding, Form, Negotiated};
+use crate::negotiate::{Encoding, Form, MEDIA_TYPES, Negotiated};
 use crate::payload::Payload;
 use crate::projection::Projection;
-use crate::representation::encoding::{Encoder, encoder};
+use crate::protobuf;
+use crate::representation::encoding::{Encoder, Protobuf, encoder};
 use crate::status::Failure;
 use bytes::Bytes;
 use jiff::Timestamp;
 use serde::Serialize;
 use std::sync::Arc;
-use steersman_machinery::{Object, Value, value};
+use steersman_machinery::{GroupVersionKind, Object, Value, value};
 
-pub(crate) use self::event::{Word, frame_of};
+pub(crate) use self::event::{Word, error_frame};
 pub(crate) use self::list::{ListHead, Reload, list};
 
 /// How objects are sent.
@@ -36,6 +37,8 @@ pub(crate) struct Representation {
     encoding: Encoding,
     form: Form,
     is_pretty: bool,
+    /// Present where the encoding is protobuf.
+    protobuf: Option<Arc<Protobuf>>,
     included: Included,
     now: Timestamp,
     /// Whether the stored bytes are already in the requested form.
@@ -68,7 +71,7 @@ impl Representation {
     /// The representation of a resource's objects for one request.
     ///
     /// # Errors
-    /// 400 for an unknown value of `includeObject`.
+    /// 400 for an unknown value of `includeObject`, 406 for protobuf of a kind that has no such form.
     pub(crate) fn new(served: &Served, wishes: Wishes<'_>) -> Result<Representation, Failure> {
         let Negotiated { encoding, form } = wishes.negotiated;
         let included = match wishes.include_object.filter(|_| form == Form::Table) {
@@ -90,6 +93,10 @@ impl Representation {
             encoding,
             form,
             is_pretty: wishes.is_pretty,
+            protobuf: match encoding {
+                Encoding::Protobuf => Some(Arc::new(messages(served, form)?)),
+                Encoding::Json | Encoding::Yaml => None,
+            },
             included,
             now: wishes.now,
         })
@@ -116,8 +123,11 @@ impl Representation {
         &self.served.resource
     }
 
-    fn encoder(&self) -> &'static dyn Encoder {
-        encoder(self.encoding, self.is_pretty)
+    fn encoder(&self) -> &dyn Encoder {
+        match &self.protobuf {
+            Some(protobuf) => &**protobuf,
+            None => encoder(self.encoding, self.is_pretty),
+        }
     }
 
     /// Converts stored objects to the requested version, if it is not the stored one.
@@ -152,7 +162,7 @@ impl Representation {
             return Ok(json);
         }
         let mut out = Vec::with_capacity(json.len() * 2);
-        encoder.document(&json, &mut out);
+        encoder.document(&json, &mut out).map_err(|error| Failure::internal(error.to_string()))?;
         Ok(out.into())
     }
 
@@ -189,6 +199,23 @@ impl Representation {
         }
         Ok(scratch)
     }
+}
+
+/// The messages of a kind and its list in a form.
+fn messages(served: &Served, form: Form) -> Result<Protobuf, Failure> {
+    let kind = match form {
+        Form::Object | Form::Table => served.kind(),
+        Form::PartialMetadata => GroupVersionKind::new("meta.k8s.io", "v1", "PartialObjectMetadata"),
+    };
+    let list_kind = match form {
+        Form::Object | Form::Table => served.resource.list_kind.to_string(),
+        Form::PartialMetadata => format!("{}List", kind.kind),
+    };
+    // A kind that is never listed has no list; what is in its place is not used.
+    let one = protobuf::Envelope::of(&kind);
+    let list = protobuf::Envelope::of(&kind.group_version().kind(list_kind)).or_else(|| one.clone());
+    let (Some(one), Some(list)) = (one, list) else { return Err(Failure::not_acceptable(&MEDIA_TYPES)) };
+    Ok(Protobuf { one, list })
 }
 
 fn write_item(mut tree: Value, out: &mut Vec<u8>) {

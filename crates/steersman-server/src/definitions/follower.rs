@@ -405,7 +405,8 @@ impl Batch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::authz::Masters;
+    use crate::authn;
+    use crate::authz::Authorization;
     use jiff::Timestamp;
     use steersman_storage::{Memory, Options, Store};
 
@@ -417,7 +418,9 @@ mod tests {
         store.sync().await.unwrap();
         store.compact(written.revision).await.unwrap();
         store.close().await.unwrap();
-        let state = Arc::new(State::new(store, Arc::new(Masters), crate::definitions::built_in(), Timestamp::now));
+        let (authentication, authorization) = (authn::Options::default(), Authorization::default());
+        let catalog = crate::definitions::built_in();
+        let state = Arc::new(State::new(store, authentication, authorization, catalog, Timestamp::now));
         let run = Follower::new(state).run(Revision::ZERO);
         tokio::time::timeout(Duration::from_secs(60), run).await.unwrap();
     }

@@ -1,9 +1,10 @@
 //! A request on a resource: its operation, and the parts of the HTTP request that endpoints read.
 
 use crate::answer::is_pretty_for;
-use crate::negotiate::Negotiated;
+use crate::negotiate::{Negotiated, Shape, negotiate_for};
 use crate::operation::{Operation, Options};
 use crate::options::Write;
+use crate::protobuf;
 use crate::query::Query;
 use crate::registry;
 use crate::registry::Body;
@@ -36,6 +37,15 @@ impl<'a> Context<'a> {
         let (operation, name) = (&self.operation, self.operation.name());
         let found = self.state.get(operation.storage(), &operation.key(name)).await?;
         found.ok_or_else(|| Failure::not_found(&operation.group_resource(), name))
+    }
+
+    /// The form of an answer with objects of the kind that the request is about.
+    ///
+    /// # Errors
+    /// 406.
+    pub(crate) fn negotiate(&self, shape: Shape) -> Result<Negotiated, Failure> {
+        let served = self.operation.served;
+        negotiate_for(self.headers, shape, || !served.resource.is_custom() && protobuf::has_form(&served.kind()))
     }
 
     /// How the answer's objects are sent.

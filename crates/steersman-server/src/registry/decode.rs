@@ -27,8 +27,10 @@ pub(crate) fn parse(operation: &Operation<'_>, body: Body<'_>, kind: &str) -> Re
     let parsed = match body.media_type {
         "application/json" => codec::decode_json(body.bytes),
         "application/yaml" => codec::decode_yaml(body.bytes),
-        // Custom resources have no protobuf form; options of a request have one whatever they are sent to.
-        "application/vnd.kubernetes.protobuf" if !operation.resource().is_custom() || kind == "DeleteOptions" => {
+        // Custom resources have no protobuf form; options of a request and scales have one whatever they are sent to.
+        "application/vnd.kubernetes.protobuf"
+            if !operation.resource().is_custom() || matches!(kind, "DeleteOptions" | "Scale") =>
+        {
             protobuf(body.bytes)
         }
         _ => return Err(Failure::unsupported_media_type(&MEDIA_TYPES)),
@@ -46,7 +48,7 @@ pub(crate) fn parse(operation: &Operation<'_>, body: Body<'_>, kind: &str) -> Re
 }
 
 fn protobuf(body: &Bytes) -> Result<Parsed, codec::Error> {
-    let decoded = crate::builtin::protobuf::decode(body);
+    let decoded = crate::protobuf::decode(body);
     decoded
         .map(|value| Parsed { value, faults: Faults::None })
         .map_err(|error| codec::Error::Protobuf(error.to_string()))

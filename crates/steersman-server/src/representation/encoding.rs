@@ -5,12 +5,17 @@
 
 mod json;
 mod pretty;
+mod protobuf;
 mod yaml;
 
 use crate::negotiate::Encoding;
+use crate::payload::NotJson;
+use crate::protobuf as messages;
 use bytes::Bytes;
 use serde::Serialize;
 use std::fmt;
+
+pub(crate) use self::protobuf::Protobuf;
 
 /// The fields of a list other than its items, in the order of the JSON; the items come last.
 #[derive(Debug)]
@@ -20,19 +25,26 @@ pub(crate) struct Envelope {
     pub(crate) items: &'static str,
 }
 
-/// Turns JSON texts into another serialisation. The texts come from the server itself, so they are valid JSON.
+/// Turns JSON texts into another serialisation. The texts come from the server itself, so they are valid JSON; what turns out not
+/// to be fails.
 pub(crate) trait Encoder: fmt::Debug + Send + Sync {
     /// A whole document.
-    fn document(&self, json: &[u8], out: &mut Vec<u8>);
+    fn document(&self, json: &[u8], out: &mut Vec<u8>) -> Result<(), NotJson>;
 
-    /// The part before the first item of a list.
-    fn open(&self, envelope: &Envelope, out: &mut Vec<u8>);
+    /// The part before the first item of a list. `items_bytes` is what all items take together, where
+    /// [`is_prefixed`](Encoder::is_prefixed) asks for it, else zero.
+    fn open(&self, envelope: &Envelope, items_bytes: usize, out: &mut Vec<u8>) -> Result<(), NotJson>;
 
     /// One item; `index` counts from zero.
-    fn item(&self, json: &[u8], index: usize, out: &mut Vec<u8>);
+    fn item(&self, json: &[u8], index: usize, out: &mut Vec<u8>) -> Result<(), NotJson>;
 
     /// The part after the last of this many items.
-    fn close(&self, envelope: &Envelope, items: usize, out: &mut Vec<u8>);
+    fn close(&self, envelope: &Envelope, items: usize, out: &mut Vec<u8>) -> Result<(), NotJson>;
+
+    /// Whether the part before the first item says how many bytes follow.
+    fn is_prefixed(&self) -> bool {
+        false
+    }
 
     /// Whether it leaves JSON texts as they are.
     fn is_identity(&self) -> bool {
@@ -40,27 +52,35 @@ pub(crate) trait Encoder: fmt::Debug + Send + Sync {
     }
 }
 
-/// The encoder of a serialisation.
+/// The encoder of a serialisation that does not depend on the kind. Protobuf is written with the messages of a kind
+/// ([`Protobuf`]), and JSON stands for it where there is none.
 pub(crate) fn encoder(encoding: Encoding, is_pretty: bool) -> &'static dyn Encoder {
     match encoding {
         Encoding::Json if is_pretty => &pretty::Pretty,
-        Encoding::Json => &json::Json,
+        Encoding::Json | Encoding::Protobuf => &json::Json,
         Encoding::Yaml => &yaml::Yaml,
     }
 }
 
-/// Writes any value. Compact JSON ends with a line break, which clients that print the bytes as they come rely on.
-pub(crate) fn encode(value: &impl Serialize, encoding: Encoding, is_pretty: bool) -> Bytes {
+/// Writes any value, and says in which serialisation: what has no protobuf form is written as JSON. Compact JSON ends with a
+/// line break, which clients that print the bytes as they come rely on.
+pub(crate) fn encode(value: &impl Serialize, encoding: Encoding, is_pretty: bool) -> (Bytes, Encoding) {
     // Trees have string keys and finite numbers, so serialising cannot fail.
     let mut json = serde_json::to_vec(value).unwrap_or_default();
+    let encoding = match encoding {
+        Encoding::Protobuf => match messages::document(&json) {
+            Some(out) => return (out.into(), Encoding::Protobuf),
+            None => Encoding::Json,
+        },
+        Encoding::Json | Encoding::Yaml => encoding,
+    };
     let encoder = encoder(encoding, is_pretty);
-    if encoder.is_identity() || json.is_empty() {
-        json.push(b'\n');
-        return json.into();
-    }
     let mut out = Vec::with_capacity(json.len() * 2);
-    encoder.document(&json, &mut out);
-    out.into()
+    if !encoder.is_identity() && encoder.document(&json, &mut out).is_ok() {
+        return (out.into(), encoding);
+    }
+    json.push(b'\n');
+    (json.into(), Encoding::Json)
 }
 
 #[cfg(test)]
@@ -71,8 +91,8 @@ mod tests {
 
     #[test]
     fn json_in_one_line_ends_with_a_line_break() {
-        assert_eq!(encode(&json!({"a": 1}), Encoding::Json, false), "{\"a\":1}\n");
-        assert!(!encode(&json!({"a": 1}), Encoding::Json, true).ends_with(b"\n"));
+        assert_eq!(encode(&json!({"a": 1}), Encoding::Json, false).0, "{\"a\":1}\n");
+        assert!(!encode(&json!({"a": 1}), Encoding::Json, true).0.ends_with(b"\n"));
     }
 
     /// Trees of every sort, with texts that serialisations trip over.
@@ -110,11 +130,11 @@ mod tests {
         let fields = vec![("kind", b"\"L\"".to_vec()), ("metadata", b"{\"a\":\"1\"}".to_vec())];
         let envelope = Envelope { fields, items: "items" };
         let mut out = Vec::new();
-        encoder.open(&envelope, &mut out);
+        encoder.open(&envelope, 0, &mut out).unwrap();
         for (index, item) in items.iter().enumerate() {
-            encoder.item(item.to_string().as_bytes(), index, &mut out);
+            encoder.item(item.to_string().as_bytes(), index, &mut out).unwrap();
         }
-        encoder.close(&envelope, items.len(), &mut out);
+        encoder.close(&envelope, items.len(), &mut out).unwrap();
         String::from_utf8(out).unwrap()
     }
 

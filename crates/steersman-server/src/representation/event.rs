@@ -1,10 +1,13 @@
 //! Objects as the events of a watch: frames that watches with the same options share.
 
-use crate::negotiate::Form;
+use crate::negotiate::{Encoding, Form};
 use crate::payload::Payload;
+use crate::protobuf;
 use crate::representation::{Included, Representation};
 use crate::status::Failure;
 use bytes::{BufMut, Bytes, BytesMut};
+use serde_json::json;
+use steersman_machinery::Value;
 
 /// The type of an event.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -40,7 +43,7 @@ impl Representation {
     /// definition with more than 256 versions. Tables contain an age, so they are shared within one second only.
     pub(crate) fn frame_key(&self, word: Word, has_columns: bool) -> Option<FrameKey> {
         const RESOURCE_BITS: u32 = 31;
-        const SECONDS_BITS: u32 = 20;
+        const VARIANT_BITS: u32 = 20;
         const VERSION_BITS: u32 = 8;
         let form = match (self.form, self.included, has_columns) {
             (Form::Object, _, _) => 0,
@@ -67,9 +70,13 @@ impl Representation {
         if resource >> RESOURCE_BITS != 0 || version >> VERSION_BITS != 0 {
             return None;
         }
-        let seconds = if self.form == Form::Table { self.now.as_second() as u64 } else { 0 };
-        let seconds = seconds & ((1 << SECONDS_BITS) - 1);
-        Some(FrameKey((((resource << SECONDS_BITS | seconds) << VERSION_BITS | version) << 3 | form) << 2 | word))
+        // Tables depend on the time and are JSON always; other forms depend on the serialisation.
+        let variant = match (self.form, self.encoding) {
+            (Form::Table, _) => self.now.as_second() as u64 & ((1 << VARIANT_BITS) - 1),
+            (_, Encoding::Protobuf) => 1,
+            (_, Encoding::Json | Encoding::Yaml) => 0,
+        };
+        Some(FrameKey((((resource << VARIANT_BITS | variant) << VERSION_BITS | version) << 3 | form) << 2 | word))
     }
 
     /// The frame of an event.
@@ -81,12 +88,44 @@ impl Representation {
             Form::Object | Form::PartialMetadata => self.whole(payload)?,
             Form::Table => self.table_of_one(payload, has_columns)?,
         };
-        Ok(frame_of(word.as_str(), &json))
+        self.frame_of(word.as_str(), &json)
+    }
+
+    /// The frame of a bookmark, an object with nothing but metadata.
+    ///
+    /// # Errors
+    /// Never, in fact.
+    pub(crate) fn bookmark(&self, metadata: &Value) -> Result<Bytes, Failure> {
+        let kind = self.served.kind();
+        let object = json!({"kind": kind.kind, "apiVersion": kind.api_version(), "metadata": metadata});
+        self.frame_of("BOOKMARK", object.to_string().as_bytes())
+    }
+
+    /// A frame: the type of an event and its object, which is given as JSON.
+    fn frame_of(&self, word: &str, json: &[u8]) -> Result<Bytes, Failure> {
+        let Some(protobuf) = &self.protobuf else { return Ok(json_frame(word, json)) };
+        let frame = protobuf::frame(word, |out| protobuf.one.document(json, out));
+        frame.map(Bytes::from).map_err(|error| Failure::internal(error.to_string()))
     }
 }
 
-/// A frame: the type of an event and its object as JSON.
-pub(crate) fn frame_of(word: &str, json: &[u8]) -> Bytes {
+/// The frame of an ERROR event.
+pub(crate) fn error_frame(failure: &Failure, encoding: Encoding) -> Bytes {
+    let status = json!(&*failure.status).to_string();
+    let message = (encoding == Encoding::Protobuf).then(|| protobuf::document(status.as_bytes())).flatten();
+    let frame = message.map(|message| {
+        protobuf::frame("ERROR", |out| {
+            out.extend_from_slice(&message);
+            Ok(())
+        })
+    });
+    match frame {
+        Some(Ok(frame)) => frame.into(),
+        _ => json_frame("ERROR", status.as_bytes()),
+    }
+}
+
+fn json_frame(word: &str, json: &[u8]) -> Bytes {
     let mut frame = BytesMut::with_capacity(json.len() + 32);
     frame.put_slice(b"{\"type\":\"");
     frame.put_slice(word.as_bytes());

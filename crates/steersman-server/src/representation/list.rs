@@ -9,7 +9,7 @@ mod supply;
 use self::supply::{Next, Supply};
 use crate::body::{Body, CHUNK_BYTES, COMPRESS_BYTES_MIN, Chunks, Error};
 use crate::negotiate::Form;
-use crate::payload::Payload;
+use crate::payload::{NotJson, Payload};
 use crate::representation::encoding::Envelope;
 use crate::representation::{Representation, text};
 use crate::status::Failure;
@@ -28,6 +28,8 @@ pub(crate) use self::supply::Reload;
 
 /// Objects that are converted at a time.
 const BATCH_OBJECTS: usize = 64;
+/// Lists with up to this many bytes of JSON are made whole, where their length is needed first.
+const WHOLE_BYTES_MAX: usize = 1024 * 1024;
 
 /// The metadata of a list.
 #[derive(Debug)]
@@ -35,6 +37,14 @@ pub(crate) struct ListHead {
     pub(crate) revision: Revision,
     pub(crate) token: Option<String>,
     pub(crate) remaining: Option<usize>,
+}
+
+/// The items of a list, written.
+struct Items {
+    /// All of them together.
+    bytes: usize,
+    /// Empty unless they were to be kept.
+    kept: Vec<u8>,
 }
 
 type Converting = Pin<Box<dyn Future<Output = Result<Vec<Payload>, Failure>> + Send>>;
@@ -71,7 +81,17 @@ pub(crate) async fn list(
     head: &ListHead,
     reload: Option<Reload>,
 ) -> Result<Body, Failure> {
-    let mut chunks = ListChunks::new(representation, objects, head, reload);
+    let mut items_bytes = 0;
+    if representation.encoder().is_prefixed() {
+        let json_bytes: usize = objects.iter().map(|object| object.json().len()).sum();
+        let is_kept = json_bytes <= WHOLE_BYTES_MAX;
+        let items = representation.measure(&objects, is_kept).await?;
+        if is_kept {
+            return representation.whole_list(head, objects.len(), &items.kept).map(Body::full);
+        }
+        items_bytes = items.bytes;
+    }
+    let mut chunks = ListChunks::new(representation, objects, head, items_bytes, reload)?;
     poll_fn(|cx| chunks.poll_make(cx, COMPRESS_BYTES_MIN)).await?;
     if chunks.is_done {
         return Ok(Body::full(std::mem::take(&mut chunks.out)));
@@ -85,12 +105,13 @@ impl ListChunks {
         representation: Representation,
         objects: Vec<Arc<Object>>,
         head: &ListHead,
+        items_bytes: usize,
         reload: Option<Reload>,
-    ) -> ListChunks {
+    ) -> Result<ListChunks, Failure> {
         let envelope = representation.envelope(head);
         let mut out = Vec::with_capacity(CHUNK_BYTES);
-        representation.encoder().open(&envelope, &mut out);
-        ListChunks {
+        representation.encoder().open(&envelope, items_bytes, &mut out).map_err(not_json)?;
+        Ok(ListChunks {
             representation,
             envelope,
             supply: Arc::new(Supply::new(objects, reload)),
@@ -103,7 +124,7 @@ impl ListChunks {
             is_done: false,
             gives_way: false,
             guard: None,
-        }
+        })
     }
 
     /// Writes items until there are this many bytes, or the end is reached.
@@ -111,7 +132,7 @@ impl ListChunks {
         while !self.is_done && self.out.len() < bytes {
             if let Some(payload) = self.ready.pop_front() {
                 let item = self.representation.item(&payload, &mut self.scratch)?;
-                self.representation.encoder().item(item, self.n_written, &mut self.out);
+                self.representation.encoder().item(item, self.n_written, &mut self.out).map_err(not_json)?;
                 self.n_written += 1;
                 continue;
             }
@@ -128,7 +149,8 @@ impl ListChunks {
             }
             match self.supply.next(BATCH_OBJECTS)? {
                 Next::End => {
-                    self.representation.encoder().close(&self.envelope, self.n_written, &mut self.out);
+                    let encoder = self.representation.encoder();
+                    encoder.close(&self.envelope, self.n_written, &mut self.out).map_err(not_json)?;
                     self.is_done = true;
                     self.supply.end();
                 }
@@ -188,6 +210,37 @@ impl fmt::Debug for ListChunks {
 }
 
 impl Representation {
+    /// How many bytes the items of a list take, for a serialisation that says so before the first of them. Every item is written
+    /// for it. Unless they are kept they are written again when they are sent, so that no long list is held in memory as a whole.
+    async fn measure(&self, objects: &[Arc<Object>], is_kept: bool) -> Result<Items, Failure> {
+        let (mut scratch, mut items) = (Vec::new(), Items { bytes: 0, kept: Vec::new() });
+        for (index, batch) in objects.chunks(BATCH_OBJECTS).enumerate() {
+            if index > 0 {
+                tokio::task::yield_now().await;
+            }
+            for payload in self.convert(batch.to_vec()).await? {
+                let before = items.kept.len();
+                let item = self.item(&payload, &mut scratch)?;
+                self.encoder().item(item, 0, &mut items.kept).map_err(not_json)?;
+                items.bytes += items.kept.len() - before;
+                if !is_kept {
+                    items.kept.clear();
+                }
+            }
+        }
+        Ok(items)
+    }
+
+    /// A list of items that are written already.
+    fn whole_list(&self, head: &ListHead, n_items: usize, items: &[u8]) -> Result<Vec<u8>, Failure> {
+        let (envelope, encoder) = (self.envelope(head), self.encoder());
+        let mut out = Vec::with_capacity(items.len() + 256);
+        encoder.open(&envelope, items.len(), &mut out).map_err(not_json)?;
+        out.extend_from_slice(items);
+        encoder.close(&envelope, n_items, &mut out).map_err(not_json)?;
+        Ok(out)
+    }
+
     /// The fields of a list other than its items.
     fn envelope(&self, head: &ListHead) -> Envelope {
         let (kind, api_version) = match self.form {
@@ -203,6 +256,10 @@ impl Representation {
         }
         Envelope { fields, items: "items" }
     }
+}
+
+fn not_json(error: NotJson) -> Failure {
+    Failure::internal(error.to_string())
 }
 
 fn list_metadata(head: &ListHead) -> Value {

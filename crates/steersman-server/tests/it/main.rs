@@ -16,6 +16,7 @@ mod limits;
 mod lists;
 mod metrics;
 mod pods;
+mod protobuf;
 mod reviews;
 mod rewriting;
 mod roles;

@@ -5,7 +5,7 @@ use crate::catalog::Verb;
 use crate::endpoint::context::Context;
 use crate::endpoint::stored::select::Selection;
 use crate::endpoint::stored::{list, object};
-use crate::negotiate::{Shape, negotiate};
+use crate::negotiate::Shape;
 use crate::operation::Operation;
 use crate::options::{self, Delete};
 use crate::registry::{self, Change};
@@ -25,7 +25,7 @@ const AT_A_TIME: usize = 64;
 /// Deletes the objects and answers with them. It stops at the first failure and when the client disconnects; what was deleted
 /// until then stays deleted.
 pub(super) async fn delete_collection(cx: &mut Context<'_>, bytes: Bytes) -> Result<Answer, Failure> {
-    let representation = cx.representation(negotiate(cx.headers, Shape::List)?)?;
+    let representation = cx.representation(cx.negotiate(Shape::List)?)?;
     let options = object::delete_options(cx, &bytes)?;
     let list = options::List::parse(cx.query, false)?;
     let selection = Selection::new(cx, &list)?;

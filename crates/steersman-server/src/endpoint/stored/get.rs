@@ -2,14 +2,14 @@
 
 use crate::answer::Answer;
 use crate::endpoint::context::Context;
-use crate::negotiate::{Shape, negotiate};
+use crate::negotiate::Shape;
 use crate::payload::Payload;
 use crate::status::Failure;
 use steersman_machinery::Revision;
 
 /// Answers with the object in the path: as it is now, or at least as new as the version asked for.
 pub(crate) async fn get(cx: &Context<'_>) -> Result<Answer, Failure> {
-    let representation = cx.representation(negotiate(cx.headers, Shape::One)?)?;
+    let representation = cx.representation(cx.negotiate(Shape::One)?)?;
     if let Some(text) = cx.query.non_empty("resourceVersion").filter(|text| *text != "0") {
         let revision = Revision::parse(text)
             .map_err(|error| Failure::bad_request(format!("invalid resource version: {error}")))?;

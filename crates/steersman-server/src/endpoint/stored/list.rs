@@ -3,7 +3,7 @@
 use crate::answer::Answer;
 use crate::endpoint::context::Context;
 use crate::endpoint::stored::select::Selection;
-use crate::negotiate::{Shape, negotiate};
+use crate::negotiate::Shape;
 use crate::options::{self, Match, Token};
 use crate::representation::{ListHead, Reload};
 use crate::status::Failure;
@@ -12,7 +12,7 @@ use steersman_machinery::{GroupResource, Object, ObjectKey, Revision};
 use steersman_storage::{At, List, Page, ReadError, Scope, Store};
 
 pub(crate) async fn list(cx: &Context<'_>) -> Result<Answer, Failure> {
-    let representation = cx.representation(negotiate(cx.headers, Shape::List)?)?;
+    let representation = cx.representation(cx.negotiate(Shape::List)?)?;
     let options = options::List::parse(cx.query, false)?;
     let selection = Selection::new(cx, &options)?;
     let at = version(cx, &options).await?;

@@ -3,7 +3,7 @@
 use crate::answer::Answer;
 use crate::catalog::Verb;
 use crate::endpoint::context::Context;
-use crate::negotiate::{Encoding, Shape, negotiate};
+use crate::negotiate::{Encoding, Shape};
 use crate::options::Delete;
 use crate::payload::Payload;
 use crate::registry::{self, Body, Change, Outcome, Patch};
@@ -14,7 +14,7 @@ use steersman_machinery::Object;
 use steersman_machinery::status::{Details, Status};
 
 pub(super) async fn create(cx: &mut Context<'_>, bytes: Bytes) -> Result<Answer, Failure> {
-    let representation = cx.representation(negotiate(cx.headers, Shape::One)?)?;
+    let representation = cx.representation(cx.negotiate(Shape::One)?)?;
     if !cx.operation.allows(Verb::Create) {
         return Err(Failure::method_not_allowed());
     }
@@ -23,14 +23,14 @@ pub(super) async fn create(cx: &mut Context<'_>, bytes: Bytes) -> Result<Answer,
 }
 
 pub(super) async fn update(cx: &mut Context<'_>, bytes: Bytes) -> Result<Answer, Failure> {
-    let representation = cx.representation(negotiate(cx.headers, Shape::One)?)?;
+    let representation = cx.representation(cx.negotiate(Shape::One)?)?;
     let object = cx.read_object("UpdateOptions", &bytes)?;
     registry::check_name(&cx.operation, &object)?;
     write(cx, &Change::Update(object), &representation).await
 }
 
 pub(super) async fn patch(cx: &mut Context<'_>, bytes: Bytes) -> Result<Answer, Failure> {
-    let representation = cx.representation(negotiate(cx.headers, Shape::One)?)?;
+    let representation = cx.representation(cx.negotiate(Shape::One)?)?;
     Patch::check_type(&cx.operation, cx.media_type())?;
     cx.read_options("PatchOptions")?;
     let patch = Patch::parse(Body { media_type: cx.media_type(), bytes: &bytes })?;
@@ -38,7 +38,7 @@ pub(super) async fn patch(cx: &mut Context<'_>, bytes: Bytes) -> Result<Answer, 
 }
 
 pub(super) async fn delete(cx: &mut Context<'_>, bytes: Bytes) -> Result<Answer, Failure> {
-    let representation = cx.representation(negotiate(cx.headers, Shape::One)?)?;
+    let representation = cx.representation(cx.negotiate(Shape::One)?)?;
     let options = delete_options(cx, &bytes)?;
     write(cx, &Change::Delete(&options), &representation).await
 }

@@ -4,7 +4,7 @@ use crate::answer::Answer;
 use crate::catalog::{Scale, ScaleSelector};
 use crate::conversion;
 use crate::endpoint::context::Context;
-use crate::negotiate::{Shape, negotiate};
+use crate::negotiate::Shape;
 use crate::operation::Operation;
 use crate::payload::Payload;
 use crate::registry::{self, Body, Change, Current, Format, Outcome, Patch};
@@ -22,7 +22,7 @@ enum Sent {
 }
 
 pub(crate) async fn handle(cx: &mut Context<'_>, method: &Method, bytes: Bytes) -> Result<Answer, Failure> {
-    let negotiated = negotiate(cx.headers, Shape::One)?;
+    let negotiated = cx.negotiate(Shape::One)?;
     let Some(scale) = &cx.operation.version().scale else { return Err(Failure::unknown_resource()) };
     match *method {
         Method::GET => {

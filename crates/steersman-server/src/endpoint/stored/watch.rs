@@ -12,10 +12,10 @@ use crate::endpoint::context::Context;
 use crate::endpoint::stored::select::Selection;
 use crate::endpoint::stored::watch::signals::{Signal, Signals};
 use crate::metrics::{Labels, OpenWatch};
-use crate::negotiate::{Form, Shape, negotiate};
+use crate::negotiate::{Form, Shape};
 use crate::options;
 use crate::payload::Payload;
-use crate::representation::{Representation, Word, frame_of};
+use crate::representation::{Representation, Word, error_frame};
 use crate::state::State;
 use crate::status::Failure;
 use bytes::{BufMut, Bytes, BytesMut};
@@ -76,14 +76,14 @@ struct WatchStream {
 }
 
 pub(crate) async fn watch(cx: &Context<'_>) -> Result<Answer, Failure> {
-    let representation = cx.representation(negotiate(cx.headers, Shape::Stream)?)?;
+    let representation = cx.representation(cx.negotiate(Shape::Stream)?)?;
     let encoding = representation.encoding();
     let options = options::List::parse(cx.query, true)?;
     let selection = Selection::new(cx, &options)?;
     let body = match begin(cx, &options, representation, selection).await? {
         Ok(stream) => Body::chunks(WatchChunks::new(stream)),
         // A watch that cannot begin at its version gets an ERROR event in the stream, as clients expect.
-        Err(failure) => Body::full(error_frame(&failure)),
+        Err(failure) => Body::full(error_frame(&failure, encoding)),
     };
     Ok(Answer::watch(body, encoding))
 }
@@ -206,11 +206,6 @@ async fn check_reached(cx: &Context<'_>, revision: Revision) -> Result<Result<()
     Ok(Err(Failure::expired(text)))
 }
 
-/// The frame of an ERROR event.
-fn error_frame(failure: &Failure) -> Bytes {
-    frame_of("ERROR", json!(&*failure.status).to_string().as_bytes())
-}
-
 impl WatchStream {
     /// The next frames, together; `None` at the end.
     ///
@@ -280,7 +275,7 @@ impl WatchStream {
             let made = if !self.initial.is_empty() {
                 self.make_initial().await
             } else if std::mem::take(&mut self.announces_end) {
-                Ok(vec![self.bookmark(true)])
+                self.bookmark(true).map(|frame| vec![frame])
             } else if let Some(event) = self.events.pop_front() {
                 self.revision = event.revision;
                 self.event_frame(&event).await.map(|frame| frame.into_iter().collect())
@@ -294,7 +289,7 @@ impl WatchStream {
                 }
                 // Leaving the object out would give the client a wrong state, so the watch ends.
                 Err(failure) => {
-                    self.pending.push(error_frame(&failure));
+                    self.push_error(&failure);
                     self.is_over = true;
                 }
             }
@@ -333,7 +328,7 @@ impl WatchStream {
             Err(WatchError::Closed) => self.is_over = true,
             Err(WatchError::Lagged { oldest }) => {
                 let failure = Failure::expired(format!("too old resource version: {} ({oldest})", self.revision));
-                self.pending.push(error_frame(&failure));
+                self.push_error(&failure);
                 self.is_over = true;
             }
         }
@@ -404,19 +399,26 @@ impl WatchStream {
         self.next_bookmark = now + BOOKMARK_INTERVAL;
         self.watcher.advance();
         self.revision = self.revision.max(self.watcher.progress());
-        let frame = self.bookmark(false);
-        self.pending.push(frame);
+        match self.bookmark(false) {
+            Ok(frame) => self.pending.push(frame),
+            Err(failure) => {
+                self.push_error(&failure);
+                self.is_over = true;
+            }
+        }
         self.listen();
     }
 
-    fn bookmark(&self, ends_initial_events: bool) -> Bytes {
-        let kind = self.representation.served().kind();
+    fn bookmark(&self, ends_initial_events: bool) -> Result<Bytes, Failure> {
         let mut metadata = json!({"resourceVersion": self.revision.to_string(), "creationTimestamp": Value::Null});
         if ends_initial_events {
             metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
         }
-        let object = json!({"kind": kind.kind, "apiVersion": kind.api_version(), "metadata": metadata});
-        frame_of("BOOKMARK", object.to_string().as_bytes())
+        self.representation.bookmark(&metadata)
+    }
+
+    fn push_error(&mut self, failure: &Failure) {
+        self.pending.push(error_frame(failure, self.representation.encoding()));
     }
 
     /// Whether the kind is still served as it was when the watch began. After a change of the definition objects are pruned and

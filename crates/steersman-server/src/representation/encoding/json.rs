@@ -1,16 +1,18 @@
 //! JSON as it is stored.
 
+use crate::payload::NotJson;
 use crate::representation::encoding::{Encoder, Envelope};
 
 #[derive(Debug)]
 pub(super) struct Json;
 
 impl Encoder for Json {
-    fn document(&self, json: &[u8], out: &mut Vec<u8>) {
+    fn document(&self, json: &[u8], out: &mut Vec<u8>) -> Result<(), NotJson> {
         out.extend_from_slice(json);
+        Ok(())
     }
 
-    fn open(&self, envelope: &Envelope, out: &mut Vec<u8>) {
+    fn open(&self, envelope: &Envelope, _items_bytes: usize, out: &mut Vec<u8>) -> Result<(), NotJson> {
         out.push(b'{');
         for (name, json) in &envelope.fields {
             key(name, out);
@@ -19,17 +21,20 @@ impl Encoder for Json {
         }
         key(envelope.items, out);
         out.push(b'[');
+        Ok(())
     }
 
-    fn item(&self, json: &[u8], index: usize, out: &mut Vec<u8>) {
+    fn item(&self, json: &[u8], index: usize, out: &mut Vec<u8>) -> Result<(), NotJson> {
         if index > 0 {
             out.push(b',');
         }
         out.extend_from_slice(json);
+        Ok(())
     }
 
-    fn close(&self, _envelope: &Envelope, _items: usize, out: &mut Vec<u8>) {
+    fn close(&self, _envelope: &Envelope, _items: usize, out: &mut Vec<u8>) -> Result<(), NotJson> {
         out.extend_from_slice(b"]}");
+        Ok(())
     }
 
     fn is_identity(&self) -> bool {

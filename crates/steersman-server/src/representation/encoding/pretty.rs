@@ -1,16 +1,18 @@
 //! JSON for people: the same text with line breaks and two blanks for each level.
 
+use crate::payload::NotJson;
 use crate::representation::encoding::{Encoder, Envelope};
 
 #[derive(Debug)]
 pub(super) struct Pretty;
 
 impl Encoder for Pretty {
-    fn document(&self, json: &[u8], out: &mut Vec<u8>) {
+    fn document(&self, json: &[u8], out: &mut Vec<u8>) -> Result<(), NotJson> {
         write(json, 0, out);
+        Ok(())
     }
 
-    fn open(&self, envelope: &Envelope, out: &mut Vec<u8>) {
+    fn open(&self, envelope: &Envelope, _items_bytes: usize, out: &mut Vec<u8>) -> Result<(), NotJson> {
         out.push(b'{');
         for (name, json) in &envelope.fields {
             key(name, out);
@@ -19,21 +21,24 @@ impl Encoder for Pretty {
         }
         key(envelope.items, out);
         out.push(b'[');
+        Ok(())
     }
 
-    fn item(&self, json: &[u8], index: usize, out: &mut Vec<u8>) {
+    fn item(&self, json: &[u8], index: usize, out: &mut Vec<u8>) -> Result<(), NotJson> {
         if index > 0 {
             out.push(b',');
         }
         break_line(2, out);
         write(json, 2, out);
+        Ok(())
     }
 
-    fn close(&self, _envelope: &Envelope, items: usize, out: &mut Vec<u8>) {
+    fn close(&self, _envelope: &Envelope, items: usize, out: &mut Vec<u8>) -> Result<(), NotJson> {
         if items > 0 {
             break_line(1, out);
         }
         out.extend_from_slice(b"]\n}");
+        Ok(())
     }
 }
 
@@ -113,7 +118,7 @@ mod tests {
 
     fn pretty(json: &[u8]) -> String {
         let mut out = Vec::new();
-        Pretty.document(json, &mut out);
+        Pretty.document(json, &mut out).unwrap();
         String::from_utf8(out).unwrap()
     }
 

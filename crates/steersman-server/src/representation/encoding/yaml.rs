@@ -6,42 +6,47 @@ mod scalar;
 mod tokens;
 
 use self::tokens::{Kind, Tokens};
+use crate::payload::NotJson;
 use crate::representation::encoding::{Encoder, Envelope};
 
 #[derive(Debug)]
 pub(super) struct Yaml;
 
 impl Encoder for Yaml {
-    fn document(&self, json: &[u8], out: &mut Vec<u8>) {
-        let Some(tokens) = Tokens::read(json) else { return };
+    fn document(&self, json: &[u8], out: &mut Vec<u8>) -> Result<(), NotJson> {
+        let Some(tokens) = Tokens::read(json) else { return Err(NotJson) };
         let mut printer = Printer { tokens: &tokens, line: 0, out };
         match printer.tokens.kind(0) {
             Kind::Object if !tokens.is_empty(0) => printer.object(0, 0),
             Kind::Array if !tokens.is_empty(0) => printer.items(0, 0),
             _ => printer.scalar(0, 0, 0),
         }
+        Ok(())
     }
 
-    fn open(&self, envelope: &Envelope, out: &mut Vec<u8>) {
+    fn open(&self, envelope: &Envelope, _items_bytes: usize, out: &mut Vec<u8>) -> Result<(), NotJson> {
         fields(envelope, |name| name < envelope.items, out);
         out.extend_from_slice(envelope.items.as_bytes());
         out.push(b':');
+        Ok(())
     }
 
-    fn item(&self, json: &[u8], index: usize, out: &mut Vec<u8>) {
-        let Some(tokens) = Tokens::read(json) else { return };
+    fn item(&self, json: &[u8], index: usize, out: &mut Vec<u8>) -> Result<(), NotJson> {
+        let Some(tokens) = Tokens::read(json) else { return Err(NotJson) };
         if index == 0 {
             out.push(b'\n');
         }
         let mut printer = Printer { tokens: &tokens, line: out.len(), out };
         printer.item(0, 0);
+        Ok(())
     }
 
-    fn close(&self, envelope: &Envelope, items: usize, out: &mut Vec<u8>) {
+    fn close(&self, envelope: &Envelope, items: usize, out: &mut Vec<u8>) -> Result<(), NotJson> {
         if items == 0 {
             out.extend_from_slice(b" []\n");
         }
         fields(envelope, |name| envelope.items < name, out);
+        Ok(())
     }
 }
 

@@ -5,6 +5,7 @@ use crate::negotiate::{Encoding, Negotiated};
 use crate::representation::tests::{cups, object, pods, wishes};
 use futures::FutureExt as _;
 use http_body_util::BodyExt as _;
+use serde_json::json;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::Semaphore;
@@ -14,8 +15,7 @@ const MANY: usize = 1_000;
 
 fn objects(n: usize) -> Vec<Arc<Object>> {
     let filling = "x".repeat(900);
-    let object =
-        |index| object(&format!("cup-{index:05}"), &serde_json::json!({"spec": {"notes": filling, "size": index}}));
+    let object = |index| object(&format!("cup-{index:05}"), &json!({"spec": {"notes": filling, "size": index}}));
     (0..n).map(object).collect()
 }
 
@@ -56,7 +56,7 @@ async fn a_list_in_pieces_is_the_list_in_one() {
                     };
                     let whole = text(representation(plain)).await;
                     let mut want = Vec::new();
-                    representation(looks).encoder().document(&whole, &mut want);
+                    representation(looks).encoder().document(&whole, &mut want).unwrap();
                     assert!(text(representation(looks)).await == want, "{form:?} {encoding:?} {is_pretty} {n}");
                     let tree: Value = serde_json::from_slice(&whole).unwrap();
                     let items = if form == Form::Table { &tree["rows"] } else { &tree["items"] };
@@ -66,6 +66,61 @@ async fn a_list_in_pieces_is_the_list_in_one() {
             }
         }
     }
+}
+
+/// A list of pods in protobuf, read as a tree, and its length.
+async fn in_protobuf(form: Form, objects: Vec<Arc<Object>>) -> (Value, usize) {
+    let looks = wishes(Negotiated { encoding: Encoding::Protobuf, form });
+    let representation = Representation::new(&pods(), looks).unwrap();
+    let bytes = list(representation, objects, &head(), None).await.unwrap().collect().await.unwrap().to_bytes();
+    (crate::protobuf::decode(&bytes).unwrap(), bytes.len())
+}
+
+#[tokio::test]
+async fn a_list_in_protobuf_is_the_list_in_json() {
+    for form in [Form::Object, Form::PartialMetadata] {
+        for n in [0, 1, 2, MANY] {
+            let plain = wishes(Negotiated { encoding: Encoding::Json, form });
+            let body = list(Representation::new(&pods(), plain).unwrap(), pods_named(n), &head(), None).await.unwrap();
+            let mut want: Value = serde_json::from_slice(&body.collect().await.unwrap().to_bytes()).unwrap();
+            for item in want["items"].as_array_mut().unwrap() {
+                // In protobuf the list says what its items are.
+                item.as_object_mut().unwrap().retain(|name, _| !matches!(&**name, "kind" | "apiVersion"));
+            }
+            if n == 0 {
+                want.as_object_mut().unwrap().remove("items");
+            }
+            let (got, bytes) = in_protobuf(form, pods_named(n)).await;
+            assert!(got == want, "{form:?} {n}");
+            let is_long = form == Form::Object && n == MANY;
+            assert!(!is_long || CHUNK_BYTES < bytes, "{bytes} bytes are one chunk");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_long_list_in_protobuf_is_not_held_whole() {
+    let looks = wishes(Negotiated { encoding: Encoding::Protobuf, form: Form::Object });
+    let representation = Representation::new(&pods(), looks).unwrap();
+    let mut long = list(representation, pods_named(MANY), &head(), None).await.unwrap();
+    assert_eq!(http_body::Body::size_hint(&long).exact(), None);
+    while let Some(chunk) = long.frame().await {
+        assert!(chunk.unwrap().into_data().unwrap().len() < COMPRESS_BYTES_MIN + 4096);
+    }
+}
+
+/// Pods of a kilobyte each.
+fn pods_named(n: usize) -> Vec<Arc<Object>> {
+    let pod = |number: usize| {
+        let metadata =
+            json!({"name": format!("p{number:05}"), "namespace": "default", "labels": {"n": number.to_string()}});
+        let mut text = "{\"kind\":\"Pod\",\"apiVersion\":\"v1\",".to_owned();
+        let rest = json!({"metadata": metadata, "spec": {"containers": [{"name": "c", "image": "i".repeat(1000)}]}});
+        text.push_str(&rest.to_string()[1..]);
+        let key = steersman_machinery::ObjectKey::namespaced("default", format!("p{number:05}"));
+        Arc::new(Object::decode(key, Revision(5), text.as_bytes()).unwrap())
+    };
+    (0..n).map(pod).collect()
 }
 
 #[tokio::test]

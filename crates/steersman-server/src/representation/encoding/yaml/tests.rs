@@ -11,7 +11,7 @@ mod from_tree;
 
 fn print(value: &Value) -> String {
     let mut out = Vec::new();
-    Yaml.document(value.to_string().as_bytes(), &mut out);
+    Yaml.document(value.to_string().as_bytes(), &mut out).unwrap();
     String::from_utf8(out).unwrap()
 }
 
@@ -69,7 +69,7 @@ fn long_texts_fold_at_blanks() {
 #[test]
 fn keys_are_sorted_wherever_they_stood() {
     let mut out = Vec::new();
-    Yaml.document(br#"{"b":{"z":1,"\u0061":2},"a":[]}"#, &mut out);
+    Yaml.document(br#"{"b":{"z":1,"\u0061":2},"a":[]}"#, &mut out).unwrap();
     assert_eq!(String::from_utf8(out).unwrap(), "a: []\nb:\n  a: 2\n  z: 1\n");
 }
 
