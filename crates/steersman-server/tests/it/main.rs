@@ -16,6 +16,7 @@ mod limits;
 mod lists;
 mod metrics;
 mod pods;
+mod quotas;
 mod reviews;
 mod rewriting;
 mod roles;
