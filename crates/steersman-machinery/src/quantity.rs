@@ -73,6 +73,42 @@ impl Quantity {
         thousandths % 1_000 == 0
     }
 
+    /// Nothing; a sum with it has the suffixes of the other amount.
+    pub const ZERO: Quantity = Quantity { nanos: 0, format: Format::DecimalSi };
+
+    /// So many whole units.
+    pub fn units(number: i64) -> Quantity {
+        Quantity { nanos: i128::from(number) * NANO, format: Format::DecimalSi }
+    }
+
+    /// The sum, in the suffixes of this amount unless it is zero; capped as every quantity is.
+    #[must_use]
+    pub fn plus(self, other: Quantity) -> Quantity {
+        let format = if self.nanos == 0 { other.format } else { self.format };
+        Quantity { nanos: (self.nanos + other.nanos).clamp(-MAX, MAX), format }
+    }
+
+    /// The difference, in the suffixes of this amount unless it is zero.
+    #[must_use]
+    pub fn minus(self, other: Quantity) -> Quantity {
+        self.plus(Quantity { nanos: -other.nanos, ..other })
+    }
+
+    /// The amount in units, as exactly as a float can say it.
+    pub fn to_f64(self) -> f64 {
+        self.nanos as f64 / NANO as f64
+    }
+
+    /// Whether it is below zero.
+    pub fn is_negative(self) -> bool {
+        self.nanos < 0
+    }
+
+    /// Whether it is zero.
+    pub fn is_zero(self) -> bool {
+        self.nanos == 0
+    }
+
     /// The canonical text of a quantity, or the fault.
     ///
     /// # Errors
@@ -242,6 +278,25 @@ mod tests {
         assert!(
             quantity("1Gi") > quantity("1G") && quantity("1000m") == quantity("1") && quantity("1n") < quantity("1u")
         );
+    }
+
+    #[test]
+    fn a_sum_keeps_its_suffixes_and_takes_those_of_the_other_only_for_zero() {
+        let quantity = |text| Quantity::parse(text).unwrap();
+        for (a, b, sum, difference) in [
+            ("600m", "400m", "1", "200m"),
+            ("256Mi", "256Mi", "512Mi", "0"),
+            ("0", "128Mi", "128Mi", "-128Mi"),
+            ("1Gi", "1", "1073741825", "1073741823"),
+            ("1", "2k", "2001", "-1999"),
+        ] {
+            assert_eq!(quantity(a).plus(quantity(b)).to_string(), sum, "{a} + {b}");
+            assert_eq!(quantity(a).minus(quantity(b)).to_string(), difference, "{a} - {b}");
+        }
+        let most = quantity("9E");
+        assert_eq!(most.plus(most).to_string(), "9223372036854775807");
+        assert_eq!((quantity("2500m").to_f64(), Quantity::units(3).to_string()), (2.5, "3".to_owned()));
+        assert!(Quantity::ZERO.is_zero() && quantity("-1m").is_negative() && !quantity("1n").is_zero());
     }
 
     proptest! {

@@ -9,9 +9,11 @@
 //! concerns no plugin costs almost nothing.
 
 mod default_toleration_seconds;
+mod limit_ranger;
 mod namespace_lifecycle;
 mod plugin;
 mod priority;
+mod resource_quota;
 
 pub(crate) use self::plugin::{Action, Phase, Review};
 
@@ -22,10 +24,12 @@ use crate::status::Failure;
 use steersman_machinery::Value;
 
 /// In upstream's order (`kube-apiserver/pkg/kubeapiserver/options/plugins.go`).
-static PLUGINS: [&dyn Plugin; 3] = [
+static PLUGINS: [&dyn Plugin; 5] = [
     &namespace_lifecycle::NamespaceLifecycle,
+    &limit_ranger::LimitRanger,
     &priority::Priority,
     &default_toleration_seconds::DefaultTolerationSeconds,
+    &resource_quota::ResourceQuota,
 ];
 
 /// Lets every plugin that handles the write change it.
@@ -64,6 +68,13 @@ pub(crate) async fn admit(state: &State, operation: &mut Operation<'_>, object: 
     validate(Review { action, state, operation, old: None }, Some(object)).await
 }
 
+/// Undoes what plugins have done elsewhere for a write that has failed: gives back what quotas counted.
+pub(crate) async fn undo(state: &State, operation: &mut Operation<'_>) {
+    if !operation.charges.is_empty() {
+        resource_quota::refund(state, operation).await;
+    }
+}
+
 /// Whether any plugin handles such a write in a phase. If not, the object need not be parsed for admission.
 pub(crate) fn is_handled(phase: Phase, action: Action, attributes: &ResourceAttributes<'_>) -> bool {
     PLUGINS.iter().any(|plugin| plugin.handles(phase, action, attributes))
@@ -81,9 +92,9 @@ mod tests {
     #[test]
     fn plugins_are_asked_in_order_and_only_about_what_concerns_them() {
         let pods = ResourceAttributes { resource: "pods", namespace: Some("a"), ..ResourceAttributes::default() };
-        let all = ["NamespaceLifecycle", "Priority", "DefaultTolerationSeconds"];
+        let all = ["NamespaceLifecycle", "LimitRanger", "Priority", "DefaultTolerationSeconds"];
         assert_eq!(handled(Phase::Mutate, Action::Create, &pods), all);
-        assert_eq!(handled(Phase::Mutate, Action::Update, &pods), all[1..]);
+        assert_eq!(handled(Phase::Mutate, Action::Update, &pods), all[2..]);
         let evictions = ResourceAttributes { subresource: Some("eviction"), ..pods };
         assert_eq!(handled(Phase::Mutate, Action::Create, &evictions), all[..1]);
         let of =

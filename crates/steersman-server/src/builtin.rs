@@ -22,12 +22,15 @@ mod controller_revision;
 mod daemon_set;
 mod deployment;
 pub(crate) mod disruption_budget;
+mod endpoint_slice;
+mod endpoints;
 mod event;
 mod ingress;
 mod ingress_class;
 mod int_or_percent;
 mod kind;
 mod lease;
+mod limit_range;
 mod namespace;
 mod network_policy;
 mod node;
@@ -37,6 +40,9 @@ pub(crate) mod pod;
 mod pod_template;
 mod priority_class;
 mod replica_set;
+mod replication_controller;
+pub(crate) mod resource_name;
+pub(crate) mod resource_quota;
 mod review;
 mod rules;
 mod secret;
@@ -54,13 +60,17 @@ pub(crate) use crate::builtin::priority_class::SYSTEM_CLASSES;
 /// Every row, in the order in which discovery lists the groups.
 const KINDS: &[&Kind] = &[
     &config_map::KIND,
+    &endpoints::KIND,
     &event::CORE,
+    &limit_range::KIND,
     &namespace::KIND,
     &node::KIND,
     &volume_claim::KIND,
     &persistent_volume::KIND,
     &pod::KIND,
     &pod_template::KIND,
+    &replication_controller::KIND,
+    &resource_quota::KIND,
     &secret::KIND,
     &service_account::KIND,
     &service::KIND,
@@ -90,6 +100,7 @@ const KINDS: &[&Kind] = &[
     &storage_class::KIND,
     &priority_class::KIND,
     &lease::KIND,
+    &endpoint_slice::KIND,
 ];
 
 /// The built-in kinds as resources of a catalog.

@@ -192,6 +192,8 @@ pub struct Scale {
 /// What selects the replicas of a scalable object.
 #[derive(Debug)]
 pub enum ScaleSelector {
+    /// A map of labels, printed as a selector.
+    Labels(JsonPath),
     /// A `LabelSelector` object, printed in its text form.
     Object(JsonPath),
     /// A string, taken as it is.

@@ -12,7 +12,9 @@ use crate::user::User;
 use jiff::Timestamp;
 use jiff::tz::Offset;
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::LazyLock;
+use steersman_machinery::quantity::Quantity;
 use steersman_machinery::{GroupResource, ObjectKey, field};
 use steersman_storage::Guard;
 
@@ -64,10 +66,20 @@ pub(crate) struct Operation<'a> {
     pub(crate) now: Timestamp,
     /// Other objects that a creation depends on: it is not stored if they have changed in the meantime.
     pub(crate) guards: Vec<Guard>,
+    /// What was added to the quotas for this write.
+    pub(crate) charges: Vec<Charge>,
     /// Warnings for the client, without duplicates.
     pub(crate) warnings: Vec<String>,
     /// Annotations for the audit log: key and value.
     pub(crate) audit_annotations: Vec<(&'static str, String)>,
+}
+
+/// What was added to a quota for a write that is not stored yet.
+#[derive(Debug)]
+pub(crate) struct Charge {
+    pub(crate) quota: ObjectKey,
+    /// Amounts by resource.
+    pub(crate) used: BTreeMap<String, Quantity>,
 }
 
 /// The options of a write that are not about its object.
@@ -122,6 +134,7 @@ impl<'a> Operation<'a> {
             options: Options::default(),
             now,
             guards: Vec::new(),
+            charges: Vec::new(),
             warnings: Vec::new(),
             audit_annotations: Vec::new(),
         }

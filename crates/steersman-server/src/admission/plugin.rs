@@ -1,11 +1,14 @@
 //! The trait of admission plugins, and the write that they are called with.
 
+use crate::conversion;
 use crate::operation::{Operation, ResourceAttributes};
 use crate::state::State;
 use crate::status::Failure;
 use futures::future::{self, BoxFuture};
 use std::fmt;
-use steersman_machinery::Value;
+use steersman_machinery::value::str_at;
+use steersman_machinery::{GroupResource, Value};
+use steersman_storage::{At, Page, Scope};
 
 /// What a write does, in terms of admission: a PUT that creates counts as a creation, a patch as an update, and the body of a
 /// connecting subresource such as `pods/binding` as a creation.
@@ -70,4 +73,23 @@ pub(crate) trait Plugin: fmt::Debug + Send + Sync {
 /// Whether a write is about a pod itself, not about one of its subresources.
 pub(super) fn is_about_pod(attributes: &ResourceAttributes<'_>) -> bool {
     attributes.is_about("", "pods") && attributes.subresource.is_none()
+}
+
+/// The objects of a resource in the namespace of a write, as the cache has them.
+///
+/// # Errors
+/// When the store cannot be read.
+pub(super) fn objects_of(review: &Review<'_, '_>, resource: &GroupResource) -> Result<Vec<Value>, Failure> {
+    let store = &review.state.store;
+    let Some(namespace) = review.operation.namespace().filter(|_| store.count(resource) > 0) else {
+        return Ok(Vec::new());
+    };
+    let found = store.list(resource, &Scope::Namespace(namespace.into()), At::Latest, Page::ALL);
+    found.map_err(|error| Failure::of_read(&error))?.objects.iter().map(|object| conversion::parse(object)).collect()
+}
+
+/// The name of an object as refusals name it: where the server is to generate it, what it begins with.
+pub(super) fn name_of(object: &Value) -> &str {
+    let text = |key| str_at(object, &["metadata", key]).filter(|text| !text.is_empty());
+    text("name").or(text("generateName")).unwrap_or_default()
 }

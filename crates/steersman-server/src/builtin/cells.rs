@@ -27,6 +27,14 @@ pub(crate) fn number(object: &Value, path: &[&str]) -> i64 {
     at(object, path).and_then(Value::as_i64).unwrap_or(0)
 }
 
+/// The first few of some texts, joined by commas, with the number of those that are left out.
+pub(crate) fn some_of(texts: &[String], shown_max: usize) -> String {
+    match texts.len().checked_sub(shown_max) {
+        None | Some(0) => texts.join(","),
+        Some(more) => format!("{} + {more} more...", texts[..shown_max].join(",")),
+    }
+}
+
 /// How many entries the maps and lists at some paths have together.
 pub(crate) fn count(object: &Value, paths: &[&[&str]]) -> Value {
     let entries = |path: &&[&str]| match at(object, path) {

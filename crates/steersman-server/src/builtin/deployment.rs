@@ -1,6 +1,6 @@
 //! Deployment: pods from a template, so many of them, replaced step by step when the template changes.
 
-use crate::builtin::kind::{Column, Kind, Request, Scale, Version};
+use crate::builtin::kind::{Column, Kind, Request, Scale, ScaleSelector, Version};
 use crate::builtin::place::Place;
 use crate::builtin::pod::defaults::unless_set;
 use crate::builtin::{cells, int_or_percent, pod, rules, workload};
@@ -20,7 +20,11 @@ pub(crate) const KIND: Kind = Kind {
     versions: &[Version {
         definition: "io.k8s.api.apps.v1.Deployment",
         has_status: true,
-        scale: Some(&Scale { spec: ".spec.replicas", status: ".status.replicas", selector: ".spec.selector" }),
+        scale: Some(&Scale {
+            spec: ".spec.replicas",
+            status: ".status.replicas",
+            selector: ScaleSelector::Object(".spec.selector"),
+        }),
         columns: &[
             Column::NAME,
             Column::text("Ready", "How many of the wanted pods are ready."),

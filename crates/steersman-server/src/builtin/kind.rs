@@ -79,6 +79,8 @@ pub(crate) struct Version {
     /// The schema crate's name of the definition.
     pub(crate) definition: &'static str,
     pub(crate) has_status: bool,
+    /// The warning that every request gets; empty: none.
+    pub(crate) deprecation: &'static str,
     pub(crate) scale: Option<&'static Scale>,
     pub(crate) subresources: &'static [Subresource],
     pub(crate) columns: &'static [Column],
@@ -122,7 +124,15 @@ pub(crate) struct Subresource {
 pub(crate) struct Scale {
     pub(crate) spec: &'static str,
     pub(crate) status: &'static str,
-    pub(crate) selector: &'static str,
+    pub(crate) selector: ScaleSelector,
+}
+
+/// What selects the replicas.
+pub(crate) enum ScaleSelector {
+    /// A map of labels.
+    Labels(&'static str),
+    /// A `LabelSelector`.
+    Object(&'static str),
 }
 
 /// A column of a table.
@@ -215,6 +225,7 @@ impl Version {
         name: "v1",
         definition: "",
         has_status: false,
+        deprecation: "",
         scale: None,
         subresources: &[],
         columns: &[],
@@ -235,14 +246,17 @@ impl Version {
         catalog::Version {
             name: self.name.into(),
             served: true,
-            deprecation: None,
+            deprecation: Some(self.deprecation).filter(|text| !text.is_empty()).map(Into::into),
             schema: Arc::new(Schema::from_json(&serde_json::json!({ "$ref": self.definition }))),
             definition: self.definition.into(),
             has_status: self.has_status,
             scale: self.scale.map(|row| catalog::Scale {
                 spec: path(row.spec),
                 status: path(row.status),
-                selector: Some(catalog::ScaleSelector::Object(path(row.selector))),
+                selector: Some(match row.selector {
+                    ScaleSelector::Labels(text) => catalog::ScaleSelector::Labels(path(text)),
+                    ScaleSelector::Object(text) => catalog::ScaleSelector::Object(path(text)),
+                }),
             }),
             subresources: self.subresources.iter().map(subresource).collect(),
             columns: self.columns.iter().map(Column::to_catalog).collect(),

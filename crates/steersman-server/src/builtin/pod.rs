@@ -10,6 +10,7 @@ use steersman_machinery::value::{at, set_at};
 pub(crate) mod container;
 pub(crate) mod defaults;
 pub(crate) mod spec;
+pub(crate) mod totals;
 
 mod cells;
 mod environment;
@@ -92,6 +93,11 @@ pub(crate) const KIND: Kind = Kind {
 pub(crate) fn is_ready(pod: &Value) -> bool {
     let conditions = at(pod, &["status", "conditions"]).and_then(Value::as_array);
     conditions.into_iter().flatten().any(|one| one["type"] == "Ready" && one["status"] == "True")
+}
+
+/// Whether a pod is promised nothing.
+pub(crate) fn is_best_effort(pod: &Value) -> bool {
+    qos::class(pod) == "BestEffort"
 }
 
 fn prepare_create(pod: &mut Value) {

@@ -1,6 +1,6 @@
 //! ReplicaSet: so many pods of one template.
 
-use crate::builtin::kind::{Column, Kind, Request, Scale, Version};
+use crate::builtin::kind::{Column, Kind, Request, Scale, ScaleSelector, Version};
 use crate::builtin::place::Place;
 use crate::builtin::pod::defaults::unless_set;
 use crate::builtin::{cells, pod, rules, workload};
@@ -19,7 +19,11 @@ pub(crate) const KIND: Kind = Kind {
     versions: &[Version {
         definition: "io.k8s.api.apps.v1.ReplicaSet",
         has_status: true,
-        scale: Some(&Scale { spec: ".spec.replicas", status: ".status.replicas", selector: ".spec.selector" }),
+        scale: Some(&Scale {
+            spec: ".spec.replicas",
+            status: ".status.replicas",
+            selector: ScaleSelector::Object(".spec.selector"),
+        }),
         columns: &[
             Column::NAME,
             Column::integer("Desired", "How many pods are wanted."),
@@ -62,7 +66,7 @@ fn validate_update(request: &Request<'_>, faults: &mut Vec<Error>) {
     rules::immutable(&object.at(&["spec", "selector"]), &old.at(&["spec", "selector"]), faults);
 }
 
-fn validate_status(request: &Request<'_>, faults: &mut Vec<Error>) {
+pub(crate) fn validate_status(request: &Request<'_>, faults: &mut Vec<Error>) {
     let status = Place::root(request.new).field("status");
     let number = |field: &str| status.field(field).number().unwrap_or(0);
     let counters = ["replicas", "fullyLabeledReplicas", "readyReplicas", "availableReplicas", "observedGeneration"];

@@ -2,7 +2,7 @@
 
 use crate::builtin::place::Place;
 use regex::Regex;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::LazyLock;
 use steersman_machinery::Value;
 use steersman_machinery::field::Error;
@@ -106,11 +106,62 @@ pub(crate) fn port_name(name: &str) -> Vec<String> {
     faults
 }
 
-/// Of text: it must be an address.
+/// Of text: it must be an address, written in a way that every program reads alike.
 pub(crate) fn ip(place: &Place<'_>, faults: &mut Vec<Error>) {
-    if place.text().parse::<IpAddr>().is_err() {
-        faults.push(place.invalid(IP));
+    match sloppy_ip(place.text()) {
+        None => faults.push(place.invalid(IP)),
+        Some(_) if place.text().parse::<IpAddr>().is_err() => faults.push(place.invalid("must not have leading 0s")),
+        Some(IpAddr::V6(address)) if address.to_ipv4_mapped().is_some() => {
+            faults.push(place.invalid("must not be an IPv4-mapped IPv6 address"));
+        }
+        Some(_) => {}
     }
+}
+
+/// Of text: if it is an address, it must be one that other machines can reach.
+pub(crate) fn ordinary_ip(place: &Place<'_>, faults: &mut Vec<Error>) {
+    let Some(address) = sloppy_ip(place.text()) else {
+        return faults.push(place.invalid("must be a valid IP address"));
+    };
+    let (is_link_local, is_link_local_multicast) = match address {
+        IpAddr::V4(address) => (address.is_link_local(), address.octets()[..3] == [224, 0, 0]),
+        IpAddr::V6(address) => (address.is_unicast_link_local(), address.segments()[0] & 0xff0f == 0xff02),
+    };
+    if address.is_unspecified() {
+        faults.push(place.invalid(format!("may not be unspecified ({})", place.text())));
+    }
+    if address.is_loopback() {
+        faults.push(place.invalid("may not be in the loopback range (127.0.0.0/8, ::1/128)"));
+    }
+    if is_link_local {
+        faults.push(place.invalid("may not be in the link-local range (169.254.0.0/16, fe80::/10)"));
+    }
+    if is_link_local_multicast {
+        faults.push(place.invalid("may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)"));
+    }
+}
+
+/// An address, with leading zeros in its numbers ignored, as old versions of Kubernetes read it.
+pub(crate) fn sloppy_ip(text: &str) -> Option<IpAddr> {
+    let strict = text.parse::<IpAddr>().ok();
+    strict.or_else(|| {
+        let without_zeros = |part: &str| match part.trim_start_matches('0') {
+            "" if !part.is_empty() => "0".to_owned(),
+            digits => digits.to_owned(),
+        };
+        let parts: Vec<String> = text.split('.').map(without_zeros).collect();
+        parts.join(".").parse::<Ipv4Addr>().ok().map(IpAddr::V4)
+    })
+}
+
+/// Of a list or a map: it must not have more than so many items. Whether that is so.
+pub(crate) fn at_most(place: &Place<'_>, items_max: usize, faults: &mut Vec<Error>) -> bool {
+    let items = place.value.as_array().map(Vec::len).or(place.value.as_object().map(|fields| fields.len()));
+    let n_items = items.unwrap_or(0);
+    if n_items > items_max {
+        faults.push(Error::too_many(&place.path, n_items, items_max));
+    }
+    n_items <= items_max
 }
 
 /// Of text: it must be a domain and a path, as in `acme.io/foo`.

@@ -1,6 +1,6 @@
 //! StatefulSet: pods with names and volumes of their own, made and unmade in order.
 
-use crate::builtin::kind::{Column, Kind, Request, Scale, Version};
+use crate::builtin::kind::{Column, Kind, Request, Scale, ScaleSelector, Version};
 use crate::builtin::place::Place;
 use crate::builtin::pod::defaults::unless_set;
 use crate::builtin::{cells, pod, rules, workload};
@@ -20,7 +20,11 @@ pub(crate) const KIND: Kind = Kind {
     versions: &[Version {
         definition: "io.k8s.api.apps.v1.StatefulSet",
         has_status: true,
-        scale: Some(&Scale { spec: ".spec.replicas", status: ".status.replicas", selector: ".spec.selector" }),
+        scale: Some(&Scale {
+            spec: ".spec.replicas",
+            status: ".status.replicas",
+            selector: ScaleSelector::Object(".spec.selector"),
+        }),
         columns: &[
             Column::NAME,
             Column::text("Ready", "How many of the wanted pods are ready."),

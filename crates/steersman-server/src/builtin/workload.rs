@@ -32,7 +32,12 @@ pub(crate) fn validate_template(spec: &Place<'_>, kind: &str, faults: &mut Vec<E
     if !is_own {
         faults.push(labels.invalid("`selector` does not match template `labels`"));
     }
-    pod::spec::validate_template(&template, faults);
+    validate_running_template(&template, kind, faults);
+}
+
+/// The template of pods that are kept running: they restart always.
+pub(crate) fn validate_running_template(template: &Place<'_>, kind: &str, faults: &mut Vec<Error>) {
+    pod::spec::validate_template(template, faults);
     let policy = template.at(&["spec", "restartPolicy"]);
     // An unknown policy has been reported already.
     if pod::spec::RESTART_POLICIES[1..].contains(&policy.text()) {

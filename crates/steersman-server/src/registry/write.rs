@@ -47,6 +47,15 @@ pub(crate) async fn write(
     operation: &mut Operation<'_>,
     change: &Change<'_>,
 ) -> Result<Outcome, Failure> {
+    let outcome = attempts(state, operation, change).await;
+    if outcome.is_err() {
+        admission::undo(state, operation).await;
+    }
+    outcome
+}
+
+/// Plans and commits until no other write comes in between.
+async fn attempts(state: &State, operation: &mut Operation<'_>, change: &Change<'_>) -> Result<Outcome, Failure> {
     if let Change::Delete(_) = change {
         admission::mutate(Review { action: Action::Delete, state, operation, old: None }, None).await?;
     }

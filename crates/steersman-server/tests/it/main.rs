@@ -17,6 +17,7 @@ mod lists;
 mod metrics;
 mod pods;
 mod protobuf;
+mod quotas;
 mod reviews;
 mod rewriting;
 mod roles;

@@ -229,3 +229,126 @@ fn the_address_of_a_service_is_for_good() {
     assert_faults(faults, &[]);
     assert_eq!(new["spec"]["clusterIPs"], json!(["10.96.0.9"]));
 }
+
+#[test]
+fn endpoints_are_checked_address_by_address() {
+    let endpoints = Subject::of("", "Endpoints");
+    endpoints.refused(
+        json!({"metadata": {"name": "bad"}, "subsets": [
+            {"addresses": [{"ip": "10.01.2.3"}, {"ip": "127.0.0.1"}], "ports": [{"port": 80}, {"port": 0, "name": "b"}]},
+            {"ports": [{"port": 80}]},
+        ]}),
+        &[
+            "subsets[0].addresses[0].ip: Invalid value: \"10.01.2.3\": must not have leading 0s",
+            "subsets[0].addresses[1].ip: Invalid value: \"127.0.0.1\": may not be in the loopback range (127.0.0.0/8, ::1/128)",
+            "subsets[0].ports[0].name: Required value",
+            "subsets[0].ports[1].port: Invalid value: 0: must be between 1 and 65535, inclusive",
+            "subsets[1]: Required value: must specify `addresses` or `notReadyAddresses`",
+        ],
+    );
+    let made = endpoints.created(json!({"metadata": {"name": "e"}, "subsets": [
+        {"addresses": [{"ip": "10.1.0.1"}, {"ip": "fd00::1"}], "ports": [{"port": 53, "name": "a"}, {"port": 80, "name": "b"}]},
+    ]}));
+    let now = "2026-01-01T00:00:00Z".parse().unwrap();
+    let cells = endpoints.strategy().cells(endpoints.version(), &made, now);
+    assert_eq!(cells[1], "10.1.0.1:53,[fd00::1]:53,10.1.0.1:80 + 1 more...");
+    assert!(endpoints.version().deprecation.is_some());
+}
+
+#[test]
+fn an_endpoint_slice_keeps_its_family_and_counts_its_labels_as_a_change() {
+    let slices = Subject::of("discovery.k8s.io", "EndpointSlice");
+    let slice = slices.created(json!({
+        "metadata": {"name": "s"}, "addressType": "IPv4", "endpoints": [{"addresses": ["10.1.2.3"]}], "ports": [{"port": 80}],
+    }));
+    assert_eq!(slice["ports"], json!([{"name": "", "port": 80, "protocol": "TCP"}]));
+    assert_eq!(slice["endpoints"], json!([{"addresses": ["10.1.2.3"], "conditions": {}}]));
+    let (labelled, faults) = slices.update(Endpoint::Main, &slice, |slice| {
+        slice["metadata"]["labels"] = json!({"a": "b"});
+    });
+    assert_faults(faults, &[]);
+    assert_eq!((&slice["metadata"]["generation"], &labelled["metadata"]["generation"]), (&json!(1), &json!(2)));
+    let (_, faults) = slices.update(Endpoint::Main, &slice, |slice| slice["addressType"] = json!("IPv6"));
+    assert_faults(faults, &["addressType: Invalid value: \"IPv6\": field is immutable"]);
+    slices.refused(
+        json!({"metadata": {"name": "s"}, "addressType": "IPv4", "endpoints": [
+            {"addresses": ["fd00::1"]}, {"addresses": []}, {"addresses": ["10.0.0.1"], "hints": {"forZones": [{"name": "z"}, {"name": "z"}]}},
+        ]}),
+        &[
+            "endpoints[0].addresses: Invalid value: \"fd00::1\": must be an IPv4 address",
+            "endpoints[1].addresses: Required value: must contain at least 1 address",
+            "endpoints[2].hints.forZones[1].name: Duplicate value: \"z\"",
+        ],
+    );
+    let names = json!({"metadata": {"name": "s"}, "addressType": "FQDN", "endpoints": [{"addresses": ["a"]}]});
+    slices.refused(
+        names.clone(),
+        &["endpoints[0].addresses[0]: Invalid value: \"a\": should be a domain with at least two segments separated by dots"],
+    );
+    assert_eq!(
+        slices.strategy().warnings(slices.version(), &names),
+        ["spec.addressType: FQDN endpoints are deprecated"]
+    );
+}
+
+#[test]
+fn limits_of_containers_fill_each_other_in() {
+    let ranges = Subject::of("", "LimitRange");
+    let range = ranges.created(json!({"metadata": {"name": "l"}, "spec": {"limits": [
+        {"type": "Container", "max": {"cpu": "2"}, "min": {"memory": "4Mi"}, "default": {"memory": "8Mi"}},
+    ]}}));
+    assert_eq!(range["spec"]["limits"][0]["default"], json!({"cpu": "2", "memory": "8Mi"}));
+    assert_eq!(range["spec"]["limits"][0]["defaultRequest"], json!({"cpu": "2", "memory": "8Mi"}));
+    ranges.refused(
+        json!({"metadata": {"name": "l"}, "spec": {"limits": [
+            {"type": "Pod", "min": {"cpu": "2"}, "max": {"cpu": "1"}, "maxLimitRequestRatio": {"cpu": "500m"}},
+            {"type": "Pod", "default": {"cpu": "1"}},
+            {"type": "PersistentVolumeClaim"},
+            {"type": "Cat"},
+        ]}}),
+        &[
+            "spec.limits[0].maxLimitRequestRatio[cpu]: Invalid value: \"500m\": ratio 500m is less than 1",
+            "spec.limits[0].min[cpu]: Invalid value: \"2\": min value 2 is greater than max value 1",
+            "spec.limits[1].default: Forbidden: may not be specified when `type` is 'Pod'",
+            "spec.limits[1].type: Duplicate value: \"Pod\"",
+            "spec.limits[2].limits: Required value: either minimum or maximum storage value is required, but neither was provided",
+            "spec.limits[3].type: Invalid value: \"Cat\": must be a standard limit type or fully qualified",
+        ],
+    );
+    let unnamed = ranges.created(json!({"metadata": {"uid": "u-1"}, "spec": {"limits": []}}));
+    assert_eq!(unnamed["metadata"]["name"], "u-1");
+}
+
+#[test]
+fn a_quota_holds_what_has_a_meaning_and_keeps_its_scopes() {
+    let quotas = Subject::of("", "ResourceQuota");
+    quotas.refused(
+        json!({"metadata": {"name": "q"}, "spec": {
+            "hard": {"dogs": "1", "pods": "1500m", "cpu": "-1", "count/widgets.example.com": "1"},
+            "scopes": ["BestEffort", "NotBestEffort"],
+            "scopeSelector": {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "In"}]},
+        }}),
+        &[
+            "spec.hard[cpu]: Invalid value: \"-1\": must be greater than or equal to 0",
+            "spec.hard[dogs]: Invalid value: \"dogs\": must be a standard resource for quota",
+            "spec.hard[dogs]: Invalid value: \"dogs\": must be a standard resource type or fully qualified",
+            "spec.hard[pods]: Invalid value: \"1500m\": must be an integer",
+            "spec.scopeSelector.matchExpressions.values: Required value: must be at least one value when `operator` is 'In' or 'NotIn' for scope selector",
+            "spec.scopes: Invalid value: [\"BestEffort\",\"NotBestEffort\"]: conflicting scopes",
+            "spec.scopes: Invalid value: [\"BestEffort\",\"NotBestEffort\"]: unsupported scope applied to resource",
+        ],
+    );
+    let quota = quotas.created(json!({
+        "metadata": {"name": "q"}, "spec": {"hard": {"pods": "1", "limits.cpu": "2"}, "scopes": ["NotTerminating"]},
+        "status": {"hard": {"pods": "9"}},
+    }));
+    assert_eq!(quota["status"], json!({}));
+    let (_, faults) = quotas.update(Endpoint::Main, &quota, |quota| quota["spec"]["scopes"] = json!([]));
+    assert_faults(faults, &["spec.scopes: Invalid value: null: field is immutable"]);
+    let status = json!({"hard": {"pods": "3", "limits.cpu": "2"}, "used": {"pods": "1"}});
+    let (used, faults) = quotas.update(Endpoint::Status, &quota, |quota| quota["status"] = status);
+    assert_faults(faults, &[]);
+    let now = "2026-01-01T00:00:00Z".parse().unwrap();
+    let cells = quotas.strategy().cells(quotas.version(), &used, now);
+    assert_eq!(cells[1..3], [json!("pods: 1/3"), json!("limits.cpu: 0/2")]);
+}

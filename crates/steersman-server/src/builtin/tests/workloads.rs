@@ -419,3 +419,23 @@ fn a_replica_set_owns_what_it_makes() {
         &[r#"spec.template.metadata.labels: Invalid value: {"a":"b"}: `selector` does not match template `labels`"#],
     );
 }
+
+#[test]
+fn a_replication_controller_takes_selector_and_labels_from_its_template() {
+    let controllers = Subject::of("", "ReplicationController");
+    let template = json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let made = controllers.created(json!({"metadata": {"name": "rc"}, "spec": {"template": template}}));
+    assert_eq!((&made["spec"]["selector"], &made["metadata"]["labels"]), (&json!({"a": "b"}), &json!({"a": "b"})));
+    assert_eq!((&made["spec"]["replicas"], &made["status"]), (&json!(1), &json!({"replicas": 0})));
+    controllers.refused(
+        json!({"metadata": {"name": "rc"}, "spec": {"replicas": -1, "selector": {"x": "y"}, "template": template}}),
+        &[
+            "spec.replicas: Invalid value: -1: must be greater than or equal to 0",
+            "spec.template.metadata.labels: Invalid value: {\"a\":\"b\"}: `selector` does not match template `labels`",
+        ],
+    );
+    controllers.refused(
+        json!({"metadata": {"name": "rc"}, "spec": {}}),
+        &["spec.selector: Required value", "spec.template: Required value"],
+    );
+}

@@ -141,6 +141,9 @@ fn read(scale: &Scale, object: &Value) -> Value {
         None => None,
         Some(ScaleSelector::Text(path)) => path.get(object).and_then(Value::as_str).map(str::to_owned),
         Some(ScaleSelector::Object(path)) => path.get(object).map(selector_text),
+        Some(ScaleSelector::Labels(path)) => {
+            path.get(object).map(|labels| selector_text(&json!({ "matchLabels": labels })))
+        }
     };
     if let Some(selector) = selector.filter(|text| !text.is_empty()) {
         made["status"]["selector"] = selector.into();
@@ -180,6 +183,17 @@ fn selector_text(selector: &Value) -> String {
 mod tests {
     use super::*;
     use steersman_schema::JsonPath;
+
+    #[test]
+    fn a_map_of_labels_is_a_selector() {
+        let scale = Scale {
+            spec: JsonPath::parse(".spec.replicas").unwrap(),
+            status: JsonPath::parse(".status.replicas").unwrap(),
+            selector: Some(ScaleSelector::Labels(JsonPath::parse(".spec.selector").unwrap())),
+        };
+        let object = json!({"spec": {"selector": {"a": "b", "c": "d"}}});
+        assert_eq!(read(&scale, &object)["status"]["selector"], "a=b,c=d");
+    }
 
     #[test]
     fn a_scale_says_what_the_paths_say() {
