@@ -127,7 +127,9 @@ impl Shared {
         let activity = Activity::new(Instant::now(), peer.is_some());
         let unauthenticated = place.filter(|_| peer.is_none());
         let Shared { service, access_log, streams, stop, .. } = self;
-        let service = AccessLog::layer(access_log, peer_address, service.with_peer(peer));
+        let source = peer_address.map(|address| address.ip().to_canonical());
+        let service = service.with_peer(peer).with_source(source);
+        let service = AccessLog::layer(access_log, peer_address, service);
         let connection = Connection { protocol, activity, unauthenticated, streams, stop };
         Some(Box::pin(connection.serve(stream, TowerToHyperService::new(service))))
     }

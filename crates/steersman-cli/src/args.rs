@@ -5,7 +5,7 @@ mod duration;
 mod size;
 
 pub(crate) use crate::args::authentication::AuthenticationOptions;
-use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use clap::{ArgAction, Args as ClapArgs, Parser, Subcommand, ValueEnum, value_parser};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -53,10 +53,23 @@ pub(crate) struct ServerOptions {
     /// or 2Gi; without it four times the size of the objects as they are, and at least 256Mi.
     #[arg(long, value_parser = size::history, value_name = "SIZE")]
     pub(crate) history_size: Option<u64>,
+    /// Share the requests that are carried out at a time fairly among users, by the FlowSchemas and
+    /// PriorityLevelConfigurations of the cluster.
+    #[arg(long, default_value_t = true, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "true|false")]
+    pub(crate) enable_priority_and_fairness: bool,
+    /// How many requests that change nothing are carried out at a time. With priority and fairness only the sum with those
+    /// that change something counts.
+    #[arg(long, default_value_t = 400, value_parser = value_parser!(u32).range(1..=1_000_000), value_name = "N")]
+    pub(crate) max_requests_inflight: u32,
+    /// How many requests that change something are carried out at a time.
+    #[arg(long, default_value_t = 200, value_parser = value_parser!(u32).range(1..=1_000_000), value_name = "N")]
+    pub(crate) max_mutating_requests_inflight: u32,
     /// Write a line of JSON for every request to this file: time, audit id, user, method, path, status, bytes, duration. `-`
     /// is standard output.
     #[arg(long, value_name = "FILE")]
     pub(crate) access_log: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) audit: AuditOptions,
     /// Serve the controllers' /metrics for Prometheus, /healthz and /readyz on this address, without TLS; port 0 takes any
     /// that is free.
     #[arg(long, value_name = "ADDR")]
@@ -66,6 +79,61 @@ pub(crate) struct ServerOptions {
     pub(crate) output: Output,
     #[command(flatten)]
     pub(crate) authentication: AuthenticationOptions,
+}
+
+/// What the audit log has in it, and where it is. The flags are those of kube-apiserver.
+#[derive(ClapArgs, Debug)]
+pub(crate) struct AuditOptions {
+    /// What to write to the audit log: a Policy of audit.k8s.io/v1.
+    #[arg(long, requires = "audit_log_path", value_name = "FILE")]
+    pub(crate) audit_policy_file: Option<PathBuf>,
+    /// Write the audit log to this file, a line of JSON for every event. `-` is standard output.
+    #[arg(long, requires = "audit_policy_file", value_name = "FILE")]
+    pub(crate) audit_log_path: Option<PathBuf>,
+    /// How the lines are written.
+    #[arg(long, value_enum, default_value_t = AuditFormat::Json, requires = "audit_log_path")]
+    pub(crate) audit_log_format: AuditFormat,
+    /// Put the audit log aside when it has so many megabytes.
+    #[arg(long, default_value_t = 100, value_parser = value_parser!(u32).range(1..), requires = "audit_log_path", value_name = "MB")]
+    pub(crate) audit_log_maxsize: u32,
+    /// Remove audit logs that were put aside so many days ago; 0 removes none.
+    #[arg(long, default_value_t = 0, requires = "audit_log_path", value_name = "DAYS")]
+    pub(crate) audit_log_maxage: u32,
+    /// How many audit logs that were put aside are kept; 0 keeps all.
+    #[arg(long, default_value_t = 0, requires = "audit_log_path", value_name = "N")]
+    pub(crate) audit_log_maxbackup: u32,
+    /// Compress audit logs that were put aside, with gzip.
+    #[arg(long, requires = "audit_log_path")]
+    pub(crate) audit_log_compress: bool,
+    /// Whether requests wait for the audit log.
+    #[arg(long, value_enum, default_value_t = AuditMode::Batch, requires = "audit_log_path")]
+    pub(crate) audit_log_mode: AuditMode,
+    /// How many events wait to be written. Further ones are dropped and counted.
+    #[arg(long, default_value_t = 10_000, value_parser = n_events, requires = "audit_log_path", value_name = "N")]
+    pub(crate) audit_log_batch_buffer_size: usize,
+    /// How many events are written at a time.
+    #[arg(long, default_value_t = 400, value_parser = n_events, requires = "audit_log_path", value_name = "N")]
+    pub(crate) audit_log_batch_max_size: usize,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub(crate) enum AuditFormat {
+    /// Events of audit.k8s.io/v1.
+    Json,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub(crate) enum AuditMode {
+    /// No request waits.
+    Batch,
+    /// A request is answered when its event is in the file.
+    Blocking,
+}
+
+/// A number of events.
+fn n_events(text: &str) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|number| (1..=1_000_000).contains(number));
+    number.ok_or_else(|| "want a number from 1 to 1000000".to_owned())
 }
 
 /// Of the control plane alone.
@@ -164,7 +232,13 @@ pub(crate) fn report(error: &clap::Error) -> ExitCode {
             // Clap explains in paragraphs: the first says what is wrong, a tip says what to do.
             let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
             let what = lines.next().unwrap_or("the command line cannot be read");
-            let what = what.strip_prefix("error: ").unwrap_or(what);
+            let mut what = what.strip_prefix("error: ").unwrap_or(what).to_owned();
+            if what.ends_with(':') {
+                // What is missing stands in lines of its own.
+                for argument in lines.clone().take_while(|line| line.starts_with("--")) {
+                    what = format!("{what} {argument}");
+                }
+            }
             let tip = lines.find_map(|line| {
                 line.strip_prefix("tip: ")
                     .or_else(|| line.strip_prefix("[possible values: ").map(|line| line.trim_end_matches(']')))

@@ -8,6 +8,7 @@ mod access_log;
 mod account_keys;
 mod activity;
 mod args;
+mod audit_log;
 mod authentication;
 mod cloud;
 mod connection;

@@ -2,6 +2,7 @@
 
 use crate::access_log::{AccessLog, Writer};
 use crate::args::{Output, ServerOptions};
+use crate::audit_log;
 use crate::authentication::Authentication;
 use crate::data_dir::DataDir;
 use crate::output::Ready;
@@ -15,7 +16,7 @@ use std::sync::Arc;
 use steersman_server::authn::TokenSecrets;
 use steersman_server::authz::Authorization;
 use steersman_server::user::User;
-use steersman_server::{Body, Server};
+use steersman_server::{Body, Concurrency, Server};
 use steersman_storage::kv::Kv;
 use steersman_storage::{Disk, HistorySize, Memory, Store, disk};
 use tokio::net::TcpListener;
@@ -29,6 +30,7 @@ pub(crate) struct Plan {
     listener: TcpListener,
     authentication: Authentication,
     access_log: Option<(AccessLog, Writer)>,
+    audit: Option<audit_log::Plan>,
     options: ServerOptions,
 }
 
@@ -47,6 +49,7 @@ pub(crate) struct Plane {
     stop: CancellationToken,
     access_log: Option<AccessLog>,
     access_log_writer: Option<Writer>,
+    audit_log_writer: Option<audit_log::Writer>,
 }
 
 impl Plan {
@@ -62,14 +65,15 @@ impl Plan {
             };
             Failure::Refused(format!("cannot listen on {}: {way}", options.listen))
         })?;
-        // Last, for it makes a file.
+        // Last, for these make files.
         let access_log = options.access_log.as_deref().map(AccessLog::open).transpose()?;
-        Ok(Plan { listener, authentication, access_log, options })
+        let audit = audit_log::Plan::new(&options.audit)?;
+        Ok(Plan { listener, authentication, access_log, audit, options })
     }
 
     /// Starts the control plane; `fills_token_secrets` says whether Secrets are given tokens.
     pub(crate) async fn start(self, fills_token_secrets: bool) -> Result<Plane, Failure> {
-        let Plan { listener, authentication, access_log, options } = self;
+        let Plan { listener, authentication, access_log, audit, options } = self;
         let data_dir = DataDir::take(&options.data_dir)?;
         let ca = pki::read_ca(&data_dir.pki())?;
         let mut authentication = authentication.with_keys_in(&data_dir.account_keys(), options.in_memory)?;
@@ -85,11 +89,19 @@ impl Plan {
         let store = Store::open(kv, store_options).await.context("the store cannot be read")?;
         authentication.service_accounts.token_secrets =
             fills_token_secrets.then(|| TokenSecrets { ca: Some(pki.ca.clone()) });
+        let audit = audit.map(audit_log::Plan::start).transpose().context("the audit log cannot be started")?;
+        let (audit, audit_log_writer) = audit.unzip();
         let server = Server::start(steersman_server::Options {
             store: store.clone(),
             authentication,
             authorization: Authorization::default(),
             address: reachable(address).to_string(),
+            audit,
+            concurrency: Concurrency {
+                has_priority_and_fairness: options.enable_priority_and_fairness,
+                reads_max: options.max_requests_inflight,
+                writes_max: options.max_mutating_requests_inflight,
+            },
             clock: Timestamp::now,
         });
         let server = server.await.context("the server cannot be started")?;
@@ -119,6 +131,7 @@ impl Plan {
             stop,
             access_log,
             access_log_writer,
+            audit_log_writer,
         })
     }
 }
@@ -176,6 +189,9 @@ impl Plane {
         self.server.stop().await;
         if let Some(writer) = self.access_log_writer {
             tokio::task::spawn_blocking(move || writer.close()).await.context("the access log could not be ended")?;
+        }
+        if let Some(writer) = self.audit_log_writer {
+            tokio::task::spawn_blocking(move || writer.close()).await.context("the audit log could not be ended")?;
         }
         self.store.close().await.context("the store could not be closed")
     }

@@ -31,6 +31,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
         authentication: authn::Options::default(),
         authorization: Authorization::default(),
         address: "localhost:6443".to_owned(),
+        audit: None,
+        concurrency: steersman_server::Concurrency::default(),
         clock: Timestamp::now,
     });
     let server = server.await?;

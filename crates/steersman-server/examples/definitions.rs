@@ -32,6 +32,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         authentication: authn::Options::default(),
         authorization: Authorization::default(),
         address: "localhost:6443".to_owned(),
+        audit: None,
+        concurrency: steersman_server::Concurrency::default(),
         clock: jiff::Timestamp::now,
     })
     .await?;

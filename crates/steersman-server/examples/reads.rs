@@ -46,6 +46,8 @@ async fn run(objects: usize, watchers: usize) -> Result<(), Failure> {
         authentication: authn::Options::default(),
         authorization: Authorization::default(),
         address: "127.0.0.1:6443".to_owned(),
+        audit: None,
+        concurrency: steersman_server::Concurrency::default(),
         clock: jiff::Timestamp::now,
     })
     .await?;

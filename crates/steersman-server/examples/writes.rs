@@ -30,6 +30,8 @@ async fn main() -> Result<(), Failure> {
         authentication: authn::Options::default(),
         authorization: Authorization::default(),
         address: "localhost:6443".to_owned(),
+        audit: None,
+        concurrency: steersman_server::Concurrency::default(),
         clock: jiff::Timestamp::now,
     };
     let server = Server::start(options).await?;

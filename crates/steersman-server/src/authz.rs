@@ -213,7 +213,14 @@ pub(crate) async fn authorize(
     user: &User,
     attributes: &Attributes<'_>,
 ) -> Result<(), Failure> {
-    let verdict = verdict(authorizer, user, attributes).await;
+    enforce(user, attributes, verdict(authorizer, user, attributes).await)
+}
+
+/// The failure of a request whose verdict is not that it is allowed.
+///
+/// # Errors
+/// As [`authorize`].
+pub(crate) fn enforce(user: &User, attributes: &Attributes<'_>, verdict: Verdict) -> Result<(), Failure> {
     if verdict.is_allowed() {
         return Ok(());
     }

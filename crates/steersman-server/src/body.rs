@@ -11,7 +11,6 @@ use std::fmt;
 use std::io::Write as _;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use tokio::sync::OwnedSemaphorePermit;
 
 /// The least number of bytes in a chunk, except in the last one.
 pub(crate) const CHUNK_BYTES: usize = 64 * 1024;
@@ -24,6 +23,7 @@ pub struct Body(Inner);
 enum Inner {
     Full(Bytes),
     Gzip(Box<Gzip>),
+    Observed(Box<Observed>),
     /// `None` after its end.
     Stream(Option<Box<dyn Chunks>>),
 }
@@ -45,8 +45,8 @@ pub(crate) trait Chunks: Send {
     fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Error>>>;
 
     /// Takes over the permit that the request holds among those in flight. It is dropped at the end, or as soon as the client
-    /// keeps the server waiting. A body without an end, such as a watch, drops it at once.
-    fn hold(&mut self, permit: OwnedSemaphorePermit) {
+    /// keeps the server waiting. A body without an end, such as a watch, drops it once its beginning is sent.
+    fn hold(&mut self, permit: Box<dyn Send>) {
         drop(permit);
     }
 
@@ -54,6 +54,17 @@ pub(crate) trait Chunks: Send {
     fn is_compressible(&self) -> bool {
         false
     }
+}
+
+/// Is told what was sent of a body. It is dropped with the body, after its end or when it is given up.
+pub(crate) trait Observer: Send {
+    fn chunk(&mut self, bytes: &Bytes);
+}
+
+/// Another body, and who is told of it.
+struct Observed {
+    source: Inner,
+    observer: Box<dyn Observer>,
 }
 
 /// Compresses the bytes of another body.
@@ -77,13 +88,23 @@ impl Body {
         Body(Inner::Stream(Some(Box::new(chunks))))
     }
 
+    /// All bytes, where the body is complete and nobody has looked at it yet.
+    pub(crate) fn whole(&self) -> Option<&Bytes> {
+        match &self.0 {
+            Inner::Full(bytes) => Some(bytes),
+            Inner::Gzip(_) | Inner::Observed(_) | Inner::Stream(_) => None,
+        }
+    }
+
+    /// Tells an observer from now on what is sent.
+    pub(crate) fn observe(&mut self, observer: Box<dyn Observer>) {
+        let source = std::mem::replace(&mut self.0, Inner::Full(Bytes::new()));
+        self.0 = Inner::Observed(Box::new(Observed { source, observer }));
+    }
+
     /// Compresses the body if it is long enough to be worth it; says whether it did.
     pub(crate) fn compress(&mut self) -> bool {
-        let is_worth_it = match &self.0 {
-            Inner::Full(bytes) => COMPRESS_BYTES_MIN <= bytes.len(),
-            Inner::Stream(chunks) => chunks.as_ref().is_some_and(|chunks| chunks.is_compressible()),
-            Inner::Gzip(_) => false,
-        };
+        let is_worth_it = self.0.is_worth_compressing();
         if is_worth_it {
             let source = std::mem::replace(&mut self.0, Inner::Full(Bytes::new()));
             let encoder = Some(GzEncoder::new(Vec::new(), Compression::fast()));
@@ -93,23 +114,60 @@ impl Body {
     }
 
     /// Hands the permit of a request in flight to the code that makes the rest of the answer.
-    pub(crate) fn hold(&mut self, permit: OwnedSemaphorePermit) {
-        let inner = match &mut self.0 {
-            Inner::Gzip(gzip) => &mut gzip.source,
-            inner => inner,
-        };
+    pub(crate) fn hold(&mut self, permit: impl Send + 'static) {
+        let mut inner = &mut self.0;
+        loop {
+            inner = match inner {
+                Inner::Gzip(gzip) => &mut gzip.source,
+                Inner::Observed(observed) => &mut observed.source,
+                Inner::Full(_) | Inner::Stream(_) => break,
+            };
+        }
         if let Inner::Stream(Some(chunks)) = inner {
-            chunks.hold(permit);
+            chunks.hold(Box::new(permit));
         }
     }
 }
 
 impl Inner {
+    fn is_worth_compressing(&self) -> bool {
+        match self {
+            Inner::Full(bytes) => COMPRESS_BYTES_MIN <= bytes.len(),
+            Inner::Gzip(_) => false,
+            Inner::Observed(observed) => observed.source.is_worth_compressing(),
+            Inner::Stream(chunks) => chunks.as_ref().is_some_and(|chunks| chunks.is_compressible()),
+        }
+    }
+
+    fn is_at_end(&self) -> bool {
+        match self {
+            Inner::Full(bytes) => bytes.is_empty(),
+            Inner::Gzip(gzip) => gzip.encoder.is_none(),
+            Inner::Observed(observed) => observed.source.is_at_end(),
+            Inner::Stream(chunks) => chunks.is_none(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Inner::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Inner::Observed(observed) => observed.source.size_hint(),
+            Inner::Gzip(_) | Inner::Stream(_) => SizeHint::default(),
+        }
+    }
+
     fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Error>>> {
         match self {
             Inner::Full(bytes) if bytes.is_empty() => Poll::Ready(None),
             Inner::Full(bytes) => Poll::Ready(Some(Ok(std::mem::take(bytes)))),
             Inner::Gzip(gzip) => gzip.poll_chunk(cx),
+            Inner::Observed(observed) => {
+                let chunk = ready!(observed.source.poll_chunk(cx));
+                if let Some(Ok(bytes)) = &chunk {
+                    observed.observer.chunk(bytes);
+                }
+                Poll::Ready(chunk)
+            }
             Inner::Stream(stream) => {
                 let Some(chunks) = stream else { return Poll::Ready(None) };
                 let chunk = ready!(chunks.poll_chunk(cx));
@@ -157,18 +215,11 @@ impl http_body::Body for Body {
     }
 
     fn is_end_stream(&self) -> bool {
-        match &self.0 {
-            Inner::Full(bytes) => bytes.is_empty(),
-            Inner::Gzip(gzip) => gzip.encoder.is_none(),
-            Inner::Stream(chunks) => chunks.is_none(),
-        }
+        self.0.is_at_end()
     }
 
     fn size_hint(&self) -> SizeHint {
-        match &self.0 {
-            Inner::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
-            Inner::Gzip(_) | Inner::Stream(_) => SizeHint::default(),
-        }
+        self.0.size_hint()
     }
 }
 
@@ -177,6 +228,7 @@ impl fmt::Debug for Body {
         let kind = match &self.0 {
             Inner::Full(_) => "Full",
             Inner::Gzip(_) => "Gzip",
+            Inner::Observed(_) => "Observed",
             Inner::Stream(_) => "Stream",
         };
         f.debug_tuple("Body").field(&kind).finish()

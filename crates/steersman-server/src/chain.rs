@@ -1,5 +1,5 @@
-//! What every request passes on its way in, in this order: audit id, authentication, impersonation, authorization, its body,
-//! the limit of requests in flight; and the headers that every answer gets on its way out.
+//! What every request passes on its way in, in this order: audit id, authentication, impersonation, classification for priority
+//! and fairness, authorization, its body, its turn; and the headers that every answer gets on its way out.
 
 mod duration;
 mod impersonation;
@@ -7,10 +7,12 @@ mod labels;
 mod request_body;
 
 use crate::answer::{Answer, is_pretty_for};
+use crate::audit::{Received, Trail};
 use crate::authz;
 use crate::body::Body;
 use crate::chain::request_body::RequestBody;
-use crate::limits::{Access, Limits};
+use crate::flowcontrol::{Kind, Schema};
+use crate::limits::{Access, Asked, Limits, Permit};
 use crate::negotiate::error_encoding;
 use crate::operation::WARNINGS_BYTES_MAX;
 use crate::query::Query;
@@ -22,15 +24,17 @@ use crate::uid;
 use crate::user::{AuthenticatedUser, User};
 use bytes::Bytes;
 use futures::FutureExt as _;
-use http::header::{CACHE_CONTROL, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, VARY, WARNING};
+use http::header::{
+    CACHE_CONTROL, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER, VARY, WARNING,
+};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Response};
 use std::fmt;
+use std::net::IpAddr;
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::{JoinError, JoinHandle};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -40,12 +44,24 @@ use tracing::Instrument as _;
 /// How long a request that is not a watch may take.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// A request may wait for its turn for a quarter of the time that it may take.
+const QUEUE_WAIT_PART: u32 = 4;
+
 /// What every request passes.
 pub(crate) struct Chain {
     router: Router,
     limits: Arc<Limits>,
     /// The writes that have begun.
     writing: TaskTracker,
+}
+
+/// What becomes known of a request on its way in, for its answer and the audit log.
+#[derive(Default)]
+struct Known {
+    notes: Notes,
+    sender: Option<AuthenticatedUser>,
+    schema: Option<Arc<Schema>>,
+    trail: Option<Trail>,
 }
 
 /// A request without its body.
@@ -67,7 +83,7 @@ impl Chain {
     }
 
     /// Answers a request, whatever happens on the way.
-    pub(crate) async fn handle<B>(self: Arc<Chain>, request: Request<B>) -> Response<Body>
+    pub(crate) async fn handle<B>(self: Arc<Chain>, request: Request<B>, source: Option<IpAddr>) -> Response<Body>
     where
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: fmt::Display,
@@ -78,13 +94,19 @@ impl Chain {
         let head = Arc::new(Head { info, parts, query });
         let begun = Instant::now();
         let span = tracing::debug_span!("request", method = %head.parts.method, path = head.info.path);
-        let (mut notes, mut sender) = (Notes::default(), None);
+        let audit_id = audit_id(&head.parts.headers);
+        let received = self.router.audit.as_ref().map(|audit| {
+            let (clock, audit_id) = (self.router.state.clock(), audit_id.to_str().unwrap_or_default());
+            Received { audit, audit_id, info: &head.info, parts: &head.parts, source, at: clock(), clock }
+        });
+        let mut known = Known::default();
         let body = pin!(body);
         let mut body = RequestBody::new(body);
-        let pass = self.pass(&head, &mut body, &mut notes, &mut sender).instrument(span);
+        let pass = self.pass(&head, &mut body, &mut known, received.as_ref()).instrument(span);
         let passed = AssertUnwindSafe(pass).catch_unwind().await;
         let Head { info, parts, query } = &*head;
         let state = &self.router.state;
+        let has_panicked = passed.is_err();
         let outcome = passed.unwrap_or_else(|_| {
             state.metrics.panicked();
             tracing::error!(method = %parts.method, path = %info.path, "a request panicked");
@@ -92,13 +114,32 @@ impl Chain {
                 "this request caused the server to fail unexpectedly; its id is in the Audit-Id header",
             ))
         });
-        let mut answer = outcome.unwrap_or_else(|failure| {
-            Answer::failure(&failure, error_encoding(&parts.headers), is_pretty_for(query, &parts.headers))
-        });
+        let Known { notes, schema, sender, trail } = known;
+        let (mut answer, failure) = match outcome {
+            Ok(answer) => (answer, None),
+            Err(failure) => {
+                let encoding = error_encoding(&parts.headers);
+                (Answer::failure(&failure, encoding, is_pretty_for(query, &parts.headers)), Some(failure))
+            }
+        };
+        if let Some(received) = &received {
+            match trail {
+                Some(mut trail) => {
+                    notes.audit_annotations.iter().for_each(|(key, value)| trail.annotate(*key, value));
+                    trail.answered(&mut answer.response, failure.as_ref(), has_panicked).await;
+                }
+                None if sender.is_none() => Trail::unauthenticated(received).await,
+                // The policy does not want it.
+                None => {}
+            }
+        }
         if !notes.audit_annotations.is_empty() {
             tracing::debug!(method = %parts.method, path = %info.path, annotations = ?notes.audit_annotations, "audit");
         }
-        finish(state, parts, &mut answer, &notes.warnings);
+        finish(state, parts, &mut answer, &notes.warnings, audit_id);
+        if let Some(schema) = schema {
+            schema.label(answer.response.headers_mut());
+        }
         let labels = labels::of(&state.catalog(), info, &parts.method, query, is_apply(&parts.headers));
         state.metrics.request(&labels, answer.response.status().as_u16(), begun.elapsed());
         if !body.discard(parts).await {
@@ -114,8 +155,8 @@ impl Chain {
         self: &Arc<Chain>,
         head: &Arc<Head>,
         body: &mut RequestBody<'_, B>,
-        notes: &mut Notes,
-        sender: &mut Option<AuthenticatedUser>,
+        known: &mut Known,
+        received: Option<&Received<'_>>,
     ) -> Result<Answer, Failure>
     where
         B: http_body::Body<Data = Bytes> + Send + 'static,
@@ -126,14 +167,24 @@ impl Chain {
         let timeout = request_timeout(query, info)?;
         let authenticated = state.authenticator.authenticate(&parts.headers, &parts.extensions, state.now()).await;
         let user = authenticated.ok_or_else(Failure::unauthorized)?;
-        *sender = Some(AuthenticatedUser(user.clone()));
+        known.sender = Some(AuthenticatedUser(user.clone()));
+        if let Some(received) = received {
+            known.trail = Trail::begin(received, &user).await;
+        }
         let is_health =
             info.target.is_none() && ["/healthz", "/livez", "/readyz"].iter().any(|path| info.path.starts_with(path));
         if state.is_stopping() && !is_health {
             return Err(Failure::too_many_requests("the server is shutting down; try again at another one", 1));
         }
         let user = impersonation::apply(&*state.authorizer, &parts.headers, user).await?;
-        authz::authorize(&*state.authorizer, &user, &info.attributes()).await?;
+        let attributes = info.attributes();
+        known.schema = self.limits.flow_control().map(|control| control.classify(&user, &attributes));
+        let verdict = authz::verdict(&*state.authorizer, &user, &attributes).await;
+        if let Some(trail) = &mut known.trail {
+            trail.impersonated(&user);
+            trail.judged(&verdict);
+        }
+        authz::enforce(&user, &attributes, verdict)?;
         let work = async {
             let is_read = matches!(parts.method, Method::GET | Method::HEAD);
             let body = if is_read {
@@ -145,7 +196,16 @@ impl Chain {
                 let _receiving = self.limits.try_receive().ok_or_else(busy)?;
                 body.read().await?
             };
-            let permit = self.permit(parts, info)?;
+            if let Some(trail) = &mut known.trail {
+                trail.request_body(&body, &parts.headers);
+            }
+            let access = if is_read { Access::Read } else { Access::Write };
+            let (work, wait_max) = (self.work(head), timeout / QUEUE_WAIT_PART);
+            let asked = Asked { access, attributes: &attributes, user: &user, work, wait_max };
+            let Some(permit) = self.limits.admit(&asked, known.schema.as_deref()).await else {
+                state.metrics.reject();
+                return Ok(too_many());
+            };
             // A write that has begun is finished even if its client disconnects: only at its end is it known whether what it
             // reserved, such as a cluster IP, was stored.
             let is_write = info.target.is_some() && !is_read;
@@ -157,7 +217,7 @@ impl Chain {
             let done = Box::pin(self.clone().carry_out(head.clone(), user, body, permit, abandoned));
             let (outcome, said) =
                 if is_write { joined(self.writing.spawn(done.in_current_span())).await? } else { done.await };
-            *notes = said;
+            known.notes = said;
             outcome
         };
         match tokio::time::timeout(timeout, work).await {
@@ -172,32 +232,40 @@ impl Chain {
         head: Arc<Head>,
         user: Arc<User>,
         body: Bytes,
-        permit: Option<OwnedSemaphorePermit>,
+        permit: Permit,
         abandoned: Option<CancellationToken>,
     ) -> (Result<Answer, Failure>, Notes) {
         let Head { info, parts, query } = &*head;
         let request = route::Request { info, query, parts, user: &user, body, abandoned: abandoned.as_ref() };
         let mut notes = Notes::default();
         let mut outcome = self.router.dispatch(&request, &mut notes).await;
-        if let (Ok(answer), Some(permit)) = (&mut outcome, permit) {
+        if let Ok(answer) = &mut outcome {
             // The rest of a streamed list is work too, so its body goes on holding the permit.
             answer.response.body_mut().hold(permit);
         }
         (outcome, notes)
     }
 
-    /// A permit to be in flight. Watches need none: they are cheap, and last long.
-    fn permit(&self, parts: &Parts, info: &RequestInfo) -> Result<Option<OwnedSemaphorePermit>, Failure> {
-        if info.verb == "watch" || info.target.is_none() {
-            return Ok(None);
+    /// What a request does, as far as its seats depend on it.
+    fn work<'a>(&self, head: &'a Head) -> Kind<'a> {
+        let Head { info, query, .. } = head;
+        let state = &self.router.state;
+        let Some(target) = &info.target else { return Kind::Other };
+        let (group, version, resource) = (&target.group, &target.version, &target.resource);
+        match info.verb {
+            "create" | "delete" | "patch" | "update" => {
+                Kind::Write { n_watchers: state.metrics.open_watches(group, version, resource) }
+            }
+            // One with a name reads a single object.
+            "list" | "watch" if target.name.is_some() => Kind::Other,
+            "watch" if !query.is_true("sendInitialEvents") => Kind::Other,
+            "list" | "watch" => {
+                let catalog = state.catalog();
+                let served = catalog.find(group, version, resource);
+                Kind::List { query, n_objects: served.map_or(0, |served| state.store.count(&served.resource.storage)) }
+            }
+            _ => Kind::Other,
         }
-        let is_read = matches!(parts.method, Method::GET | Method::HEAD);
-        let access = if is_read { Access::Read } else { Access::Write };
-        let permit = self.limits.try_carry_out(access);
-        if permit.is_none() {
-            self.router.state.metrics.reject();
-        }
-        permit.map(Some).ok_or_else(busy)
     }
 }
 
@@ -230,16 +298,28 @@ fn is_apply(headers: &HeaderMap) -> bool {
     headers.get(CONTENT_TYPE).is_some_and(|value| value.as_bytes().starts_with(b"application/apply-patch"))
 }
 
+/// The answer to a request that priority and fairness, or the limit of those in flight, turns away: in plain text, as upstream.
+fn too_many() -> Answer {
+    let mut answer = Answer::text(429, "Too many requests, please try again later.\n");
+    answer.set(RETRY_AFTER.as_str(), "1");
+    answer
+}
+
 fn busy() -> Failure {
     Failure::too_many_requests("Too many requests, please try again later.", 1)
 }
 
-/// Adds the headers that every answer has, compresses the body if the client accepts that, and drops it for HEAD.
-fn finish(state: &State, parts: &Parts, answer: &mut Answer, warnings: &[String]) {
-    let given = parts.headers.get("audit-id").filter(|id| id.len() <= 64).cloned();
+/// The id of a request: the one it came with, or a new one.
+fn audit_id(headers: &HeaderMap) -> HeaderValue {
+    let given = headers.get("audit-id").filter(|id| id.len() <= 64).cloned();
     let made = || HeaderValue::from_str(&uid::random()).unwrap_or(HeaderValue::from_static("unknown"));
+    given.unwrap_or_else(made)
+}
+
+/// Adds the headers that every answer has, compresses the body if the client accepts that, and drops it for HEAD.
+fn finish(state: &State, parts: &Parts, answer: &mut Answer, warnings: &[String], audit_id: HeaderValue) {
     let headers = answer.response.headers_mut();
-    headers.insert("audit-id", given.unwrap_or_else(made));
+    headers.insert("audit-id", audit_id);
     headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
     warn(headers, warnings);
     if state.is_stopping() {

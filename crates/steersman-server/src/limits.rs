@@ -1,21 +1,66 @@
-//! The limits of requests in flight. Requests beyond them get 429.
+//! How many requests are carried out at a time: by priority and fairness or, without it, by a limit for reads and one for
+//! writes. Requests beyond that get 429.
 
+use crate::flowcontrol::{FlowControl, Kind, Schema, Seat};
+use crate::operation::Attributes;
+use crate::user::User;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
-/// The most reading requests in flight.
-const READS_MAX: usize = 400;
-/// The most writing requests in flight.
-const WRITES_MAX: usize = 200;
 /// The most requests whose bodies are being received.
 const RECEIVING_MAX: usize = 1000;
 
-/// The permits that requests hold while they are in flight.
+/// How many requests a server carries out at a time.
+#[derive(Clone, Copy, Debug)]
+pub struct Concurrency {
+    /// Whether priority levels share the sum of both limits. Otherwise each limit counts by itself, whoever asks.
+    pub has_priority_and_fairness: bool,
+    /// Requests that change nothing.
+    pub reads_max: u32,
+    /// Requests that change something.
+    pub writes_max: u32,
+}
+
+/// The limits of a server.
 #[derive(Debug)]
 pub(crate) struct Limits {
-    reads: Arc<Semaphore>,
+    gate: Gate,
     receiving: Semaphore,
-    writes: Arc<Semaphore>,
+    reads: Arc<AtomicUsize>,
+    writes: Arc<AtomicUsize>,
+}
+
+#[derive(Debug)]
+enum Gate {
+    Fairness(Arc<FlowControl>),
+    InFlight { reads: Arc<Semaphore>, writes: Arc<Semaphore> },
+}
+
+/// What a request holds while it is carried out.
+#[derive(Debug)]
+pub(crate) struct Permit {
+    _held: Held,
+    under_way: Arc<AtomicUsize>,
+}
+
+#[derive(Debug)]
+enum Held {
+    Nothing,
+    Place { _place: OwnedSemaphorePermit },
+    Seat { _seat: Seat },
+}
+
+/// A request that is to be carried out.
+pub(crate) struct Asked<'a> {
+    pub(crate) access: Access,
+    /// What it is about. Without priority and fairness, watches and what is not about resources are let in at once.
+    pub(crate) attributes: &'a Attributes<'a>,
+    pub(crate) user: &'a User,
+    pub(crate) work: Kind<'a>,
+    /// How long it may wait.
+    pub(crate) wait_max: Duration,
 }
 
 /// Whether a request changes something.
@@ -25,24 +70,65 @@ pub(crate) enum Access {
     Write,
 }
 
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits {
-            reads: Arc::new(Semaphore::new(READS_MAX)),
-            receiving: Semaphore::new(RECEIVING_MAX),
-            writes: Arc::new(Semaphore::new(WRITES_MAX)),
-        }
+impl Default for Concurrency {
+    fn default() -> Concurrency {
+        Concurrency { has_priority_and_fairness: true, reads_max: 400, writes_max: 200 }
     }
 }
 
+// === impl Limits ===
+
 impl Limits {
-    /// A permit to carry out a request, if one is left.
-    pub(crate) fn try_carry_out(&self, access: Access) -> Option<OwnedSemaphorePermit> {
-        let places = match access {
+    pub(crate) fn new(concurrency: Concurrency) -> Limits {
+        let Concurrency { has_priority_and_fairness, reads_max, writes_max } = concurrency;
+        // A cast of 32 bits to a size loses nothing.
+        let semaphore = |n: u32| Arc::new(Semaphore::new((n as usize).min(Semaphore::MAX_PERMITS)));
+        let gate = match has_priority_and_fairness {
+            true => Gate::Fairness(Arc::new(FlowControl::new(reads_max.saturating_add(writes_max)))),
+            false => Gate::InFlight { reads: semaphore(reads_max), writes: semaphore(writes_max) },
+        };
+        Limits { gate, receiving: Semaphore::new(RECEIVING_MAX), reads: Arc::default(), writes: Arc::default() }
+    }
+
+    /// Priority and fairness, where it is on.
+    pub(crate) fn flow_control(&self) -> Option<&Arc<FlowControl>> {
+        match &self.gate {
+            Gate::Fairness(control) => Some(control),
+            Gate::InFlight { .. } => None,
+        }
+    }
+
+    /// Lets a request in, with the schema that priority and fairness has for it. None if there are too many.
+    ///
+    /// # Cancel safety
+    /// Dropping the future gives up the place in the queue.
+    pub(crate) async fn admit(&self, asked: &Asked<'_>, schema: Option<&Schema>) -> Option<Permit> {
+        let held = match (&self.gate, schema) {
+            (Gate::Fairness(control), Some(schema)) => {
+                let Asked { attributes, user, work, wait_max, .. } = asked;
+                Held::Seat { _seat: control.admit(schema, user, attributes, work, *wait_max).await? }
+            }
+            (Gate::Fairness(_), None) => Held::Nothing,
+            (Gate::InFlight { reads, writes }, _) => {
+                let places = match asked.access {
+                    Access::Read => reads,
+                    Access::Write => writes,
+                };
+                match asked.attributes {
+                    Attributes::Resource(of) if of.verb != "watch" => {
+                        Held::Place { _place: places.clone().try_acquire_owned().ok()? }
+                    }
+                    // Watches are cheap, and last long.
+                    Attributes::NonResource { .. } | Attributes::Resource(_) => Held::Nothing,
+                }
+            }
+        };
+        let under_way = match asked.access {
             Access::Read => &self.reads,
             Access::Write => &self.writes,
         };
-        places.clone().try_acquire_owned().ok()
+        under_way.fetch_add(1, Ordering::Relaxed);
+        Some(Permit { _held: held, under_way: under_way.clone() })
     }
 
     /// A permit to receive the body of a request, if one is left.
@@ -53,8 +139,14 @@ impl Limits {
     /// The number of requests in flight.
     pub(crate) fn under_way(&self, access: Access) -> usize {
         match access {
-            Access::Read => READS_MAX - self.reads.available_permits(),
-            Access::Write => WRITES_MAX - self.writes.available_permits(),
+            Access::Read => self.reads.load(Ordering::Relaxed),
+            Access::Write => self.writes.load(Ordering::Relaxed),
         }
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.under_way.fetch_sub(1, Ordering::Relaxed);
     }
 }

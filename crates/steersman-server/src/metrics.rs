@@ -8,7 +8,7 @@
 mod exposition;
 mod histogram;
 mod process;
-mod text;
+pub(crate) mod text;
 
 use crate::metrics::histogram::Histogram;
 use hashbrown::{Equivalent, HashMap};
@@ -108,6 +108,16 @@ impl Metrics {
     pub(crate) fn report_process(&self, read: ReadProcess) {
         // The first one is as good as any other.
         let _known = self.process.set(read);
+    }
+
+    /// The number of open watches of a resource in a version, in one namespace or in all of them.
+    pub(crate) fn open_watches(&self, group: &str, version: &str, resource: &str) -> usize {
+        let series = self.series.read();
+        let open = ["cluster", "namespace"].map(|scope| {
+            let labels = Labels { verb: "WATCH", group, version, resource, scope, ..Labels::default() };
+            series.get(&labels).map_or(0, |series| series.open.load(Ordering::Relaxed))
+        });
+        usize::try_from(open.iter().sum::<i64>()).unwrap_or(0)
     }
 
     /// Counts a request that was refused because too many were under way.

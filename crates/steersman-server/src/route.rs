@@ -1,6 +1,7 @@
 //! Dispatches a request by its path: discovery, OpenAPI, health, version, or a resource.
 
 use crate::answer::{Answer, is_pretty_for};
+use crate::audit::Audit;
 use crate::authn::service_account::{CONFIGURATION_PATH, JWKS_PATH};
 use crate::catalog::{Catalog, Handling, ResourceScope};
 use crate::discovery::{AGGREGATED_TYPE, Root};
@@ -50,6 +51,7 @@ const ROOT_PATHS: [&str; 16] = [
 pub(crate) struct Router {
     pub(crate) state: Arc<State>,
     limits: Arc<Limits>,
+    pub(crate) audit: Option<Arc<Audit>>,
     published: Published,
     /// `host:port` under which clients reach the server, for discovery.
     address: String,
@@ -76,8 +78,8 @@ pub(crate) struct Notes {
 }
 
 impl Router {
-    pub(crate) fn new(state: Arc<State>, limits: Arc<Limits>, address: String) -> Router {
-        Router { published: Published::new(state.catalog()), state, limits, address }
+    pub(crate) fn new(state: Arc<State>, limits: Arc<Limits>, audit: Option<Arc<Audit>>, address: String) -> Router {
+        Router { published: Published::new(state.catalog()), state, limits, audit, address }
     }
 
     /// Answers a request that has passed the chain.
@@ -157,6 +159,10 @@ fn path(router: &Router, documents: &Documents, request: &Request<'_>) -> Result
             Ok(health::answer(&router.state, root, check, request.query))
         }
         ["metrics"] if is_read => Ok(Answer::bytes(200, metrics::CONTENT_TYPE, scrape(router))),
+        ["debug", "api_priority_and_fairness", "dump_priority_levels"] if is_read => {
+            let levels = router.limits.flow_control().map(|control| control.dump_levels());
+            Ok(levels.map_or_else(Answer::no_such_page, |levels| Answer::text(200, levels)))
+        }
         ["version"] if is_read => Ok(Answer::value(200, &version::info(), Encoding::Json, true)),
         ["openapi", rest @ ..] if is_read => Ok(openapi(documents, rest, request)),
         [""] if is_read => json(request, documents.discovery.root_paths(&ROOT_PATHS)),
@@ -172,7 +178,7 @@ fn path(router: &Router, documents: &Documents, request: &Request<'_>) -> Result
 
 /// The text of `/metrics`: the counters, and the current values of other parts of the server.
 fn scrape(router: &Router) -> String {
-    let Router { state, limits, .. } = router;
+    let Router { state, limits, audit, .. } = router;
     let in_flight = InFlight { mutating: limits.under_way(Access::Write), read_only: limits.under_way(Access::Read) };
     let catalog = state.catalog();
     // A set of storage names: an object that is served in several versions or groups is counted once.
@@ -189,7 +195,12 @@ fn scrape(router: &Router) -> String {
         revision: stats.revision.0,
         unreadable: stats.unreadable,
     };
-    state.metrics.exposition(&Gauges { in_flight, objects, store })
+    let audit = audit.as_ref().map(|audit| audit.figures());
+    let mut text = state.metrics.exposition(&Gauges { in_flight, objects, store, audit });
+    if let Some(control) = limits.flow_control() {
+        text.push_str(&control.exposition());
+    }
+    text
 }
 
 /// The resources of a version. For an unknown version of a built-in group the 404 is a Status, as upstream has it.

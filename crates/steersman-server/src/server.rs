@@ -1,10 +1,11 @@
 //! The server: builds its parts, owns its tasks, and stops them.
 
+use crate::audit::Audit;
 use crate::authn::{self, Peer};
 use crate::authz::{Authorization, Authorizer};
 use crate::chain::Chain;
 use crate::in_force::Work;
-use crate::limits::Limits;
+use crate::limits::{Concurrency, Limits};
 use crate::metrics::ReadProcess;
 use crate::route::Router;
 use crate::service::Service;
@@ -27,6 +28,10 @@ pub struct Options {
     pub authorization: Authorization,
     /// `host:port` under which clients reach the server, for discovery.
     pub address: String,
+    /// What is logged of requests, and where to; usually nothing.
+    pub audit: Option<Audit>,
+    /// How many requests are carried out at a time.
+    pub concurrency: Concurrency,
     /// The clock; [`Timestamp::now`] outside of tests.
     pub clock: fn() -> Timestamp,
 }
@@ -55,7 +60,7 @@ impl Server {
     /// # Errors
     /// When the store cannot be read or written.
     pub async fn start(options: Options) -> Result<Server, StartError> {
-        let Options { store, authentication, authorization, address, clock } = options;
+        let Options { store, authentication, authorization, address, audit, concurrency, clock } = options;
         let token_secrets = authentication.service_accounts.token_secrets.clone();
         let state = Arc::new(State::new(store, authentication, authorization, crate::definitions::built_in(), clock));
         let fail = |failure: Failure| StartError::Prepare { message: failure.status.message.clone() };
@@ -71,8 +76,11 @@ impl Server {
         tasks.extend([definitions, crate::expiry::start(&state), crate::aggregation::start(&state)]);
         tasks.push(crate::key_rotation::start(&state));
         tasks.extend(token_secrets.map(|options| crate::token_secrets::start(&state, options.ca)));
-        let limits = Arc::new(Limits::default());
-        let router = Router::new(state.clone(), limits.clone(), address);
+        let limits = Arc::new(Limits::new(concurrency));
+        if let Some(control) = limits.flow_control() {
+            tasks.push(crate::flowcontrol::start(&state, control.clone()).await.map_err(fail)?);
+        }
+        let router = Router::new(state.clone(), limits.clone(), audit.map(Arc::new), address);
         let chain = Arc::new(Chain::new(router, limits));
         Ok(Server { state, chain, tasks })
     }

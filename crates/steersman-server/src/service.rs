@@ -8,6 +8,7 @@ use http::{Request, Response};
 use std::convert::Infallible;
 use std::fmt;
 use std::future::Future;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -17,17 +18,24 @@ use std::task::{Context, Poll};
 pub struct Service {
     chain: Arc<Chain>,
     peer: Option<Peer>,
+    source: Option<IpAddr>,
 }
 
 impl Service {
     pub(crate) fn new(chain: Arc<Chain>, peer: Option<Peer>) -> Service {
-        Service { chain, peer }
+        Service { chain, peer, source: None }
     }
 
     /// The same service for another connection: `None` if its peer has shown no certificate.
     #[must_use]
     pub fn with_peer(&self, peer: Option<Peer>) -> Service {
-        Service { chain: self.chain.clone(), peer }
+        Service { chain: self.chain.clone(), peer, source: self.source }
+    }
+
+    /// The same service for a connection from this address, which the audit log names.
+    #[must_use]
+    pub fn with_source(self, source: Option<IpAddr>) -> Service {
+        Service { source, ..self }
     }
 }
 
@@ -50,8 +58,8 @@ where
         if let Some(peer) = &self.peer {
             request.extensions_mut().insert(peer.clone());
         }
-        let chain = self.chain.clone();
-        Box::pin(async move { Ok(chain.handle(request).await) })
+        let (chain, source) = (self.chain.clone(), self.source);
+        Box::pin(async move { Ok(chain.handle(request, source).await) })
     }
 }
 

@@ -91,6 +91,10 @@ impl State {
         (self.clock)()
     }
 
+    pub(crate) fn clock(&self) -> fn() -> Timestamp {
+        self.clock
+    }
+
     pub(crate) fn is_stopping(&self) -> bool {
         self.stopping.is_cancelled()
     }

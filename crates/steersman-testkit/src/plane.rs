@@ -136,6 +136,8 @@ async fn run(kv: Arc<dyn Kv>, options: &Options) -> Result<Running, StartError> 
         authentication: authn::Options { tokens, ..authn::Options::default() },
         authorization: options.authorization.clone(),
         address: "testkit:443".to_owned(),
+        audit: None,
+        concurrency: steersman_server::Concurrency::default(),
         clock: options.clock,
     });
     Ok(Running { server: server.await.map_err(StartError::Server)?, store })

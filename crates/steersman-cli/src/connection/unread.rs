@@ -32,6 +32,8 @@ async fn server() -> Server {
         authentication: authn::Options::default(),
         authorization: Authorization::default(),
         address: "127.0.0.1:6443".to_owned(),
+        audit: None,
+        concurrency: steersman_server::Concurrency::default(),
         clock: jiff::Timestamp::now,
     };
     Server::start(options).await.unwrap()

@@ -124,6 +124,37 @@ fn access_log_has_a_line_for_every_request() {
 }
 
 #[test]
+fn audit_log_says_who_did_what_before_they_are_answered() {
+    let Some(program) = kubectl::program() else { return };
+    let home = tempfile::tempdir().unwrap();
+    let (log, policy) = (home.path().join("audit.log"), home.path().join("policy.yaml"));
+    let rules = "rules: [{level: RequestResponse, resources: [{resources: [configmaps]}], verbs: [create]}]";
+    std::fs::write(&policy, format!("apiVersion: audit.k8s.io/v1\nkind: Policy\n{rules}\n")).unwrap();
+    let (log_text, policy_text) = (log.to_string_lossy(), policy.to_string_lossy());
+    let flags = ["--audit-log-path", &log_text, "--audit-policy-file", &policy_text, "--audit-log-mode", "blocking"];
+    let plane = Plane::server(home.path(), &flags);
+    let kubectl = Kubectl::new(program, &plane.kubeconfig());
+    kubectl.ok("create configmap c --from-literal=a=b --as somebody --as-group system:masters");
+    kubectl.ok("get configmaps");
+    let text = std::fs::read_to_string(&log).unwrap();
+    let events: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let of_test = |event: &&Value| event["objectRef"]["namespace"] == "default";
+    let events: Vec<&Value> = events.iter().filter(of_test).collect();
+    let stages: Vec<&Value> = events.iter().map(|event| &event["stage"]).collect();
+    assert_eq!(stages, ["RequestReceived", "ResponseComplete"], "{text}");
+    let done = events[1];
+    assert_eq!(
+        (&done["user"]["username"], &done["impersonatedUser"]["username"]),
+        (&"admin".into(), &"somebody".into())
+    );
+    assert_eq!((&done["sourceIPs"][0], &done["objectRef"]["name"]), (&"127.0.0.1".into(), &"c".into()));
+    assert_eq!((&done["requestObject"]["data"]["a"], &done["responseStatus"]["code"]), (&"b".into(), &201.into()));
+    assert!(done["responseObject"]["metadata"]["uid"].is_string(), "{done}");
+    assert!(done["userAgent"].as_str().unwrap().starts_with("kubectl"), "{done}");
+    plane.stop();
+}
+
+#[test]
 fn a_controller_works_alone_on_a_simulated_cloud() {
     let Some(program) = kubectl::program() else { return };
     let home = tempfile::tempdir().unwrap();

@@ -55,6 +55,24 @@ fn wrong_flags_are_named() {
 }
 
 #[test]
+fn an_audit_log_that_cannot_be_is_refused() {
+    check_refused(&["server", "--audit-log-path", "log"], &["--audit-policy-file"]);
+    check_refused(&["server", "--audit-log-maxage", "3"], &["--audit-log-path"]);
+    check_refused(
+        &["server", "--audit-log-path", "-", "--audit-policy-file", "none.yaml"],
+        &["none.yaml", "--audit-policy-file"],
+    );
+    check_refused(&["server", "--audit-log-format", "legacy"], &["--audit-log-format", "legacy", "json"]);
+    check_refused(&["server", "--max-requests-inflight", "0"], &["--max-requests-inflight", "0"]);
+    let home = tempfile::tempdir().unwrap();
+    let policy = "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n- level: Everything\n";
+    std::fs::write(home.path().join("policy.yaml"), policy).unwrap();
+    let flags = ["server", "--listen", "127.0.0.1:0", "--audit-log-path", "log", "--audit-policy-file", "policy.yaml"];
+    check_refused_in(home.path(), &flags, &["policy.yaml", "Everything", "line 4"]);
+    assert_eq!(entries(home.path()), BTreeSet::from([home.path().join("policy.yaml")]));
+}
+
+#[test]
 fn history_that_is_none_or_out_of_bounds_is_named_with_the_bounds() {
     for role in ["up", "server"] {
         for duration in ["soon", "300", "30s", "31d"] {

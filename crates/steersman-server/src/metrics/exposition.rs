@@ -10,11 +10,13 @@
 //! | `apiserver_dropped_requests_total` | counter | requests refused with 429 |
 //! | `apiserver_request_panics_total` | counter | requests whose code panicked |
 //! | `apiserver_storage_objects`, `apiserver_resource_objects` | gauge | objects of each resource; the second as 1.34 renamed it |
+//! | `apiserver_audit_event_total`, `apiserver_audit_error_total`, `apiserver_audit_level_total` | counter | events of the audit log, those that were lost, requests by level; with a log only |
 //! | `steersman_store_revision`, `steersman_store_oldest_revision` | gauge | the newest revision, and the one after which history is kept |
 //! | `steersman_store_healthy` | gauge | whether the store accepts writes |
 //! | `steersman_store_unreadable_entries` | gauge | stored entries that are not objects and are skipped |
 //! | `process_cpu_seconds_total`, `process_resident_memory_bytes`, ... | | what the process takes (`process`) |
 
+use crate::audit;
 use crate::metrics::text::{Text, Type};
 use crate::metrics::{Labels, Metrics, OwnedLabels, Seen, Series, process};
 use std::collections::BTreeMap;
@@ -31,6 +33,8 @@ pub(crate) struct Gauges {
     pub(crate) in_flight: InFlight,
     pub(crate) objects: Vec<ResourceCount>,
     pub(crate) store: StoreFigures,
+    /// None without an audit log.
+    pub(crate) audit: Option<audit::Figures>,
 }
 
 /// Requests under way.
@@ -79,6 +83,9 @@ impl Metrics {
         store(&mut text, &gauges.store);
         if let Some(usage) = self.process.get().and_then(|read| read()) {
             process::process(&mut text, &usage);
+        }
+        if let Some(figures) = &gauges.audit {
+            audited(&mut text, figures);
         }
         text.into_string()
     }
@@ -181,6 +188,19 @@ fn store(text: &mut Text, store: &StoreFigures) {
     for (name, help, value) in gauges {
         text.family(name, Type::Gauge, help);
         text.value(name, &[], value);
+    }
+}
+
+fn audited(text: &mut Text, figures: &audit::Figures) {
+    let (events, errors, levels) =
+        ("apiserver_audit_event_total", "apiserver_audit_error_total", "apiserver_audit_level_total");
+    text.family(events, Type::Counter, "Events made for the audit log.");
+    text.value(events, &[], figures.events);
+    text.family(errors, Type::Counter, "Events that the audit log lost.");
+    text.value(errors, &[("plugin", "log")], figures.errors);
+    text.family(levels, Type::Counter, "Requests by the level at which the policy has them logged.");
+    for (level, n) in figures.levels {
+        text.value(levels, &[("level", level)], n);
     }
 }
 

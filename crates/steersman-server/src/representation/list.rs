@@ -22,7 +22,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use steersman_machinery::value::Map;
 use steersman_machinery::{Object, Revision, Value};
-use tokio::sync::OwnedSemaphorePermit;
 
 pub(crate) use self::supply::Reload;
 
@@ -194,7 +193,7 @@ impl Chunks for ListChunks {
         }
     }
 
-    fn hold(&mut self, permit: OwnedSemaphorePermit) {
+    fn hold(&mut self, permit: Box<dyn Send>) {
         self.supply.hold(permit);
     }
 

@@ -1,6 +1,6 @@
 //! What is too much, too long or too late.
 
-use crate::support::{Answer, CONFIGS, Http, World, config};
+use crate::support::{Answer, CONFIGS, Http, Options, World, allow_all, config, options};
 use bytes::Bytes;
 use futures::future::join_all;
 use futures::stream;
@@ -9,7 +9,10 @@ use http_body::Frame;
 use http_body_util::{BodyExt as _, Full, StreamBody};
 use serde_json::json;
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
+use steersman_server::Concurrency;
+use steersman_storage::{Memory, Store};
 
 /// Bytes that a body may have.
 const BODY_BYTES_MAX: usize = 3 * 1024 * 1024;
@@ -125,12 +128,13 @@ async fn a_patch_that_grows_an_object_beyond_measure_is_refused() {
     assert_eq!(http.get(&format!("{CONFIGS}/c")).await.ok()["data"].as_object().unwrap().len(), 1);
 }
 
-/// Reads that are carried out at a time.
-const READS_MAX: usize = 400;
-
 #[tokio::test(start_paused = true)]
 async fn who_does_not_read_a_list_keeps_nobody_from_reading() {
-    let world = World::new().await;
+    /// Reads that are carried out at a time.
+    const READS_MAX: u32 = 400;
+    let store = Store::open(Arc::new(Memory::new()), steersman_storage::Options::default()).await.unwrap();
+    let concurrency = Concurrency { has_priority_and_fairness: false, reads_max: READS_MAX, writes_max: 200 };
+    let world = World::of(store.clone(), Options { concurrency, ..options(&store, allow_all()) }).await;
     let http = world.http();
     // More than is made before the answer begins.
     for index in 0..5 {

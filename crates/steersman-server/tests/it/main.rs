@@ -6,11 +6,13 @@
 #![expect(clippy::unwrap_used, reason = "everything here is a test; clippy recognises only the functions marked so")]
 
 mod access;
+mod audit;
 mod bodies;
 mod broken_store;
 mod concurrency;
 mod definitions;
 mod engine;
+mod flowcontrol;
 mod interrupted;
 mod limits;
 mod lists;

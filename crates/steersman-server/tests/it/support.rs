@@ -5,10 +5,11 @@ use http::{HeaderMap, Method, Request};
 use http_body_util::{BodyExt as _, Full};
 use serde_json::Value;
 use std::sync::Arc;
+pub(crate) use steersman_server::Options;
 use steersman_server::authn::{self, Tokens};
-use steersman_server::authz::Authorization;
+use steersman_server::authz::{Authorization, Mode};
 use steersman_server::user::User;
-use steersman_server::{Body, Options, Server, Service};
+use steersman_server::{Body, Concurrency, Server, Service};
 use steersman_storage::kv::Kv;
 use steersman_storage::{Limits, Memory, Store};
 use tower::ServiceExt as _;
@@ -77,6 +78,10 @@ impl World {
         World { server: serve(&store, Authorization::default()).await, store }
     }
 
+    pub(crate) async fn of(store: Store, options: Options) -> World {
+        World { server: Server::start(options).await.unwrap(), store }
+    }
+
     pub(crate) fn http(&self) -> Http {
         Http(self.server.service_as(User::master("admin")))
     }
@@ -91,13 +96,20 @@ pub(crate) async fn serve(store: &Store, authorization: Authorization) -> Server
     Server::start(options(store, authorization)).await.unwrap()
 }
 
+/// Everybody may do everything.
+pub(crate) fn allow_all() -> Authorization {
+    Authorization::Modes(vec![Mode::AlwaysAllow])
+}
+
 /// It knows the token `secret` as alice.
-fn options(store: &Store, authorization: Authorization) -> Options {
+pub(crate) fn options(store: &Store, authorization: Authorization) -> Options {
     Options {
         store: store.clone(),
         authentication: authn::Options { tokens: Tokens::parse("secret,alice,1").unwrap(), ..Default::default() },
         authorization,
         address: "localhost:6443".to_owned(),
+        audit: None,
+        concurrency: Concurrency::default(),
         clock: jiff::Timestamp::now,
     }
 }
@@ -181,6 +193,11 @@ impl Answer {
     pub(crate) fn json(&self) -> Value {
         serde_json::from_slice(&self.bytes)
             .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&self.bytes)))
+    }
+
+    /// The body as text.
+    pub(crate) fn body_text(&self) -> String {
+        String::from_utf8_lossy(&self.bytes).into_owned()
     }
 
     /// Code and reason, of a `Status`.

@@ -31,6 +31,7 @@ use std::time::Duration;
 use steersman_machinery::{Object, Revision, Value};
 use steersman_storage::{At, Event, Kind, Page, ReadError, WatchError, Watcher};
 use tokio::time::Instant;
+use tokio_util::task::AbortOnDropHandle;
 
 /// A watch without `timeoutSeconds` ends after a random time between this and twice this, so that not all end at once.
 const TIMEOUT_MIN: Duration = Duration::from_secs(1800);
@@ -40,6 +41,8 @@ const BOOKMARK_INTERVAL: Duration = Duration::from_secs(60);
 const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
 /// The most events taken from the ring at a time.
 const BATCH_MAX: usize = 256;
+/// How long a watch that begins with the existing objects holds its permit, if its client takes them slowly.
+const HOLD_MAX: Duration = Duration::from_secs(10);
 /// The most initial objects made into events at a time; fewer if they fill a chunk.
 const INITIAL_BATCH: usize = 64;
 
@@ -444,20 +447,47 @@ fn join(frames: &mut Vec<Bytes>) -> Option<Bytes> {
 }
 
 /// A watch as the body of an answer.
-struct WatchChunks(Pin<Box<dyn Stream<Item = Bytes> + Send>>);
+struct WatchChunks {
+    stream: Pin<Box<dyn Stream<Item = Chunk> + Send>>,
+    has_initial: bool,
+    /// The task that holds the permit of the request while the initial objects are sent, for [`HOLD_MAX`] at most.
+    held: Option<AbortOnDropHandle<()>>,
+}
+
+/// Bytes of a watch.
+struct Chunk {
+    bytes: Bytes,
+    /// Whether initial objects are still to come.
+    has_initial: bool,
+}
 
 impl WatchChunks {
     fn new(stream: WatchStream) -> WatchChunks {
         let stream = Box::new(stream);
-        WatchChunks(Box::pin(futures::stream::unfold(stream, |mut stream| async move {
-            let chunk = stream.next().await?;
-            Some((chunk, stream))
-        })))
+        let has_initial = !stream.initial.is_empty();
+        let chunks = futures::stream::unfold(stream, |mut stream| async move {
+            let bytes = stream.next().await?;
+            Some((Chunk { bytes, has_initial: !stream.initial.is_empty() }, stream))
+        });
+        WatchChunks { stream: Box::pin(chunks), has_initial, held: None }
     }
 }
 
 impl Chunks for WatchChunks {
     fn poll_chunk(&mut self, cx: &mut std::task::Context<'_>) -> Poll<Option<Result<Bytes, Error>>> {
-        self.0.as_mut().poll_next(cx).map(|chunk| chunk.map(Ok))
+        let chunk = self.stream.as_mut().poll_next(cx);
+        if self.held.is_some() && !matches!(&chunk, Poll::Ready(Some(chunk)) if chunk.has_initial) {
+            self.held = None;
+        }
+        chunk.map(|chunk| chunk.map(|chunk| Ok(chunk.bytes)))
+    }
+
+    fn hold(&mut self, permit: Box<dyn Send>) {
+        if self.has_initial {
+            self.held = Some(AbortOnDropHandle::new(tokio::spawn(async move {
+                let _permit = permit;
+                tokio::time::sleep(HOLD_MAX).await;
+            })));
+        }
     }
 }

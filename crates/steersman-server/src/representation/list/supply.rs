@@ -14,7 +14,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 use steersman_machinery::{Object, ObjectKey};
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
@@ -55,7 +54,7 @@ struct State {
     n_let_go: usize,
     /// The key of the last object that was handed out.
     after: Option<ObjectKey>,
-    permit: Option<OwnedSemaphorePermit>,
+    permit: Option<Box<dyn Send>>,
     /// Since when there is a chunk that the client does not take; `None` while the server makes the next one.
     waiting_since: Option<Instant>,
     /// How long after `waiting_since` the client is cut off.
@@ -126,7 +125,7 @@ impl Supply {
         state.waiting_since = Some(Instant::now());
     }
 
-    pub(super) fn hold(&self, permit: OwnedSemaphorePermit) {
+    pub(super) fn hold(&self, permit: Box<dyn Send>) {
         let mut state = self.state.lock();
         if !state.is_cut {
             state.permit = Some(permit);

@@ -1,0 +1,202 @@
+//! The audit log in a file or on standard output: a line of JSON for every event.
+//!
+//! A thread makes the lines and writes them, so that neither a large body nor a slow disk holds up a request. Its queue is
+//! bounded in events and in bytes; what finds no room is dropped and counted. A file that cannot be written, on a full disk for
+//! example, stops nothing: the log of the program says so once, and again when it was written in between.
+
+mod rotation;
+
+use crate::Failure;
+use crate::args::{AuditMode, AuditOptions};
+use crate::audit_log::rotation::{Limits, Rotating};
+use futures::future::BoxFuture;
+use std::fs;
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use steersman_server::audit::{Audit, Event, Policy, Sink};
+use tokio::sync::oneshot;
+
+/// Bytes of the events that wait to be written.
+const WAITING_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// What was checked before anything is logged.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    policy: Policy,
+    output: Output,
+    mode: AuditMode,
+    buffer: usize,
+    batch_max: usize,
+}
+
+/// Takes the server's events.
+#[derive(Debug)]
+struct AuditLog {
+    mode: AuditMode,
+    events: SyncSender<Message>,
+    shared: Arc<Shared>,
+}
+
+/// What requests and the thread share.
+#[derive(Debug, Default)]
+struct Shared {
+    waiting_bytes: AtomicUsize,
+    failed: AtomicU64,
+}
+
+/// The thread that writes the log.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    events: SyncSender<Message>,
+    thread: JoinHandle<()>,
+}
+
+#[derive(Debug)]
+enum Message {
+    End,
+    /// With the one who waits until it is written.
+    Event(Box<Event>, Option<oneshot::Sender<bool>>),
+}
+
+#[derive(Debug)]
+enum Output {
+    File(Rotating),
+    Stdout,
+}
+
+// === impl Plan ===
+
+impl Plan {
+    /// Reads the policy and opens the log, if one is asked for.
+    pub(crate) fn new(options: &AuditOptions) -> Result<Option<Plan>, Failure> {
+        let (Some(policy), Some(path)) = (&options.audit_policy_file, &options.audit_log_path) else { return Ok(None) };
+        let refused =
+            |why: String| Failure::Refused(format!("cannot use the audit policy {}: {why}", policy.display()));
+        let text = fs::read_to_string(policy)
+            .map_err(|error| refused(format!("{error}; name a readable file with --audit-policy-file")))?;
+        let policy = Policy::parse(&text).map_err(|error| refused(error.to_string()))?;
+        let output = match path.as_path() {
+            dash if dash == Path::new("-") => Output::Stdout,
+            path => Output::File(Rotating::open(path, Limits::new(options)).map_err(|error| {
+                Failure::Refused(format!(
+                    "cannot write the audit log {}: {error}; choose another file with --audit-log-path, or - for standard output",
+                    path.display()
+                ))
+            })?),
+        };
+        let (buffer, batch_max) = (options.audit_log_batch_buffer_size, options.audit_log_batch_max_size);
+        Ok(Some(Plan { policy, output, mode: options.audit_log_mode, buffer, batch_max }))
+    }
+
+    /// Starts the thread. The log is to be closed after the server has stopped.
+    pub(crate) fn start(self) -> io::Result<(Audit, Writer)> {
+        let Plan { policy, mut output, mode, buffer, batch_max } = self;
+        let (sender, receiver) = sync_channel(buffer);
+        let shared = Arc::new(Shared::default());
+        let of_thread = shared.clone();
+        let thread = std::thread::Builder::new()
+            .name("audit-log".to_owned())
+            .spawn(move || write(&receiver, &mut output, batch_max, &of_thread))?;
+        let log = AuditLog { mode, events: sender.clone(), shared };
+        Ok((Audit::new(policy, Arc::new(log)), Writer { events: sender, thread }))
+    }
+}
+
+impl Writer {
+    /// Writes what waits, and ends. Blocks.
+    pub(crate) fn close(self) {
+        // An error means that the thread has ended already.
+        let _ = self.events.send(Message::End);
+        let _ = self.thread.join();
+    }
+}
+
+// === impl AuditLog ===
+
+impl AuditLog {
+    fn send(&self, event: Event, written: Option<oneshot::Sender<bool>>) -> bool {
+        let size = event.size();
+        let waiting = self.shared.waiting_bytes.fetch_add(size, Ordering::Relaxed);
+        let is_sent =
+            waiting < WAITING_BYTES_MAX && self.events.try_send(Message::Event(Box::new(event), written)).is_ok();
+        if !is_sent {
+            self.shared.waiting_bytes.fetch_sub(size, Ordering::Relaxed);
+        }
+        is_sent
+    }
+}
+
+impl Sink for AuditLog {
+    fn take(&self, event: Event) -> bool {
+        self.send(event, None)
+    }
+
+    fn is_blocking(&self) -> bool {
+        self.mode == AuditMode::Blocking
+    }
+
+    fn write(&self, event: Event) -> BoxFuture<'_, bool> {
+        Box::pin(async move {
+            let (sender, written) = oneshot::channel();
+            // A failure to write is counted by the thread, as of every other event.
+            self.send(event, Some(sender)) && (written.await.is_ok())
+        })
+    }
+
+    fn n_failed(&self) -> u64 {
+        self.shared.failed.load(Ordering::Relaxed)
+    }
+}
+
+fn write(events: &Receiver<Message>, output: &mut Output, batch_max: usize, shared: &Shared) {
+    let mut is_well = true;
+    while let Ok(first) = events.recv() {
+        let (mut is_end, mut lines, mut waiting) = (false, Vec::new(), Vec::new());
+        for message in std::iter::once(first).chain(events.try_iter().take(batch_max.saturating_sub(1))) {
+            match message {
+                Message::End => is_end = true,
+                Message::Event(event, written) => {
+                    lines.push(event.to_line());
+                    shared.waiting_bytes.fetch_sub(event.size(), Ordering::Relaxed);
+                    waiting.extend(written);
+                }
+            }
+        }
+        let outcome = output.write(&lines);
+        match &outcome {
+            Ok(()) => is_well = true,
+            Err(error) => {
+                shared.failed.fetch_add(lines.len() as u64, Ordering::Relaxed);
+                // Once, not for every event.
+                if is_well {
+                    tracing::warn!(%error, "the audit log cannot be written");
+                }
+                is_well = false;
+            }
+        }
+        for one in waiting {
+            // Its request may be gone.
+            let _ = one.send(outcome.is_ok());
+        }
+        if is_end {
+            return;
+        }
+    }
+}
+
+impl Output {
+    fn write(&mut self, lines: &[Vec<u8>]) -> io::Result<()> {
+        match self {
+            Output::File(file) => file.write(lines),
+            Output::Stdout => {
+                let mut stdout = io::stdout().lock();
+                stdout.write_all(&lines.concat())?;
+                stdout.flush()
+            }
+        }
+    }
+}

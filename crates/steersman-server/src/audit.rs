@@ -1,0 +1,143 @@
+//! The audit log: who did what, when, and with which outcome, as events of `audit.k8s.io/v1`.
+//!
+//! A [`Policy`] says which requests are logged and how much of them ([`policy`]). The chain keeps a [`Trail`] of each request that
+//! is logged, and hands an [`Event`] to the [`Sink`] at each stage. The sink makes text of it, in its own time ([`event`]): where
+//! it goes and what happens if that is too slow is up to whoever embeds the server. Without a policy nothing of this is done.
+
+mod event;
+mod policy;
+mod trail;
+
+use futures::future::{self, BoxFuture};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+pub use crate::audit::event::Event;
+pub use crate::audit::policy::{Policy, PolicyError};
+pub(crate) use crate::audit::trail::{Received, Trail};
+
+/// How much of a request is logged.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+pub enum Level {
+    /// Nothing.
+    None,
+    /// Who, what, when and the outcome.
+    Metadata,
+    /// The body of the request as well.
+    Request,
+    /// The bodies of request and answer as well.
+    RequestResponse,
+}
+
+/// Where a request is when an event is logged.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+pub enum Stage {
+    /// Its sender is known.
+    RequestReceived,
+    /// The head of the answer is sent, and its end is not in sight: a watch.
+    ResponseStarted,
+    /// The answer is sent, or was given up.
+    ResponseComplete,
+    /// The code that handled it panicked.
+    Panic,
+}
+
+/// Takes events.
+pub trait Sink: fmt::Debug + Send + Sync {
+    /// Takes an event without waiting. False if there is no room: the event is lost.
+    fn take(&self, event: Event) -> bool;
+
+    /// Whether requests wait until their events are written.
+    fn is_blocking(&self) -> bool {
+        false
+    }
+
+    /// Takes an event, and resolves when it is written. False if it is lost.
+    fn write(&self, event: Event) -> BoxFuture<'_, bool> {
+        Box::pin(future::ready(self.take(event)))
+    }
+
+    /// Events that were taken, and could not be written.
+    fn n_failed(&self) -> u64 {
+        0
+    }
+}
+
+/// What is logged, and where to.
+#[derive(Debug)]
+pub struct Audit {
+    policy: Policy,
+    sink: Arc<dyn Sink>,
+    counts: Counts,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    events: AtomicU64,
+    lost: AtomicU64,
+    /// Requests by level, in the order of [`Level`].
+    levels: [AtomicU64; 4],
+}
+
+/// What was counted, for metrics.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Figures {
+    pub(crate) events: u64,
+    /// Events that were lost before or after they were taken.
+    pub(crate) errors: u64,
+    pub(crate) levels: [(&'static str, u64); 4],
+}
+
+impl Level {
+    const ALL: [(Level, &'static str); 4] = [
+        (Level::None, "None"),
+        (Level::Metadata, "Metadata"),
+        (Level::Request, "Request"),
+        (Level::RequestResponse, "RequestResponse"),
+    ];
+}
+
+// === impl Audit ===
+
+impl Audit {
+    /// Logs what the policy says to the sink.
+    pub fn new(policy: Policy, sink: Arc<dyn Sink>) -> Audit {
+        Audit { policy, sink, counts: Counts::default() }
+    }
+
+    pub(crate) fn figures(&self) -> Figures {
+        let Counts { events, lost, levels } = &self.counts;
+        let mut by_level = [("", 0); 4];
+        for ((slot, (_, name)), count) in by_level.iter_mut().zip(Level::ALL).zip(levels) {
+            *slot = (name, count.load(Ordering::Relaxed));
+        }
+        Figures {
+            events: events.load(Ordering::Relaxed),
+            errors: lost.load(Ordering::Relaxed) + self.sink.n_failed(),
+            levels: by_level,
+        }
+    }
+
+    fn count_request(&self, level: Level) {
+        self.counts.levels[level as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn take(&self, event: Event) {
+        let is_taken = self.sink.take(event);
+        self.count(is_taken);
+    }
+
+    async fn write(&self, event: Event) {
+        let is_written = self.sink.write(event).await;
+        self.count(is_written);
+    }
+
+    fn count(&self, is_taken: bool) {
+        self.counts.events.fetch_add(1, Ordering::Relaxed);
+        if !is_taken {
+            self.counts.lost.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}

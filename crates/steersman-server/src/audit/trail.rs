@@ -1,0 +1,269 @@
+//! What the audit log learns of one request on its way through the chain.
+//!
+//! A trail exists only for requests that the policy wants. It reports each stage once; the last one when the answer has been
+//! sent or given up, from the body of the answer.
+
+use crate::audit::event::{Document, Event, ObjectRef, Outcome};
+use crate::audit::policy::Ruling;
+use crate::audit::{Audit, Level, Stage};
+use crate::authz::Verdict;
+use crate::body::{Body, Observer};
+use crate::request_info::RequestInfo;
+use crate::status::Failure;
+use crate::user::User;
+use bytes::{Bytes, BytesMut};
+use http::header::{CONTENT_TYPE, USER_AGENT};
+use http::request::Parts;
+use http::{HeaderMap, Response};
+use jiff::Timestamp;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// The most bytes of an answer's body that are logged. A longer one is left out, and an annotation says so.
+const RESPONSE_BYTES_MAX: usize = 10 * 1024 * 1024;
+/// The most bytes of a user agent, which the client chooses. As upstream.
+const USER_AGENT_BYTES_MAX: usize = 1024;
+const TRUNCATED: &str = "...TRUNCATED";
+/// What the log says in place of a status code if there was no answer, as nginx does.
+const CLIENT_GONE: u16 = 499;
+/// Addresses of proxies that are taken from headers.
+const SOURCES_MAX: usize = 16;
+
+/// The trail of one request.
+#[derive(Debug)]
+pub(crate) struct Trail {
+    audit: Arc<Audit>,
+    ruling: Ruling,
+    clock: fn() -> Timestamp,
+    event: Box<Event>,
+    /// Whether its last stage has been reported, or is about to be.
+    is_over: bool,
+}
+
+/// A request as it came.
+pub(crate) struct Received<'a> {
+    pub(crate) audit: &'a Arc<Audit>,
+    pub(crate) audit_id: &'a str,
+    pub(crate) info: &'a RequestInfo,
+    pub(crate) parts: &'a Parts,
+    /// Where its connection comes from, if not from within the process.
+    pub(crate) source: Option<IpAddr>,
+    pub(crate) at: Timestamp,
+    pub(crate) clock: fn() -> Timestamp,
+}
+
+/// Collects the body of an answer, and reports the last stage when it is dropped.
+struct End {
+    trail: Trail,
+    body: BytesMut,
+    keeps_body: bool,
+}
+
+impl Trail {
+    /// Begins a trail if the policy wants the request, and reports that it was received.
+    pub(crate) async fn begin(received: &Received<'_>, user: &Arc<User>) -> Option<Trail> {
+        let trail = Trail::new(received, Some(user.clone()))?;
+        trail.report(Stage::RequestReceived).await;
+        Some(trail)
+    }
+
+    /// Reports a request whose sender could not be authenticated, if the policy wants it.
+    pub(crate) async fn unauthenticated(received: &Received<'_>) {
+        let Some(mut trail) = Trail::new(received, None) else { return };
+        let message = "Authentication failed, provide credentials that the server knows";
+        let failure = Failure::new(401, "Unauthorized", message);
+        trail.event.status = Some(Outcome { code: 401, failure: Some(failure.status) });
+        trail.is_over = true;
+        trail.report(Stage::ResponseStarted).await;
+    }
+
+    fn new(received: &Received<'_>, user: Option<Arc<User>>) -> Option<Trail> {
+        let Received { audit, audit_id, info, parts, source, at, clock } = *received;
+        let ruling = audit.policy.ruling(user.as_deref(), &info.attributes());
+        audit.count_request(ruling.level);
+        if ruling.level == Level::None {
+            return None;
+        }
+        let uri = parts.uri.path_and_query().map_or(parts.uri.path(), |uri| uri.as_str());
+        let target = info.target.as_ref();
+        let object = target.map(|target| ObjectRef {
+            resource: target.resource.clone(),
+            namespace: target.namespace.clone().unwrap_or_default(),
+            name: target.name.clone().unwrap_or_default(),
+            api_group: target.group.clone(),
+            api_version: target.version.clone(),
+            subresource: target.subresource.clone().unwrap_or_default(),
+            ..ObjectRef::default()
+        });
+        let event = Box::new(Event {
+            level: ruling.level,
+            stage: Stage::RequestReceived,
+            audit_id: audit_id.to_owned(),
+            request_uri: uri.to_owned(),
+            verb: info.verb,
+            user,
+            impersonated_user: None,
+            source_ips: sources(&parts.headers, source),
+            user_agent: user_agent(&parts.headers),
+            object,
+            status: None,
+            request_body: None,
+            response_body: None,
+            omits_managed_fields: ruling.omits_managed_fields,
+            received_at: at,
+            stage_at: at,
+            annotations: BTreeMap::new(),
+        });
+        Some(Trail { audit: audit.clone(), ruling, clock, event, is_over: false })
+    }
+
+    /// The request is carried out as another user than its sender.
+    pub(crate) fn impersonated(&mut self, user: &Arc<User>) {
+        if self.event.user.as_ref().is_some_and(|sender| !Arc::ptr_eq(sender, user)) {
+            self.event.impersonated_user = Some(user.clone());
+        }
+    }
+
+    /// What the authorizer says.
+    pub(crate) fn judged(&mut self, verdict: &Verdict) {
+        let decision = if verdict.is_allowed() { "allow" } else { "forbid" };
+        self.annotate("authorization.k8s.io/decision", decision);
+        self.annotate("authorization.k8s.io/reason", verdict.reason.to_string());
+    }
+
+    pub(crate) fn annotate(&mut self, key: impl Into<Cow<'static, str>>, value: impl Into<String>) {
+        self.event.annotations.insert(key.into(), value.into());
+    }
+
+    /// The body of the request. It is kept for what it says about the object, also where it is not logged itself.
+    pub(crate) fn request_body(&mut self, bytes: &Bytes, headers: &HeaderMap) {
+        let is_object = matches!(self.event.verb, "create" | "update");
+        if !bytes.is_empty() && self.event.object.is_some() && (is_object || Level::Request <= self.event.level) {
+            self.event.request_body = Some(Document { bytes: bytes.clone(), media_type: media_type(headers) });
+        }
+    }
+
+    /// Reports how the request ends: a panic, the beginning of a watch, and the end of the answer when it is there.
+    pub(crate) async fn answered(mut self, answer: &mut Response<Body>, failure: Option<&Failure>, is_panic: bool) {
+        self.is_over = true;
+        let failure = failure.map(|failure| failure.status.clone());
+        self.event.status = Some(Outcome { code: answer.status().as_u16(), failure });
+        if is_panic {
+            self.report(Stage::Panic).await;
+            return;
+        }
+        let is_watch = self.event.verb == "watch" && answer.status().is_success();
+        if is_watch {
+            self.report(Stage::ResponseStarted).await;
+        }
+        let keeps_body = self.event.level == Level::RequestResponse && self.event.object.is_some() && !is_watch;
+        let whole = answer.body().whole().cloned();
+        match whole {
+            Some(whole) if self.audit.sink.is_blocking() => {
+                if keeps_body {
+                    self.event.response_body =
+                        Some(Document { bytes: whole, media_type: media_type(answer.headers()) });
+                }
+                self.report(Stage::ResponseComplete).await;
+            }
+            _ => {
+                if keeps_body {
+                    let media_type = media_type(answer.headers());
+                    self.event.response_body = Some(Document { bytes: Bytes::new(), media_type });
+                }
+                let end = End { trail: self, body: BytesMut::new(), keeps_body };
+                answer.body_mut().observe(Box::new(end));
+            }
+        }
+    }
+
+    async fn report(&self, stage: Stage) {
+        let Some(event) = self.at(stage) else { return };
+        match self.audit.sink.is_blocking() {
+            true => self.audit.write(event).await,
+            false => self.audit.take(event),
+        }
+    }
+
+    /// The event of a stage, unless the policy leaves it out.
+    fn at(&self, stage: Stage) -> Option<Event> {
+        if self.ruling.omits(stage) {
+            return None;
+        }
+        let received = stage == Stage::RequestReceived;
+        let stage_at = if received { self.event.received_at } else { (self.clock)() };
+        Some(Event { stage, stage_at, ..(*self.event).clone() })
+    }
+}
+
+impl Drop for Trail {
+    fn drop(&mut self) {
+        if self.is_over {
+            return;
+        }
+        // The request was given up, most likely because its client went away. What it has begun may still be carried out.
+        let failure = Failure::new(CLIENT_GONE, "", "the client went away before the answer");
+        self.event.status = Some(Outcome { code: CLIENT_GONE, failure: Some(failure.status) });
+        if let Some(event) = self.at(Stage::ResponseComplete) {
+            self.audit.take(event);
+        }
+    }
+}
+
+// === impl End ===
+
+impl Observer for End {
+    fn chunk(&mut self, bytes: &Bytes) {
+        if !self.keeps_body {
+            return;
+        }
+        if RESPONSE_BYTES_MAX < self.body.len() + bytes.len() {
+            self.keeps_body = false;
+            self.body = BytesMut::new();
+            self.trail.annotate("audit.k8s.io/truncated", "true");
+            return;
+        }
+        self.body.extend_from_slice(bytes);
+    }
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        if let Some(body) = &mut self.trail.event.response_body {
+            body.bytes = std::mem::take(&mut self.body).freeze();
+        }
+        if let Some(event) = self.trail.at(Stage::ResponseComplete) {
+            self.trail.audit.take(event);
+        }
+    }
+}
+
+fn media_type(headers: &HeaderMap) -> String {
+    headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("application/json").to_owned()
+}
+
+fn user_agent(headers: &HeaderMap) -> String {
+    let text = headers.get(USER_AGENT).map(|value| String::from_utf8_lossy(value.as_bytes()));
+    let text = text.unwrap_or_default();
+    if text.len() <= USER_AGENT_BYTES_MAX {
+        return text.into_owned();
+    }
+    format!("{}{TRUNCATED}", &text[..text.floor_char_boundary(USER_AGENT_BYTES_MAX)])
+}
+
+/// Where a request comes from: first what proxies say, which anybody can, then the address of the connection.
+fn sources(headers: &HeaderMap, source: Option<IpAddr>) -> Vec<IpAddr> {
+    let mut sources: Vec<IpAddr> = Vec::new();
+    for name in ["x-forwarded-for", "x-real-ip"] {
+        let texts = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
+        let said = texts.flat_map(|text| text.split(',')).filter_map(|text| text.trim().parse::<IpAddr>().ok());
+        sources.extend(said.take(SOURCES_MAX - sources.len().min(SOURCES_MAX)));
+        if !sources.is_empty() {
+            break;
+        }
+    }
+    sources.extend(source.filter(|source| sources.last() != Some(source)));
+    sources
+}
