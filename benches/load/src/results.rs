@@ -83,6 +83,8 @@ pub(crate) const ROWS: &[Row] = &[
     more("fanout-single", "  the same, one event under way", 150_000.0, 6.0),
     less("selective", "an event, each of 400 watchers it does not concern", "us CPU", 1.0),
     less("metadata", "an event, each of 400 metadata-only watchers", "us CPU", 6.0),
+    less("flood", "a GET by another user during a flood by one, p99", "ms", 50.0),
+    less("flood-namespace", "  the end of a namespace meanwhile", "s", 5.0),
     less("definitions", "200 definitions of 18 KB, one after another", "s", 3.0),
     less("definitions-1000", "1,000 definitions of 18 KB", "s", 20.0),
     less("delete-collection", "DELETE of a collection of 23,000", "s", 3.0),

@@ -1,6 +1,7 @@
 //! The stages of a run, each on a fresh server of ours or in a namespace of its own: what they do and which rows they fill.
 
 mod definitions;
+mod flood;
 mod lists;
 mod many;
 pub(crate) mod scale;
@@ -19,6 +20,7 @@ pub(crate) enum Kind {
     Definitions,
     Events,
     Fanout,
+    Flood,
     Idle,
     Lists,
     Many,
@@ -51,6 +53,7 @@ pub(crate) const ALL: &[(Kind, &[&str])] = &[
     ),
     (Kind::Fanout, &["fanout", "fanout-single"]),
     (Kind::Events, &["selective", "metadata"]),
+    (Kind::Flood, &["flood", "flood-namespace"]),
     (Kind::Definitions, &["definitions", "definitions-1000"]),
     (Kind::Many, &["memory-100000", "open", "open-1000000"]),
     (Kind::Idle, &["idle-http1", "idle-http2"]),
@@ -74,6 +77,7 @@ pub(crate) async fn run(
         Kind::Definitions => "definitions",
         Kind::Events => "events",
         Kind::Fanout => "fanout",
+        Kind::Flood => "flood",
         Kind::Idle => "idle",
         Kind::Lists => "lists",
         Kind::Many => "many",
@@ -84,6 +88,7 @@ pub(crate) async fn run(
         Kind::Definitions => definitions::measure(&stage, is_wanted, results).await,
         Kind::Events => watches::measure_events(&stage, is_wanted, results).await,
         Kind::Fanout => watches::measure_fanout(&mut stage, is_wanted, results).await,
+        Kind::Flood => flood::measure(&mut stage, is_wanted, results).await,
         Kind::Idle => watches::measure_idle(&mut stage, counts.idle_watchers, is_wanted, results).await,
         Kind::Lists => lists::measure(&mut stage, is_wanted, results).await,
         Kind::Many => many::measure(&mut stage, counts.is_million, results).await,

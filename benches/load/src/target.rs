@@ -57,6 +57,11 @@ impl Target {
         Ok(Target { authority, tls, headers, token: access.token })
     }
 
+    /// The same server, asked in the name of another user.
+    pub(crate) fn impersonating(&self, user: &str) -> Target {
+        Target { headers: format!("{}Impersonate-User: {user}\r\n", self.headers), ..self.clone() }
+    }
+
     /// Adds a request to `out`.
     pub(crate) fn request(&self, out: &mut Vec<u8>, method: &str, path: &str, accept: &str, body: Option<Body<'_>>) {
         let Target { headers, .. } = self;
