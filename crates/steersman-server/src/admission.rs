@@ -8,6 +8,7 @@
 //! A plugin is one file here and one row of [`PLUGINS`]. `handles` is called first and does not allocate, so a write that
 //! concerns no plugin costs almost nothing.
 
+mod certificates;
 mod default_toleration_seconds;
 mod limit_ranger;
 mod namespace_lifecycle;
@@ -24,11 +25,14 @@ use crate::status::Failure;
 use steersman_machinery::Value;
 
 /// In upstream's order (`kube-apiserver/pkg/kubeapiserver/options/plugins.go`).
-static PLUGINS: [&dyn Plugin; 5] = [
+static PLUGINS: [&dyn Plugin; 8] = [
     &namespace_lifecycle::NamespaceLifecycle,
     &limit_ranger::LimitRanger,
     &priority::Priority,
     &default_toleration_seconds::DefaultTolerationSeconds,
+    &certificates::Approval,
+    &certificates::Signing,
+    &certificates::SubjectRestriction,
     &resource_quota::ResourceQuota,
 ];
 

@@ -13,18 +13,24 @@ pub mod age;
 pub mod service;
 
 mod access;
+mod admission_registration;
+pub(crate) mod api_service;
 mod autoscaler;
 mod batch;
 mod built_in;
 mod cells;
+pub(crate) mod certificate_signing_request;
 mod config_map;
 mod controller_revision;
+mod csi;
 mod daemon_set;
 mod deployment;
+mod device;
 pub(crate) mod disruption_budget;
 mod endpoint_slice;
 mod endpoints;
 mod event;
+pub(crate) mod flow;
 mod ingress;
 mod ingress_class;
 mod int_or_percent;
@@ -45,6 +51,7 @@ pub(crate) mod resource_name;
 pub(crate) mod resource_quota;
 mod review;
 mod rules;
+mod runtime_class;
 mod secret;
 pub(crate) mod selector;
 mod service_account;
@@ -52,6 +59,8 @@ mod stateful_set;
 mod storage_class;
 #[cfg(test)]
 mod tests;
+mod volume_attachment;
+mod volume_attributes_class;
 mod volume_claim;
 mod workload;
 
@@ -74,6 +83,7 @@ const KINDS: &[&Kind] = &[
     &secret::KIND,
     &service_account::KIND,
     &service::KIND,
+    &api_service::KIND,
     &controller_revision::KIND,
     &daemon_set::KIND,
     &deployment::KIND,
@@ -89,6 +99,7 @@ const KINDS: &[&Kind] = &[
     &autoscaler::KIND,
     &batch::cron_job::KIND,
     &batch::job::KIND,
+    &certificate_signing_request::KIND,
     &ingress_class::KIND,
     &ingress::KIND,
     &network_policy::KIND,
@@ -97,10 +108,28 @@ const KINDS: &[&Kind] = &[
     &access::CLUSTER_ROLE,
     &access::ROLE_BINDING,
     &access::ROLE,
+    &csi::driver::KIND,
+    &csi::node::KIND,
+    &csi::capacity::KIND,
     &storage_class::KIND,
+    &volume_attachment::KIND,
+    &volume_attributes_class::KIND,
+    &admission_registration::policy::MUTATING,
+    &admission_registration::policy::MUTATING_BINDING,
+    &admission_registration::webhook::MUTATING,
+    &admission_registration::policy::VALIDATING,
+    &admission_registration::policy::VALIDATING_BINDING,
+    &admission_registration::webhook::VALIDATING,
     &priority_class::KIND,
     &lease::KIND,
+    &runtime_class::KIND,
     &endpoint_slice::KIND,
+    &device::class::KIND,
+    &device::claim::KIND,
+    &device::claim_template::KIND,
+    &device::slice::KIND,
+    &flow::schema::KIND,
+    &flow::level::KIND,
 ];
 
 /// The built-in kinds as resources of a catalog.

@@ -58,6 +58,7 @@ pub mod status;
 pub mod strategy;
 mod token_secrets;
 mod uid;
+mod upkeep;
 pub mod user;
 pub mod version;
 mod version_order;

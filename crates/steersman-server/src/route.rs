@@ -17,7 +17,7 @@ use crate::request_info::{RequestInfo, Target};
 use crate::state::State;
 use crate::status::Failure;
 use crate::user::User;
-use crate::{health, version};
+use crate::{health, upkeep, version};
 use bytes::Bytes;
 use http::header::{ETAG, IF_NONE_MATCH, VARY};
 use http::request::Parts;
@@ -106,6 +106,9 @@ async fn resource(
     notes: &mut Notes,
 ) -> Result<Answer, Failure> {
     let Some(served) = catalog.find(&target.group, &target.version, &target.resource) else {
+        if upkeep::api_services::is_elsewhere(state, &target.group, &target.version) {
+            return Ok(Answer::text(503, "service unavailable\n"));
+        }
         let is_built_in = catalog.resources_of(&target.group).any(|resource| !resource.is_custom());
         let is_served = catalog
             .group(&target.group)

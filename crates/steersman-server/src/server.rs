@@ -54,8 +54,7 @@ pub enum StartError {
 // === impl Server ===
 
 impl Server {
-    /// Starts a server: creates the namespaces, the priority classes, the roles and the bindings of the system, and serves the
-    /// kinds of the definitions in the store.
+    /// Starts a server: creates the objects that every cluster has, and serves the kinds of the definitions in the store.
     ///
     /// # Errors
     /// When the store cannot be read or written.
@@ -74,6 +73,7 @@ impl Server {
         crate::aggregation::bring_up_to_date(&state).await.map_err(fail)?;
         let definitions = crate::definitions::start(&state).await.map_err(fail)?;
         tasks.extend([definitions, crate::expiry::start(&state), crate::aggregation::start(&state)]);
+        tasks.extend(crate::upkeep::start(&state).await.map_err(fail)?);
         tasks.push(crate::key_rotation::start(&state));
         tasks.extend(token_secrets.map(|options| crate::token_secrets::start(&state, options.ca)));
         let limits = Arc::new(Limits::new(concurrency));

@@ -14,6 +14,7 @@
 
 use crate::catalog::{Handling, Resource, Version};
 use crate::projection::Projection;
+use crate::user::User;
 use std::fmt;
 use steersman_machinery::{Value, field};
 use steersman_schema::decode::{Body, Decoded};
@@ -81,6 +82,16 @@ pub trait Strategy: fmt::Debug + Send + Sync {
     /// Resets the fields of a new object that the client does not decide: status, generation, assigned fields.
     /// System metadata (uid, creationTimestamp) is already set.
     fn prepare_create(&self, version: &Version, value: &mut Value);
+
+    /// Sets what a new object says about the user who creates it.
+    fn set_creator(&self, value: &mut Value, user: &User) {
+        let _ = (value, user);
+    }
+
+    /// Sets the times that the client left out. Called after the other preparations; `old` is null for a new object.
+    fn set_times(&self, new: &mut Value, old: &Value, now: &str) {
+        let _ = (new, old, now);
+    }
 
     /// The same for an update through an endpoint: keeps the fields that the endpoint must not change, and counts the generation.
     fn prepare_update(&self, version: &Version, endpoint: Endpoint, new: &mut Value, old: &Value);

@@ -4,6 +4,7 @@ use crate::builtin::kind::{Kind, NewStatus, Request};
 use crate::catalog::{Handling, Resource, Version};
 use crate::projection::Projection;
 use crate::strategy::{DecodeError, Endpoint, Rules, Strategy};
+use crate::user::User;
 use jiff::Timestamp;
 use std::fmt;
 use steersman_machinery::value::{at, object_at, remove_at, set_at};
@@ -102,6 +103,14 @@ impl Strategy for BuiltIn {
         self.complete(value);
     }
 
+    fn set_creator(&self, value: &mut Value, user: &User) {
+        (self.kind.set_creator)(value, user);
+    }
+
+    fn set_times(&self, new: &mut Value, old: &Value, now: &str) {
+        (self.kind.set_times)(new, old, now);
+    }
+
     fn prepare_update(&self, version: &Version, endpoint: Endpoint, new: &mut Value, old: &Value) {
         match endpoint {
             Endpoint::Main => {
@@ -112,7 +121,13 @@ impl Strategy for BuiltIn {
                 self.complete(new);
                 self.count_generation(new, old);
             }
-            Endpoint::Other => self.count_generation(new, old),
+            Endpoint::Other => {
+                for path in self.kind.other_leaves {
+                    carry(new, old, path);
+                }
+                (self.kind.prepare_other)(new, old);
+                self.count_generation(new, old);
+            }
             Endpoint::Status => {
                 for path in self.kind.status_leaves {
                     carry(new, old, path);
@@ -139,7 +154,8 @@ impl Strategy for BuiltIn {
         let mut faults = Vec::new();
         let request = Request { new, old };
         match endpoint {
-            Endpoint::Main | Endpoint::Other => (self.kind.validate_update)(&request, &mut faults),
+            Endpoint::Main => (self.kind.validate_update)(&request, &mut faults),
+            Endpoint::Other => self.kind.validate_other.unwrap_or(self.kind.validate_update)(&request, &mut faults),
             Endpoint::Status => (self.kind.validate_status)(&request, &mut faults),
         }
         faults
@@ -157,7 +173,8 @@ impl Strategy for BuiltIn {
         match endpoint {
             Endpoint::Main if version.has_status => &[&["status"]],
             Endpoint::Status => self.kind.status_leaves,
-            Endpoint::Main | Endpoint::Other => &[],
+            Endpoint::Other => self.kind.other_leaves,
+            Endpoint::Main => &[],
         }
     }
 

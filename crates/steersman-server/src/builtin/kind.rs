@@ -5,6 +5,7 @@
 use crate::builtin::built_in::BuiltIn;
 use crate::catalog::{self, Handling, Origin, Resource, ResourceId, ResourceScope, SelectableField, Verb};
 use crate::strategy::{Grace, Propagation, Rules};
+use crate::user::User;
 use jiff::Timestamp;
 use std::sync::Arc;
 use steersman_machinery::{GroupResource, GroupVersionKind, Value, field, name};
@@ -43,6 +44,8 @@ pub(crate) struct Kind {
     pub(crate) generation: &'static [&'static [&'static str]],
     /// What a writer of the status never comes to own, and what his write leaves alone.
     pub(crate) status_leaves: &'static [&'static [&'static str]],
+    /// What a writer of another stored subresource never comes to own, and what his write leaves alone.
+    pub(crate) other_leaves: &'static [&'static [&'static str]],
     /// Where the status of a new object comes from.
     pub(crate) new_status: NewStatus,
     pub(crate) rules: Rules,
@@ -53,6 +56,12 @@ pub(crate) struct Kind {
     pub(crate) prepare_update: fn(&mut Value, &Value),
     /// Carries over what an update of `/status` must not touch, beside `status_leaves`.
     pub(crate) prepare_status: fn(&mut Value, &Value),
+    /// Carries over what an update through another subresource must not touch, beside `other_leaves`.
+    pub(crate) prepare_other: fn(&mut Value, &Value),
+    /// Sets what a new object says about the user who creates it.
+    pub(crate) set_creator: fn(&mut Value, &User),
+    /// Sets the times that the client left out; the old object is null for a new one.
+    pub(crate) set_times: fn(&mut Value, &Value, &str),
     /// Marks an object whose deletion is asked for, beyond the marks in its metadata.
     pub(crate) prepare_delete: fn(&mut Value),
     pub(crate) validate_create: fn(&Request<'_>, &mut Vec<field::Error>),
@@ -62,6 +71,8 @@ pub(crate) struct Kind {
     pub(crate) warnings: fn(&Value) -> Vec<String>,
     /// Through `/status`.
     pub(crate) validate_status: fn(&Request<'_>, &mut Vec<field::Error>),
+    /// Through another stored subresource; `None`: as through the main endpoint.
+    pub(crate) validate_other: Option<fn(&Request<'_>, &mut Vec<field::Error>)>,
 }
 
 /// Where the status of a new object comes from.
@@ -170,16 +181,21 @@ impl Kind {
         stored_in_group: None,
         generation: &[],
         status_leaves: &[&["spec"]],
+        other_leaves: &[],
         new_status: NewStatus::Empty,
         rules: RULES,
         name_faults: name::dns1123_subdomain,
         prepare_create: |_| {},
         prepare_update: |_, _| {},
         prepare_status: |_, _| {},
+        prepare_other: |_, _| {},
+        set_creator: |_, _| {},
+        set_times: |_, _, _| {},
         prepare_delete: |_| {},
         validate_create: |_, _| {},
         validate_update: |_, _| {},
         validate_status: |_, _| {},
+        validate_other: None,
         warnings: |_| Vec::new(),
     };
     /// What most kinds without namespaces are.
@@ -282,6 +298,11 @@ impl Column {
     /// A column of text.
     pub(crate) const fn text(name: &'static str, description: &'static str) -> Column {
         Column { name, kind: "string", format: "", description, priority: 0 }
+    }
+
+    /// A column of names.
+    pub(crate) const fn name(name: &'static str, description: &'static str) -> Column {
+        Column { format: "name", ..Column::text(name, description) }
     }
 
     /// A column of whole numbers.

@@ -1,5 +1,6 @@
 //! PersistentVolume: room that there is.
 
+use crate::builtin::csi::driver_name;
 use crate::builtin::kind::{Column, Kind, RULES, Request, Version};
 use crate::builtin::place::Place;
 use crate::builtin::pod::defaults::unless_set;
@@ -76,14 +77,8 @@ const PLAIN: [&str; 10] = [
 ];
 
 fn validate(spec: &Place<'_>, faults: &mut Vec<Error>) {
-    const MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
-    let (modes, capacity) = (spec.field("accessModes"), spec.field("capacity"));
-    rules::required(&modes, faults);
-    modes.items().for_each(|mode| rules::one_of(&Place { path: modes.path.clone(), ..mode }, &MODES, faults));
-    let is_for_one_pod = modes.items().any(|mode| mode.text() == "ReadWriteOncePod");
-    if is_for_one_pod && modes.items().any(|mode| mode.text() != "ReadWriteOncePod") {
-        faults.push(modes.forbidden("may not use ReadWriteOncePod with other access modes"));
-    }
+    let capacity = spec.field("capacity");
+    access_modes_of(&spec.field("accessModes"), faults);
     if capacity.is_empty() {
         faults.push(capacity.required(""));
     } else if capacity.key("storage").is_absent() || capacity.entries().count() > 1 {
@@ -108,6 +103,44 @@ fn validate(spec: &Place<'_>, faults: &mut Vec<Error>) {
         rules::named(&class, name::dns1123_subdomain, faults);
     }
     rules::one_of_if_present(&spec.field("volumeMode"), &["Block", "Filesystem"], faults);
+}
+
+/// Of a spec that stands within another object: it is of a CSI volume, and nothing claims it.
+pub(crate) fn validate_inline(spec: &Place<'_>, faults: &mut Vec<Error>) {
+    const INLINE: &str = "in the context of inline volumes";
+    for name in ["capacity", "claimRef", "nodeAffinity", "storageClassName"] {
+        let place = spec.field(name);
+        if !place.is_empty() {
+            faults.push(place.forbidden(format!("may not be specified {INLINE}")));
+        }
+    }
+    let (csi, modes) = (spec.field("csi"), spec.field("accessModes"));
+    if csi.is_absent() {
+        faults.push(csi.required(&format!("has to be specified {INLINE}")));
+        faults.push(spec.required("must specify a volume type"));
+    } else {
+        driver_name(&csi.field("driver"), faults);
+        rules::required(&csi.field("volumeHandle"), faults);
+    }
+    access_modes_of(&modes, faults);
+    let policy = spec.field("persistentVolumeReclaimPolicy");
+    if !matches!(policy.text(), "" | "Retain") {
+        faults.push(policy.forbidden(format!("may only be Retain {INLINE}")));
+    }
+    let mode = spec.field("volumeMode");
+    if !matches!(mode.text(), "" | "Filesystem") {
+        faults.push(mode.forbidden(format!("may not specify volumeMode other than Filesystem {INLINE}")));
+    }
+}
+
+fn access_modes_of(modes: &Place<'_>, faults: &mut Vec<Error>) {
+    const MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
+    rules::required(modes, faults);
+    modes.items().for_each(|mode| rules::one_of(&Place { path: modes.path.clone(), ..mode }, &MODES, faults));
+    let is_for_one_pod = modes.items().any(|mode| mode.text() == "ReadWriteOncePod");
+    if is_for_one_pod && modes.items().any(|mode| mode.text() != "ReadWriteOncePod") {
+        faults.push(modes.forbidden("may not use ReadWriteOncePod with other access modes"));
+    }
 }
 
 fn validate_update(request: &Request<'_>, faults: &mut Vec<Error>) {

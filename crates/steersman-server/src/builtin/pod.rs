@@ -9,15 +9,16 @@ use steersman_machinery::value::{at, set_at};
 
 pub(crate) mod container;
 pub(crate) mod defaults;
+pub(crate) mod resources;
+pub(crate) mod scheduling;
 pub(crate) mod spec;
 pub(crate) mod totals;
 
 mod cells;
+mod claims;
 mod environment;
 mod handler;
 mod qos;
-mod resources;
-mod scheduling;
 mod security;
 mod status;
 mod update;

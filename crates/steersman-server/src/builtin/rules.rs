@@ -2,11 +2,13 @@
 
 use crate::builtin::place::Place;
 use regex::Regex;
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::LazyLock;
 use steersman_machinery::Value;
 use steersman_machinery::field::Error;
 use steersman_machinery::name;
+use steersman_machinery::quantity::Quantity;
 
 pub(crate) const NOT_NEGATIVE: &str = "must be greater than or equal to 0";
 pub(crate) const POSITIVE: &str = "must be greater than 0";
@@ -56,6 +58,13 @@ pub(crate) fn not_negative(place: &Place<'_>, faults: &mut Vec<Error>) {
     }
 }
 
+/// Of a quantity: it must not be below zero.
+pub(crate) fn not_negative_quantity(place: &Place<'_>, faults: &mut Vec<Error>) {
+    if Quantity::parse(place.text()).is_ok_and(Quantity::is_negative) {
+        faults.push(place.invalid(NOT_NEGATIVE));
+    }
+}
+
 /// A number must be positive.
 pub(crate) fn positive(place: &Place<'_>, faults: &mut Vec<Error>) {
     if place.number().is_some_and(|number| number <= 0) {
@@ -74,6 +83,13 @@ pub(crate) fn within(place: &Place<'_>, least: i64, most: i64, faults: &mut Vec<
 pub(crate) fn port(place: &Place<'_>, faults: &mut Vec<Error>) {
     if !place.number().is_some_and(|port| (1..=65535).contains(&port)) {
         faults.push(place.invalid(PORT));
+    }
+}
+
+/// Of a number: it must be a port of a service that the server is to call.
+pub(crate) fn service_port(place: &Place<'_>, faults: &mut Vec<Error>) {
+    if !place.number().is_some_and(|port| (1..=65535).contains(&port)) {
+        faults.push(place.invalid(format!("port is not valid: {PORT}")));
     }
 }
 
@@ -196,6 +212,44 @@ pub(crate) fn annotations(place: &Place<'_>, faults: &mut Vec<Error>) {
         let lower = key.to_lowercase();
         faults.extend(name::qualified(&lower).into_iter().map(|fault| Error::invalid(&place.path, key, fault)));
     }
+}
+
+/// Of a list of conditions, as most kinds have them in their status.
+pub(crate) fn conditions(conditions: &Place<'_>, faults: &mut Vec<Error>) {
+    const REASON_LENGTH_MAX: usize = 1024;
+    const MESSAGE_LENGTH_MAX: usize = 32 * 1024;
+    let mut types = BTreeSet::new();
+    for condition in conditions.items() {
+        let (kind, reason, message) = (condition.field("type"), condition.field("reason"), condition.field("message"));
+        if !types.insert(kind.text()) {
+            faults.push(kind.duplicate());
+        }
+        let wrong = name::qualified(kind.text()).into_iter();
+        faults.extend(wrong.map(|fault| Error::invalid(&kind.path, kind.text(), fault)));
+        one_of(&condition.field("status"), &["False", "True", "Unknown"], faults);
+        let generation = condition.field("observedGeneration");
+        if generation.number().is_some_and(|number| number < 0) {
+            faults.push(generation.invalid("must be greater than or equal to zero"));
+        }
+        required(&condition.field("lastTransitionTime"), faults);
+        required(&reason, faults);
+        if !reason.is_empty() && !is_reason(reason.text()) {
+            let why = "a condition reason must start with alphabetic character, optionally followed by a string of alphanumeric characters or '_,:', and must end with an alphanumeric character or '_' (e.g. 'my_name',  or 'MY_NAME',  or 'MyName',  or 'ReasonA,ReasonB',  or 'ReasonA:ReasonB', regex used for validation is '[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?')";
+            faults.push(reason.invalid(why));
+        }
+        for (text, most) in [(&reason, REASON_LENGTH_MAX), (&message, MESSAGE_LENGTH_MAX)] {
+            if text.text().len() > most {
+                faults.push(Error::too_long(&text.path, most));
+            }
+        }
+    }
+}
+
+fn is_reason(text: &str) -> bool {
+    let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    text.bytes().all(|byte| is_word(byte) || b",:".contains(&byte))
+        && text.starts_with(|first: char| first.is_ascii_alphabetic())
+        && text.bytes().last().is_some_and(is_word)
 }
 
 /// It must be as it was.

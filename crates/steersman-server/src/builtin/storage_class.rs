@@ -9,6 +9,9 @@ use steersman_machinery::field::Error;
 use steersman_machinery::value::{at, str_at};
 use steersman_machinery::{Value, name};
 
+const PARAMETERS_MAX: usize = 512;
+const PARAMETERS_BYTES_MAX: usize = 256 * 1024;
+
 pub(crate) const KIND: Kind = Kind {
     group: "storage.k8s.io",
     kind: "StorageClass",
@@ -41,31 +44,41 @@ fn default(class: &mut Value) {
 }
 
 fn validate(class: &Place<'_>, faults: &mut Vec<Error>) {
-    let provisioner = class.field("provisioner");
-    if provisioner.is_empty() {
-        faults.push(provisioner.required(""));
-    } else {
-        let lower = provisioner.text().to_lowercase();
-        faults.extend(name::qualified(&lower).into_iter().map(|fault| provisioner.invalid(fault)));
-    }
-    for (key, _) in class.field("parameters").entries().filter(|(key, _)| key.is_empty()) {
-        let parameters = class.field("parameters");
-        faults.push(Error::invalid(&parameters.path, key, "field can not be empty."));
-    }
+    provisioner(&class.field("provisioner"), faults);
+    parameters(&class.field("parameters"), faults);
     rules::one_of(&class.field("reclaimPolicy"), &["Delete", "Retain"], faults);
     rules::one_of(&class.field("volumeBindingMode"), &["Immediate", "WaitForFirstConsumer"], faults);
 }
 
+/// Of text: it must be the name of what makes volumes.
+pub(crate) fn provisioner(provisioner: &Place<'_>, faults: &mut Vec<Error>) {
+    if provisioner.is_empty() {
+        faults.push(provisioner.required(""));
+        return;
+    }
+    let lower = provisioner.text().to_lowercase();
+    faults.extend(name::qualified(&lower).into_iter().map(|fault| Error::invalid(&provisioner.path, &*lower, fault)));
+}
+
+/// Of a map: it must not be too large for what makes volumes.
+pub(crate) fn parameters(parameters: &Place<'_>, faults: &mut Vec<Error>) {
+    if parameters.entries().count() > PARAMETERS_MAX {
+        return faults.push(Error::too_long(&parameters.path, PARAMETERS_MAX));
+    }
+    for (key, _) in parameters.entries().filter(|(key, _)| key.is_empty()) {
+        faults.push(Error::invalid(&parameters.path, key, "field can not be empty."));
+    }
+    let bytes: usize = parameters.entries().map(|(key, value)| key.len() + value.text().len()).sum();
+    if bytes > PARAMETERS_BYTES_MAX {
+        faults.push(Error::too_long(&parameters.path, PARAMETERS_BYTES_MAX));
+    }
+}
+
 fn validate_update(request: &Request<'_>, faults: &mut Vec<Error>) {
     let (class, old) = (Place::root(request.new), Place::root(request.old));
-    for field in ["parameters", "provisioner", "reclaimPolicy"] {
-        let place = class.field(field);
-        if place.value != old.field(field).value {
-            faults.push(place.forbidden(format!("updates to {field} are forbidden.")));
-        }
+    for field in ["parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"] {
+        rules::immutable(&class.field(field), &old.field(field), faults);
     }
-    rules::immutable(&class.field("volumeBindingMode"), &old.field("volumeBindingMode"), faults);
-    validate(&class, faults);
 }
 
 fn cells(class: &Value, now: Timestamp) -> Vec<Value> {

@@ -89,6 +89,11 @@ fn every_row_becomes_a_resource_with_its_definition() {
     }
 }
 
+mod admission;
+mod certificates;
 mod core;
+mod devices;
+mod flow;
 mod others;
+mod storage;
 mod workloads;

@@ -29,8 +29,13 @@ pub(super) async fn handle(cx: &mut Context<'_>, method: &Method, body: Bytes) -
             let Some(subresource) = version.subresources.iter().find(|one| &*one.name == name) else {
                 return Err(Failure::unknown_resource());
             };
-            let is_update = *method == Method::PUT && subresource.verbs.contains(&Verb::Update);
-            return if is_update { object::update(cx, body).await } else { Err(Failure::method_not_allowed()) };
+            let can = |verb| subresource.verbs.contains(&verb);
+            return match *method {
+                Method::GET if can(Verb::Get) => get::get(cx).await,
+                Method::PATCH if can(Verb::Patch) => object::patch(cx, body).await,
+                Method::PUT if can(Verb::Update) => object::update(cx, body).await,
+                _ => Err(Failure::method_not_allowed()),
+            };
         }
     }
     let is_collection = !cx.target.has_name_in_path;

@@ -39,6 +39,8 @@ pub(super) async fn plan<'s>(
         value::set_at(&mut object, &["metadata", "name"], generated.into());
     }
     strategy.prepare_create(version, &mut object);
+    strategy.set_creator(&mut object, operation.user);
+    strategy.set_times(&mut object, &Value::Null, &operation.now_text());
     let reservation = allocation::reserve(state, operation, &mut object, None)?;
     let mut errors = metadata::validate_create(&object, strategy, operation.resource().is_custom());
     errors.extend(strategy.validate_create(version, &object));

@@ -36,6 +36,7 @@ pub(super) async fn plan<'s>(
     let Current { stored: current, internal: old, .. } = current;
     let mut new = strategy.internal(version, new);
     strategy.prepare_update(version, endpoint, &mut new, &old);
+    strategy.set_times(&mut new, &old, &operation.now_text());
     let reservation = allocation::reserve(state, operation, &mut new, Some(&old))?;
     let mut errors = metadata::validate_update(&new, &old, operation.resource().is_custom());
     errors.extend(strategy.validate_update(version, endpoint, &new, &old));

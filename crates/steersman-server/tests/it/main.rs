@@ -6,12 +6,15 @@
 #![expect(clippy::unwrap_used, reason = "everything here is a test; clippy recognises only the functions marked so")]
 
 mod access;
+mod api_services;
 mod audit;
 mod bodies;
 mod broken_store;
+mod certificates;
 mod concurrency;
 mod definitions;
 mod engine;
+mod flow;
 mod flowcontrol;
 mod interrupted;
 mod limits;

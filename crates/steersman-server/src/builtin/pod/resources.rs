@@ -2,7 +2,6 @@
 
 use crate::builtin::place::Place;
 use crate::builtin::{resource_name, rules};
-use std::collections::BTreeSet;
 use steersman_machinery::field::Error;
 use steersman_machinery::quantity::Quantity;
 
@@ -43,18 +42,6 @@ pub(crate) fn validate(resources: &Place<'_>, faults: &mut Vec<Error>) {
         } else if !is_whole && most < asked {
             let detail = format!("must be less than or equal to {resource} limit of {}", limit.text());
             faults.push(Error::invalid(&requests.path, request.text(), detail));
-        }
-    }
-    claims(&resources.field("claims"), faults);
-}
-
-fn claims(claims: &Place<'_>, faults: &mut Vec<Error>) {
-    let mut names = BTreeSet::new();
-    for claim in claims.items() {
-        let name = claim.field("name");
-        rules::required(&name, faults);
-        if !name.is_empty() && !names.insert((name.text(), claim.field("request").text())) {
-            faults.push(Error::duplicate(&claim.path, claim.value.clone()));
         }
     }
 }

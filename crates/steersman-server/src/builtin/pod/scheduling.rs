@@ -18,7 +18,8 @@ pub(crate) fn validate(spec: &Place<'_>, faults: &mut Vec<Error>) {
     rules::one_of_if_present(&spec.field("preemptionPolicy"), &["Never", "PreemptLowerPriority"], faults);
 }
 
-fn tolerations(tolerations: &Place<'_>, faults: &mut Vec<Error>) {
+/// Of a list of tolerations.
+pub(crate) fn tolerations(tolerations: &Place<'_>, faults: &mut Vec<Error>) {
     for toleration in tolerations.items() {
         let (key, operator) = (toleration.field("key"), toleration.field("operator"));
         let (value, effect) = (toleration.field("value"), toleration.field("effect"));
@@ -50,16 +51,21 @@ fn tolerations(tolerations: &Place<'_>, faults: &mut Vec<Error>) {
 fn node_affinity(affinity: &Place<'_>, faults: &mut Vec<Error>) {
     let required = affinity.field("requiredDuringSchedulingIgnoredDuringExecution");
     if required.is_present() {
-        let terms = required.field("nodeSelectorTerms");
-        if terms.is_empty() {
-            faults.push(terms.required("must have at least one node selector term"));
-        }
-        terms.items().for_each(|term| node_term(&term, faults));
+        node_selector(&required, faults);
     }
     for preferred in affinity.field("preferredDuringSchedulingIgnoredDuringExecution").items() {
         weight(&preferred, faults);
         node_term(&preferred.field("preference"), faults);
     }
+}
+
+/// Of a selector of nodes.
+pub(crate) fn node_selector(selector: &Place<'_>, faults: &mut Vec<Error>) {
+    let terms = selector.field("nodeSelectorTerms");
+    if terms.is_empty() {
+        faults.push(terms.required("must have at least one node selector term"));
+    }
+    terms.items().for_each(|term| node_term(&term, faults));
 }
 
 fn node_term(term: &Place<'_>, faults: &mut Vec<Error>) {

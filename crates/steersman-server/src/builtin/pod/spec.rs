@@ -2,7 +2,7 @@
 
 use crate::builtin::kind::Request;
 use crate::builtin::place::Place;
-use crate::builtin::pod::{container, scheduling, security, volume};
+use crate::builtin::pod::{claims, container, scheduling, security, volume};
 use crate::builtin::rules;
 use std::collections::BTreeSet;
 use steersman_machinery::field::Error;
@@ -39,6 +39,7 @@ pub(crate) fn validate(spec: &Place<'_>, faults: &mut Vec<Error>) {
     security::validate_pod(spec, faults);
     scheduling::validate(spec, faults);
     names(spec, faults);
+    claims::validate(spec, faults);
     host_aliases(&spec.field("hostAliases"), faults);
     ports_of_host(spec, faults);
     rules::within(&spec.field("activeDeadlineSeconds"), 1, i64::from(i32::MAX), faults);

@@ -194,7 +194,7 @@ fn a_storage_class_is_for_good() {
         })
     );
     let (_, faults) = classes.update(Endpoint::Main, &class, |class| class["provisioner"] = json!("example.com/y"));
-    assert_faults(faults, &["provisioner: Forbidden: updates to provisioner are forbidden."]);
+    assert_faults(faults, &[r#"provisioner: Invalid value: "example.com/y": field is immutable"#]);
 }
 
 #[test]

@@ -1,0 +1,32 @@
+//! ResourceClaimTemplate: what the claim that is made for a pod asks for.
+
+use crate::builtin::cells;
+use crate::builtin::device::{GROUP, request};
+use crate::builtin::kind::{Column, Kind, Version};
+use crate::builtin::place::Place;
+use crate::builtin::rules;
+
+pub(crate) const KIND: Kind = Kind {
+    group: GROUP,
+    kind: "ResourceClaimTemplate",
+    plural: "resourceclaimtemplates",
+    singular: "resourceclaimtemplate",
+    versions: &[Version {
+        definition: "io.k8s.api.resource.v1.ResourceClaimTemplate",
+        columns: &[Column::NAME, Column::AGE],
+        cells: |template, now| vec![cells::name(template), cells::age(template, now)],
+        default: |template| request::default(template.pointer_mut("/spec/spec")),
+        ..Version::V1
+    }],
+    validate_create: |request, faults| {
+        let spec = Place::root(request.new).field("spec");
+        rules::labels(&spec.at(&["metadata", "labels"]), faults);
+        rules::annotations(&spec.at(&["metadata", "annotations"]), faults);
+        request::validate(&spec.field("spec"), faults);
+    },
+    validate_update: |request, faults| {
+        let (template, old) = (Place::root(request.new), Place::root(request.old));
+        rules::immutable(&template.field("spec"), &old.field("spec"), faults);
+    },
+    ..Kind::NAMESPACED
+};

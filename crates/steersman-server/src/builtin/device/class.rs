@@ -1,0 +1,35 @@
+//! DeviceClass: a name for devices that claims can ask for.
+
+use crate::builtin::cells;
+use crate::builtin::device::{CONFIG_MAX, GROUP, configuration, each, selectors};
+use crate::builtin::kind::{Column, Kind, Request, Version};
+use crate::builtin::place::Place;
+use crate::builtin::resource_name;
+use steersman_machinery::field::Error;
+
+pub(crate) const KIND: Kind = Kind {
+    group: GROUP,
+    kind: "DeviceClass",
+    plural: "deviceclasses",
+    singular: "deviceclass",
+    versions: &[Version {
+        definition: "io.k8s.api.resource.v1.DeviceClass",
+        columns: &[Column::NAME, Column::AGE],
+        cells: |class, now| vec![cells::name(class), cells::age(class, now)],
+        ..Version::V1
+    }],
+    generation: &[&["spec"]],
+    validate_create: validate,
+    validate_update: validate,
+    ..Kind::CLUSTER
+};
+
+fn validate(request: &Request<'_>, faults: &mut Vec<Error>) {
+    let spec = Place::root(request.new).field("spec");
+    selectors(&spec.field("selectors"), faults);
+    each(&spec.field("config"), CONFIG_MAX, faults, configuration);
+    let extended = spec.field("extendedResourceName");
+    if extended.is_present() && !resource_name::is_extended(extended.text()) {
+        faults.push(extended.invalid("must be a valid extended resource name"));
+    }
+}

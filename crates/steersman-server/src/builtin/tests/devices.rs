@@ -1,0 +1,130 @@
+//! The kinds of resource.k8s.io.
+
+use super::*;
+
+const GROUP: &str = "resource.k8s.io";
+
+fn claim() -> Value {
+    json!({"metadata": {"name": "c"}, "spec": {"devices": {"requests": [
+        {"name": "one", "exactly": {"deviceClassName": "gpu"}},
+        {"name": "any", "firstAvailable": [{"name": "big", "deviceClassName": "gpu"}]},
+    ]}}})
+}
+
+fn result(request: &str) -> Value {
+    json!({"request": request, "driver": "d.example.com", "pool": "p", "device": "gpu-0"})
+}
+
+fn allocate(claim: &mut Value, request: &str) {
+    claim["status"] = json!({"allocation": {"devices": {"results": [result(request)]}}});
+}
+
+#[test]
+fn results_of_an_allocation_name_requests_or_their_alternatives() {
+    let claims = Subject::of(GROUP, "ResourceClaim");
+    let made = claims.created(claim());
+    let (allocated, faults) = claims.update(Endpoint::Status, &made, |claim| allocate(claim, "any/big"));
+    assert_faults(faults, &[]);
+    for unknown in ["none", "any/small", "one/big", "any/big/x"] {
+        let (_, faults) = claims.update(Endpoint::Status, &made, |claim| allocate(claim, unknown));
+        assert_eq!(faults.len(), 1, "{unknown}");
+    }
+    let (_, faults) = claims.update(Endpoint::Status, &allocated, |claim| allocate(claim, "one"));
+    assert_eq!((faults[0].field.as_str(), faults[0].detail.as_str()), ("status.allocation", "field is immutable"));
+    let now = "2026-01-01T00:00:00Z".parse().unwrap();
+    assert_eq!(claims.strategy().cells(claims.version(), &allocated, now)[1], "allocated");
+}
+
+#[test]
+fn the_status_of_a_device_goes_with_its_allocation() {
+    let claims = Subject::of(GROUP, "ResourceClaim");
+    let made = claims.created(claim());
+    let device = json!({"driver": "d.example.com", "pool": "p", "device": "gpu-0"});
+    let (allocated, faults) = claims.update(Endpoint::Status, &made, |claim| {
+        allocate(claim, "one");
+        claim["status"]["devices"] = json!([device]);
+        claim["status"]["reservedFor"] = json!([{"resource": "pods", "name": "p", "uid": "u"}]);
+    });
+    assert_faults(faults, &[]);
+    let (freed, faults) = claims.update(Endpoint::Status, &allocated, |claim| {
+        let status = claim["status"].as_object_mut().unwrap();
+        status.remove("allocation");
+    });
+    assert_eq!(freed["status"].get("devices"), None);
+    assert_faults(faults, &["status.reservedFor: Forbidden: may not be specified when `allocated` is not set"]);
+    let (_, faults) = claims.update(Endpoint::Status, &made, |claim| claim["status"]["devices"] = json!([device]));
+    assert_eq!(faults[0].detail, "must be an allocated device in the claim");
+}
+
+fn slice(device: Value) -> Value {
+    json!({"metadata": {"name": "s"}, "spec": {
+        "driver": "d.example.com", "nodeName": "n", "pool": {"name": "p", "generation": 0, "resourceSliceCount": 1},
+        "devices": [device],
+    }})
+}
+
+#[test]
+fn a_slice_has_its_devices_at_one_place() {
+    let slices = Subject::of(GROUP, "ResourceSlice");
+    let taint = json!({"key": "k", "effect": "NoSchedule"});
+    let mut made =
+        slices.created(slice(json!({"name": "a", "attributes": {"x": {"int": 1, "ints": [1, 2]}}, "taints": [taint]})));
+    assert_eq!(made["spec"]["devices"][0]["attributes"]["x"], json!({"int": 1}), "lists are behind a gate that is off");
+    slices.strategy().set_times(&mut made, &Value::Null, "2026-01-01T00:00:00Z");
+    assert_eq!(made["spec"]["devices"][0]["taints"][0]["timeAdded"], "2026-01-01T00:00:00Z");
+    let mut both = slice(json!({"name": "a"}));
+    both["spec"]["allNodes"] = json!(true);
+    slices.refused(
+        both,
+        &["spec: Invalid value: \"{`nodeName`, `allNodes`}\": exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required, but multiple fields are set"],
+    );
+    slices.refused(
+        slice(json!({"name": "a", "allNodes": true, "attributes": {"x": {"int": 1, "bool": true}, "a/": {"version": "1.2.3-rc.1+b"}}})),
+        &[
+            r#"spec.devices[0].attributes: Invalid value: "": the name must not be empty"#,
+            r#"spec.devices[0].attributes[x]: Invalid value: {"bool":true,"int":1}: exactly one value must be specified"#,
+            "spec.devices[0]: Invalid value: `nodeName`, `nodeSelector` and `allNodes` can only be set if `perDeviceNodeSelection` is set to true in the ResourceSlice spec",
+        ],
+    );
+}
+
+#[test]
+fn a_capacity_that_is_shared_says_how_much_may_be_requested() {
+    let slices = Subject::of(GROUP, "ResourceSlice");
+    let device = |policy: Value, shared: bool| {
+        slice(
+            json!({"name": "a", "allowMultipleAllocations": shared, "capacity": {"m": {"value": "10Gi", "requestPolicy": policy}}}),
+        )
+    };
+    slices.created(device(json!({"default": "1Gi", "validValues": ["1Gi", "2Gi"]}), true));
+    slices.created(device(json!({"default": "2Gi", "validRange": {"min": "1Gi", "max": "4Gi"}}), true));
+    let path = "spec.devices[0].capacity[m].requestPolicy";
+    slices.refused(
+        device(json!({"default": "1Gi"}), false),
+        &[&format!("{path}: Forbidden: allowMultipleAllocations must be true")],
+    );
+    slices.refused(
+        device(json!({"default": "3Gi", "validValues": ["20Gi", "2Gi"]}), true),
+        &[
+            &format!(
+                r#"{path}.validValues: Invalid value: "3Gi": default value is not valid according to the requestPolicy"#
+            ),
+            &format!(r#"{path}.validValues[0]: Invalid value: "20Gi": option is larger than capacity value: 10Gi"#),
+            &format!(r#"{path}.validValues[1]: Invalid value: "2Gi": values must be sorted in ascending order"#),
+        ],
+    );
+    slices.refused(
+        device(json!({"default": "2Gi", "validRange": {"min": "1Gi", "max": "8Gi", "step": "2Gi"}}), true),
+        &[
+            &format!(r#"{path}.validRange.step: Invalid value: "2Gi": value is not a multiple of a given step (2Gi) from (1Gi)"#),
+            &format!(r#"{path}.validRange.step: Invalid value: "8Gi": value is not a multiple of a given step (2Gi) from (1Gi)"#),
+        ],
+    );
+    slices.refused(
+        device(json!({"default": "1Gi", "validRange": {"min": "2Gi", "max": "20Gi"}}), true),
+        &[
+            &format!(r#"{path}.validRange.max: Invalid value: "20Gi": max is larger than capacity value: 10Gi"#),
+            &format!(r#"{path}.validRange.min: Invalid value: "1Gi": default is less than min: 2Gi"#),
+        ],
+    );
+}

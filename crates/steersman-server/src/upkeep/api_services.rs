@@ -1,0 +1,228 @@
+//! Keeps the APIServices of the groups that this server serves, and says of every other one why it is not available.
+//!
+//! Follows upstream's autoregistration: those of built-in groups are made when the server starts, those of definitions come and go
+//! with what is served. Requests are not forwarded to other servers, so their APIServices are never available.
+
+use crate::builtin::api_service::GROUP;
+use crate::catalog::{Catalog, Served};
+use crate::conversion;
+use crate::operation::seconds;
+use crate::state::State;
+use crate::status::Failure;
+use crate::upkeep::{create, delete, edit};
+use futures::future;
+use serde_json::json;
+use std::collections::BTreeMap;
+use steersman_machinery::value::{at, set_at, str_at};
+use steersman_machinery::{GroupResource, Object, ObjectKey, Value};
+use steersman_storage::{At, Page, Scope};
+
+const PLURAL: &str = "apiservices";
+const MANAGER: &str = "kube-aggregator";
+/// The label of APIServices that the server keeps.
+const MANAGED: &str = "kube-aggregator.kubernetes.io/automanaged";
+/// The most APIServices written at a time.
+const WRITES_AT_A_TIME: usize = 64;
+
+/// The priority of a built-in group, and that of its version. A version that is not here has no APIService: only this server has
+/// it.
+const PRIORITIES: [(&str, &str, i64, i64); 21] = [
+    ("", "v1", 18000, 1),
+    ("admissionregistration.k8s.io", "v1", 16700, 15),
+    ("apiextensions.k8s.io", "v1", 16700, 15),
+    ("apps", "v1", 17800, 15),
+    ("authentication.k8s.io", "v1", 17700, 15),
+    ("authorization.k8s.io", "v1", 17600, 15),
+    ("autoscaling", "v1", 17500, 15),
+    ("autoscaling", "v2", 17500, 30),
+    ("batch", "v1", 17400, 15),
+    ("certificates.k8s.io", "v1", 17300, 15),
+    ("coordination.k8s.io", "v1", 16500, 15),
+    ("discovery.k8s.io", "v1", 16200, 15),
+    ("events.k8s.io", "v1", 17750, 15),
+    ("flowcontrol.apiserver.k8s.io", "v1", 16100, 21),
+    ("networking.k8s.io", "v1", 17200, 15),
+    ("node.k8s.io", "v1", 16300, 15),
+    ("policy", "v1", 17100, 15),
+    ("rbac.authorization.k8s.io", "v1", 17000, 15),
+    ("resource.k8s.io", "v1", 16200, 21),
+    ("scheduling.k8s.io", "v1", 16600, 15),
+    ("storage.k8s.io", "v1", 16800, 15),
+];
+const PRIORITY_OF_CUSTOM: (i64, i64) = (1000, 100);
+
+/// What a pass depends on, beside what is served.
+pub(super) fn resources() -> [GroupResource; 2] {
+    [GroupResource::new(GROUP, PLURAL), services()]
+}
+
+fn services() -> GroupResource {
+    GroupResource::new("", "services")
+}
+
+/// An APIService that should be there.
+struct Wanted {
+    /// `onstart`: made when the server starts, and nobody's afterwards; `true`: always kept.
+    managed: &'static str,
+    spec: Value,
+}
+
+/// The APIServices of what is served, by name. As upstream, there is none for the group of APIServices itself.
+fn wanted(catalog: &Catalog) -> BTreeMap<String, Wanted> {
+    let versions = catalog.groups().iter().flat_map(|group| group.served());
+    let versions = versions.filter(|version| *version.group != *GROUP);
+    let wanted = versions.filter_map(|version| {
+        let (group, name) = (&*version.group, &*version.name);
+        let (managed, (group_priority, version_priority)) = match version.has_built_in() {
+            true => ("onstart", priority(group, name)?),
+            false => ("true", PRIORITY_OF_CUSTOM),
+        };
+        let mut spec = json!({
+            "version": name, "groupPriorityMinimum": group_priority, "versionPriority": version_priority,
+        });
+        if !group.is_empty() {
+            spec["group"] = Value::from(group);
+        }
+        Some((format!("{name}.{group}"), Wanted { managed, spec }))
+    });
+    wanted.collect()
+}
+
+fn priority(group: &str, version: &str) -> Option<(i64, i64)> {
+    let row = PRIORITIES.iter().find(|(one, name, ..)| *one == group && *name == version);
+    row.map(|(_, _, group, version)| (*group, *version))
+}
+
+/// Makes those of the built-in groups that are missing. All at once, so that they share commits of the store.
+///
+/// # Errors
+/// When the store cannot be written.
+pub(super) async fn make(state: &State) -> Result<(), Failure> {
+    let catalog = state.catalog();
+    let Some(served) = catalog.find(GROUP, "v1", PLURAL) else { return Ok(()) };
+    let wanted = wanted(&catalog).into_iter().filter(|(_, one)| one.managed == "onstart");
+    create_all(state, served, wanted.collect()).await
+}
+
+/// Brings everything up to date.
+///
+/// # Errors
+/// When the store cannot be read or written.
+pub(super) async fn pass(state: &State) -> Result<(), Failure> {
+    let catalog = state.catalog();
+    let Some(served) = catalog.find(GROUP, "v1", PLURAL) else { return Ok(()) };
+    let mut wanted = wanted(&catalog);
+    state.sync().await?;
+    let list = state.store.list(&served.resource.storage, &Scope::All, At::Latest, Page::ALL);
+    for object in list.map_err(|error| Failure::of_read(&error))?.objects {
+        let name = &*object.key.name;
+        let wanted = wanted.remove(name);
+        match (object.meta().label(MANAGED), wanted) {
+            (Some(_), None) => delete(state, served, name).await?,
+            (Some(_), Some(wanted)) => restore(state, served, &object, &wanted).await?,
+            // Somebody else's: it is left as it is.
+            (None, _) => judge(state, served, &object).await?,
+        }
+    }
+    let missing = wanted.into_iter().filter(|(_, one)| one.managed == "true").collect();
+    create_all(state, served, missing).await
+}
+
+async fn create_all(state: &State, served: &Served, missing: Vec<(String, Wanted)>) -> Result<(), Failure> {
+    for some in missing.chunks(WRITES_AT_A_TIME) {
+        let writes = some.iter().map(|(name, wanted)| {
+            let object = json!({
+                "kind": "APIService", "apiVersion": served.api_version(),
+                "metadata": {"name": name, "labels": {MANAGED: wanted.managed}}, "spec": wanted.spec,
+            });
+            create(state, served, MANAGER, object)
+        });
+        future::try_join_all(writes).await?;
+    }
+    Ok(())
+}
+
+/// Brings back the spec of an APIService that the server keeps.
+async fn restore(state: &State, served: &Served, found: &Object, wanted: &Wanted) -> Result<(), Failure> {
+    // Those of built-in groups are the server's only while it starts.
+    if wanted.managed != "true" {
+        return Ok(());
+    }
+    let tree = conversion::parse(found)?;
+    if at(&tree, &["spec"]) == Some(&wanted.spec) {
+        return Ok(());
+    }
+    let set = |service: &mut Value| {
+        set_at(service, &["spec"], wanted.spec.clone());
+    };
+    edit(state, served, None, &found.key.name, MANAGER, &set).await
+}
+
+/// Says whether an APIService that somebody made is available.
+async fn judge(state: &State, served: &Served, found: &Object) -> Result<(), Failure> {
+    let tree = conversion::parse(found)?;
+    let now = seconds(state.now());
+    let wanted = match at(&tree, &["spec", "service"]) {
+        None => condition("True", "Local", "Local APIServices are always available".to_owned()),
+        Some(reference) => unavailable(state, reference),
+    };
+    if current(&tree).is_some_and(|current| is_same(current, &wanted)) {
+        return Ok(());
+    }
+    let set = |service: &mut Value| set_condition(service, &wanted, &now);
+    edit(state, served, Some("status"), &found.key.name, MANAGER, &set).await
+}
+
+/// Why the server behind a service is not available.
+fn unavailable(state: &State, reference: &Value) -> Value {
+    let text = |field: &str| str_at(reference, &[field]).unwrap_or_default();
+    let (namespace, name) = (text("namespace"), text("name"));
+    let port = at(reference, &["port"]).and_then(Value::as_i64).unwrap_or(443);
+    let found = state.store.get_cached(&services(), &ObjectKey::namespaced(namespace, name));
+    let Some(service) = found.and_then(|service| conversion::parse(&service).ok()) else {
+        return condition("False", "ServiceNotFound", format!("service/{name} in {namespace:?} is not present"));
+    };
+    let ports = at(&service, &["spec", "ports"]).and_then(Value::as_array).into_iter().flatten();
+    let has_port = ports.into_iter().any(|one| at(one, &["port"]).and_then(Value::as_i64) == Some(port));
+    if str_at(&service, &["spec", "type"]) == Some("ClusterIP") && !has_port {
+        let message = format!("service/{name} in {namespace:?} is not listening on port {port}");
+        return condition("False", "ServicePortError", message);
+    }
+    let message = "this server does not forward requests to other API servers";
+    condition("False", "AggregationNotSupported", message.to_owned())
+}
+
+fn condition(status: &str, reason: &str, message: String) -> Value {
+    json!({"type": "Available", "status": status, "reason": reason, "message": message})
+}
+
+fn current(service: &Value) -> Option<&Value> {
+    let mut all = at(service, &["status", "conditions"]).and_then(Value::as_array).into_iter().flatten();
+    all.find(|one| one["type"] == "Available")
+}
+
+fn is_same(a: &Value, b: &Value) -> bool {
+    ["status", "reason", "message"].iter().all(|field| a[field] == b[field])
+}
+
+/// Sets the condition; its time is that of the last change of the status.
+fn set_condition(service: &mut Value, wanted: &Value, now: &str) {
+    let time = match current(service) {
+        Some(current) if current["status"] == wanted["status"] => current["lastTransitionTime"].clone(),
+        _ => Value::from(now),
+    };
+    let mut wanted = wanted.clone();
+    wanted["lastTransitionTime"] = time;
+    let all = at(service, &["status", "conditions"]).and_then(Value::as_array).into_iter().flatten();
+    let mut all: Vec<Value> = all.filter(|one| one["type"] != "Available").cloned().collect();
+    all.push(wanted);
+    set_at(service, &["status", "conditions"], Value::from(all));
+}
+
+/// Whether another server is said to answer for a version of a group.
+pub(crate) fn is_elsewhere(state: &State, group: &str, version: &str) -> bool {
+    let key = ObjectKey::cluster(format!("{version}.{group}"));
+    let found = state.store.get_cached(&GroupResource::new(GROUP, PLURAL), &key);
+    let found = found.and_then(|service| conversion::parse(&service).ok());
+    found.is_some_and(|service| at(&service, &["spec", "service"]).is_some())
+}

@@ -1,0 +1,81 @@
+//! The flow schemas and priority levels that every server has.
+
+use crate::support::{World, names, text};
+use serde_json::{Value, json};
+
+const SCHEMAS: &str = "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas";
+const LEVELS: &str = "/apis/flowcontrol.apiserver.k8s.io/v1/prioritylevelconfigurations";
+
+/// Follows an object until it is as wanted.
+async fn until(world: &World, path: &str, name: &str, is_so: impl Fn(&Value) -> bool) {
+    let http = world.http();
+    let mut watch = http.watch(&format!("{path}?watch=1&fieldSelector=metadata.name={name}")).await;
+    loop {
+        let event = watch.next().await.unwrap();
+        if event["type"] != "DELETED" && is_so(&event["object"]) {
+            return;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_server_has_its_levels_and_schemas_from_the_start() {
+    let world = World::new().await;
+    let http = world.http();
+    let levels = names(&http.get(LEVELS).await.ok());
+    assert_eq!(
+        levels,
+        [
+            "catch-all",
+            "exempt",
+            "global-default",
+            "leader-election",
+            "node-high",
+            "system",
+            "workload-high",
+            "workload-low"
+        ]
+    );
+    assert_eq!(names(&http.get(SCHEMAS).await.ok()).len(), 11);
+    let exempt = http.get(&format!("{LEVELS}/exempt")).await.ok();
+    assert_eq!(text(&exempt, "/metadata/annotations/apf.kubernetes.io~1autoupdate-spec"), "true");
+}
+
+#[tokio::test]
+async fn what_is_missing_is_made_again_and_what_was_changed_comes_back() {
+    let world = World::new().await;
+    let http = world.http();
+    let kept = format!("{LEVELS}/system");
+    http.merge(&kept, &json!({"spec": {"limited": {"nominalConcurrencyShares": 31}}})).await.ok();
+    until(&world, LEVELS, "system", |level| level["spec"]["limited"]["nominalConcurrencyShares"] == 30).await;
+    let own = json!({
+        "metadata": {"annotations": {"apf.kubernetes.io/autoupdate-spec": "false"}},
+        "spec": {"limited": {"nominalConcurrencyShares": 31}},
+    });
+    http.merge(&kept, &own).await.ok();
+    let uid = http.get(&format!("{LEVELS}/catch-all")).await.ok()["metadata"]["uid"].clone();
+    http.delete(&format!("{LEVELS}/catch-all")).await.ok();
+    until(&world, LEVELS, "catch-all", |level| level["metadata"]["uid"] != uid).await;
+    // By now a pass has seen the other level as well.
+    let own = http.get(&kept).await.ok();
+    assert_eq!(own["spec"]["limited"]["nominalConcurrencyShares"], 31);
+}
+
+#[tokio::test]
+async fn a_schema_says_whether_its_level_is_there() {
+    let world = World::new().await;
+    let http = world.http();
+    let rule = json!({
+        "subjects": [{"kind": "User", "user": {"name": "a"}}],
+        "nonResourceRules": [{"verbs": ["get"], "nonResourceURLs": ["/a"]}],
+    });
+    let schema = json!({
+        "metadata": {"name": "mine"}, "spec": {"priorityLevelConfiguration": {"name": "later"}, "rules": [rule]},
+    });
+    http.post(SCHEMAS, &schema).await.ok();
+    let condition = |schema: &Value, status: &str| text(schema, "/status/conditions/0/status") == status;
+    until(&world, SCHEMAS, "mine", |schema| condition(schema, "True")).await;
+    let level = json!({"metadata": {"name": "later"}, "spec": {"type": "Limited", "limited": {"limitResponse": {"type": "Reject"}}}});
+    http.post(LEVELS, &level).await.ok();
+    until(&world, SCHEMAS, "mine", |schema| condition(schema, "False")).await;
+}
