@@ -141,8 +141,8 @@ fn n_events(text: &str) -> Result<usize, String> {
 pub(crate) struct ServerCommand {
     #[command(flatten)]
     pub(crate) server: ServerOptions,
-    /// Which controllers to run: `namespace` (without it, namespaces that are deleted stay), `serviceaccount-token` (fills the
-    /// Secrets that are to hold a token), `*` for both, `-*` for none.
+    /// Which controllers to run: `certificates` (signs approved requests for certificates), `namespace` (without it, namespaces
+    /// that are deleted stay), `serviceaccount-token` (fills the Secrets that are to hold a token), `*` for all, `-*` for none.
     #[arg(long, default_value = "*", value_delimiter = ',', allow_hyphen_values = true, value_name = "a,-b")]
     pub(crate) controllers: Vec<String>,
 }
@@ -154,7 +154,7 @@ pub(crate) struct UpOptions {
     pub(crate) server: ServerOptions,
     #[command(flatten)]
     pub(crate) cloud: CloudOptions,
-    /// Which controllers to run: `namespace`, `network`, `serviceaccount-token`, `*` for all, `-name` for all but one.
+    /// Which controllers to run: `certificates`, `namespace`, `network`, `serviceaccount-token`, `*` for all, `-name` for all but one.
     #[arg(long, default_value = "*", value_delimiter = ',', allow_hyphen_values = true, value_name = "a,b,-c")]
     pub(crate) controllers: Vec<String>,
 }

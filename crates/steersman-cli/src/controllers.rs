@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use steersman::{Endpoints, Health, Manager, ManagerError, Metrics};
+use steersman_controllers::certificates::Authority;
 use steersman_neutron::Cloud;
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -14,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 /// Which controllers are wanted.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Controllers {
+    pub(crate) certificates: bool,
     pub(crate) namespace: bool,
     pub(crate) network: bool,
     /// Fills Secrets with tokens. Runs in the server, which has the keys.
@@ -27,6 +29,7 @@ pub(crate) enum Role {
     Up,
 }
 
+const CERTIFICATES: &str = "certificates";
 const NAMESPACE: &str = "namespace";
 const NETWORK: &str = "network";
 const SERVICE_ACCOUNT_TOKEN: &str = "serviceaccount-token";
@@ -53,7 +56,8 @@ pub(crate) struct Running {
 impl Controllers {
     /// Reads `a,b,-c`; `*` is all that the role offers, and the last word on a controller counts.
     pub(crate) fn parse(words: &[String], role: Role) -> Result<Controllers, Failure> {
-        let all = Controllers { namespace: true, network: role == Role::Up, service_account_token: true };
+        let all =
+            Controllers { certificates: true, namespace: true, network: role == Role::Up, service_account_token: true };
         // If the list only excludes controllers, all others are wanted.
         let is_rest = !words.is_empty() && words.iter().all(|word| word.trim().starts_with('-'));
         let mut controllers = if is_rest { all } else { Controllers::default() };
@@ -61,6 +65,7 @@ impl Controllers {
             let (name, is_wanted) = word.strip_prefix('-').map_or((word, true), |name| (name, false));
             match (name, role) {
                 ("*", _) => controllers = if is_wanted { all } else { Controllers::default() },
+                (CERTIFICATES, _) => controllers.certificates = is_wanted,
                 (NAMESPACE, _) => controllers.namespace = is_wanted,
                 (NETWORK, Role::Up) => controllers.network = is_wanted,
                 (SERVICE_ACCOUNT_TOKEN, _) => controllers.service_account_token = is_wanted,
@@ -82,8 +87,12 @@ impl Controllers {
 
     /// The names of those that are wanted.
     pub(crate) fn names(self) -> Vec<&'static str> {
-        let wanted =
-            [(NAMESPACE, self.namespace), (NETWORK, self.network), (SERVICE_ACCOUNT_TOKEN, self.service_account_token)];
+        let wanted = [
+            (CERTIFICATES, self.certificates),
+            (NAMESPACE, self.namespace),
+            (NETWORK, self.network),
+            (SERVICE_ACCOUNT_TOKEN, self.service_account_token),
+        ];
         wanted.into_iter().filter_map(|(name, is_wanted)| is_wanted.then_some(name)).collect()
     }
 }
@@ -115,10 +124,11 @@ impl Monitoring {
 }
 
 impl Running {
-    /// Starts the controllers that are wanted; the Network controller needs a cloud.
+    /// Starts the controllers that are wanted; the Network controller needs a cloud, and who signs certificates an authority.
     pub(crate) fn start(
         wanted: Controllers,
         plane: &Plane,
+        authority: Option<Authority>,
         cloud: Option<Arc<dyn Cloud>>,
         monitoring: Option<Monitoring>,
     ) -> Running {
@@ -136,6 +146,11 @@ impl Running {
                 None => manager,
             }
         };
+        if let Some(authority) = authority {
+            let stopped = running.stop.clone().cancelled_owned();
+            let signing = steersman_controllers::certificates::run_with(manager(CERTIFICATES), authority, stopped);
+            running.spawn(CERTIFICATES, signing);
+        }
         if wanted.namespace {
             let stopped = running.stop.clone().cancelled_owned();
             running.spawn(NAMESPACE, steersman_controllers::namespace::run_with(manager(NAMESPACE), stopped));
@@ -205,16 +220,16 @@ mod tests {
 
     #[test]
     fn the_last_word_on_a_controller_counts() {
-        check(Role::Up, &["*"], Some(&["namespace", "network", "serviceaccount-token"]));
+        check(Role::Up, &["*"], Some(&["certificates", "namespace", "network", "serviceaccount-token"]));
         check(Role::Up, &[], Some(&[]));
         check(Role::Up, &["network"], Some(&["network"]));
-        check(Role::Up, &["-network"], Some(&["namespace", "serviceaccount-token"]));
+        check(Role::Up, &["-network"], Some(&["certificates", "namespace", "serviceaccount-token"]));
         check(Role::Up, &["-*"], Some(&[]));
-        check(Role::Up, &["*", "-network"], Some(&["namespace", "serviceaccount-token"]));
+        check(Role::Up, &["*", "-network"], Some(&["certificates", "namespace", "serviceaccount-token"]));
         check(Role::Up, &["-network", "network"], Some(&["network"]));
         check(Role::Up, &["nework"], None);
-        check(Role::Server, &["*"], Some(&["namespace", "serviceaccount-token"]));
-        check(Role::Server, &["-namespace"], Some(&["serviceaccount-token"]));
+        check(Role::Server, &["*"], Some(&["certificates", "namespace", "serviceaccount-token"]));
+        check(Role::Server, &["-namespace"], Some(&["certificates", "serviceaccount-token"]));
         check(Role::Server, &["-*"], Some(&[]));
         check(Role::Server, &["network"], None);
     }

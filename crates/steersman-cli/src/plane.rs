@@ -13,6 +13,7 @@ use http::Request;
 use jiff::Timestamp;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
+use steersman_controllers::certificates::Authority;
 use steersman_server::authn::TokenSecrets;
 use steersman_server::authz::Authorization;
 use steersman_server::user::User;
@@ -141,6 +142,12 @@ impl Plane {
     pub(crate) fn client(&self, user: &str) -> kube::Client {
         let service = self.server.service_as(User::master(user));
         kube::Client::new(AccessLog::layer(self.access_log.clone(), None, service), "default")
+    }
+
+    /// The CA of the data directory, which clients' certificates are trusted by.
+    pub(crate) fn authority(&self) -> Result<Authority, Failure> {
+        let ca = pki::read_ca(&self.data_dir.pki())?.context("the CA that was made is not there any more")?;
+        Ok(Authority::new(&ca.certificate, &ca.key).context("the CA cannot sign certificates")?)
     }
 
     /// Asks the server whether it is ready, as anyone would.

@@ -25,9 +25,10 @@ pub(crate) async fn run(options: UpOptions, role: Role) -> Result<(), Failure> {
         Some(choice) => Some(choice.open(plane.data_dir.path(), in_memory)?),
         None => None,
     };
+    let authority = if controllers.certificates { Some(plane.authority()?) } else { None };
     plane.check_ready().await?;
     let metrics_address = monitoring.as_ref().map(Monitoring::address);
-    let mut running = Running::start(controllers, &plane, cloud.clone(), monitoring);
+    let mut running = Running::start(controllers, &plane, authority, cloud.clone(), monitoring);
     plane.say_ready(controllers.names(), cloud.map(|cloud| cloud.name().to_owned()), metrics_address);
     let failed = tokio::select! {
         signal = signals.next() => {

@@ -48,8 +48,9 @@ pub(crate) async fn start(state: &Arc<State>) -> Result<[JoinHandle<()>; 2], Fai
     });
     let services = tokio::spawn(async move {
         let state = for_services;
+        let mut keeper = api_services::Keeper::default();
         loop {
-            let wait = interval(api_services::pass(&state).await, "APIServices");
+            let wait = interval(keeper.pass(&state).await, "APIServices");
             if !service_changes.next(&state, Some(&mut catalog_changes), wait).await {
                 return;
             }

@@ -8,6 +8,8 @@
 mod support;
 
 #[cfg(test)]
+mod certificates;
+#[cfg(test)]
 mod controller;
 #[cfg(test)]
 mod crash;

@@ -12,9 +12,9 @@ use crate::status::Failure;
 use crate::upkeep::{create, delete, edit};
 use futures::future;
 use serde_json::json;
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use steersman_machinery::value::{at, set_at, str_at};
-use steersman_machinery::{GroupResource, Object, ObjectKey, Value};
+use steersman_machinery::{GroupResource, Object, ObjectKey, Revision, Value};
 use steersman_storage::{At, Page, Scope};
 
 const PLURAL: &str = "apiservices";
@@ -61,31 +61,66 @@ fn services() -> GroupResource {
 }
 
 /// An APIService that should be there.
-struct Wanted {
-    /// `onstart`: made when the server starts, and nobody's afterwards; `true`: always kept.
-    managed: &'static str,
-    spec: Value,
+#[derive(Clone, Copy)]
+struct Wanted<'a> {
+    group: &'a str,
+    version: &'a str,
+    owner: Owner,
+    /// That of the group, and that of the version.
+    priority: (i64, i64),
+}
+
+/// Who an APIService belongs to, as its label says.
+#[derive(Clone, Copy, Eq, PartialEq)]
+enum Owner {
+    /// It is made when the server starts, and nobody's afterwards.
+    Nobody,
+    /// The server keeps it as it is.
+    Server,
+}
+
+/// Keeps them, and remembers the revisions that are as they should be, so that they are not parsed at every pass.
+#[derive(Default)]
+pub(super) struct Keeper {
+    checked: HashMap<Box<str>, Revision>,
 }
 
 /// The APIServices of what is served, by name. As upstream, there is none for the group of APIServices itself.
-fn wanted(catalog: &Catalog) -> BTreeMap<String, Wanted> {
+fn wanted(catalog: &Catalog) -> HashMap<String, Wanted<'_>> {
     let versions = catalog.groups().iter().flat_map(|group| group.served());
     let versions = versions.filter(|version| *version.group != *GROUP);
     let wanted = versions.filter_map(|version| {
-        let (group, name) = (&*version.group, &*version.name);
-        let (managed, (group_priority, version_priority)) = match version.has_built_in() {
-            true => ("onstart", priority(group, name)?),
-            false => ("true", PRIORITY_OF_CUSTOM),
+        let (group, version, is_built_in) = (&*version.group, &*version.name, version.has_built_in());
+        let (owner, priority) = match is_built_in {
+            true => (Owner::Nobody, priority(group, version)?),
+            false => (Owner::Server, PRIORITY_OF_CUSTOM),
         };
-        let mut spec = json!({
-            "version": name, "groupPriorityMinimum": group_priority, "versionPriority": version_priority,
-        });
-        if !group.is_empty() {
-            spec["group"] = Value::from(group);
-        }
-        Some((format!("{name}.{group}"), Wanted { managed, spec }))
+        Some((format!("{version}.{group}"), Wanted { group, version, owner, priority }))
     });
     wanted.collect()
+}
+
+impl Wanted<'_> {
+    fn spec(&self) -> Value {
+        let (group_priority, version_priority) = self.priority;
+        let mut spec = json!({
+            "version": self.version, "groupPriorityMinimum": group_priority, "versionPriority": version_priority,
+        });
+        if !self.group.is_empty() {
+            spec["group"] = Value::from(self.group);
+        }
+        spec
+    }
+}
+
+impl Owner {
+    /// The value of the label.
+    fn label(self) -> &'static str {
+        match self {
+            Owner::Nobody => "onstart",
+            Owner::Server => "true",
+        }
+    }
 }
 
 fn priority(group: &str, version: &str) -> Option<(i64, i64)> {
@@ -100,40 +135,48 @@ fn priority(group: &str, version: &str) -> Option<(i64, i64)> {
 pub(super) async fn make(state: &State) -> Result<(), Failure> {
     let catalog = state.catalog();
     let Some(served) = catalog.find(GROUP, "v1", PLURAL) else { return Ok(()) };
-    let wanted = wanted(&catalog).into_iter().filter(|(_, one)| one.managed == "onstart");
-    create_all(state, served, wanted.collect()).await
+    let missing = wanted(&catalog).into_iter().filter(|(_, one)| one.owner == Owner::Nobody);
+    create_all(state, served, missing.collect()).await
 }
 
-/// Brings everything up to date.
-///
-/// # Errors
-/// When the store cannot be read or written.
-pub(super) async fn pass(state: &State) -> Result<(), Failure> {
-    let catalog = state.catalog();
-    let Some(served) = catalog.find(GROUP, "v1", PLURAL) else { return Ok(()) };
-    let mut wanted = wanted(&catalog);
-    state.sync().await?;
-    let list = state.store.list(&served.resource.storage, &Scope::All, At::Latest, Page::ALL);
-    for object in list.map_err(|error| Failure::of_read(&error))?.objects {
-        let name = &*object.key.name;
-        let wanted = wanted.remove(name);
-        match (object.meta().label(MANAGED), wanted) {
-            (Some(_), None) => delete(state, served, name).await?,
-            (Some(_), Some(wanted)) => restore(state, served, &object, &wanted).await?,
-            // Somebody else's: it is left as it is.
-            (None, _) => judge(state, served, &object).await?,
+impl Keeper {
+    /// Brings everything up to date.
+    ///
+    /// # Errors
+    /// When the store cannot be read or written.
+    pub(super) async fn pass(&mut self, state: &State) -> Result<(), Failure> {
+        let catalog = state.catalog();
+        let Some(served) = catalog.find(GROUP, "v1", PLURAL) else { return Ok(()) };
+        let mut wanted = wanted(&catalog);
+        let mut checked = HashMap::new();
+        state.sync().await?;
+        let list = state.store.list(&served.resource.storage, &Scope::All, At::Latest, Page::ALL);
+        for object in list.map_err(|error| Failure::of_read(&error))?.objects {
+            let name = &*object.key.name;
+            match (object.meta().label(MANAGED), wanted.remove(name)) {
+                (Some(_), None) => delete(state, served, name).await?,
+                (Some(_), Some(wanted)) => {
+                    if wanted.owner == Owner::Server && self.checked.get(name) != Some(&object.revision) {
+                        restore(state, served, &object, wanted).await?;
+                    }
+                    checked.insert(object.key.name.clone(), object.revision);
+                }
+                // Somebody else's: it is left as it is.
+                (None, _) => judge(state, served, &object).await?,
+            }
         }
+        self.checked = checked;
+        let missing = wanted.into_iter().filter(|(_, one)| one.owner == Owner::Server).collect();
+        create_all(state, served, missing).await
     }
-    let missing = wanted.into_iter().filter(|(_, one)| one.managed == "true").collect();
-    create_all(state, served, missing).await
 }
 
-async fn create_all(state: &State, served: &Served, missing: Vec<(String, Wanted)>) -> Result<(), Failure> {
+async fn create_all(state: &State, served: &Served, missing: Vec<(String, Wanted<'_>)>) -> Result<(), Failure> {
     for some in missing.chunks(WRITES_AT_A_TIME) {
         let writes = some.iter().map(|(name, wanted)| {
             let object = json!({
                 "kind": "APIService", "apiVersion": served.api_version(),
-                "metadata": {"name": name, "labels": {MANAGED: wanted.managed}}, "spec": wanted.spec,
+                "metadata": {"name": name, "labels": {MANAGED: wanted.owner.label()}}, "spec": wanted.spec(),
             });
             create(state, served, MANAGER, object)
         });
@@ -143,17 +186,14 @@ async fn create_all(state: &State, served: &Served, missing: Vec<(String, Wanted
 }
 
 /// Brings back the spec of an APIService that the server keeps.
-async fn restore(state: &State, served: &Served, found: &Object, wanted: &Wanted) -> Result<(), Failure> {
-    // Those of built-in groups are the server's only while it starts.
-    if wanted.managed != "true" {
-        return Ok(());
-    }
+async fn restore(state: &State, served: &Served, found: &Object, wanted: Wanted<'_>) -> Result<(), Failure> {
     let tree = conversion::parse(found)?;
-    if at(&tree, &["spec"]) == Some(&wanted.spec) {
+    let spec = wanted.spec();
+    if at(&tree, &["spec"]) == Some(&spec) {
         return Ok(());
     }
     let set = |service: &mut Value| {
-        set_at(service, &["spec"], wanted.spec.clone());
+        set_at(service, &["spec"], spec.clone());
     };
     edit(state, served, None, &found.key.name, MANAGER, &set).await
 }

@@ -41,13 +41,18 @@ fn definition() -> Value {
 }
 
 #[tokio::test]
-async fn that_of_a_definition_comes_and_goes_with_it() {
+async fn that_of_a_definition_comes_stays_as_it_is_and_goes_with_it() {
     let world = World::new().await;
     let http = world.http();
     let mut watch = http.watch(&format!("{SERVICES}?watch=1&fieldSelector=metadata.name=v1.a.example.com")).await;
     http.post(DEFINITIONS, &definition()).await.ok();
     let made = watch.next().await.unwrap();
     assert_eq!((&made["type"], &made["object"]["spec"]["versionPriority"]), (&json!("ADDED"), &json!(100)));
+    let changed = json!({"spec": {"versionPriority": 7}});
+    http.merge(&format!("{SERVICES}/v1.a.example.com"), &changed).await.ok();
+    for priority in [7, 100] {
+        assert_eq!(watch.next().await.unwrap()["object"]["spec"]["versionPriority"], priority);
+    }
     http.delete(&format!("{DEFINITIONS}/hats.a.example.com")).await.ok();
     assert_eq!(watch.next().await.unwrap()["type"], "DELETED");
 }
