@@ -15,8 +15,10 @@ pub mod service;
 mod access;
 mod autoscaler;
 mod batch;
+mod binding;
 mod built_in;
 mod cells;
+mod component_status;
 mod config_map;
 mod controller_revision;
 mod daemon_set;
@@ -28,6 +30,7 @@ mod event;
 mod ingress;
 mod ingress_class;
 mod int_or_percent;
+mod ip_address;
 mod kind;
 mod lease;
 mod limit_range;
@@ -48,6 +51,7 @@ mod rules;
 mod secret;
 pub(crate) mod selector;
 mod service_account;
+mod service_cidr;
 mod stateful_set;
 mod storage_class;
 #[cfg(test)]
@@ -59,6 +63,8 @@ pub(crate) use crate::builtin::priority_class::SYSTEM_CLASSES;
 
 /// Every row, in the order in which discovery lists the groups.
 const KINDS: &[&Kind] = &[
+    &binding::KIND,
+    &component_status::KIND,
     &config_map::KIND,
     &endpoints::KIND,
     &event::CORE,
@@ -91,7 +97,9 @@ const KINDS: &[&Kind] = &[
     &batch::job::KIND,
     &ingress_class::KIND,
     &ingress::KIND,
+    &ip_address::KIND,
     &network_policy::KIND,
+    &service_cidr::KIND,
     &disruption_budget::KIND,
     &access::CLUSTER_ROLE_BINDING,
     &access::CLUSTER_ROLE,

@@ -112,7 +112,18 @@ impl Strategy for BuiltIn {
                 self.complete(new);
                 self.count_generation(new, old);
             }
-            Endpoint::Other => self.count_generation(new, old),
+            Endpoint::Other => {
+                for path in self.kind.other_leaves {
+                    carry(new, old, path);
+                }
+                (self.kind.prepare_other)(new, old);
+                self.count_generation(new, old);
+            }
+            Endpoint::Resize => {
+                (self.kind.prepare_resize)(new, old);
+                self.complete(new);
+                self.count_generation(new, old);
+            }
             Endpoint::Status => {
                 for path in self.kind.status_leaves {
                     carry(new, old, path);
@@ -139,7 +150,9 @@ impl Strategy for BuiltIn {
         let mut faults = Vec::new();
         let request = Request { new, old };
         match endpoint {
-            Endpoint::Main | Endpoint::Other => (self.kind.validate_update)(&request, &mut faults),
+            Endpoint::Main => (self.kind.validate_update)(&request, &mut faults),
+            Endpoint::Other => self.kind.validate_other.unwrap_or(self.kind.validate_update)(&request, &mut faults),
+            Endpoint::Resize => (self.kind.validate_resize)(&request, &mut faults),
             Endpoint::Status => (self.kind.validate_status)(&request, &mut faults),
         }
         faults
@@ -157,7 +170,8 @@ impl Strategy for BuiltIn {
         match endpoint {
             Endpoint::Main if version.has_status => &[&["status"]],
             Endpoint::Status => self.kind.status_leaves,
-            Endpoint::Main | Endpoint::Other => &[],
+            Endpoint::Other => self.kind.other_leaves,
+            Endpoint::Main | Endpoint::Resize => &[],
         }
     }
 

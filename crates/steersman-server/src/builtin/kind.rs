@@ -18,6 +18,7 @@ pub(crate) const RULES: Rules = Rules {
     propagation: Propagation::Background,
     grace: Grace::None,
     returns_deleted: false,
+    warns_on_update: true,
 };
 
 /// One built-in kind of one group.
@@ -43,6 +44,8 @@ pub(crate) struct Kind {
     pub(crate) generation: &'static [&'static [&'static str]],
     /// What a writer of the status never comes to own, and what his write leaves alone.
     pub(crate) status_leaves: &'static [&'static [&'static str]],
+    /// What a writer of another stored subresource never comes to own, and what his write leaves alone.
+    pub(crate) other_leaves: &'static [&'static [&'static str]],
     /// Where the status of a new object comes from.
     pub(crate) new_status: NewStatus,
     pub(crate) rules: Rules,
@@ -53,6 +56,10 @@ pub(crate) struct Kind {
     pub(crate) prepare_update: fn(&mut Value, &Value),
     /// Carries over what an update of `/status` must not touch, beside `status_leaves`.
     pub(crate) prepare_status: fn(&mut Value, &Value),
+    /// Carries over what an update through another subresource must not touch, beside `other_leaves`.
+    pub(crate) prepare_other: fn(&mut Value, &Value),
+    /// Carries over what an update through `/resize` must not touch.
+    pub(crate) prepare_resize: fn(&mut Value, &Value),
     /// Marks an object whose deletion is asked for, beyond the marks in its metadata.
     pub(crate) prepare_delete: fn(&mut Value),
     pub(crate) validate_create: fn(&Request<'_>, &mut Vec<field::Error>),
@@ -62,6 +69,10 @@ pub(crate) struct Kind {
     pub(crate) warnings: fn(&Value) -> Vec<String>,
     /// Through `/status`.
     pub(crate) validate_status: fn(&Request<'_>, &mut Vec<field::Error>),
+    /// Through `/resize`.
+    pub(crate) validate_resize: fn(&Request<'_>, &mut Vec<field::Error>),
+    /// Through another stored subresource; `None`: as through the main endpoint.
+    pub(crate) validate_other: Option<fn(&Request<'_>, &mut Vec<field::Error>)>,
 }
 
 /// Where the status of a new object comes from.
@@ -170,16 +181,21 @@ impl Kind {
         stored_in_group: None,
         generation: &[],
         status_leaves: &[&["spec"]],
+        other_leaves: &[],
         new_status: NewStatus::Empty,
         rules: RULES,
         name_faults: name::dns1123_subdomain,
         prepare_create: |_| {},
         prepare_update: |_, _| {},
         prepare_status: |_, _| {},
+        prepare_other: |_, _| {},
+        prepare_resize: |_, _| {},
         prepare_delete: |_| {},
         validate_create: |_, _| {},
         validate_update: |_, _| {},
         validate_status: |_, _| {},
+        validate_resize: |_, _| {},
+        validate_other: None,
         warnings: |_| Vec::new(),
     };
     /// What most kinds without namespaces are.
@@ -262,6 +278,19 @@ impl Version {
             columns: self.columns.iter().map(Column::to_catalog).collect(),
             selectable_fields: self.fields.iter().map(Field::to_catalog).collect(),
         }
+    }
+}
+
+// === impl Subresource ===
+
+impl Subresource {
+    /// What may be sent through a proxy.
+    pub(crate) const PROXY_VERBS: &[Verb] = &[Verb::Create, Verb::Delete, Verb::Get, Verb::Patch, Verb::Update];
+
+    /// A proxy to what an object of the core group stands for.
+    pub(crate) const fn proxy(kind: &'static str) -> Subresource {
+        let verbs = Subresource::PROXY_VERBS;
+        Subresource { name: "proxy", group: "", version: "v1", kind, verbs, handling: Handling::Stream }
     }
 }
 
