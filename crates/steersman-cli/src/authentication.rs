@@ -63,6 +63,7 @@ impl Authentication {
             service_accounts,
             api_audiences: options.api_audiences,
             allows_anonymous: options.anonymous_auth,
+            client_ca: None,
         })
     }
 }

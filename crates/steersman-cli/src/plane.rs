@@ -88,6 +88,7 @@ impl Plan {
             options.history_size.map_or(HistorySize::DEFAULT, |bytes| HistorySize { at_least: bytes, times_live: 0 });
         let store_options = steersman_storage::Options { history: options.history, history_size, ..Default::default() };
         let store = Store::open(kv, store_options).await.context("the store cannot be read")?;
+        authentication.client_ca = Some(pki.ca.clone());
         authentication.service_accounts.token_secrets =
             fills_token_secrets.then(|| TokenSecrets { ca: Some(pki.ca.clone()) });
         let audit = audit.map(audit_log::Plan::start).transpose().context("the audit log cannot be started")?;

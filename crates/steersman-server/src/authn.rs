@@ -51,6 +51,8 @@ pub struct Options {
     pub api_audiences: Vec<String>,
     /// Whether a request without credentials is one of `system:anonymous`.
     pub allows_anonymous: bool,
+    /// The certificate, as PEM, of who certifies the clients of the transport. It is published for servers that extend this one.
+    pub client_ca: Option<String>,
 }
 
 /// Finds out who sent a request.
@@ -84,7 +86,7 @@ static NOBODY: LazyLock<Arc<User>> = LazyLock::new(|| {
 
 impl Authenticator {
     pub(crate) fn new(options: Options, store: Store) -> Authenticator {
-        let Options { tokens, service_accounts, mut api_audiences, allows_anonymous } = options;
+        let Options { tokens, service_accounts, mut api_audiences, allows_anonymous, client_ca: _ } = options;
         if api_audiences.is_empty() {
             api_audiences = service_accounts.issuers.clone();
         }

@@ -36,6 +36,7 @@ mod flowcontrol;
 mod health;
 mod in_force;
 mod key_rotation;
+mod lease;
 mod limits;
 mod metrics;
 pub mod negotiate;

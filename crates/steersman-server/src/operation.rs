@@ -193,6 +193,7 @@ impl<'a> Operation<'a> {
         match self.attributes.subresource {
             // A write of the scale changes the object itself.
             None | Some("scale") => Endpoint::Main,
+            Some("resize") => Endpoint::Resize,
             Some("status") => Endpoint::Status,
             Some(_) => Endpoint::Other,
         }
