@@ -30,6 +30,7 @@ mod conversion;
 pub mod crd;
 mod definitions;
 pub mod discovery;
+mod duration;
 mod endpoint;
 mod expiry;
 mod flowcontrol;
@@ -61,6 +62,7 @@ mod uid;
 pub mod user;
 pub mod version;
 mod version_order;
+pub mod webhook;
 
 pub use crate::body::{Body, Error as BodyError};
 pub use crate::in_force::Work;

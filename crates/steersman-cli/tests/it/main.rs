@@ -8,6 +8,8 @@
 mod support;
 
 #[cfg(test)]
+mod authorization;
+#[cfg(test)]
 mod controller;
 #[cfg(test)]
 mod crash;

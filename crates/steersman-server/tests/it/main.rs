@@ -27,4 +27,5 @@ mod services;
 mod support;
 mod tokens;
 mod watches;
+mod webhooks;
 mod writes;

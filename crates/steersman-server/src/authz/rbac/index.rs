@@ -46,11 +46,19 @@ struct Subjects {
 type Grants = BTreeMap<RoleRef, Vec<Grant>>;
 
 #[derive(Debug)]
-struct ClusterRole {
+pub(super) struct ClusterRole {
     rules: Arc<[Rule]>,
     object: Arc<Object>,
     /// Selects the roles whose rules it gathers; `None` if it is not an aggregated role.
     gathers: Option<Vec<Labels>>,
+}
+
+/// An object as the index has it. It is read before the index is locked.
+#[derive(Debug)]
+pub(super) enum Entry {
+    Binding(Arc<Binding>),
+    ClusterRole(ClusterRole),
+    Role(Arc<[Rule]>),
 }
 
 /// A role that a user has.
@@ -69,6 +77,39 @@ struct Stored {
     rules: Option<Vec<Rule>>,
     #[serde(default)]
     aggregation_rule: Option<Value>,
+}
+
+impl Entry {
+    /// Reads a stored object. One that cannot be read grants nothing.
+    pub(super) fn read(resource: Resource, object: &Arc<Object>) -> Option<Entry> {
+        let read = match resource {
+            Resource::ClusterRoleBindings | Resource::RoleBindings => {
+                Binding::read(object).map(|binding| Entry::Binding(Arc::new(binding)))
+            }
+            Resource::ClusterRoles | Resource::Roles => {
+                serde_json::from_slice(object.json()).map(|stored: Stored| stored.entry(object))
+            }
+        };
+        read.inspect_err(|error| {
+            tracing::error!(resource = resource.plural(), key = %object.key, %error, "it cannot be read, and grants nothing");
+        })
+        .ok()
+    }
+}
+
+impl Stored {
+    fn entry(self, object: &Arc<Object>) -> Entry {
+        let rules: Arc<[Rule]> = self.rules.unwrap_or_default().into();
+        if object.key.namespace.is_some() {
+            return Entry::Role(rules);
+        }
+        let rule = self.aggregation_rule.filter(|rule| !rule.is_null());
+        let gathers = rule.map(|rule| {
+            let selectors = rule.get("clusterRoleSelectors").and_then(Value::as_array).into_iter().flatten();
+            selectors.filter_map(selector::parse).collect()
+        });
+        Entry::ClusterRole(ClusterRole { rules, object: object.clone(), gathers })
+    }
 }
 
 impl Index {
@@ -136,36 +177,18 @@ impl Index {
 
     // === changes ===
 
-    /// Puts an object in force, in place of what its key stood for before. One that cannot be read grants nothing.
-    pub(super) fn insert(&mut self, resource: Resource, object: &Arc<Object>) {
-        self.remove(resource, &object.key);
-        let inserted = match resource {
-            Resource::ClusterRoleBindings | Resource::RoleBindings => {
-                Binding::read(object).map(|binding| self.insert_binding(Arc::new(binding)))
+    /// Puts an object in force, in place of what its key stood for before.
+    pub(super) fn insert(&mut self, resource: Resource, key: &ObjectKey, entry: Entry) {
+        self.remove(resource, key);
+        let name = key.name.clone();
+        match entry {
+            Entry::Binding(binding) => self.insert_binding(binding),
+            Entry::ClusterRole(role) => {
+                self.cluster_roles.insert(name, role);
             }
-            Resource::ClusterRoles | Resource::Roles => {
-                serde_json::from_slice(object.json()).map(|stored| self.insert_role(object, stored))
-            }
-        };
-        if let Err(error) = inserted {
-            tracing::error!(resource = resource.plural(), key = %object.key, %error, "it cannot be read, and grants nothing");
-        }
-    }
-
-    fn insert_role(&mut self, object: &Arc<Object>, stored: Stored) {
-        let rules: Arc<[Rule]> = stored.rules.unwrap_or_default().into();
-        let name = object.key.name.clone();
-        match &object.key.namespace {
-            Some(namespace) => {
-                self.namespaces.entry(namespace.clone()).or_default().roles.insert(name, rules);
-            }
-            None => {
-                let rule = stored.aggregation_rule.filter(|rule| !rule.is_null());
-                let gathers = rule.map(|rule| {
-                    let selectors = rule.get("clusterRoleSelectors").and_then(Value::as_array).into_iter().flatten();
-                    selectors.filter_map(selector::parse).collect()
-                });
-                self.cluster_roles.insert(name, ClusterRole { rules, object: object.clone(), gathers });
+            Entry::Role(rules) => {
+                let namespace = key.namespace.clone().unwrap_or_default();
+                self.namespaces.entry(namespace).or_default().roles.insert(name, rules);
             }
         }
     }
