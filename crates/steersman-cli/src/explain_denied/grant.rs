@@ -293,7 +293,7 @@ mod tests {
         assert_eq!(slug("alice"), "alice");
         assert_ne!(slug("Alice"), slug("alice"));
         assert_ne!(slug("a@b"), slug("a.b"));
-        assert_eq!(slug("@"), format!("{:08x}", 0xc40b_f6cc_u32));
+        assert_eq!(slug("@"), format!("{:08x}", 0xc50b_f85f_u32));
         assert!(slug(&"x".repeat(300)).len() < 63);
     }
 }
