@@ -1,10 +1,12 @@
 //! The command line.
 
 mod authentication;
+mod authorization;
 mod duration;
 mod size;
 
 pub(crate) use crate::args::authentication::AuthenticationOptions;
+pub(crate) use crate::args::authorization::AuthorizationOptions;
 use clap::{ArgAction, Args as ClapArgs, Parser, Subcommand, ValueEnum, value_parser};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -24,6 +26,11 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Prints the roles and bindings that would allow the requests that authorization refused.
+    ///
+    /// Reads them from an access log (--access-log of `up` and `server`), or from any text that quotes them, such as what
+    /// kubectl said. For each user and namespace it prints the smallest Role or ClusterRole, and its binding.
+    ExplainDenied(ExplainOptions),
     /// The Network controller alone, against any Kubernetes.
     Network(NetworkOptions),
     /// The control plane alone, with the control loops that belong to it.
@@ -64,8 +71,8 @@ pub(crate) struct ServerOptions {
     /// How many requests that change something are carried out at a time.
     #[arg(long, default_value_t = 200, value_parser = value_parser!(u32).range(1..=1_000_000), value_name = "N")]
     pub(crate) max_mutating_requests_inflight: u32,
-    /// Write a line of JSON for every request to this file: time, audit id, user, method, path, status, bytes, duration. `-`
-    /// is standard output.
+    /// Write a line of JSON for every request to this file: time, audit id, user, method, path, status, bytes, duration, and why
+    /// authorization refused it. `-` is standard output.
     #[arg(long, value_name = "FILE")]
     pub(crate) access_log: Option<PathBuf>,
     #[command(flatten)]
@@ -79,6 +86,8 @@ pub(crate) struct ServerOptions {
     pub(crate) output: Output,
     #[command(flatten)]
     pub(crate) authentication: AuthenticationOptions,
+    #[command(flatten)]
+    pub(crate) authorization: AuthorizationOptions,
 }
 
 /// What the audit log has in it, and where it is. The flags are those of kube-apiserver.
@@ -159,6 +168,17 @@ pub(crate) struct UpOptions {
     pub(crate) controllers: Vec<String>,
 }
 
+/// Of `explain-denied`.
+#[derive(ClapArgs, Debug)]
+pub(crate) struct ExplainOptions {
+    /// The file to read; standard input without it or with `-`.
+    #[arg(value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
+    /// Allow the same on all objects, not only on those that were asked for by name.
+    #[arg(long)]
+    pub(crate) any_name: bool,
+}
+
 /// Of the Network controller.
 #[derive(ClapArgs, Debug)]
 pub(crate) struct NetworkOptions {
@@ -224,7 +244,7 @@ pub(crate) fn report(error: &clap::Error) -> ExitCode {
             ExitCode::SUCCESS
         }
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => {
-            eprintln!("steersman: a command is missing: up, server or network; see steersman --help");
+            eprintln!("steersman: a command is missing: up, server, network or explain-denied; see steersman --help");
             ExitCode::from(2)
         }
         _ => {

@@ -10,10 +10,12 @@ mod activity;
 mod args;
 mod audit_log;
 mod authentication;
+mod authorization;
 mod cloud;
 mod connection;
 mod controllers;
 mod data_dir;
+mod explain_denied;
 mod files;
 mod kubeconfig;
 mod logging;
@@ -85,6 +87,7 @@ fn main() -> ExitCode {
     };
     let outcome = runtime.block_on(async {
         match args.command {
+            Command::ExplainDenied(options) => explain_denied::run(&options),
             Command::Network(options) => network::run(options).await,
             Command::Server(options) => up::run(options.into(), Role::Server).await,
             Command::Up(options) => up::run(options, Role::Up).await,

@@ -7,7 +7,7 @@ use crate::authentication::Authentication;
 use crate::data_dir::DataDir;
 use crate::output::Ready;
 use crate::renewal::{Renewal, write_kubeconfig};
-use crate::{Failure, accept, pki, process_usage};
+use crate::{Failure, accept, authorization, pki, process_usage};
 use anyhow::Context as _;
 use http::Request;
 use jiff::Timestamp;
@@ -30,6 +30,7 @@ use tower::ServiceExt as _;
 pub(crate) struct Plan {
     listener: TcpListener,
     authentication: Authentication,
+    authorization: Authorization,
     access_log: Option<(AccessLog, Writer)>,
     audit: Option<audit_log::Plan>,
     options: ServerOptions,
@@ -57,6 +58,7 @@ impl Plan {
     /// Checks what can be checked without changing anything.
     pub(crate) async fn new(options: ServerOptions) -> Result<Plan, Failure> {
         let authentication = Authentication::read(options.authentication.clone())?;
+        let authorization = authorization::read(&options.authorization)?;
         // Before the port, which the process that holds the directory has as well, most likely.
         DataDir::check_free(&options.data_dir)?;
         let listener = TcpListener::bind(options.listen).await.map_err(|error| {
@@ -69,12 +71,12 @@ impl Plan {
         // Last, for these make files.
         let access_log = options.access_log.as_deref().map(AccessLog::open).transpose()?;
         let audit = audit_log::Plan::new(&options.audit)?;
-        Ok(Plan { listener, authentication, access_log, audit, options })
+        Ok(Plan { listener, authentication, authorization, access_log, audit, options })
     }
 
     /// Starts the control plane; `fills_token_secrets` says whether Secrets are given tokens.
     pub(crate) async fn start(self, fills_token_secrets: bool) -> Result<Plane, Failure> {
-        let Plan { listener, authentication, access_log, audit, options } = self;
+        let Plan { listener, authentication, authorization, access_log, audit, options } = self;
         let data_dir = DataDir::take(&options.data_dir)?;
         let ca = pki::read_ca(&data_dir.pki())?;
         let mut authentication = authentication.with_keys_in(&data_dir.account_keys(), options.in_memory)?;
@@ -96,7 +98,7 @@ impl Plan {
         let server = Server::start(steersman_server::Options {
             store: store.clone(),
             authentication,
-            authorization: Authorization::default(),
+            authorization,
             address: reachable(address).to_string(),
             audit,
             concurrency: Concurrency {

@@ -30,6 +30,7 @@ mod conversion;
 pub mod crd;
 mod definitions;
 pub mod discovery;
+mod duration;
 mod endpoint;
 mod expiry;
 mod flowcontrol;
@@ -63,6 +64,7 @@ mod upkeep;
 pub mod user;
 pub mod version;
 mod version_order;
+pub mod webhook;
 
 pub use crate::body::{Body, Error as BodyError};
 pub use crate::in_force::Work;

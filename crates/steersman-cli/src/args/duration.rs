@@ -25,6 +25,12 @@ pub(crate) fn token(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// Any duration, zero among them.
+pub(crate) fn any(text: &str) -> Result<Duration, String> {
+    let zero = Some(Duration::ZERO).filter(|_| text == "0");
+    zero.or_else(|| parse(text)).ok_or_else(|| "want a duration such as 30s, 5m or 1h30m".to_owned())
+}
+
 fn parse(text: &str) -> Option<Duration> {
     let span: Span = text.parse().ok()?;
     // Months and years have no length of their own.

@@ -40,7 +40,8 @@ pub(super) async fn apply(
     };
     let allow = async |group: &str, resource: &str, subresource: Option<&str>, namespace: Option<&str>, name: &str| {
         let (verb, version, name) = ("impersonate", "", Some(name));
-        let attributes = ResourceAttributes { verb, group, version, resource, subresource, namespace, name };
+        let attributes =
+            ResourceAttributes { verb, group, version, resource, subresource, namespace, name, ..Default::default() };
         authz::authorize(authorizer, &sender, &Attributes::Resource(attributes)).await
     };
     match name.strip_prefix(SERVICE_ACCOUNT).and_then(|rest| rest.split_once(':')) {

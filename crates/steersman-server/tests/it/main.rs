@@ -35,4 +35,5 @@ mod services;
 mod support;
 mod tokens;
 mod watches;
+mod webhooks;
 mod writes;
