@@ -3,9 +3,11 @@
 use crate::Failure;
 use crate::account_keys;
 use crate::args::AuthenticationOptions;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
 use std::fs;
 use std::path::Path;
-use steersman_server::authn::{self, Keyring, PublicKey, ServiceAccountOptions, SigningKey, Tokens};
+use steersman_server::authn::{self, Keyring, PublicKey, RequestHeader, ServiceAccountOptions, SigningKey, Tokens};
 
 /// What was read from the files that the flags name.
 #[derive(Debug)]
@@ -14,6 +16,8 @@ pub(crate) struct Authentication {
     tokens: Tokens,
     signing: Option<SigningKey>,
     trusted: Vec<PublicKey>,
+    /// The PEM of the CA of authenticating proxies.
+    pub(crate) proxies: Option<String>,
 }
 
 impl Authentication {
@@ -40,12 +44,20 @@ impl Authentication {
             }
             None => Tokens::default(),
         };
-        Ok(Authentication { options, tokens, signing, trusted })
+        let proxies = match &options.requestheader_client_ca_file {
+            Some(path) => {
+                let pem = read(path, "--requestheader-client-ca-file")?;
+                check_ca(&pem).map_err(|why| refused(path, "the CA file", &why))?;
+                Some(pem)
+            }
+            None => None,
+        };
+        Ok(Authentication { options, tokens, signing, trusted, proxies })
     }
 
     /// The options of a server whose own keys are in this directory.
     pub(crate) fn with_keys_in(self, dir: &Path, in_memory: bool) -> Result<authn::Options, Failure> {
-        let Authentication { options, tokens, signing, trusted } = self;
+        let Authentication { options, tokens, signing, trusted, proxies } = self;
         let keys = match signing {
             Some(signing) => Keyring::given(Some(signing), trusted),
             None => account_keys::made(dir, in_memory, trusted)?,
@@ -58,11 +70,21 @@ impl Authentication {
             extends_expiration: options.service_account_extend_token_expiration,
             token_secrets: None,
         };
+        let lower = |prefixes: Vec<String>| prefixes.iter().map(|prefix| prefix.to_ascii_lowercase()).collect();
+        let request_header = proxies.is_some().then(|| RequestHeader {
+            allowed_names: options.requestheader_allowed_names,
+            username_headers: options.requestheader_username_headers,
+            uid_headers: options.requestheader_uid_headers,
+            group_headers: options.requestheader_group_headers,
+            extra_prefixes: lower(options.requestheader_extra_headers_prefix),
+        });
         Ok(authn::Options {
             tokens,
             service_accounts,
             api_audiences: options.api_audiences,
             allows_anonymous: options.anonymous_auth,
+            takes_bootstrap_tokens: options.enable_bootstrap_token_auth,
+            request_header,
         })
     }
 }
@@ -70,6 +92,15 @@ impl Authentication {
 fn read(path: &Path, flag: &str) -> Result<String, Failure> {
     fs::read_to_string(path)
         .map_err(|error| refused(path, "the file", &format!("{error}; name a readable file with {flag}")))
+}
+
+/// Checks that a file holds certificates.
+fn check_ca(pem: &str) -> Result<(), String> {
+    let mut certificates = CertificateDer::pem_slice_iter(pem.as_bytes()).peekable();
+    if certificates.peek().is_none() {
+        return Err("there is no certificate in it".to_owned());
+    }
+    certificates.try_for_each(|certificate| certificate.map(|_| ()).map_err(|error| error.to_string()))
 }
 
 fn refused(path: &Path, what: &str, why: &str) -> Failure {

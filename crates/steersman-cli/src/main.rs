@@ -10,6 +10,7 @@ mod activity;
 mod args;
 mod audit_log;
 mod authentication;
+mod client_certificates;
 mod cloud;
 mod connection;
 mod controllers;

@@ -3,9 +3,11 @@
 //! Authenticators are asked in upstream's order, and the first that knows the sender ends the search:
 //!
 //! ```text
+//! request_header   of a proxy that has authenticated the user
 //! certificate      of the connection, or the code that calls within the process
 //! token_file       static tokens
 //! service_account  signed by this server
+//! bootstrap_token  of a Secret, for new nodes
 //! anonymous        where it is allowed, and only for a request without credentials
 //! ```
 //!
@@ -13,10 +15,12 @@
 //! authenticator, write a file here and ask it in [`Authenticator::token`] or [`Authenticator::authenticate`]. Certificates and
 //! the token file are answered without waiting; nothing here boxes a future for a request that needs none.
 
+mod bootstrap_token;
 mod cache;
 mod certificate;
 mod jws;
 mod key;
+mod request_header;
 pub(crate) mod service_account;
 #[cfg(test)]
 mod tests;
@@ -24,6 +28,7 @@ mod token_file;
 
 pub use crate::authn::certificate::{Peer, certificate_user};
 pub use crate::authn::key::{Algorithm, KeyError, PublicKey, SigningKey};
+pub use crate::authn::request_header::RequestHeader;
 use crate::authn::service_account::ServiceAccounts;
 pub use crate::authn::service_account::{
     DEFAULT_ISSUER, Keeper, Keyring, Options as ServiceAccountOptions, StoredKey, StoredKeyError, TokenSecrets,
@@ -51,6 +56,10 @@ pub struct Options {
     pub api_audiences: Vec<String>,
     /// Whether a request without credentials is one of `system:anonymous`.
     pub allows_anonymous: bool,
+    /// Whether the tokens of Secrets for new nodes are taken.
+    pub takes_bootstrap_tokens: bool,
+    /// Which proxies are believed; `None`: no proxy is.
+    pub request_header: Option<RequestHeader>,
 }
 
 /// Finds out who sent a request.
@@ -60,6 +69,8 @@ pub(crate) struct Authenticator {
     service_accounts: ServiceAccounts,
     audiences: Vec<String>,
     allows_anonymous: bool,
+    takes_bootstrap_tokens: bool,
+    request_header: Option<RequestHeader>,
     store: Store,
 }
 
@@ -84,12 +95,19 @@ static NOBODY: LazyLock<Arc<User>> = LazyLock::new(|| {
 
 impl Authenticator {
     pub(crate) fn new(options: Options, store: Store) -> Authenticator {
-        let Options { tokens, service_accounts, mut api_audiences, allows_anonymous } = options;
-        if api_audiences.is_empty() {
-            api_audiences = service_accounts.issuers.clone();
+        let mut audiences = options.api_audiences;
+        if audiences.is_empty() {
+            audiences = options.service_accounts.issuers.clone();
         }
-        let service_accounts = ServiceAccounts::new(service_accounts);
-        Authenticator { tokens, service_accounts, audiences: api_audiences, allows_anonymous, store }
+        Authenticator {
+            tokens: options.tokens,
+            service_accounts: ServiceAccounts::new(options.service_accounts),
+            audiences,
+            allows_anonymous: options.allows_anonymous,
+            takes_bootstrap_tokens: options.takes_bootstrap_tokens,
+            request_header: options.request_header,
+            store,
+        }
     }
 
     pub(crate) fn service_accounts(&self) -> &ServiceAccounts {
@@ -108,8 +126,15 @@ impl Authenticator {
         extensions: &http::Extensions,
         now: Timestamp,
     ) -> Option<Arc<User>> {
-        if let Some(Peer(user)) = extensions.get::<Peer>() {
-            return Some(user.clone());
+        if let Some(Peer { user, proxy }) = extensions.get::<Peer>() {
+            if let (Some(believed), Some(proxy)) = (&self.request_header, proxy)
+                && let Some(user) = believed.authenticate(proxy, headers)
+            {
+                return Some(user);
+            }
+            if let Some(user) = user {
+                return Some(user.clone());
+            }
         }
         let Some(token) = bearer_token(headers) else {
             return self.allows_anonymous.then(|| NOBODY.clone());
@@ -146,6 +171,15 @@ impl Authenticator {
             Ok(Some(identity)) => return Ok(identity),
             Ok(None) => {}
             Err(reason) => rejected.reasons.push(reason),
+        }
+        // They say nothing of audiences either.
+        let of_bootstrap = common(audiences, own);
+        if self.takes_bootstrap_tokens && (!of_bootstrap.is_empty() || own.is_empty()) {
+            match bootstrap_token::authenticate(&self.store, token, now).await {
+                Ok(Some(user)) => return Ok(Identity { user, audiences: of_bootstrap }),
+                Ok(None) => {}
+                Err(reason) => rejected.reasons.push(reason),
+            }
         }
         Err(rejected)
     }

@@ -176,8 +176,8 @@ impl Chain {
         if state.is_stopping() && !is_health {
             return Err(Failure::too_many_requests("the server is shutting down; try again at another one", 1));
         }
-        let user = impersonation::apply(&*state.authorizer, &parts.headers, user).await?;
         let attributes = info.attributes();
+        let user = impersonation::apply(&*state.authorizer, &parts.headers, user, &attributes).await?;
         known.schema = self.limits.flow_control().map(|control| control.classify(&user, &attributes));
         let verdict = authz::verdict(&*state.authorizer, &user, &attributes).await;
         if let Some(trail) = &mut known.trail {

@@ -2,6 +2,7 @@
 
 use crate::args::duration;
 use clap::{ArgAction, Args};
+use http::HeaderName;
 use std::path::PathBuf;
 use std::time::Duration;
 use steersman_server::authn::DEFAULT_ISSUER;
@@ -35,6 +36,51 @@ pub(crate) struct AuthenticationOptions {
     /// Let the tokens that kubelets fetch for pods be good for a year, for programs that read theirs but once.
     #[arg(long, value_name = "BOOL", default_value_t = true, default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
     pub(crate) service_account_extend_token_expiration: bool,
+    /// Take the tokens of Secrets of the type bootstrap.kubernetes.io/token in kube-system, with which new nodes join.
+    #[arg(long, value_name = "BOOL", default_value_t = false, default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
+    pub(crate) enable_bootstrap_token_auth: bool,
+    /// The CA of proxies that authenticate users and say in headers who they are. From others such headers count for nothing.
+    #[arg(long, value_name = "PEM")]
+    pub(crate) requestheader_client_ca_file: Option<PathBuf>,
+    /// The common names of the proxies. Without it, whoever has a certificate of their CA is one.
+    #[arg(long, value_delimiter = ',', value_name = "A,B", requires = "requestheader_client_ca_file")]
+    pub(crate) requestheader_allowed_names: Vec<String>,
+    /// Headers in which a proxy names the user. The first that is there counts.
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "A,B",
+        requires = "requestheader_client_ca_file",
+        default_value = "X-Remote-User"
+    )]
+    pub(crate) requestheader_username_headers: Vec<HeaderName>,
+    /// Headers in which a proxy gives the uid of the user. The first that is there counts.
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "A,B",
+        requires = "requestheader_client_ca_file",
+        default_value = "X-Remote-Uid"
+    )]
+    pub(crate) requestheader_uid_headers: Vec<HeaderName>,
+    /// Headers in which a proxy names the groups of the user.
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "A,B",
+        requires = "requestheader_client_ca_file",
+        default_value = "X-Remote-Group"
+    )]
+    pub(crate) requestheader_group_headers: Vec<HeaderName>,
+    /// What the names of headers begin with in which a proxy gives extra fields of the user.
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "A,B",
+        requires = "requestheader_client_ca_file",
+        default_value = "X-Remote-Extra-"
+    )]
+    pub(crate) requestheader_extra_headers_prefix: Vec<String>,
     /// The audiences of this server: it refuses tokens that are for others only. Without it, the issuers.
     #[arg(long, value_delimiter = ',', value_name = "A,B")]
     pub(crate) api_audiences: Vec<String>,

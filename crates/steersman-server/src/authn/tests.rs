@@ -257,6 +257,40 @@ async fn a_bad_credential_is_refused_where_none_is_needed() {
 }
 
 #[tokio::test]
+async fn what_a_proxy_says_counts_only_with_a_certificate_of_its_ca() {
+    let store = Store::open(Arc::new(Memory::new()), steersman_storage::Options::default()).await.unwrap();
+    let of = |request_header: Option<RequestHeader>| {
+        Authenticator::new(Options { request_header, allows_anonymous: true, ..Options::default() }, store.clone())
+    };
+    let believed = of(Some(RequestHeader {
+        allowed_names: vec!["proxy".to_owned()],
+        username_headers: vec![http::HeaderName::from_static("x-remote-user")],
+        ..RequestHeader::default()
+    }));
+    let disbelieved = of(None);
+    let send = async |authenticator: &Authenticator, peer: Option<Peer>, names_user: bool| {
+        let (mut headers, mut extensions) = (HeaderMap::new(), http::Extensions::new());
+        if names_user {
+            headers.insert("x-remote-user", "jane".parse().unwrap());
+        }
+        if let Some(peer) = peer {
+            extensions.insert(peer);
+        }
+        let user = authenticator.authenticate(&headers, &extensions, at(NOW)).await;
+        user.map(|user| user.name.clone()).unwrap_or_default()
+    };
+    let alice = || User::authenticated("alice", []);
+    assert_eq!(send(&believed, Some(Peer::proxy("proxy", None)), true).await, "jane");
+    assert_eq!(send(&believed, Some(Peer::proxy("proxy", Some(alice()))), true).await, "jane");
+    assert_eq!(send(&believed, Some(Peer::proxy("proxy", Some(alice()))), false).await, "alice");
+    assert_eq!(send(&believed, Some(Peer::proxy("other", Some(alice()))), true).await, "alice");
+    // A certificate of users, and none at all.
+    assert_eq!(send(&believed, Some(Peer::new(alice())), true).await, "alice");
+    assert_eq!(send(&believed, None, true).await, ANONYMOUS);
+    assert_eq!(send(&disbelieved, Some(Peer::proxy("proxy", None)), true).await, ANONYMOUS);
+}
+
+#[tokio::test]
 async fn a_static_token_is_for_the_audiences_of_the_server() {
     let store = Store::open(Arc::new(Memory::new()), steersman_storage::Options::default()).await.unwrap();
     let tokens = Tokens::parse("secret,alice,1").unwrap();
