@@ -14,6 +14,8 @@ mod controller;
 #[cfg(test)]
 mod crash;
 #[cfg(test)]
+mod identity;
+#[cfg(test)]
 mod lifecycle;
 #[cfg(test)]
 mod operation;

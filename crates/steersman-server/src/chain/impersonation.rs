@@ -276,8 +276,8 @@ impl Asker<'_> {
         name: &str,
     ) -> Result<(), Failure> {
         let (verb, version) = (self.mode.verb(), if group.is_empty() { "" } else { "v1" });
-        let name = Some(name);
-        let attributes = ResourceAttributes { verb: &verb, group, version, resource, subresource, namespace, name };
+        let named = ResourceAttributes { namespace, name: Some(name), ..ResourceAttributes::default() };
+        let attributes = ResourceAttributes { verb: &verb, group, version, resource, subresource, ..named };
         authz::authorize(self.authorizer, self.sender, &Attributes::Resource(attributes)).await
     }
 }
@@ -318,15 +318,10 @@ mod tests {
     use futures::future::{self, BoxFuture};
 
     /// A list of all Pods.
-    const PODS: Attributes<'_> = Attributes::Resource(ResourceAttributes {
-        verb: "list",
-        group: "",
-        version: "v1",
-        resource: "pods",
-        subresource: None,
-        namespace: None,
-        name: None,
-    });
+    fn pods() -> Attributes<'static> {
+        let (verb, version, resource) = ("list", "v1", "pods");
+        Attributes::Resource(ResourceAttributes { verb, version, resource, ..ResourceAttributes::default() })
+    }
 
     /// Allows what it has a line for: `verb group/resource/subresource namespace/name`, each part as it is in the question.
     #[derive(Debug)]
@@ -366,7 +361,7 @@ mod tests {
         sender: User,
         sent: &[(&'static str, &str)],
     ) -> Result<Vec<String>, String> {
-        let user = apply(&Lines(lines), &headers(sent), Arc::new(sender), &PODS).now_or_never().unwrap();
+        let user = apply(&Lines(lines), &headers(sent), Arc::new(sender), &pods()).now_or_never().unwrap();
         user.map(|user| user.groups.clone()).map_err(|failure| failure.status.message.clone())
     }
 
@@ -445,7 +440,7 @@ mod tests {
     }
 
     fn apply_as_master(headers: &HeaderMap) -> Result<Arc<User>, Failure> {
-        apply(&Masters, headers, Arc::new(User::master("admin")), &PODS).now_or_never().unwrap()
+        apply(&Masters, headers, Arc::new(User::master("admin")), &pods()).now_or_never().unwrap()
     }
 
     fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
@@ -484,7 +479,7 @@ mod tests {
     #[test]
     fn others_may_not_and_groups_need_a_user() {
         let alice = Arc::new(User::authenticated("alice", []));
-        let apply = |headers: &HeaderMap| apply(&Masters, headers, alice.clone(), &PODS).now_or_never().unwrap();
+        let apply = |headers: &HeaderMap| apply(&Masters, headers, alice.clone(), &pods()).now_or_never().unwrap();
         assert_eq!(apply(&headers(&[("impersonate-user", "admin")])).unwrap_err().code(), 403);
         assert_eq!(apply(&headers(&[("impersonate-group", "system:masters")])).unwrap_err().code(), 400);
         assert_eq!(apply(&HeaderMap::new()).unwrap(), alice);
