@@ -8,6 +8,8 @@
 //! token_file       static tokens
 //! service_account  signed by this server
 //! bootstrap_token  of a Secret, for new nodes
+//! oidc             signed by another issuer (`configuration` is the file about them)
+//! webhook          known to somebody else
 //! anonymous        where it is allowed, and only for a request without credentials
 //! ```
 //!
@@ -18,22 +20,29 @@
 mod bootstrap_token;
 mod cache;
 mod certificate;
+mod configuration;
 mod jws;
 mod key;
+mod oidc;
 mod request_header;
 pub(crate) mod service_account;
 #[cfg(test)]
 mod tests;
 mod token_file;
+mod webhook;
 
+use crate::authn::cache::Digest;
 pub use crate::authn::certificate::{Peer, certificate_user};
+pub use crate::authn::configuration::{Configuration, ConfigurationError};
 pub use crate::authn::key::{Algorithm, KeyError, PublicKey, SigningKey};
+pub use crate::authn::oidc::{Issuer, Oidc, PrefixedClaim};
 pub use crate::authn::request_header::RequestHeader;
 use crate::authn::service_account::ServiceAccounts;
 pub use crate::authn::service_account::{
     DEFAULT_ISSUER, Keeper, Keyring, Options as ServiceAccountOptions, StoredKey, StoredKeyError, TokenSecrets,
 };
 pub use crate::authn::token_file::{Tokens, TokensError};
+pub use crate::authn::webhook::{ReviewVersion, Settings as WebhookSettings, Webhook};
 use crate::user::{ANONYMOUS, UNAUTHENTICATED, User};
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
@@ -41,6 +50,8 @@ use jiff::Timestamp;
 use std::fmt;
 use std::sync::{Arc, LazyLock};
 use steersman_storage::Store;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
 
 /// The longest token that is looked at.
 const TOKEN_BYTES_MAX: usize = 16 * 1024;
@@ -54,12 +65,27 @@ pub struct Options {
     pub service_accounts: ServiceAccountOptions,
     /// The audiences of this server: a token for others only is not good here. Empty: the issuers of service account tokens.
     pub api_audiences: Vec<String>,
-    /// Whether a request without credentials is one of `system:anonymous`.
-    pub allows_anonymous: bool,
+    /// Which requests without credentials are those of `system:anonymous`.
+    pub anonymous: Anonymous,
     /// Whether the tokens of Secrets for new nodes are taken.
     pub takes_bootstrap_tokens: bool,
     /// Which proxies are believed; `None`: no proxy is.
     pub request_header: Option<RequestHeader>,
+    /// Other issuers whose tokens are taken.
+    pub issuers: Vec<Oidc>,
+    /// Who is asked about tokens that nobody here knows.
+    pub webhook: Option<Webhook>,
+}
+
+/// Which requests without credentials are answered.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub enum Anonymous {
+    /// All.
+    Always,
+    /// Those for these paths.
+    At(Vec<String>),
+    #[default]
+    Never,
 }
 
 /// Finds out who sent a request.
@@ -68,9 +94,11 @@ pub(crate) struct Authenticator {
     tokens: Tokens,
     service_accounts: ServiceAccounts,
     audiences: Vec<String>,
-    allows_anonymous: bool,
+    anonymous: Anonymous,
     takes_bootstrap_tokens: bool,
     request_header: Option<RequestHeader>,
+    issuers: Vec<Oidc>,
+    webhook: Option<Webhook>,
     store: Store,
 }
 
@@ -103,9 +131,11 @@ impl Authenticator {
             tokens: options.tokens,
             service_accounts: ServiceAccounts::new(options.service_accounts),
             audiences,
-            allows_anonymous: options.allows_anonymous,
+            anonymous: options.anonymous,
             takes_bootstrap_tokens: options.takes_bootstrap_tokens,
             request_header: options.request_header,
+            issuers: options.issuers,
+            webhook: options.webhook,
             store,
         }
     }
@@ -124,6 +154,7 @@ impl Authenticator {
         &self,
         headers: &HeaderMap,
         extensions: &http::Extensions,
+        path: &str,
         now: Timestamp,
     ) -> Option<Arc<User>> {
         if let Some(Peer { user, proxy }) = extensions.get::<Peer>() {
@@ -137,7 +168,7 @@ impl Authenticator {
             }
         }
         let Some(token) = bearer_token(headers) else {
-            return self.allows_anonymous.then(|| NOBODY.clone());
+            return self.anonymous.allows(path).then(|| NOBODY.clone());
         };
         match self.token(token, &self.audiences, now).await {
             Ok(identity) => Some(identity.user),
@@ -181,7 +212,58 @@ impl Authenticator {
                 Err(reason) => rejected.reasons.push(reason),
             }
         }
+        if !self.issuers.is_empty() || self.webhook.is_some() {
+            // Boxed, because it is large and few servers have any.
+            return Box::pin(self.foreign_token(token, &digest, audiences, now, rejected)).await;
+        }
         Err(rejected)
+    }
+}
+
+impl Authenticator {
+    /// Whose token it is, by those elsewhere who issue tokens or know them.
+    async fn foreign_token(
+        &self,
+        token: &str,
+        digest: &Digest,
+        audiences: &[String],
+        now: Timestamp,
+        mut rejected: Rejected,
+    ) -> Result<Identity, Rejected> {
+        let own = &self.audiences;
+        // The audience that an issuer's token is for was compared with the issuer's own: what it says is good for this server.
+        let in_common = common(audiences, own);
+        let is_for_own = !in_common.is_empty() || own.is_empty();
+        for issuer in self.issuers.iter().filter(|_| is_for_own) {
+            match issuer.authenticate(token, digest, now).await {
+                Ok(Some(user)) => return Ok(Identity { user, audiences: in_common }),
+                Ok(None) => {}
+                Err(reason) => rejected.reasons.push(reason),
+            }
+        }
+        if let Some(webhook) = &self.webhook {
+            match webhook.authenticate(token, audiences, own).await {
+                Ok(Some(identity)) => return Ok(identity),
+                Ok(None) => {}
+                Err(reason) => rejected.reasons.push(reason),
+            }
+        }
+        Err(rejected)
+    }
+
+    /// Starts the tasks that keep up with other issuers. They end when the server stops.
+    pub(crate) fn start(&self, stopping: &CancellationToken) -> Vec<JoinHandle<()>> {
+        self.issuers.iter().map(|issuer| issuer.start(stopping.clone())).collect()
+    }
+}
+
+impl Anonymous {
+    fn allows(&self, path: &str) -> bool {
+        match self {
+            Anonymous::Always => true,
+            Anonymous::At(paths) => paths.iter().any(|allowed| allowed == path),
+            Anonymous::Never => false,
+        }
     }
 }
 

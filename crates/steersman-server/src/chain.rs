@@ -165,7 +165,8 @@ impl Chain {
         let Head { info, parts, query } = &**head;
         let state = &self.router.state;
         let timeout = request_timeout(query, info)?;
-        let authenticated = state.authenticator.authenticate(&parts.headers, &parts.extensions, state.now()).await;
+        let Parts { headers, extensions, .. } = parts;
+        let authenticated = state.authenticator.authenticate(headers, extensions, &info.path, state.now()).await;
         let user = authenticated.ok_or_else(Failure::unauthorized)?;
         known.sender = Some(AuthenticatedUser(user.clone()));
         if let Some(received) = received {

@@ -62,6 +62,7 @@ mod upkeep;
 pub mod user;
 pub mod version;
 mod version_order;
+pub mod webhook;
 
 pub use crate::body::{Body, Error as BodyError};
 pub use crate::in_force::Work;

@@ -25,6 +25,11 @@ pub(crate) fn token(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// Any time that is not below zero.
+pub(crate) fn any(text: &str) -> Result<Duration, String> {
+    parse(text).ok_or_else(|| "want a duration, such as 90s, 5m or 1h30m".to_owned())
+}
+
 fn parse(text: &str) -> Option<Duration> {
     let span: Span = text.parse().ok()?;
     // Months and years have no length of their own.

@@ -10,10 +10,10 @@ use serde_json::Value;
 use steersman_server::authn::{Algorithm, SigningKey};
 
 use crate::support::curl::{As, Curl};
-use crate::support::eventually;
 use crate::support::kubectl::{self, Kubectl};
-use crate::support::plane::{Plane, run};
+use crate::support::plane::{Plane, run, steersman};
 use crate::support::process::Process;
+use crate::support::{eventually, missing};
 
 const WHOAMI: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
 
@@ -174,5 +174,93 @@ fn headers_about_a_user_count_with_a_certificate_of_the_proxies_ca_alone() {
     assert_eq!(who(Some(["proxy.crt", "proxy.key"])).as_deref(), Some("jane"));
     assert_eq!(who(None), None);
     assert_eq!(who(Some(["data/pki/admin.crt", "data/pki/admin.key"])).as_deref(), Some("admin"));
+    plane.stop();
+}
+
+#[test]
+fn command_runs_as_an_account_as_in_a_pod() {
+    let Some(program) = kubectl::program() else { return };
+    let home = tempfile::tempdir().unwrap();
+    let plane = Plane::server(home.path(), &[]);
+    let kubectl = Kubectl::new(program.clone(), &plane.kubeconfig());
+    kubectl.ok("create serviceaccount robot");
+    let kubeconfig = plane.kubeconfig();
+    let runtime_dir = home.path().join("runtime");
+    std::fs::create_dir(&runtime_dir).unwrap();
+    let run_as = |account: &str, script: &str| {
+        let mut command = steersman(home.path());
+        command.args(["run-as", account, "--kubeconfig"]).arg(&kubeconfig).args(["--", "sh", "-c", script]);
+        command.env("KUBECTL", &program).env("KUBECACHEDIR", home.path().join("cache"));
+        command.env("XDG_RUNTIME_DIR", &runtime_dir);
+        Process::start(&mut command)
+    };
+    const WHO: &str = "\"$KUBECTL\" auth whoami -o jsonpath={.status.userInfo.username}";
+    let name = "system:serviceaccount:default:robot";
+    assert_eq!(run_as("default/robot", WHO).end().stdout, name);
+    let ended = run_as("default/robot", "test -e /var/run/secrets/kubernetes.io/serviceaccount/token").end();
+    if ended.stderr.contains("mount namespace") {
+        missing("a mount namespace for users who are not root");
+    } else {
+        assert!(ended.status.success(), "{ended:#?}");
+        // In-cluster configuration: nothing but the standard path and the two variables.
+        let ended = run_as("default/robot", &format!("unset KUBECONFIG; ls /run >&2; {WHO}")).end();
+        assert_eq!(ended.stdout, name, "{ended:#?}");
+        let ended = run_as("default/robot", "cat /var/run/secrets/kubernetes.io/serviceaccount/namespace").end();
+        assert_eq!(ended.stdout, "default", "{ended:#?}");
+        assert!(!Path::new("/var/run/secrets/kubernetes.io/serviceaccount/token").exists(), "for nobody else");
+    }
+    assert_eq!(run_as("default/robot", "exit 7").end().status.code(), Some(7));
+    let ended = run_as("default/nobody", "true").end();
+    assert_eq!(ended.status.code(), Some(2), "{ended:#?}");
+    assert!(ended.stderr.contains("default/nobody"), "{ended:#?}");
+
+    let mut waiting = run_as("default/robot", "trap 'exit 9' TERM; echo ready; while :; do sleep 0.1; done");
+    assert_eq!(waiting.line().as_deref(), Some("ready"));
+    waiting.signal("TERM");
+    assert_eq!(waiting.end().status.code(), Some(9), "it was told, and ended in its own way");
+    assert_eq!(std::fs::read_dir(&runtime_dir).unwrap().count(), 0, "no token stays");
+    plane.stop();
+}
+
+#[test]
+fn tokens_of_another_server_are_known_by_a_webhook_to_it() {
+    let Some(program) = kubectl::program() else { return };
+    let (home, other_home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let other = Plane::server(other_home.path(), &[]);
+    let other_kubectl = Kubectl::new(program.clone(), &other.kubeconfig());
+    other_kubectl.ok("create serviceaccount robot");
+    let token = other_kubectl.ok("create token robot");
+    let pki = other_home.path().join("data/pki");
+    let webhook = serde_json::json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "c", "cluster": {
+            "server": format!("https://{}/apis/authentication.k8s.io/v1/tokenreviews", other.listen()),
+            "certificate-authority": pki.join("ca.crt"),
+        }}],
+        "users": [{"name": "u", "user": {"client-certificate": pki.join("admin.crt"), "client-key": pki.join("admin.key")}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "c",
+    });
+    let path = home.path().join("webhook");
+    std::fs::write(&path, webhook.to_string()).unwrap();
+    let flags = [
+        "--authentication-token-webhook-config-file",
+        path.to_str().unwrap(),
+        "--authentication-token-webhook-version=v1",
+        "--authentication-token-webhook-cache-ttl=0s",
+    ];
+    let plane = Plane::server(home.path(), &flags);
+    let Some(curl) = Curl::new(&Kubectl::new(program, &plane.kubeconfig())) else { return };
+    let who_of = |token: &str| {
+        let mut command = curl.request(As::Token(token), WHOAMI);
+        who(command.args(["-H", "Content-Type: application/json", "-d", "{}"]))
+    };
+    assert_eq!(who_of(&token).as_deref(), Some("system:serviceaccount:default:robot"));
+    assert_eq!(who_of("wrong"), None);
+    other_kubectl.ok("delete serviceaccount robot");
+    assert_eq!(who_of(&token), None);
+    other.stop();
+    assert_eq!(who_of(&token), None);
     plane.stop();
 }

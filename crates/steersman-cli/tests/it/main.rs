@@ -18,6 +18,8 @@ mod identity;
 #[cfg(test)]
 mod lifecycle;
 #[cfg(test)]
+mod oidc;
+#[cfg(test)]
 mod operation;
 #[cfg(test)]
 mod streams;

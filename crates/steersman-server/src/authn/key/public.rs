@@ -72,7 +72,6 @@ impl PublicKey {
     }
 
     /// A key of a key set. `None` for one that is not for signatures, or of a kind that is not known here.
-    #[cfg(test)]
     pub(crate) fn from_jwk(jwk: &Value) -> Option<PublicKey> {
         let text = |key: &str| jwk.get(key).and_then(Value::as_str);
         let bytes = |key: &str| URL_SAFE_NO_PAD.decode(text(key)?.trim_end_matches('=')).ok();
