@@ -30,6 +30,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<Ex
 
     let kubectl = report.set_up("kubectl 1.35", || tools::kubectl(workspace));
     let neutron = report.set_up("Neutron", || tools::neutron(workspace));
+    let oidc = report.set_up("an OpenID Connect provider", || tools::oidc_provider(workspace));
     let python = report.set_up("python3", || tools::program("python3"));
 
     let with_filter = |mut command: Command| {
@@ -52,6 +53,9 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<Ex
     }
     if let Some(venv) = &neutron {
         command.env(tools::NEUTRON_VARIABLE, venv);
+    }
+    if let Some(modules) = &oidc {
+        command.env(tools::OIDC_VARIABLE, modules);
     }
     // Of what measures, the server and the load client have logic to test, and little to build.
     let mut benches = workspace.cargo_benches();

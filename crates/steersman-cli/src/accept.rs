@@ -2,6 +2,7 @@
 
 use crate::access_log::AccessLog;
 use crate::activity::Activity;
+use crate::client_certificates::ClientCertificates;
 use crate::connection::{Connection, Protocol};
 use crate::tasks::Tasks;
 use crate::unauthenticated::Unauthenticated;
@@ -14,7 +15,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 use steersman_server::Service;
-use steersman_server::authn::{Peer, certificate_user};
+use steersman_server::authn::Peer;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
@@ -38,6 +39,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 #[derive(Clone)]
 struct Shared {
     acceptor: TlsAcceptor,
+    clients: Arc<ClientCertificates>,
     service: Service,
     access_log: Option<AccessLog>,
     unauthenticated: Unauthenticated,
@@ -49,6 +51,7 @@ struct Shared {
 pub(crate) async fn serve(
     listener: TcpListener,
     tls: Arc<ServerConfig>,
+    clients: Arc<ClientCertificates>,
     service: Service,
     access_log: Option<AccessLog>,
     stop: CancellationToken,
@@ -58,6 +61,7 @@ pub(crate) async fn serve(
     let tasks = Tasks::default();
     let shared = Shared {
         acceptor: TlsAcceptor::from(tls),
+        clients,
         service,
         access_log,
         unauthenticated: Unauthenticated::new(UNAUTHENTICATED_MAX.min(room.div_ceil(UNAUTHENTICATED_SHARE))),
@@ -123,7 +127,7 @@ impl Shared {
             shaken = handshake => shaken.ok()?.ok()?,
         };
         socket::acknowledge(stream.get_ref().0);
-        let (protocol, peer) = agreed(&stream);
+        let (protocol, peer) = agreed(&stream, &self.clients);
         let activity = Activity::new(Instant::now(), peer.is_some());
         let unauthenticated = place.filter(|_| peer.is_none());
         let Shared { service, access_log, streams, stop, .. } = self;
@@ -136,9 +140,8 @@ impl Shared {
 }
 
 /// What the handshake has shown: the protocol, and the user of the client certificate.
-fn agreed(stream: &TlsStream<TcpStream>) -> (Protocol, Option<Peer>) {
+fn agreed(stream: &TlsStream<TcpStream>, clients: &ClientCertificates) -> (Protocol, Option<Peer>) {
     let session = stream.get_ref().1;
     let protocol = if session.alpn_protocol() == Some(b"h2") { Protocol::Http2 } else { Protocol::Http1 };
-    let leaf = session.peer_certificates().and_then(|chain| chain.first());
-    (protocol, leaf.and_then(|leaf| certificate_user(leaf)).map(Peer::new))
+    (protocol, session.peer_certificates().and_then(|chain| clients.peer(chain)))
 }

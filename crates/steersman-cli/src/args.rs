@@ -5,9 +5,11 @@ mod authorization;
 mod duration;
 mod size;
 
-pub(crate) use crate::args::authentication::AuthenticationOptions;
+pub(crate) use crate::args::authentication::{AuthenticationOptions, WebhookVersion};
 pub(crate) use crate::args::authorization::AuthorizationOptions;
+use crate::run_as;
 use clap::{ArgAction, Args as ClapArgs, Parser, Subcommand, ValueEnum, value_parser};
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -33,6 +35,14 @@ pub(crate) enum Command {
     ExplainDenied(ExplainOptions),
     /// The Network controller alone, against any Kubernetes.
     Network(NetworkOptions),
+    /// Runs a command as a ServiceAccount, with the files and variables that a pod of it has.
+    ///
+    /// The token is renewed while the command runs. Signals are sent on to the command, and its exit code is that of steersman.
+    /// /var/run/secrets/kubernetes.io/serviceaccount is there for the command alone, where the system allows a mount namespace;
+    /// KUBECONFIG names the same credentials everywhere.
+    RunAs(RunAsOptions),
+    #[command(name = run_as::mount::SUBCOMMAND, hide = true)]
+    RunAsMounted(RunAsMountedOptions),
     /// The control plane alone, with the control loops that belong to it.
     Server(ServerCommand),
     /// The control plane with the controllers in the same process.
@@ -177,6 +187,41 @@ pub(crate) struct ExplainOptions {
     /// Allow the same on all objects, not only on those that were asked for by name.
     #[arg(long)]
     pub(crate) any_name: bool,
+}
+
+/// Of `run-as`.
+#[derive(ClapArgs, Debug)]
+pub(crate) struct RunAsOptions {
+    /// The account, as NAMESPACE/NAME.
+    #[arg(value_name = "NAMESPACE/SERVICEACCOUNT", value_parser = account)]
+    pub(crate) account: (String, String),
+    /// The kubeconfig of the cluster; without it: in-cluster, then $KUBECONFIG, then ~/.kube/config.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// Whom the token is for; without it, the server. May be given more than once.
+    #[arg(long, value_name = "AUDIENCE")]
+    pub(crate) audience: Vec<String>,
+    /// How long a token is good; it is renewed before.
+    #[arg(long, default_value = "1h", value_parser = duration::any, value_name = "DURATION")]
+    pub(crate) duration: Duration,
+    /// The command and its arguments.
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// Of the second step of `run-as`, in its mount namespace.
+#[derive(ClapArgs, Debug)]
+pub(crate) struct RunAsMountedOptions {
+    pub(crate) dir: PathBuf,
+    #[arg(last = true, required = true)]
+    pub(crate) command: Vec<OsString>,
+}
+
+fn account(text: &str) -> Result<(String, String), String> {
+    match text.split('/').collect::<Vec<_>>()[..] {
+        [namespace, name] if !namespace.is_empty() && !name.is_empty() => Ok((namespace.to_owned(), name.to_owned())),
+        _ => Err("want NAMESPACE/NAME".to_owned()),
+    }
 }
 
 /// Of the Network controller.

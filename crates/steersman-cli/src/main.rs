@@ -11,6 +11,7 @@ mod args;
 mod audit_log;
 mod authentication;
 mod authorization;
+mod client_certificates;
 mod cloud;
 mod connection;
 mod controllers;
@@ -26,6 +27,7 @@ mod pki;
 mod plane;
 mod process_usage;
 mod renewal;
+mod run_as;
 mod serving;
 mod signals;
 mod socket;
@@ -79,6 +81,10 @@ fn main() -> ExitCode {
     if let Err(failure) = logging::init(args.log.as_deref()) {
         return report(&failure);
     }
+    // It becomes another program, so it is not to have threads.
+    if let Command::RunAsMounted(options) = &args.command {
+        return run_as::mount::become_command(&options.dir, &options.command);
+    }
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -87,18 +93,24 @@ fn main() -> ExitCode {
     };
     let outcome = runtime.block_on(async {
         match args.command {
-            Command::ExplainDenied(options) => explain_denied::run(&options),
-            Command::Network(options) => network::run(options).await,
-            Command::Server(options) => up::run(options.into(), Role::Server).await,
-            Command::Up(options) => up::run(options, Role::Up).await,
+            Command::ExplainDenied(options) => explain_denied::run(&options).map(done),
+            Command::Network(options) => network::run(options).await.map(done),
+            Command::RunAs(options) => run_as::run(options).await,
+            Command::RunAsMounted(_) => Ok(ExitCode::FAILURE),
+            Command::Server(options) => up::run(options.into(), Role::Server).await.map(done),
+            Command::Up(options) => up::run(options, Role::Up).await.map(done),
         }
     });
     // What blocks in the background has nothing more to say.
     runtime.shutdown_background();
     match outcome {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(failure) => report(&failure),
     }
+}
+
+fn done((): ()) -> ExitCode {
+    ExitCode::SUCCESS
 }
 
 /// An error and its causes on one line, `a: b: c`. A cause that the error before it has printed already is left out: some

@@ -5,6 +5,7 @@
 //! a half is missing is refused, not replaced.
 
 use crate::Failure;
+use crate::client_certificates::ClientCertificates;
 use crate::files::{self, Rights};
 use crate::serving::ServingCertificate;
 use anyhow::{Context, anyhow};
@@ -13,10 +14,10 @@ use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose, PublicKeyData as _, SanType,
 };
+use rustls::ServerConfig;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
-use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
-use rustls::{RootCertStore, ServerConfig};
+use rustls::server::NoServerSessionStorage;
 use std::fs;
 use std::io;
 use std::net::IpAddr;
@@ -43,6 +44,14 @@ pub(crate) struct Pki {
     pub(crate) ca: String,
     pub(crate) server: Pair,
     pub(crate) admin: Pair,
+}
+
+/// How the server speaks TLS.
+#[derive(Debug)]
+pub(crate) struct Tls {
+    pub(crate) config: Arc<ServerConfig>,
+    pub(crate) serving: Arc<ServingCertificate>,
+    pub(crate) clients: Arc<ClientCertificates>,
 }
 
 /// Reads the CA of a directory, if it has one. Changes nothing.
@@ -86,23 +95,20 @@ pub(crate) fn prepare(dir: &Path, ca: Option<Pair>, addresses: &[IpAddr], now: T
 }
 
 impl Pki {
-    /// How the server speaks TLS: clients may show a certificate of the CA, or none. Its own can be replaced.
-    pub(crate) fn server_config(&self) -> anyhow::Result<(ServerConfig, Arc<ServingCertificate>)> {
+    /// How the server speaks TLS: clients may show a certificate of the CA, one of the proxies' CA, or none. Its own can be
+    /// replaced.
+    pub(crate) fn server_config(&self, proxies: Option<&str>) -> anyhow::Result<Tls> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let mut roots = RootCertStore::empty();
-        roots.add(CertificateDer::from_pem_slice(self.ca.as_bytes())?).context("the CA is no CA")?;
-        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
-            .allow_unauthenticated()
-            .build()?;
+        let clients = Arc::new(ClientCertificates::new(&self.ca, proxies, &provider)?);
         let serving = Arc::new(ServingCertificate::new(&self.server, provider.clone())?);
         let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
-        let mut config = config.with_client_cert_verifier(verifier).with_cert_resolver(serving.clone());
+        let mut config = config.with_client_cert_verifier(clients.clone()).with_cert_resolver(serving.clone());
         // No resumption: a client keeps its connection, kubectl remembers nothing from one run to the next, and who connects
         // anew shows a certificate that is checked anew. Tickets would cost a signature's time and some KB each.
         config.send_tls13_tickets = 0;
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        Ok((config, serving))
+        Ok(Tls { config: Arc::new(config), serving, clients })
     }
 }
 
@@ -252,7 +258,7 @@ mod tests {
         let third = prepare(dir.path(), &[local, other]).unwrap();
         assert_eq!((&first.ca, &first.admin.certificate), (&third.ca, &third.admin.certificate));
         assert_ne!(first.server.certificate, third.server.certificate);
-        third.server_config().unwrap();
+        third.server_config(None).unwrap();
     }
 
     #[test]
@@ -286,7 +292,7 @@ mod tests {
         fs::copy(dir.path().join("admin.key"), dir.path().join("server.key")).unwrap();
         let second = prepare(dir.path(), &[]).unwrap();
         assert!(first.server.certificate != second.server.certificate && belong_together(&second.server));
-        second.server_config().unwrap();
+        second.server_config(None).unwrap();
     }
 
     #[test]

@@ -6,6 +6,7 @@ use crate::audit_log;
 use crate::authentication::Authentication;
 use crate::data_dir::DataDir;
 use crate::output::Ready;
+use crate::pki::Tls;
 use crate::renewal::{Renewal, write_kubeconfig};
 use crate::{Failure, accept, authorization, pki, process_usage};
 use anyhow::Context as _;
@@ -79,13 +80,15 @@ impl Plan {
         let Plan { listener, authentication, authorization, access_log, audit, options } = self;
         let data_dir = DataDir::take(&options.data_dir)?;
         let ca = pki::read_ca(&data_dir.pki())?;
+        let proxies = authentication.proxies.clone();
         let mut authentication = authentication.with_keys_in(&data_dir.account_keys(), options.in_memory)?;
         let kv = open(&data_dir, options.in_memory)?;
         let address = listener.local_addr().context("the address of the socket is unknown")?;
         let addresses = addresses(address);
         let pki = pki::prepare(&data_dir.pki(), ca, &addresses, Timestamp::now())
             .context("the certificates cannot be prepared")?;
-        let (tls, serving) = pki.server_config().context("the certificates cannot be used")?;
+        let Tls { config, serving, clients } =
+            pki.server_config(proxies.as_deref()).context("the certificates cannot be used")?;
         let history_size =
             options.history_size.map_or(HistorySize::DEFAULT, |bytes| HistorySize { at_least: bytes, times_live: 0 });
         let store_options = steersman_storage::Options { history: options.history, history_size, ..Default::default() };
@@ -114,7 +117,7 @@ impl Plan {
         write_kubeconfig(&data_dir.kubeconfig(), &address_text, &pki)?;
         let (access_log, access_log_writer) = access_log.unzip();
         let stop = CancellationToken::new();
-        let sockets = accept::serve(listener, Arc::new(tls), server.service(), access_log.clone(), stop.clone());
+        let sockets = accept::serve(listener, config, clients, server.service(), access_log.clone(), stop.clone());
         let renewal = Renewal {
             dir: data_dir.pki(),
             addresses,

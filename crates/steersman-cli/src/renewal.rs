@@ -117,8 +117,7 @@ mod tests {
         let now = Timestamp::now();
         let started = now - (340 * 24).hours();
         let pki = pki::prepare(dir.path(), None, &[], started).unwrap();
-        let (config, serving) = pki.server_config().unwrap();
-        let config = Arc::new(config);
+        let pki::Tls { config, serving, .. } = pki.server_config(None).unwrap();
         let kubeconfig = dir.path().join("kubeconfig");
         fs::write(&kubeconfig, "{\"kind\": \"Config\"}").unwrap();
         let mut renewal = Renewal {
@@ -150,7 +149,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let now = Timestamp::now();
         let pki = pki::prepare(dir.path(), None, &[], now).unwrap();
-        let (_, serving) = pki.server_config().unwrap();
+        let serving = pki.server_config(None).unwrap().serving;
         let mut renewal = Renewal {
             dir: dir.path().to_owned(),
             addresses: Vec::new(),

@@ -3,9 +3,13 @@
 //! Authenticators are asked in upstream's order, and the first that knows the sender ends the search:
 //!
 //! ```text
+//! request_header   of a proxy that has authenticated the user
 //! certificate      of the connection, or the code that calls within the process
 //! token_file       static tokens
 //! service_account  signed by this server
+//! bootstrap_token  of a Secret, for new nodes
+//! oidc             signed by another issuer (`configuration` is the file about them)
+//! webhook          known to somebody else
 //! anonymous        where it is allowed, and only for a request without credentials
 //! ```
 //!
@@ -13,22 +17,32 @@
 //! authenticator, write a file here and ask it in [`Authenticator::token`] or [`Authenticator::authenticate`]. Certificates and
 //! the token file are answered without waiting; nothing here boxes a future for a request that needs none.
 
+mod bootstrap_token;
 mod cache;
 mod certificate;
+mod configuration;
 mod jws;
 mod key;
+mod oidc;
+mod request_header;
 pub(crate) mod service_account;
 #[cfg(test)]
 mod tests;
 mod token_file;
+mod webhook;
 
+use crate::authn::cache::Digest;
 pub use crate::authn::certificate::{Peer, certificate_user};
+pub use crate::authn::configuration::{Configuration, ConfigurationError};
 pub use crate::authn::key::{Algorithm, KeyError, PublicKey, SigningKey};
+pub use crate::authn::oidc::{Issuer, Oidc, PrefixedClaim};
+pub use crate::authn::request_header::RequestHeader;
 use crate::authn::service_account::ServiceAccounts;
 pub use crate::authn::service_account::{
     DEFAULT_ISSUER, Keeper, Keyring, Options as ServiceAccountOptions, StoredKey, StoredKeyError, TokenSecrets,
 };
 pub use crate::authn::token_file::{Tokens, TokensError};
+pub use crate::authn::webhook::{ReviewVersion, Settings as WebhookSettings, Webhook};
 use crate::user::{ANONYMOUS, UNAUTHENTICATED, User};
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
@@ -36,6 +50,8 @@ use jiff::Timestamp;
 use std::fmt;
 use std::sync::{Arc, LazyLock};
 use steersman_storage::Store;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
 
 /// The longest token that is looked at.
 const TOKEN_BYTES_MAX: usize = 16 * 1024;
@@ -49,10 +65,29 @@ pub struct Options {
     pub service_accounts: ServiceAccountOptions,
     /// The audiences of this server: a token for others only is not good here. Empty: the issuers of service account tokens.
     pub api_audiences: Vec<String>,
-    /// Whether a request without credentials is one of `system:anonymous`.
-    pub allows_anonymous: bool,
+    /// Which requests without credentials are those of `system:anonymous`.
+    pub anonymous: Anonymous,
+    /// Whether the tokens of Secrets for new nodes are taken.
+    pub takes_bootstrap_tokens: bool,
+    /// Which proxies are believed; `None`: no proxy is.
+    pub request_header: Option<RequestHeader>,
+    /// Other issuers whose tokens are taken.
+    pub issuers: Vec<Oidc>,
+    /// Who is asked about tokens that nobody here knows.
+    pub webhook: Option<Webhook>,
     /// The certificate, as PEM, of who certifies the clients of the transport. It is published for servers that extend this one.
     pub client_ca: Option<String>,
+}
+
+/// Which requests without credentials are answered.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub enum Anonymous {
+    /// All.
+    Always,
+    /// Those for these paths.
+    At(Vec<String>),
+    #[default]
+    Never,
 }
 
 /// Finds out who sent a request.
@@ -61,7 +96,11 @@ pub(crate) struct Authenticator {
     tokens: Tokens,
     service_accounts: ServiceAccounts,
     audiences: Vec<String>,
-    allows_anonymous: bool,
+    anonymous: Anonymous,
+    takes_bootstrap_tokens: bool,
+    request_header: Option<RequestHeader>,
+    issuers: Vec<Oidc>,
+    webhook: Option<Webhook>,
     store: Store,
 }
 
@@ -86,12 +125,21 @@ static NOBODY: LazyLock<Arc<User>> = LazyLock::new(|| {
 
 impl Authenticator {
     pub(crate) fn new(options: Options, store: Store) -> Authenticator {
-        let Options { tokens, service_accounts, mut api_audiences, allows_anonymous, client_ca: _ } = options;
-        if api_audiences.is_empty() {
-            api_audiences = service_accounts.issuers.clone();
+        let mut audiences = options.api_audiences;
+        if audiences.is_empty() {
+            audiences = options.service_accounts.issuers.clone();
         }
-        let service_accounts = ServiceAccounts::new(service_accounts);
-        Authenticator { tokens, service_accounts, audiences: api_audiences, allows_anonymous, store }
+        Authenticator {
+            tokens: options.tokens,
+            service_accounts: ServiceAccounts::new(options.service_accounts),
+            audiences,
+            anonymous: options.anonymous,
+            takes_bootstrap_tokens: options.takes_bootstrap_tokens,
+            request_header: options.request_header,
+            issuers: options.issuers,
+            webhook: options.webhook,
+            store,
+        }
     }
 
     pub(crate) fn service_accounts(&self) -> &ServiceAccounts {
@@ -108,13 +156,21 @@ impl Authenticator {
         &self,
         headers: &HeaderMap,
         extensions: &http::Extensions,
+        path: &str,
         now: Timestamp,
     ) -> Option<Arc<User>> {
-        if let Some(Peer(user)) = extensions.get::<Peer>() {
-            return Some(user.clone());
+        if let Some(Peer { user, proxy }) = extensions.get::<Peer>() {
+            if let (Some(believed), Some(proxy)) = (&self.request_header, proxy)
+                && let Some(user) = believed.authenticate(proxy, headers)
+            {
+                return Some(user);
+            }
+            if let Some(user) = user {
+                return Some(user.clone());
+            }
         }
         let Some(token) = bearer_token(headers) else {
-            return self.allows_anonymous.then(|| NOBODY.clone());
+            return self.anonymous.allows(path).then(|| NOBODY.clone());
         };
         match self.token(token, &self.audiences, now).await {
             Ok(identity) => Some(identity.user),
@@ -149,7 +205,67 @@ impl Authenticator {
             Ok(None) => {}
             Err(reason) => rejected.reasons.push(reason),
         }
+        // They say nothing of audiences either.
+        let of_bootstrap = common(audiences, own);
+        if self.takes_bootstrap_tokens && (!of_bootstrap.is_empty() || own.is_empty()) {
+            match bootstrap_token::authenticate(&self.store, token, now).await {
+                Ok(Some(user)) => return Ok(Identity { user, audiences: of_bootstrap }),
+                Ok(None) => {}
+                Err(reason) => rejected.reasons.push(reason),
+            }
+        }
+        if !self.issuers.is_empty() || self.webhook.is_some() {
+            // Boxed, because it is large and few servers have any.
+            return Box::pin(self.foreign_token(token, &digest, audiences, now, rejected)).await;
+        }
         Err(rejected)
+    }
+}
+
+impl Authenticator {
+    /// Whose token it is, by those elsewhere who issue tokens or know them.
+    async fn foreign_token(
+        &self,
+        token: &str,
+        digest: &Digest,
+        audiences: &[String],
+        now: Timestamp,
+        mut rejected: Rejected,
+    ) -> Result<Identity, Rejected> {
+        let own = &self.audiences;
+        // The audience that an issuer's token is for was compared with the issuer's own: what it says is good for this server.
+        let in_common = common(audiences, own);
+        let is_for_own = !in_common.is_empty() || own.is_empty();
+        for issuer in self.issuers.iter().filter(|_| is_for_own) {
+            match issuer.authenticate(token, digest, now).await {
+                Ok(Some(user)) => return Ok(Identity { user, audiences: in_common }),
+                Ok(None) => {}
+                Err(reason) => rejected.reasons.push(reason),
+            }
+        }
+        if let Some(webhook) = &self.webhook {
+            match webhook.authenticate(token, audiences, own).await {
+                Ok(Some(identity)) => return Ok(identity),
+                Ok(None) => {}
+                Err(reason) => rejected.reasons.push(reason),
+            }
+        }
+        Err(rejected)
+    }
+
+    /// Starts the tasks that keep up with other issuers. They end when the server stops.
+    pub(crate) fn start(&self, stopping: &CancellationToken) -> Vec<JoinHandle<()>> {
+        self.issuers.iter().map(|issuer| issuer.start(stopping.clone())).collect()
+    }
+}
+
+impl Anonymous {
+    fn allows(&self, path: &str) -> bool {
+        match self {
+            Anonymous::Always => true,
+            Anonymous::At(paths) => paths.iter().any(|allowed| allowed == path),
+            Anonymous::Never => false,
+        }
     }
 }
 

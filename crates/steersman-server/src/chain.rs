@@ -165,7 +165,8 @@ impl Chain {
         let Head { info, parts, query } = &**head;
         let state = &self.router.state;
         let timeout = request_timeout(query, info)?;
-        let authenticated = state.authenticator.authenticate(&parts.headers, &parts.extensions, state.now()).await;
+        let Parts { headers, extensions, .. } = parts;
+        let authenticated = state.authenticator.authenticate(headers, extensions, &info.path, state.now()).await;
         let user = authenticated.ok_or_else(Failure::unauthorized)?;
         known.sender = Some(AuthenticatedUser(user.clone()));
         if let Some(received) = received {
@@ -176,8 +177,8 @@ impl Chain {
         if state.is_stopping() && !is_health {
             return Err(Failure::too_many_requests("the server is shutting down; try again at another one", 1));
         }
-        let user = impersonation::apply(&*state.authorizer, &parts.headers, user).await?;
         let attributes = info.attributes();
+        let user = impersonation::apply(&*state.authorizer, &parts.headers, user, &attributes).await?;
         known.schema = self.limits.flow_control().map(|control| control.classify(&user, &attributes));
         let verdict = authz::verdict(&*state.authorizer, &user, &attributes).await;
         if let Some(trail) = &mut known.trail {

@@ -1,7 +1,7 @@
 //! Fills Secrets of the type `kubernetes.io/service-account-token` with a token of the account that they name, and deletes them
 //! when the account is gone. Follows kubernetes' `pkg/controller/serviceaccount/tokens_controller.go`.
 //!
-//! It is the one loop in the server: it signs, and the keys leave the server for nobody. Where kube-controller-manager runs
+//! It is in the server because it signs, and the keys leave the server for nobody. Where kube-controller-manager runs
 //! beside the server, that does the same with a key of its own, and this stays off.
 
 use crate::authn::service_account::claims::Bound;

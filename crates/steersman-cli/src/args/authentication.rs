@@ -1,10 +1,18 @@
 //! The flags about who is who. They are named, and mean, what kube-apiserver's do.
 
 use crate::args::duration;
-use clap::{ArgAction, Args};
+use clap::{ArgAction, Args, ValueEnum};
+use http::HeaderName;
 use std::path::PathBuf;
 use std::time::Duration;
-use steersman_server::authn::DEFAULT_ISSUER;
+use steersman_server::authn::{Algorithm, DEFAULT_ISSUER};
+
+/// A version of TokenReview.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub(crate) enum WebhookVersion {
+    V1,
+    V1beta1,
+}
 
 /// Of authentication.
 #[derive(Args, Clone, Debug)]
@@ -35,7 +43,101 @@ pub(crate) struct AuthenticationOptions {
     /// Let the tokens that kubelets fetch for pods be good for a year, for programs that read theirs but once.
     #[arg(long, value_name = "BOOL", default_value_t = true, default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
     pub(crate) service_account_extend_token_expiration: bool,
+    /// Take the tokens of Secrets of the type bootstrap.kubernetes.io/token in kube-system, with which new nodes join.
+    #[arg(long, value_name = "BOOL", default_value_t = false, default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
+    pub(crate) enable_bootstrap_token_auth: bool,
+    /// The URL of an OIDC issuer whose tokens are taken, as the tokens name it.
+    #[arg(long, value_name = "URL", requires = "oidc_client_id")]
+    pub(crate) oidc_issuer_url: Option<String>,
+    /// The audience that tokens of the OIDC issuer must be for.
+    #[arg(long, value_name = "ID", requires = "oidc_issuer_url")]
+    pub(crate) oidc_client_id: Option<String>,
+    /// The claim with the name of the user.
+    #[arg(long, value_name = "CLAIM", default_value = "sub", requires = "oidc_issuer_url")]
+    pub(crate) oidc_username_claim: String,
+    /// What is put before the name; `-` for nothing. Without it, the issuer and `#`, but nothing before an email.
+    #[arg(long, value_name = "PREFIX", allow_hyphen_values = true, requires = "oidc_issuer_url")]
+    pub(crate) oidc_username_prefix: Option<String>,
+    /// The claim with the groups of the user.
+    #[arg(long, value_name = "CLAIM", requires = "oidc_issuer_url")]
+    pub(crate) oidc_groups_claim: Option<String>,
+    /// What is put before each group.
+    #[arg(long, value_name = "PREFIX", requires = "oidc_groups_claim")]
+    pub(crate) oidc_groups_prefix: Option<String>,
+    /// A claim that a token must have, with its value. May be given more than once.
+    #[arg(long, value_name = "CLAIM=VALUE", value_parser = pair, requires = "oidc_issuer_url")]
+    pub(crate) oidc_required_claim: Vec<(String, String)>,
+    /// How tokens of the OIDC issuer may be signed.
+    #[arg(long, value_name = "A,B", value_delimiter = ',', value_parser = algorithm, default_value = "RS256", requires = "oidc_issuer_url")]
+    pub(crate) oidc_signing_algs: Vec<Algorithm>,
+    /// The CA of the OIDC issuer; without it, those of the system.
+    #[arg(long, value_name = "PEM", requires = "oidc_issuer_url")]
+    pub(crate) oidc_ca_file: Option<PathBuf>,
+    /// A file of kind AuthenticationConfiguration: issuers of JWTs, and for whom requests without credentials are answered.
+    #[arg(long, value_name = "YAML", conflicts_with = "oidc_issuer_url")]
+    pub(crate) authentication_config: Option<PathBuf>,
+    /// Ask a webhook about tokens that are not known here: a file in the format of a kubeconfig that says where it is.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) authentication_token_webhook_config_file: Option<PathBuf>,
+    /// How long an answer of the webhook is remembered; 0s: not at all.
+    #[arg(long, value_name = "DURATION", value_parser = duration::any, default_value = "2m", requires = "authentication_token_webhook_config_file")]
+    pub(crate) authentication_token_webhook_cache_ttl: Duration,
+    /// The version of the TokenReview that the webhook is sent.
+    #[arg(long, value_enum, default_value_t = WebhookVersion::V1beta1, requires = "authentication_token_webhook_config_file")]
+    pub(crate) authentication_token_webhook_version: WebhookVersion,
+    /// The CA of proxies that authenticate users and say in headers who they are. From others such headers count for nothing.
+    #[arg(long, value_name = "PEM")]
+    pub(crate) requestheader_client_ca_file: Option<PathBuf>,
+    /// The common names of the proxies. Without it, whoever has a certificate of their CA is one.
+    #[arg(long, value_delimiter = ',', value_name = "A,B", requires = "requestheader_client_ca_file")]
+    pub(crate) requestheader_allowed_names: Vec<String>,
+    /// Headers in which a proxy names the user. The first that is there counts.
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "A,B",
+        requires = "requestheader_client_ca_file",
+        default_value = "X-Remote-User"
+    )]
+    pub(crate) requestheader_username_headers: Vec<HeaderName>,
+    /// Headers in which a proxy gives the uid of the user. The first that is there counts.
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "A,B",
+        requires = "requestheader_client_ca_file",
+        default_value = "X-Remote-Uid"
+    )]
+    pub(crate) requestheader_uid_headers: Vec<HeaderName>,
+    /// Headers in which a proxy names the groups of the user.
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "A,B",
+        requires = "requestheader_client_ca_file",
+        default_value = "X-Remote-Group"
+    )]
+    pub(crate) requestheader_group_headers: Vec<HeaderName>,
+    /// What the names of headers begin with in which a proxy gives extra fields of the user.
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "A,B",
+        requires = "requestheader_client_ca_file",
+        default_value = "X-Remote-Extra-"
+    )]
+    pub(crate) requestheader_extra_headers_prefix: Vec<String>,
     /// The audiences of this server: it refuses tokens that are for others only. Without it, the issuers.
     #[arg(long, value_delimiter = ',', value_name = "A,B")]
     pub(crate) api_audiences: Vec<String>,
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    let pair = text.split_once('=').filter(|(claim, _)| !claim.is_empty());
+    pair.map(|(claim, value)| (claim.to_owned(), value.to_owned())).ok_or_else(|| "want CLAIM=VALUE".to_owned())
+}
+
+fn algorithm(text: &str) -> Result<Algorithm, String> {
+    let known = Algorithm::ALL.map(Algorithm::as_str).join(", ");
+    Algorithm::named(text).ok_or_else(|| format!("want some of {known}"))
 }

@@ -16,7 +16,11 @@ mod controller;
 #[cfg(test)]
 mod crash;
 #[cfg(test)]
+mod identity;
+#[cfg(test)]
 mod lifecycle;
+#[cfg(test)]
+mod oidc;
 #[cfg(test)]
 mod operation;
 #[cfg(test)]

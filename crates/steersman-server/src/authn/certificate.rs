@@ -11,12 +11,32 @@ const UID: &str = "1.3.6.1.4.1.57683.2";
 /// The user of a connection, as the transport knows it: the subject of a verified client certificate, or the code that
 /// calls the server within its process. Put into the extensions of every request of the connection.
 #[derive(Clone, Debug)]
-pub struct Peer(pub(crate) Arc<User>);
+pub struct Peer {
+    /// `None` where the certificate is good only for a proxy.
+    pub(super) user: Option<Arc<User>>,
+    /// The common name of the certificate, if it is of the proxies' CA.
+    pub(super) proxy: Option<Arc<str>>,
+}
 
 impl Peer {
     /// The holder of a connection.
     pub fn new(user: User) -> Peer {
-        Peer(Arc::new(user))
+        Peer { user: Some(Arc::new(user)), proxy: None }
+    }
+
+    /// The name of the user, if the peer is one.
+    pub fn user_name(&self) -> Option<&str> {
+        self.user.as_deref().map(|user| user.name.as_str())
+    }
+
+    /// The common name of the peer's certificate, if it is a proxy's.
+    pub fn proxy_name(&self) -> Option<&str> {
+        self.proxy.as_deref()
+    }
+
+    /// An authenticating proxy, by the common name of its certificate, who may be a user too.
+    pub fn proxy(name: &str, user: Option<User>) -> Peer {
+        Peer { user: user.map(Arc::new), proxy: Some(name.into()) }
     }
 }
 

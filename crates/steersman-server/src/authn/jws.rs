@@ -55,6 +55,10 @@ impl<'a> Jws<'a> {
         self.key_id.as_deref()
     }
 
+    pub(crate) fn algorithm(&self) -> Algorithm {
+        self.algorithm
+    }
+
     /// Whether one of the keys signed it: the one that it names, or any if it names none.
     pub(crate) fn is_signed_by<'k>(&self, keys: impl IntoIterator<Item = &'k PublicKey>) -> bool {
         let is_named = |key: &&PublicKey| self.key_id().is_none_or(|id| id == key.id());

@@ -229,19 +229,19 @@ async fn a_token_of_a_secret_is_good_while_the_secret_holds_it() {
 #[tokio::test]
 async fn a_bad_credential_is_refused_where_none_is_needed() {
     let store = Store::open(Arc::new(Memory::new()), steersman_storage::Options::default()).await.unwrap();
-    let of = |allows_anonymous: bool| {
+    let of = |anonymous: Anonymous| {
         let tokens = Tokens::parse("secret,alice,1").unwrap();
-        Authenticator::new(Options { tokens, allows_anonymous, ..Options::default() }, store.clone())
+        Authenticator::new(Options { tokens, anonymous, ..Options::default() }, store.clone())
     };
     let send = async |authenticator: &Authenticator, header: &[u8]| {
         let mut headers = HeaderMap::new();
         if !header.is_empty() {
             headers.insert(AUTHORIZATION, http::HeaderValue::from_bytes(header).unwrap());
         }
-        let user = authenticator.authenticate(&headers, &http::Extensions::default(), at(NOW)).await;
+        let user = authenticator.authenticate(&headers, &http::Extensions::default(), "/healthz", at(NOW)).await;
         user.map(|user| user.name.clone())
     };
-    let (open, closed) = (of(true), of(false));
+    let (open, closed) = (of(Anonymous::Always), of(Anonymous::At(vec!["/livez".to_owned()])));
     for (header, open_for, closed_for) in [
         (&b""[..], Some(ANONYMOUS), None),
         (b"Bearer secret", Some("alice"), Some("alice")),
@@ -254,6 +254,43 @@ async fn a_bad_credential_is_refused_where_none_is_needed() {
         assert_eq!(send(&open, header).await.as_deref(), open_for, "{header:?}");
         assert_eq!(send(&closed, header).await.as_deref(), closed_for, "{header:?}");
     }
+}
+
+#[tokio::test]
+async fn what_a_proxy_says_counts_only_with_a_certificate_of_its_ca() {
+    let store = Store::open(Arc::new(Memory::new()), steersman_storage::Options::default()).await.unwrap();
+    let of = |request_header: Option<RequestHeader>| {
+        Authenticator::new(
+            Options { request_header, anonymous: Anonymous::Always, ..Options::default() },
+            store.clone(),
+        )
+    };
+    let believed = of(Some(RequestHeader {
+        allowed_names: vec!["proxy".to_owned()],
+        username_headers: vec![http::HeaderName::from_static("x-remote-user")],
+        ..RequestHeader::default()
+    }));
+    let disbelieved = of(None);
+    let send = async |authenticator: &Authenticator, peer: Option<Peer>, names_user: bool| {
+        let (mut headers, mut extensions) = (HeaderMap::new(), http::Extensions::new());
+        if names_user {
+            headers.insert("x-remote-user", "jane".parse().unwrap());
+        }
+        if let Some(peer) = peer {
+            extensions.insert(peer);
+        }
+        let user = authenticator.authenticate(&headers, &extensions, "/api", at(NOW)).await;
+        user.map(|user| user.name.clone()).unwrap_or_default()
+    };
+    let alice = || User::authenticated("alice", []);
+    assert_eq!(send(&believed, Some(Peer::proxy("proxy", None)), true).await, "jane");
+    assert_eq!(send(&believed, Some(Peer::proxy("proxy", Some(alice()))), true).await, "jane");
+    assert_eq!(send(&believed, Some(Peer::proxy("proxy", Some(alice()))), false).await, "alice");
+    assert_eq!(send(&believed, Some(Peer::proxy("other", Some(alice()))), true).await, "alice");
+    // A certificate of users, and none at all.
+    assert_eq!(send(&believed, Some(Peer::new(alice())), true).await, "alice");
+    assert_eq!(send(&believed, None, true).await, ANONYMOUS);
+    assert_eq!(send(&disbelieved, Some(Peer::proxy("proxy", None)), true).await, ANONYMOUS);
 }
 
 #[tokio::test]

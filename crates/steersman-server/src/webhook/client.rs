@@ -5,7 +5,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
-use http::{HeaderValue, Request, StatusCode, Uri};
+use http::{HeaderValue, Method, Request, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper_rustls::{FixedServerNameResolver, HttpsConnector};
 use hyper_util::client::legacy;
@@ -118,14 +118,32 @@ impl Client {
     /// # Errors
     /// When there is no successful answer in time.
     pub async fn post(&self, json: Bytes, timeout: Duration) -> Result<Bytes, CallError> {
-        let late = |_| CallError::Timeout { uri: self.uri.clone(), timeout };
-        tokio::time::timeout(timeout, self.call(json)).await.unwrap_or_else(|elapsed| Err(late(elapsed)))
+        self.within(timeout, self.call(Method::POST, json)).await
     }
 
-    async fn call(&self, json: Bytes) -> Result<Bytes, CallError> {
+    /// Returns the document that is there.
+    ///
+    /// # Errors
+    /// When there is no successful answer in time.
+    pub async fn get(&self, timeout: Duration) -> Result<Bytes, CallError> {
+        self.within(timeout, self.call(Method::GET, Bytes::new())).await
+    }
+
+    async fn within(
+        &self,
+        timeout: Duration,
+        call: impl Future<Output = Result<Bytes, CallError>>,
+    ) -> Result<Bytes, CallError> {
+        let late = |_| CallError::Timeout { uri: self.uri.clone(), timeout };
+        tokio::time::timeout(timeout, call).await.unwrap_or_else(|elapsed| Err(late(elapsed)))
+    }
+
+    async fn call(&self, method: Method, json: Bytes) -> Result<Bytes, CallError> {
         // The semaphore is never closed; without a permit the call is merely not counted.
         let _permit = self.calls.acquire().await;
-        let mut request = Request::post(self.uri.clone())
+        let mut request = Request::builder()
+            .method(method)
+            .uri(self.uri.clone())
             .header(CONTENT_TYPE, "application/json")
             .header(ACCEPT, "application/json")
             .header(USER_AGENT, AGENT)

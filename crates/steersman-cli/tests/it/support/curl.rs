@@ -51,7 +51,8 @@ impl Curl {
         self.directory.path().join(name)
     }
 
-    fn command(&self, who: As<'_>, path: &str) -> Command {
+    /// curl for a path, to which more arguments may be added.
+    pub(crate) fn request(&self, who: As<'_>, path: &str) -> Command {
         let mut command = Command::new("curl");
         command.args(["-sSN", "--max-time", "100", "--cacert"]).arg(self.file("ca.pem"));
         match who {
@@ -70,7 +71,7 @@ impl Curl {
     /// The status code and the body of `GET path`.
     #[track_caller]
     pub(crate) fn get(&self, who: As<'_>, path: &str) -> (u16, String) {
-        let ended = Process::start(self.command(who, path).args(["-w", "\n%{http_code}"])).end();
+        let ended = Process::start(self.request(who, path).args(["-w", "\n%{http_code}"])).end();
         assert!(ended.status.success(), "GET {path}: {ended:#?}");
         let (body, status) = ended.stdout.rsplit_once('\n').unwrap();
         (status.parse().unwrap(), body.to_owned())
@@ -86,6 +87,6 @@ impl Curl {
 
     /// `GET path` of a stream: its lines come as they are sent.
     pub(crate) fn stream(&self, path: &str) -> Process {
-        Process::start(&mut self.command(As::Admin, path))
+        Process::start(&mut self.request(As::Admin, path))
     }
 }

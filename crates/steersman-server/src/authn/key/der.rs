@@ -94,7 +94,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(contents in prop::collection::vec(any::<u8>(), 0..70_000), tag in any::<u8>()) {
+        fn what_is_written_is_read(contents in prop::collection::vec(any::<u8>(), 0..700), tag in any::<u8>()) {
             let bytes = element(tag, &[&contents]);
             let mut reader = Reader::new(&bytes);
             prop_assert_eq!(reader.next(), Some((tag, &*contents)));

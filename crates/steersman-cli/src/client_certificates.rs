@@ -1,0 +1,150 @@
+//! The certificates that clients may show: those of users, and those of proxies that authenticate users, each of a CA of its
+//! own.
+
+use anyhow::Context as _;
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::{DigitallySignedStruct, DistinguishedName, RootCertStore, SignatureScheme};
+use std::sync::Arc;
+use steersman_server::authn::{Peer, certificate_user};
+
+/// Verifies a client's certificate, and says whose it is.
+#[derive(Debug)]
+pub(crate) struct ClientCertificates {
+    users: Arc<dyn ClientCertVerifier>,
+    /// `None`: no proxy is believed.
+    proxies: Option<Arc<dyn ClientCertVerifier>>,
+    hints: Vec<DistinguishedName>,
+}
+
+impl ClientCertificates {
+    /// With the PEM of the CAs.
+    pub(crate) fn new(
+        users: &str,
+        proxies: Option<&str>,
+        provider: &Arc<CryptoProvider>,
+    ) -> anyhow::Result<ClientCertificates> {
+        let users = verifier(users, provider).context("the CA is no CA")?;
+        let proxies = proxies.map(|pem| verifier(pem, provider)).transpose().context("the CA of proxies is no CA")?;
+        let hints = users.root_hint_subjects().iter();
+        let hints = hints.chain(proxies.iter().flat_map(|proxies| proxies.root_hint_subjects())).cloned().collect();
+        Ok(ClientCertificates { users, proxies, hints })
+    }
+
+    /// The holder of a connection that has shown these certificates in its handshake.
+    pub(crate) fn peer(&self, chain: &[CertificateDer<'_>]) -> Option<Peer> {
+        let (leaf, intermediates) = chain.split_first()?;
+        let named = certificate_user(leaf)?;
+        let Some(proxies) = &self.proxies else { return Some(Peer::new(named)) };
+        // The handshake does not say which of the CAs it was.
+        let now = UnixTime::now();
+        let is_of = |ca: &Arc<dyn ClientCertVerifier>| ca.verify_client_cert(leaf, intermediates, now).is_ok();
+        let name = named.name.clone();
+        let user = is_of(&self.users).then_some(named);
+        match (is_of(proxies), user) {
+            (true, user) => Some(Peer::proxy(&name, user)),
+            (false, user) => user.map(Peer::new),
+        }
+    }
+}
+
+impl ClientCertVerifier for ClientCertificates {
+    fn client_auth_mandatory(&self) -> bool {
+        false
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &self.hints
+    }
+
+    fn verify_client_cert(
+        &self,
+        leaf: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        match (self.users.verify_client_cert(leaf, intermediates, now), &self.proxies) {
+            (Err(_), Some(proxies)) => proxies.verify_client_cert(leaf, intermediates, now),
+            (verified, _) => verified,
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        leaf: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.users.verify_tls12_signature(message, leaf, signed)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        leaf: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.users.verify_tls13_signature(message, leaf, signed)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.users.supported_verify_schemes()
+    }
+}
+
+fn verifier(pem: &str, provider: &Arc<CryptoProvider>) -> anyhow::Result<Arc<dyn ClientCertVerifier>> {
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
+        roots.add(certificate?)?;
+    }
+    Ok(WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
+        .allow_unauthenticated()
+        .build()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
+
+    /// A CA, and a certificate of it for somebody.
+    fn ca_and_leaf(name: &str) -> (String, CertificateDer<'static>) {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let ca = params.self_signed(&key).unwrap();
+        let issuer = Issuer::new(params, key);
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        let leaf = params.signed_by(&KeyPair::generate().unwrap(), &issuer).unwrap();
+        (ca.pem(), leaf.der().clone())
+    }
+
+    #[test]
+    fn a_certificate_of_the_proxies_ca_is_no_users() {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let (users, alice) = ca_and_leaf("alice");
+        let (proxies, proxy) = ca_and_leaf("proxy");
+        let (_, stranger) = ca_and_leaf("stranger");
+        let peer = |certificates: &ClientCertificates, leaf: &CertificateDer<'static>| {
+            let is_let_in = certificates.verify_client_cert(leaf, &[], UnixTime::now()).is_ok();
+            let peer = certificates.peer(std::slice::from_ref(leaf)).filter(|_| is_let_in);
+            peer.map(|peer| (peer.user_name().map(str::to_owned), peer.proxy_name().map(str::to_owned)))
+        };
+        let alone = ClientCertificates::new(&users, None, &provider).unwrap();
+        let (alice_name, proxy_name) = (Some("alice".to_owned()), Some("proxy".to_owned()));
+        assert_eq!(peer(&alone, &alice), Some((alice_name.clone(), None)));
+        assert_eq!(peer(&alone, &proxy), None);
+        let both = ClientCertificates::new(&users, Some(&proxies), &provider).unwrap();
+        assert_eq!(peer(&both, &alice), Some((alice_name.clone(), None)));
+        assert_eq!(peer(&both, &proxy), Some((None, proxy_name)));
+        assert_eq!(peer(&both, &stranger), None);
+        let same = ClientCertificates::new(&users, Some(&users), &provider).unwrap();
+        assert_eq!(peer(&same, &alice), Some((alice_name.clone(), alice_name)));
+    }
+}

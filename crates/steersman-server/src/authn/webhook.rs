@@ -1,0 +1,215 @@
+//! Tokens that somebody else knows: a TokenReview is posted to a webhook, and its status says whose the token is. Follows
+//! apiserver's `plugin/pkg/authenticator/token/webhook`.
+
+use crate::authn::cache::{Cache, digest};
+use crate::authn::{Identity, common};
+use crate::user::User;
+use crate::webhook::{CallError, Client};
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How often a call that failed on the way is tried, the first time included.
+const ATTEMPTS_MAX: u32 = 5;
+/// How long after the first failure it is tried again. Each further pause is half as long again.
+const PAUSE: Duration = Duration::from_millis(500);
+/// How long all attempts together may take.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// The most answers that are remembered.
+const ANSWERS_MAX: usize = 8192;
+const ANSWERS_BYTES_MAX: usize = 16 << 20;
+
+/// How a webhook is asked.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// For how long an answer is remembered; zero: not at all.
+    pub ttl: Duration,
+    pub version: ReviewVersion,
+}
+
+/// A version of TokenReview.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum ReviewVersion {
+    V1,
+    V1Beta1,
+}
+
+/// Asks a webhook.
+#[derive(Debug)]
+pub struct Webhook {
+    client: Client,
+    settings: Settings,
+    answers: Cache<Arc<Answer>>,
+}
+
+#[derive(Debug)]
+struct Answer {
+    outcome: Result<Option<Identity>, String>,
+    until: Instant,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Review<'a> {
+    api_version: &'static str,
+    kind: &'static str,
+    spec: Spec<'a>,
+}
+
+#[derive(Serialize)]
+struct Spec<'a> {
+    token: &'a str,
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    audiences: &'a [String],
+}
+
+#[derive(Deserialize)]
+struct Reviewed {
+    status: Status,
+}
+
+#[derive(Deserialize)]
+struct Status {
+    #[serde(default)]
+    authenticated: bool,
+    #[serde(default)]
+    user: UserInfo,
+    #[serde(default)]
+    audiences: Vec<String>,
+    #[serde(default)]
+    error: String,
+}
+
+#[derive(Default, Deserialize)]
+struct UserInfo {
+    #[serde(default)]
+    username: String,
+    #[serde(default)]
+    uid: String,
+    #[serde(default)]
+    groups: Vec<String>,
+    #[serde(default)]
+    extra: BTreeMap<String, Vec<String>>,
+}
+
+impl Default for Settings {
+    /// As kube-apiserver's flags have them.
+    fn default() -> Settings {
+        Settings { ttl: Duration::from_secs(120), version: ReviewVersion::V1Beta1 }
+    }
+}
+
+impl Webhook {
+    pub fn new(client: Client, settings: Settings) -> Webhook {
+        Webhook { client, settings, answers: Cache::new(ANSWERS_MAX, ANSWERS_BYTES_MAX) }
+    }
+
+    /// Whose token it is, if the webhook knows it and it is good for one of the audiences. `api_audiences` are those of this server.
+    ///
+    /// # Errors
+    /// When the webhook says why it is not good, or fails.
+    pub(super) async fn authenticate(
+        &self,
+        token: &str,
+        audiences: &[String],
+        api_audiences: &[String],
+    ) -> Result<Option<Identity>, String> {
+        // For other audiences the answer may be another.
+        let key = digest(&format!("{token} {}", audiences.join(" ")));
+        if let Some(answer) = self.answers.get(&key).filter(|answer| Instant::now() < answer.until) {
+            return answer.outcome.clone();
+        }
+        let reviewed = tokio::time::timeout(TIMEOUT, self.ask(token, audiences)).await;
+        let reviewed =
+            reviewed.map_err(|_| format!("the token webhook did not answer within {} s", TIMEOUT.as_secs()))?;
+        let status = reviewed?.status;
+        let outcome = identity(status, audiences, api_audiences);
+        if !self.settings.ttl.is_zero() {
+            let bytes = 512 + outcome.as_ref().ok().and_then(Option::as_ref).map_or(0, size);
+            let answer = Answer { outcome: outcome.clone(), until: Instant::now() + self.settings.ttl };
+            self.answers.insert(key, Arc::new(answer), bytes);
+        }
+        outcome
+    }
+
+    async fn ask(&self, token: &str, audiences: &[String]) -> Result<Reviewed, String> {
+        let api_version = match self.settings.version {
+            ReviewVersion::V1 => "authentication.k8s.io/v1",
+            ReviewVersion::V1Beta1 => "authentication.k8s.io/v1beta1",
+        };
+        let review = Review { api_version, kind: "TokenReview", spec: Spec { token, audiences } };
+        let review: Bytes = serde_json::to_vec(&review).map_err(|error| error.to_string())?.into();
+        let mut pause = PAUSE;
+        for attempt in 1.. {
+            match self.client.post(review.clone(), TIMEOUT).await {
+                Ok(answer) => {
+                    let reviewed = serde_json::from_slice(&answer);
+                    return reviewed.map_err(|error| format!("the token webhook answers no TokenReview: {error}"));
+                }
+                Err(error) if attempt < ATTEMPTS_MAX && CallError::is_retryable(&error) => {
+                    tokio::time::sleep(pause).await;
+                    pause = pause * 3 / 2;
+                }
+                Err(error) => return Err(error.to_string()),
+            }
+        }
+        Err("the token webhook was asked too often".to_owned())
+    }
+}
+
+fn identity(status: Status, audiences: &[String], api_audiences: &[String]) -> Result<Option<Identity>, String> {
+    let Status { authenticated, user, audiences: given, error } = status;
+    if !authenticated {
+        return if error.is_empty() { Ok(None) } else { Err(error) };
+    }
+    if user.username.is_empty() {
+        return Err("the token webhook names no user".to_owned());
+    }
+    // A webhook that knows nothing of audiences answers for this server.
+    let given = if given.is_empty() { api_audiences } else { &given };
+    let in_common = common(audiences, given);
+    if in_common.is_empty() && !audiences.is_empty() {
+        return Ok(None);
+    }
+    let UserInfo { username, uid, groups, extra } = user;
+    let user = User { uid, extra, ..User::authenticated(username, groups) };
+    Ok(Some(Identity { user: Arc::new(user), audiences: in_common }))
+}
+
+/// About the bytes that an identity takes.
+fn size(identity: &Identity) -> usize {
+    let User { name, uid, groups, extra } = &*identity.user;
+    let extra = extra.iter().map(|(key, values)| key.len() + values.iter().map(String::len).sum::<usize>());
+    name.len() + uid.len() + groups.iter().map(|group| group.len() + 24).sum::<usize>() + extra.sum::<usize>()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[track_caller]
+    fn check(status: serde_json::Value, asked: &[&str], want: Result<Option<&[&str]>, &str>) {
+        let texts = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
+        let status: Status = serde_json::from_value(status).unwrap();
+        let got = identity(status, &texts(asked), &texts(&["api"]));
+        let got = got.map(|identity| identity.map(|identity| identity.audiences));
+        assert_eq!(got, want.map(|audiences| audiences.map(texts)).map_err(str::to_owned));
+    }
+
+    #[test]
+    fn what_a_webhook_says_counts_for_the_audiences_it_names() {
+        let jane =
+            |audiences: &[&str]| json!({"authenticated": true, "user": {"username": "jane"}, "audiences": audiences});
+        check(jane(&["vault"]), &["vault", "other"], Ok(Some(&["vault"])));
+        check(jane(&["vault"]), &["api"], Ok(None));
+        check(jane(&[]), &["api"], Ok(Some(&["api"])));
+        check(jane(&[]), &["vault"], Ok(None));
+        check(json!({"authenticated": false}), &["api"], Ok(None));
+        check(json!({"error": "no"}), &["api"], Err("no"));
+        check(json!({"authenticated": true}), &["api"], Err("the token webhook names no user"));
+    }
+}
