@@ -24,6 +24,9 @@ struct Wanted {
     paths: BTreeMap<String, BTreeSet<String>>,
 }
 
+/// Resources, by group, verbs and names.
+type Resources<'a> = BTreeMap<(&'a str, Vec<String>, Vec<String>), Vec<String>>;
+
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Role {
@@ -143,7 +146,7 @@ impl Wanted {
                 names.entry((group, resource, verbs, name.is_some())).or_default().extend(name.clone());
             }
         }
-        let mut resources: BTreeMap<(&str, Vec<String>, Vec<String>), Vec<String>> = BTreeMap::new();
+        let mut resources = Resources::new();
         for ((group, resource, verbs, _), names) in names {
             resources.entry((group, verbs, names.into_iter().collect())).or_default().push(resource.to_owned());
         }

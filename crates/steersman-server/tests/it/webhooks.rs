@@ -26,11 +26,14 @@ use tokio_rustls::rustls::{RootCertStore, ServerConfig, crypto};
 /// What the webhook does with a review.
 type Answers = fn(&Value) -> Response<String>;
 
+/// A review, and the header `Authorization` that came with it.
+type Asked = (Value, Option<String>);
+
 /// A webhook, which only talks to callers with a certificate of its authority.
 struct Hook {
     address: SocketAddr,
-    /// What it was asked, and the header `Authorization` that came along.
-    asked: Arc<Mutex<Vec<(Value, Option<String>)>>>,
+    /// What it was asked.
+    asked: Arc<Mutex<Vec<Asked>>>,
     dir: TempDir,
 }
 
