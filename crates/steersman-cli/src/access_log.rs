@@ -21,6 +21,7 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::task::{Context, Poll};
 use std::thread::JoinHandle;
 use steersman_server::AuthenticatedUser;
+use steersman_server::authz::Denied;
 use tokio::time::Instant;
 
 /// Lines that wait to be written; some MB.
@@ -103,6 +104,9 @@ struct Line {
     /// Absent when the client was gone before the answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     status: Option<u16>,
+    /// Why authorization refused it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    denied: Option<String>,
     /// Of the answer's body.
     bytes: u64,
     /// From the request's head to the answer's last byte; for a watch, to its end.
@@ -276,6 +280,7 @@ impl Entry {
             method: request.method().as_str().to_owned(),
             path: bounded(path),
             status: None,
+            denied: None,
             bytes: 0,
             duration_ms: 0,
         };
@@ -285,6 +290,7 @@ impl Entry {
     fn answered<R>(&mut self, answer: &Response<R>) {
         self.line.status = Some(answer.status().as_u16());
         self.line.audit_id = text(answer.headers(), "audit-id");
+        self.line.denied = answer.extensions().get::<Denied>().map(|denied| bounded(&denied.0));
         self.line.user = answer.extensions().get::<AuthenticatedUser>().map(|user| user.0.name.clone());
     }
 }

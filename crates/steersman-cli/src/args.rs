@@ -1,10 +1,12 @@
 //! The command line.
 
 mod authentication;
+mod authorization;
 mod duration;
 mod size;
 
 pub(crate) use crate::args::authentication::{AuthenticationOptions, WebhookVersion};
+pub(crate) use crate::args::authorization::AuthorizationOptions;
 use crate::run_as;
 use clap::{ArgAction, Args as ClapArgs, Parser, Subcommand, ValueEnum, value_parser};
 use std::ffi::OsString;
@@ -26,6 +28,11 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Prints the roles and bindings that would allow the requests that authorization refused.
+    ///
+    /// Reads them from an access log (--access-log of `up` and `server`), or from any text that quotes them, such as what
+    /// kubectl said. For each user and namespace it prints the smallest Role or ClusterRole, and its binding.
+    ExplainDenied(ExplainOptions),
     /// The Network controller alone, against any Kubernetes.
     Network(NetworkOptions),
     /// Runs a command as a ServiceAccount, with the files and variables that a pod of it has.
@@ -74,8 +81,8 @@ pub(crate) struct ServerOptions {
     /// How many requests that change something are carried out at a time.
     #[arg(long, default_value_t = 200, value_parser = value_parser!(u32).range(1..=1_000_000), value_name = "N")]
     pub(crate) max_mutating_requests_inflight: u32,
-    /// Write a line of JSON for every request to this file: time, audit id, user, method, path, status, bytes, duration. `-`
-    /// is standard output.
+    /// Write a line of JSON for every request to this file: time, audit id, user, method, path, status, bytes, duration, and why
+    /// authorization refused it. `-` is standard output.
     #[arg(long, value_name = "FILE")]
     pub(crate) access_log: Option<PathBuf>,
     #[command(flatten)]
@@ -89,6 +96,8 @@ pub(crate) struct ServerOptions {
     pub(crate) output: Output,
     #[command(flatten)]
     pub(crate) authentication: AuthenticationOptions,
+    #[command(flatten)]
+    pub(crate) authorization: AuthorizationOptions,
 }
 
 /// What the audit log has in it, and where it is. The flags are those of kube-apiserver.
@@ -167,6 +176,17 @@ pub(crate) struct UpOptions {
     /// Which controllers to run: `certificates`, `namespace`, `network`, `serviceaccount-token`, `*` for all, `-name` for all but one.
     #[arg(long, default_value = "*", value_delimiter = ',', allow_hyphen_values = true, value_name = "a,b,-c")]
     pub(crate) controllers: Vec<String>,
+}
+
+/// Of `explain-denied`.
+#[derive(ClapArgs, Debug)]
+pub(crate) struct ExplainOptions {
+    /// The file to read; standard input without it or with `-`.
+    #[arg(value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
+    /// Allow the same on all objects, not only on those that were asked for by name.
+    #[arg(long)]
+    pub(crate) any_name: bool,
 }
 
 /// Of `run-as`.
@@ -269,7 +289,7 @@ pub(crate) fn report(error: &clap::Error) -> ExitCode {
             ExitCode::SUCCESS
         }
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => {
-            eprintln!("steersman: a command is missing: up, server or network; see steersman --help");
+            eprintln!("steersman: a command is missing: up, server, network, run-as or explain-denied; see steersman --help");
             ExitCode::from(2)
         }
         _ => {

@@ -96,6 +96,7 @@ impl Authentication {
             webhook,
             takes_bootstrap_tokens: options.enable_bootstrap_token_auth,
             request_header,
+            client_ca: None,
         })
     }
 }

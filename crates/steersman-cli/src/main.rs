@@ -10,11 +10,13 @@ mod activity;
 mod args;
 mod audit_log;
 mod authentication;
+mod authorization;
 mod client_certificates;
 mod cloud;
 mod connection;
 mod controllers;
 mod data_dir;
+mod explain_denied;
 mod files;
 mod kubeconfig;
 mod logging;
@@ -91,6 +93,7 @@ fn main() -> ExitCode {
     };
     let outcome = runtime.block_on(async {
         match args.command {
+            Command::ExplainDenied(options) => explain_denied::run(&options).map(done),
             Command::Network(options) => network::run(options).await.map(done),
             Command::RunAs(options) => run_as::run(options).await,
             Command::RunAsMounted(_) => Ok(ExitCode::FAILURE),

@@ -8,7 +8,7 @@ use crate::data_dir::DataDir;
 use crate::output::Ready;
 use crate::pki::Tls;
 use crate::renewal::{Renewal, write_kubeconfig};
-use crate::{Failure, accept, pki, process_usage};
+use crate::{Failure, accept, authorization, pki, process_usage};
 use anyhow::Context as _;
 use http::Request;
 use jiff::Timestamp;
@@ -31,6 +31,7 @@ use tower::ServiceExt as _;
 pub(crate) struct Plan {
     listener: TcpListener,
     authentication: Authentication,
+    authorization: Authorization,
     access_log: Option<(AccessLog, Writer)>,
     audit: Option<audit_log::Plan>,
     options: ServerOptions,
@@ -58,6 +59,7 @@ impl Plan {
     /// Checks what can be checked without changing anything.
     pub(crate) async fn new(options: ServerOptions) -> Result<Plan, Failure> {
         let authentication = Authentication::read(options.authentication.clone())?;
+        let authorization = authorization::read(&options.authorization)?;
         // Before the port, which the process that holds the directory has as well, most likely.
         DataDir::check_free(&options.data_dir)?;
         let listener = TcpListener::bind(options.listen).await.map_err(|error| {
@@ -70,12 +72,12 @@ impl Plan {
         // Last, for these make files.
         let access_log = options.access_log.as_deref().map(AccessLog::open).transpose()?;
         let audit = audit_log::Plan::new(&options.audit)?;
-        Ok(Plan { listener, authentication, access_log, audit, options })
+        Ok(Plan { listener, authentication, authorization, access_log, audit, options })
     }
 
     /// Starts the control plane; `fills_token_secrets` says whether Secrets are given tokens.
     pub(crate) async fn start(self, fills_token_secrets: bool) -> Result<Plane, Failure> {
-        let Plan { listener, authentication, access_log, audit, options } = self;
+        let Plan { listener, authentication, authorization, access_log, audit, options } = self;
         let data_dir = DataDir::take(&options.data_dir)?;
         let ca = pki::read_ca(&data_dir.pki())?;
         let proxies = authentication.proxies.clone();
@@ -91,6 +93,7 @@ impl Plan {
             options.history_size.map_or(HistorySize::DEFAULT, |bytes| HistorySize { at_least: bytes, times_live: 0 });
         let store_options = steersman_storage::Options { history: options.history, history_size, ..Default::default() };
         let store = Store::open(kv, store_options).await.context("the store cannot be read")?;
+        authentication.client_ca = Some(pki.ca.clone());
         authentication.service_accounts.token_secrets =
             fills_token_secrets.then(|| TokenSecrets { ca: Some(pki.ca.clone()) });
         let audit = audit.map(audit_log::Plan::start).transpose().context("the audit log cannot be started")?;
@@ -98,7 +101,7 @@ impl Plan {
         let server = Server::start(steersman_server::Options {
             store: store.clone(),
             authentication,
-            authorization: Authorization::default(),
+            authorization,
             address: reachable(address).to_string(),
             audit,
             concurrency: Concurrency {

@@ -9,12 +9,15 @@
 //! concerns no plugin costs almost nothing.
 
 mod certificates;
+mod default_class;
 mod default_toleration_seconds;
 mod limit_ranger;
 mod namespace_lifecycle;
 mod plugin;
+mod pod_security;
 mod priority;
 mod resource_quota;
+mod runtime_class;
 
 pub(crate) use self::plugin::{Action, Phase, Review};
 
@@ -25,14 +28,18 @@ use crate::status::Failure;
 use steersman_machinery::Value;
 
 /// In upstream's order (`kube-apiserver/pkg/kubeapiserver/options/plugins.go`).
-static PLUGINS: [&dyn Plugin; 8] = [
+static PLUGINS: [&dyn Plugin; 12] = [
     &namespace_lifecycle::NamespaceLifecycle,
     &limit_ranger::LimitRanger,
+    &pod_security::PodSecurity,
     &priority::Priority,
     &default_toleration_seconds::DefaultTolerationSeconds,
+    &default_class::STORAGE,
+    &runtime_class::RuntimeClass,
     &certificates::Approval,
     &certificates::Signing,
     &certificates::SubjectRestriction,
+    &default_class::INGRESS,
     &resource_quota::ResourceQuota,
 ];
 
@@ -96,9 +103,9 @@ mod tests {
     #[test]
     fn plugins_are_asked_in_order_and_only_about_what_concerns_them() {
         let pods = ResourceAttributes { resource: "pods", namespace: Some("a"), ..ResourceAttributes::default() };
-        let all = ["NamespaceLifecycle", "LimitRanger", "Priority", "DefaultTolerationSeconds"];
+        let all = ["NamespaceLifecycle", "LimitRanger", "Priority", "DefaultTolerationSeconds", "RuntimeClass"];
         assert_eq!(handled(Phase::Mutate, Action::Create, &pods), all);
-        assert_eq!(handled(Phase::Mutate, Action::Update, &pods), all[2..]);
+        assert_eq!(handled(Phase::Mutate, Action::Update, &pods), all[2..4]);
         let evictions = ResourceAttributes { subresource: Some("eviction"), ..pods };
         assert_eq!(handled(Phase::Mutate, Action::Create, &evictions), all[..1]);
         let of =

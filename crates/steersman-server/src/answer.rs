@@ -1,5 +1,6 @@
 //! Answers: status code, headers and a body that is bytes, a list written item by item, or a watch.
 
+use crate::authz::Denied;
 use crate::body::Body;
 use crate::negotiate::Encoding;
 use crate::payload::Payload;
@@ -57,6 +58,9 @@ impl Answer {
         let mut answer = Answer::value(failure.code(), &*failure.status, encoding, is_pretty);
         if let Some(after) = failure.retry_after() {
             answer.set(RETRY_AFTER.as_str(), &after.as_secs().max(1).to_string());
+        }
+        if failure.is_denial {
+            answer.response.extensions_mut().insert(Denied(failure.status.message.clone()));
         }
         answer
     }

@@ -75,6 +75,8 @@ pub struct Options {
     pub issuers: Vec<Oidc>,
     /// Who is asked about tokens that nobody here knows.
     pub webhook: Option<Webhook>,
+    /// The certificate, as PEM, of who certifies the clients of the transport. It is published for servers that extend this one.
+    pub client_ca: Option<String>,
 }
 
 /// Which requests without credentials are answered.

@@ -4,11 +4,15 @@
 //! user may do. Which ones a server asks, and in which order, is its [`Authorization`]: usually the roles and bindings in its
 //! store (`rbac`). An embedder can pass an authorizer of its own, such as [`Masters`].
 
+mod configuration;
 mod modes;
 pub(crate) mod rbac;
+mod webhook;
 
-pub use self::modes::{Authorization, Mode, UnknownMode};
+pub use self::configuration::ConfigurationError;
+pub use self::modes::{Authorization, Mode};
 pub use self::rbac::binding::Grant;
+pub use self::webhook::{FailurePolicy, ReviewVersion, Settings as WebhookSettings, Webhook};
 
 use crate::status::Failure;
 use crate::user::{MASTERS, User};
@@ -53,6 +57,10 @@ pub enum Reason {
     /// In words.
     Text(Cow<'static, str>),
 }
+
+/// What authorization said of a request that it refused, in the extensions of the answer.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Denied(pub String);
 
 /// Whether a request is allowed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -227,7 +235,7 @@ pub(crate) fn enforce(user: &User, attributes: &Attributes<'_>, verdict: Verdict
     if let Some(error) = verdict.error {
         return Err(Failure::internal(format!("the authorization of the request failed: {error}")));
     }
-    Err(refusal(user, attributes, &verdict.reason))
+    Err(Failure { is_denial: true, ..refusal(user, attributes, &verdict.reason) })
 }
 
 fn refusal(user: &User, attributes: &Attributes<'_>, reason: &Reason) -> Failure {

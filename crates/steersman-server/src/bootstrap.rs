@@ -1,6 +1,8 @@
-//! Creates the objects that every cluster has: the namespaces, the priority classes, the roles and the bindings of the system.
+//! Creates the objects that every cluster has: the namespaces, the priority classes, the roles and the bindings of the system, and
+//! the Service by which the server is found.
 
 mod access;
+mod own_service;
 
 use crate::builtin::SYSTEM_CLASSES;
 use crate::catalog::Verb;
@@ -9,37 +11,90 @@ use crate::registry::{self, Change};
 use crate::state::State;
 use crate::status::Failure;
 use serde_json::json;
+use steersman_machinery::value::set_at;
 use steersman_machinery::{GroupResource, ObjectKey, Value};
 
 const NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
+
+/// How clients and other servers find and trust this one.
+pub(crate) struct Found<'a> {
+    /// `host:port` under which clients reach it.
+    pub(crate) address: &'a str,
+    /// The certificate of who certifies its clients.
+    pub(crate) client_ca: Option<&'a str>,
+}
 
 /// Creates those that do not exist yet.
 ///
 /// # Errors
 /// When the store refuses.
-pub(crate) async fn objects(state: &State) -> Result<(), Failure> {
+pub(crate) async fn objects(state: &State, found: &Found<'_>) -> Result<(), Failure> {
     for name in NAMESPACES {
         let namespace = json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": name}});
-        create(state, &GroupResource::new("", "namespaces"), name, namespace).await?;
+        create(state, &GroupResource::new("", "namespaces"), &ObjectKey::cluster(name), namespace).await?;
     }
     for (name, value, description) in SYSTEM_CLASSES {
         let class = json!({
             "kind": "PriorityClass", "apiVersion": "scheduling.k8s.io/v1", "metadata": {"name": name}, "value": value,
             "description": description,
         });
-        create(state, &GroupResource::new("scheduling.k8s.io", "priorityclasses"), name, class).await?;
+        let classes = GroupResource::new("scheduling.k8s.io", "priorityclasses");
+        create(state, &classes, &ObjectKey::cluster(name), class).await?;
+    }
+    own_service::reconcile(state, found.address).await?;
+    if let Some(client_ca) = found.client_ca {
+        publish_client_ca(state, client_ca).await?;
     }
     access::reconcile(state).await
 }
 
-async fn create(state: &State, resource: &GroupResource, name: &str, object: Value) -> Result<(), Failure> {
+/// Says for servers that extend this one who certifies clients, so that they trust the same.
+async fn publish_client_ca(state: &State, client_ca: &str) -> Result<(), Failure> {
+    let configs = GroupResource::new("", "configmaps");
+    let key = ObjectKey::namespaced("kube-system", "extension-apiserver-authentication");
+    let config = json!({
+        "kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": &*key.name, "namespace": "kube-system"},
+        "data": {"client-ca-file": client_ca},
+    });
+    create(state, &configs, &key, config).await?;
+    assign(state, &configs, &key, &|config| {
+        set_at(config, &["data", "client-ca-file"], client_ca.into());
+    })
+    .await
+}
+
+/// Creates an object unless there is one under its key.
+pub(crate) async fn create(
+    state: &State,
+    resource: &GroupResource,
+    key: &ObjectKey,
+    object: Value,
+) -> Result<(), Failure> {
     let catalog = state.catalog();
     let Some(served) = catalog.find(&resource.group, "v1", &resource.resource) else { return Ok(()) };
-    if state.get(resource, &ObjectKey::cluster(name)).await?.is_some() {
+    if state.get(resource, key).await?.is_some() {
         return Ok(());
     }
-    let mut operation = Operation::of_system(served, Verb::Create, state.now());
+    let system = Operation::of_system(served, Verb::Create, state.now());
+    let mut operation = system.on(Verb::Create, key);
     let mut object = object;
     operation.strategy().default(operation.version(), &mut object);
     registry::write(state, &mut operation, &Change::Create(object)).await.map(|_| ())
+}
+
+/// Sets fields of an object that the server itself has made.
+pub(crate) async fn assign(
+    state: &State,
+    resource: &GroupResource,
+    key: &ObjectKey,
+    assign: &(dyn Fn(&mut Value) + Send + Sync),
+) -> Result<(), Failure> {
+    let catalog = state.catalog();
+    let Some(served) = catalog.find(&resource.group, "v1", &resource.resource) else { return Ok(()) };
+    let system = Operation::of_system(served, Verb::Update, state.now());
+    let assign = |object: &mut Value| {
+        assign(object);
+        Ok(())
+    };
+    registry::write(state, &mut system.on(Verb::Update, key), &Change::Assign(&assign)).await.map(|_| ())
 }

@@ -17,9 +17,11 @@ mod admission_registration;
 pub(crate) mod api_service;
 mod autoscaler;
 mod batch;
+mod binding;
 mod built_in;
 mod cells;
 pub(crate) mod certificate_signing_request;
+mod component_status;
 mod config_map;
 mod controller_revision;
 mod csi;
@@ -34,6 +36,7 @@ pub(crate) mod flow;
 mod ingress;
 mod ingress_class;
 mod int_or_percent;
+mod ip_address;
 mod kind;
 mod lease;
 mod limit_range;
@@ -41,7 +44,7 @@ mod namespace;
 mod network_policy;
 mod node;
 mod persistent_volume;
-mod place;
+pub(crate) mod place;
 pub(crate) mod pod;
 mod pod_template;
 mod priority_class;
@@ -50,11 +53,12 @@ mod replication_controller;
 pub(crate) mod resource_name;
 pub(crate) mod resource_quota;
 mod review;
-mod rules;
+pub(crate) mod rules;
 mod runtime_class;
 mod secret;
 pub(crate) mod selector;
 mod service_account;
+mod service_cidr;
 mod stateful_set;
 mod storage_class;
 #[cfg(test)]
@@ -68,6 +72,8 @@ pub(crate) use crate::builtin::priority_class::SYSTEM_CLASSES;
 
 /// Every row, in the order in which discovery lists the groups.
 const KINDS: &[&Kind] = &[
+    &binding::KIND,
+    &component_status::KIND,
     &config_map::KIND,
     &endpoints::KIND,
     &event::CORE,
@@ -102,7 +108,9 @@ const KINDS: &[&Kind] = &[
     &certificate_signing_request::KIND,
     &ingress_class::KIND,
     &ingress::KIND,
+    &ip_address::KIND,
     &network_policy::KIND,
+    &service_cidr::KIND,
     &disruption_budget::KIND,
     &access::CLUSTER_ROLE_BINDING,
     &access::CLUSTER_ROLE,

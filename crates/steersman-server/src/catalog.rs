@@ -132,10 +132,14 @@ pub enum ResourceScope {
 /// How requests on a resource or a subresource are handled.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Handling {
+    /// Its objects are made when they are read: the state of a part of the control plane.
+    Computed,
     /// It takes an object of another kind and acts on the object in the path: a Binding, an Eviction.
     Connect,
     /// Its objects are stored. A stored subresource is a part of its object.
     Stored,
+    /// It leads to what runs the object, such as its logs: no object is sent or answered.
+    Stream,
     /// Its objects are answered and not stored: a review.
     Virtual,
 }

@@ -1,7 +1,6 @@
 //! What every request passes on its way in, in this order: audit id, authentication, impersonation, classification for priority
 //! and fairness, authorization, its body, its turn; and the headers that every answer gets on its way out.
 
-mod duration;
 mod impersonation;
 mod labels;
 mod request_body;
@@ -11,6 +10,7 @@ use crate::audit::{Received, Trail};
 use crate::authz;
 use crate::body::Body;
 use crate::chain::request_body::RequestBody;
+use crate::duration;
 use crate::flowcontrol::{Kind, Schema};
 use crate::limits::{Access, Asked, Limits, Permit};
 use crate::negotiate::error_encoding;

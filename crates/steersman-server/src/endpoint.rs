@@ -1,13 +1,16 @@
 //! Requests on resources: turns a request into an operation, has it carried out, and makes the answer.
 //!
-//! The catalog's row of a resource or subresource says which of three it is: *stored*, a kind whose objects are kept, with the
+//! The catalog's row of a resource or subresource says which of five it is: *stored*, a kind whose objects are kept, with the
 //! subresources that are parts of them; *virtual*, a review, which is answered and not kept; *connect*, a subresource that takes
-//! an object of another kind and acts on the object in the path, such as a Binding.
+//! an object of another kind and acts on the object in the path, such as a Binding; *stream*, a subresource that leads to what
+//! runs the object, such as its logs; *computed*, a kind whose objects are made when they are read.
 
+mod component_statuses;
 mod connect;
 pub(crate) mod context;
 mod reviews;
 mod stored;
+mod stream;
 
 use crate::answer::Answer;
 use crate::catalog::Handling;
@@ -21,7 +24,8 @@ use http::Method;
 /// # Errors
 /// With the answer for the client.
 pub(crate) async fn handle(cx: &mut Context<'_>, method: &Method, body: Bytes) -> Result<Answer, Failure> {
-    if cx.target.has_rest {
+    // What follows a proxy in the path belongs to what is behind it.
+    if cx.target.has_rest && cx.target.subresource.as_deref() != Some("proxy") {
         return Err(Failure::unknown_resource());
     }
     if let Some(obstacle) = cx.operation.strategy().obstacle(cx.operation.resource(), cx.operation.version()) {
@@ -35,14 +39,19 @@ pub(crate) async fn handle(cx: &mut Context<'_>, method: &Method, body: Bytes) -
     }
     let operation = &cx.operation;
     match operation.resource().handling() {
+        Handling::Computed => return component_statuses::handle(cx, method).await,
+        Handling::Connect => return connect::by_name(cx, method, body).await,
         Handling::Virtual => return reviews::handle(cx, method, body).await,
-        Handling::Connect | Handling::Stored => {}
+        Handling::Stored | Handling::Stream => {}
     }
     let name = operation.attributes.subresource;
     let subresource = name.and_then(|name| operation.version().subresources.iter().find(|one| &*one.name == name));
-    match subresource.filter(|subresource| subresource.handling == Handling::Connect) {
-        Some(subresource) => connect::handle(cx, subresource, method, body).await,
-        None => stored::handle(cx, method, body).await,
+    match subresource.map(|subresource| (subresource.handling, subresource)) {
+        Some((Handling::Connect, subresource)) => connect::handle(cx, subresource, method, body).await,
+        Some((Handling::Stream, subresource)) => stream::handle(cx, subresource, method).await,
+        Some((Handling::Computed | Handling::Stored | Handling::Virtual, _)) | None => {
+            stored::handle(cx, method, body).await
+        }
     }
 }
 

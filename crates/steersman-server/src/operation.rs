@@ -15,7 +15,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 use steersman_machinery::quantity::Quantity;
-use steersman_machinery::{GroupResource, ObjectKey, field};
+use steersman_machinery::{GroupResource, ObjectKey, field, selector};
 use steersman_storage::Guard;
 
 /// The most bytes of warnings in one answer.
@@ -52,6 +52,10 @@ pub struct ResourceAttributes<'a> {
     pub namespace: Option<&'a str>,
     /// The object.
     pub name: Option<&'a str>,
+    /// What a list, a watch or the deletion of a collection is narrowed to by its fields.
+    pub field_selector: Option<&'a selector::Fields>,
+    /// The same by its labels.
+    pub label_selector: Option<&'a selector::Labels>,
 }
 
 /// A request on a resource.
@@ -193,6 +197,7 @@ impl<'a> Operation<'a> {
         match self.attributes.subresource {
             // A write of the scale changes the object itself.
             None | Some("scale") => Endpoint::Main,
+            Some("resize") => Endpoint::Resize,
             Some("status") => Endpoint::Status,
             Some(_) => Endpoint::Other,
         }

@@ -4,6 +4,7 @@
 //! its [`Strategy`](crate::strategy::Strategy), never here. Nothing here depends on HTTP: an endpoint reads the request, and
 //! makes an answer of the [`Outcome`].
 
+mod addresses;
 mod allocation;
 mod commit;
 mod create;

@@ -4,6 +4,7 @@
 use crate::operation::{Attributes, ResourceAttributes};
 use crate::query::Query;
 use http::Method;
+use steersman_machinery::selector::{Fields, Labels};
 
 /// The attributes of a request.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -39,6 +40,10 @@ pub struct Target {
     pub is_old_watch: bool,
     /// Whether there is more in the path than an API knows.
     pub has_rest: bool,
+    /// The field selector, where there is one that can be read.
+    pub field_selector: Option<Fields>,
+    /// The label selector, where there is one that can be read.
+    pub label_selector: Option<Labels>,
 }
 
 /// Path segments below a namespace's name that are its own and no resources in it.
@@ -51,10 +56,6 @@ impl RequestInfo {
         let target = target(&path);
         let Some(mut target) = target else {
             return RequestInfo { path, verb: method_word(method), target: None };
-        };
-        let by_name = |query: &Query| {
-            let fields = steersman_machinery::selector::Fields::parse(query.first("fieldSelector")?).ok()?;
-            fields.exact("metadata.name").filter(|name| !name.is_empty()).map(str::to_owned)
         };
         let verb = match *method {
             Method::GET | Method::HEAD if target.is_old_watch || query.is_true("watch") && !target.has_name_in_path => {
@@ -69,8 +70,8 @@ impl RequestInfo {
             Method::DELETE => "deletecollection",
             _ => method_word(method),
         };
-        if matches!(verb, "list" | "watch" | "deletecollection") && target.name.is_none() {
-            target.name = by_name(query);
+        if matches!(verb, "list" | "watch" | "deletecollection") {
+            target.select(query);
         }
         RequestInfo { path, verb, target: Some(target) }
     }
@@ -85,6 +86,16 @@ impl RequestInfo {
 }
 
 impl Target {
+    /// Reads the selectors. A request for just one name is authorized like one for that object.
+    fn select(&mut self, query: &Query) {
+        self.field_selector = query.non_empty("fieldSelector").and_then(|text| Fields::parse(text).ok());
+        self.label_selector = query.non_empty("labelSelector").and_then(|text| Labels::parse(text).ok());
+        if self.name.is_none() {
+            let name = self.field_selector.as_ref().and_then(|fields| fields.exact("metadata.name"));
+            self.name = name.filter(|name| !name.is_empty()).map(str::to_owned);
+        }
+    }
+
     /// The attributes of a verb on what it names.
     pub(crate) fn attributes<'a>(&'a self, verb: &'a str) -> ResourceAttributes<'a> {
         ResourceAttributes {
@@ -95,6 +106,8 @@ impl Target {
             subresource: self.subresource.as_deref(),
             namespace: self.namespace.as_deref(),
             name: self.name.as_deref(),
+            field_selector: self.field_selector.as_ref(),
+            label_selector: self.label_selector.as_ref(),
         }
     }
 }

@@ -61,15 +61,17 @@ impl Server {
     pub async fn start(options: Options) -> Result<Server, StartError> {
         let Options { store, authentication, authorization, address, audit, concurrency, clock } = options;
         let token_secrets = authentication.service_accounts.token_secrets.clone();
+        let client_ca = authentication.client_ca.clone();
         let state = Arc::new(State::new(store, authentication, authorization, crate::definitions::built_in(), clock));
         let fail = |failure: Failure| StartError::Prepare { message: failure.status.message.clone() };
         // The store may have been written to before the server was started, and its cache may be behind.
         state.sync().await.map_err(fail)?;
-        crate::registry::observe(&state).map_err(fail)?;
+        crate::registry::observe(&state).await.map_err(fail)?;
         // Before the first role is written, whose writer waits until it is in force.
         let followers = crate::authz::rbac::follower::start(&state.store, &state.rbac, state.stopping_token());
         let mut tasks = followers.map_err(|error| fail(Failure::of_read(&error)))?;
-        crate::bootstrap::objects(&state).await.map_err(fail)?;
+        let found = crate::bootstrap::Found { address: &address, client_ca: client_ca.as_deref() };
+        crate::bootstrap::objects(&state, &found).await.map_err(fail)?;
         crate::aggregation::bring_up_to_date(&state).await.map_err(fail)?;
         let definitions = crate::definitions::start(&state).await.map_err(fail)?;
         tasks.extend([definitions, crate::expiry::start(&state), crate::aggregation::start(&state)]);
@@ -77,6 +79,7 @@ impl Server {
         tasks.push(crate::key_rotation::start(&state));
         tasks.extend(state.authenticator.start(state.stopping_token()));
         tasks.extend(token_secrets.map(|options| crate::token_secrets::start(&state, options.ca)));
+        tasks.push(crate::lease::start(&state, &address).await.map_err(fail)?);
         let limits = Arc::new(Limits::new(concurrency));
         if let Some(control) = limits.flow_control() {
             tasks.push(crate::flowcontrol::start(&state, control.clone()).await.map_err(fail)?);

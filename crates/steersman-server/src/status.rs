@@ -18,16 +18,19 @@ const CAUSES_MAX: usize = 1000;
 pub struct Failure {
     /// What is sent. Boxed: it travels through every `Result` of the write path.
     pub status: Box<Status>,
+    /// Whether authorization refused the request.
+    pub(crate) is_denial: bool,
 }
 
 impl Failure {
     /// A failure with no more than code, reason and text.
     pub fn new(code: u16, reason: &str, message: impl Into<String>) -> Failure {
-        Failure { status: Box::new(Status::failure(code, Some(reason), message)) }
+        Failure { status: Box::new(Status::failure(code, Some(reason), message)), is_denial: false }
     }
 
     fn about(code: u16, reason: &str, message: impl Into<String>, details: Details) -> Failure {
-        Failure { status: Box::new(Status::failure(code, Some(reason), message).with_details(details)) }
+        let status = Status::failure(code, Some(reason), message).with_details(details);
+        Failure { status: Box::new(status), is_denial: false }
     }
 
     /// The HTTP status code.
@@ -120,7 +123,7 @@ impl Failure {
     /// 409 without a reason, where upstream answers 500 without one: what there is does not allow what is asked, and a client can
     /// change that. kubectl prints both alike.
     pub fn unsupported_state(message: impl Into<String>) -> Failure {
-        Failure { status: Box::new(Status::failure(409, None, message)) }
+        Failure { status: Box::new(Status::failure(409, None, message)), is_denial: false }
     }
 
     /// 409 of a server-side apply: other managers own the fields.

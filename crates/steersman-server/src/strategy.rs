@@ -124,7 +124,7 @@ pub trait Strategy: fmt::Debug + Send + Sync {
         match endpoint {
             Endpoint::Main if version.has_status => &[&["status"]],
             Endpoint::Status => &[&["spec"]],
-            Endpoint::Main | Endpoint::Other => &[],
+            Endpoint::Main | Endpoint::Other | Endpoint::Resize => &[],
         }
     }
 
@@ -151,6 +151,8 @@ pub enum Endpoint {
     Main,
     /// Another subresource, which sets single fields by itself.
     Other,
+    /// `/resize` of a Pod.
+    Resize,
     /// `/status`.
     Status,
 }
@@ -179,6 +181,8 @@ pub struct Rules {
     pub grace: Grace,
     /// The answer to a deletion is the object as it was, not a Status.
     pub returns_deleted: bool,
+    /// Who changes an object is warned of what who creates it is.
+    pub warns_on_update: bool,
 }
 
 /// What a deletion does with dependents.
@@ -210,6 +214,7 @@ impl Default for Rules {
             propagation: Propagation::Background,
             grace: Grace::None,
             returns_deleted: false,
+            warns_on_update: true,
         }
     }
 }

@@ -25,9 +25,10 @@ pub(crate) fn token(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Any time that is not below zero.
+/// Any duration, zero among them.
 pub(crate) fn any(text: &str) -> Result<Duration, String> {
-    parse(text).ok_or_else(|| "want a duration, such as 90s, 5m or 1h30m".to_owned())
+    let zero = Some(Duration::ZERO).filter(|_| text == "0");
+    zero.or_else(|| parse(text)).ok_or_else(|| "want a duration such as 30s, 5m or 1h30m".to_owned())
 }
 
 fn parse(text: &str) -> Option<Duration> {

@@ -8,6 +8,8 @@
 mod support;
 
 #[cfg(test)]
+mod authorization;
+#[cfg(test)]
 mod certificates;
 #[cfg(test)]
 mod controller;

@@ -87,6 +87,29 @@ fn history_that_is_none_or_out_of_bounds_is_named_with_the_bounds() {
 }
 
 #[test]
+fn an_authorizer_that_there_is_not_is_named() {
+    let server = ["server", "--listen", "127.0.0.1:0"];
+    for (flags, parts) in [
+        (&["--authorization-mode=RBAC,Node"][..], &["--authorization-mode", "\"Node\"", "AlwaysDeny"][..]),
+        (&["--authorization-mode=RBAC,RBAC"], &["names RBAC twice"]),
+        (&["--authorization-mode=Webhook"], &["--authorization-webhook-config-file"]),
+        (&["--authorization-webhook-version=v1"], &["--authorization-webhook-version", "needs the mode Webhook"]),
+        (
+            &["--authorization-mode=Webhook", "--authorization-webhook-config-file=/no/such"],
+            &["--authorization-webhook-config-file", "/no/such"],
+        ),
+        (&["--authorization-config=/no/such"], &["--authorization-config", "/no/such"]),
+        (
+            &["--authorization-config=/no/such", "--authorization-mode=RBAC"],
+            &["--authorization-mode", "--authorization-config"],
+        ),
+    ] {
+        check_refused(&[&server[..], flags].concat(), parts);
+    }
+    check_refused(&["explain-denied", "/no/such"], &["/no/such"]);
+}
+
+#[test]
 fn bad_log_filter_is_named() {
     check_refused(&["--log", "steersman=loud", "server", "--listen", "127.0.0.1:0"], &["steersman=loud", "--log"]);
 }

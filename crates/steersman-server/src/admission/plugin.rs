@@ -80,10 +80,21 @@ pub(super) fn is_about_pod(attributes: &ResourceAttributes<'_>) -> bool {
 /// # Errors
 /// When the store cannot be read.
 pub(super) fn objects_of(review: &Review<'_, '_>, resource: &GroupResource) -> Result<Vec<Value>, Failure> {
-    let store = &review.state.store;
-    let Some(namespace) = review.operation.namespace().filter(|_| store.count(resource) > 0) else {
+    match review.operation.namespace() {
+        Some(namespace) => objects_in(review.state, namespace, resource),
+        None => Ok(Vec::new()),
+    }
+}
+
+/// The objects of a resource in a namespace, as the cache has them.
+///
+/// # Errors
+/// When the store cannot be read.
+pub(super) fn objects_in(state: &State, namespace: &str, resource: &GroupResource) -> Result<Vec<Value>, Failure> {
+    let store = &state.store;
+    if store.count(resource) == 0 {
         return Ok(Vec::new());
-    };
+    }
     let found = store.list(resource, &Scope::Namespace(namespace.into()), At::Latest, Page::ALL);
     found.map_err(|error| Failure::of_read(&error))?.objects.iter().map(|object| conversion::parse(object)).collect()
 }

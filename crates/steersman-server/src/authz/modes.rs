@@ -31,13 +31,6 @@ pub enum Mode {
     Rbac,
 }
 
-/// There is no such mode.
-#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("{name:?} is no authorization mode: want RBAC, AlwaysAllow or AlwaysDeny")]
-pub struct UnknownMode {
-    pub name: String,
-}
-
 /// Asks several in turn.
 #[derive(Debug)]
 struct Union(Vec<Arc<dyn Authorizer>>);
@@ -78,16 +71,13 @@ impl Authorization {
 }
 
 impl Mode {
-    /// The mode of a name.
-    ///
-    /// # Errors
-    /// When there is none of that name.
-    pub fn parse(name: &str) -> Result<Mode, UnknownMode> {
+    /// The mode of a name, if it is one that needs nothing but its name.
+    pub fn named(name: &str) -> Option<Mode> {
         match name {
-            "AlwaysAllow" => Ok(Mode::AlwaysAllow),
-            "AlwaysDeny" => Ok(Mode::AlwaysDeny),
-            "RBAC" => Ok(Mode::Rbac),
-            _ => Err(UnknownMode { name: name.to_owned() }),
+            "AlwaysAllow" => Some(Mode::AlwaysAllow),
+            "AlwaysDeny" => Some(Mode::AlwaysDeny),
+            "RBAC" => Some(Mode::Rbac),
+            _ => None,
         }
     }
 }

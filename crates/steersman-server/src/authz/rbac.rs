@@ -196,6 +196,3 @@ pub(crate) fn aggregate(texts: BTreeSet<String>) -> String {
         several => format!("[{}]", several.join(", ")),
     }
 }
-
-#[cfg(test)]
-mod tests;

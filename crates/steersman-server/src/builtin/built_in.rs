@@ -128,6 +128,11 @@ impl Strategy for BuiltIn {
                 (self.kind.prepare_other)(new, old);
                 self.count_generation(new, old);
             }
+            Endpoint::Resize => {
+                (self.kind.prepare_resize)(new, old);
+                self.complete(new);
+                self.count_generation(new, old);
+            }
             Endpoint::Status => {
                 for path in self.kind.status_leaves {
                     carry(new, old, path);
@@ -156,6 +161,7 @@ impl Strategy for BuiltIn {
         match endpoint {
             Endpoint::Main => (self.kind.validate_update)(&request, &mut faults),
             Endpoint::Other => self.kind.validate_other.unwrap_or(self.kind.validate_update)(&request, &mut faults),
+            Endpoint::Resize => (self.kind.validate_resize)(&request, &mut faults),
             Endpoint::Status => (self.kind.validate_status)(&request, &mut faults),
         }
         faults
@@ -174,7 +180,7 @@ impl Strategy for BuiltIn {
             Endpoint::Main if version.has_status => &[&["status"]],
             Endpoint::Status => self.kind.status_leaves,
             Endpoint::Other => self.kind.other_leaves,
-            Endpoint::Main => &[],
+            Endpoint::Main | Endpoint::Resize => &[],
         }
     }
 

@@ -19,6 +19,7 @@ pub(crate) const RULES: Rules = Rules {
     propagation: Propagation::Background,
     grace: Grace::None,
     returns_deleted: false,
+    warns_on_update: true,
 };
 
 /// One built-in kind of one group.
@@ -62,6 +63,8 @@ pub(crate) struct Kind {
     pub(crate) set_creator: fn(&mut Value, &User),
     /// Sets the times that the client left out; the old object is null for a new one.
     pub(crate) set_times: fn(&mut Value, &Value, &str),
+    /// Carries over what an update through `/resize` must not touch.
+    pub(crate) prepare_resize: fn(&mut Value, &Value),
     /// Marks an object whose deletion is asked for, beyond the marks in its metadata.
     pub(crate) prepare_delete: fn(&mut Value),
     pub(crate) validate_create: fn(&Request<'_>, &mut Vec<field::Error>),
@@ -71,6 +74,8 @@ pub(crate) struct Kind {
     pub(crate) warnings: fn(&Value) -> Vec<String>,
     /// Through `/status`.
     pub(crate) validate_status: fn(&Request<'_>, &mut Vec<field::Error>),
+    /// Through `/resize`.
+    pub(crate) validate_resize: fn(&Request<'_>, &mut Vec<field::Error>),
     /// Through another stored subresource; `None`: as through the main endpoint.
     pub(crate) validate_other: Option<fn(&Request<'_>, &mut Vec<field::Error>)>,
 }
@@ -191,10 +196,12 @@ impl Kind {
         prepare_other: |_, _| {},
         set_creator: |_, _| {},
         set_times: |_, _, _| {},
+        prepare_resize: |_, _| {},
         prepare_delete: |_| {},
         validate_create: |_, _| {},
         validate_update: |_, _| {},
         validate_status: |_, _| {},
+        validate_resize: |_, _| {},
         validate_other: None,
         warnings: |_| Vec::new(),
     };
@@ -278,6 +285,19 @@ impl Version {
             columns: self.columns.iter().map(Column::to_catalog).collect(),
             selectable_fields: self.fields.iter().map(Field::to_catalog).collect(),
         }
+    }
+}
+
+// === impl Subresource ===
+
+impl Subresource {
+    /// What may be sent through a proxy.
+    pub(crate) const PROXY_VERBS: &[Verb] = &[Verb::Create, Verb::Delete, Verb::Get, Verb::Patch, Verb::Update];
+
+    /// A proxy to what an object of the core group stands for.
+    pub(crate) const fn proxy(kind: &'static str) -> Subresource {
+        let verbs = Subresource::PROXY_VERBS;
+        Subresource { name: "proxy", group: "", version: "v1", kind, verbs, handling: Handling::Stream }
     }
 }
 

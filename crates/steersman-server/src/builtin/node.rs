@@ -1,7 +1,7 @@
 //! Node: a machine that runs pods, as its agent reports it.
 
 use crate::builtin::cells::{self, NONE};
-use crate::builtin::kind::{Column, Field, Kind, NewStatus, Request, Version};
+use crate::builtin::kind::{Column, Field, Kind, NewStatus, Request, Subresource, Version};
 use crate::builtin::place::Place;
 use crate::builtin::rules;
 use jiff::Timestamp;
@@ -22,6 +22,7 @@ pub(crate) const KIND: Kind = Kind {
     versions: &[Version {
         definition: "io.k8s.api.core.v1.Node",
         has_status: true,
+        subresources: &[Subresource::proxy("NodeProxyOptions")],
         columns: &[
             Column::NAME,
             Column::text("Status", "Whether it is ready, and takes new pods."),

@@ -17,13 +17,28 @@ pub(crate) mod totals;
 mod cells;
 mod claims;
 mod environment;
+mod ephemeral;
 mod handler;
 mod qos;
+mod resize;
 mod security;
 mod status;
 mod update;
 mod volume;
 mod volume_source;
+mod warnings;
+
+/// What begins as HTTP and becomes a stream in both directions.
+const UPGRADES: &[Verb] = &[Verb::Create, Verb::Get];
+
+const fn stream(name: &'static str, kind: &'static str, verbs: &'static [Verb]) -> Subresource {
+    Subresource { name, group: "", version: "v1", kind, verbs, handling: Handling::Stream }
+}
+
+const fn part(name: &'static str) -> Subresource {
+    let verbs = &[Verb::Get, Verb::Patch, Verb::Update];
+    Subresource { name, group: "", version: "v1", kind: "Pod", verbs, handling: Handling::Stored }
+}
 
 pub(crate) const KIND: Kind = Kind {
     kind: "Pod",
@@ -35,6 +50,7 @@ pub(crate) const KIND: Kind = Kind {
         definition: "io.k8s.api.core.v1.Pod",
         has_status: true,
         subresources: &[
+            stream("attach", "PodAttachOptions", UPGRADES),
             Subresource {
                 name: "binding",
                 group: "",
@@ -43,6 +59,7 @@ pub(crate) const KIND: Kind = Kind {
                 verbs: &[Verb::Create],
                 handling: Handling::Connect,
             },
+            part("ephemeralcontainers"),
             Subresource {
                 name: "eviction",
                 group: "policy",
@@ -51,6 +68,11 @@ pub(crate) const KIND: Kind = Kind {
                 verbs: &[Verb::Create],
                 handling: Handling::Connect,
             },
+            stream("exec", "PodExecOptions", UPGRADES),
+            stream("log", "Pod", &[Verb::Get]),
+            stream("portforward", "PodPortForwardOptions", UPGRADES),
+            Subresource::proxy("PodProxyOptions"),
+            part("resize"),
         ],
         columns: &[
             Column::NAME,
@@ -81,12 +103,28 @@ pub(crate) const KIND: Kind = Kind {
     }],
     generation: &[&["spec"]],
     status_leaves: &[&["spec"], &["metadata", "ownerReferences"]],
-    rules: Rules { grace: Grace::Node, returns_deleted: true, ..RULES },
+    other_leaves: &[
+        &["metadata", "annotations"],
+        &["metadata", "labels"],
+        &["spec", "activeDeadlineSeconds"],
+        &["spec", "containers"],
+        &["spec", "initContainers"],
+        &["spec", "schedulingGates"],
+        &["spec", "terminationGracePeriodSeconds"],
+        &["spec", "tolerations"],
+        &["status"],
+    ],
+    rules: Rules { grace: Grace::Node, returns_deleted: true, warns_on_update: false, ..RULES },
     prepare_create,
     prepare_status,
+    prepare_other: ephemeral::prepare,
+    prepare_resize: resize::prepare,
     validate_create: spec::validate_pod,
     validate_update: update::validate,
     validate_status: status::validate,
+    validate_resize: resize::validate,
+    validate_other: Some(ephemeral::validate),
+    warnings: warnings::of_pod,
     ..Kind::NAMESPACED
 };
 

@@ -1,6 +1,7 @@
 //! Rules that many kinds share, in upstream's words. Each looks at a place and adds what is wrong to the faults.
 
 use crate::builtin::place::Place;
+use ipnet::IpNet;
 use regex::Regex;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
@@ -154,6 +155,31 @@ pub(crate) fn ordinary_ip(place: &Place<'_>, faults: &mut Vec<Error>) {
     }
     if is_link_local_multicast {
         faults.push(place.invalid("may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)"));
+    }
+}
+
+/// Of text: it must be a range of addresses, written in a way that every program reads alike.
+pub(crate) fn cidr(place: &Place<'_>, faults: &mut Vec<Error>) {
+    let parts = place.text().split_once('/');
+    let parsed = parts.and_then(|(address, bits)| {
+        let (address, digits) = (sloppy_ip(address)?, bits.parse::<u8>().ok()?);
+        let range = IpNet::new(address, digits).ok()?;
+        let has_zeros =
+            parts.is_some_and(|(address, _)| address.parse::<IpAddr>().is_err()) || bits != digits.to_string();
+        Some((range, has_zeros))
+    });
+    let Some((range, has_zeros)) = parsed else {
+        let why = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
+        return faults.push(place.invalid(why));
+    };
+    if has_zeros {
+        faults.push(place.invalid("must not have leading 0s in IP or prefix length"));
+    } else if matches!(range, IpNet::V6(range) if range.addr().to_ipv4_mapped().is_some()) {
+        faults.push(place.invalid("must not have an IPv4-mapped IPv6 address"));
+    } else if range != range.trunc() {
+        faults.push(place.invalid("must not have bits set beyond the prefix length"));
+    } else if range.to_string() != place.text() {
+        faults.push(place.invalid(format!("must be in canonical form (\"{range}\")")));
     }
 }
 

@@ -1,14 +1,14 @@
 //! Service: one address for many pods. Addresses and node ports are given out by [`Allocator`], which the registry asks
 //! between the preparation of an object and its being stored.
 
-use crate::builtin::kind::{Column, Field, Kind, RULES, Version};
+use crate::builtin::kind::{Column, Field, Kind, RULES, Subresource, Version};
 use crate::builtin::pod::defaults::unless_set;
 use crate::strategy::Rules;
 use serde_json::json;
 use steersman_machinery::value::{Map, at, object_at, str_at};
 use steersman_machinery::{Value, name};
 
-pub use crate::builtin::service::allocator::{Allocator, Reservation};
+pub use crate::builtin::service::allocator::{Allocator, Reservation, addresses};
 
 mod allocator;
 mod cells;
@@ -24,6 +24,7 @@ pub(crate) const KIND: Kind = Kind {
     versions: &[Version {
         definition: "io.k8s.api.core.v1.Service",
         has_status: true,
+        subresources: &[Subresource::proxy("ServiceProxyOptions")],
         columns: &[
             Column::NAME,
             Column::text("Type", "How it is reached."),

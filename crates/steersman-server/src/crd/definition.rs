@@ -91,7 +91,7 @@ impl Strategy for Definition {
     fn validate_update(&self, version: &Version, endpoint: Endpoint, new: &Value, old: &Value) -> Vec<field::Error> {
         match endpoint {
             Endpoint::Status => validate::status(new),
-            Endpoint::Main | Endpoint::Other => validate::update(new, old, &version.name),
+            Endpoint::Main | Endpoint::Other | Endpoint::Resize => validate::update(new, old, &version.name),
         }
     }
 
@@ -104,7 +104,7 @@ impl Strategy for Definition {
         match endpoint {
             Endpoint::Main => &[&["status"]],
             Endpoint::Status => &[&["metadata"], &["spec"]],
-            Endpoint::Other => &[],
+            Endpoint::Other | Endpoint::Resize => &[],
         }
     }
 

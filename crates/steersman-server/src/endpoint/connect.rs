@@ -13,6 +13,7 @@ use crate::answer::{Answer, is_pretty_for};
 use crate::catalog::{Subresource, Verb};
 use crate::endpoint::context::Context;
 use crate::negotiate::{Shape, negotiate};
+use crate::operation::{Operation, ResourceAttributes};
 use crate::options::FieldValidation;
 use crate::registry::{self, Body};
 use crate::status::Failure;
@@ -112,6 +113,41 @@ fn read(cx: &mut Context<'_>, bytes: &Bytes, kind: &GroupVersionKind, schema: &S
         set_at(&mut object, &["metadata"], json!({}));
     }
     Ok(object)
+}
+
+/// Carries out a request on a resource whose objects are sent to the object that they name: `bindings`, the old path of
+/// `pods/binding`.
+///
+/// # Errors
+/// With the answer for the client.
+pub(super) async fn by_name(cx: &mut Context<'_>, method: &Method, body: Bytes) -> Result<Answer, Failure> {
+    if cx.operation.attributes.subresource.is_some() {
+        return Err(Failure::unknown_resource());
+    }
+    if *method != Method::POST || cx.target.has_name_in_path {
+        return Err(Failure::method_not_allowed());
+    }
+    let catalog = cx.state.catalog();
+    let pods = catalog.find("", "v1", "pods").ok_or_else(Failure::unknown_resource)?;
+    let bindings = pods.version().subresources.iter().find(|one| &*one.name == "binding");
+    let bindings = bindings.ok_or_else(Failure::unknown_resource)?;
+    let sent = registry::parse(&cx.operation, Body { media_type: cx.media_type(), bytes: &body }, "Binding")?.value;
+    let name = registry::text(&sent, "name");
+    if name.is_empty() {
+        return Err(Failure::bad_request("name is required"));
+    }
+    let attributes = ResourceAttributes {
+        resource: "pods",
+        subresource: Some("binding"),
+        name: Some(name),
+        ..cx.operation.attributes
+    };
+    let operation = Operation::new(pods, attributes, cx.operation.user, cx.operation.now);
+    let mut pod = Context { operation, ..*cx };
+    let answer = handle(&mut pod, bindings, method, body).await;
+    let warnings = std::mem::take(&mut pod.operation.warnings);
+    warnings.into_iter().for_each(|warning| cx.operation.warn(warning));
+    answer
 }
 
 /// Carries out a request on a subresource that connects.

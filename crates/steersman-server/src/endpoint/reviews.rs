@@ -3,6 +3,7 @@
 //! The catalog's row of such a kind says that it is virtual. To add one, write its row (`builtin/review.rs`), a file here
 //! with the function that answers, and a row of [`REVIEWS`].
 
+mod selectors;
 mod self_subject;
 mod subject_access;
 mod subject_rules;

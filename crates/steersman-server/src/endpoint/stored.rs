@@ -8,6 +8,8 @@ mod scale;
 mod select;
 mod watch;
 
+pub(super) use self::select::Selection;
+
 use crate::answer::Answer;
 use crate::catalog::Verb;
 use crate::endpoint::context::Context;
@@ -29,11 +31,11 @@ pub(super) async fn handle(cx: &mut Context<'_>, method: &Method, body: Bytes) -
             let Some(subresource) = version.subresources.iter().find(|one| &*one.name == name) else {
                 return Err(Failure::unknown_resource());
             };
-            let can = |verb| subresource.verbs.contains(&verb);
+            let allows = |verb| subresource.verbs.contains(&verb);
             return match *method {
-                Method::GET if can(Verb::Get) => get::get(cx).await,
-                Method::PATCH if can(Verb::Patch) => object::patch(cx, body).await,
-                Method::PUT if can(Verb::Update) => object::update(cx, body).await,
+                Method::GET if allows(Verb::Get) => get::get(cx).await,
+                Method::PATCH if allows(Verb::Patch) => object::patch(cx, body).await,
+                Method::PUT if allows(Verb::Update) => object::update(cx, body).await,
                 _ => Err(Failure::method_not_allowed()),
             };
         }

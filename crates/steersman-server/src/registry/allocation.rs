@@ -1,24 +1,54 @@
-//! Allocates what no two Services may share: cluster IPs and node ports.
+//! Allocates what no two Services may share: cluster IPs and node ports. The IPAddress objects that say so are in
+//! [`crate::registry::addresses`].
 
-use crate::builtin::service::Reservation;
+use crate::builtin::service::{self, Reservation};
 use crate::conversion;
 use crate::operation::Operation;
-use crate::registry::metadata;
+use crate::registry::{addresses, metadata};
 use crate::state::State;
 use crate::status::Failure;
+use std::net::IpAddr;
 use steersman_machinery::{GroupResource, Object, Value};
 use steersman_storage::{At, Page, Scope};
 
-/// Registers the addresses and ports of all stored Services with the allocator.
+/// Registers the addresses and ports of all stored Services with the allocator, and makes their IPAddress objects right.
 ///
 /// # Errors
-/// When the store cannot be read.
-pub(crate) fn observe(state: &State) -> Result<(), Failure> {
+/// When the store cannot be read or written.
+pub(crate) async fn observe(state: &State) -> Result<(), Failure> {
     let list = state.store.list(&services(), &Scope::All, At::Latest, Page::ALL);
+    let mut all = Vec::new();
     for object in list.map_err(|error| Failure::of_read(&error))?.objects {
-        state.services.observe(&conversion::parse(&object)?);
+        let service = conversion::parse(&object)?;
+        state.services.observe(&service);
+        all.push(service);
     }
-    Ok(())
+    addresses::repair(state, &all).await
+}
+
+/// Called when an object is stored: keeps what was reserved for it, and publishes its addresses.
+///
+/// # Errors
+/// When the store cannot be written.
+pub(super) async fn stored(
+    state: &State,
+    operation: &Operation<'_>,
+    reservation: Option<Reservation<'_>>,
+    object: &Object,
+) -> Result<(), Failure> {
+    if let Some(address) = address_of(operation, object) {
+        state.services.take_address(address);
+    }
+    let Some(reservation) = reservation else { return Ok(()) };
+    let (added, removed) = reservation.addresses();
+    reservation.commit();
+    addresses::publish(state, &added, &removed, object).await
+}
+
+/// The address of an IPAddress object.
+fn address_of(operation: &Operation<'_>, object: &Object) -> Option<IpAddr> {
+    let is_address = operation.attributes.is_about("networking.k8s.io", "ipaddresses");
+    if is_address { object.key.name.parse().ok() } else { None }
 }
 
 /// Allocates what a prepared Service still needs; does nothing for other kinds. The reservation must be committed once the
@@ -43,13 +73,27 @@ pub(crate) fn reserve<'s>(
     reserved.map_err(|errors| Failure::invalid(&operation.resource().group_kind(), name, &errors))
 }
 
-/// Releases the addresses and ports of a deleted Service.
-pub(crate) fn release(state: &State, operation: &Operation<'_>, object: &Object) {
-    if *operation.storage() == services()
-        && let Ok(service) = conversion::parse(object)
-    {
+/// Releases the addresses and ports of a deleted Service, or the address of a deleted IPAddress that no Service has.
+///
+/// # Errors
+/// When the store cannot be read or written.
+pub(super) async fn release(state: &State, operation: &Operation<'_>, object: &Object) -> Result<(), Failure> {
+    if let Some(address) = address_of(operation, object) {
+        let all = state.store.list(&services(), &Scope::All, At::Latest, Page::ALL);
+        for service in all.map_err(|error| Failure::of_read(&error))?.objects {
+            if service::addresses(&conversion::parse(&service)?).contains(&address) {
+                return Ok(());
+            }
+        }
+        state.services.release_address(address);
+    }
+    if *operation.storage() == services() {
+        let service = conversion::parse(object)?;
+        // First the objects: an address that is free has none.
+        addresses::publish(state, &[], &service::addresses(&service), object).await?;
         state.services.release(&service);
     }
+    Ok(())
 }
 
 fn services() -> GroupResource {

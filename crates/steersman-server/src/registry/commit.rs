@@ -47,7 +47,7 @@ pub(super) async fn commit(state: &State, operation: &Operation<'_>, plan: Plan<
                 Ok(deleted) => deleted,
                 Err(error) => return overtaken(operation, &error),
             };
-            allocation::release(state, operation, &deleted.object);
+            allocation::release(state, operation, &deleted.object).await?;
             state.written(operation.resource(), deleted.revision).await?;
             Ok(Attempt::Done(match last {
                 Some(last) => Outcome::Updated(presented(operation, last)),
@@ -61,9 +61,7 @@ pub(super) async fn commit(state: &State, operation: &Operation<'_>, plan: Plan<
         Plan::Unchanged(current) => Ok(Attempt::Done(Outcome::Updated(Payload::Stored(current)))),
         Plan::Update { current, object, reservation } => Ok(match update(state, operation, &current, object).await? {
             Ok(stored) => {
-                if let Some(reservation) = reservation {
-                    reservation.commit();
-                }
+                allocation::stored(state, operation, reservation, &stored).await?;
                 Attempt::Done(Outcome::Updated(Payload::Stored(stored)))
             }
             Err(failure) => Attempt::Overtaken(failure),
@@ -146,9 +144,7 @@ async fn create(
         Err(WriteError::Guard { .. }) => return Ok(Attempt::Step),
         Err(error) => return Err(Failure::of_write(&error, &operation.group_resource(), name)),
     };
-    if let Some(reservation) = reservation {
-        reservation.commit();
-    }
+    allocation::stored(state, operation, reservation, &stored).await?;
     if is_overtaken(state, operation) {
         return match state.store.delete(operation.storage(), &stored.key, stored.revision).await {
             // On a conflict the deletion of the definition has seen the object already, and deletes it.

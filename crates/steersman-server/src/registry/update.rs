@@ -41,8 +41,8 @@ pub(super) async fn plan<'s>(
     let mut errors = metadata::validate_update(&new, &old, operation.resource().is_custom());
     errors.extend(strategy.validate_update(version, endpoint, &new, &old));
     operation.refuse(operation.name(), &errors)?;
-    for warning in strategy.warnings(version, &new) {
-        operation.warn(warning);
+    if strategy.rules().warns_on_update {
+        strategy.warnings(version, &new).into_iter().for_each(|warning| operation.warn(warning));
     }
     admission::validate(Review { action: Action::Update, state, operation, old: Some(&old) }, Some(&new)).await?;
     if new == old {

@@ -6,11 +6,13 @@
 #![expect(clippy::unwrap_used, reason = "everything here is a test; clippy recognises only the functions marked so")]
 
 mod access;
+mod addresses;
 mod api_services;
 mod audit;
 mod bodies;
 mod broken_store;
 mod certificates;
+mod classes;
 mod concurrency;
 mod definitions;
 mod engine;
@@ -19,7 +21,10 @@ mod flowcontrol;
 mod interrupted;
 mod limits;
 mod lists;
+mod made_at_start;
 mod metrics;
+mod pod_parts;
+mod pod_security;
 mod pods;
 mod protobuf;
 mod quotas;
@@ -30,4 +35,5 @@ mod services;
 mod support;
 mod tokens;
 mod watches;
+mod webhooks;
 mod writes;

@@ -1,6 +1,7 @@
 //! Follows the four resources in the store, each in a task of its own.
 
 use crate::authz::rbac::Rbac;
+use crate::authz::rbac::index::Entry;
 use crate::authz::rbac::resource::Resource;
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,10 +46,12 @@ impl Follower {
     /// Puts in force what there is, and nothing else. Returns the revision of the list.
     fn read_all(&self) -> Result<Revision, ReadError> {
         let list = self.store.list(&self.resource.storage(), &Scope::All, At::Latest, Page::ALL)?;
+        let entries = list.objects.iter().filter_map(|object| Some((&object.key, Entry::read(self.resource, object)?)));
+        let entries: Vec<_> = entries.collect();
         {
             let mut index = self.rbac.index.write();
             index.clear(self.resource);
-            list.objects.iter().for_each(|object| index.insert(self.resource, object));
+            entries.into_iter().for_each(|(key, entry)| index.insert(self.resource, key, entry));
         }
         self.report(list.revision);
         Ok(list.revision)
@@ -90,12 +93,17 @@ impl Follower {
                 Ok(events) => events,
                 Err(error) => return error,
             };
+            let entries = events.iter().map(|event| match event.kind {
+                Kind::Added | Kind::Modified => (&event.object.key, Entry::read(self.resource, &event.object)),
+                Kind::Deleted => (&event.object.key, None),
+            });
+            let entries: Vec<_> = entries.collect();
             {
                 let mut index = self.rbac.index.write();
-                for event in &events {
-                    match event.kind {
-                        Kind::Added | Kind::Modified => index.insert(self.resource, &event.object),
-                        Kind::Deleted => index.remove(self.resource, &event.object.key),
+                for (key, entry) in entries {
+                    match entry {
+                        Some(entry) => index.insert(self.resource, key, entry),
+                        None => index.remove(self.resource, key),
                     }
                 }
             }

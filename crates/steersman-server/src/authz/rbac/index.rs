@@ -46,11 +46,19 @@ struct Subjects {
 type Grants = BTreeMap<RoleRef, Vec<Grant>>;
 
 #[derive(Debug)]
-struct ClusterRole {
+pub(super) struct ClusterRole {
     rules: Arc<[Rule]>,
     object: Arc<Object>,
     /// Selects the roles whose rules it gathers; `None` if it is not an aggregated role.
     gathers: Option<Vec<Labels>>,
+}
+
+/// An object as the index has it. It is read before the index is locked.
+#[derive(Debug)]
+pub(super) enum Entry {
+    Binding(Arc<Binding>),
+    ClusterRole(ClusterRole),
+    Role(Arc<[Rule]>),
 }
 
 /// A role that a user has.
@@ -69,6 +77,39 @@ struct Stored {
     rules: Option<Vec<Rule>>,
     #[serde(default)]
     aggregation_rule: Option<Value>,
+}
+
+impl Entry {
+    /// Reads a stored object. One that cannot be read grants nothing.
+    pub(super) fn read(resource: Resource, object: &Arc<Object>) -> Option<Entry> {
+        let read = match resource {
+            Resource::ClusterRoleBindings | Resource::RoleBindings => {
+                Binding::read(object).map(|binding| Entry::Binding(Arc::new(binding)))
+            }
+            Resource::ClusterRoles | Resource::Roles => {
+                serde_json::from_slice(object.json()).map(|stored: Stored| stored.entry(object))
+            }
+        };
+        read.inspect_err(|error| {
+            tracing::error!(resource = resource.plural(), key = %object.key, %error, "it cannot be read, and grants nothing");
+        })
+        .ok()
+    }
+}
+
+impl Stored {
+    fn entry(self, object: &Arc<Object>) -> Entry {
+        let rules: Arc<[Rule]> = self.rules.unwrap_or_default().into();
+        if object.key.namespace.is_some() {
+            return Entry::Role(rules);
+        }
+        let rule = self.aggregation_rule.filter(|rule| !rule.is_null());
+        let gathers = rule.map(|rule| {
+            let selectors = rule.get("clusterRoleSelectors").and_then(Value::as_array).into_iter().flatten();
+            selectors.filter_map(selector::parse).collect()
+        });
+        Entry::ClusterRole(ClusterRole { rules, object: object.clone(), gathers })
+    }
 }
 
 impl Index {
@@ -136,36 +177,18 @@ impl Index {
 
     // === changes ===
 
-    /// Puts an object in force, in place of what its key stood for before. One that cannot be read grants nothing.
-    pub(super) fn insert(&mut self, resource: Resource, object: &Arc<Object>) {
-        self.remove(resource, &object.key);
-        let inserted = match resource {
-            Resource::ClusterRoleBindings | Resource::RoleBindings => {
-                Binding::read(object).map(|binding| self.insert_binding(Arc::new(binding)))
+    /// Puts an object in force, in place of what its key stood for before.
+    pub(super) fn insert(&mut self, resource: Resource, key: &ObjectKey, entry: Entry) {
+        self.remove(resource, key);
+        let name = key.name.clone();
+        match entry {
+            Entry::Binding(binding) => self.insert_binding(binding),
+            Entry::ClusterRole(role) => {
+                self.cluster_roles.insert(name, role);
             }
-            Resource::ClusterRoles | Resource::Roles => {
-                serde_json::from_slice(object.json()).map(|stored| self.insert_role(object, stored))
-            }
-        };
-        if let Err(error) = inserted {
-            tracing::error!(resource = resource.plural(), key = %object.key, %error, "it cannot be read, and grants nothing");
-        }
-    }
-
-    fn insert_role(&mut self, object: &Arc<Object>, stored: Stored) {
-        let rules: Arc<[Rule]> = stored.rules.unwrap_or_default().into();
-        let name = object.key.name.clone();
-        match &object.key.namespace {
-            Some(namespace) => {
-                self.namespaces.entry(namespace.clone()).or_default().roles.insert(name, rules);
-            }
-            None => {
-                let rule = stored.aggregation_rule.filter(|rule| !rule.is_null());
-                let gathers = rule.map(|rule| {
-                    let selectors = rule.get("clusterRoleSelectors").and_then(Value::as_array).into_iter().flatten();
-                    selectors.filter_map(selector::parse).collect()
-                });
-                self.cluster_roles.insert(name, ClusterRole { rules, object: object.clone(), gathers });
+            Entry::Role(rules) => {
+                let namespace = key.namespace.clone().unwrap_or_default();
+                self.namespaces.entry(namespace).or_default().roles.insert(name, rules);
             }
         }
     }
@@ -272,5 +295,177 @@ impl Subjects {
             }
             Subject::User(name) => (&mut self.users, name.as_str().into()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::operation::{Attributes, ResourceAttributes};
+    use proptest::prelude::{Strategy, any};
+    use proptest::{collection, prop_assert, prop_assert_eq, proptest};
+    use serde_json::json;
+    use steersman_machinery::Revision;
+
+    /// A namespace, or the cluster.
+    type Scope = Option<&'static str>;
+
+    /// A role or a binding that is written or deleted, in a world of two namespaces and two names of everything.
+    #[derive(Clone, Debug)]
+    struct Change {
+        scope: Scope,
+        name: &'static str,
+        what: What,
+    }
+
+    #[derive(Clone, Debug)]
+    enum What {
+        /// What the subject is given; `None` deletes the binding.
+        Binding(Option<(&'static str, &'static str, Subject)>),
+        /// The verb that the role allows on pods; `None` deletes the role.
+        Role(Option<&'static str>),
+    }
+
+    const NAMES: [&str; 2] = ["a", "b"];
+    const VERBS: [&str; 2] = ["get", "list"];
+    const SCOPES: [Scope; 3] = [None, Some("n"), Some("m")];
+
+    fn changes() -> impl Strategy<Value = Vec<Change>> {
+        let change = (any::<[bool; 6]>(), 0..3usize, 0..3usize).prop_map(|(flags, scope, subject)| {
+            let pick = |names: [&'static str; 2], at: usize| names[usize::from(flags[at])];
+            let (name, scope) = (pick(NAMES, 0), SCOPES[scope]);
+            let subject = match subject {
+                0 => Subject::User(pick(NAMES, 1).to_owned()),
+                1 => Subject::Group(pick(NAMES, 1).to_owned()),
+                _ => Subject::ServiceAccount { namespace: "n".to_owned(), name: pick(NAMES, 1).to_owned() },
+            };
+            let kind = if scope.is_none() { "ClusterRole" } else { pick(["Role", "ClusterRole"], 2) };
+            let what = match (flags[3], flags[4]) {
+                (true, is_written) => What::Role(is_written.then(|| pick(VERBS, 5))),
+                (false, is_written) => What::Binding(is_written.then(|| (kind, pick(NAMES, 5), subject))),
+            };
+            Change { scope, name, what }
+        });
+        collection::vec(change, 0..40)
+    }
+
+    fn key(scope: Scope, name: &str) -> ObjectKey {
+        scope.map_or_else(|| ObjectKey::cluster(name), |namespace| ObjectKey::namespaced(namespace, name))
+    }
+
+    fn resource(change: &Change) -> Resource {
+        match (&change.what, change.scope) {
+            (What::Binding(_), None) => Resource::ClusterRoleBindings,
+            (What::Binding(_), Some(_)) => Resource::RoleBindings,
+            (What::Role(_), None) => Resource::ClusterRoles,
+            (What::Role(_), Some(_)) => Resource::Roles,
+        }
+    }
+
+    /// The object as it is stored; `None` if it is deleted.
+    fn object(change: &Change) -> Option<Arc<Object>> {
+        let json = match &change.what {
+            What::Role(verb) => {
+                let rule = json!({"apiGroups": [""], "resources": ["pods"], "verbs": [(*verb)?]});
+                json!({"metadata": {"name": change.name}, "rules": [rule]})
+            }
+            What::Binding(bound) => {
+                let (kind, role, subject) = bound.as_ref()?;
+                let subject = match subject {
+                    Subject::Group(name) => json!({"kind": "Group", "name": name}),
+                    Subject::ServiceAccount { namespace, name } => {
+                        json!({"kind": "ServiceAccount", "name": name, "namespace": namespace})
+                    }
+                    Subject::User(name) => json!({"kind": "User", "name": name}),
+                };
+                let role = json!({"kind": kind, "name": role});
+                // Twice, as nothing forbids.
+                json!({"metadata": {"name": change.name}, "roleRef": role, "subjects": [subject, subject]})
+            }
+        };
+        let key = key(change.scope, change.name);
+        Some(Arc::new(Object::decode(key, Revision::default(), json.to_string().as_bytes()).unwrap()))
+    }
+
+    fn users() -> Vec<User> {
+        let names = ["a", "b", "system:serviceaccount:n:a", "system:serviceaccount:m:a"];
+        let groups = [vec![], vec!["a"], vec!["a", "b"]];
+        let users = names.iter().flat_map(|name| groups.iter().map(move |groups| (name, groups)));
+        users.map(|(name, groups)| User::authenticated(*name, groups.iter().map(|group| (*group).to_owned()))).collect()
+    }
+
+    /// What is there, looked through from one end to the other.
+    fn is_allowed(world: &BTreeMap<(bool, Scope, &str), Change>, user: &User, scope: Scope, verb: &str) -> bool {
+        world.values().any(|change| {
+            let What::Binding(Some((kind, role, subject))) = &change.what else { return false };
+            let is_for = match subject {
+                Subject::Group(name) => user.is_in(name),
+                Subject::ServiceAccount { namespace, name } => {
+                    user.name == format!("system:serviceaccount:{namespace}:{name}")
+                }
+                Subject::User(name) => user.name == *name,
+            };
+            let role_scope = change.scope.filter(|_| *kind == "Role");
+            let role = world.get(&(true, role_scope, *role));
+            let allows = role.is_some_and(|role| matches!(role.what, What::Role(Some(allowed)) if allowed == verb));
+            is_for && allows && (change.scope.is_none() || change.scope == scope)
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn the_index_decides_as_the_objects_say_and_forgets_all_that_goes(changes in changes()) {
+            let mut index = Index::default();
+            let mut world = BTreeMap::new();
+            for change in &changes {
+                match object(change) {
+                    Some(object) => {
+                        let entry = Entry::read(resource(change), &object).unwrap();
+                        index.insert(resource(change), &object.key, entry);
+                    }
+                    None => index.remove(resource(change), &key(change.scope, change.name)),
+                }
+                world.insert((matches!(change.what, What::Role(_)), change.scope, change.name), change.clone());
+            }
+            for user in users() {
+                for (scope, verb) in SCOPES.iter().flat_map(|scope| VERBS.map(|verb| (*scope, verb))) {
+                    let asked = ResourceAttributes { verb, resource: "pods", namespace: scope, ..Default::default() };
+                    let asked = Attributes::Resource(asked);
+                    let allowed = index.visit(&user, scope, |held| match held.rules {
+                        Some(rules) if rules.iter().any(|rule| rule.allows(&asked)) => ControlFlow::Break(()),
+                        Some(_) | None => ControlFlow::Continue(()),
+                    });
+                    let want = is_allowed(&world, &user, scope, verb);
+                    prop_assert_eq!(allowed.is_break(), want, "{} {:?} {:?} {}", user.name, user.groups, scope, verb);
+                }
+            }
+            for change in &changes {
+                index.remove(resource(change), &key(change.scope, change.name));
+            }
+            let is_empty = index.bindings.is_empty() && index.cluster_roles.is_empty() && index.namespaces.is_empty();
+            prop_assert!(is_empty && index.cluster.groups.is_empty() && index.cluster.users.is_empty());
+        }
+    }
+
+    #[test]
+    fn an_aggregated_role_gathers_by_name_each_rule_once_and_not_its_own() {
+        let mut index = Index::default();
+        let mut role = |name: &str, labels: Value, verbs: &[&str], rule: Value| {
+            let rules: Vec<Value> =
+                verbs.iter().map(|verb| json!({"nonResourceURLs": ["/x"], "verbs": [verb]})).collect();
+            let json = json!({"metadata": {"name": name, "labels": labels}, "rules": rules, "aggregationRule": rule});
+            let object = Object::decode(ObjectKey::cluster(name), Revision::default(), json.to_string().as_bytes());
+            let object = Arc::new(object.unwrap());
+            let entry = Entry::read(Resource::ClusterRoles, &object).unwrap();
+            index.insert(Resource::ClusterRoles, &object.key, entry);
+        };
+        let select = |value: &str| json!({"matchLabels": {"to": value}});
+        role("z", json!({"to": "one"}), &["get", "put"], Value::Null);
+        role("a", json!({"to": "one"}), &["put", "head"], Value::Null);
+        role("m", json!({"to": "two"}), &["post"], Value::Null);
+        role("all", json!({"to": "one"}), &["own"], json!({"clusterRoleSelectors": [select("two"), select("one")]}));
+        let verbs = |rules: Vec<Rule>| rules.into_iter().flat_map(|rule| rule.verbs).collect::<Vec<_>>();
+        assert_eq!(index.gathered("all").map(verbs).unwrap(), ["post", "put", "head", "get"]);
+        assert_eq!((index.gathered("z"), index.aggregated()), (None, vec!["all".into()]));
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::builtin::place::Place;
 use crate::builtin::pod::volume::Volumes;
-use crate::builtin::pod::{environment, handler, resources, security};
+use crate::builtin::pod::{environment, ephemeral, handler, resources, security};
 use crate::builtin::rules;
 use std::collections::BTreeSet;
 use steersman_machinery::field::Error;
@@ -14,6 +14,10 @@ pub(crate) fn validate_all(spec: &Place<'_>, volumes: &Volumes<'_>, faults: &mut
     if main.is_empty() {
         faults.push(main.required(""));
     }
+    for container in spec.field("ephemeralContainers").items() {
+        common(&container, volumes, faults);
+    }
+    ephemeral::validate_all(spec, faults);
     let mut names = BTreeSet::new();
     for container in main.items().chain(init.items()) {
         let name = container.field("name");

@@ -42,6 +42,15 @@ enum Item {
     NodePort(u16),
 }
 
+impl Item {
+    fn address(self) -> Option<IpAddr> {
+        match self {
+            Item::Address(address) => Some(address),
+            Item::NodePort(_) => None,
+        }
+    }
+}
+
 /// How many draws at random before the range is searched from its start.
 const DRAWS_MAX: usize = 64;
 
@@ -107,6 +116,21 @@ impl Allocator {
         if faults.is_empty() { Ok(()) } else { Err(faults) }
     }
 
+    /// Registers an address that something other than a Service has.
+    pub fn take_address(&self, address: IpAddr) {
+        self.taken.lock().insert(Item::Address(address));
+    }
+
+    /// Releases an address that nothing has any more.
+    pub fn release_address(&self, address: IpAddr) {
+        self.give_back(&[Item::Address(address)]);
+    }
+
+    /// The range that addresses are given out of.
+    pub fn range(&self) -> Ipv4Net {
+        self.range
+    }
+
     fn give_back(&self, items: &[Item]) {
         let mut taken = self.taken.lock();
         for item in items {
@@ -122,6 +146,12 @@ impl Allocator {
 // === impl Reservation ===
 
 impl Reservation<'_> {
+    /// The addresses that the Service has got, and those that it has no longer.
+    pub fn addresses(&self) -> (Vec<IpAddr>, Vec<IpAddr>) {
+        let addresses = |items: &[Item]| items.iter().filter_map(|item| item.address()).collect();
+        (addresses(&self.fresh), addresses(&self.stale))
+    }
+
     /// To be called when the Service is stored: keeps what was reserved, and releases what it no longer needs.
     pub fn commit(mut self) {
         self.fresh.clear();
@@ -319,6 +349,11 @@ impl Request<'_> {
 fn static_addresses(range: Ipv4Net) -> u32 {
     let size = 1_u64 << (32 - u32::from(range.prefix_len()));
     u32::try_from((size / 16).clamp(16, 256)).unwrap_or(256).min(u32::try_from(size / 2).unwrap_or(u32::MAX))
+}
+
+/// The addresses that a Service has.
+pub fn addresses(service: &Value) -> Vec<IpAddr> {
+    items(service).into_iter().filter_map(Item::address).collect()
 }
 
 /// What a Service has.

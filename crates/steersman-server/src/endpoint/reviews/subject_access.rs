@@ -2,6 +2,7 @@
 //! may do something, and why.
 
 use crate::authz::{self, Attributes, Decision, ResourceAttributes};
+use crate::endpoint::reviews::selectors::{self, Selectors};
 use crate::operation::Operation;
 use crate::state::State;
 use crate::status::Failure;
@@ -12,13 +13,18 @@ use steersman_machinery::field::{Error, Path};
 use steersman_machinery::value::{at, set_at, str_at};
 use steersman_machinery::{GroupKind, Value};
 
+/// What is to hold of the metadata of a review.
+const EMPTY: &str = "must be empty";
+/// The same of one that is made in a namespace.
+const EMPTY_BUT_NAMESPACE: &str = "must be empty except for namespace";
+
 pub(super) fn may_self<'a>(
     state: &'a State,
     operation: &'a Operation<'_>,
     review: Value,
 ) -> BoxFuture<'a, Result<Value, Failure>> {
     Box::pin(async move {
-        refuse(faults_of_question(&review))?;
+        refuse(faults_of_question(&review, EMPTY))?;
         answer(state, operation.user, review).await
     })
 }
@@ -29,7 +35,7 @@ pub(super) fn may_subject<'a>(
     review: Value,
 ) -> BoxFuture<'a, Result<Value, Failure>> {
     Box::pin(async move {
-        refuse([faults_of_question(&review), faults_of_subject(&review)].concat())?;
+        refuse([faults_of_question(&review, EMPTY), faults_of_subject(&review)].concat())?;
         let user = subject(&review);
         answer(state, &user, review).await
     })
@@ -44,7 +50,7 @@ pub(super) fn may_subject_here<'a>(
         // The namespace is that of the path.
         let metadata = review.get_mut("metadata").and_then(Value::as_object_mut);
         let namespace = metadata.and_then(|metadata| metadata.remove("namespace"));
-        let mut faults = [faults_of_question(&review), faults_of_subject(&review)].concat();
+        let mut faults = [faults_of_question(&review, EMPTY_BUT_NAMESPACE), faults_of_subject(&review)].concat();
         let path = Path::new("spec.resourceAttributes.namespace");
         let asked = str_at(&review, &["spec", "resourceAttributes", "namespace"]).unwrap_or_default();
         if asked != operation.namespace().unwrap_or_default() {
@@ -79,8 +85,9 @@ fn subject(review: &Value) -> User {
 }
 
 async fn answer(state: &State, user: &User, mut review: Value) -> Result<Value, Failure> {
+    let selectors = Selectors::read(&review["spec"]);
     let verdict = {
-        let attributes = attributes(&review["spec"]);
+        let attributes = attributes(&review["spec"], &selectors);
         authz::verdict(&*state.authorizer, user, &attributes).await
     };
     let mut status = json!({"allowed": verdict.is_allowed()});
@@ -90,15 +97,16 @@ async fn answer(state: &State, user: &User, mut review: Value) -> Result<Value, 
     if !verdict.reason.is_empty() {
         status["reason"] = verdict.reason.to_string().into();
     }
-    if let Some(error) = verdict.error {
-        status["evaluationError"] = error.into();
+    let errors: Vec<String> = verdict.error.into_iter().chain(selectors.left_out).collect();
+    if !errors.is_empty() {
+        status["evaluationError"] = errors.join("; ").into();
     }
     set_at(&mut review, &["status"], status);
     Ok(review)
 }
 
 /// What a review asks about.
-fn attributes(spec: &Value) -> Attributes<'_> {
+fn attributes<'a>(spec: &'a Value, selectors: &'a Selectors) -> Attributes<'a> {
     if let Some(asked) = spec.get("nonResourceAttributes") {
         let text = |key: &str| str_at(asked, &[key]).unwrap_or_default();
         return Attributes::NonResource { verb: text("verb"), path: text("path") };
@@ -108,15 +116,19 @@ fn attributes(spec: &Value) -> Attributes<'_> {
     Attributes::Resource(ResourceAttributes {
         verb: text("verb"),
         group: text("group"),
-        version: text("version"),
+        // A review that names no version is about all of them.
+        version: some("version").unwrap_or("*"),
         resource: text("resource"),
         subresource: some("subresource"),
         namespace: some("namespace"),
         name: some("name"),
+        field_selector: selectors.fields.as_ref(),
+        label_selector: selectors.labels.as_ref(),
     })
 }
 
-fn faults_of_question(review: &Value) -> Vec<Error> {
+/// `metadata` says what is to hold of the review's metadata, which is empty.
+fn faults_of_question(review: &Value, metadata: &str) -> Vec<Error> {
     let mut faults = Vec::new();
     let asks = |key: &str| at(review, &["spec", key]).is_some_and(|asked| !asked.is_null());
     match (asks("resourceAttributes"), asks("nonResourceAttributes")) {
@@ -132,10 +144,11 @@ fn faults_of_question(review: &Value) -> Vec<Error> {
         )),
         (true, false) | (false, true) => {}
     }
-    let metadata = review["metadata"].as_object();
-    let is_empty = metadata.is_none_or(|metadata| metadata.keys().all(|key| key == "managedFields"));
+    faults.extend(selectors::faults(review));
+    let fields = review["metadata"].as_object();
+    let is_empty = fields.is_none_or(|metadata| metadata.keys().all(|key| key == "managedFields"));
     if !is_empty {
-        faults.push(Error::invalid(&Path::new("metadata"), review["metadata"].clone(), "must be empty"));
+        faults.push(Error::invalid(&Path::new("metadata"), review["metadata"].clone(), metadata));
     }
     faults
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// Reads a duration; `None` if it is none, or below zero.
-pub(super) fn parse(text: &str) -> Option<Duration> {
+pub(crate) fn parse(text: &str) -> Option<Duration> {
     if text == "0" {
         return Some(Duration::ZERO);
     }

@@ -1,0 +1,299 @@
+//! Authorization by a webhook: a SubjectAccessReview is posted to it, and its status is the verdict.
+//!
+//! Verdicts are remembered for a while, a limited number of them. When the webhook fails, the verdict is no opinion, with an
+//! error, or a denial if its failure policy says so. Follows apiserver's `plugin/pkg/authorizer/webhook`.
+
+mod memory;
+
+use crate::authz::webhook::memory::{Key, Memory};
+use crate::authz::{Authorizer, Decision, Rules, Verdict};
+use crate::operation::{Attributes, ResourceAttributes};
+use crate::user::User;
+use crate::webhook::{CallError, Client};
+use bytes::Bytes;
+use futures::future::{self, BoxFuture};
+use rand::Rng as _;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use steersman_machinery::selector::{self, Operator};
+
+/// How often a call that failed on the way is tried, the first time included.
+const ATTEMPTS_MAX: u32 = 5;
+/// How long after the first failure it is tried again. Each further pause is half as long again.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// How a webhook is asked.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// For how long an allowance is remembered; zero: not at all.
+    pub authorized_ttl: Duration,
+    /// For how long a refusal is remembered; zero: not at all.
+    pub unauthorized_ttl: Duration,
+    /// How long one call may take.
+    pub timeout: Duration,
+    /// The version of the SubjectAccessReview.
+    pub version: ReviewVersion,
+    /// What counts when the webhook fails.
+    pub failure_policy: FailurePolicy,
+}
+
+/// A version of SubjectAccessReview.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum ReviewVersion {
+    V1,
+    /// Its groups are in a field `group`.
+    V1Beta1,
+}
+
+/// What counts when a webhook fails.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum FailurePolicy {
+    Deny,
+    NoOpinion,
+}
+
+/// Asks a webhook.
+#[derive(Debug)]
+pub struct Webhook {
+    client: Client,
+    settings: Settings,
+    memory: Memory,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Review<'a> {
+    api_version: &'static str,
+    kind: &'static str,
+    spec: Spec<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Spec<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resource_attributes: Option<Asked<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    non_resource_attributes: Option<AskedPath<'a>>,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    user: &'a str,
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    groups: &'a [String],
+    /// The name that `groups` has in v1beta1.
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    group: &'a [String],
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    extra: &'a BTreeMap<String, Vec<String>>,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    uid: &'a str,
+}
+
+#[derive(Serialize)]
+struct AskedPath<'a> {
+    path: &'a str,
+    verb: &'a str,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Asked<'a> {
+    #[serde(skip_serializing_if = "str::is_empty")]
+    namespace: &'a str,
+    verb: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    group: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    version: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    resource: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    subresource: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    field_selector: Option<Requirements<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    label_selector: Option<Requirements<'a>>,
+}
+
+#[derive(Serialize)]
+struct Requirements<'a> {
+    requirements: Vec<Requirement<'a>>,
+}
+
+#[derive(Serialize)]
+struct Requirement<'a> {
+    key: &'a str,
+    operator: &'static str,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    values: Vec<&'a str>,
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    status: Status,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Status {
+    #[serde(default)]
+    allowed: bool,
+    #[serde(default)]
+    denied: bool,
+    #[serde(default)]
+    reason: String,
+    #[serde(default)]
+    evaluation_error: String,
+}
+
+impl Default for Settings {
+    /// As kube-apiserver's flags have them.
+    fn default() -> Settings {
+        Settings {
+            authorized_ttl: Duration::from_secs(300),
+            unauthorized_ttl: Duration::from_secs(30),
+            timeout: Duration::from_secs(30),
+            version: ReviewVersion::V1,
+            failure_policy: FailurePolicy::NoOpinion,
+        }
+    }
+}
+
+// === impl Webhook ===
+
+impl Webhook {
+    pub fn new(client: Client, settings: Settings) -> Webhook {
+        Webhook { client, settings, memory: Memory::default() }
+    }
+
+    /// The review that asks.
+    fn review(&self, user: &User, attributes: &Attributes<'_>) -> Result<Vec<u8>, serde_json::Error> {
+        let (api_version, groups, group): (_, &[String], &[String]) = match self.settings.version {
+            ReviewVersion::V1 => ("authorization.k8s.io/v1", &user.groups, &[]),
+            ReviewVersion::V1Beta1 => ("authorization.k8s.io/v1beta1", &[], &user.groups),
+        };
+        let (resource_attributes, non_resource_attributes) = match attributes {
+            Attributes::NonResource { verb, path } => (None, Some(AskedPath { path, verb })),
+            Attributes::Resource(of) => (Some(asked(of)), None),
+        };
+        let (extra, uid) = (&user.extra, user.uid.as_str());
+        let spec = Spec { resource_attributes, non_resource_attributes, user: &user.name, groups, group, extra, uid };
+        serde_json::to_vec(&Review { api_version, kind: "SubjectAccessReview", spec })
+    }
+
+    async fn ask(&self, review: Vec<u8>) -> Verdict {
+        let key = Key::of(&review);
+        if let Some(verdict) = self.memory.find(&key) {
+            return verdict;
+        }
+        let answer = self.call(review.into()).await.map_err(|error| error.to_string()).and_then(|answer| {
+            let answer: Result<Answer, _> = serde_json::from_slice(&answer);
+            answer.map_err(|error| format!("the authorization webhook answers no SubjectAccessReview: {error}"))
+        });
+        let status = match answer {
+            Ok(Answer { status }) => status,
+            Err(error) => {
+                tracing::error!(error, "the authorization webhook failed");
+                let decision = match self.settings.failure_policy {
+                    FailurePolicy::Deny => Decision::Deny,
+                    FailurePolicy::NoOpinion => Decision::NoOpinion,
+                };
+                return Verdict { decision, error: Some(error), ..Verdict::NO_OPINION };
+            }
+        };
+        let ttl = if status.allowed { self.settings.authorized_ttl } else { self.settings.unauthorized_ttl };
+        let verdict = status.verdict();
+        self.memory.keep(key, verdict.clone(), ttl);
+        verdict
+    }
+
+    /// Calls the webhook, again if that failed in a way that may pass.
+    async fn call(&self, review: Bytes) -> Result<Bytes, CallError> {
+        let mut pause = PAUSE;
+        let mut attempt = 1;
+        loop {
+            match self.client.post(review.clone(), self.settings.timeout).await {
+                Err(error) if error.is_retryable() && attempt < ATTEMPTS_MAX => {
+                    // Up to a fifth longer, so that many who failed together do not come back together.
+                    let extra = rand::rng().random_range(0.0..0.2);
+                    tokio::time::sleep(pause.mul_f64(1.0 + extra)).await;
+                    pause = pause.mul_f64(1.5);
+                    attempt += 1;
+                }
+                answer => return answer,
+            }
+        }
+    }
+}
+
+impl Status {
+    fn verdict(self) -> Verdict {
+        let Status { allowed, denied, reason, evaluation_error } = self;
+        let both = "webhook subject access review returned both allow and deny response";
+        let decision = match (allowed, denied) {
+            (_, true) => Decision::Deny,
+            (true, false) => Decision::Allow,
+            (false, false) => Decision::NoOpinion,
+        };
+        if !evaluation_error.is_empty() {
+            tracing::debug!(error = evaluation_error, "the authorization webhook could not evaluate everything");
+        }
+        Verdict { decision, reason: reason.into(), error: (allowed && denied).then(|| both.to_owned()) }
+    }
+}
+
+fn asked<'a>(of: &'a ResourceAttributes<'_>) -> Asked<'a> {
+    let field_selector = of
+        .field_selector
+        .filter(|fields| !fields.is_everything())
+        .map(|fields| Requirements { requirements: fields.requirements.iter().map(of_field).collect() });
+    let label_selector = of.label_selector.map(|labels| labels.requirements.iter().filter_map(of_label).collect());
+    let label_selector = label_selector.filter(|requirements: &Vec<_>| !requirements.is_empty());
+    Asked {
+        namespace: of.namespace.unwrap_or_default(),
+        verb: of.verb,
+        group: of.group,
+        version: of.version,
+        resource: of.resource,
+        subresource: of.subresource.unwrap_or_default(),
+        name: of.name.unwrap_or_default(),
+        field_selector,
+        label_selector: label_selector.map(|requirements| Requirements { requirements }),
+    }
+}
+
+fn of_field(requirement: &selector::FieldRequirement) -> Requirement<'_> {
+    let operator = if requirement.equal { "In" } else { "NotIn" };
+    Requirement { key: &requirement.field, operator, values: vec![&requirement.value] }
+}
+
+/// Conditions that reviews cannot express are left out: the webhook is asked about more than the request wants.
+fn of_label(requirement: &selector::Requirement) -> Option<Requirement<'_>> {
+    let (operator, values): (_, &[String]) = match &requirement.operator {
+        Operator::DoesNotExist => ("DoesNotExist", &[]),
+        Operator::Exists => ("Exists", &[]),
+        Operator::In(values) => ("In", values),
+        Operator::NotIn(values) => ("NotIn", values),
+        Operator::GreaterThan(_) | Operator::LessThan(_) => return None,
+    };
+    Some(Requirement { key: &requirement.key, operator, values: values.iter().map(String::as_str).collect() })
+}
+
+impl Authorizer for Webhook {
+    fn authorize<'a>(&'a self, user: &'a User, attributes: &'a Attributes<'a>) -> BoxFuture<'a, Verdict> {
+        Box::pin(async move {
+            match self.review(user, attributes) {
+                Ok(review) => self.ask(review).await,
+                Err(error) => Verdict { error: Some(error.to_string()), ..Verdict::NO_OPINION },
+            }
+        })
+    }
+
+    /// Nothing is known: a webhook is asked about single requests only.
+    fn rules_for<'a>(&'a self, _: &'a User, _: &'a str) -> BoxFuture<'a, Rules> {
+        let error = Some("webhook authorizer does not support user rule resolution".to_owned());
+        Box::pin(future::ready(Rules { is_incomplete: true, error, ..Rules::default() }))
+    }
+}

@@ -1,0 +1,160 @@
+//! The Service `kubernetes`, by which programs in a cluster find the server, with what is behind it, and the range of addresses
+//! that it is in. Follows kubernetes' `pkg/controlplane/controller/kubernetesservice`.
+
+use crate::bootstrap::{assign, create};
+use crate::catalog::Verb;
+use crate::operation::{Operation, seconds};
+use crate::options::Delete;
+use crate::registry::{self, Change};
+use crate::state::State;
+use crate::status::Failure;
+use serde_json::json;
+use std::net::{IpAddr, SocketAddr};
+use steersman_machinery::value::{at, set_at};
+use steersman_machinery::{GroupResource, ObjectKey, Value};
+
+const NAME: &str = "kubernetes";
+const PORT: u16 = 443;
+/// Where the server listens if its address does not say.
+const PORT_USUAL: u16 = 6443;
+
+/// Creates the range, the Service and what is behind it, and brings them up to date with where the server is reached.
+pub(super) async fn reconcile(state: &State, address: &str) -> Result<(), Failure> {
+    let port = address.rsplit_once(':').and_then(|(_, port)| port.parse().ok()).unwrap_or(PORT_USUAL);
+    range(state).await?;
+    service(state, port).await?;
+    let key = ObjectKey::namespaced("default", NAME);
+    let endpoints = GroupResource::new("", "endpoints");
+    let slices = GroupResource::new("discovery.k8s.io", "endpointslices");
+    match address.parse::<SocketAddr>().ok().map(|address| address.ip()).filter(is_reachable) {
+        Some(ip) => {
+            let subsets = json!([{
+                "addresses": [{"ip": ip.to_string()}], "ports": [{"name": "https", "port": port, "protocol": "TCP"}],
+            }]);
+            behind(state, &endpoints, &key, endpoints_of(&subsets), "subsets").await?;
+            behind(state, &slices, &key, slice_of(ip, port), "endpoints").await?;
+            assign(state, &slices, &key, &|slice| {
+                set_at(slice, &["ports"], slice_of(ip, port)["ports"].clone());
+            })
+            .await
+        }
+        // Nobody else reaches what this machine calls itself.
+        None => {
+            remove(state, &endpoints, &key).await?;
+            remove(state, &slices, &key).await
+        }
+    }
+}
+
+/// Whether other machines can reach an address.
+fn is_reachable(address: &IpAddr) -> bool {
+    let is_link_local = match address {
+        IpAddr::V4(address) => address.is_link_local(),
+        IpAddr::V6(address) => address.is_unicast_link_local(),
+    };
+    !(is_link_local || address.is_loopback() || address.is_multicast() || address.is_unspecified())
+}
+
+/// The range of the addresses of Services. It is ready from the first: the allocator is this server's own.
+async fn range(state: &State) -> Result<(), Failure> {
+    let ranges = GroupResource::new("networking.k8s.io", "servicecidrs");
+    let key = ObjectKey::cluster(NAME);
+    let range = json!({
+        "kind": "ServiceCIDR", "apiVersion": "networking.k8s.io/v1", "metadata": {"name": NAME},
+        "spec": {"cidrs": [state.services.range().to_string()]},
+    });
+    create(state, &ranges, &key, range).await?;
+    let now = seconds(state.now());
+    assign(state, &ranges, &key, &|range| {
+        if at(range, &["status", "conditions"]).is_none() {
+            let ready = json!([{
+                "type": "Ready", "status": "True", "reason": "", "message": "Kubernetes Service CIDR is ready",
+                "lastTransitionTime": now,
+            }]);
+            set_at(range, &["status", "conditions"], ready);
+        }
+    })
+    .await
+}
+
+async fn service(state: &State, port: u16) -> Result<(), Failure> {
+    let services = GroupResource::new("", "services");
+    let key = ObjectKey::namespaced("default", NAME);
+    // The first address of the range, unless somebody has it.
+    let first = state.services.range().hosts().next().map(|address| address.to_string()).unwrap_or_default();
+    let service = json!({
+        "kind": "Service", "apiVersion": "v1",
+        "metadata": {
+            "name": NAME, "namespace": "default", "labels": {"component": "apiserver", "provider": "kubernetes"},
+        },
+        "spec": {
+            "type": "ClusterIP", "clusterIP": first, "clusterIPs": [first], "sessionAffinity": "None",
+            "ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack",
+            "ports": [{"name": "https", "port": PORT, "protocol": "TCP", "targetPort": port}],
+        },
+    });
+    match create(state, &services, &key, service.clone()).await {
+        Err(failure) if failure.code() == 422 => {
+            let mut service = service;
+            set_at(&mut service, &["spec", "clusterIP"], json!(""));
+            set_at(&mut service, &["spec", "clusterIPs"], json!([]));
+            create(state, &services, &key, service).await?;
+        }
+        created => created?,
+    }
+    assign(state, &services, &key, &|service| {
+        if let Some(target) = service.pointer_mut("/spec/ports/0/targetPort") {
+            *target = json!(port);
+        }
+    })
+    .await
+}
+
+/// Creates what is behind the Service, or makes one field of it what it should be.
+async fn behind(
+    state: &State,
+    resource: &GroupResource,
+    key: &ObjectKey,
+    object: Value,
+    field: &str,
+) -> Result<(), Failure> {
+    create(state, resource, key, object.clone()).await?;
+    assign(state, resource, key, &|stored| {
+        set_at(stored, &[field], object[field].clone());
+    })
+    .await
+}
+
+fn endpoints_of(subsets: &Value) -> Value {
+    json!({
+        "kind": "Endpoints", "apiVersion": "v1",
+        "metadata": {
+            "name": NAME, "namespace": "default", "labels": {"endpointslice.kubernetes.io/skip-mirror": "true"},
+        },
+        "subsets": subsets,
+    })
+}
+
+fn slice_of(ip: IpAddr, port: u16) -> Value {
+    json!({
+        "kind": "EndpointSlice", "apiVersion": "discovery.k8s.io/v1",
+        "metadata": {"name": NAME, "namespace": "default", "labels": {"kubernetes.io/service-name": NAME}},
+        "addressType": if ip.is_ipv4() { "IPv4" } else { "IPv6" },
+        "endpoints": [{"addresses": [ip.to_string()], "conditions": {"ready": true}}],
+        "ports": [{"name": "https", "port": port, "protocol": "TCP"}],
+    })
+}
+
+async fn remove(state: &State, resource: &GroupResource, key: &ObjectKey) -> Result<(), Failure> {
+    let catalog = state.catalog();
+    let Some(served) = catalog.find(&resource.group, "v1", &resource.resource) else { return Ok(()) };
+    if state.get(resource, key).await?.is_none() {
+        return Ok(());
+    }
+    let system = Operation::of_system(served, Verb::Delete, state.now());
+    let options = Delete::default();
+    match registry::write(state, &mut system.on(Verb::Delete, key), &Change::Delete(&options)).await {
+        Err(failure) if failure.code() != 404 => Err(failure),
+        Ok(_) | Err(_) => Ok(()),
+    }
+}

@@ -1,0 +1,223 @@
+//! Subresources that lead to what runs an object: logs, exec, attach and port-forward of pods, and the proxies of pods, services
+//! and nodes.
+//!
+//! This server runs nothing and connects to no node. It checks what kube-apiserver checks before it connects, in the same order
+//! and words (kubernetes' `pkg/registry/core/pod/strategy.go` and its neighbours), so that a client learns what is wrong with its
+//! request. What is right with it ends where the connection would begin.
+
+mod location;
+
+use crate::answer::Answer;
+use crate::catalog::{Subresource, Verb};
+use crate::conversion;
+use crate::endpoint::context::Context;
+use crate::endpoint::stream::location::Location;
+use crate::status::Failure;
+use http::Method;
+use steersman_machinery::field::{Error, Path};
+use steersman_machinery::value::{at, str_at};
+use steersman_machinery::{GroupKind, GroupResource, ObjectKey, Value};
+
+/// Carries out a request on a subresource that streams.
+///
+/// # Errors
+/// With the answer for the client; nothing can be streamed, so only the logs of a pod without a node succeed: there are none.
+pub(super) async fn handle(cx: &Context<'_>, subresource: &Subresource, method: &Method) -> Result<Answer, Failure> {
+    let verb = match *method {
+        Method::GET | Method::HEAD => Verb::Get,
+        Method::POST => Verb::Create,
+        Method::PUT => Verb::Update,
+        Method::PATCH => Verb::Patch,
+        Method::DELETE => Verb::Delete,
+        _ => return Err(Failure::method_not_allowed()),
+    };
+    if !subresource.verbs.contains(&verb) {
+        return Err(Failure::method_not_allowed());
+    }
+    match (cx.operation.attributes.resource, &*subresource.name) {
+        ("pods", "log") => logs(cx).await,
+        ("pods", "attach" | "exec") => {
+            let pod = pod(cx, cx.operation.name()).await?;
+            container(cx, &pod)?;
+            Err(to_node(cx, &pod).await)
+        }
+        ("pods", "portforward") => {
+            let pod = pod(cx, cx.operation.name()).await?;
+            Err(to_node(cx, &pod).await)
+        }
+        ("pods", _) => Err(to_pod(cx).await),
+        ("services", _) => Err(to_service(cx).await),
+        _ => {
+            let location = Location::parse("node", cx.operation.name())?;
+            Err(to_kubelet(cx, location.name, location.port).await)
+        }
+    }
+}
+
+async fn logs(cx: &Context<'_>) -> Result<Answer, Failure> {
+    let faults = log_faults(cx)?;
+    if !faults.is_empty() {
+        return Err(Failure::invalid(&GroupKind::new("", "PodLogOptions"), cx.operation.name(), &faults));
+    }
+    let pod = pod(cx, cx.operation.name()).await?;
+    container(cx, &pod)?;
+    if node_of(&pod).is_none() {
+        return Ok(Answer::empty(204));
+    }
+    Err(to_node(cx, &pod).await)
+}
+
+/// What is wrong with the options of a log.
+fn log_faults(cx: &Context<'_>) -> Result<Vec<Error>, Failure> {
+    let number = |name: &str| match cx.query.non_empty(name) {
+        None => Ok(None),
+        Some(text) => text
+            .parse::<i64>()
+            .map(Some)
+            .map_err(|_| Failure::bad_request(format!("{name} must be a whole number, not {text:?}"))),
+    };
+    let (lines, bytes, seconds) = (number("tailLines")?, number("limitBytes")?, number("sinceSeconds")?);
+    let mut faults = Vec::new();
+    if let Some(lines) = lines.filter(|lines| *lines < 0) {
+        faults.push(Error::invalid(&Path::new("tailLines"), lines, "must be greater than or equal to 0"));
+    }
+    if let Some(bytes) = bytes.filter(|bytes| *bytes < 1) {
+        faults.push(Error::invalid(&Path::new("limitBytes"), bytes, "must be greater than 0"));
+    }
+    if seconds.is_some() && cx.query.non_empty("sinceTime").is_some() {
+        let why = "at most one of `sinceTime` or `sinceSeconds` may be specified";
+        faults.push(Error::forbidden(&Path::root(), why));
+    } else if let Some(seconds) = seconds.filter(|seconds| *seconds < 1) {
+        faults.push(Error::invalid(&Path::new("sinceSeconds"), seconds, "must be greater than 0"));
+    }
+    let stream = cx.query.non_empty("stream").unwrap_or("All");
+    if !["All", "Stderr", "Stdout"].contains(&stream) {
+        faults.push(Error::not_supported(&Path::new("stream"), stream, &["All", "Stderr", "Stdout"]));
+    }
+    if stream != "All" && lines.is_some() {
+        let why = "`tailLines` and specific `stream` are mutually exclusive for now";
+        faults.push(Error::forbidden(&Path::root(), why));
+    }
+    Ok(faults)
+}
+
+/// The container that the request names, or the only one there is, must be one of the pod's.
+fn container(cx: &Context<'_>, pod: &Value) -> Result<(), Failure> {
+    let name = cx.operation.name();
+    let list = |list: &str| at(pod, &["spec", list]).and_then(Value::as_array).into_iter().flatten();
+    let all = list("initContainers").chain(list("containers")).chain(list("ephemeralContainers"));
+    let all: Vec<&str> = all.filter_map(|container| str_at(container, &["name"])).collect();
+    let why = match cx.query.non_empty("container") {
+        Some(container) if all.contains(&container) => return Ok(()),
+        Some(container) => format!("container {container} is not valid for pod {name}"),
+        None => match list("containers").count() {
+            0 => format!("a container name must be specified for pod {name}"),
+            1 => return Ok(()),
+            _ => format!("a container name must be specified for pod {name}, choose one of: [{}]", all.join(" ")),
+        },
+    };
+    Err(Failure::bad_request(why))
+}
+
+/// Why there is no way to the node of a pod.
+async fn to_node(cx: &Context<'_>, pod: &Value) -> Failure {
+    match node_of(pod) {
+        Some(node) => to_kubelet(cx, node, "").await,
+        None => Failure::bad_request(format!("pod {} does not have a host assigned", cx.operation.name())),
+    }
+}
+
+fn node_of(pod: &Value) -> Option<&str> {
+    str_at(pod, &["spec", "nodeName"]).filter(|node| !node.is_empty())
+}
+
+/// Why there is no way to the agent of a node, or to a port of it.
+async fn to_kubelet(cx: &Context<'_>, name: &str, port: &str) -> Failure {
+    /// The types of addresses by which a node's agent is asked, the best one first.
+    const ADDRESSES: [&str; 5] = ["Hostname", "InternalDNS", "InternalIP", "ExternalDNS", "ExternalIP"];
+    let node = match stored(cx, "nodes", &ObjectKey::cluster(name)).await {
+        Ok(node) => node,
+        Err(failure) => return failure,
+    };
+    let addresses =
+        at(&node, &["status", "addresses"]).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let of_type = |kind: &&str| addresses.iter().find(|address| str_at(address, &["type"]) == Some(kind));
+    let Some(address) = ADDRESSES.iter().find_map(of_type) else {
+        let known: Vec<&str> = addresses.iter().filter_map(|address| str_at(address, &["type"])).collect();
+        let known = known.join(" ");
+        return Failure::internal(format!("no preferred addresses found; known addresses: [{known}]"));
+    };
+    let own_port = at(&node, &["status", "daemonEndpoints", "kubeletEndpoint", "Port"]).and_then(Value::as_i64);
+    let own_port = own_port.filter(|port| *port > 0).unwrap_or(10_250).to_string();
+    let port = if port.is_empty() { &own_port } else { port };
+    no_connection(str_at(address, &["address"]).unwrap_or_default(), port)
+}
+
+/// Why there is no way to a port of a pod.
+async fn to_pod(cx: &Context<'_>) -> Failure {
+    let found = async {
+        let location = Location::parse("pod", cx.operation.name())?;
+        Ok((pod(cx, location.name).await?, location))
+    };
+    let (pod, location) = match found.await {
+        Ok(found) => found,
+        Err(failure) => return failure,
+    };
+    let ports = at(&pod, &["spec", "containers"]).and_then(Value::as_array).into_iter().flatten();
+    let first =
+        ports.filter_map(|container| container.get("ports")?.as_array()?.first()?.get("containerPort")?.as_i64());
+    let first = first.map(|port| port.to_string()).next();
+    let port = if location.port.is_empty() { first.as_deref().unwrap_or("80") } else { location.port };
+    let address = at(&pod, &["status", "podIPs"]).and_then(|addresses| str_at(addresses.get(0)?, &["ip"]));
+    match address.filter(|address| location::is_reachable(address)) {
+        Some(address) => no_connection(address, port),
+        None => Failure::bad_request("address not allowed"),
+    }
+}
+
+/// Why there is no way to what is behind a service.
+async fn to_service(cx: &Context<'_>) -> Failure {
+    let found = async {
+        let location = Location::parse("service", cx.operation.name())?;
+        let namespace = cx.operation.namespace().unwrap_or_default();
+        let key = ObjectKey::namespaced(namespace, location.name);
+        let mut port = location.port.to_owned();
+        if let Ok(number) = location.port.parse::<i64>() {
+            let service = stored(cx, "services", &key).await?;
+            let ports = at(&service, &["spec", "ports"]).and_then(Value::as_array).into_iter().flatten();
+            let mut named = ports.filter(|port| port.get("port").and_then(Value::as_i64) == Some(number));
+            let missing = || {
+                let name = location.name;
+                Failure::unavailable(format!("no service port {number} found for service {name:?}"))
+            };
+            let port_found = named.next().ok_or_else(missing)?;
+            port = str_at(port_found, &["name"]).unwrap_or_default().to_owned();
+        }
+        let endpoints = stored(cx, "endpoints", &key).await?;
+        location::endpoint(&endpoints, &port)
+            .ok_or_else(|| Failure::unavailable(format!("no endpoints available for service {:?}", location.name)))
+    };
+    match found.await {
+        Ok((address, port)) => no_connection(&address, &port),
+        Err(failure) => failure,
+    }
+}
+
+/// What a client is told in the end.
+fn no_connection(address: &str, port: &str) -> Failure {
+    let address = if address.contains(':') { format!("[{address}]") } else { address.to_owned() };
+    Failure::internal(format!(
+        "error dialing backend: dial tcp {address}:{port}: this server connects to no nodes and pods"
+    ))
+}
+
+async fn pod(cx: &Context<'_>, name: &str) -> Result<Value, Failure> {
+    stored(cx, "pods", &ObjectKey::namespaced(cx.operation.namespace().unwrap_or_default(), name)).await
+}
+
+async fn stored(cx: &Context<'_>, resource: &str, key: &ObjectKey) -> Result<Value, Failure> {
+    let resource = GroupResource::new("", resource);
+    let found = cx.state.get(&resource, key).await?;
+    let found = found.ok_or_else(|| Failure::not_found(&resource, &key.name))?;
+    conversion::parse(&found)
+}

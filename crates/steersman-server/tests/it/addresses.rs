@@ -1,0 +1,90 @@
+//! The addresses of Services as objects.
+
+use crate::support::{World, names, serve, text};
+use serde_json::json;
+use steersman_machinery::{GroupResource, ObjectKey};
+use steersman_server::authz::Authorization;
+
+const ADDRESSES: &str = "/apis/networking.k8s.io/v1/ipaddresses";
+const SERVICES: &str = "/api/v1/namespaces/default/services";
+
+#[tokio::test]
+async fn the_address_of_a_service_is_an_object_as_long_as_the_service_has_it() {
+    let world = World::new().await;
+    let http = world.http();
+    let service = json!({"metadata": {"name": "s"}, "spec": {"clusterIP": "10.96.201.7", "ports": [{"port": 80}]}});
+    http.post(SERVICES, &service).await.ok();
+    let address = http.get(&format!("{ADDRESSES}/10.96.201.7")).await.ok();
+    let parent = json!({"name": "s", "namespace": "default", "resource": "services"});
+    assert_eq!(address["spec"]["parentRef"], parent);
+    assert_eq!(address["metadata"]["labels"]["ipaddress.kubernetes.io/ip-family"], "IPv4");
+    let external = json!({"spec": {"type": "ExternalName", "externalName": "a.example.com", "clusterIP": null, "clusterIPs": null, "ipFamilies": null, "ipFamilyPolicy": null, "ports": null}});
+    http.merge(&format!("{SERVICES}/s"), &external).await.ok();
+    assert_eq!(http.get(&format!("{ADDRESSES}/10.96.201.7")).await.code, 404);
+    http.post(
+        SERVICES,
+        &json!({"metadata": {"name": "t"}, "spec": {"clusterIP": "10.96.201.7", "ports": [{"port": 80}]}}),
+    )
+    .await
+    .ok();
+    http.delete(&format!("{SERVICES}/t")).await.ok();
+    assert_eq!(http.get(&format!("{ADDRESSES}/10.96.201.7")).await.code, 404);
+}
+
+#[tokio::test]
+async fn an_address_taken_by_hand_is_given_to_no_service() {
+    let world = World::new().await;
+    let http = world.http();
+    let address = json!({"metadata": {"name": "10.96.202.2"}, "spec": {"parentRef": {"resource": "services", "namespace": "a", "name": "mine"}}});
+    http.post(ADDRESSES, &address).await.ok();
+    let service = json!({"metadata": {"name": "s"}, "spec": {"clusterIP": "10.96.202.2", "ports": [{"port": 80}]}});
+    let refused = http.post(SERVICES, &service).await;
+    let why = "Service \"s\" is invalid: spec.clusterIPs: Invalid value: [\"10.96.202.2\"]: failed to allocate IP 10.96.202.2: provided IP is already allocated";
+    assert_eq!((refused.code, text(&refused.json(), "/message")), (422, why));
+    http.delete(&format!("{ADDRESSES}/10.96.202.2")).await.ok();
+    http.post(SERVICES, &service).await.ok();
+    let odd = json!({"metadata": {"name": "10.096.0.1"}, "spec": {}});
+    let causes = http.post(ADDRESSES, &odd).await.json()["details"]["causes"].clone();
+    let messages: Vec<&str> = causes.as_array().unwrap().iter().map(|cause| text(cause, "/message")).collect();
+    assert_eq!(messages, ["Invalid value: \"10.096.0.1\": must not have leading 0s", "Required value"]);
+}
+
+#[tokio::test]
+async fn a_start_makes_the_objects_of_addresses_right() {
+    let world = World::new().await;
+    let http = world.http();
+    let service = json!({"metadata": {"name": "s"}, "spec": {"clusterIP": "10.96.201.7", "ports": [{"port": 80}]}});
+    http.post(SERVICES, &service).await.ok();
+    http.delete(&format!("{ADDRESSES}/10.96.201.7")).await.ok();
+    http.post(
+        SERVICES,
+        &json!({"metadata": {"name": "t"}, "spec": {"clusterIP": "10.96.201.8", "ports": [{"port": 80}]}}),
+    )
+    .await
+    .ok();
+    // As after a crash between the deletion of a Service and that of its object.
+    let (services, key) = (GroupResource::new("", "services"), ObjectKey::namespaced("default", "t"));
+    let stored = world.store.get(&services, &key).await.unwrap().unwrap();
+    world.store.delete(&services, &key, stored.revision).await.unwrap();
+    world.server.stop().await;
+
+    let world = World { server: serve(&world.store, Authorization::default()).await, store: world.store };
+    let found = names(&world.http().get(ADDRESSES).await.ok());
+    assert!(found.contains(&"10.96.201.7".to_owned()) && !found.contains(&"10.96.201.8".to_owned()), "{found:?}");
+}
+
+#[tokio::test]
+async fn ranges_are_checked_and_stay() {
+    let world = World::new().await;
+    let http = world.http();
+    let ranges = "/apis/networking.k8s.io/v1/servicecidrs";
+    let bad = json!({"metadata": {"name": "r"}, "spec": {"cidrs": ["10.97.0.1/16", "10.98.0.0/16"]}});
+    let refused = http.post(ranges, &bad).await;
+    let why = "ServiceCIDR.networking.k8s.io \"r\" is invalid: [spec.cidrs: Invalid value: [\"10.97.0.1/16\",\"10.98.0.0/16\"]: may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and 2001:db8::/64, spec.cidrs[0]: Invalid value: \"10.97.0.1/16\": must not have bits set beyond the prefix length]";
+    assert_eq!((refused.code, text(&refused.json(), "/message")), (422, why));
+    let own = http.get(&format!("{ranges}/kubernetes")).await.ok();
+    assert_eq!((&own["spec"]["cidrs"], text(&own, "/status/conditions/0/type")), (&json!(["10.96.0.0/16"]), "Ready"));
+    let changed = http.merge(&format!("{ranges}/kubernetes"), &json!({"spec": {"cidrs": ["10.95.0.0/16"]}})).await;
+    let why = "ServiceCIDR.networking.k8s.io \"kubernetes\" is invalid: spec.cidrs[0]: Invalid value: \"10.95.0.0/16\": field is immutable";
+    assert_eq!((changed.code, text(&changed.json(), "/message")), (422, why));
+}

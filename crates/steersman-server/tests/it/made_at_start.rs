@@ -1,0 +1,79 @@
+//! What a server makes for itself before anybody asks.
+
+use crate::support::{World, names, options, text};
+use serde_json::json;
+use std::sync::Arc;
+use steersman_server::authz::Authorization;
+use steersman_server::{Options, Server};
+use steersman_storage::{Memory, Store};
+
+/// Starts a server that is reached under an address.
+async fn at(store: &Store, address: &str) -> World {
+    let options = Options { address: address.to_owned(), ..options(store, Authorization::default()) };
+    World { server: Server::start(options).await.unwrap(), store: store.clone() }
+}
+
+#[tokio::test]
+async fn the_service_of_the_server_follows_where_the_server_is_reached() {
+    let store = Store::open(Arc::new(Memory::new()), steersman_storage::Options::default()).await.unwrap();
+    let world = at(&store, "192.0.2.7:6443").await;
+    let http = world.http();
+    let service = http.get("/api/v1/namespaces/default/services/kubernetes").await.ok();
+    assert_eq!(
+        (text(&service, "/spec/clusterIP"), &service["spec"]["ports"][0]["targetPort"]),
+        ("10.96.0.1", &json!(6443))
+    );
+    assert_eq!(http.get("/apis/networking.k8s.io/v1/ipaddresses/10.96.0.1").await.code, 200);
+    let slice = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/kubernetes";
+    assert_eq!(http.get(slice).await.ok()["endpoints"][0]["addresses"], json!(["192.0.2.7"]));
+    let endpoints = http.get("/api/v1/namespaces/default/endpoints/kubernetes").await.ok();
+    assert_eq!(endpoints["subsets"][0]["ports"][0]["port"], 6443);
+    world.server.stop().await;
+
+    let world = at(&store, "192.0.2.8:7443").await;
+    let http = world.http();
+    let service = http.get("/api/v1/namespaces/default/services/kubernetes").await.ok();
+    assert_eq!(service["spec"]["ports"][0]["targetPort"], 7443);
+    let moved = http.get(slice).await.ok();
+    assert_eq!(
+        (&moved["endpoints"][0]["addresses"], &moved["ports"][0]["port"]),
+        (&json!(["192.0.2.8"]), &json!(7443))
+    );
+    world.server.stop().await;
+
+    // Under an address that only this machine knows there is nothing behind the service.
+    let world = at(&store, "127.0.0.1:6443").await;
+    assert_eq!(world.http().get(slice).await.code, 404);
+    assert_eq!(world.http().get("/api/v1/namespaces/default/services/kubernetes").await.code, 200);
+}
+
+#[tokio::test]
+async fn a_server_has_one_lease_however_often_it_starts() {
+    let store = Store::open(Arc::new(Memory::new()), steersman_storage::Options::default()).await.unwrap();
+    let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases?labelSelector=apiserver.kubernetes.io/identity=kube-apiserver";
+    let world = at(&store, "192.0.2.7:6443").await;
+    let first = world.http().get(leases).await.ok();
+    world.server.stop().await;
+    let world = at(&store, "192.0.2.7:6443").await;
+    let second = world.http().get(leases).await.ok();
+    assert_eq!((names(&first).len(), names(&first)), (1, names(&second)));
+    let holder = |list: &serde_json::Value| text(list, "/items/0/spec/holderIdentity").to_owned();
+    assert_eq!(holder(&first), holder(&second));
+    assert!(holder(&second).starts_with(&format!("{}_", names(&second)[0])));
+    assert_eq!(second["items"][0]["spec"]["leaseDurationSeconds"], 3600);
+}
+
+#[tokio::test]
+async fn the_store_is_a_component_that_is_well() {
+    let world = World::new().await;
+    let http = world.http();
+    let list = http.get("/api/v1/componentstatuses").await;
+    let warning = "299 - \"v1 ComponentStatus is deprecated in v1.19+\"";
+    assert_eq!((names(&list.ok()), list.header("warning")), (vec!["etcd-0".to_owned()], Some(warning)));
+    let one = http.get("/api/v1/componentstatuses/etcd-0").await.ok();
+    assert_eq!(one["conditions"], json!([{"type": "Healthy", "status": "True", "message": "ok"}]));
+    assert_eq!(http.get("/api/v1/componentstatuses/none").await.code, 404);
+    assert_eq!(http.delete("/api/v1/componentstatuses/etcd-0").await.code, 405);
+    let named = http.get("/api/v1/componentstatuses?fieldSelector=metadata.name%3Dother").await.ok();
+    assert!(names(&named).is_empty());
+}

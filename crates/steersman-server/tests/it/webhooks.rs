@@ -1,0 +1,285 @@
+//! Authorization by a webhook: a real TLS server that is asked, and what comes of its answers.
+
+use crate::support::{CONFIGS, World, text};
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
+use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
+use serde_json::{Value, json};
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use steersman_server::authz::{Authorization, FailurePolicy, Mode, ReviewVersion, Webhook, WebhookSettings};
+use steersman_server::webhook::{Client, read_kubeconfig};
+use tempfile::TempDir;
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _};
+use tokio_rustls::rustls::server::WebPkiClientVerifier;
+use tokio_rustls::rustls::{RootCertStore, ServerConfig, crypto};
+
+/// What the webhook does with a review.
+type Answers = fn(&Value) -> Response<String>;
+
+/// A webhook, which only talks to callers with a certificate of its authority.
+struct Hook {
+    address: SocketAddr,
+    /// What it was asked, and the header `Authorization` that came along.
+    asked: Arc<Mutex<Vec<(Value, Option<String>)>>>,
+    dir: TempDir,
+}
+
+struct Pair {
+    certificate: String,
+    key: String,
+}
+
+/// An authority, and certificates of it for a server and a client.
+fn pairs() -> (String, Pair, Pair) {
+    let key = KeyPair::generate().unwrap();
+    let mut authority = CertificateParams::new(Vec::new()).unwrap();
+    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let certificate = authority.self_signed(&key).unwrap().pem();
+    let issuer = Issuer::new(authority, key);
+    let pair = |names: &[&str], usage| {
+        let key = KeyPair::generate().unwrap();
+        let names = names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let mut params = CertificateParams::new(names).unwrap();
+        params.extended_key_usages = vec![usage];
+        Pair { certificate: params.signed_by(&key, &issuer).unwrap().pem(), key: key.serialize_pem() }
+    };
+    let server = pair(&["hook.test"], ExtendedKeyUsagePurpose::ServerAuth);
+    (certificate, server, pair(&["caller"], ExtendedKeyUsagePurpose::ClientAuth))
+}
+
+impl Hook {
+    async fn start(answers: Answers) -> Hook {
+        let (authority, server, client) = pairs();
+        let provider = Arc::new(crypto::ring::default_provider());
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(authority.as_bytes()).unwrap()).unwrap();
+        let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider.clone()).build().unwrap();
+        let config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_client_cert_verifier(verifier)
+            .with_single_cert(
+                vec![CertificateDer::from_pem_slice(server.certificate.as_bytes()).unwrap()],
+                PrivateKeyDer::from_pem_slice(server.key.as_bytes()).unwrap(),
+            )
+            .unwrap();
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let log = asked.clone();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let (acceptor, log) = (acceptor.clone(), log.clone());
+                tokio::spawn(async move {
+                    let Ok(stream) = acceptor.accept(stream).await else { return };
+                    let service = service_fn(|request: Request<Incoming>| {
+                        let log = log.clone();
+                        async move {
+                            let (head, body) = request.into_parts();
+                            let body = body.collect().await.unwrap().to_bytes();
+                            let review: Value = serde_json::from_slice(&body).unwrap();
+                            let header = head.headers.get("authorization");
+                            let header = header.map(|value| value.to_str().unwrap().to_owned());
+                            let answer = answers(&review);
+                            log.lock().unwrap().push((review, header));
+                            Ok::<_, Infallible>(answer.map(|text| Full::new(Bytes::from(text))))
+                        }
+                    });
+                    let _ =
+                        auto::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service).await;
+                });
+            }
+        });
+        let dir = tempfile::tempdir().unwrap();
+        for (name, text) in [("ca.pem", &authority), ("cert.pem", &client.certificate), ("key.pem", &client.key)] {
+            std::fs::write(dir.path().join(name), text).unwrap();
+        }
+        Hook { address, asked, dir }
+    }
+
+    /// A kubeconfig that names it. Files are relative to it.
+    fn kubeconfig(&self, user: &str) -> PathBuf {
+        let path = self.dir.path().join("kubeconfig");
+        let text = format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{{name: c, context: {{cluster: h, user: u}}}}]\n\
+             clusters: [{{name: h, cluster: {{server: 'https://{}/authorize', certificate-authority: ca.pem, tls-server-name: hook.test}}}}]\n\
+             users: [{{name: u, user: {{{user}}}}}]\n",
+            self.address
+        );
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    fn mode(&self, settings: WebhookSettings) -> Mode {
+        let kubeconfig = self.kubeconfig("client-certificate: cert.pem, client-key: key.pem, token: secret");
+        let client = Client::new(read_kubeconfig(&kubeconfig).unwrap()).unwrap();
+        Mode::Other(Arc::new(Webhook::new(client, settings)))
+    }
+
+    async fn world(&self, before: Option<Mode>, settings: WebhookSettings) -> World {
+        let modes = before.into_iter().chain([self.mode(settings)]).collect();
+        World::with(steersman_storage::Options::default(), Authorization::Modes(modes)).await
+    }
+
+    fn n_asked(&self) -> usize {
+        self.asked.lock().unwrap().len()
+    }
+}
+
+fn status(status: &Value) -> Response<String> {
+    Response::new(
+        json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "status": status}).to_string(),
+    )
+}
+
+/// Allows alice, denies bob, and has no opinion on others.
+fn by_name(review: &Value) -> Response<String> {
+    match review["spec"]["user"].as_str() {
+        Some("alice") => status(&json!({"allowed": true, "reason": "it is alice"})),
+        Some("bob") => status(&json!({"allowed": false, "denied": true, "reason": "it is bob"})),
+        _ => status(&json!({"allowed": false, "reason": "who is it?"})),
+    }
+}
+
+#[tokio::test]
+async fn a_webhook_is_asked_in_turn_and_its_verdict_is_remembered() {
+    let hook = Hook::start(by_name).await;
+    let world = hook.world(Some(Mode::Rbac), WebhookSettings::default()).await;
+    // Not asked: by roles and bindings all may, and masters may everything.
+    assert_eq!(world.http_as("bob").get("/version").await.code, 200);
+    assert_eq!(world.http().get(CONFIGS).await.code, 200);
+    assert_eq!(hook.n_asked(), 0);
+    for _ in 0..2 {
+        assert_eq!(
+            world
+                .http_as("alice")
+                .get(&format!("{CONFIGS}?fieldSelector=metadata.name%21%3Da&labelSelector=b+in+(c,d),e"))
+                .await
+                .code,
+            200
+        );
+        let bob = world.http_as("bob").get(CONFIGS).await;
+        assert!(text(&bob.json(), "/message").ends_with("in the namespace \"default\": it is bob"), "{bob:?}");
+        let carol = world.http_as("carol").get("/metrics").await;
+        assert!(text(&carol.json(), "/message").ends_with("cannot get path \"/metrics\": who is it?"), "{carol:?}");
+    }
+    let asked = hook.asked.lock().unwrap().clone();
+    let requirements = |list: Value| json!({"requirements": list});
+    let resource = json!({
+        "verb": "list", "version": "v1", "resource": "configmaps", "namespace": "default",
+        "fieldSelector": requirements(json!([{"key": "metadata.name", "operator": "NotIn", "values": ["a"]}])),
+        "labelSelector": requirements(json!([
+            {"key": "b", "operator": "In", "values": ["c", "d"]}, {"key": "e", "operator": "Exists"},
+        ])),
+    });
+    let groups = json!(["system:authenticated"]);
+    assert_eq!(asked.len(), 3, "{asked:?}");
+    assert_eq!(asked[0].0["spec"], json!({"user": "alice", "groups": groups, "resourceAttributes": resource}));
+    assert_eq!(
+        (text(&asked[0].0, "/apiVersion"), asked[0].1.as_deref()),
+        ("authorization.k8s.io/v1", Some("Bearer secret"))
+    );
+    let path = json!({"path": "/metrics", "verb": "get"});
+    assert_eq!(asked[2].0["spec"], json!({"user": "carol", "groups": groups, "nonResourceAttributes": path}));
+}
+
+#[tokio::test]
+async fn nothing_is_remembered_for_no_time_and_the_older_review_has_its_own_name_for_groups() {
+    let hook = Hook::start(by_name).await;
+    let settings = WebhookSettings {
+        authorized_ttl: std::time::Duration::ZERO,
+        version: ReviewVersion::V1Beta1,
+        ..WebhookSettings::default()
+    };
+    let world = hook.world(None, settings).await;
+    for _ in 0..2 {
+        assert_eq!(world.http_as("alice").get(CONFIGS).await.code, 200);
+    }
+    let asked = hook.asked.lock().unwrap().clone();
+    assert_eq!(asked.len(), 2);
+    let (review, _) = &asked[0];
+    assert_eq!(
+        (text(review, "/apiVersion"), text(review, "/spec/group/0")),
+        ("authorization.k8s.io/v1beta1", "system:authenticated")
+    );
+    assert_eq!(review["spec"].get("groups"), None);
+}
+
+#[tokio::test]
+async fn a_webhook_that_fails_has_no_opinion_unless_it_must_deny() {
+    let hook = Hook::start(|_| Response::new("no review".to_owned())).await;
+    let review = json!({"spec": {"user": "alice", "resourceAttributes": {"verb": "get", "resource": "pods"}}});
+    for (failure_policy, is_denied, then_allowed) in
+        [(FailurePolicy::NoOpinion, false, 200), (FailurePolicy::Deny, true, 500)]
+    {
+        let settings = || WebhookSettings { failure_policy, ..WebhookSettings::default() };
+        let world = hook.world(None, settings()).await;
+        assert_eq!(world.http_as("alice").get(CONFIGS).await.refusal(), (500, "InternalError".to_owned()));
+        let reviewed = world.http().post("/apis/authorization.k8s.io/v1/subjectaccessreviews", &review).await.ok();
+        let status = &reviewed["status"];
+        assert_eq!((&status["allowed"], status["denied"] == true), (&json!(false), is_denied));
+        assert!(text(status, "/evaluationError").contains("answers no SubjectAccessReview"), "{status}");
+        // What comes after it is asked if it has no opinion.
+        let modes = Authorization::Modes(vec![hook.mode(settings()), Mode::AlwaysAllow]);
+        let world = World::with(steersman_storage::Options::default(), modes).await;
+        assert_eq!(world.http_as("alice").get(CONFIGS).await.code, then_allowed);
+    }
+}
+
+#[tokio::test]
+async fn a_webhook_that_is_busy_is_asked_again() {
+    fn busy_once(review: &Value) -> Response<String> {
+        static N: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+        if N.fetch_add(1, std::sync::atomic::Ordering::Relaxed) > 0 {
+            return by_name(review);
+        }
+        Response::builder().status(429).body("later".to_owned()).unwrap()
+    }
+    let hook = Hook::start(busy_once).await;
+    let world = hook.world(None, WebhookSettings::default()).await;
+    assert_eq!(world.http_as("alice").get(CONFIGS).await.code, 200);
+    assert_eq!(hook.n_asked(), 2);
+}
+
+#[tokio::test]
+async fn a_webhook_knows_its_callers_and_they_know_it() {
+    let hook = Hook::start(by_name).await;
+    let post = async |hook: &Hook, user: &str| {
+        let client = Client::new(read_kubeconfig(&hook.kubeconfig(user)).unwrap()).unwrap();
+        let answer = client.post(Bytes::from_static(b"{}"), std::time::Duration::from_secs(10)).await;
+        answer.map(|_| ()).map_err(|error| error.to_string())
+    };
+    let known = "client-certificate: cert.pem, client-key: key.pem";
+    assert_eq!(post(&hook, known).await, Ok(()));
+    assert!(post(&hook, "").await.unwrap_err().contains("cannot be reached"));
+    // Another one of the same name, of another authority.
+    let other = Hook::start(by_name).await;
+    std::fs::copy(hook.dir.path().join("ca.pem"), other.dir.path().join("ca.pem")).unwrap();
+    assert!(post(&other, known).await.unwrap_err().contains("certificate"));
+    // A token in a file is read for each call.
+    std::fs::write(hook.dir.path().join("token"), "first\n").unwrap();
+    let with_file = read_kubeconfig(&hook.kubeconfig(&format!("{known}, tokenFile: token"))).unwrap();
+    let client = Client::new(with_file).unwrap();
+    for token in ["first", "second"] {
+        std::fs::write(hook.dir.path().join("token"), token).unwrap();
+        client.post(Bytes::from_static(b"{}"), std::time::Duration::from_secs(10)).await.unwrap();
+        let last = hook.asked.lock().unwrap().last().unwrap().1.clone();
+        assert_eq!(last, Some(format!("Bearer {token}")));
+    }
+    let plain = hook.kubeconfig(known);
+    let text = std::fs::read_to_string(&plain).unwrap().replace("https:", "http:");
+    std::fs::write(&plain, text).unwrap();
+    let error = Client::new(read_kubeconfig(&plain).unwrap()).unwrap_err();
+    assert!(error.to_string().contains("want https://"), "{error}");
+}
