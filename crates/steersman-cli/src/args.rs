@@ -289,7 +289,7 @@ pub(crate) fn report(error: &clap::Error) -> ExitCode {
             ExitCode::SUCCESS
         }
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => {
-            eprintln!("steersman: a command is missing: up, server, network or explain-denied; see steersman --help");
+            eprintln!("steersman: a command is missing: up, server, network, run-as or explain-denied; see steersman --help");
             ExitCode::from(2)
         }
         _ => {

@@ -77,7 +77,7 @@ impl Server {
         tasks.extend([definitions, crate::expiry::start(&state), crate::aggregation::start(&state)]);
         tasks.extend(crate::upkeep::start(&state).await.map_err(fail)?);
         tasks.push(crate::key_rotation::start(&state));
-        tasks.extend(state.authenticator.start(&state.stopping_token()));
+        tasks.extend(state.authenticator.start(state.stopping_token()));
         tasks.extend(token_secrets.map(|options| crate::token_secrets::start(&state, options.ca)));
         tasks.push(crate::lease::start(&state, &address).await.map_err(fail)?);
         let limits = Arc::new(Limits::new(concurrency));

@@ -212,7 +212,8 @@ fn issuer(jwt: Jwt, path: &str) -> Result<Issuer, ConfigurationError> {
 
 fn check_issuer(issuer: &IssuerConfig, path: &str) -> Result<(), ConfigurationError> {
     for (field, url) in [("url", Some(&issuer.url)), ("discoveryURL", issuer.discovery_url.as_ref())] {
-        if url.is_some_and(|url| !(url.is_empty() && field == "discoveryURL") && !url.starts_with("https://")) {
+        let is_left_out = |url: &str| url.is_empty() && field == "discoveryURL";
+        if url.is_some_and(|url| !(url.starts_with("https://") || is_left_out(url))) {
             return Err(invalid(format!("{path}.issuer.{field}"), "want an https URL"));
         }
     }

@@ -84,7 +84,7 @@ struct Verified {
 
 #[derive(Debug)]
 enum Said {
-    Bound(Claims),
+    Bound(Box<Claims>),
     /// With the revision of the Secret in which the token was found.
     Legacy(LegacyClaims, AtomicU64),
 }
@@ -294,7 +294,7 @@ impl ServiceAccounts {
                 extra: of.extra(&claims.jti),
                 ..User::authenticated(name, claims::groups(&of.namespace))
             };
-            Verified { said: Said::Bound(claims), user: Arc::new(user) }
+            Verified { said: Said::Bound(Box::new(claims)), user: Arc::new(user) }
         };
         let verified = Arc::new(verified);
         // What is kept is made of the claims, some of them twice.

@@ -21,7 +21,7 @@ pub struct SigningKey {
 }
 
 enum Pair {
-    Ec(EcdsaKeyPair),
+    Ec(Box<EcdsaKeyPair>),
     Rsa(Box<RsaKeyPair>),
 }
 
@@ -92,7 +92,7 @@ impl SigningKey {
 
     fn of_ec(curve: &[u8], pair: EcdsaKeyPair) -> Option<SigningKey> {
         let numbers = Numbers::of_point(curve, pair.public_key().as_ref())?;
-        Some(SigningKey { public: PublicKey::of_issuer(numbers), pair: Pair::Ec(pair) })
+        Some(SigningKey { public: PublicKey::of_issuer(numbers), pair: Pair::Ec(Box::new(pair)) })
     }
 
     /// The other half of it.
