@@ -8,6 +8,7 @@
 //! A plugin is one file here and one row of [`PLUGINS`]. `handles` is called first and does not allocate, so a write that
 //! concerns no plugin costs almost nothing.
 
+mod app_armor;
 mod certificates;
 mod default_class;
 mod default_toleration_seconds;
@@ -28,8 +29,9 @@ use crate::status::Failure;
 use steersman_machinery::Value;
 
 /// In upstream's order (`kube-apiserver/pkg/kubeapiserver/options/plugins.go`).
-static PLUGINS: [&dyn Plugin; 12] = [
+static PLUGINS: [&dyn Plugin; 13] = [
     &namespace_lifecycle::NamespaceLifecycle,
+    &app_armor::AppArmor,
     &limit_ranger::LimitRanger,
     &pod_security::PodSecurity,
     &priority::Priority,
@@ -103,9 +105,10 @@ mod tests {
     #[test]
     fn plugins_are_asked_in_order_and_only_about_what_concerns_them() {
         let pods = ResourceAttributes { resource: "pods", namespace: Some("a"), ..ResourceAttributes::default() };
-        let all = ["NamespaceLifecycle", "LimitRanger", "Priority", "DefaultTolerationSeconds", "RuntimeClass"];
+        let all =
+            ["NamespaceLifecycle", "AppArmor", "LimitRanger", "Priority", "DefaultTolerationSeconds", "RuntimeClass"];
         assert_eq!(handled(Phase::Mutate, Action::Create, &pods), all);
-        assert_eq!(handled(Phase::Mutate, Action::Update, &pods), all[2..4]);
+        assert_eq!(handled(Phase::Mutate, Action::Update, &pods), all[3..5]);
         let evictions = ResourceAttributes { subresource: Some("eviction"), ..pods };
         assert_eq!(handled(Phase::Mutate, Action::Create, &evictions), all[..1]);
         let of =

@@ -6,7 +6,6 @@ use steersman_machinery::Value;
 use steersman_machinery::field::Path;
 use steersman_machinery::quantity::Quantity;
 
-const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
 const SECCOMP: &str = "container.seccomp.security.alpha.kubernetes.io/";
 const SECCOMP_OF_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
 /// Types of volumes that no longer work, with what is said of them.
@@ -61,7 +60,7 @@ pub(super) fn of_pod(pod: &Value) -> Vec<String> {
     warnings
 }
 
-/// Annotations in whose place there are fields.
+/// Annotations in whose place there are fields; those of AppArmor are looked at by admission.
 fn annotations(pod: &Place<'_>, spec: &Place<'_>, warnings: &mut Vec<String>) {
     let lists = ["initContainers", "containers", "ephemeralContainers"];
     let has_field = |name: &str, field: &str| {
@@ -69,12 +68,6 @@ fn annotations(pod: &Place<'_>, spec: &Place<'_>, warnings: &mut Vec<String>) {
         containers.any(|one| one.field("name").text() == name && one.at(&["securityContext", field]).is_present())
     };
     for (key, value) in pod.at(&["metadata", "annotations"]).entries() {
-        if let Some(container) = key.strip_prefix(APP_ARMOR)
-            && !has_field(container, "appArmorProfile")
-        {
-            let why = "deprecated since v1.30; use the \"appArmorProfile\" field instead";
-            warnings.push(format!("{}: {why}", value.path));
-        }
         let is_of_pod = key == SECCOMP_OF_POD && spec.at(&["securityContext", "seccompProfile"]).is_absent();
         let is_of_container = key.strip_prefix(SECCOMP).is_some_and(|name| !has_field(name, "seccompProfile"));
         if is_of_pod || is_of_container {
@@ -160,9 +153,9 @@ mod tests {
         let annotation = |key: &str| json!({"annotations": {key: "unconfined"}});
         let containers = json!([{"name": "a"}]);
         check(
-            json!({"metadata": annotation("container.apparmor.security.beta.kubernetes.io/a"), "spec": {"containers": containers}}),
+            json!({"metadata": annotation("container.seccomp.security.alpha.kubernetes.io/a"), "spec": {"containers": containers}}),
             &[
-                "metadata.annotations[container.apparmor.security.beta.kubernetes.io/a]: deprecated since v1.30; use the \"appArmorProfile\" field instead",
+                "metadata.annotations[container.seccomp.security.alpha.kubernetes.io/a]: non-functional in v1.27+; use the \"seccompProfile\" field instead",
             ],
         );
         let with_field = json!([{"name": "a", "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}}}]);
