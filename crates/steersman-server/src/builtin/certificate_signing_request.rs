@@ -101,7 +101,7 @@ pub(crate) const KIND: Kind = Kind {
     status_leaves: &[&["spec"]],
     other_leaves: &[&["spec"], &["status", "certificate"]],
     validate_create: |request, faults| {
-        validate(&Place::root(request.new), Rules::of(&Value::Null, request.new), faults)
+        validate(&Place::root(request.new), Rules::of(&Value::Null, request.new), faults);
     },
     validate_update: |request, faults| validate_update(request, Endpoint::Main, faults),
     validate_status: |request, faults| validate_update(request, Endpoint::Status, faults),

@@ -175,10 +175,10 @@ fn binding_conditions(place: &Place<'_>, faults: &mut Vec<Error>) {
     }
     match (conditions.is_empty(), failures.is_empty()) {
         (true, false) => {
-            faults.push(conditions.invalid("bindingConditions are required to use bindingFailureConditions"))
+            faults.push(conditions.invalid("bindingConditions are required to use bindingFailureConditions"));
         }
         (false, true) => {
-            faults.push(failures.invalid("bindingFailureConditions are required to use bindingConditions"))
+            faults.push(failures.invalid("bindingFailureConditions are required to use bindingConditions"));
         }
         _ => {}
     }

@@ -96,7 +96,7 @@ fn validate_status(request: &Request<'_>, faults: &mut Vec<Error>) {
     );
     let in_use = allocated(&status);
     each_once(&status.field("devices"), usize::MAX, device, faults, |one, faults| {
-        validate_device(one, &in_use, faults)
+        validate_device(one, &in_use, faults);
     });
     if !consumers.is_empty() && allocation.is_absent() {
         faults.push(consumers.forbidden("may not be specified when `allocated` is not set"));
