@@ -5,6 +5,7 @@
 
 use crate::audit::{Level, Stage};
 use crate::codec;
+use crate::protobuf;
 use crate::user::User;
 use bytes::Bytes;
 use jiff::Timestamp;
@@ -193,14 +194,15 @@ impl ObjectRef {
 }
 
 impl Document {
-    /// The body as JSON; none if it is in no text form.
+    /// The body as JSON; none if it cannot be read.
     fn to_value(&self) -> Option<Value> {
         let media_type = self.media_type.split(';').next().unwrap_or_default().trim();
-        if media_type.ends_with("json") {
-            return serde_json::from_slice(&self.bytes).ok();
+        match media_type.rsplit(['/', '+', '.']).next()? {
+            "json" => serde_json::from_slice(&self.bytes).ok(),
+            "protobuf" => protobuf::decode(&self.bytes).ok(),
+            "yaml" => codec::decode_yaml(&self.bytes).ok().map(|parsed| parsed.value),
+            _ => None,
         }
-        let is_yaml = media_type.ends_with("yaml");
-        if is_yaml { codec::decode_yaml(&self.bytes).ok().map(|parsed| parsed.value) } else { None }
     }
 }
 

@@ -116,6 +116,26 @@ async fn bodies_are_logged_as_far_as_the_policy_says() {
     assert_eq!(listed[0]["responseObject"]["items"].as_array().unwrap().len(), list["items"].as_array().unwrap().len());
 }
 
+/// A field of bytes, short enough for a length of one byte.
+fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
+    [&[number << 3 | 2, u8::try_from(bytes.len()).unwrap()], bytes].concat()
+}
+
+#[tokio::test]
+async fn a_body_in_protobuf_is_logged_as_json() {
+    let (world, lines) = world("omitStages: [RequestReceived]\nrules: [{level: RequestResponse}]", 100).await;
+    let kind = field(1, &[field(1, b"v1"), field(2, b"ConfigMap")].concat());
+    let object = field(2, &field(1, &field(1, b"c")));
+    let body = [b"k8s\0".to_vec(), kind, object].concat();
+    let media_type = "application/vnd.kubernetes.protobuf";
+    let request = Request::post(CONFIGS).header("content-type", media_type).header("accept", media_type);
+    let answer = world.http().raw(request.body(http_body_util::Full::new(body.into())).unwrap()).await;
+    assert_eq!((answer.code, answer.header("content-type")), (201, Some(media_type)));
+    let event = lines.taken().pop().unwrap();
+    assert_eq!((&event["objectRef"]["name"], &event["requestObject"]["kind"]), (&json!("c"), &json!("ConfigMap")));
+    assert!(event["responseObject"]["metadata"]["uid"].is_string(), "{event}");
+}
+
 #[tokio::test]
 async fn a_watch_is_logged_when_it_starts_and_when_it_ends() {
     let (world, lines) = world("rules: [{level: RequestResponse}]", 100).await;
