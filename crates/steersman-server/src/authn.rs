@@ -279,7 +279,8 @@ impl fmt::Display for Rejected {
     }
 }
 
-/// The token of a request. A header of another scheme is no credential.
+/// The token of a request. A header of another scheme is no credential, nor is one with more than a blank before the token, as in
+/// kube-apiserver: what stands between might be something else to whoever looks at the header on its way.
 fn bearer_token(headers: &HeaderMap) -> Option<&str> {
     let header = headers.get(AUTHORIZATION)?.as_bytes();
     let (scheme, token) = header.split_at_checked(7)?;
@@ -287,8 +288,8 @@ fn bearer_token(headers: &HeaderMap) -> Option<&str> {
         return None;
     }
     // A token that is no text is one that nobody knows.
-    let token = std::str::from_utf8(token).unwrap_or("\u{fffd}").trim();
-    (!token.is_empty()).then_some(token)
+    let token = std::str::from_utf8(token).unwrap_or("\u{fffd}").trim_end();
+    (!token.is_empty() && !token.starts_with(char::is_whitespace)).then_some(token)
 }
 
 /// The texts of a list that are in another too.

@@ -234,6 +234,10 @@ impl Token {
         if token.key().is_empty() {
             return Err(bad(&format!("encoded start key empty (version {TOKEN_FORMAT})")));
         }
+        // Lists stay within their namespace whatever the key is. A token with such a key was not made here.
+        if token.key().split('/').any(|part| matches!(part, "" | "." | "..")) {
+            return Err(bad("its start is a path and no key"));
+        }
         Ok(token)
     }
 }

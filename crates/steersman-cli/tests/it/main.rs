@@ -24,6 +24,8 @@ mod oidc;
 #[cfg(test)]
 mod operation;
 #[cfg(test)]
+mod refusals;
+#[cfg(test)]
 mod streams;
 #[cfg(test)]
 mod tour;

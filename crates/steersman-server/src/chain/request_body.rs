@@ -15,6 +15,9 @@ const BODY_BYTES_MAX: usize = 3 * 1024 * 1024;
 /// Bytes received for nothing before the connection is given up instead, and how long that may take.
 const DISCARDED_BYTES_MAX: usize = BODY_BYTES_MAX;
 const DISCARD_TIMEOUT: Duration = Duration::from_millis(500);
+/// A body that is said to be so long is refused before any of it is received. One that is a bit too long is received first, so that
+/// a client that reads only after it has written gets its answer.
+const MUCH_TOO_LONG_BYTES: u64 = (BODY_BYTES_MAX + DISCARDED_BYTES_MAX) as u64;
 
 /// The body of a request that is being answered.
 pub(super) struct RequestBody<'a, B> {
@@ -45,6 +48,10 @@ where
 
     /// All of it.
     pub(super) async fn read(&mut self) -> Result<Bytes, Failure> {
+        if MUCH_TOO_LONG_BYTES <= self.body.size_hint().lower() {
+            self.phase = Phase::TooLong;
+            return Err(too_large());
+        }
         self.phase = Phase::Receiving;
         let readable = (&mut self.body).map_err(|error| std::io::Error::other(error.to_string()));
         match Limited::new(readable, BODY_BYTES_MAX).collect().await {
@@ -54,7 +61,7 @@ where
             }
             Err(error) if error.is::<LengthLimitError>() => {
                 self.phase = Phase::TooLong;
-                Err(Failure::too_large(format!("Request entity too large: limit is {BODY_BYTES_MAX}")))
+                Err(too_large())
             }
             Err(error) => Err(Failure::bad_request(format!("the body of the request could not be read: {error}"))),
         }
@@ -93,4 +100,8 @@ where
         };
         tokio::time::timeout(DISCARD_TIMEOUT, rest).await.unwrap_or(false)
     }
+}
+
+fn too_large() -> Failure {
+    Failure::too_large(format!("Request entity too large: limit is {BODY_BYTES_MAX}"))
 }

@@ -1,0 +1,474 @@
+//! Requests that must be refused, sent to a real server over TLS, and beside each sort of them one that must not be.
+//!
+//! The tables are in `tests/refusals`; here is who sends what is in them. Each answer is held against its row, and after it the
+//! connection must be closed or in step: nothing in a request may be taken for another request. At the end the server lives, no
+//! request has made its code panic, and no credential is in any of its logs.
+
+mod forged;
+mod frames;
+mod table;
+mod wire;
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+};
+use serde_json::{Value, json};
+use steersman_server::authn::{Algorithm, SigningKey};
+
+use crate::refusals::forged::Forger;
+use crate::refusals::table::{Request, Row, Want};
+use crate::refusals::wire::{Credential, Outcome, Server};
+use crate::support::eventually;
+use crate::support::plane::Plane;
+
+/// The fewest refusals that the tables may hold together.
+const REFUSALS_MIN: usize = 100;
+
+/// Users with a token that does not change, and their groups. What they may do is in [`ROLES`].
+const USERS: [(&str, &str); 12] = [
+    ("master", "system:masters"),
+    ("alice", "developers"),
+    ("reader", ""),
+    ("updater", ""),
+    ("lister", ""),
+    ("one-name", ""),
+    ("writer", ""),
+    ("cluster-writer", ""),
+    ("impersonator", ""),
+    ("prober", ""),
+    ("requester", ""),
+    ("approver", ""),
+];
+
+/// Who may do what: a user, a namespace or none, rules.
+const ROLES: [(&str, Option<&str>, &str); 11] = [
+    (
+        "reader",
+        Some("team"),
+        r#"[{"apiGroups":[""],"resources":["configmaps"],"verbs":["get","list","watch"]},{"apiGroups":[""],"resources":["pods"],"verbs":["get"]}]"#,
+    ),
+    ("robot", Some("team"), r#"[{"apiGroups":[""],"resources":["configmaps"],"verbs":["get"]}]"#),
+    (
+        "updater",
+        Some("team"),
+        r#"[{"apiGroups":["","rbac.authorization.k8s.io","coordination.k8s.io"],"resources":["configmaps","leases","services"],"verbs":["get","update","patch"]}]"#,
+    ),
+    ("lister", Some("team"), r#"[{"apiGroups":[""],"resources":["configmaps"],"verbs":["list"]}]"#),
+    (
+        "one-name",
+        Some("team"),
+        r#"[{"apiGroups":[""],"resources":["configmaps"],"resourceNames":["c"],"verbs":["*"]}]"#,
+    ),
+    (
+        "writer",
+        Some("team"),
+        r#"[{"apiGroups":["rbac.authorization.k8s.io"],"resources":["roles","rolebindings"],"verbs":["get","create","update","patch","delete"]},{"apiGroups":[""],"resources":["configmaps"],"verbs":["get"]},{"apiGroups":[""],"resources":["serviceaccounts"],"verbs":["get"]}]"#,
+    ),
+    (
+        "cluster-writer",
+        None,
+        r#"[{"apiGroups":["rbac.authorization.k8s.io"],"resources":["clusterroles","clusterrolebindings"],"verbs":["get","create","update","patch"]},{"apiGroups":[""],"resources":["configmaps"],"verbs":["get"]}]"#,
+    ),
+    (
+        "impersonator",
+        None,
+        r#"[{"apiGroups":[""],"resources":["users"],"resourceNames":["jane"],"verbs":["impersonate"]},{"apiGroups":[""],"resources":["groups"],"resourceNames":["team"],"verbs":["impersonate"]},{"apiGroups":["authentication.k8s.io"],"resources":["userextras/scopes"],"resourceNames":["view"],"verbs":["impersonate"]}]"#,
+    ),
+    (
+        "requester",
+        None,
+        r#"[{"apiGroups":["certificates.k8s.io"],"resources":["certificatesigningrequests"],"verbs":["create"]}]"#,
+    ),
+    (
+        "approver",
+        None,
+        r#"[{"apiGroups":["certificates.k8s.io"],"resources":["certificatesigningrequests","certificatesigningrequests/approval"],"verbs":["get","update","patch"]}]"#,
+    ),
+    ("prober", None, r#"[{"nonResourceURLs":["/probe/*"],"verbs":["get"]}]"#),
+];
+
+/// Audit of everything, but not of what requests and answers hold.
+const POLICY: &str = "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]\n";
+
+#[test]
+fn requests_that_must_be_refused_are_and_others_are_not() {
+    let home = tempfile::tempdir().unwrap();
+    let (key, flags) = prepare(home.path());
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    let plane = Plane::server(home.path(), &flags);
+    let pki = home.path().join("data/pki");
+    let server = Server::new(plane.listen(), &pki.join("ca.crt"));
+    let read = |name: &str| std::fs::read_to_string(pki.join(name)).unwrap();
+    let admin = Credential::Certificate(read("admin.crt"), read("admin.key"));
+    let api = Api { server: &server, admin: &admin };
+    set_up(&api);
+    let mut senders = tokens(&api, &key);
+    senders.extend(certificates(home.path(), &pki));
+    senders.insert("admin".to_owned(), admin.clone());
+    senders.insert("nobody".to_owned(), Credential::Nothing);
+    let tokens = senders.iter().filter_map(|(name, sender)| match sender {
+        Credential::Token(token) => Some((name.clone(), token.clone())),
+        _ => None,
+    });
+    let tokens: BTreeMap<String, String> = tokens.collect();
+    let mut values = tokens.clone();
+    values.insert("request".to_owned(), request_for_a_certificate("somebody", "developers"));
+    values.insert("request-of-masters".to_owned(), request_for_a_certificate("somebody", "system:masters"));
+
+    let (mut wrong, mut n_refused) = (String::new(), 0);
+    for path in tables() {
+        let title = path.file_stem().unwrap().to_string_lossy().into_owned();
+        let rows = table::parse(&std::fs::read_to_string(&path).unwrap(), &values);
+        let n_granted = rows.iter().filter(|row| matches!(row.want, Want::Granted(_))).count();
+        assert!(n_granted > 0, "{title} has no request that is granted: a server that refuses all would pass");
+        n_refused += rows.len() - n_granted;
+        for row in rows {
+            let sender = senders.get(&row.who).unwrap_or_else(|| panic!("nobody is called {}: {}", row.who, row.name));
+            let outcome = server.send(sender, &row.request);
+            if let Some(difference) = difference(&row, &outcome) {
+                writeln!(wrong, "{title}: {}\n    {difference}", row.name).unwrap();
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong}");
+    assert!(n_refused >= REFUSALS_MIN, "{n_refused} refusals are in the tables");
+
+    assert_eq!(api.ok("GET", "/api/v1/namespaces/team/configmaps/c", "")["data"], json!({"key": "value"}));
+    let metrics = api.text("/metrics");
+    assert!(metrics.contains("\napiserver_request_panics_total 0\n"), "a request has made the code panic");
+    let Plane { process, .. } = plane;
+    process.signal("TERM");
+    let ended = process.end();
+    assert_eq!(ended.status.code(), Some(0), "{}", ended.stderr);
+    let log = |name: &str| std::fs::read_to_string(home.path().join(name)).unwrap();
+    for (name, log) in [("access.log", log("access.log")), ("audit.log", log("audit.log")), ("stderr", ended.stderr)] {
+        for (sender, token) in &tokens {
+            // The signature alone lets nobody in, but a log with it would soon have the rest.
+            let secret = token.rsplit('.').next().filter(|part| part.len() > 8).unwrap_or(token);
+            // A row sends this one in the query, where no server looks for it.
+            let is_said = sender == "reader" && name != "stderr";
+            assert!(is_said || !log.contains(secret), "the token of {sender} is in {name}");
+        }
+    }
+}
+
+/// Whether the outcome is what the row wants; if not, what it is.
+fn difference(row: &Row, outcome: &Outcome) -> Option<String> {
+    let is_as_wanted = match (&row.want, outcome) {
+        (Want::Closed, Outcome::Closed(_)) => true,
+        (Want::NoConnection, Outcome::NoConnection(why)) => why.contains(&row.text),
+        (Want::Granted(want), Outcome::Answer { status, body, .. }) => {
+            let body = String::from_utf8_lossy(body);
+            status == want && row.text.lines().all(|part| body.contains(part))
+        }
+        (Want::Text(want), Outcome::Answer { status, body, .. }) => {
+            status == want && String::from_utf8_lossy(body).trim_end() == row.text
+        }
+        (Want::Refused(want, reason), Outcome::Answer { status, body, .. }) => {
+            let said: Value = serde_json::from_slice(body).unwrap_or_default();
+            let message = said["message"].as_str().unwrap_or_default();
+            let says = match row.text.split_once("...") {
+                Some((begin, end)) => message.starts_with(begin) && message.ends_with(end),
+                None => message == row.text,
+            };
+            status == want && said["code"] == *want && said["reason"] == **reason && says
+        }
+        _ => false,
+    };
+    if is_as_wanted {
+        return None;
+    }
+    Some(match outcome {
+        Outcome::Answer { status, body, .. } => {
+            let said = serde_json::from_slice::<Value>(body).unwrap_or_default();
+            match (said["reason"].as_str(), said["message"].as_str()) {
+                (Some(reason), Some(message)) => format!("{status} {reason}\n{message:.600}"),
+                _ => format!("{status}\n{:.600}", String::from_utf8_lossy(body)),
+            }
+        }
+        Outcome::OutOfStep(answer) => format!("out of step: {answer:.600}"),
+        Outcome::Closed(why) => format!("closed: {why}"),
+        Outcome::NoConnection(why) => format!("no connection: {why}"),
+    })
+}
+
+fn tables() -> Vec<PathBuf> {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/refusals");
+    let mut paths: Vec<PathBuf> = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "txt"));
+    paths.sort();
+    paths
+}
+
+/// Writes the files that the server starts with: the key that signs tokens, and the flags.
+fn prepare(home: &Path) -> (KeyPair, Vec<String>) {
+    let (_, pem) = SigningKey::generate(Algorithm::Rs256).unwrap();
+    let file = |name: &str, text: &str| {
+        let path = home.join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let key_file = file("accounts.key", &pem);
+    let users: String =
+        USERS.map(|(name, group)| format!("{name}-0123456789,{name},uid-{name},\"{group}\"\n")).concat();
+    let proxies = authority("proxies");
+    let proxies_ca = file("proxies.crt", &proxies.1);
+    for name in ["front-proxy", "other-proxy"] {
+        let (chain, key) = certificate(&proxies.0, &[(DnType::CommonName, name)], |_| {});
+        file(&format!("{name}.crt"), &chain);
+        file(&format!("{name}.key"), &key);
+    }
+    let flags = vec![
+        format!("--token-auth-file={}", file("users.csv", &users)),
+        format!("--service-account-signing-key-file={key_file}"),
+        format!("--service-account-key-file={key_file}"),
+        format!("--access-log={}", home.join("access.log").display()),
+        format!("--audit-log-path={}", home.join("audit.log").display()),
+        format!("--audit-policy-file={}", file("policy.yaml", POLICY)),
+        format!("--requestheader-client-ca-file={proxies_ca}"),
+        "--requestheader-allowed-names=front-proxy".to_owned(),
+        "--enable-bootstrap-token-auth".to_owned(),
+    ];
+    (KeyPair::from_pem(&pem).unwrap(), flags)
+}
+
+// === What is there ===
+
+/// The administrator.
+struct Api<'a> {
+    server: &'a Server,
+    admin: &'a Credential,
+}
+
+impl Api<'_> {
+    fn send(&self, who: &Credential, method: &str, path: &str, body: &str) -> (u16, Vec<u8>) {
+        let request = Request::Http1 {
+            method: method.into(),
+            path: path.into(),
+            version: "HTTP/1.1".to_owned(),
+            headers: Vec::new(),
+            body: body.into(),
+        };
+        match self.server.send(who, &request) {
+            Outcome::Answer { status, body, .. } => (status, body),
+            other => panic!("{method} {path}: {other:?}"),
+        }
+    }
+
+    fn text(&self, path: &str) -> String {
+        String::from_utf8(self.send(self.admin, "GET", path, "").1).unwrap()
+    }
+
+    #[track_caller]
+    fn ok(&self, method: &str, path: &str, body: impl ToString) -> Value {
+        let (status, answer) = self.send(self.admin, method, path, &body.to_string());
+        assert!((200..300).contains(&status), "{method} {path}: {status} {}", String::from_utf8_lossy(&answer));
+        serde_json::from_slice(&answer).unwrap()
+    }
+
+    /// A token for an account of the namespace `team`.
+    fn token(&self, account: &str, spec: Value) -> Credential {
+        let path = format!("/api/v1/namespaces/team/serviceaccounts/{account}/token");
+        let answer = self.ok("POST", &path, json!({ "spec": spec }));
+        Credential::Token(answer["status"]["token"].as_str().unwrap().to_owned())
+    }
+}
+
+fn set_up(api: &Api<'_>) {
+    let rbac = "/apis/rbac.authorization.k8s.io/v1";
+    for name in ["team", "other"] {
+        api.ok("POST", "/api/v1/namespaces", json!({"metadata": {"name": name}}));
+    }
+    for name in ["robot", "spare", "gone", "recreated"] {
+        api.ok("POST", "/api/v1/namespaces/team/serviceaccounts", json!({"metadata": {"name": name}}));
+    }
+    api.ok("POST", "/api/v1/namespaces/team/configmaps", json!({"metadata": {"name": "c"}, "data": {"key": "value"}}));
+    let elsewhere = json!({"metadata": {"name": "c"}, "data": {"key": "elsewhere"}});
+    api.ok("POST", "/api/v1/namespaces/other/configmaps", elsewhere);
+    api.ok("POST", "/api/v1/namespaces/team/secrets", json!({"metadata": {"name": "s"}, "data": {"key": "aGlkZGVu"}}));
+    for (user, namespace, rules) in ROLES {
+        let subject = match user {
+            "robot" => json!({"kind": "ServiceAccount", "namespace": "team", "name": user}),
+            _ => json!({"kind": "User", "name": user}),
+        };
+        let (at, kind) = match namespace {
+            Some(namespace) => (format!("{rbac}/namespaces/{namespace}/role"), "Role"),
+            None => (format!("{rbac}/clusterrole"), "ClusterRole"),
+        };
+        let rules: Value = serde_json::from_str(rules).unwrap();
+        api.ok("POST", &format!("{at}s"), json!({"metadata": {"name": user}, "rules": rules}));
+        let role = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": user});
+        let binding = json!({"metadata": {"name": user}, "roleRef": role, "subjects": [subject]});
+        api.ok("POST", &format!("{at}bindings"), binding);
+    }
+    for (id, kind, changes) in [
+        ("joiner", "bootstrap.kubernetes.io/token", json!({})),
+        ("past00", "bootstrap.kubernetes.io/token", json!({"expiration": "2020-01-01T00:00:00Z"})),
+        ("when00", "bootstrap.kubernetes.io/token", json!({"expiration": "tomorrow"})),
+        ("signer", "bootstrap.kubernetes.io/token", json!({"usage-bootstrap-authentication": "false"})),
+        ("other0", "bootstrap.kubernetes.io/token", json!({"token-id": "joiner"})),
+        ("master", "bootstrap.kubernetes.io/token", json!({"auth-extra-groups": "system:masters"})),
+        ("opaque", "Opaque", json!({})),
+    ] {
+        let mut data =
+            json!({"token-id": id, "token-secret": "0123456789abcdef", "usage-bootstrap-authentication": "true"});
+        data.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
+        let secret = json!({"metadata": {"name": format!("bootstrap-token-{id}")}, "type": kind, "stringData": data});
+        api.ok("POST", "/api/v1/namespaces/kube-system/secrets", secret);
+    }
+    for (user, path) in [("cluster-writer", "/api/v1/namespaces/team/configmaps/c"), ("prober", "/probe/x")] {
+        let user_token = Credential::Token(format!("{user}-0123456789"));
+        eventually("the roles are in force", || (api.send(&user_token, "GET", path, "").0 != 403).then_some(()));
+    }
+}
+
+/// The tokens of users, those of accounts, and forged ones.
+fn tokens(api: &Api<'_>, key: &KeyPair) -> BTreeMap<String, Credential> {
+    let mut tokens: BTreeMap<String, Credential> =
+        USERS.iter().map(|(name, _)| ((*name).to_owned(), Credential::Token(format!("{name}-0123456789")))).collect();
+    let pods = "/api/v1/namespaces/team/pods";
+    let pod = |name: &str, account: &str| {
+        let containers = json!([{"name": "c", "image": "i"}]);
+        json!({"metadata": {"name": name}, "spec": {"serviceAccountName": account, "containers": containers}})
+    };
+    let secrets = "/api/v1/namespaces/team/secrets";
+    for name in ["kept", "deleted", "replaced"] {
+        api.ok("POST", pods, pod(name, "robot"));
+        api.ok("POST", secrets, json!({"metadata": {"name": name}}));
+        for kind in ["Pod", "Secret"] {
+            let spec = json!({"boundObjectRef": {"apiVersion": "v1", "kind": kind, "name": name}});
+            tokens.insert(format!("of-{name}-{}", kind.to_lowercase()), api.token("robot", spec));
+        }
+    }
+    for (name, account) in [("robot", "robot"), ("of-deleted-account", "gone"), ("of-replaced-account", "recreated")] {
+        tokens.insert(name.to_owned(), api.token(account, json!({})));
+    }
+    tokens.insert("for-the-vault".to_owned(), api.token("robot", json!({"audiences": ["vault"]})));
+    for name in ["deleted", "replaced"] {
+        api.ok("DELETE", &format!("{pods}/{name}?gracePeriodSeconds=0"), "");
+        api.ok("DELETE", &format!("{secrets}/{name}"), "");
+    }
+    api.ok("POST", pods, pod("replaced", "robot"));
+    api.ok("POST", secrets, json!({"metadata": {"name": "replaced"}}));
+    let accounts = "/api/v1/namespaces/team/serviceaccounts";
+    for name in ["gone", "recreated"] {
+        api.ok("DELETE", &format!("{accounts}/{name}"), "");
+    }
+    api.ok("POST", accounts, json!({"metadata": {"name": "recreated"}}));
+    let Credential::Token(good) = &tokens["robot"] else { unreachable!("it was made above") };
+    let forged = Forger { key, good }.all();
+    tokens.extend(forged.into_iter().map(|(name, token)| (name.to_owned(), Credential::Token(token))));
+    tokens
+}
+
+// === Certificates ===
+
+fn authority(name: &str) -> (Issuer<'static, KeyPair>, String) {
+    let key = KeyPair::generate().unwrap();
+    let mut params = CertificateParams::default();
+    params.distinguished_name.push(DnType::CommonName, name);
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let certificate = params.self_signed(&key).unwrap().pem();
+    (Issuer::new(params, key), certificate)
+}
+
+/// The PEM of a certificate and of its key. For a client, unless it is changed.
+fn certificate(
+    issuer: &Issuer<'_, KeyPair>,
+    subject: &[(DnType, &str)],
+    change: impl Fn(&mut CertificateParams),
+) -> (String, String) {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = DistinguishedName::new();
+    for (kind, value) in subject {
+        params.distinguished_name.push(kind.clone(), *value);
+    }
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    change(&mut params);
+    let key = KeyPair::generate().unwrap();
+    (params.signed_by(&key, issuer).unwrap().pem(), key.serialize_pem())
+}
+
+/// A request that a certificate be signed, as the API has it.
+fn request_for_a_certificate(name: &str, group: &str) -> String {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, name);
+    params.distinguished_name.push(DnType::OrganizationName, group);
+    STANDARD.encode(params.serialize_request(&KeyPair::generate().unwrap()).unwrap().pem().unwrap())
+}
+
+/// Those who show a certificate: made with the server's own CA, which the test can read, or with another.
+fn certificates(home: &Path, pki: &Path) -> BTreeMap<String, Credential> {
+    use DnType::{CommonName, OrganizationName};
+    let masters = (OrganizationName, "system:masters");
+    let read = |path: &Path| std::fs::read_to_string(path).unwrap();
+    let issuer_of = |name: &str| {
+        let key = KeyPair::from_pem(&read(&pki.join(format!("{name}.key")))).unwrap();
+        Issuer::from_ca_cert_pem(&read(&pki.join(format!("{name}.crt"))), key).unwrap()
+    };
+    let (ca, (other, _)) = (issuer_of("ca"), authority("steersman-ca"));
+    let nothing = |_: &mut CertificateParams| {};
+    let date = rcgen::date_time_ymd;
+    let named = [(CommonName, "somebody"), masters.clone()];
+    let mut all: BTreeMap<String, (String, String)> = BTreeMap::new();
+    let mut add = |name: &str, pair| all.insert(name.to_owned(), pair);
+    add("certified", certificate(&ca, &[(CommonName, "certified")], nothing));
+    add("certified-master", certificate(&ca, &named, nothing));
+    add("of-another-ca", certificate(&other, &named, nothing));
+    add("expired-certificate", certificate(&ca, &named, |params| params.not_after = date(2020, 1, 1)));
+    add("early-certificate", certificate(&ca, &named, |params| params.not_before = date(2090, 1, 1)));
+    add(
+        "for-servers-only",
+        certificate(&ca, &named, |params| params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth]),
+    );
+    add("without-name", certificate(&ca, std::slice::from_ref(&masters), nothing));
+    add("with-empty-name", certificate(&ca, &[(CommonName, ""), masters.clone()], nothing));
+    add("group-in-name", certificate(&ca, &[(CommonName, "system:masters")], nothing));
+    add(
+        "group-in-other-case",
+        certificate(&ca, &[(CommonName, "somebody"), (OrganizationName, "System:Masters")], nothing),
+    );
+    add(
+        "group-with-blank",
+        certificate(&ca, &[(CommonName, "somebody"), (OrganizationName, "system:masters ")], nothing),
+    );
+    add(
+        "group-in-a-list",
+        certificate(&ca, &[(CommonName, "somebody"), (OrganizationName, "a,system:masters")], nothing),
+    );
+    add(
+        "group-as-unit",
+        certificate(&ca, &[(CommonName, "somebody"), (DnType::OrganizationalUnitName, "system:masters")], nothing),
+    );
+    add("name-with-line-break", certificate(&ca, &[(CommonName, "a\r\nsystem:masters")], nothing));
+    add("name-with-nul", certificate(&ca, &[(CommonName, "reader\0.example")], nothing));
+    add("name-in-other-letters", certificate(&ca, &[(CommonName, "r\u{435}ader")], nothing));
+    add("name-of-an-account", certificate(&ca, &[(CommonName, "system:serviceaccount:team:spare")], nothing));
+    // A user makes certificates with its own as the CA.
+    let key = KeyPair::generate().unwrap();
+    let mut params = CertificateParams::default();
+    params.distinguished_name.push(CommonName, "certified");
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    let own = params.signed_by(&key, &ca).unwrap().pem();
+    let (leaf, leaf_key) = certificate(&Issuer::new(params, key), &named, nothing);
+    add("by-a-user", (format!("{leaf}{own}"), leaf_key));
+    let key = KeyPair::generate().unwrap();
+    let mut params = CertificateParams::default();
+    params.distinguished_name = DistinguishedName::new();
+    for (kind, value) in named {
+        params.distinguished_name.push(kind, value);
+    }
+    add("self-signed", (params.self_signed(&key).unwrap().pem(), key.serialize_pem()));
+    add("the-server-itself", (read(&pki.join("server.crt")), read(&pki.join("server.key"))));
+    for name in ["front-proxy", "other-proxy"] {
+        add(name, (read(&home.join(format!("{name}.crt"))), read(&home.join(format!("{name}.key")))));
+    }
+    all.into_iter().map(|(name, (chain, key))| (name, Credential::Certificate(chain, key))).collect()
+}
