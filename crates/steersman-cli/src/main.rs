@@ -15,6 +15,8 @@ mod cloud;
 mod connection;
 mod controllers;
 mod data_dir;
+mod drop_in;
+mod envtest;
 mod explain_denied;
 mod files;
 mod kubeconfig;
@@ -35,6 +37,7 @@ mod up;
 
 use crate::args::{Args, Command};
 use crate::controllers::Role;
+use crate::drop_in::Program;
 use clap::Parser;
 use std::process::ExitCode;
 
@@ -72,6 +75,10 @@ impl From<anyhow::Error> for Failure {
 }
 
 fn main() -> ExitCode {
+    let mut arguments = std::env::args_os();
+    if let Some(program) = Program::called(arguments.next().as_ref()) {
+        return program.run(arguments.map(|argument| argument.to_string_lossy().into_owned()).collect());
+    }
     let args = match Args::try_parse() {
         Ok(args) => args,
         Err(error) => return args::report(&error),
@@ -87,6 +94,7 @@ fn main() -> ExitCode {
     };
     let outcome = runtime.block_on(async {
         match args.command {
+            Command::Envtest(options) => envtest::run(&options),
             Command::ExplainDenied(options) => explain_denied::run(&options),
             Command::Network(options) => network::run(options).await,
             Command::Server(options) => up::run(options.into(), Role::Server).await,

@@ -13,6 +13,7 @@ use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose, PublicKeyData as _, SanType,
 };
+use rustls::crypto::CryptoProvider;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
@@ -88,22 +89,48 @@ pub(crate) fn prepare(dir: &Path, ca: Option<Pair>, addresses: &[IpAddr], now: T
 impl Pki {
     /// How the server speaks TLS: clients may show a certificate of the CA, or none. Its own can be replaced.
     pub(crate) fn server_config(&self) -> anyhow::Result<(ServerConfig, Arc<ServingCertificate>)> {
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(self.ca.as_bytes())?).context("the CA is no CA")?;
-        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
-            .allow_unauthenticated()
-            .build()?;
-        let serving = Arc::new(ServingCertificate::new(&self.server, provider.clone())?);
-        let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
-        let mut config = config.with_client_cert_verifier(verifier).with_cert_resolver(serving.clone());
-        // No resumption: a client keeps its connection, kubectl remembers nothing from one run to the next, and who connects
-        // anew shows a certificate that is checked anew. Tickets would cost a signature's time and some KB each.
-        config.send_tls13_tickets = 0;
-        config.session_storage = Arc::new(NoServerSessionStorage {});
-        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        Ok((config, serving))
+        let serving = Arc::new(ServingCertificate::new(&self.server, provider())?);
+        Ok((tls(Some(roots), serving.clone())?, serving))
     }
+}
+
+pub(crate) fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
+/// How a server speaks TLS: clients may show a certificate of these CAs, or none.
+pub(crate) fn tls(clients: Option<RootCertStore>, serving: Arc<ServingCertificate>) -> anyhow::Result<ServerConfig> {
+    let provider = provider();
+    let config = ServerConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions()?;
+    let config = match clients {
+        None => config.with_no_client_auth(),
+        Some(roots) => {
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+            config.with_client_cert_verifier(verifier.allow_unauthenticated().build()?)
+        }
+    };
+    let mut config = config.with_cert_resolver(serving);
+    // No resumption: a client keeps its connection, kubectl remembers nothing from one run to the next, and who connects
+    // anew shows a certificate that is checked anew. Tickets would cost a signature's time and some KB each.
+    config.send_tls13_tickets = 0;
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(config)
+}
+
+/// A certificate for a server that no CA has signed.
+pub(crate) fn self_signed(addresses: &[IpAddr]) -> anyhow::Result<Pair> {
+    let mut all = vec![IpAddr::from([127, 0, 0, 1]), IpAddr::from(std::net::Ipv6Addr::LOCALHOST)];
+    for address in addresses {
+        if !address.is_unspecified() && !all.contains(address) {
+            all.push(*address);
+        }
+    }
+    let key = KeyPair::generate()?;
+    let certificate = server_params(&all, Timestamp::now())?.self_signed(&key)?;
+    Ok(Pair { certificate: certificate.pem(), key: key.serialize_pem() })
 }
 
 fn read(dir: &Path, name: &str) -> anyhow::Result<Option<Pair>> {

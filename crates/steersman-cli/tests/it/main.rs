@@ -16,6 +16,8 @@ mod controller;
 #[cfg(test)]
 mod crash;
 #[cfg(test)]
+mod envtest;
+#[cfg(test)]
 mod lifecycle;
 #[cfg(test)]
 mod operation;
