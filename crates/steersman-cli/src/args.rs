@@ -28,6 +28,9 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Make a folder with kube-apiserver, etcd and kubectl for controller-runtime's envtest, and print its path:
+    /// `KUBEBUILDER_ASSETS=$(steersman envtest) go test ./...`
+    Envtest(EnvtestOptions),
     /// Prints the roles and bindings that would allow the requests that authorization refused.
     ///
     /// Reads them from an access log (--access-log of `up` and `server`), or from any text that quotes them, such as what
@@ -47,6 +50,14 @@ pub(crate) enum Command {
     Server(ServerCommand),
     /// The control plane with the controllers in the same process.
     Up(UpOptions),
+}
+
+/// Of the folder for envtest.
+#[derive(ClapArgs, Debug)]
+pub(crate) struct EnvtestOptions {
+    /// Where to make it; a directory in ~/.cache unless told otherwise.
+    #[arg(value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
 }
 
 /// Of the control plane.
@@ -289,7 +300,9 @@ pub(crate) fn report(error: &clap::Error) -> ExitCode {
             ExitCode::SUCCESS
         }
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => {
-            eprintln!("steersman: a command is missing: up, server, network, run-as or explain-denied; see steersman --help");
+            eprintln!(
+                "steersman: a command is missing: up, server, network, envtest, run-as or explain-denied; see steersman --help"
+            );
             ExitCode::from(2)
         }
         _ => {

@@ -3,7 +3,7 @@
 
 use anyhow::Context as _;
 use rustls::client::danger::HandshakeSignatureValid;
-use rustls::crypto::CryptoProvider;
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
@@ -15,24 +15,25 @@ use steersman_server::authn::{Peer, certificate_user};
 /// Verifies a client's certificate, and says whose it is.
 #[derive(Debug)]
 pub(crate) struct ClientCertificates {
-    users: Arc<dyn ClientCertVerifier>,
+    /// `None`: no user has a certificate.
+    users: Option<Arc<dyn ClientCertVerifier>>,
     /// `None`: no proxy is believed.
     proxies: Option<Arc<dyn ClientCertVerifier>>,
     hints: Vec<DistinguishedName>,
+    provider: Arc<CryptoProvider>,
 }
 
 impl ClientCertificates {
     /// With the PEM of the CAs.
     pub(crate) fn new(
-        users: &str,
+        users: Option<&str>,
         proxies: Option<&str>,
         provider: &Arc<CryptoProvider>,
     ) -> anyhow::Result<ClientCertificates> {
-        let users = verifier(users, provider).context("the CA is no CA")?;
+        let users = users.map(|pem| verifier(pem, provider)).transpose().context("the CA is no CA")?;
         let proxies = proxies.map(|pem| verifier(pem, provider)).transpose().context("the CA of proxies is no CA")?;
-        let hints = users.root_hint_subjects().iter();
-        let hints = hints.chain(proxies.iter().flat_map(|proxies| proxies.root_hint_subjects())).cloned().collect();
-        Ok(ClientCertificates { users, proxies, hints })
+        let hints = users.iter().chain(&proxies).flat_map(|ca| ca.root_hint_subjects()).cloned().collect();
+        Ok(ClientCertificates { users, proxies, hints, provider: provider.clone() })
     }
 
     /// The holder of a connection that has shown these certificates in its handshake.
@@ -44,7 +45,7 @@ impl ClientCertificates {
         let now = UnixTime::now();
         let is_of = |ca: &Arc<dyn ClientCertVerifier>| ca.verify_client_cert(leaf, intermediates, now).is_ok();
         let name = named.name.clone();
-        let user = is_of(&self.users).then_some(named);
+        let user = self.users.as_ref().is_some_and(is_of).then_some(named);
         match (is_of(proxies), user) {
             (true, user) => Some(Peer::proxy(&name, user)),
             (false, user) => user.map(Peer::new),
@@ -53,6 +54,10 @@ impl ClientCertificates {
 }
 
 impl ClientCertVerifier for ClientCertificates {
+    fn offer_client_auth(&self) -> bool {
+        self.users.is_some() || self.proxies.is_some()
+    }
+
     fn client_auth_mandatory(&self) -> bool {
         false
     }
@@ -67,10 +72,14 @@ impl ClientCertVerifier for ClientCertificates {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, rustls::Error> {
-        match (self.users.verify_client_cert(leaf, intermediates, now), &self.proxies) {
-            (Err(_), Some(proxies)) => proxies.verify_client_cert(leaf, intermediates, now),
-            (verified, _) => verified,
+        let mut refused = rustls::Error::General("no client certificates are known".to_owned());
+        for ca in self.users.iter().chain(&self.proxies) {
+            match ca.verify_client_cert(leaf, intermediates, now) {
+                Ok(verified) => return Ok(verified),
+                Err(error) => refused = error,
+            }
         }
+        Err(refused)
     }
 
     fn verify_tls12_signature(
@@ -79,7 +88,7 @@ impl ClientCertVerifier for ClientCertificates {
         leaf: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.users.verify_tls12_signature(message, leaf, signed)
+        verify_tls12_signature(message, leaf, signed, &self.provider.signature_verification_algorithms)
     }
 
     fn verify_tls13_signature(
@@ -88,11 +97,11 @@ impl ClientCertVerifier for ClientCertificates {
         leaf: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.users.verify_tls13_signature(message, leaf, signed)
+        verify_tls13_signature(message, leaf, signed, &self.provider.signature_verification_algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.users.supported_verify_schemes()
+        self.provider.signature_verification_algorithms.supported_schemes()
     }
 }
 
@@ -136,15 +145,15 @@ mod tests {
             let peer = certificates.peer(std::slice::from_ref(leaf)).filter(|_| is_let_in);
             peer.map(|peer| (peer.user_name().map(str::to_owned), peer.proxy_name().map(str::to_owned)))
         };
-        let alone = ClientCertificates::new(&users, None, &provider).unwrap();
+        let alone = ClientCertificates::new(Some(&users), None, &provider).unwrap();
         let (alice_name, proxy_name) = (Some("alice".to_owned()), Some("proxy".to_owned()));
         assert_eq!(peer(&alone, &alice), Some((alice_name.clone(), None)));
         assert_eq!(peer(&alone, &proxy), None);
-        let both = ClientCertificates::new(&users, Some(&proxies), &provider).unwrap();
+        let both = ClientCertificates::new(Some(&users), Some(&proxies), &provider).unwrap();
         assert_eq!(peer(&both, &alice), Some((alice_name.clone(), None)));
         assert_eq!(peer(&both, &proxy), Some((None, proxy_name)));
         assert_eq!(peer(&both, &stranger), None);
-        let same = ClientCertificates::new(&users, Some(&users), &provider).unwrap();
+        let same = ClientCertificates::new(Some(&users), Some(&users), &provider).unwrap();
         assert_eq!(peer(&same, &alice), Some((alice_name.clone(), alice_name)));
     }
 }

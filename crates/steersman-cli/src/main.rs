@@ -16,6 +16,8 @@ mod cloud;
 mod connection;
 mod controllers;
 mod data_dir;
+mod drop_in;
+mod envtest;
 mod explain_denied;
 mod files;
 mod kubeconfig;
@@ -37,6 +39,7 @@ mod up;
 
 use crate::args::{Args, Command};
 use crate::controllers::Role;
+use crate::drop_in::Program;
 use clap::Parser;
 use std::process::ExitCode;
 
@@ -74,6 +77,10 @@ impl From<anyhow::Error> for Failure {
 }
 
 fn main() -> ExitCode {
+    let mut arguments = std::env::args_os();
+    if let Some(program) = Program::called(arguments.next().as_ref()) {
+        return program.run(arguments.map(|argument| argument.to_string_lossy().into_owned()).collect());
+    }
     let args = match Args::try_parse() {
         Ok(args) => args,
         Err(error) => return args::report(&error),
@@ -93,6 +100,7 @@ fn main() -> ExitCode {
     };
     let outcome = runtime.block_on(async {
         match args.command {
+            Command::Envtest(options) => envtest::run(&options).map(done),
             Command::ExplainDenied(options) => explain_denied::run(&options).map(done),
             Command::Network(options) => network::run(options).await.map(done),
             Command::RunAs(options) => run_as::run(options).await,

@@ -15,6 +15,7 @@ use rcgen::{
     KeyUsagePurpose, PublicKeyData as _, SanType,
 };
 use rustls::ServerConfig;
+use rustls::crypto::CryptoProvider;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::server::NoServerSessionStorage;
@@ -98,18 +99,40 @@ impl Pki {
     /// How the server speaks TLS: clients may show a certificate of the CA, one of the proxies' CA, or none. Its own can be
     /// replaced.
     pub(crate) fn server_config(&self, proxies: Option<&str>) -> anyhow::Result<Tls> {
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let clients = Arc::new(ClientCertificates::new(&self.ca, proxies, &provider)?);
-        let serving = Arc::new(ServingCertificate::new(&self.server, provider.clone())?);
-        let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
-        let mut config = config.with_client_cert_verifier(clients.clone()).with_cert_resolver(serving.clone());
-        // No resumption: a client keeps its connection, kubectl remembers nothing from one run to the next, and who connects
-        // anew shows a certificate that is checked anew. Tickets would cost a signature's time and some KB each.
-        config.send_tls13_tickets = 0;
-        config.session_storage = Arc::new(NoServerSessionStorage {});
-        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        Ok(Tls { config: Arc::new(config), serving, clients })
+        let provider = provider();
+        let clients = Arc::new(ClientCertificates::new(Some(&self.ca), proxies, &provider)?);
+        let serving = Arc::new(ServingCertificate::new(&self.server, provider)?);
+        Ok(Tls { config: Arc::new(tls(clients.clone(), serving.clone())?), serving, clients })
     }
+}
+
+pub(crate) fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
+/// How a server speaks TLS: clients may show one of these certificates, or none.
+pub(crate) fn tls(clients: Arc<ClientCertificates>, serving: Arc<ServingCertificate>) -> anyhow::Result<ServerConfig> {
+    let config = ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
+    let mut config = config.with_client_cert_verifier(clients).with_cert_resolver(serving);
+    // No resumption: a client keeps its connection, kubectl remembers nothing from one run to the next, and who connects
+    // anew shows a certificate that is checked anew. Tickets would cost a signature's time and some KB each.
+    config.send_tls13_tickets = 0;
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(config)
+}
+
+/// A certificate for a server that no CA has signed.
+pub(crate) fn self_signed(addresses: &[IpAddr]) -> anyhow::Result<Pair> {
+    let mut all = vec![IpAddr::from([127, 0, 0, 1]), IpAddr::from(std::net::Ipv6Addr::LOCALHOST)];
+    for address in addresses {
+        if !address.is_unspecified() && !all.contains(address) {
+            all.push(*address);
+        }
+    }
+    let key = KeyPair::generate()?;
+    let certificate = server_params(&all, Timestamp::now())?.self_signed(&key)?;
+    Ok(Pair { certificate: certificate.pem(), key: key.serialize_pem() })
 }
 
 fn read(dir: &Path, name: &str) -> anyhow::Result<Option<Pair>> {

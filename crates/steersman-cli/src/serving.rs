@@ -36,7 +36,8 @@ impl ResolvesServerCert for ServingCertificate {
 }
 
 fn certified(pair: &Pair, provider: &CryptoProvider) -> anyhow::Result<CertifiedKey> {
-    let chain = vec![CertificateDer::from_pem_slice(pair.certificate.as_bytes())?];
+    let chain = CertificateDer::pem_slice_iter(pair.certificate.as_bytes()).collect::<Result<Vec<_>, _>>()?;
+    anyhow::ensure!(!chain.is_empty(), "there is no certificate in the server's certificate file");
     let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes())?;
     CertifiedKey::from_der(chain, key, provider).context("the server's certificate cannot be used")
 }

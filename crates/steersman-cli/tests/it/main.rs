@@ -16,6 +16,8 @@ mod controller;
 #[cfg(test)]
 mod crash;
 #[cfg(test)]
+mod envtest;
+#[cfg(test)]
 mod identity;
 #[cfg(test)]
 mod lifecycle;

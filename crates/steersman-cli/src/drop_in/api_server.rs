@@ -1,0 +1,260 @@
+//! `kube-apiserver`: the control plane with upstream's flags. Flags with a meaning here do what they say; the others are passed over,
+//! and said once in the log.
+//!
+//! It keeps the objects in memory, whatever etcd it is told of: who starts it this way throws them away at the end. It runs no
+//! controllers, as kube-apiserver runs none.
+
+mod certificate;
+
+use crate::args::{AuditOptions, AuthenticationOptions, AuthorizationOptions};
+use crate::authentication::Authentication;
+use crate::client_certificates::ClientCertificates;
+use crate::drop_in::Ended;
+use crate::drop_in::flags::{Flags, Given};
+use crate::serving::ServingCertificate;
+use crate::signals::Signals;
+use crate::{Failure, accept, audit_log, authorization, logging, pki};
+use anyhow::Context as _;
+use clap::{CommandFactory as _, FromArgMatches as _, Parser};
+use jiff::Timestamp;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use steersman_server::authz::Authorization;
+use steersman_server::version::KUBERNETES_VERSION;
+use steersman_server::{Concurrency, Server};
+use steersman_storage::{Memory, Store};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+const TABLE: &str = include_str!("api_server/flags.txt");
+const SECURE_PORT: u16 = 6443;
+/// From this verbosity on upstream logs what helps in finding faults, and from the other one all there is.
+const VERBOSITY_DEBUG: i64 = 4;
+const VERBOSITY_TRACE: i64 = 8;
+/// An authorization mode for nodes, which there are none of.
+const NODE_MODE: &str = "Node";
+
+/// Without the flag, upstream allows everything.
+const ALLOWS_ALL: &str = "AlwaysAllow";
+/// For how long tokens are issued where there is no limit.
+const NO_LIMIT: [&str; 2] = ["0", "0s"];
+
+/// The flags that `steersman server` has under the same names.
+#[derive(Debug, Parser)]
+#[command(disable_help_flag = true, no_binary_name = true)]
+struct Shared {
+    #[command(flatten)]
+    audit: AuditOptions,
+    #[command(flatten)]
+    authentication: AuthenticationOptions,
+    #[command(flatten)]
+    authorization: AuthorizationOptions,
+}
+
+/// What the flags say, checked.
+struct Plan {
+    address: SocketAddr,
+    advertised: IpAddr,
+    clients: ClientCertificates,
+    serving: ServingCertificate,
+    authentication: Authentication,
+    authorization: Authorization,
+    /// The PEM of `--client-ca-file`.
+    client_ca: Option<String>,
+    audit: Option<audit_log::Plan>,
+    concurrency: Concurrency,
+    cert_dir: Option<PathBuf>,
+}
+
+pub(super) fn run(arguments: &[String]) -> Result<(), Ended> {
+    let shared = Shared::command();
+    let flags = Flags::read(TABLE, |name| shared.get_arguments().any(|argument| argument.get_long() == Some(name)));
+    let given = flags.parse(arguments).map_err(|problem| {
+        let help = || {
+            format!(
+                "Steersman's control plane, in the place of kube-apiserver.\n\nUsage:\n  kube-apiserver [flags]\n\nFlags:\n{}",
+                flags.help()
+            )
+        };
+        Ended::of(problem, help, &format!("Kubernetes {KUBERNETES_VERSION}"))
+    })?;
+    let filter = std::env::var("STEERSMAN_LOG").ok();
+    logging::init(filter.as_deref().or_else(|| verbosity(&given)))?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let runtime = runtime.context("the runtime could not be started")?;
+    let outcome = runtime.block_on(serve(&given));
+    runtime.shutdown_background();
+    Ok(outcome?)
+}
+
+fn verbosity(given: &Given) -> Option<&'static str> {
+    match given.number("v")? {
+        VERBOSITY_TRACE.. => Some("trace"),
+        VERBOSITY_DEBUG.. => Some("debug"),
+        _ => None,
+    }
+}
+
+async fn serve(given: &Given) -> Result<(), Failure> {
+    let mut signals = Signals::new()?;
+    let plan = Plan::read(given)?;
+    report(given);
+    let Plan { address, advertised, clients, serving, authentication, authorization, .. } = plan;
+    let listener = TcpListener::bind(address).await.map_err(|error| {
+        Failure::Refused(format!("failed to create listener: failed to listen on {address}: {error}"))
+    })?;
+    // Without a key of its own, one is made that lasts as long as the objects do.
+    let keys = plan.cert_dir.unwrap_or_default().join("account-keys");
+    let mut authentication = authentication.with_keys_in(&keys, true)?;
+    authentication.client_ca = plan.client_ca;
+    let audit = plan.audit.map(audit_log::Plan::start).transpose().context("the audit log cannot be started")?;
+    let (audit, audit_log_writer) = audit.unzip();
+    let store = Store::open(Arc::new(Memory::new()), steersman_storage::Options::default());
+    let store = store.await.context("the store cannot be opened")?;
+    let server = Server::start(steersman_server::Options {
+        store: store.clone(),
+        authentication,
+        authorization,
+        address: SocketAddr::new(advertised, address.port()).to_string(),
+        audit,
+        concurrency: plan.concurrency,
+        clock: Timestamp::now,
+    });
+    let server = server.await.context("the server cannot be started")?;
+    let stop = CancellationToken::new();
+    let clients = Arc::new(clients);
+    let tls = Arc::new(pki::tls(clients.clone(), Arc::new(serving))?);
+    let sockets = tokio::spawn(accept::serve(listener, tls, clients, server.service(), None, stop.clone()));
+    tracing::info!(%address, version = KUBERNETES_VERSION, "ready");
+    let signal = signals.next().await;
+    tracing::info!(signal, "stopping");
+    let stopped = async {
+        server.begin_stop();
+        stop.cancel();
+        sockets.await.context("the socket's task failed")?;
+        server.stop().await;
+        if let Some(writer) = audit_log_writer {
+            tokio::task::spawn_blocking(move || writer.close()).await.context("the audit log could not be ended")?;
+        }
+        store.close().await.context("the store could not be closed")
+    };
+    tokio::select! {
+        stopped = stopped => stopped?,
+        signal = signals.next() => return Err(Failure::stopped_at_once(signal)),
+    }
+    Ok(())
+}
+
+/// Says once what is not as the flags have it.
+fn report(given: &Given) {
+    if !given.passed_over.is_empty() {
+        let flags: Vec<String> = given.passed_over.iter().map(|name| format!("--{name}")).collect();
+        tracing::info!(flags = flags.join(" "), "flags that mean nothing here are passed over");
+    }
+    let etcd = given.list("etcd-servers");
+    if !etcd.is_empty() {
+        tracing::info!(
+            etcd_servers = etcd.join(","),
+            "objects are kept in the memory of this process, and not in the etcd of --etcd-servers"
+        );
+    }
+    if given.list("authorization-mode").iter().any(|mode| mode == NODE_MODE) {
+        tracing::info!("the authorization mode Node is passed over: there are no nodes");
+    }
+}
+
+impl Plan {
+    /// Reads the files that the flags name. Makes a certificate if none is given.
+    fn read(given: &Given) -> Result<Plan, Failure> {
+        let port = match given.number("secure-port") {
+            None => SECURE_PORT,
+            Some(port) => u16::try_from(port).ok().filter(|port| *port > 0).ok_or_else(|| {
+                Failure::Refused(format!("--secure-port {port} must be between 1 and 65535, inclusive"))
+            })?,
+        };
+        let bound = ip(given, "bind-address").unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+        let advertised = ip(given, "advertise-address").unwrap_or(match bound {
+            IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+            IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+            ip => ip,
+        });
+        let cert_dir = given.one("cert-dir").map(PathBuf::from);
+        let Shared { audit, authentication, authorization } = shared(given)?;
+        let client_ca = given.one("client-ca-file").map(|path| read(Path::new(path))).transpose()?;
+        let authentication = Authentication::read(authentication)?;
+        let clients =
+            ClientCertificates::new(client_ca.as_deref(), authentication.proxies.as_deref(), &pki::provider())
+                .map_err(|error| Failure::Refused(format!("cannot use --client-ca-file: {error:#}")))?;
+        let concurrency = Concurrency::default();
+        let number = |name: &str, default: u32| match given.number(name) {
+            None => Ok(default),
+            Some(number) => u32::try_from(number)
+                .map_err(|_| Failure::Refused(format!("--{name} {number} can not be negative value"))),
+        };
+        Ok(Plan {
+            address: SocketAddr::new(bound, port),
+            advertised,
+            clients,
+            serving: certificate::find(given, cert_dir.as_deref(), &[bound, advertised])?,
+            authentication,
+            authorization: authorization::read(&authorization)?,
+            client_ca,
+            audit: audit_log::Plan::new(&audit)?,
+            concurrency: Concurrency {
+                has_priority_and_fairness: given
+                    .is_on("enable-priority-and-fairness")
+                    .unwrap_or(concurrency.has_priority_and_fairness),
+                reads_max: number("max-requests-inflight", concurrency.reads_max)?,
+                writes_max: number("max-mutating-requests-inflight", concurrency.writes_max)?,
+            },
+            cert_dir,
+        })
+    }
+}
+
+fn ip(given: &Given, name: &str) -> Option<IpAddr> {
+    given.one(name)?.parse().ok()
+}
+
+/// The flags that are shared with `steersman server`, with upstream's defaults.
+fn shared(given: &Given) -> Result<Shared, Failure> {
+    let command = Shared::command();
+    let mut arguments = Vec::new();
+    // Upstream records nothing without a policy.
+    let has_audit = given.one("audit-policy-file").is_some() && given.one("audit-log-path").is_some();
+    for argument in command.get_arguments() {
+        let Some(name) = argument.get_long().filter(|name| has_audit || !name.starts_with("audit-")) else { continue };
+        for value in given.each(name) {
+            let is_unlimited = name == "service-account-max-token-expiration" && NO_LIMIT.contains(&value.as_str());
+            if argument.get_action().takes_values() {
+                arguments.extend((!is_unlimited).then(|| format!("--{name}={value}")));
+            } else {
+                arguments.extend(given.is_on(name).filter(|is_on| *is_on).map(|_| format!("--{name}")));
+                break;
+            }
+        }
+    }
+    let refused = |error: clap::Error| {
+        let text = error.render().to_string();
+        let what = text.lines().next().unwrap_or("the flags cannot be read");
+        Failure::Refused(what.trim_start_matches("error: ").to_owned())
+    };
+    let matches = command.try_get_matches_from(arguments).map_err(refused)?;
+    let mut shared = Shared::from_arg_matches(&matches).map_err(refused)?;
+    let authorization = &mut shared.authorization;
+    if authorization.authorization_mode.is_empty() && authorization.authorization_config.is_none() {
+        authorization.authorization_mode.push(ALLOWS_ALL.to_owned());
+    }
+    authorization.authorization_mode.retain(|mode| mode != NODE_MODE);
+    // As upstream: where everybody may do everything, nobody comes without credentials.
+    let allows_all = authorization.authorization_mode.iter().any(|mode| mode == ALLOWS_ALL);
+    shared.authentication.anonymous_auth = given.is_on("anonymous-auth").unwrap_or(true) && !allows_all;
+    Ok(shared)
+}
+
+fn read(path: &Path) -> Result<String, Failure> {
+    std::fs::read_to_string(path).map_err(|error| {
+        Failure::Refused(format!("unable to load client CA file {:?}: {error}", path.display().to_string()))
+    })
+}

@@ -1,0 +1,71 @@
+//! `steersman envtest`: a folder with `kube-apiserver`, `etcd` and `kubectl`, as controller-runtime's envtest wants it in
+//! `KUBEBUILDER_ASSETS`. The first two are this binary by other names ([`crate::drop_in`]).
+
+use crate::Failure;
+use crate::args::EnvtestOptions;
+use crate::drop_in::Program;
+use anyhow::Context as _;
+use std::env;
+use std::fs;
+use std::io::{self, Write as _};
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+const KUBECTL: &str = "kubectl";
+
+/// Makes the folder, or what is missing in it, and says where it is.
+pub(crate) fn run(options: &EnvtestOptions) -> Result<(), Failure> {
+    let dir = match &options.dir {
+        Some(dir) => dir.clone(),
+        None => cache_dir()?,
+    };
+    let made = fs::create_dir_all(&dir).and_then(|()| dir.canonicalize());
+    let dir =
+        made.map_err(|error| Failure::Refused(format!("cannot make the directory {}: {error}", dir.display())))?;
+    let own = env::current_exe().context("the path of this program is unknown")?;
+    for program in Program::ALL {
+        link(&own, &dir.join(program.name()))?;
+    }
+    match found(KUBECTL, &dir) {
+        Some(kubectl) => link(&kubectl, &dir.join(KUBECTL))?,
+        None if dir.join(KUBECTL).exists() => {}
+        None => eprintln!(
+            "steersman: there is no kubectl on PATH, so {} has none: suites that call it need one from https://kubernetes.io/docs/tasks/tools/",
+            dir.display()
+        ),
+    }
+    // A closed standard output is no reason to complain.
+    let _ = writeln!(io::stdout(), "{}", dir.display());
+    Ok(())
+}
+
+/// Where the folder is if nobody says.
+fn cache_dir() -> Result<PathBuf, Failure> {
+    let of = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let cache = of("XDG_CACHE_HOME").or_else(|| of("HOME").map(|home| home.join(".cache")));
+    let cache = cache.ok_or_else(|| {
+        Failure::Refused(
+            "there is no home directory to make the folder in: name one, as in steersman envtest DIR".to_owned(),
+        )
+    })?;
+    Ok(cache.join("steersman").join("envtest"))
+}
+
+/// A program on PATH that is not the one in this directory.
+fn found(name: &str, other_than: &Path) -> Option<PathBuf> {
+    let path = env::var_os("PATH")?;
+    let candidates = env::split_paths(&path).filter(|dir| dir.canonicalize().is_ok_and(|dir| dir != other_than));
+    candidates
+        .map(|dir| dir.join(name))
+        .find_map(|candidate| candidate.canonicalize().ok().filter(|path| path.is_file()))
+}
+
+/// Puts a link in place, in one step: suites that start at the same time each find one or the other.
+fn link(target: &Path, path: &Path) -> Result<(), Failure> {
+    if fs::read_link(path).is_ok_and(|current| current == target) {
+        return Ok(());
+    }
+    let new = path.with_added_extension(std::process::id().to_string());
+    let linked = symlink(target, &new).and_then(|()| fs::rename(&new, path));
+    linked.map_err(|error| Failure::Refused(format!("cannot make the link {}: {error}", path.display())))
+}
