@@ -172,6 +172,10 @@ func TestTypedClientsSpeakProtobuf(t *testing.T) {
 	defer watcher.Stop()
 	must(t, pods.Delete(w.ctx, "web", metav1.DeleteOptions{}))
 	event := <-watcher.ResultChan()
+	for event.Type == watch.Modified {
+		// It is said to be ending first.
+		event = <-watcher.ResultChan()
+	}
 	equal(t, event.Type, watch.Deleted)
 	equal(t, event.Object.(*corev1.Pod).UID, made.UID)
 
