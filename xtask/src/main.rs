@@ -6,6 +6,7 @@
 
 mod bench;
 mod ci;
+mod clients;
 mod known;
 mod metadata;
 mod process;
@@ -40,7 +41,7 @@ enum Command {
     Bench(bench::Command),
     /// Everything continuous integration checks besides the tests: fmt, clippy, tidy, doc, deny
     Ci,
-    /// Sets up what the tests drive (kubectl, Neutron) and runs them all, the walks included
+    /// Sets up what the tests drive (kubectl, Neutron, other clients) and runs them all, the walks included
     Test(test::Options),
     /// Holds the tree against its own rules: crate edges, licences, file shape, words
     Tidy,
@@ -48,6 +49,8 @@ enum Command {
     Tools,
     /// Replays the recorded answers of a real kube-apiserver against `steersman server`
     Walks(walks::Options),
+    /// Runs the clients of other projects against a server
+    Clients(clients::Options),
 }
 
 fn main() -> ExitCode {
@@ -70,5 +73,6 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Tidy => tidy::run(&workspace),
         Command::Tools => tools::run(&workspace),
         Command::Walks(options) => walks::run(&workspace, options),
+        Command::Clients(options) => clients::run(&workspace, options),
     }
 }

@@ -102,6 +102,11 @@ impl Running {
         }
     }
 
+    /// Waits for one that has closed its standard output.
+    pub(crate) fn wait(mut self) -> anyhow::Result<ExitStatus> {
+        self.child.wait().context("cannot wait for the program")
+    }
+
     /// Asks it to end and waits until it has; kills it when `patience` is over.
     pub(crate) fn terminate(mut self, patience: Duration) -> anyhow::Result<ExitStatus> {
         let id = self.child.id().to_string();

@@ -1,4 +1,5 @@
-//! Counting what test programs say: the `test result:` lines of `cargo test`.
+//! Counting what test programs say: the `test result:` lines of `cargo test`, and the `ok` and `not ok` lines of the Test
+//! Anything Protocol.
 
 use std::ops::AddAssign;
 
@@ -17,8 +18,15 @@ impl AddAssign for Tally {
 }
 
 impl Tally {
-    /// Reads one line such as `test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 1 filtered out`.
+    /// Reads one line such as `test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 1 filtered out`, or `ok 1 - a name`
+    /// at the beginning of a line: what is indented is a part of what follows.
     pub(crate) fn from_line(line: &str) -> Option<Tally> {
+        if line.starts_with("ok ") {
+            return Some(Tally { passed: 1, failed: 0 });
+        }
+        if line.starts_with("not ok ") {
+            return Some(Tally { passed: 0, failed: 1 });
+        }
         let (_, counts) = line.strip_prefix("test result: ")?.split_once(". ")?;
         let count = |word: &str| {
             counts.split(';').find_map(|part| part.trim().strip_suffix(word)?.trim().parse::<usize>().ok())
@@ -43,6 +51,10 @@ mod tests {
             Some((3, 0)),
         );
         check("test result: FAILED. 12 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out", Some((12, 2)));
+        check("ok 1 - a ConfigMap is made", Some((1, 0)));
+        check("not ok 2 - a ConfigMap is read", Some((0, 1)));
+        check("    ok 1 - a part", None);
+        check("okay", None);
         check("test tally::tests::x ... ok", None);
         check("test result: ok.", None);
         check("", None);

@@ -5,6 +5,7 @@
 
 use std::process::{Command, ExitCode};
 
+use crate::clients;
 use crate::process::stream;
 use crate::report::Report;
 use crate::tally::Tally;
@@ -80,6 +81,8 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<Ex
         });
         total += counted_or_one(passed, counted);
     }
+
+    total += clients::test_named(workspace, &mut report, options.filter.as_deref().unwrap_or_default())?;
 
     report.print_summary();
     total.failed += report.n_forbidden_skips();

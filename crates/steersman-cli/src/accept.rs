@@ -6,6 +6,7 @@ use crate::client_certificates::ClientCertificates;
 use crate::connection::{Connection, Protocol};
 use crate::tasks::Tasks;
 use crate::unauthenticated::Unauthenticated;
+use crate::websocket::WebSockets;
 use crate::{open_files, socket};
 use hyper::rt::Executor as _;
 use hyper_util::service::TowerToHyperService;
@@ -134,8 +135,9 @@ impl Shared {
         let source = peer_address.map(|address| address.ip().to_canonical());
         let service = service.with_peer(peer).with_source(source);
         let service = AccessLog::layer(access_log, peer_address, service);
+        let service = WebSockets::new(TowerToHyperService::new(service), streams.clone());
         let connection = Connection { protocol, activity, unauthenticated, streams, stop };
-        Some(Box::pin(connection.serve(stream, TowerToHyperService::new(service))))
+        Some(Box::pin(connection.serve(stream, service)))
     }
 }
 

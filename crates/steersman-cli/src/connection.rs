@@ -8,12 +8,11 @@ use crate::tasks::Tasks;
 use crate::unauthenticated::Place;
 use futures::future::Either;
 use hyper::body::{Body, Incoming};
+use hyper::rt;
 use hyper::server::conn::{http1, http2};
-use hyper::service::{Service as HyperService, service_fn};
+use hyper::service::{HttpService, Service as HyperService, service_fn};
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::GracefulConnection;
-use std::fmt;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -90,7 +89,7 @@ impl Connection {
         match protocol {
             Protocol::Http1 => {
                 let stream = TokioIo::new(Observed::new(stream, activity.clone()));
-                let connection = Box::pin(http1_builder().serve_connection(stream, service));
+                let connection = Box::pin(http1_builder().serve_connection(stream, service).with_upgrades());
                 Either::Left(attend(connection, activity, unauthenticated, stop))
             }
             Protocol::Http2 => {
@@ -101,9 +100,41 @@ impl Connection {
     }
 }
 
+/// A connection that can be told to end once it is idle.
+trait Graceful: Future<Output = hyper::Result<()>> {
+    fn end(self: Pin<&mut Self>);
+}
+
+impl<I, S, B> Graceful for http1::UpgradeableConnection<I, S>
+where
+    I: rt::Read + rt::Write + Unpin + Send + 'static,
+    S: HttpService<Incoming, ResBody = B>,
+    S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    B: Body + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    fn end(self: Pin<&mut Self>) {
+        self.graceful_shutdown();
+    }
+}
+
+impl<I, S, B> Graceful for http2::Connection<I, S, Tasks>
+where
+    I: rt::Read + rt::Write + Unpin,
+    S: HttpService<Incoming, ResBody = B>,
+    S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    B: Body + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    Tasks: rt::bounds::Http2ServerConnExec<S::Future, B>,
+{
+    fn end(self: Pin<&mut Self>) {
+        self.graceful_shutdown();
+    }
+}
+
 /// What a connection is to be looked at for.
-enum Event<E> {
-    Ended(Result<(), E>),
+enum Event {
+    Ended(hyper::Result<()>),
     Evicted,
     Overdue(Overdue),
     Stop,
@@ -112,7 +143,7 @@ enum Event<E> {
 /// Serves a connection until it ends, is overdue, or has to give way.
 async fn attend<C>(mut connection: Pin<Box<C>>, activity: Activity, mut place: Option<Place>, stop: CancellationToken)
 where
-    C: GracefulConnection<Error: fmt::Display>,
+    C: Graceful,
 {
     let mut timer = pin!(tokio::time::sleep(FAREWELL_TIMEOUT));
     let mut stopped = pin!(stop.cancelled());
@@ -146,11 +177,11 @@ where
             Event::Evicted => return tracing::debug!("an unauthenticated connection is closed for a newer one"),
             Event::Stop => {
                 ending = Some(Instant::now());
-                connection.as_mut().graceful_shutdown();
+                connection.as_mut().end();
             }
             Event::Overdue(Overdue::Idle) if ending.is_none() => {
                 ending = Some(Instant::now());
-                connection.as_mut().graceful_shutdown();
+                connection.as_mut().end();
             }
             Event::Overdue(overdue) => return tracing::debug!(?overdue, "a connection is closed"),
         }

