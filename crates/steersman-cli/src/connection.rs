@@ -273,7 +273,7 @@ mod tests {
             let activity = Activity::new(Instant::now(), false);
             let streams = Tasks::default();
             let connection = Connection { protocol, activity, unauthenticated: place, streams: streams.clone(), stop };
-            hyper::rt::Executor::execute(&streams, connection.serve(near, service));
+            rt::Executor::execute(&streams, connection.serve(near, service));
             (far, streams)
         }
 

@@ -275,7 +275,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_peer_that_closes_ends_the_watch() {
-        let (stream, mut events) = connect(StatusCode::OK);
+        let (stream, events) = connect(StatusCode::OK);
         let (mut socket, _) = client_async(WATCH, stream).await.unwrap();
         socket.close(None).await.unwrap();
         // Its receiver is dropped with the body.

@@ -131,11 +131,17 @@ impl FlowControl {
     /// The metrics, as Prometheus reads them.
     pub(crate) fn exposition(&self) -> String {
         let configured = self.configured.lock();
-        let level = |(name, (tracked, bounds, _)): (&Box<str>, &(Tracked, Bounds, Policy))| {
+        let mut levels = Vec::with_capacity(configured.levels.len());
+        for (name, (tracked, bounds, _)) in &configured.levels {
             let Figures { limit, seats_in_use, .. } = tracked.level.figures();
-            LevelFigures { level: name.clone(), bounds: *bounds, limit, seats_in_use, demand: tracked.demand }
-        };
-        let levels: Vec<LevelFigures> = configured.levels.iter().map(level).collect();
+            levels.push(LevelFigures {
+                level: name.clone(),
+                bounds: *bounds,
+                limit,
+                seats_in_use,
+                demand: tracked.demand,
+            });
+        }
         let schema = |((schema, level), counts): (&(Box<str>, Box<str>), &Arc<Counts>)| SchemaFigures {
             schema: schema.clone(),
             level: level.clone(),

@@ -148,7 +148,8 @@ impl Rule {
         let at = |field: &str| format!("rules[{index}].{field}");
         let wrong =
             |field: String, value: &str, want| Err(PolicyError::Field { field, value: format!("{value:?}"), want });
-        if !self.non_resource_urls.is_empty() && !(self.resources.is_empty() && self.namespaces.is_empty()) {
+        let names_resources = !self.resources.is_empty() || !self.namespaces.is_empty();
+        if names_resources && !self.non_resource_urls.is_empty() {
             let want = "no paths beside resources or namespaces: one rule cannot be for both";
             return wrong(at("nonResourceURLs"), &self.non_resource_urls.join(", "), want);
         }

@@ -30,8 +30,8 @@ pub(crate) const KIND: Kind = Kind {
 };
 
 fn cells_of(status: &Value, _now: Timestamp) -> [Value; 4] {
-    let conditions = at(status, &["conditions"]).and_then(Value::as_array).into_iter().flatten();
-    let healthy = conditions.filter(|condition| str_at(condition, &["type"]) == Some("Healthy")).next();
+    let mut conditions = at(status, &["conditions"]).and_then(Value::as_array).into_iter().flatten();
+    let healthy = conditions.find(|condition| str_at(condition, &["type"]) == Some("Healthy"));
     let text = |field: &str| healthy.and_then(|condition| str_at(condition, &[field])).unwrap_or_default();
     let word = match (healthy, text("status")) {
         (None, _) => "Unknown",

@@ -33,10 +33,13 @@ pub(super) struct LevelFigures {
     pub(super) demand: Smoothed,
 }
 
+/// Reads one figure out of several.
+type Figure<'a, T, N> = &'a dyn Fn(&T) -> N;
+
 pub(super) fn text(schemas: &[SchemaFigures], levels: &[LevelFigures]) -> String {
     let mut text = Text::default();
     let dispatched = |counts: &Counts| counts.dispatched.load(Ordering::Relaxed) as i64;
-    let kinds: [(&str, Type, &str, &dyn Fn(&Counts) -> i64); 4] = [
+    let kinds: [(&str, Type, &str, Figure<'_, Counts, i64>); 4] = [
         ("dispatched_requests_total", Type::Counter, "Requests that began to execute.", &dispatched),
         ("current_inqueue_requests", Type::Gauge, "Requests that wait in queues.", &|counts| {
             counts.waiting.load(Ordering::Relaxed)
@@ -74,7 +77,7 @@ pub(super) fn text(schemas: &[SchemaFigures], levels: &[LevelFigures]) -> String
     for one in schemas {
         histogram(&mut text, &executions, &one.labels(), &one.counts.executed);
     }
-    let gauges: [(&str, &str, &dyn Fn(&LevelFigures) -> f64); 9] = [
+    let gauges: [(&str, &str, Figure<'_, LevelFigures, f64>); 9] = [
         ("request_concurrency_in_use", "Seats in use.", &|one| f64::from(one.seats_in_use)),
         ("nominal_limit_seats", "Seats by shares.", &|one| f64::from(one.bounds.nominal)),
         ("lower_limit_seats", "Seats that are not lent.", &|one| f64::from(one.bounds.min)),
