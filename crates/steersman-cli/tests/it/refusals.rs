@@ -4,6 +4,7 @@
 //! connection must be closed or in step: nothing in a request may be taken for another request. At the end the server lives, no
 //! request has made its code panic, and no credential is in any of its logs.
 
+mod certificates;
 mod forged;
 mod frames;
 mod table;
@@ -13,11 +14,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
-use rcgen::{
-    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-};
+use rcgen::{DnType, KeyPair};
 use serde_json::{Value, json};
 use steersman_server::authn::{Algorithm, SigningKey};
 
@@ -109,7 +106,7 @@ fn requests_that_must_be_refused_are_and_others_are_not() {
     let api = Api { server: &server, admin: &admin };
     set_up(&api);
     let mut senders = tokens(&api, &key);
-    senders.extend(certificates(home.path(), &pki));
+    senders.extend(certificates::all(home.path(), &pki));
     senders.insert("admin".to_owned(), admin.clone());
     senders.insert("nobody".to_owned(), Credential::Nothing);
     let tokens = senders.iter().filter_map(|(name, sender)| match sender {
@@ -118,8 +115,8 @@ fn requests_that_must_be_refused_are_and_others_are_not() {
     });
     let tokens: BTreeMap<String, String> = tokens.collect();
     let mut values = tokens.clone();
-    values.insert("request".to_owned(), request_for_a_certificate("somebody", "developers"));
-    values.insert("request-of-masters".to_owned(), request_for_a_certificate("somebody", "system:masters"));
+    values.insert("request".to_owned(), certificates::request("somebody", "developers"));
+    values.insert("request-of-masters".to_owned(), certificates::request("somebody", "system:masters"));
 
     let (mut wrong, mut n_refused) = (String::new(), 0);
     for path in tables() {
@@ -217,10 +214,10 @@ fn prepare(home: &Path) -> (KeyPair, Vec<String>) {
     let key_file = file("accounts.key", &pem);
     let users: String =
         USERS.map(|(name, group)| format!("{name}-0123456789,{name},uid-{name},\"{group}\"\n")).concat();
-    let proxies = authority("proxies");
+    let proxies = certificates::authority("proxies");
     let proxies_ca = file("proxies.crt", &proxies.1);
     for name in ["front-proxy", "other-proxy"] {
-        let (chain, key) = certificate(&proxies.0, &[(DnType::CommonName, name)], |_| {});
+        let (chain, key) = certificates::certificate(&proxies.0, &[(DnType::CommonName, name)], |_| {});
         file(&format!("{name}.crt"), &chain);
         file(&format!("{name}.key"), &key);
     }
@@ -365,110 +362,4 @@ fn tokens(api: &Api<'_>, key: &KeyPair) -> BTreeMap<String, Credential> {
     let forged = Forger { key, good }.all();
     tokens.extend(forged.into_iter().map(|(name, token)| (name.to_owned(), Credential::Token(token))));
     tokens
-}
-
-// === Certificates ===
-
-fn authority(name: &str) -> (Issuer<'static, KeyPair>, String) {
-    let key = KeyPair::generate().unwrap();
-    let mut params = CertificateParams::default();
-    params.distinguished_name.push(DnType::CommonName, name);
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let certificate = params.self_signed(&key).unwrap().pem();
-    (Issuer::new(params, key), certificate)
-}
-
-/// The PEM of a certificate and of its key. For a client, unless it is changed.
-fn certificate(
-    issuer: &Issuer<'_, KeyPair>,
-    subject: &[(DnType, &str)],
-    change: impl Fn(&mut CertificateParams),
-) -> (String, String) {
-    let mut params = CertificateParams::default();
-    params.distinguished_name = DistinguishedName::new();
-    for (kind, value) in subject {
-        params.distinguished_name.push(kind.clone(), *value);
-    }
-    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-    change(&mut params);
-    let key = KeyPair::generate().unwrap();
-    (params.signed_by(&key, issuer).unwrap().pem(), key.serialize_pem())
-}
-
-/// A request that a certificate be signed, as the API has it.
-fn request_for_a_certificate(name: &str, group: &str) -> String {
-    let mut params = CertificateParams::default();
-    params.distinguished_name = DistinguishedName::new();
-    params.distinguished_name.push(DnType::CommonName, name);
-    params.distinguished_name.push(DnType::OrganizationName, group);
-    STANDARD.encode(params.serialize_request(&KeyPair::generate().unwrap()).unwrap().pem().unwrap())
-}
-
-/// Those who show a certificate: made with the server's own CA, which the test can read, or with another.
-fn certificates(home: &Path, pki: &Path) -> BTreeMap<String, Credential> {
-    use DnType::{CommonName, OrganizationName};
-    let masters = (OrganizationName, "system:masters");
-    let read = |path: &Path| std::fs::read_to_string(path).unwrap();
-    let issuer_of = |name: &str| {
-        let key = KeyPair::from_pem(&read(&pki.join(format!("{name}.key")))).unwrap();
-        Issuer::from_ca_cert_pem(&read(&pki.join(format!("{name}.crt"))), key).unwrap()
-    };
-    let (ca, (other, _)) = (issuer_of("ca"), authority("steersman-ca"));
-    let nothing = |_: &mut CertificateParams| {};
-    let date = rcgen::date_time_ymd;
-    let named = [(CommonName, "somebody"), masters.clone()];
-    let mut all: BTreeMap<String, (String, String)> = BTreeMap::new();
-    let mut add = |name: &str, pair| all.insert(name.to_owned(), pair);
-    add("certified", certificate(&ca, &[(CommonName, "certified")], nothing));
-    add("certified-master", certificate(&ca, &named, nothing));
-    add("of-another-ca", certificate(&other, &named, nothing));
-    add("expired-certificate", certificate(&ca, &named, |params| params.not_after = date(2020, 1, 1)));
-    add("early-certificate", certificate(&ca, &named, |params| params.not_before = date(2090, 1, 1)));
-    add(
-        "for-servers-only",
-        certificate(&ca, &named, |params| params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth]),
-    );
-    add("without-name", certificate(&ca, std::slice::from_ref(&masters), nothing));
-    add("with-empty-name", certificate(&ca, &[(CommonName, ""), masters.clone()], nothing));
-    add("group-in-name", certificate(&ca, &[(CommonName, "system:masters")], nothing));
-    add(
-        "group-in-other-case",
-        certificate(&ca, &[(CommonName, "somebody"), (OrganizationName, "System:Masters")], nothing),
-    );
-    add(
-        "group-with-blank",
-        certificate(&ca, &[(CommonName, "somebody"), (OrganizationName, "system:masters ")], nothing),
-    );
-    add(
-        "group-in-a-list",
-        certificate(&ca, &[(CommonName, "somebody"), (OrganizationName, "a,system:masters")], nothing),
-    );
-    add(
-        "group-as-unit",
-        certificate(&ca, &[(CommonName, "somebody"), (DnType::OrganizationalUnitName, "system:masters")], nothing),
-    );
-    add("name-with-line-break", certificate(&ca, &[(CommonName, "a\r\nsystem:masters")], nothing));
-    add("name-with-nul", certificate(&ca, &[(CommonName, "reader\0.example")], nothing));
-    add("name-in-other-letters", certificate(&ca, &[(CommonName, "r\u{435}ader")], nothing));
-    add("name-of-an-account", certificate(&ca, &[(CommonName, "system:serviceaccount:team:spare")], nothing));
-    // A user makes certificates with its own as the CA.
-    let key = KeyPair::generate().unwrap();
-    let mut params = CertificateParams::default();
-    params.distinguished_name.push(CommonName, "certified");
-    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-    let own = params.signed_by(&key, &ca).unwrap().pem();
-    let (leaf, leaf_key) = certificate(&Issuer::new(params, key), &named, nothing);
-    add("by-a-user", (format!("{leaf}{own}"), leaf_key));
-    let key = KeyPair::generate().unwrap();
-    let mut params = CertificateParams::default();
-    params.distinguished_name = DistinguishedName::new();
-    for (kind, value) in named {
-        params.distinguished_name.push(kind, value);
-    }
-    add("self-signed", (params.self_signed(&key).unwrap().pem(), key.serialize_pem()));
-    add("the-server-itself", (read(&pki.join("server.crt")), read(&pki.join("server.key"))));
-    for name in ["front-proxy", "other-proxy"] {
-        add(name, (read(&home.join(format!("{name}.crt"))), read(&home.join(format!("{name}.key")))));
-    }
-    all.into_iter().map(|(name, (chain, key))| (name, Credential::Certificate(chain, key))).collect()
 }
