@@ -2,7 +2,8 @@
 //!
 //! FlowSchemas sort requests into priority levels, by user and by what is asked for ([`table`]). A level has a number of seats,
 //! and its flows wait for them in queues that are served fairly ([`queues`], [`level`]). Levels lend each other what they do not
-//! use ([`concurrency`]). The schemas and levels are objects in the store, and one task follows them ([`follower`]). Follows KEP-1040 and apiserver's `util/flowcontrol`.
+//! use ([`concurrency`]). The schemas and levels are objects in the store; one task follows them and keeps the status of the
+//! schemas ([`follower`]). Follows KEP-1040 and apiserver's `util/flowcontrol`.
 //!
 //! A request that finds a free seat costs some lookups in a table that nobody locks, one short lock of its level when it
 //! begins and one when it ends: some hundred nanoseconds. Nothing is allocated unless it waits.

@@ -59,7 +59,9 @@ impl Provider {
 /// The user of a token; `None` if it is refused.
 fn who(curl: &Curl, token: &str) -> Option<Value> {
     let mut command = curl.request(As::Token(token), WHOAMI);
-    let ended = Process::start(command.args(["-H", "Content-Type: application/json", "-d", "{}"])).end();
+    // Over HTTP/2 this curl takes a refusal that comes before it has sent its body for an error.
+    command.args(["--http1.1", "-H", "Content-Type: application/json", "-d", "{}"]);
+    let ended = Process::start(&mut command).end();
     let answer: Value = serde_json::from_str(&ended.stdout).unwrap_or_else(|_| panic!("{ended:#?}"));
     Some(answer["status"]["userInfo"].clone()).filter(Value::is_object)
 }

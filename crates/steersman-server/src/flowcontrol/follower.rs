@@ -1,20 +1,26 @@
 //! Keeps priority and fairness in step with the FlowSchemas and PriorityLevelConfigurations in the store.
 //!
-//! One task reads all of them again when one has changed: there are few, and changes are rare. It also divides the seats anew
-//! every ten seconds. What it cannot read it leaves out and logs; the mandatory levels and schemas are in force in any case.
-//! It writes nothing: making these objects and their status is not its business.
+//! One task reads all of them again when one has changed: there are few, and changes are rare. It writes the condition
+//! `Dangling` of a schema whose level does not exist, and divides the seats anew every ten seconds. What it cannot read it
+//! leaves out and logs; the mandatory levels and schemas are in force in any case.
 
+use crate::catalog::Verb;
 use crate::flowcontrol::{FlowControl, spec};
+use crate::operation::Operation;
+use crate::registry::{self, Change};
 use crate::state::State;
 use crate::status::Failure;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
-use steersman_machinery::{GroupResource, Object, Revision};
+use steersman_machinery::{GroupResource, Object, Revision, value};
 use steersman_storage::{At, Page, Scope, WatchError, Watcher};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior};
 
 const GROUP: &str = "flowcontrol.apiserver.k8s.io";
+const VERSION: &str = "v1";
 const SCHEMAS: &str = "flowschemas";
 const LEVELS: &str = "prioritylevelconfigurations";
 
@@ -96,8 +102,49 @@ impl Follower {
             list.map_err(|error| Failure::of_read(&error))
         };
         let (schemas, levels) = (list(SCHEMAS)?, list(LEVELS)?);
-        self.control.apply(read(&levels.objects, spec::Level::read), read(&schemas.objects, spec::Schema::read));
+        let readable = read(&levels.objects, spec::Level::read);
+        let names: BTreeSet<Box<str>> = readable.iter().map(|level| level.name.clone()).collect();
+        self.control.apply(readable, read(&schemas.objects, spec::Schema::read));
+        for schema in &schemas.objects {
+            self.update_status(schema, &names).await;
+        }
+        // A watch from here sees the statuses as changes, which are read once more and found to be right.
         Ok(revision.min(schemas.revision).min(levels.revision))
+    }
+
+    /// Writes the condition `Dangling` of a schema, if it is not what it should be.
+    async fn update_status(&self, object: &Object, levels: &BTreeSet<Box<str>>) {
+        let Ok(schema) = spec::Schema::read(object) else { return };
+        let is_dangling = !levels.contains(&schema.level) && !matches!(&*schema.level, spec::EXEMPT | spec::CATCH_ALL);
+        let Ok(current) = serde_json::from_slice::<Value>(object.json()) else { return };
+        let now = crate::operation::seconds(self.state.now());
+        if with_condition(&current, &schema.level, is_dangling, &now).is_none() {
+            return;
+        }
+        let catalog = self.state.catalog();
+        let Some(served) = catalog.find(GROUP, VERSION, SCHEMAS) else { return };
+        let mut system = Operation::of_system(served, Verb::Update, self.state.now());
+        system.attributes.name = Some(&object.key.name);
+        system.attributes.subresource = Some("status");
+        let assign = |schema_now: &mut Value| {
+            let level = value::str_at(schema_now, &["spec", "priorityLevelConfiguration", "name"]).unwrap_or_default();
+            // One that names another level by now is looked at again, since it has changed.
+            if level == &*schema.level
+                && let Some(changed) = with_condition(schema_now, &schema.level, is_dangling, &now)
+            {
+                *schema_now = changed;
+            }
+            Ok(())
+        };
+        match registry::write(&self.state, &mut system, &Change::Assign(&assign)).await {
+            Ok(_) => {}
+            // It was deleted meanwhile.
+            Err(failure) if failure.code() == 404 => {}
+            Err(failure) => {
+                let message = &failure.status.message;
+                tracing::warn!(schema = %object.key.name, message, "the status of a flow schema cannot be written");
+            }
+        }
     }
 }
 
@@ -111,4 +158,55 @@ fn read<T>(objects: &[Arc<Object>], read: impl Fn(&Object) -> Result<T, String>)
         found.inspect_err(|why| tracing::warn!(name = %object.key.name, %why, "left out of priority and fairness")).ok()
     };
     objects.iter().filter_map(one).collect()
+}
+
+/// The schema with the condition `Dangling`; none if it has that already.
+fn with_condition(schema: &Value, level: &str, is_dangling: bool, now: &str) -> Option<Value> {
+    let (status, reason, end) = match is_dangling {
+        true => ("True", "NotFound", "but there is no such object"),
+        false => ("False", "Found", "and it exists"),
+    };
+    let message = format!("This FlowSchema references the PriorityLevelConfiguration object named {level:?} {end}");
+    let conditions = value::at(schema, &["status", "conditions"]).and_then(Value::as_array);
+    let is_it = |condition: &&Value| value::str_at(condition, &["type"]) == Some("Dangling");
+    let before = conditions.and_then(|conditions| conditions.iter().find(is_it));
+    let is_same =
+        |key: &str, wanted: &str| before.is_some_and(|condition| value::str_at(condition, &[key]) == Some(wanted));
+    if is_same("status", status) && is_same("reason", reason) && is_same("message", &message) {
+        return None;
+    }
+    let since = before.filter(|_| is_same("status", status)).and_then(|one| one.get("lastTransitionTime"));
+    let since = since.cloned().unwrap_or_else(|| now.into());
+    let condition = json!({
+        "type": "Dangling", "status": status, "lastTransitionTime": since, "reason": reason, "message": message,
+    });
+    let others = conditions.into_iter().flatten().filter(|condition| !is_it(condition)).cloned();
+    let conditions: Vec<Value> = others.chain([condition]).collect();
+    let mut changed = schema.clone();
+    value::set_at(&mut changed, &["status", "conditions"], conditions.into());
+    Some(changed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_condition_says_whether_the_level_exists_and_since_when() {
+        let schema = json!({"spec": {}, "status": {"conditions": [{"type": "Other", "status": "True"}]}});
+        let dangling = with_condition(&schema, "l", true, "t1").unwrap();
+        assert_eq!(
+            dangling["status"]["conditions"],
+            json!([{"type": "Other", "status": "True"}, {
+                "type": "Dangling", "status": "True", "lastTransitionTime": "t1", "reason": "NotFound",
+                "message": "This FlowSchema references the PriorityLevelConfiguration object named \"l\" but there is no such object",
+            }])
+        );
+        assert_eq!(with_condition(&dangling, "l", true, "t2"), None);
+        let other = with_condition(&dangling, "m", true, "t2").unwrap();
+        assert_eq!(other["status"]["conditions"][1]["lastTransitionTime"], "t1");
+        let found = with_condition(&dangling, "l", false, "t2").unwrap();
+        assert_eq!(found["status"]["conditions"][1]["lastTransitionTime"], "t2");
+        assert_eq!(found["status"]["conditions"][1]["reason"], "Found");
+    }
 }

@@ -2,6 +2,7 @@
 
 use crate::support::{World, names, text};
 use serde_json::{Value, json};
+use std::time::Duration;
 
 const SCHEMAS: &str = "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas";
 const LEVELS: &str = "/apis/flowcontrol.apiserver.k8s.io/v1/prioritylevelconfigurations";
@@ -10,12 +11,16 @@ const LEVELS: &str = "/apis/flowcontrol.apiserver.k8s.io/v1/prioritylevelconfigu
 async fn until(world: &World, path: &str, name: &str, is_so: impl Fn(&Value) -> bool) {
     let http = world.http();
     let mut watch = http.watch(&format!("{path}?watch=1&fieldSelector=metadata.name={name}")).await;
-    loop {
-        let event = watch.next().await.unwrap();
-        if event["type"] != "DELETED" && is_so(&event["object"]) {
-            return;
+    let wanted = async {
+        loop {
+            let event = watch.next().await.unwrap();
+            if event["type"] != "DELETED" && is_so(&event["object"]) {
+                return;
+            }
         }
-    }
+    };
+    let waited = tokio::time::timeout(Duration::from_secs(60), wanted).await;
+    waited.unwrap_or_else(|_| panic!("{name} does not become as wanted"));
 }
 
 #[tokio::test]

@@ -318,9 +318,8 @@ impl StoredKey {
             text.map(str::trim).ok_or(StoredKeyError::Line { line, name })
         };
         let created = line(1, "created")?;
-        let needed_until = line(2, "needed-until")?;
         let created = created.parse().map_err(|_| StoredKeyError::Line { line: 1, name: "created" })?;
-        let needed_until = match needed_until {
+        let needed_until = match line(2, "needed-until")? {
             "forever" => None,
             time => Some(time.parse().map_err(|_| StoredKeyError::Line { line: 2, name: "needed-until" })?),
         };
