@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use futures::{StreamExt, TryStreamExt};
+use futures::StreamExt;
+use futures::channel::mpsc;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, DeleteParams, ObjectMeta, Patch, PatchParams, PostParams};
@@ -62,21 +63,24 @@ async fn watched(name: &str, config: watcher::Config) -> anyhow::Result<()> {
         maps.create(&PostParams::default(), &map(&format!("before-{n}"), n)).await?;
     }
     let (reader, writer) = reflector::store();
-    let events = reflector(writer, watcher(maps.clone(), config.labels("suite=yes"))).applied_objects();
-    let mut events = std::pin::pin!(events);
+    let stream = reflector(writer, watcher(maps.clone(), config.labels("suite=yes"))).applied_objects();
+    // The store is filled by whoever polls the stream.
+    let (sender, mut events) = mpsc::unbounded();
+    let polling = tokio::spawn(stream.map(Ok).forward(sender));
     for _ in 0..3 {
-        events.try_next().await?.context("the watch ended")?;
+        events.next().await.context("the watch ended")??;
     }
     reader.wait_until_ready().await?;
     assert_eq!(reader.len(), 3);
     maps.patch("before-1", &PatchParams::default(), &Patch::Merge(serde_json::json!({"data": {"n": "9"}}))).await?;
-    let changed = events.try_next().await?.context("the watch ended")?;
+    let changed = events.next().await.context("the watch ended")??;
     assert_eq!(changed.data.unwrap()["n"], "9");
     maps.delete("before-2", &DeleteParams::default()).await?;
     maps.create(&PostParams::default(), &map("after", 0)).await?;
-    assert_eq!(events.try_next().await?.context("the watch ended")?.name_any(), "after");
+    assert_eq!(events.next().await.context("the watch ended")??.name_any(), "after");
     assert!(reader.get(&ObjectRef::new("before-2").within(&namespace)).is_none());
     assert_eq!(reader.len(), 3);
+    polling.abort();
     Ok(())
 }
 
