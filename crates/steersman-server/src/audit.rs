@@ -1,7 +1,7 @@
 //! The audit log: who did what, when, and with which outcome, as events of `audit.k8s.io/v1`.
 //!
-//! A [`Policy`] says which requests are logged and how much of them ([`policy`]). The chain keeps a [`Trail`] of each request that
-//! is logged, and hands an [`Event`] to the [`Sink`] at each stage. The sink makes text of it, in its own time ([`event`]): where
+//! A [`Policy`] says which requests are logged and how much of them (`policy`). The chain keeps a `Trail` of each request that
+//! is logged, and hands an [`Event`] to the [`Sink`] at each stage. The sink makes text of it, in its own time (`event`): where
 //! it goes and what happens if that is too slow is up to whoever embeds the server. Without a policy nothing of this is done.
 
 mod event;

@@ -14,7 +14,7 @@
 //! ```
 //!
 //! A request with a credential that nobody knows is refused, even where anonymous requests are allowed. To add an
-//! authenticator, write a file here and ask it in [`Authenticator::token`] or [`Authenticator::authenticate`]. Certificates and
+//! authenticator, write a file here and ask it in `Authenticator::token` or `Authenticator::authenticate`. Certificates and
 //! the token file are answered without waiting; nothing here boxes a future for a request that needs none.
 
 mod bootstrap_token;

@@ -111,12 +111,8 @@ async fn end_of_namespace_s(stage: &Stage) -> anyhow::Result<f64> {
 
 impl Flood {
     async fn begin(stage: &Stage, target: Target, path: &str) -> anyhow::Result<Flood> {
-        let mut flood = Flood {
-            tasks: JoinSet::new(),
-            is_over: Arc::default(),
-            served: Arc::default(),
-            refused: Arc::default(),
-        };
+        let mut flood =
+            Flood { tasks: JoinSet::new(), is_over: Arc::default(), served: Arc::default(), refused: Arc::default() };
         let request: Arc<[u8]> = target.get(path, JSON).into();
         let target = Arc::new(target);
         for _ in 0..CONNECTIONS {
