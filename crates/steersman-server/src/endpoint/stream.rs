@@ -95,6 +95,7 @@ fn log_faults(cx: &Context<'_>) -> Result<Vec<Error>, Failure> {
         faults.push(Error::not_supported(&Path::new("stream"), stream, &["All", "Stderr", "Stdout"]));
     }
     if stream != "All" && lines.is_some() {
+        // The words are those of kube-apiserver.
         let why = "`tailLines` and specific `stream` are mutually exclusive for now";
         faults.push(Error::forbidden(&Path::root(), why));
     }

@@ -28,7 +28,7 @@ pub(crate) const KIND: Kind = Kind {
             Column::NAME,
             Column::text("Schedule", "When it begins jobs."),
             Column::text("Timezone", "Whose clock it goes by."),
-            Column::text("Suspend", "Whether it begins none for now."),
+            Column::text("Suspend", "Whether it is suspended and begins no jobs."),
             Column::integer("Active", "How many of its jobs run."),
             Column::text("Last Schedule", "The time since it last began one."),
             Column::AGE,
