@@ -70,11 +70,14 @@ where
     /// Discards what was not read. False if the connection cannot take another request afterwards.
     ///
     /// Over HTTP/1 the next request comes behind this body. The peer of a connection that is closed while it sends may lose
-    /// the answer, and one that is not told of the end sends its next request into nothing.
+    /// the answer, and one that is not told of the end sends its next request into nothing. Over HTTP/2 the connection takes
+    /// another request in any case, but a stream that is reset before its body has come costs some clients (curl 7) the
+    /// answer.
     pub(super) async fn discard(&mut self, parts: &Parts) -> bool {
-        if self.phase == Phase::Whole || Version::HTTP_11 < parts.version {
+        if self.phase == Phase::Whole {
             return true;
         }
+        let has_streams = Version::HTTP_11 < parts.version;
         let is_waited_for = match self.phase {
             // Who waits to be asked for the body has not sent it.
             Phase::New => !parts.headers.contains_key(EXPECT),
@@ -85,7 +88,7 @@ where
         // The body of a read means nothing, and is not waited for.
         let is_read = matches!(parts.method, Method::GET | Method::HEAD);
         if !is_waited_for || is_too_long || is_read {
-            return false;
+            return has_streams;
         }
         let rest = async {
             let mut bytes = 0;
@@ -98,7 +101,7 @@ where
             }
             true
         };
-        tokio::time::timeout(DISCARD_TIMEOUT, rest).await.unwrap_or(false)
+        tokio::time::timeout(DISCARD_TIMEOUT, rest).await.unwrap_or(false) || has_streams
     }
 }
 

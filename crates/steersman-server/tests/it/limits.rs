@@ -4,7 +4,7 @@ use crate::support::{Answer, CONFIGS, Http, Options, World, allow_all, config, o
 use bytes::Bytes;
 use futures::future::join_all;
 use futures::stream;
-use http::{Method, Request};
+use http::{Method, Request, Version};
 use http_body::Frame;
 use http_body_util::{BodyExt as _, Full, StreamBody};
 use serde_json::json;
@@ -203,4 +203,30 @@ async fn the_end_of_a_connection_is_announced_when_a_body_stays_unread() {
     let over = vec![b' '; BODY_BYTES_MAX + 1];
     let refused = world.http().send(Method::POST, CONFIGS, "application/json", over).await;
     assert_eq!((refused.code, refused.header("connection")), (413, None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_early_answer_over_http2_waits_a_moment_for_the_body() {
+    const LATE: Duration = Duration::from_millis(100);
+    let world = World::new().await;
+    let post = || {
+        let post = Request::post(format!("{CONFIGS}?timeout=never")).version(Version::HTTP_2);
+        post.header("content-type", "application/json")
+    };
+
+    let (came, has_come) = tokio::sync::oneshot::channel();
+    let late = stream::once(async move {
+        tokio::time::sleep(LATE).await;
+        came.send(()).unwrap();
+        Ok::<_, Infallible>(Frame::data(Bytes::from_static(b"{}")))
+    });
+    let refused = world.http().raw(post().body(StreamBody::new(late)).unwrap()).await;
+    assert_eq!((refused.code, refused.header("connection")), (400, None));
+    has_come.await.expect("the stream was reset before its body came");
+
+    let begun = tokio::time::Instant::now();
+    let held_back = StreamBody::new(stream::pending::<Result<Frame<Bytes>, Infallible>>());
+    let refused = world.http().raw(post().body(held_back).unwrap()).await;
+    assert_eq!((refused.code, refused.header("connection")), (400, None), "other streams go on");
+    assert!(begun.elapsed() < Duration::from_secs(1), "nobody waits long for what nobody reads");
 }
