@@ -18,7 +18,6 @@
 //! the token file are answered without waiting; nothing here boxes a future for a request that needs none.
 
 mod bootstrap_token;
-mod cache;
 mod certificate;
 mod configuration;
 mod jws;
@@ -31,7 +30,6 @@ mod tests;
 mod token_file;
 mod webhook;
 
-use crate::authn::cache::Digest;
 pub use crate::authn::certificate::{Peer, certificate_user};
 pub use crate::authn::configuration::{Configuration, ConfigurationError};
 pub use crate::authn::key::{Algorithm, KeyError, PublicKey, SigningKey};
@@ -43,6 +41,7 @@ pub use crate::authn::service_account::{
 };
 pub use crate::authn::token_file::{Tokens, TokensError};
 pub use crate::authn::webhook::{ReviewVersion, Settings as WebhookSettings, Webhook};
+use crate::digest_cache::{self, Digest};
 use crate::user::{ANONYMOUS, UNAUTHENTICATED, User};
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
@@ -190,7 +189,7 @@ impl Authenticator {
             let reason = format!("it has {} bytes: want {TOKEN_BYTES_MAX} at most", token.len());
             return Err(Rejected { reasons: vec![reason] });
         }
-        let digest = cache::digest(token);
+        let digest = digest_cache::digest(token);
         if let Some(user) = self.tokens.find(&digest) {
             // Tokens that say nothing of audiences are for this server.
             let audiences = common(audiences, &self.audiences);

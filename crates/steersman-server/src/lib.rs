@@ -29,6 +29,7 @@ mod codec;
 mod conversion;
 pub mod crd;
 mod definitions;
+mod digest_cache;
 pub mod discovery;
 mod duration;
 mod endpoint;

@@ -1,7 +1,7 @@
 //! Bootstrap tokens, with which new nodes join: Secrets of the type `bootstrap.kubernetes.io/token` in `kube-system`. Follows
 //! kubernetes' `plugin/pkg/auth/authenticator/token/bootstrap`.
 
-use crate::authn::cache::digest;
+use crate::digest_cache::digest;
 use crate::user::User;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

@@ -7,10 +7,10 @@
 
 mod keys;
 
-use crate::authn::cache::{Cache, Digest};
 use crate::authn::jws::Jws;
 use crate::authn::key::Algorithm;
 use crate::authn::oidc::keys::{KeySet, Keys};
+use crate::digest_cache::{Digest, DigestCache};
 use crate::user::User;
 use crate::webhook::EndpointError;
 use jiff::{SignedDuration, Timestamp};
@@ -65,8 +65,8 @@ pub struct PrefixedClaim {
 pub struct Oidc {
     issuer: Issuer,
     keys: Arc<Keys>,
-    verified: Cache<Arc<Verified>>,
-    refused: Cache<Timestamp>,
+    verified: DigestCache<Arc<Verified>>,
+    refused: DigestCache<Timestamp>,
 }
 
 /// A token whose signature was verified.
@@ -87,8 +87,8 @@ impl Oidc {
         Ok(Oidc {
             issuer,
             keys,
-            verified: Cache::new(VERIFIED_MAX, VERIFIED_BYTES_MAX),
-            refused: Cache::new(REFUSED_MAX, REFUSED_MAX * REFUSED_BYTES),
+            verified: DigestCache::new(VERIFIED_MAX, VERIFIED_BYTES_MAX),
+            refused: DigestCache::new(REFUSED_MAX, REFUSED_MAX * REFUSED_BYTES),
         })
     }
 
@@ -242,9 +242,9 @@ impl KeySet {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::authn::cache;
     use crate::authn::jws;
     use crate::authn::key::SigningKey;
+    use crate::digest_cache::digest;
     use serde_json::json;
 
     const NOW: i64 = 1_800_000_000;
@@ -277,7 +277,7 @@ mod tests {
     }
 
     async fn check(oidc: &Oidc, token: &str, second: i64) -> Result<Option<Arc<User>>, String> {
-        oidc.authenticate(token, &cache::digest(token), Timestamp::from_second(second).unwrap()).await
+        oidc.authenticate(token, &digest(token), Timestamp::from_second(second).unwrap()).await
     }
 
     #[tokio::test(start_paused = true)]

@@ -11,13 +11,13 @@ mod documents;
 pub(crate) mod keyring;
 mod live;
 
-use crate::authn::cache::{Cache, Digest};
 use crate::authn::jws::Jws;
 use crate::authn::service_account::claims::{Bound, Claims, Issuer, Kubernetes, LegacyClaims};
 pub(crate) use crate::authn::service_account::documents::{CONFIGURATION_PATH, JWKS_PATH};
 use crate::authn::service_account::keyring::SignError;
 pub use crate::authn::service_account::keyring::{Keeper, Keyring, StoredKey, StoredKeyError};
 use crate::authn::{Identity, common};
+use crate::digest_cache::{Digest, DigestCache};
 use crate::uid;
 use crate::user::User;
 use jiff::{SignedDuration, Timestamp};
@@ -71,8 +71,8 @@ pub struct TokenSecrets {
 #[derive(Debug)]
 pub(crate) struct ServiceAccounts {
     options: Options,
-    verified: Cache<Arc<Verified>>,
-    refused: Cache<Timestamp>,
+    verified: DigestCache<Arc<Verified>>,
+    refused: DigestCache<Timestamp>,
 }
 
 /// A token whose signature was verified.
@@ -128,8 +128,8 @@ impl ServiceAccounts {
     pub(crate) fn new(options: Options) -> ServiceAccounts {
         ServiceAccounts {
             options,
-            verified: Cache::new(VERIFIED_MAX, VERIFIED_BYTES_MAX),
-            refused: Cache::new(REFUSED_MAX, REFUSED_MAX * REFUSED_BYTES),
+            verified: DigestCache::new(VERIFIED_MAX, VERIFIED_BYTES_MAX),
+            refused: DigestCache::new(REFUSED_MAX, REFUSED_MAX * REFUSED_BYTES),
         }
     }
 

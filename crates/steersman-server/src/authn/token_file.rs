@@ -1,6 +1,6 @@
 //! The token file: users who sign in by a token that does not change.
 
-use crate::authn::cache::{self, Digest};
+use crate::digest_cache::{Digest, digest};
 use crate::user::User;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -48,7 +48,7 @@ impl Tokens {
             }
             let groups = groups.split(',').map(str::trim).filter(|group| !group.is_empty()).map(str::to_owned);
             let user = User { uid: uid.clone(), ..User::authenticated(name.clone(), groups) };
-            if users.insert(cache::digest(token), Arc::new(user)).is_some() {
+            if users.insert(digest(token), Arc::new(user)).is_some() {
                 return Err(TokensError::Repeated { line });
             }
         }
@@ -87,11 +87,11 @@ mod tests {
     #[test]
     fn a_token_file_names_users_and_their_groups() {
         let tokens = Tokens::parse("t1,alice,1001,\"developers,testers\"\n\nt2,bob,1002\n").unwrap();
-        let alice = tokens.find(&cache::digest("t1")).unwrap();
+        let alice = tokens.find(&digest("t1")).unwrap();
         assert_eq!((alice.name.as_str(), alice.uid.as_str()), ("alice", "1001"));
         assert_eq!(alice.groups, ["developers", "testers", "system:authenticated"]);
-        assert_eq!(tokens.find(&cache::digest("t2")).unwrap().groups, ["system:authenticated"]);
-        assert!(tokens.find(&cache::digest("t3")).is_none());
+        assert_eq!(tokens.find(&digest("t2")).unwrap().groups, ["system:authenticated"]);
+        assert!(tokens.find(&digest("t3")).is_none());
     }
 
     #[test]

@@ -1,10 +1,10 @@
 //! Tokens that somebody else knows: a TokenReview is posted to a webhook, and its status says whose the token is. Follows
 //! apiserver's `plugin/pkg/authenticator/token/webhook`.
 
-use crate::authn::cache::{Cache, digest};
 use crate::authn::{Identity, common};
+use crate::digest_cache::{DigestCache, digest};
 use crate::user::User;
-use crate::webhook::{CallError, Client};
+use crate::webhook::Client;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -12,10 +12,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How often a call that failed on the way is tried, the first time included.
-const ATTEMPTS_MAX: u32 = 5;
-/// How long after the first failure it is tried again. Each further pause is half as long again.
-const PAUSE: Duration = Duration::from_millis(500);
 /// How long all attempts together may take.
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// The most answers that are remembered.
@@ -42,12 +38,12 @@ pub enum ReviewVersion {
 pub struct Webhook {
     client: Client,
     settings: Settings,
-    answers: Cache<Arc<Answer>>,
+    answers: DigestCache<Arc<Answer>>,
 }
 
 #[derive(Debug)]
 struct Answer {
-    outcome: Result<Option<Identity>, String>,
+    identity: Option<Identity>,
     until: Instant,
 }
 
@@ -104,7 +100,7 @@ impl Default for Settings {
 
 impl Webhook {
     pub fn new(client: Client, settings: Settings) -> Webhook {
-        Webhook { client, settings, answers: Cache::new(ANSWERS_MAX, ANSWERS_BYTES_MAX) }
+        Webhook { client, settings, answers: DigestCache::new(ANSWERS_MAX, ANSWERS_BYTES_MAX) }
     }
 
     /// Whose token it is, if the webhook knows it and it is good for one of the audiences. `api_audiences` are those of this server.
@@ -118,18 +114,21 @@ impl Webhook {
         api_audiences: &[String],
     ) -> Result<Option<Identity>, String> {
         // For other audiences the answer may be another.
-        let key = digest(&format!("{token} {}", audiences.join(" ")));
+        let key = digest(format!("{token} {}", audiences.join(" ")));
         if let Some(answer) = self.answers.get(&key).filter(|answer| Instant::now() < answer.until) {
-            return answer.outcome.clone();
+            return Ok(answer.identity.clone());
         }
         let reviewed = tokio::time::timeout(TIMEOUT, self.ask(token, audiences)).await;
         let reviewed =
             reviewed.map_err(|_| format!("the token webhook did not answer within {} s", TIMEOUT.as_secs()))?;
         let status = reviewed?.status;
         let outcome = identity(status, audiences, api_audiences);
-        if !self.settings.ttl.is_zero() {
-            let bytes = 512 + outcome.as_ref().ok().and_then(Option::as_ref).map_or(0, size);
-            let answer = Answer { outcome: outcome.clone(), until: Instant::now() + self.settings.ttl };
+        // An error may pass, so it is not remembered.
+        if let Ok(identity) = &outcome
+            && !self.settings.ttl.is_zero()
+        {
+            let bytes = 512 + identity.as_ref().map_or(0, size);
+            let answer = Answer { identity: identity.clone(), until: Instant::now() + self.settings.ttl };
             self.answers.insert(key, Arc::new(answer), bytes);
         }
         outcome
@@ -142,21 +141,8 @@ impl Webhook {
         };
         let review = Review { api_version, kind: "TokenReview", spec: Spec { token, audiences } };
         let review: Bytes = serde_json::to_vec(&review).map_err(|error| error.to_string())?.into();
-        let mut pause = PAUSE;
-        for attempt in 1.. {
-            match self.client.post(review.clone(), TIMEOUT).await {
-                Ok(answer) => {
-                    let reviewed = serde_json::from_slice(&answer);
-                    return reviewed.map_err(|error| format!("the token webhook answers no TokenReview: {error}"));
-                }
-                Err(error) if attempt < ATTEMPTS_MAX && CallError::is_retryable(&error) => {
-                    tokio::time::sleep(pause).await;
-                    pause = pause * 3 / 2;
-                }
-                Err(error) => return Err(error.to_string()),
-            }
-        }
-        Err("the token webhook was asked too often".to_owned())
+        let answer = self.client.post_again(&review, TIMEOUT).await.map_err(|error| error.to_string())?;
+        serde_json::from_slice(&answer).map_err(|error| format!("the token webhook answers no TokenReview: {error}"))
     }
 }
 

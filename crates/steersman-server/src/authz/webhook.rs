@@ -3,25 +3,24 @@
 //! Verdicts are remembered for a while, a limited number of them. When the webhook fails, the verdict is no opinion, with an
 //! error, or a denial if its failure policy says so. Follows apiserver's `plugin/pkg/authorizer/webhook`.
 
-mod memory;
-
-use crate::authz::webhook::memory::{Key, Memory};
 use crate::authz::{Authorizer, Decision, Rules, Verdict};
+use crate::digest_cache::{DigestCache, digest};
 use crate::operation::{Attributes, ResourceAttributes};
 use crate::user::User;
-use crate::webhook::{CallError, Client};
+use crate::webhook::Client;
 use bytes::Bytes;
 use futures::future::{self, BoxFuture};
-use rand::Rng as _;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use steersman_machinery::selector::{self, Operator};
+use tokio::time::Instant;
 
-/// How often a call that failed on the way is tried, the first time included.
-const ATTEMPTS_MAX: u32 = 5;
-/// How long after the first failure it is tried again. Each further pause is half as long again.
-const PAUSE: Duration = Duration::from_millis(500);
+/// The most verdicts that are remembered, and their bytes.
+const VERDICTS_MAX: usize = 8192;
+const VERDICTS_BYTES_MAX: usize = 8 << 20;
+/// About the bytes of a verdict without its reason.
+const VERDICT_BYTES: usize = 256;
 
 /// How a webhook is asked.
 #[derive(Clone, Debug)]
@@ -58,7 +57,7 @@ pub enum FailurePolicy {
 pub struct Webhook {
     client: Client,
     settings: Settings,
-    memory: Memory,
+    verdicts: DigestCache<(Verdict, Instant)>,
 }
 
 #[derive(Serialize)]
@@ -165,7 +164,7 @@ impl Default for Settings {
 
 impl Webhook {
     pub fn new(client: Client, settings: Settings) -> Webhook {
-        Webhook { client, settings, memory: Memory::default() }
+        Webhook { client, settings, verdicts: DigestCache::new(VERDICTS_MAX, VERDICTS_BYTES_MAX) }
     }
 
     /// The review that asks.
@@ -184,11 +183,14 @@ impl Webhook {
     }
 
     async fn ask(&self, review: Vec<u8>) -> Verdict {
-        let key = Key::of(&review);
-        if let Some(verdict) = self.memory.find(&key) {
-            return verdict;
+        let key = digest(&review);
+        match self.verdicts.get(&key) {
+            Some((verdict, until)) if Instant::now() < until => return verdict,
+            Some(_) => self.verdicts.remove(&key),
+            None => {}
         }
-        let answer = self.call(review.into()).await.map_err(|error| error.to_string()).and_then(|answer| {
+        let answer = self.client.post_again(&Bytes::from(review), self.settings.timeout).await;
+        let answer = answer.map_err(|error| error.to_string()).and_then(|answer| {
             let answer: Result<Answer, _> = serde_json::from_slice(&answer);
             answer.map_err(|error| format!("the authorization webhook answers no SubjectAccessReview: {error}"))
         });
@@ -204,27 +206,13 @@ impl Webhook {
             }
         };
         let ttl = if status.allowed { self.settings.authorized_ttl } else { self.settings.unauthorized_ttl };
+        let reason_bytes = status.reason.len();
         let verdict = status.verdict();
-        self.memory.keep(key, verdict.clone(), ttl);
-        verdict
-    }
-
-    /// Calls the webhook, again if that failed in a way that may pass.
-    async fn call(&self, review: Bytes) -> Result<Bytes, CallError> {
-        let mut pause = PAUSE;
-        let mut attempt = 1;
-        loop {
-            match self.client.post(review.clone(), self.settings.timeout).await {
-                Err(error) if error.is_retryable() && attempt < ATTEMPTS_MAX => {
-                    // Up to a fifth longer, so that many who failed together do not come back together.
-                    let extra = rand::rng().random_range(0.0..0.2);
-                    tokio::time::sleep(pause.mul_f64(1.0 + extra)).await;
-                    pause = pause.mul_f64(1.5);
-                    attempt += 1;
-                }
-                answer => return answer,
-            }
+        if !ttl.is_zero() {
+            let bytes = VERDICT_BYTES + reason_bytes;
+            self.verdicts.insert(key, (verdict.clone(), Instant::now() + ttl), bytes);
         }
+        verdict
     }
 }
 

@@ -11,6 +11,7 @@ use hyper_rustls::{FixedServerNameResolver, HttpsConnector};
 use hyper_util::client::legacy;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
+use rand::Rng as _;
 use rustls::client::WantsClientCert;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -25,6 +26,10 @@ use tokio::sync::Semaphore;
 const ANSWER_BYTES_MAX: usize = 3 * 1024 * 1024;
 /// The most calls under way at a time; further ones wait until their time is over.
 const CALLS_MAX: usize = 512;
+/// How often a call that failed on the way is made at most, and how long after the first failure it is made again. Each further
+/// pause is half as long again.
+const ATTEMPTS_MAX: u32 = 5;
+const PAUSE: Duration = Duration::from_millis(500);
 /// Connections kept open while nothing is sent.
 const IDLE_CONNECTIONS_MAX: usize = 16;
 /// After so long without a call a connection is closed.
@@ -119,6 +124,25 @@ impl Client {
     /// When there is no successful answer in time.
     pub async fn post(&self, json: Bytes, timeout: Duration) -> Result<Bytes, CallError> {
         self.within(timeout, self.call(Method::POST, json)).await
+    }
+
+    /// As [`Client::post`], again and again while the failure is one that passes: five times at most, so long each.
+    ///
+    /// # Errors
+    /// Those of the last call.
+    pub async fn post_again(&self, json: &Bytes, timeout: Duration) -> Result<Bytes, CallError> {
+        let mut pause = PAUSE;
+        for _ in 1..ATTEMPTS_MAX {
+            match self.post(json.clone(), timeout).await {
+                Err(error) if error.is_retryable() => {}
+                answer => return answer,
+            }
+            // Up to a fifth longer, so that many who failed together do not come back together.
+            let jitter = rand::rng().random_range(1.0..1.2);
+            tokio::time::sleep(pause.mul_f64(jitter)).await;
+            pause = pause.mul_f64(1.5);
+        }
+        self.post(json.clone(), timeout).await
     }
 
     /// Returns the document that is there.

@@ -1,4 +1,4 @@
-//! Authorization by a webhook: a real TLS server that is asked, and what comes of its answers.
+//! Authorization and authentication by a webhook: a real TLS server that is asked, and what comes of its answers.
 
 use crate::support::{CONFIGS, World, text};
 use bytes::Bytes;
@@ -14,6 +14,7 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
+use steersman_server::authn;
 use steersman_server::authz::{Authorization, FailurePolicy, Mode, ReviewVersion, Webhook, WebhookSettings};
 use steersman_server::webhook::{Client, read_kubeconfig};
 use tempfile::TempDir;
@@ -124,10 +125,13 @@ impl Hook {
         path
     }
 
-    fn mode(&self, settings: WebhookSettings) -> Mode {
+    fn client(&self) -> Client {
         let kubeconfig = self.kubeconfig("client-certificate: cert.pem, client-key: key.pem, token: secret");
-        let client = Client::new(read_kubeconfig(&kubeconfig).unwrap()).unwrap();
-        Mode::Other(Arc::new(Webhook::new(client, settings)))
+        Client::new(read_kubeconfig(&kubeconfig).unwrap()).unwrap()
+    }
+
+    fn mode(&self, settings: WebhookSettings) -> Mode {
+        Mode::Other(Arc::new(Webhook::new(self.client(), settings)))
     }
 
     async fn world(&self, before: Option<Mode>, settings: WebhookSettings) -> World {
@@ -285,4 +289,32 @@ async fn a_webhook_knows_its_callers_and_they_know_it() {
     std::fs::write(&plain, text).unwrap();
     let error = Client::new(read_kubeconfig(&plain).unwrap()).unwrap_err();
     assert!(error.to_string().contains("want https://"), "{error}");
+}
+
+#[tokio::test]
+async fn what_a_webhook_says_of_a_token_is_remembered_unless_it_failed() {
+    fn knows(review: &Value) -> Response<String> {
+        match review["spec"]["token"].as_str() {
+            Some("jane") => status(&json!({"authenticated": true, "user": {"username": "jane"}})),
+            Some("broken") => status(&json!({"error": "no connection to the directory"})),
+            _ => status(&json!({"authenticated": false})),
+        }
+    }
+    let hook = Hook::start(knows).await;
+    let webhook = authn::Webhook::new(hook.client(), authn::WebhookSettings::default());
+    let world = World::authenticating(authn::Options { webhook: Some(webhook), ..authn::Options::default() }).await;
+    let review = async |token: &str| {
+        let review = json!({"spec": {"token": token}});
+        world.http().post("/apis/authentication.k8s.io/v1/tokenreviews", &review).await.json()["status"].clone()
+    };
+    for _ in 0..2 {
+        assert_eq!(review("jane").await["user"]["username"], "jane");
+        assert_eq!(review("joe").await["error"], "invalid bearer token");
+    }
+    assert_eq!(hook.n_asked(), 2);
+    for _ in 0..2 {
+        let failed = review("broken").await;
+        assert_eq!(failed["error"], "[invalid bearer token, no connection to the directory]");
+    }
+    assert_eq!(hook.n_asked(), 4, "what has failed may work the next time");
 }

@@ -1,4 +1,4 @@
-//! What is known of tokens that were seen lately, by the digest of the token.
+//! What is known of texts that were seen lately, such as tokens and the questions to webhooks, by the digest of the text.
 //!
 //! Bounded by number and bytes: there are two halves, new entries go into the younger, and when that is full it becomes the
 //! older, whose entries are dropped. An entry that is read moves to the younger half, so what is in use stays.
@@ -8,12 +8,12 @@ use sha2::{Digest as _, Sha256};
 use std::collections::HashMap;
 use std::mem;
 
-/// The digest of a token: the token itself is not kept.
+/// The digest of a text: the text itself, which may be long or secret, is not kept.
 pub(crate) type Digest = [u8; 32];
 
 /// Values by digest.
 #[derive(Debug)]
-pub(crate) struct Cache<T> {
+pub(crate) struct DigestCache<T> {
     halves: Mutex<Halves<T>>,
     entries_max: usize,
     bytes_max: usize,
@@ -32,10 +32,10 @@ struct Entry<T> {
     bytes: usize,
 }
 
-impl<T: Clone> Cache<T> {
-    pub(crate) fn new(entries_max: usize, bytes_max: usize) -> Cache<T> {
+impl<T: Clone> DigestCache<T> {
+    pub(crate) fn new(entries_max: usize, bytes_max: usize) -> DigestCache<T> {
         let halves = Halves { younger: HashMap::new(), younger_bytes: 0, older: HashMap::new() };
-        Cache { halves: Mutex::new(halves), entries_max, bytes_max }
+        DigestCache { halves: Mutex::new(halves), entries_max, bytes_max }
     }
 
     pub(crate) fn get(&self, digest: &Digest) -> Option<T> {
@@ -78,8 +78,8 @@ impl<T: Clone> Cache<T> {
     }
 }
 
-pub(crate) fn digest(token: &str) -> Digest {
-    Sha256::digest(token.as_bytes()).into()
+pub(crate) fn digest(text: impl AsRef<[u8]>) -> Digest {
+    Sha256::digest(text).into()
 }
 
 #[cfg(test)]
@@ -87,12 +87,12 @@ mod tests {
     use super::*;
 
     fn key(number: u16) -> Digest {
-        digest(&number.to_string())
+        digest(number.to_string())
     }
 
     #[test]
     fn what_is_in_use_stays_and_there_is_never_more_than_allowed() {
-        let cache = Cache::new(16, 1000);
+        let cache = DigestCache::new(16, 1000);
         for number in 0..1000 {
             cache.insert(key(number), number, 10);
             assert_eq!(cache.get(&key(0)), Some(0), "{number}");
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn bytes_count_too() {
-        let cache = Cache::new(1000, 100);
+        let cache = DigestCache::new(1000, 100);
         cache.insert(key(1), 1, 51);
         assert_eq!(cache.get(&key(1)), None);
         for number in 0..100 {
