@@ -1,18 +1,23 @@
-//! Creates the objects that every cluster has: the namespaces, the priority classes, the roles and the bindings of the system, and
-//! the Service by which the server is found.
+//! Creates the objects that every cluster has: the namespaces, the priority classes, the roles and the bindings of the system, the
+//! Service by which the server is found, and the server's Lease.
 
 mod access;
+mod lease;
 mod own_service;
 
+use crate::aggregation;
 use crate::builtin::SYSTEM_CLASSES;
 use crate::catalog::Verb;
 use crate::operation::Operation;
 use crate::registry::{self, Change};
 use crate::state::State;
 use crate::status::Failure;
+use futures::future;
 use serde_json::json;
+use std::sync::Arc;
 use steersman_machinery::value::set_at;
 use steersman_machinery::{GroupResource, ObjectKey, Value};
+use tokio::task::JoinHandle;
 
 const NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
 
@@ -24,32 +29,43 @@ pub(crate) struct Found<'a> {
     pub(crate) client_ca: Option<&'a str>,
 }
 
-/// Creates those that do not exist yet.
+/// Creates those that do not exist yet, the namespaces first and then everything else at the same time, so that it shares commits
+/// of the store. Nothing is written that is already there. Returns the task that renews the Lease of the server.
 ///
 /// # Errors
 /// When the store refuses.
-pub(crate) async fn objects(state: &State, found: &Found<'_>) -> Result<(), Failure> {
-    for name in NAMESPACES {
+pub(crate) async fn start(state: &Arc<State>, found: &Found<'_>) -> Result<JoinHandle<()>, Failure> {
+    let namespaces = NAMESPACES.iter().map(|name| async move {
         let namespace = json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": name}});
-        create(state, &GroupResource::new("", "namespaces"), &ObjectKey::cluster(name), namespace).await?;
-    }
-    for (name, value, description) in SYSTEM_CLASSES {
+        create(state, &GroupResource::new("", "namespaces"), &ObjectKey::cluster(*name), namespace).await
+    });
+    future::try_join_all(namespaces).await?;
+    let classes = SYSTEM_CLASSES.iter().map(|(name, value, description)| async move {
         let class = json!({
             "kind": "PriorityClass", "apiVersion": "scheduling.k8s.io/v1", "metadata": {"name": name}, "value": value,
             "description": description,
         });
         let classes = GroupResource::new("scheduling.k8s.io", "priorityclasses");
-        create(state, &classes, &ObjectKey::cluster(name), class).await?;
-    }
-    own_service::reconcile(state, found.address).await?;
-    if let Some(client_ca) = found.client_ca {
-        publish_client_ca(state, client_ca).await?;
-    }
-    access::reconcile(state).await
+        create(state, &classes, &ObjectKey::cluster(*name), class).await
+    });
+    let roles = async {
+        access::reconcile(state).await?;
+        aggregation::bring_up_to_date(state).await
+    };
+    let (lease, ..) = future::try_join5(
+        Box::pin(lease::start(state, found.address)),
+        Box::pin(future::try_join_all(classes)),
+        Box::pin(own_service::reconcile(state, found.address)),
+        Box::pin(publish_client_ca(state, found.client_ca)),
+        Box::pin(roles),
+    )
+    .await?;
+    Ok(lease)
 }
 
 /// Says for servers that extend this one who certifies clients, so that they trust the same.
-async fn publish_client_ca(state: &State, client_ca: &str) -> Result<(), Failure> {
+async fn publish_client_ca(state: &State, client_ca: Option<&str>) -> Result<(), Failure> {
+    let Some(client_ca) = client_ca else { return Ok(()) };
     let configs = GroupResource::new("", "configmaps");
     let key = ObjectKey::namespaced("kube-system", "extension-apiserver-authentication");
     let config = json!({

@@ -38,7 +38,6 @@ mod flowcontrol;
 mod health;
 mod in_force;
 mod key_rotation;
-mod lease;
 mod limits;
 mod metrics;
 pub mod negotiate;

@@ -12,6 +12,7 @@ use crate::service::Service;
 use crate::state::State;
 use crate::status::Failure;
 use crate::user::User;
+use futures::future;
 use jiff::Timestamp;
 use std::fmt;
 use std::sync::Arc;
@@ -70,20 +71,21 @@ impl Server {
         // Before the first role is written, whose writer waits until it is in force.
         let followers = crate::authz::rbac::follower::start(&state.store, &state.rbac, state.stopping_token());
         let mut tasks = followers.map_err(|error| fail(Failure::of_read(&error)))?;
+        let limits = Arc::new(Limits::new(concurrency));
         let found = crate::bootstrap::Found { address: &address, client_ca: client_ca.as_deref() };
-        crate::bootstrap::objects(&state, &found).await.map_err(fail)?;
-        crate::aggregation::bring_up_to_date(&state).await.map_err(fail)?;
-        let definitions = crate::definitions::start(&state).await.map_err(fail)?;
-        tasks.extend([definitions, crate::expiry::start(&state), crate::aggregation::start(&state)]);
-        tasks.extend(crate::upkeep::start(&state).await.map_err(fail)?);
+        // What does not need each other is written at the same time, so that it shares commits of the store.
+        let (lease, definitions, kept) = future::try_join3(
+            Box::pin(crate::bootstrap::start(&state, &found)),
+            Box::pin(crate::definitions::start(&state)),
+            Box::pin(keep(&state, &limits)),
+        )
+        .await
+        .map_err(fail)?;
+        tasks.extend([lease, definitions, crate::expiry::start(&state), crate::aggregation::start(&state)]);
+        tasks.extend(kept);
         tasks.push(crate::key_rotation::start(&state));
         tasks.extend(state.authenticator.start(state.stopping_token()));
         tasks.extend(token_secrets.map(|options| crate::token_secrets::start(&state, options.ca)));
-        tasks.push(crate::lease::start(&state, &address).await.map_err(fail)?);
-        let limits = Arc::new(Limits::new(concurrency));
-        if let Some(control) = limits.flow_control() {
-            tasks.push(crate::flowcontrol::start(&state, control.clone()).await.map_err(fail)?);
-        }
         let router = Router::new(state.clone(), limits.clone(), audit.map(Arc::new), address);
         let chain = Arc::new(Chain::new(router, limits));
         Ok(Server { state, chain, tasks })
@@ -136,6 +138,15 @@ impl Server {
             }
         }
     }
+}
+
+/// Makes the flow schemas, the priority levels and the APIServices, puts the former in force, and starts the tasks that go on with it.
+async fn keep(state: &Arc<State>, limits: &Limits) -> Result<Vec<JoinHandle<()>>, Failure> {
+    let mut tasks = Vec::from(crate::upkeep::start(state).await?);
+    if let Some(control) = limits.flow_control() {
+        tasks.push(crate::flowcontrol::start(state, control.clone()).await?);
+    }
+    Ok(tasks)
 }
 
 impl fmt::Debug for Server {

@@ -17,6 +17,7 @@ use futures::future;
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
+use steersman_machinery::value::str_at;
 use steersman_machinery::{GroupResource, ObjectKey, Value};
 use steersman_storage::{Scope, WatchError, Watcher};
 use tokio::sync::watch;
@@ -121,6 +122,10 @@ fn watcher(state: &State, resource: &GroupResource) -> Option<Watcher> {
 
 /// Creates an object without a namespace, as a part of the server. One that is there already is fine.
 async fn create(state: &State, served: &Served, manager: &'static str, object: Value) -> Result<(), Failure> {
+    let name = str_at(&object, &["metadata", "name"]).unwrap_or_default();
+    if state.get(&served.resource.storage, &ObjectKey::cluster(name)).await?.is_some() {
+        return Ok(());
+    }
     let mut operation = Operation::of_system(served, Verb::Create, state.now());
     operation.manager = Cow::Borrowed(manager);
     let mut object = object;

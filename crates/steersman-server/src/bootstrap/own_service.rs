@@ -8,6 +8,7 @@ use crate::options::Delete;
 use crate::registry::{self, Change};
 use crate::state::State;
 use crate::status::Failure;
+use futures::future;
 use serde_json::json;
 use std::net::{IpAddr, SocketAddr};
 use steersman_machinery::value::{at, set_at};
@@ -21,29 +22,30 @@ const PORT_USUAL: u16 = 6443;
 /// Creates the range, the Service and what is behind it, and brings them up to date with where the server is reached.
 pub(super) async fn reconcile(state: &State, address: &str) -> Result<(), Failure> {
     let port = address.rsplit_once(':').and_then(|(_, port)| port.parse().ok()).unwrap_or(PORT_USUAL);
-    range(state).await?;
-    service(state, port).await?;
+    let ip = address.parse::<SocketAddr>().ok().map(|address| address.ip()).filter(is_reachable);
+    // They do not need each other, and so share commits of the store.
+    let (range, service) = (Box::pin(range(state)), Box::pin(service(state, port)));
+    let (endpoints, slice) = (Box::pin(endpoints(state, ip, port)), Box::pin(slice(state, ip, port)));
+    future::try_join4(range, service, endpoints, slice).await.map(|_| ())
+}
+
+/// Writes where the server is into its Endpoints; removes them if nobody else reaches what this machine calls itself.
+async fn endpoints(state: &State, ip: Option<IpAddr>, port: u16) -> Result<(), Failure> {
     let key = ObjectKey::namespaced("default", NAME);
-    let endpoints = GroupResource::new("", "endpoints");
-    let slices = GroupResource::new("discovery.k8s.io", "endpointslices");
-    match address.parse::<SocketAddr>().ok().map(|address| address.ip()).filter(is_reachable) {
-        Some(ip) => {
-            let subsets = json!([{
-                "addresses": [{"ip": ip.to_string()}], "ports": [{"name": "https", "port": port, "protocol": "TCP"}],
-            }]);
-            behind(state, &endpoints, &key, endpoints_of(&subsets), "subsets").await?;
-            behind(state, &slices, &key, slice_of(ip, port), "endpoints").await?;
-            assign(state, &slices, &key, &|slice| {
-                set_at(slice, &["ports"], slice_of(ip, port)["ports"].clone());
-            })
-            .await
-        }
-        // Nobody else reaches what this machine calls itself.
-        None => {
-            remove(state, &endpoints, &key).await?;
-            remove(state, &slices, &key).await
-        }
-    }
+    let resource = GroupResource::new("", "endpoints");
+    let Some(ip) = ip else { return remove(state, &resource, &key).await };
+    let subsets = json!([{
+        "addresses": [{"ip": ip.to_string()}], "ports": [{"name": "https", "port": port, "protocol": "TCP"}],
+    }]);
+    behind(state, &resource, &key, endpoints_of(&subsets), &["subsets"]).await
+}
+
+/// The same with the EndpointSlice.
+async fn slice(state: &State, ip: Option<IpAddr>, port: u16) -> Result<(), Failure> {
+    let key = ObjectKey::namespaced("default", NAME);
+    let resource = GroupResource::new("discovery.k8s.io", "endpointslices");
+    let Some(ip) = ip else { return remove(state, &resource, &key).await };
+    behind(state, &resource, &key, slice_of(ip, port), &["endpoints", "ports"]).await
 }
 
 /// Whether other machines can reach an address.
@@ -110,17 +112,19 @@ async fn service(state: &State, port: u16) -> Result<(), Failure> {
     .await
 }
 
-/// Creates what is behind the Service, or makes one field of it what it should be.
+/// Creates what is behind the Service, or makes some fields of it what they should be.
 async fn behind(
     state: &State,
     resource: &GroupResource,
     key: &ObjectKey,
     object: Value,
-    field: &str,
+    fields: &[&str],
 ) -> Result<(), Failure> {
     create(state, resource, key, object.clone()).await?;
     assign(state, resource, key, &|stored| {
-        set_at(stored, &[field], object[field].clone());
+        for field in fields {
+            set_at(stored, &[field], object[*field].clone());
+        }
     })
     .await
 }

@@ -10,6 +10,7 @@ use crate::operation::Operation;
 use crate::registry::{self, Change};
 use crate::state::State;
 use crate::status::Failure;
+use futures::{StreamExt as _, stream};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -28,6 +29,8 @@ const LEVELS: &str = "prioritylevelconfigurations";
 const DIVISION_INTERVAL: Duration = Duration::from_secs(10);
 /// How long after a failure it is retried.
 const RETRY_INTERVAL: Duration = Duration::from_millis(250);
+/// The most statuses written at a time, so that they share commits of the store.
+const WRITES_AT_A_TIME: usize = 64;
 /// The most changes taken at a time.
 const BATCH_MAX: usize = 1024;
 
@@ -105,9 +108,8 @@ impl Follower {
         let readable = read(&levels.objects, spec::Level::read);
         let names: BTreeSet<Box<str>> = readable.iter().map(|level| level.name.clone()).collect();
         self.control.apply(readable, read(&schemas.objects, spec::Schema::read));
-        for schema in &schemas.objects {
-            self.update_status(schema, &names).await;
-        }
+        let updates: Vec<_> = schemas.objects.iter().map(|schema| self.update_status(schema, &names)).collect();
+        stream::iter(updates).buffer_unordered(WRITES_AT_A_TIME).collect::<()>().await;
         // A watch from here sees the statuses as changes, which are read once more and found to be right.
         Ok(revision.min(schemas.revision).min(levels.revision))
     }

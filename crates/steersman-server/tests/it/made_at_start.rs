@@ -64,6 +64,15 @@ async fn a_server_has_one_lease_however_often_it_starts() {
 }
 
 #[tokio::test]
+async fn a_second_start_writes_nothing() {
+    let store = Store::open(Arc::new(Memory::new()), steersman_storage::Options::default()).await.unwrap();
+    at(&store, "192.0.2.7:6443").await.server.stop().await;
+    let before = store.sync().await.unwrap();
+    at(&store, "192.0.2.7:6443").await.server.stop().await;
+    assert_eq!(store.sync().await.unwrap(), before);
+}
+
+#[tokio::test]
 async fn the_store_is_a_component_that_is_well() {
     let world = World::new().await;
     let http = world.http();

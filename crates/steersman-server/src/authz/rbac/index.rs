@@ -112,6 +112,15 @@ impl Stored {
     }
 }
 
+impl ClusterRole {
+    /// Whether it gathers the rules of another role; of itself it never does.
+    fn is_gathering(&self, other: &ClusterRole) -> bool {
+        let selectors = self.gathers.as_deref().unwrap_or_default();
+        self.object.key != other.object.key
+            && selectors.iter().any(|selector| selector.matches(|key| other.object.label(key)))
+    }
+}
+
 impl Index {
     /// Calls `each` with every role that a user has in a namespace, those of ClusterRoleBindings first, until it breaks.
     pub(super) fn visit<'a, B>(
@@ -147,10 +156,23 @@ impl Index {
 
     // === aggregation ===
 
+    /// In the order of their names, but each after those whose rules it gathers, unless they gather each other's.
     pub(super) fn aggregated(&self) -> Vec<Box<str>> {
         let aggregated = self.cluster_roles.iter().filter(|(_, role)| role.gathers.is_some());
-        let mut names: Vec<Box<str>> = aggregated.map(|(name, _)| name.clone()).collect();
-        names.sort();
+        let mut left: Vec<(&Box<str>, &ClusterRole)> = aggregated.collect();
+        left.sort_by_key(|(name, _)| *name);
+        let gathered_by = |role: &ClusterRole| left.iter().filter(|(_, other)| role.is_gathering(other)).count();
+        let mut n_gathered: Vec<usize> = left.iter().map(|(_, role)| gathered_by(role)).collect();
+        let mut names = Vec::with_capacity(left.len());
+        while !left.is_empty() {
+            let next = n_gathered.iter().position(|n_gathered| *n_gathered == 0).unwrap_or(0);
+            let (name, taken) = left.remove(next);
+            n_gathered.remove(next);
+            for ((_, role), n_gathered) in left.iter().zip(&mut n_gathered) {
+                *n_gathered -= usize::from(role.is_gathering(taken));
+            }
+            names.push(name.clone());
+        }
         names
     }
 
@@ -467,5 +489,26 @@ mod tests {
         let verbs = |rules: Vec<Rule>| rules.into_iter().flat_map(|rule| rule.verbs).collect::<Vec<_>>();
         assert_eq!(index.gathered("all").map(verbs).unwrap(), ["post", "put", "head", "get"]);
         assert_eq!((index.gathered("z"), index.aggregated()), (None, vec!["all".into()]));
+    }
+
+    #[test]
+    fn a_role_comes_after_those_whose_rules_it_gathers() {
+        let mut index = Index::default();
+        let mut role = |name: &str, label: &str, gathers: &str| {
+            let rule = json!({"clusterRoleSelectors": [{"matchLabels": {"to": gathers}}]});
+            let json = json!({"metadata": {"name": name, "labels": {"to": label}}, "aggregationRule": rule});
+            let object = Object::decode(ObjectKey::cluster(name), Revision::default(), json.to_string().as_bytes());
+            let object = Arc::new(object.unwrap());
+            let entry = Entry::read(Resource::ClusterRoles, &object).unwrap();
+            index.insert(Resource::ClusterRoles, &object.key, entry);
+        };
+        role("admin", "", "admin");
+        role("edit", "admin", "edit");
+        role("view", "edit", "view");
+        // Two that gather each other's have no right order, and one that would gather its own gathers nothing.
+        role("left", "left", "right");
+        role("right", "right", "left");
+        role("self", "self", "self");
+        assert_eq!(index.aggregated().join(" "), "self view edit admin left right");
     }
 }
