@@ -2,6 +2,8 @@
 //!
 //! Whole documents, with their paths and parameters, are the server's.
 
+mod words;
+
 use crate::definitions::{Definition, Definitions};
 use crate::schema::{Additional, Bounds, List, MapType, Schema, Special, Type, Zero};
 use serde_json::json;
@@ -25,8 +27,11 @@ pub fn definition_json(name: &str, version: Version) -> Option<Value> {
     let mut out = builtin(definition.schema(), version);
     let kinds = Definitions::builtin().kinds().filter(|(_, of)| *of == definition);
     let kinds: Vec<Value> = kinds.map(|(gvk, _)| kind_json(gvk)).collect();
-    if let (false, Value::Object(fields)) = (kinds.is_empty(), &mut out) {
-        fields.insert("x-kubernetes-group-version-kind".to_owned(), Value::from(kinds));
+    if let Value::Object(fields) = &mut out {
+        words::describe(name, fields);
+        if !kinds.is_empty() {
+            fields.insert("x-kubernetes-group-version-kind".to_owned(), Value::from(kinds));
+        }
     }
     Some(out)
 }

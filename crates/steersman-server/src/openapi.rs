@@ -6,7 +6,7 @@
 //! too. [`OpenApi::after`] reuses the documents that a change of the catalog does not affect, so that the next document of
 //! version 2 renders only the changed parts.
 //!
-//! Deliberately not here: what is in a schema (`steersman_schema::openapi`), and any text of Kubernetes' own documents.
+//! Deliberately not here: what is in a schema, and what it says in words (`steersman_schema::openapi`).
 
 mod answers;
 mod operations;
@@ -14,7 +14,6 @@ mod parameters;
 mod print;
 mod protobuf;
 mod schemas;
-mod words;
 
 pub(crate) use crate::openapi::answers::{answer_v2, answer_v3};
 

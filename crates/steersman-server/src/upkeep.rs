@@ -1,4 +1,5 @@
-//! The objects that the server itself makes and keeps: priority levels and flow schemas, and the APIServices of its groups.
+//! The objects that the server itself makes and keeps: priority levels and flow schemas, the APIServices of its groups, and the day
+//! since which it tracks old tokens.
 //!
 //! Each sort has a pass, which compares what is there with what should be and writes the difference. A pass runs when the server
 //! starts, after every change of what it depends on, and from time to time. Its writes go through the registry like those of
@@ -6,6 +7,7 @@
 
 pub(crate) mod api_services;
 pub(crate) mod flow;
+mod token_tracking;
 
 use crate::catalog::{Served, Verb};
 use crate::operation::Operation;
@@ -34,12 +36,12 @@ const EVENTS_MAX: usize = 1024;
 ///
 /// # Errors
 /// When the store cannot be read or written.
-pub(crate) async fn start(state: &Arc<State>) -> Result<[JoinHandle<()>; 2], Failure> {
+pub(crate) async fn start(state: &Arc<State>) -> Result<[JoinHandle<()>; 3], Failure> {
     let mut flow_changes = Changes::new(state, &flow::resources());
     let mut service_changes = Changes::new(state, &api_services::resources());
     let mut catalog_changes = state.catalog_changes();
-    future::try_join(flow::pass(state), api_services::make(state)).await?;
-    let (for_flow, for_services) = (state.clone(), state.clone());
+    future::try_join3(flow::pass(state), api_services::make(state), token_tracking::pass(state)).await?;
+    let (for_flow, for_services, for_tracking) = (state.clone(), state.clone(), state.clone());
     let flow = tokio::spawn(async move {
         let state = for_flow;
         let mut wait = INTERVAL;
@@ -57,7 +59,14 @@ pub(crate) async fn start(state: &Arc<State>) -> Result<[JoinHandle<()>; 2], Fai
             }
         }
     });
-    Ok([flow, services])
+    let tracking = tokio::spawn(async move {
+        let state = for_tracking;
+        // Both arms are cancel-safe: they have no state.
+        while tokio::select! { () = state.stopping() => false, () = tokio::time::sleep(INTERVAL) => true } {
+            interval(token_tracking::pass(&state).await, "record of the tracking of tokens");
+        }
+    });
+    Ok([flow, services, tracking])
 }
 
 /// How long to wait for the next pass after one with this outcome.

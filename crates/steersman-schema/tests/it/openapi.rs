@@ -24,10 +24,13 @@ fn a_definition_names_its_kind_and_wraps_its_references() {
     assert_eq!(job["properties"]["spec"]["default"], json!({}));
     assert_eq!((&job["type"], &job["properties"]["apiVersion"]["type"]), (&json!("object"), &json!("string")));
     let spec = v3("io.k8s.api.batch.v1.JobSpec");
-    assert_eq!(spec["properties"]["parallelism"], json!({"type": "integer", "format": "int32"}));
+    let words = |of: &Value| of["description"].clone();
+    let parallelism = &spec["properties"]["parallelism"];
+    assert_eq!(*parallelism, json!({"type": "integer", "format": "int32", "description": words(parallelism)}));
     assert_eq!(spec["required"], json!(["template"]));
     let job = v2("io.k8s.api.batch.v1.Job");
-    assert_eq!(job["properties"]["spec"], json!({"$ref": "#/definitions/io.k8s.api.batch.v1.JobSpec"}));
+    let spec = &job["properties"]["spec"];
+    assert_eq!(*spec, json!({"$ref": "#/definitions/io.k8s.api.batch.v1.JobSpec", "description": words(spec)}));
 }
 
 #[test]

@@ -44,6 +44,8 @@ pub(crate) const KIND: Kind = Kind {
     name_faults: name::dns1123_label,
     prepare_create,
     prepare_update: |new, old| carry(new, old, &["spec", "finalizers"]),
+    // Whoever finalizes leaves the status alone: kube-controller-manager sends none.
+    other_leaves: &[&["status"]],
     prepare_delete: |object| {
         set_at(object, &["status", "phase"], json!("Terminating"));
     },

@@ -1,7 +1,6 @@
 //! The definitions that a document needs: of its kinds, and of everything they refer to.
 
 use crate::catalog::Served;
-use crate::openapi::words;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use steersman_machinery::GroupVersionKind;
@@ -66,11 +65,7 @@ pub(super) fn missing(names: &BTreeSet<String>, is_known: impl Fn(&str) -> bool)
 ///
 /// Names that nobody defines get an object without fields, so that no reference leads nowhere.
 pub(super) fn built_in(name: &str, version: Version) -> Value {
-    let Some(mut definition) = openapi::definition_json(name, version) else { return json!({"type": "object"}) };
-    if let (Some(words), Some(fields)) = (words::of(name), definition.as_object_mut()) {
-        fields.insert("description".to_owned(), json!(words));
-    }
-    definition
+    openapi::definition_json(name, version).unwrap_or_else(|| json!({"type": "object"}))
 }
 
 /// The definitions of a resource that is not in the table of built-in ones.

@@ -44,6 +44,7 @@ pub(crate) const KIND: Kind = Kind {
     generation: &[&["spec"]],
     rules: Rules { propagation: Propagation::Orphan, ..RULES },
     prepare_create,
+    prepare_update: |new, _| label_like_template(new),
     validate_create: |request, faults| validate_new(&Place::root(request.new), faults),
     validate_update,
     ..Kind::NAMESPACED
@@ -73,10 +74,9 @@ fn default(job: &mut Value) {
         }
     }
     pod::defaults::spec(job, &["spec", "template", "spec"]);
-    label_like_template(job);
 }
 
-/// A job without labels has those of its template.
+/// A job without labels has those of its template: also those that the server puts there, so this comes after them.
 fn label_like_template(job: &mut Value) {
     let has_labels = at(job, &["metadata", "labels"]).and_then(Value::as_object).is_some_and(|map| !map.is_empty());
     let labels = at(job, &["spec", "template", "metadata", "labels"]).filter(|labels| labels.is_object()).cloned();
@@ -88,7 +88,7 @@ fn label_like_template(job: &mut Value) {
 /// Unless the client takes it upon himself, a job's pods are labelled with its uid and selected by it.
 fn prepare_create(job: &mut Value) {
     if at(job, &["spec", "manualSelector"]) == Some(&Value::Bool(true)) {
-        return;
+        return label_like_template(job);
     }
     let uid = str_at(job, &["metadata", "uid"]).unwrap_or_default().to_owned();
     let name = str_at(job, &["metadata", "name"]).unwrap_or_default().to_owned();

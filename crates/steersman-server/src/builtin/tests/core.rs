@@ -352,3 +352,16 @@ fn a_quota_holds_what_has_a_meaning_and_keeps_its_scopes() {
     let cells = quotas.strategy().cells(quotas.version(), &used, now);
     assert_eq!(cells[1..3], [json!("pods: 1/3"), json!("limits.cpu: 0/2")]);
 }
+
+#[test]
+fn who_finalizes_a_namespace_leaves_its_status_alone() {
+    let namespaces = Subject::of("", "Namespace");
+    let mut old = namespaces.created(json!({"metadata": {"name": "a"}}));
+    old["status"] = json!({"phase": "Terminating", "conditions": [{"type": "A", "status": "False"}]});
+    let (new, faults) = namespaces.update(Endpoint::Other, &old, |namespace| {
+        namespace["spec"]["finalizers"] = json!([]);
+        namespace["status"] = json!({});
+    });
+    assert_eq!(faults, []);
+    assert_eq!((&new["status"], &new["spec"]), (&old["status"], &json!({})));
+}

@@ -37,6 +37,24 @@ fn a_job_gets_its_selector_and_labels_from_its_uid() {
 }
 
 #[test]
+fn a_job_without_labels_has_those_of_its_template_as_the_server_completes_them() {
+    let jobs = Subject::of("batch", "Job");
+    let template = json!({"metadata": {"labels": {"app": "j"}}, "spec": {
+        "restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}],
+    }});
+    let body = json!({"metadata": {"name": "j", "uid": "u"}, "spec": {"template": template}});
+    let job = jobs.created(body.clone());
+    assert_eq!(job["metadata"]["labels"], job["spec"]["template"]["metadata"]["labels"]);
+    assert_eq!(job["metadata"]["labels"]["job-name"], "j");
+    let (bare, faults) = jobs.update(Endpoint::Main, &job, |job| job["metadata"]["labels"] = json!({}));
+    assert_eq!(faults, []);
+    assert_eq!(bare["metadata"]["labels"], job["metadata"]["labels"]);
+    let mut labelled = body;
+    labelled["metadata"]["labels"] = json!({"app": "j"});
+    assert_eq!(jobs.created(labelled)["metadata"]["labels"], json!({"app": "j"}));
+}
+
+#[test]
 fn a_job_that_restarts_always_is_refused() {
     let jobs = Subject::of("batch", "Job");
     let mut job = short_job();
