@@ -26,7 +26,7 @@ pub(crate) use self::current::Current;
 pub(crate) use self::decode::{Body, decode, parse};
 pub(crate) use self::delete::is_done_waiting;
 pub(crate) use self::identity::{check_given_name, check_name, set_namespace};
-pub(crate) use self::managed::record;
+pub(crate) use self::managed::{apply_scale, record};
 pub(crate) use self::metadata::text;
 pub(crate) use self::patch::{Format, Patch};
 pub(crate) use self::write::{Change, write};

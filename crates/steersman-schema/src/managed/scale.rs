@@ -4,12 +4,14 @@
 //! on the Scale, by the rules of any update, and then transferred to the object. Scaling an object whose replicas have no owner
 //! gives them none, since an update does not begin the record of a Scale that has none.
 //!
+//! Applying a Scale is the same: the configuration is merged into the Scale, and what comes out of it goes to the object.
+//!
 //! The path of the replicas in the object differs by version; custom resources choose their own.
 
 use crate::Definitions;
 use crate::fields::{Element, FieldSet};
 use crate::managed::record::{Manager, Operation, Owned, Record, RecordError};
-use crate::managed::{Kind, OneVersion, Origin, Writer, update};
+use crate::managed::{ApplyError, Kind, OnConflict, OneVersion, Origin, Writer, on_apply, update};
 use std::collections::btree_map;
 use steersman_machinery::{GroupVersionKind, Value, value};
 
@@ -49,6 +51,51 @@ pub fn on_update(
     update::on_update(&scale_kind, writer, Some(&live_scale), &mut new_scale)?;
     to_object(record, Record::of(&new_scale)?, &api_version, replicas).put(new);
     Ok(())
+}
+
+/// Applies a configuration of the Scale to its object; both objects are in the version of `kind`.
+///
+/// The result is the object with the replicas of the Scale and with its record. A `resourceVersion` or `uid` that the client sent is
+/// in it.
+///
+/// # Errors
+/// When other managers own the replicas, or the configuration does not fit a Scale.
+pub fn apply(
+    kind: &Kind<'_>,
+    writer: &Writer<'_>,
+    live: &Value,
+    applied: &Value,
+    on_conflict: OnConflict,
+    replicas: Replicas<'_>,
+) -> Result<Value, ApplyError> {
+    let api_version = kind.api_version();
+    let (Some(schema), Some(path)) =
+        (Definitions::builtin().schema("io.k8s.api.autoscaling.v1.Scale"), replicas(&api_version))
+    else {
+        return Err(ApplyError::Invalid(format!("{api_version} has no replicas to apply")));
+    };
+    let gvk = GroupVersionKind::new("autoscaling", "v1", "Scale");
+    let scale_kind =
+        Kind { gvk: &gvk, schema, origin: Origin::BuiltIn, reset: &FieldSet::EMPTY, versions: &OneVersion };
+    let unreadable = |error: RecordError| ApplyError::Invalid(error.to_string());
+
+    let record = Record::of(live).map_err(unreadable)?;
+    let mut live_scale = view(&scale_kind, live, &path);
+    to_scale(&record, &scale_kind.api_version(), replicas).put(&mut live_scale);
+    let scale = on_apply(&scale_kind, writer, Some(&live_scale), applied, on_conflict)?;
+
+    let mut object = live.clone();
+    let path: Vec<&str> = path.iter().map(String::as_str).collect();
+    // A configuration that no longer has the replicas takes them away, which is none.
+    let wanted = value::at(&scale, &["spec", "replicas"]).filter(|wanted| !wanted.is_null());
+    value::set_at(&mut object, &path, wanted.cloned().unwrap_or_else(|| 0.into()));
+    for key in ["resourceVersion", "uid"] {
+        if let Some(given) = value::at(applied, &["metadata", key]) {
+            value::set_at(&mut object, &["metadata", key], given.clone());
+        }
+    }
+    to_object(record, Record::of(&scale).map_err(unreadable)?, &api_version, replicas).put(&mut object);
+    Ok(object)
 }
 
 /// What of a Scale ownership hangs on.

@@ -49,7 +49,8 @@ pub(super) async fn plan<'s>(
     for warning in strategy.warnings(version, &object) {
         operation.warn(warning);
     }
-    if has_version {
+    // As upstream, where this is a check of the store, which a dry run does not reach.
+    if has_version && !operation.options.is_dry_run {
         return Err(Failure::bad_request("resourceVersion should not be set on objects to be created"));
     }
     admission::validate(Review { action: Action::Create, state, operation, old: None }, Some(&object)).await?;

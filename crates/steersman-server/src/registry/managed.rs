@@ -74,11 +74,26 @@ pub(crate) fn apply(operation: &Operation<'_>, live: Option<&Value>, applied: &V
         };
         managed::on_apply(kind, &writer, live, applied, conflicts)
     });
-    merged.map_err(|error| match error {
+    merged.map_err(refused)
+}
+
+/// Merges an applied configuration of a Scale into the live object.
+pub(crate) fn apply_scale(operation: &Operation<'_>, live: &Value, applied: &Value) -> Result<Value, Failure> {
+    let time = operation.now_text();
+    let conflicts = if operation.options.is_forced { OnConflict::Force } else { OnConflict::Refuse };
+    let merged = with_kind(operation, |kind| {
+        let writer = Writer { manager: &operation.manager, subresource: "scale", time: &time };
+        managed::scale::apply(kind, &writer, live, applied, conflicts, &|api_version| replicas(operation, api_version))
+    });
+    merged.map_err(refused)
+}
+
+fn refused(error: ApplyError) -> Failure {
+    match error {
         ApplyError::Malformed(message) => Failure::bad_request(message),
         ApplyError::Conflict { message, causes } => Failure::apply_conflict(message, causes),
         ApplyError::Invalid(message) => Failure::unprocessable(message),
-    })
+    }
 }
 
 /// Keeps the previous times in `managedFields` if nothing else has changed, so that the write changes nothing.

@@ -33,6 +33,8 @@ pub(crate) enum Change<'a> {
     Delete(&'a options::Delete),
     /// Computes the new object, in the requested form.
     Edit(&'a (dyn Fn(&Current) -> Result<Value, Failure> + Send + Sync)),
+    /// The same, with its `managedFields`.
+    EditRecorded(&'a (dyn Fn(&Current) -> Result<Value, Failure> + Send + Sync)),
     Patch(&'a Patch),
     /// Replaces the object, in the requested form, decoded and defaulted.
     Update(Value),
@@ -107,6 +109,11 @@ async fn plan<'s>(state: &'s State, operation: &mut Operation<'_>, change: &Chan
             let new = edit(&current)?;
             (current, new, Recorded::No)
         }
+        Change::EditRecorded(edit) => {
+            let current = Current::new(operation, stored).await?;
+            let new = edit(&current)?;
+            (current, new, Recorded::Yes)
+        }
         Change::Patch(patch) => {
             let current = Current::new(operation, stored).await?;
             let (new, recorded) = patch::patched(operation, patch, &current)?;
@@ -138,7 +145,12 @@ async fn plan_for_absent<'s>(
                 return create::plan(state, operation, object.clone(), Recorded::No).await;
             }
         }
-        Change::Assign(_) | Change::Create(_) | Change::Delete(_) | Change::Edit(_) | Change::Patch(_) => {}
+        Change::Assign(_)
+        | Change::Create(_)
+        | Change::Delete(_)
+        | Change::Edit(_)
+        | Change::EditRecorded(_)
+        | Change::Patch(_) => {}
     }
     Err(Failure::not_found(&operation.group_resource(), operation.name()))
 }

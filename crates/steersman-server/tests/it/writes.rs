@@ -130,3 +130,66 @@ async fn a_collection_goes_and_is_answered_in_order() {
     assert_eq!(names(&http.delete(CONFIGS).await.ok()), made);
     assert_eq!(names(&http.get(CONFIGS).await.ok()), ["c100"]);
 }
+
+#[tokio::test]
+async fn a_dry_run_takes_what_was_read_before() {
+    let world = World::new().await;
+    let http = world.http();
+    let mut copy = http.post(CONFIGS, &config("one")).await.ok();
+    copy["metadata"]["name"] = json!("two");
+    assert_eq!(http.post(CONFIGS, &copy).await.code, 400);
+    let made = http.post(&format!("{CONFIGS}?dryRun=All"), &copy).await.ok();
+    assert_eq!(made["metadata"]["name"], "two");
+    assert_eq!(http.get(&format!("{CONFIGS}/two")).await.code, 404);
+}
+
+const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
+
+fn deployment(replicas: u32) -> Value {
+    let labels = json!({"app": "a"});
+    json!({
+        "metadata": {"name": "a"},
+        "spec": {
+            "replicas": replicas, "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "i"}]}},
+        },
+    })
+}
+
+#[tokio::test]
+async fn a_scale_can_be_applied() {
+    let world = World::new().await;
+    let http = world.http();
+    http.post(DEPLOYMENTS, &deployment(1)).await.ok();
+    let apply = async |query: &str, scale: Value| {
+        let path = format!("{DEPLOYMENTS}/a/scale?fieldManager=scaler{query}");
+        http.send(Method::PATCH, &path, "application/apply-patch+yaml", scale.to_string()).await
+    };
+    let three = json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "spec": {"replicas": 3}});
+    let refused = apply("", three.clone()).await;
+    assert_eq!((refused.code, text(&refused.json(), "/reason")), (409, "Conflict"));
+    let made = apply("&force=true", three).await.ok();
+    assert_eq!((&made["kind"], &made["spec"]["replicas"]), (&json!("Scale"), &json!(3)));
+    let after = http.get(&format!("{DEPLOYMENTS}/a")).await.ok();
+    assert_eq!(after["spec"]["replicas"], 3);
+    let entries = after["metadata"]["managedFields"].as_array().unwrap();
+    let own = entries.iter().find(|entry| entry["manager"] == "scaler").unwrap();
+    assert_eq!((&own["operation"], &own["subresource"]), (&json!("Apply"), &json!("scale")));
+    assert_eq!(own["fieldsV1"], json!({"f:spec": {"f:replicas": {}}}));
+    let below_zero = json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "spec": {"replicas": -1}});
+    assert_eq!(apply("", below_zero).await.code, 422);
+    let other = json!({"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"replicas": 2}});
+    assert_eq!(apply("", other).await.code, 400);
+}
+
+#[tokio::test]
+async fn a_scale_takes_a_strategic_merge_patch() {
+    let world = World::new().await;
+    let http = world.http();
+    http.post(DEPLOYMENTS, &deployment(1)).await.ok();
+    let path = format!("{DEPLOYMENTS}/a/scale");
+    let patch = json!({"spec": {"replicas": 2}}).to_string();
+    let made = http.send(Method::PATCH, &path, "application/strategic-merge-patch+json", patch).await.ok();
+    assert_eq!(made["spec"]["replicas"], 2);
+    assert_eq!(http.get(&format!("{DEPLOYMENTS}/a")).await.ok()["spec"]["replicas"], 2);
+}

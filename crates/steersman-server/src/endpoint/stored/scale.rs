@@ -14,6 +14,7 @@ use http::Method;
 use serde_json::json;
 use steersman_machinery::field::{Error, Path};
 use steersman_machinery::{GroupKind, Object, Value, value};
+use steersman_schema::{Definitions, strategic};
 
 /// The body of a write of a Scale.
 enum Sent {
@@ -59,9 +60,6 @@ async fn write(cx: &mut Context<'_>, scale: &Scale, method: &Method, bytes: &Byt
     let is_patch = *method == Method::PATCH;
     if is_patch {
         Patch::check_type(&cx.operation, cx.media_type())?;
-        if Patch::is_apply(cx.media_type()) {
-            return Err(not_a_patch_of_a_scale());
-        }
     }
     cx.read_options(if is_patch { "PatchOptions" } else { "UpdateOptions" })?;
     let body = Body { media_type: cx.media_type(), bytes };
@@ -69,16 +67,16 @@ async fn write(cx: &mut Context<'_>, scale: &Scale, method: &Method, bytes: &Byt
         true => Sent::Patch(Patch::parse(body)?),
         false => Sent::Scale(registry::parse(&cx.operation, body, "Scale")?.value),
     };
-    if matches!(&sent, Sent::Patch(Patch { format: Format::Strategic(_), .. })) {
-        return Err(not_a_patch_of_a_scale());
-    }
-    // A second operation for the closure, since the write borrows the first one mutably.
-    let operation = Operation::new(cx.operation.served, cx.operation.attributes, cx.operation.user, cx.operation.now);
-    let edit = |current: &Current| {
+    // A second operation for the closures, since the write borrows the first one mutably.
+    let mut operation =
+        Operation::new(cx.operation.served, cx.operation.attributes, cx.operation.user, cx.operation.now);
+    operation.manager = cx.operation.manager.clone();
+    operation.options = cx.operation.options;
+    let set = |current: &Current| {
         let mut object = current.requested().clone();
         let live = read(scale, &object);
         let wanted = match &sent {
-            Sent::Patch(patch) => patch.apply_to(&operation, live)?,
+            Sent::Patch(patch) => patched(&operation, patch, live)?,
             Sent::Scale(sent) => sent.clone(),
         };
         let replicas = check(&operation, &wanted)?;
@@ -94,7 +92,18 @@ async fn write(cx: &mut Context<'_>, scale: &Scale, method: &Method, bytes: &Byt
         }
         Ok(object)
     };
-    match registry::write(cx.state, &mut cx.operation, &Change::Edit(&edit)).await? {
+    let apply = |current: &Current| {
+        let Sent::Patch(Patch { format: Format::Apply(applied), .. }) = &sent else { return set(current) };
+        registry::check_given_name(&operation, applied)?;
+        let object = registry::apply_scale(&operation, current.requested(), applied)?;
+        check(&operation, &read(scale, &object))?;
+        Ok(object)
+    };
+    let change = match &sent {
+        Sent::Patch(Patch { format: Format::Apply(_), .. }) => Change::EditRecorded(&apply),
+        Sent::Patch(_) | Sent::Scale(_) => Change::Edit(&set),
+    };
+    match registry::write(cx.state, &mut cx.operation, &change).await? {
         Outcome::Deleted(stored)
         | Outcome::Updated(Payload::Stored(stored))
         | Outcome::Created(Payload::Stored(stored)) => Ok(read(scale, &requested(cx, &stored).await?)),
@@ -102,8 +111,12 @@ async fn write(cx: &mut Context<'_>, scale: &Scale, method: &Method, bytes: &Byt
     }
 }
 
-fn not_a_patch_of_a_scale() -> Failure {
-    Failure::unsupported_media_type(&["application/json-patch+json", "application/merge-patch+json"])
+/// What a patch other than an apply makes of a Scale. A strategic one follows the schema of the Scale, not that of its object.
+fn patched(operation: &Operation<'_>, patch: &Patch, live: Value) -> Result<Value, Failure> {
+    let Format::Strategic(sent) = &patch.format else { return patch.apply_to(operation, live) };
+    let schema = Definitions::builtin().schema("io.k8s.api.autoscaling.v1.Scale");
+    let schema = schema.ok_or_else(|| Failure::internal("there is no schema of a Scale"))?;
+    strategic::apply(schema, live, sent.clone()).map_err(|error| Failure::bad_request(error.to_string()))
 }
 
 /// The desired number of replicas of a Scale.
