@@ -2,11 +2,13 @@
 
 mod authentication;
 mod authorization;
-mod duration;
+pub(crate) mod duration;
+mod serving;
 mod size;
 
 pub(crate) use crate::args::authentication::{AuthenticationOptions, WebhookVersion};
 pub(crate) use crate::args::authorization::AuthorizationOptions;
+pub(crate) use crate::args::serving::ServingOptions;
 use crate::run_as;
 use clap::{ArgAction, Args as ClapArgs, Parser, Subcommand, ValueEnum, value_parser};
 use std::ffi::OsString;
@@ -105,6 +107,8 @@ pub(crate) struct ServerOptions {
     /// How to say that the server is ready.
     #[arg(long, value_enum, default_value_t = Output::Text)]
     pub(crate) output: Output,
+    #[command(flatten)]
+    pub(crate) serving: ServingOptions,
     #[command(flatten)]
     pub(crate) authentication: AuthenticationOptions,
     #[command(flatten)]

@@ -12,6 +12,8 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 const KUBECTL: &str = "kubectl";
+/// The way out where the folder cannot be made.
+const ANOTHER: &str = "name another directory, as in steersman envtest DIR";
 
 /// Makes the folder, or what is missing in it, and says where it is.
 pub(crate) fn run(options: &EnvtestOptions) -> Result<(), Failure> {
@@ -20,13 +22,22 @@ pub(crate) fn run(options: &EnvtestOptions) -> Result<(), Failure> {
         None => cache_dir()?,
     };
     let made = fs::create_dir_all(&dir).and_then(|()| dir.canonicalize());
-    let dir =
-        made.map_err(|error| Failure::Refused(format!("cannot make the directory {}: {error}", dir.display())))?;
+    let dir = made.map_err(|error| {
+        Failure::Refused(format!("cannot make the directory {}: {error}; {ANOTHER}", dir.display()))
+    })?;
     let own = env::current_exe().context("the path of this program is unknown")?;
     for program in Program::ALL {
-        link(&own, &dir.join(program.name()))?;
+        let path = dir.join(program.name());
+        if is_program(&path) {
+            let path = path.display();
+            return Err(Failure::Refused(format!(
+                "{path} is there already and is another program: remove it, or {ANOTHER}"
+            )));
+        }
+        link(&own, &path)?;
     }
     match found(KUBECTL, &dir) {
+        Some(_) if is_program(&dir.join(KUBECTL)) => {}
         Some(kubectl) => link(&kubectl, &dir.join(KUBECTL))?,
         None if dir.join(KUBECTL).exists() => {}
         None => eprintln!(
@@ -60,6 +71,11 @@ fn found(name: &str, other_than: &Path) -> Option<PathBuf> {
         .find_map(|candidate| candidate.canonicalize().ok().filter(|path| path.is_file()))
 }
 
+/// Whether a program is there itself, as setup-envtest downloads them. What is made here is links.
+fn is_program(path: &Path) -> bool {
+    path.symlink_metadata().is_ok_and(|metadata| !metadata.is_symlink())
+}
+
 /// Puts a link in place, in one step: suites that start at the same time each find one or the other.
 fn link(target: &Path, path: &Path) -> Result<(), Failure> {
     if fs::read_link(path).is_ok_and(|current| current == target) {
@@ -67,5 +83,5 @@ fn link(target: &Path, path: &Path) -> Result<(), Failure> {
     }
     let new = path.with_added_extension(std::process::id().to_string());
     let linked = symlink(target, &new).and_then(|()| fs::rename(&new, path));
-    linked.map_err(|error| Failure::Refused(format!("cannot make the link {}: {error}", path.display())))
+    linked.map_err(|error| Failure::Refused(format!("cannot make the link {}: {error}; {ANOTHER}", path.display())))
 }

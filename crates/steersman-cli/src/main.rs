@@ -34,6 +34,7 @@ mod serving;
 mod signals;
 mod socket;
 mod tasks;
+mod tls_policy;
 mod unauthenticated;
 mod up;
 mod websocket;

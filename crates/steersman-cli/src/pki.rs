@@ -8,6 +8,7 @@ use crate::Failure;
 use crate::client_certificates::ClientCertificates;
 use crate::files::{self, Rights};
 use crate::serving::ServingCertificate;
+use crate::tls_policy::TlsPolicy;
 use anyhow::{Context, anyhow};
 use jiff::{Timestamp, ToSpan, tz::TimeZone};
 use rcgen::{
@@ -98,11 +99,11 @@ pub(crate) fn prepare(dir: &Path, ca: Option<Pair>, addresses: &[IpAddr], now: T
 impl Pki {
     /// How the server speaks TLS: clients may show a certificate of the CA, one of the proxies' CA, or none. Its own can be
     /// replaced.
-    pub(crate) fn server_config(&self, proxies: Option<&str>) -> anyhow::Result<Tls> {
-        let provider = provider();
+    pub(crate) fn server_config(&self, proxies: Option<&str>, policy: &TlsPolicy) -> anyhow::Result<Tls> {
+        let provider = policy.provider.clone();
         let clients = Arc::new(ClientCertificates::new(Some(&self.ca), proxies, &provider)?);
         let serving = Arc::new(ServingCertificate::new(&self.server, provider)?);
-        Ok(Tls { config: Arc::new(tls(clients.clone(), serving.clone())?), serving, clients })
+        Ok(Tls { config: Arc::new(tls(clients.clone(), serving.clone(), policy)?), serving, clients })
     }
 }
 
@@ -111,14 +112,19 @@ pub(crate) fn provider() -> Arc<CryptoProvider> {
 }
 
 /// How a server speaks TLS: clients may show one of these certificates, or none.
-pub(crate) fn tls(clients: Arc<ClientCertificates>, serving: Arc<ServingCertificate>) -> anyhow::Result<ServerConfig> {
-    let config = ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
+pub(crate) fn tls(
+    clients: Arc<ClientCertificates>,
+    serving: Arc<ServingCertificate>,
+    policy: &TlsPolicy,
+) -> anyhow::Result<ServerConfig> {
+    let config = ServerConfig::builder_with_provider(policy.provider.clone());
+    let config = config.with_protocol_versions(policy.versions)?;
     let mut config = config.with_client_cert_verifier(clients).with_cert_resolver(serving);
     // No resumption: a client keeps its connection, kubectl remembers nothing from one run to the next, and who connects
     // anew shows a certificate that is checked anew. Tickets would cost a signature's time and some KB each.
     config.send_tls13_tickets = 0;
     config.session_storage = Arc::new(NoServerSessionStorage {});
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    config.alpn_protocols = policy.protocols();
     Ok(config)
 }
 
@@ -281,7 +287,7 @@ mod tests {
         let third = prepare(dir.path(), &[local, other]).unwrap();
         assert_eq!((&first.ca, &first.admin.certificate), (&third.ca, &third.admin.certificate));
         assert_ne!(first.server.certificate, third.server.certificate);
-        third.server_config(None).unwrap();
+        third.server_config(None, &TlsPolicy::default()).unwrap();
     }
 
     #[test]
@@ -315,7 +321,7 @@ mod tests {
         fs::copy(dir.path().join("admin.key"), dir.path().join("server.key")).unwrap();
         let second = prepare(dir.path(), &[]).unwrap();
         assert!(first.server.certificate != second.server.certificate && belong_together(&second.server));
-        second.server_config(None).unwrap();
+        second.server_config(None, &TlsPolicy::default()).unwrap();
     }
 
     #[test]

@@ -8,17 +8,19 @@ use crate::data_dir::DataDir;
 use crate::output::Ready;
 use crate::pki::Tls;
 use crate::renewal::{Renewal, write_kubeconfig};
+use crate::tls_policy::TlsPolicy;
 use crate::{Failure, accept, authorization, pki, process_usage};
 use anyhow::Context as _;
 use http::Request;
 use jiff::Timestamp;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
+use std::time::Duration;
 use steersman_controllers::certificates::Authority;
 use steersman_server::authn::TokenSecrets;
 use steersman_server::authz::Authorization;
 use steersman_server::user::User;
-use steersman_server::{Body, Concurrency, Server};
+use steersman_server::{Body, Concurrency, Server, Web};
 use steersman_storage::kv::Kv;
 use steersman_storage::{Disk, HistorySize, Memory, Store, disk};
 use tokio::net::TcpListener;
@@ -34,6 +36,8 @@ pub(crate) struct Plan {
     authorization: Authorization,
     access_log: Option<(AccessLog, Writer)>,
     audit: Option<audit_log::Plan>,
+    tls: TlsPolicy,
+    web: Web,
     options: ServerOptions,
 }
 
@@ -46,6 +50,7 @@ pub(crate) struct Plane {
     address: SocketAddr,
     in_memory: bool,
     output: Output,
+    stop_delay: Duration,
     sockets: JoinHandle<()>,
     renewal: JoinHandle<()>,
     /// Ends the sockets and the renewal.
@@ -60,6 +65,7 @@ impl Plan {
     pub(crate) async fn new(options: ServerOptions) -> Result<Plan, Failure> {
         let authentication = Authentication::read(options.authentication.clone())?;
         let authorization = authorization::read(&options.authorization)?;
+        let (tls, web) = (TlsPolicy::read(&options.serving)?, options.serving.web()?);
         // Before the port, which the process that holds the directory has as well, most likely.
         DataDir::check_free(&options.data_dir)?;
         let listener = TcpListener::bind(options.listen).await.map_err(|error| {
@@ -72,12 +78,12 @@ impl Plan {
         // Last, for these make files.
         let access_log = options.access_log.as_deref().map(AccessLog::open).transpose()?;
         let audit = audit_log::Plan::new(&options.audit)?;
-        Ok(Plan { listener, authentication, authorization, access_log, audit, options })
+        Ok(Plan { listener, authentication, authorization, access_log, audit, tls, web, options })
     }
 
     /// Starts the control plane; `fills_token_secrets` says whether Secrets are given tokens.
     pub(crate) async fn start(self, fills_token_secrets: bool) -> Result<Plane, Failure> {
-        let Plan { listener, authentication, authorization, access_log, audit, options } = self;
+        let Plan { listener, authentication, authorization, access_log, audit, tls, web, options } = self;
         let data_dir = DataDir::take(&options.data_dir)?;
         let ca = pki::read_ca(&data_dir.pki())?;
         let proxies = authentication.proxies.clone();
@@ -88,7 +94,7 @@ impl Plan {
         let pki = pki::prepare(&data_dir.pki(), ca, &addresses, Timestamp::now())
             .context("the certificates cannot be prepared")?;
         let Tls { config, serving, clients } =
-            pki.server_config(proxies.as_deref()).context("the certificates cannot be used")?;
+            pki.server_config(proxies.as_deref(), &tls).context("the certificates cannot be used")?;
         let history_size =
             options.history_size.map_or(HistorySize::DEFAULT, |bytes| HistorySize { at_least: bytes, times_live: 0 });
         let store_options = steersman_storage::Options { history: options.history, history_size, ..Default::default() };
@@ -109,6 +115,9 @@ impl Plan {
                 reads_max: options.max_requests_inflight,
                 writes_max: options.max_mutating_requests_inflight,
             },
+            timeouts: options.serving.timeouts(),
+            event_ttl: options.serving.event_ttl,
+            web,
             clock: Timestamp::now,
         });
         let server = server.await.context("the server cannot be started")?;
@@ -133,6 +142,7 @@ impl Plan {
             address,
             in_memory: options.in_memory,
             output: options.output,
+            stop_delay: options.serving.shutdown_delay_duration,
             sockets: tokio::spawn(sockets),
             renewal: tokio::spawn(renewal.run(Timestamp::now, stop.clone())),
             stop,
@@ -188,9 +198,10 @@ impl Plane {
         ready.say(self.output);
     }
 
-    /// From now on `/readyz` fails; everything else is still answered.
-    pub(crate) fn withdraw(&self) {
+    /// From now on `/readyz` fails; everything else is still answered, for as long as the options say before this returns.
+    pub(crate) async fn withdraw(&self) {
         self.server.withdraw();
+        tokio::time::sleep(self.stop_delay).await;
     }
 
     /// Ends: no new requests, those under way end, the store is closed.

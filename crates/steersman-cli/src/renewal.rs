@@ -83,6 +83,7 @@ pub(crate) fn write_kubeconfig(path: &Path, address: &str, pki: &Pki) -> anyhow:
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tls_policy::TlsPolicy;
     use base64::Engine as _;
     use base64::engine::general_purpose::STANDARD;
     use jiff::ToSpan as _;
@@ -117,7 +118,7 @@ mod tests {
         let now = Timestamp::now();
         let started = now - (340 * 24).hours();
         let pki = pki::prepare(dir.path(), None, &[], started).unwrap();
-        let pki::Tls { config, serving, .. } = pki.server_config(None).unwrap();
+        let pki::Tls { config, serving, .. } = pki.server_config(None, &TlsPolicy::default()).unwrap();
         let kubeconfig = dir.path().join("kubeconfig");
         fs::write(&kubeconfig, "{\"kind\": \"Config\"}").unwrap();
         let mut renewal = Renewal {
@@ -149,7 +150,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let now = Timestamp::now();
         let pki = pki::prepare(dir.path(), None, &[], now).unwrap();
-        let serving = pki.server_config(None).unwrap().serving;
+        let serving = pki.server_config(None, &TlsPolicy::default()).unwrap().serving;
         let mut renewal = Renewal {
             dir: dir.path().to_owned(),
             addresses: Vec::new(),

@@ -38,7 +38,7 @@ pub(crate) async fn run(options: UpOptions, role: Role) -> Result<(), Failure> {
         error = running.failed() => Some(error),
     };
     let stop = async {
-        plane.withdraw();
+        plane.withdraw().await;
         running.stop().await;
         plane.stop().await
     };

@@ -34,6 +34,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         address: "localhost:6443".to_owned(),
         audit: None,
         concurrency: steersman_server::Concurrency::default(),
+        timeouts: steersman_server::Timeouts::default(),
+        event_ttl: steersman_server::EVENT_TTL,
+        web: steersman_server::Web::default(),
         clock: jiff::Timestamp::now,
     })
     .await?;

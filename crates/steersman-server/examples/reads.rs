@@ -48,6 +48,9 @@ async fn run(objects: usize, watchers: usize) -> Result<(), Failure> {
         address: "127.0.0.1:6443".to_owned(),
         audit: None,
         concurrency: steersman_server::Concurrency::default(),
+        timeouts: steersman_server::Timeouts::default(),
+        event_ttl: steersman_server::EVENT_TTL,
+        web: steersman_server::Web::default(),
         clock: jiff::Timestamp::now,
     })
     .await?;

@@ -22,6 +22,7 @@ use crate::state::State;
 use crate::status::Failure;
 use crate::uid;
 use crate::user::{AuthenticatedUser, User};
+use crate::web::Web;
 use bytes::Bytes;
 use futures::FutureExt as _;
 use http::header::{
@@ -41,9 +42,6 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::Instrument as _;
 
-/// How long a request that is not a watch may take.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
-
 /// A request may wait for its turn for a quarter of the time that it may take.
 const QUEUE_WAIT_PART: u32 = 4;
 
@@ -51,6 +49,7 @@ const QUEUE_WAIT_PART: u32 = 4;
 pub(crate) struct Chain {
     router: Router,
     limits: Arc<Limits>,
+    web: Web,
     /// The writes that have begun.
     writing: TaskTracker,
 }
@@ -72,8 +71,8 @@ struct Head {
 }
 
 impl Chain {
-    pub(crate) fn new(router: Router, limits: Arc<Limits>) -> Chain {
-        Chain { router, limits, writing: TaskTracker::new() }
+    pub(crate) fn new(router: Router, limits: Arc<Limits>, web: Web) -> Chain {
+        Chain { router, limits, web, writing: TaskTracker::new() }
     }
 
     /// Waits for the writes that have begun.
@@ -95,6 +94,12 @@ impl Chain {
         let begun = Instant::now();
         let span = tracing::debug_span!("request", method = %head.parts.method, path = head.info.path);
         let audit_id = audit_id(&head.parts.headers);
+        if self.web.is_preflight(&head.parts) {
+            let mut answer = Answer::empty(204);
+            finish(&self.router.state, &head.parts, &mut answer, &[], audit_id);
+            self.web.finish(&head.parts.headers, answer.response.headers_mut());
+            return answer.response;
+        }
         let received = self.router.audit.as_ref().map(|audit| {
             let (clock, audit_id) = (self.router.state.clock(), audit_id.to_str().unwrap_or_default());
             Received { audit, audit_id, info: &head.info, parts: &head.parts, source, at: clock(), clock }
@@ -137,6 +142,7 @@ impl Chain {
             tracing::debug!(method = %parts.method, path = %info.path, annotations = ?notes.audit_annotations, "audit");
         }
         finish(state, parts, &mut answer, &notes.warnings, audit_id);
+        self.web.finish(&parts.headers, answer.response.headers_mut());
         if let Some(schema) = schema {
             schema.label(answer.response.headers_mut());
         }
@@ -164,7 +170,7 @@ impl Chain {
     {
         let Head { info, parts, query } = &**head;
         let state = &self.router.state;
-        let timeout = request_timeout(query, info)?;
+        let timeout = request_timeout(query, info, state.timeouts.request)?;
         let Parts { headers, extensions, .. } = parts;
         let authenticated = state.authenticator.authenticate(headers, extensions, &info.path, state.now()).await;
         let user = authenticated.ok_or_else(Failure::unauthorized)?;
@@ -281,12 +287,12 @@ async fn joined<T>(task: JoinHandle<T>) -> Result<T, Failure> {
 }
 
 /// How long the request may take. Starting a watch is limited like any request; its stream is not.
-fn request_timeout(query: &Query, info: &RequestInfo) -> Result<Duration, Failure> {
+fn request_timeout(query: &Query, info: &RequestInfo, max: Duration) -> Result<Duration, Failure> {
     match query.non_empty("timeout").filter(|_| info.verb != "watch") {
-        None => Ok(REQUEST_TIMEOUT),
+        None => Ok(max),
         Some(text) => match duration::parse(text) {
-            Some(timeout) if timeout.is_zero() => Ok(REQUEST_TIMEOUT),
-            Some(timeout) => Ok(timeout.min(REQUEST_TIMEOUT)),
+            Some(timeout) if timeout.is_zero() => Ok(max),
+            Some(timeout) => Ok(timeout.min(max)),
             None => Err(Failure::bad_request(format!(
                 "invalid timeout specified in the request URL - time: invalid duration {text:?}"
             ))),

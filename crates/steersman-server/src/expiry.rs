@@ -1,4 +1,4 @@
-//! Deletes Events an hour after they happened: nobody else deletes them.
+//! Deletes Events some time after they happened, an hour unless told otherwise: nobody else deletes them.
 //!
 //! Upstream attaches an etcd lease to each Event; here one task looks through all of them every few minutes. An Event whose
 //! count goes on rising is kept for as long as it does.
@@ -11,34 +11,37 @@ use steersman_machinery::{GroupResource, Value, value};
 use steersman_storage::{At, Page, Scope, WriteError};
 use tokio::task::JoinHandle;
 
-/// How long an Event stays after it happened last.
-const LIFETIME: Duration = Duration::from_secs(3600);
-/// How often the Events are looked through.
-const INTERVAL: Duration = Duration::from_secs(300);
+/// How long an Event stays after it happened last, if nobody says otherwise.
+pub const EVENT_TTL: Duration = Duration::from_secs(3600);
+/// How often the Events are looked through: so many times while one of them stays, within these bounds.
+const LOOKS: u32 = 12;
+const INTERVAL_MIN: Duration = Duration::from_secs(1);
+const INTERVAL_MAX: Duration = Duration::from_secs(300);
 /// Where an Event says when it happened; the latest counts.
 const TIMES: [&[&str]; 4] =
     [&["lastTimestamp"], &["eventTime"], &["series", "lastObservedTime"], &["metadata", "creationTimestamp"]];
 
-/// Starts the task. It ends when the server stops.
-pub(crate) fn start(state: &Arc<State>) -> JoinHandle<()> {
+/// Starts the task. It ends when the server stops, and at once if Events stay for ever.
+pub(crate) fn start(state: &Arc<State>, ttl: Duration) -> JoinHandle<()> {
     let state = state.clone();
+    let interval = (ttl / LOOKS).clamp(INTERVAL_MIN, INTERVAL_MAX);
     tokio::spawn(async move {
-        loop {
+        while !ttl.is_zero() {
             // Both arms are cancel-safe: they have no state.
             tokio::select! {
                 () = state.stopping() => return,
-                () = tokio::time::sleep(INTERVAL) => expire(&state).await,
+                () = tokio::time::sleep(interval) => expire(&state, ttl).await,
             }
         }
     })
 }
 
-/// Deletes the Events that are older than [`LIFETIME`].
-async fn expire(state: &State) {
+/// Deletes the Events that last happened longer ago than this.
+async fn expire(state: &State, ttl: Duration) {
     let events = GroupResource::new("", "events");
     let now = state.now();
     let is_over = |object: &steersman_machinery::Object| {
-        serde_json::from_slice(object.json()).is_ok_and(|event| is_over(&event, now))
+        serde_json::from_slice(object.json()).is_ok_and(|event| is_over(&event, now, ttl))
     };
     let Ok(list) = state.store.list_where(&events, &Scope::All, At::Latest, Page::ALL, is_over) else { return };
     for event in list.objects {
@@ -56,12 +59,12 @@ async fn expire(state: &State) {
     }
 }
 
-/// Whether an Event last happened longer ago than [`LIFETIME`]. An Event without a time is kept.
-fn is_over(event: &Value, now: Timestamp) -> bool {
+/// Whether an Event last happened longer ago than this. An Event without a time is kept.
+fn is_over(event: &Value, now: Timestamp, ttl: Duration) -> bool {
     let times = TIMES.iter().filter_map(|path| value::str_at(event, path)?.parse::<Timestamp>().ok());
-    times
-        .max()
-        .is_some_and(|last| last.duration_until(now) > jiff::SignedDuration::try_from(LIFETIME).unwrap_or_default())
+    times.max().is_some_and(|last| {
+        last.duration_until(now) > jiff::SignedDuration::try_from(ttl).unwrap_or(jiff::SignedDuration::MAX)
+    })
 }
 
 #[cfg(test)]
@@ -77,13 +80,16 @@ mod tests {
     fn an_event_stays_an_hour_after_it_happened_last() {
         let now: Timestamp = "2026-01-01T12:00:00Z".parse().unwrap();
         let created = |time: &str| json!({"metadata": {"creationTimestamp": time}});
-        assert!(is_over(&created("2026-01-01T10:59:59Z"), now));
-        assert!(!is_over(&created("2026-01-01T11:30:00Z"), now));
-        assert!(!is_over(&json!({}), now));
+        assert!(is_over(&created("2026-01-01T10:59:59Z"), now, EVENT_TTL));
+        assert!(!is_over(&created("2026-01-01T11:30:00Z"), now, EVENT_TTL));
+        assert!(!is_over(&json!({}), now, EVENT_TTL));
         let mut counted = created("2026-01-01T01:00:00Z");
         counted["lastTimestamp"] = json!("2026-01-01T11:59:00Z");
-        assert!(!is_over(&counted, now));
+        assert!(!is_over(&counted, now, EVENT_TTL));
+        assert!(is_over(&counted, now, Duration::from_secs(59)));
+        assert!(!is_over(&created("2000-01-01T10:59:59Z"), now, Duration::MAX));
     }
+
     #[tokio::test]
     async fn a_server_that_stops_does_not_wait_for_old_events_to_be_deleted() {
         let store = Store::open(Arc::new(Memory::new()), Options::default()).await.unwrap();
@@ -97,7 +103,7 @@ mod tests {
         let old = json!({"metadata": {"creationTimestamp": "2026-01-01T01:00:00Z"}});
         state.store.create(&events, &ObjectKey::namespaced("default", "e"), old.to_string().into()).await.unwrap();
         let left = async |state: &State| {
-            expire(state).await;
+            expire(state, EVENT_TTL).await;
             state.sync().await.unwrap();
             state.store.count(&events)
         };

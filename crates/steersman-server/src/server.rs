@@ -11,11 +11,14 @@ use crate::route::Router;
 use crate::service::Service;
 use crate::state::State;
 use crate::status::Failure;
+use crate::timeouts::Timeouts;
 use crate::user::User;
+use crate::web::Web;
 use futures::future;
 use jiff::Timestamp;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 use steersman_storage::Store;
 use tokio::task::JoinHandle;
 
@@ -33,6 +36,12 @@ pub struct Options {
     pub audit: Option<Audit>,
     /// How many requests are carried out at a time.
     pub concurrency: Concurrency,
+    /// How long requests may take.
+    pub timeouts: Timeouts,
+    /// How long an Event stays after it happened last, usually [`EVENT_TTL`](crate::EVENT_TTL); with zero it stays for ever.
+    pub event_ttl: Duration,
+    /// What answers say to browsers; usually nothing.
+    pub web: Web,
     /// The clock; [`Timestamp::now`] outside of tests.
     pub clock: fn() -> Timestamp,
 }
@@ -60,10 +69,23 @@ impl Server {
     /// # Errors
     /// When the store cannot be read or written.
     pub async fn start(options: Options) -> Result<Server, StartError> {
-        let Options { store, authentication, authorization, address, audit, concurrency, clock } = options;
+        let Options {
+            store,
+            authentication,
+            authorization,
+            address,
+            audit,
+            concurrency,
+            timeouts,
+            event_ttl,
+            web,
+            clock,
+        } = options;
         let token_secrets = authentication.service_accounts.token_secrets.clone();
         let client_ca = authentication.client_ca.clone();
-        let state = Arc::new(State::new(store, authentication, authorization, crate::definitions::built_in(), clock));
+        let mut state = State::new(store, authentication, authorization, crate::definitions::built_in(), clock);
+        state.timeouts = timeouts;
+        let state = Arc::new(state);
         let fail = |failure: Failure| StartError::Prepare { message: failure.status.message.clone() };
         // The store may have been written to before the server was started, and its cache may be behind.
         state.sync().await.map_err(fail)?;
@@ -81,13 +103,13 @@ impl Server {
         )
         .await
         .map_err(fail)?;
-        tasks.extend([lease, definitions, crate::expiry::start(&state), crate::aggregation::start(&state)]);
+        tasks.extend([lease, definitions, crate::expiry::start(&state, event_ttl), crate::aggregation::start(&state)]);
         tasks.extend(kept);
         tasks.push(crate::key_rotation::start(&state));
         tasks.extend(state.authenticator.start(state.stopping_token()));
         tasks.extend(token_secrets.map(|options| crate::token_secrets::start(&state, options.ca)));
         let router = Router::new(state.clone(), limits.clone(), audit.map(Arc::new), address);
-        let chain = Arc::new(Chain::new(router, limits));
+        let chain = Arc::new(Chain::new(router, limits, web));
         Ok(Server { state, chain, tasks })
     }
 

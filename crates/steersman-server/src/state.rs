@@ -12,6 +12,7 @@ use crate::crd;
 use crate::in_force::InForce;
 use crate::metrics::Metrics;
 use crate::status::Failure;
+use crate::timeouts::Timeouts;
 use arc_swap::ArcSwap;
 use jiff::Timestamp;
 use std::fmt;
@@ -38,6 +39,7 @@ pub(crate) struct State {
     pub(crate) services: Allocator,
     pub(crate) definitions: InForce,
     pub(crate) metrics: Metrics,
+    pub(crate) timeouts: Timeouts,
     catalog: ArcSwap<Catalog>,
     /// Notified whenever another catalog is served.
     catalog_changed: watch::Sender<()>,
@@ -63,6 +65,7 @@ impl State {
             services: Allocator::default(),
             definitions: InForce::default(),
             metrics: Metrics::default(),
+            timeouts: Timeouts::default(),
             catalog: ArcSwap::from_pointee(catalog),
             catalog_changed: watch::Sender::new(()),
             clock,

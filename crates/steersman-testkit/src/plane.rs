@@ -138,6 +138,9 @@ async fn run(kv: Arc<dyn Kv>, options: &Options) -> Result<Running, StartError> 
         address: "testkit:443".to_owned(),
         audit: None,
         concurrency: steersman_server::Concurrency::default(),
+        timeouts: steersman_server::Timeouts::default(),
+        event_ttl: steersman_server::EVENT_TTL,
+        web: steersman_server::Web::default(),
         clock: options.clock,
     });
     Ok(Running { server: server.await.map_err(StartError::Server)?, store })

@@ -31,6 +31,12 @@ pub(crate) fn any(text: &str) -> Result<Duration, String> {
     zero.or_else(|| parse(text)).ok_or_else(|| "want a duration such as 30s, 5m or 1h30m".to_owned())
 }
 
+/// A duration that is longer than nothing.
+pub(crate) fn more_than_none(text: &str) -> Result<Duration, String> {
+    let duration = parse(text).filter(|duration| !duration.is_zero());
+    duration.ok_or_else(|| "want a duration of more than nothing, such as 30s, 5m or 1h30m".to_owned())
+}
+
 fn parse(text: &str) -> Option<Duration> {
     let span: Span = text.parse().ok()?;
     // Months and years have no length of their own.

@@ -6,13 +6,14 @@
 
 mod certificate;
 
-use crate::args::{AuditOptions, AuthenticationOptions, AuthorizationOptions};
+use crate::args::{AuditOptions, AuthenticationOptions, AuthorizationOptions, ServingOptions};
 use crate::authentication::Authentication;
 use crate::client_certificates::ClientCertificates;
 use crate::drop_in::Ended;
 use crate::drop_in::flags::{Flags, Given};
 use crate::serving::ServingCertificate;
 use crate::signals::Signals;
+use crate::tls_policy::TlsPolicy;
 use crate::{Failure, accept, audit_log, authorization, logging, pki};
 use anyhow::Context as _;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser};
@@ -20,9 +21,10 @@ use jiff::Timestamp;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 use steersman_server::authz::Authorization;
 use steersman_server::version::KUBERNETES_VERSION;
-use steersman_server::{Concurrency, Server};
+use steersman_server::{Concurrency, Server, Timeouts, Web};
 use steersman_storage::{Memory, Store};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -50,6 +52,8 @@ struct Shared {
     authentication: AuthenticationOptions,
     #[command(flatten)]
     authorization: AuthorizationOptions,
+    #[command(flatten)]
+    serving: ServingOptions,
 }
 
 /// What the flags say, checked.
@@ -64,6 +68,12 @@ struct Plan {
     client_ca: Option<String>,
     audit: Option<audit_log::Plan>,
     concurrency: Concurrency,
+    timeouts: Timeouts,
+    event_ttl: Duration,
+    web: Web,
+    tls: TlsPolicy,
+    /// How long requests are still answered after the signal to end.
+    stop_delay: Duration,
     cert_dir: Option<PathBuf>,
 }
 
@@ -119,17 +129,22 @@ async fn serve(given: &Given) -> Result<(), Failure> {
         address: SocketAddr::new(advertised, address.port()).to_string(),
         audit,
         concurrency: plan.concurrency,
+        timeouts: plan.timeouts,
+        event_ttl: plan.event_ttl,
+        web: plan.web,
         clock: Timestamp::now,
     });
     let server = server.await.context("the server cannot be started")?;
     let stop = CancellationToken::new();
     let clients = Arc::new(clients);
-    let tls = Arc::new(pki::tls(clients.clone(), Arc::new(serving))?);
+    let tls = Arc::new(pki::tls(clients.clone(), Arc::new(serving), &plan.tls)?);
     let sockets = tokio::spawn(accept::serve(listener, tls, clients, server.service(), None, stop.clone()));
     tracing::info!(%address, version = KUBERNETES_VERSION, "ready");
     let signal = signals.next().await;
     tracing::info!(signal, "stopping");
     let stopped = async {
+        server.withdraw();
+        tokio::time::sleep(plan.stop_delay).await;
         server.begin_stop();
         stop.cancel();
         sockets.await.context("the socket's task failed")?;
@@ -180,7 +195,7 @@ impl Plan {
             ip => ip,
         });
         let cert_dir = given.one("cert-dir").map(PathBuf::from);
-        let Shared { audit, authentication, authorization } = shared(given)?;
+        let Shared { audit, authentication, authorization, serving } = shared(given)?;
         let client_ca = given.one("client-ca-file").map(|path| read(Path::new(path))).transpose()?;
         let authentication = Authentication::read(authentication)?;
         let clients =
@@ -208,6 +223,14 @@ impl Plan {
                 reads_max: number("max-requests-inflight", concurrency.reads_max)?,
                 writes_max: number("max-mutating-requests-inflight", concurrency.writes_max)?,
             },
+            timeouts: serving.timeouts(),
+            event_ttl: serving.event_ttl,
+            web: serving.web()?,
+            tls: TlsPolicy {
+                has_http2: given.is_on("disable-http2-serving") != Some(true),
+                ..TlsPolicy::read(&serving)?
+            },
+            stop_delay: serving.shutdown_delay_duration,
             cert_dir,
         })
     }

@@ -3,6 +3,7 @@
 //! Which flags there are is a table of text, a line each: a name and a type, with a `+` in front of those that mean something here.
 //! Upstream's words for what is wrong, since scripts look for them.
 
+use crate::args::duration;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
@@ -152,6 +153,8 @@ fn check(flag: Flag, value: &str) -> Result<(), Problem> {
     let parse = |function: &str| format!("strconv.{function}: parsing {value:?}: invalid syntax");
     let why = match flag.kind {
         "bool" if truth(value).is_none() => parse("ParseBool"),
+        "duration" if duration::any(value).is_err() => format!("time: invalid duration {value:?}"),
+        "float" if value.parse::<f64>().is_err() => parse("ParseFloat"),
         "int" | "level" if value.parse::<i64>().is_err() => parse("ParseInt"),
         "ip" if value.parse::<IpAddr>().is_err() => format!("failed to parse IP: {value:?}"),
         "uint" if value.parse::<u64>().is_err() => parse("ParseUint"),
@@ -164,7 +167,7 @@ fn check(flag: Flag, value: &str) -> Result<(), Problem> {
 mod tests {
     use super::*;
 
-    const TABLE: &str = "# A table.\n+bind-address ip\nallow-privileged bool\n+anonymous-auth bool\n+secure-port int\n+v level\nmodes strings\nhelp bool\nversion version\n";
+    const TABLE: &str = "# A table.\n+bind-address ip\nallow-privileged bool\n+anonymous-auth bool\n+secure-port int\n+v level\nmodes strings\nchance float\nwait duration\nhelp bool\nversion version\n";
 
     fn parse(arguments: &[&str]) -> Result<Given, Problem> {
         let arguments: Vec<String> = arguments.iter().map(|argument| (*argument).to_owned()).collect();
@@ -205,6 +208,11 @@ mod tests {
         check_wrong(
             &["--bind-address=here"],
             "invalid argument \"here\" for \"--bind-address\" flag: failed to parse IP: \"here\"",
+        );
+        check_wrong(&["--wait=soon"], "invalid argument \"soon\" for \"--wait\" flag: time: invalid duration \"soon\"");
+        check_wrong(
+            &["--chance=often"],
+            "invalid argument \"often\" for \"--chance\" flag: strconv.ParseFloat: parsing \"often\": invalid syntax",
         );
         check_wrong(&["now"], "the program takes flags only, got \"now\"");
         assert_eq!(parse(&["--help"]).unwrap_err(), Problem::Help);

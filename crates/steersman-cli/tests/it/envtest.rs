@@ -61,6 +61,108 @@ fn without_kubectl_on_path_it_is_said_where_to_have_one() {
 }
 
 #[test]
+fn a_program_that_is_there_already_is_left_alone() {
+    let home = tempfile::tempdir().unwrap();
+    let dir = home.path().join("a folder with blanks");
+    fs::create_dir(&dir).unwrap();
+    fs::write(dir.join("kubectl"), "mine").unwrap();
+    let made = run(home.path(), [Path::new("envtest"), &dir]);
+    assert_eq!((made.status.code(), Path::new(made.stdout.trim_end())), (Some(0), &*dir.canonicalize().unwrap()));
+    assert_eq!(fs::read_to_string(dir.join("kubectl")).unwrap(), "mine");
+    assert!(ended(&dir.join("kube-apiserver"), &["--version"]).stdout.starts_with("Kubernetes v1.36."));
+
+    let downloaded = home.path().join("downloaded");
+    fs::create_dir(&downloaded).unwrap();
+    fs::write(downloaded.join("etcd"), "another").unwrap();
+    let refused = run(home.path(), [Path::new("envtest"), &downloaded]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(refused.stderr.contains("downloaded/etcd") && refused.stderr.contains("another directory"), "{refused:#?}");
+    assert_eq!(fs::read_to_string(downloaded.join("etcd")).unwrap(), "another");
+}
+
+#[test]
+fn where_the_folder_cannot_be_made_the_way_out_is_said() {
+    let home = tempfile::tempdir().unwrap();
+    let nobody =
+        Process::start(steersman(home.path()).env_remove("HOME").env_remove("XDG_CACHE_HOME").args(["envtest"])).end();
+    fs::write(home.path().join("file"), "").unwrap();
+    let file = home.path().join("file");
+    let no_directory = Process::start(steersman(home.path()).env("XDG_CACHE_HOME", file).args(["envtest"])).end();
+    for refused in [nobody, no_directory] {
+        assert_eq!(refused.status.code(), Some(2), "{refused:#?}");
+        assert!(refused.stderr.contains("steersman envtest DIR"), "{refused:#?}");
+    }
+}
+
+#[test]
+fn a_folder_that_is_complete_is_only_read() {
+    use std::os::unix::fs::MetadataExt as _;
+    let home = tempfile::tempdir().unwrap();
+    let dir = assets(home.path());
+    let of = |name: &str| fs::symlink_metadata(dir.join(name)).unwrap().ino();
+    let before = (of("etcd"), of("kube-apiserver"));
+    assert_eq!(assets(home.path()), dir);
+    assert_eq!((of("etcd"), of("kube-apiserver")), before);
+}
+
+#[test]
+fn flags_of_tls_and_of_browsers_do_what_they_say() {
+    if on_path("curl").is_none() {
+        return missing("curl");
+    }
+    let home = tempfile::tempdir().unwrap();
+    let server = assets(home.path()).join("kube-apiserver");
+    let port = free_port();
+    let program = Process::start(Command::new(&server).args([
+        &format!("--secure-port={port}"),
+        "--bind-address=127.0.0.1",
+        "--authorization-mode=RBAC",
+        "--tls-min-version=VersionTLS13",
+        "--disable-http2-serving",
+        "--strict-transport-security-directives=max-age=60,preload",
+        r"--cors-allowed-origins=//ui\.example\.com$",
+        "--shutdown-delay-duration=1ms",
+    ]));
+    let ask = |extra: &[&str]| {
+        let mut command = Command::new("curl");
+        command.args(["-sSki", "--max-time", "100"]).args(extra).arg(format!("https://127.0.0.1:{port}/readyz"));
+        Process::start(&mut command).end()
+    };
+    let ready = eventually("the server is ready", || Some(ask(&[])).filter(|answer| answer.status.success()));
+    assert!(ready.stdout.starts_with("HTTP/1.1 200"), "{ready:#?}");
+    assert!(ready.stdout.contains("strict-transport-security: max-age=60; preload"), "{ready:#?}");
+    assert!(!ready.stdout.contains("access-control"), "{ready:#?}");
+    let page = ask(&["-X", "OPTIONS", "-HOrigin: https://ui.example.com"]);
+    assert!(
+        page.stdout.starts_with("HTTP/1.1 204")
+            && page.stdout.contains("access-control-allow-origin: https://ui.example.com")
+    );
+    assert!(!ask(&["--tls-max", "1.2"]).status.success());
+    program.signal("TERM");
+    let ended = program.end();
+    assert_eq!(ended.status.code(), Some(0));
+    assert!(!ended.stderr.contains("passed over"), "{}", ended.stderr);
+}
+
+#[test]
+fn a_flag_whose_value_cannot_be_used_ends_the_program() {
+    let home = tempfile::tempdir().unwrap();
+    let server = assets(home.path()).join("kube-apiserver");
+    for (flag, value) in [
+        ("--tls-min-version", "VersionTLS9"),
+        ("--tls-cipher-suites", "TLS_NONE"),
+        ("--cors-allowed-origins", "example.com"),
+        ("--strict-transport-security-directives", "never"),
+        ("--request-timeout", "soon"),
+        ("--request-timeout", "0s"),
+    ] {
+        let refused = ended(&server, &[&format!("{flag}={value}")]);
+        assert_eq!(refused.status.code(), Some(1), "{flag}");
+        assert!(refused.stderr.contains(flag) && refused.stderr.contains(value), "{refused:#?}");
+    }
+}
+
+#[test]
 fn flags_are_those_of_kube_apiserver_and_an_unknown_one_is_refused_by_name() {
     let home = tempfile::tempdir().unwrap();
     let server = assets(home.path()).join("kube-apiserver");

@@ -15,6 +15,7 @@ mod certificates;
 mod classes;
 mod concurrency;
 mod definitions;
+mod embedding;
 mod engine;
 mod flow;
 mod flowcontrol;

@@ -9,7 +9,7 @@ pub(crate) use steersman_server::Options;
 use steersman_server::authn::{self, Tokens};
 use steersman_server::authz::{Authorization, Mode};
 use steersman_server::user::User;
-use steersman_server::{Body, Concurrency, Server, Service};
+use steersman_server::{Body, Concurrency, EVENT_TTL, Server, Service, Timeouts, Web};
 use steersman_storage::kv::Kv;
 use steersman_storage::{Limits, Memory, Store};
 use tower::ServiceExt as _;
@@ -110,6 +110,9 @@ pub(crate) fn options(store: &Store, authorization: Authorization) -> Options {
         address: "localhost:6443".to_owned(),
         audit: None,
         concurrency: Concurrency::default(),
+        timeouts: Timeouts::default(),
+        event_ttl: EVENT_TTL,
+        web: Web::default(),
         clock: jiff::Timestamp::now,
     }
 }

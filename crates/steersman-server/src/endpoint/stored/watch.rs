@@ -33,8 +33,8 @@ use steersman_storage::{At, Event, Kind, Page, ReadError, WatchError, Watcher};
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
-/// A watch without `timeoutSeconds` ends after a random time between this and twice this, so that not all end at once.
-const TIMEOUT_MIN: Duration = Duration::from_secs(1800);
+/// What a watch that does not end by itself ends after nevertheless: a time that a clock can hold.
+const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 /// How often a client that asked for bookmarks gets one while there are no events.
 const BOOKMARK_INTERVAL: Duration = Duration::from_secs(60);
 /// How long before its end a watch sends a last bookmark, from which the next watch can resume.
@@ -166,7 +166,10 @@ async fn begin(
         Err(failure) => return Ok(Err(failure)),
     };
     let now = Instant::now();
-    let timeout = options.timeout.unwrap_or_else(|| TIMEOUT_MIN.mul_f64(rand::rng().random_range(1.0..2.0)));
+    let timeout = options.timeout.unwrap_or_else(|| match cx.state.timeouts.watch_min {
+        Duration::ZERO => NEVER,
+        min => min.mul_f64(rand::rng().random_range(1.0..2.0)),
+    });
     let mut stream = WatchStream {
         state: cx.state.clone(),
         open: cx.state.metrics.begin_watch(&labels(cx)),
