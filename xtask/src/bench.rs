@@ -1,5 +1,7 @@
 //! `cargo xtask bench`: what the product promises about itself, measured.
 
+mod envtest;
+mod figure;
 mod runtime;
 mod server;
 mod up;
@@ -10,6 +12,8 @@ use crate::workspace::Workspace;
 
 #[derive(clap::Subcommand)]
 pub(crate) enum Command {
+    /// Milliseconds from the start of a control plane to its end, from Go by envtest and from a shell, alone and twenty at once
+    Envtest(envtest::Options),
     /// The library beside kube-runtime and client-go: time to sync, memory, updates, lookups, the work queue
     Runtime(runtime::Options),
     /// An API server under load, ours or that of any kubeconfig: rates, cost per request, memory; --help lists the flags
@@ -20,6 +24,7 @@ pub(crate) enum Command {
 
 pub(crate) fn run(workspace: &Workspace, command: &Command) -> anyhow::Result<ExitCode> {
     match command {
+        Command::Envtest(options) => envtest::run(workspace, options),
         Command::Runtime(options) => runtime::run(workspace, options),
         Command::Server(options) => server::run(workspace, options),
         Command::Up(options) => up::run(workspace, options),

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
-use serde::Serialize;
 
+use crate::bench::figure::{self, Figure};
 use crate::process::capture;
 use crate::steersman::{Role, Steersman};
 use crate::tools;
@@ -24,31 +24,9 @@ pub(crate) struct Options {
     json: bool,
 }
 
-/// One measured figure next to what it must not exceed.
-#[derive(Debug, Serialize)]
-struct Figure {
-    name: &'static str,
-    unit: &'static str,
-    min: f64,
-    median: f64,
-    max: f64,
-    target: f64,
-    /// Whether the median is within the target.
-    met: bool,
-}
-
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<ExitCode> {
     let figures = measure(workspace)?;
-    if options.json {
-        println!("{}", serde_json::to_string(&figures).context("cannot write the figures as JSON")?);
-    } else {
-        println!("{:<38} {:>8} {:>8} {:>8}  {:>8}", "", "min", "median", "max", "target");
-        for figure in &figures {
-            let Figure { name, unit, min, median, max, target, met } = figure;
-            let verdict = if *met { "met" } else { "MISSED" };
-            println!("{name:<38} {min:>8.1} {median:>8.1} {max:>8.1}  {target:>8.0} {unit}  {verdict}");
-        }
-    }
+    figure::print(&figures, options.json)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -80,10 +58,10 @@ fn measure(workspace: &Workspace) -> anyhow::Result<Vec<Figure>> {
         Ok(vec![bytes as f64 / 1e6])
     };
     let figures = vec![
-        figure("ready, existing data directory", "ms", 100.0, existing_ms),
-        figure("ready, new data directory", "ms", 300.0, new_ms),
-        figure("idle resident memory, steersman server", "MB", 40.0, idle_mb(Role::Server, "idle-server")?),
-        figure("idle resident memory, steersman up", "MB", 40.0, idle_mb(Role::Up, "idle-up")?),
+        Figure::new("ready, existing data directory", "ms", 100.0, existing_ms),
+        Figure::new("ready, new data directory", "ms", 300.0, new_ms),
+        Figure::new("idle resident memory, steersman server", "MB", 40.0, idle_mb(Role::Server, "idle-server")?),
+        Figure::new("idle resident memory, steersman up", "MB", 40.0, idle_mb(Role::Up, "idle-up")?),
     ];
     std::fs::remove_dir_all(&scratch).with_context(|| format!("cannot remove {}", scratch.display()))?;
     Ok(figures)
@@ -95,22 +73,4 @@ fn check_ready(kubectl: &Path, kubeconfig: &Path) -> anyhow::Result<()> {
     let answer = capture(command.arg("--kubeconfig").arg(kubeconfig).args(["get", "--raw", "/readyz"]))?;
     anyhow::ensure!(answer.trim() == "ok", "/readyz answered {answer:?} after the ready line");
     Ok(())
-}
-
-fn figure(name: &'static str, unit: &'static str, target: f64, mut samples: Vec<f64>) -> Figure {
-    samples.sort_by(f64::total_cmp);
-    let (min, max) = (samples.first().copied().unwrap_or(f64::NAN), samples.last().copied().unwrap_or(f64::NAN));
-    let median = samples.get(samples.len() / 2).copied().unwrap_or(f64::NAN);
-    Figure { name, unit, min, median, max, target, met: median <= target }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn figure_orders_samples_and_judges_the_median() {
-        let figure = figure("x", "ms", 2.0, vec![9.0, 1.0, 2.0]);
-        assert_eq!((figure.min, figure.median, figure.max, figure.met), (1.0, 2.0, 9.0, true));
-    }
 }

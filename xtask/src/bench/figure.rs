@@ -1,0 +1,52 @@
+//! A measured figure next to what it must not exceed, and how figures are printed.
+
+use anyhow::Context;
+use serde::Serialize;
+
+/// One measured figure next to what it must not exceed.
+#[derive(Debug, Serialize)]
+pub(crate) struct Figure {
+    name: &'static str,
+    unit: &'static str,
+    min: f64,
+    median: f64,
+    max: f64,
+    target: f64,
+    /// Whether the median is within the target.
+    met: bool,
+}
+
+impl Figure {
+    pub(crate) fn new(name: &'static str, unit: &'static str, target: f64, mut samples: Vec<f64>) -> Figure {
+        samples.sort_by(f64::total_cmp);
+        let (min, max) = (samples.first().copied().unwrap_or(f64::NAN), samples.last().copied().unwrap_or(f64::NAN));
+        let median = samples.get(samples.len() / 2).copied().unwrap_or(f64::NAN);
+        Figure { name, unit, min, median, max, target, met: median <= target }
+    }
+}
+
+/// Prints a table, or one line of JSON.
+pub(crate) fn print(figures: &[Figure], is_json: bool) -> anyhow::Result<()> {
+    if is_json {
+        println!("{}", serde_json::to_string(figures).context("cannot write the figures as JSON")?);
+        return Ok(());
+    }
+    println!("{:<44} {:>8} {:>8} {:>8}  {:>8}", "", "min", "median", "max", "target");
+    for figure in figures {
+        let Figure { name, unit, min, median, max, target, met } = figure;
+        let verdict = if *met { "met" } else { "MISSED" };
+        println!("{name:<44} {min:>8.1} {median:>8.1} {max:>8.1}  {target:>8.0} {unit}  {verdict}");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figure_orders_samples_and_judges_the_median() {
+        let figure = Figure::new("x", "ms", 2.0, vec![9.0, 1.0, 2.0]);
+        assert_eq!((figure.min, figure.median, figure.max, figure.met), (1.0, 2.0, 9.0, true));
+    }
+}
