@@ -3,6 +3,7 @@
 mod circles;
 mod dependencies;
 mod edges;
+mod snippets;
 mod sources;
 
 use std::collections::BTreeMap;
@@ -56,6 +57,9 @@ pub(crate) fn check(workspace: &Workspace) -> anyhow::Result<usize> {
         // A file that is no text has nothing that these rules speak of.
         if let Ok(text) = String::from_utf8(read_bytes(&workspace.root.join(file))?) {
             findings.extend(sources::check(file, &text));
+            if file.ends_with(".md") {
+                findings.extend(snippets::check(file, &text, |path| read(&workspace.root.join(path)).ok()));
+            }
             if file.ends_with(".rs") {
                 rust.insert(file.clone(), text);
             }

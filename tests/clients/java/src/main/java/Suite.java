@@ -70,6 +70,7 @@ public final class Suite {
     fact("an apply tells conflicts", this::applied);
     fact("one leads, and the other takes over", this::elected);
     fact("an account may what its role says", this::account);
+    fact("a test starts a server of its own", OwnServer::check);
   }
 
   private void fact(String title, Fact fact) {
