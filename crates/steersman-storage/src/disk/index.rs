@@ -13,7 +13,7 @@ use hashbrown::HashTable;
 use redb::{Database, ReadOnlyTable, ReadableDatabase};
 use std::hash::{BuildHasher, RandomState};
 use std::ops::RangeInclusive;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use steersman_machinery::Revision;
 
 #[derive(Debug)]
@@ -66,6 +66,12 @@ struct StoredEntry {
     /// Zero once it turned out to be history.
     length: u32,
     place: Packed,
+}
+
+/// Some entries of one piece.
+struct Part<'a> {
+    entries: &'a [StoredEntry],
+    piece: Arc<Vec<u8>>,
 }
 
 /// Size of a piece of stored entries; a larger entry has one of its own.
@@ -347,24 +353,42 @@ impl Stored {
         }
     }
 
-    /// Hands over the contents in parts, from several threads.
+    /// Hands over the contents in parts, from several threads. Each piece is freed when all that is in it has been handed over, so
+    /// that what is made of the contents takes its place, and not as much memory again.
     pub(super) fn load(mut self, take: &(dyn Fn(Vec<Entry>) + Send + Sync)) -> Result<Revision, Error> {
         self.entries.retain(|entry| 0 < entry.length);
-        let parts: Vec<&[StoredEntry]> = self.entries.chunks(PART_ENTRIES).collect();
-        parallel::try_each(parts, |part| {
-            take(part.iter().map(|entry| self.unpack(*entry)).collect::<Result<Vec<_>, Error>>()?);
+        let Stored { bytes, entries, revision } = self;
+        parallel::try_each(Part::all(bytes, &entries), |part| {
+            take(part.unpack()?);
             Ok(())
         })?;
-        Ok(self.revision)
+        Ok(revision)
+    }
+}
+
+impl<'a> Part<'a> {
+    /// The entries in parts, in order.
+    fn all(pieces: Vec<Vec<u8>>, entries: &'a [StoredEntry]) -> Vec<Part<'a>> {
+        let pieces: Vec<Arc<Vec<u8>>> = pieces.into_iter().map(Arc::new).collect();
+        let of_pieces = entries.chunk_by(|a, b| a.piece == b.piece);
+        let parts = of_pieces.flat_map(|of_piece| of_piece.chunks(PART_ENTRIES));
+        let with_piece = parts.filter_map(|entries| {
+            let piece = pieces.get(entries.first()?.piece as usize)?.clone();
+            Some(Part { entries, piece })
+        });
+        with_piece.collect()
     }
 
-    fn unpack(&self, entry: StoredEntry) -> Result<Entry, Error> {
-        let StoredEntry { piece, start, length, place } = entry;
-        let bytes = &self.bytes[piece as usize][start as usize..][..length as usize];
-        let revision = place.revision();
-        let parts = format::split(revision, bytes)?;
-        let value = parts.value(revision)?.unwrap_or_default();
-        Ok(Entry { key: Bytes::copy_from_slice(parts.key), revision, value })
+    /// Decodes the entries. The piece is freed with its last part.
+    fn unpack(self) -> Result<Vec<Entry>, Error> {
+        let unpack = |entry: &StoredEntry| {
+            let bytes = &self.piece[entry.start as usize..][..entry.length as usize];
+            let revision = entry.place.revision();
+            let parts = format::split(revision, bytes)?;
+            let value = parts.value(revision)?.unwrap_or_default();
+            Ok(Entry { key: Bytes::copy_from_slice(parts.key), revision, value })
+        };
+        self.entries.iter().map(unpack).collect()
     }
 }
 
@@ -372,6 +396,29 @@ impl Stored {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn a_piece_is_freed_with_its_last_part() {
+        let mut stored = Stored::default();
+        let per_piece = PART_ENTRIES as u64 + 1;
+        for n in 0..3 {
+            let mut piece = Stored::default();
+            for n in n * per_piece..(n + 1) * per_piece {
+                piece.push(&format::encode(b"key", Some(b"value")), Packed::new((n, 0)));
+            }
+            stored.append(piece);
+        }
+        let parts = Part::all(stored.bytes, &stored.entries);
+        let pieces: Vec<_> = parts.iter().map(|part| Arc::downgrade(&part.piece)).collect();
+        let mut n_held = Vec::new();
+        for part in parts {
+            n_held.push(pieces.iter().filter(|piece| piece.strong_count() > 0).count());
+            assert!(part.unpack().unwrap().iter().all(|entry| &*entry.value == b"value"));
+        }
+        // Two parts of each piece.
+        assert_eq!(n_held, [6, 6, 4, 4, 2, 2]);
+        assert!(pieces.iter().all(|piece| piece.strong_count() == 0));
+    }
 
     proptest! {
         #[test]
