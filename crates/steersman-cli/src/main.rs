@@ -43,6 +43,7 @@ use crate::args::{Args, Command};
 use crate::controllers::Role;
 use crate::drop_in::Program;
 use clap::Parser;
+use futures::future::LocalBoxFuture;
 use std::process::ExitCode;
 
 #[global_allocator]
@@ -100,7 +101,8 @@ fn main() -> ExitCode {
             return report(&Failure::Failed(anyhow::Error::new(error).context("the runtime could not be started")));
         }
     };
-    let outcome = runtime.block_on(async {
+    // Boxed, as the runtime compiles the whole of what it runs several times.
+    let outcome = runtime.block_on(Box::pin(async {
         match args.command {
             Command::Envtest(options) => envtest::run(&options).map(done),
             Command::ExplainDenied(options) => explain_denied::run(&options).map(done),
@@ -110,7 +112,7 @@ fn main() -> ExitCode {
             Command::Server(options) => up::run(options.into(), Role::Server).await.map(done),
             Command::Up(options) => up::run(options, Role::Up).await.map(done),
         }
-    });
+    }) as LocalBoxFuture<'_, Result<ExitCode, Failure>>);
     // What blocks in the background has nothing more to say.
     runtime.shutdown_background();
     match outcome {

@@ -35,19 +35,8 @@ pub(crate) struct Found<'a> {
 /// # Errors
 /// When the store refuses.
 pub(crate) async fn start(state: &Arc<State>, found: &Found<'_>) -> Result<JoinHandle<()>, Failure> {
-    let namespaces = NAMESPACES.iter().map(|name| async move {
-        let namespace = json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": name}});
-        create(state, &GroupResource::new("", "namespaces"), &ObjectKey::cluster(*name), namespace).await
-    });
-    future::try_join_all(namespaces).await?;
-    let classes = SYSTEM_CLASSES.iter().map(|(name, value, description)| async move {
-        let class = json!({
-            "kind": "PriorityClass", "apiVersion": "scheduling.k8s.io/v1", "metadata": {"name": name}, "value": value,
-            "description": description,
-        });
-        let classes = GroupResource::new("scheduling.k8s.io", "priorityclasses");
-        create(state, &classes, &ObjectKey::cluster(*name), class).await
-    });
+    future::try_join_all(NAMESPACES.map(|name| namespace(state, name))).await?;
+    let classes = SYSTEM_CLASSES.map(|(name, value, description)| class(state, name, value, description));
     let roles = async {
         access::reconcile(state).await?;
         aggregation::bring_up_to_date(state).await
@@ -61,6 +50,20 @@ pub(crate) async fn start(state: &Arc<State>, found: &Found<'_>) -> Result<JoinH
     )
     .await?;
     Ok(lease)
+}
+
+async fn namespace(state: &State, name: &str) -> Result<(), Failure> {
+    let namespace = json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": name}});
+    create(state, &GroupResource::new("", "namespaces"), &ObjectKey::cluster(name), namespace).await
+}
+
+async fn class(state: &State, name: &str, value: i64, description: &str) -> Result<(), Failure> {
+    let class = json!({
+        "kind": "PriorityClass", "apiVersion": "scheduling.k8s.io/v1", "metadata": {"name": name}, "value": value,
+        "description": description,
+    });
+    let classes = GroupResource::new("scheduling.k8s.io", "priorityclasses");
+    create(state, &classes, &ObjectKey::cluster(name), class).await
 }
 
 /// Says for servers that extend this one who certifies clients, so that they trust the same.

@@ -14,7 +14,7 @@ use crate::status::Failure;
 use crate::timeouts::Timeouts;
 use crate::user::User;
 use crate::web::Web;
-use futures::future;
+use futures::future::{self, BoxFuture};
 use jiff::Timestamp;
 use std::fmt;
 use std::sync::Arc;
@@ -69,6 +69,15 @@ impl Server {
     /// # Errors
     /// When the store cannot be read or written.
     pub async fn start(options: Options) -> Result<Server, StartError> {
+        Server::prepare(options).await
+    }
+
+    /// Boxed, so that the crate of the caller does not compile it once more.
+    fn prepare(options: Options) -> BoxFuture<'static, Result<Server, StartError>> {
+        Box::pin(Server::begin(options))
+    }
+
+    async fn begin(options: Options) -> Result<Server, StartError> {
         let Options {
             store,
             authentication,

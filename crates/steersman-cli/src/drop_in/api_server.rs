@@ -17,6 +17,7 @@ use crate::tls_policy::TlsPolicy;
 use crate::{Failure, accept, audit_log, authorization, logging, pki};
 use anyhow::Context as _;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser};
+use futures::future::LocalBoxFuture;
 use jiff::Timestamp;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -93,7 +94,7 @@ pub(super) fn run(arguments: &[String]) -> Result<(), Ended> {
     logging::init(filter.as_deref().or_else(|| verbosity(&given)))?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.context("the runtime could not be started")?;
-    let outcome = runtime.block_on(serve(&given));
+    let outcome = runtime.block_on(Box::pin(serve(&given)) as LocalBoxFuture<'_, Result<(), Failure>>);
     runtime.shutdown_background();
     Ok(outcome?)
 }

@@ -23,7 +23,7 @@ use steersman_machinery::{ObjectKey, Value};
 const AUTO_UPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
 const GROUP: &str = "rbac.authorization.k8s.io";
 /// Objects written concurrently, so that they share commits of the store.
-const WRITES_AT_A_TIME: usize = 64;
+const WRITES_AT_A_TIME: usize = 16;
 
 /// The file.
 #[derive(Deserialize)]
@@ -83,7 +83,7 @@ pub(super) async fn reconcile(state: &State) -> Result<(), Failure> {
     let access: Access = serde_json::from_str(include_str!("access.json"))
         .map_err(|error| Failure::internal(format!("the list of roles cannot be read: {error}")))?;
     let wanted = wanted(access);
-    let writes = wanted.iter().map(|wanted| one(state, wanted));
+    let writes: Vec<_> = wanted.iter().map(|wanted| one(state, wanted)).collect();
     futures::stream::iter(writes).buffer_unordered(WRITES_AT_A_TIME).try_collect().await
 }
 

@@ -15,6 +15,7 @@ use crate::registry::{create, delete, patch, update};
 use crate::state::State;
 use crate::status::Failure;
 use crate::strategy::Endpoint;
+use futures::future::BoxFuture;
 use steersman_machinery::Value;
 
 /// The most attempts of a write that is overtaken by other writes.
@@ -42,18 +43,22 @@ pub(crate) enum Change<'a> {
 
 /// Carries out a write.
 ///
+/// Boxed, because an `async fn` is compiled anew in every codegen unit that awaits it, and this one has all stages of a write in it.
+///
 /// # Errors
 /// With the answer for the client.
-pub(crate) async fn write(
-    state: &State,
-    operation: &mut Operation<'_>,
-    change: &Change<'_>,
-) -> Result<Outcome, Failure> {
-    let outcome = attempts(state, operation, change).await;
-    if outcome.is_err() {
-        admission::undo(state, operation).await;
-    }
-    outcome
+pub(crate) fn write<'a>(
+    state: &'a State,
+    operation: &'a mut Operation<'_>,
+    change: &'a Change<'_>,
+) -> BoxFuture<'a, Result<Outcome, Failure>> {
+    Box::pin(async {
+        let outcome = attempts(state, operation, change).await;
+        if outcome.is_err() {
+            admission::undo(state, operation).await;
+        }
+        outcome
+    })
 }
 
 /// Plans and commits until no other write comes in between.
