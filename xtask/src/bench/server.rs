@@ -28,7 +28,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<Ex
     client.args(&options.flags);
     let scratch = if needs_server(&options.flags) {
         let scratch = workspace.scratch("bench-server")?;
-        client.arg("--server").arg(workspace.build_steersman(Profile::Release)?).arg("--scratch").arg(&scratch);
+        client.arg("--server").arg(workspace.build_steersman(Profile::Dist)?).arg("--scratch").arg(&scratch);
         Some(scratch)
     } else {
         None

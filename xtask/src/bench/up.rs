@@ -33,7 +33,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<Ex
 fn measure(workspace: &Workspace) -> anyhow::Result<Vec<Figure>> {
     // Any kubectl will do to ask /readyz once; the one that the tests drive is at hand.
     let kubectl = tools::kubectl(workspace)?;
-    let binary = workspace.build_steersman(Profile::Release)?;
+    let binary = workspace.build_steersman(Profile::Dist)?;
     let scratch = workspace.scratch("bench-up")?;
     let log = scratch.join("log");
 
