@@ -3,6 +3,7 @@
 use crate::audit::Audit;
 use crate::authn::{self, Peer};
 use crate::authz::{Authorization, Authorizer};
+use crate::builtin::service::Ranges;
 use crate::chain::Chain;
 use crate::in_force::Work;
 use crate::limits::{Concurrency, Limits};
@@ -34,6 +35,8 @@ pub struct Options {
     pub address: String,
     /// What is logged of requests, and where to; usually nothing.
     pub audit: Option<Audit>,
+    /// Out of what Services get addresses and ports.
+    pub service_ranges: Ranges,
     /// How many requests are carried out at a time.
     pub concurrency: Concurrency,
     /// How long requests may take.
@@ -75,6 +78,7 @@ impl Server {
             authorization,
             address,
             audit,
+            service_ranges,
             concurrency,
             timeouts,
             event_ttl,
@@ -83,7 +87,8 @@ impl Server {
         } = options;
         let token_secrets = authentication.service_accounts.token_secrets.clone();
         let client_ca = authentication.client_ca.clone();
-        let mut state = State::new(store, authentication, authorization, crate::definitions::built_in(), clock);
+        let state = State::new(store, authentication, authorization, crate::definitions::built_in(), clock);
+        let mut state = state.with_services(service_ranges);
         state.timeouts = timeouts;
         let state = Arc::new(state);
         let fail = |failure: Failure| StartError::Prepare { message: failure.status.message.clone() };

@@ -6,7 +6,7 @@
 
 mod certificate;
 
-use crate::args::{AuditOptions, AuthenticationOptions, AuthorizationOptions, ServingOptions};
+use crate::args::{AuditOptions, AuthenticationOptions, AuthorizationOptions, ServiceOptions, ServingOptions};
 use crate::authentication::Authentication;
 use crate::client_certificates::ClientCertificates;
 use crate::drop_in::Ended;
@@ -17,12 +17,14 @@ use crate::tls_policy::TlsPolicy;
 use crate::{Failure, accept, audit_log, authorization, logging, pki};
 use anyhow::Context as _;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser};
+use ipnet::{IpNet, Ipv4Net};
 use jiff::Timestamp;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use steersman_server::authz::Authorization;
+use steersman_server::builtin::service::Ranges;
 use steersman_server::version::KUBERNETES_VERSION;
 use steersman_server::{Concurrency, Server, Timeouts, Web};
 use steersman_storage::{Memory, Store};
@@ -39,6 +41,8 @@ const NODE_MODE: &str = "Node";
 
 /// Without the flag, upstream allows everything.
 const ALLOWS_ALL: &str = "AlwaysAllow";
+/// Without the flag, upstream gives out these addresses.
+const SERVICE_RANGE: IpNet = IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(10, 0, 0, 0), 24));
 /// For how long tokens are issued where there is no limit.
 const NO_LIMIT: [&str; 2] = ["0", "0s"];
 
@@ -52,6 +56,8 @@ struct Shared {
     authentication: AuthenticationOptions,
     #[command(flatten)]
     authorization: AuthorizationOptions,
+    #[command(flatten)]
+    services: ServiceOptions,
     #[command(flatten)]
     serving: ServingOptions,
 }
@@ -67,6 +73,7 @@ struct Plan {
     /// The PEM of `--client-ca-file`.
     client_ca: Option<String>,
     audit: Option<audit_log::Plan>,
+    service_ranges: Ranges,
     concurrency: Concurrency,
     timeouts: Timeouts,
     event_ttl: Duration,
@@ -128,6 +135,7 @@ async fn serve(given: &Given) -> Result<(), Failure> {
         authorization,
         address: SocketAddr::new(advertised, address.port()).to_string(),
         audit,
+        service_ranges: plan.service_ranges,
         concurrency: plan.concurrency,
         timeouts: plan.timeouts,
         event_ttl: plan.event_ttl,
@@ -195,7 +203,7 @@ impl Plan {
             ip => ip,
         });
         let cert_dir = given.one("cert-dir").map(PathBuf::from);
-        let Shared { audit, authentication, authorization, serving } = shared(given)?;
+        let Shared { audit, authentication, authorization, services, serving } = shared(given)?;
         let client_ca = given.one("client-ca-file").map(|path| read(Path::new(path))).transpose()?;
         let authentication = Authentication::read(authentication)?;
         let clients =
@@ -216,6 +224,7 @@ impl Plan {
             authorization: authorization::read(&authorization)?,
             client_ca,
             audit: audit_log::Plan::new(&audit)?,
+            service_ranges: services.ranges()?,
             concurrency: Concurrency {
                 has_priority_and_fairness: given
                     .is_on("enable-priority-and-fairness")
@@ -265,6 +274,9 @@ fn shared(given: &Given) -> Result<Shared, Failure> {
     };
     let matches = command.try_get_matches_from(arguments).map_err(refused)?;
     let mut shared = Shared::from_arg_matches(&matches).map_err(refused)?;
+    if given.one("service-cluster-ip-range").is_none() {
+        shared.services.service_cluster_ip_range = vec![SERVICE_RANGE];
+    }
     let authorization = &mut shared.authorization;
     if authorization.authorization_mode.is_empty() && authorization.authorization_config.is_none() {
         authorization.authorization_mode.push(ALLOWS_ALL.to_owned());
