@@ -3,12 +3,14 @@
 mod authentication;
 mod authorization;
 pub(crate) mod duration;
+mod served;
 mod services;
 mod serving;
 mod size;
 
 pub(crate) use crate::args::authentication::{AuthenticationOptions, WebhookVersion};
 pub(crate) use crate::args::authorization::AuthorizationOptions;
+pub(crate) use crate::args::served::ServedOptions;
 pub(crate) use crate::args::services::ServiceOptions;
 pub(crate) use crate::args::serving::ServingOptions;
 use crate::run_as;
@@ -96,6 +98,8 @@ pub(crate) struct ServerOptions {
     /// How many requests that change something are carried out at a time.
     #[arg(long, default_value_t = 200, value_parser = value_parser!(u32).range(1..=1_000_000), value_name = "N")]
     pub(crate) max_mutating_requests_inflight: u32,
+    #[command(flatten)]
+    pub(crate) served: ServedOptions,
     #[command(flatten)]
     pub(crate) services: ServiceOptions,
     /// Write a line of JSON for every request to this file: time, audit id, user, method, path, status, bytes, duration, and why

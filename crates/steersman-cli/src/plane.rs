@@ -21,7 +21,7 @@ use steersman_server::authn::TokenSecrets;
 use steersman_server::authz::Authorization;
 use steersman_server::builtin::service::Ranges;
 use steersman_server::user::User;
-use steersman_server::{Body, Concurrency, Server, Web};
+use steersman_server::{Body, Concurrency, RuntimeConfig, Server, Web};
 use steersman_storage::kv::Kv;
 use steersman_storage::{Disk, HistorySize, Memory, Store, disk};
 use tokio::net::TcpListener;
@@ -40,6 +40,7 @@ pub(crate) struct Plan {
     tls: TlsPolicy,
     web: Web,
     service_ranges: Ranges,
+    runtime_config: RuntimeConfig,
     options: ServerOptions,
 }
 
@@ -69,6 +70,7 @@ impl Plan {
         let authorization = authorization::read(&options.authorization)?;
         let (tls, web) = (TlsPolicy::read(&options.serving)?, options.serving.web()?);
         let service_ranges = options.services.ranges()?;
+        let runtime_config = options.served.read()?;
         // Before the port, which the process that holds the directory has as well, most likely.
         DataDir::check_free(&options.data_dir)?;
         let listener = TcpListener::bind(options.listen).await.map_err(|error| {
@@ -81,7 +83,18 @@ impl Plan {
         // Last, for these make files.
         let access_log = options.access_log.as_deref().map(AccessLog::open).transpose()?;
         let audit = audit_log::Plan::new(&options.audit)?;
-        Ok(Plan { listener, authentication, authorization, access_log, audit, tls, web, service_ranges, options })
+        Ok(Plan {
+            listener,
+            authentication,
+            authorization,
+            access_log,
+            audit,
+            tls,
+            web,
+            service_ranges,
+            runtime_config,
+            options,
+        })
     }
 
     /// Starts the control plane; `fills_token_secrets` says whether Secrets are given tokens.
@@ -95,6 +108,7 @@ impl Plan {
             tls,
             web,
             service_ranges,
+            runtime_config,
             options,
         } = self;
         let data_dir = DataDir::take(&options.data_dir)?;
@@ -124,6 +138,7 @@ impl Plan {
             address: reachable(address).to_string(),
             audit,
             service_ranges,
+            runtime_config,
             concurrency: Concurrency {
                 has_priority_and_fairness: options.enable_priority_and_fairness,
                 reads_max: options.max_requests_inflight,

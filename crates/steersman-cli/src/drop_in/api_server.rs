@@ -6,7 +6,9 @@
 
 mod certificate;
 
-use crate::args::{AuditOptions, AuthenticationOptions, AuthorizationOptions, ServiceOptions, ServingOptions};
+use crate::args::{
+    AuditOptions, AuthenticationOptions, AuthorizationOptions, ServedOptions, ServiceOptions, ServingOptions,
+};
 use crate::authentication::Authentication;
 use crate::client_certificates::ClientCertificates;
 use crate::drop_in::Ended;
@@ -26,7 +28,7 @@ use std::time::Duration;
 use steersman_server::authz::Authorization;
 use steersman_server::builtin::service::Ranges;
 use steersman_server::version::KUBERNETES_VERSION;
-use steersman_server::{Concurrency, Server, Timeouts, Web};
+use steersman_server::{Concurrency, RuntimeConfig, Server, Timeouts, Web};
 use steersman_storage::{Memory, Store};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -57,6 +59,8 @@ struct Shared {
     #[command(flatten)]
     authorization: AuthorizationOptions,
     #[command(flatten)]
+    served: ServedOptions,
+    #[command(flatten)]
     services: ServiceOptions,
     #[command(flatten)]
     serving: ServingOptions,
@@ -74,6 +78,7 @@ struct Plan {
     client_ca: Option<String>,
     audit: Option<audit_log::Plan>,
     service_ranges: Ranges,
+    runtime_config: RuntimeConfig,
     concurrency: Concurrency,
     timeouts: Timeouts,
     event_ttl: Duration,
@@ -136,6 +141,7 @@ async fn serve(given: &Given) -> Result<(), Failure> {
         address: SocketAddr::new(advertised, address.port()).to_string(),
         audit,
         service_ranges: plan.service_ranges,
+        runtime_config: plan.runtime_config,
         concurrency: plan.concurrency,
         timeouts: plan.timeouts,
         event_ttl: plan.event_ttl,
@@ -203,12 +209,16 @@ impl Plan {
             ip => ip,
         });
         let cert_dir = given.one("cert-dir").map(PathBuf::from);
-        let Shared { audit, authentication, authorization, services, serving } = shared(given)?;
+        let Shared { audit, authentication, authorization, served, services, serving } = shared(given)?;
         let client_ca = given.one("client-ca-file").map(|path| read(Path::new(path))).transpose()?;
         let authentication = Authentication::read(authentication)?;
         let clients =
             ClientCertificates::new(client_ca.as_deref(), authentication.proxies.as_deref(), &pki::provider())
                 .map_err(|error| Failure::Refused(format!("cannot use --client-ca-file: {error:#}")))?;
+        let (runtime_config, unknown) = served.read_known()?;
+        if !unknown.is_empty() {
+            tracing::info!(runtime_config = unknown.join(","), "there is nothing here that these switch on or off");
+        }
         let concurrency = Concurrency::default();
         let number = |name: &str, default: u32| match given.number(name) {
             None => Ok(default),
@@ -225,6 +235,7 @@ impl Plan {
             client_ca,
             audit: audit_log::Plan::new(&audit)?,
             service_ranges: services.ranges()?,
+            runtime_config,
             concurrency: Concurrency {
                 has_priority_and_fairness: given
                     .is_on("enable-priority-and-fairness")
