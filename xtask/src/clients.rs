@@ -21,7 +21,7 @@ use crate::workspace::{Profile, Workspace};
 const DIRECTORY: &str = "tests/clients";
 
 /// A suite may install what it drives, and build it on a busy machine.
-const SUITE_MAX: Duration = Duration::from_secs(900);
+const SUITE_MAX: Duration = Duration::from_secs(1800);
 
 /// What is run, and what this machine must have for it.
 const SUITES: &[Suite] = &[
@@ -29,6 +29,7 @@ const SUITES: &[Suite] = &[
     Suite { name: "helm", programs: &["bash"], layers: &[Layer::V32, Layer::V35] },
     Suite { name: "go", programs: &["go"], layers: &[] },
     Suite { name: "envtest", programs: &["go"], layers: &[Layer::V35] },
+    Suite { name: "controller-manager", programs: &["bash", "go", "python3"], layers: &[Layer::V35] },
     Suite { name: "python", programs: &["python3"], layers: &[] },
     Suite { name: "node", programs: &["node", "npm"], layers: &[] },
     Suite { name: "java", programs: &["java", "mvn"], layers: &[] },

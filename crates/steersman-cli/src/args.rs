@@ -3,11 +3,15 @@
 mod authentication;
 mod authorization;
 pub(crate) mod duration;
+mod served;
+mod services;
 mod serving;
 mod size;
 
 pub(crate) use crate::args::authentication::{AuthenticationOptions, WebhookVersion};
 pub(crate) use crate::args::authorization::AuthorizationOptions;
+pub(crate) use crate::args::served::ServedOptions;
+pub(crate) use crate::args::services::ServiceOptions;
 pub(crate) use crate::args::serving::ServingOptions;
 use crate::run_as;
 use clap::{ArgAction, Args as ClapArgs, Parser, Subcommand, ValueEnum, value_parser};
@@ -94,6 +98,10 @@ pub(crate) struct ServerOptions {
     /// How many requests that change something are carried out at a time.
     #[arg(long, default_value_t = 200, value_parser = value_parser!(u32).range(1..=1_000_000), value_name = "N")]
     pub(crate) max_mutating_requests_inflight: u32,
+    #[command(flatten)]
+    pub(crate) served: ServedOptions,
+    #[command(flatten)]
+    pub(crate) services: ServiceOptions,
     /// Write a line of JSON for every request to this file: time, audit id, user, method, path, status, bytes, duration, and why
     /// authorization refused it. `-` is standard output.
     #[arg(long, value_name = "FILE")]
@@ -176,7 +184,7 @@ pub(crate) struct ServerCommand {
     #[command(flatten)]
     pub(crate) server: ServerOptions,
     /// Which controllers to run: `certificates` (signs approved requests for certificates), `namespace` (without it, namespaces
-    /// that are deleted stay), `serviceaccount-token` (fills the Secrets that are to hold a token), `*` for all, `-*` for none.
+    /// that are deleted stay), `service-cidr` (makes further ranges of addresses ready), `serviceaccount-token` (fills the Secrets that are to hold a token), `*` for all, `-*` for none.
     #[arg(long, default_value = "*", value_delimiter = ',', allow_hyphen_values = true, value_name = "a,-b")]
     pub(crate) controllers: Vec<String>,
 }
@@ -188,7 +196,7 @@ pub(crate) struct UpOptions {
     pub(crate) server: ServerOptions,
     #[command(flatten)]
     pub(crate) cloud: CloudOptions,
-    /// Which controllers to run: `certificates`, `namespace`, `network`, `serviceaccount-token`, `*` for all, `-name` for all but one.
+    /// Which controllers to run: `certificates`, `namespace`, `network`, `service-cidr`, `serviceaccount-token`, `*` for all, `-name` for all but one.
     #[arg(long, default_value = "*", value_delimiter = ',', allow_hyphen_values = true, value_name = "a,b,-c")]
     pub(crate) controllers: Vec<String>,
 }

@@ -18,6 +18,7 @@ pub(crate) struct Controllers {
     pub(crate) certificates: bool,
     pub(crate) namespace: bool,
     pub(crate) network: bool,
+    pub(crate) service_cidr: bool,
     /// Fills Secrets with tokens. Runs in the server, which has the keys.
     pub(crate) service_account_token: bool,
 }
@@ -32,6 +33,7 @@ pub(crate) enum Role {
 const CERTIFICATES: &str = "certificates";
 const NAMESPACE: &str = "namespace";
 const NETWORK: &str = "network";
+const SERVICE_CIDR: &str = "service-cidr";
 const SERVICE_ACCOUNT_TOKEN: &str = "serviceaccount-token";
 
 /// The port where the controllers' metrics and health are served.
@@ -56,8 +58,13 @@ pub(crate) struct Running {
 impl Controllers {
     /// Reads `a,b,-c`; `*` is all that the role offers, and the last word on a controller counts.
     pub(crate) fn parse(words: &[String], role: Role) -> Result<Controllers, Failure> {
-        let all =
-            Controllers { certificates: true, namespace: true, network: role == Role::Up, service_account_token: true };
+        let all = Controllers {
+            certificates: true,
+            namespace: true,
+            network: role == Role::Up,
+            service_cidr: true,
+            service_account_token: true,
+        };
         // If the list only excludes controllers, all others are wanted.
         let is_rest = !words.is_empty() && words.iter().all(|word| word.trim().starts_with('-'));
         let mut controllers = if is_rest { all } else { Controllers::default() };
@@ -68,6 +75,7 @@ impl Controllers {
                 (CERTIFICATES, _) => controllers.certificates = is_wanted,
                 (NAMESPACE, _) => controllers.namespace = is_wanted,
                 (NETWORK, Role::Up) => controllers.network = is_wanted,
+                (SERVICE_CIDR, _) => controllers.service_cidr = is_wanted,
                 (SERVICE_ACCOUNT_TOKEN, _) => controllers.service_account_token = is_wanted,
                 (NETWORK, Role::Server) => {
                     return Err(Failure::Refused(format!(
@@ -91,6 +99,7 @@ impl Controllers {
             (CERTIFICATES, self.certificates),
             (NAMESPACE, self.namespace),
             (NETWORK, self.network),
+            (SERVICE_CIDR, self.service_cidr),
             (SERVICE_ACCOUNT_TOKEN, self.service_account_token),
         ];
         wanted.into_iter().filter_map(|(name, is_wanted)| is_wanted.then_some(name)).collect()
@@ -154,6 +163,10 @@ impl Running {
         if wanted.namespace {
             let stopped = running.stop.clone().cancelled_owned();
             running.spawn(NAMESPACE, steersman_controllers::namespace::run_with(manager(NAMESPACE), stopped));
+        }
+        if wanted.service_cidr {
+            let stopped = running.stop.clone().cancelled_owned();
+            running.spawn(SERVICE_CIDR, steersman_controllers::service_cidr::run_with(manager(SERVICE_CIDR), stopped));
         }
         if let Some(cloud) = cloud {
             let stopped = running.stop.clone().cancelled_owned();
@@ -220,16 +233,24 @@ mod tests {
 
     #[test]
     fn the_last_word_on_a_controller_counts() {
-        check(Role::Up, &["*"], Some(&["certificates", "namespace", "network", "serviceaccount-token"]));
+        check(
+            Role::Up,
+            &["*"],
+            Some(&["certificates", "namespace", "network", "service-cidr", "serviceaccount-token"]),
+        );
         check(Role::Up, &[], Some(&[]));
         check(Role::Up, &["network"], Some(&["network"]));
-        check(Role::Up, &["-network"], Some(&["certificates", "namespace", "serviceaccount-token"]));
+        check(Role::Up, &["-network"], Some(&["certificates", "namespace", "service-cidr", "serviceaccount-token"]));
         check(Role::Up, &["-*"], Some(&[]));
-        check(Role::Up, &["*", "-network"], Some(&["certificates", "namespace", "serviceaccount-token"]));
+        check(
+            Role::Up,
+            &["*", "-network"],
+            Some(&["certificates", "namespace", "service-cidr", "serviceaccount-token"]),
+        );
         check(Role::Up, &["-network", "network"], Some(&["network"]));
         check(Role::Up, &["nework"], None);
-        check(Role::Server, &["*"], Some(&["certificates", "namespace", "serviceaccount-token"]));
-        check(Role::Server, &["-namespace"], Some(&["certificates", "serviceaccount-token"]));
+        check(Role::Server, &["*"], Some(&["certificates", "namespace", "service-cidr", "serviceaccount-token"]));
+        check(Role::Server, &["-namespace"], Some(&["certificates", "service-cidr", "serviceaccount-token"]));
         check(Role::Server, &["-*"], Some(&[]));
         check(Role::Server, &["network"], None);
     }

@@ -19,8 +19,9 @@ use std::time::Duration;
 use steersman_controllers::certificates::Authority;
 use steersman_server::authn::TokenSecrets;
 use steersman_server::authz::Authorization;
+use steersman_server::builtin::service::Ranges;
 use steersman_server::user::User;
-use steersman_server::{Body, Concurrency, Server, Web};
+use steersman_server::{Body, Concurrency, RuntimeConfig, Server, Web};
 use steersman_storage::kv::Kv;
 use steersman_storage::{Disk, HistorySize, Memory, Store, disk};
 use tokio::net::TcpListener;
@@ -38,6 +39,8 @@ pub(crate) struct Plan {
     audit: Option<audit_log::Plan>,
     tls: TlsPolicy,
     web: Web,
+    service_ranges: Ranges,
+    runtime_config: RuntimeConfig,
     options: ServerOptions,
 }
 
@@ -66,6 +69,8 @@ impl Plan {
         let authentication = Authentication::read(options.authentication.clone())?;
         let authorization = authorization::read(&options.authorization)?;
         let (tls, web) = (TlsPolicy::read(&options.serving)?, options.serving.web()?);
+        let service_ranges = options.services.ranges()?;
+        let runtime_config = options.served.read()?;
         // Before the port, which the process that holds the directory has as well, most likely.
         DataDir::check_free(&options.data_dir)?;
         let listener = TcpListener::bind(options.listen).await.map_err(|error| {
@@ -78,12 +83,34 @@ impl Plan {
         // Last, for these make files.
         let access_log = options.access_log.as_deref().map(AccessLog::open).transpose()?;
         let audit = audit_log::Plan::new(&options.audit)?;
-        Ok(Plan { listener, authentication, authorization, access_log, audit, tls, web, options })
+        Ok(Plan {
+            listener,
+            authentication,
+            authorization,
+            access_log,
+            audit,
+            tls,
+            web,
+            service_ranges,
+            runtime_config,
+            options,
+        })
     }
 
     /// Starts the control plane; `fills_token_secrets` says whether Secrets are given tokens.
     pub(crate) async fn start(self, fills_token_secrets: bool) -> Result<Plane, Failure> {
-        let Plan { listener, authentication, authorization, access_log, audit, tls, web, options } = self;
+        let Plan {
+            listener,
+            authentication,
+            authorization,
+            access_log,
+            audit,
+            tls,
+            web,
+            service_ranges,
+            runtime_config,
+            options,
+        } = self;
         let data_dir = DataDir::take(&options.data_dir)?;
         let ca = pki::read_ca(&data_dir.pki())?;
         let proxies = authentication.proxies.clone();
@@ -110,6 +137,8 @@ impl Plan {
             authorization,
             address: reachable(address).to_string(),
             audit,
+            service_ranges,
+            runtime_config,
             concurrency: Concurrency {
                 has_priority_and_fairness: options.enable_priority_and_fairness,
                 reads_max: options.max_requests_inflight,

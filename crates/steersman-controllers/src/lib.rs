@@ -5,3 +5,4 @@
 
 pub mod certificates;
 pub mod namespace;
+pub mod service_cidr;

@@ -33,6 +33,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         authorization: Authorization::default(),
         address: "localhost:6443".to_owned(),
         audit: None,
+        service_ranges: Default::default(),
+        runtime_config: Default::default(),
         concurrency: steersman_server::Concurrency::default(),
         timeouts: steersman_server::Timeouts::default(),
         event_ttl: steersman_server::EVENT_TTL,

@@ -47,6 +47,8 @@ async fn run(objects: usize, watchers: usize) -> Result<(), Failure> {
         authorization: Authorization::default(),
         address: "127.0.0.1:6443".to_owned(),
         audit: None,
+        service_ranges: Default::default(),
+        runtime_config: Default::default(),
         concurrency: steersman_server::Concurrency::default(),
         timeouts: steersman_server::Timeouts::default(),
         event_ttl: steersman_server::EVENT_TTL,

@@ -7,6 +7,7 @@
 
 use crate::builtin::kind::Kind;
 use crate::catalog::Resource;
+use crate::runtime_config::{RuntimeConfig, Subject};
 use std::sync::Arc;
 
 pub mod age;
@@ -140,7 +141,13 @@ const KINDS: &[&Kind] = &[
     &flow::level::KIND,
 ];
 
-/// The built-in kinds as resources of a catalog.
-pub fn resources() -> Vec<Arc<Resource>> {
-    KINDS.iter().map(|kind| Arc::new(kind.resource())).collect()
+/// The built-in kinds as resources of a catalog, of which those are served that the configuration wants.
+pub fn resources(config: &RuntimeConfig) -> Vec<Arc<Resource>> {
+    KINDS.iter().map(|kind| Arc::new(kind.resource(config))).collect()
+}
+
+/// Every resource in every version that there is, also those that are not served as a rule.
+pub(crate) fn subjects() -> impl Iterator<Item = Subject<'static>> {
+    let of_kind = |kind: &&'static Kind| kind.subjects();
+    KINDS.iter().flat_map(of_kind)
 }

@@ -19,6 +19,7 @@ use crate::crd;
 use crate::definitions::follower::Follower;
 use crate::in_force::Reporting;
 use crate::registry;
+use crate::runtime_config::RuntimeConfig;
 use crate::state::State;
 use crate::status::Failure;
 use std::sync::Arc;
@@ -26,9 +27,15 @@ use steersman_machinery::{GroupResource, Object, ObjectKey, Value, value};
 use steersman_storage::WriteError;
 use tokio::task::JoinHandle;
 
-/// The catalog of the built-in kinds.
+/// The catalog of the built-in kinds, as it is unless it is configured.
+#[cfg(test)]
 pub(crate) fn built_in() -> Catalog {
-    Catalog::new(crate::builtin::resources().into_iter().chain([crd::resource()]))
+    configured(&RuntimeConfig::default())
+}
+
+/// The catalog of the built-in kinds that are wanted. Definitions are always served: they are what is kept in step.
+pub(crate) fn configured(config: &RuntimeConfig) -> Catalog {
+    Catalog::new(crate::builtin::resources(config).into_iter().chain([crd::resource()]))
 }
 
 /// Puts the definitions in the store in force and keeps doing so until the server stops.

@@ -3,11 +3,13 @@
 use crate::audit::Audit;
 use crate::authn::{self, Peer};
 use crate::authz::{Authorization, Authorizer};
+use crate::builtin::service::Ranges;
 use crate::chain::Chain;
 use crate::in_force::Work;
 use crate::limits::{Concurrency, Limits};
 use crate::metrics::ReadProcess;
 use crate::route::Router;
+use crate::runtime_config::RuntimeConfig;
 use crate::service::Service;
 use crate::state::State;
 use crate::status::Failure;
@@ -34,6 +36,10 @@ pub struct Options {
     pub address: String,
     /// What is logged of requests, and where to; usually nothing.
     pub audit: Option<Audit>,
+    /// Out of what Services get addresses and ports.
+    pub service_ranges: Ranges,
+    /// Which of the built-in groups, versions and resources are served.
+    pub runtime_config: RuntimeConfig,
     /// How many requests are carried out at a time.
     pub concurrency: Concurrency,
     /// How long requests may take.
@@ -78,21 +84,13 @@ impl Server {
     }
 
     async fn begin(options: Options) -> Result<Server, StartError> {
-        let Options {
-            store,
-            authentication,
-            authorization,
-            address,
-            audit,
-            concurrency,
-            timeouts,
-            event_ttl,
-            web,
-            clock,
-        } = options;
+        let Options { store, authentication, authorization, address, audit, service_ranges, .. } = options;
+        let Options { runtime_config, concurrency, timeouts, event_ttl, web, clock, .. } = options;
         let token_secrets = authentication.service_accounts.token_secrets.clone();
         let client_ca = authentication.client_ca.clone();
-        let mut state = State::new(store, authentication, authorization, crate::definitions::built_in(), clock);
+        let catalog = crate::definitions::configured(&runtime_config);
+        let state = State::new(store, authentication, authorization, catalog, clock);
+        let mut state = state.with_services(service_ranges);
         state.timeouts = timeouts;
         let state = Arc::new(state);
         let fail = |failure: Failure| StartError::Prepare { message: failure.status.message.clone() };

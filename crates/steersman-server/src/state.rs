@@ -6,7 +6,7 @@ use crate::authn::{self, Authenticator};
 use crate::authz::rbac::Rbac;
 use crate::authz::rbac::resource::Resource as RbacResource;
 use crate::authz::{Authorization, Authorizer};
-use crate::builtin::service::Allocator;
+use crate::builtin::service::{Allocator, Ranges};
 use crate::catalog::{Catalog, Resource};
 use crate::crd;
 use crate::in_force::InForce;
@@ -72,6 +72,12 @@ impl State {
             stopping: CancellationToken::new(),
             withdrawn: AtomicBool::new(false),
         }
+    }
+
+    /// Allocates out of these ranges. To be called before anything is read or written.
+    #[must_use]
+    pub(crate) fn with_services(self, ranges: Ranges) -> State {
+        State { services: Allocator::new(ranges), ..self }
     }
 
     /// The catalog that is served now.

@@ -137,6 +137,8 @@ async fn run(kv: Arc<dyn Kv>, options: &Options) -> Result<Running, StartError> 
         authorization: options.authorization.clone(),
         address: "testkit:443".to_owned(),
         audit: None,
+        service_ranges: Default::default(),
+        runtime_config: Default::default(),
         concurrency: steersman_server::Concurrency::default(),
         timeouts: steersman_server::Timeouts::default(),
         event_ttl: steersman_server::EVENT_TTL,

@@ -6,7 +6,9 @@
 
 mod certificate;
 
-use crate::args::{AuditOptions, AuthenticationOptions, AuthorizationOptions, ServingOptions};
+use crate::args::{
+    AuditOptions, AuthenticationOptions, AuthorizationOptions, ServedOptions, ServiceOptions, ServingOptions,
+};
 use crate::authentication::Authentication;
 use crate::client_certificates::ClientCertificates;
 use crate::drop_in::Ended;
@@ -18,14 +20,16 @@ use crate::{Failure, accept, audit_log, authorization, logging, pki};
 use anyhow::Context as _;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 use futures::future::LocalBoxFuture;
+use ipnet::{IpNet, Ipv4Net};
 use jiff::Timestamp;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use steersman_server::authz::Authorization;
+use steersman_server::builtin::service::Ranges;
 use steersman_server::version::KUBERNETES_VERSION;
-use steersman_server::{Concurrency, Server, Timeouts, Web};
+use steersman_server::{Concurrency, RuntimeConfig, Server, Timeouts, Web};
 use steersman_storage::{Memory, Store};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -40,6 +44,8 @@ const NODE_MODE: &str = "Node";
 
 /// Without the flag, upstream allows everything.
 const ALLOWS_ALL: &str = "AlwaysAllow";
+/// Without the flag, upstream gives out these addresses.
+const SERVICE_RANGE: IpNet = IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(10, 0, 0, 0), 24));
 /// For how long tokens are issued where there is no limit.
 const NO_LIMIT: [&str; 2] = ["0", "0s"];
 
@@ -53,6 +59,10 @@ struct Shared {
     authentication: AuthenticationOptions,
     #[command(flatten)]
     authorization: AuthorizationOptions,
+    #[command(flatten)]
+    served: ServedOptions,
+    #[command(flatten)]
+    services: ServiceOptions,
     #[command(flatten)]
     serving: ServingOptions,
 }
@@ -68,6 +78,8 @@ struct Plan {
     /// The PEM of `--client-ca-file`.
     client_ca: Option<String>,
     audit: Option<audit_log::Plan>,
+    service_ranges: Ranges,
+    runtime_config: RuntimeConfig,
     concurrency: Concurrency,
     timeouts: Timeouts,
     event_ttl: Duration,
@@ -129,6 +141,8 @@ async fn serve(given: &Given) -> Result<(), Failure> {
         authorization,
         address: SocketAddr::new(advertised, address.port()).to_string(),
         audit,
+        service_ranges: plan.service_ranges,
+        runtime_config: plan.runtime_config,
         concurrency: plan.concurrency,
         timeouts: plan.timeouts,
         event_ttl: plan.event_ttl,
@@ -196,12 +210,16 @@ impl Plan {
             ip => ip,
         });
         let cert_dir = given.one("cert-dir").map(PathBuf::from);
-        let Shared { audit, authentication, authorization, serving } = shared(given)?;
+        let Shared { audit, authentication, authorization, served, services, serving } = shared(given)?;
         let client_ca = given.one("client-ca-file").map(|path| read(Path::new(path))).transpose()?;
         let authentication = Authentication::read(authentication)?;
         let clients =
             ClientCertificates::new(client_ca.as_deref(), authentication.proxies.as_deref(), &pki::provider())
                 .map_err(|error| Failure::Refused(format!("cannot use --client-ca-file: {error:#}")))?;
+        let (runtime_config, unknown) = served.read_known()?;
+        if !unknown.is_empty() {
+            tracing::info!(runtime_config = unknown.join(","), "there is nothing here that these switch on or off");
+        }
         let concurrency = Concurrency::default();
         let number = |name: &str, default: u32| match given.number(name) {
             None => Ok(default),
@@ -217,6 +235,8 @@ impl Plan {
             authorization: authorization::read(&authorization)?,
             client_ca,
             audit: audit_log::Plan::new(&audit)?,
+            service_ranges: services.ranges()?,
+            runtime_config,
             concurrency: Concurrency {
                 has_priority_and_fairness: given
                     .is_on("enable-priority-and-fairness")
@@ -266,6 +286,9 @@ fn shared(given: &Given) -> Result<Shared, Failure> {
     };
     let matches = command.try_get_matches_from(arguments).map_err(refused)?;
     let mut shared = Shared::from_arg_matches(&matches).map_err(refused)?;
+    if given.one("service-cluster-ip-range").is_none() {
+        shared.services.service_cluster_ip_range = vec![SERVICE_RANGE];
+    }
     let authorization = &mut shared.authorization;
     if authorization.authorization_mode.is_empty() && authorization.authorization_config.is_none() {
         authorization.authorization_mode.push(ALLOWS_ALL.to_owned());

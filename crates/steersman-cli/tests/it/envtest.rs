@@ -218,7 +218,7 @@ fn a_server_takes_the_certificates_it_is_given_and_answers_health_to_anybody() {
         format!("--cert-dir={}", certs.display()),
         format!("--token-auth-file={}", home.path().join("tokens.csv").display()),
         "--etcd-servers=http://127.0.0.1:1".to_owned(),
-        "--service-cluster-ip-range=10.0.0.0/24".to_owned(),
+        "--service-cluster-ip-range=10.7.0.0/24".to_owned(),
         "--allow-privileged=true".to_owned(),
         "--authorization-mode=Node,RBAC".to_owned(),
     ]));
@@ -235,6 +235,8 @@ fn a_server_takes_the_certificates_it_is_given_and_answers_health_to_anybody() {
     assert_eq!(healthy.stdout, "ok200");
     let namespaces = "/api/v1/namespaces";
     assert!(ask(Some("secret"), namespaces).stdout.ends_with("200"));
+    let range = ask(Some("secret"), "/apis/networking.k8s.io/v1/servicecidrs/kubernetes").stdout;
+    assert!(range.contains("\"cidrs\":[\"10.7.0.0/24\"]"), "{range}");
     for (token, name) in [(None, "system:anonymous"), (Some("other"), "bob")] {
         let refused = ask(token, namespaces).stdout;
         let message = format!("User \\\"{name}\\\" cannot list resource");
@@ -244,12 +246,12 @@ fn a_server_takes_the_certificates_it_is_given_and_answers_health_to_anybody() {
     program.signal("TERM");
     let ended = program.end();
     assert_eq!(ended.status.code(), Some(0));
-    for said in
-        ["--allow-privileged", "--service-cluster-ip-range", "http://127.0.0.1:1", "the authorization mode Node"]
-    {
+    for said in ["--allow-privileged", "http://127.0.0.1:1", "the authorization mode Node"] {
         assert!(ended.stderr.contains(said), "{said} is not in {}", ended.stderr);
     }
-    assert!(!ended.stderr.contains("--bind-address"), "{}", ended.stderr);
+    for flag in ["--bind-address", "--service-cluster-ip-range"] {
+        assert!(!ended.stderr.contains(flag), "{flag} is passed over: {}", ended.stderr);
+    }
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! that it is in. Follows kubernetes' `pkg/controlplane/controller/kubernetesservice`.
 
 use crate::bootstrap::{assign, create};
+use crate::builtin::service::{DEFAULT_RANGES, Family};
 use crate::catalog::Verb;
 use crate::operation::{Operation, seconds};
 use crate::options::Delete;
@@ -57,20 +58,37 @@ fn is_reachable(address: &IpAddr) -> bool {
     !(is_link_local || address.is_loopback() || address.is_multicast() || address.is_unspecified())
 }
 
-/// The range of the addresses of Services. It is ready from the first: the allocator is this server's own.
+/// The ranges of the addresses of Services that the server is started with. They are ready from the first. Those of an earlier start
+/// stay, but for a second family that is added: upstream's `pkg/controlplane/controller/defaultservicecidr`.
 async fn range(state: &State) -> Result<(), Failure> {
     let ranges = GroupResource::new("networking.k8s.io", "servicecidrs");
-    let key = ObjectKey::cluster(NAME);
+    let key = ObjectKey::cluster(DEFAULT_RANGES);
+    let wanted: Vec<Value> = state.services.ranges().iter().map(|range| Value::from(range.to_string())).collect();
     let range = json!({
-        "kind": "ServiceCIDR", "apiVersion": "networking.k8s.io/v1", "metadata": {"name": NAME},
-        "spec": {"cidrs": [state.services.range().to_string()]},
+        "kind": "ServiceCIDR", "apiVersion": "networking.k8s.io/v1", "metadata": {"name": DEFAULT_RANGES},
+        "spec": {"cidrs": wanted},
     });
     create(state, &ranges, &key, range).await?;
     let now = seconds(state.now());
     assign(state, &ranges, &key, &|range| {
-        if at(range, &["status", "conditions"]).is_none() {
+        let present = at(range, &["spec", "cidrs"]).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+        let is_first_of_two = present.len() == 1 && wanted.len() == 2 && present[0] == wanted[0];
+        if !is_first_of_two && present != wanted {
+            tracing::warn!(
+                ?present,
+                ?wanted,
+                "the ServiceCIDR kubernetes has other ranges than this server is started with, and keeps them: addresses are \
+                 given out of those"
+            );
+            return;
+        }
+        if is_first_of_two {
+            set_at(range, &["spec", "cidrs"], Value::from(wanted.clone()));
+        }
+        let is_going = at(range, &["metadata", "deletionTimestamp"]).is_some();
+        if !is_going && at(range, &["status", "conditions"]).is_none() {
             let ready = json!([{
-                "type": "Ready", "status": "True", "reason": "", "message": "Kubernetes Service CIDR is ready",
+                "type": "Ready", "status": "True", "reason": "", "message": "Kubernetes default Service CIDR is ready",
                 "lastTransitionTime": now,
             }]);
             set_at(range, &["status", "conditions"], ready);
@@ -83,7 +101,9 @@ async fn service(state: &State, port: u16) -> Result<(), Failure> {
     let services = GroupResource::new("", "services");
     let key = ObjectKey::namespaced("default", NAME);
     // The first address of the range, unless somebody has it.
-    let first = state.services.range().hosts().next().map(|address| address.to_string()).unwrap_or_default();
+    let first = state.services.first_address();
+    let family = first.map_or(Family::V4, Family::of).name();
+    let first = first.map(|address| address.to_string()).unwrap_or_default();
     let service = json!({
         "kind": "Service", "apiVersion": "v1",
         "metadata": {
@@ -91,7 +111,7 @@ async fn service(state: &State, port: u16) -> Result<(), Failure> {
         },
         "spec": {
             "type": "ClusterIP", "clusterIP": first, "clusterIPs": [first], "sessionAffinity": "None",
-            "ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack",
+            "ipFamilies": [family], "ipFamilyPolicy": "SingleStack",
             "ports": [{"name": "https", "port": PORT, "protocol": "TCP", "targetPort": port}],
         },
     });

@@ -33,6 +33,12 @@ impl BuiltIn {
         }
     }
 
+    /// The object in a version of the same form.
+    fn renamed(&self, mut object: Value, version: &str) -> Value {
+        set_at(&mut object, &["apiVersion"], Value::from(format!("{}/{version}", self.kind.group)));
+        object
+    }
+
     fn is_generation_changed(&self, new: &Value, old: &Value) -> bool {
         self.kind.generation.iter().any(|path| at(new, path) != at(old, path))
     }
@@ -67,14 +73,17 @@ impl Strategy for BuiltIn {
     }
 
     fn is_stored_form(&self, _resource: &Resource, version: &Version) -> bool {
-        self.kind.version(&version.name).conversion.is_none()
+        self.is_internal_form(version)
     }
 
     fn is_internal_form(&self, version: &Version) -> bool {
-        self.kind.version(&version.name).conversion.is_none()
+        self.kind.version(&version.name).conversion.is_none() && !self.kind.is_alias(&version.name)
     }
 
     fn present(&self, version: &Version, internal: Value) -> Value {
+        if self.kind.is_alias(&version.name) {
+            return self.renamed(internal, &version.name);
+        }
         let Some(conversion) = self.kind.version(&version.name).conversion else { return internal };
         let mut requested = (conversion.from_internal)(internal);
         let api_version = format!("{}/{}", self.kind.group, version.name);
@@ -84,6 +93,9 @@ impl Strategy for BuiltIn {
     }
 
     fn internal(&self, version: &Version, requested: Value) -> Value {
+        if self.kind.is_alias(&version.name) {
+            return self.renamed(requested, self.kind.versions[0].name);
+        }
         let Some(conversion) = self.kind.version(&version.name).conversion else { return requested };
         let mut internal = (conversion.to_internal)(requested);
         set_at(&mut internal, &["apiVersion"], Value::from(conversion.internal_api_version));

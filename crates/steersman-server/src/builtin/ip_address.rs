@@ -2,7 +2,7 @@
 //! one that somebody makes by hand is given to no Service.
 
 use crate::builtin::cells::{self, NONE};
-use crate::builtin::kind::{Column, Kind, Request, Version};
+use crate::builtin::kind::{Alias, Column, Kind, Request, Version};
 use crate::builtin::place::Place;
 use crate::builtin::rules;
 use jiff::Timestamp;
@@ -23,6 +23,11 @@ pub(crate) const KIND: Kind = Kind {
         cells: |address, now| cells_of(address, now).to_vec(),
         fields: &[],
         ..Version::V1
+    }],
+    aliases: &[Alias {
+        name: "v1beta1",
+        definition: "io.k8s.api.networking.v1beta1.IPAddress",
+        deprecation: "networking.k8s.io/v1beta1 IPAddress is deprecated in v1.34+, unavailable in v1.37+",
     }],
     name_faults,
     validate_create: validate,

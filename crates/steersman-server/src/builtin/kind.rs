@@ -4,6 +4,7 @@
 
 use crate::builtin::built_in::BuiltIn;
 use crate::catalog::{self, Handling, Origin, Resource, ResourceId, ResourceScope, SelectableField, Verb};
+use crate::runtime_config::{RuntimeConfig, Subject};
 use crate::strategy::{Grace, Propagation, Rules};
 use crate::user::User;
 use jiff::Timestamp;
@@ -36,6 +37,8 @@ pub(crate) struct Kind {
     pub(crate) handling: Handling,
     /// The preferred one first.
     pub(crate) versions: &'static [Version],
+    /// Versions of the same form as the first one, which are served where `--runtime-config` asks for them.
+    pub(crate) aliases: &'static [Alias],
     /// The definition of the form that is stored and in which the functions below see the object; empty: that of the
     /// first version.
     pub(crate) internal: &'static str,
@@ -111,6 +114,15 @@ pub(crate) struct Version {
     pub(crate) conversion: Option<&'static Conversion>,
 }
 
+/// A version of a kind that differs from the first one in its name only.
+pub(crate) struct Alias {
+    pub(crate) name: &'static str,
+    /// The schema crate's name of the definition.
+    pub(crate) definition: &'static str,
+    /// The warning that every request gets; empty: none.
+    pub(crate) deprecation: &'static str,
+}
+
 /// What a rule about a write can see, in the internal form.
 pub(crate) struct Request<'a> {
     pub(crate) new: &'a Value,
@@ -182,6 +194,7 @@ impl Kind {
         verbs: &Verb::ALL,
         handling: Handling::Stored,
         versions: &[],
+        aliases: &[],
         internal: "",
         stored_in_group: None,
         generation: &[],
@@ -209,7 +222,16 @@ impl Kind {
     pub(crate) const CLUSTER: Kind = Kind { scope: ResourceScope::Cluster, ..Kind::NAMESPACED };
 
     /// The kind as a resource of a catalog.
-    pub(crate) fn resource(&'static self) -> Resource {
+    pub(crate) fn resource(&'static self, config: &RuntimeConfig) -> Resource {
+        let mut versions: Vec<catalog::Version> = self.versions.iter().map(Version::to_catalog).collect();
+        versions.extend(self.aliases.iter().map(|alias| {
+            let deprecation = alias.deprecation;
+            self.versions[0].named(alias.name, alias.definition, deprecation)
+        }));
+        for version in &mut versions {
+            let subject = Subject { group: self.group, version: &version.name, resource: self.plural };
+            version.served = config.serves(subject);
+        }
         Resource {
             id: ResourceId::next(),
             group: self.group.into(),
@@ -221,7 +243,7 @@ impl Kind {
             categories: self.categories.iter().map(|name| (*name).into()).collect(),
             scope: self.scope,
             verbs: self.verbs.to_vec(),
-            versions: self.versions.iter().map(Version::to_catalog).collect(),
+            versions,
             storage_version: 0,
             storage: GroupResource::new(self.stored_in_group.unwrap_or(self.group), self.plural),
             strategy: Arc::new(BuiltIn::new(self)),
@@ -229,7 +251,18 @@ impl Kind {
         }
     }
 
-    /// The row of a version.
+    /// Its versions, served or not.
+    pub(crate) fn subjects(&'static self) -> impl Iterator<Item = Subject<'static>> {
+        let names = self.versions.iter().map(|version| version.name).chain(self.aliases.iter().map(|alias| alias.name));
+        names.map(|version| Subject { group: self.group, version, resource: self.plural })
+    }
+
+    /// Whether a version is named as another one and has the form of the first.
+    pub(crate) fn is_alias(&self, version: &str) -> bool {
+        self.aliases.iter().any(|alias| alias.name == version)
+    }
+
+    /// The row of a version; that of the first for one of the same form.
     pub(crate) fn version(&self, name: &str) -> &Version {
         self.versions.iter().find(|version| version.name == name).unwrap_or(&self.versions[0])
     }
@@ -260,6 +293,11 @@ impl Version {
     };
 
     fn to_catalog(&self) -> catalog::Version {
+        self.named(self.name, self.definition, self.deprecation)
+    }
+
+    /// The version under a name, with a definition and a warning.
+    fn named(&self, name: &str, definition: &str, deprecation: &str) -> catalog::Version {
         let subresource = |row: &Subresource| catalog::Subresource {
             name: row.name.into(),
             kind: GroupVersionKind::new(row.group, row.version, row.kind),
@@ -267,11 +305,11 @@ impl Version {
             handling: row.handling,
         };
         catalog::Version {
-            name: self.name.into(),
+            name: name.into(),
             served: true,
-            deprecation: Some(self.deprecation).filter(|text| !text.is_empty()).map(Into::into),
-            schema: Arc::new(Schema::from_json(&serde_json::json!({ "$ref": self.definition }))),
-            definition: self.definition.into(),
+            deprecation: Some(deprecation).filter(|text| !text.is_empty()).map(Into::into),
+            schema: Arc::new(Schema::from_json(&serde_json::json!({ "$ref": definition }))),
+            definition: definition.into(),
             has_status: self.has_status,
             scale: self.scale.map(|row| catalog::Scale {
                 spec: path(row.spec),

@@ -8,7 +8,8 @@ use serde_json::json;
 use steersman_machinery::value::{Map, at, object_at, str_at};
 use steersman_machinery::{Value, name};
 
-pub use crate::builtin::service::allocator::{Allocator, Reservation, addresses};
+pub use crate::builtin::service::allocator::{Allocator, Ranges, Reservation, addresses};
+pub(crate) use crate::builtin::service::allocator::{DEFAULT_RANGES, Family};
 
 mod allocator;
 mod cells;

@@ -1,7 +1,7 @@
 //! ServiceCIDR: a range of addresses for Services. The server gives out those of its own one, `kubernetes`, alone.
 
 use crate::builtin::cells;
-use crate::builtin::kind::{Column, Kind, Request, Version};
+use crate::builtin::kind::{Alias, Column, Kind, Request, Version};
 use crate::builtin::place::Place;
 use crate::builtin::rules;
 use ipnet::IpNet;
@@ -21,6 +21,11 @@ pub(crate) const KIND: Kind = Kind {
         columns: &[Column::NAME, Column::text("CIDRs", "The ranges, one of each family."), Column::AGE],
         cells: |range, now| cells_of(range, now).to_vec(),
         ..Version::V1
+    }],
+    aliases: &[Alias {
+        name: "v1beta1",
+        definition: "io.k8s.api.networking.v1beta1.ServiceCIDR",
+        deprecation: "networking.k8s.io/v1beta1 ServiceCIDR is deprecated in v1.34+, unavailable in v1.37+",
     }],
     validate_create: |request, faults| validate(&Place::root(request.new).at(&["spec", "cidrs"]), faults),
     validate_update,

@@ -15,7 +15,8 @@ struct Subject {
 impl Subject {
     #[track_caller]
     fn of(group: &str, kind: &str) -> Subject {
-        let found = resources().into_iter().find(|one| &*one.group == group && &*one.kind == kind);
+        let found =
+            resources(&RuntimeConfig::default()).into_iter().find(|one| &*one.group == group && &*one.kind == kind);
         Subject { resource: found.unwrap() }
     }
 
@@ -76,7 +77,7 @@ fn assert_faults(faults: Vec<field::Error>, want: &[&str]) {
 
 #[test]
 fn every_row_becomes_a_resource_with_its_definition() {
-    for resource in resources() {
+    for resource in resources(&RuntimeConfig::default()) {
         assert!(!resource.plural.is_empty() && !resource.versions.is_empty(), "{resource:?}");
         for version in &resource.versions {
             assert!(version.schema.reference().is_some(), "{} has no definition", resource.kind);

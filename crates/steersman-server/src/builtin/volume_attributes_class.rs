@@ -1,7 +1,7 @@
 //! VolumeAttributesClass: properties of volumes that can be changed while the volumes are in use.
 
 use crate::builtin::cells;
-use crate::builtin::kind::{Column, Kind, Request, Version};
+use crate::builtin::kind::{Alias, Column, Kind, Request, Version};
 use crate::builtin::place::Place;
 use crate::builtin::storage_class::{parameters, provisioner};
 use steersman_machinery::field::Error;
@@ -17,6 +17,11 @@ pub(crate) const KIND: Kind = Kind {
         columns: &[Column::NAME, Column::text("DriverName", "The driver that knows the properties."), Column::AGE],
         cells: |class, now| vec![cells::name(class), cells::text(class, &["driverName"]), cells::age(class, now)],
         ..Version::V1
+    }],
+    aliases: &[Alias {
+        name: "v1beta1",
+        definition: "io.k8s.api.storage.v1beta1.VolumeAttributesClass",
+        deprecation: "storage.k8s.io/v1beta1 VolumeAttributesClass is deprecated in v1.34+, unavailable in v1.37+; use storage.k8s.io/v1 VolumeAttributesClass",
     }],
     validate_create: |request, faults| validate(&Place::root(request.new), faults),
     validate_update,

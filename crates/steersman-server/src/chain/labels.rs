@@ -80,7 +80,7 @@ mod tests {
         let (path, query) = path.split_once('?').unwrap_or((path, ""));
         let query = Query::parse(query);
         let info = RequestInfo::new(method, path, &query);
-        let catalog = Catalog::new(crate::builtin::resources());
+        let catalog = Catalog::new(crate::builtin::resources(&Default::default()));
         let Labels { verb, group, version, resource, subresource, scope, is_dry_run } =
             of(&catalog, &info, method, &query, false);
         assert_eq!(format!("{verb} {group}/{version}/{resource}/{subresource} {scope} {is_dry_run}"), want);

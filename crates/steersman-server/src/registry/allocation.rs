@@ -1,5 +1,5 @@
-//! Allocates what no two Services may share: cluster IPs and node ports. The IPAddress objects that say so are in
-//! [`crate::registry::addresses`].
+//! Allocates what no two Services may share: cluster IPs and node ports, out of the ranges of ServiceCIDRs. The IPAddress objects that
+//! say who has an address are in [`crate::registry::addresses`].
 
 use crate::builtin::service::{self, Reservation};
 use crate::conversion;
@@ -11,11 +11,16 @@ use std::net::IpAddr;
 use steersman_machinery::{GroupResource, Object, Value};
 use steersman_storage::{At, Page, Scope};
 
-/// Registers the addresses and ports of all stored Services with the allocator, and makes their IPAddress objects right.
+/// Registers the stored ServiceCIDRs and the addresses and ports of all stored Services with the allocator, and makes the IPAddress
+/// objects of these right.
 ///
 /// # Errors
 /// When the store cannot be read or written.
 pub(crate) async fn observe(state: &State) -> Result<(), Failure> {
+    let ranges = state.store.list(&service_cidrs(), &Scope::All, At::Latest, Page::ALL);
+    for range in ranges.map_err(|error| Failure::of_read(&error))?.objects {
+        state.services.observe_range(&conversion::parse(&range)?, range.revision);
+    }
     let list = state.store.list(&services(), &Scope::All, At::Latest, Page::ALL);
     let mut all = Vec::new();
     for object in list.map_err(|error| Failure::of_read(&error))?.objects {
@@ -43,6 +48,17 @@ pub(super) async fn stored(
     let (added, removed) = reservation.addresses();
     reservation.commit();
     addresses::publish(state, &added, &removed, object).await
+}
+
+/// Called when an object is stored, also one that is marked as being deleted: a ServiceCIDR yields addresses while it is ready.
+///
+/// # Errors
+/// When the stored object cannot be read.
+pub(super) fn written(state: &State, operation: &Operation<'_>, object: &Object) -> Result<(), Failure> {
+    if *operation.storage() == service_cidrs() {
+        state.services.observe_range(&conversion::parse(object)?, object.revision);
+    }
+    Ok(())
 }
 
 /// The address of an IPAddress object.
@@ -87,6 +103,9 @@ pub(super) async fn release(state: &State, operation: &Operation<'_>, object: &O
         }
         state.services.release_address(address);
     }
+    if *operation.storage() == service_cidrs() {
+        state.services.forget_range(&object.key.name);
+    }
     if *operation.storage() == services() {
         let service = conversion::parse(object)?;
         // First the objects: an address that is free has none.
@@ -94,6 +113,10 @@ pub(super) async fn release(state: &State, operation: &Operation<'_>, object: &O
         state.services.release(&service);
     }
     Ok(())
+}
+
+fn service_cidrs() -> GroupResource {
+    GroupResource::new("networking.k8s.io", "servicecidrs")
 }
 
 fn services() -> GroupResource {

@@ -78,6 +78,7 @@ async fn update(
     let draft = draft(operation, object).await?;
     match state.store.update_with(operation.storage(), &current.key, current.revision, draft, &[]).await {
         Ok(stored) => {
+            allocation::written(state, operation, &stored)?;
             state.written(operation.resource(), stored.revision).await?;
             Ok(Ok(stored))
         }
@@ -145,6 +146,7 @@ async fn create(
         Err(error) => return Err(Failure::of_write(&error, &operation.group_resource(), name)),
     };
     allocation::stored(state, operation, reservation, &stored).await?;
+    allocation::written(state, operation, &stored)?;
     if is_overtaken(state, operation) {
         return match state.store.delete(operation.storage(), &stored.key, stored.revision).await {
             // On a conflict the deletion of the definition has seen the object already, and deletes it.

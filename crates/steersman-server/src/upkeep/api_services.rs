@@ -26,9 +26,11 @@ const WRITES_AT_A_TIME: usize = 16;
 
 /// The priority of a built-in group, and that of its version. A version that is not here has no APIService: only this server has
 /// it.
-const PRIORITIES: [(&str, &str, i64, i64); 21] = [
+const PRIORITIES: [(&str, &str, i64, i64); 27] = [
     ("", "v1", 18000, 1),
     ("admissionregistration.k8s.io", "v1", 16700, 15),
+    ("admissionregistration.k8s.io", "v1alpha1", 16700, 9),
+    ("admissionregistration.k8s.io", "v1beta1", 16700, 12),
     ("apiextensions.k8s.io", "v1", 16700, 15),
     ("apps", "v1", 17800, 15),
     ("authentication.k8s.io", "v1", 17700, 15),
@@ -36,18 +38,22 @@ const PRIORITIES: [(&str, &str, i64, i64); 21] = [
     ("autoscaling", "v1", 17500, 15),
     ("autoscaling", "v2", 17500, 30),
     ("batch", "v1", 17400, 15),
+    ("batch", "v2alpha1", 17400, 9),
     ("certificates.k8s.io", "v1", 17300, 15),
     ("coordination.k8s.io", "v1", 16500, 15),
     ("discovery.k8s.io", "v1", 16200, 15),
     ("events.k8s.io", "v1", 17750, 15),
     ("flowcontrol.apiserver.k8s.io", "v1", 16100, 21),
     ("networking.k8s.io", "v1", 17200, 15),
+    ("networking.k8s.io", "v1beta1", 17200, 9),
     ("node.k8s.io", "v1", 16300, 15),
     ("policy", "v1", 17100, 15),
     ("rbac.authorization.k8s.io", "v1", 17000, 15),
     ("resource.k8s.io", "v1", 16200, 21),
+    ("resource.k8s.io", "v1beta2", 16200, 15),
     ("scheduling.k8s.io", "v1", 16600, 15),
     ("storage.k8s.io", "v1", 16800, 15),
+    ("storage.k8s.io", "v1beta1", 16800, 9),
 ];
 const PRIORITY_OF_CUSTOM: (i64, i64) = (1000, 100);
 

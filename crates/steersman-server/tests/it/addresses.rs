@@ -1,9 +1,13 @@
 //! The addresses of Services as objects.
 
-use crate::support::{World, names, serve, text};
+use crate::support::{World, names, options, serve, text};
 use serde_json::json;
+use std::sync::Arc;
 use steersman_machinery::{GroupResource, ObjectKey};
 use steersman_server::authz::Authorization;
+use steersman_server::builtin::service::Ranges;
+use steersman_server::{Options, Server};
+use steersman_storage::{Memory, Store};
 
 const ADDRESSES: &str = "/apis/networking.k8s.io/v1/ipaddresses";
 const SERVICES: &str = "/api/v1/namespaces/default/services";
@@ -87,4 +91,75 @@ async fn ranges_are_checked_and_stay() {
     let changed = http.merge(&format!("{ranges}/kubernetes"), &json!({"spec": {"cidrs": ["10.95.0.0/16"]}})).await;
     let why = "ServiceCIDR.networking.k8s.io \"kubernetes\" is invalid: spec.cidrs[0]: Invalid value: \"10.95.0.0/16\": field is immutable";
     assert_eq!((changed.code, text(&changed.json(), "/message")), (422, why));
+}
+
+const RANGES: &str = "/apis/networking.k8s.io/v1/servicecidrs";
+
+#[tokio::test]
+async fn a_range_yields_addresses_from_when_it_is_ready_to_when_it_is_deleted() {
+    let world = World::new().await;
+    let http = world.http();
+    let range =
+        json!({"metadata": {"name": "r", "finalizers": ["example.com/hold"]}, "spec": {"cidrs": ["198.51.100.0/24"]}});
+    http.post(RANGES, &range).await.ok();
+    let create = async |name: &str, address: &str| {
+        let service = json!({"metadata": {"name": name}, "spec": {"clusterIP": address, "ports": [{"port": 80}]}});
+        http.post(SERVICES, &service).await.code
+    };
+    assert_eq!(create("s", "198.51.100.7").await, 422);
+    let ready = json!({"status": {"conditions": [{
+        "type": "Ready", "status": "True", "reason": "", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }]}});
+    http.merge(&format!("{RANGES}/r/status"), &ready).await.ok();
+    assert_eq!(create("s", "198.51.100.7").await, 201);
+    let address = http.get(&format!("{ADDRESSES}/198.51.100.7")).await.ok();
+    assert_eq!(address["metadata"]["labels"]["ipaddress.kubernetes.io/managed-by"], "ipallocator.k8s.io");
+    http.delete(&format!("{RANGES}/r")).await.ok();
+    assert_eq!(create("t", "198.51.100.8").await, 422);
+    http.merge(&format!("{RANGES}/r"), &json!({"metadata": {"finalizers": null}})).await.ok();
+    assert_eq!((http.get(&format!("{RANGES}/r")).await.code, create("t", "198.51.100.8").await), (404, 422));
+}
+
+/// A server with these ranges.
+async fn start(store: &Store, ranges: &[&str]) -> Server {
+    let addresses = ranges.iter().map(|range| range.parse().unwrap()).collect();
+    let service_ranges = Ranges { addresses, ..Ranges::default() };
+    Server::start(Options { service_ranges, ..options(store, Authorization::default()) }).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_second_family_is_added_at_a_start_and_the_first_range_stays() {
+    let store = Store::open(Arc::new(Memory::new()), steersman_storage::Options::default()).await.unwrap();
+    start(&store, &["10.0.0.0/24"]).await.stop().await;
+    let two = World { server: start(&store, &["10.0.0.0/24", "fd00::/112"]).await, store: store.clone() };
+    let http = two.http();
+    let range = http.get(&format!("{RANGES}/kubernetes")).await.ok();
+    assert_eq!(range["spec"]["cidrs"], json!(["10.0.0.0/24", "fd00::/112"]));
+    let own = http.get(&format!("{SERVICES}/kubernetes")).await.ok();
+    assert_eq!((text(&own, "/spec/clusterIP"), &own["spec"]["ipFamilies"]), ("10.0.0.1", &json!(["IPv4"])));
+    let both =
+        json!({"metadata": {"name": "s"}, "spec": {"ipFamilyPolicy": "RequireDualStack", "ports": [{"port": 80}]}});
+    let both = http.post(SERVICES, &both).await.ok();
+    assert_eq!(both["spec"]["ipFamilies"], json!(["IPv4", "IPv6"]));
+    let second = text(&both, "/spec/clusterIPs/1");
+    let address = http.get(&format!("{ADDRESSES}/{second}")).await.ok();
+    assert_eq!(address["metadata"]["labels"]["ipaddress.kubernetes.io/ip-family"], "IPv6");
+    let single = json!({"spec": {"ipFamilyPolicy": "SingleStack"}});
+    let single = http.merge(&format!("{SERVICES}/s"), &single).await.ok();
+    assert_eq!(single["spec"]["clusterIPs"], json!([both["spec"]["clusterIP"]]));
+    assert_eq!(http.get(&format!("{ADDRESSES}/{second}")).await.code, 404);
+    two.server.stop().await;
+
+    let other = World { server: start(&store, &["10.9.0.0/24"]).await, store };
+    let drawn = json!({"metadata": {"name": "t"}, "spec": {"ports": [{"port": 80}]}});
+    let drawn = other.http().post(SERVICES, &drawn).await.ok();
+    assert!(text(&drawn, "/spec/clusterIP").starts_with("10.0.0."), "{drawn}");
+}
+
+#[tokio::test]
+async fn a_server_of_the_other_family_is_found_there() {
+    let store = Store::open(Arc::new(Memory::new()), steersman_storage::Options::default()).await.unwrap();
+    let world = World { server: start(&store, &["fd00::/112"]).await, store };
+    let own = world.http().get(&format!("{SERVICES}/kubernetes")).await.ok();
+    assert_eq!((text(&own, "/spec/clusterIP"), &own["spec"]["ipFamilies"]), ("fd00::1", &json!(["IPv6"])));
 }

@@ -32,6 +32,7 @@ mod quotas;
 mod reviews;
 mod rewriting;
 mod roles;
+mod served;
 mod services;
 mod support;
 mod tokens;

@@ -109,6 +109,8 @@ pub(crate) fn options(store: &Store, authorization: Authorization) -> Options {
         authorization,
         address: "localhost:6443".to_owned(),
         audit: None,
+        service_ranges: Default::default(),
+        runtime_config: Default::default(),
         concurrency: Concurrency::default(),
         timeouts: Timeouts::default(),
         event_ttl: EVENT_TTL,

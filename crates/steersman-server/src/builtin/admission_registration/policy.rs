@@ -3,7 +3,7 @@
 
 use crate::builtin::admission_registration::{CATEGORIES, GROUP, rule};
 use crate::builtin::cells;
-use crate::builtin::kind::{Column, Kind, RULES, Request, Version};
+use crate::builtin::kind::{Alias, Column, Kind, RULES, Request, Version};
 use crate::builtin::place::Place;
 use crate::builtin::pod::defaults::unless_set;
 use crate::builtin::{rules, selector};
@@ -78,6 +78,18 @@ pub(crate) const MUTATING: Kind = Kind {
         cells: |policy, now| policy_cells(policy, "mutations", now),
         ..POLICY_VERSION
     }],
+    aliases: &[
+        Alias {
+            name: "v1beta1",
+            definition: "io.k8s.api.admissionregistration.v1beta1.MutatingAdmissionPolicy",
+            deprecation: "",
+        },
+        Alias {
+            name: "v1alpha1",
+            definition: "io.k8s.api.admissionregistration.v1alpha1.MutatingAdmissionPolicy",
+            deprecation: "admissionregistration.k8s.io/v1alpha1 MutatingAdmissionPolicy is deprecated in v1.35+, unavailable in v1.38+",
+        },
+    ],
     validate_create: |request, faults| validate_mutating(&Place::root(request.new).field("spec"), faults),
     validate_update: |request, faults| validate_mutating(&Place::root(request.new).field("spec"), faults),
     ..POLICY
@@ -104,6 +116,18 @@ pub(crate) const MUTATING_BINDING: Kind = Kind {
         definition: "io.k8s.api.admissionregistration.v1.MutatingAdmissionPolicyBinding",
         ..BINDING_VERSION
     }],
+    aliases: &[
+        Alias {
+            name: "v1beta1",
+            definition: "io.k8s.api.admissionregistration.v1beta1.MutatingAdmissionPolicyBinding",
+            deprecation: "",
+        },
+        Alias {
+            name: "v1alpha1",
+            definition: "io.k8s.api.admissionregistration.v1alpha1.MutatingAdmissionPolicyBinding",
+            deprecation: "admissionregistration.k8s.io/v1alpha1 MutatingAdmissionPolicyBinding is deprecated in v1.35+, unavailable in v1.38+",
+        },
+    ],
     validate_create: validate_mutating_binding,
     validate_update: validate_mutating_binding,
     ..POLICY

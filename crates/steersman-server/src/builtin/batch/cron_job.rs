@@ -2,7 +2,7 @@
 
 use crate::builtin::batch::{job, schedule};
 use crate::builtin::cells::{self, NONE};
-use crate::builtin::kind::{Column, Kind, Request, Version};
+use crate::builtin::kind::{Alias, Column, Kind, Request, Version};
 use crate::builtin::place::Place;
 use crate::builtin::pod::defaults::unless_set;
 use crate::builtin::{age, pod, rules};
@@ -39,6 +39,12 @@ pub(crate) const KIND: Kind = Kind {
         cells,
         default,
         ..Version::V1
+    }],
+    // The version of the days before Kubernetes 1.21, for who still writes it. Its form was that of today.
+    aliases: &[Alias {
+        name: "v2alpha1",
+        definition: "io.k8s.api.batch.v1.CronJob",
+        deprecation: "batch/v2alpha1 CronJob is deprecated in v1.8+, unavailable in v1.21+; use batch/v1 CronJob",
     }],
     generation: &[&["spec"]],
     name_faults: |name| {

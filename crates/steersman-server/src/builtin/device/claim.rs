@@ -4,7 +4,7 @@ use crate::builtin::device::request::{self, Names};
 use crate::builtin::device::{
     CONFIG_MAX, GROUP, binding_conditions, configuration, each, each_once, json_object, label, pool_name,
 };
-use crate::builtin::kind::{Column, Kind, Request, Version};
+use crate::builtin::kind::{Alias, Column, Kind, Request, Version};
 use crate::builtin::place::Place;
 use crate::builtin::pod::scheduling;
 use crate::builtin::{cells, csi, rules};
@@ -34,6 +34,11 @@ pub(crate) const KIND: Kind = Kind {
         cells,
         default: |claim| request::default(claim.get_mut("spec")),
         ..Version::V1
+    }],
+    aliases: &[Alias {
+        name: "v1beta2",
+        definition: "io.k8s.api.resource.v1beta2.ResourceClaim",
+        deprecation: "resource.k8s.io/v1beta2 ResourceClaim is deprecated in v1.36+, unavailable in v1.39+",
     }],
     status_leaves: &[
         &["spec"],

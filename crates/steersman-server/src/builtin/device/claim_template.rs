@@ -2,7 +2,7 @@
 
 use crate::builtin::cells;
 use crate::builtin::device::{GROUP, request};
-use crate::builtin::kind::{Column, Kind, Version};
+use crate::builtin::kind::{Alias, Column, Kind, Version};
 use crate::builtin::place::Place;
 use crate::builtin::rules;
 
@@ -17,6 +17,11 @@ pub(crate) const KIND: Kind = Kind {
         cells: |template, now| vec![cells::name(template), cells::age(template, now)],
         default: |template| request::default(template.pointer_mut("/spec/spec")),
         ..Version::V1
+    }],
+    aliases: &[Alias {
+        name: "v1beta2",
+        definition: "io.k8s.api.resource.v1beta2.ResourceClaimTemplate",
+        deprecation: "resource.k8s.io/v1beta2 ResourceClaimTemplate is deprecated in v1.36+, unavailable in v1.39+",
     }],
     validate_create: |request, faults| {
         let spec = Place::root(request.new).field("spec");

@@ -2,7 +2,7 @@
 
 use crate::builtin::cells;
 use crate::builtin::device::{CONFIG_MAX, GROUP, configuration, each, selectors};
-use crate::builtin::kind::{Column, Kind, Request, Version};
+use crate::builtin::kind::{Alias, Column, Kind, Request, Version};
 use crate::builtin::place::Place;
 use crate::builtin::resource_name;
 use steersman_machinery::field::Error;
@@ -17,6 +17,11 @@ pub(crate) const KIND: Kind = Kind {
         columns: &[Column::NAME, Column::AGE],
         cells: |class, now| vec![cells::name(class), cells::age(class, now)],
         ..Version::V1
+    }],
+    aliases: &[Alias {
+        name: "v1beta2",
+        definition: "io.k8s.api.resource.v1beta2.DeviceClass",
+        deprecation: "resource.k8s.io/v1beta2 DeviceClass is deprecated in v1.36+, unavailable in v1.39+",
     }],
     generation: &[&["spec"]],
     validate_create: validate,

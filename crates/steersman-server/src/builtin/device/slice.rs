@@ -4,7 +4,7 @@ use crate::builtin::device::request::validate_taint;
 use crate::builtin::device::{
     GROUP, binding_conditions, capacity, each, each_once, label, name_of, pool_name, qualified,
 };
-use crate::builtin::kind::{Column, Field, Kind, Request, Version};
+use crate::builtin::kind::{Alias, Column, Field, Kind, Request, Version};
 use crate::builtin::place::Place;
 use crate::builtin::pod::scheduling;
 use crate::builtin::{cells, csi, rules};
@@ -52,6 +52,11 @@ pub(crate) const KIND: Kind = Kind {
         cells,
         fields: &[Field::new("spec.driver", ".spec.driver"), Field::new("spec.nodeName", ".spec.nodeName")],
         ..Version::V1
+    }],
+    aliases: &[Alias {
+        name: "v1beta2",
+        definition: "io.k8s.api.resource.v1beta2.ResourceSlice",
+        deprecation: "resource.k8s.io/v1beta2 ResourceSlice is deprecated in v1.36+, unavailable in v1.39+",
     }],
     generation: &[&["spec"]],
     prepare_create: drop_disabled,

@@ -1,28 +1,60 @@
 //! Allocates cluster IPs and node ports.
 //!
+//! Addresses are those of the ServiceCIDR objects that are ready. Until the first of these is known, the ranges of the options count.
+//!
 //! A write reserves first, then stores, and commits its [`Reservation`] once it is stored; a dropped reservation releases what it
 //! took. So two concurrent writers never get the same, and a failed write leaves nothing allocated. The state is in memory: at
 //! start every stored Service is registered with [`Allocator::observe`].
 
+mod families;
+mod range;
+
 use crate::builtin::place::Place;
-use crate::builtin::service::{needs_address, needs_health_port, needs_node_ports};
-use ipnet::Ipv4Net;
+use crate::builtin::service::{kind, needs_address, needs_health_port, needs_node_ports};
+use ipnet::IpNet;
 use parking_lot::Mutex;
 use rand::Rng;
-use serde_json::json;
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr};
 use std::ops::RangeInclusive;
-use steersman_machinery::Value;
 use steersman_machinery::field::Error;
 use steersman_machinery::value::{at, set_at, str_at};
+use steersman_machinery::{Revision, Value};
 
-/// Gives out addresses of one range and ports of another.
+pub(crate) use crate::builtin::service::allocator::range::Family;
+
+/// The ServiceCIDR of the ranges that the server is started with.
+pub(crate) const DEFAULT_RANGES: &str = "kubernetes";
+
+/// Out of what addresses and ports of Services are allocated.
+#[derive(Clone, Debug)]
+pub struct Ranges {
+    /// Ranges of addresses: one, or one of each family. The first is of the family that Services have unless they say otherwise.
+    pub addresses: Vec<IpNet>,
+    pub node_ports: RangeInclusive<u16>,
+}
+
+/// Gives out addresses and ports.
 #[derive(Debug)]
 pub struct Allocator {
-    range: Ipv4Net,
-    node_ports: RangeInclusive<u16>,
-    taken: Mutex<HashSet<Item>>,
+    ranges: Ranges,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    taken: HashSet<Item>,
+    /// By name; an object that is not here yields no addresses.
+    service_cidrs: BTreeMap<Box<str>, ServiceCidr>,
+}
+
+/// What counts of a ServiceCIDR.
+#[derive(Debug)]
+struct ServiceCidr {
+    ranges: Vec<IpNet>,
+    is_ready: bool,
+    /// Writers at once may report what they have stored in another order.
+    revision: Revision,
 }
 
 /// What a write has reserved, until it is stored.
@@ -54,24 +86,54 @@ impl Item {
 /// How many draws at random before the range is searched from its start.
 const DRAWS_MAX: usize = 64;
 
+// === impl Ranges ===
+
+impl Default for Ranges {
+    /// `10.96.0.0/16` and, as upstream has it, 30000 to 32767.
+    fn default() -> Ranges {
+        let addresses = IpNet::new_assert(Ipv4Addr::new(10, 96, 0, 0).into(), 16);
+        Ranges { addresses: vec![addresses], node_ports: 30_000..=32_767 }
+    }
+}
+
 // === impl Allocator ===
 
 impl Default for Allocator {
-    /// `10.96.0.0/16` and, as upstream has it, 30000 to 32767.
     fn default() -> Allocator {
-        Allocator::new(Ipv4Net::new_assert(Ipv4Addr::new(10, 96, 0, 0), 16), 30_000..=32_767)
+        Allocator::new(Ranges::default())
     }
 }
 
 impl Allocator {
     /// An allocator with nothing allocated.
-    pub fn new(range: Ipv4Net, node_ports: RangeInclusive<u16>) -> Allocator {
-        Allocator { range: range.trunc(), node_ports, taken: Mutex::default() }
+    pub fn new(ranges: Ranges) -> Allocator {
+        let ranges = Ranges { addresses: ranges.addresses.iter().map(IpNet::trunc).collect(), ..ranges };
+        let started_with =
+            ServiceCidr { ranges: ranges.addresses.clone(), is_ready: true, revision: Revision::default() };
+        let service_cidrs = BTreeMap::from([(DEFAULT_RANGES.into(), started_with)]);
+        Allocator { ranges, state: Mutex::new(State { taken: HashSet::new(), service_cidrs }) }
+    }
+
+    /// Registers a stored ServiceCIDR. One that is ready, and not being deleted, yields addresses.
+    pub fn observe_range(&self, service_cidr: &Value, revision: Revision) {
+        let name = str_at(service_cidr, &["metadata", "name"]).unwrap_or_default();
+        let ranges = at(service_cidr, &["spec", "cidrs"]).and_then(Value::as_array).into_iter().flatten();
+        let ranges = ranges.filter_map(|text| text.as_str()?.parse().ok()).collect();
+        let is_ready = at(service_cidr, &["metadata", "deletionTimestamp"]).is_none() && is_ready(service_cidr);
+        let mut state = self.state.lock();
+        if state.service_cidrs.get(name).is_none_or(|known| known.revision <= revision) {
+            state.service_cidrs.insert(name.into(), ServiceCidr { ranges, is_ready, revision });
+        }
+    }
+
+    /// Takes no more addresses out of the ranges of a ServiceCIDR that is deleted.
+    pub fn forget_range(&self, name: &str) {
+        self.state.lock().service_cidrs.remove(name);
     }
 
     /// Registers the addresses and ports of a stored Service.
     pub fn observe(&self, service: &Value) {
-        self.taken.lock().extend(items(service));
+        self.state.lock().taken.extend(items(service));
     }
 
     /// Releases the addresses and ports of a deleted Service.
@@ -88,11 +150,11 @@ impl Allocator {
         let held = old.map(items).unwrap_or_default();
         let mut reservation = Reservation { allocator: self, fresh: Vec::new(), stale: Vec::new() };
         let mut faults = Vec::new();
-        let mut taken = self.taken.lock();
-        Request { allocator: self, taken: &mut taken, held: &held, fresh: &mut reservation.fresh }
+        let mut state = self.state.lock();
+        Request { ranges: &self.ranges, state: &mut state, old, held: &held, fresh: &mut reservation.fresh }
             .fill(new, &mut faults);
         // A failed reservation gives back on drop, for which it takes the lock itself.
-        drop(taken);
+        drop(state);
         if !faults.is_empty() {
             return Err(faults);
         }
@@ -108,17 +170,17 @@ impl Allocator {
     pub fn preview(&self, new: &mut Value, old: Option<&Value>) -> Result<(), Vec<Error>> {
         let held = old.map(items).unwrap_or_default();
         let (mut fresh, mut faults) = (Vec::new(), Vec::new());
-        let mut taken = self.taken.lock();
-        Request { allocator: self, taken: &mut taken, held: &held, fresh: &mut fresh }.fill(new, &mut faults);
+        let mut state = self.state.lock();
+        Request { ranges: &self.ranges, state: &mut state, old, held: &held, fresh: &mut fresh }.fill(new, &mut faults);
         for item in fresh {
-            taken.remove(&item);
+            state.taken.remove(&item);
         }
         if faults.is_empty() { Ok(()) } else { Err(faults) }
     }
 
     /// Registers an address that something other than a Service has.
     pub fn take_address(&self, address: IpAddr) {
-        self.taken.lock().insert(Item::Address(address));
+        self.state.lock().taken.insert(Item::Address(address));
     }
 
     /// Releases an address that nothing has any more.
@@ -126,21 +188,40 @@ impl Allocator {
         self.give_back(&[Item::Address(address)]);
     }
 
-    /// The range that addresses are given out of.
-    pub fn range(&self) -> Ipv4Net {
-        self.range
+    /// The ranges of addresses that the server is started with.
+    pub fn ranges(&self) -> &[IpNet] {
+        &self.ranges.addresses
+    }
+
+    /// The first address of the first range.
+    pub(crate) fn first_address(&self) -> Option<IpAddr> {
+        self.ranges.addresses.first().map(|first| range::address(first, *range::offsets(first).start()))
     }
 
     fn give_back(&self, items: &[Item]) {
-        let mut taken = self.taken.lock();
+        let mut state = self.state.lock();
         for item in items {
-            taken.remove(item);
+            state.taken.remove(item);
         }
     }
+}
 
-    fn address_in_range(&self, address: Ipv4Addr) -> bool {
-        self.range.contains(&address) && address != self.range.network() && address != self.range.broadcast()
+// === impl State ===
+
+impl State {
+    /// The ranges that yield addresses of a family, those of the start first.
+    fn ready_ranges(&self, family: Family) -> Vec<IpNet> {
+        let first = self.service_cidrs.get_key_value(DEFAULT_RANGES);
+        let others = self.service_cidrs.iter().filter(|(name, _)| &***name != DEFAULT_RANGES);
+        let ready = first.into_iter().chain(others).filter(|(_, one)| one.is_ready);
+        ready.flat_map(|(_, one)| &one.ranges).filter(|one| Family::of_range(one) == family).copied().collect()
     }
+}
+
+fn is_ready(service_cidr: &Value) -> bool {
+    let conditions = at(service_cidr, &["status", "conditions"]).and_then(Value::as_array).into_iter().flatten();
+    let mut ready = conditions.filter(|condition| str_at(condition, &["type"]) == Some("Ready"));
+    ready.next().is_some_and(|condition| str_at(condition, &["status"]) == Some("True"))
 }
 
 // === impl Reservation ===
@@ -169,8 +250,10 @@ impl Drop for Reservation<'_> {
 
 /// What is being given to one Service, under the lock.
 struct Request<'a> {
-    allocator: &'a Allocator,
-    taken: &'a mut HashSet<Item>,
+    ranges: &'a Ranges,
+    state: &'a mut State,
+    /// The Service as it is stored, if it is.
+    old: Option<&'a Value>,
     held: &'a [Item],
     fresh: &'a mut Vec<Item>,
 }
@@ -178,9 +261,12 @@ struct Request<'a> {
 impl Request<'_> {
     /// Gives a Service everything that it needs or names.
     fn fill(mut self, service: &mut Value, faults: &mut Vec<Error>) {
-        self.families(service, faults);
-        self.address(service, faults);
-        self.ports(service, faults);
+        let configured: Vec<Family> = self.ranges.addresses.iter().map(Family::of_range).collect();
+        families::settle(&configured, service, self.old, faults);
+        if faults.is_empty() {
+            self.addresses(service, faults);
+            self.ports(service, faults);
+        }
     }
 
     /// Takes an item; false if somebody else has it.
@@ -188,7 +274,7 @@ impl Request<'_> {
         if self.held.contains(&item) || self.fresh.contains(&item) {
             return true;
         }
-        let is_free = self.taken.insert(item);
+        let is_free = self.state.taken.insert(item);
         if is_free {
             self.fresh.push(item);
         }
@@ -197,76 +283,74 @@ impl Request<'_> {
 
     /// Takes a free item. At random first, so that a released item is not reused at once, and above the part of the range
     /// that is reserved for items requested by value.
-    fn draw(&mut self, first: u32, last: u32, reserved: u32, item: impl Fn(u32) -> Item) -> Option<Item> {
+    fn draw(&mut self, range: RangeInclusive<u64>, reserved: u64, item: impl Fn(u64) -> Item) -> Option<Item> {
+        let (first, last) = range.into_inner();
         let lowest = first.saturating_add(reserved).min(last);
         let mut random = rand::rng();
-        let drawn = (0..DRAWS_MAX).map(|_| random.random_range(lowest..=last)).collect::<Vec<u32>>();
+        let drawn = (0..DRAWS_MAX).map(|_| random.random_range(lowest..=last)).collect::<Vec<u64>>();
+        // At most as many are tried as are taken, and one more.
         let mut free = drawn.into_iter().chain(lowest..=last).chain(first..lowest).map(item);
-        let item = free.find(|item| !self.taken.contains(item))?;
+        let item = free.find(|item| !self.state.taken.contains(item))?;
         self.take(item).then_some(item)
     }
 
-    /// The one family there is, and what the Service makes of it.
-    fn families(&mut self, service: &mut Value, faults: &mut Vec<Error>) {
-        let spec = service["spec"].clone();
-        let place = Place::root(service).field("spec");
-        if str_at(service, &["spec", "type"]) == Some("ExternalName") {
-            return;
-        }
-        let is_headless_and_bare = str_at(&spec, &["clusterIP"]) == Some("None") && at(&spec, &["selector"]).is_none();
-        let (policy, families) = (place.field("ipFamilyPolicy"), place.field("ipFamilies"));
-        if is_headless_and_bare {
-            // Its endpoints are somebody else's, in whatever family.
-            let wanted = if policy.is_absent() { "RequireDualStack" } else { policy.text() }.to_owned();
-            let all = if wanted == "SingleStack" { json!(["IPv4"]) } else { json!(["IPv4", "IPv6"]) };
-            let all = if families.is_empty() { all } else { families.value.clone() };
-            set_at(service, &["spec", "ipFamilies"], all);
-            set_at(service, &["spec", "ipFamilyPolicy"], Value::from(wanted));
-            return;
-        }
-        if policy.text() == "RequireDualStack" {
-            faults.push(policy.invalid("this cluster is not configured for dual-stack services"));
-        }
-        for family in families.items().filter(|family| family.text() != "IPv4") {
-            faults.push(family.invalid("not configured on this cluster"));
-        }
-        let policy = if policy.is_absent() { Value::from("SingleStack") } else { policy.value.clone() };
-        set_at(service, &["spec", "ipFamilies"], json!(["IPv4"]));
-        set_at(service, &["spec", "ipFamilyPolicy"], policy);
-    }
-
-    fn address(&mut self, service: &mut Value, faults: &mut Vec<Error>) {
+    /// Gives a new Service its addresses, and one that has got a second family the second of them. Others have theirs.
+    fn addresses(&mut self, service: &mut Value, faults: &mut Vec<Error>) {
         if !needs_address(service) {
             return;
         }
-        let place = Place::root(service).at(&["spec", "clusterIPs"]);
-        let range = self.allocator.range;
-        let text = str_at(service, &["spec", "clusterIP"]).unwrap_or_default().to_owned();
-        if text.is_empty() {
-            let (first, last) = (u32::from(range.network()) + 1, u32::from(range.broadcast()).saturating_sub(1));
-            let drawn = self.draw(first, last.max(first), static_addresses(range), |bits| {
-                Item::Address(Ipv4Addr::from(bits).into())
+        let families = families::of(service);
+        let first = match self.old.filter(|old| kind(old) != "ExternalName") {
+            None => 0,
+            Some(old) if needs_address(old) && families::of(old).len() == 1 && families.len() == 2 => 1,
+            Some(_) => return,
+        };
+        for (index, family) in families.into_iter().enumerate().skip(first) {
+            let place = Place::root(service).at(&["spec", "clusterIPs"]);
+            let named = place.items().nth(index).map(|named| named.text().to_owned()).filter(|text| !text.is_empty());
+            let Some(address) = self.address(&place, named.as_deref(), family, faults) else { return };
+            let mut all: Vec<Value> = place.items().map(|one| one.value.clone()).collect();
+            all.truncate(index);
+            all.push(Value::from(address));
+            all.extend(place.items().skip(index + 1).map(|one| one.value.clone()));
+            if index == 0 {
+                set_at(service, &["spec", "clusterIP"], all[0].clone());
+            }
+            set_at(service, &["spec", "clusterIPs"], Value::from(all));
+        }
+    }
+
+    /// Takes the address that is named, or one that is free.
+    fn address(
+        &mut self,
+        place: &Place<'_>,
+        named: Option<&str>,
+        family: Family,
+        faults: &mut Vec<Error>,
+    ) -> Option<String> {
+        let ranges = self.state.ready_ranges(family);
+        let Some(text) = named else {
+            let drawn = ranges.iter().find_map(|one| {
+                let item = |offset| Item::Address(range::address(one, offset));
+                self.draw(range::offsets(one), range::static_addresses(one), item)?.address()
             });
-            let Some(Item::Address(address)) = drawn else {
+            if drawn.is_none() {
                 faults.push(Error::internal(&place.path, "failed to allocate a serviceIP: range is full"));
-                return;
-            };
-            set_at(service, &["spec", "clusterIP"], Value::from(address.to_string()));
-            set_at(service, &["spec", "clusterIPs"], json!([address.to_string()]));
-            return;
-        }
+            }
+            return drawn.map(|address| address.to_string());
+        };
         // What is no address at all the rules have found.
-        let Ok(address) = text.parse::<IpAddr>() else { return };
+        let address = text.parse::<IpAddr>().ok()?;
         let is_held = self.held.contains(&Item::Address(address));
-        let is_in_range = matches!(address, IpAddr::V4(address) if self.allocator.address_in_range(address));
-        if !is_held && !is_in_range {
-            let why = format!(
-                "failed to allocate IP {address}: the provided IP ({address}) is not in the valid range. The range of valid IPs is {range}"
-            );
-            faults.push(place.invalid(why));
+        if !is_held && !ranges.iter().any(|one| range::contains(one, address)) {
+            let why = "the provided network does not match the current range";
+            faults.push(place.invalid(format!("failed to allocate IP {text}: {why}")));
         } else if !self.take(Item::Address(address)) {
-            faults.push(place.invalid(format!("failed to allocate IP {address}: provided IP is already allocated")));
+            faults.push(place.invalid(format!("failed to allocate IP {text}: provided IP is already allocated")));
+        } else {
+            return Some(text.to_owned());
         }
+        None
     }
 
     fn ports(&mut self, service: &mut Value, faults: &mut Vec<Error>) {
@@ -315,11 +399,11 @@ impl Request<'_> {
 
     /// The port that is named, or one that is free.
     fn node_port(&mut self, place: &Place<'_>, faults: &mut Vec<Error>) -> Option<u16> {
-        let range = self.allocator.node_ports.clone();
+        let range = self.ranges.node_ports.clone();
         let Some(number) = place.number().filter(|number| *number != 0) else {
-            let reserved = u32::from(range.end() - range.start()) / 32;
-            let item = |bits: u32| Item::NodePort(u16::try_from(bits).unwrap_or(u16::MAX));
-            let drawn = self.draw((*range.start()).into(), (*range.end()).into(), reserved, item);
+            let reserved = u64::from(range.end() - range.start()) / 32;
+            let item = |number: u64| Item::NodePort(u16::try_from(number).unwrap_or(u16::MAX));
+            let drawn = self.draw((*range.start()).into()..=(*range.end()).into(), reserved, item);
             let Some(Item::NodePort(port)) = drawn else {
                 faults.push(Error::internal(&place.path, "failed to allocate a nodePort: range is full"));
                 return None;
@@ -343,12 +427,6 @@ impl Request<'_> {
         }
         Some(port)
     }
-}
-
-/// The size of the part at the start of a range that is reserved for items requested by value.
-fn static_addresses(range: Ipv4Net) -> u32 {
-    let size = 1_u64 << (32 - u32::from(range.prefix_len()));
-    u32::try_from((size / 16).clamp(16, 256)).unwrap_or(256).min(u32::try_from(size / 2).unwrap_or(u32::MAX))
 }
 
 /// The addresses that a Service has.

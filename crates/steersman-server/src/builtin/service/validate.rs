@@ -26,7 +26,7 @@ pub(crate) fn service(request: &Request<'_>, faults: &mut Vec<Error>) {
     if kind.text() == "ExternalName" {
         external_name(&spec, faults);
     } else {
-        addresses(&spec, faults);
+        addresses_and_families(&spec, faults);
     }
     ports(&spec, is_headless, faults);
     rules::labels(&spec.field("selector"), faults);
@@ -48,6 +48,36 @@ fn external_name(spec: &Place<'_>, faults: &mut Vec<Error>) {
         faults.push(target.required(""));
     } else {
         faults.extend(name::dns1123_subdomain(text).into_iter().map(|fault| target.invalid(fault)));
+    }
+}
+
+/// What a Service that is no mere name says of its addresses and their families.
+pub(crate) fn addresses_and_families(spec: &Place<'_>, faults: &mut Vec<Error>) {
+    addresses(spec, faults);
+    let families = ["PreferDualStack", "RequireDualStack", "SingleStack"];
+    rules::one_of_if_present(&spec.field("ipFamilyPolicy"), &families, faults);
+    let mut seen = BTreeSet::new();
+    for family in spec.field("ipFamilies").items() {
+        rules::one_of(&family, &["IPv4", "IPv6"], faults);
+        if !seen.insert(family.text()) {
+            faults.push(family.duplicate());
+        }
+    }
+    let parse = |address: &Place<'_>| address.text().parse::<IpAddr>().ok();
+    let parsed: Vec<IpAddr> = spec.field("clusterIPs").items().filter_map(|address| parse(&address)).collect();
+    if let [first, second] = parsed[..]
+        && first.is_ipv4() == second.is_ipv4()
+    {
+        let why = "may specify no more than one IP for each IP family";
+        faults.push(spec.field("clusterIPs").invalid(why));
+    }
+    let pairs = spec.field("clusterIPs").items().zip(spec.field("ipFamilies").items());
+    for (index, (address, family)) in pairs.enumerate() {
+        let name = if parse(&address).is_some_and(|address| address.is_ipv4()) { "IPv4" } else { "IPv6" };
+        if parse(&address).is_some() && family.text() != name && matches!(family.text(), "IPv4" | "IPv6") {
+            let why = format!("expected an {} value as indicated by `ipFamilies[{index}]`", family.text());
+            faults.push(address.invalid(why));
+        }
     }
 }
 
@@ -158,15 +188,6 @@ fn policies(service: &Value, spec: &Place<'_>, faults: &mut Vec<Error>) {
     rules::one_of_if_present(&internal, &["Cluster", "Local"], faults);
     let distributions = ["PreferClose", "PreferSameNode", "PreferSameZone"];
     rules::one_of_if_present(&spec.field("trafficDistribution"), &distributions, faults);
-    let families = ["PreferDualStack", "RequireDualStack", "SingleStack"];
-    rules::one_of_if_present(&spec.field("ipFamilyPolicy"), &families, faults);
-    let mut seen = BTreeSet::new();
-    for family in spec.field("ipFamilies").items() {
-        rules::one_of(&family, &["IPv4", "IPv6"], faults);
-        if !seen.insert(family.text()) {
-            faults.push(family.duplicate());
-        }
-    }
 }
 
 fn balancer(service: &Value, spec: &Place<'_>, faults: &mut Vec<Error>) {
@@ -203,10 +224,14 @@ fn balancer(service: &Value, spec: &Place<'_>, faults: &mut Vec<Error>) {
 pub(crate) fn update(request: &Request<'_>, faults: &mut Vec<Error>) {
     let (new, old) = (Place::root(request.new).field("spec"), Place::root(request.old).field("spec"));
     let is_named = |spec: &Place<'_>| spec.field("type").text() == "ExternalName";
-    let (address, before) = (new.field("clusterIP"), old.field("clusterIP"));
-    if !is_named(&new) && !is_named(&old) && !before.is_empty() && address.text() != before.text() {
-        let many = new.field("clusterIPs");
-        faults.push(Error::invalid(&many.path.index(0), many.value.clone(), "may not change once set"));
+    let is_headless = |spec: &Place<'_>| spec.field("clusterIP").text() == "None";
+    if !is_named(&new) && !is_named(&old) {
+        if !(is_headless(&new) && is_headless(&old)) {
+            unchanged(&new, &old, "clusterIPs", faults);
+        }
+        if !is_headless(&new) && !is_headless(&old) {
+            unchanged(&new, &old, "ipFamilies", faults);
+        }
     }
     if is_balanced(request.new) && is_balanced(request.old) {
         let (class, before) = (new.field("loadBalancerClass"), old.field("loadBalancerClass"));
@@ -215,6 +240,23 @@ pub(crate) fn update(request: &Request<'_>, faults: &mut Vec<Error>) {
         }
     }
     service(request, faults);
+}
+
+/// The first entry stays, and so does the second one unless it is released or added.
+fn unchanged(new: &Place<'_>, old: &Place<'_>, field: &str, faults: &mut Vec<Error>) {
+    let (list, before) = (new.field(field), old.field(field));
+    for (index, (one, was)) in list.items().zip(before.items()).enumerate() {
+        if one.value != was.value {
+            // Upstream names the first family, whichever has changed.
+            let index = if field == "ipFamilies" { 0 } else { index };
+            faults.push(Error::invalid(&list.path.index(index), list.value.clone(), "may not change once set"));
+        }
+    }
+    if list.is_empty() && !before.is_empty() {
+        let what = if field == "ipFamilies" { "ipFamily" } else { "clusterIP" };
+        let why = format!("primary {what} can not be unset");
+        faults.push(Error::invalid(&list.path.index(0), list.value.clone(), why));
+    }
 }
 
 /// A change through `/status`.

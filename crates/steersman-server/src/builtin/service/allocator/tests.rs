@@ -1,9 +1,14 @@
 //! Addresses and ports: given once, given back, and never twice under concurrency.
 
 use super::*;
+use serde_json::json;
 
 fn service(spec: Value) -> Value {
     json!({"metadata": {"name": "s"}, "spec": spec})
+}
+
+fn allocator(ranges: &[&str], node_ports: RangeInclusive<u16>) -> Allocator {
+    Allocator::new(Ranges { addresses: ranges.iter().map(|range| range.parse().unwrap()).collect(), node_ports })
 }
 
 fn fault(result: Result<Reservation<'_>, Vec<Error>>) -> String {
@@ -12,7 +17,7 @@ fn fault(result: Result<Reservation<'_>, Vec<Error>>) -> String {
 
 #[test]
 fn an_address_is_drawn_from_the_range_and_belongs_to_one() {
-    let allocator = Allocator::new("10.0.0.0/28".parse().unwrap(), 30_000..=30_010);
+    let allocator = allocator(&["10.0.0.0/28"], 30_000..=30_010);
     let mut seen = HashSet::new();
     for _ in 0..14 {
         let mut one = service(json!({"type": "ClusterIP"}));
@@ -20,7 +25,8 @@ fn an_address_is_drawn_from_the_range_and_belongs_to_one() {
         let address = one["spec"]["clusterIP"].as_str().unwrap().to_owned();
         assert_eq!(one["spec"]["clusterIPs"], json!([address]));
         assert_eq!(one["spec"]["ipFamilies"], json!(["IPv4"]));
-        assert!(allocator.address_in_range(address.parse().unwrap()) && seen.insert(address));
+        let range = "10.0.0.0/28".parse().unwrap();
+        assert!(range::contains(&range, address.parse().unwrap()) && seen.insert(address));
     }
     let full = fault(allocator.reserve(&mut service(json!({"type": "ClusterIP"})), None));
     assert_eq!(full, "spec.clusterIPs: Internal error: failed to allocate a serviceIP: range is full");
@@ -47,13 +53,13 @@ fn an_address_elsewhere_is_refused() {
     let mut outside = service(json!({"type": "ClusterIP", "clusterIP": "1.2.3.4", "clusterIPs": ["1.2.3.4"]}));
     assert_eq!(
         fault(allocator.reserve(&mut outside, None)),
-        r#"spec.clusterIPs: Invalid value: ["1.2.3.4"]: failed to allocate IP 1.2.3.4: the provided IP (1.2.3.4) is not in the valid range. The range of valid IPs is 10.96.0.0/16"#
+        r#"spec.clusterIPs: Invalid value: ["1.2.3.4"]: failed to allocate IP 1.2.3.4: the provided network does not match the current range"#
     );
 }
 
 #[test]
 fn node_ports_are_drawn_or_taken_as_named() {
-    let allocator = Allocator::new("10.0.0.0/24".parse().unwrap(), 30_000..=30_001);
+    let allocator = allocator(&["10.0.0.0/24"], 30_000..=30_001);
     let mut both = service(json!({"type": "NodePort", "ports": [
         {"port": 80, "protocol": "TCP"}, {"port": 81, "protocol": "TCP", "nodePort": 30_000},
     ]}));
@@ -85,7 +91,7 @@ fn one_port_for_two_protocols_is_one_port() {
 
 #[test]
 fn a_change_keeps_what_it_has_and_frees_what_it_has_no_more() {
-    let allocator = Allocator::new("10.0.0.0/24".parse().unwrap(), 30_000..=30_000);
+    let allocator = allocator(&["10.0.0.0/24"], 30_000..=30_000);
     let mut old = service(json!({"type": "NodePort", "ports": [{"port": 80}]}));
     allocator.reserve(&mut old, None).unwrap().commit();
     let mut same = old.clone();
@@ -133,7 +139,7 @@ fn writers_at_once_never_get_the_same() {
 
 #[test]
 fn a_preview_shows_what_there_is_to_have_and_takes_nothing() {
-    let allocator = Allocator::new("10.0.0.0/30".parse().unwrap(), 30_000..=30_000);
+    let allocator = allocator(&["10.0.0.0/30"], 30_000..=30_000);
     let mut shown = service(json!({"type": "NodePort", "ports": [{"port": 80}]}));
     allocator.preview(&mut shown, None).unwrap();
     assert_eq!(shown["spec"]["ports"][0]["nodePort"], 30_000);
@@ -141,4 +147,130 @@ fn a_preview_shows_what_there_is_to_have_and_takes_nothing() {
     allocator.reserve(&mut kept, None).unwrap().commit();
     assert_eq!(kept["spec"]["ports"][0]["nodePort"], 30_000);
     assert!(allocator.preview(&mut service(json!({"type": "NodePort", "ports": [{"port": 80}]})), None).is_err());
+}
+
+fn service_cidr(name: &str, range: &str, status: &str) -> Value {
+    json!({
+        "metadata": {"name": name}, "spec": {"cidrs": [range]},
+        "status": {"conditions": [{"type": "Ready", "status": status}]},
+    })
+}
+
+#[test]
+fn further_ranges_yield_addresses_while_they_are_ready() {
+    let allocator = allocator(&["10.0.0.0/30"], 1..=1);
+    let draw = || {
+        let mut one = service(json!({"type": "ClusterIP"}));
+        let address = allocator.reserve(&mut one, None).map(Reservation::commit);
+        address.map(|()| one["spec"]["clusterIP"].as_str().unwrap().to_owned()).map_err(|faults| faults[0].to_string())
+    };
+    let full = "spec.clusterIPs: Internal error: failed to allocate a serviceIP: range is full".to_owned();
+    assert!(draw().is_ok() && draw().is_ok());
+    assert_eq!(draw(), Err(full.clone()));
+    allocator.observe_range(&service_cidr("more", "10.0.1.0/29", "False"), Revision::default());
+    assert_eq!(draw(), Err(full.clone()));
+    allocator.observe_range(&service_cidr("more", "10.0.1.0/29", "True"), Revision::default());
+    assert!(draw().unwrap().starts_with("10.0.1."));
+    let mut going = service_cidr("more", "10.0.1.0/29", "True");
+    going["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    allocator.observe_range(&going, Revision::default());
+    assert_eq!(draw(), Err(full.clone()));
+    allocator.observe_range(&service_cidr("more", "10.0.1.0/29", "True"), Revision::default());
+    allocator.forget_range("more");
+    assert_eq!(draw(), Err(full));
+}
+
+fn two_families() -> Allocator {
+    allocator(&["10.0.0.0/24", "fd00::/112"], 30_000..=30_010)
+}
+
+#[track_caller]
+fn families(allocator: &Allocator, spec: Value) -> (Value, Value) {
+    let mut one = service(spec);
+    allocator.reserve(&mut one, None).unwrap().commit();
+    let addresses: Vec<&str> =
+        one["spec"]["clusterIPs"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    for (address, family) in addresses.iter().zip(one["spec"]["ipFamilies"].as_array().unwrap()) {
+        assert_eq!(address.contains(':'), family == "IPv6", "{one}");
+    }
+    assert_eq!(one["spec"].get("clusterIP").and_then(Value::as_str), addresses.first().copied());
+    (one["spec"]["ipFamilies"].clone(), one["spec"]["ipFamilyPolicy"].clone())
+}
+
+#[test]
+fn a_service_has_the_families_that_it_asks_for() {
+    let allocator = two_families();
+    let single = |names: &[&str]| (json!(names), json!("SingleStack"));
+    assert_eq!(families(&allocator, json!({"type": "ClusterIP"})), single(&["IPv4"]));
+    assert_eq!(families(&allocator, json!({"type": "ClusterIP", "ipFamilies": ["IPv6"]})), single(&["IPv6"]));
+    let named = json!({"type": "ClusterIP", "clusterIP": "fd00::7", "clusterIPs": ["fd00::7"]});
+    assert_eq!(families(&allocator, named), single(&["IPv6"]));
+    for policy in ["PreferDualStack", "RequireDualStack"] {
+        let both = json!({"type": "ClusterIP", "ipFamilyPolicy": policy});
+        assert_eq!(families(&allocator, both), (json!(["IPv4", "IPv6"]), json!(policy)));
+        let turned = json!({"type": "ClusterIP", "ipFamilyPolicy": policy, "ipFamilies": ["IPv6"]});
+        assert_eq!(families(&allocator, turned), (json!(["IPv6", "IPv4"]), json!(policy)));
+    }
+    let prefers = json!({"type": "ClusterIP", "ipFamilyPolicy": "PreferDualStack"});
+    assert_eq!(families(&Allocator::default(), prefers), (json!(["IPv4"]), json!("PreferDualStack")));
+}
+
+#[track_caller]
+fn refused(allocator: &Allocator, spec: Value, want: &str) {
+    assert_eq!(fault(allocator.reserve(&mut service(spec), None)), want);
+}
+
+#[test]
+fn families_that_there_are_not_are_refused() {
+    let one = Allocator::default();
+    refused(
+        &one,
+        json!({"type": "ClusterIP", "ipFamilyPolicy": "RequireDualStack"}),
+        r#"spec.ipFamilyPolicy: Invalid value: "RequireDualStack": this cluster is not configured for dual-stack services"#,
+    );
+    refused(
+        &one,
+        json!({"type": "ClusterIP", "ipFamilies": ["IPv6"]}),
+        r#"spec.ipFamilies[0]: Invalid value: "IPv6": not configured on this cluster"#,
+    );
+    refused(
+        &one,
+        json!({"type": "ClusterIP", "clusterIP": "fd00::1", "clusterIPs": ["fd00::1"]}),
+        r#"spec.clusterIPs[0]: Invalid value: ["fd00::1"]: IPv6 is not configured on this cluster"#,
+    );
+    refused(
+        &two_families(),
+        json!({"type": "ClusterIP", "ipFamilies": ["IPv6", "IPv4"]}),
+        r#"spec.ipFamilyPolicy: Invalid value: "SingleStack": must be 'RequireDualStack' or 'PreferDualStack' when multiple IP families are specified"#,
+    );
+    refused(
+        &two_families(),
+        json!({"type": "ClusterIP", "clusterIP": "fd00::1", "clusterIPs": ["fd00::1"], "ipFamilies": ["IPv4"]}),
+        r#"spec.clusterIPs[0]: Invalid value: "fd00::1": expected an IPv4 value as indicated by `ipFamilies[0]`"#,
+    );
+}
+
+#[test]
+fn the_second_family_comes_and_goes_with_the_policy() {
+    let allocator = two_families();
+    let mut old = service(json!({"type": "ClusterIP"}));
+    allocator.reserve(&mut old, None).unwrap().commit();
+    let mut both = old.clone();
+    both["spec"]["ipFamilyPolicy"] = json!("RequireDualStack");
+    allocator.reserve(&mut both, Some(&old)).unwrap().commit();
+    assert_eq!(both["spec"]["ipFamilies"], json!(["IPv4", "IPv6"]));
+    assert_eq!((addresses(&both).len(), addresses(&both)[0]), (2, addresses(&old)[0]));
+    let mut fewer = both.clone();
+    fewer["spec"]["clusterIPs"] = json!([both["spec"]["clusterIP"]]);
+    assert_eq!(
+        fault(allocator.reserve(&mut fewer, Some(&both))),
+        r#"spec.ipFamilyPolicy: Invalid value: "RequireDualStack": must be 'SingleStack' to release the secondary cluster IP"#
+    );
+    let mut single = both.clone();
+    single["spec"]["ipFamilyPolicy"] = json!("SingleStack");
+    allocator.reserve(&mut single, Some(&both)).unwrap().commit();
+    assert_eq!(single, old);
+    let second = both["spec"]["clusterIPs"][1].clone();
+    let other = json!({"type": "ClusterIP", "clusterIP": second, "clusterIPs": [second]});
+    allocator.reserve(&mut service(other), None).unwrap().commit();
 }

@@ -1,0 +1,49 @@
+//! Which groups, versions and resources are served. The flag is that of kube-apiserver.
+
+use crate::Failure;
+use clap::Args as ClapArgs;
+use steersman_server::{RuntimeConfig, RuntimeConfigError};
+
+#[derive(ClapArgs, Clone, Debug)]
+pub(crate) struct ServedOptions {
+    /// Serve more or fewer of the built-in groups, versions and resources: api/all, api/ga, api/beta, api/alpha, GROUP/VERSION or
+    /// GROUP/VERSION/RESOURCE, each with =true or =false. The more exact entry counts. Versions that are not stable are off unless
+    /// they are switched on here.
+    #[arg(long, value_delimiter = ',', value_name = "KEY=BOOL,..")]
+    pub(crate) runtime_config: Vec<String>,
+}
+
+impl ServedOptions {
+    /// What the flag says.
+    pub(crate) fn read(&self) -> Result<RuntimeConfig, Failure> {
+        parse(self.runtime_config.iter())
+    }
+
+    /// The same without entries about what only kube-apiserver has, which come second.
+    pub(crate) fn read_known(&self) -> Result<(RuntimeConfig, Vec<&str>), Failure> {
+        let is_unknown =
+            |entry: &&String| matches!(RuntimeConfig::parse([entry.as_str()]), Err(RuntimeConfigError::Unknown(_)));
+        let (unknown, known): (Vec<&String>, Vec<&String>) = self.runtime_config.iter().partition(is_unknown);
+        Ok((parse(known.into_iter())?, unknown.into_iter().map(String::as_str).collect()))
+    }
+}
+
+fn parse<'a>(entries: impl Iterator<Item = &'a String>) -> Result<RuntimeConfig, Failure> {
+    RuntimeConfig::parse(entries.map(String::as_str))
+        .map_err(|error| Failure::Refused(format!("--runtime-config: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_only_kube_apiserver_has_is_refused_or_told_apart() {
+        let entries = ["api/beta=true", "resource.k8s.io/v1alpha3=true"];
+        let options = ServedOptions { runtime_config: entries.map(str::to_owned).to_vec() };
+        let Err(Failure::Refused(why)) = options.read() else { panic!("it is refused") };
+        assert_eq!(why, "--runtime-config: nothing of this server is called resource.k8s.io/v1alpha3");
+        let (known, unknown) = options.read_known().unwrap();
+        assert_eq!((known.to_string().as_str(), unknown), ("api/beta=true", vec!["resource.k8s.io/v1alpha3=true"]));
+    }
+}

@@ -1,0 +1,172 @@
+//! Makes ranges of addresses for Services ready, and holds one that is being deleted for as long as its addresses are in use.
+//!
+//! Follows kube-controller-manager's ServiceCIDR controller: each ServiceCIDR gets a finalizer and the condition `Ready`, after which the
+//! server gives out its addresses. One that is being deleted goes when no Service has an address that only this range has. Upstream
+//! waits ten more seconds, for allocators of other servers; here the allocator knows of the deletion with its write.
+
+use ipnet::IpNet;
+use k8s_openapi::api::networking::v1::{IPAddress, ServiceCIDR, ServiceCIDRStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{ListParams, Patch, PatchParams};
+use kube::{Api, Client, ResourceExt as _};
+use serde_json::{Value, json};
+use std::net::IpAddr;
+use std::time::Duration;
+use steersman::status::Writer;
+use steersman::{Action, Controller, Lister, LookupError, Manager, ManagerError, ObjectKey, ReconcileError, Scope};
+use steersman::{WriteError, finalizers};
+
+/// The name under which the loop appears in logs.
+pub const NAME: &str = "service-cidr-controller";
+
+const FINALIZER: &str = "networking.k8s.io/service-cidr-finalizer";
+const READY: &str = "Ready";
+const READY_MESSAGE: &str = "Kubernetes Service CIDR is ready";
+const IN_USE_MESSAGE: &str =
+    "There are still IPAddresses referencing the ServiceCIDR, please remove them or create a new ServiceCIDR";
+/// The addresses that the server has given out.
+const OF_SERVICES: &str = "ipaddress.kubernetes.io/managed-by=ipallocator.k8s.io";
+/// How often the addresses are looked at while a range waits for its end. Nothing is watched for it: ranges are seldom deleted.
+const IN_USE_INTERVAL: Duration = Duration::from_secs(1);
+const PAGE: u32 = 500;
+
+struct Context {
+    client: Client,
+    ranges: Lister<ServiceCIDR>,
+    status: Writer<ServiceCIDR>,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    #[error("cannot read the range")]
+    Read(#[from] LookupError),
+    #[error("cannot write whether the range is ready")]
+    Write(#[source] WriteError),
+    #[error("cannot {what}")]
+    Request { what: &'static str, source: kube::Error },
+}
+
+impl ReconcileError for Error {}
+
+/// Runs the loop until `shutdown` resolves; passes under way end first.
+///
+/// # Errors
+/// When the controller cannot be run, or was cut off at the end.
+pub async fn run(client: Client, shutdown: impl Future<Output = ()>) -> Result<(), ManagerError> {
+    run_with(Manager::new(client), shutdown).await
+}
+
+/// As [`run`], in a manager that is already set up: with metrics and a port, with an election.
+///
+/// # Errors
+/// As [`run`].
+pub async fn run_with(manager: Manager, shutdown: impl Future<Output = ()>) -> Result<(), ManagerError> {
+    let client = manager.informers().client().clone();
+    let ranges = manager.informers().informer::<ServiceCIDR>(Scope::All).lister();
+    let context = Context { status: Writer::new(client.clone()), ranges, client };
+    manager.controller(Controller::<ServiceCIDR>::new(reconcile, context).name(NAME)).run(shutdown).await
+}
+
+async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, Error> {
+    let range = match cx.ranges.get(&key) {
+        Ok(range) => range,
+        Err(LookupError::NotFound { .. }) => return Ok(Action::AwaitChange),
+        Err(error) => return Err(error.into()),
+    };
+    if !finalizers::is_deleting(&*range) {
+        if !finalizers::contains(&*range, FINALIZER) {
+            patch(cx, &range, &json!({"finalizers": [FINALIZER]})).await?;
+        }
+        return say(cx, &range, "True", "", READY_MESSAGE).await.map(|()| Action::AwaitChange);
+    }
+    if !finalizers::contains(&*range, FINALIZER) {
+        return Ok(Action::AwaitChange);
+    }
+    if is_in_use(cx, &range).await? {
+        say(cx, &range, "False", "Terminating", IN_USE_MESSAGE).await?;
+        return Ok(Action::RequeueAfter(IN_USE_INTERVAL));
+    }
+    patch(cx, &range, &json!({"$deleteFromPrimitiveList/finalizers": [FINALIZER]})).await?;
+    tracing::info!(range = %key, "no address of the range is in use that only it has: it goes");
+    Ok(Action::AwaitChange)
+}
+
+/// Whether some Service has an address that no other range has.
+async fn is_in_use(cx: &Context, range: &ServiceCIDR) -> Result<bool, Error> {
+    let others: Vec<IpNet> = cx
+        .ranges
+        .list()
+        .iter()
+        .filter(|other| other.name_any() != range.name_any())
+        .flat_map(|other| nets(other))
+        .collect();
+    let own = nets(range);
+    if own.iter().all(|own| others.iter().any(|other| other.contains(own))) {
+        return Ok(false);
+    }
+    let addresses = Api::<IPAddress>::all(cx.client.clone());
+    let mut page = ListParams::default().labels(OF_SERVICES).limit(PAGE);
+    loop {
+        let list = addresses.list_metadata(&page).await;
+        let list = list.map_err(|source| Error::Request { what: "list the addresses in use", source })?;
+        let mut taken = list.items.iter().filter_map(|address| address.name_any().parse::<IpAddr>().ok());
+        let only_own = |address: &IpAddr| {
+            own.iter().any(|range| range.contains(address)) && !others.iter().any(|range| range.contains(address))
+        };
+        if taken.any(|address| only_own(&address)) {
+            return Ok(true);
+        }
+        match list.metadata.continue_.filter(|next| !next.is_empty()) {
+            Some(next) => page = page.continue_token(&next),
+            None => return Ok(false),
+        }
+    }
+}
+
+fn nets(range: &ServiceCIDR) -> Vec<IpNet> {
+    let texts = range.spec.iter().flat_map(|spec| &spec.cidrs).flatten();
+    texts.filter_map(|text| text.parse().ok()).collect()
+}
+
+/// Changes the metadata of a range. One that is gone is fine.
+async fn patch(cx: &Context, range: &ServiceCIDR, metadata: &Value) -> Result<(), Error> {
+    let ranges = Api::<ServiceCIDR>::all(cx.client.clone());
+    let patch = Patch::Strategic(json!({"metadata": metadata}));
+    match ranges.patch_metadata(&range.name_any(), &PatchParams::default(), &patch).await {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+        Err(source) => Err(Error::Request { what: "change the finalizers of the range", source }),
+    }
+}
+
+/// Writes the condition `Ready`, unless it says so already.
+async fn say(cx: &Context, range: &ServiceCIDR, status: &str, reason: &str, message: &str) -> Result<(), Error> {
+    let mut conditions =
+        range.status.iter().flat_map(|status| &status.conditions).flatten().cloned().collect::<Vec<_>>();
+    let known = conditions.iter().position(|condition| condition.type_ == READY);
+    let is_said = known.is_some_and(|at| {
+        let known = &conditions[at];
+        known.status == status && known.reason == reason && known.message == message
+    });
+    if is_said {
+        return Ok(());
+    }
+    let condition = Condition {
+        last_transition_time: Time(Timestamp::now()),
+        message: message.to_owned(),
+        observed_generation: None,
+        reason: reason.to_owned(),
+        status: status.to_owned(),
+        type_: READY.to_owned(),
+    };
+    match known {
+        Some(at) => conditions[at] = condition,
+        None => conditions.push(condition),
+    }
+    match cx.status.write(range, &ServiceCIDRStatus { conditions: Some(conditions) }).await {
+        Ok(_) => Ok(()),
+        Err(error) if error.is_not_found() => Ok(()),
+        Err(error) => Err(Error::Write(error)),
+    }
+}
