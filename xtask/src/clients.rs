@@ -29,6 +29,7 @@ const SUITES: &[Suite] = &[
     Suite { name: "helm", programs: &["bash"], layers: &[Layer::V32, Layer::V35] },
     Suite { name: "go", programs: &["go"], layers: &[] },
     Suite { name: "envtest", programs: &["go"], layers: &[Layer::V35] },
+    Suite { name: "controller-runtime", programs: &["go"], layers: &[Layer::V35] },
     Suite { name: "python", programs: &["python3"], layers: &[] },
     Suite { name: "node", programs: &["node", "npm"], layers: &[] },
     Suite { name: "java", programs: &["java", "mvn"], layers: &[] },
