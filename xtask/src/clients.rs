@@ -30,6 +30,7 @@ const SUITES: &[Suite] = &[
     Suite { name: "go", programs: &["go"], layers: &[] },
     Suite { name: "envtest", programs: &["go"], layers: &[Layer::V35] },
     Suite { name: "controller-manager", programs: &["bash", "go", "python3"], layers: &[Layer::V35] },
+    Suite { name: "controller-runtime", programs: &["go"], layers: &[Layer::V35] },
     Suite { name: "python", programs: &["python3"], layers: &[] },
     Suite { name: "node", programs: &["node", "npm"], layers: &[] },
     Suite { name: "java", programs: &["java", "mvn"], layers: &[] },

@@ -1,0 +1,3 @@
+module steersman.dev/clients/controller-runtime/report
+
+go 1.26.0
