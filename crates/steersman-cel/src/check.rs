@@ -6,7 +6,7 @@
 mod unify;
 mod validate;
 
-use crate::ast::{Ast, Expr, Fold, FoldKind, Id, Literal};
+use crate::ast::{Ast, Entry, Expr, Fold, FoldKind, Id, Item, Literal};
 use crate::check::unify::Unifier;
 use crate::decl::{DeclType, ObjectDecl};
 use crate::environment::Environment;
@@ -111,70 +111,81 @@ impl<'c> Checker<'c> {
                 Literal::String(_) => Type::String,
                 Literal::Uint(_) => Type::Uint,
             },
-            Expr::Ident(name) => match self.name(id, name) {
-                Some(of) => of,
-                None => {
-                    self.fault(position, format!("undeclared reference to '{name}' (in container '')"));
-                    Type::Error
-                }
-            },
+            Expr::Ident(name) => self.ident(id, name, position),
             Expr::Select { operand, field, test } => self.select(id, *operand, field, *test),
             Expr::Call { function, target, args } => self.call(id, function, *target, args),
-            Expr::List(items) => {
-                let mut item_type = None;
-                for item in items {
-                    let mut of = self.check(item.value);
-                    if item.optional {
-                        of = self.unwrapped(item.value, of);
-                    }
-                    item_type = Some(self.join(item_type, of));
-                }
-                Type::list(item_type.unwrap_or_else(|| self.unifier.fresh()))
-            }
-            Expr::Map(entries) => {
-                let mut key_type = None;
-                let mut value_type = None;
-                for entry in entries {
-                    let key = self.check(entry.key);
-                    key_type = Some(self.join(key_type, key));
-                    let mut value = self.check(entry.value);
-                    if entry.optional {
-                        value = self.unwrapped(entry.value, value);
-                    }
-                    value_type = Some(self.join(value_type, value));
-                }
-                let key_type = key_type.unwrap_or_else(|| self.unifier.fresh());
-                Type::map(key_type, value_type.unwrap_or_else(|| self.unifier.fresh()))
-            }
+            Expr::List(items) => self.list(items),
+            Expr::Map(entries) => self.map(entries),
             Expr::Struct { name, .. } => self.object(id, name),
             Expr::Fold(fold) => self.fold(fold, position),
-            Expr::OptMap { target, name, body, flat } => {
-                let of = self.check(*target);
-                let inner = match of.as_optional() {
-                    Some(inner) => inner.clone(),
-                    None if of.is_dyn_or_error() => Type::Dyn,
-                    None => {
-                        let found = self.shown(&of);
-                        let function = "hasValue";
-                        let message = format!("found no matching overload for '{function}' applied to '{found}.()'");
-                        self.fault(position, message);
-                        Type::Error
-                    }
-                };
-                self.scopes.push((Arc::clone(name), inner));
-                let body_type = self.check(*body);
-                self.scopes.pop();
-                if *flat {
-                    let wanted = Type::optional(self.unifier.fresh());
-                    self.expect(*body, &wanted, &body_type);
-                    body_type
-                } else {
-                    Type::optional(body_type)
-                }
-            }
+            Expr::OptMap { target, name, body, flat } => self.opt_map(position, *target, name, *body, *flat),
         };
         self.checked.types[id.index()] = of.clone();
         of
+    }
+
+    /// The arms of `check` are functions of their own, so that the frame that recurses stays small.
+    fn ident(&mut self, id: Id, name: &str, position: u32) -> Type {
+        match self.name(id, name) {
+            Some(of) => of,
+            None => {
+                self.fault(position, format!("undeclared reference to '{name}' (in container '')"));
+                Type::Error
+            }
+        }
+    }
+
+    fn list(&mut self, items: &[Item]) -> Type {
+        let mut item_type = None;
+        for item in items {
+            let mut of = self.check(item.value);
+            if item.optional {
+                of = self.unwrapped(item.value, of);
+            }
+            item_type = Some(self.join(item_type, of));
+        }
+        Type::list(item_type.unwrap_or_else(|| self.unifier.fresh()))
+    }
+
+    fn map(&mut self, entries: &[Entry]) -> Type {
+        let mut key_type = None;
+        let mut value_type = None;
+        for entry in entries {
+            let key = self.check(entry.key);
+            key_type = Some(self.join(key_type, key));
+            let mut value = self.check(entry.value);
+            if entry.optional {
+                value = self.unwrapped(entry.value, value);
+            }
+            value_type = Some(self.join(value_type, value));
+        }
+        let key_type = key_type.unwrap_or_else(|| self.unifier.fresh());
+        Type::map(key_type, value_type.unwrap_or_else(|| self.unifier.fresh()))
+    }
+
+    fn opt_map(&mut self, position: u32, target: Id, name: &Arc<str>, body: Id, flat: bool) -> Type {
+        let of = self.check(target);
+        let inner = match of.as_optional() {
+            Some(inner) => inner.clone(),
+            None if of.is_dyn_or_error() => Type::Dyn,
+            None => {
+                let found = self.shown(&of);
+                let function = "hasValue";
+                let message = format!("found no matching overload for '{function}' applied to '{found}.()'");
+                self.fault(position, message);
+                Type::Error
+            }
+        };
+        self.scopes.push((Arc::clone(name), inner));
+        let body_type = self.check(body);
+        self.scopes.pop();
+        if flat {
+            let wanted = Type::optional(self.unifier.fresh());
+            self.expect(body, &wanted, &body_type);
+            body_type
+        } else {
+            Type::optional(body_type)
+        }
     }
 
     /// The type of a name, dotted or not, if it is declared.

@@ -8,7 +8,7 @@ mod calls;
 
 pub(crate) use crate::estimate::calls::CHECK;
 
-use crate::ast::{Ast, Expr, Fold, FoldKind, Id, Literal};
+use crate::ast::{Ast, Entry, Expr, Fold, FoldKind, Id, Item, Literal};
 use crate::check::{self, Checked, Name, Step};
 use crate::environment::Environment;
 use crate::types::Type;
@@ -67,14 +67,14 @@ pub(crate) fn scaled(number: u64, factor: f64) -> u64 {
 
 /// Sizes of the keys and values of a list or a map.
 #[derive(Clone, Copy, Debug)]
-struct Entries {
+struct Sizes {
     key: Range,
     value: Range,
 }
 
-impl Entries {
-    fn or(self, other: Entries) -> Entries {
-        Entries { key: self.key.or(other.key), value: self.value.or(other.value) }
+impl Sizes {
+    fn or(self, other: Sizes) -> Sizes {
+        Sizes { key: self.key.or(other.key), value: self.value.or(other.value) }
     }
 }
 
@@ -86,7 +86,7 @@ struct Local {
     name: Arc<str>,
     path: Option<(Arc<str>, Path)>,
     size: Option<Range>,
-    entries: Option<Entries>,
+    entries: Option<Sizes>,
 }
 
 /// Estimates what an expression may cost.
@@ -111,7 +111,7 @@ struct Estimator<'e> {
     /// The variable and the path that lead to a node's value.
     paths: HashMap<u32, (Arc<str>, Path)>,
     sizes: HashMap<u32, Range>,
-    entries: HashMap<u32, Entries>,
+    entries: HashMap<u32, Sizes>,
 }
 
 impl Estimator<'_> {
@@ -123,62 +123,70 @@ impl Estimator<'_> {
                 self.find_path(id, name);
                 Range::fixed(1)
             }
-            Expr::Select { operand, field, test } => {
-                if let Some(Name::Variable(name)) = self.checked.names.get(&id.0) {
-                    self.paths.insert(id.0, (Arc::clone(name), Arc::new([])));
-                    return Range::fixed(1);
-                }
-                if self.checked.names.contains_key(&id.0) {
-                    return Range::fixed(1);
-                }
-                let cost = self.cost(*operand);
-                if *test {
-                    return cost;
-                }
-                self.extend_path(id, *operand, Step::Field(Arc::clone(field)));
-                match self.checked.type_of(*operand) {
-                    Type::Map(..) | Type::Object(_) => cost.plus(Range::fixed(1)),
-                    _ => cost,
-                }
-            }
+            Expr::Select { operand, field, test } => self.select(id, *operand, field, *test),
             Expr::Call { function, target, args } => self.call(id, function, *target, args),
-            Expr::List(items) => {
-                let mut sum = Range::fixed(LIST);
-                let mut value = Range { min: if items.is_empty() { 0 } else { u64::MAX }, max: 0 };
-                for item in items {
-                    sum = sum.plus(self.cost(item.value));
-                    value = value.or(self.size_or_unknown(item.value));
-                }
-                self.entries.insert(id.0, Entries { key: Range::fixed(1), value });
-                sum
-            }
-            Expr::Map(entries) => {
-                let mut sum = Range::fixed(MAP);
-                let nothing = Range { min: if entries.is_empty() { 0 } else { u64::MAX }, max: 0 };
-                let mut sizes = Entries { key: nothing, value: nothing };
-                for entry in entries {
-                    sum = sum.plus(self.cost(entry.key)).plus(self.cost(entry.value));
-                    sizes.key = sizes.key.or(self.size_or_unknown(entry.key));
-                    sizes.value = sizes.value.or(self.size_or_unknown(entry.value));
-                }
-                self.entries.insert(id.0, sizes);
-                sum
-            }
+            Expr::List(items) => self.list(id, items),
+            Expr::Map(entries) => self.map(id, entries),
             Expr::Struct { fields, .. } => {
                 fields.iter().fold(Range::fixed(OBJECT), |sum, field| sum.plus(self.cost(field.value)))
             }
             Expr::Fold(fold) => self.fold(id, fold),
-            Expr::OptMap { target, name, body, flat } => {
-                let target_cost = self.cost(*target);
-                // The condition reads the target, and so does the branch that binds its value.
-                self.locals.push(Local { name: Arc::clone(name), path: None, size: None, entries: None });
-                let body_cost = self.cost(*body);
-                self.locals.pop();
-                let wrap = if *flat { 0 } else { 1 };
-                let some = target_cost.plus(body_cost).plus(Range::fixed(LIST + 1 + wrap));
-                target_cost.plus(Range::fixed(1)).plus(some.or(Range::fixed(1)))
-            }
+            Expr::OptMap { target, name, body, flat } => self.opt_map(*target, name, *body, *flat),
         }
+    }
+
+    fn select(&mut self, id: Id, operand: Id, field: &Arc<str>, test: bool) -> Range {
+        if let Some(Name::Variable(name)) = self.checked.names.get(&id.0) {
+            self.paths.insert(id.0, (Arc::clone(name), Arc::new([])));
+            return Range::fixed(1);
+        }
+        if self.checked.names.contains_key(&id.0) {
+            return Range::fixed(1);
+        }
+        let cost = self.cost(operand);
+        if test {
+            return cost;
+        }
+        self.extend_path(id, operand, Step::Field(Arc::clone(field)));
+        match self.checked.type_of(operand) {
+            Type::Map(..) | Type::Object(_) => cost.plus(Range::fixed(1)),
+            _ => cost,
+        }
+    }
+
+    fn list(&mut self, id: Id, items: &[Item]) -> Range {
+        let mut sum = Range::fixed(LIST);
+        let mut value = Range { min: if items.is_empty() { 0 } else { u64::MAX }, max: 0 };
+        for item in items {
+            sum = sum.plus(self.cost(item.value));
+            value = value.or(self.size_or_unknown(item.value));
+        }
+        self.entries.insert(id.0, Sizes { key: Range::fixed(1), value });
+        sum
+    }
+
+    fn map(&mut self, id: Id, entries: &[Entry]) -> Range {
+        let mut sum = Range::fixed(MAP);
+        let nothing = Range { min: if entries.is_empty() { 0 } else { u64::MAX }, max: 0 };
+        let mut sizes = Sizes { key: nothing, value: nothing };
+        for entry in entries {
+            sum = sum.plus(self.cost(entry.key)).plus(self.cost(entry.value));
+            sizes.key = sizes.key.or(self.size_or_unknown(entry.key));
+            sizes.value = sizes.value.or(self.size_or_unknown(entry.value));
+        }
+        self.entries.insert(id.0, sizes);
+        sum
+    }
+
+    fn opt_map(&mut self, target: Id, name: &Arc<str>, body: Id, flat: bool) -> Range {
+        let target_cost = self.cost(target);
+        // The condition reads the target, and so does the branch that binds its value.
+        self.locals.push(Local { name: Arc::clone(name), path: None, size: None, entries: None });
+        let body_cost = self.cost(body);
+        self.locals.pop();
+        let wrap = if flat { 0 } else { 1 };
+        let some = target_cost.plus(body_cost).plus(Range::fixed(LIST + 1 + wrap));
+        target_cost.plus(Range::fixed(1)).plus(some.or(Range::fixed(1)))
     }
 
     fn find_path(&mut self, id: Id, name: &str) {
@@ -239,7 +247,7 @@ impl Estimator<'_> {
         self.size(id).unwrap_or(Range::UNKNOWN)
     }
 
-    fn entries_of(&self, id: Id) -> Option<Entries> {
+    fn entries_of(&self, id: Id) -> Option<Sizes> {
         if let Some(entries) = self.entries.get(&id.0) {
             return Some(*entries);
         }
@@ -342,7 +350,7 @@ impl Estimator<'_> {
             FoldKind::List => {
                 self.sizes.insert(id.0, size);
                 let value = Range { min: 0, max: body_size.max };
-                self.entries.insert(id.0, Entries { key: Range::fixed(1), value });
+                self.entries.insert(id.0, Sizes { key: Range::fixed(1), value });
             }
             FoldKind::Map | FoldKind::MapEntry | FoldKind::SortBy => {
                 self.sizes.insert(id.0, size);

@@ -5,6 +5,7 @@
 
 use crate::ast::{FoldKind, Literal};
 use crate::charge;
+use crate::decl::ObjectDecl;
 use crate::error::EvalError;
 use crate::estimate::{LIST, MAP, OBJECT};
 use crate::library::lists;
@@ -96,87 +97,102 @@ impl<'a> Evaluator<'a, '_> {
     #[inline(never)]
     fn rare(&mut self, node: &'a Node) -> Result<Value<'a>, EvalError> {
         match node {
-            Node::List(items) => {
-                let mut values = Vec::with_capacity(items.len());
-                for (item, optional) in items {
-                    let value = self.eval(*item)?;
-                    values.extend(if *optional { unwrapped(value)? } else { Some(value) });
-                }
-                self.meter.charge(LIST)?;
-                Ok(Value::list(values))
-            }
-            Node::Map(entries) => {
-                let mut map = BTreeMap::new();
-                for (key, value, optional) in entries {
-                    let key = self.eval(*key)?;
-                    let value = self.eval(*value)?;
-                    let value = if *optional { unwrapped(value)? } else { Some(value) };
-                    let Some(value) = value else { continue };
-                    let name = key.type_name().to_owned();
-                    let key = Key::of(key).ok_or_else(|| EvalError::new(format!("unsupported key type: {name}")))?;
-                    map.insert(key, value);
-                }
-                self.meter.charge(MAP)?;
-                Ok(Value::Map(Map(Entries::Values(Arc::new(map)))))
-            }
-            Node::Struct(parts) => {
-                let (decl, fields) = &**parts;
-                let mut map = BTreeMap::new();
-                for (name, value, optional) in fields {
-                    let value = self.eval(*value)?;
-                    let value = if *optional { unwrapped(value)? } else { Some(value) };
-                    if let Some(value) = value {
-                        map.insert(Arc::clone(name), value);
-                    }
-                }
-                self.meter.charge(OBJECT)?;
-                Ok(Value::Object(Object(Fields::Values(Arc::clone(decl), Arc::new(map)))))
-            }
-            Node::OptMap { target, body, flat } => {
-                let before = self.meter.spent();
-                let target = self.eval(*target)?;
-                let own = self.meter.spent() - before;
-                let Value::Optional(optional) = target else { return Err(no_overload("hasValue", &[&target])) };
-                // The test for a value, and the absent result.
-                self.meter.charge(1)?;
-                let Some(inner) = optional else {
-                    self.meter.charge(1)?;
-                    return Ok(Value::Optional(None));
-                };
-                // Upstream evaluates the target a second time to bind its value.
-                self.meter.charge(own + LIST + 1)?;
-                self.locals.push((*inner).clone());
-                let value = self.eval(*body);
-                self.locals.pop();
-                let value = value?;
-                if *flat {
-                    return Ok(value);
-                }
-                self.meter.charge(1)?;
-                Ok(Value::optional(Some(value)))
-            }
-            Node::OptionalOr { optional, other, is_value } => {
-                let optional = self.eval(*optional)?;
-                self.meter.charge(1)?;
-                match optional {
-                    Value::Optional(None) => self.eval(*other),
-                    Value::Optional(Some(value)) if *is_value => Ok((*value).clone()),
-                    Value::Optional(_) => Ok(optional),
-                    other => Err(no_overload(if *is_value { "orValue" } else { "or" }, &[&other])),
-                }
-            }
-            Node::OptionalSelect { operand, field } => {
-                let operand = self.eval(*operand)?;
-                self.meter.charge(1)?;
-                let inner = match &operand {
-                    Value::Optional(None) => return Ok(Value::Optional(None)),
-                    Value::Optional(Some(inner)) => &**inner,
-                    other => other,
-                };
-                field_of(inner, field)?.transpose().map(Value::optional)
-            }
+            Node::List(items) => self.list(items),
+            Node::Map(entries) => self.map(entries),
+            Node::Struct(parts) => self.object(&parts.0, &parts.1),
+            Node::OptMap { target, body, flat } => self.opt_map(*target, *body, *flat),
+            Node::OptionalOr { optional, other, is_value } => self.optional_or(*optional, *other, *is_value),
+            Node::OptionalSelect { operand, field } => self.optional_select(*operand, field),
             _ => Err(EvalError::new("a step that cannot be evaluated")),
         }
+    }
+
+    fn list(&mut self, items: &'a [(u32, bool)]) -> Result<Value<'a>, EvalError> {
+        let mut values = Vec::with_capacity(items.len());
+        for (item, optional) in items {
+            let value = self.eval(*item)?;
+            values.extend(if *optional { unwrapped(value)? } else { Some(value) });
+        }
+        self.meter.charge(LIST)?;
+        Ok(Value::list(values))
+    }
+
+    fn map(&mut self, entries: &'a [(u32, u32, bool)]) -> Result<Value<'a>, EvalError> {
+        let mut map = BTreeMap::new();
+        for (key, value, optional) in entries {
+            let key = self.eval(*key)?;
+            let value = self.eval(*value)?;
+            let value = if *optional { unwrapped(value)? } else { Some(value) };
+            let Some(value) = value else { continue };
+            let name = key.type_name().to_owned();
+            let key = Key::of(key).ok_or_else(|| EvalError::new(format!("unsupported key type: {name}")))?;
+            map.insert(key, value);
+        }
+        self.meter.charge(MAP)?;
+        Ok(Value::Map(Map(Entries::Values(Arc::new(map)))))
+    }
+
+    fn object(
+        &mut self,
+        decl: &'a Arc<ObjectDecl>,
+        fields: &'a [(Arc<str>, u32, bool)],
+    ) -> Result<Value<'a>, EvalError> {
+        let mut map = BTreeMap::new();
+        for (name, value, optional) in fields {
+            let value = self.eval(*value)?;
+            let value = if *optional { unwrapped(value)? } else { Some(value) };
+            if let Some(value) = value {
+                map.insert(Arc::clone(name), value);
+            }
+        }
+        self.meter.charge(OBJECT)?;
+        Ok(Value::Object(Object(Fields::Values(Arc::clone(decl), Arc::new(map)))))
+    }
+
+    fn opt_map(&mut self, target: u32, body: u32, flat: bool) -> Result<Value<'a>, EvalError> {
+        let before = self.meter.spent();
+        let target = self.eval(target)?;
+        let own = self.meter.spent() - before;
+        let Value::Optional(optional) = target else { return Err(no_overload("hasValue", &[&target])) };
+        // The test for a value, and the absent result.
+        self.meter.charge(1)?;
+        let Some(inner) = optional else {
+            self.meter.charge(1)?;
+            return Ok(Value::Optional(None));
+        };
+        // Upstream evaluates the target a second time to bind its value.
+        self.meter.charge(own + LIST + 1)?;
+        self.locals.push((*inner).clone());
+        let value = self.eval(body);
+        self.locals.pop();
+        let value = value?;
+        if flat {
+            return Ok(value);
+        }
+        self.meter.charge(1)?;
+        Ok(Value::optional(Some(value)))
+    }
+
+    fn optional_or(&mut self, optional: u32, other: u32, is_value: bool) -> Result<Value<'a>, EvalError> {
+        let optional = self.eval(optional)?;
+        self.meter.charge(1)?;
+        match optional {
+            Value::Optional(None) => self.eval(other),
+            Value::Optional(Some(value)) if is_value => Ok((*value).clone()),
+            Value::Optional(_) => Ok(optional),
+            other => Err(no_overload(if is_value { "orValue" } else { "or" }, &[&other])),
+        }
+    }
+
+    fn optional_select(&mut self, operand: u32, field: &str) -> Result<Value<'a>, EvalError> {
+        let operand = self.eval(operand)?;
+        self.meter.charge(1)?;
+        let inner = match &operand {
+            Value::Optional(None) => return Ok(Value::Optional(None)),
+            Value::Optional(Some(inner)) => &**inner,
+            other => other,
+        };
+        field_of(inner, field)?.transpose().map(Value::optional)
     }
 
     /// `&&` and `||`: whichever side decides does, even if the other fails.

@@ -7,7 +7,7 @@ use crate::error::EvalError;
 
 /// How many elements and bytes an evaluation may copy, compare or make beside what its cost says: some tens of milliseconds,
 /// and at most a few hundred megabytes for a moment.
-const WORK_MAX: u64 = 32 << 20;
+const WORK_MAX: u64 = 16 << 20;
 
 /// How deep an evaluation may be nested, counting variables that are evaluated on the way.
 const DEPTH_MAX: u16 = 600;

@@ -162,47 +162,9 @@ impl Planner<'_> {
         let node = match ast.expr(id) {
             Expr::Literal(literal) => Node::Const(Constant::Literal(literal.clone())),
             Expr::Ident(_) => self.name(id).ok_or_else(unknown)?,
-            Expr::Select { operand, field, test } => {
-                let field = Arc::clone(field);
-                let is_composed = matches!(
-                    self.checked.names.get(&operand.0),
-                    Some(Name::Variable(name)) if **name == *COMPOSED
-                );
-                match self.name(id) {
-                    Some(node) => node,
-                    None if is_composed && !test => {
-                        if !self.plan.composed.contains(&field) {
-                            self.plan.composed.push(Arc::clone(&field));
-                        }
-                        Node::Composed(field)
-                    }
-                    None => {
-                        let operand = self.node(*operand)?;
-                        if *test { Node::Has { operand, field } } else { Node::Select { operand, field } }
-                    }
-                }
-            }
+            Expr::Select { operand, field, test } => self.select(id, *operand, field, *test)?,
             Expr::Call { function, target, args } => self.call(id, function, *target, args)?,
-            Expr::List(items) => {
-                let items: Result<Box<[_]>, Issue> =
-                    items.iter().map(|item| Ok((self.node(item.value)?, item.optional))).collect();
-                Node::List(items?)
-            }
-            Expr::Map(entries) => {
-                let entries: Result<Box<[_]>, Issue> = entries
-                    .iter()
-                    .map(|entry| Ok((self.node(entry.key)?, self.node(entry.value)?, entry.optional)))
-                    .collect();
-                Node::Map(entries?)
-            }
-            Expr::Struct { name, fields } => {
-                let decl = self.environment.object_type(name).ok_or_else(unknown)?;
-                let fields: Result<Box<[_]>, Issue> = fields
-                    .iter()
-                    .map(|field| Ok((Arc::clone(&field.name), self.node(field.value)?, field.optional)))
-                    .collect();
-                Node::Struct(Box::new((decl, fields?)))
-            }
+            Expr::List(_) | Expr::Map(_) | Expr::Struct { .. } => self.written(id)?,
             Expr::Fold(fold) => self.fold(fold)?,
             Expr::OptMap { target, name, body, flat } => {
                 let target = self.node(*target)?;
@@ -213,6 +175,58 @@ impl Planner<'_> {
             }
         };
         Ok(self.add(node))
+    }
+
+    fn select(&mut self, id: Id, operand: Id, field: &Arc<str>, test: bool) -> Result<Node, Issue> {
+        let field = Arc::clone(field);
+        let is_composed = matches!(
+            self.checked.names.get(&operand.0),
+            Some(Name::Variable(name)) if **name == *COMPOSED
+        );
+        Ok(match self.name(id) {
+            Some(node) => node,
+            None if is_composed && !test => {
+                if !self.plan.composed.contains(&field) {
+                    self.plan.composed.push(Arc::clone(&field));
+                }
+                Node::Composed(field)
+            }
+            None => {
+                let operand = self.node(operand)?;
+                if test { Node::Has { operand, field } } else { Node::Select { operand, field } }
+            }
+        })
+    }
+
+    /// A list, a map or an object that is written out.
+    fn written(&mut self, id: Id) -> Result<Node, Issue> {
+        let ast = self.ast;
+        Ok(match ast.expr(id) {
+            Expr::List(items) => {
+                let mut nodes = Vec::with_capacity(items.len());
+                for item in items {
+                    nodes.push((self.node(item.value)?, item.optional));
+                }
+                Node::List(nodes.into())
+            }
+            Expr::Map(entries) => {
+                let mut nodes = Vec::with_capacity(entries.len());
+                for entry in entries {
+                    nodes.push((self.node(entry.key)?, self.node(entry.value)?, entry.optional));
+                }
+                Node::Map(nodes.into())
+            }
+            Expr::Struct { name, fields } => {
+                let decl = self.environment.object_type(name);
+                let decl = decl.ok_or_else(|| Issue::new(ast.position(id), "an object that was not checked"))?;
+                let mut nodes = Vec::with_capacity(fields.len());
+                for field in fields {
+                    nodes.push((Arc::clone(&field.name), self.node(field.value)?, field.optional));
+                }
+                Node::Struct(Box::new((decl, nodes.into())))
+            }
+            _ => return Err(Issue::new(ast.position(id), "an expression that was not checked")),
+        })
     }
 
     fn fold(&mut self, fold: &Fold) -> Result<Node, Issue> {

@@ -181,8 +181,8 @@ fn fixed(out: &mut String, double: f64, precision: usize) {
     }
 }
 
-/// Always with six digits: upstream takes what the clause says as the least width. With a narrow no-break space and the
-/// exponent raised, as in English print.
+/// Always with six digits: upstream takes what the clause says as the least width. The exponent is raised, as in English
+/// print.
 fn scientific(out: &mut String, double: f64, width: usize) {
     if is_special(out, double) {
         return;
@@ -193,7 +193,7 @@ fn scientific(out: &mut String, double: f64, width: usize) {
     let (sign, exponent) = exponent.strip_prefix('-').map_or(("", exponent), |exponent| ("⁻", exponent));
     let raised: String =
         format!("{exponent:0>2}").chars().filter_map(|digit| RAISED.get(digit.to_digit(10)? as usize)).collect();
-    let number = format!("{digits}\u{202f}×\u{202f}10{sign}{raised}");
+    let number = format!("{digits}×10{sign}{raised}");
     let missing = width.saturating_sub(number.chars().count());
     out.extend(std::iter::repeat_n(' ', missing));
     out.push_str(&number);

@@ -107,17 +107,15 @@ fn replay(file: &str) {
                 behind.map_or(message, |(_, message)| message).to_owned()
             })
             .collect();
+        // The schema refused the object, so that no rule was tried.
+        if wanted.iter().any(|message| message.contains("were not checked")) {
+            continue;
+        }
         let mut found = BTreeSet::new();
         for (name, schema) in fields {
             if let Some(value) = body.get(name) {
-                if value.as_str().is_some_and(|text| text == "2021-03-04") {
-                    continue;
-                }
                 found.extend(messages(schema, value));
             }
-        }
-        if wanted.iter().any(|message| message.contains("were not checked")) {
-            continue;
         }
         assert_eq!(found, wanted, "{file}: {}", step.title);
         seen += found.len();
@@ -141,7 +139,7 @@ fn functions_of_times_give_what_was_recorded() {
 }
 
 /// The faults of all rules within a schema.
-fn faults(schema: &Json, is_root: bool, optional_too: bool, out: &mut BTreeSet<String>) {
+fn faults(schema: &Json, is_root: bool, out: &mut BTreeSet<String>) {
     if let Some(rules) = schema["x-kubernetes-validations"].as_array()
         && let Some(decl) = DeclType::from_schema(&structural::compile(schema), is_root)
     {
@@ -153,18 +151,19 @@ fn faults(schema: &Json, is_root: bool, optional_too: bool, out: &mut BTreeSet<S
             };
             let environment = Environment::new().declare("self", decl.clone()).declare("oldSelf", old);
             for field in ["rule", "messageExpression"] {
-                if let Some(Err(error)) = rule[field].as_str().map(|text| environment.compile(text)) {
+                let text = rule[field].as_str().filter(|text| !text.trim().is_empty());
+                if let Some(Err(error)) = text.map(|text| environment.compile(text)) {
                     out.insert(error.to_string());
                 }
             }
         }
     }
     for (_, property) in schema["properties"].as_object().into_iter().flatten() {
-        faults(property, false, optional_too, out);
+        faults(property, false, out);
     }
     for key in ["items", "additionalProperties"] {
         if schema[key].is_object() {
-            faults(&schema[key], false, optional_too, out);
+            faults(&schema[key], false, out);
         }
     }
 }
@@ -187,7 +186,7 @@ fn rules_that_do_not_compile_are_refused_in_the_words_that_were_recorded() {
             continue;
         }
         let mut found = BTreeSet::new();
-        faults(schema, true, false, &mut found);
+        faults(schema, true, &mut found);
         assert_eq!(found, wanted, "{}", step.title);
         seen += found.len();
     }

@@ -125,7 +125,7 @@ fn lists_have_functions() {
     check("[1, 2, 3, 4].slice(1, 3)", json!([2, 3]));
     fails("[1].slice(0, 2)", "cannot slice(0, 2), list is length 1");
     check("[[1], [2, 3]].flatten()", json!([1, 2, 3]));
-    check("[[1], [[2]]].flatten(2)", json!([1, 2]));
+    check("[dyn([1]), dyn([[2]])].flatten(2)", json!([1, 2]));
     check("[3, 1, 2].sort()", json!([1, 2, 3]));
     check("[1, 2, 1].distinct() == [1, 2] && lists.range(3) == [0, 1, 2] && [1, 2].reverse() == [2, 1]", json!(true));
     check("['a', 'b'].join('-') + ['c'].join()", json!("a-bc"));
@@ -167,7 +167,7 @@ fn format_prints_as_upstream_does() {
         "error during formatting: decimal clause can only be used on integers, was given string",
     );
     fails("'%s'.format([])", "index 0 out of range");
-    check("'%e'.format([0.00012])", json!("1.200000\u{202f}×\u{202f}10⁻⁰⁴"));
+    check("'%e'.format([0.00012])", json!("1.200000×10⁻⁰⁴"));
 }
 
 #[test]
@@ -185,7 +185,7 @@ fn types_are_checked() {
     refused("1 == 1.0", "found no matching overload for '_==_' applied to '(int, double)'");
     refused("true ? 'x' : null", "found no matching overload for '_?_:_' applied to '(bool, string, null)'");
     refused("[1].all(x, x)", "found no matching overload for '_&&_' applied to '(bool, int)'");
-    refused("1.all(x, true)", "Syntax error");
+    refused("1.all(x, true)", "expression of type 'int' cannot be range of a comprehension");
     refused("'a'.all(x, true)", "expression of type 'string' cannot be range of a comprehension");
     refused("nobody.x", "undeclared reference to 'nobody' (in container '')");
     refused("size(1)", "found no matching overload for 'size' applied to '(int)'");
