@@ -94,6 +94,11 @@ impl Quantity {
         self.plus(Quantity { nanos: -other.nanos, ..other })
     }
 
+    /// The amount in billionths of a unit.
+    pub fn nanos(self) -> i128 {
+        self.nanos
+    }
+
     /// The amount in units, as exactly as a float can say it.
     pub fn to_f64(self) -> f64 {
         self.nanos as f64 / NANO as f64

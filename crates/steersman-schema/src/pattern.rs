@@ -94,7 +94,16 @@ impl Pattern {
 
     /// Whether it is found anywhere in a text.
     pub fn is_match(&self, text: &str) -> bool {
-        self.0.regex.get_or_init(|| compile(&self.0.text)).as_ref().is_some_and(|regex| regex.is_match(text))
+        self.regex().is_some_and(|regex| regex.is_match(text))
+    }
+
+    /// Where it is found in a text: places that do not overlap, from the beginning.
+    pub fn find_iter<'t>(&self, text: &'t str) -> impl Iterator<Item = &'t str> + use<'_, 't> {
+        self.regex().into_iter().flat_map(move |regex| regex.find_iter(text).map(|found| found.as_str()))
+    }
+
+    fn regex(&self) -> Option<&Regex> {
+        self.0.regex.get_or_init(|| compile(&self.0.text)).as_ref()
     }
 }
 

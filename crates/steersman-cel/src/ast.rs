@@ -1,0 +1,131 @@
+//! The tree of an expression, in an arena: nodes refer to each other by number, so that dropping a deep tree needs no stack.
+//!
+//! Macros stay what they are (a fold, a bound optional) where upstream expands them into loops over an accumulator; the
+//! checker, the costs and the evaluator know what each stands for.
+
+use std::sync::Arc;
+
+/// A node's number in its [`Ast`].
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Id(pub(crate) u32);
+
+impl Id {
+    pub(crate) fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// A parsed expression.
+#[derive(Debug)]
+pub(crate) struct Ast {
+    pub(crate) nodes: Vec<Expr>,
+    /// Where each node is reported, in characters from the beginning.
+    pub(crate) positions: Vec<u32>,
+    pub(crate) root: Id,
+    /// How deep the tree is.
+    pub(crate) depth: u16,
+}
+
+impl Ast {
+    pub(crate) fn expr(&self, id: Id) -> &Expr {
+        &self.nodes[id.index()]
+    }
+
+    pub(crate) fn position(&self, id: Id) -> u32 {
+        self.positions[id.index()]
+    }
+}
+
+/// One node.
+#[derive(Clone, Debug)]
+pub(crate) enum Expr {
+    Call {
+        function: Arc<str>,
+        target: Option<Id>,
+        args: Box<[Id]>,
+    },
+    Fold(Box<Fold>),
+    Ident(Arc<str>),
+    List(Box<[Item]>),
+    Literal(Literal),
+    Map(Box<[Entry]>),
+    /// `target.optMap(name, body)`, and `optFlatMap`, whose body is an optional itself.
+    OptMap {
+        target: Id,
+        name: Arc<str>,
+        body: Id,
+        flat: bool,
+    },
+    Select {
+        operand: Id,
+        field: Arc<str>,
+        test: bool,
+    },
+    Struct {
+        name: Arc<str>,
+        fields: Box<[Field]>,
+    },
+}
+
+/// What is written out.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Literal {
+    Bool(bool),
+    Bytes(Arc<[u8]>),
+    Double(f64),
+    Int(i64),
+    Null,
+    String(Arc<str>),
+    Uint(u64),
+}
+
+/// An item of a list; an optional one (`[?x]`) is left out when it is absent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Item {
+    pub(crate) value: Id,
+    pub(crate) optional: bool,
+}
+
+/// An entry of a map.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry {
+    pub(crate) key: Id,
+    pub(crate) value: Id,
+    pub(crate) optional: bool,
+}
+
+/// A field of an object that is written out.
+#[derive(Clone, Debug)]
+pub(crate) struct Field {
+    pub(crate) name: Arc<str>,
+    pub(crate) value: Id,
+    pub(crate) optional: bool,
+    /// Where a fault of it is reported.
+    pub(crate) position: u32,
+}
+
+/// A macro that goes through a list or a map.
+#[derive(Clone, Debug)]
+pub(crate) struct Fold {
+    pub(crate) kind: FoldKind,
+    pub(crate) range: Id,
+    pub(crate) var: Arc<str>,
+    /// The value, where `var` is the index or the key.
+    pub(crate) var2: Option<Arc<str>>,
+    pub(crate) filter: Option<Id>,
+    pub(crate) body: Id,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum FoldKind {
+    All,
+    Exists,
+    ExistsOne,
+    /// `map`, `filter`, `transformList`.
+    List,
+    /// `transformMap`.
+    Map,
+    /// `transformMapEntry`.
+    MapEntry,
+    SortBy,
+}

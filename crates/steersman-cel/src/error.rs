@@ -1,0 +1,52 @@
+//! Why an expression does not compile, or cannot be evaluated.
+
+use crate::source::{self, Issue};
+use std::borrow::Cow;
+
+/// An expression that does not compile. Its text is upstream's: `ERROR: <input>:1:1: ...`, the line, and a mark below it.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("{report}")]
+pub struct CompileError {
+    report: String,
+}
+
+impl CompileError {
+    pub(crate) fn new(text: &str, mut issues: Vec<Issue>) -> CompileError {
+        CompileError { report: source::report(text, &mut issues) }
+    }
+}
+
+/// Why an evaluation gave no value.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("{message}")]
+pub struct EvalError {
+    kind: ErrorKind,
+    message: Cow<'static, str>,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum ErrorKind {
+    Budget,
+    Other,
+}
+
+impl EvalError {
+    /// A fault with its text.
+    pub fn new(message: impl Into<Cow<'static, str>>) -> EvalError {
+        EvalError { kind: ErrorKind::Other, message: message.into() }
+    }
+
+    pub(crate) fn budget() -> EvalError {
+        let message = Cow::Borrowed("operation cancelled: actual cost limit exceeded");
+        EvalError { kind: ErrorKind::Budget, message }
+    }
+
+    /// Whether the budget was exceeded. Nothing in the expression can make up for that.
+    pub fn is_budget(&self) -> bool {
+        self.kind == ErrorKind::Budget
+    }
+
+    pub(crate) fn no_key(key: &str) -> EvalError {
+        EvalError::new(format!("no such key: {key}"))
+    }
+}

@@ -1,0 +1,78 @@
+//! CEL as Kubernetes 1.36 defines it: expressions are parsed, checked against declared types, estimated, and evaluated within
+//! a budget.
+//!
+//! ```
+//! use steersman_cel::{Activation, DeclType, Environment, Meter, PER_CALL_LIMIT, Value};
+//! use steersman_schema::structural;
+//!
+//! let schema = serde_json::json!({"type": "object", "properties": {
+//!     "replicas": {"type": "integer"}, "names": {"type": "array", "maxItems": 10, "items": {"type": "string", "maxLength": 63}}}});
+//! let decl = DeclType::from_schema(&structural::compile(&schema), false).expect("an object is seen");
+//! let environment = Environment::new().declare("self", decl.clone());
+//!
+//! let rule = environment.compile("self.replicas > 0 && self.names.all(name, name.startsWith('a'))")?;
+//! assert_eq!(rule.output().to_string(), "bool");
+//! assert!(rule.cost().max < steersman_cel::RULE_COST_LIMIT);
+//!
+//! let object = serde_json::json!({"replicas": 3, "names": ["ab", "b"]});
+//! let mut activation = Activation::new().with("self", Value::declared(&object, &decl)?);
+//! let mut meter = Meter::new(PER_CALL_LIMIT);
+//! assert_eq!(rule.evaluate(&mut activation, &mut meter)?.as_bool(), Some(false));
+//! assert_eq!(meter.spent(), 17);
+//!
+//! let error = environment.compile("self.size > 0").unwrap_err();
+//! assert_eq!(error.to_string(), "ERROR: <input>:1:5: undefined field 'size'\n | self.size > 0\n | ....^");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! An [`Environment`] has variables with a [`DeclType`], which is made of a structural schema or by hand. It compiles an
+//! expression once into a [`Program`]: its output type, an estimate of its cost, and what to do. A program is evaluated with
+//! an [`Activation`], the values of its variables, and a [`Meter`], which counts what evaluations cost. Trees of JSON and the
+//! texts of the expression are borrowed by values, and not copied.
+//!
+//! Nothing here panics on input, recurses further than [bounds](Meter) allow, or takes time or memory without one: what an
+//! expression can do is bounded by its length, its depth, its budget, and by the work that a meter allows beside the budget.
+//! Messages, costs and functions follow cel-go and Kubernetes' environment; the parser is our own, because the `cel` crate
+//! links a parser generator's runtime, and has no macros of two variables.
+
+mod ast;
+mod charge;
+mod check;
+mod decl;
+mod environment;
+mod error;
+mod escape;
+mod estimate;
+mod eval;
+mod functions;
+mod lexer;
+mod library;
+mod meter;
+mod parser;
+mod plan;
+mod program;
+mod source;
+mod types;
+mod value;
+
+pub use crate::decl::{DeclType, ObjectDecl};
+pub use crate::environment::Environment;
+pub use crate::error::{CompileError, EvalError};
+pub use crate::escape::escape;
+pub use crate::estimate::Range;
+pub use crate::library::authorizer::{Authorizer, Decision, Question, Resource, ServiceAccount, Target};
+pub use crate::meter::Meter;
+pub use crate::program::{Activation, Program};
+pub use crate::types::Type;
+pub use crate::value::Value;
+
+/// What one evaluation may cost.
+pub const PER_CALL_LIMIT: u64 = 1_000_000;
+/// What all rules of an object, or all expressions of a policy for a request, may cost together.
+pub const OBJECT_BUDGET: u64 = 10_000_000;
+/// What all match conditions of a webhook or a policy may cost together.
+pub const MATCH_CONDITIONS_BUDGET: u64 = 2_500_000;
+/// What one rule of a definition may cost by its estimate.
+pub const RULE_COST_LIMIT: u64 = 10_000_000;
+/// What all rules of a schema may cost by their estimates.
+pub const SCHEMA_COST_LIMIT: u64 = 100_000_000;

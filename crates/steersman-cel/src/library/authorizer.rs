@@ -1,0 +1,191 @@
+//! Questions to the authorizer: `authorizer.group('apps').resource('deployments').check('create').allowed()`.
+//!
+//! Who evaluates such expressions passes an [`Authorizer`] in; an expression builds the question and reads the answer.
+
+use crate::error::EvalError;
+use crate::library::{Implementation, Outcome};
+use crate::meter::Meter;
+use crate::value::{Opaque, Value};
+use std::sync::Arc;
+use steersman_machinery::name;
+
+/// Who says what a user may do.
+pub trait Authorizer: Send + Sync {
+    /// Whether the user of the request may do it, or the service account that the question names.
+    fn decide(&self, question: &Question<'_>) -> Decision;
+}
+
+/// What an expression asks.
+#[derive(Clone, Debug)]
+pub struct Question<'q> {
+    /// Instead of the user of the request.
+    pub service_account: Option<&'q ServiceAccount>,
+    pub verb: &'q str,
+    pub target: Target<'q>,
+}
+
+/// What would be done something to.
+#[derive(Clone, Debug)]
+pub enum Target<'q> {
+    Path(&'q str),
+    Resource(&'q Resource),
+}
+
+/// A resource, as far as an expression has said. What it has not is empty.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Resource {
+    pub group: String,
+    pub resource: String,
+    pub subresource: String,
+    pub namespace: String,
+    pub name: String,
+    pub field_selector: Option<String>,
+    pub label_selector: Option<String>,
+}
+
+/// A service account.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct ServiceAccount {
+    pub namespace: String,
+    pub name: String,
+}
+
+/// The answer.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Decision {
+    pub allowed: bool,
+    pub reason: String,
+    pub error: Option<String>,
+}
+
+/// The authorizer, and who is asked about.
+#[derive(Clone)]
+pub struct Caller<'a> {
+    authorizer: &'a dyn Authorizer,
+    service_account: Option<Arc<ServiceAccount>>,
+}
+
+/// A path that is asked about.
+pub struct PathCheck<'a> {
+    caller: Caller<'a>,
+    path: String,
+}
+
+/// A group a resource of which is asked about.
+pub struct GroupCheck<'a> {
+    caller: Caller<'a>,
+    group: String,
+}
+
+/// A resource that is asked about.
+#[derive(Clone)]
+pub struct ResourceCheck<'a> {
+    caller: Caller<'a>,
+    resource: Resource,
+}
+
+impl Caller<'_> {
+    pub(crate) fn is_same(&self, other: &Caller<'_>) -> bool {
+        std::ptr::addr_eq(self.authorizer, other.authorizer) && self.service_account == other.service_account
+    }
+
+    fn decide(&self, verb: &str, target: Target<'_>) -> Value<'static> {
+        let question = Question { service_account: self.service_account.as_deref(), verb, target };
+        Value::Opaque(Opaque::Decision(Arc::new(self.authorizer.decide(&question))))
+    }
+}
+
+impl<'a> Value<'a> {
+    /// The variable `authorizer`.
+    pub fn authorizer(authorizer: &'a dyn Authorizer) -> Value<'a> {
+        Value::Opaque(Opaque::Authorizer(Caller { authorizer, service_account: None }))
+    }
+
+    /// The variable `authorizer.requestResource`.
+    pub fn request_resource(authorizer: &'a dyn Authorizer, resource: Resource) -> Value<'a> {
+        let caller = Caller { authorizer, service_account: None };
+        Value::Opaque(Opaque::Resource(Arc::new(ResourceCheck { caller, resource })))
+    }
+}
+
+pub(super) fn implementation(name: &str) -> Option<Implementation> {
+    Some(match name {
+        "allowed" => |_, args| of_decision(args, |decision| Value::Bool(decision.allowed)),
+        "check" => check,
+        "error" => |_, args| of_decision(args, |decision| Value::text(decision.error.clone().unwrap_or_default())),
+        "errored" => |_, args| of_decision(args, |decision| Value::Bool(decision.error.is_some())),
+        "fieldSelector" => |_, args| with(args, |resource, text| resource.field_selector = Some(text)),
+        "group" => |_, args| {
+            let [Value::Opaque(Opaque::Authorizer(caller)), Value::String(group)] = args else { return None };
+            let check = GroupCheck { caller: caller.clone(), group: (**group).to_owned() };
+            Some(Ok(Value::Opaque(Opaque::Group(Arc::new(check)))))
+        },
+        "labelSelector" => |_, args| with(args, |resource, text| resource.label_selector = Some(text)),
+        "name" => |_, args| with(args, |resource, text| resource.name = text),
+        "namespace" => |_, args| with(args, |resource, text| resource.namespace = text),
+        "path" => |_, args| {
+            let [Value::Opaque(Opaque::Authorizer(caller)), Value::String(path)] = args else { return None };
+            if path.is_empty() {
+                return Some(Err(EvalError::new("path must not be empty")));
+            }
+            let check = PathCheck { caller: caller.clone(), path: (**path).to_owned() };
+            Some(Ok(Value::Opaque(Opaque::Path(Arc::new(check)))))
+        },
+        "reason" => |_, args| of_decision(args, |decision| Value::text(&*decision.reason)),
+        "resource" => |_, args| {
+            let [Value::Opaque(Opaque::Group(group)), Value::String(resource)] = args else { return None };
+            if resource.is_empty() {
+                return Some(Err(EvalError::new("resource must not be empty")));
+            }
+            let resource =
+                Resource { group: group.group.clone(), resource: (**resource).to_owned(), ..Resource::default() };
+            let check = ResourceCheck { caller: group.caller.clone(), resource };
+            Some(Ok(Value::Opaque(Opaque::Resource(Arc::new(check)))))
+        },
+        "serviceAccount" => service_account,
+        "subresource" => |_, args| with(args, |resource, text| resource.subresource = text),
+        _ => return None,
+    })
+}
+
+fn of_decision<'a>(args: &[Value<'a>], what: fn(&Decision) -> Value<'a>) -> Option<Outcome<'a>> {
+    match args {
+        [Value::Opaque(Opaque::Decision(decision))] => Some(Ok(what(decision))),
+        _ => None,
+    }
+}
+
+/// The same question with one thing more said.
+fn with<'a>(args: &[Value<'a>], change: fn(&mut Resource, String)) -> Option<Outcome<'a>> {
+    let [Value::Opaque(Opaque::Resource(check)), Value::String(text)] = args else { return None };
+    let mut check = ResourceCheck::clone(check);
+    change(&mut check.resource, (**text).to_owned());
+    Some(Ok(Value::Opaque(Opaque::Resource(Arc::new(check)))))
+}
+
+fn check<'a>(_: &mut Meter, args: &[Value<'a>]) -> Option<Outcome<'a>> {
+    match args {
+        [Value::Opaque(Opaque::Path(check)), Value::String(verb)] => {
+            Some(Ok(check.caller.decide(verb, Target::Path(&check.path))))
+        }
+        [Value::Opaque(Opaque::Resource(check)), Value::String(verb)] => {
+            Some(Ok(check.caller.decide(verb, Target::Resource(&check.resource))))
+        }
+        _ => None,
+    }
+}
+
+fn service_account<'a>(_: &mut Meter, args: &[Value<'a>]) -> Option<Outcome<'a>> {
+    let [Value::Opaque(Opaque::Authorizer(caller)), Value::String(namespace), Value::String(account)] = args else {
+        return None;
+    };
+    if !name::dns1123_subdomain(account).is_empty() {
+        return Some(Err(EvalError::new("Invalid service account name")));
+    }
+    if !name::dns1123_label(namespace).is_empty() {
+        return Some(Err(EvalError::new("Invalid service account namespace")));
+    }
+    let account = ServiceAccount { namespace: (**namespace).to_owned(), name: (**account).to_owned() };
+    let caller = Caller { authorizer: caller.authorizer, service_account: Some(Arc::new(account)) };
+    Some(Ok(Value::Opaque(Opaque::Authorizer(caller))))
+}

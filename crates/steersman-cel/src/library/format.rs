@@ -1,0 +1,298 @@
+//! `'%s of %d'.format([..])`: clauses and what they make of values.
+
+use crate::error::EvalError;
+use crate::library::{Outcome, convert};
+use crate::meter::Meter;
+use crate::value::{List, Value};
+use std::fmt::Write;
+
+/// How many digits a number has behind the point unless the clause says.
+const PRECISION: usize = 6;
+/// The most that a clause may say.
+const PRECISION_MAX: usize = 100;
+
+pub(super) fn format<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Option<Outcome<'a>> {
+    let [Value::String(template), Value::List(values)] = args else { return None };
+    Some(formatted(meter, template, values).map(Value::text))
+}
+
+fn formatted(meter: &mut Meter, template: &str, values: &List<'_>) -> Result<String, EvalError> {
+    meter.work(template.len())?;
+    let mut out = String::with_capacity(template.len() + 16);
+    let mut rest = template;
+    let mut at = 0;
+    while let Some(percent) = rest.find('%') {
+        out.push_str(&rest[..percent]);
+        rest = &rest[percent + 1..];
+        if let Some(behind) = rest.strip_prefix('%') {
+            out.push('%');
+            rest = behind;
+            continue;
+        }
+        let value = values.get(at).ok_or_else(|| EvalError::new(format!("index {at} out of range")))??;
+        at += 1;
+        let mut precision = None;
+        if let Some(behind) = rest.strip_prefix('.') {
+            let end = behind.find(|char: char| !char.is_ascii_digit()).unwrap_or(behind.len());
+            let digits = behind[..end].parse::<usize>().ok().filter(|digits| *digits <= PRECISION_MAX);
+            let digits = digits.ok_or_else(|| {
+                EvalError::new(format!(
+                    "could not parse precision: want a number up to {PRECISION_MAX} behind the point"
+                ))
+            })?;
+            precision = Some(digits);
+            rest = &behind[end..];
+        }
+        let clause = rest.chars().next().ok_or_else(|| EvalError::new("unexpected end of string"))?;
+        rest = &rest[clause.len_utf8()..];
+        let before = out.len();
+        match clause {
+            's' => write_value(meter, &mut out, &value)?,
+            'd' => decimal(&mut out, &value)?,
+            'f' => fixed(&mut out, double_of(&value, "fixed-point")?, precision.unwrap_or(PRECISION)),
+            'e' => scientific(&mut out, double_of(&value, "scientific")?, precision.unwrap_or(PRECISION)),
+            'b' => binary(&mut out, &value)?,
+            'x' => hex(&mut out, &value, false)?,
+            'X' => hex(&mut out, &value, true)?,
+            'o' => octal(&mut out, &value)?,
+            _ => {
+                return Err(EvalError::new(format!(
+                    "could not parse formatting clause: unrecognized formatting clause \"{clause}\""
+                )));
+            }
+        }
+        meter.work(out.len() - before)?;
+    }
+    out.push_str(rest);
+    Ok(out)
+}
+
+/// Writing to a string cannot fail.
+macro_rules! put {
+    ($out:expr, $($arg:tt)*) => {{
+        let _ = write!($out, $($arg)*);
+    }};
+}
+
+fn bad(clause: &str, allowed: &str, value: &Value<'_>) -> EvalError {
+    EvalError::new(format!(
+        "error during formatting: {clause} clause can only be used on {allowed}, was given {}",
+        value.type_name()
+    ))
+}
+
+fn decimal(out: &mut String, value: &Value<'_>) -> Result<(), EvalError> {
+    match value {
+        Value::Int(int) => put!(out, "{int}"),
+        Value::Uint(uint) => put!(out, "{uint}"),
+        _ => return Err(bad("decimal", "integers", value)),
+    }
+    Ok(())
+}
+
+fn binary(out: &mut String, value: &Value<'_>) -> Result<(), EvalError> {
+    match value {
+        Value::Int(int) if *int < 0 => put!(out, "-{:b}", int.unsigned_abs()),
+        Value::Int(int) => put!(out, "{int:b}"),
+        Value::Uint(uint) => put!(out, "{uint:b}"),
+        Value::Bool(bool) => out.push(if *bool { '1' } else { '0' }),
+        _ => return Err(bad("binary", "integers and bools", value)),
+    }
+    Ok(())
+}
+
+fn octal(out: &mut String, value: &Value<'_>) -> Result<(), EvalError> {
+    match value {
+        Value::Int(int) if *int < 0 => put!(out, "-{:o}", int.unsigned_abs()),
+        Value::Int(int) => put!(out, "{int:o}"),
+        Value::Uint(uint) => put!(out, "{uint:o}"),
+        _ => return Err(bad("octal", "integers", value)),
+    }
+    Ok(())
+}
+
+fn hex(out: &mut String, value: &Value<'_>, upper: bool) -> Result<(), EvalError> {
+    let number = |out: &mut String, number: u64| {
+        if upper { put!(out, "{number:X}") } else { put!(out, "{number:x}") }
+    };
+    let bytes: &[u8] = match value {
+        Value::Int(int) => {
+            if *int < 0 {
+                out.push('-');
+            }
+            number(out, int.unsigned_abs());
+            return Ok(());
+        }
+        Value::Uint(uint) => {
+            number(out, *uint);
+            return Ok(());
+        }
+        Value::String(text) => text.as_bytes(),
+        Value::Bytes(bytes) => bytes,
+        _ => return Err(bad("hex", "integers, byte buffers, and strings", value)),
+    };
+    for byte in bytes {
+        if upper { put!(out, "{byte:02X}") } else { put!(out, "{byte:02x}") }
+    }
+    Ok(())
+}
+
+fn double_of(value: &Value<'_>, clause: &str) -> Result<f64, EvalError> {
+    match value {
+        Value::Double(double) => Ok(*double),
+        Value::String(text) => match &**text {
+            "NaN" => Ok(f64::NAN),
+            "Infinity" => Ok(f64::INFINITY),
+            "-Infinity" => Ok(f64::NEG_INFINITY),
+            _ => Err(bad(clause, "doubles", value)),
+        },
+        _ => Err(bad(clause, "doubles", value)),
+    }
+}
+
+/// NaN and infinity as the locale writes them.
+fn is_special(out: &mut String, double: f64) -> bool {
+    match double {
+        _ if double.is_nan() => out.push_str("NaN"),
+        f64::INFINITY => out.push('∞'),
+        f64::NEG_INFINITY => out.push_str("-∞"),
+        _ => return false,
+    }
+    true
+}
+
+/// With a comma after each three digits before the point: upstream prints in English.
+fn fixed(out: &mut String, double: f64, precision: usize) {
+    if is_special(out, double) {
+        return;
+    }
+    let text = format!("{double:.precision$}");
+    let (sign, digits) = text.strip_prefix('-').map_or(("", &*text), |digits| ("-", digits));
+    let (whole, fraction) = digits.split_once('.').map_or((digits, None), |(whole, fraction)| (whole, Some(fraction)));
+    out.push_str(sign);
+    for (at, digit) in whole.chars().enumerate() {
+        if at > 0 && (whole.len() - at).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    if let Some(fraction) = fraction {
+        put!(out, ".{fraction}");
+    }
+}
+
+/// Always with six digits: upstream takes what the clause says as the least width. The exponent is raised, as in English
+/// print.
+fn scientific(out: &mut String, double: f64, width: usize) {
+    if is_special(out, double) {
+        return;
+    }
+    const RAISED: [char; 10] = ['⁰', '¹', '²', '³', '⁴', '⁵', '⁶', '⁷', '⁸', '⁹'];
+    let text = format!("{double:.PRECISION$e}");
+    let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+    let (sign, exponent) = exponent.strip_prefix('-').map_or(("", exponent), |exponent| ("⁻", exponent));
+    let raised: String =
+        format!("{exponent:0>2}").chars().filter_map(|digit| RAISED.get(digit.to_digit(10)? as usize)).collect();
+    let number = format!("{digits}×10{sign}{raised}");
+    let missing = width.saturating_sub(number.chars().count());
+    out.extend(std::iter::repeat_n(' ', missing));
+    out.push_str(&number);
+}
+
+/// `%s`: any value; within lists and maps as expressions write it.
+fn write_value(meter: &mut Meter, out: &mut String, value: &Value<'_>) -> Result<(), EvalError> {
+    match value {
+        Value::String(text) => out.push_str(text),
+        Value::Bytes(bytes) => out.push_str(&String::from_utf8_lossy(bytes)),
+        Value::Null => out.push_str("null"),
+        Value::Type(name) => out.push_str(name),
+        Value::List(_) | Value::Map(_) => return write_inner(meter, out, value),
+        _ => match convert::scalar_text(value) {
+            Some(text) => out.push_str(&text),
+            None => {
+                return Err(bad(
+                    "string",
+                    "strings, bools, bytes, ints, doubles, maps, lists, types, durations, and timestamps",
+                    value,
+                ));
+            }
+        },
+    }
+    Ok(())
+}
+
+fn write_inner(meter: &mut Meter, out: &mut String, value: &Value<'_>) -> Result<(), EvalError> {
+    meter.enter()?;
+    meter.work(1)?;
+    match value {
+        Value::List(list) => {
+            out.push('[');
+            for (at, item) in list.iter().enumerate() {
+                out.push_str(if at > 0 { ", " } else { "" });
+                write_inner(meter, out, &item?)?;
+            }
+            out.push(']');
+        }
+        Value::Map(map) => {
+            let mut entries = Vec::with_capacity(map.len());
+            for (key, value) in map.iter() {
+                let mut key_text = String::new();
+                write_inner(meter, &mut key_text, &key)?;
+                entries.push((key_text, value?));
+            }
+            entries.sort_by(|(one, _), (other, _)| one.cmp(other));
+            out.push('{');
+            for (at, (key, value)) in entries.iter().enumerate() {
+                put!(out, "{}{key}:", if at > 0 { ", " } else { "" });
+                write_inner(meter, out, value)?;
+            }
+            out.push('}');
+        }
+        Value::String(text) => quoted(out, text),
+        Value::Bytes(bytes) => {
+            out.push('b');
+            quoted(out, &String::from_utf8_lossy(bytes));
+        }
+        Value::Double(double) if double.is_nan() => out.push_str("\"NaN\""),
+        Value::Double(double) if double.is_infinite() => {
+            out.push_str(if *double > 0.0 { "\"+Inf\"" } else { "\"-Inf\"" });
+        }
+        Value::Double(double) => put!(out, "{double:.PRECISION$}"),
+        Value::Duration(_) | Value::Timestamp(_) => {
+            let name = if matches!(value, Value::Duration(_)) { "duration" } else { "timestamp" };
+            put!(out, "{name}(\"{}\")", convert::scalar_text(value).unwrap_or_default());
+        }
+        _ => match value {
+            Value::Bool(_) | Value::Int(_) | Value::Null | Value::Type(_) | Value::Uint(_) => {
+                write_value(meter, out, value)?;
+            }
+            _ => {
+                let message = format!("error during formatting: no formatting function for {}", value.type_name());
+                return Err(EvalError::new(message));
+            }
+        },
+    }
+    meter.leave();
+    Ok(())
+}
+
+/// As Go quotes a text.
+fn quoted(out: &mut String, text: &str) {
+    out.push('"');
+    for char in text.chars() {
+        match char {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\u{7}' => out.push_str("\\a"),
+            '\u{8}' => out.push_str("\\b"),
+            '\u{c}' => out.push_str("\\f"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            '\u{b}' => out.push_str("\\v"),
+            char if u32::from(char) < 0x20 || char == '\u{7f}' => put!(out, "\\x{:02x}", u32::from(char)),
+            _ => out.push(char),
+        }
+    }
+    out.push('"');
+}

@@ -1,0 +1,71 @@
+//! Calls that are macros: `has`, quantifiers, transformations, bound optionals.
+//!
+//! A call that has a macro's name and number of arguments is one, wherever it stands; its faults are the parser's.
+
+use crate::ast::{Expr, Fold, FoldKind, Id};
+use crate::parser::Parser;
+use crate::source::Issue;
+use std::sync::Arc;
+
+impl Parser {
+    pub(super) fn global_call(&mut self, function: Arc<str>, args: Vec<Id>, position: u32) -> Result<Id, Issue> {
+        if let ("has", [arg]) = (&*function, args.as_slice()) {
+            return match self.nodes[arg.index()].clone() {
+                Expr::Select { operand, field, test: false } => {
+                    self.add(Expr::Select { operand, field, test: true }, position)
+                }
+                _ => Err(Issue::new(self.positions[arg.index()], "invalid argument to has() macro")),
+            };
+        }
+        self.add(Expr::Call { function, target: None, args: args.into() }, position)
+    }
+
+    pub(super) fn member_call(
+        &mut self,
+        target: Id,
+        function: Arc<str>,
+        args: Vec<Id>,
+        position: u32,
+    ) -> Result<Id, Issue> {
+        let (kind, one, filter, body) = match (&*function, args.as_slice()) {
+            ("all", [var, body]) => (FoldKind::All, (*var, None), None, *body),
+            ("exists", [var, body]) => (FoldKind::Exists, (*var, None), None, *body),
+            ("exists_one", [var, body]) => (FoldKind::ExistsOne, (*var, None), None, *body),
+            ("map", [var, body]) => (FoldKind::List, (*var, None), None, *body),
+            ("map", [var, filter, body]) => (FoldKind::List, (*var, None), Some(*filter), *body),
+            ("filter", [var, filter]) => (FoldKind::List, (*var, None), Some(*filter), *var),
+            ("sortBy", [var, body]) => (FoldKind::SortBy, (*var, None), None, *body),
+            ("all", [var, var2, body]) => (FoldKind::All, (*var, Some(*var2)), None, *body),
+            ("exists", [var, var2, body]) => (FoldKind::Exists, (*var, Some(*var2)), None, *body),
+            ("existsOne", [var, var2, body]) => (FoldKind::ExistsOne, (*var, Some(*var2)), None, *body),
+            ("transformList", [var, var2, body]) => (FoldKind::List, (*var, Some(*var2)), None, *body),
+            ("transformList", [var, var2, filter, body]) => (FoldKind::List, (*var, Some(*var2)), Some(*filter), *body),
+            ("transformMap", [var, var2, body]) => (FoldKind::Map, (*var, Some(*var2)), None, *body),
+            ("transformMap", [var, var2, filter, body]) => (FoldKind::Map, (*var, Some(*var2)), Some(*filter), *body),
+            ("transformMapEntry", [var, var2, body]) => (FoldKind::MapEntry, (*var, Some(*var2)), None, *body),
+            ("transformMapEntry", [var, var2, filter, body]) => {
+                (FoldKind::MapEntry, (*var, Some(*var2)), Some(*filter), *body)
+            }
+            (name @ ("optMap" | "optFlatMap"), [var, body]) => {
+                let flat = name == "optFlatMap";
+                let name = self.variable(*var, name)?;
+                return self.add(Expr::OptMap { target, name, body: *body, flat }, position);
+            }
+            _ => return self.add(Expr::Call { function, target: Some(target), args: args.into() }, position),
+        };
+        let var = self.variable(one.0, &function)?;
+        let var2 = one.1.map(|var2| self.variable(var2, &function)).transpose()?;
+        self.add(Expr::Fold(Box::new(Fold { kind, range: target, var, var2, filter, body })), position)
+    }
+
+    /// The name that an argument is, when it names a variable.
+    fn variable(&self, id: Id, function: &str) -> Result<Arc<str>, Issue> {
+        match &self.nodes[id.index()] {
+            Expr::Ident(name) => Ok(Arc::clone(name)),
+            _ => Err(Issue::new(
+                self.positions[id.index()],
+                format!("argument must be a simple name: the first of {function}()"),
+            )),
+        }
+    }
+}

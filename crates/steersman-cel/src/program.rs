@@ -1,0 +1,108 @@
+//! Compiled expressions, and what they are evaluated with.
+
+use crate::error::EvalError;
+use crate::estimate::Range;
+use crate::eval;
+use crate::meter::Meter;
+use crate::plan::Plan;
+use crate::types::Type;
+use crate::value::Value;
+use std::sync::Arc;
+
+/// A compiled expression. Evaluated as often as wanted, from any thread.
+#[derive(Debug)]
+pub struct Program {
+    pub(crate) plan: Plan,
+    pub(crate) cost: Range,
+    pub(crate) output: Type,
+}
+
+impl Program {
+    /// The type of its value.
+    pub fn output(&self) -> &Type {
+        &self.output
+    }
+
+    /// What an evaluation may cost, by what is declared.
+    pub fn cost(&self) -> Range {
+        self.cost
+    }
+
+    /// Whether it refers to a variable of the environment.
+    pub fn uses(&self, variable: &str) -> bool {
+        self.plan.variables.iter().any(|name| **name == *variable)
+    }
+
+    /// The names of the composed expressions that it refers to.
+    pub fn composed(&self) -> impl Iterator<Item = &str> {
+        self.plan.composed.iter().map(|name| &**name)
+    }
+
+    /// The value for these variables. What it costs is added to the meter.
+    ///
+    /// # Errors
+    /// In upstream's words; [`EvalError::is_budget`] when the meter's limit is reached.
+    pub fn evaluate<'a>(&'a self, activation: &mut Activation<'a>, meter: &mut Meter) -> Result<Value<'a>, EvalError> {
+        eval::evaluate(&self.plan, activation, meter)
+    }
+}
+
+/// The values of variables, and of the composed expressions that are evaluated so far.
+#[derive(Default)]
+pub struct Activation<'a> {
+    variables: Vec<(&'static str, Value<'a>)>,
+    composed: &'a [(Arc<str>, Program)],
+    values: Vec<Option<Result<Value<'a>, EvalError>>>,
+}
+
+impl<'a> Activation<'a> {
+    /// Without any variable.
+    pub fn new() -> Activation<'a> {
+        Activation::default()
+    }
+
+    /// With a variable.
+    #[must_use]
+    pub fn with(mut self, name: &'static str, value: Value<'a>) -> Activation<'a> {
+        self.set(name, value);
+        self
+    }
+
+    /// Gives a variable a value.
+    pub fn set(&mut self, name: &'static str, value: Value<'a>) {
+        match self.variables.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, slot)) => *slot = value,
+            None => self.variables.push((name, value)),
+        }
+    }
+
+    /// With expressions that are known as fields of `variables`. Each is evaluated when it is first asked for, and once.
+    #[must_use]
+    pub fn with_composed(mut self, composed: &'a [(Arc<str>, Program)]) -> Activation<'a> {
+        self.composed = composed;
+        self.values = composed.iter().map(|_| None).collect();
+        self
+    }
+
+    pub(crate) fn variable(&self, name: &str) -> Option<&Value<'a>> {
+        self.variables.iter().find(|(known, _)| *known == name).map(|(_, value)| value)
+    }
+
+    /// The value of a composed expression.
+    pub(crate) fn compose(&mut self, name: &str, meter: &mut Meter) -> Result<Value<'a>, EvalError> {
+        let composed = self.composed;
+        let found = composed.iter().position(|(known, _)| **known == *name);
+        let Some(at) = found else { return Err(EvalError::no_key(name)) };
+        if let Some(value) = &self.values[at] {
+            return value.clone();
+        }
+        let value = composed[at].1.evaluate(self, meter).map_err(|error| {
+            if error.is_budget() {
+                return error;
+            }
+            EvalError::new(format!("composited variable \"{name}\" fails to evaluate: {error}"))
+        });
+        self.values[at] = Some(value.clone());
+        value
+    }
+}

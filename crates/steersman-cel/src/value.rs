@@ -1,0 +1,477 @@
+//! Values at run time. Trees of JSON and texts of the expression are borrowed; what an evaluation makes is shared.
+
+mod compare;
+mod convert;
+
+use crate::decl::{DeclType, ObjectDecl, Shape};
+use crate::error::EvalError;
+use crate::functions;
+use crate::library::authorizer::{Caller, Decision, GroupCheck, PathCheck, ResourceCheck};
+use crate::library::ip::Cidr;
+use crate::library::named_format::NamedFormat;
+use crate::library::quantity::Quantity;
+use crate::library::semver::Semver;
+use crate::library::time::{self, Timestamp};
+use crate::library::url::Url;
+use crate::types::OPTIONAL;
+use std::borrow::Cow;
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::IpAddr;
+use std::ops::Deref;
+use std::sync::Arc;
+use steersman_machinery::Value as Json;
+use steersman_machinery::value::Map as JsonMap;
+
+pub(crate) use crate::value::compare::{compare, equal};
+
+/// A value.
+#[derive(Clone)]
+pub enum Value<'a> {
+    Bool(bool),
+    Bytes(Arc<[u8]>),
+    Double(f64),
+    /// In nanoseconds.
+    Duration(i64),
+    Int(i64),
+    List(List<'a>),
+    Map(Map<'a>),
+    Null,
+    Object(Object<'a>),
+    Opaque(Opaque<'a>),
+    Optional(Option<Arc<Value<'a>>>),
+    String(Text<'a>),
+    Timestamp(Timestamp),
+    /// The name of a type.
+    Type(Arc<str>),
+    Uint(u64),
+}
+
+/// A text.
+#[derive(Clone)]
+pub enum Text<'a> {
+    Borrowed(&'a str),
+    Shared(Arc<str>),
+}
+
+impl Deref for Text<'_> {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        match self {
+            Text::Borrowed(text) => text,
+            Text::Shared(text) => text,
+        }
+    }
+}
+
+/// A list.
+#[derive(Clone)]
+pub struct List<'a> {
+    pub(crate) items: Items<'a>,
+    /// The declaration of the list, where it has one.
+    pub(crate) decl: Option<&'a DeclType>,
+}
+
+#[derive(Clone)]
+pub(crate) enum Items<'a> {
+    Json(&'a [Json]),
+    Values(Arc<Vec<Value<'a>>>),
+}
+
+/// A map.
+#[derive(Clone)]
+pub struct Map<'a>(pub(crate) Entries<'a>);
+
+#[derive(Clone)]
+pub(crate) enum Entries<'a> {
+    /// With the declaration of the values, where there is one.
+    Json(&'a JsonMap, Option<&'a DeclType>),
+    Values(Arc<BTreeMap<Key<'a>, Value<'a>>>),
+}
+
+/// The key of a map that an expression makes.
+#[derive(Clone)]
+pub(crate) enum Key<'a> {
+    Bool(bool),
+    Int(i64),
+    String(Text<'a>),
+    Uint(u64),
+}
+
+/// An object with declared fields.
+#[derive(Clone)]
+pub struct Object<'a>(pub(crate) Fields<'a>);
+
+#[derive(Clone)]
+pub(crate) enum Fields<'a> {
+    Json(&'a JsonMap, &'a Arc<ObjectDecl>),
+    Values(Arc<ObjectDecl>, Arc<BTreeMap<Arc<str>, Value<'a>>>),
+}
+
+/// A value of a library.
+#[derive(Clone)]
+pub enum Opaque<'a> {
+    Authorizer(Caller<'a>),
+    Cidr(Cidr),
+    Decision(Arc<Decision>),
+    Format(&'static NamedFormat),
+    Group(Arc<GroupCheck<'a>>),
+    Ip(IpAddr),
+    Path(Arc<PathCheck<'a>>),
+    Quantity(Quantity),
+    Resource(Arc<ResourceCheck<'a>>),
+    Semver(Arc<Semver>),
+    Url(Arc<Url>),
+}
+
+impl<'a> Value<'a> {
+    /// A tree without a declaration: texts are texts, whole numbers are int, others double.
+    pub fn json(json: &'a Json) -> Value<'a> {
+        match json {
+            Json::Null => Value::Null,
+            Json::Bool(bool) => Value::Bool(*bool),
+            Json::Number(number) => match number.as_i64() {
+                Some(int) => Value::Int(int),
+                None => Value::Double(number.as_f64().unwrap_or(f64::NAN)),
+            },
+            Json::String(text) => Value::String(Text::Borrowed(text)),
+            Json::Array(items) => Value::List(List { items: Items::Json(items), decl: None }),
+            Json::Object(map) => Value::Map(Map(Entries::Json(map, None))),
+        }
+    }
+
+    /// A tree as its declaration says.
+    ///
+    /// # Errors
+    /// When a value cannot be what is declared, such as a text that is no time.
+    pub fn declared(json: &'a Json, decl: &'a DeclType) -> Result<Value<'a>, EvalError> {
+        let mismatch = || {
+            let found = steersman_machinery::value::type_name(json);
+            EvalError::new(format!("expected a value of type {}, found {found}", decl.type_of()))
+        };
+        Ok(match (&decl.shape, json) {
+            (Shape::Dyn | Shape::Other(_), _) | (_, Json::Null) => Value::json(json),
+            (Shape::Bool, Json::Bool(bool)) => Value::Bool(*bool),
+            (Shape::Int, Json::Number(number)) => match number.as_i64() {
+                Some(int) => Value::Int(int),
+                // 5.0 is a whole number too.
+                None => Value::Int(number.as_f64().filter(|number| number.fract() == 0.0).ok_or_else(mismatch)? as i64),
+            },
+            (Shape::Double, Json::Number(number)) => Value::Double(number.as_f64().ok_or_else(mismatch)?),
+            (Shape::String, Json::String(text)) => Value::String(Text::Borrowed(text)),
+            (Shape::Bytes, Json::String(text)) => {
+                use base64::Engine as _;
+                let bytes = base64::engine::general_purpose::STANDARD.decode(text);
+                Value::Bytes(bytes.map_err(|_| EvalError::new("invalid base64 in a field of format byte"))?.into())
+            }
+            (Shape::Date, Json::String(text)) => Value::Timestamp(time::parse_date(text).ok_or_else(mismatch)?),
+            (Shape::Timestamp, Json::String(text)) => {
+                Value::Timestamp(time::parse_lenient_timestamp(text).ok_or_else(mismatch)?)
+            }
+            (Shape::Duration, Json::String(text)) => {
+                Value::Duration(time::parse_lenient_duration(text).ok_or_else(mismatch)?)
+            }
+            (Shape::List { .. }, Json::Array(items)) => {
+                Value::List(List { items: Items::Json(items), decl: Some(decl) })
+            }
+            (Shape::Map { value }, Json::Object(map)) => Value::Map(Map(Entries::Json(map, Some(value)))),
+            (Shape::Object(object), Json::Object(map)) => Value::Object(Object(Fields::Json(map, object))),
+            _ => return Err(mismatch()),
+        })
+    }
+
+    /// An optional value.
+    pub fn optional(value: Option<Value<'a>>) -> Value<'a> {
+        Value::Optional(value.map(Arc::new))
+    }
+
+    /// A text of its own.
+    pub fn text(text: impl Into<Arc<str>>) -> Value<'a> {
+        Value::String(Text::Shared(text.into()))
+    }
+
+    pub(crate) fn list(values: Vec<Value<'a>>) -> Value<'a> {
+        Value::List(List { items: Items::Values(Arc::new(values)), decl: None })
+    }
+
+    /// The text, if it is one.
+    pub fn as_str(&self) -> Option<&str> {
+        match self {
+            Value::String(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// The truth value, if it is one.
+    pub fn as_bool(&self) -> Option<bool> {
+        match self {
+            Value::Bool(bool) => Some(*bool),
+            _ => None,
+        }
+    }
+
+    /// The name of its type, as `type(x)` gives it.
+    pub(crate) fn type_name(&self) -> &str {
+        match self {
+            Value::Bool(_) => "bool",
+            Value::Bytes(_) => "bytes",
+            Value::Double(_) => "double",
+            Value::Duration(_) => "google.protobuf.Duration",
+            Value::Int(_) => "int",
+            Value::List(_) => "list",
+            Value::Map(_) => "map",
+            Value::Null => "null_type",
+            Value::Object(object) => object.type_name(),
+            Value::Opaque(opaque) => match opaque {
+                Opaque::Authorizer(_) => functions::AUTHORIZER,
+                Opaque::Cidr(_) => functions::CIDR,
+                Opaque::Decision(_) => functions::DECISION,
+                Opaque::Format(_) => functions::FORMAT,
+                Opaque::Group(_) => functions::GROUP_CHECK,
+                Opaque::Ip(_) => functions::IP,
+                Opaque::Path(_) => functions::PATH_CHECK,
+                Opaque::Quantity(_) => functions::QUANTITY,
+                Opaque::Resource(_) => functions::RESOURCE_CHECK,
+                Opaque::Semver(_) => functions::SEMVER,
+                Opaque::Url(_) => functions::URL,
+            },
+            Value::Optional(_) => OPTIONAL,
+            Value::String(_) => "string",
+            Value::Timestamp(_) => "google.protobuf.Timestamp",
+            Value::Type(_) => "type",
+            Value::Uint(_) => "uint",
+        }
+    }
+
+    /// What `size()` says; one for what has no size.
+    pub(crate) fn size(&self) -> u64 {
+        match self {
+            Value::String(text) => text.chars().count() as u64,
+            Value::Bytes(bytes) => bytes.len() as u64,
+            Value::List(list) => list.len() as u64,
+            Value::Map(map) => map.len() as u64,
+            Value::Object(Object(Fields::Json(map, _))) => map.len() as u64,
+            Value::Opaque(Opaque::Ip(ip)) => {
+                if ip.is_ipv4() {
+                    4
+                } else {
+                    16
+                }
+            }
+            Value::Opaque(Opaque::Cidr(cidr)) => u64::from(cidr.prefix.div_ceil(8)),
+            _ => 1,
+        }
+    }
+
+    /// Whether it is what `optional.ofNonZeroValue` leaves out.
+    pub(crate) fn is_zero(&self) -> bool {
+        match self {
+            Value::Bool(bool) => !bool,
+            Value::Bytes(bytes) => bytes.is_empty(),
+            Value::Double(double) => *double == 0.0,
+            Value::Duration(nanos) => *nanos == 0,
+            Value::Int(int) => *int == 0,
+            Value::List(list) => list.len() == 0,
+            Value::Map(map) => map.len() == 0,
+            Value::Null => true,
+            Value::Object(Object(Fields::Json(map, _))) => map.is_empty(),
+            Value::Object(Object(Fields::Values(_, map))) => map.is_empty(),
+            Value::Opaque(_) | Value::Type(_) => false,
+            Value::Optional(optional) => optional.is_none(),
+            Value::String(text) => text.is_empty(),
+            Value::Timestamp(timestamp) => *timestamp == Timestamp::default(),
+            Value::Uint(uint) => *uint == 0,
+        }
+    }
+}
+
+impl<'a> List<'a> {
+    pub(crate) fn len(&self) -> usize {
+        match &self.items {
+            Items::Json(items) => items.len(),
+            Items::Values(values) => values.len(),
+        }
+    }
+
+    /// An item; none if there is no such.
+    pub(crate) fn get(&self, index: usize) -> Option<Result<Value<'a>, EvalError>> {
+        match &self.items {
+            Items::Values(values) => values.get(index).cloned().map(Ok),
+            Items::Json(items) => {
+                let item = items.get(index)?;
+                Some(match self.decl.and_then(DeclType::item) {
+                    Some(decl) => Value::declared(item, decl),
+                    None => Ok(Value::json(item)),
+                })
+            }
+        }
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Result<Value<'a>, EvalError>> + '_ {
+        (0..self.len()).map_while(|index| self.get(index))
+    }
+}
+
+impl<'a> Map<'a> {
+    pub(crate) fn len(&self) -> usize {
+        match &self.0 {
+            Entries::Json(map, _) => map.len(),
+            Entries::Values(map) => map.len(),
+        }
+    }
+
+    /// The value of a key that is a text.
+    pub(crate) fn get_str(&self, key: &str) -> Option<Result<Value<'a>, EvalError>> {
+        match &self.0 {
+            Entries::Json(map, decl) => {
+                let value = map.get(key)?;
+                Some(match decl {
+                    Some(decl) => Value::declared(value, decl),
+                    None => Ok(Value::json(value)),
+                })
+            }
+            Entries::Values(map) => map.get(&Key::String(Text::Shared(key.into()))).cloned().map(Ok),
+        }
+    }
+
+    pub(crate) fn get(&self, key: &Value<'a>) -> Option<Result<Value<'a>, EvalError>> {
+        match (key, &self.0) {
+            (Value::String(text), Entries::Json(..)) => self.get_str(text),
+            (_, Entries::Json(..)) => None,
+            (_, Entries::Values(map)) => map.get(&Key::find(key)?).cloned().map(Ok),
+        }
+    }
+
+    pub(crate) fn contains(&self, key: &Value<'a>) -> bool {
+        match (key, &self.0) {
+            (Value::String(text), Entries::Json(map, _)) => map.contains_key(&**text),
+            (_, Entries::Json(..)) => false,
+            (_, Entries::Values(map)) => Key::find(key).is_some_and(|key| map.contains_key(&key)),
+        }
+    }
+
+    /// Keys and values, by key.
+    pub(crate) fn iter(&self) -> Box<dyn Iterator<Item = (Value<'a>, Result<Value<'a>, EvalError>)> + '_> {
+        match &self.0 {
+            Entries::Json(map, decl) => Box::new(map.iter().map(move |(key, value)| {
+                let value = match decl {
+                    Some(decl) => Value::declared(value, decl),
+                    None => Ok(Value::json(value)),
+                };
+                (Value::String(Text::Borrowed(key)), value)
+            })),
+            Entries::Values(map) => Box::new(map.iter().map(|(key, value)| (key.to_value(), Ok(value.clone())))),
+        }
+    }
+}
+
+impl<'a> Object<'a> {
+    pub(crate) fn type_name(&self) -> &str {
+        match &self.0 {
+            Fields::Json(_, decl) => decl.name(),
+            Fields::Values(decl, _) => decl.name(),
+        }
+    }
+
+    /// The value of a field that is set.
+    pub(crate) fn get(&self, name: &str) -> Option<Result<Value<'a>, EvalError>> {
+        match &self.0 {
+            Fields::Json(map, decl) => {
+                let field = decl.field(name)?;
+                Some(Value::declared(map.get(&*field.key)?, &field.value))
+            }
+            Fields::Values(_, map) => map.get(name).cloned().map(Ok),
+        }
+    }
+}
+
+impl<'a> Key<'a> {
+    /// The key that a value is, if it can be one.
+    pub(crate) fn of(value: Value<'a>) -> Option<Key<'a>> {
+        Some(match value {
+            Value::Bool(bool) => Key::Bool(bool),
+            Value::Int(int) => Key::Int(int),
+            Value::String(text) => Key::String(text),
+            Value::Uint(uint) => Key::Uint(uint),
+            _ => return None,
+        })
+    }
+
+    /// The key to look for with a value: numbers find each other whatever their type.
+    fn find(value: &Value<'a>) -> Option<Key<'a>> {
+        match value {
+            Value::Double(double) if double.fract() == 0.0 && double.abs() < 9.2e18 => Some(Key::Int(*double as i64)),
+            _ => Key::of(value.clone()),
+        }
+    }
+
+    pub(crate) fn to_value(&self) -> Value<'a> {
+        match self {
+            Key::Bool(bool) => Value::Bool(*bool),
+            Key::Int(int) => Value::Int(*int),
+            Key::String(text) => Value::String(text.clone()),
+            Key::Uint(uint) => Value::Uint(*uint),
+        }
+    }
+
+    /// As an integer that all numbers fit into.
+    fn number(&self) -> Option<i128> {
+        match self {
+            Key::Int(int) => Some(i128::from(*int)),
+            Key::Uint(uint) => Some(i128::from(*uint)),
+            Key::Bool(_) | Key::String(_) => None,
+        }
+    }
+}
+
+impl Ord for Key<'_> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        match (self, other) {
+            (Key::Bool(a), Key::Bool(b)) => a.cmp(b),
+            (Key::String(a), Key::String(b)) => (**a).cmp(&**b),
+            (Key::Bool(_), _) => Ordering::Less,
+            (_, Key::Bool(_)) => Ordering::Greater,
+            _ => self.number().cmp(&other.number()),
+        }
+    }
+}
+
+impl PartialOrd for Key<'_> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Key<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Key<'_> {}
+
+impl fmt::Debug for Value<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.to_json() {
+            Ok(json) => write!(f, "{}({json})", self.type_name()),
+            Err(_) => f.write_str(self.type_name()),
+        }
+    }
+}
+
+impl<'a> From<&'a str> for Value<'a> {
+    fn from(text: &'a str) -> Value<'a> {
+        Value::String(Text::Borrowed(text))
+    }
+}
+
+impl<'a> From<Cow<'a, str>> for Value<'a> {
+    fn from(text: Cow<'a, str>) -> Value<'a> {
+        match text {
+            Cow::Borrowed(text) => Value::String(Text::Borrowed(text)),
+            Cow::Owned(text) => Value::text(text),
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Expressions and values that would take long, or much, if nothing bounded them.
+
+use serde_json::{Value as Json, json};
+use steersman_cel::{Activation, DeclType, Environment, Meter, PER_CALL_LIMIT, Value};
+
+fn run(text: &str, object: &Json) -> Result<Json, String> {
+    let environment = Environment::new().declare("object", DeclType::dynamic());
+    let program = environment.compile(text).map_err(|error| error.to_string())?;
+    let mut activation = Activation::new().with("object", Value::json(object));
+    let value =
+        program.evaluate(&mut activation, &mut Meter::new(PER_CALL_LIMIT)).map_err(|error| error.to_string())?;
+    value.to_json().map_err(|error| error.to_string())
+}
+
+const BUDGET: &str = "operation cancelled: actual cost limit exceeded";
+
+#[track_caller]
+fn stopped(text: &str, object: &Json) {
+    assert_eq!(run(text, object), Err(BUDGET.to_owned()), "{text}");
+}
+
+#[test]
+fn loops_are_stopped_by_the_budget() {
+    let object = json!((0..1000).collect::<Vec<_>>());
+    stopped("object.all(x, object.all(y, x + y >= 0))", &object);
+    stopped("object.map(x, object.map(y, object.map(z, 1)))", &object);
+    stopped("object.all(x, object.sortBy(y, -y).size() > 0)", &object);
+    stopped("lists.range(9999999).size() > 0", &json!(null));
+}
+
+#[test]
+fn what_is_cheap_by_its_figures_is_stopped_by_its_work() {
+    let long = "a".repeat(100_000);
+    let big = json!({"text": long, "tree": (0..50_000).collect::<Vec<_>>(), "small": (0..5_000).collect::<Vec<_>>()});
+    // A text replaced at each character by itself.
+    stopped("object.text.replace('', object.text).size() > 0", &big);
+    stopped("object.text.replace('a', object.text).size() > 0", &big);
+    // Large trees that are compared for the price of one.
+    stopped("object.small.all(x, object == object)", &big);
+    // Lists that double.
+    let doubled = "object.small".to_owned() + &".map(x, [x, x]).flatten()".repeat(13);
+    stopped(&format!("{doubled}.size() > 0"), &big);
+    stopped("object.small.all(x, [object.tree, object.tree].flatten().size() > 0)", &big);
+}
+
+#[test]
+fn patterns_are_bounded() {
+    let object = json!({"text": "a".repeat(30_000), "pattern": "(a{1,1000}){1,1000}", "many": (0..300).map(|at| format!("a{{1,{}}}", at + 500)).collect::<Vec<_>>()});
+    let error = run("object.text.matches('(x{1,1000}){1,1000}')", &object).unwrap_err();
+    assert!(error.contains("invalid matches argument"), "{error}");
+    let error = run("object.text.matches(object.pattern)", &object).unwrap_err();
+    assert!(error.contains("error parsing regexp"), "{error}");
+    // What backtracks exponentially elsewhere.
+    assert_eq!(run("object.text.matches('^(a+)+$')", &object), Ok(json!(true)));
+    stopped("object.many.all(p, object.many.all(q, 'aaa'.matches(p + q)))", &object);
+}
+
+/// Threads of a runtime have two megabytes.
+fn in_a_small_stack(run: impl FnOnce() + Send + 'static) {
+    let thread = std::thread::Builder::new().stack_size(2 << 20).spawn(run).expect("a thread starts");
+    thread.join().expect("the thread ends");
+}
+
+fn nested(open: &str, close: &str, depth: usize) -> String {
+    format!("{}1{}", open.repeat(depth), close.repeat(depth))
+}
+
+#[test]
+fn deep_expressions_are_read_and_evaluated_within_the_stack() {
+    in_a_small_stack(|| {
+        let lists = nested("[", "]", 240);
+        assert!(run(&format!("{lists} == {lists}"), &json!(null)).is_ok());
+        assert!(run(&nested("(", ")", 240), &json!(null)).is_ok());
+        assert_eq!(run(&nested("(1 + ", ")", 120), &json!(null)), Ok(json!(121)));
+        assert!(run(&nested("[1].map(x, ", ")", 240), &json!(null)).is_ok());
+        assert!(run(&nested("{1: ", "}", 240), &json!(null)).is_err());
+    });
+}
+
+#[test]
+fn too_deep_expressions_are_refused_within_the_stack() {
+    in_a_small_stack(|| {
+        for text in
+            ["-".repeat(99_999), nested("(", ")", 49_000), nested("[", "]", 49_000), nested("[1].map(x, ", ")", 8_000)]
+        {
+            assert!(run(&text, &json!(null)).is_err());
+        }
+    });
+}
+
+#[test]
+fn deep_values_are_compared_and_printed_within_the_stack() {
+    in_a_small_stack(|| {
+        assert!(run(&format!("'%s'.format([{}])", nested("[", "]", 240)), &json!(null)).is_ok());
+        let mut deep = json!(1);
+        for _ in 0..120 {
+            deep = json!([deep]);
+        }
+        assert_eq!(run("object == object && '%s'.format([object]).size() == 241", &deep), Ok(json!(true)));
+        assert_eq!(run("object.flatten(1000)", &deep), Ok(json!([1])));
+    });
+}
+
+#[test]
+fn chains_of_composed_expressions_are_not_followed_without_end() {
+    use std::sync::Arc;
+    let mut environment = Environment::new();
+    let mut composed: Vec<(Arc<str>, _)> = Vec::new();
+    let mut types = Vec::new();
+    for at in 0..400 {
+        let text = if at == 0 { "1".to_owned() } else { format!("variables.v{} + 0", at - 1) };
+        let program = environment.compile(&text).unwrap_or_else(|error| panic!("{text}: {error}"));
+        types.push((format!("v{at}"), program.output().clone()));
+        composed.push((format!("v{at}").into(), program));
+        environment = Environment::new().with_composed(types.iter().map(|(name, of)| (&**name, of)));
+    }
+    let program = environment.compile("variables.v399").expect("it is right");
+    let mut activation = Activation::new().with_composed(&composed);
+    let error = program.evaluate(&mut activation, &mut Meter::new(PER_CALL_LIMIT)).map(|_| ()).unwrap_err();
+    assert!(error.to_string().contains("nested too deeply"), "{error}");
+    let program = environment.compile("variables.v9").expect("it is right");
+    let mut activation = Activation::new().with_composed(&composed);
+    assert!(program.evaluate(&mut activation, &mut Meter::new(PER_CALL_LIMIT)).is_ok());
+}

@@ -1,0 +1,6 @@
+//! Expressions from text to value: against recordings of a real API server, and against what may go wrong.
+
+mod hostile;
+mod properties;
+mod recordings;
+mod values;
