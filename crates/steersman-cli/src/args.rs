@@ -1,11 +1,13 @@
 //! The command line.
 
+mod admission;
 mod authentication;
 mod authorization;
 pub(crate) mod duration;
 mod serving;
 mod size;
 
+pub(crate) use crate::args::admission::AdmissionOptions;
 pub(crate) use crate::args::authentication::{AuthenticationOptions, WebhookVersion};
 pub(crate) use crate::args::authorization::AuthorizationOptions;
 pub(crate) use crate::args::serving::ServingOptions;
@@ -113,6 +115,8 @@ pub(crate) struct ServerOptions {
     pub(crate) authentication: AuthenticationOptions,
     #[command(flatten)]
     pub(crate) authorization: AuthorizationOptions,
+    #[command(flatten)]
+    pub(crate) admission: AdmissionOptions,
 }
 
 /// What the audit log has in it, and where it is. The flags are those of kube-apiserver.

@@ -7,6 +7,7 @@ mod accept;
 mod access_log;
 mod account_keys;
 mod activity;
+mod admission;
 mod args;
 mod audit_log;
 mod authentication;

@@ -9,7 +9,7 @@ use crate::output::Ready;
 use crate::pki::Tls;
 use crate::renewal::{Renewal, write_kubeconfig};
 use crate::tls_policy::TlsPolicy;
-use crate::{Failure, accept, authorization, pki, process_usage};
+use crate::{Failure, accept, admission, authorization, pki, process_usage};
 use anyhow::Context as _;
 use http::Request;
 use jiff::Timestamp;
@@ -17,6 +17,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
 use steersman_controllers::certificates::Authority;
+use steersman_server::admission::Plugins;
 use steersman_server::authn::TokenSecrets;
 use steersman_server::authz::Authorization;
 use steersman_server::user::User;
@@ -34,6 +35,7 @@ pub(crate) struct Plan {
     listener: TcpListener,
     authentication: Authentication,
     authorization: Authorization,
+    admission: Plugins,
     access_log: Option<(AccessLog, Writer)>,
     audit: Option<audit_log::Plan>,
     tls: TlsPolicy,
@@ -66,6 +68,7 @@ impl Plan {
         let authentication = Authentication::read(options.authentication.clone())?;
         let authorization = authorization::read(&options.authorization)?;
         let (tls, web) = (TlsPolicy::read(&options.serving)?, options.serving.web()?);
+        let admission = admission::read(&options.admission)?;
         // Before the port, which the process that holds the directory has as well, most likely.
         DataDir::check_free(&options.data_dir)?;
         let listener = TcpListener::bind(options.listen).await.map_err(|error| {
@@ -78,12 +81,12 @@ impl Plan {
         // Last, for these make files.
         let access_log = options.access_log.as_deref().map(AccessLog::open).transpose()?;
         let audit = audit_log::Plan::new(&options.audit)?;
-        Ok(Plan { listener, authentication, authorization, access_log, audit, tls, web, options })
+        Ok(Plan { listener, authentication, authorization, admission, access_log, audit, tls, web, options })
     }
 
     /// Starts the control plane; `fills_token_secrets` says whether Secrets are given tokens.
     pub(crate) async fn start(self, fills_token_secrets: bool) -> Result<Plane, Failure> {
-        let Plan { listener, authentication, authorization, access_log, audit, tls, web, options } = self;
+        let Plan { listener, authentication, authorization, admission, access_log, audit, tls, web, options } = self;
         let data_dir = DataDir::take(&options.data_dir)?;
         let ca = pki::read_ca(&data_dir.pki())?;
         let proxies = authentication.proxies.clone();
@@ -108,6 +111,7 @@ impl Plan {
             store: store.clone(),
             authentication,
             authorization,
+            admission,
             address: reachable(address).to_string(),
             audit,
             concurrency: Concurrency {

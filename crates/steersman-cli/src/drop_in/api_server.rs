@@ -6,7 +6,7 @@
 
 mod certificate;
 
-use crate::args::{AuditOptions, AuthenticationOptions, AuthorizationOptions, ServingOptions};
+use crate::args::{AdmissionOptions, AuditOptions, AuthenticationOptions, AuthorizationOptions, ServingOptions};
 use crate::authentication::Authentication;
 use crate::client_certificates::ClientCertificates;
 use crate::drop_in::Ended;
@@ -14,7 +14,7 @@ use crate::drop_in::flags::{Flags, Given};
 use crate::serving::ServingCertificate;
 use crate::signals::Signals;
 use crate::tls_policy::TlsPolicy;
-use crate::{Failure, accept, audit_log, authorization, logging, pki};
+use crate::{Failure, accept, admission, audit_log, authorization, logging, pki};
 use anyhow::Context as _;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 use futures::future::LocalBoxFuture;
@@ -23,6 +23,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use steersman_server::admission::Plugins;
 use steersman_server::authz::Authorization;
 use steersman_server::version::KUBERNETES_VERSION;
 use steersman_server::{Concurrency, Server, Timeouts, Web};
@@ -35,9 +36,6 @@ const SECURE_PORT: u16 = 6443;
 /// From this verbosity on upstream logs what helps in finding faults, and from the other one all there is.
 const VERBOSITY_DEBUG: i64 = 4;
 const VERBOSITY_TRACE: i64 = 8;
-/// An authorization mode for nodes, which there are none of.
-const NODE_MODE: &str = "Node";
-
 /// Without the flag, upstream allows everything.
 const ALLOWS_ALL: &str = "AlwaysAllow";
 /// For how long tokens are issued where there is no limit.
@@ -47,6 +45,8 @@ const NO_LIMIT: [&str; 2] = ["0", "0s"];
 #[derive(Debug, Parser)]
 #[command(disable_help_flag = true, no_binary_name = true)]
 struct Shared {
+    #[command(flatten)]
+    admission: AdmissionOptions,
     #[command(flatten)]
     audit: AuditOptions,
     #[command(flatten)]
@@ -65,6 +65,7 @@ struct Plan {
     serving: ServingCertificate,
     authentication: Authentication,
     authorization: Authorization,
+    admission: Plugins,
     /// The PEM of `--client-ca-file`.
     client_ca: Option<String>,
     audit: Option<audit_log::Plan>,
@@ -111,7 +112,7 @@ async fn serve(given: &Given) -> Result<(), Failure> {
     let mut signals = Signals::new()?;
     let plan = Plan::read(given)?;
     report(given);
-    let Plan { address, advertised, clients, serving, authentication, authorization, .. } = plan;
+    let Plan { address, advertised, clients, serving, authentication, authorization, admission, .. } = plan;
     let listener = TcpListener::bind(address).await.map_err(|error| {
         Failure::Refused(format!("failed to create listener: failed to listen on {address}: {error}"))
     })?;
@@ -127,6 +128,7 @@ async fn serve(given: &Given) -> Result<(), Failure> {
         store: store.clone(),
         authentication,
         authorization,
+        admission,
         address: SocketAddr::new(advertised, address.port()).to_string(),
         audit,
         concurrency: plan.concurrency,
@@ -175,8 +177,10 @@ fn report(given: &Given) {
             "objects are kept in the memory of this process, and not in the etcd of --etcd-servers"
         );
     }
-    if given.list("authorization-mode").iter().any(|mode| mode == NODE_MODE) {
-        tracing::info!("the authorization mode Node is passed over: there are no nodes");
+    let plugins = [given.list("enable-admission-plugins"), given.list("admission-control")].concat();
+    let absent = admission::absent(&plugins);
+    if !absent.is_empty() {
+        tracing::info!(plugins = absent.join(","), "admission plugins that do not exist here are passed over");
     }
 }
 
@@ -196,7 +200,7 @@ impl Plan {
             ip => ip,
         });
         let cert_dir = given.one("cert-dir").map(PathBuf::from);
-        let Shared { audit, authentication, authorization, serving } = shared(given)?;
+        let Shared { admission, audit, authentication, authorization, serving } = shared(given)?;
         let client_ca = given.one("client-ca-file").map(|path| read(Path::new(path))).transpose()?;
         let authentication = Authentication::read(authentication)?;
         let clients =
@@ -215,6 +219,7 @@ impl Plan {
             serving: certificate::find(given, cert_dir.as_deref(), &[bound, advertised])?,
             authentication,
             authorization: authorization::read(&authorization)?,
+            admission: admission::read_upstream(&admission, &given.list("admission-control"))?,
             client_ca,
             audit: audit_log::Plan::new(&audit)?,
             concurrency: Concurrency {
@@ -270,7 +275,6 @@ fn shared(given: &Given) -> Result<Shared, Failure> {
     if authorization.authorization_mode.is_empty() && authorization.authorization_config.is_none() {
         authorization.authorization_mode.push(ALLOWS_ALL.to_owned());
     }
-    authorization.authorization_mode.retain(|mode| mode != NODE_MODE);
     // As upstream: where everybody may do everything, nobody comes without credentials.
     let allows_all = authorization.authorization_mode.iter().any(|mode| mode == ALLOWS_ALL);
     shared.authentication.anonymous_auth = given.is_on("anonymous-auth").unwrap_or(true) && !allows_all;

@@ -90,7 +90,7 @@ fn history_that_is_none_or_out_of_bounds_is_named_with_the_bounds() {
 fn an_authorizer_that_there_is_not_is_named() {
     let server = ["server", "--listen", "127.0.0.1:0"];
     for (flags, parts) in [
-        (&["--authorization-mode=RBAC,Node"][..], &["--authorization-mode", "\"Node\"", "AlwaysDeny"][..]),
+        (&["--authorization-mode=RBAC,Nodes"][..], &["--authorization-mode", "\"Nodes\"", "AlwaysDeny"][..]),
         (&["--authorization-mode=RBAC,RBAC"], &["names RBAC twice"]),
         (&["--authorization-mode=Webhook"], &["--authorization-webhook-config-file"]),
         (&["--authorization-webhook-version=v1"], &["--authorization-webhook-version", "needs the mode Webhook"]),
