@@ -9,6 +9,7 @@ mod account_keys;
 mod activity;
 mod admission;
 mod args;
+mod audit;
 mod audit_log;
 mod authentication;
 mod authorization;

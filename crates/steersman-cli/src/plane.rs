@@ -2,7 +2,7 @@
 
 use crate::access_log::{AccessLog, Writer};
 use crate::args::{Output, ServerOptions};
-use crate::audit_log;
+use crate::audit;
 use crate::authentication::Authentication;
 use crate::data_dir::DataDir;
 use crate::output::Ready;
@@ -37,7 +37,7 @@ pub(crate) struct Plan {
     authorization: Authorization,
     admission: Plugins,
     access_log: Option<(AccessLog, Writer)>,
-    audit: Option<audit_log::Plan>,
+    audit: Option<audit::Plan>,
     tls: TlsPolicy,
     web: Web,
     options: ServerOptions,
@@ -59,7 +59,7 @@ pub(crate) struct Plane {
     stop: CancellationToken,
     access_log: Option<AccessLog>,
     access_log_writer: Option<Writer>,
-    audit_log_writer: Option<audit_log::Writer>,
+    audit_writers: Option<audit::Writers>,
 }
 
 impl Plan {
@@ -80,7 +80,7 @@ impl Plan {
         })?;
         // Last, for these make files.
         let access_log = options.access_log.as_deref().map(AccessLog::open).transpose()?;
-        let audit = audit_log::Plan::new(&options.audit)?;
+        let audit = audit::Plan::new(&options.audit)?;
         Ok(Plan { listener, authentication, authorization, admission, access_log, audit, tls, web, options })
     }
 
@@ -105,8 +105,8 @@ impl Plan {
         authentication.client_ca = Some(pki.ca.clone());
         authentication.service_accounts.token_secrets =
             fills_token_secrets.then(|| TokenSecrets { ca: Some(pki.ca.clone()) });
-        let audit = audit.map(audit_log::Plan::start).transpose().context("the audit log cannot be started")?;
-        let (audit, audit_log_writer) = audit.unzip();
+        let audit = audit.map(audit::Plan::start).transpose()?;
+        let (audit, audit_writers) = audit.unzip();
         let server = Server::start(steersman_server::Options {
             store: store.clone(),
             authentication,
@@ -152,7 +152,7 @@ impl Plan {
             stop,
             access_log,
             access_log_writer,
-            audit_log_writer,
+            audit_writers,
         })
     }
 }
@@ -218,8 +218,8 @@ impl Plane {
         if let Some(writer) = self.access_log_writer {
             tokio::task::spawn_blocking(move || writer.close()).await.context("the access log could not be ended")?;
         }
-        if let Some(writer) = self.audit_log_writer {
-            tokio::task::spawn_blocking(move || writer.close()).await.context("the audit log could not be ended")?;
+        if let Some(writers) = self.audit_writers {
+            writers.close().await?;
         }
         self.store.close().await.context("the store could not be closed")
     }

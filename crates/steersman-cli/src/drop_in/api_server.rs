@@ -14,7 +14,7 @@ use crate::drop_in::flags::{Flags, Given};
 use crate::serving::ServingCertificate;
 use crate::signals::Signals;
 use crate::tls_policy::TlsPolicy;
-use crate::{Failure, accept, admission, audit_log, authorization, logging, pki};
+use crate::{Failure, accept, admission, audit, authorization, logging, pki};
 use anyhow::Context as _;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 use futures::future::LocalBoxFuture;
@@ -68,7 +68,7 @@ struct Plan {
     admission: Plugins,
     /// The PEM of `--client-ca-file`.
     client_ca: Option<String>,
-    audit: Option<audit_log::Plan>,
+    audit: Option<audit::Plan>,
     concurrency: Concurrency,
     timeouts: Timeouts,
     event_ttl: Duration,
@@ -120,8 +120,8 @@ async fn serve(given: &Given) -> Result<(), Failure> {
     let keys = plan.cert_dir.unwrap_or_default().join("account-keys");
     let mut authentication = authentication.with_keys_in(&keys, true)?;
     authentication.client_ca = plan.client_ca;
-    let audit = plan.audit.map(audit_log::Plan::start).transpose().context("the audit log cannot be started")?;
-    let (audit, audit_log_writer) = audit.unzip();
+    let audit = plan.audit.map(audit::Plan::start).transpose()?;
+    let (audit, audit_writers) = audit.unzip();
     let store = Store::open(Arc::new(Memory::new()), steersman_storage::Options::default());
     let store = store.await.context("the store cannot be opened")?;
     let server = Server::start(steersman_server::Options {
@@ -152,8 +152,8 @@ async fn serve(given: &Given) -> Result<(), Failure> {
         stop.cancel();
         sockets.await.context("the socket's task failed")?;
         server.stop().await;
-        if let Some(writer) = audit_log_writer {
-            tokio::task::spawn_blocking(move || writer.close()).await.context("the audit log could not be ended")?;
+        if let Some(writers) = audit_writers {
+            writers.close().await?;
         }
         store.close().await.context("the store could not be closed")
     };
@@ -221,7 +221,7 @@ impl Plan {
             authorization: authorization::read(&authorization)?,
             admission: admission::read_upstream(&admission, &given.list("admission-control"))?,
             client_ca,
-            audit: audit_log::Plan::new(&audit)?,
+            audit: audit::Plan::new(&audit)?,
             concurrency: Concurrency {
                 has_priority_and_fairness: given
                     .is_on("enable-priority-and-fairness")
@@ -250,10 +250,18 @@ fn ip(given: &Given, name: &str) -> Option<IpAddr> {
 fn shared(given: &Given) -> Result<Shared, Failure> {
     let command = Shared::command();
     let mut arguments = Vec::new();
-    // Upstream records nothing without a policy.
-    let has_audit = given.one("audit-policy-file").is_some() && given.one("audit-log-path").is_some();
+    // Upstream records nothing without a policy, nor without a place for it.
+    let has_policy = given.one("audit-policy-file").is_some();
+    let has_log = has_policy && given.one("audit-log-path").is_some();
+    let has_webhook = has_policy && given.one("audit-webhook-config-file").is_some();
+    let is_wanted = |name: &&str| match name.split('-').take(2).collect::<Vec<_>>()[..] {
+        ["audit", "log"] => has_log,
+        ["audit", "webhook"] => has_webhook,
+        ["audit", _] => has_log || has_webhook,
+        _ => true,
+    };
     for argument in command.get_arguments() {
-        let Some(name) = argument.get_long().filter(|name| has_audit || !name.starts_with("audit-")) else { continue };
+        let Some(name) = argument.get_long().filter(is_wanted) else { continue };
         for value in given.each(name) {
             let is_unlimited = name == "service-account-max-token-expiration" && NO_LIMIT.contains(&value.as_str());
             if argument.get_action().takes_values() {
