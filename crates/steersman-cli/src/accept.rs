@@ -129,8 +129,9 @@ impl Shared {
         };
         socket::acknowledge(stream.get_ref().0);
         let (protocol, peer) = agreed(&stream, &self.clients);
-        let activity = Activity::new(Instant::now(), peer.is_some());
-        let unauthenticated = place.filter(|_| peer.is_none());
+        let is_known = peer.as_ref().is_some_and(Peer::is_known);
+        let activity = Activity::new(Instant::now(), is_known);
+        let unauthenticated = place.filter(|_| !is_known);
         let Shared { service, access_log, streams, stop, .. } = self;
         let source = peer_address.map(|address| address.ip().to_canonical());
         let service = service.with_peer(peer).with_source(source);

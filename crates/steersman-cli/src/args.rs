@@ -1,5 +1,7 @@
 //! The command line.
 
+mod admission;
+mod audit;
 mod authentication;
 mod authorization;
 pub(crate) mod duration;
@@ -8,6 +10,8 @@ mod services;
 mod serving;
 mod size;
 
+pub(crate) use crate::args::admission::AdmissionOptions;
+pub(crate) use crate::args::audit::{AuditMode, AuditOptions, AuditWebhookOptions};
 pub(crate) use crate::args::authentication::{AuthenticationOptions, WebhookVersion};
 pub(crate) use crate::args::authorization::AuthorizationOptions;
 pub(crate) use crate::args::served::ServedOptions;
@@ -121,61 +125,8 @@ pub(crate) struct ServerOptions {
     pub(crate) authentication: AuthenticationOptions,
     #[command(flatten)]
     pub(crate) authorization: AuthorizationOptions,
-}
-
-/// What the audit log has in it, and where it is. The flags are those of kube-apiserver.
-#[derive(ClapArgs, Debug)]
-pub(crate) struct AuditOptions {
-    /// What to write to the audit log: a Policy of audit.k8s.io/v1.
-    #[arg(long, requires = "audit_log_path", value_name = "FILE")]
-    pub(crate) audit_policy_file: Option<PathBuf>,
-    /// Write the audit log to this file, a line of JSON for every event. `-` is standard output.
-    #[arg(long, requires = "audit_policy_file", value_name = "FILE")]
-    pub(crate) audit_log_path: Option<PathBuf>,
-    /// How the lines are written.
-    #[arg(long, value_enum, default_value_t = AuditFormat::Json, requires = "audit_log_path")]
-    pub(crate) audit_log_format: AuditFormat,
-    /// Put the audit log aside when it has so many megabytes.
-    #[arg(long, default_value_t = 100, value_parser = value_parser!(u32).range(1..), requires = "audit_log_path", value_name = "MB")]
-    pub(crate) audit_log_maxsize: u32,
-    /// Remove audit logs that were put aside so many days ago; 0 removes none.
-    #[arg(long, default_value_t = 0, requires = "audit_log_path", value_name = "DAYS")]
-    pub(crate) audit_log_maxage: u32,
-    /// How many audit logs that were put aside are kept; 0 keeps all.
-    #[arg(long, default_value_t = 0, requires = "audit_log_path", value_name = "N")]
-    pub(crate) audit_log_maxbackup: u32,
-    /// Compress audit logs that were put aside, with gzip.
-    #[arg(long, requires = "audit_log_path")]
-    pub(crate) audit_log_compress: bool,
-    /// Whether requests wait for the audit log.
-    #[arg(long, value_enum, default_value_t = AuditMode::Batch, requires = "audit_log_path")]
-    pub(crate) audit_log_mode: AuditMode,
-    /// How many events wait to be written. Further ones are dropped and counted.
-    #[arg(long, default_value_t = 10_000, value_parser = n_events, requires = "audit_log_path", value_name = "N")]
-    pub(crate) audit_log_batch_buffer_size: usize,
-    /// How many events are written at a time.
-    #[arg(long, default_value_t = 400, value_parser = n_events, requires = "audit_log_path", value_name = "N")]
-    pub(crate) audit_log_batch_max_size: usize,
-}
-
-#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
-pub(crate) enum AuditFormat {
-    /// Events of audit.k8s.io/v1.
-    Json,
-}
-
-#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
-pub(crate) enum AuditMode {
-    /// No request waits.
-    Batch,
-    /// A request is answered when its event is in the file.
-    Blocking,
-}
-
-/// A number of events.
-fn n_events(text: &str) -> Result<usize, String> {
-    let number = text.parse().ok().filter(|number| (1..=1_000_000).contains(number));
-    number.ok_or_else(|| "want a number from 1 to 1000000".to_owned())
+    #[command(flatten)]
+    pub(crate) admission: AdmissionOptions,
 }
 
 /// Of the control plane alone.

@@ -10,14 +10,13 @@ use crate::Failure;
 use crate::args::{AuditMode, AuditOptions};
 use crate::audit_log::rotation::{Limits, Rotating};
 use futures::future::BoxFuture;
-use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
-use steersman_server::audit::{Audit, Event, Policy, Sink};
+use steersman_server::audit::{Event, Sink};
 use tokio::sync::oneshot;
 
 /// Bytes of the events that wait to be written.
@@ -26,7 +25,6 @@ const WAITING_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// What was checked before anything is logged.
 #[derive(Debug)]
 pub(crate) struct Plan {
-    policy: Policy,
     output: Output,
     mode: AuditMode,
     buffer: usize,
@@ -71,14 +69,9 @@ enum Output {
 // === impl Plan ===
 
 impl Plan {
-    /// Reads the policy and opens the log, if one is asked for.
+    /// Opens the log, if one is asked for.
     pub(crate) fn new(options: &AuditOptions) -> Result<Option<Plan>, Failure> {
-        let (Some(policy), Some(path)) = (&options.audit_policy_file, &options.audit_log_path) else { return Ok(None) };
-        let refused =
-            |why: String| Failure::Refused(format!("cannot use the audit policy {}: {why}", policy.display()));
-        let text = fs::read_to_string(policy)
-            .map_err(|error| refused(format!("{error}; name a readable file with --audit-policy-file")))?;
-        let policy = Policy::parse(&text).map_err(|error| refused(error.to_string()))?;
+        let Some(path) = &options.audit_log_path else { return Ok(None) };
         let output = match path.as_path() {
             dash if dash == Path::new("-") => Output::Stdout,
             path => Output::File(Rotating::open(path, Limits::new(options)).map_err(|error| {
@@ -89,12 +82,12 @@ impl Plan {
             })?),
         };
         let (buffer, batch_max) = (options.audit_log_batch_buffer_size, options.audit_log_batch_max_size);
-        Ok(Some(Plan { policy, output, mode: options.audit_log_mode, buffer, batch_max }))
+        Ok(Some(Plan { output, mode: options.audit_log_mode, buffer, batch_max }))
     }
 
     /// Starts the thread. The log is to be closed after the server has stopped.
-    pub(crate) fn start(self) -> io::Result<(Audit, Writer)> {
-        let Plan { policy, mut output, mode, buffer, batch_max } = self;
+    pub(crate) fn start(self) -> io::Result<(Arc<dyn Sink>, Writer)> {
+        let Plan { mut output, mode, buffer, batch_max } = self;
         let (sender, receiver) = sync_channel(buffer);
         let shared = Arc::new(Shared::default());
         let of_thread = shared.clone();
@@ -102,7 +95,7 @@ impl Plan {
             .name("audit-log".to_owned())
             .spawn(move || write(&receiver, &mut output, batch_max, &of_thread))?;
         let log = AuditLog { mode, events: sender.clone(), shared };
-        Ok((Audit::new(policy, Arc::new(log)), Writer { events: sender, thread }))
+        Ok((Arc::new(log), Writer { events: sender, thread }))
     }
 }
 

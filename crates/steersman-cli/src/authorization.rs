@@ -5,7 +5,7 @@ use crate::{Failure, chain};
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
-use steersman_server::authz::{Authorization, Mode, ReviewVersion, Webhook, WebhookSettings};
+use steersman_server::authz::{Abac, Authorization, Mode, ReviewVersion, Webhook, WebhookSettings};
 use steersman_server::webhook::{Client, read_kubeconfig};
 
 /// Reads the flags, and the files that they name.
@@ -19,9 +19,10 @@ pub(crate) fn read(options: &AuthorizationOptions) -> Result<Authorization, Fail
         return read_configuration(path);
     }
     let modes = &options.authorization_mode;
-    let has_webhook = modes.iter().any(|mode| mode == "Webhook");
-    if !has_webhook && let Some(flag) = given(options).filter(|flag| *flag != "--authorization-mode") {
-        return Err(Failure::Refused(format!("{flag} needs the mode Webhook: add it to --authorization-mode")));
+    for (mode, flag) in [("ABAC", given_of_abac(options)), ("Webhook", given_of_webhook(options))] {
+        if let Some(flag) = flag.filter(|_| !modes.iter().any(|given| given == mode)) {
+            return Err(Failure::Refused(format!("{flag} needs the mode {mode}: add it to --authorization-mode")));
+        }
     }
     if modes.is_empty() {
         return Ok(Authorization::default());
@@ -31,16 +32,27 @@ pub(crate) fn read(options: &AuthorizationOptions) -> Result<Authorization, Fail
         if modes[..at].contains(name) {
             return Err(Failure::Refused(format!("--authorization-mode names {name} twice: give each mode once")));
         }
-        let mode = if name == "Webhook" { webhook(options)? } else { mode(name)? };
-        read.push(mode);
+        read.push(match name.as_str() {
+            "ABAC" => abac(options)?,
+            "Webhook" => webhook(options)?,
+            name => mode(name)?,
+        });
     }
     Ok(Authorization::Modes(read))
 }
 
 /// The first flag that is given, beside that of the configuration.
 fn given(options: &AuthorizationOptions) -> Option<&'static str> {
+    let mode = (!options.authorization_mode.is_empty()).then_some("--authorization-mode");
+    mode.or_else(|| given_of_abac(options)).or_else(|| given_of_webhook(options))
+}
+
+fn given_of_abac(options: &AuthorizationOptions) -> Option<&'static str> {
+    options.authorization_policy_file.is_some().then_some("--authorization-policy-file")
+}
+
+fn given_of_webhook(options: &AuthorizationOptions) -> Option<&'static str> {
     let flags = [
-        (!options.authorization_mode.is_empty(), "--authorization-mode"),
         (options.authorization_webhook_config_file.is_some(), "--authorization-webhook-config-file"),
         (options.authorization_webhook_cache_authorized_ttl.is_some(), "--authorization-webhook-cache-authorized-ttl"),
         (
@@ -55,9 +67,25 @@ fn given(options: &AuthorizationOptions) -> Option<&'static str> {
 fn mode(name: &str) -> Result<Mode, Failure> {
     Mode::named(name).ok_or_else(|| {
         Failure::Refused(format!(
-            "--authorization-mode does not know {name:?}: want RBAC, Webhook, AlwaysAllow or AlwaysDeny, with commas between them"
+            "--authorization-mode does not know {name:?}: want Node, RBAC, ABAC, Webhook, AlwaysAllow or AlwaysDeny, with commas between them"
         ))
     })
+}
+
+fn abac(options: &AuthorizationOptions) -> Result<Mode, Failure> {
+    let Some(path) = &options.authorization_policy_file else {
+        let why = "the mode ABAC needs --authorization-policy-file, a file with a policy in each line";
+        return Err(Failure::Refused(why.to_owned()));
+    };
+    let refused =
+        |why: String| Failure::Refused(format!("cannot use --authorization-policy-file {}: {why}", path.display()));
+    let text = fs::read_to_string(path).map_err(|error| refused(error.to_string()))?;
+    let abac = Abac::parse(&text).map_err(|error| refused(error.to_string()))?;
+    if abac.unversioned() > 0 {
+        let (lines, file) = (abac.unversioned(), path.display());
+        tracing::warn!(lines, %file, "policies without a version stand for every API group: give them apiVersion and kind");
+    }
+    Ok(Mode::Other(Arc::new(abac)))
 }
 
 fn webhook(options: &AuthorizationOptions) -> Result<Mode, Failure> {

@@ -1,5 +1,8 @@
 //! The certificates that clients may show: those of users, and those of proxies that authenticate users, each of a CA of its
 //! own.
+//!
+//! The handshake takes any certificate whose key the client proves to have, as Go's servers do, and [`ClientCertificates::peer`]
+//! judges it. A client with a certificate of another CA, or an old one, gets an answer: 401, unless it has a good token too.
 
 use anyhow::Context as _;
 use rustls::client::danger::HandshakeSignatureValid;
@@ -12,7 +15,7 @@ use rustls::{DigitallySignedStruct, DistinguishedName, RootCertStore, SignatureS
 use std::sync::Arc;
 use steersman_server::authn::{Peer, certificate_user};
 
-/// Verifies a client's certificate, and says whose it is.
+/// Judges clients' certificates, and says whose they are.
 #[derive(Debug)]
 pub(crate) struct ClientCertificates {
     /// `None`: no user has a certificate.
@@ -36,19 +39,19 @@ impl ClientCertificates {
         Ok(ClientCertificates { users, proxies, hints, provider: provider.clone() })
     }
 
-    /// The holder of a connection that has shown these certificates in its handshake.
+    /// The holder of a connection that has shown these certificates in its handshake, judged at this moment: a connection may
+    /// resume a session that was opened when the certificate was still good. `None` if a good certificate names nobody.
     pub(crate) fn peer(&self, chain: &[CertificateDer<'_>]) -> Option<Peer> {
         let (leaf, intermediates) = chain.split_first()?;
-        let named = certificate_user(leaf)?;
-        let Some(proxies) = &self.proxies else { return Some(Peer::new(named)) };
-        // The handshake does not say which of the CAs it was.
         let now = UnixTime::now();
-        let is_of = |ca: &Arc<dyn ClientCertVerifier>| ca.verify_client_cert(leaf, intermediates, now).is_ok();
-        let name = named.name.clone();
-        let user = self.users.as_ref().is_some_and(is_of).then_some(named);
-        match (is_of(proxies), user) {
-            (true, user) => Some(Peer::proxy(&name, user)),
-            (false, user) => user.map(Peer::new),
+        let is_of = |ca: &Option<Arc<dyn ClientCertVerifier>>| {
+            ca.as_ref().is_some_and(|ca| ca.verify_client_cert(leaf, intermediates, now).is_ok())
+        };
+        match (is_of(&self.users), is_of(&self.proxies), certificate_user(leaf)) {
+            (false, false, _) => Some(Peer::refused()),
+            (true, false, named) => named.map(Peer::new),
+            (is_users, true, Some(named)) => Some(Peer::proxy(&named.name.clone(), is_users.then_some(named))),
+            (_, true, None) => None,
         }
     }
 }
@@ -68,18 +71,12 @@ impl ClientCertVerifier for ClientCertificates {
 
     fn verify_client_cert(
         &self,
-        leaf: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        now: UnixTime,
+        _leaf: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _now: UnixTime,
     ) -> Result<ClientCertVerified, rustls::Error> {
-        let mut refused = rustls::Error::General("no client certificates are known".to_owned());
-        for ca in self.users.iter().chain(&self.proxies) {
-            match ca.verify_client_cert(leaf, intermediates, now) {
-                Ok(verified) => return Ok(verified),
-                Err(error) => refused = error,
-            }
-        }
-        Err(refused)
+        // Judged by `peer`.
+        Ok(ClientCertVerified::assertion())
     }
 
     fn verify_tls12_signature(
@@ -141,8 +138,8 @@ mod tests {
         let (proxies, proxy) = ca_and_leaf("proxy");
         let (_, stranger) = ca_and_leaf("stranger");
         let peer = |certificates: &ClientCertificates, leaf: &CertificateDer<'static>| {
-            let is_let_in = certificates.verify_client_cert(leaf, &[], UnixTime::now()).is_ok();
-            let peer = certificates.peer(std::slice::from_ref(leaf)).filter(|_| is_let_in);
+            assert!(certificates.verify_client_cert(leaf, &[], UnixTime::now()).is_ok(), "the handshake takes any");
+            let peer = certificates.peer(std::slice::from_ref(leaf)).filter(Peer::is_known);
             peer.map(|peer| (peer.user_name().map(str::to_owned), peer.proxy_name().map(str::to_owned)))
         };
         let alone = ClientCertificates::new(Some(&users), None, &provider).unwrap();

@@ -2,14 +2,14 @@
 
 use crate::access_log::{AccessLog, Writer};
 use crate::args::{Output, ServerOptions};
-use crate::audit_log;
+use crate::audit;
 use crate::authentication::Authentication;
 use crate::data_dir::DataDir;
 use crate::output::Ready;
 use crate::pki::Tls;
 use crate::renewal::{Renewal, write_kubeconfig};
 use crate::tls_policy::TlsPolicy;
-use crate::{Failure, accept, authorization, pki, process_usage};
+use crate::{Failure, accept, admission, authorization, pki, process_usage};
 use anyhow::Context as _;
 use http::Request;
 use jiff::Timestamp;
@@ -17,6 +17,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
 use steersman_controllers::certificates::Authority;
+use steersman_server::admission::Plugins;
 use steersman_server::authn::TokenSecrets;
 use steersman_server::authz::Authorization;
 use steersman_server::builtin::service::Ranges;
@@ -35,8 +36,9 @@ pub(crate) struct Plan {
     listener: TcpListener,
     authentication: Authentication,
     authorization: Authorization,
+    admission: Plugins,
     access_log: Option<(AccessLog, Writer)>,
-    audit: Option<audit_log::Plan>,
+    audit: Option<audit::Plan>,
     tls: TlsPolicy,
     web: Web,
     service_ranges: Ranges,
@@ -60,7 +62,7 @@ pub(crate) struct Plane {
     stop: CancellationToken,
     access_log: Option<AccessLog>,
     access_log_writer: Option<Writer>,
-    audit_log_writer: Option<audit_log::Writer>,
+    audit_writers: Option<audit::Writers>,
 }
 
 impl Plan {
@@ -71,6 +73,7 @@ impl Plan {
         let (tls, web) = (TlsPolicy::read(&options.serving)?, options.serving.web()?);
         let service_ranges = options.services.ranges()?;
         let runtime_config = options.served.read()?;
+        let admission = admission::read(&options.admission)?;
         // Before the port, which the process that holds the directory has as well, most likely.
         DataDir::check_free(&options.data_dir)?;
         let listener = TcpListener::bind(options.listen).await.map_err(|error| {
@@ -82,11 +85,12 @@ impl Plan {
         })?;
         // Last, for these make files.
         let access_log = options.access_log.as_deref().map(AccessLog::open).transpose()?;
-        let audit = audit_log::Plan::new(&options.audit)?;
+        let audit = audit::Plan::new(&options.audit)?;
         Ok(Plan {
             listener,
             authentication,
             authorization,
+            admission,
             access_log,
             audit,
             tls,
@@ -103,6 +107,7 @@ impl Plan {
             listener,
             authentication,
             authorization,
+            admission,
             access_log,
             audit,
             tls,
@@ -129,12 +134,13 @@ impl Plan {
         authentication.client_ca = Some(pki.ca.clone());
         authentication.service_accounts.token_secrets =
             fills_token_secrets.then(|| TokenSecrets { ca: Some(pki.ca.clone()) });
-        let audit = audit.map(audit_log::Plan::start).transpose().context("the audit log cannot be started")?;
-        let (audit, audit_log_writer) = audit.unzip();
+        let audit = audit.map(audit::Plan::start).transpose()?;
+        let (audit, audit_writers) = audit.unzip();
         let server = Server::start(steersman_server::Options {
             store: store.clone(),
             authentication,
             authorization,
+            admission,
             address: reachable(address).to_string(),
             audit,
             service_ranges,
@@ -177,7 +183,7 @@ impl Plan {
             stop,
             access_log,
             access_log_writer,
-            audit_log_writer,
+            audit_writers,
         })
     }
 }
@@ -243,8 +249,8 @@ impl Plane {
         if let Some(writer) = self.access_log_writer {
             tokio::task::spawn_blocking(move || writer.close()).await.context("the access log could not be ended")?;
         }
-        if let Some(writer) = self.audit_log_writer {
-            tokio::task::spawn_blocking(move || writer.close()).await.context("the audit log could not be ended")?;
+        if let Some(writers) = self.audit_writers {
+            writers.close().await?;
         }
         self.store.close().await.context("the store could not be closed")
     }

@@ -13,6 +13,7 @@ use crate::args::RunAsOptions;
 use crate::run_as::files::Files;
 use anyhow::Context as _;
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
@@ -28,6 +29,15 @@ use tokio::signal::unix::{SignalKind, signal};
 const RENEW_AT: f64 = 0.8;
 /// How long after a failure to renew it is tried again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(10);
+/// A token is not renewed more often, however short the server says that its life is.
+const RENEWAL_INTERVAL_MIN: Duration = Duration::from_secs(1);
+
+/// A token of the account.
+struct Token {
+    text: String,
+    /// For how long it is good from now on: the server may give less than was asked for.
+    life: Duration,
+}
 
 /// The account that a command runs as.
 struct Account {
@@ -53,7 +63,7 @@ pub(crate) async fn run(options: RunAsOptions) -> Result<ExitCode, Failure> {
     };
     let token = account.token().await.map_err(|error| Failure::Refused(crate::chain(&*error)))?;
     let files =
-        Files::write(&server, &account.namespace, &token).context("the files of the account cannot be written")?;
+        Files::write(&server, &account.namespace, &token.text).context("the files of the account cannot be written")?;
     // Before the command is there to be sent any.
     let signals = Forwarded::listen()?;
     let mut command = mount::command(files.dir(), &options.command);
@@ -61,7 +71,7 @@ pub(crate) async fn run(options: RunAsOptions) -> Result<ExitCode, Failure> {
     let program = options.command.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
     let child = command.spawn();
     let child = child.map_err(|error| Failure::Refused(format!("cannot run {program:?}: {error}")))?;
-    let ended = attend(child, signals, account.renew(&files)).await?;
+    let ended = attend(child, signals, account.renew(&files, token.life)).await?;
     Ok(exit_code(ended))
 }
 
@@ -110,7 +120,7 @@ fn exit_code(status: ExitStatus) -> ExitCode {
 }
 
 impl Account {
-    async fn token(&self) -> anyhow::Result<String> {
+    async fn token(&self) -> anyhow::Result<Token> {
         let spec = TokenRequestSpec {
             audiences: Some(self.audiences.clone()),
             expiration_seconds: Some(self.seconds),
@@ -120,22 +130,27 @@ impl Account {
         let answer = self.api.create_token_request(&self.name, &kube::api::PostParams::default(), &request).await;
         let (namespace, name) = (&self.namespace, &self.name);
         let answer = answer.with_context(|| format!("there is no token for the account {namespace}/{name}"))?;
-        let token = answer.status.and_then(|status| status.token);
-        token.with_context(|| format!("the server gave no token for {namespace}/{name}"))
+        let status = answer.status.unwrap_or_default();
+        let text = status.token.with_context(|| format!("the server gave no token for {namespace}/{name}"))?;
+        let said = status.expiration_timestamp.map(|end| end.0.duration_since(Timestamp::now()));
+        let life = said.and_then(|life| Duration::try_from(life).ok());
+        Ok(Token { text, life: life.unwrap_or_else(|| Duration::from_secs(self.seconds.unsigned_abs())) })
     }
 
-    /// Renews the token, again and again.
-    async fn renew(&self, files: &Files) {
-        let life = Duration::from_secs(self.seconds.unsigned_abs());
-        let mut pause = life.mul_f64(RENEW_AT);
+    /// Renews the token, again and again. The first lives so long.
+    async fn renew(&self, files: &Files, life: Duration) {
+        let after = |life: Duration| life.mul_f64(RENEW_AT).max(RENEWAL_INTERVAL_MIN);
+        let mut pause = after(life);
         loop {
             tokio::time::sleep(pause).await;
             let renewed = match self.token().await {
-                Ok(token) => files.put_token(&token).context("the token cannot be written"),
+                Ok(token) => {
+                    files.put_token(&token.text).context("the token cannot be written").map(|()| token.life)
+                }
                 Err(error) => Err(error),
             };
             pause = match renewed {
-                Ok(()) => life.mul_f64(RENEW_AT),
+                Ok(life) => after(life),
                 Err(error) => {
                     tracing::warn!(error = crate::chain(&*error), "the token could not be renewed; it is tried again");
                     RETRY_INTERVAL
@@ -191,4 +206,71 @@ pub(crate) fn command_of(words: &[std::ffi::OsString]) -> Command {
     let mut command = Command::new(words.next().map(std::ffi::OsString::as_os_str).unwrap_or_default());
     command.args(words);
     command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::{Request, Response};
+    use kube::client::Body;
+    use serde_json::json;
+    use std::convert::Infallible;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use tokio::time::Instant;
+
+    /// A server whose tokens last 100 seconds, whatever is asked for; the second request fails.
+    fn server(n_asked: &Arc<AtomicU32>) -> Client {
+        let n_asked = n_asked.clone();
+        let service = tower::service_fn(move |_: Request<Body>| {
+            let number = n_asked.fetch_add(1, Ordering::SeqCst) + 1;
+            let end = Timestamp::now() + Duration::from_secs(100);
+            let answer = json!({
+                "apiVersion": "authentication.k8s.io/v1",
+                "kind": "TokenRequest",
+                "metadata": {},
+                "spec": {"audiences": []},
+                "status": {"token": format!("token-{number}"), "expirationTimestamp": end.to_string()},
+            });
+            let status = if number == 2 { 500 } else { 201 };
+            let answer = Response::builder().status(status).body(Body::from(answer.to_string().into_bytes()));
+            async { Ok::<_, Infallible>(answer.unwrap()) }
+        });
+        Client::new(service, "default")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_token_is_renewed_by_the_time_that_the_server_gave_it() {
+        let n_asked = Arc::new(AtomicU32::new(0));
+        let account = Account {
+            api: Api::namespaced(server(&n_asked), "default"),
+            namespace: "default".to_owned(),
+            name: "robot".to_owned(),
+            audiences: Vec::new(),
+            seconds: 86_400,
+        };
+        let mut config = Config::new("https://127.0.0.1:6443".parse().unwrap());
+        config.root_cert = Some(vec![b"certificate".to_vec()]);
+        let server = files::Server::of(&config).ok().unwrap();
+        let token = account.token().await.unwrap();
+        let files = Files::write(&server, "default", &token.text).unwrap();
+        let begun = Instant::now();
+        let path = files.dir().join("token");
+        let written = || std::fs::read_to_string(&path).unwrap();
+        let changed = async {
+            while written() == "token-1" {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        };
+        // Both arms are polled in place.
+        tokio::select! {
+            () = account.renew(&files, token.life) => unreachable!("it goes on for ever"),
+            () = changed => {}
+        }
+        let after = begun.elapsed().as_secs();
+        assert_eq!(written(), "token-3");
+        // Four fifths of its life, and the pause after the request that failed.
+        assert!((88..=92).contains(&after), "{after}");
+        assert_eq!(n_asked.load(Ordering::SeqCst), 3);
+    }
 }

@@ -45,6 +45,7 @@ async fn run(objects: usize, watchers: usize) -> Result<(), Failure> {
         store: store.clone(),
         authentication: authn::Options::default(),
         authorization: Authorization::default(),
+        admission: steersman_server::admission::Plugins::default(),
         address: "127.0.0.1:6443".to_owned(),
         audit: None,
         service_ranges: Default::default(),

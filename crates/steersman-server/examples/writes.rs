@@ -29,6 +29,7 @@ async fn main() -> Result<(), Failure> {
         store,
         authentication: authn::Options::default(),
         authorization: Authorization::default(),
+        admission: steersman_server::admission::Plugins::default(),
         address: "localhost:6443".to_owned(),
         audit: None,
         service_ranges: Default::default(),

@@ -5,52 +5,50 @@
 //! connecting subresources. Mutation works on the requested form, after `managedFields` are recorded, so that fields set by a
 //! plugin have no owner. Validation sees the internal form.
 //!
-//! A plugin is one file here and one row of [`PLUGINS`]. `handles` is called first and does not allocate, so a write that
-//! concerns no plugin costs almost nothing.
+//! A plugin is one file here and one row of the table in `plugins`. Which of them a server asks is its [`Plugins`]. `handles` is
+//! called first and does not allocate, so a write that concerns no plugin costs almost nothing.
 
+mod always_pull_images;
+mod anti_affinity;
 mod app_armor;
 mod certificates;
+mod claim_resize;
 mod default_class;
 mod default_toleration_seconds;
+mod extended_resources;
+mod external_ips;
 mod limit_ranger;
+mod namespace_exists;
 mod namespace_lifecycle;
+mod node_restriction;
+mod node_taint;
+mod owner_references;
 mod plugin;
+mod plugins;
+mod pod_resize;
 mod pod_security;
 mod priority;
 mod resource_quota;
 mod runtime_class;
+mod service_account;
+mod storage_protection;
+mod topology_labels;
 
 pub(crate) use self::plugin::{Action, Phase, Review};
+pub use self::plugins::{Plugins, PluginsError};
 
-use crate::admission::plugin::Plugin;
 use crate::operation::{Operation, ResourceAttributes};
 use crate::state::State;
 use crate::status::Failure;
 use steersman_machinery::Value;
-
-/// In upstream's order (`kube-apiserver/pkg/kubeapiserver/options/plugins.go`).
-static PLUGINS: [&dyn Plugin; 13] = [
-    &namespace_lifecycle::NamespaceLifecycle,
-    &app_armor::AppArmor,
-    &limit_ranger::LimitRanger,
-    &pod_security::PodSecurity,
-    &priority::Priority,
-    &default_toleration_seconds::DefaultTolerationSeconds,
-    &default_class::STORAGE,
-    &runtime_class::RuntimeClass,
-    &certificates::Approval,
-    &certificates::Signing,
-    &certificates::SubjectRestriction,
-    &default_class::INGRESS,
-    &resource_quota::ResourceQuota,
-];
 
 /// Lets every plugin that handles the write change it.
 ///
 /// # Errors
 /// With the first refusal.
 pub(crate) async fn mutate(mut review: Review<'_, '_>, mut new: Option<&mut Value>) -> Result<(), Failure> {
-    for plugin in PLUGINS {
+    let state = review.state;
+    for plugin in &state.admission.asked {
         if plugin.handles(Phase::Mutate, review.action, &review.operation.attributes) {
             plugin.mutate(&mut review, new.as_deref_mut()).await?;
         }
@@ -63,7 +61,8 @@ pub(crate) async fn mutate(mut review: Review<'_, '_>, mut new: Option<&mut Valu
 /// # Errors
 /// With the first refusal.
 pub(crate) async fn validate(mut review: Review<'_, '_>, new: Option<&Value>) -> Result<(), Failure> {
-    for plugin in PLUGINS {
+    let state = review.state;
+    for plugin in &state.admission.asked {
         if plugin.handles(Phase::Validate, review.action, &review.operation.attributes) {
             plugin.validate(&mut review, new).await?;
         }
@@ -89,8 +88,8 @@ pub(crate) async fn undo(state: &State, operation: &mut Operation<'_>) {
 }
 
 /// Whether any plugin handles such a write in a phase. If not, the object need not be parsed for admission.
-pub(crate) fn is_handled(phase: Phase, action: Action, attributes: &ResourceAttributes<'_>) -> bool {
-    PLUGINS.iter().any(|plugin| plugin.handles(phase, action, attributes))
+pub(crate) fn is_handled(state: &State, phase: Phase, action: Action, attributes: &ResourceAttributes<'_>) -> bool {
+    state.admission.asked.iter().any(|plugin| plugin.handles(phase, action, attributes))
 }
 
 #[cfg(test)]
@@ -98,15 +97,22 @@ mod tests {
     use super::*;
 
     fn handled(phase: Phase, action: Action, attributes: &ResourceAttributes<'_>) -> Vec<String> {
-        let handles = PLUGINS.iter().filter(|plugin| plugin.handles(phase, action, attributes));
+        let handles = Plugins::default().asked.into_iter().filter(|plugin| plugin.handles(phase, action, attributes));
         handles.map(|plugin| format!("{plugin:?}")).collect()
     }
 
     #[test]
     fn plugins_are_asked_in_order_and_only_about_what_concerns_them() {
         let pods = ResourceAttributes { resource: "pods", namespace: Some("a"), ..ResourceAttributes::default() };
-        let all =
-            ["NamespaceLifecycle", "AppArmor", "LimitRanger", "Priority", "DefaultTolerationSeconds", "RuntimeClass"];
+        let all = [
+            "NamespaceLifecycle",
+            "AppArmor",
+            "LimitRanger",
+            "Priority",
+            "DefaultTolerationSeconds",
+            "RuntimeClass",
+            "TopologyLabels",
+        ];
         assert_eq!(handled(Phase::Mutate, Action::Create, &pods), all);
         assert_eq!(handled(Phase::Mutate, Action::Update, &pods), all[3..5]);
         let evictions = ResourceAttributes { subresource: Some("eviction"), ..pods };
@@ -115,6 +121,6 @@ mod tests {
             |name| ResourceAttributes { resource: "namespaces", name: Some(name), ..ResourceAttributes::default() };
         assert_eq!(handled(Phase::Mutate, Action::Delete, &of("default")), all[..1]);
         assert!(handled(Phase::Mutate, Action::Delete, &of("a")).is_empty());
-        assert!(!is_handled(Phase::Validate, Action::Delete, &of("a")));
+        assert!(handled(Phase::Validate, Action::Delete, &of("a")).is_empty());
     }
 }

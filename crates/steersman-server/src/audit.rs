@@ -2,11 +2,13 @@
 //!
 //! A [`Policy`] says which requests are logged and how much of them (`policy`). The chain keeps a `Trail` of each request that
 //! is logged, and hands an [`Event`] to the [`Sink`] at each stage. The sink makes text of it, in its own time (`event`): where
-//! it goes and what happens if that is too slow is up to whoever embeds the server. Without a policy nothing of this is done.
+//! it goes and what happens if that is too slow is up to whoever embeds the server; one that sends events to a webhook is here
+//! (`webhook`). Without a policy nothing of this is done.
 
 mod event;
 mod policy;
 mod trail;
+pub mod webhook;
 
 use futures::future::{self, BoxFuture};
 use serde::{Deserialize, Serialize};
@@ -65,6 +67,10 @@ pub trait Sink: fmt::Debug + Send + Sync {
     }
 }
 
+/// Hands every event to several sinks.
+#[derive(Debug)]
+pub struct Sinks(pub Vec<Arc<dyn Sink>>);
+
 /// What is logged, and where to.
 #[derive(Debug)]
 pub struct Audit {
@@ -97,6 +103,40 @@ impl Level {
         (Level::Request, "Request"),
         (Level::RequestResponse, "RequestResponse"),
     ];
+}
+
+// === impl Sinks ===
+
+impl Sink for Sinks {
+    /// False if any of them has no room.
+    fn take(&self, event: Event) -> bool {
+        let mut is_taken = true;
+        for sink in &self.0 {
+            is_taken &= sink.take(event.clone());
+        }
+        is_taken
+    }
+
+    /// Requests wait for those sinks that want it.
+    fn is_blocking(&self) -> bool {
+        self.0.iter().any(|sink| sink.is_blocking())
+    }
+
+    fn write(&self, event: Event) -> BoxFuture<'_, bool> {
+        Box::pin(async move {
+            let (waiting, others): (Vec<_>, Vec<_>) = self.0.iter().partition(|sink| sink.is_blocking());
+            let mut is_written = true;
+            for sink in others {
+                is_written &= sink.take(event.clone());
+            }
+            let written = future::join_all(waiting.into_iter().map(|sink| sink.write(event.clone()))).await;
+            is_written && written.into_iter().all(|is_written| is_written)
+        })
+    }
+
+    fn n_failed(&self) -> u64 {
+        self.0.iter().map(|sink| sink.n_failed()).sum()
+    }
 }
 
 // === impl Audit ===

@@ -13,7 +13,8 @@
 //! anonymous        where it is allowed, and only for a request without credentials
 //! ```
 //!
-//! A request with a credential that nobody knows is refused, even where anonymous requests are allowed. To add an
+//! A request with a credential that nobody knows is refused, a certificate as well as a token, even where anonymous requests are
+//! allowed. To add an
 //! authenticator, write a file here and ask it in `Authenticator::token` or `Authenticator::authenticate`. Certificates and
 //! the token file are answered without waiting; nothing here boxes a future for a request that needs none.
 
@@ -158,7 +159,9 @@ impl Authenticator {
         path: &str,
         now: Timestamp,
     ) -> Option<Arc<User>> {
-        if let Some(Peer { user, proxy }) = extensions.get::<Peer>() {
+        let mut is_refused = false;
+        if let Some(Peer { user, proxy, is_refused: of_peer }) = extensions.get::<Peer>() {
+            is_refused = *of_peer;
             if let (Some(believed), Some(proxy)) = (&self.request_header, proxy)
                 && let Some(user) = believed.authenticate(proxy, headers)
             {
@@ -169,7 +172,7 @@ impl Authenticator {
             }
         }
         let Some(token) = bearer_token(headers) else {
-            return self.anonymous.allows(path).then(|| NOBODY.clone());
+            return (!is_refused && self.anonymous.allows(path)).then(|| NOBODY.clone());
         };
         match self.token(token, &self.audiences, now).await {
             Ok(identity) => Some(identity.user),

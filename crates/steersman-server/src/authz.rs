@@ -2,13 +2,16 @@
 //!
 //! An [`Authorizer`] decides on the attributes of a request: allow, deny or no opinion, with a reason. It also lists what a
 //! user may do. Which ones a server asks, and in which order, is its [`Authorization`]: usually the roles and bindings in its
-//! store (`rbac`). An embedder can pass an authorizer of its own, such as [`Masters`].
+//! store (`rbac`), before them the authorizer of nodes (`node`) where there are any, and policies in a file (`abac`). An embedder can pass an authorizer of its own, such as [`Masters`].
 
+mod abac;
 mod configuration;
 mod modes;
+pub(crate) mod node;
 pub(crate) mod rbac;
 mod webhook;
 
+pub use self::abac::{Abac, AbacError};
 pub use self::configuration::ConfigurationError;
 pub use self::modes::{Authorization, Mode};
 pub use self::rbac::binding::Grant;

@@ -96,7 +96,14 @@ mod tests {
         let now = || "2026-01-01T12:00:00Z".parse().unwrap();
         let serve = |store: Store| {
             let (authentication, authorization) = (authn::Options::default(), Authorization::default());
-            State::new(store, authentication, authorization, crate::definitions::built_in(), now)
+            State::new(
+                store,
+                authentication,
+                authorization,
+                crate::admission::Plugins::default(),
+                crate::definitions::built_in(),
+                now,
+            )
         };
         let state = serve(store);
         let events = GroupResource::new("", "events");

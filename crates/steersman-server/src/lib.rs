@@ -13,7 +13,7 @@
 //! Deliberately not here: sockets, command lines, process state (`steersman-cli`), and the control loops
 //! (`steersman-controllers`), which are clients like any other.
 
-mod admission;
+pub mod admission;
 mod aggregation;
 mod answer;
 mod at_rest;
@@ -45,6 +45,7 @@ pub mod openapi;
 mod operation;
 mod options;
 mod payload;
+mod pod_references;
 pub mod projection;
 mod protobuf;
 mod published;

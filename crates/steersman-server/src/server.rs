@@ -1,5 +1,6 @@
 //! The server: builds its parts, owns its tasks, and stops them.
 
+use crate::admission::Plugins;
 use crate::audit::Audit;
 use crate::authn::{self, Peer};
 use crate::authz::{Authorization, Authorizer};
@@ -32,6 +33,8 @@ pub struct Options {
     pub authentication: authn::Options,
     /// Authorizes requests.
     pub authorization: Authorization,
+    /// Which admission plugins change or refuse writes.
+    pub admission: Plugins,
     /// `host:port` under which clients reach the server, for discovery.
     pub address: String,
     /// What is logged of requests, and where to; usually nothing.
@@ -84,12 +87,12 @@ impl Server {
     }
 
     async fn begin(options: Options) -> Result<Server, StartError> {
-        let Options { store, authentication, authorization, address, audit, service_ranges, .. } = options;
+        let Options { store, authentication, authorization, admission, address, audit, service_ranges, .. } = options;
         let Options { runtime_config, concurrency, timeouts, event_ttl, web, clock, .. } = options;
         let token_secrets = authentication.service_accounts.token_secrets.clone();
         let client_ca = authentication.client_ca.clone();
         let catalog = crate::definitions::configured(&runtime_config);
-        let state = State::new(store, authentication, authorization, catalog, clock);
+        let state = State::new(store, authentication, authorization, admission, catalog, clock);
         let mut state = state.with_services(service_ranges);
         state.timeouts = timeouts;
         let state = Arc::new(state);
@@ -100,6 +103,10 @@ impl Server {
         // Before the first role is written, whose writer waits until it is in force.
         let followers = crate::authz::rbac::follower::start(&state.store, &state.rbac, state.stopping_token());
         let mut tasks = followers.map_err(|error| fail(Failure::of_read(&error)))?;
+        if let Some(nodes) = &state.nodes {
+            let followers = crate::authz::node::follower::start(&state.store, nodes, state.stopping_token());
+            tasks.extend(followers.map_err(|error| fail(Failure::of_read(&error)))?);
+        }
         let limits = Arc::new(Limits::new(concurrency));
         let found = crate::bootstrap::Found { address: &address, client_ca: client_ca.as_deref() };
         // What does not need each other is written at the same time, so that it shares commits of the store.

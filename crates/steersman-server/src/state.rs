@@ -2,7 +2,9 @@
 //!
 //! Independent of requests, answers and the stages of a write.
 
+use crate::admission::Plugins;
 use crate::authn::{self, Authenticator};
+use crate::authz::node::Nodes;
 use crate::authz::rbac::Rbac;
 use crate::authz::rbac::resource::Resource as RbacResource;
 use crate::authz::{Authorization, Authorizer};
@@ -33,8 +35,12 @@ pub(crate) struct State {
     pub(crate) store: Store,
     pub(crate) authenticator: Authenticator,
     pub(crate) authorizer: Arc<dyn Authorizer>,
+    /// Which plugins change or refuse writes.
+    pub(crate) admission: Plugins,
     /// The roles and bindings in force. Whoever writes one may not grant more than he has, whatever the authorizer is.
     pub(crate) rbac: Arc<Rbac>,
+    /// What belongs to which node; `None` where nobody asks.
+    pub(crate) nodes: Option<Arc<Nodes>>,
     /// Allocates the addresses and ports of Services.
     pub(crate) services: Allocator,
     pub(crate) definitions: InForce,
@@ -53,15 +59,20 @@ impl State {
         store: Store,
         authentication: authn::Options,
         authorization: Authorization,
+        admission: Plugins,
         catalog: Catalog,
         clock: fn() -> Timestamp,
     ) -> State {
         let rbac = Arc::new(Rbac::default());
+        let nodes = Arc::new(Nodes::default());
+        let has_nodes = authorization.has_nodes();
         State {
             authenticator: Authenticator::new(authentication, store.clone()),
             store,
-            authorizer: authorization.authorizer(&rbac),
+            authorizer: authorization.authorizer(&rbac, &nodes),
+            admission,
             rbac,
+            nodes: has_nodes.then_some(nodes),
             services: Allocator::default(),
             definitions: InForce::default(),
             metrics: Metrics::default(),

@@ -12,6 +12,11 @@ pub const ANONYMOUS: &str = "system:anonymous";
 /// The group of who sends a request without credentials.
 pub const UNAUTHENTICATED: &str = "system:unauthenticated";
 
+/// The group of the agents of nodes.
+pub const NODES: &str = "system:nodes";
+/// How the name of a node's agent begins; the rest is the name of the node.
+const NODE: &str = "system:node:";
+
 /// A user as authentication found it, in the shape of `authentication.k8s.io` `UserInfo`.
 #[derive(Clone, Debug, Default, Eq, PartialEq, serde::Serialize)]
 pub struct User {
@@ -47,6 +52,11 @@ impl User {
     /// The user that a process embedding the server acts as.
     pub fn master(name: impl Into<String>) -> User {
         User::authenticated(name, [MASTERS.to_owned()])
+    }
+
+    /// The node whose agent the user is; empty if the user says that it is one and not which.
+    pub fn node_name(&self) -> Option<&str> {
+        self.name.strip_prefix(NODE).filter(|_| self.is_in(NODES))
     }
 
     /// Whether the user is in a group.

@@ -135,6 +135,7 @@ async fn run(kv: Arc<dyn Kv>, options: &Options) -> Result<Running, StartError> 
         store: store.clone(),
         authentication: authn::Options { tokens, ..authn::Options::default() },
         authorization: options.authorization.clone(),
+        admission: steersman_server::admission::Plugins::default(),
         address: "testkit:443".to_owned(),
         audit: None,
         service_ranges: Default::default(),

@@ -7,10 +7,13 @@ use std::time::Duration;
 
 #[derive(ClapArgs, Clone, Debug, Default)]
 pub(crate) struct AuthorizationOptions {
-    /// Who decides whether a request is allowed, asked in this order: `RBAC`, `Webhook`, `AlwaysAllow`, `AlwaysDeny`. RBAC unless
-    /// told otherwise; members of system:masters are always allowed.
+    /// Who decides whether a request is allowed, asked in this order: `Node`, `RBAC`, `ABAC`, `Webhook`, `AlwaysAllow`,
+    /// `AlwaysDeny`. RBAC unless told otherwise; members of system:masters are always allowed.
     #[arg(long, value_delimiter = ',', value_name = "MODE,..")]
     pub(crate) authorization_mode: Vec<String>,
+    /// The policies of the mode ABAC, a JSON object in each line.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) authorization_policy_file: Option<PathBuf>,
     /// The webhook of the mode Webhook, in the format of a kubeconfig.
     #[arg(long, value_name = "FILE")]
     pub(crate) authorization_webhook_config_file: Option<PathBuf>,

@@ -7,7 +7,8 @@
 mod certificate;
 
 use crate::args::{
-    AuditOptions, AuthenticationOptions, AuthorizationOptions, ServedOptions, ServiceOptions, ServingOptions,
+    AdmissionOptions, AuditOptions, AuthenticationOptions, AuthorizationOptions, ServedOptions, ServiceOptions,
+    ServingOptions,
 };
 use crate::authentication::Authentication;
 use crate::client_certificates::ClientCertificates;
@@ -16,7 +17,7 @@ use crate::drop_in::flags::{Flags, Given};
 use crate::serving::ServingCertificate;
 use crate::signals::Signals;
 use crate::tls_policy::TlsPolicy;
-use crate::{Failure, accept, audit_log, authorization, logging, pki};
+use crate::{Failure, accept, admission, audit, authorization, logging, pki};
 use anyhow::Context as _;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 use futures::future::LocalBoxFuture;
@@ -26,6 +27,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use steersman_server::admission::Plugins;
 use steersman_server::authz::Authorization;
 use steersman_server::builtin::service::Ranges;
 use steersman_server::version::KUBERNETES_VERSION;
@@ -39,9 +41,6 @@ const SECURE_PORT: u16 = 6443;
 /// From this verbosity on upstream logs what helps in finding faults, and from the other one all there is.
 const VERBOSITY_DEBUG: i64 = 4;
 const VERBOSITY_TRACE: i64 = 8;
-/// An authorization mode for nodes, which there are none of.
-const NODE_MODE: &str = "Node";
-
 /// Without the flag, upstream allows everything.
 const ALLOWS_ALL: &str = "AlwaysAllow";
 /// Without the flag, upstream gives out these addresses.
@@ -53,6 +52,8 @@ const NO_LIMIT: [&str; 2] = ["0", "0s"];
 #[derive(Debug, Parser)]
 #[command(disable_help_flag = true, no_binary_name = true)]
 struct Shared {
+    #[command(flatten)]
+    admission: AdmissionOptions,
     #[command(flatten)]
     audit: AuditOptions,
     #[command(flatten)]
@@ -75,9 +76,10 @@ struct Plan {
     serving: ServingCertificate,
     authentication: Authentication,
     authorization: Authorization,
+    admission: Plugins,
     /// The PEM of `--client-ca-file`.
     client_ca: Option<String>,
-    audit: Option<audit_log::Plan>,
+    audit: Option<audit::Plan>,
     service_ranges: Ranges,
     runtime_config: RuntimeConfig,
     concurrency: Concurrency,
@@ -123,7 +125,7 @@ async fn serve(given: &Given) -> Result<(), Failure> {
     let mut signals = Signals::new()?;
     let plan = Plan::read(given)?;
     report(given);
-    let Plan { address, advertised, clients, serving, authentication, authorization, .. } = plan;
+    let Plan { address, advertised, clients, serving, authentication, authorization, admission, .. } = plan;
     let listener = TcpListener::bind(address).await.map_err(|error| {
         Failure::Refused(format!("failed to create listener: failed to listen on {address}: {error}"))
     })?;
@@ -131,14 +133,15 @@ async fn serve(given: &Given) -> Result<(), Failure> {
     let keys = plan.cert_dir.unwrap_or_default().join("account-keys");
     let mut authentication = authentication.with_keys_in(&keys, true)?;
     authentication.client_ca = plan.client_ca;
-    let audit = plan.audit.map(audit_log::Plan::start).transpose().context("the audit log cannot be started")?;
-    let (audit, audit_log_writer) = audit.unzip();
+    let audit = plan.audit.map(audit::Plan::start).transpose()?;
+    let (audit, audit_writers) = audit.unzip();
     let store = Store::open(Arc::new(Memory::new()), steersman_storage::Options::default());
     let store = store.await.context("the store cannot be opened")?;
     let server = Server::start(steersman_server::Options {
         store: store.clone(),
         authentication,
         authorization,
+        admission,
         address: SocketAddr::new(advertised, address.port()).to_string(),
         audit,
         service_ranges: plan.service_ranges,
@@ -164,8 +167,8 @@ async fn serve(given: &Given) -> Result<(), Failure> {
         stop.cancel();
         sockets.await.context("the socket's task failed")?;
         server.stop().await;
-        if let Some(writer) = audit_log_writer {
-            tokio::task::spawn_blocking(move || writer.close()).await.context("the audit log could not be ended")?;
+        if let Some(writers) = audit_writers {
+            writers.close().await?;
         }
         store.close().await.context("the store could not be closed")
     };
@@ -189,8 +192,10 @@ fn report(given: &Given) {
             "objects are kept in the memory of this process, and not in the etcd of --etcd-servers"
         );
     }
-    if given.list("authorization-mode").iter().any(|mode| mode == NODE_MODE) {
-        tracing::info!("the authorization mode Node is passed over: there are no nodes");
+    let plugins = [given.list("enable-admission-plugins"), given.list("admission-control")].concat();
+    let absent = admission::absent(&plugins);
+    if !absent.is_empty() {
+        tracing::info!(plugins = absent.join(","), "admission plugins that do not exist here are passed over");
     }
 }
 
@@ -210,7 +215,7 @@ impl Plan {
             ip => ip,
         });
         let cert_dir = given.one("cert-dir").map(PathBuf::from);
-        let Shared { audit, authentication, authorization, served, services, serving } = shared(given)?;
+        let Shared { admission, audit, authentication, authorization, served, services, serving } = shared(given)?;
         let client_ca = given.one("client-ca-file").map(|path| read(Path::new(path))).transpose()?;
         let authentication = Authentication::read(authentication)?;
         let clients =
@@ -233,8 +238,9 @@ impl Plan {
             serving: certificate::find(given, cert_dir.as_deref(), &[bound, advertised])?,
             authentication,
             authorization: authorization::read(&authorization)?,
+            admission: admission::read_upstream(&admission, &given.list("admission-control"))?,
             client_ca,
-            audit: audit_log::Plan::new(&audit)?,
+            audit: audit::Plan::new(&audit)?,
             service_ranges: services.ranges()?,
             runtime_config,
             concurrency: Concurrency {
@@ -265,10 +271,18 @@ fn ip(given: &Given, name: &str) -> Option<IpAddr> {
 fn shared(given: &Given) -> Result<Shared, Failure> {
     let command = Shared::command();
     let mut arguments = Vec::new();
-    // Upstream records nothing without a policy.
-    let has_audit = given.one("audit-policy-file").is_some() && given.one("audit-log-path").is_some();
+    // Upstream records nothing without a policy, nor without a place for it.
+    let has_policy = given.one("audit-policy-file").is_some();
+    let has_log = has_policy && given.one("audit-log-path").is_some();
+    let has_webhook = has_policy && given.one("audit-webhook-config-file").is_some();
+    let is_wanted = |name: &&str| match name.split('-').take(2).collect::<Vec<_>>()[..] {
+        ["audit", "log"] => has_log,
+        ["audit", "webhook"] => has_webhook,
+        ["audit", _] => has_log || has_webhook,
+        _ => true,
+    };
     for argument in command.get_arguments() {
-        let Some(name) = argument.get_long().filter(|name| has_audit || !name.starts_with("audit-")) else { continue };
+        let Some(name) = argument.get_long().filter(is_wanted) else { continue };
         for value in given.each(name) {
             let is_unlimited = name == "service-account-max-token-expiration" && NO_LIMIT.contains(&value.as_str());
             if argument.get_action().takes_values() {
@@ -293,7 +307,6 @@ fn shared(given: &Given) -> Result<Shared, Failure> {
     if authorization.authorization_mode.is_empty() && authorization.authorization_config.is_none() {
         authorization.authorization_mode.push(ALLOWS_ALL.to_owned());
     }
-    authorization.authorization_mode.retain(|mode| mode != NODE_MODE);
     // As upstream: where everybody may do everything, nobody comes without credentials.
     let allows_all = authorization.authorization_mode.iter().any(|mode| mode == ALLOWS_ALL);
     shared.authentication.anonymous_auth = given.is_on("anonymous-auth").unwrap_or(true) && !allows_all;

@@ -221,6 +221,7 @@ fn a_server_takes_the_certificates_it_is_given_and_answers_health_to_anybody() {
         "--service-cluster-ip-range=10.7.0.0/24".to_owned(),
         "--allow-privileged=true".to_owned(),
         "--authorization-mode=Node,RBAC".to_owned(),
+        "--enable-admission-plugins=NodeRestriction,ImagePolicyWebhook".to_owned(),
     ]));
     let url = format!("https://127.0.0.1:{port}");
     // The answer and its status code, to a user by a token, or to nobody.
@@ -246,7 +247,8 @@ fn a_server_takes_the_certificates_it_is_given_and_answers_health_to_anybody() {
     program.signal("TERM");
     let ended = program.end();
     assert_eq!(ended.status.code(), Some(0));
-    for said in ["--allow-privileged", "http://127.0.0.1:1", "the authorization mode Node"] {
+    let absent = "admission plugins that do not exist here are passed over plugins=\"ImagePolicyWebhook\"";
+    for said in ["--allow-privileged", "http://127.0.0.1:1", absent] {
         assert!(ended.stderr.contains(said), "{said} is not in {}", ended.stderr);
     }
     for flag in ["--bind-address", "--service-cluster-ip-range"] {

@@ -1,7 +1,10 @@
 //! Who is who: tokens of service accounts with the stock kubectl, keys of one's own, proxies, requests without credentials.
 
+use std::fs::Permissions;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
@@ -218,6 +221,51 @@ fn command_runs_as_an_account_as_in_a_pod() {
     assert_eq!(waiting.line().as_deref(), Some("ready"));
     waiting.signal("TERM");
     assert_eq!(waiting.end().status.code(), Some(9), "it was told, and ended in its own way");
+    assert_eq!(std::fs::read_dir(&runtime_dir).unwrap().count(), 0, "no token stays");
+    plane.stop();
+}
+
+#[test]
+fn command_runs_as_an_account_by_a_user_who_is_not_root() {
+    const NOBODY: u32 = 65_534;
+    let Some(program) = kubectl::program() else { return };
+    let home = tempfile::tempdir().unwrap();
+    let plane = Plane::server(home.path(), &[]);
+    let kubectl = Kubectl::new(program, &plane.kubeconfig());
+    kubectl.ok("create serviceaccount robot");
+    if std::fs::metadata("/proc/self").unwrap().uid() != 0 {
+        // Then `command_runs_as_an_account_as_in_a_pod` is that test.
+        plane.stop();
+        return;
+    }
+    let theirs = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(theirs.path(), Permissions::from_mode(0o755)).unwrap();
+    let kubeconfig = theirs.path().join("kubeconfig");
+    std::fs::copy(plane.kubeconfig(), &kubeconfig).unwrap();
+    std::fs::set_permissions(&kubeconfig, Permissions::from_mode(0o644)).unwrap();
+    let runtime_dir = theirs.path().join("runtime");
+    std::fs::create_dir(&runtime_dir).unwrap();
+    std::os::unix::fs::chown(&runtime_dir, Some(NOBODY), Some(NOBODY)).unwrap();
+    let run_as = |script: &str| {
+        let mut command = steersman(theirs.path());
+        command.args(["run-as", "default/robot", "--kubeconfig"]).arg(&kubeconfig).args(["--", "sh", "-c", script]);
+        command.env("XDG_RUNTIME_DIR", &runtime_dir).current_dir("/").uid(NOBODY).gid(NOBODY);
+        command
+    };
+    if let Err(error) = run_as("true").stdout(Stdio::null()).stderr(Stdio::null()).status() {
+        missing(&format!("a way for another user to run the program ({error})"));
+        plane.stop();
+        return;
+    }
+    let script = "id -u; stat -c %a \"$(dirname \"$KUBECONFIG\")\"; cut -d. -f2 \"$(dirname \"$KUBECONFIG\")/token\"";
+    let ended = Process::start(&mut run_as(script)).end();
+    let lines: Vec<&str> = ended.stdout.lines().collect();
+    let [uid, mode, claims] = lines.as_slice() else { panic!("{ended:#?}") };
+    // In a mount namespace of its own, a user is root there.
+    assert!(["0", "65534"].contains(uid), "{ended:#?}");
+    assert_eq!(*mode, "700");
+    let claims: Value = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(claims).unwrap()).unwrap();
+    assert_eq!(claims["sub"], "system:serviceaccount:default:robot");
     assert_eq!(std::fs::read_dir(&runtime_dir).unwrap().count(), 0, "no token stays");
     plane.stop();
 }

@@ -55,9 +55,41 @@ fn wrong_flags_are_named() {
 }
 
 #[test]
+fn admission_plugins_that_cannot_be_are_refused() {
+    check_refused(
+        &["server", "--enable-admission-plugins", "LimitRanger,NoSuch"],
+        &["\"NoSuch\"", "want one of AlwaysAdmit, AlwaysDeny, "],
+    );
+    check_refused(
+        &["up", "--enable-admission-plugins", "ImagePolicyWebhook"],
+        &["ImagePolicyWebhook", "does not exist here", "--enable-admission-plugins"],
+    );
+    check_refused(
+        &["server", "--enable-admission-plugins", "Priority", "--disable-admission-plugins", "Priority"],
+        &["Priority is enabled and disabled"],
+    );
+}
+
+#[test]
+fn an_authorizer_that_cannot_be_is_refused() {
+    check_refused(&["server", "--authorization-mode", "ABAC"], &["--authorization-policy-file"]);
+    check_refused(&["server", "--authorization-policy-file", "p"], &["--authorization-policy-file", "the mode ABAC"]);
+    check_refused(
+        &["server", "--authorization-mode", "ABAC", "--authorization-policy-file", "none.jsonl"],
+        &["none.jsonl", "--authorization-policy-file"],
+    );
+    let home = tempfile::tempdir().unwrap();
+    std::fs::write(home.path().join("policies"), "{\"user\": 7}\n").unwrap();
+    let flags = ["server", "--authorization-mode", "Node,ABAC", "--authorization-policy-file", "policies"];
+    check_refused_in(home.path(), &flags, &["line 1: {\"user\": 7}: invalid type"]);
+}
+
+#[test]
 fn an_audit_log_that_cannot_be_is_refused() {
     check_refused(&["server", "--audit-log-path", "log"], &["--audit-policy-file"]);
     check_refused(&["server", "--audit-log-maxage", "3"], &["--audit-log-path"]);
+    check_refused(&["server", "--audit-webhook-config-file", "hook"], &["--audit-policy-file"]);
+    check_refused(&["server", "--audit-webhook-mode", "blocking"], &["--audit-webhook-config-file"]);
     check_refused(
         &["server", "--audit-log-path", "-", "--audit-policy-file", "none.yaml"],
         &["none.yaml", "--audit-policy-file"],
@@ -90,7 +122,7 @@ fn history_that_is_none_or_out_of_bounds_is_named_with_the_bounds() {
 fn an_authorizer_that_there_is_not_is_named() {
     let server = ["server", "--listen", "127.0.0.1:0"];
     for (flags, parts) in [
-        (&["--authorization-mode=RBAC,Node"][..], &["--authorization-mode", "\"Node\"", "AlwaysDeny"][..]),
+        (&["--authorization-mode=RBAC,Nodes"][..], &["--authorization-mode", "\"Nodes\"", "AlwaysDeny"][..]),
         (&["--authorization-mode=RBAC,RBAC"], &["names RBAC twice"]),
         (&["--authorization-mode=Webhook"], &["--authorization-webhook-config-file"]),
         (&["--authorization-webhook-version=v1"], &["--authorization-webhook-version", "needs the mode Webhook"]),

@@ -7,7 +7,7 @@ use crate::status::Failure;
 use futures::future::{self, BoxFuture};
 use std::fmt;
 use steersman_machinery::value::str_at;
-use steersman_machinery::{GroupResource, Value};
+use steersman_machinery::{GroupResource, ObjectKey, Value};
 use steersman_storage::{At, Page, Scope};
 
 /// What a write does, in terms of admission: a PUT that creates counts as a creation, a patch as an update, and the body of a
@@ -97,6 +97,27 @@ pub(super) fn objects_in(state: &State, namespace: &str, resource: &GroupResourc
     }
     let found = store.list(resource, &Scope::Namespace(namespace.into()), At::Latest, Page::ALL);
     found.map_err(|error| Failure::of_read(&error))?.objects.iter().map(|object| conversion::parse(object)).collect()
+}
+
+/// An object as it is. The cache may be behind a creation that was answered already.
+///
+/// # Errors
+/// When the store cannot be read.
+pub(super) async fn find(state: &State, resource: &GroupResource, key: &ObjectKey) -> Result<Option<Value>, Failure> {
+    let found = match state.store.get_cached(resource, key) {
+        Some(found) => Some(found),
+        None => state.get(resource, key).await?,
+    };
+    found.map(|object| conversion::parse(&object)).transpose()
+}
+
+/// The refusal of a write, which names its object.
+pub(super) fn forbidden(review: &Review<'_, '_>, new: Option<&Value>, why: &str) -> Failure {
+    let name = match review.operation.name() {
+        "" => new.map(name_of).unwrap_or_default(),
+        name => name,
+    };
+    Failure::forbidden(&review.operation.group_resource(), name, why)
 }
 
 /// The name of an object as refusals name it: where the server is to generate it, what it begins with.

@@ -1,8 +1,7 @@
 //! `RuntimeClass`: gives a pod the overhead and the placement of its RuntimeClass, and refuses what contradicts it.
 //! Follows kubernetes' `plugin/pkg/admission/runtimeclass`.
 
-use crate::admission::plugin::{Action, Phase, Plugin, Review, is_about_pod, name_of};
-use crate::conversion;
+use crate::admission::plugin::{Action, Phase, Plugin, Review, find, is_about_pod, name_of};
 use crate::operation::ResourceAttributes;
 use crate::status::Failure;
 use futures::future::BoxFuture;
@@ -57,13 +56,7 @@ impl Plugin for RuntimeClass {
 }
 
 async fn class(review: &Review<'_, '_>, name: &str) -> Result<Option<Value>, Failure> {
-    let (classes, key) = (GroupResource::new("node.k8s.io", "runtimeclasses"), ObjectKey::cluster(name));
-    let found = match review.state.store.get_cached(&classes, &key) {
-        Some(found) => Some(found),
-        // The cache may be behind a creation of the class that was answered already.
-        None => review.state.get(&classes, &key).await?,
-    };
-    found.map(|class| conversion::parse(&class)).transpose()
+    find(review.state, &GroupResource::new("node.k8s.io", "runtimeclasses"), &ObjectKey::cluster(name)).await
 }
 
 /// Gives a pod what its class says.

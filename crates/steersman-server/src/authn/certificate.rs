@@ -1,4 +1,4 @@
-//! Client certificates. The transport verifies them and puts a [`Peer`] into the request's extensions.
+//! Client certificates. The transport judges them and puts a [`Peer`] into the request's extensions.
 
 use crate::user::User;
 use sha2::{Digest as _, Sha256};
@@ -16,12 +16,14 @@ pub struct Peer {
     pub(super) user: Option<Arc<User>>,
     /// The common name of the certificate, if it is of the proxies' CA.
     pub(super) proxy: Option<Arc<str>>,
+    /// Whether the certificate is no user's: who shows one that is not good is not nobody, even where nobody may ask.
+    pub(super) is_refused: bool,
 }
 
 impl Peer {
     /// The holder of a connection.
     pub fn new(user: User) -> Peer {
-        Peer { user: Some(Arc::new(user)), proxy: None }
+        Peer { user: Some(Arc::new(user)), proxy: None, is_refused: false }
     }
 
     /// The name of the user, if the peer is one.
@@ -36,7 +38,17 @@ impl Peer {
 
     /// An authenticating proxy, by the common name of its certificate, who may be a user too.
     pub fn proxy(name: &str, user: Option<User>) -> Peer {
-        Peer { user: user.map(Arc::new), proxy: Some(name.into()) }
+        Peer { is_refused: user.is_none(), user: user.map(Arc::new), proxy: Some(name.into()) }
+    }
+
+    /// Somebody with a certificate that stands for nobody: of another CA, expired, or not for clients. Such a peer needs a token.
+    pub fn refused() -> Peer {
+        Peer { user: None, proxy: None, is_refused: true }
+    }
+
+    /// Whether the certificate stands for somebody.
+    pub fn is_known(&self) -> bool {
+        self.user.is_some() || self.proxy.is_some()
     }
 }
 

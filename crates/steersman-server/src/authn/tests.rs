@@ -290,7 +290,9 @@ async fn what_a_proxy_says_counts_only_with_a_certificate_of_its_ca() {
     // A certificate of users, and none at all.
     assert_eq!(send(&believed, Some(Peer::new(alice())), true).await, "alice");
     assert_eq!(send(&believed, None, true).await, ANONYMOUS);
-    assert_eq!(send(&disbelieved, Some(Peer::proxy("proxy", None)), true).await, ANONYMOUS);
+    // Who shows a certificate that is no user's is not nobody.
+    assert_eq!(send(&disbelieved, Some(Peer::proxy("proxy", None)), true).await, "");
+    assert_eq!(send(&believed, Some(Peer::refused()), true).await, "");
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! Reads an AuthorizationConfiguration (`apiserver.config.k8s.io`): which authorizers are asked in which order, and how webhooks
 //! are called.
 //!
-//! What it asks for and what is not supported is refused by name: conditions (`matchConditions`), the modes Node and ABAC, and
+//! What it asks for and what is not supported is refused by name: conditions (`matchConditions`), the mode ABAC, and
 //! webhooks that are found by the service account of a pod.
 
 use crate::authz::modes::{Authorization, Mode};
@@ -135,7 +135,7 @@ impl Configured {
             (other, None) => Mode::named(other).ok_or_else(|| {
                 refused(
                     field("type"),
-                    format!("{other:?} is not supported: want AlwaysAllow, AlwaysDeny, RBAC or Webhook"),
+                    format!("{other:?} is not supported: want AlwaysAllow, AlwaysDeny, Node, RBAC or Webhook"),
                 )
             }),
         }
@@ -232,7 +232,7 @@ mod tests {
     #[test]
     fn what_is_wrong_or_not_supported_is_refused_by_name() {
         check_refused("  []\n", "at least one authorization mode");
-        check_refused("- {type: Node, name: node}\n", "authorizers[0].type: \"Node\" is not supported");
+        check_refused("- {type: ABAC, name: abac}\n", "authorizers[0].type: \"ABAC\" is not supported");
         check_refused("- {type: RBAC, name: a}\n- {type: RBAC, name: b}\n", "authorizers[1].type");
         check_refused("- {type: RBAC, name: a}\n- {type: AlwaysDeny, name: a}\n", "authorizers[1].name");
         check_refused("- {type: RBAC, name: ''}\n", "authorizers[0].name");

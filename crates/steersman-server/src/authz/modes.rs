@@ -4,6 +4,7 @@
 //! `system:masters` are allowed before anybody is asked, as in kube-apiserver, so that no mistake in a role or a webhook locks
 //! out the administrator.
 
+use crate::authz::node::Nodes;
 use crate::authz::rbac::Rbac;
 use crate::authz::{Authorizer, Decision, NonResourceRule, Reason, ResourceRule, Rules, Verdict};
 use crate::operation::Attributes;
@@ -25,6 +26,8 @@ pub enum Authorization {
 pub enum Mode {
     AlwaysAllow,
     AlwaysDeny,
+    /// What nodes may do, by the pods on them.
+    Node,
     /// One that the embedder brings, such as a webhook.
     Other(Arc<dyn Authorizer>),
     /// The roles and bindings in the store.
@@ -51,8 +54,13 @@ impl Default for Authorization {
 }
 
 impl Authorization {
-    /// The authorizer, with these roles and bindings.
-    pub(crate) fn authorizer(self, rbac: &Arc<Rbac>) -> Arc<dyn Authorizer> {
+    /// Whether nodes are authorized by the pods on them.
+    pub(crate) fn has_nodes(&self) -> bool {
+        matches!(self, Authorization::Modes(modes) if modes.iter().any(|mode| matches!(mode, Mode::Node)))
+    }
+
+    /// The authorizer, with these roles and bindings, and what belongs to which node.
+    pub(crate) fn authorizer(self, rbac: &Arc<Rbac>, nodes: &Arc<Nodes>) -> Arc<dyn Authorizer> {
         let modes = match self {
             Authorization::Custom(authorizer) => return authorizer,
             Authorization::Modes(modes) => modes,
@@ -63,6 +71,7 @@ impl Authorization {
                 let reason = "Everything is forbidden.".into();
                 Arc::new(Always(Verdict { reason, ..Verdict::NO_OPINION }))
             }
+            Mode::Node => nodes.clone(),
             Mode::Other(authorizer) => authorizer,
             Mode::Rbac => rbac.clone(),
         });
@@ -76,6 +85,7 @@ impl Mode {
         match name {
             "AlwaysAllow" => Some(Mode::AlwaysAllow),
             "AlwaysDeny" => Some(Mode::AlwaysDeny),
+            "Node" => Some(Mode::Node),
             "RBAC" => Some(Mode::Rbac),
             _ => None,
         }

@@ -11,9 +11,6 @@ use steersman_machinery::field::Error;
 use steersman_machinery::value::{at, object_at, str_at};
 use steersman_machinery::{Value, name};
 
-/// Keeps pods away from a node that has not yet said it is ready.
-const NOT_READY: &str = "node.kubernetes.io/not-ready";
-
 pub(crate) const KIND: Kind = Kind {
     kind: "Node",
     plural: "nodes",
@@ -51,21 +48,10 @@ pub(crate) const KIND: Kind = Kind {
     }],
     // An agent announces its node together with what it is.
     new_status: NewStatus::Given,
-    prepare_create: taint,
     validate_create: validate,
     validate_update: validate,
     ..Kind::CLUSTER
 };
-
-fn taint(node: &mut Value) {
-    let Some(spec) = object_at(node, &["spec"]) else { return };
-    let taints = spec.entry("taints").or_insert_with(|| json!([]));
-    if let Some(taints) = taints.as_array_mut()
-        && !taints.iter().any(|taint| taint["key"] == NOT_READY && taint["effect"] == "NoSchedule")
-    {
-        taints.push(json!({"effect": "NoSchedule", "key": NOT_READY}));
-    }
-}
 
 fn validate(request: &Request<'_>, faults: &mut Vec<Error>) {
     let mut seen = BTreeSet::new();

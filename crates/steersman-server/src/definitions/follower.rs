@@ -420,7 +420,14 @@ mod tests {
         store.close().await.unwrap();
         let (authentication, authorization) = (authn::Options::default(), Authorization::default());
         let catalog = crate::definitions::built_in();
-        let state = Arc::new(State::new(store, authentication, authorization, catalog, Timestamp::now));
+        let state = Arc::new(State::new(
+            store,
+            authentication,
+            authorization,
+            crate::admission::Plugins::default(),
+            catalog,
+            Timestamp::now,
+        ));
         let run = Follower::new(state).run(Revision::ZERO);
         tokio::time::timeout(Duration::from_secs(60), run).await.unwrap();
     }

@@ -27,7 +27,7 @@ pub(super) async fn plan<'s>(
     current: Arc<Object>,
 ) -> Result<Plan<'s>, Failure> {
     check_preconditions(operation, options, &current)?;
-    let is_read = admission::is_handled(Phase::Validate, Action::Delete, &operation.attributes);
+    let is_read = admission::is_handled(state, Phase::Validate, Action::Delete, &operation.attributes);
     if !is_read && goes_unread(operation, options, &current) {
         return Ok(Plan::Delete { current, last: None });
     }

@@ -131,7 +131,16 @@ impl Client {
     /// # Errors
     /// Those of the last call.
     pub async fn post_again(&self, json: &Bytes, timeout: Duration) -> Result<Bytes, CallError> {
-        let mut pause = PAUSE;
+        self.post_again_after(PAUSE, json, timeout).await
+    }
+
+    /// As [`Client::post_again`], with another pause after the first failure.
+    pub(crate) async fn post_again_after(
+        &self,
+        mut pause: Duration,
+        json: &Bytes,
+        timeout: Duration,
+    ) -> Result<Bytes, CallError> {
         for _ in 1..ATTEMPTS_MAX {
             match self.post(json.clone(), timeout).await {
                 Err(error) if error.is_retryable() => {}

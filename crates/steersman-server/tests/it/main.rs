@@ -24,6 +24,7 @@ mod limits;
 mod lists;
 mod made_at_start;
 mod metrics;
+mod plugins;
 mod pod_parts;
 mod pod_security;
 mod pods;

@@ -107,6 +107,7 @@ pub(crate) fn options(store: &Store, authorization: Authorization) -> Options {
         store: store.clone(),
         authentication: authn::Options { tokens: Tokens::parse("secret,alice,1").unwrap(), ..Default::default() },
         authorization,
+        admission: steersman_server::admission::Plugins::default(),
         address: "localhost:6443".to_owned(),
         audit: None,
         service_ranges: Default::default(),

@@ -1,6 +1,7 @@
-//! Authorization and authentication by a webhook: a real TLS server that is asked, and what comes of its answers.
+//! Authorization and authentication by a webhook, and audit logs sent to one: a real TLS server that is asked, and what comes of its
+//! answers.
 
-use crate::support::{CONFIGS, World, text};
+use crate::support::{CONFIGS, Options, World, allow_all, options, text};
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt as _, Full};
@@ -14,9 +15,12 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
+use steersman_server::audit::webhook::Sender;
+use steersman_server::audit::{self, Audit, Policy, Sink as _};
 use steersman_server::authn;
 use steersman_server::authz::{Authorization, FailurePolicy, Mode, ReviewVersion, Webhook, WebhookSettings};
 use steersman_server::webhook::{Client, read_kubeconfig};
+use steersman_storage::{Memory, Store};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
@@ -132,6 +136,17 @@ impl Hook {
 
     fn mode(&self, settings: WebhookSettings) -> Mode {
         Mode::Other(Arc::new(Webhook::new(self.client(), settings)))
+    }
+
+    /// A server whose audit log goes to the webhook.
+    async fn audited(&self, settings: audit::webhook::Settings) -> (World, Arc<audit::webhook::Webhook>, Sender) {
+        let (sink, sender) = audit::webhook::Webhook::start(self.client(), settings);
+        let sink = Arc::new(sink);
+        let policy = "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]";
+        let audit = Some(Audit::new(Policy::parse(policy).unwrap(), sink.clone()));
+        let store = Store::open(Arc::new(Memory::new()), steersman_storage::Options::default()).await.unwrap();
+        let world = World::of(store.clone(), Options { audit, ..options(&store, allow_all()) }).await;
+        (world, sink, sender)
     }
 
     async fn world(&self, before: Option<Mode>, settings: WebhookSettings) -> World {
@@ -317,4 +332,66 @@ async fn what_a_webhook_says_of_a_token_is_remembered_unless_it_failed() {
         assert_eq!(failed["error"], "[invalid bearer token, no connection to the directory]");
     }
     assert_eq!(hook.n_asked(), 4, "what has failed may work the next time");
+}
+
+#[tokio::test]
+async fn audit_events_are_sent_in_lists() {
+    let hook = Hook::start(|_| Response::new(String::new())).await;
+    let (world, sink, sender) = hook.audited(audit::webhook::Settings::default()).await;
+    for name in ["a", "b"] {
+        assert_eq!(world.http_as("alice").get(&format!("{CONFIGS}/{name}")).await.code, 404);
+    }
+    assert_eq!(hook.n_asked(), 0, "events wait for others");
+    sender.close().await;
+    let asked = hook.asked.lock().unwrap().clone();
+    let [(list, credentials)] = asked.as_slice() else { panic!("{asked:?}") };
+    assert_eq!(credentials.as_deref(), Some("Bearer secret"));
+    assert_eq!((text(list, "/kind"), text(list, "/apiVersion")), ("EventList", "audit.k8s.io/v1"));
+    let items = list["items"].as_array().unwrap();
+    let said: Vec<_> = items.iter().map(|event| (text(event, "/objectRef/name"), text(event, "/stage"))).collect();
+    let want =
+        [("a", "RequestReceived"), ("a", "ResponseComplete"), ("b", "RequestReceived"), ("b", "ResponseComplete")];
+    assert_eq!(said, want);
+    assert!(items.iter().all(|event| text(event, "/user/username") == "alice"));
+    assert_eq!(sink.n_failed(), 0);
+}
+
+#[tokio::test]
+async fn a_full_batch_is_sent_at_once() {
+    let hook = Hook::start(|_| Response::new(String::new())).await;
+    let settings = audit::webhook::Settings { batch_max_size: 2, ..audit::webhook::Settings::default() };
+    let (world, _, sender) = hook.audited(settings).await;
+    assert_eq!(world.http_as("alice").get(&format!("{CONFIGS}/a")).await.code, 404);
+    while hook.n_asked() == 0 {
+        tokio::task::yield_now().await;
+    }
+    sender.close().await;
+    assert_eq!(hook.n_asked(), 1);
+}
+
+#[tokio::test]
+async fn a_request_waits_for_an_audit_webhook_that_blocks() {
+    let hook = Hook::start(|_| Response::new(String::new())).await;
+    let settings = audit::webhook::Settings { is_blocking: true, ..audit::webhook::Settings::default() };
+    let (world, _, _sender) = hook.audited(settings).await;
+    assert_eq!(world.http_as("alice").get(&format!("{CONFIGS}/a")).await.code, 404);
+    assert_eq!(hook.n_asked(), 2, "each stage was sent before the answer");
+}
+
+#[tokio::test]
+async fn requests_are_answered_though_the_audit_webhook_fails() {
+    let hook = Hook::start(|_| Response::builder().status(400).body("no".to_owned()).unwrap()).await;
+    let settings = audit::webhook::Settings { buffer_size: 3, ..audit::webhook::Settings::default() };
+    let (world, sink, sender) = hook.audited(settings).await;
+    let metric = async || {
+        let metrics = world.http().get("/metrics").await.body_text();
+        let line = metrics.lines().find(|line| line.starts_with("apiserver_audit_error_total"));
+        line.and_then(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).unwrap()
+    };
+    for _ in 0..8 {
+        assert_eq!(world.http_as("alice").get(&format!("{CONFIGS}/a")).await.code, 404);
+    }
+    assert!(metric().await > 0, "what finds no room is counted");
+    sender.close().await;
+    assert!(sink.n_failed() > 0, "what the webhook refuses is counted");
 }

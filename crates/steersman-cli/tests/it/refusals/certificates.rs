@@ -93,6 +93,10 @@ pub(crate) fn all(home: &Path, pki: &Path) -> BTreeMap<String, Credential> {
     add("name-with-nul", certificate(&ca, &[(CommonName, "reader\0.example")], nothing));
     add("name-in-other-letters", certificate(&ca, &[(CommonName, "r\u{435}ader")], nothing));
     add("name-of-an-account", certificate(&ca, &[(CommonName, "system:serviceaccount:team:spare")], nothing));
+    let nodes = (OrganizationName, "system:nodes");
+    add("node-one", certificate(&ca, &[(CommonName, "system:node:n1"), nodes.clone()], nothing));
+    add("node-without-group", certificate(&ca, &[(CommonName, "system:node:n1")], nothing));
+    add("node-without-name", certificate(&ca, &[(CommonName, "system:node:"), nodes], nothing));
     // A user makes certificates with its own as the CA.
     let key = KeyPair::generate().unwrap();
     let mut params = CertificateParams::default();

@@ -37,8 +37,6 @@ pub(crate) enum Want {
     Closed,
     /// The request is granted.
     Granted(u16),
-    /// The TLS handshake fails.
-    NoConnection,
     /// A Status with this code and reason.
     Refused(u16, String),
     /// Plain text, or nothing.
@@ -84,7 +82,6 @@ fn row(text: &str, values: &BTreeMap<String, String>) -> Result<Row, String> {
     let (want, text) = answer.split_once('\n').unwrap_or((answer, ""));
     let want = match want.split_once(' ').unwrap_or((want, "")) {
         ("closed", _) => Want::Closed,
-        ("no", "connection") => Want::NoConnection,
         (code, reason) => {
             let code: u16 = code.parse().map_err(|_| format!("{code:?} is no status"))?;
             match reason {

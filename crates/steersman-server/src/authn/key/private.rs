@@ -39,6 +39,8 @@ impl SigningKey {
                     .to_vec()
             }
             Algorithm::Rs256 => {
+                // ring makes no RSA keys. The crate rsa leaks time where it signs and decrypts (RUSTSEC-2023-0071), so it makes the
+                // key and does nothing else with it.
                 let key =
                     rsa::RsaPrivateKey::new(&mut rsa::rand_core::OsRng, RSA_BITS).map_err(|_| KeyError::Random)?;
                 key.to_pkcs8_der().map_err(|error| unusable("PRIVATE KEY", error))?.as_bytes().to_vec()

@@ -364,7 +364,7 @@ fn an_ingress_leads_somewhere() {
 fn a_new_node_is_not_ready() {
     let nodes = Subject::of("", "Node");
     let node = nodes.created(json!({"metadata": {"name": "n", "labels": {"node-role.kubernetes.io/worker": ""}}}));
-    assert_eq!(node["spec"], json!({"taints": [{"effect": "NoSchedule", "key": "node.kubernetes.io/not-ready"}]}));
+    assert_eq!(node["spec"], json!({}));
     assert_eq!(node["status"]["daemonEndpoints"], json!({"kubeletEndpoint": {"Port": 0}}));
     assert_eq!(node["status"]["nodeInfo"]["kubeletVersion"], "");
     let mut ready = node.clone();

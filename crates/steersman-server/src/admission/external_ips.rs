@@ -1,0 +1,51 @@
+//! `DenyServiceExternalIPs`: nobody adds external addresses to a Service, with which the traffic of others could be taken.
+
+use crate::admission::plugin::{Action, Phase, Plugin, Review, forbidden};
+use crate::operation::ResourceAttributes;
+use crate::pod_references::items;
+use crate::status::Failure;
+use futures::future::{self, BoxFuture};
+use steersman_machinery::Value;
+
+#[derive(Debug)]
+pub(super) struct ExternalIps;
+
+impl Plugin for ExternalIps {
+    fn handles(&self, phase: Phase, action: Action, attributes: &ResourceAttributes<'_>) -> bool {
+        let is_write = phase == Phase::Validate && action != Action::Delete && attributes.subresource.is_none();
+        is_write && attributes.is_about("", "services")
+    }
+
+    fn validate<'a>(
+        &'a self,
+        review: &'a mut Review<'_, '_>,
+        new: Option<&'a Value>,
+    ) -> BoxFuture<'a, Result<(), Failure>> {
+        let refused = new.filter(|service| has_new(service, review.old));
+        let refused = refused
+            .map(|service| forbidden(review, Some(service), "Use of external IPs is denied by admission control"));
+        Box::pin(future::ready(refused.map_or(Ok(()), Err)))
+    }
+}
+
+/// Whether a service has an external address that it has not had.
+fn has_new(service: &Value, old: Option<&Value>) -> bool {
+    const PATH: [&str; 2] = ["spec", "externalIPs"];
+    let had = |address: &Value| old.into_iter().flat_map(|old| items(old, &PATH)).any(|other| other == address);
+    items(service, &PATH).any(|address| !had(address))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn addresses_can_be_kept_and_given_up() {
+        let service = |addresses: Value| json!({"spec": {"externalIPs": addresses}});
+        let both = service(json!(["192.0.2.1", "192.0.2.2"]));
+        let one = service(json!(["192.0.2.2"]));
+        assert!(has_new(&one, None) && has_new(&both, Some(&one)));
+        assert!(!has_new(&one, Some(&both)) && !has_new(&json!({"spec": {}}), None));
+    }
+}

@@ -1,0 +1,278 @@
+//! The audit log sent to a webhook: lists of events, posted in batches by a task, so that no request waits; or, if that is wanted,
+//! each event by itself while its request waits. Follows apiserver's `plugin/pkg/audit/{webhook,buffered}`.
+//!
+//! What waits is bounded in events and in bytes, and so are the calls under way: an event that finds no room is lost and counted. A
+//! webhook that fails is tried again a few times; then its events are lost and counted, and nothing else suffers.
+
+use crate::audit::{Event, Sink};
+use crate::webhook::Client;
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::Instant;
+
+/// How long one call may take.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// Bytes of the events that wait to be sent.
+const WAITING_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Batches under way at a time; the next waits in the queue.
+const CALLS_MAX: usize = 16;
+/// How long the last batches may take when the server ends.
+const END_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How events are sent. The names are those of kube-apiserver's flags.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Settings {
+    /// Whether a request waits until its event was sent.
+    pub is_blocking: bool,
+    /// How many events wait to be sent.
+    pub buffer_size: usize,
+    /// How many events are sent at a time.
+    pub batch_max_size: usize,
+    /// How long an event waits for others to be sent with.
+    pub batch_max_wait: Duration,
+    /// How many batches are sent; `None`: as many as there are.
+    pub throttle: Option<Throttle>,
+    /// How long after a first failure the call is tried again. Each further pause is half as long again.
+    pub initial_backoff: Duration,
+}
+
+/// A number of batches in a time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Throttle {
+    /// In a second, on the average.
+    pub qps: f64,
+    /// At once, after a time with fewer.
+    pub burst: u32,
+}
+
+/// Takes events for a webhook.
+pub struct Webhook {
+    events: mpsc::Sender<Message>,
+    shared: Arc<Shared>,
+}
+
+/// The task that sends what the webhook takes.
+#[derive(Debug)]
+pub struct Sender {
+    events: mpsc::Sender<Message>,
+    task: JoinHandle<()>,
+}
+
+struct Shared {
+    client: Client,
+    settings: Settings,
+    waiting_bytes: AtomicUsize,
+    failed: AtomicU64,
+}
+
+#[derive(Debug)]
+enum Message {
+    End,
+    Event(Box<Event>),
+}
+
+/// A bucket that fills with time; each batch takes one out.
+#[derive(Debug)]
+struct Bucket {
+    throttle: Throttle,
+    tokens: f64,
+    filled_at: Instant,
+}
+
+impl Default for Settings {
+    /// As kube-apiserver's flags have them.
+    fn default() -> Settings {
+        Settings {
+            is_blocking: false,
+            buffer_size: 10_000,
+            batch_max_size: 400,
+            batch_max_wait: Duration::from_secs(30),
+            throttle: Some(Throttle { qps: 10.0, burst: 15 }),
+            initial_backoff: Duration::from_secs(10),
+        }
+    }
+}
+
+// === impl Webhook ===
+
+impl Webhook {
+    /// Starts the task that sends events to the client's endpoint.
+    ///
+    /// # Panics
+    /// Outside of a runtime.
+    pub fn start(client: Client, settings: Settings) -> (Webhook, Sender) {
+        let (sender, receiver) = mpsc::channel(settings.buffer_size.max(1));
+        let shared = Shared { client, settings, waiting_bytes: AtomicUsize::new(0), failed: AtomicU64::new(0) };
+        let shared = Arc::new(shared);
+        let task = tokio::spawn(send_all(receiver, shared.clone()));
+        (Webhook { events: sender.clone(), shared }, Sender { events: sender, task })
+    }
+}
+
+impl Sender {
+    /// Sends what waits, for a few seconds at most, and ends.
+    pub async fn close(self) {
+        let end = async {
+            // An error means that the task has ended already.
+            let _ = self.events.send(Message::End).await;
+            let _ = self.task.await;
+        };
+        if tokio::time::timeout(END_TIMEOUT, end).await.is_err() {
+            tracing::warn!("the audit webhook did not take the last events in time: they are lost");
+        }
+    }
+}
+
+impl Sink for Webhook {
+    fn take(&self, event: Event) -> bool {
+        let size = event.size();
+        let waiting = self.shared.waiting_bytes.fetch_add(size, Ordering::Relaxed);
+        let message = Message::Event(Box::new(event));
+        let is_taken = waiting < WAITING_BYTES_MAX && self.events.try_send(message).is_ok();
+        if !is_taken {
+            self.shared.waiting_bytes.fetch_sub(size, Ordering::Relaxed);
+        }
+        is_taken
+    }
+
+    fn is_blocking(&self) -> bool {
+        self.shared.settings.is_blocking
+    }
+
+    fn write(&self, event: Event) -> BoxFuture<'_, bool> {
+        Box::pin(async move {
+            if !self.shared.settings.is_blocking {
+                return self.take(event);
+            }
+            self.shared.send(vec![event]).await
+        })
+    }
+
+    fn n_failed(&self) -> u64 {
+        self.shared.failed.load(Ordering::Relaxed)
+    }
+}
+
+impl fmt::Debug for Webhook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Webhook").field("settings", &self.shared.settings).finish_non_exhaustive()
+    }
+}
+
+// === sending ===
+
+async fn send_all(mut events: mpsc::Receiver<Message>, shared: Arc<Shared>) {
+    let permits = Arc::new(Semaphore::new(CALLS_MAX));
+    let mut bucket = shared.settings.throttle.map(Bucket::new);
+    let mut calls = JoinSet::new();
+    loop {
+        let (batch, is_end) = next_batch(&mut events, &shared.settings).await;
+        if !batch.is_empty() {
+            if let Some(bucket) = &mut bucket {
+                tokio::time::sleep_until(bucket.next(Instant::now())).await;
+            }
+            // The semaphore is never closed.
+            let permit = permits.clone().acquire_owned().await;
+            let shared = shared.clone();
+            calls.spawn(async move {
+                let _permit = permit;
+                let size: usize = batch.iter().map(Event::size).sum();
+                let n_events = batch.len() as u64;
+                if !shared.send(batch).await {
+                    shared.failed.fetch_add(n_events, Ordering::Relaxed);
+                }
+                shared.waiting_bytes.fetch_sub(size, Ordering::Relaxed);
+            });
+        }
+        while calls.try_join_next().is_some() {}
+        if is_end {
+            break;
+        }
+    }
+    while calls.join_next().await.is_some() {}
+}
+
+/// The events that are sent together, and whether they are the last.
+async fn next_batch(events: &mut mpsc::Receiver<Message>, settings: &Settings) -> (Vec<Event>, bool) {
+    let mut batch = Vec::new();
+    let mut deadline = None;
+    while batch.len() < settings.batch_max_size {
+        let next = match deadline {
+            None => events.recv().await,
+            Some(deadline) => match tokio::time::timeout_at(deadline, events.recv()).await {
+                Ok(next) => next,
+                Err(_) => break,
+            },
+        };
+        match next {
+            Some(Message::Event(event)) => batch.push(*event),
+            Some(Message::End) | None => return (batch, true),
+        }
+        deadline = deadline.or_else(|| Some(Instant::now() + settings.batch_max_wait));
+    }
+    (batch, false)
+}
+
+impl Shared {
+    /// Sends a batch; false if it was not taken.
+    async fn send(&self, batch: Vec<Event>) -> bool {
+        // Bodies become JSON here, which for large ones takes long.
+        let Ok(body) = tokio::task::spawn_blocking(move || list(&batch)).await else { return false };
+        match self.client.post_again_after(self.settings.initial_backoff, &body, TIMEOUT).await {
+            Ok(_) => true,
+            Err(error) => {
+                tracing::warn!(%error, "the audit webhook failed: its events are lost");
+                false
+            }
+        }
+    }
+}
+
+/// An `EventList`.
+fn list(batch: &[Event]) -> Bytes {
+    let mut body = br#"{"kind":"EventList","apiVersion":"audit.k8s.io/v1","metadata":{},"items":["#.to_vec();
+    for (index, event) in batch.iter().enumerate() {
+        if index > 0 {
+            body.push(b',');
+        }
+        body.extend_from_slice(event.to_line().trim_ascii_end());
+    }
+    body.extend_from_slice(b"]}\n");
+    body.into()
+}
+
+impl Bucket {
+    fn new(throttle: Throttle) -> Bucket {
+        Bucket { throttle, tokens: f64::from(throttle.burst), filled_at: Instant::now() }
+    }
+
+    /// When the next batch may be sent. It counts as sent.
+    fn next(&mut self, now: Instant) -> Instant {
+        let Throttle { qps, burst } = self.throttle;
+        let filled = now.saturating_duration_since(self.filled_at).as_secs_f64() * qps;
+        self.tokens = (self.tokens + filled).min(f64::from(burst)) - 1.0;
+        self.filled_at = self.filled_at.max(now);
+        if self.tokens >= 0.0 { now } else { now + Duration::from_secs_f64(-self.tokens / qps) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn batches_are_sent_at_once_and_then_at_a_rate() {
+        let start = Instant::now();
+        let mut bucket = Bucket::new(Throttle { qps: 10.0, burst: 2 });
+        let mut after = |now: Instant| bucket.next(now).duration_since(start).as_millis();
+        assert_eq!([after(start), after(start), after(start), after(start)], [0, 0, 100, 200]);
+        let later = start + Duration::from_secs(10);
+        assert_eq!([after(later), after(later), after(later)], [10_000, 10_000, 10_100]);
+    }
+}
