@@ -29,17 +29,24 @@ pub(crate) struct Found<'a> {
     pub(crate) client_ca: Option<&'a str>,
 }
 
-/// Creates those that do not exist yet, the namespaces first and then everything else at the same time, so that it shares commits
-/// of the store. Nothing is written that is already there. Returns the task that renews the Lease of the server.
+/// Creates the namespaces that do not exist yet. Whatever else a server makes at its start may be in one of them.
 ///
 /// # Errors
 /// When the store refuses.
-pub(crate) async fn start(state: &Arc<State>, found: &Found<'_>) -> Result<JoinHandle<()>, Failure> {
+pub(crate) async fn namespaces(state: &State) -> Result<(), Failure> {
     let namespaces = NAMESPACES.iter().map(|name| async move {
         let namespace = json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": name}});
         create(state, &GroupResource::new("", "namespaces"), &ObjectKey::cluster(*name), namespace).await
     });
-    future::try_join_all(namespaces).await?;
+    future::try_join_all(namespaces).await.map(|_| ())
+}
+
+/// Creates the others that do not exist yet, all at the same time, so that they share commits of the store. Nothing is written that
+/// is already there. Returns the task that renews the Lease of the server.
+///
+/// # Errors
+/// When the store refuses.
+pub(crate) async fn start(state: &Arc<State>, found: &Found<'_>) -> Result<JoinHandle<()>, Failure> {
     let classes = SYSTEM_CLASSES.iter().map(|(name, value, description)| async move {
         let class = json!({
             "kind": "PriorityClass", "apiVersion": "scheduling.k8s.io/v1", "metadata": {"name": name}, "value": value,
