@@ -29,7 +29,7 @@ pub(crate) struct Found<'a> {
     pub(crate) client_ca: Option<&'a str>,
 }
 
-/// Creates the namespaces that do not exist yet. Whatever else a server makes at its start may be in one of them.
+/// Creates the namespaces that do not exist yet, in which everything else is made.
 ///
 /// # Errors
 /// When the store refuses.
@@ -37,8 +37,8 @@ pub(crate) async fn namespaces(state: &State) -> Result<(), Failure> {
     future::try_join_all(NAMESPACES.map(|name| namespace(state, name))).await.map(|_| ())
 }
 
-/// Creates the others that do not exist yet, all at the same time, so that they share commits of the store. Nothing is written that
-/// is already there. Returns the task that renews the Lease of the server.
+/// Creates what else does not exist yet at the same time, so that it shares commits of the store. Nothing is written that is already
+/// there. Returns the task that renews the Lease of the server.
 ///
 /// # Errors
 /// When the store refuses.

@@ -23,7 +23,7 @@ use steersman_machinery::{ObjectKey, Value};
 const AUTO_UPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
 const GROUP: &str = "rbac.authorization.k8s.io";
 /// Objects written concurrently, so that they share commits of the store.
-const WRITES_AT_A_TIME: usize = 16;
+const WRITES_AT_A_TIME: usize = 64;
 
 /// The file.
 #[derive(Deserialize)]

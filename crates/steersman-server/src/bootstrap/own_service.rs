@@ -24,10 +24,13 @@ const PORT_USUAL: u16 = 6443;
 pub(super) async fn reconcile(state: &State, address: &str) -> Result<(), Failure> {
     let port = address.rsplit_once(':').and_then(|(_, port)| port.parse().ok()).unwrap_or(PORT_USUAL);
     let ip = address.parse::<SocketAddr>().ok().map(|address| address.ip()).filter(is_reachable);
-    // They do not need each other, and so share commits of the store.
-    let (range, service) = (Box::pin(range(state)), Box::pin(service(state, port)));
+    // The address of the Service comes out of the range. The others need nothing, and so share commits of the store.
+    let addressed = async {
+        range(state).await?;
+        service(state, port).await
+    };
     let (endpoints, slice) = (Box::pin(endpoints(state, ip, port)), Box::pin(slice(state, ip, port)));
-    future::try_join4(range, service, endpoints, slice).await.map(|_| ())
+    future::try_join3(Box::pin(addressed), endpoints, slice).await.map(|_| ())
 }
 
 /// Writes where the server is into its Endpoints; removes them if nobody else reaches what this machine calls itself.

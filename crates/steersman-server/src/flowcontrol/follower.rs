@@ -30,7 +30,7 @@ const DIVISION_INTERVAL: Duration = Duration::from_secs(10);
 /// How long after a failure it is retried.
 const RETRY_INTERVAL: Duration = Duration::from_millis(250);
 /// The most statuses written at a time, so that they share commits of the store.
-const WRITES_AT_A_TIME: usize = 16;
+const WRITES_AT_A_TIME: usize = 64;
 /// The most changes taken at a time.
 const BATCH_MAX: usize = 1024;
 

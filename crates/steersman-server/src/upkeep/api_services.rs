@@ -22,7 +22,7 @@ const MANAGER: &str = "kube-aggregator";
 /// The label of APIServices that the server keeps.
 const MANAGED: &str = "kube-aggregator.kubernetes.io/automanaged";
 /// The most APIServices written at a time.
-const WRITES_AT_A_TIME: usize = 16;
+const WRITES_AT_A_TIME: usize = 64;
 
 /// The priority of a built-in group, and that of its version. A version that is not here has no APIService: only this server has
 /// it.
