@@ -68,9 +68,16 @@ pub(crate) enum Node {
         operand: u32,
         field: Arc<str>,
     },
-    Struct(Box<(Arc<ObjectDecl>, Box<[(Arc<str>, u32, bool)]>)>),
+    Struct(Box<StructNode>),
     /// The place of a variable among those that the plan reads.
     Variable(usize),
+}
+
+/// An object that is written out: its fields by name, and whether they are optional.
+#[derive(Debug)]
+pub(crate) struct StructNode {
+    pub(crate) decl: Arc<ObjectDecl>,
+    pub(crate) fields: Box<[(Arc<str>, u32, bool)]>,
 }
 
 /// What is written out.
@@ -223,7 +230,7 @@ impl Planner<'_> {
                 for field in fields {
                     nodes.push((Arc::clone(&field.name), self.node(field.value)?, field.optional));
                 }
-                Node::Struct(Box::new((decl, nodes.into())))
+                Node::Struct(Box::new(StructNode { decl, fields: nodes.into() }))
             }
             _ => return Err(Issue::new(ast.position(id), "an expression that was not checked")),
         })

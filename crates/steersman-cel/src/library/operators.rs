@@ -232,7 +232,7 @@ fn index<'a>(_: &mut Meter, args: &[Value<'a>]) -> Option<Outcome<'a>> {
         }
         [Value::Map(map), key] => Some(map.get(key).unwrap_or_else(|| Err(EvalError::no_key(&shown(key))))),
         [Value::Optional(None), _] => Some(Ok(Value::Optional(None))),
-        [Value::Optional(Some(inner)), _] => found(&**inner, &args[1]),
+        [Value::Optional(Some(inner)), _] => found(inner, &args[1]),
         _ => None,
     }
 }
