@@ -10,7 +10,7 @@ pub(crate) use crate::estimate::calls::CHECK;
 
 use crate::ast::{Ast, Entry, Expr, Fold, FoldKind, Id, Item, Literal};
 use crate::check::{self, Checked, Name, Step};
-use crate::environment::Environment;
+use crate::declarations::Declarations;
 use crate::types::Type;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -90,7 +90,7 @@ struct Local {
 }
 
 /// Estimates what an expression may cost.
-pub(crate) fn estimate(ast: &Ast, checked: &Checked, environment: &Environment) -> Range {
+pub(crate) fn estimate(ast: &Ast, checked: &Checked, environment: &Declarations) -> Range {
     let mut estimator = Estimator {
         ast,
         checked,
@@ -106,7 +106,7 @@ pub(crate) fn estimate(ast: &Ast, checked: &Checked, environment: &Environment) 
 struct Estimator<'e> {
     ast: &'e Ast,
     checked: &'e Checked,
-    environment: &'e Environment,
+    environment: &'e Declarations,
     locals: Vec<Local>,
     /// The variable and the path that lead to a node's value.
     paths: HashMap<u32, (Arc<str>, Path)>,

@@ -3,11 +3,12 @@
 use crate::ast::{Ast, Expr, Fold, FoldKind, Id, Literal};
 use crate::charge::Charge;
 use crate::check::{Checked, Name};
+use crate::data::named_format::NamedFormat;
 use crate::decl::ObjectDecl;
-use crate::environment::{COMPOSED, Environment};
-use crate::library::named_format::NamedFormat;
+use crate::declarations::{COMPOSED, Declarations};
 use crate::library::regex::{Regex, Search};
-use crate::library::{self, Implementation, named_format};
+use crate::library::{self, named_format};
+use crate::outcome::Implementation;
 use crate::source::Issue;
 use crate::value::{Opaque, Value};
 use std::fmt;
@@ -122,7 +123,7 @@ pub(crate) struct FoldNode {
 }
 
 /// Makes an expression ready.
-pub(crate) fn plan(ast: &Ast, checked: &Checked, environment: &Environment) -> Result<Plan, Issue> {
+pub(crate) fn plan(ast: &Ast, checked: &Checked, environment: &Declarations) -> Result<Plan, Issue> {
     let mut planner = Planner {
         ast,
         checked,
@@ -137,7 +138,7 @@ pub(crate) fn plan(ast: &Ast, checked: &Checked, environment: &Environment) -> R
 struct Planner<'p> {
     ast: &'p Ast,
     checked: &'p Checked,
-    environment: &'p Environment,
+    environment: &'p Declarations,
     locals: Vec<Arc<str>>,
     plan: Plan,
 }

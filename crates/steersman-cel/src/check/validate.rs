@@ -2,7 +2,8 @@
 
 use crate::ast::{Ast, Expr, Id, Literal};
 use crate::check::Checked;
-use crate::library::{regex, time};
+use crate::data::time;
+use crate::library::regex;
 use crate::source::Issue;
 use crate::types::Type;
 
