@@ -59,6 +59,17 @@ impl Range {
     }
 }
 
+/// By which factor a cost exceeds a limit, in the words of messages: `2.8x`, `more than 100x`. None if it does not.
+///
+/// The factor has `digits` behind the point: one in the message of a rule, six in that of a whole schema.
+pub fn factor_over(cost: u64, limit: u64, digits: usize) -> Option<String> {
+    if cost <= limit {
+        return None;
+    }
+    let factor = cost as f64 / limit as f64;
+    Some(if factor > 100.0 { "more than 100x".to_owned() } else { format!("{factor:.digits$}x") })
+}
+
 /// A number times a factor, rounded up; the largest number if it does not fit.
 pub(crate) fn scaled(number: u64, factor: f64) -> u64 {
     // A float beyond the largest number becomes the largest number.

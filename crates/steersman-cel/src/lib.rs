@@ -63,7 +63,7 @@ pub use crate::decl::{DeclType, ObjectDecl};
 pub use crate::environment::Environment;
 pub use crate::error::{CompileError, EvalError};
 pub use crate::escape::escape;
-pub use crate::estimate::Range;
+pub use crate::estimate::{Range, factor_over};
 pub use crate::meter::Meter;
 pub use crate::program::{Activation, Program};
 pub use crate::types::Type;
