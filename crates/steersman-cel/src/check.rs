@@ -9,7 +9,7 @@ mod validate;
 use crate::ast::{Ast, Entry, Expr, Fold, FoldKind, Id, Item, Literal};
 use crate::check::unify::Unifier;
 use crate::decl::{DeclType, ObjectDecl};
-use crate::environment::Environment;
+use crate::declarations::Declarations;
 use crate::functions::{self, Function};
 use crate::source::Issue;
 use crate::types::Type;
@@ -57,7 +57,7 @@ impl Checked {
 }
 
 /// Checks an expression.
-pub(crate) fn check(ast: &Ast, environment: &Environment) -> Result<Checked, Vec<Issue>> {
+pub(crate) fn check(ast: &Ast, environment: &Declarations) -> Result<Checked, Vec<Issue>> {
     let mut checker = Checker {
         ast,
         environment,
@@ -79,7 +79,7 @@ pub(crate) fn check(ast: &Ast, environment: &Environment) -> Result<Checked, Vec
 
 struct Checker<'c> {
     ast: &'c Ast,
-    environment: &'c Environment,
+    environment: &'c Declarations,
     unifier: Unifier,
     checked: Checked,
     /// Variables of macros, the innermost last.

@@ -1,24 +1,18 @@
 //! What expressions may refer to, and how they are compiled.
 
 use crate::check;
-use crate::decl::{DeclType, ObjectDecl};
+use crate::decl::DeclType;
+use crate::declarations::{COMPOSED, Declarations};
 use crate::error::CompileError;
 use crate::estimate;
 use crate::parser;
 use crate::plan;
 use crate::program::Program;
 use crate::types::Type;
-use std::sync::Arc;
 
 /// The variables, types and functions of expressions: those of Kubernetes 1.36, and what is declared.
 #[derive(Clone, Debug, Default)]
-pub struct Environment {
-    variables: Vec<(Arc<str>, DeclType)>,
-    has_objects: bool,
-}
-
-/// The name under which earlier expressions of a policy are known.
-pub(crate) const COMPOSED: &str = "variables";
+pub struct Environment(Declarations);
 
 impl Environment {
     /// With functions and types, and no variable.
@@ -29,8 +23,8 @@ impl Environment {
     /// With a variable, which may have a dotted name.
     #[must_use]
     pub fn declare(mut self, name: &str, decl: DeclType) -> Environment {
-        self.variables.retain(|(known, _)| **known != *name);
-        self.variables.push((name.into(), decl));
+        self.0.variables.retain(|(known, _)| **known != *name);
+        self.0.variables.push((name.into(), decl));
         self
     }
 
@@ -53,32 +47,8 @@ impl Environment {
     /// With `Object`, `Object.spec` and so on, and `JSONPatch`: what mutations write.
     #[must_use]
     pub fn with_object_types(mut self) -> Environment {
-        self.has_objects = true;
+        self.0.has_objects = true;
         self
-    }
-
-    pub(crate) fn variable(&self, name: &str) -> Option<(&Arc<str>, &DeclType)> {
-        self.variables.iter().find(|(known, _)| **known == *name).map(|(name, decl)| (name, decl))
-    }
-
-    /// The type of objects that an expression may write out.
-    pub(crate) fn object_type(&self, name: &str) -> Option<Arc<ObjectDecl>> {
-        if !self.has_objects {
-            return None;
-        }
-        match name {
-            "JSONPatch" => {
-                let fields = ["op", "path", "from"].map(|name| (name.to_owned(), DeclType::string()));
-                let patch =
-                    DeclType::object_of(name, fields.into_iter().chain([("value".to_owned(), DeclType::dynamic())]));
-                match patch.type_of() {
-                    Type::Object(object) => Some(object),
-                    _ => None,
-                }
-            }
-            _ if name == "Object" || name.starts_with("Object.") => Some(DeclType::open_object(name)),
-            _ => None,
-        }
     }
 
     /// Compiles an expression.
@@ -87,9 +57,9 @@ impl Environment {
     /// Says where the expression is wrong, in upstream's words.
     pub fn compile(&self, text: &str) -> Result<Program, CompileError> {
         let ast = parser::parse(text).map_err(|issue| CompileError::new(text, vec![issue]))?;
-        let checked = check::check(&ast, self).map_err(|issues| CompileError::new(text, issues))?;
-        let cost = estimate::estimate(&ast, &checked, self);
-        let plan = plan::plan(&ast, &checked, self).map_err(|issue| CompileError::new(text, vec![issue]))?;
+        let checked = check::check(&ast, &self.0).map_err(|issues| CompileError::new(text, issues))?;
+        let cost = estimate::estimate(&ast, &checked, &self.0);
+        let plan = plan::plan(&ast, &checked, &self.0).map_err(|issue| CompileError::new(text, vec![issue]))?;
         let output = checked.type_of(ast.root).clone();
         Ok(Program { plan, cost, output })
     }

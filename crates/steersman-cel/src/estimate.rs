@@ -10,7 +10,7 @@ pub(crate) use crate::estimate::calls::CHECK;
 
 use crate::ast::{Ast, Entry, Expr, Fold, FoldKind, Id, Item, Literal};
 use crate::check::{self, Checked, Name, Step};
-use crate::environment::Environment;
+use crate::declarations::Declarations;
 use crate::types::Type;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -59,6 +59,17 @@ impl Range {
     }
 }
 
+/// By which factor a cost exceeds a limit, in the words of messages: `2.8x`, `more than 100x`. None if it does not.
+///
+/// The factor has `digits` behind the point: one in the message of a rule, six in that of a whole schema.
+pub fn factor_over(cost: u64, limit: u64, digits: usize) -> Option<String> {
+    if cost <= limit {
+        return None;
+    }
+    let factor = cost as f64 / limit as f64;
+    Some(if factor > 100.0 { "more than 100x".to_owned() } else { format!("{factor:.digits$}x") })
+}
+
 /// A number times a factor, rounded up; the largest number if it does not fit.
 pub(crate) fn scaled(number: u64, factor: f64) -> u64 {
     // A float beyond the largest number becomes the largest number.
@@ -90,7 +101,7 @@ struct Local {
 }
 
 /// Estimates what an expression may cost.
-pub(crate) fn estimate(ast: &Ast, checked: &Checked, environment: &Environment) -> Range {
+pub(crate) fn estimate(ast: &Ast, checked: &Checked, environment: &Declarations) -> Range {
     let mut estimator = Estimator {
         ast,
         checked,
@@ -106,7 +117,7 @@ pub(crate) fn estimate(ast: &Ast, checked: &Checked, environment: &Environment) 
 struct Estimator<'e> {
     ast: &'e Ast,
     checked: &'e Checked,
-    environment: &'e Environment,
+    environment: &'e Declarations,
     locals: Vec<Local>,
     /// The variable and the path that lead to a node's value.
     paths: HashMap<u32, (Arc<str>, Path)>,

@@ -99,7 +99,7 @@ impl<'a> Evaluator<'a, '_> {
         match node {
             Node::List(items) => self.list(items),
             Node::Map(entries) => self.map(entries),
-            Node::Struct(parts) => self.object(&parts.0, &parts.1),
+            Node::Struct(parts) => self.object(&parts.decl, &parts.fields),
             Node::OptMap { target, body, flat } => self.opt_map(*target, *body, *flat),
             Node::OptionalOr { optional, other, is_value } => self.optional_or(*optional, *other, *is_value),
             Node::OptionalSelect { operand, field } => self.optional_select(*operand, field),

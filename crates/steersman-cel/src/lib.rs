@@ -18,7 +18,7 @@
 //! let mut activation = Activation::new().with("self", Value::declared(&object, &decl)?);
 //! let mut meter = Meter::new(PER_CALL_LIMIT);
 //! assert_eq!(rule.evaluate(&mut activation, &mut meter)?.as_bool(), Some(false));
-//! assert_eq!(meter.spent(), 17);
+//! assert_eq!(meter.spent(), 16);
 //!
 //! let error = environment.compile("self.size > 0").unwrap_err();
 //! assert_eq!(error.to_string(), "ERROR: <input>:1:5: undefined field 'size'\n | self.size > 0\n | ....^");
@@ -38,7 +38,9 @@
 mod ast;
 mod charge;
 mod check;
+mod data;
 mod decl;
+mod declarations;
 mod environment;
 mod error;
 mod escape;
@@ -48,6 +50,7 @@ mod functions;
 mod lexer;
 mod library;
 mod meter;
+mod outcome;
 mod parser;
 mod plan;
 mod program;
@@ -55,12 +58,12 @@ mod source;
 mod types;
 mod value;
 
+pub use crate::data::authorizer::{Authorizer, Decision, Question, Resource, ServiceAccount, Target};
 pub use crate::decl::{DeclType, ObjectDecl};
 pub use crate::environment::Environment;
 pub use crate::error::{CompileError, EvalError};
 pub use crate::escape::escape;
-pub use crate::estimate::Range;
-pub use crate::library::authorizer::{Authorizer, Decision, Question, Resource, ServiceAccount, Target};
+pub use crate::estimate::{Range, factor_over};
 pub use crate::meter::Meter;
 pub use crate::program::{Activation, Program};
 pub use crate::types::Type;

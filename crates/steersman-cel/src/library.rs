@@ -15,15 +15,8 @@ pub(crate) mod strings;
 pub(crate) mod time;
 pub(crate) mod url;
 
-use crate::error::EvalError;
-use crate::meter::Meter;
+use crate::outcome::Implementation;
 use crate::value::{Opaque, Value};
-
-/// What a call gives.
-pub(crate) type Outcome<'a> = Result<Value<'a>, EvalError>;
-
-/// How a function is implemented. None: it is not for such values.
-pub(crate) type Implementation = for<'a> fn(&mut Meter, &[Value<'a>]) -> Option<Outcome<'a>>;
 
 /// The implementation of a function; none for those that are no functions at run time, such as `&&`.
 pub(crate) fn implementation(name: &str) -> Option<Implementation> {
@@ -60,6 +53,3 @@ fn order(args: &[Value<'_>]) -> Option<std::cmp::Ordering> {
         _ => None,
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -3,11 +3,12 @@
 use crate::ast::{Ast, Expr, Fold, FoldKind, Id, Literal};
 use crate::charge::Charge;
 use crate::check::{Checked, Name};
+use crate::data::named_format::NamedFormat;
 use crate::decl::ObjectDecl;
-use crate::environment::{COMPOSED, Environment};
-use crate::library::named_format::NamedFormat;
+use crate::declarations::{COMPOSED, Declarations};
 use crate::library::regex::{Regex, Search};
-use crate::library::{self, Implementation, named_format};
+use crate::library::{self, named_format};
+use crate::outcome::Implementation;
 use crate::source::Issue;
 use crate::value::{Opaque, Value};
 use std::fmt;
@@ -68,9 +69,16 @@ pub(crate) enum Node {
         operand: u32,
         field: Arc<str>,
     },
-    Struct(Box<(Arc<ObjectDecl>, Box<[(Arc<str>, u32, bool)]>)>),
+    Struct(Box<StructNode>),
     /// The place of a variable among those that the plan reads.
     Variable(usize),
+}
+
+/// An object that is written out: its fields by name, and whether they are optional.
+#[derive(Debug)]
+pub(crate) struct StructNode {
+    pub(crate) decl: Arc<ObjectDecl>,
+    pub(crate) fields: Box<[(Arc<str>, u32, bool)]>,
 }
 
 /// What is written out.
@@ -115,7 +123,7 @@ pub(crate) struct FoldNode {
 }
 
 /// Makes an expression ready.
-pub(crate) fn plan(ast: &Ast, checked: &Checked, environment: &Environment) -> Result<Plan, Issue> {
+pub(crate) fn plan(ast: &Ast, checked: &Checked, environment: &Declarations) -> Result<Plan, Issue> {
     let mut planner = Planner {
         ast,
         checked,
@@ -130,7 +138,7 @@ pub(crate) fn plan(ast: &Ast, checked: &Checked, environment: &Environment) -> R
 struct Planner<'p> {
     ast: &'p Ast,
     checked: &'p Checked,
-    environment: &'p Environment,
+    environment: &'p Declarations,
     locals: Vec<Arc<str>>,
     plan: Plan,
 }
@@ -223,7 +231,7 @@ impl Planner<'_> {
                 for field in fields {
                     nodes.push((Arc::clone(&field.name), self.node(field.value)?, field.optional));
                 }
-                Node::Struct(Box::new((decl, nodes.into())))
+                Node::Struct(Box::new(StructNode { decl, fields: nodes.into() }))
             }
             _ => return Err(Issue::new(ast.position(id), "an expression that was not checked")),
         })

@@ -3,16 +3,16 @@
 mod compare;
 mod convert;
 
+use crate::data::authorizer::{Caller, Decision, GroupCheck, PathCheck, ResourceCheck};
+use crate::data::cidr::Cidr;
+use crate::data::named_format::NamedFormat;
+use crate::data::quantity::Quantity;
+use crate::data::semver::Semver;
+use crate::data::time::{self, Timestamp};
+use crate::data::url::Url;
 use crate::decl::{DeclType, ObjectDecl, Shape};
 use crate::error::EvalError;
 use crate::functions;
-use crate::library::authorizer::{Caller, Decision, GroupCheck, PathCheck, ResourceCheck};
-use crate::library::ip::Cidr;
-use crate::library::named_format::NamedFormat;
-use crate::library::quantity::Quantity;
-use crate::library::semver::Semver;
-use crate::library::time::{self, Timestamp};
-use crate::library::url::Url;
 use crate::types::OPTIONAL;
 use std::borrow::Cow;
 use std::cmp::Ordering;

@@ -233,6 +233,13 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
+    fn an_amount_is_known_in_billionths() {
+        let nanos = |text| Quantity::parse(text).map(Quantity::nanos);
+        assert_eq!(nanos("500m"), Ok(500_000_000));
+        assert_eq!(nanos("-1Ki"), Ok(-1_024_000_000_000));
+    }
+
+    #[test]
     fn whole_units_are_rounded_up() {
         for (text, want) in [("0", 0), ("1500m", 2), ("1Gi", 1 << 30), ("-1500m", -1), ("1E", 10_i64.pow(18))] {
             assert_eq!(Quantity::parse(text).unwrap().to_whole(), want, "{text}");

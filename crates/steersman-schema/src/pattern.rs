@@ -263,6 +263,14 @@ mod tests {
     }
 
     #[test]
+    fn places_are_found_from_the_beginning_and_do_not_overlap() {
+        let found = |pattern: &str, text| Pattern::new(pattern).find_iter(text).map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(found("[0-9]+", "a 12 b 3"), ["12", "3"]);
+        assert_eq!(found("aa", "aaaaa"), ["aa", "aa"]);
+        assert!(found("[", "a").is_empty());
+    }
+
+    #[test]
     fn patterns_mean_what_go_takes_them_to_mean() {
         check(r"^\d+$", &["12"], &["٣", "a"]);
         check(r"^\w\W\s\S\D$", &["a- b/"], &["é- b/"]);

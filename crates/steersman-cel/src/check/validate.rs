@@ -2,7 +2,8 @@
 
 use crate::ast::{Ast, Expr, Id, Literal};
 use crate::check::Checked;
-use crate::library::{regex, time};
+use crate::data::time;
+use crate::library::regex;
 use crate::source::Issue;
 use crate::types::Type;
 
@@ -35,11 +36,9 @@ pub(super) fn validate(ast: &Ast, checked: &Checked, issues: &mut Vec<Issue>) {
                     {
                         issues.push(Issue::new(position, "invalid timestamp argument"));
                     }
-                    ("matches", _) => {
-                        if text(args.last()).is_some_and(|text| regex::Regex::new(&text).is_err()) {
-                            let position = args.last().map_or(position, |arg| ast.position(*arg));
-                            issues.push(Issue::new(position, "invalid matches argument"));
-                        }
+                    ("matches", _) if text(args.last()).is_some_and(|text| regex::Regex::new(&text).is_err()) => {
+                        let position = args.last().map_or(position, |arg| ast.position(*arg));
+                        issues.push(Issue::new(position, "invalid matches argument"));
                     }
                     _ => {}
                 }

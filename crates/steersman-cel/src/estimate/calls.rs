@@ -90,10 +90,7 @@ impl Estimator<'_> {
         target: Option<Id>,
         args: &[Id],
     ) -> Option<(Range, Option<Range>)> {
-        let target_size = match target {
-            Some(target) => Some(self.size_or_unknown(target)),
-            None => None,
-        };
+        let target_size = target.map(|target| self.size_or_unknown(target));
         let first = args.first().copied();
         let first_size = match first {
             Some(first) => self.size_or_unknown(first),

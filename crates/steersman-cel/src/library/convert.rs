@@ -1,7 +1,9 @@
 //! Values of one type made of another's: `int()`, `string()` and their like.
 
+use crate::data::time;
 use crate::error::EvalError;
-use crate::library::{Implementation, Outcome, ip, time};
+use crate::library::ip;
+use crate::outcome::{Implementation, Outcome};
 use crate::value::{Opaque, Value};
 
 pub(super) fn implementation(name: &str) -> Option<Implementation> {

@@ -1,8 +1,9 @@
 //! `'%s of %d'.format([..])`: clauses and what they make of values.
 
 use crate::error::EvalError;
-use crate::library::{Outcome, convert};
+use crate::library::convert;
 use crate::meter::Meter;
+use crate::outcome::Outcome;
 use crate::value::{List, Value};
 use std::fmt::Write;
 

@@ -1,17 +1,11 @@
 //! Addresses and networks.
 
+use crate::data::cidr::Cidr;
 use crate::error::EvalError;
-use crate::library::{Implementation, Outcome};
 use crate::meter::Meter;
+use crate::outcome::{Implementation, Outcome};
 use crate::value::{Opaque, Value};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-
-/// A network: an address and how many of its bits count.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Cidr {
-    pub(crate) address: IpAddr,
-    pub(crate) prefix: u8,
-}
 
 pub(super) fn implementation(name: &str) -> Option<Implementation> {
     Some(match name {

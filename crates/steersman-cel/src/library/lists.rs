@@ -1,8 +1,9 @@
 //! Functions of lists, and of lists as sets.
 
 use crate::error::EvalError;
-use crate::library::{Implementation, Outcome};
+use crate::library::operators;
 use crate::meter::Meter;
+use crate::outcome::{Implementation, Outcome};
 use crate::value::{self, List, Value};
 use std::cmp::Ordering;
 
@@ -152,7 +153,7 @@ fn sum<'a>(meter: &mut Meter, list: &List<'a>) -> Outcome<'a> {
     let mut sum = first?;
     for item in items {
         meter.work(1)?;
-        let add = super::implementation("_+_").and_then(|add| add(meter, &[sum.clone(), item.ok()?]));
+        let add = operators::add(meter, &[sum.clone(), item?]);
         sum = add.unwrap_or_else(|| Err(incomparable(&sum)))?;
     }
     Ok(sum)

@@ -1,8 +1,9 @@
 //! Arithmetic, order, containment, indexes.
 
+use crate::data::time;
 use crate::error::EvalError;
-use crate::library::{Implementation, Outcome, time};
 use crate::meter::Meter;
+use crate::outcome::{Implementation, Outcome};
 use crate::value::{self, Items, List, Value};
 use std::cmp::Ordering;
 
@@ -83,7 +84,7 @@ fn is_number(value: &Value<'_>) -> bool {
     matches!(value, Value::Double(_) | Value::Int(_) | Value::Uint(_))
 }
 
-fn add<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Option<Outcome<'a>> {
+pub(super) fn add<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Option<Outcome<'a>> {
     Some(match args {
         [Value::Int(a), Value::Int(b)] => a.checked_add(*b).map(Value::Int).ok_or_else(overflow),
         [Value::Uint(a), Value::Uint(b)] => a.checked_add(*b).map(Value::Uint).ok_or_else(uint_overflow),
@@ -232,7 +233,7 @@ fn index<'a>(_: &mut Meter, args: &[Value<'a>]) -> Option<Outcome<'a>> {
         }
         [Value::Map(map), key] => Some(map.get(key).unwrap_or_else(|| Err(EvalError::no_key(&shown(key))))),
         [Value::Optional(None), _] => Some(Ok(Value::Optional(None))),
-        [Value::Optional(Some(inner)), _] => found(&**inner, &args[1]),
+        [Value::Optional(Some(inner)), _] => found(inner, &args[1]),
         _ => None,
     }
 }

@@ -1,7 +1,7 @@
 //! Values that may be absent.
 
 use crate::error::EvalError;
-use crate::library::Implementation;
+use crate::outcome::Implementation;
 use crate::value::Value;
 
 pub(super) fn implementation(name: &str) -> Option<Implementation> {

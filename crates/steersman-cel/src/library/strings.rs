@@ -1,8 +1,10 @@
 //! Functions of texts. Positions count characters.
 
 use crate::error::EvalError;
-use crate::library::{Implementation, Outcome, format, lists};
+use crate::library::format;
+use crate::library::lists;
 use crate::meter::Meter;
+use crate::outcome::{Implementation, Outcome};
 use crate::value::{Text, Value};
 
 pub(super) fn implementation(name: &str) -> Option<Implementation> {

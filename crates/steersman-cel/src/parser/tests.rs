@@ -1,3 +1,5 @@
+//! What is read as which tree, and what is refused.
+
 use crate::ast::{Ast, Expr, Id};
 use crate::parser::{DEPTH_MAX, parse};
 

@@ -1,7 +1,7 @@
 //! Values as JSON: what a mutation or an audit annotation takes out of an evaluation.
 
+use crate::data::time;
 use crate::error::EvalError;
-use crate::library::time;
 use crate::value::{Entries, Fields, Items, Key, List, Map, Object, Value};
 use steersman_machinery::Value as Json;
 use steersman_machinery::value::Map as JsonMap;

@@ -3,7 +3,9 @@
 
 use serde_json::Value as Json;
 use std::collections::BTreeSet;
-use steersman_cel::{Activation, DeclType, Environment, Meter, PER_CALL_LIMIT, Value};
+use steersman_cel::{
+    Activation, DeclType, Environment, Meter, PER_CALL_LIMIT, RULE_COST_LIMIT, SCHEMA_COST_LIMIT, Value, factor_over,
+};
 use steersman_schema::structural;
 
 struct Step {
@@ -217,8 +219,34 @@ fn estimates_are_those_that_were_recorded() {
         environment.compile("self.all(x, self.all(y, x != y || x == y))").expect("the rule is right").cost().max
     };
     // "exceeds budget by factor of 2.8x" of ten million.
-    assert_eq!(format!("{:.1}", estimate(2000) as f64 / 1e7), "2.8");
+    assert_eq!(factor_over(estimate(2000), RULE_COST_LIMIT, 1).as_deref(), Some("2.8x"));
+    assert_eq!(factor_over(estimate(100), RULE_COST_LIMIT, 1), None);
+    assert_eq!(factor_over(estimate(1_000_000), RULE_COST_LIMIT, 1).as_deref(), Some("more than 100x"));
     // "by factor of 1.054965x" of a hundred million, for sixteen lists.
     let sum: u64 = (0..16).map(|step| estimate(940 + 4 * step)).sum();
-    assert_eq!(format!("{:.6}", sum as f64 / 1e8), "1.054965");
+    assert_eq!(factor_over(sum, SCHEMA_COST_LIMIT, 6).as_deref(), Some("1.054965x"));
+}
+
+#[test]
+fn texts_of_unknown_length_make_costs_too_large_unless_formatted() {
+    let cost = |schema: Json, text: &str| {
+        let decl = DeclType::from_schema(&structural::compile(&schema), false).expect("it is seen");
+        let environment = Environment::new().declare("self", decl);
+        let cost = environment.compile(text).unwrap_or_else(|error| panic!("{text}: {error}")).cost().max;
+        factor_over(cost, RULE_COST_LIMIT, 1)
+    };
+    let over = Some("more than 100x".to_owned());
+    let integer = serde_json::json!({"type": "integer"});
+    assert_eq!(cost(integer.clone(), "'it is ' + string(self)"), over);
+    assert_eq!(cost(integer.clone(), "['a', 'b'].join()"), over);
+    assert_eq!(cost(integer, "'it is %d'.format([self])"), None);
+    let texts = serde_json::json!({"type": "array", "items": {"type": "string"}});
+    assert_eq!(cost(texts, "self.all(x, x.contains('abc'))"), over);
+    let bounded = serde_json::json!({"type": "array", "maxItems": 100, "items": {"type": "string", "maxLength": 100}});
+    assert_eq!(cost(bounded, "self.all(x, x.contains('abc'))"), None);
+    let words =
+        serde_json::json!({"type": "array", "maxItems": 1000, "items": {"type": "string", "enum": ["a", "bb"]}});
+    assert_eq!(cost(words, "self.all(x, x.contains('a'))"), None);
+    let text = serde_json::json!({"type": "string"});
+    assert_eq!(cost(text, "self.matches('^a*b$')"), None);
 }

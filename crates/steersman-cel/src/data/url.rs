@@ -1,0 +1,97 @@
+//! URLs as Go's `url.ParseRequestURI` reads them: absolute, or an absolute path.
+
+use std::fmt::Write;
+use steersman_schema::format;
+
+/// The parts of a URL.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Url {
+    pub(crate) scheme: String,
+    user: String,
+    /// With the port.
+    pub(crate) host: String,
+    pub(crate) path: String,
+    pub(crate) query: String,
+}
+
+pub(crate) fn parse(text: &str) -> Option<Url> {
+    if !format::is_match("uri", text) {
+        return None;
+    }
+    let scheme_end = text.find(|char: char| !(char.is_ascii_alphanumeric() || matches!(char, '+' | '-' | '.')));
+    let (scheme, rest) = match scheme_end {
+        Some(end) if text[end..].starts_with(':') => (text[..end].to_ascii_lowercase(), &text[end + 1..]),
+        _ => (String::new(), text),
+    };
+    let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let (authority, path) = match rest.strip_prefix("//") {
+        Some(behind) if !scheme.is_empty() || !rest.starts_with("///") => {
+            behind.find('/').map_or((behind, ""), |slash| behind.split_at(slash))
+        }
+        // Without a slash the rest is opaque, and there is no path.
+        _ if rest.starts_with('/') || scheme.is_empty() => ("", rest),
+        _ => ("", ""),
+    };
+    let (user, host) = authority.rsplit_once('@').unwrap_or(("", authority));
+    Some(Url {
+        scheme,
+        user: user.to_owned(),
+        host: unescape(host, false).unwrap_or_else(|| host.to_owned()),
+        path: path.to_owned(),
+        query: query.to_owned(),
+    })
+}
+
+/// Without the brackets of an IPv6 address.
+pub(crate) fn host_and_port(host: &str) -> (&str, &str) {
+    let bracket = host.rfind(']');
+    let colon = host.rfind(':').filter(|colon| bracket.is_none_or(|bracket| bracket < *colon));
+    let (name, port) = match colon {
+        Some(colon) if host[colon + 1..].bytes().all(|byte| byte.is_ascii_digit()) => {
+            (&host[..colon], &host[colon + 1..])
+        }
+        _ => (host, ""),
+    };
+    let name = name.strip_prefix('[').and_then(|inner| inner.strip_suffix(']')).unwrap_or(name);
+    (name, port)
+}
+
+/// The path as it was written if that is a right way to write it, else escaped anew.
+pub(crate) fn escaped_path(path: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~$&+,/:;=@".contains(&byte);
+    let is_right = path.bytes().all(|byte| is_plain(byte) || b"!'()*[]%".contains(&byte));
+    if is_right {
+        return path.to_owned();
+    }
+    let decoded = unescape_bytes(path, false).unwrap_or_else(|| path.as_bytes().to_vec());
+    let mut out = String::with_capacity(decoded.len() + 16);
+    for byte in decoded {
+        if is_plain(byte) {
+            out.push(char::from(byte));
+        } else {
+            // Writing to a string cannot fail.
+            let _ = write!(out, "%{byte:02X}");
+        }
+    }
+    out
+}
+
+fn unescape_bytes(text: &str, plus_is_blank: bool) -> Option<Vec<u8>> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut bytes = text.bytes();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'%' => {
+                let digits = [bytes.next()?, bytes.next()?];
+                out.push(u8::from_str_radix(std::str::from_utf8(&digits).ok()?, 16).ok()?);
+            }
+            b'+' if plus_is_blank => out.push(b' '),
+            _ => out.push(byte),
+        }
+    }
+    Some(out)
+}
+
+pub(crate) fn unescape(text: &str, plus_is_blank: bool) -> Option<String> {
+    unescape_bytes(text, plus_is_blank).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+}
