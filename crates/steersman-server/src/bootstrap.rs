@@ -29,13 +29,20 @@ pub(crate) struct Found<'a> {
     pub(crate) client_ca: Option<&'a str>,
 }
 
-/// Creates those that do not exist yet, the namespaces first and then everything else at the same time, so that it shares commits
-/// of the store. Nothing is written that is already there. Returns the task that renews the Lease of the server.
+/// Creates the namespaces that do not exist yet. Whatever else a server makes at its start may be in one of them.
+///
+/// # Errors
+/// When the store refuses.
+pub(crate) async fn namespaces(state: &State) -> Result<(), Failure> {
+    future::try_join_all(NAMESPACES.map(|name| namespace(state, name))).await.map(|_| ())
+}
+
+/// Creates the others that do not exist yet, all at the same time, so that they share commits of the store. Nothing is written that
+/// is already there. Returns the task that renews the Lease of the server.
 ///
 /// # Errors
 /// When the store refuses.
 pub(crate) async fn start(state: &Arc<State>, found: &Found<'_>) -> Result<JoinHandle<()>, Failure> {
-    future::try_join_all(NAMESPACES.map(|name| namespace(state, name))).await?;
     let classes = SYSTEM_CLASSES.map(|(name, value, description)| class(state, name, value, description));
     let roles = async {
         access::reconcile(state).await?;

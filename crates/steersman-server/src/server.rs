@@ -109,6 +109,7 @@ impl Server {
         }
         let limits = Arc::new(Limits::new(concurrency));
         let found = crate::bootstrap::Found { address: &address, client_ca: client_ca.as_deref() };
+        crate::bootstrap::namespaces(&state).await.map_err(fail)?;
         // What does not need each other is written at the same time, so that it shares commits of the store.
         let (lease, definitions, kept) = future::try_join3(
             Box::pin(crate::bootstrap::start(&state, &found)),

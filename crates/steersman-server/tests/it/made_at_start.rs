@@ -1,8 +1,10 @@
 //! What a server makes for itself before anybody asks.
 
+use crate::engine::{Engine, puts, says};
 use crate::support::{World, names, options, text};
 use serde_json::json;
 use std::sync::Arc;
+use std::time::Duration;
 use steersman_server::authz::Authorization;
 use steersman_server::{Options, Server};
 use steersman_storage::{Memory, Store};
@@ -61,6 +63,22 @@ async fn a_server_has_one_lease_however_often_it_starts() {
     assert_eq!(holder(&first), holder(&second));
     assert!(holder(&second).starts_with(&format!("{}_", names(&second)[0])));
     assert_eq!(second["items"][0]["spec"]["leaseDurationSeconds"], 3600);
+}
+
+#[tokio::test(start_paused = true)]
+async fn namespaces_that_take_long_are_waited_for() {
+    let engine = Engine::new(|txn| {
+        let is_namespace = puts(txn, "namespaces") && says(txn, "kube-system");
+        Box::pin(async move {
+            if is_namespace {
+                tokio::time::sleep(Duration::from_secs(5)).await;
+            }
+            Ok(())
+        })
+    });
+    let world = World::on(Arc::new(engine)).await;
+    let tracked = "/api/v1/namespaces/kube-system/configmaps/kube-apiserver-legacy-service-account-token-tracking";
+    assert_eq!(world.http().get(tracked).await.code, 200);
 }
 
 #[tokio::test]
