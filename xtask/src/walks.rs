@@ -167,8 +167,13 @@ fn replay_all(
     let binary = workspace.build_steersman(profile)?;
     let scratch = workspace.scratch("walks")?;
     let tokens = workspace.root.join(DIRECTORY).join("tokens.csv");
-    // The answers were recorded without any controller.
-    let extra = ["--token-auth-file", &tokens.to_string_lossy(), "--controllers=-*"];
+    // The answers were recorded without any controller, and with claims and volumes that are protected nevertheless.
+    let extra = [
+        "--token-auth-file",
+        &tokens.to_string_lossy(),
+        "--controllers=-*",
+        "--enable-admission-plugins=StorageObjectInUseProtection",
+    ];
     let log = scratch.join("server.log");
     let server = Steersman::start(&binary, Role::Server, &scratch.join("data"), &extra, &log)?;
 

@@ -120,6 +120,8 @@ impl Server {
         .map_err(fail)?;
         tasks.extend([lease, definitions, crate::expiry::start(&state, event_ttl), crate::aggregation::start(&state)]);
         tasks.extend(kept);
+        // After the namespaces.
+        tasks.push(crate::upkeep::start_tracking(&state).await.map_err(fail)?);
         tasks.push(crate::key_rotation::start(&state));
         tasks.extend(state.authenticator.start(state.stopping_token()));
         tasks.extend(token_secrets.map(|options| crate::token_secrets::start(&state, options.ca)));

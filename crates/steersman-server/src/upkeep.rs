@@ -36,12 +36,12 @@ const EVENTS_MAX: usize = 1024;
 ///
 /// # Errors
 /// When the store cannot be read or written.
-pub(crate) async fn start(state: &Arc<State>) -> Result<[JoinHandle<()>; 3], Failure> {
+pub(crate) async fn start(state: &Arc<State>) -> Result<[JoinHandle<()>; 2], Failure> {
     let mut flow_changes = Changes::new(state, &flow::resources());
     let mut service_changes = Changes::new(state, &api_services::resources());
     let mut catalog_changes = state.catalog_changes();
-    future::try_join3(flow::pass(state), api_services::make(state), token_tracking::pass(state)).await?;
-    let (for_flow, for_services, for_tracking) = (state.clone(), state.clone(), state.clone());
+    future::try_join(flow::pass(state), api_services::make(state)).await?;
+    let (for_flow, for_services) = (state.clone(), state.clone());
     let flow = tokio::spawn(async move {
         let state = for_flow;
         let mut wait = INTERVAL;
@@ -59,14 +59,23 @@ pub(crate) async fn start(state: &Arc<State>) -> Result<[JoinHandle<()>; 3], Fai
             }
         }
     });
-    let tracking = tokio::spawn(async move {
-        let state = for_tracking;
+    Ok([flow, services])
+}
+
+/// Makes the record of the tracking of tokens, and keeps it until the server stops. It is in the namespace kube-system, which must be
+/// there.
+///
+/// # Errors
+/// When the store cannot be read or written.
+pub(crate) async fn start_tracking(state: &Arc<State>) -> Result<JoinHandle<()>, Failure> {
+    token_tracking::pass(state).await?;
+    let state = state.clone();
+    Ok(tokio::spawn(async move {
         // Both arms are cancel-safe: they have no state.
         while tokio::select! { () = state.stopping() => false, () = tokio::time::sleep(INTERVAL) => true } {
             interval(token_tracking::pass(&state).await, "record of the tracking of tokens");
         }
-    });
-    Ok([flow, services, tracking])
+    }))
 }
 
 /// How long to wait for the next pass after one with this outcome.
