@@ -23,7 +23,7 @@ mod namespace_lifecycle;
 mod node_restriction;
 mod node_taint;
 mod owner_references;
-mod plugin;
+pub(crate) mod plugin;
 mod plugins;
 mod pod_resize;
 mod pod_security;
@@ -48,7 +48,7 @@ use steersman_machinery::Value;
 /// With the first refusal.
 pub(crate) async fn mutate(mut review: Review<'_, '_>, mut new: Option<&mut Value>) -> Result<(), Failure> {
     let state = review.state;
-    for plugin in &state.admission.asked {
+    for plugin in &state.admission {
         if plugin.handles(Phase::Mutate, review.action, &review.operation.attributes) {
             plugin.mutate(&mut review, new.as_deref_mut()).await?;
         }
@@ -62,7 +62,7 @@ pub(crate) async fn mutate(mut review: Review<'_, '_>, mut new: Option<&mut Valu
 /// With the first refusal.
 pub(crate) async fn validate(mut review: Review<'_, '_>, new: Option<&Value>) -> Result<(), Failure> {
     let state = review.state;
-    for plugin in &state.admission.asked {
+    for plugin in &state.admission {
         if plugin.handles(Phase::Validate, review.action, &review.operation.attributes) {
             plugin.validate(&mut review, new).await?;
         }
@@ -89,7 +89,7 @@ pub(crate) async fn undo(state: &State, operation: &mut Operation<'_>) {
 
 /// Whether any plugin handles such a write in a phase. If not, the object need not be parsed for admission.
 pub(crate) fn is_handled(state: &State, phase: Phase, action: Action, attributes: &ResourceAttributes<'_>) -> bool {
-    state.admission.asked.iter().any(|plugin| plugin.handles(phase, action, attributes))
+    state.admission.iter().any(|plugin| plugin.handles(phase, action, attributes))
 }
 
 #[cfg(test)]
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     fn handled(phase: Phase, action: Action, attributes: &ResourceAttributes<'_>) -> Vec<String> {
-        let handles = Plugins::default().asked.into_iter().filter(|plugin| plugin.handles(phase, action, attributes));
+        let handles = Plugins::default().asked().into_iter().filter(|plugin| plugin.handles(phase, action, attributes));
         handles.map(|plugin| format!("{plugin:?}")).collect()
     }
 

@@ -100,7 +100,7 @@ mod tests {
                 store,
                 authentication,
                 authorization,
-                crate::admission::Plugins::default(),
+                crate::admission::Plugins::default().asked(),
                 crate::definitions::built_in(),
                 now,
             )

@@ -92,7 +92,7 @@ impl Server {
         let token_secrets = authentication.service_accounts.token_secrets.clone();
         let client_ca = authentication.client_ca.clone();
         let catalog = crate::definitions::configured(&runtime_config);
-        let state = State::new(store, authentication, authorization, admission, catalog, clock);
+        let state = State::new(store, authentication, authorization, admission.asked(), catalog, clock);
         let mut state = state.with_services(service_ranges);
         state.timeouts = timeouts;
         let state = Arc::new(state);

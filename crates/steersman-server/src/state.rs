@@ -2,7 +2,7 @@
 //!
 //! Independent of requests, answers and the stages of a write.
 
-use crate::admission::Plugins;
+use crate::admission::plugin::Plugin;
 use crate::authn::{self, Authenticator};
 use crate::authz::node::Nodes;
 use crate::authz::rbac::Rbac;
@@ -36,7 +36,7 @@ pub(crate) struct State {
     pub(crate) authenticator: Authenticator,
     pub(crate) authorizer: Arc<dyn Authorizer>,
     /// Which plugins change or refuse writes.
-    pub(crate) admission: Plugins,
+    pub(crate) admission: Vec<&'static dyn Plugin>,
     /// The roles and bindings in force. Whoever writes one may not grant more than he has, whatever the authorizer is.
     pub(crate) rbac: Arc<Rbac>,
     /// What belongs to which node; `None` where nobody asks.
@@ -59,7 +59,7 @@ impl State {
         store: Store,
         authentication: authn::Options,
         authorization: Authorization,
-        admission: Plugins,
+        admission: Vec<&'static dyn Plugin>,
         catalog: Catalog,
         clock: fn() -> Timestamp,
     ) -> State {

@@ -88,7 +88,7 @@ pub struct Plugins {
     /// By position in [`ROWS`].
     is_on: [bool; ROWS.len()],
     /// Those that are on and exist here, in the order in which they are called.
-    pub(super) asked: Vec<&'static dyn Plugin>,
+    asked: Vec<&'static dyn Plugin>,
 }
 
 /// Why plugins cannot be chosen so.
@@ -151,6 +151,11 @@ impl Plugins {
     /// Whether there is such a plugin here.
     pub fn exists(name: &str) -> bool {
         ROWS.iter().any(|row| row.name == name && row.plugin.is_some())
+    }
+
+    /// Those that are on and exist here, in the order in which they are called.
+    pub(crate) fn asked(self) -> Vec<&'static dyn Plugin> {
+        self.asked
     }
 
     fn of(wanted: impl Fn(&Row) -> bool) -> Plugins {

@@ -424,7 +424,7 @@ mod tests {
             store,
             authentication,
             authorization,
-            crate::admission::Plugins::default(),
+            crate::admission::Plugins::default().asked(),
             catalog,
             Timestamp::now,
         ));
