@@ -3,7 +3,7 @@
 use crate::answer::{Answer, is_pretty_for};
 use crate::audit::Audit;
 use crate::authn::service_account::{CONFIGURATION_PATH, JWKS_PATH};
-use crate::catalog::{Catalog, Handling, ResourceScope};
+use crate::catalog::{Catalog, Handling, ResourceScope, Verb};
 use crate::discovery::{AGGREGATED_TYPE, Root};
 use crate::endpoint;
 use crate::endpoint::context::Context;
@@ -117,6 +117,13 @@ async fn resource(
     };
     if served.resource.scope == ResourceScope::Cluster && target.has_namespace_in_path {
         return Err(Failure::unknown_resource());
+    }
+    let is_across_namespaces = served.resource.scope == ResourceScope::Namespaced && !target.has_namespace_in_path;
+    if is_across_namespaces && !matches!(request.info.verb, "list" | "watch") {
+        // Such a path has no object. All objects of a built-in kind can be listed there, so that only the method is wrong.
+        let is_list =
+            !target.has_name_in_path && !served.resource.is_custom() && served.resource.verbs.contains(&Verb::List);
+        return Err(if is_list { Failure::method_not_allowed() } else { Failure::unknown_resource() });
     }
     let operation = Operation::new(served, target.attributes(request.info.verb), request.user, state.now());
     let (query, headers, abandoned) = (request.query, &request.parts.headers, request.abandoned);

@@ -102,6 +102,7 @@ async fn a_deletion_of_many_ends_with_its_client() {
     let (world, gate) = gated().await;
     let http = world.http();
     let count = || world.store.count(&GroupResource::new("", "configmaps"));
+    world.store.sync().await.unwrap();
     let n_own = count();
     for index in 0..200 {
         http.post(CONFIGS, &config(&format!("c{index}"))).await.ok();

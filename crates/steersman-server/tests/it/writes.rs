@@ -193,3 +193,40 @@ async fn a_scale_takes_a_strategic_merge_patch() {
     assert_eq!(made["spec"]["replicas"], 2);
     assert_eq!(http.get(&format!("{DEPLOYMENTS}/a")).await.ok()["spec"]["replicas"], 2);
 }
+
+#[tokio::test]
+async fn an_object_of_a_namespace_is_found_below_its_namespace_only() {
+    let world = World::new().await;
+    let http = world.http();
+    http.post(DEFINITIONS, &definition(&spec())).await.ok();
+    let refused = |answer: crate::support::Answer| (answer.code, text(&answer.json(), "/reason").to_owned());
+    let (not_found, not_allowed) = ((404, "NotFound".to_owned()), (405, "MethodNotAllowed".to_owned()));
+    for path in ["/api/v1/configmaps/a", "/apis/example.com/v1/kites/a"] {
+        let apply = http.send(Method::PATCH, path, "application/apply-patch+yaml", "{}").await;
+        assert_eq!(refused(apply), not_found, "{path}");
+        assert_eq!(refused(http.put(path, &config("a")).await), not_found, "{path}");
+        assert_eq!(refused(http.delete(path).await), not_found, "{path}");
+        assert_eq!(refused(http.get(path).await), not_found, "{path}");
+    }
+    assert_eq!(refused(http.post("/api/v1/configmaps", &config("a")).await), not_allowed);
+    assert_eq!(refused(http.delete("/api/v1/configmaps").await), not_allowed);
+    assert_eq!(refused(http.post("/apis/example.com/v1/kites", &kite("a", 1)).await), not_found);
+    assert!(names(&http.get("/api/v1/configmaps").await.ok()).iter().all(|name| name != "a"));
+}
+
+#[tokio::test]
+async fn a_default_for_the_whole_status_is_there_from_the_beginning() {
+    let world = World::new().await;
+    let http = world.http();
+    let mut definition = definition(&spec());
+    let version = &mut definition["spec"]["versions"][0];
+    version["subresources"] = json!({"status": {}});
+    version["schema"]["openAPIV3Schema"]["properties"]["status"] =
+        json!({"type": "object", "default": {"seen": -1}, "properties": {"seen": {"type": "integer"}}});
+    http.post(DEFINITIONS, &definition).await.ok();
+    let mut sent = kite("red", 1);
+    sent["status"] = json!({"seen": 7});
+    let made = http.post(KITES, &sent).await.ok();
+    assert_eq!(made["status"], json!({"seen": -1}));
+    assert_eq!(http.get(&format!("{KITES}/red")).await.ok()["status"], json!({"seen": -1}));
+}

@@ -168,10 +168,9 @@ impl Strategy for Objects {
     }
 
     fn prepare_create(&self, version: &Version, value: &mut Value) {
-        if version.has_status
-            && let Some(fields) = value.as_object_mut()
-        {
-            fields.remove("status");
+        if version.has_status && value.as_object_mut().is_some_and(|fields| fields.remove("status").is_some()) {
+            // The schema may have a default for the status as a whole, which the object was decoded with.
+            default::apply(&version.schema, value);
         }
         set_at(value, &["metadata", "generation"], json!(1));
     }
