@@ -119,7 +119,9 @@ impl Allocator {
         let name = str_at(service_cidr, &["metadata", "name"]).unwrap_or_default();
         let ranges = at(service_cidr, &["spec", "cidrs"]).and_then(Value::as_array).into_iter().flatten();
         let ranges = ranges.filter_map(|text| text.as_str()?.parse().ok()).collect();
-        let is_ready = at(service_cidr, &["metadata", "deletionTimestamp"]).is_none() && is_ready(service_cidr);
+        // The server makes its own one ready, and needs an address of it at the same time.
+        let is_ready = says_ready(service_cidr).unwrap_or(name == DEFAULT_RANGES);
+        let is_ready = is_ready && at(service_cidr, &["metadata", "deletionTimestamp"]).is_none();
         let mut state = self.state.lock();
         if state.service_cidrs.get(name).is_none_or(|known| known.revision <= revision) {
             state.service_cidrs.insert(name.into(), ServiceCidr { ranges, is_ready, revision });
@@ -218,10 +220,11 @@ impl State {
     }
 }
 
-fn is_ready(service_cidr: &Value) -> bool {
+/// What the condition `Ready` says, if it is there.
+fn says_ready(service_cidr: &Value) -> Option<bool> {
     let conditions = at(service_cidr, &["status", "conditions"]).and_then(Value::as_array).into_iter().flatten();
     let mut ready = conditions.filter(|condition| str_at(condition, &["type"]) == Some("Ready"));
-    ready.next().is_some_and(|condition| str_at(condition, &["status"]) == Some("True"))
+    ready.next().map(|condition| str_at(condition, &["status"]) == Some("True"))
 }
 
 // === impl Reservation ===

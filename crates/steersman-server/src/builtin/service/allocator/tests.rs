@@ -180,6 +180,16 @@ fn further_ranges_yield_addresses_while_they_are_ready() {
     assert_eq!(draw(), Err(full));
 }
 
+#[test]
+fn the_servers_own_range_is_ready_from_the_first() {
+    let allocator = allocator(&["10.0.0.0/24"], 1..=1);
+    let bare = json!({"metadata": {"name": DEFAULT_RANGES}, "spec": {"cidrs": ["10.0.0.0/24"]}});
+    allocator.observe_range(&bare, Revision::default());
+    allocator.reserve(&mut service(json!({"type": "ClusterIP"})), None).unwrap().commit();
+    allocator.observe_range(&service_cidr(DEFAULT_RANGES, "10.0.0.0/24", "False"), Revision::default());
+    assert!(allocator.reserve(&mut service(json!({"type": "ClusterIP"})), None).is_err());
+}
+
 fn two_families() -> Allocator {
     allocator(&["10.0.0.0/24", "fd00::/112"], 30_000..=30_010)
 }
