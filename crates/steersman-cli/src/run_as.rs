@@ -12,8 +12,8 @@ use crate::Failure;
 use crate::args::RunAsOptions;
 use crate::run_as::files::Files;
 use anyhow::Context as _;
-use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use jiff::Timestamp;
+use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
@@ -144,9 +144,7 @@ impl Account {
         loop {
             tokio::time::sleep(pause).await;
             let renewed = match self.token().await {
-                Ok(token) => {
-                    files.put_token(&token.text).context("the token cannot be written").map(|()| token.life)
-                }
+                Ok(token) => files.put_token(&token.text).context("the token cannot be written").map(|()| token.life),
                 Err(error) => Err(error),
             };
             pause = match renewed {

@@ -7,7 +7,7 @@
 
 use crate::builtin::kind::Kind;
 use crate::catalog::Resource;
-use crate::runtime_config::{RuntimeConfig, Subject};
+use crate::runtime_config::{self, RuntimeConfig, Subject};
 use std::sync::Arc;
 
 pub mod age;
@@ -146,8 +146,11 @@ pub fn resources(config: &RuntimeConfig) -> Vec<Arc<Resource>> {
     KINDS.iter().map(|kind| Arc::new(kind.resource(config))).collect()
 }
 
-/// Every resource in every version that there is, also those that are not served as a rule.
-pub(crate) fn subjects() -> impl Iterator<Item = Subject<'static>> {
-    let of_kind = |kind: &&'static Kind| kind.subjects();
-    KINDS.iter().flat_map(of_kind)
+/// Reads entries such as `apps/v1=false`, which switch built-in kinds on and off; one without a value is switched on.
+///
+/// # Errors
+/// When an entry cannot be read, or names what there is not.
+pub fn runtime_config<'a>(entries: impl IntoIterator<Item = &'a str>) -> Result<RuntimeConfig, runtime_config::Error> {
+    let all: Vec<Subject<'static>> = KINDS.iter().flat_map(|kind| kind.subjects()).collect();
+    RuntimeConfig::parse(entries, &all)
 }

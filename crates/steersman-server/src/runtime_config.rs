@@ -46,8 +46,11 @@ impl RuntimeConfig {
     /// Reads entries such as `apps/v1=false`; one without a value is switched on.
     ///
     /// # Errors
-    /// When an entry cannot be read, or names what this server does not have.
-    pub fn parse<'a>(entries: impl IntoIterator<Item = &'a str>) -> Result<RuntimeConfig, Error> {
+    /// When an entry cannot be read, or names nothing of what there is.
+    pub(crate) fn parse<'a>(
+        entries: impl IntoIterator<Item = &'a str>,
+        all: &[Subject<'_>],
+    ) -> Result<RuntimeConfig, Error> {
         let mut config = RuntimeConfig::default();
         for entry in entries.into_iter().map(str::trim).filter(|entry| !entry.is_empty()) {
             let (key, value) = entry.split_once('=').unwrap_or((entry, "true"));
@@ -60,11 +63,11 @@ impl RuntimeConfig {
             let key = if key == "v1" { "api/v1" } else { key };
             config.entries.insert(key.into(), is_on);
         }
-        config.check()?;
+        config.check(all)?;
         Ok(config)
     }
 
-    fn check(&self) -> Result<(), Error> {
+    fn check(&self, all: &[Subject<'_>]) -> Result<(), Error> {
         for key in self.entries.keys().filter(|key| !is_for_many(key)) {
             let parts: Vec<&str> = key.split('/').collect();
             let (group, version, resource) = match parts[..] {
@@ -72,8 +75,7 @@ impl RuntimeConfig {
                 [group, version, resource] => (group, version, Some(resource)),
                 _ => return Err(Error::Key(key.clone())),
             };
-            let mut all = crate::builtin::subjects();
-            let is_known = all.any(|subject| {
+            let is_known = all.iter().any(|subject| {
                 group_key(subject.group) == group
                     && subject.version == version
                     && resource.is_none_or(|resource| subject.resource == resource)
@@ -130,13 +132,20 @@ fn stability(version: &str) -> &'static str {
 mod tests {
     use super::*;
 
+    fn parse(entries: &[&str]) -> Result<RuntimeConfig, Error> {
+        let all = [DEPLOYMENTS, RANGES, ADDRESSES, CRON_JOBS, PODS, ("apps", "v1", "daemonsets")];
+        let all = all.map(|(group, version, resource)| Subject { group, version, resource });
+        RuntimeConfig::parse(entries.iter().copied(), &all)
+    }
+
     #[track_caller]
     fn check(config: &[&str], subject: (&str, &str, &str), want: bool) {
         let (group, version, resource) = subject;
-        let config = RuntimeConfig::parse(config.iter().copied()).unwrap();
+        let config = parse(config).unwrap();
         assert_eq!(config.serves(Subject { group, version, resource }), want, "{config}");
     }
 
+    const PODS: (&str, &str, &str) = ("", "v1", "pods");
     const DEPLOYMENTS: (&str, &str, &str) = ("apps", "v1", "deployments");
     const RANGES: (&str, &str, &str) = ("networking.k8s.io", "v1beta1", "servicecidrs");
     const ADDRESSES: (&str, &str, &str) = ("networking.k8s.io", "v1beta1", "ipaddresses");
@@ -150,7 +159,7 @@ mod tests {
         check(&["apps/v1=false", "apps/v1/deployments"], DEPLOYMENTS, true);
         check(&["api/ga=false", "apps/v1=true"], DEPLOYMENTS, true);
         check(&["api/all=false", "api/v1=true"], DEPLOYMENTS, false);
-        check(&["api/all=false", "v1"], ("", "v1", "pods"), true);
+        check(&["api/all=false", "v1"], PODS, true);
     }
 
     #[test]
@@ -167,7 +176,7 @@ mod tests {
 
     #[track_caller]
     fn check_wrong(config: &[&str], want: &str) {
-        assert_eq!(RuntimeConfig::parse(config.iter().copied()).unwrap_err().to_string(), want);
+        assert_eq!(parse(config).unwrap_err().to_string(), want);
     }
 
     #[test]

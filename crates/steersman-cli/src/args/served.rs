@@ -2,7 +2,7 @@
 
 use crate::Failure;
 use clap::Args as ClapArgs;
-use steersman_server::{RuntimeConfig, RuntimeConfigError};
+use steersman_server::{RuntimeConfig, RuntimeConfigError, builtin};
 
 #[derive(ClapArgs, Clone, Debug)]
 pub(crate) struct ServedOptions {
@@ -22,14 +22,14 @@ impl ServedOptions {
     /// The same without entries about what only kube-apiserver has, which come second.
     pub(crate) fn read_known(&self) -> Result<(RuntimeConfig, Vec<&str>), Failure> {
         let is_unknown =
-            |entry: &&String| matches!(RuntimeConfig::parse([entry.as_str()]), Err(RuntimeConfigError::Unknown(_)));
+            |entry: &&String| matches!(builtin::runtime_config([entry.as_str()]), Err(RuntimeConfigError::Unknown(_)));
         let (unknown, known): (Vec<&String>, Vec<&String>) = self.runtime_config.iter().partition(is_unknown);
         Ok((parse(known.into_iter())?, unknown.into_iter().map(String::as_str).collect()))
     }
 }
 
 fn parse<'a>(entries: impl Iterator<Item = &'a String>) -> Result<RuntimeConfig, Failure> {
-    RuntimeConfig::parse(entries.map(String::as_str))
+    builtin::runtime_config(entries.map(String::as_str))
         .map_err(|error| Failure::Refused(format!("--runtime-config: {error}")))
 }
 

@@ -4,12 +4,12 @@ use crate::support::{World, options, text};
 use serde_json::json;
 use std::sync::Arc;
 use steersman_server::authz::Authorization;
-use steersman_server::{Options, RuntimeConfig};
+use steersman_server::{Options, builtin};
 use steersman_storage::{Memory, Store};
 
 async fn world(config: &str) -> World {
     let store = Store::open(Arc::new(Memory::new()), steersman_storage::Options::default()).await.unwrap();
-    let runtime_config = RuntimeConfig::parse(config.split(',')).unwrap();
+    let runtime_config = builtin::runtime_config(config.split(',')).unwrap();
     World::of(store.clone(), Options { runtime_config, ..options(&store, Authorization::default()) }).await
 }
 
