@@ -36,7 +36,7 @@ pub(super) async fn authenticate(store: &Store, token: &str, now: Timestamp) -> 
     };
     // Digests, so that how long the comparison takes says nothing of the secret.
     let is_known = str_at(&object, &["type"]) == Some(TYPE)
-        && digest(&data("token-secret")) == digest(secret)
+        && digest(data("token-secret")) == digest(secret)
         && data("token-id") == id
         && data("usage-bootstrap-authentication") == "true";
     if !is_known || is_over(&data("expiration"), now) {

@@ -54,7 +54,7 @@ mod tests {
         let store = Store::open(Arc::new(Memory::new()), Options::default()).await.unwrap();
         let now = || "2026-03-04T23:59:59Z".parse().unwrap();
         let (authentication, authorization) = (authn::Options::default(), Authorization::default());
-        let (admission, catalog) = (crate::admission::Plugins::default(), crate::definitions::built_in());
+        let (admission, catalog) = (crate::admission::Plugins::default().asked(), crate::definitions::built_in());
         let state = State::new(store, authentication, authorization, admission, catalog, now);
         let config_maps = GroupResource::new("", "configmaps");
         let namespace = json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "kube-system"}});
