@@ -91,7 +91,7 @@ fn an_audit_log_that_cannot_be_is_refused() {
     check_refused(&["server", "--audit-webhook-config-file", "hook"], &["--audit-policy-file"]);
     check_refused(&["server", "--audit-webhook-mode", "blocking"], &["--audit-webhook-config-file"]);
     check_refused(
-        &["server", "--audit-log-path", "-", "--audit-policy-file", "none.yaml"],
+        &["server", "--listen", "127.0.0.1:0", "--audit-log-path", "-", "--audit-policy-file", "none.yaml"],
         &["none.yaml", "--audit-policy-file"],
     );
     check_refused(&["server", "--audit-log-format", "legacy"], &["--audit-log-format", "legacy", "json"]);

@@ -24,6 +24,7 @@ async fn requests_are_counted_under_upstreams_names() {
     let world = World::new().await;
     let http = world.http();
     let stored = |text: &str| value(text, "apiserver_storage_objects", &[r#"resource="configmaps""#]);
+    world.store.sync().await.unwrap();
     let n_own = stored(&scrape(&world).await).unwrap_or_default();
     http.post(CONFIGS, &config("a")).await.ok();
     http.post(CONFIGS, &config("b")).await.ok();

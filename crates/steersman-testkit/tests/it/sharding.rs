@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
-use steersman::{Action, Controller, Manager, ManagerError, Membership, ObjectKey, ShardOptions};
+use steersman::{Action, Controller, Manager, ManagerError, Membership, ObjectKey, Scope, ShardOptions};
 use steersman_testkit::ControlPlane;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
@@ -108,7 +108,12 @@ impl Rig {
         };
         let manager = Manager::new(Client::new(line.clone(), "default"))
             .shard_with(options)
-            .controller(Controller::<ConfigMap>::new(reconcile, context).workers(KEYS));
+            // Elsewhere the server has some of its own.
+            .controller(
+                Controller::<ConfigMap>::new(reconcile, context)
+                    .selection(Scope::Namespace("default".to_owned()))
+                    .workers(KEYS),
+            );
         let membership = manager.shards().unwrap().membership();
         let (shutdown, asked) = oneshot::channel::<()>();
         let task = tokio::spawn(manager.run(async { drop(asked.await) }));
