@@ -335,6 +335,24 @@ async fn what_a_webhook_says_of_a_token_is_remembered_unless_it_failed() {
 }
 
 #[tokio::test]
+async fn what_a_webhook_says_of_a_token_counts_for_no_other_token() {
+    fn knows(review: &Value) -> Response<String> {
+        let is_known = review["spec"]["token"] == "jane";
+        let user = if is_known { json!({"username": "jane"}) } else { json!({}) };
+        status(&json!({"authenticated": is_known, "user": user, "audiences": ["vault"]}))
+    }
+    let hook = Hook::start(knows).await;
+    let webhook = authn::Webhook::new(hook.client(), authn::WebhookSettings::default());
+    let world = World::authenticating(authn::Options { webhook: Some(webhook), ..authn::Options::default() }).await;
+    let review = async |token: &str, audiences: &[&str]| {
+        let review = json!({"spec": {"token": token, "audiences": audiences}});
+        world.http().post("/apis/authentication.k8s.io/v1/tokenreviews", &review).await.json()["status"].clone()
+    };
+    assert_eq!(review("jane", &["vault", "other"]).await["audiences"], json!(["vault"]));
+    assert_eq!(review("jane vault", &["other"]).await["authenticated"], Value::Null);
+}
+
+#[tokio::test]
 async fn audit_events_are_sent_in_lists() {
     let hook = Hook::start(|_| Response::new(String::new())).await;
     let (world, sink, sender) = hook.audited(audit::webhook::Settings::default()).await;
