@@ -397,6 +397,37 @@ async fn a_request_waits_for_an_audit_webhook_that_blocks() {
 }
 
 #[tokio::test]
+async fn a_client_that_goes_away_while_the_audit_webhook_is_called_takes_no_event_with_it() {
+    let hook = Hook::start(|_| Response::new(String::new())).await;
+    let settings = audit::webhook::Settings { is_blocking: true, ..audit::webhook::Settings::default() };
+    let (world, _, sender) = hook.audited(settings).await;
+    const N_REQUESTS: usize = 100;
+    for n_polls in 0..N_REQUESTS {
+        let (http, path) = (world.http_as("alice"), format!("{CONFIGS}/a{n_polls}"));
+        let mut request = std::pin::pin!(http.get(&path));
+        // Each goes away a little later than the one before.
+        for _ in 0..=n_polls {
+            if futures::poll!(&mut request).is_ready() {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+    sender.close().await;
+    let asked = hook.asked.lock().unwrap();
+    let events = asked.iter().flat_map(|(list, _)| list["items"].as_array().unwrap());
+    let mut said: Vec<_> = events.map(|event| (text(event, "/objectRef/name"), text(event, "/stage"))).collect();
+    said.sort_unstable();
+    let names: Vec<String> = (0..N_REQUESTS).map(|n_polls| format!("a{n_polls}")).collect();
+    let mut want: Vec<(&str, &str)> = Vec::new();
+    for name in &names {
+        want.extend([(name.as_str(), "RequestReceived"), (name.as_str(), "ResponseComplete")]);
+    }
+    want.sort_unstable();
+    assert_eq!(said, want);
+}
+
+#[tokio::test]
 async fn requests_are_answered_though_the_audit_webhook_fails() {
     let hook = Hook::start(|_| Response::builder().status(400).body("no".to_owned()).unwrap()).await;
     let settings = audit::webhook::Settings { buffer_size: 3, ..audit::webhook::Settings::default() };
