@@ -318,3 +318,25 @@ fn read(path: &Path) -> Result<String, Failure> {
         Failure::Refused(format!("unable to load client CA file {:?}: {error}", path.display().to_string()))
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_flag_that_is_given_twice_the_last_value_counts_or_all_of_a_list() {
+        let arguments = [
+            "--request-timeout=1m",
+            "--request-timeout=2m",
+            "--service-cluster-ip-range=10.0.0.0/24",
+            "--service-cluster-ip-range=10.1.0.0/24",
+            "--authorization-mode=Node",
+            "--authorization-mode=RBAC",
+        ];
+        let given = Flags::read(TABLE, |_| true).parse(&arguments.map(str::to_owned)).unwrap();
+        let shared = shared(&given).unwrap();
+        assert_eq!(shared.serving.request_timeout, Duration::from_secs(120));
+        assert_eq!(shared.services.service_cluster_ip_range, ["10.1.0.0/24".parse().unwrap()]);
+        assert_eq!(shared.authorization.authorization_mode, ["Node", "RBAC"]);
+    }
+}
