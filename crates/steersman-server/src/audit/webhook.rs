@@ -46,7 +46,7 @@ pub struct Settings {
 /// A number of batches in a time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Throttle {
-    /// In a second, on the average.
+    /// In a second, on the average; more than zero.
     pub qps: f64,
     /// At once, after a time with fewer.
     pub burst: u32,
@@ -215,7 +215,7 @@ async fn send_all(mut events: mpsc::Receiver<Message>, shared: Arc<Shared>) {
 async fn next_batch(events: &mut mpsc::Receiver<Message>, settings: &Settings) -> (Vec<Event>, bool) {
     let mut batch = Vec::new();
     let mut deadline = None;
-    while batch.len() < settings.batch_max_size {
+    while batch.len() < settings.batch_max_size.max(1) {
         let next = match deadline {
             None => events.recv().await,
             Some(deadline) => match tokio::time::timeout_at(deadline, events.recv()).await {
@@ -301,6 +301,15 @@ impl Bucket {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_batch_has_room_for_one_event_at_least() {
+        let (sender, mut receiver) = mpsc::channel(1);
+        sender.send(Message::End).await.unwrap();
+        let settings = Settings { batch_max_size: 0, ..Settings::default() };
+        let (_, is_end) = next_batch(&mut receiver, &settings).await;
+        assert!(is_end, "the message was read");
+    }
 
     #[tokio::test(start_paused = true)]
     async fn batches_are_sent_at_once_and_then_at_a_rate() {
