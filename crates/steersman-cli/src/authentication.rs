@@ -103,14 +103,15 @@ impl Authentication {
 
 /// The issuers of JWTs, and which requests without credentials are answered.
 fn issuers(options: &AuthenticationOptions) -> Result<(Vec<Oidc>, Anonymous), Failure> {
-    let mut anonymous = if options.anonymous_auth { Anonymous::Always } else { Anonymous::Never };
+    let is_open = options.anonymous_auth.unwrap_or(options.anonymous_default);
+    let mut anonymous = if is_open { Anonymous::Always } else { Anonymous::Never };
     let (issuers, path) = match (&options.authentication_config, &options.oidc_issuer_url) {
         (Some(path), _) => {
             let yaml = read(path, "--authentication-config")?;
             let parsed = Configuration::parse(&yaml, &options.service_account_issuer);
             let parsed = parsed.map_err(|error| refused(path, "the file", &error.to_string()))?;
             if let Some(configured) = parsed.anonymous {
-                if options.anonymous_auth {
+                if options.anonymous_auth.is_some() {
                     let why = "it says which requests without credentials are answered, and so does --anonymous-auth: take one of them";
                     return Err(refused(path, "the file", why));
                 }

@@ -290,8 +290,9 @@ fn bearer_token(headers: &HeaderMap) -> Option<&str> {
         return None;
     }
     // A token that is no text is one that nobody knows.
-    let token = std::str::from_utf8(token).unwrap_or("\u{fffd}").trim_end();
-    (!token.is_empty() && !token.starts_with(char::is_whitespace)).then_some(token)
+    let text = std::str::from_utf8(token).unwrap_or("\u{fffd}");
+    // What follows a space is no part of the token.
+    text.split(' ').next().filter(|token| !token.is_empty())
 }
 
 /// The texts of a list that are in another too.

@@ -35,6 +35,7 @@ mod duration;
 mod endpoint;
 mod expiry;
 mod flowcontrol;
+mod follower;
 mod health;
 mod in_force;
 mod key_rotation;

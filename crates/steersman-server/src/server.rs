@@ -96,6 +96,8 @@ impl Server {
         let mut state = state.with_services(service_ranges);
         state.timeouts = timeouts;
         let state = Arc::new(state);
+        // A start that fails, or is given up, ends the tasks that it has begun.
+        let ends_if_dropped = state.stopping_token().clone().drop_guard();
         let fail = |failure: Failure| StartError::Prepare { message: failure.status.message.clone() };
         // The store may have been written to before the server was started, and its cache may be behind.
         state.sync().await.map_err(fail)?;
@@ -127,6 +129,7 @@ impl Server {
         tasks.extend(token_secrets.map(|options| crate::token_secrets::start(&state, options.ca)));
         let router = Router::new(state.clone(), limits.clone(), audit.map(Arc::new), address);
         let chain = Arc::new(Chain::new(router, limits, web));
+        ends_if_dropped.disarm();
         Ok(Server { state, chain, tasks })
     }
 

@@ -21,9 +21,13 @@ pub(crate) struct AuthenticationOptions {
     /// Users who sign in by a token: a file with a line `token,user,uid,"group1,group2"` for each.
     #[arg(long, value_name = "CSV")]
     pub(crate) token_auth_file: Option<PathBuf>,
-    /// Answer requests without credentials too, as those of system:anonymous in the group system:unauthenticated.
-    #[arg(long, value_name = "BOOL", default_value_t = false, default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
-    pub(crate) anonymous_auth: bool,
+    /// Answer requests without credentials too, as those of system:anonymous in the group system:unauthenticated. Off unless told
+    /// otherwise.
+    #[arg(long, value_name = "BOOL", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
+    pub(crate) anonymous_auth: Option<bool>,
+    /// What counts without the flag, where no file says it.
+    #[arg(skip)]
+    pub(crate) anonymous_default: bool,
     /// The issuer of ServiceAccount tokens. Given more than once, the first issues and the tokens of all are taken.
     #[arg(long, value_name = "ISSUER", default_value = DEFAULT_ISSUER)]
     pub(crate) service_account_issuer: Vec<String>,

@@ -309,7 +309,8 @@ fn shared(given: &Given) -> Result<Shared, Failure> {
     }
     // As upstream: where everybody may do everything, nobody comes without credentials.
     let allows_all = authorization.authorization_mode.iter().any(|mode| mode == ALLOWS_ALL);
-    shared.authentication.anonymous_auth = given.is_on("anonymous-auth").unwrap_or(true) && !allows_all;
+    shared.authentication.anonymous_auth = given.is_on("anonymous-auth").map(|is_on| is_on && !allows_all);
+    shared.authentication.anonymous_default = !allows_all;
     Ok(shared)
 }
 
@@ -317,4 +318,44 @@ fn read(path: &Path) -> Result<String, Failure> {
     std::fs::read_to_string(path).map_err(|error| {
         Failure::Refused(format!("unable to load client CA file {:?}: {error}", path.display().to_string()))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_flag_that_is_given_twice_the_last_value_counts_or_all_of_a_list() {
+        let arguments = [
+            "--request-timeout=1m",
+            "--request-timeout=2m",
+            "--service-cluster-ip-range=10.0.0.0/24",
+            "--service-cluster-ip-range=10.1.0.0/24",
+            "--authorization-mode=Node",
+            "--authorization-mode=RBAC",
+        ];
+        let given = Flags::read(TABLE, |_| true).parse(&arguments.map(str::to_owned)).unwrap();
+        let shared = shared(&given).unwrap();
+        assert_eq!(shared.serving.request_timeout, Duration::from_secs(120));
+        assert_eq!(shared.services.service_cluster_ip_range, ["10.1.0.0/24".parse().unwrap()]);
+        assert_eq!(shared.authorization.authorization_mode, ["Node", "RBAC"]);
+    }
+    #[test]
+    fn a_file_says_who_comes_without_credentials_unless_a_flag_does() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("authentication.yaml");
+        let text =
+            "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\nanonymous: {enabled: true}\n";
+        std::fs::write(&path, text).unwrap();
+        let read = |more: &[&str]| {
+            let of_file = format!("--authentication-config={}", path.display());
+            let mut arguments = vec![of_file, "--authorization-mode=RBAC".to_owned()];
+            arguments.extend(more.iter().map(|argument| (*argument).to_owned()));
+            let given = Flags::read(TABLE, |_| true).parse(&arguments).unwrap();
+            Authentication::read(shared(&given).unwrap().authentication).map(|_| ())
+        };
+        assert!(read(&[]).is_ok());
+        let Err(Failure::Refused(why)) = read(&["--anonymous-auth=true"]) else { panic!("both say it") };
+        assert!(why.contains("so does --anonymous-auth"), "{why}");
+    }
 }

@@ -1,4 +1,5 @@
-//! Flags as Go's pflag reads them: `--name=value`, `--name value`, `--switch`, `-v 4`; given more than once, all values.
+//! Flags as Go's pflag reads them: `--name=value`, `--name value`, `--switch`, `-v 4`; given more than once, the last value, or all
+//! if the flag takes several.
 //!
 //! Which flags there are is a table of text, a line each: a name and a type, with a `+` in front of those that mean something here.
 //! Upstream's words for what is wrong, since scripts look for them.
@@ -6,6 +7,9 @@
 use crate::args::duration;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+
+/// The types of flags with one value.
+const SINGLE: [&str; 8] = ["bool", "duration", "float", "int", "ip", "level", "string", "uint"];
 
 /// The flags of a program.
 #[derive(Debug)]
@@ -88,6 +92,9 @@ impl Flags {
             let values = given.values.entry(flag.name).or_default();
             if !flag.has_meaning && values.is_empty() {
                 given.passed_over.push(flag.name);
+            }
+            if SINGLE.contains(&flag.kind) {
+                values.clear();
             }
             values.push(value);
         }
@@ -179,6 +186,7 @@ mod tests {
         let given =
             parse(&["--secure-port=1", "--secure_port", "2", "-v", "4", "--modes=a,b", "--modes", "c"]).unwrap();
         assert_eq!((given.number("secure-port"), given.number("v")), (Some(2), Some(4)));
+        assert_eq!(given.each("secure-port"), ["2"]);
         assert_eq!(given.list("modes"), ["a", "b", "c"]);
         assert_eq!(given.is_on("anonymous-auth"), None);
         assert!(given.passed_over.is_empty());

@@ -65,12 +65,14 @@ fn fault(pod: &Value, node: &Value) -> Option<(&'static str, String)> {
     let allocatable = totals::amounts(at(node, &["status", "allocatable"]));
     let requests = totals::requests(pod);
     let of = |amounts: &Amounts, resource: &str| amounts.get(resource).copied().unwrap_or(Quantity::ZERO);
-    let excess = |resource: &str, factor: f64| {
+    // Processors are said in thousandths, memory in bytes; both are rounded up.
+    let excess = |resource: &str, nanos_of_one: i128| {
         let (asked, there) = (of(&requests, resource), of(&allocatable, resource));
-        let number = |amount: Quantity| format!("{:.0}", (amount.to_f64() * factor).ceil());
+        let number = |amount: Quantity| (amount.nanos() + nanos_of_one - 1).div_euclid(nanos_of_one);
         (there < asked).then(|| format!("{resource}, requested: {}, allocatable: {}", number(asked), number(there)))
     };
-    let excesses: Vec<String> = [excess("cpu", 1000.0), excess("memory", 1.0)].into_iter().flatten().collect();
+    let excesses = [excess("cpu", 1_000_000), excess("memory", 1_000_000_000)];
+    let excesses: Vec<String> = excesses.into_iter().flatten().collect();
     let why = format!("node didn't have enough allocatable resources: {}", excesses.join("; "));
     (!excesses.is_empty()).then_some(("NodeCapacity", why))
 }
@@ -88,6 +90,9 @@ mod tests {
         assert_eq!(fault(&pod("1500m"), &node), None);
         let why = "node didn't have enough allocatable resources: cpu, requested: 2000, allocatable: 1500";
         assert_eq!(fault(&pod("2"), &node), Some(("NodeCapacity", why.to_owned())));
+        // 2.007 * 1000 is a little more than 2007 in floating point.
+        let why = "node didn't have enough allocatable resources: cpu, requested: 2007, allocatable: 1500";
+        assert_eq!(fault(&pod("2007m"), &node), Some(("NodeCapacity", why.to_owned())));
         let windows = json!({"metadata": {"name": "w", "labels": {"kubernetes.io/os": "windows"}}});
         let why = "pod resize is only supported on linux nodes, node \"w\" is \"windows\"";
         assert_eq!(fault(&pod("1"), &windows), Some(("UnsupportedPlatform", why.to_owned())));

@@ -8,17 +8,18 @@ use crate::audit::{Event, Sink};
 use crate::webhook::Client;
 use bytes::Bytes;
 use futures::future::BoxFuture;
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 /// How long one call may take.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// Bytes of the events that wait to be sent.
+/// Bytes of the events that wait to be sent, or are being sent.
 const WAITING_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Batches under way at a time; the next waits in the queue.
 const CALLS_MAX: usize = 16;
@@ -45,13 +46,14 @@ pub struct Settings {
 /// A number of batches in a time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Throttle {
-    /// In a second, on the average.
+    /// In a second, on the average; more than zero.
     pub qps: f64,
     /// At once, after a time with fewer.
     pub burst: u32,
 }
 
 /// Takes events for a webhook.
+#[derive(Debug)]
 pub struct Webhook {
     events: mpsc::Sender<Message>,
     shared: Arc<Shared>,
@@ -61,14 +63,20 @@ pub struct Webhook {
 #[derive(Debug)]
 pub struct Sender {
     events: mpsc::Sender<Message>,
-    task: JoinHandle<()>,
+    task: JoinHandle<Option<()>>,
+    shared: Arc<Shared>,
 }
 
+#[derive(Debug)]
 struct Shared {
     client: Client,
     settings: Settings,
     waiting_bytes: AtomicUsize,
     failed: AtomicU64,
+    /// The calls that requests wait for.
+    awaited: TaskTracker,
+    /// Cancelled when nothing is sent any more.
+    ended: CancellationToken,
 }
 
 #[derive(Debug)]
@@ -108,22 +116,26 @@ impl Webhook {
     /// Outside of a runtime.
     pub fn start(client: Client, settings: Settings) -> (Webhook, Sender) {
         let (sender, receiver) = mpsc::channel(settings.buffer_size.max(1));
-        let shared = Shared { client, settings, waiting_bytes: AtomicUsize::new(0), failed: AtomicU64::new(0) };
-        let shared = Arc::new(shared);
-        let task = tokio::spawn(send_all(receiver, shared.clone()));
-        (Webhook { events: sender.clone(), shared }, Sender { events: sender, task })
+        let (waiting_bytes, failed) = (AtomicUsize::new(0), AtomicU64::new(0));
+        let (awaited, ended) = (TaskTracker::new(), CancellationToken::new());
+        let shared = Arc::new(Shared { client, settings, waiting_bytes, failed, awaited, ended: ended.clone() });
+        let task = tokio::spawn(ended.run_until_cancelled_owned(send_all(receiver, shared.clone())));
+        (Webhook { events: sender.clone(), shared: shared.clone() }, Sender { events: sender, task, shared })
     }
 }
 
 impl Sender {
     /// Sends what waits, for a few seconds at most, and ends.
     pub async fn close(self) {
+        self.shared.awaited.close();
         let end = async {
             // An error means that the task has ended already.
             let _ = self.events.send(Message::End).await;
             let _ = self.task.await;
+            self.shared.awaited.wait().await;
         };
         if tokio::time::timeout(END_TIMEOUT, end).await.is_err() {
+            self.shared.ended.cancel();
             tracing::warn!("the audit webhook did not take the last events in time: they are lost");
         }
     }
@@ -132,11 +144,12 @@ impl Sender {
 impl Sink for Webhook {
     fn take(&self, event: Event) -> bool {
         let size = event.size();
-        let waiting = self.shared.waiting_bytes.fetch_add(size, Ordering::Relaxed);
-        let message = Message::Event(Box::new(event));
-        let is_taken = waiting < WAITING_BYTES_MAX && self.events.try_send(message).is_ok();
+        if !self.shared.reserve(size) {
+            return false;
+        }
+        let is_taken = self.events.try_send(Message::Event(Box::new(event))).is_ok();
         if !is_taken {
-            self.shared.waiting_bytes.fetch_sub(size, Ordering::Relaxed);
+            self.shared.release(size);
         }
         is_taken
     }
@@ -150,18 +163,22 @@ impl Sink for Webhook {
             if !self.shared.settings.is_blocking {
                 return self.take(event);
             }
-            self.shared.send(vec![event]).await
+            let size = event.size();
+            if !self.shared.reserve(size) {
+                return false;
+            }
+            // In a task of its own: if the client goes away while it waits, its event is sent nevertheless.
+            let shared = self.shared.clone();
+            let sent = self.shared.awaited.spawn(async move {
+                shared.ended.run_until_cancelled(shared.send_counted(vec![event], size)).await.is_some()
+            });
+            // A call that failed was counted by the task.
+            sent.await.unwrap_or(false)
         })
     }
 
     fn n_failed(&self) -> u64 {
         self.shared.failed.load(Ordering::Relaxed)
-    }
-}
-
-impl fmt::Debug for Webhook {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Webhook").field("settings", &self.shared.settings).finish_non_exhaustive()
     }
 }
 
@@ -182,12 +199,8 @@ async fn send_all(mut events: mpsc::Receiver<Message>, shared: Arc<Shared>) {
             let shared = shared.clone();
             calls.spawn(async move {
                 let _permit = permit;
-                let size: usize = batch.iter().map(Event::size).sum();
-                let n_events = batch.len() as u64;
-                if !shared.send(batch).await {
-                    shared.failed.fetch_add(n_events, Ordering::Relaxed);
-                }
-                shared.waiting_bytes.fetch_sub(size, Ordering::Relaxed);
+                let size = batch.iter().map(Event::size).sum();
+                shared.send_counted(batch, size).await;
             });
         }
         while calls.try_join_next().is_some() {}
@@ -202,7 +215,7 @@ async fn send_all(mut events: mpsc::Receiver<Message>, shared: Arc<Shared>) {
 async fn next_batch(events: &mut mpsc::Receiver<Message>, settings: &Settings) -> (Vec<Event>, bool) {
     let mut batch = Vec::new();
     let mut deadline = None;
-    while batch.len() < settings.batch_max_size {
+    while batch.len() < settings.batch_max_size.max(1) {
         let next = match deadline {
             None => events.recv().await,
             Some(deadline) => match tokio::time::timeout_at(deadline, events.recv()).await {
@@ -220,6 +233,29 @@ async fn next_batch(events: &mut mpsc::Receiver<Message>, settings: &Settings) -
 }
 
 impl Shared {
+    /// Counts the bytes of an event as waiting, if there is room for them.
+    fn reserve(&self, size: usize) -> bool {
+        let waiting = self.waiting_bytes.fetch_add(size, Ordering::Relaxed);
+        let has_room = waiting < WAITING_BYTES_MAX;
+        if !has_room {
+            self.release(size);
+        }
+        has_room
+    }
+
+    fn release(&self, size: usize) {
+        self.waiting_bytes.fetch_sub(size, Ordering::Relaxed);
+    }
+
+    /// Sends a batch of so many bytes, which wait no more; counts its events if it was not taken.
+    async fn send_counted(&self, batch: Vec<Event>, size: usize) {
+        let n_events = batch.len() as u64;
+        if !self.send(batch).await {
+            self.failed.fetch_add(n_events, Ordering::Relaxed);
+        }
+        self.release(size);
+    }
+
     /// Sends a batch; false if it was not taken.
     async fn send(&self, batch: Vec<Event>) -> bool {
         // Bodies become JSON here, which for large ones takes long.
@@ -265,6 +301,15 @@ impl Bucket {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_batch_has_room_for_one_event_at_least() {
+        let (sender, mut receiver) = mpsc::channel(1);
+        sender.send(Message::End).await.unwrap();
+        let settings = Settings { batch_max_size: 0, ..Settings::default() };
+        let (_, is_end) = next_batch(&mut receiver, &settings).await;
+        assert!(is_end, "the message was read");
+    }
 
     #[tokio::test(start_paused = true)]
     async fn batches_are_sent_at_once_and_then_at_a_rate() {

@@ -246,6 +246,8 @@ async fn a_bad_credential_is_refused_where_none_is_needed() {
         (&b""[..], Some(ANONYMOUS), None),
         (b"Bearer secret", Some("alice"), Some("alice")),
         (b"bearer secret", Some("alice"), Some("alice")),
+        (b"Bearer secret and more", Some("alice"), Some("alice")),
+        (b"Bearer  secret", Some(ANONYMOUS), None),
         (b"Bearer wrong", None, None),
         (b"Bearer \xff", None, None),
         (b"Bearer ", Some(ANONYMOUS), None),

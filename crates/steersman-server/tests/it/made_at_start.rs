@@ -5,9 +5,9 @@ use crate::support::{World, names, options, text};
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
-use steersman_server::authz::Authorization;
+use steersman_server::authz::{Authorization, Mode};
 use steersman_server::{Options, Server};
-use steersman_storage::{Memory, Store};
+use steersman_storage::{Memory, Store, kv};
 
 /// Starts a server that is reached under an address.
 async fn at(store: &Store, address: &str) -> World {
@@ -103,4 +103,21 @@ async fn the_store_is_a_component_that_is_well() {
     assert_eq!(http.delete("/api/v1/componentstatuses/etcd-0").await.code, 405);
     let named = http.get("/api/v1/componentstatuses?fieldSelector=metadata.name%3Dother").await.ok();
     assert!(names(&named).is_empty());
+}
+
+#[tokio::test]
+async fn a_start_that_fails_leaves_no_task_behind() {
+    let engine = Engine::new(|txn| {
+        let fails = puts(txn, "priorityclasses");
+        Box::pin(std::future::ready(if fails { Err(kv::Error::Busy) } else { Ok(()) }))
+    });
+    let store = Store::open(Arc::new(engine), steersman_storage::Options::default()).await.unwrap();
+    let n_tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let before = n_tasks();
+    let authorization = Authorization::Modes(vec![Mode::Node, Mode::Rbac]);
+    assert!(Server::start(options(&store, authorization)).await.is_err());
+    for _ in 0..1000 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(n_tasks(), before);
 }

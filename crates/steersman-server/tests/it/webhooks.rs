@@ -335,6 +335,24 @@ async fn what_a_webhook_says_of_a_token_is_remembered_unless_it_failed() {
 }
 
 #[tokio::test]
+async fn what_a_webhook_says_of_a_token_counts_for_no_other_token() {
+    fn knows(review: &Value) -> Response<String> {
+        let is_known = review["spec"]["token"] == "jane";
+        let user = if is_known { json!({"username": "jane"}) } else { json!({}) };
+        status(&json!({"authenticated": is_known, "user": user, "audiences": ["vault"]}))
+    }
+    let hook = Hook::start(knows).await;
+    let webhook = authn::Webhook::new(hook.client(), authn::WebhookSettings::default());
+    let world = World::authenticating(authn::Options { webhook: Some(webhook), ..authn::Options::default() }).await;
+    let review = async |token: &str, audiences: &[&str]| {
+        let review = json!({"spec": {"token": token, "audiences": audiences}});
+        world.http().post("/apis/authentication.k8s.io/v1/tokenreviews", &review).await.json()["status"].clone()
+    };
+    assert_eq!(review("jane", &["vault", "other"]).await["audiences"], json!(["vault"]));
+    assert_eq!(review("jane vault", &["other"]).await["authenticated"], Value::Null);
+}
+
+#[tokio::test]
 async fn audit_events_are_sent_in_lists() {
     let hook = Hook::start(|_| Response::new(String::new())).await;
     let (world, sink, sender) = hook.audited(audit::webhook::Settings::default()).await;
@@ -376,6 +394,37 @@ async fn a_request_waits_for_an_audit_webhook_that_blocks() {
     let (world, _, _sender) = hook.audited(settings).await;
     assert_eq!(world.http_as("alice").get(&format!("{CONFIGS}/a")).await.code, 404);
     assert_eq!(hook.n_asked(), 2, "each stage was sent before the answer");
+}
+
+#[tokio::test]
+async fn a_client_that_goes_away_while_the_audit_webhook_is_called_takes_no_event_with_it() {
+    let hook = Hook::start(|_| Response::new(String::new())).await;
+    let settings = audit::webhook::Settings { is_blocking: true, ..audit::webhook::Settings::default() };
+    let (world, _, sender) = hook.audited(settings).await;
+    const N_REQUESTS: usize = 100;
+    for n_polls in 0..N_REQUESTS {
+        let (http, path) = (world.http_as("alice"), format!("{CONFIGS}/a{n_polls}"));
+        let mut request = std::pin::pin!(http.get(&path));
+        // Each goes away a little later than the one before.
+        for _ in 0..=n_polls {
+            if futures::poll!(&mut request).is_ready() {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+    sender.close().await;
+    let asked = hook.asked.lock().unwrap();
+    let events = asked.iter().flat_map(|(list, _)| list["items"].as_array().unwrap());
+    let mut said: Vec<_> = events.map(|event| (text(event, "/objectRef/name"), text(event, "/stage"))).collect();
+    said.sort_unstable();
+    let names: Vec<String> = (0..N_REQUESTS).map(|n_polls| format!("a{n_polls}")).collect();
+    let mut want: Vec<(&str, &str)> = Vec::new();
+    for name in &names {
+        want.extend([(name.as_str(), "RequestReceived"), (name.as_str(), "ResponseComplete")]);
+    }
+    want.sort_unstable();
+    assert_eq!(said, want);
 }
 
 #[tokio::test]

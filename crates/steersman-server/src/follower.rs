@@ -1,0 +1,97 @@
+//! Keeps what is compiled from a resource up with the store: a task that reads the whole resource, follows its changes, and reads it
+//! again when it has fallen behind or the store could not be read.
+//!
+//! What comes of the objects is up to a [`Followed`]: roles and bindings (`authz/rbac`), what belongs to which node (`authz/node`).
+
+use std::sync::Arc;
+use std::time::Duration;
+use steersman_machinery::{GroupResource, Object, Revision};
+use steersman_storage::{At, Event, Page, ReadError, Scope, Store, WatchError, Watcher};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+/// The most changes that are handed on at a time.
+const BATCH_MAX: usize = 256;
+/// How long after a failure the resource is read again.
+const RETRY_INTERVAL: Duration = Duration::from_millis(250);
+
+/// What is kept up with a resource. It is dropped when its task ends, even by a panic.
+pub(crate) trait Followed: Send + Sync + 'static {
+    /// The resource that it is compiled from.
+    fn resource(&self) -> GroupResource;
+
+    /// Takes the objects that there are at a revision, and forgets all others.
+    fn replace(&self, objects: &[Arc<Object>], revision: Revision);
+
+    /// Takes some changes, one at least, in the order in which they were made.
+    fn change(&self, events: &[Arc<Event>]);
+}
+
+struct Follower {
+    followed: Box<dyn Followed>,
+    resource: GroupResource,
+    store: Store,
+    stopping: CancellationToken,
+}
+
+/// Reads the resource, and starts the task that follows it until the server stops.
+///
+/// # Errors
+/// When the store cannot be read.
+pub(crate) fn start(
+    store: &Store,
+    followed: Box<dyn Followed>,
+    stopping: &CancellationToken,
+) -> Result<JoinHandle<()>, ReadError> {
+    let (resource, store, stopping) = (followed.resource(), store.clone(), stopping.clone());
+    let follower = Follower { followed, resource, store, stopping };
+    let revision = follower.read_all()?;
+    Ok(tokio::spawn(follower.run(revision)))
+}
+
+impl Follower {
+    /// Hands on what there is. Returns the revision of the list.
+    fn read_all(&self) -> Result<Revision, ReadError> {
+        let list = self.store.list(&self.resource, &Scope::All, At::Latest, Page::ALL)?;
+        self.followed.replace(&list.objects, list.revision);
+        Ok(list.revision)
+    }
+
+    async fn run(self, mut after: Revision) {
+        while !self.stopping.is_cancelled() {
+            let read = match self.store.watch(&self.resource, Scope::All, after) {
+                Ok(watcher) => match self.follow(watcher).await {
+                    WatchError::Closed => return,
+                    WatchError::Lagged { .. } => self.read_all(),
+                },
+                Err(_) => self.read_all(),
+            };
+            match read {
+                Ok(revision) => after = revision,
+                Err(error) => {
+                    tracing::error!(resource = %self.resource, %error, "it cannot be read; trying again");
+                    // Both arms are cancel-safe: they have no state.
+                    tokio::select! {
+                        () = self.stopping.cancelled() => {}
+                        () = tokio::time::sleep(RETRY_INTERVAL) => {}
+                    }
+                }
+            }
+        }
+    }
+
+    /// Hands on changes as they come, until the watch or the server ends.
+    async fn follow(&self, mut watcher: Watcher) -> WatchError {
+        loop {
+            // Both arms are cancel-safe: a batch that is not returned is not consumed.
+            let events = tokio::select! {
+                () = self.stopping.cancelled() => return WatchError::Closed,
+                events = watcher.next_batch(BATCH_MAX) => events,
+            };
+            match events {
+                Ok(events) => self.followed.change(&events),
+                Err(error) => return error,
+            }
+        }
+    }
+}
