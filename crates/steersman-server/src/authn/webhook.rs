@@ -113,12 +113,14 @@ impl Webhook {
         audiences: &[String],
         api_audiences: &[String],
     ) -> Result<Option<Identity>, String> {
-        // For other audiences the answer may be another.
-        let key = digest(format!("{token} {}", audiences.join(" ")));
+        // For other audiences the answer may be another. A digest of the question as it is sent: in token and audiences written one
+        // behind the other, a token for another audience followed by that audience would be taken for a token for this server.
+        let review = self.review(token, audiences)?;
+        let key = digest(&review);
         if let Some(answer) = self.answers.get(&key).filter(|answer| Instant::now() < answer.until) {
             return Ok(answer.identity.clone());
         }
-        let reviewed = tokio::time::timeout(TIMEOUT, self.ask(token, audiences)).await;
+        let reviewed = tokio::time::timeout(TIMEOUT, self.ask(review)).await;
         let reviewed =
             reviewed.map_err(|_| format!("the token webhook did not answer within {} s", TIMEOUT.as_secs()))?;
         let status = reviewed?.status;
@@ -134,13 +136,17 @@ impl Webhook {
         outcome
     }
 
-    async fn ask(&self, token: &str, audiences: &[String]) -> Result<Reviewed, String> {
+    /// The review that asks.
+    fn review(&self, token: &str, audiences: &[String]) -> Result<Bytes, String> {
         let api_version = match self.settings.version {
             ReviewVersion::V1 => "authentication.k8s.io/v1",
             ReviewVersion::V1Beta1 => "authentication.k8s.io/v1beta1",
         };
         let review = Review { api_version, kind: "TokenReview", spec: Spec { token, audiences } };
-        let review: Bytes = serde_json::to_vec(&review).map_err(|error| error.to_string())?.into();
+        serde_json::to_vec(&review).map(Bytes::from).map_err(|error| error.to_string())
+    }
+
+    async fn ask(&self, review: Bytes) -> Result<Reviewed, String> {
         let answer = self.client.post_again(&review, TIMEOUT).await.map_err(|error| error.to_string())?;
         serde_json::from_slice(&answer).map_err(|error| format!("the token webhook answers no TokenReview: {error}"))
     }
