@@ -5,6 +5,7 @@
 //! judges it. A client with a certificate of another CA, or an old one, gets an answer: 401, unless it has a good token too.
 
 use anyhow::Context as _;
+use jiff::Timestamp;
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject as _;
@@ -13,7 +14,7 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{DigitallySignedStruct, DistinguishedName, RootCertStore, SignatureScheme};
 use std::sync::Arc;
-use steersman_server::authn::{Peer, certificate_user};
+use steersman_server::authn::{Peer, certificate_end, certificate_user};
 
 /// Judges clients' certificates, and says whose they are.
 #[derive(Debug)]
@@ -40,19 +41,23 @@ impl ClientCertificates {
     }
 
     /// The holder of a connection that has shown these certificates in its handshake, judged at this moment: a connection may
-    /// resume a session that was opened when the certificate was still good. `None` if a good certificate names nobody.
+    /// resume a session that was opened when the certificate was still good. It is good until the first of the certificates that
+    /// are good now ends, since one that has ended vouches for nobody. `None` if a good certificate names nobody.
     pub(crate) fn peer(&self, chain: &[CertificateDer<'_>]) -> Option<Peer> {
         let (leaf, intermediates) = chain.split_first()?;
         let now = UnixTime::now();
         let is_of = |ca: &Option<Arc<dyn ClientCertVerifier>>| {
             ca.as_ref().is_some_and(|ca| ca.verify_client_cert(leaf, intermediates, now).is_ok())
         };
-        match (is_of(&self.users), is_of(&self.proxies), certificate_user(leaf)) {
+        let peer = match (is_of(&self.users), is_of(&self.proxies), certificate_user(leaf)) {
             (false, false, _) => Some(Peer::refused()),
             (true, false, named) => named.map(Peer::new),
             (is_users, true, Some(named)) => Some(Peer::proxy(&named.name.clone(), is_users.then_some(named))),
             (_, true, None) => None,
-        }
+        };
+        let is_to_come = |end: &Timestamp| i64::try_from(now.as_secs()).is_ok_and(|now| now <= end.as_second());
+        let ends = chain.iter().filter_map(|certificate| certificate_end(certificate)).filter(is_to_come).min();
+        peer.map(|peer| peer.until(ends))
     }
 }
 

@@ -31,7 +31,8 @@ mod tests;
 mod token_file;
 mod webhook;
 
-pub use crate::authn::certificate::{Peer, certificate_user};
+pub(crate) use crate::authn::certificate::common_name;
+pub use crate::authn::certificate::{Peer, certificate_end, certificate_user};
 pub use crate::authn::configuration::{Configuration, ConfigurationError};
 pub use crate::authn::key::{Algorithm, KeyError, PublicKey, SigningKey};
 pub use crate::authn::oidc::{Issuer, Oidc, PrefixedClaim};
@@ -160,14 +161,15 @@ impl Authenticator {
         now: Timestamp,
     ) -> Option<Arc<User>> {
         let mut is_refused = false;
-        if let Some(Peer { user, proxy, is_refused: of_peer }) = extensions.get::<Peer>() {
-            is_refused = *of_peer;
-            if let (Some(believed), Some(proxy)) = (&self.request_header, proxy)
+        if let Some(peer) = extensions.get::<Peer>() {
+            is_refused = peer.is_refused || peer.is_over(now);
+            let good = Some(peer).filter(|peer| !peer.is_over(now));
+            if let (Some(believed), Some(proxy)) = (&self.request_header, good.and_then(|peer| peer.proxy.as_ref()))
                 && let Some(user) = believed.authenticate(proxy, headers)
             {
                 return Some(user);
             }
-            if let Some(user) = user {
+            if let Some(user) = good.and_then(|peer| peer.user.as_ref()) {
                 return Some(user.clone());
             }
         }

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use rcgen::{DnType, KeyPair};
+use rcgen::{DnType, DnValue, KeyPair};
 use serde_json::{Value, json};
 use steersman_server::authn::{Algorithm, SigningKey};
 
@@ -139,6 +139,20 @@ fn requests_that_must_be_refused_are_and_others_are_not() {
     let mut values = tokens.clone();
     values.insert("request".to_owned(), certificates::request("somebody", "developers"));
     values.insert("request-of-masters".to_owned(), certificates::request("somebody", "system:masters"));
+    let (name, group) = (DnType::CommonName, DnType::OrganizationName);
+    let masters = DnValue::BmpString("system:masters".try_into().unwrap());
+    let wide = certificates::request_of(&[(name.clone(), "somebody".into()), (group.clone(), masters)]);
+    values.insert("request-of-wide-masters".to_owned(), wide);
+    for (title, first, second) in
+        [("n1-n2", "system:node:n1", "system:node:n2"), ("n2-n1", "system:node:n2", "system:node:n1")]
+    {
+        let subject = [
+            (name.clone(), first.into()),
+            (group.clone(), "system:nodes".into()),
+            (certificates::second_name(), second.into()),
+        ];
+        values.insert(format!("request-of-{title}"), certificates::request_of(&subject));
+    }
 
     let (mut wrong, mut n_refused) = (String::new(), 0);
     for path in tables() {

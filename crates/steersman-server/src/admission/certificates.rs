@@ -74,13 +74,21 @@ impl Plugin for SubjectRestriction {
             let Some(request) = new.filter(|one| str_at(one, &["spec", "signerName"]) == Some(CLIENT_SIGNER)) else {
                 return Ok(());
             };
-            let is_of_masters = requests::with_request(request, |request| {
+            let groups = requests::with_request(request, |request| {
                 let groups = request.certification_request_info.subject.iter_organization();
-                groups.filter_map(|group| group.as_str().ok()).any(|group| group == MASTERS)
+                // One in letters that are not read here may be any: whoever signs or takes the certificate might read it.
+                groups.map(|group| group.as_str().map(str::to_owned).ok()).collect::<Option<Vec<String>>>()
             });
-            let why = match is_of_masters {
-                Ok(false) => return Ok(()),
-                Ok(true) => format!("use of {CLIENT_SIGNER} signer with {MASTERS} group is not allowed"),
+            let why = match groups {
+                Ok(Some(groups)) if groups.iter().any(|group| group == MASTERS) => {
+                    format!("use of {CLIENT_SIGNER} signer with {MASTERS} group is not allowed")
+                }
+                Ok(Some(_)) => return Ok(()),
+                Ok(None) => {
+                    "failed to parse CSR: an organization of its subject is in an encoding other than UTF-8 and \
+                             ASCII: send it as UTF8String"
+                        .to_owned()
+                }
                 Err(error) => format!("failed to parse CSR: {error}"),
             };
             Err(refused(review, str_at(request, &["metadata", "name"]).unwrap_or_default(), &why))

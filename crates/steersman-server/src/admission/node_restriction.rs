@@ -5,6 +5,7 @@ mod audience;
 mod labels;
 
 use crate::admission::plugin::{Action, Phase, Plugin, Review, find, forbidden};
+use crate::authn::common_name;
 use crate::builtin::certificate_signing_request as requests;
 use crate::operation::ResourceAttributes;
 use crate::pod_references::{self, items};
@@ -322,8 +323,7 @@ fn check_request(node: &str, new: Option<&Value>) -> Result<(), Refusal> {
         |request: &&Value| str_at(request, &["spec", "signerName"]).is_some_and(|signer| SIGNERS.contains(&signer));
     let Some(request) = new.filter(is_for_nodes) else { return Ok(()) };
     let name = requests::with_request(request, |request| {
-        let subject = &request.certification_request_info.subject;
-        subject.iter_common_name().next().and_then(|name| name.as_str().ok()).map(str::to_owned)
+        common_name(&request.certification_request_info.subject).map(str::to_owned)
     });
     let name = name.map_err(|error| format!("unable to parse csr: {error}"))?;
     let want = format!("system:node:{node}");

@@ -1,9 +1,11 @@
 //! Client certificates. The transport judges them and puts a [`Peer`] into the request's extensions.
 
 use crate::user::User;
+use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
 use std::fmt::Write as _;
 use std::sync::Arc;
+use x509_parser::x509::X509Name;
 
 /// The object identifier of a subject's uid in upstream's certificates.
 const UID: &str = "1.3.6.1.4.1.57683.2";
@@ -18,12 +20,14 @@ pub struct Peer {
     pub(super) proxy: Option<Arc<str>>,
     /// Whether the certificate is no user's: who shows one that is not good is not nobody, even where nobody may ask.
     pub(super) is_refused: bool,
+    /// When the certificate ends. A connection may last for longer, and its peer is nobody from then on.
+    ends: Option<Timestamp>,
 }
 
 impl Peer {
     /// The holder of a connection.
     pub fn new(user: User) -> Peer {
-        Peer { user: Some(Arc::new(user)), proxy: None, is_refused: false }
+        Peer { user: Some(Arc::new(user)), proxy: None, is_refused: false, ends: None }
     }
 
     /// The name of the user, if the peer is one.
@@ -38,12 +42,23 @@ impl Peer {
 
     /// An authenticating proxy, by the common name of its certificate, who may be a user too.
     pub fn proxy(name: &str, user: Option<User>) -> Peer {
-        Peer { is_refused: user.is_none(), user: user.map(Arc::new), proxy: Some(name.into()) }
+        Peer { is_refused: user.is_none(), user: user.map(Arc::new), proxy: Some(name.into()), ends: None }
     }
 
     /// Somebody with a certificate that stands for nobody: of another CA, expired, or not for clients. Such a peer needs a token.
     pub fn refused() -> Peer {
-        Peer { user: None, proxy: None, is_refused: true }
+        Peer { user: None, proxy: None, is_refused: true, ends: None }
+    }
+
+    /// The same peer, whose certificate ends at this time; requests after it are those of a peer whose certificate is not good.
+    #[must_use]
+    pub fn until(self, ends: Option<Timestamp>) -> Peer {
+        Peer { ends, ..self }
+    }
+
+    /// Whether the certificate has ended.
+    pub(super) fn is_over(&self, now: Timestamp) -> bool {
+        self.ends.is_some_and(|ends| ends < now)
     }
 
     /// Whether the certificate stands for somebody.
@@ -58,7 +73,7 @@ impl Peer {
 pub fn certificate_user(der: &[u8]) -> Option<User> {
     let (_, certificate) = x509_parser::parse_x509_certificate(der).ok()?;
     let subject = certificate.subject();
-    let name = subject.iter_common_name().next()?.as_str().ok()?;
+    let name = common_name(subject)?;
     let groups = subject.iter_organization().filter_map(|group| group.as_str().ok()).map(str::to_owned);
     let uid = subject.iter_attributes().find(|attribute| attribute.attr_type().to_id_string() == UID);
     let mut id = "X509SHA256=".to_owned();
@@ -71,6 +86,18 @@ pub fn certificate_user(der: &[u8]) -> Option<User> {
         ..User::authenticated(name, groups.collect::<Vec<_>>())
     };
     (!name.is_empty()).then_some(user)
+}
+
+/// The last second at which a certificate is good. `None` if it cannot be read.
+pub fn certificate_end(der: &[u8]) -> Option<Timestamp> {
+    let (_, certificate) = x509_parser::parse_x509_certificate(der).ok()?;
+    Timestamp::from_second(certificate.validity().not_after.timestamp()).ok()
+}
+
+/// The common name of a subject. Of several the last counts, as in Go's `pkix.Name`: whoever approves or signs a request must
+/// mean the name that its holder will have.
+pub(crate) fn common_name<'a>(subject: &X509Name<'a>) -> Option<&'a str> {
+    subject.iter_common_name().last()?.as_str().ok()
 }
 
 #[cfg(test)]
@@ -90,5 +117,21 @@ mod tests {
         let id = &user.extra["authentication.kubernetes.io/credential-id"][0];
         assert!(id.starts_with("X509SHA256=") && id.len() == 11 + 64, "{id}");
         assert!(certificate_user(b"nonsense").is_none());
+    }
+
+    #[test]
+    fn the_last_of_several_common_names_counts() {
+        let named = |last: rcgen::DnValue| {
+            let mut params = rcgen::CertificateParams::default();
+            params.distinguished_name = rcgen::DistinguishedName::new();
+            params.distinguished_name.push(rcgen::DnType::CommonName, "system:kube-controller-manager");
+            params.distinguished_name.push(rcgen::DnType::CustomDnType(vec![2, 5, 4, 3]), last);
+            let key = rcgen::KeyPair::generate().unwrap();
+            certificate_user(params.self_signed(&key).unwrap().der()).map(|user| user.name)
+        };
+        assert_eq!(named("system:node:n1".into()).as_deref(), Some("system:node:n1"));
+        // One that cannot be read does not leave the place to another.
+        assert_eq!(named(rcgen::DnValue::BmpString("system:node:n1".try_into().unwrap())), None);
+        assert_eq!(named("".into()), None);
     }
 }

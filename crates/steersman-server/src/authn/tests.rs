@@ -298,6 +298,37 @@ async fn what_a_proxy_says_counts_only_with_a_certificate_of_its_ca() {
 }
 
 #[tokio::test]
+async fn a_certificate_is_good_until_it_ends_though_its_connection_lasts() {
+    let store = Store::open(Arc::new(Memory::new()), steersman_storage::Options::default()).await.unwrap();
+    let request_header = RequestHeader {
+        username_headers: vec![http::HeaderName::from_static("x-remote-user")],
+        ..RequestHeader::default()
+    };
+    let options = Options {
+        request_header: Some(request_header),
+        anonymous: Anonymous::Always,
+        tokens: Tokens::parse("secret,bob,1").unwrap(),
+        ..Options::default()
+    };
+    let authenticator = Authenticator::new(options, store);
+    let send = async |peer: Peer, header: (&'static str, &str), second: i64| {
+        let (mut headers, mut extensions) = (HeaderMap::new(), http::Extensions::new());
+        headers.insert(header.0, header.1.parse().unwrap());
+        extensions.insert(peer.until(Some(at(NOW))));
+        let user = authenticator.authenticate(&headers, &extensions, "/api", at(second)).await;
+        user.map(|user| user.name.clone()).unwrap_or_default()
+    };
+    let alice = || Peer::new(User::authenticated("alice", []));
+    let (jane, token) = (("x-remote-user", "jane"), ("authorization", "Bearer secret"));
+    assert_eq!(send(alice(), token, NOW).await, "alice");
+    assert_eq!(send(alice(), jane, NOW + 1).await, "");
+    // With a good token such a client is who the token says.
+    assert_eq!(send(alice(), token, NOW + 1).await, "bob");
+    assert_eq!(send(Peer::proxy("proxy", None), jane, NOW).await, "jane");
+    assert_eq!(send(Peer::proxy("proxy", None), jane, NOW + 1).await, "");
+}
+
+#[tokio::test]
 async fn a_static_token_is_for_the_audiences_of_the_server() {
     let store = Store::open(Arc::new(Memory::new()), steersman_storage::Options::default()).await.unwrap();
     let tokens = Tokens::parse("secret,alice,1").unwrap();

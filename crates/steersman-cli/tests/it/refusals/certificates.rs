@@ -6,7 +6,8 @@ use std::path::Path;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use rcgen::{
-    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, DnValue, ExtendedKeyUsagePurpose, IsCa, Issuer,
+    KeyPair,
 };
 
 use crate::refusals::wire::Credential;
@@ -39,11 +40,22 @@ pub(crate) fn certificate(
 
 /// A request that a certificate be signed, as the API has it.
 pub(crate) fn request(name: &str, group: &str) -> String {
+    request_of(&[(DnType::CommonName, name.into()), (DnType::OrganizationName, group.into())])
+}
+
+/// The same of any subject.
+pub(crate) fn request_of(subject: &[(DnType, DnValue)]) -> String {
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();
-    params.distinguished_name.push(DnType::CommonName, name);
-    params.distinguished_name.push(DnType::OrganizationName, group);
+    for (kind, value) in subject {
+        params.distinguished_name.push(kind.clone(), value.clone());
+    }
     STANDARD.encode(params.serialize_request(&KeyPair::generate().unwrap()).unwrap().pem().unwrap())
+}
+
+/// A second common name beside [`DnType::CommonName`], of which a subject of rcgen has one.
+pub(crate) fn second_name() -> DnType {
+    DnType::CustomDnType(vec![2, 5, 4, 3])
 }
 
 /// Those who show a certificate: made with the server's own CA, which the test can read, or with another.
@@ -95,6 +107,8 @@ pub(crate) fn all(home: &Path, pki: &Path) -> BTreeMap<String, Credential> {
     add("name-of-an-account", certificate(&ca, &[(CommonName, "system:serviceaccount:team:spare")], nothing));
     let nodes = (OrganizationName, "system:nodes");
     add("node-one", certificate(&ca, &[(CommonName, "system:node:n1"), nodes.clone()], nothing));
+    let two = [(CommonName, "system:node:n1"), nodes.clone(), (second_name(), "somebody")];
+    add("node-and-somebody", certificate(&ca, &two, nothing));
     add("node-without-group", certificate(&ca, &[(CommonName, "system:node:n1")], nothing));
     add("node-without-name", certificate(&ca, &[(CommonName, "system:node:"), nodes], nothing));
     // A user makes certificates with its own as the CA.
