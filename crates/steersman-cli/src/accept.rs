@@ -17,6 +17,7 @@ use std::task::Poll;
 use std::time::Duration;
 use steersman_server::Service;
 use steersman_server::authn::Peer;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
@@ -35,6 +36,10 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 /// After a failed accept (too many open files, say) the next try waits so long.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// What a client is told that speaks HTTP without TLS, as Go's servers do.
+const WITHOUT_TLS: &[u8] = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
+/// More of its request is not read. What is left unread makes the kernel reset the connection, maybe before the answer is read.
+const WITHOUT_TLS_BYTES_MAX: usize = 16 << 10;
 
 /// What all connections have in common.
 #[derive(Clone)]
@@ -118,14 +123,14 @@ impl Shared {
     async fn open(self, stream: TcpStream) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>> {
         let mut place = Some(self.unauthenticated.enter());
         let peer_address = stream.peer_addr().ok();
-        let handshake = tokio::time::timeout(HANDSHAKE_TIMEOUT, self.acceptor.accept(stream));
+        let handshake = tokio::time::timeout(HANDSHAKE_TIMEOUT, shake(&self.acceptor, stream));
         // Any of them may be dropped: the connection is closed then.
         let stream = tokio::select! {
             () = self.stop.cancelled() => return None,
             () = std::future::poll_fn(|cx| place.as_mut().map_or(Poll::Pending, |place| place.poll_evicted(cx))) => {
                 return None;
             }
-            shaken = handshake => shaken.ok()?.ok()?,
+            shaken = handshake => shaken.ok()??,
         };
         socket::acknowledge(stream.get_ref().0);
         let (protocol, peer) = agreed(&stream, &self.clients);
@@ -140,6 +145,20 @@ impl Shared {
         let connection = Connection { protocol, activity, unauthenticated, streams, stop };
         Some(Box::pin(connection.serve(stream, service)))
     }
+}
+
+/// The handshake; `None` if it fails. A client without TLS is told so.
+async fn shake(acceptor: &TlsAcceptor, mut stream: TcpStream) -> Option<TlsStream<TcpStream>> {
+    let mut first = [0];
+    stream.peek(&mut first).await.ok()?;
+    // A TLS connection begins with a control character, a request with its method.
+    if !first[0].is_ascii_uppercase() {
+        return acceptor.accept(stream).await.ok();
+    }
+    let _ = stream.read(&mut vec![0; WITHOUT_TLS_BYTES_MAX]).await.ok()?;
+    stream.write_all(WITHOUT_TLS).await.ok()?;
+    stream.shutdown().await.ok()?;
+    None
 }
 
 /// What the handshake has shown: the protocol, and the user of the client certificate.

@@ -78,7 +78,7 @@ pub(crate) struct ServerOptions {
     pub(crate) data_dir: PathBuf,
     /// The address to listen on; port 0 takes any that is free. With 0.0.0.0 or [::] the certificate is good for the loopback
     /// addresses and for the one with which this machine reaches its default route.
-    #[arg(long, default_value = "127.0.0.1:6443", value_name = "ADDR")]
+    #[arg(long, default_value = "127.0.0.1:6443", value_parser = address, value_name = "ADDR")]
     pub(crate) listen: SocketAddr,
     /// Keep the objects in memory only: they are gone when the process ends.
     #[arg(long)]
@@ -114,7 +114,7 @@ pub(crate) struct ServerOptions {
     pub(crate) audit: AuditOptions,
     /// Serve the controllers' /metrics for Prometheus, /healthz and /readyz on this address, without TLS; port 0 takes any
     /// that is free.
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_parser = address, value_name = "ADDR")]
     pub(crate) metrics_address: Option<SocketAddr>,
     /// How to say that the server is ready.
     #[arg(long, value_enum, default_value_t = Output::Text)]
@@ -208,7 +208,7 @@ pub(crate) struct NetworkOptions {
     #[arg(long, value_name = "URL")]
     pub(crate) master: Option<String>,
     /// Serve /metrics for Prometheus, /healthz and /readyz on this address, without TLS; port 0 takes any that is free.
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_parser = address, value_name = "ADDR")]
     pub(crate) metrics_address: Option<SocketAddr>,
     #[command(flatten)]
     pub(crate) cloud: CloudOptions,
@@ -276,7 +276,7 @@ pub(crate) fn report(error: &clap::Error) -> ExitCode {
             let mut what = what.strip_prefix("error: ").unwrap_or(what).to_owned();
             if what.ends_with(':') {
                 // What is missing stands in lines of its own.
-                for argument in lines.clone().take_while(|line| line.starts_with("--")) {
+                for argument in lines.clone().take_while(|line| line.starts_with(['-', '<'])) {
                     what = format!("{what} {argument}");
                 }
             }
@@ -285,8 +285,21 @@ pub(crate) fn report(error: &clap::Error) -> ExitCode {
                     .or_else(|| line.strip_prefix("[possible values: ").map(|line| line.trim_end_matches(']')))
             });
             let tip = tip.map(|tip| format!(" ({tip})")).unwrap_or_default();
-            eprintln!("steersman: {what}{tip}; see steersman --help");
+            let of = subcommand().map(|name| format!(" {name}")).unwrap_or_default();
+            eprintln!("steersman: {what}{tip}; see steersman{of} --help");
             ExitCode::from(2)
         }
     }
+}
+
+/// The subcommand that the process was started with: the first word that is one.
+fn subcommand() -> Option<String> {
+    let known = <Args as clap::CommandFactory>::command();
+    let mut words = std::env::args_os().skip(1).filter_map(|word| word.into_string().ok());
+    words.find(|word| known.find_subcommand(word).is_some())
+}
+
+/// An address to listen on.
+fn address(text: &str) -> Result<SocketAddr, &'static str> {
+    text.parse().map_err(|_| "want an IP address and a port, such as 127.0.0.1:6443 or [::1]:0")
 }

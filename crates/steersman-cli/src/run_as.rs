@@ -129,7 +129,19 @@ impl Account {
         let request = TokenRequest { spec: Some(spec), ..TokenRequest::default() };
         let answer = self.api.create_token_request(&self.name, &kube::api::PostParams::default(), &request).await;
         let (namespace, name) = (&self.namespace, &self.name);
-        let answer = answer.with_context(|| format!("there is no token for the account {namespace}/{name}"))?;
+        let answer = match answer {
+            // Its text is the server's sentence; the error itself prints the whole Status.
+            Err(kube::Error::Api(status)) => {
+                let is_account = status.details.as_ref().is_some_and(|details| details.kind == "serviceaccounts");
+                let way_out = match status.is_not_found() && is_account {
+                    true => format!("; make it with: kubectl create serviceaccount {name} --namespace {namespace}"),
+                    false => String::new(),
+                };
+                let why = status.message;
+                anyhow::bail!("there is no token for the account {namespace}/{name}: {why}{way_out}");
+            }
+            answer => answer.with_context(|| format!("there is no token for the account {namespace}/{name}"))?,
+        };
         let status = answer.status.unwrap_or_default();
         let text = status.token.with_context(|| format!("the server gave no token for {namespace}/{name}"))?;
         let said = status.expiration_timestamp.map(|end| end.0.duration_since(Timestamp::now()));

@@ -421,6 +421,11 @@ fn add_meta(fields: &mut Map, version: Version) {
         properties.insert(name.to_owned(), json!({"type": "string"}));
     }
     properties.insert("metadata".to_owned(), Value::Object(wrapped_reference(OBJECT_META, version)));
+    for name in ["apiVersion", "kind", "metadata"] {
+        if let Some(Value::Object(property)) = properties.get_mut(name) {
+            words::describe_common(name, property);
+        }
+    }
 }
 
 fn add_required_type(fields: &mut Map) {

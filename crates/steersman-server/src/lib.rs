@@ -26,6 +26,7 @@ pub mod builtin;
 pub mod catalog;
 mod chain;
 mod codec;
+mod config_file;
 mod conversion;
 pub mod crd;
 mod definitions;

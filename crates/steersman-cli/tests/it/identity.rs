@@ -215,7 +215,9 @@ fn command_runs_as_an_account_as_in_a_pod() {
     assert_eq!(run_as("default/robot", "exit 7").end().status.code(), Some(7));
     let ended = run_as("default/nobody", "true").end();
     assert_eq!(ended.status.code(), Some(2), "{ended:#?}");
-    assert!(ended.stderr.contains("default/nobody"), "{ended:#?}");
+    let want = "steersman: there is no token for the account default/nobody: serviceaccounts \"nobody\" not found; \
+                make it with: kubectl create serviceaccount nobody --namespace default\n";
+    assert_eq!(ended.stderr, want);
 
     let mut waiting = run_as("default/robot", "trap 'exit 9' TERM; echo ready; while :; do sleep 0.1; done");
     assert_eq!(waiting.line().as_deref(), Some("ready"));

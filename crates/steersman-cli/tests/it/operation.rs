@@ -21,6 +21,19 @@ fn get(address: &str, path: &str) -> String {
 }
 
 #[test]
+fn a_client_without_tls_is_told_so() {
+    let home = tempfile::tempdir().unwrap();
+    let plane = Plane::server(home.path(), &[]);
+    let answer = get(plane.listen(), "/readyz");
+    assert!(answer.starts_with("HTTP/1.0 400 Bad Request\r\n"), "{answer}");
+    assert!(answer.ends_with("\r\n\r\nClient sent an HTTP request to an HTTPS server.\n"), "{answer}");
+    // A client that sends nothing holds nobody up.
+    let _silent = TcpStream::connect(plane.listen()).unwrap();
+    assert!(get(plane.listen(), "/version").contains("HTTPS server"));
+    plane.stop();
+}
+
+#[test]
 fn kubeconfig_is_yaml_also_in_place_of_one_in_json() {
     let Some(program) = kubectl::program() else { return };
     let home = tempfile::tempdir().unwrap();

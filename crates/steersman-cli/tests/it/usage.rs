@@ -47,11 +47,15 @@ fn entries(directory: &Path) -> BTreeSet<PathBuf> {
 #[test]
 fn wrong_flags_are_named() {
     check_refused(&["up", "--no-such-flag"], &["--no-such-flag"]);
-    check_refused(&["up", "--listen", "nowhere"], &["--listen", "nowhere"]);
+    check_refused(
+        &["up", "--listen", "nowhere"],
+        &["--listen", "nowhere", "127.0.0.1:6443", "see steersman up --help"],
+    );
     check_refused(&["up", "--neutron-auth", "magic"], &["--neutron-auth", "magic"]);
     check_refused(&["up", "--neutron-url", "not a url"], &["not a url"]);
     check_refused(&["up", "--output", "xml"], &["--output", "xml"]);
-    check_refused(&["sail"], &["sail"]);
+    check_refused(&["sail"], &["sail", "see steersman --help"]);
+    check_refused(&["run-as", "default/robot"], &["not provided: <COMMAND>", "see steersman run-as --help"]);
 }
 
 #[test]

@@ -53,6 +53,14 @@ pub(super) fn describe(name: &str, definition: &mut Map) {
     }
 }
 
+/// Adds what is known of a field that many definitions have.
+pub(super) fn describe_common(field: &str, property: &mut Map) {
+    let common = SECTIONS.get(COMMON).copied().unwrap_or_default();
+    if let Some(words) = common.field(field) {
+        property.insert("description".to_owned(), Value::from(words));
+    }
+}
+
 impl Section {
     fn field(self, name: &str) -> Option<&'static str> {
         let mut fields = self.fields.lines().filter_map(|line| line.trim_start().split_once(' '));

@@ -3,6 +3,7 @@
 //! The first rule that matches decides. A request that no rule matches is not logged. Follows apiserver's `audit/policy`.
 
 use crate::audit::{Level, Stage};
+use crate::config_file;
 use crate::operation::{Attributes, ResourceAttributes};
 use crate::user::User;
 use serde::Deserialize;
@@ -100,11 +101,7 @@ impl Policy {
     /// # Errors
     /// Naming the line or the field that is wrong.
     pub fn parse(text: &str) -> Result<Policy, PolicyError> {
-        let file: File = serde_saphyr::from_str(text).map_err(|error| {
-            // The text of an error has an excerpt of the file in further lines.
-            let message = error.to_string();
-            PolicyError::Form(message.lines().next().unwrap_or_default().to_owned())
-        })?;
+        let file: File = config_file::parse(text).map_err(PolicyError::Form)?;
         let wrong = |field: &str, value: &str, want| {
             Err(PolicyError::Field { field: field.to_owned(), value: format!("{value:?}"), want })
         };

@@ -4,6 +4,7 @@
 use crate::authn::Anonymous;
 use crate::authn::key::Algorithm;
 use crate::authn::oidc::{Issuer, PrefixedClaim};
+use crate::config_file;
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -119,8 +120,7 @@ impl Configuration {
     /// # Errors
     /// When it is not of that form, or asks for what is not supported.
     pub fn parse(yaml: &str, own_issuers: &[String]) -> Result<Configuration, ConfigurationError> {
-        let file: File =
-            serde_saphyr::from_str(yaml).map_err(|error| ConfigurationError::Malformed(error.to_string()))?;
+        let file: File = config_file::parse(yaml).map_err(ConfigurationError::Malformed)?;
         if file.kind != "AuthenticationConfiguration" || !VERSIONS.contains(&file.api_version.as_str()) {
             let (kind, version) = (file.kind, file.api_version);
             return Err(ConfigurationError::Malformed(format!(

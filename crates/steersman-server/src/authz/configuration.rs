@@ -6,8 +6,8 @@
 
 use crate::authz::modes::{Authorization, Mode};
 use crate::authz::webhook::{FailurePolicy, ReviewVersion, Settings, Webhook};
-use crate::duration;
 use crate::webhook::{Client, EndpointError, read_kubeconfig};
+use crate::{config_file, duration};
 use serde::Deserialize;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -96,8 +96,7 @@ impl Authorization {
     /// # Errors
     /// When it cannot be read, or asks for what is not supported.
     pub fn read_configuration(text: &str) -> Result<Authorization, ConfigurationError> {
-        let configuration: Configuration =
-            serde_saphyr::from_str(text).map_err(|error| ConfigurationError::Yaml(error.to_string()))?;
+        let configuration: Configuration = config_file::parse(text).map_err(ConfigurationError::Yaml)?;
         let Configuration { api_version, kind, authorizers } = configuration;
         if kind != "AuthorizationConfiguration" {
             return Err(refused("kind", format!("want AuthorizationConfiguration, not {kind:?}")));

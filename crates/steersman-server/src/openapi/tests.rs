@@ -305,6 +305,9 @@ fn a_custom_resource_is_described_as_recorded() {
     );
     let fields: Vec<&String> = gadget["properties"].as_object().unwrap().keys().collect();
     assert_eq!(fields, ["apiVersion", "kind", "metadata", "spec", "status"]);
+    for field in ["apiVersion", "kind", "metadata"] {
+        assert!(gadget["properties"][field]["description"].is_string(), "kubectl explain has words for {field}");
+    }
     let paths: Vec<&String> = document["paths"].as_object().unwrap().keys().collect();
     assert_eq!(
         paths,

@@ -50,16 +50,16 @@ pub struct Client {
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
     /// The credentials cannot be sent.
-    #[error("the token for the webhook {uri} cannot be read: {why}")]
+    #[error("the token for {uri} cannot be read: {why}")]
     Credentials { uri: Uri, why: String },
     /// The connection failed before the answer was complete.
-    #[error("the webhook {uri} cannot be reached: {why}")]
+    #[error("{uri} cannot be reached: {why}")]
     Connection { uri: Uri, why: String, is_retryable: bool },
     /// The answer says that it failed.
-    #[error("the webhook {uri} answers {code}: {text}")]
+    #[error("{uri} answers {code}: {text}")]
     Refused { uri: Uri, code: StatusCode, text: String },
     /// It has not answered in time.
-    #[error("the webhook {uri} did not answer within {} ms", timeout.as_millis())]
+    #[error("{uri} did not answer within {} ms", timeout.as_millis())]
     Timeout { uri: Uri, timeout: Duration },
 }
 

@@ -1,6 +1,7 @@
 //! Reads the endpoint of a webhook from a file in the format of a kubeconfig: the current context's cluster is the webhook, its
 //! user is the server. Files that it names are relative to it.
 
+use crate::config_file;
 use crate::webhook::{Credentials, Endpoint, EndpointError, Identity};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -84,7 +85,7 @@ pub fn read(path: &Path) -> Result<Endpoint, EndpointError> {
     let dir = path.parent().unwrap_or(Path::new(""));
     let text = String::from_utf8(text).map_err(|_| EndpointError::Malformed("it is no UTF-8".to_owned()))?;
     let config: Config =
-        serde_saphyr::from_str(&text).map_err(|error| malformed(format!("it is no kubeconfig: {error}")))?;
+        config_file::parse(&text).map_err(|error| malformed(format!("it is no kubeconfig: {error}")))?;
     endpoint(config, dir)
 }
 
@@ -168,7 +169,7 @@ mod tests {
     use super::*;
 
     fn parse(text: &str) -> Result<Endpoint, String> {
-        let config: Config = serde_saphyr::from_str(text).map_err(|error| error.to_string())?;
+        let config: Config = config_file::parse(text)?;
         endpoint(config, Path::new("/nowhere")).map_err(|error| error.to_string())
     }
 
