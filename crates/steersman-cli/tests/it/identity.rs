@@ -61,7 +61,7 @@ fn token_of_an_account_is_good_across_a_restart_and_ends_with_the_account() {
     let again = kubectl.ok("create token robot");
     assert_eq!(part(&token, 0)["kid"], part(&again, 0)["kid"], "the key is the same");
     kubectl.apply(
-        "{apiVersion: v1, kind: Secret, metadata: {name: t, annotations: {kubernetes.io/service-account.name: robot}}, type: kubernetes.io/service-account-token}",
+        r#"{"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "t", "annotations": {"kubernetes.io/service-account.name": "robot"}}, "type": "kubernetes.io/service-account-token"}"#,
     );
     let held = eventually("the Secret has a token", || {
         Some(kubectl.json("get secret t")).filter(|secret| secret["data"]["token"].is_string())

@@ -1,17 +1,15 @@
 //! A certificate authority: its certificate, its key, and the certificates it makes of requests.
 //!
-//! Subject, key and alternative names are taken over byte by byte: a subject may have several organizations, and each of them is a
-//! group of the user.
+//! Subject and key are taken over byte by byte: a subject may have several organizations, and each of them is a group of the user.
 
 use crate::certificates::der;
-use crate::certificates::signer::Signer;
+use crate::certificates::signer::{self, Signer};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::certificates::v1::CertificateSigningRequestSpec;
 use rcgen::{KeyPair, SigningKey as _};
 use std::fmt;
 use x509_parser::certification_request::X509CertificationRequest;
-use x509_parser::cri_attributes::ParsedCriAttribute;
-use x509_parser::extensions::ParsedExtension;
+use x509_parser::extensions::{GeneralName, ParsedExtension};
 use x509_parser::pem::Pem;
 use x509_parser::prelude::FromDer as _;
 
@@ -190,15 +188,17 @@ impl fmt::Debug for Authority {
     }
 }
 
-/// The alternative names that a request asks for, as DER has them.
+/// The alternative names of a certificate, as DER has them: those of a request whose sorts the signers know.
 fn alternative_names(request: &X509CertificationRequest<'_>) -> Option<Vec<u8>> {
-    request.certification_request_info.iter_attributes().find_map(|attribute| match attribute.parsed_attribute() {
-        ParsedCriAttribute::ExtensionRequest(asked) => asked.extensions.iter().find_map(|extension| {
-            let is_names = matches!(extension.parsed_extension(), ParsedExtension::SubjectAlternativeName(_));
-            is_names.then(|| extension.value.to_vec())
-        }),
+    let names = signer::alternative_names(request)?.general_names.iter().filter_map(|name| match name {
+        GeneralName::RFC822Name(name) => Some(der::value(0x81, name.as_bytes())),
+        GeneralName::DNSName(name) => Some(der::value(0x82, name.as_bytes())),
+        GeneralName::URI(name) => Some(der::value(0x86, name.as_bytes())),
+        GeneralName::IPAddress(address) => Some(der::value(0x87, address)),
         _ => None,
-    })
+    });
+    let names = names.collect::<Vec<_>>().concat();
+    (!names.is_empty()).then(|| der::sequence(&[&names]))
 }
 
 /// How a key signs, as an AlgorithmIdentifier.

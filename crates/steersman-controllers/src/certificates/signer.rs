@@ -4,7 +4,8 @@
 
 use std::collections::BTreeSet;
 use x509_parser::certification_request::X509CertificationRequest;
-use x509_parser::extensions::{GeneralName, ParsedExtension};
+use x509_parser::cri_attributes::ParsedCriAttribute;
+use x509_parser::extensions::{GeneralName, ParsedExtension, SubjectAlternativeName};
 
 /// A signer.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -67,16 +68,14 @@ impl Subject {
             emails: 0,
             uris: 0,
         };
-        for extension in request.requested_extensions().into_iter().flatten() {
-            let ParsedExtension::SubjectAlternativeName(names) = extension else { continue };
-            for name in &names.general_names {
-                match name {
-                    GeneralName::DNSName(_) => read.dns_names += 1,
-                    GeneralName::IPAddress(_) => read.addresses += 1,
-                    GeneralName::RFC822Name(_) => read.emails += 1,
-                    GeneralName::URI(_) => read.uris += 1,
-                    _ => {}
-                }
+        for name in alternative_names(request).map_or(&[][..], |names| &names.general_names) {
+            match name {
+                GeneralName::DNSName(_) => read.dns_names += 1,
+                GeneralName::IPAddress(_) => read.addresses += 1,
+                GeneralName::RFC822Name(_) => read.emails += 1,
+                GeneralName::URI(_) => read.uris += 1,
+                // No certificate here has names of another sort.
+                _ => {}
             }
         }
         read
@@ -89,6 +88,22 @@ impl Subject {
     fn is_node(&self) -> bool {
         self.common_name.starts_with(NODE)
     }
+}
+
+/// The alternative names that a request asks for. It may have several lists of extensions; the first that names any counts, for
+/// what is judged and for what is certified.
+pub(crate) fn alternative_names<'a>(
+    request: &'a X509CertificationRequest<'_>,
+) -> Option<&'a SubjectAlternativeName<'a>> {
+    request.certification_request_info.iter_attributes().find_map(|attribute| match attribute.parsed_attribute() {
+        ParsedCriAttribute::ExtensionRequest(asked) => {
+            asked.extensions.iter().find_map(|extension| match extension.parsed_extension() {
+                ParsedExtension::SubjectAlternativeName(names) => Some(names),
+                _ => None,
+            })
+        }
+        _ => None,
+    })
 }
 
 const NOT_OF_NODES: &str = "subject organization is not system:nodes";
@@ -149,6 +164,8 @@ fn usages_fault(usages: &[String], purpose: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::certificates::der;
+    use x509_parser::prelude::FromDer as _;
 
     fn usages(all: &[&str]) -> Vec<String> {
         all.iter().map(|usage| (*usage).to_owned()).collect()
@@ -185,6 +202,22 @@ mod tests {
             kubelet_client_fault(&node(), &usages(&[CLIENT])).unwrap(),
             "usages did not match [client auth digital signature key encipherment]"
         );
+    }
+
+    #[test]
+    fn names_in_a_second_list_of_extensions_count() {
+        const EXTENSION_REQUEST: &[u64] = &[1, 2, 840, 113549, 1, 9, 14];
+        let mut params = rcgen::CertificateParams::default();
+        params.key_usages = vec![rcgen::KeyUsagePurpose::DigitalSignature];
+        // A set of one list with one extension: the DNS name `a`.
+        let names = der::sequence(&[&[0x06, 3, 0x55, 0x1d, 0x11], &der::octets(&der::sequence(&[&[0x82, 1, b'a']]))]);
+        let values = der::value(0x31, &der::sequence(&[&names]));
+        let attribute = rcgen::Attribute { oid: EXTENSION_REQUEST, values };
+        let key = rcgen::KeyPair::generate().unwrap();
+        let request = params.serialize_request_with_attributes(&key, vec![attribute]).unwrap();
+        let (_, request) = X509CertificationRequest::from_der(request.der()).unwrap();
+        assert_eq!(request.certification_request_info.iter_attributes().count(), 2);
+        assert_eq!(Subject::of(&request).dns_names, 1);
     }
 
     #[test]
