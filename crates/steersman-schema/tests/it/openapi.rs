@@ -130,10 +130,9 @@ fn version_2_is_loosened() {
     let out = openapi::custom_resource(&schema, &gvk, &["spec.size"], Version::V2);
     assert_eq!(out["properties"]["spec"]["properties"]["port"], json!({"x-kubernetes-int-or-string": true}));
     assert_eq!(out["properties"]["status"], json!({"x-kubernetes-preserve-unknown-fields": true}));
-    assert_eq!(
-        out["properties"]["metadata"],
-        json!({"$ref": "#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"})
-    );
+    let metadata = &out["properties"]["metadata"];
+    assert_eq!(metadata["$ref"], "#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta");
+    assert!(metadata["description"].is_string());
     let loose = structural::compile(&json!({"type": "object", "required": ["a", "b"], "properties": {
         "a": {"type": "object", "nullable": true, "properties": {"x": {"type": "string"}}},
         "b": {"type": "array", "items": {"type": "string", "anyOf": [{"maxLength": 1}, {"pattern": "x"}]}}}}));
