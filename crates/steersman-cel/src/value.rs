@@ -21,8 +21,8 @@ use std::fmt;
 use std::net::IpAddr;
 use std::ops::Deref;
 use std::sync::Arc;
-use steersman_machinery::Value as Json;
 use steersman_machinery::value::Map as JsonMap;
+use steersman_machinery::{Value as Json, duration};
 
 pub(crate) use crate::value::compare::{compare, equal};
 
@@ -171,7 +171,7 @@ impl<'a> Value<'a> {
                 Value::Timestamp(time::parse_lenient_timestamp(text).ok_or_else(mismatch)?)
             }
             (Shape::Duration, Json::String(text)) => {
-                Value::Duration(time::parse_lenient_duration(text).ok_or_else(mismatch)?)
+                Value::Duration(duration::parse_lenient(text).ok_or_else(mismatch)?)
             }
             (Shape::List { .. }, Json::Array(items)) => {
                 Value::List(List { items: Items::Json(items), decl: Some(decl) })

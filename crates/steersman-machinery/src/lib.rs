@@ -1,9 +1,10 @@
 //! The vocabulary every other crate speaks: names of kinds and resources, object keys, revisions, the stored [`Object`],
-//! selectors, quantities, field errors and the `Status` that clients see.
+//! selectors, quantities, durations, field errors and the `Status` that clients see.
 //!
 //! Pure data and pure functions. Nothing here does IO, reads a clock, draws randomness or knows a concrete kind.
 #![deny(missing_docs)]
 
+pub mod duration;
 pub mod field;
 pub mod gvk;
 pub mod key;

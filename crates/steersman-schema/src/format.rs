@@ -8,7 +8,7 @@ use regex::Regex;
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::LazyLock;
-use steersman_machinery::{Value, name};
+use steersman_machinery::{Value, duration, name};
 
 /// The format of a schema as far as it is checked for its type.
 pub(crate) fn checked(schema: &Schema) -> Option<&str> {
@@ -54,7 +54,7 @@ fn find(format: &str) -> Option<fn(&str) -> bool> {
         "creditcard" => is_credit_card,
         "date" => is_date,
         "datetime" => is_date_time,
-        "duration" => is_duration,
+        "duration" => |text| duration::parse_lenient(text).is_some(),
         "email" => is_email,
         "hexcolor" => is_hex_color,
         "hostname" => is_hostname,
@@ -241,45 +241,6 @@ fn is_date_time(text: &str) -> bool {
             hours.len() == 2 && minutes.len() == 2 && is_digits(hours) && is_digits(minutes)
         });
     is_date(date) && pair(0, "23") && colons && pair(3, "59") && pair(6, "59") && is_zone
-}
-
-/// Go's durations (`1h30m`) and Scala's (`3 days`): some number with a unit is in the text.
-fn is_duration(text: &str) -> bool {
-    const UNITS: [&[&str]; 8] = [
-        &["ns", "nano"],
-        &["us", "µs", "micro"],
-        &["ms", "milli"],
-        &["s", "sec"],
-        &["m", "min"],
-        &["h", "hr", "hour"],
-        &["d", "day"],
-        &["w", "wk", "week"],
-    ];
-    let is_unit = |unit: &str| {
-        UNITS.iter().any(|names| {
-            let long = names.last().copied().unwrap_or_default();
-            unit.starts_with(long) || names.contains(&unit)
-        })
-    };
-    if text.trim_start_matches(['+', '-']) == "0" {
-        return true;
-    }
-    let mut rest = text;
-    let mut found = false;
-    while let Some(start) = rest.find(|char: char| char.is_ascii_digit()) {
-        let digits = &rest[start..];
-        let end = digits.find(|char: char| !char.is_ascii_digit()).unwrap_or(digits.len());
-        let (number, behind) = digits.split_at(end);
-        let behind = behind.trim_start();
-        let end = behind.find(|char: char| !char.is_ascii_alphabetic() && char != 'µ').unwrap_or(behind.len());
-        let (unit, behind) = behind.split_at(end);
-        if !unit.is_empty() && number.parse::<i64>().is_err() {
-            return false;
-        }
-        found |= is_unit(&unit.to_lowercase());
-        rest = behind;
-    }
-    found
 }
 
 // === numbers of people and things ===

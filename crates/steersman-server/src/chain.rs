@@ -10,7 +10,6 @@ use crate::audit::{Received, Trail};
 use crate::authz;
 use crate::body::Body;
 use crate::chain::request_body::RequestBody;
-use crate::duration;
 use crate::flowcontrol::{Kind, Schema};
 use crate::limits::{Access, Asked, Limits, Permit};
 use crate::negotiate::error_encoding;
@@ -36,6 +35,7 @@ use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
+use steersman_machinery::duration;
 use tokio::task::{JoinError, JoinHandle};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -290,7 +290,7 @@ async fn joined<T>(task: JoinHandle<T>) -> Result<T, Failure> {
 fn request_timeout(query: &Query, info: &RequestInfo, max: Duration) -> Result<Duration, Failure> {
     match query.non_empty("timeout").filter(|_| info.verb != "watch") {
         None => Ok(max),
-        Some(text) => match duration::parse(text) {
+        Some(text) => match duration::parse_unsigned(text) {
             Some(timeout) if timeout.is_zero() => Ok(max),
             Some(timeout) => Ok(timeout.min(max)),
             None => Err(Failure::bad_request(format!(

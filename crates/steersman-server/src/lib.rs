@@ -32,7 +32,6 @@ pub mod crd;
 mod definitions;
 mod digest_cache;
 pub mod discovery;
-mod duration;
 mod endpoint;
 mod expiry;
 mod flowcontrol;

@@ -6,6 +6,7 @@ use crate::data::time;
 use crate::library::regex;
 use crate::source::Issue;
 use crate::types::Type;
+use steersman_machinery::duration;
 
 pub(super) fn validate(ast: &Ast, checked: &Checked, issues: &mut Vec<Issue>) {
     // Nodes that stand within the arguments of format(), where types may be mixed.
@@ -26,9 +27,7 @@ pub(super) fn validate(ast: &Ast, checked: &Checked, issues: &mut Vec<Issue>) {
                             within_format[id.index()] = true;
                         }
                     }
-                    ("duration", None)
-                        if text(args.first()).is_some_and(|text| time::parse_duration(&text).is_none()) =>
-                    {
+                    ("duration", None) if text(args.first()).is_some_and(|text| duration::parse(&text).is_none()) => {
                         issues.push(Issue::new(position, "invalid duration argument"));
                     }
                     ("timestamp", None)

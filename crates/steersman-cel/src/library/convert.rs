@@ -5,6 +5,7 @@ use crate::error::EvalError;
 use crate::library::ip;
 use crate::outcome::{Implementation, Outcome};
 use crate::value::{Opaque, Value};
+use steersman_machinery::duration;
 
 pub(super) fn implementation(name: &str) -> Option<Implementation> {
     Some(match name {
@@ -70,7 +71,7 @@ fn to_duration<'a>(value: &Value<'a>) -> Option<Outcome<'a>> {
         Value::Duration(nanos) => Ok(Value::Duration(*nanos)),
         Value::Int(nanos) => Ok(Value::Duration(*nanos)),
         Value::String(text) => {
-            time::parse_duration(text).map(Value::Duration).ok_or_else(|| failed("string", "google.protobuf.Duration"))
+            duration::parse(text).map(Value::Duration).ok_or_else(|| failed("string", "google.protobuf.Duration"))
         }
         _ => return None,
     })

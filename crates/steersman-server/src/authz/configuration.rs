@@ -6,14 +6,14 @@
 
 use crate::authz::modes::{Authorization, Mode};
 use crate::authz::webhook::{FailurePolicy, ReviewVersion, Settings, Webhook};
+use crate::config_file;
 use crate::webhook::{Client, EndpointError, read_kubeconfig};
-use crate::{config_file, duration};
 use serde::Deserialize;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use steersman_machinery::name;
+use steersman_machinery::{duration, name};
 
 /// The longest that a webhook may take.
 const TIMEOUT_MAX: Duration = Duration::from_secs(30);
@@ -149,7 +149,7 @@ impl ConfiguredWebhook {
         }
         let time = |text: &Option<String>, what: &str| match text {
             None => Ok(None),
-            Some(text) => match duration::parse(text) {
+            Some(text) => match duration::parse_unsigned(text) {
                 Some(time) => Ok(Some(time)),
                 None => Err(refused(field(what), format!("want a duration such as 30s or 5m, not {text:?}"))),
             },

@@ -1,0 +1,122 @@
+//! Durations as texts: Go's, and those of the format `duration` in schemas.
+
+use std::time::Duration;
+
+/// The nanoseconds of a duration as Go writes it: `1h30m`, `-1.5s`, `0`.
+pub fn parse(text: &str) -> Option<i64> {
+    let (sign, mut rest) = match text.strip_prefix('-') {
+        Some(rest) => (-1_i128, rest),
+        None => (1, text.strip_prefix('+').unwrap_or(text)),
+    };
+    if rest == "0" {
+        return Some(0);
+    }
+    if rest.is_empty() {
+        return None;
+    }
+    let mut sum = 0_i128;
+    while !rest.is_empty() {
+        let end = rest.find(|char: char| !char.is_ascii_digit() && char != '.')?;
+        let (number, behind) = rest.split_at(end);
+        let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+        if (whole.is_empty() && fraction.is_empty()) || fraction.contains('.') || whole.len() > 19 {
+            return None;
+        }
+        let end = behind.find(|char: char| char.is_ascii_digit() || char == '.').unwrap_or(behind.len());
+        let (unit, behind) = behind.split_at(end);
+        let unit: i128 = match unit {
+            "ns" => 1,
+            "us" | "µs" | "μs" => 1_000,
+            "ms" => 1_000_000,
+            "s" => 1_000_000_000,
+            "m" => 60_000_000_000,
+            "h" => 3_600_000_000_000,
+            _ => return None,
+        };
+        let whole: i128 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
+        let fraction = &fraction[..fraction.len().min(15)];
+        let part: i128 = if fraction.is_empty() { 0 } else { fraction.parse().ok()? };
+        let scale = 10_i128.pow(u32::try_from(fraction.len()).ok()?);
+        sum += whole * unit + part * unit / scale;
+        rest = behind;
+        if sum > i128::from(i64::MAX) + 1 {
+            return None;
+        }
+    }
+    i64::try_from(sign * sum).ok()
+}
+
+/// A duration as Go writes it, that is not below zero.
+pub fn parse_unsigned(text: &str) -> Option<Duration> {
+    parse(text).and_then(|nanos| u64::try_from(nanos).ok()).map(Duration::from_nanos)
+}
+
+/// The nanoseconds of a duration as the format `duration` has it: Go's, or somewhere in the text numbers with names of units, such
+/// as `2 days`. Of a sum that is too large, the lowest 64 bits, as in go-openapi's `strfmt`.
+pub fn parse_lenient(text: &str) -> Option<i64> {
+    const SECOND: i64 = 1_000_000_000;
+    const UNITS: [(&[&str], i64); 8] = [
+        (&["ns", "nano"], 1),
+        (&["us", "µs", "micro"], 1_000),
+        (&["ms", "milli"], 1_000_000),
+        (&["s", "sec"], SECOND),
+        (&["m", "min"], 60 * SECOND),
+        (&["h", "hr", "hour"], 3_600 * SECOND),
+        (&["d", "day"], 86_400 * SECOND),
+        (&["w", "wk", "week"], 604_800 * SECOND),
+    ];
+    if let Some(nanos) = parse(text) {
+        return Some(nanos);
+    }
+    let mut sum = None;
+    let mut rest = text;
+    while let Some(start) = rest.find(|char: char| char.is_ascii_digit()) {
+        let digits = &rest[start..];
+        let end = digits.find(|char: char| !char.is_ascii_digit()).unwrap_or(digits.len());
+        let (number, behind) = digits.split_at(end);
+        let behind = behind.trim_start();
+        let end = behind.find(|char: char| !char.is_ascii_alphabetic() && char != 'µ').unwrap_or(behind.len());
+        let (unit, behind) = behind.split_at(end);
+        rest = behind;
+        if unit.is_empty() {
+            continue;
+        }
+        let number: i64 = number.parse().ok()?;
+        let unit = unit.to_lowercase();
+        let found = UNITS
+            .iter()
+            .find(|(names, _)| names.contains(&&*unit) || names.last().is_some_and(|long| unit.starts_with(long)));
+        if let Some((_, nanos)) = found {
+            sum = Some(sum.unwrap_or(0_i64).wrapping_add(number.wrapping_mul(*nanos)));
+        }
+    }
+    sum
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn units_add_up() {
+        assert_eq!(parse_unsigned("1h30m"), Some(Duration::from_secs(5400)));
+        assert_eq!(parse_unsigned("1.5s"), Some(Duration::from_millis(1500)));
+        assert_eq!(parse_unsigned("+0"), Some(Duration::ZERO));
+        assert_eq!(parse("-1h1.000000001s"), Some(-3_601_000_000_001));
+        for text in ["", "-", "abc", "5", "1x", "s", ".s", "1.2.3s", "1e300h", "9223372037s", "2 days"] {
+            assert_eq!(parse(text), None, "{text}");
+        }
+        assert_eq!(parse_unsigned("-1s"), None);
+    }
+
+    #[test]
+    fn schemas_take_names_of_units_wherever_they_stand() {
+        for (text, seconds) in [("2 days", 172_800), ("about 3Hours, 1 min", 10_860), ("0.12345678901234567890s", 0)] {
+            assert_eq!(parse_lenient(text).map(|nanos| nanos / 1_000_000_000), Some(seconds), "{text}");
+        }
+        for text in ["", "5", "days", "1 fortnight", "99999999999999999999 days"] {
+            assert_eq!(parse_lenient(text), None, "{text}");
+        }
+        assert!(parse_lenient("9999999999 weeks").is_some());
+    }
+}
