@@ -2,6 +2,7 @@
 
 use crate::estimate::CHECK;
 use crate::estimate::{LIST, PER_CHAR, PER_PATTERN_CHAR, scaled};
+use crate::functions;
 use crate::value::{Opaque, Value};
 
 /// How the cost of a call follows from its arguments and its result.
@@ -78,14 +79,7 @@ impl Charge {
                 "starts_with_string" | "ends_with_string" | "string_to_bytes" | "bytes_to_string" | "string_format"
                 | "strings_quote" => Charge::ReadFirst,
                 "in_list" => Charge::SecondSize,
-                "less_string"
-                | "greater_string"
-                | "less_equals_string"
-                | "greater_equals_string"
-                | "less_bytes"
-                | "greater_bytes"
-                | "less_equals_bytes"
-                | "greater_equals_bytes" => Charge::Least,
+                overload if functions::is_order_of_texts(overload) => Charge::Least,
                 "add_string" | "add_bytes" => Charge::Sum,
                 "matches_string" => Charge::Pattern,
                 "contains_string" => Charge::ContainsText,

@@ -1,31 +1,7 @@
 //! Names of fields as expressions write them: what is no identifier is escaped.
 
+use crate::parser::RESERVED;
 use std::borrow::Cow;
-
-/// Words that cannot be names of fields.
-const KEYWORDS: [&str; 21] = [
-    "true",
-    "false",
-    "null",
-    "in",
-    "as",
-    "break",
-    "const",
-    "continue",
-    "else",
-    "for",
-    "function",
-    "if",
-    "import",
-    "let",
-    "loop",
-    "package",
-    "namespace",
-    "return",
-    "var",
-    "void",
-    "while",
-];
 
 /// How an expression writes a key; none if there is no way to.
 ///
@@ -60,7 +36,7 @@ pub fn escape(key: &str) -> Option<Cow<'_, str>> {
 }
 
 fn is_keyword(key: &str) -> bool {
-    KEYWORDS.contains(&key)
+    matches!(key, "true" | "false" | "null") || RESERVED.contains(&key)
 }
 
 #[cfg(test)]

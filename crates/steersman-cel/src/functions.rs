@@ -31,6 +31,21 @@ pub(crate) fn find(name: &str) -> Option<&'static Function> {
     FUNCTIONS.get(name)
 }
 
+/// Whether an overload compares the order of two texts or of bytes: up to the shorter of the two is read.
+pub(crate) fn is_order_of_texts(overload: &str) -> bool {
+    matches!(
+        overload,
+        "less_string"
+            | "greater_string"
+            | "less_equals_string"
+            | "greater_equals_string"
+            | "less_bytes"
+            | "greater_bytes"
+            | "less_equals_bytes"
+            | "greater_equals_bytes"
+    )
+}
+
 /// The type that a name stands for in an expression, such as `int` in `type(x) == int`.
 pub(crate) fn type_named(name: &str) -> Option<Type> {
     Some(match name {

@@ -17,7 +17,7 @@ pub(crate) const DEPTH_MAX: u16 = 250;
 pub(crate) const CHARS_MAX: usize = 100_000;
 
 /// Words that are no names.
-const RESERVED: [&str; 18] = [
+pub(crate) const RESERVED: [&str; 18] = [
     "as",
     "break",
     "const",

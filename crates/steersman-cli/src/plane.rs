@@ -103,19 +103,7 @@ impl Plan {
 
     /// Starts the control plane; `fills_token_secrets` says whether Secrets are given tokens.
     pub(crate) async fn start(self, fills_token_secrets: bool) -> Result<Plane, Failure> {
-        let Plan {
-            listener,
-            authentication,
-            authorization,
-            admission,
-            access_log,
-            audit,
-            tls,
-            web,
-            service_ranges,
-            runtime_config,
-            options,
-        } = self;
+        let Plan { listener, authentication, options, .. } = self;
         let data_dir = DataDir::take(&options.data_dir)?;
         let ca = pki::read_ca(&data_dir.pki())?;
         let proxies = authentication.proxies.clone();
@@ -126,7 +114,7 @@ impl Plan {
         let pki = pki::prepare(&data_dir.pki(), ca, &addresses, Timestamp::now())
             .context("the certificates cannot be prepared")?;
         let Tls { config, serving, clients } =
-            pki.server_config(proxies.as_deref(), &tls).context("the certificates cannot be used")?;
+            pki.server_config(proxies.as_deref(), &self.tls).context("the certificates cannot be used")?;
         let history_size =
             options.history_size.map_or(HistorySize::DEFAULT, |bytes| HistorySize { at_least: bytes, times_live: 0 });
         let store_options = steersman_storage::Options { history: options.history, history_size, ..Default::default() };
@@ -134,17 +122,17 @@ impl Plan {
         authentication.client_ca = Some(pki.ca.clone());
         authentication.service_accounts.token_secrets =
             fills_token_secrets.then(|| TokenSecrets { ca: Some(pki.ca.clone()) });
-        let audit = audit.map(audit::Plan::start).transpose()?;
+        let audit = self.audit.map(audit::Plan::start).transpose()?;
         let (audit, audit_writers) = audit.unzip();
         let server = Server::start(steersman_server::Options {
             store: store.clone(),
             authentication,
-            authorization,
-            admission,
+            authorization: self.authorization,
+            admission: self.admission,
             address: reachable(address).to_string(),
             audit,
-            service_ranges,
-            runtime_config,
+            service_ranges: self.service_ranges,
+            runtime_config: self.runtime_config,
             concurrency: Concurrency {
                 has_priority_and_fairness: options.enable_priority_and_fairness,
                 reads_max: options.max_requests_inflight,
@@ -152,14 +140,14 @@ impl Plan {
             },
             timeouts: options.serving.timeouts(),
             event_ttl: options.serving.event_ttl,
-            web,
+            web: self.web,
             clock: Timestamp::now,
         });
         let server = server.await.context("the server cannot be started")?;
         server.report_process(process_usage::read);
         let address_text = reachable(address).to_string();
         write_kubeconfig(&data_dir.kubeconfig(), &address_text, &pki)?;
-        let (access_log, access_log_writer) = access_log.unzip();
+        let (access_log, access_log_writer) = self.access_log.unzip();
         let stop = CancellationToken::new();
         let sockets = accept::serve(listener, config, clients, server.service(), access_log.clone(), stop.clone());
         let renewal = Renewal {

@@ -65,16 +65,7 @@ impl Estimator<'_> {
                 }
                 (if overload == "add_list" { ONE } else { sum.scaled(PER_CHAR) }, Some(sum))
             }
-            "less_string"
-            | "greater_string"
-            | "less_equals_string"
-            | "greater_equals_string"
-            | "less_bytes"
-            | "greater_bytes"
-            | "less_equals_bytes"
-            | "greater_equals_bytes"
-            | "equals"
-            | "not_equals" => {
+            _ if functions::is_order_of_texts(overload) || matches!(overload, "equals" | "not_equals") => {
                 let most = size(self, 0).max.min(size(self, 1).max);
                 (Range { min: u64::from(most > 0), max: most }.scaled(PER_CHAR), None)
             }

@@ -1,7 +1,7 @@
 //! `'%s of %d'.format([..])`: clauses and what they make of values.
 
 use crate::error::EvalError;
-use crate::library::convert;
+use crate::library::{convert, strings};
 use crate::meter::Meter;
 use crate::outcome::Outcome;
 use crate::value::{List, Value};
@@ -277,22 +277,14 @@ fn write_inner(meter: &mut Meter, out: &mut String, value: &Value<'_>) -> Result
     Ok(())
 }
 
-/// As Go quotes a text.
+/// As Go quotes a text: control characters that have no escape are written by their number.
 fn quoted(out: &mut String, text: &str) {
     out.push('"');
     for char in text.chars() {
-        match char {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\u{7}' => out.push_str("\\a"),
-            '\u{8}' => out.push_str("\\b"),
-            '\u{c}' => out.push_str("\\f"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            '\u{b}' => out.push_str("\\v"),
-            char if u32::from(char) < 0x20 || char == '\u{7f}' => put!(out, "\\x{:02x}", u32::from(char)),
-            _ => out.push(char),
+        match strings::escape_of(char) {
+            Some(escape) => out.push_str(escape),
+            None if char.is_ascii_control() => put!(out, "\\x{:02x}", u32::from(char)),
+            None => out.push(char),
         }
     }
     out.push('"');

@@ -230,19 +230,27 @@ fn quote(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');
     for char in text.chars() {
-        match char {
-            '\u{7}' => out.push_str("\\a"),
-            '\u{8}' => out.push_str("\\b"),
-            '\u{c}' => out.push_str("\\f"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            '\u{b}' => out.push_str("\\v"),
-            '\\' => out.push_str("\\\\"),
-            '"' => out.push_str("\\\""),
-            _ => out.push(char),
+        match escape_of(char) {
+            Some(escape) => out.push_str(escape),
+            None => out.push(char),
         }
     }
     out.push('"');
     out
+}
+
+/// How a character is written between double quotes, if not by itself.
+pub(super) fn escape_of(char: char) -> Option<&'static str> {
+    Some(match char {
+        '\u{7}' => "\\a",
+        '\u{8}' => "\\b",
+        '\u{b}' => "\\v",
+        '\u{c}' => "\\f",
+        '\n' => "\\n",
+        '\r' => "\\r",
+        '\t' => "\\t",
+        '\\' => "\\\\",
+        '"' => "\\\"",
+        _ => return None,
+    })
 }
