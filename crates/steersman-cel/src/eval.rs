@@ -18,6 +18,9 @@ use crate::value::{self, Fields, Key, Map, Object, Opaque, Text, Value};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+/// How many bytes of an argument go through a function for one unit of work.
+const TEXT_BYTES_PER_WORK: usize = 8;
+
 /// The value of a plan.
 pub(crate) fn evaluate<'a>(
     plan: &'a Plan,
@@ -236,6 +239,10 @@ impl<'a> Evaluator<'a, '_> {
     }
 
     fn apply(&mut self, call: &'a Call, args: &[Value<'a>]) -> Result<Value<'a>, EvalError> {
+        // Many functions go through a whole text for a cost of one.
+        for arg in args {
+            self.meter.work(arg.text_bytes() / TEXT_BYTES_PER_WORK)?;
+        }
         let result = match (call.implementation)(self.meter, args) {
             Some(result) => result?,
             None => return Err(no_overload(call.name, &args.iter().collect::<Vec<_>>())),

@@ -265,6 +265,16 @@ impl<'a> Value<'a> {
         }
     }
 
+    /// How many bytes of text it has.
+    pub(crate) fn text_bytes(&self) -> usize {
+        match self {
+            Value::String(text) => text.len(),
+            Value::Bytes(bytes) => bytes.len(),
+            Value::Opaque(Opaque::Url(url)) => url.bytes(),
+            _ => 0,
+        }
+    }
+
     /// Whether it is what `optional.ofNonZeroValue` leaves out.
     pub(crate) fn is_zero(&self) -> bool {
         match self {

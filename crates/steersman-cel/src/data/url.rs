@@ -14,6 +14,12 @@ pub struct Url {
     pub(crate) query: String,
 }
 
+impl Url {
+    pub(crate) fn bytes(&self) -> usize {
+        [&self.scheme, &self.user, &self.host, &self.path, &self.query].map(String::len).iter().sum()
+    }
+}
+
 pub(crate) fn parse(text: &str) -> Option<Url> {
     if !format::is_match("uri", text) {
         return None;

@@ -13,7 +13,13 @@ pub(super) fn implementation(name: &str) -> Option<Implementation> {
         "getHost" => |_, args| of_url(args, |url| Value::text(&*url.host)),
         "getHostname" => |_, args| of_url(args, |url| Value::text(host_and_port(&url.host).0)),
         "getPort" => |_, args| of_url(args, |url| Value::text(host_and_port(&url.host).1)),
-        "getQuery" => |_, args| of_url(args, query),
+        "getQuery" => |meter, args| match args {
+            // Each parameter becomes values that are much larger than it.
+            [Value::Opaque(Opaque::Url(url))] => {
+                Some(meter.work(url.query.len().saturating_mul(4)).map(|()| query(url)))
+            }
+            _ => None,
+        },
         "getScheme" => |_, args| of_url(args, |url| Value::text(&*url.scheme)),
         "isURL" => |_, args| Some(Ok(Value::Bool(parse(args.first()?.as_str()?).is_some()))),
         "url" => |_, args| {

@@ -44,6 +44,25 @@ fn what_is_cheap_by_its_figures_is_stopped_by_its_work() {
 }
 
 #[test]
+fn long_texts_that_are_gone_through_again_and_again_are_work() {
+    let text = "ü".repeat(50_000);
+    let object = json!({
+        "text": text, "url": format!("http://h/?{}", "a&".repeat(25_000)), "times": (0..20_000).collect::<Vec<_>>(),
+    });
+    for repeated in [
+        "object.text.size() > 0",
+        "object.text.charAt(49999) != ''",
+        "object.text.substring(49999) != ''",
+        "object.text.indexOf('x') < 0",
+        "object.text.lastIndexOf('x') < 0",
+    ] {
+        stopped(&format!("object.times.all(x, {repeated})"), &object);
+    }
+    stopped("[url(object.url)].all(u, object.times.all(x, u.getQuery().size() > 0))", &object);
+    assert_eq!(run("object.text.size() == 50000", &object), Ok(json!(true)));
+}
+
+#[test]
 fn patterns_are_bounded() {
     let object = json!({"text": "a".repeat(30_000), "pattern": "(a{1,1000}){1,1000}", "many": (0..300).map(|at| format!("a{{1,{}}}", at + 500)).collect::<Vec<_>>()});
     let error = run("object.text.matches('(x{1,1000}){1,1000}')", &object).unwrap_err();
