@@ -32,6 +32,7 @@ pub(crate) mod plugin;
 mod plugins;
 mod pod_resize;
 mod pod_security;
+pub(crate) mod policy;
 mod priority;
 pub(crate) mod questions;
 pub(crate) mod reinvocation;

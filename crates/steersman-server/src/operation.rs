@@ -79,7 +79,7 @@ pub(crate) struct Operation<'a> {
     /// Warnings for the client, without duplicates.
     pub(crate) warnings: Vec<String>,
     /// Annotations for the audit log: key and value.
-    pub(crate) audit_annotations: Vec<(&'static str, String)>,
+    pub(crate) audit_annotations: Vec<(Cow<'static, str>, String)>,
 }
 
 /// What was added to a quota for a write that is not stored yet.
@@ -260,8 +260,8 @@ impl<'a> Operation<'a> {
     }
 
     /// Adds an annotation for the audit log.
-    pub(crate) fn annotate(&mut self, key: &'static str, value: impl Into<String>) {
-        self.audit_annotations.push((key, value.into()));
+    pub(crate) fn annotate(&mut self, key: impl Into<Cow<'static, str>>, value: impl Into<String>) {
+        self.audit_annotations.push((key.into(), value.into()));
     }
 }
 

@@ -142,6 +142,16 @@ pub(super) async fn find(state: &State, resource: &GroupResource, key: &ObjectKe
     found.map(|object| conversion::parse(&object)).transpose()
 }
 
+/// The name of the object of a write in the refusals of policies and webhooks.
+pub(crate) fn refused_name<'a>(review: &'a Review<'_, '_>, new: Option<&'a Value>) -> &'a str {
+    let operation = &review.operation;
+    let name = match operation.name() {
+        "" => new.map(name_of).unwrap_or_default(),
+        name => name,
+    };
+    if name.is_empty() || operation.is_of_collection { "Unknown" } else { name }
+}
+
 /// The refusal of a write, which names its object.
 pub(super) fn forbidden(review: &Review<'_, '_>, new: Option<&Value>, why: &str) -> Failure {
     let name = match review.operation.name() {
