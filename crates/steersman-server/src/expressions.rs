@@ -152,11 +152,6 @@ impl Expression {
         Expression { text: text.into(), program: environment.compile(text) }
     }
 
-    /// What it compiles to; none if it does not.
-    pub(crate) fn program(&self) -> Option<&Program> {
-        self.program.as_ref().ok()
-    }
-
     /// Its value, or why it has none in upstream's words.
     ///
     /// # Errors

@@ -66,7 +66,7 @@ static ROWS: [Row; 42] = [
     absent("NodeDeclaredFeatureValidator", IsOn::Always),
     absent("JobValidation", IsOn::Always),
     row("PodResizeValidator", IsOn::Always, &pod_resize::PodResize),
-    absent("MutatingAdmissionPolicy", IsOn::Always),
+    row("MutatingAdmissionPolicy", IsOn::Always, &policy::MutatingAdmissionPolicy),
     absent("MutatingAdmissionWebhook", IsOn::Always),
     row("ValidatingAdmissionPolicy", IsOn::Always, &policy::ValidatingAdmissionPolicy),
     absent("ValidatingAdmissionWebhook", IsOn::Always),

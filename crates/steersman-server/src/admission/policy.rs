@@ -7,14 +7,18 @@
 mod definition;
 mod dispatch;
 pub(crate) mod follower;
+mod mutating;
 
 mod params;
+mod patch;
 
 mod registered;
 mod validating;
 
+pub(super) use self::mutating::Plugin as MutatingAdmissionPolicy;
 pub(super) use self::validating::Plugin as ValidatingAdmissionPolicy;
 
+use crate::admission::policy::mutating::Mutating;
 use crate::admission::policy::registered::{Part, Registered};
 use crate::admission::policy::validating::Validating;
 use crate::catalog::Resource;
@@ -26,7 +30,7 @@ const GROUP: &str = "admissionregistration.k8s.io";
 /// The policies and bindings in force.
 #[derive(Debug, Default)]
 pub(crate) struct Policies {
-    mutating: Registered<Validating>,
+    mutating: Registered<Mutating>,
     validating: Registered<Validating>,
 }
 
