@@ -130,7 +130,7 @@ impl Chain {
         if let Some(received) = &received {
             match trail {
                 Some(mut trail) => {
-                    notes.audit_annotations.iter().for_each(|(key, value)| trail.annotate(*key, value));
+                    notes.audit_annotations.iter().for_each(|(key, value)| trail.annotate(key.clone(), value));
                     trail.answered(&mut answer.response, failure.as_ref(), has_panicked).await;
                 }
                 None if sender.is_none() => Trail::unauthenticated(received).await,

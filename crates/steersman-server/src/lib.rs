@@ -34,6 +34,7 @@ mod digest_cache;
 pub mod discovery;
 mod endpoint;
 mod expiry;
+mod expressions;
 mod flowcontrol;
 mod follower;
 mod health;

@@ -7,6 +7,7 @@
 
 mod exposition;
 mod histogram;
+pub(crate) mod policies;
 mod process;
 pub(crate) mod text;
 
@@ -33,6 +34,7 @@ pub(crate) struct Metrics {
     rejected: AtomicU64,
     /// Requests whose code panicked.
     panics: AtomicU64,
+    pub(crate) policies: policies::Policies,
 }
 
 /// The labels that a request is counted under. Follows apiserver's `endpoints/metrics`.

@@ -22,6 +22,7 @@ use bytes::Bytes;
 use http::header::{ETAG, IF_NONE_MATCH, VARY};
 use http::request::Parts;
 use http::{HeaderMap, Method};
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::Arc;
 use steersman_machinery::GroupResource;
@@ -74,7 +75,7 @@ pub(crate) struct Notes {
     /// For the client.
     pub(crate) warnings: Vec<String>,
     /// For the audit log.
-    pub(crate) audit_annotations: Vec<(&'static str, String)>,
+    pub(crate) audit_annotations: Vec<(Cow<'static, str>, String)>,
 }
 
 impl Router {

@@ -3,6 +3,7 @@
 //! Independent of requests, answers and the stages of a write.
 
 use crate::admission::plugin::Plugin;
+use crate::admission::policy::Policies;
 use crate::authn::{self, Authenticator};
 use crate::authz::node::Nodes;
 use crate::authz::rbac::Rbac;
@@ -39,6 +40,8 @@ pub(crate) struct State {
     pub(crate) admission: Vec<&'static dyn Plugin>,
     /// The roles and bindings in force. Whoever writes one may not grant more than he has, whatever the authorizer is.
     pub(crate) rbac: Arc<Rbac>,
+    /// The admission policies in force.
+    pub(crate) policies: Arc<Policies>,
     /// What belongs to which node; `None` where nobody asks.
     pub(crate) nodes: Option<Arc<Nodes>>,
     /// Allocates the addresses and ports of Services.
@@ -72,6 +75,7 @@ impl State {
             authorizer: authorization.authorizer(&rbac, &nodes),
             admission,
             rbac,
+            policies: Arc::default(),
             nodes: has_nodes.then_some(nodes),
             services: Allocator::default(),
             definitions: InForce::default(),
@@ -163,13 +167,16 @@ impl State {
         }
     }
 
-    /// Called after every write. If it was a definition, a role or a binding, waits until that is in force.
+    /// Called after every write. If it was a definition, a role, a policy or a binding, waits until that is in force.
     ///
     /// # Errors
     /// When it was stored but could not be put in force.
     pub(crate) async fn written(&self, resource: &Resource, revision: Revision) -> Result<(), Failure> {
         if is_definition(resource) {
             return self.definitions.wait_for(revision).await;
+        }
+        if Policies::has(resource) {
+            return self.policies.wait_for(&resource.plural, revision).await;
         }
         let Some(resource) = RbacResource::find(&resource.group, &resource.plural) else { return Ok(()) };
         match self.rbac.wait_for(resource, revision).await {

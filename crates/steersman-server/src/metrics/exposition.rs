@@ -10,6 +10,7 @@
 //! | `apiserver_dropped_requests_total` | counter | requests refused with 429 |
 //! | `apiserver_request_panics_total` | counter | requests whose code panicked |
 //! | `apiserver_storage_objects`, `apiserver_resource_objects` | gauge | objects of each resource; the second as 1.34 renamed it |
+//! | `apiserver_validating_admission_policy_check_total`, `..._check_duration_seconds`, and `mutating` alike | counter, histogram | evaluations of admission policies |
 //! | `apiserver_audit_event_total`, `apiserver_audit_error_total`, `apiserver_audit_level_total` | counter | events of the audit log, those that were lost, requests by level; with a log only |
 //! | `steersman_store_revision`, `steersman_store_oldest_revision` | gauge | the newest revision, and the one after which history is kept |
 //! | `steersman_store_healthy` | gauge | whether the store accepts writes |
@@ -79,6 +80,7 @@ impl Metrics {
             text.family(name, Type::Counter, help);
             text.value(name, &[], counter.load(Ordering::Relaxed));
         }
+        self.policies.write(&mut text);
         objects(&mut text, &gauges.objects);
         store(&mut text, &gauges.store);
         if let Some(usage) = self.process.get().and_then(|read| read()) {

@@ -6,6 +6,7 @@ use crate::builtin::kind::{Column, Kind, RULES, Request, Version};
 use crate::builtin::place::Place;
 use crate::builtin::pod::defaults::unless_set;
 use crate::builtin::rules;
+use crate::expressions::Names;
 use crate::strategy::Rules;
 use std::collections::BTreeSet;
 use steersman_machinery::field::Error;
@@ -122,7 +123,7 @@ fn validate_webhook(webhook: &Place<'_>, needs_no_side_effects: bool, faults: &m
     }
     rules::one_of_if_present(&webhook.field("reinvocationPolicy"), &["IfNeeded", "Never"], faults);
     client::validate(&webhook.field("clientConfig"), faults);
-    rule::validate_conditions(&webhook.field("matchConditions"), faults);
+    rule::validate_conditions(&webhook.field("matchConditions"), Names::WEBHOOK, faults);
 }
 
 /// Of text: it must be a domain of three parts.
