@@ -4,6 +4,7 @@
 
 use crate::admission::plugin::Plugin;
 use crate::admission::policy::Policies;
+use crate::admission::webhooks::Webhooks;
 use crate::authn::{self, Authenticator};
 use crate::authz::node::Nodes;
 use crate::authz::rbac::Rbac;
@@ -52,6 +53,8 @@ pub(crate) struct State {
     pub(crate) timeouts: Timeouts,
     /// Calls the webhooks that objects name.
     pub(crate) webhooks: Arc<Clients>,
+    /// The admission webhooks in force.
+    pub(crate) admission_webhooks: Arc<Webhooks>,
     catalog: ArcSwap<Catalog>,
     /// Notified whenever another catalog is served.
     catalog_changed: watch::Sender<()>,
@@ -75,6 +78,7 @@ impl State {
         State {
             authenticator: Authenticator::new(authentication, store.clone()),
             webhooks: Arc::new(Clients::new(store.clone(), Services::default())),
+            admission_webhooks: Arc::default(),
             store,
             authorizer: authorization.authorizer(&rbac, &nodes),
             admission,
@@ -177,7 +181,8 @@ impl State {
         }
     }
 
-    /// Called after every write. If it was a definition, a role, a policy or a binding, waits until that is in force.
+    /// Called after every write. If it was a definition, a role, a policy, a binding or a webhook configuration, waits until that is
+    /// in force.
     ///
     /// # Errors
     /// When it was stored but could not be put in force.
@@ -187,6 +192,13 @@ impl State {
         }
         if Policies::has(resource) {
             return self.policies.wait_for(&resource.plural, revision).await;
+        }
+        // A server that stops decides on no further request.
+        if !self.admission_webhooks.wait_for(resource, revision).await && !self.is_stopping() {
+            let what = &resource.plural;
+            return Err(Failure::internal(format!(
+                "the write was stored, but changes of {what} no longer come into force"
+            )));
         }
         let Some(resource) = RbacResource::find(&resource.group, &resource.plural) else { return Ok(()) };
         match self.rbac.wait_for(resource, revision).await {
