@@ -9,6 +9,7 @@ mod served;
 mod services;
 mod serving;
 mod size;
+mod webhooks;
 
 pub(crate) use crate::args::admission::AdmissionOptions;
 pub(crate) use crate::args::audit::{AuditMode, AuditOptions, AuditWebhookOptions};
@@ -17,6 +18,7 @@ pub(crate) use crate::args::authorization::AuthorizationOptions;
 pub(crate) use crate::args::served::ServedOptions;
 pub(crate) use crate::args::services::ServiceOptions;
 pub(crate) use crate::args::serving::ServingOptions;
+pub(crate) use crate::args::webhooks::WebhookOptions;
 use crate::run_as;
 use clap::{ArgAction, Args as ClapArgs, Parser, Subcommand, ValueEnum, value_parser};
 use std::ffi::OsString;
@@ -60,6 +62,12 @@ pub(crate) enum Command {
     Server(ServerCommand),
     /// The control plane with the controllers in the same process.
     Up(UpOptions),
+    /// Prints which admission webhooks the server has called since it started, how often, how long and with what outcome.
+    ///
+    /// CALLS is the sum of the next four: ALLOWED; DENIED by the webhook; FAILED, where the write failed because the webhook could not be
+    /// called or its answer not used; IGNORED, where it failed likewise but has failurePolicy Ignore. SKIPPED are writes that its
+    /// matchConditions left out. MEAN and P99 are times of calls; P99 is the bound of a bucket of the server's metrics.
+    Webhooks(WebhooksOptions),
 }
 
 /// Of the folder for envtest.
@@ -127,6 +135,8 @@ pub(crate) struct ServerOptions {
     pub(crate) authorization: AuthorizationOptions,
     #[command(flatten)]
     pub(crate) admission: AdmissionOptions,
+    #[command(flatten)]
+    pub(crate) webhooks: WebhookOptions,
 }
 
 /// Of the control plane alone.
@@ -181,6 +191,14 @@ pub(crate) struct RunAsOptions {
     /// The command and its arguments.
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
+}
+
+/// Of `webhooks`.
+#[derive(ClapArgs, Debug)]
+pub(crate) struct WebhooksOptions {
+    /// The kubeconfig of the cluster; without it: in-cluster, then $KUBECONFIG, then ~/.kube/config.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
 }
 
 /// Of the second step of `run-as`, in its mount namespace.
@@ -264,7 +282,7 @@ pub(crate) fn report(error: &clap::Error) -> ExitCode {
         }
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => {
             eprintln!(
-                "steersman: a command is missing: up, server, network, envtest, run-as or explain-denied; see steersman --help"
+                "steersman: a command is missing: up, server, network, envtest, run-as, explain-denied or webhooks; see steersman --help"
             );
             ExitCode::from(2)
         }

@@ -10,6 +10,7 @@ mod histogram;
 pub(crate) mod policies;
 mod process;
 pub(crate) mod text;
+mod webhooks;
 
 use crate::metrics::histogram::Histogram;
 use hashbrown::{Equivalent, HashMap};
@@ -20,6 +21,7 @@ use std::time::Duration;
 
 pub(crate) use crate::metrics::exposition::{CONTENT_TYPE, Gauges, InFlight, ResourceCount, StoreFigures};
 pub use crate::metrics::process::{ProcessUsage, ReadProcess};
+pub(crate) use crate::metrics::webhooks::{WebhookCall, WebhookOutcome};
 
 /// The most combinations of labels: ten verbs on two thousand kinds.
 const SERIES_MAX: usize = 20_000;
@@ -35,6 +37,8 @@ pub(crate) struct Metrics {
     /// Requests whose code panicked.
     panics: AtomicU64,
     pub(crate) policies: policies::Policies,
+    /// Calls to admission webhooks.
+    pub(crate) webhooks: webhooks::Webhooks,
 }
 
 /// The labels that a request is counted under. Follows apiserver's `endpoints/metrics`.

@@ -4,6 +4,7 @@
 
 use crate::admission::plugin::Plugin;
 use crate::admission::policy::Policies;
+use crate::admission::webhooks::Webhooks;
 use crate::authn::{self, Authenticator};
 use crate::authz::node::Nodes;
 use crate::authz::rbac::Rbac;
@@ -16,6 +17,7 @@ use crate::in_force::InForce;
 use crate::metrics::Metrics;
 use crate::status::Failure;
 use crate::timeouts::Timeouts;
+use crate::webhook::{Clients, Services};
 use arc_swap::ArcSwap;
 use jiff::Timestamp;
 use std::fmt;
@@ -49,6 +51,10 @@ pub(crate) struct State {
     pub(crate) definitions: InForce,
     pub(crate) metrics: Metrics,
     pub(crate) timeouts: Timeouts,
+    /// Calls the webhooks that objects name.
+    pub(crate) webhooks: Arc<Clients>,
+    /// The admission webhooks in force.
+    pub(crate) admission_webhooks: Arc<Webhooks>,
     catalog: ArcSwap<Catalog>,
     /// Notified whenever another catalog is served.
     catalog_changed: watch::Sender<()>,
@@ -71,6 +77,8 @@ impl State {
         let has_nodes = authorization.has_nodes();
         State {
             authenticator: Authenticator::new(authentication, store.clone()),
+            webhooks: Arc::new(Clients::new(store.clone(), Services::default())),
+            admission_webhooks: Arc::default(),
             store,
             authorizer: authorization.authorizer(&rbac, &nodes),
             admission,
@@ -93,6 +101,12 @@ impl State {
     #[must_use]
     pub(crate) fn with_services(self, ranges: Ranges) -> State {
         State { services: Allocator::new(ranges), ..self }
+    }
+
+    /// Calls the webhooks behind these Services where they are mapped to. To be called before anything is written.
+    #[must_use]
+    pub(crate) fn with_webhook_services(self, services: Services) -> State {
+        State { webhooks: Arc::new(Clients::new(self.store.clone(), services)), ..self }
     }
 
     /// The catalog that is served now.
@@ -167,7 +181,8 @@ impl State {
         }
     }
 
-    /// Called after every write. If it was a definition, a role, a policy or a binding, waits until that is in force.
+    /// Called after every write. If it was a definition, a role, a policy, a binding or a webhook configuration, waits until that is
+    /// in force.
     ///
     /// # Errors
     /// When it was stored but could not be put in force.
@@ -177,6 +192,13 @@ impl State {
         }
         if Policies::has(resource) {
             return self.policies.wait_for(&resource.plural, revision).await;
+        }
+        // A server that stops decides on no further request.
+        if !self.admission_webhooks.wait_for(resource, revision).await && !self.is_stopping() {
+            let what = &resource.plural;
+            return Err(Failure::internal(format!(
+                "the write was stored, but changes of {what} no longer come into force"
+            )));
         }
         let Some(resource) = RbacResource::find(&resource.group, &resource.plural) else { return Ok(()) };
         match self.rbac.wait_for(resource, revision).await {

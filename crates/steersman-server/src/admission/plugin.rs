@@ -37,7 +37,7 @@ pub(crate) struct Review<'r, 'o> {
     pub(crate) action: Action,
     pub(crate) state: &'r State,
     pub(crate) operation: &'r mut Operation<'o>,
-    /// The current object; `None` for a creation, and for a deletion in the mutating phase.
+    /// The current object; `None` for a creation.
     pub(crate) old: Option<&'r Value>,
     /// The options of a deletion.
     pub(crate) deletion: Option<&'r Delete>,

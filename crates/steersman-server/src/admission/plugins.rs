@@ -5,7 +5,7 @@ use crate::admission::{
     always_pull_images, anti_affinity, app_armor, certificates, claim_resize, default_class,
     default_toleration_seconds, extended_resources, external_ips, limit_ranger, namespace_exists, namespace_lifecycle,
     node_restriction, node_taint, owner_references, pod_resize, pod_security, policy, priority, resource_quota,
-    runtime_class, service_account, storage_protection, topology_labels,
+    runtime_class, service_account, storage_protection, topology_labels, webhooks,
 };
 use std::fmt;
 
@@ -67,9 +67,9 @@ static ROWS: [Row; 42] = [
     absent("JobValidation", IsOn::Always),
     row("PodResizeValidator", IsOn::Always, &pod_resize::PodResize),
     row("MutatingAdmissionPolicy", IsOn::Always, &policy::MutatingAdmissionPolicy),
-    absent("MutatingAdmissionWebhook", IsOn::Always),
+    row("MutatingAdmissionWebhook", IsOn::Always, &webhooks::Mutating),
     row("ValidatingAdmissionPolicy", IsOn::Always, &policy::ValidatingAdmissionPolicy),
-    absent("ValidatingAdmissionWebhook", IsOn::Always),
+    row("ValidatingAdmissionWebhook", IsOn::Always, &webhooks::Validating),
     row("ResourceQuota", IsOn::Always, &resource_quota::ResourceQuota),
     absent("AlwaysDeny", IsOn::Never),
 ];

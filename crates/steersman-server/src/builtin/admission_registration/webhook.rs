@@ -10,7 +10,6 @@ use crate::expressions::Names;
 use crate::strategy::Rules;
 use std::collections::BTreeSet;
 use steersman_machinery::field::Error;
-use steersman_machinery::value::at;
 use steersman_machinery::{Value, name};
 
 const REVIEWS: [&str; 2] = ["v1", "v1beta1"];
@@ -52,7 +51,6 @@ const KIND: Kind = Kind {
     rules: Rules { updates_unconditionally: false, ..RULES },
     validate_create: validate,
     validate_update: validate,
-    warnings,
     ..Kind::CLUSTER
 };
 
@@ -154,15 +152,5 @@ fn validate_reviews(versions: &Place<'_>, needs_known: bool, faults: &mut Vec<Er
     }
     if needs_known && !REVIEWS.iter().any(|known| seen.contains(known)) {
         faults.push(versions.invalid(format!("must include at least one of {known}")));
-    }
-}
-
-/// A webhook without rules is never called anywhere.
-fn warnings(configuration: &Value) -> Vec<String> {
-    let mut webhooks = at(configuration, &["webhooks"]).and_then(Value::as_array).into_iter().flatten();
-    let has_rules = webhooks.any(|webhook| !Place::root(webhook).field("rules").is_empty());
-    match has_rules {
-        true => vec!["this server does not call admission webhooks yet: the configuration has no effect".to_owned()],
-        false => Vec::new(),
     }
 }
