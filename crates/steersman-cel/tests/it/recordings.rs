@@ -250,3 +250,24 @@ fn texts_of_unknown_length_make_costs_too_large_unless_formatted() {
     let text = serde_json::json!({"type": "string"});
     assert_eq!(cost(text, "self.matches('^a*b$')"), None);
 }
+
+#[test]
+fn what_a_server_took_is_not_too_dear() {
+    let mut dear = Vec::new();
+    for file in ["functions-of-texts", "functions-of-addresses-and-quantities", "functions-of-times"] {
+        let definition = steps(file).remove(0).body.expect("the first step is a definition");
+        for (name, schema) in properties(&definition).expect("it has fields") {
+            let decl = DeclType::from_schema(&structural::compile(schema), false).expect("the field has a type");
+            let environment = Environment::new().declare("self", decl);
+            for rule in schema["x-kubernetes-validations"].as_array().into_iter().flatten() {
+                for text in ["rule", "messageExpression"].into_iter().filter_map(|key| rule[key].as_str()) {
+                    let program = environment.compile(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+                    dear.extend(
+                        factor_over(program.cost().max, RULE_COST_LIMIT).map(|by| format!("{name}: {text}: {by}")),
+                    );
+                }
+            }
+        }
+    }
+    assert_eq!(dear, Vec::<String>::new());
+}

@@ -17,8 +17,8 @@ use crate::crd::rules::compile::Node;
 use crate::crd::rules::evaluate::Pass;
 use std::sync::{Arc, OnceLock};
 use steersman_cel::{DeclType, OBJECT_BUDGET};
-use steersman_machinery::field::{Error, Kind, Path};
 use steersman_machinery::Value;
+use steersman_machinery::field::{Error, Kind, Path};
 use steersman_schema::Schema;
 
 /// The rules of one version of a definition.

@@ -11,9 +11,9 @@ use crate::crd::rules;
 use crate::crd::{approval, condition, flag, list, shared, text, texts, v1beta1, versions};
 use serde_json::json;
 use std::collections::BTreeSet;
+use steersman_cel::OBJECT_BUDGET;
 use steersman_machinery::value::at;
 use steersman_machinery::{Value, field, name};
-use steersman_cel::OBJECT_BUDGET;
 use steersman_schema::{Schema, structural};
 
 /// What is asked of a definition, depending on the version it is written in and on what was stored before.

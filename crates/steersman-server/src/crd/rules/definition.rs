@@ -229,7 +229,8 @@ fn whole_rule(path: &Path, written: &Json, why: &str) -> Error {
 
 /// A text as Go's encoder writes it.
 fn quoted(text: &str) -> String {
-    let escapes = [('<', "\\u003c"), ('>', "\\u003e"), ('&', "\\u0026"), ('\u{2028}', "\\u2028"), ('\u{2029}', "\\u2029")];
+    let escapes =
+        [('<', "\\u003c"), ('>', "\\u003e"), ('&', "\\u0026"), ('\u{2028}', "\\u2028"), ('\u{2029}', "\\u2029")];
     let plain = Json::from(text).to_string();
     escapes.iter().fold(plain, |text, (char, escape)| text.replace(*char, escape))
 }

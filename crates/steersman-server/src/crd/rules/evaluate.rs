@@ -257,7 +257,8 @@ impl<'f, 'a> Pass<'f, 'a> {
                 Ok(is_usable.then(|| message.to_owned()))
             }
             Err(Stopped::Error(error)) if error.is_budget() => {
-                let limit = "no further validation rules will be run due to call cost exceeds limit for messageExpression";
+                let limit =
+                    "no further validation rules will be run due to call cost exceeds limit for messageExpression";
                 Err(format!("{limit}: {:?}", rule.expression))
             }
             Err(Stopped::Error(_)) => Ok(None),
