@@ -1,5 +1,6 @@
 //! `cargo xtask bench`: what the product promises about itself, measured.
 
+mod cel;
 mod envtest;
 mod figure;
 mod runtime;
@@ -12,6 +13,8 @@ use crate::workspace::Workspace;
 
 #[derive(clap::Subcommand)]
 pub(crate) enum Command {
+    /// Rules of a definition, evaluated and compiled, beside Kubernetes' own validator on cel-go
+    Cel(cel::Options),
     /// Milliseconds from the start of a control plane to its end, from Go by envtest and from a shell, alone and twenty at once
     Envtest(envtest::Options),
     /// The library beside kube-runtime and client-go: time to sync, memory, updates, lookups, the work queue
@@ -24,6 +27,7 @@ pub(crate) enum Command {
 
 pub(crate) fn run(workspace: &Workspace, command: &Command) -> anyhow::Result<ExitCode> {
     match command {
+        Command::Cel(options) => cel::run(workspace, options),
         Command::Envtest(options) => envtest::run(workspace, options),
         Command::Runtime(options) => runtime::run(workspace, options),
         Command::Server(options) => server::run(workspace, options),

@@ -9,6 +9,7 @@ mod served;
 mod services;
 mod serving;
 mod size;
+mod webhooks;
 
 pub(crate) use crate::args::admission::AdmissionOptions;
 pub(crate) use crate::args::audit::{AuditMode, AuditOptions, AuditWebhookOptions};
@@ -17,6 +18,7 @@ pub(crate) use crate::args::authorization::AuthorizationOptions;
 pub(crate) use crate::args::served::ServedOptions;
 pub(crate) use crate::args::services::ServiceOptions;
 pub(crate) use crate::args::serving::ServingOptions;
+pub(crate) use crate::args::webhooks::WebhookOptions;
 use crate::run_as;
 use clap::{ArgAction, Args as ClapArgs, Parser, Subcommand, ValueEnum, value_parser};
 use std::ffi::OsString;
@@ -127,6 +129,8 @@ pub(crate) struct ServerOptions {
     pub(crate) authorization: AuthorizationOptions,
     #[command(flatten)]
     pub(crate) admission: AdmissionOptions,
+    #[command(flatten)]
+    pub(crate) webhooks: WebhookOptions,
 }
 
 /// Of the control plane alone.

@@ -22,6 +22,7 @@ use steersman_server::authn::TokenSecrets;
 use steersman_server::authz::Authorization;
 use steersman_server::builtin::service::Ranges;
 use steersman_server::user::User;
+use steersman_server::webhook::Services;
 use steersman_server::{Body, Concurrency, RuntimeConfig, Server, Web};
 use steersman_storage::kv::Kv;
 use steersman_storage::{Disk, HistorySize, Memory, Store, disk};
@@ -42,6 +43,7 @@ pub(crate) struct Plan {
     tls: TlsPolicy,
     web: Web,
     service_ranges: Ranges,
+    webhook_services: Services,
     runtime_config: RuntimeConfig,
     options: ServerOptions,
 }
@@ -72,6 +74,7 @@ impl Plan {
         let authorization = authorization::read(&options.authorization)?;
         let (tls, web) = (TlsPolicy::read(&options.serving)?, options.serving.web()?);
         let service_ranges = options.services.ranges()?;
+        let webhook_services = options.webhooks.services()?;
         let runtime_config = options.served.read()?;
         let admission = admission::read(&options.admission)?;
         // Before the port, which the process that holds the directory has as well, most likely.
@@ -96,6 +99,7 @@ impl Plan {
             tls,
             web,
             service_ranges,
+            webhook_services,
             runtime_config,
             options,
         })
@@ -132,6 +136,7 @@ impl Plan {
             address: reachable(address).to_string(),
             audit,
             service_ranges: self.service_ranges,
+            webhook_services: self.webhook_services,
             runtime_config: self.runtime_config,
             concurrency: Concurrency {
                 has_priority_and_fairness: options.enable_priority_and_fairness,

@@ -49,6 +49,7 @@ async fn run(objects: usize, watchers: usize) -> Result<(), Failure> {
         address: "127.0.0.1:6443".to_owned(),
         audit: None,
         service_ranges: Default::default(),
+        webhook_services: Default::default(),
         runtime_config: Default::default(),
         concurrency: steersman_server::Concurrency::default(),
         timeouts: steersman_server::Timeouts::default(),

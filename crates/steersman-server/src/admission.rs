@@ -5,19 +5,24 @@
 //! connecting subresources. Mutation works on the requested form, after `managedFields` are recorded, so that fields set by a
 //! plugin have no owner. Validation sees the internal form.
 //!
-//! A plugin is one file here and one row of the table in `plugins`. Which of them a server asks is its [`Plugins`]. `handles` is
-//! called first and does not allocate, so a write that concerns no plugin costs almost nothing.
+//! A plugin is one file here and one row of the table in `plugins`. Which of them a server asks is its [`Plugins`]. `handles` and
+//! `has_registered` are called first and do not allocate, so a write that concerns no plugin costs almost nothing.
+//!
+//! What webhooks and policies have in common is beside the plugins: which writes they are about (`matching`), what they see of a
+//! write (`subject`), their conditions in CEL (`condition`, `questions`), and the second round of mutation (`reinvocation`).
 
 mod always_pull_images;
 mod anti_affinity;
 mod app_armor;
 mod certificates;
 mod claim_resize;
+pub(crate) mod condition;
 mod default_class;
 mod default_toleration_seconds;
 mod extended_resources;
 mod external_ips;
 mod limit_ranger;
+pub(crate) mod matching;
 mod namespace_exists;
 mod namespace_lifecycle;
 mod node_restriction;
@@ -28,15 +33,19 @@ mod plugins;
 mod pod_resize;
 mod pod_security;
 mod priority;
+pub(crate) mod questions;
+pub(crate) mod reinvocation;
 mod resource_quota;
 mod runtime_class;
 mod service_account;
 mod storage_protection;
+pub(crate) mod subject;
 mod topology_labels;
 
 pub(crate) use self::plugin::{Action, Phase, Review};
 pub use self::plugins::{Plugins, PluginsError};
 
+use crate::admission::plugin::Plugin;
 use crate::operation::{Operation, ResourceAttributes};
 use crate::state::State;
 use crate::status::Failure;
@@ -48,12 +57,16 @@ use steersman_machinery::Value;
 /// With the first refusal.
 pub(crate) async fn mutate(mut review: Review<'_, '_>, mut new: Option<&mut Value>) -> Result<(), Failure> {
     let state = review.state;
-    for plugin in &state.admission {
-        if plugin.handles(Phase::Mutate, review.action, &review.operation.attributes) {
-            plugin.mutate(&mut review, new.as_deref_mut()).await?;
+    loop {
+        for plugin in &state.admission {
+            if is_asked(*plugin, state, Phase::Mutate, review.action, &review.operation.attributes) {
+                plugin.mutate(&mut review, new.as_deref_mut()).await?;
+            }
+        }
+        if !review.reinvocation.begin_second() {
+            return Ok(());
         }
     }
-    Ok(())
 }
 
 /// Lets every plugin that handles the write accept or refuse it.
@@ -63,7 +76,7 @@ pub(crate) async fn mutate(mut review: Review<'_, '_>, mut new: Option<&mut Valu
 pub(crate) async fn validate(mut review: Review<'_, '_>, new: Option<&Value>) -> Result<(), Failure> {
     let state = review.state;
     for plugin in &state.admission {
-        if plugin.handles(Phase::Validate, review.action, &review.operation.attributes) {
+        if is_asked(*plugin, state, Phase::Validate, review.action, &review.operation.attributes) {
             plugin.validate(&mut review, new).await?;
         }
     }
@@ -76,8 +89,8 @@ pub(crate) async fn validate(mut review: Review<'_, '_>, new: Option<&Value>) ->
 /// With the first refusal.
 pub(crate) async fn admit(state: &State, operation: &mut Operation<'_>, object: &mut Value) -> Result<(), Failure> {
     let action = Action::Create;
-    mutate(Review { action, state, operation, old: None }, Some(object)).await?;
-    validate(Review { action, state, operation, old: None }, Some(object)).await
+    mutate(Review::new(action, state, operation, None), Some(object)).await?;
+    validate(Review::new(action, state, operation, None), Some(object)).await
 }
 
 /// Undoes what plugins have done elsewhere for a write that has failed: gives back what quotas counted.
@@ -89,7 +102,17 @@ pub(crate) async fn undo(state: &State, operation: &mut Operation<'_>) {
 
 /// Whether any plugin handles such a write in a phase. If not, the object need not be parsed for admission.
 pub(crate) fn is_handled(state: &State, phase: Phase, action: Action, attributes: &ResourceAttributes<'_>) -> bool {
-    state.admission.iter().any(|plugin| plugin.handles(phase, action, attributes))
+    state.admission.iter().any(|plugin| is_asked(*plugin, state, phase, action, attributes))
+}
+
+fn is_asked(
+    plugin: &dyn Plugin,
+    state: &State,
+    phase: Phase,
+    action: Action,
+    attributes: &ResourceAttributes<'_>,
+) -> bool {
+    plugin.handles(phase, action, attributes) && plugin.has_registered(state, action, attributes)
 }
 
 #[cfg(test)]

@@ -35,6 +35,16 @@ pub(crate) async fn to_stored(served: &Served, internal: Value) -> Result<Value,
     Ok(served.resource.strategy.store(&served.resource, served.version(), internal))
 }
 
+/// An object of the internal form of one resource and version, in the requested form of another view of the same objects.
+///
+/// # Errors
+/// When it cannot be converted to that version now.
+pub(crate) async fn from_internal(from: &Served, to: &Served, internal: Value) -> Result<Value, Failure> {
+    let stored = to_stored(from, internal).await?;
+    let mut converted = to_requested(to, vec![stored]).await?;
+    converted.pop().ok_or_else(|| Failure::internal("a conversion gave no object"))
+}
+
 /// The tree of a stored object.
 ///
 /// # Errors

@@ -67,6 +67,10 @@ pub(crate) struct Operation<'a> {
     /// The field manager: recorded as the owner of the fields that a write changes.
     pub(crate) manager: Cow<'a, str>,
     pub(crate) options: Options,
+    /// Which of the options the client has sent.
+    pub(crate) given: Given,
+    /// Whether it deletes one object of a collection.
+    pub(crate) is_of_collection: bool,
     pub(crate) now: Timestamp,
     /// Other objects that a creation depends on: it is not stored if they have changed in the meantime.
     pub(crate) guards: Vec<Guard>,
@@ -94,6 +98,13 @@ pub(crate) struct Options {
     pub(crate) field_validation: FieldValidation,
     /// For an apply: whether conflicting fields are taken from their owners.
     pub(crate) is_forced: bool,
+}
+
+/// Which options a client has sent. The others have values that the server chose.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Given {
+    pub(crate) field_validation: bool,
+    pub(crate) manager: bool,
 }
 
 /// The user that the server's own operations run as.
@@ -136,6 +147,8 @@ impl<'a> Operation<'a> {
             user,
             manager: Cow::Borrowed(""),
             options: Options::default(),
+            given: Given::default(),
+            is_of_collection: false,
             now,
             guards: Vec::new(),
             charges: Vec::new(),

@@ -58,6 +58,8 @@ pub(crate) enum FieldValidation {
 pub(crate) struct Write {
     pub(crate) is_dry_run: bool,
     pub(crate) field_validation: FieldValidation,
+    /// Whether the client has said it.
+    pub(crate) is_field_validation_given: bool,
     pub(crate) field_manager: Option<String>,
     pub(crate) is_forced: Option<bool>,
 }
@@ -274,6 +276,7 @@ impl Write {
         if is_forced.is_some() && !is_apply && kind == "PatchOptions" {
             errors.push(Error::forbidden(&Path::new("force"), "may not be specified for non-apply patch"));
         }
+        let is_field_validation_given = query.non_empty("fieldValidation").is_some();
         let field_validation = match query.first("fieldValidation").unwrap_or("") {
             "" | "Warn" => FieldValidation::Warn,
             "Ignore" => FieldValidation::Ignore,
@@ -288,13 +291,45 @@ impl Write {
             }
         };
         refuse(kind, errors)?;
-        Ok(Write { is_dry_run, field_validation, field_manager, is_forced })
+        Ok(Write { is_dry_run, field_validation, is_field_validation_given, field_manager, is_forced })
+    }
+}
+
+// === impl FieldValidation ===
+
+impl FieldValidation {
+    /// The word of the parameter.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            FieldValidation::Ignore => "Ignore",
+            FieldValidation::Strict => "Strict",
+            FieldValidation::Warn => "Warn",
+        }
     }
 }
 
 // === impl Delete ===
 
 impl Delete {
+    /// Writes the options into an object, as `DeleteOptions` has them; not whether it is a dry run.
+    pub(crate) fn describe(&self, out: &mut Value) {
+        if let Some(seconds) = self.grace_period_seconds {
+            out["gracePeriodSeconds"] = seconds.into();
+        }
+        let Preconditions { uid, resource_version } = &self.preconditions;
+        for (key, value) in [("uid", uid), ("resourceVersion", resource_version)] {
+            if let Some(value) = value {
+                out["preconditions"][key] = value.as_str().into();
+            }
+        }
+        if let Some(orphans) = self.orphan_dependents {
+            out["orphanDependents"] = orphans.into();
+        }
+        if let Some(policy) = &self.propagation_policy {
+            out["propagationPolicy"] = policy.as_str().into();
+        }
+    }
+
     /// Reads the options from the body if there is one, else from the query.
     ///
     /// # Errors

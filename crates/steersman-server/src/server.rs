@@ -17,6 +17,7 @@ use crate::status::Failure;
 use crate::timeouts::Timeouts;
 use crate::user::User;
 use crate::web::Web;
+use crate::webhook;
 use futures::future::{self, BoxFuture};
 use jiff::Timestamp;
 use std::fmt;
@@ -41,6 +42,8 @@ pub struct Options {
     pub audit: Option<Audit>,
     /// Out of what Services get addresses and ports.
     pub service_ranges: Ranges,
+    /// Where the Services of admission and conversion webhooks are called, if not at their addresses; usually nothing.
+    pub webhook_services: webhook::Services,
     /// Which of the built-in groups, versions and resources are served.
     pub runtime_config: RuntimeConfig,
     /// How many requests are carried out at a time.
@@ -88,12 +91,12 @@ impl Server {
 
     async fn begin(options: Options) -> Result<Server, StartError> {
         let Options { store, authentication, authorization, admission, address, audit, service_ranges, .. } = options;
-        let Options { runtime_config, concurrency, timeouts, event_ttl, web, clock, .. } = options;
+        let Options { webhook_services, runtime_config, concurrency, timeouts, event_ttl, web, clock, .. } = options;
         let token_secrets = authentication.service_accounts.token_secrets.clone();
         let client_ca = authentication.client_ca.clone();
         let catalog = crate::definitions::configured(&runtime_config);
         let state = State::new(store, authentication, authorization, admission.asked(), catalog, clock);
-        let mut state = state.with_services(service_ranges);
+        let mut state = state.with_services(service_ranges).with_webhook_services(webhook_services);
         state.timeouts = timeouts;
         let state = Arc::new(state);
         // A start that fails, or is given up, ends the tasks that it has begun.

@@ -15,6 +15,7 @@ use crate::in_force::InForce;
 use crate::metrics::Metrics;
 use crate::status::Failure;
 use crate::timeouts::Timeouts;
+use crate::webhook::{Clients, Services};
 use arc_swap::ArcSwap;
 use jiff::Timestamp;
 use std::fmt;
@@ -46,6 +47,8 @@ pub(crate) struct State {
     pub(crate) definitions: InForce,
     pub(crate) metrics: Metrics,
     pub(crate) timeouts: Timeouts,
+    /// Calls the webhooks that objects name.
+    pub(crate) webhooks: Arc<Clients>,
     catalog: ArcSwap<Catalog>,
     /// Notified whenever another catalog is served.
     catalog_changed: watch::Sender<()>,
@@ -68,6 +71,7 @@ impl State {
         let has_nodes = authorization.has_nodes();
         State {
             authenticator: Authenticator::new(authentication, store.clone()),
+            webhooks: Arc::new(Clients::new(store.clone(), Services::default())),
             store,
             authorizer: authorization.authorizer(&rbac, &nodes),
             admission,
@@ -89,6 +93,12 @@ impl State {
     #[must_use]
     pub(crate) fn with_services(self, ranges: Ranges) -> State {
         State { services: Allocator::new(ranges), ..self }
+    }
+
+    /// Calls the webhooks behind these Services where they are mapped to. To be called before anything is written.
+    #[must_use]
+    pub(crate) fn with_webhook_services(self, services: Services) -> State {
+        State { webhooks: Arc::new(Clients::new(self.store.clone(), services)), ..self }
     }
 
     /// The catalog that is served now.

@@ -1,14 +1,29 @@
 //! Calls to webhooks: what is sent to whom, over which connection, and what comes back.
 //!
 //! A [`Client`] posts JSON to one [`Endpoint`] and returns the JSON of the answer. It knows the CA, the client certificate and the
-//! credentials of its endpoint, keeps a few connections open, and bounds time and size. What the JSON means is its caller's:
-//! the authorization webhook is the first. An endpoint is read from a file in the format of a kubeconfig (`kubeconfig`).
+//! credentials of its endpoint. An endpoint is read from a file in the format of a kubeconfig (`kubeconfig`): so are the webhooks
+//! of authentication, authorization and audit.
+//!
+//! [`Clients`] calls those that objects name by a `clientConfig` ([`ClientConfig`]): admission and conversion webhooks. A Service is
+//! called where it is mapped to ([`Services`]), else where its address leads.
+//!
+//! Both keep a few connections open, and bound time and size (`transport`). What the JSON means is their callers'.
 
 mod client;
+mod client_config;
+mod clients;
 mod kubeconfig;
+mod services;
+#[cfg(test)]
+mod tests;
+mod tls;
+mod transport;
 
 pub use self::client::{CallError, Client};
+pub(crate) use self::client_config::ClientConfig;
+pub(crate) use self::clients::{Clients, PostError};
 pub use self::kubeconfig::read as read_kubeconfig;
+pub use self::services::{Mapping, MappingError, Services};
 
 use std::fmt;
 use std::path::PathBuf;

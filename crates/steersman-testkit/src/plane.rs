@@ -13,6 +13,7 @@ use steersman_server::Server;
 use steersman_server::authn::{self, Tokens, TokensError};
 use steersman_server::authz::Authorization;
 use steersman_server::user::User;
+use steersman_server::webhook::Services;
 use steersman_storage::kv::Kv;
 use steersman_storage::{Memory, Store};
 use tokio::sync::{RwLock, watch};
@@ -47,6 +48,9 @@ pub struct Options {
     pub patience: Duration,
     /// Users that sign in with a token, a line each: `token,user,uid,"group1,group2"`. Usually none.
     pub tokens: String,
+    /// Where the admission and conversion webhooks behind Services are called. Usually nowhere: nothing routes to the addresses of
+    /// Services here.
+    pub webhook_services: Services,
 }
 
 /// Why a control plane did not start.
@@ -72,6 +76,7 @@ impl Default for Options {
             history: steersman_storage::Options::default(),
             patience: PATIENCE,
             tokens: String::new(),
+            webhook_services: Services::default(),
         }
     }
 }
@@ -139,6 +144,7 @@ async fn run(kv: Arc<dyn Kv>, options: &Options) -> Result<Running, StartError> 
         address: "testkit:443".to_owned(),
         audit: None,
         service_ranges: Default::default(),
+        webhook_services: options.webhook_services.clone(),
         runtime_config: Default::default(),
         concurrency: steersman_server::Concurrency::default(),
         timeouts: steersman_server::Timeouts::default(),

@@ -8,7 +8,7 @@ mod certificate;
 
 use crate::args::{
     AdmissionOptions, AuditOptions, AuthenticationOptions, AuthorizationOptions, ServedOptions, ServiceOptions,
-    ServingOptions,
+    ServingOptions, WebhookOptions,
 };
 use crate::authentication::Authentication;
 use crate::client_certificates::ClientCertificates;
@@ -31,6 +31,7 @@ use steersman_server::admission::Plugins;
 use steersman_server::authz::Authorization;
 use steersman_server::builtin::service::Ranges;
 use steersman_server::version::KUBERNETES_VERSION;
+use steersman_server::webhook::Services;
 use steersman_server::{Concurrency, RuntimeConfig, Server, Timeouts, Web};
 use steersman_storage::{Memory, Store};
 use tokio::net::TcpListener;
@@ -66,6 +67,8 @@ struct Shared {
     services: ServiceOptions,
     #[command(flatten)]
     serving: ServingOptions,
+    #[command(flatten)]
+    webhooks: WebhookOptions,
 }
 
 /// What the flags say, checked.
@@ -81,6 +84,7 @@ struct Plan {
     client_ca: Option<String>,
     audit: Option<audit::Plan>,
     service_ranges: Ranges,
+    webhook_services: Services,
     runtime_config: RuntimeConfig,
     concurrency: Concurrency,
     timeouts: Timeouts,
@@ -145,6 +149,7 @@ async fn serve(given: &Given) -> Result<(), Failure> {
         address: SocketAddr::new(advertised, address.port()).to_string(),
         audit,
         service_ranges: plan.service_ranges,
+        webhook_services: plan.webhook_services,
         runtime_config: plan.runtime_config,
         concurrency: plan.concurrency,
         timeouts: plan.timeouts,
@@ -215,7 +220,8 @@ impl Plan {
             ip => ip,
         });
         let cert_dir = given.one("cert-dir").map(PathBuf::from);
-        let Shared { admission, audit, authentication, authorization, served, services, serving } = shared(given)?;
+        let Shared { admission, audit, authentication, authorization, served, services, serving, webhooks } =
+            shared(given)?;
         let client_ca = given.one("client-ca-file").map(|path| read(Path::new(path))).transpose()?;
         let authentication = Authentication::read(authentication)?;
         let clients =
@@ -242,6 +248,7 @@ impl Plan {
             client_ca,
             audit: audit::Plan::new(&audit)?,
             service_ranges: services.ranges()?,
+            webhook_services: webhooks.services()?,
             runtime_config,
             concurrency: Concurrency {
                 has_priority_and_fairness: given

@@ -25,7 +25,7 @@ impl Plugin for NamespaceLifecycle {
             (Phase::Mutate, Action::Delete) => {
                 is_namespace && attributes.name.is_some_and(|name| UNDELETABLE.contains(&name))
             }
-            (Phase::Mutate, Action::Update) | (Phase::Validate, _) => false,
+            (Phase::Mutate, Action::Connect | Action::Update) | (Phase::Validate, _) => false,
         }
     }
 

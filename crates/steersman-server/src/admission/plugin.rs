@@ -1,7 +1,9 @@
 //! The trait of admission plugins, and the write that they are called with.
 
+use crate::admission::reinvocation::Reinvocation;
 use crate::conversion;
 use crate::operation::{Operation, ResourceAttributes};
+use crate::options::Delete;
 use crate::state::State;
 use crate::status::Failure;
 use futures::future::{self, BoxFuture};
@@ -14,6 +16,7 @@ use steersman_storage::{At, Page, Scope};
 /// connecting subresource such as `pods/binding` as a creation.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Action {
+    Connect,
     Create,
     Delete,
     Update,
@@ -36,12 +39,40 @@ pub(crate) struct Review<'r, 'o> {
     pub(crate) operation: &'r mut Operation<'o>,
     /// The current object; `None` for a creation, and for a deletion in the mutating phase.
     pub(crate) old: Option<&'r Value>,
+    /// The options of a deletion.
+    pub(crate) deletion: Option<&'r Delete>,
+    /// The rounds of mutation.
+    pub(crate) reinvocation: Reinvocation,
+}
+
+impl<'r, 'o> Review<'r, 'o> {
+    pub(crate) fn new(
+        action: Action,
+        state: &'r State,
+        operation: &'r mut Operation<'o>,
+        old: Option<&'r Value>,
+    ) -> Review<'r, 'o> {
+        Review { action, state, operation, old, deletion: None, reinvocation: Reinvocation::default() }
+    }
+
+    /// Of a deletion, with its options.
+    #[must_use]
+    pub(crate) fn with_deletion(self, options: &'r Delete) -> Review<'r, 'o> {
+        Review { deletion: Some(options), ..self }
+    }
 }
 
 /// One admission plugin.
 pub(crate) trait Plugin: fmt::Debug + Send + Sync {
     /// Whether the plugin handles such writes. Must be cheap.
     fn handles(&self, phase: Phase, action: Action, attributes: &ResourceAttributes<'_>) -> bool;
+
+    /// Whether something is registered with the server for which the plugin acts on such writes, if it acts on behalf of others.
+    /// Asked after [`Plugin::handles`]; must be as cheap.
+    fn has_registered(&self, state: &State, action: Action, attributes: &ResourceAttributes<'_>) -> bool {
+        let _ = (state, action, attributes);
+        true
+    }
 
     /// Changes or refuses the new object. A deletion has no new object.
     ///

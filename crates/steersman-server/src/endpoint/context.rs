@@ -2,7 +2,7 @@
 
 use crate::answer::is_pretty_for;
 use crate::negotiate::{Negotiated, Shape, negotiate_for};
-use crate::operation::{Operation, Options};
+use crate::operation::{Given, Operation, Options};
 use crate::options::Write;
 use crate::protobuf;
 use crate::query::Query;
@@ -78,6 +78,8 @@ impl<'a> Context<'a> {
     pub(crate) fn read_options(&mut self, kind: &str) -> Result<(), Failure> {
         let is_apply = registry::Patch::is_apply(self.media_type()) && kind == "PatchOptions";
         let options = Write::parse(self.query, kind, is_apply)?;
+        self.operation.given =
+            Given { field_validation: options.is_field_validation_given, manager: options.field_manager.is_some() };
         self.operation.manager = self.manager(options.field_manager).into();
         self.operation.options = Options {
             is_dry_run: options.is_dry_run,

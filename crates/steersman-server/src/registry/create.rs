@@ -24,7 +24,7 @@ pub(super) async fn plan<'s>(
         managed::record(operation, None, &mut object);
     }
     let generated = generated_base(&object).map(generate);
-    let review = Review { action: Action::Create, state, operation, old: None };
+    let review = Review::new(Action::Create, state, operation, None);
     admission::mutate(review, Some(&mut object)).await?;
     escalation::check(state, operation, &object, None).await?;
     if let Some(warning) = metadata::deduplicate_owners(&mut object) {
@@ -54,7 +54,7 @@ pub(super) async fn plan<'s>(
     if has_version && !operation.options.is_dry_run {
         return Err(Failure::bad_request("resourceVersion should not be set on objects to be created"));
     }
-    admission::validate(Review { action: Action::Create, state, operation, old: None }, Some(&object)).await?;
+    admission::validate(Review::new(Action::Create, state, operation, None), Some(&object)).await?;
     Ok(Plan::Create { name, object, reservation })
 }
 

@@ -32,7 +32,8 @@ pub(super) async fn plan<'s>(
         return Ok(Plan::Delete { current, last: None });
     }
     let mut object = conversion::to_internal(operation.served, conversion::parse(&current)?).await?;
-    admission::validate(Review { action: Action::Delete, state, operation, old: Some(&object) }, None).await?;
+    let review = Review::new(Action::Delete, state, operation, Some(&object)).with_deletion(options);
+    admission::validate(review, None).await?;
     let is_marked = mark(operation, options, &mut object);
     if is_waiting(&object) {
         return Ok(match is_marked {

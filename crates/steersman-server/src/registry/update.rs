@@ -28,7 +28,7 @@ pub(super) async fn plan<'s>(
     if let Some(warning) = metadata::deduplicate_owners(&mut new) {
         operation.warn(warning);
     }
-    let review = Review { action: Action::Update, state, operation, old: Some(current.requested()) };
+    let review = Review::new(Action::Update, state, operation, Some(current.requested()));
     admission::mutate(review, Some(&mut new)).await?;
     escalation::check(state, operation, &new, Some(current.requested())).await?;
     value::set_at(&mut new, &["metadata", "resourceVersion"], current.stored.revision.to_string().into());
@@ -45,7 +45,7 @@ pub(super) async fn plan<'s>(
     if strategy.rules().warns_on_update {
         strategy.warnings(version, &new).into_iter().for_each(|warning| operation.warn(warning));
     }
-    admission::validate(Review { action: Action::Update, state, operation, old: Some(&old) }, Some(&new)).await?;
+    admission::validate(Review::new(Action::Update, state, operation, Some(&old)), Some(&new)).await?;
     if new == old {
         return Ok(Plan::Unchanged(current));
     }

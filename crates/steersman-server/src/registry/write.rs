@@ -63,8 +63,9 @@ pub(crate) fn write<'a>(
 
 /// Plans and commits until no other write comes in between.
 async fn attempts(state: &State, operation: &mut Operation<'_>, change: &Change<'_>) -> Result<Outcome, Failure> {
-    if let Change::Delete(_) = change {
-        admission::mutate(Review { action: Action::Delete, state, operation, old: None }, None).await?;
+    if let Change::Delete(options) = change {
+        let review = Review::new(Action::Delete, state, operation, None).with_deletion(options);
+        admission::mutate(review, None).await?;
     }
     let generated = match change {
         Change::Create(object) => create::generated_base(object).map(str::to_owned),

@@ -1,49 +1,28 @@
 //! JSON to an endpoint over TLS, and the JSON of its answer.
 
-use crate::webhook::{Credentials, Endpoint, EndpointError};
+use crate::webhook::transport::{Protocols, Transport, excerpt};
+use crate::webhook::{Credentials, Endpoint, EndpointError, tls};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
 use http::{HeaderValue, Method, Request, StatusCode, Uri};
-use http_body_util::{BodyExt as _, Full, Limited};
-use hyper_rustls::{FixedServerNameResolver, HttpsConnector};
-use hyper_util::client::legacy;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::{TokioExecutor, TokioTimer};
+use http_body_util::Full;
 use rand::Rng as _;
-use rustls::client::WantsClientCert;
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, ConfigBuilder, RootCertStore};
-use rustls_platform_verifier::Verifier;
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::Semaphore;
 
-/// The most bytes of an answer, as upstream has it for admission reviews.
-const ANSWER_BYTES_MAX: usize = 3 * 1024 * 1024;
-/// The most calls under way at a time; further ones wait until their time is over.
-const CALLS_MAX: usize = 512;
 /// How often a call that failed on the way is made at most, and how long after the first failure it is made again. Each further
 /// pause is half as long again.
 const ATTEMPTS_MAX: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(500);
-/// Connections kept open while nothing is sent.
-const IDLE_CONNECTIONS_MAX: usize = 16;
-/// After so long without a call a connection is closed.
-const IDLE_TIME_MAX: Duration = Duration::from_secs(60);
-/// How long connecting may take.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-const AGENT: HeaderValue = HeaderValue::from_static(concat!("steersman/", env!("CARGO_PKG_VERSION")));
+pub(super) const AGENT: HeaderValue = HeaderValue::from_static(concat!("steersman/", env!("CARGO_PKG_VERSION")));
 
 /// Calls one endpoint.
 pub struct Client {
-    client: legacy::Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    transport: Transport,
     uri: Uri,
     credentials: Credentials,
-    calls: Semaphore,
 }
 
 /// Why a call brought no answer. No variant says anything of the body that was sent.
@@ -85,37 +64,8 @@ impl Client {
         let Endpoint { url, ca, server_name, identity, credentials } = endpoint;
         let uri = url.parse::<Uri>().ok().filter(|uri| uri.scheme_str() == Some("https") && uri.host().is_some());
         let uri = uri.ok_or(EndpointError::Url { url })?;
-        let builder = trusting(&ca)?;
-        let config = match identity {
-            None => builder.with_no_client_auth(),
-            Some(identity) => {
-                let certificates =
-                    certificates(&identity.certificate).map_err(|why| unusable("the client certificate", why))?;
-                let key = PrivateKeyDer::from_pem_slice(&identity.key)
-                    .map_err(|error| unusable("the key of the client certificate", error.to_string()))?;
-                builder
-                    .with_client_auth_cert(certificates, key)
-                    .map_err(|error| unusable("the client certificate with its key", error.to_string()))?
-            }
-        };
-        let connector = hyper_rustls::HttpsConnectorBuilder::new().with_tls_config(config).https_only();
-        let connector = match server_name {
-            None => connector,
-            Some(name) => {
-                let name =
-                    ServerName::try_from(name).map_err(|error| unusable("the server name", error.to_string()))?;
-                connector.with_server_name_resolver(FixedServerNameResolver::new(name))
-            }
-        };
-        let mut http = HttpConnector::new();
-        http.enforce_http(false);
-        http.set_connect_timeout(Some(CONNECT_TIMEOUT));
-        let client = legacy::Client::builder(TokioExecutor::new())
-            .pool_max_idle_per_host(IDLE_CONNECTIONS_MAX)
-            .pool_idle_timeout(IDLE_TIME_MAX)
-            .pool_timer(TokioTimer::new())
-            .build(connector.enable_all_versions().wrap_connector(http));
-        Ok(Client { client, uri, credentials, calls: Semaphore::new(CALLS_MAX) })
+        let transport = Transport::new(tls::config(&ca, identity)?, server_name.as_deref(), Protocols::All)?;
+        Ok(Client { transport, uri, credentials })
     }
 
     /// Posts a JSON document and returns the document of the answer.
@@ -172,8 +122,6 @@ impl Client {
     }
 
     async fn call(&self, method: Method, json: Bytes) -> Result<Bytes, CallError> {
-        // The semaphore is never closed; without a permit the call is merely not counted.
-        let _permit = self.calls.acquire().await;
         let mut request = Request::builder()
             .method(method)
             .uri(self.uri.clone())
@@ -185,18 +133,12 @@ impl Client {
         if let Some(value) = self.authorization().await? {
             request.headers_mut().insert(AUTHORIZATION, value);
         }
-        let answer =
-            self.client.request(request).await.map_err(|error| self.failed(chain(&error), !error.is_connect()))?;
-        let (head, body) = answer.into_parts();
-        let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
-        let body = body.map_err(|error| self.failed(error.to_string(), false))?.to_bytes();
-        if head.status.is_success() {
-            return Ok(body);
+        let answer = self.transport.send(request).await;
+        let answer = answer.map_err(|error| self.failed(error.why, error.is_retryable))?;
+        if answer.status.is_success() {
+            return Ok(answer.body);
         }
-        let text = String::from_utf8_lossy(&body);
-        let text = text.trim();
-        let text = text[..text.floor_char_boundary(256)].to_owned();
-        Err(CallError::Refused { uri: self.uri.clone(), code: head.status, text })
+        Err(CallError::Refused { uri: self.uri.clone(), code: answer.status, text: excerpt(&answer.body) })
     }
 
     fn failed(&self, why: String, is_retryable: bool) -> CallError {
@@ -219,41 +161,6 @@ impl Client {
         value.set_sensitive(true);
         Ok(Some(value))
     }
-}
-
-/// Trusts the given authorities, or those of the system.
-fn trusting(ca: &[u8]) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, EndpointError> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = ClientConfig::builder_with_provider(provider.clone())
-        .with_safe_default_protocol_versions()
-        .map_err(|error| unusable("TLS", error.to_string()))?;
-    if ca.is_empty() {
-        let verifier = Verifier::new(provider);
-        let verifier = verifier.map_err(|error| unusable("the authorities of this system", error.to_string()))?;
-        return Ok(builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier)));
-    }
-    let what = "the certificate of the authority";
-    let mut roots = RootCertStore::empty();
-    for certificate in certificates(ca).map_err(|why| unusable(what, why))? {
-        roots.add(certificate).map_err(|error| unusable(what, error.to_string()))?;
-    }
-    Ok(builder.with_root_certificates(roots))
-}
-
-fn unusable(what: &'static str, why: String) -> EndpointError {
-    EndpointError::Tls { what, why }
-}
-
-fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
-    let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
-    let certificates = certificates.map_err(|error| error.to_string())?;
-    if certificates.is_empty() { Err("it has no certificate in PEM form".to_owned()) } else { Ok(certificates) }
-}
-
-/// An error with its causes.
-fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    let causes = std::iter::successors(error.source(), |error| error.source());
-    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
 impl fmt::Debug for Client {

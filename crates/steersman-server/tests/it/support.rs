@@ -111,6 +111,7 @@ pub(crate) fn options(store: &Store, authorization: Authorization) -> Options {
         address: "localhost:6443".to_owned(),
         audit: None,
         service_ranges: Default::default(),
+        webhook_services: Default::default(),
         runtime_config: Default::default(),
         concurrency: Concurrency::default(),
         timeouts: Timeouts::default(),

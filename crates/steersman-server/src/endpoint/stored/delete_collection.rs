@@ -74,6 +74,7 @@ async fn delete_one(
     object: Arc<Object>,
 ) -> Result<Option<Arc<Object>>, Failure> {
     let mut one = operation.on(Verb::Delete, &object.key);
+    one.is_of_collection = true;
     match registry::write(state, &mut one, &Change::Delete(options)).await {
         Ok(_) => Ok(Some(object)),
         Err(failure) if failure.code() == 404 => Ok(None),

@@ -1,0 +1,224 @@
+//! A write as webhooks and policies see it: what they match, what is in their requests, and its objects in the version they want.
+
+use crate::admission::matching;
+use crate::admission::plugin::{Action, Phase, Review};
+use crate::catalog::{Catalog, Handling, Served};
+use crate::conversion;
+use crate::operation::{Operation, ResourceAttributes};
+use crate::options::Delete;
+use crate::status::Failure;
+use serde_json::json;
+use std::borrow::Cow;
+use std::sync::Arc;
+use steersman_machinery::value::str_at;
+use steersman_machinery::{GroupResource, GroupVersionKind, Object, ObjectKey, Value};
+
+/// A write that may concern webhooks and policies.
+#[derive(Debug)]
+pub(crate) struct Subject<'a> {
+    pub(crate) action: Action,
+    pub(crate) phase: Phase,
+    pub(crate) served: &'a Served,
+    pub(crate) attributes: ResourceAttributes<'a>,
+    pub(crate) operation: &'a Operation<'a>,
+    /// The name in the path, else that of the new object; empty while the server has not generated it, and in the deletion of a
+    /// collection.
+    pub(crate) name: &'a str,
+    /// In the requested form while it is mutated, in the internal form while it is validated. Of a subresource that takes
+    /// another kind, an object of that.
+    pub(crate) new: Option<&'a Value>,
+    pub(crate) old: Option<&'a Value>,
+    deletion: Option<&'a Delete>,
+    namespace: Option<Arc<Object>>,
+    catalog: Arc<Catalog>,
+}
+
+/// The objects of a write in one version.
+#[derive(Debug)]
+pub(crate) struct Objects<'a> {
+    pub(crate) new: Option<Cow<'a, Value>>,
+    pub(crate) old: Option<Cow<'a, Value>>,
+}
+
+impl<'a> Subject<'a> {
+    /// Looks up the namespace of the write.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub(crate) async fn new(
+        review: &'a Review<'_, '_>,
+        phase: Phase,
+        new: Option<&'a Value>,
+    ) -> Result<Subject<'a>, Failure> {
+        let operation: &'a Operation<'a> = &*review.operation;
+        let attributes = operation.attributes;
+        let namespace = match attributes.namespace {
+            Some(name) => namespace(review, name).await?,
+            None => None,
+        };
+        let name = match (operation.is_of_collection, operation.name(), new) {
+            (true, ..) => "",
+            (false, "", Some(new)) => str_at(new, &["metadata", "name"]).unwrap_or_default(),
+            (false, name, _) => name,
+        };
+        Ok(Subject {
+            action: review.action,
+            phase,
+            served: operation.served,
+            attributes,
+            operation,
+            name,
+            new,
+            old: review.old,
+            deletion: review.deletion,
+            namespace,
+            catalog: review.state.catalog(),
+        })
+    }
+
+    /// The namespace of the write; of a write of a Namespace, that itself as it is stored.
+    ///
+    /// # Errors
+    /// 404 if it does not exist.
+    pub(crate) fn namespace(&self) -> Result<&Object, Failure> {
+        self.namespace.as_deref().ok_or_else(|| {
+            let name = self.attributes.namespace.unwrap_or(self.name);
+            Failure::not_found(&GroupResource::new("", "namespaces"), name)
+        })
+    }
+
+    /// What `namespaceObject` is: the namespace that the object is in.
+    ///
+    /// # Errors
+    /// When the namespace is not readable or does not exist.
+    pub(crate) fn namespace_object(&self) -> Result<Option<Value>, Failure> {
+        if self.attributes.namespace.is_none() || self.attributes.is_about("", "namespaces") {
+            return Ok(None);
+        }
+        conversion::parse(self.namespace()?).map(Some)
+    }
+
+    /// The resource of the request in its other versions, and other groups' views of the same objects.
+    pub(super) fn equivalents(&self) -> Vec<&Served> {
+        let resource = &self.served.resource;
+        let versions = self.catalog.groups().iter().flat_map(|group| group.served());
+        let same = versions.filter_map(|version| version.find(&resource.plural));
+        let same = same.filter(|served| served.resource.storage == resource.storage);
+        let is_other = |served: &&Served| {
+            served.resource.group != resource.group || served.version().name != self.served.version().name
+        };
+        let has_subresource = |served: &&Served| match self.attributes.subresource {
+            None => true,
+            Some(_) => kind(served, self.attributes.subresource).is_some(),
+        };
+        same.filter(is_other).filter(has_subresource).collect()
+    }
+
+    /// The object that a request on the subresource sends is of a kind of its own.
+    fn is_of_other_kind(&self) -> bool {
+        let Some(name) = self.attributes.subresource else { return false };
+        let mut subresources = self.served.version().subresources.iter();
+        subresources.any(|one| *one.name == *name && one.handling != Handling::Stored)
+    }
+
+    /// The objects in a version that [`Criteria::find`](crate::admission::matching::Criteria::find) has given.
+    ///
+    /// # Errors
+    /// When they cannot be converted to it now.
+    pub(crate) async fn objects(&self, target: &Served) -> Result<Objects<'a>, Failure> {
+        Ok(Objects { new: self.converted(self.new, target).await?, old: self.converted(self.old, target).await? })
+    }
+
+    async fn converted(&self, object: Option<&'a Value>, target: &Served) -> Result<Option<Cow<'a, Value>>, Failure> {
+        let Some(object) = object else { return Ok(None) };
+        let (strategy, version) = (&self.served.resource.strategy, self.served.version());
+        let is_same = Arc::ptr_eq(&self.served.resource, &target.resource) && self.served.index() == target.index();
+        let is_requested = !matching::is_internal(self.phase) || strategy.is_internal_form(version);
+        if (is_same && is_requested) || self.is_of_other_kind() {
+            return Ok(Some(Cow::Borrowed(object)));
+        }
+        let internal = match matching::is_internal(self.phase) {
+            true => object.clone(),
+            false => strategy.internal(version, object.clone()),
+        };
+        conversion::from_internal(self.served, target, internal).await.map(|object| Some(Cow::Owned(object)))
+    }
+
+    /// The request that a webhook is sent and that expressions know as `request`: an AdmissionRequest without uid and objects.
+    pub(crate) fn request(&self, target: &Served) -> Value {
+        let operation = self.operation;
+        let subresource = self.attributes.subresource;
+        let resource = |served: &Served| json!({"group": served.resource.group, "version": served.version().name, "resource": served.resource.plural});
+        let kind = |served: &Served| {
+            let kind = kind(served, subresource).unwrap_or_else(|| served.kind());
+            json!({"group": kind.group, "version": kind.version, "kind": kind.kind})
+        };
+        let mut request = json!({
+            "kind": kind(target),
+            "resource": resource(target),
+            "requestKind": kind(self.served),
+            "requestResource": resource(self.served),
+            "operation": matching::operation(self.action),
+            "userInfo": operation.user,
+            "dryRun": operation.options.is_dry_run,
+            "options": self.options(),
+        });
+        if let Some(subresource) = subresource {
+            request["subResource"] = subresource.into();
+            request["requestSubResource"] = subresource.into();
+        }
+        if !self.name.is_empty() {
+            request["name"] = self.name.into();
+        }
+        if let Some(namespace) = self.attributes.namespace {
+            request["namespace"] = namespace.into();
+        }
+        request
+    }
+
+    /// The options of the request as the client sent them.
+    fn options(&self) -> Value {
+        let operation = self.operation;
+        let kind = match self.action {
+            Action::Connect => return Value::Null,
+            Action::Create => "CreateOptions",
+            Action::Delete => "DeleteOptions",
+            Action::Update => "UpdateOptions",
+        };
+        let mut options = json!({"kind": kind, "apiVersion": "meta.k8s.io/v1"});
+        if operation.options.is_dry_run {
+            options["dryRun"] = json!(["All"]);
+        }
+        if let Some(deletion) = self.deletion {
+            deletion.describe(&mut options);
+            return options;
+        }
+        if operation.given.manager {
+            options["fieldManager"] = (*operation.manager).into();
+        }
+        if operation.given.field_validation {
+            options["fieldValidation"] = operation.options.field_validation.as_str().into();
+        }
+        options
+    }
+}
+
+/// The kind of the objects of a resource or a subresource; `None` if there is no such subresource.
+pub(crate) fn kind(served: &Served, subresource: Option<&str>) -> Option<GroupVersionKind> {
+    let version = served.version();
+    match subresource {
+        None => Some(served.kind()),
+        Some("status") => version.has_status.then(|| served.kind()),
+        Some("scale") => version.scale.as_ref().map(|_| GroupVersionKind::new("autoscaling", "v1", "Scale")),
+        Some(name) => version.subresources.iter().find(|one| *one.name == *name).map(|one| one.kind.clone()),
+    }
+}
+
+/// A namespace as it is. The cache may be behind a creation that was answered already.
+async fn namespace(review: &Review<'_, '_>, name: &str) -> Result<Option<Arc<Object>>, Failure> {
+    let (namespaces, key) = (GroupResource::new("", "namespaces"), ObjectKey::cluster(name));
+    match review.state.store.get_cached(&namespaces, &key) {
+        Some(found) => Ok(Some(found)),
+        None => review.state.get(&namespaces, &key).await,
+    }
+}

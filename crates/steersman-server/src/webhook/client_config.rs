@@ -1,0 +1,105 @@
+//! The `clientConfig` of an object: where its webhook is, and which authorities its certificate may be from.
+
+use crate::digest_cache::{Digest, digest};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use http::Uri;
+use std::fmt;
+use std::sync::Arc;
+use steersman_machinery::Value;
+use steersman_machinery::value::str_at;
+
+/// The port of a Service unless its `clientConfig` names another.
+const PORT: u16 = 443;
+
+/// Where a webhook is, as the object that names it says. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct ClientConfig(Arc<Parts>);
+
+struct Parts {
+    target: Target,
+    /// As messages name it; for a Service this is not where calls go.
+    url: String,
+    /// PEM; empty: the authorities of the system.
+    ca: Vec<u8>,
+    ca_digest: Digest,
+}
+
+pub(super) enum Target {
+    Service { namespace: String, name: String, port: u16 },
+    Url(Uri),
+}
+
+/// Why a `clientConfig` cannot be used.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct ConfigError(String);
+
+impl ClientConfig {
+    /// Reads the JSON of a `clientConfig`: `url` or `service`, and `caBundle`.
+    ///
+    /// # Errors
+    /// When it names no place, or its bundle is no base64. Whether the bundle has certificates shows when it is first called.
+    pub(crate) fn read(config: &Value) -> Result<ClientConfig, ConfigError> {
+        let ca = match str_at(config, &["caBundle"]) {
+            None => Vec::new(),
+            Some(text) => {
+                // As Go reads it: in lines, if it was written so.
+                let decoded = STANDARD.decode(text.split_ascii_whitespace().collect::<String>());
+                decoded.map_err(|error| ConfigError(format!("its caBundle is no base64: {error}")))?
+            }
+        };
+        let (target, url) = match config.get("service").filter(|service| !service.is_null()) {
+            Some(service) => of_service(service)?,
+            None => {
+                let url = str_at(config, &["url"]).unwrap_or_default();
+                let is_usable = |uri: &Uri| uri.scheme_str() == Some("https") && uri.host().is_some();
+                let uri = url.parse::<Uri>().ok().filter(is_usable);
+                let uri =
+                    uri.ok_or_else(|| ConfigError(format!("its URL {url:?} cannot be used: want https://HOST/PATH")))?;
+                (Target::Url(uri), url.to_owned())
+            }
+        };
+        Ok(ClientConfig(Arc::new(Parts { target, url, ca_digest: digest(&ca), ca })))
+    }
+
+    pub(super) fn target(&self) -> &Target {
+        &self.0.target
+    }
+
+    /// What is called, without a query.
+    pub(crate) fn url(&self) -> &str {
+        &self.0.url
+    }
+
+    pub(super) fn path(&self) -> &str {
+        let (_, rest) = self.0.url.split_once("://").unwrap_or_default();
+        rest.find('/').map_or("/", |at| &rest[at..])
+    }
+
+    pub(super) fn ca(&self) -> &[u8] {
+        &self.0.ca
+    }
+
+    pub(super) fn ca_digest(&self) -> Digest {
+        self.0.ca_digest
+    }
+}
+
+fn of_service(service: &Value) -> Result<(Target, String), ConfigError> {
+    let text = |key| str_at(service, &[key]).unwrap_or_default();
+    let (namespace, name, path) = (text("namespace"), text("name"), text("path"));
+    let port = service.get("port").and_then(Value::as_u64).and_then(|port| u16::try_from(port).ok()).unwrap_or(PORT);
+    let slash = if path.starts_with('/') { "" } else { "/" };
+    let url = format!("https://{name}.{namespace}.svc:{port}{slash}{path}");
+    if url.parse::<Uri>().is_err() {
+        return Err(ConfigError(format!("the URL {url:?} of its service cannot be used")));
+    }
+    Ok((Target::Service { namespace: namespace.to_owned(), name: name.to_owned(), port }, url))
+}
+
+impl fmt::Debug for ClientConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ClientConfig").field(&self.url()).finish()
+    }
+}

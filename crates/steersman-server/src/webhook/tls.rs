@@ -1,0 +1,49 @@
+//! Whom the client side of a TLS connection trusts, and who it says it is.
+
+use crate::webhook::{EndpointError, Identity};
+use rustls::client::WantsClientCert;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, ConfigBuilder, RootCertStore};
+use rustls_platform_verifier::Verifier;
+use std::sync::Arc;
+
+/// Trusts the authorities of a PEM text, or those of the system if it is empty. Shows a certificate if there is one.
+pub(super) fn config(ca: &[u8], identity: Option<Identity>) -> Result<ClientConfig, EndpointError> {
+    let builder = trusting(ca)?;
+    let Some(identity) = identity else { return Ok(builder.with_no_client_auth()) };
+    let certificates = certificates(&identity.certificate).map_err(|why| unusable("the client certificate", why))?;
+    let key = PrivateKeyDer::from_pem_slice(&identity.key)
+        .map_err(|error| unusable("the key of the client certificate", error.to_string()))?;
+    builder
+        .with_client_auth_cert(certificates, key)
+        .map_err(|error| unusable("the client certificate with its key", error.to_string()))
+}
+
+fn trusting(ca: &[u8]) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, EndpointError> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()
+        .map_err(|error| unusable("TLS", error.to_string()))?;
+    if ca.is_empty() {
+        let verifier = Verifier::new(provider);
+        let verifier = verifier.map_err(|error| unusable("the authorities of this system", error.to_string()))?;
+        return Ok(builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier)));
+    }
+    let what = "the certificate of the authority";
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(ca).map_err(|why| unusable(what, why))? {
+        roots.add(certificate).map_err(|error| unusable(what, error.to_string()))?;
+    }
+    Ok(builder.with_root_certificates(roots))
+}
+
+pub(super) fn unusable(what: &'static str, why: String) -> EndpointError {
+    EndpointError::Tls { what, why }
+}
+
+fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
+    let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    let certificates = certificates.map_err(|error| error.to_string())?;
+    if certificates.is_empty() { Err("it has no certificate in PEM form".to_owned()) } else { Ok(certificates) }
+}

@@ -1,0 +1,136 @@
+//! The connections to one endpoint: kept open for the next call, bounded in number, answers bounded in size. Redirects are not
+//! followed: an answer with one is an answer like any other.
+
+use crate::webhook::EndpointError;
+use crate::webhook::tls::unusable;
+use bytes::Bytes;
+use http::header::LOCATION;
+use http::{Request, StatusCode};
+use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
+use hyper_rustls::{FixedServerNameResolver, HttpsConnector};
+use hyper_util::client::legacy;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use std::time::Duration;
+use tokio::sync::Semaphore;
+
+/// The most bytes of an answer, as upstream has it for admission reviews.
+const ANSWER_BYTES_MAX: usize = 3 * 1024 * 1024;
+/// The most calls under way at a time; further ones wait until their time is over.
+const CALLS_MAX: usize = 512;
+/// Connections kept open while nothing is sent.
+const IDLE_CONNECTIONS_MAX: usize = 64;
+/// After so long without a call a connection is closed.
+const IDLE_TIME_MAX: Duration = Duration::from_secs(60);
+/// How long connecting may take.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Which protocols are spoken.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Protocols {
+    /// HTTP/1 and HTTP/2 over TLS, as the endpoint prefers.
+    All,
+    /// HTTP/1 over TLS. With HTTP/2 all calls would share one connection, and so one of the replicas behind a Service.
+    Http1,
+    /// HTTP/1, over TLS where the URL says so.
+    Http1OrPlain,
+}
+
+/// The connections to one endpoint.
+pub(super) struct Transport {
+    client: legacy::Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    calls: Semaphore,
+}
+
+/// What came back.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) status: StatusCode,
+    /// Where a redirect leads.
+    pub(super) location: Option<String>,
+    pub(super) body: Bytes,
+}
+
+/// Why nothing came back.
+#[derive(Debug)]
+pub(super) struct SendError {
+    pub(super) why: String,
+    /// There was no connection at all.
+    pub(super) is_connect: bool,
+    /// The same call may succeed a little later.
+    pub(super) is_retryable: bool,
+}
+
+impl Transport {
+    /// Connects when it is first called. `server_name` is the name that the certificate must have, if not that of the URL.
+    pub(super) fn new(
+        tls: ClientConfig,
+        server_name: Option<&str>,
+        protocols: Protocols,
+    ) -> Result<Transport, EndpointError> {
+        let connector = hyper_rustls::HttpsConnectorBuilder::new().with_tls_config(tls);
+        let connector = match protocols {
+            Protocols::All | Protocols::Http1 => connector.https_only(),
+            Protocols::Http1OrPlain => connector.https_or_http(),
+        };
+        let connector = match server_name {
+            None => connector,
+            Some(name) => {
+                let name = ServerName::try_from(name.to_owned())
+                    .map_err(|error| unusable("the server name", error.to_string()))?;
+                connector.with_server_name_resolver(FixedServerNameResolver::new(name))
+            }
+        };
+        let mut http = HttpConnector::new();
+        http.enforce_http(false);
+        http.set_nodelay(true);
+        http.set_connect_timeout(Some(CONNECT_TIMEOUT));
+        let connector = match protocols {
+            Protocols::All => connector.enable_all_versions().wrap_connector(http),
+            Protocols::Http1 | Protocols::Http1OrPlain => connector.enable_http1().wrap_connector(http),
+        };
+        let client = legacy::Client::builder(TokioExecutor::new())
+            .pool_max_idle_per_host(IDLE_CONNECTIONS_MAX)
+            .pool_idle_timeout(IDLE_TIME_MAX)
+            .pool_timer(TokioTimer::new())
+            .build(connector);
+        Ok(Transport { client, calls: Semaphore::new(CALLS_MAX) })
+    }
+
+    /// Sends a request and reads the whole answer. Bounding the time is up to the caller, who drops this.
+    pub(super) async fn send(&self, request: Request<Full<Bytes>>) -> Result<Answer, SendError> {
+        // The semaphore is never closed; without a permit the call is merely not counted.
+        let _permit = self.calls.acquire().await;
+        let answer = self.client.request(request).await.map_err(|error| SendError {
+            why: chain(&error),
+            is_connect: error.is_connect(),
+            is_retryable: !error.is_connect(),
+        })?;
+        let (head, body) = answer.into_parts();
+        let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await.map_err(|error| {
+            let why = match error.is::<LengthLimitError>() {
+                true => format!("the answer has more than {ANSWER_BYTES_MAX} bytes"),
+                false => error.to_string(),
+            };
+            SendError { why, is_connect: false, is_retryable: false }
+        })?;
+        let location = head.headers.get(LOCATION).filter(|_| head.status.is_redirection());
+        let location = location.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
+        Ok(Answer { status: head.status, location, body: body.to_bytes() })
+    }
+}
+
+/// The beginning of a text that somebody else has written.
+pub(super) fn excerpt(body: &[u8]) -> String {
+    let text = String::from_utf8_lossy(body);
+    let text = text.trim();
+    text[..text.floor_char_boundary(256)].to_owned()
+}
+
+/// An error with its causes.
+fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let causes = std::iter::successors(error.source(), |error| error.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}
