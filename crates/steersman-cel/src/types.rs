@@ -87,7 +87,9 @@ impl Type {
     /// Whether values of the type have a size of one wherever they stand.
     pub(crate) fn is_scalar(&self) -> bool {
         match self {
-            Type::Bool | Type::Double | Type::Duration | Type::Int | Type::Timestamp | Type::Uint => true,
+            Type::Bool | Type::Double | Type::Duration | Type::Int | Type::Timestamp | Type::Type(_) | Type::Uint => {
+                true
+            }
             Type::Opaque(OPTIONAL, parameters) => parameters.first().is_some_and(Type::is_scalar),
             _ => false,
         }
