@@ -29,6 +29,7 @@ mod plugins;
 mod pod_parts;
 mod pod_security;
 mod pods;
+mod policies;
 mod protobuf;
 mod quotas;
 mod reviews;
