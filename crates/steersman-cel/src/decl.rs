@@ -231,6 +231,11 @@ impl DeclType {
     pub fn elements_max(&self) -> u64 {
         self.elements_max
     }
+
+    /// The most values of this type that a request has room for, with a comma between two.
+    pub fn occurrences_max(&self) -> u64 {
+        REQUEST_BYTES_MAX / (self.bytes_min + 1)
+    }
 }
 
 fn from_schema(schema: &Schema, is_resource: bool, name: &str) -> Option<DeclType> {
@@ -240,7 +245,8 @@ fn from_schema(schema: &Schema, is_resource: bool, name: &str) -> Option<DeclTyp
     }
     let bounds = schema.bounds.as_deref();
     let length_max = bounds.and_then(|bounds| bounds.length_max);
-    if schema.special() == Some(schema::Special::IntOrString) {
+    let is_int_or_string = schema.value_type() == schema::Type::IntOrString;
+    if is_int_or_string || schema.special() == Some(schema::Special::IntOrString) {
         let elements_max = length_max.map_or(REQUEST_BYTES_MAX - 2, |length| length.saturating_mul(4));
         return Some(DeclType { shape: Shape::Dyn, elements_max, bytes_min: 1 });
     }

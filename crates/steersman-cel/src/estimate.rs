@@ -59,15 +59,18 @@ impl Range {
     }
 }
 
-/// By which factor a cost exceeds a limit, in the words of messages: `2.8x`, `more than 100x`. None if it does not.
-///
-/// The factor has `digits` behind the point: one in the message of a rule, six in that of a whole schema.
-pub fn factor_over(cost: u64, limit: u64, digits: usize) -> Option<String> {
+/// By which factor a cost exceeds a limit, in the words of messages: `1.054965x`, `2.8x`, `more than 100x`. None if it does not.
+pub fn factor_over(cost: u64, limit: u64) -> Option<String> {
     if cost <= limit {
         return None;
     }
     let factor = cost as f64 / limit as f64;
-    Some(if factor > 100.0 { "more than 100x".to_owned() } else { format!("{factor:.digits$}x") })
+    Some(match factor {
+        _ if factor > 100.0 => "more than 100x".to_owned(),
+        // With one digit it might read 1.0x.
+        _ if factor < 1.5 => format!("{factor:.6}x"),
+        _ => format!("{factor:.1}x"),
+    })
 }
 
 /// A number times a factor, rounded up; the largest number if it does not fit.
@@ -305,7 +308,7 @@ impl Estimator<'_> {
                     (arg_costs[0].plus(arg_costs[1].or(arg_costs[2])), Some(size))
                 }
                 overload_id => {
-                    let (own, size) = self.call_cost(id, name, overload_id, target, args);
+                    let (own, size) = self.call_cost(id, resolved.function.name, overload_id, target, args);
                     (own.plus(arg_sum), size)
                 }
             };

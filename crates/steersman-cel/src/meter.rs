@@ -8,6 +8,8 @@ use crate::error::EvalError;
 /// How many elements and bytes an evaluation may copy, compare or make beside what its cost says: some tens of milliseconds,
 /// and at most a few hundred megabytes for a moment.
 const WORK_MAX: u64 = 16 << 20;
+/// The same for all evaluations about one object.
+const OBJECT_WORK_MAX: u64 = 10 * WORK_MAX;
 
 /// How deep an evaluation may be nested, counting variables that are evaluated on the way.
 const DEPTH_MAX: u16 = 600;
@@ -27,6 +29,22 @@ impl Meter {
         Meter { spent: 0, limit, work: WORK_MAX, depth: 0 }
     }
 
+    /// The work that is left for all evaluations about one object, before the first of them.
+    pub fn object_work() -> u64 {
+        OBJECT_WORK_MAX
+    }
+
+    /// With a limit of costs, for an evaluation that shares its work with others: `left` is what they have left of it, and
+    /// [`Meter::work_left`] what this one leaves.
+    pub fn sharing(limit: u64, left: u64) -> Meter {
+        Meter { spent: 0, limit, work: left.min(WORK_MAX), depth: 0 }
+    }
+
+    /// What is left of the work after an evaluation that had so much.
+    pub fn work_left(&self, before: u64) -> u64 {
+        before - (before.min(WORK_MAX) - self.work)
+    }
+
     /// The cost so far.
     pub fn spent(&self) -> u64 {
         self.spent
@@ -35,6 +53,11 @@ impl Meter {
     pub(crate) fn charge(&mut self, cost: u64) -> Result<(), EvalError> {
         self.spent = self.spent.saturating_add(cost);
         if self.spent > self.limit { Err(EvalError::budget()) } else { Ok(()) }
+    }
+
+    /// Takes back what was charged a moment ago.
+    pub(crate) fn refund(&mut self, cost: u64) {
+        self.spent = self.spent.saturating_sub(cost);
     }
 
     /// Before so many elements or bytes are gone through.

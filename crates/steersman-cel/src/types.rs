@@ -64,6 +64,22 @@ impl Type {
         }
     }
 
+    /// Whether it has more parts than that, counting those that occur twice twice.
+    pub(crate) fn is_larger_than(&self, parts: usize) -> bool {
+        self.parts_left(parts).is_none()
+    }
+
+    /// What is left of a number of parts once those of the type are taken away.
+    fn parts_left(&self, parts: usize) -> Option<usize> {
+        let left = parts.checked_sub(1)?;
+        match self {
+            Type::List(of) | Type::Type(of) => of.parts_left(left),
+            Type::Map(key, value) => value.parts_left(key.parts_left(left)?),
+            Type::Opaque(_, parameters) => parameters.iter().try_fold(left, |left, of| of.parts_left(left)),
+            _ => Some(left),
+        }
+    }
+
     pub(crate) fn is_dyn_or_error(&self) -> bool {
         matches!(self, Type::Dyn | Type::Error)
     }
@@ -71,7 +87,9 @@ impl Type {
     /// Whether values of the type have a size of one wherever they stand.
     pub(crate) fn is_scalar(&self) -> bool {
         match self {
-            Type::Bool | Type::Double | Type::Duration | Type::Int | Type::Timestamp | Type::Uint => true,
+            Type::Bool | Type::Double | Type::Duration | Type::Int | Type::Timestamp | Type::Type(_) | Type::Uint => {
+                true
+            }
             Type::Opaque(OPTIONAL, parameters) => parameters.first().is_some_and(Type::is_scalar),
             _ => false,
         }

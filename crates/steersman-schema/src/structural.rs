@@ -25,24 +25,49 @@ pub fn compile(open_api_v3_schema: &Value) -> Arc<Schema> {
     Arc::new(Schema::from_json(open_api_v3_schema))
 }
 
+/// Judges a default by what a schema says beyond its structure: the schema, the default, where it is written, and whether it
+/// is a resource as a whole.
+pub type JudgeDefault<'j> = dyn FnMut(&Schema, &Value, &Path, bool) -> Vec<Error> + 'j;
+
+/// What is wrong with a definition.
+#[derive(Debug, Default)]
+pub struct Findings {
+    /// The schema is not structural, or a default does not fit it: nothing can be said about its rules.
+    pub structure: Vec<Error>,
+    /// Single keywords are wrong where they stand.
+    pub keywords: Vec<Error>,
+}
+
+impl Findings {
+    /// All faults.
+    pub fn into_errors(self) -> Vec<Error> {
+        let mut errors = self.structure;
+        errors.extend(self.keywords);
+        errors
+    }
+}
+
 /// Finds what is wrong with a definition; `path` is where it is written (`spec.validation.openAPIV3Schema`).
 pub fn check(open_api_v3_schema: &Value, path: &Path) -> Vec<Error> {
+    examine(open_api_v3_schema, path, &mut |_, _, _, _| Vec::new()).into_errors()
+}
+
+/// The same, with faults told apart. Defaults that fit their schema are shown to `judge`.
+pub fn examine(open_api_v3_schema: &Value, path: &Path, judge: &mut JudgeDefault<'_>) -> Findings {
     let root = Node(open_api_v3_schema);
-    let mut errors = Vec::new();
+    let mut found = Findings::default();
+    invariants(root, Level::Root, path, &mut found.structure);
+    complete(root, Some(root), path, path, &mut found.structure);
+    patterns::check(root, path, &mut found.structure);
+    validate::sort(&mut found.structure);
+    if found.structure.is_empty() {
+        defaults::check(&Schema::from_json(open_api_v3_schema), path, judge, &mut found.structure);
+    }
     if root.flag("nullable") {
-        errors.push(Error::forbidden(&path.child("nullable"), "nullable cannot be true at the root"));
+        found.keywords.push(Error::forbidden(&path.child("nullable"), "nullable cannot be true at the root"));
     }
-    let mut faults = Vec::new();
-    invariants(root, Level::Root, path, &mut faults);
-    complete(root, Some(root), path, path, &mut faults);
-    patterns::check(root, path, &mut faults);
-    validate::sort(&mut faults);
-    if faults.is_empty() {
-        defaults::check(&Schema::from_json(open_api_v3_schema), path, &mut faults);
-    }
-    errors.extend(faults);
-    keywords::check(root, path, &mut errors);
-    errors
+    keywords::check(root, path, &mut found.keywords);
+    found
 }
 
 /// What a definition with a status subresource may not say at its root.

@@ -14,6 +14,7 @@ mod definition;
 mod deletion;
 mod formats;
 mod names;
+mod rules;
 mod shared;
 mod status;
 mod stored;

@@ -108,6 +108,19 @@ pub trait Strategy: fmt::Debug + Send + Sync {
     /// The faults of a change. The registry has checked the metadata.
     fn validate_update(&self, version: &Version, endpoint: Endpoint, new: &Value, old: &Value) -> Vec<field::Error>;
 
+    /// Tries the rules that a definition has in CEL, when all other faults of the object are known, since some of them keep
+    /// rules from being tried. Adds the faults that the rules find, and returns warnings for the client.
+    fn judge(
+        &self,
+        version: &Version,
+        new: &Value,
+        old: Option<&Value>,
+        faults: &mut Vec<field::Error>,
+    ) -> Vec<String> {
+        let _ = (version, new, old, faults);
+        Vec::new()
+    }
+
     /// Warnings for the client about an object that is valid.
     fn warnings(&self, version: &Version, value: &Value) -> Vec<String> {
         let _ = (version, value);

@@ -1,14 +1,22 @@
 //! Defaults must be what their own schema asks for.
 
 use crate::schema::Schema;
+use crate::structural::JudgeDefault;
 use crate::{embedded, prune, validate};
 use steersman_machinery::Value;
 use steersman_machinery::field::{self, Error, Path};
 use steersman_machinery::value::Map;
 
 /// Judges every default of a definition.
-pub(crate) fn check(schema: &Schema, path: &Path, errors: &mut Vec<Error>) {
-    defaults(schema, path, &mut Surroundings { resource_root: true, way: Vec::new(), meta: false }, errors);
+pub(crate) fn check(schema: &Schema, path: &Path, judge: &mut JudgeDefault<'_>, errors: &mut Vec<Error>) {
+    let mut around = Surroundings { resource_root: true, way: Vec::new(), meta: false };
+    Defaults { judge, errors }.of(schema, path, &mut around);
+}
+
+/// The walk through a definition.
+struct Defaults<'d, 'j> {
+    judge: &'d mut JudgeDefault<'j>,
+    errors: &'d mut Vec<Error>,
 }
 
 /// The resource around a default: what must hold of it once the default is in its place.
@@ -35,59 +43,58 @@ impl Surroundings {
     }
 }
 
-fn defaults(schema: &Schema, path: &Path, around: &mut Surroundings, errors: &mut Vec<Error>) {
-    let is_resource = schema.embedded_resource || (around.resource_root && around.way.is_empty());
-    if let Some(default) = &schema.default {
-        let path = path.child("default");
-        let mut faults = Vec::new();
-        if around.meta {
-            let resource = around.around(default);
-            if let Some(fields) = resource.as_object() {
-                embedded::resource(fields, &Path::root(), &mut faults);
+impl Defaults<'_, '_> {
+    fn of(&mut self, schema: &Schema, path: &Path, around: &mut Surroundings) {
+        let is_resource = schema.embedded_resource || (around.resource_root && around.way.is_empty());
+        if let Some(default) = &schema.default {
+            let path = path.child("default");
+            let mut faults = Vec::new();
+            if around.meta {
+                let resource = around.around(default);
+                if let Some(fields) = resource.as_object() {
+                    embedded::resource(fields, &Path::root(), &mut faults);
+                }
+                if !faults.is_empty() {
+                    let detail = format!("must result in valid metadata: {}", field::join(&faults));
+                    faults = vec![Error::invalid(&path, default.clone(), detail)];
+                }
+            } else {
+                let mut pruned = default.clone();
+                prune::prune_value(schema, &mut pruned);
+                if pruned != *default {
+                    self.errors.push(Error::invalid(&path, default.clone(), "must not have unknown fields"));
+                }
+                embedded::validate(schema, default, &path, &mut faults);
             }
-            if !faults.is_empty() {
-                let detail = format!("must result in valid metadata: {}", field::join(&faults));
-                faults = vec![Error::invalid(&path, default.clone(), detail)];
+            if faults.is_empty() {
+                faults = validate::validate_default(schema, default, &path);
             }
-        } else {
-            let mut pruned = default.clone();
-            prune::prune_value(schema, &mut pruned);
-            if pruned != *default {
-                errors.push(Error::invalid(&path, default.clone(), "must not have unknown fields"));
+            if faults.is_empty() {
+                faults = (self.judge)(schema, default, &path, is_resource);
             }
-            embedded::validate(schema, default, &path, &mut faults);
+            self.errors.extend(faults);
         }
-        if faults.is_empty() {
-            faults = validate::validate_default(schema, default, &path);
+        if schema.embedded_resource {
+            let mut inner = Surroundings { resource_root: false, way: Vec::new(), meta: false };
+            return self.inside(schema, path, &mut inner, true);
         }
-        errors.extend(faults);
+        self.inside(schema, path, around, is_resource);
     }
-    if schema.embedded_resource {
-        let mut inner = Surroundings { resource_root: false, way: Vec::new(), meta: false };
-        return defaults_inside(schema, path, &mut inner, true, errors);
-    }
-    defaults_inside(schema, path, around, is_resource, errors);
-}
 
-/// Not inside `additionalProperties`, where upstream does not look either.
-fn defaults_inside(
-    schema: &Schema,
-    path: &Path,
-    around: &mut Surroundings,
-    is_resource: bool,
-    errors: &mut Vec<Error>,
-) {
-    if let Some(item) = schema.items.as_deref() {
-        around.way.push(None);
-        defaults(item, &path.child("items"), around, errors);
-        around.way.pop();
+    /// Not inside `additionalProperties`, where upstream does not look either.
+    fn inside(&mut self, schema: &Schema, path: &Path, around: &mut Surroundings, is_resource: bool) {
+        if let Some(item) = schema.items.as_deref() {
+            around.way.push(None);
+            self.of(item, &path.child("items"), around);
+            around.way.pop();
+        }
+        let was_meta = around.meta;
+        for (name, property) in schema.properties.iter() {
+            around.meta = was_meta || (is_resource && matches!(name, "apiVersion" | "kind" | "metadata"));
+            around.way.push(Some(name.to_owned()));
+            self.of(property, &path.child("properties").key(name), around);
+            around.way.pop();
+        }
+        around.meta = was_meta;
     }
-    let was_meta = around.meta;
-    for (name, property) in schema.properties.iter() {
-        around.meta = was_meta || (is_resource && matches!(name, "apiVersion" | "kind" | "metadata"));
-        around.way.push(Some(name.to_owned()));
-        defaults(property, &path.child("properties").key(name), around, errors);
-        around.way.pop();
-    }
-    around.meta = was_meta;
 }

@@ -10,6 +10,7 @@ use crate::catalog::{
 use crate::crd::custom::columns::Columns;
 use crate::crd::custom::objects::{Compiled, Objects};
 use crate::crd::names::Names;
+use crate::crd::rules::Rules;
 use crate::crd::validate::has_subresource;
 use crate::crd::{condition, flag, list, text, versions};
 use crate::version_order;
@@ -81,6 +82,7 @@ pub(crate) fn custom_resources_with(
         compiled.push(Compiled {
             name: version_name.into(),
             schema: schema.clone(),
+            rules: Rules::new(schema.clone()),
             scale: scale::Paths::of(version),
             columns,
         });

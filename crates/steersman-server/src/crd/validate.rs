@@ -7,15 +7,17 @@ mod parts;
 
 pub(super) use crate::crd::validate::parts::has_subresource;
 
+use crate::crd::rules;
 use crate::crd::{approval, condition, flag, list, shared, text, texts, v1beta1, versions};
 use serde_json::json;
 use std::collections::BTreeSet;
+use steersman_cel::OBJECT_BUDGET;
 use steersman_machinery::value::at;
 use steersman_machinery::{Value, field, name};
-use steersman_schema::structural;
+use steersman_schema::{Schema, structural};
 
 /// What is asked of a definition, depending on the version it is written in and on what was stored before.
-struct Demands {
+struct Demands<'d> {
     /// Every version has a schema, and none preserves unknown fields as a whole.
     schemas: bool,
     /// Schemas are structural even if nothing in them needs it.
@@ -24,12 +26,20 @@ struct Demands {
     approval: bool,
     /// Fields may not be preserved as a whole.
     pruning: bool,
+    /// The versions before the change.
+    old_versions: &'d [Value],
 }
 
 /// The faults of a new definition that was written in this version.
 pub(super) fn create(definition: &Value, version: &str) -> Vec<field::Error> {
     let is_current = version != v1beta1::NAME;
-    let demands = Demands { schemas: is_current, structure: is_current, approval: is_current, pruning: is_current };
+    let demands = Demands {
+        schemas: is_current,
+        structure: is_current,
+        approval: is_current,
+        pruning: is_current,
+        old_versions: &[],
+    };
     let plural_group =
         format!("{}.{}", text(definition, &["spec", "names", "plural"]), text(definition, &["spec", "group"]));
     let mut faults = Vec::new();
@@ -58,6 +68,7 @@ pub(super) fn update(new: &Value, old: &Value, version: &str) -> Vec<field::Erro
             && !versions(old).iter().filter_map(schema).any(is_unstructured),
         approval: is_current,
         pruning: is_current && !flag(old, &["spec", "preserveUnknownFields"]),
+        old_versions: versions(old),
     };
     let mut faults = spec(new, &demands);
     let mut immutable = |path: &[&str]| {
@@ -86,7 +97,7 @@ pub(super) fn status(definition: &Value) -> Vec<field::Error> {
     parts::names(names, &field::Path::new("status.acceptedNames"))
 }
 
-fn spec(definition: &Value, demands: &Demands) -> Vec<field::Error> {
+fn spec(definition: &Value, demands: &Demands<'_>) -> Vec<field::Error> {
     let (path, spec) = (field::Path::new("spec"), definition.get("spec").unwrap_or(&Value::Null));
     let mut faults = Vec::new();
     faults.extend(group(text(spec, &["group"]), &path.child("group")));
@@ -169,7 +180,7 @@ fn version_list(spec: &Value, path: &field::Path) -> Vec<field::Error> {
 }
 
 /// The faults of the schemas, and of versions without one.
-fn schemas(spec: &Value, demands: &Demands, preserves: bool) -> Vec<field::Error> {
+fn schemas(spec: &Value, demands: &Demands<'_>, preserves: bool) -> Vec<field::Error> {
     let (path, versions) = (field::Path::new("spec"), list(spec, &["versions"]));
     let mut faults = Vec::new();
     for (index, version) in versions.iter().enumerate().filter(|(_, version)| schema(version).is_none()) {
@@ -193,19 +204,42 @@ fn schemas(spec: &Value, demands: &Demands, preserves: bool) -> Vec<field::Error
     let is_structural = demands.structure || !preserves || needs_structure;
     let has_status = |version: &Value| has_subresource(version, "status");
     for (index, place, validation) in shared::places(versions, "schema") {
-        let Some(schema) = validation.get("openAPIV3Schema") else { continue };
+        let Some(written) = validation.get("openAPIV3Schema") else { continue };
         let place = place.child("openAPIV3Schema");
         let is_watched = match shared::is_shared(versions, "schema") {
             true => versions.iter().any(has_status),
             false => has_status(&versions[index]),
         };
         if is_watched {
-            faults.extend(structural::check_root_with_status(schema, &place));
+            faults.extend(structural::check_root_with_status(written, &place));
         }
         if is_structural {
-            faults.extend(structural::check(schema, &place));
+            let name = text(&versions[index], &["name"]);
+            let old = demands.old_versions.iter().find(|version| text(version, &["name"]) == name);
+            let is_unchanged = old.and_then(schema) == Some(written);
+            faults.extend(schema_faults(written, &place, is_unchanged));
         }
     }
+    faults
+}
+
+/// The faults of one schema that has to be structural, and of its rules.
+fn schema_faults(written: &Value, path: &field::Path, is_unchanged: bool) -> Vec<field::Error> {
+    let mut budget = Some(OBJECT_BUDGET);
+    let mut judge = |schema: &Schema, default: &Value, path: &field::Path, is_resource: bool| {
+        rules::judge_default(schema, default, path, is_resource, &mut budget)
+    };
+    let found = structural::examine(written, path, &mut judge);
+    let has_rules = holds(written, &|schema| schema.contains_key("x-kubernetes-validations"));
+    let rules = match has_rules && found.structure.is_empty() {
+        true => {
+            let place = rules::Place { path, keywords: &found.keywords, is_unchanged };
+            rules::faults(&Schema::from_json(written), &place)
+        }
+        false => Vec::new(),
+    };
+    let mut faults = found.into_errors();
+    faults.extend(rules);
     faults
 }
 

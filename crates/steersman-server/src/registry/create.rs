@@ -46,6 +46,7 @@ pub(super) async fn plan<'s>(
     let reservation = allocation::reserve(state, operation, &mut object, None)?;
     let mut errors = metadata::validate_create(&object, strategy, operation.resource().is_custom());
     errors.extend(strategy.validate_create(version, &object));
+    strategy.judge(version, &object, None, &mut errors).into_iter().for_each(|warning| operation.warn(warning));
     let name = metadata::text(&object, "name").to_owned();
     operation.refuse(&name, &errors)?;
     for warning in strategy.warnings(version, &object) {

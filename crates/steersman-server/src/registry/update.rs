@@ -40,6 +40,7 @@ pub(super) async fn plan<'s>(
     let reservation = allocation::reserve(state, operation, &mut new, Some(&old))?;
     let mut errors = metadata::validate_update(&new, &old, operation.resource().is_custom());
     errors.extend(strategy.validate_update(version, endpoint, &new, &old));
+    strategy.judge(version, &new, Some(&old), &mut errors).into_iter().for_each(|warning| operation.warn(warning));
     operation.refuse(operation.name(), &errors)?;
     if strategy.rules().warns_on_update {
         strategy.warnings(version, &new).into_iter().for_each(|warning| operation.warn(warning));

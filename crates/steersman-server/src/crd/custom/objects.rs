@@ -3,9 +3,10 @@
 use crate::catalog::{Resource, Version};
 use crate::crd::custom::columns::Columns;
 use crate::crd::custom::scale;
+use crate::crd::rules::Rules;
 use crate::crd::{stored, text, texts};
 use crate::projection::Projection;
-use crate::strategy::{DecodeError, Endpoint, Rules, Strategy};
+use crate::strategy::{self, DecodeError, Endpoint, Strategy};
 use jiff::Timestamp;
 use serde_json::json;
 use std::sync::Arc;
@@ -46,6 +47,7 @@ struct Webhook {
 pub(super) struct Compiled {
     pub(super) name: Box<str>,
     pub(super) schema: Arc<Schema>,
+    pub(super) rules: Rules,
     pub(super) scale: Option<scale::Paths>,
     pub(super) columns: Columns,
 }
@@ -196,8 +198,18 @@ impl Strategy for Objects {
         self.faults(version, endpoint, new, Some(old))
     }
 
-    fn rules(&self) -> Rules {
-        Rules { updates_unconditionally: false, ..Rules::default() }
+    fn judge(
+        &self,
+        version: &Version,
+        new: &Value,
+        old: Option<&Value>,
+        faults: &mut Vec<field::Error>,
+    ) -> Vec<String> {
+        self.compiled(&version.name).map(|compiled| compiled.rules.judge(new, old, faults)).unwrap_or_default()
+    }
+
+    fn rules(&self) -> strategy::Rules {
+        strategy::Rules { updates_unconditionally: false, ..strategy::Rules::default() }
     }
 
     fn cells_read(&self, version: &Version) -> Projection {
