@@ -47,22 +47,27 @@ static BASE: LazyLock<Environment> = LazyLock::new(|| {
 /// How large texts, lists and maps in requests are taken to be when costs are estimated.
 const ELEMENTS_MAX: u64 = 1024;
 
+/// An object whose fields are named as in JSON, also where CEL would have them escaped, such as `namespace`.
+fn object<const N: usize>(name: &str, fields: [(&str, DeclType); N]) -> DeclType {
+    DeclType::object_of(name, fields.map(|(field, decl)| (field.to_owned(), decl)))
+}
+
 pub(crate) static REQUEST: LazyLock<DeclType> = LazyLock::new(|| {
     let text = DeclType::string;
     let texts = || DeclType::list(text(), ELEMENTS_MAX);
     let kind = || {
         let fields = ["group", "version", "kind"].map(|name| (name, text()));
-        DeclType::object("kubernetes.GroupVersionKind", fields)
+        object("kubernetes.GroupVersionKind", fields)
     };
     let resource = || {
         let fields = ["group", "version", "resource"].map(|name| (name, text()));
-        DeclType::object("kubernetes.GroupVersionResource", fields)
+        object("kubernetes.GroupVersionResource", fields)
     };
-    let user = DeclType::object(
+    let user = object(
         "kubernetes.UserInfo",
         [("username", text()), ("uid", text()), ("groups", texts()), ("extra", DeclType::map(texts(), ELEMENTS_MAX))],
     );
-    DeclType::object(
+    object(
         "kubernetes.AdmissionRequest",
         [
             ("kind", kind()),
@@ -86,7 +91,7 @@ pub(crate) static NAMESPACE: LazyLock<DeclType> = LazyLock::new(|| {
     let (text, time, number) = (DeclType::string, DeclType::timestamp, DeclType::integer);
     let texts = || DeclType::list(text(), ELEMENTS_MAX);
     let map = || DeclType::map(text(), ELEMENTS_MAX);
-    let metadata = DeclType::object(
+    let metadata = object(
         "kubernetes.NamespaceMetadata",
         [
             ("name", text()),
@@ -104,16 +109,16 @@ pub(crate) static NAMESPACE: LazyLock<DeclType> = LazyLock::new(|| {
             ("finalizers", texts()),
         ],
     );
-    let condition = DeclType::object(
+    let condition = object(
         "kubernetes.NamespaceCondition",
         [("status", text()), ("type", text()), ("lastTransitionTime", time()), ("message", text()), ("reason", text())],
     );
-    let status = DeclType::object(
+    let status = object(
         "kubernetes.NamespaceStatus",
         [("conditions", DeclType::list(condition, ELEMENTS_MAX)), ("phase", text())],
     );
-    let spec = DeclType::object("kubernetes.NamespaceSpec", [("finalizers", texts())]);
-    DeclType::object("kubernetes.Namespace", [("metadata", metadata), ("spec", spec), ("status", status)])
+    let spec = object("kubernetes.NamespaceSpec", [("finalizers", texts())]);
+    object("kubernetes.Namespace", [("metadata", metadata), ("spec", spec), ("status", status)])
 });
 
 static ENVIRONMENTS: LazyLock<[Environment; 4]> = LazyLock::new(|| {

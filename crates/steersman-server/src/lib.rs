@@ -57,6 +57,7 @@ mod representation;
 pub mod request_info;
 mod route;
 mod runtime_config;
+mod scale;
 mod server;
 mod service;
 mod state;
