@@ -10,6 +10,7 @@ use crate::authz::rbac::resource::Resource as RbacResource;
 use crate::authz::{Authorization, Authorizer};
 use crate::builtin::service::{Allocator, Ranges};
 use crate::catalog::{Catalog, Resource};
+use crate::conversion_webhook::Caller;
 use crate::crd;
 use crate::in_force::InForce;
 use crate::metrics::Metrics;
@@ -49,6 +50,8 @@ pub(crate) struct State {
     pub(crate) timeouts: Timeouts,
     /// Calls the webhooks that objects name.
     pub(crate) webhooks: Arc<Clients>,
+    /// Calls conversion webhooks, and knows how long that took.
+    pub(crate) conversions: Arc<Caller>,
     catalog: ArcSwap<Catalog>,
     /// Notified whenever another catalog is served.
     catalog_changed: watch::Sender<()>,
@@ -69,9 +72,11 @@ impl State {
         let rbac = Arc::new(Rbac::default());
         let nodes = Arc::new(Nodes::default());
         let has_nodes = authorization.has_nodes();
+        let webhooks = Arc::new(Clients::new(store.clone(), Services::default()));
         State {
             authenticator: Authenticator::new(authentication, store.clone()),
-            webhooks: Arc::new(Clients::new(store.clone(), Services::default())),
+            conversions: Arc::new(Caller::new(webhooks.clone())),
+            webhooks,
             store,
             authorizer: authorization.authorizer(&rbac, &nodes),
             admission,
@@ -98,7 +103,8 @@ impl State {
     /// Calls the webhooks behind these Services where they are mapped to. To be called before anything is written.
     #[must_use]
     pub(crate) fn with_webhook_services(self, services: Services) -> State {
-        State { webhooks: Arc::new(Clients::new(self.store.clone(), services)), ..self }
+        let webhooks = Arc::new(Clients::new(self.store.clone(), services));
+        State { conversions: Arc::new(Caller::new(webhooks.clone())), webhooks, ..self }
     }
 
     /// The catalog that is served now.

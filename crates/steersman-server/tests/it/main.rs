@@ -14,6 +14,7 @@ mod broken_store;
 mod certificates;
 mod classes;
 mod concurrency;
+mod conversion;
 mod definitions;
 mod embedding;
 mod engine;
