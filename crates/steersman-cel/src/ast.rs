@@ -67,6 +67,22 @@ pub(crate) enum Expr {
     },
 }
 
+impl Expr {
+    /// Calls with each node that it is made of.
+    pub(crate) fn each_part(&self, each: &mut dyn FnMut(Id)) {
+        match self {
+            Expr::Call { target, args, .. } => target.iter().chain(args).copied().for_each(each),
+            Expr::Fold(fold) => [Some(fold.range), fold.filter, Some(fold.body)].into_iter().flatten().for_each(each),
+            Expr::Ident(_) | Expr::Literal(_) => {}
+            Expr::List(items) => items.iter().map(|item| item.value).for_each(each),
+            Expr::Map(entries) => entries.iter().flat_map(|entry| [entry.key, entry.value]).for_each(each),
+            Expr::OptMap { target, body, .. } => [*target, *body].into_iter().for_each(each),
+            Expr::Select { operand, .. } => each(*operand),
+            Expr::Struct { fields, .. } => fields.iter().map(|field| field.value).for_each(each),
+        }
+    }
+}
+
 /// What is written out.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Literal {

@@ -18,12 +18,19 @@ pub(crate) enum Charge {
     /// The product of two texts that are read.
     ContainsText,
     Flatten,
+    Index {
+        is_first: bool,
+    },
     /// The shorter of two values is read.
     Least,
     /// A list made of as many steps as it has items.
     NewList,
     One,
     /// The pattern in the second argument is looked for in the first.
+    /// What is absent costs nothing.
+    OptionalIndex {
+        is_first: bool,
+    },
     Pattern,
     /// The first argument is read.
     ReadFirst,
@@ -108,8 +115,12 @@ impl Charge {
                 };
                 size(0).saturating_mul(depth).saturating_add(1 + LIST)
             }
+            Charge::Index { is_first } => 1 + u64::from(is_first),
             Charge::Least => least(&args[0], &args[1]),
             Charge::NewList => result.size().saturating_add(1 + LIST),
+            Charge::OptionalIndex { is_first } => {
+                u64::from(is_first) + u64::from(matches!(result, Value::Optional(Some(_))))
+            }
             Charge::Pattern => {
                 let pattern = scaled(size(1), PER_PATTERN_CHAR);
                 read(size(0).saturating_add(1)).saturating_mul(pattern)

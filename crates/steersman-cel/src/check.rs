@@ -120,6 +120,8 @@ impl<'c> Checker<'c> {
             Expr::Fold(fold) => self.fold(fold, position),
             Expr::OptMap { target, name, body, flat } => self.opt_map(position, *target, name, *body, *flat),
         };
+        // A type can double with each macro, and is gone through again and again. Of a large one nothing is known any more.
+        let of = if of.is_larger_than(PARTS_MAX) { Type::Dyn } else { of };
         self.checked.types[id.index()] = of.clone();
         of
     }
@@ -194,6 +196,8 @@ impl<'c> Checker<'c> {
             self.checked.names.insert(id.0, Name::Local(Arc::clone(name)));
             return Some(of.clone());
         }
+        // A leading point passes over what macros declare.
+        let name = name.strip_prefix('.').unwrap_or(name);
         if let Some((name, decl)) = self.environment.variable(name) {
             self.checked.names.insert(id.0, Name::Variable(Arc::clone(name)));
             return Some(decl.type_of());
@@ -271,12 +275,16 @@ impl<'c> Checker<'c> {
         if let ("_?._", [operand, field]) = (name, args) {
             return self.optional_select(id, *operand, *field);
         }
+        if let ("_&&_" | "_||_", None) = (name, target) {
+            return self.logical(id, name, args);
+        }
         let mut types: Vec<Type> = Vec::with_capacity(args.len() + 1);
         types.extend(args.iter().map(|arg| self.check(*arg)));
         if let Some(target) = target {
             // The target may be a part of the name, as in ip.isCanonical(..).
             if let Some(qualified) = self.qualified(target)
                 && let Some(function) = functions::find(&format!("{qualified}.{name}"))
+                && self.environment.has_function(function.name)
             {
                 return self.resolve(id, function, false, &types, position);
             }
@@ -374,20 +382,20 @@ impl<'c> Checker<'c> {
     fn object(&mut self, id: Id, name: &str) -> Type {
         let position = self.ast.position(id);
         let Expr::Struct { fields, .. } = self.ast.expr(id) else { return Type::Error };
-        let object = self.environment.object_type(name);
-        if object.is_none() {
-            match functions::type_named(name) {
-                Some(_) => self.fault(position, format!("'{name}' is not a message type")),
-                None => self.fault(position, format!("undeclared reference to '{name}' (in container '')")),
-            }
-        }
+        let Some(object) = self.environment.object_type(name) else {
+            let message = match functions::type_named(name) {
+                Some(_) => format!("'{name}' is not a message type"),
+                None => format!("undeclared reference to '{name}' (in container '')"),
+            };
+            self.fault(position, message);
+            return Type::Error;
+        };
         for field in fields {
             let mut of = self.check(field.value);
             if field.optional {
                 of = self.unwrapped(field.value, of);
             }
-            let Some(object) = &object else { continue };
-            let Some(wanted) = self.object_field(object, &field.name) else {
+            let Some(wanted) = self.object_field(&object, &field.name) else {
                 self.fault(field.position, format!("undefined field '{}'", field.name));
                 continue;
             };
@@ -398,7 +406,7 @@ impl<'c> Checker<'c> {
                 self.fault(field.position, message);
             }
         }
-        object.map_or(Type::Error, Type::Object)
+        Type::Object(object)
     }
 
     fn fold(&mut self, fold: &'c Fold, position: u32) -> Type {
@@ -428,12 +436,15 @@ impl<'c> Checker<'c> {
         let depth = self.scopes.len() - 1 - usize::from(fold.var2.is_some());
         self.scopes.truncate(depth);
         if let Some(filter) = filter {
-            self.predicate("_?_:_", position, &filter);
+            let gathered = match fold.kind {
+                FoldKind::Map | FoldKind::MapEntry => Type::map(first.clone(), body.clone()),
+                _ => Type::list(body.clone()),
+            };
+            self.condition(position, &filter, &gathered);
         }
         match fold.kind {
-            FoldKind::All => self.predicate("_&&_", position, &body),
-            FoldKind::Exists => self.predicate("_||_", position, &body),
-            FoldKind::ExistsOne => self.predicate("_?_:_", position, &body),
+            FoldKind::All | FoldKind::Exists => self.expect(fold.body, &Type::Bool, &body),
+            FoldKind::ExistsOne => self.condition(position, &body, &Type::Int),
             FoldKind::List => return Type::list(body),
             FoldKind::Map => return Type::map(first, body),
             FoldKind::MapEntry => {
@@ -465,16 +476,27 @@ impl<'c> Checker<'c> {
         Type::Bool
     }
 
-    /// A body or a filter must be a truth value; the fault is told as that of the operator which the macro stands for.
-    fn predicate(&mut self, operator: &str, position: u32, of: &Type) {
+    /// What a condition of a macro decides on must be a truth value; the fault is told as that of the operator which the macro
+    /// stands for, with the type of what the macro gathers.
+    fn condition(&mut self, position: u32, of: &Type, gathered: &Type) {
         if !self.unifier.try_assign(of, &Type::Bool) {
-            let found = self.shown(of);
-            let signature = match operator {
-                "_?_:_" => format!("({found}, int, int)"),
-                _ => format!("(bool, {found})"),
-            };
-            self.fault(position, format!("found no matching overload for '{operator}' applied to '{signature}'"));
+            let (found, gathered) = (self.shown(of), self.shown(gathered));
+            let message =
+                format!("found no matching overload for '_?_:_' applied to '({found}, {gathered}, {gathered})'");
+            self.fault(position, message);
         }
+    }
+
+    /// `left && right`, `left || right`: both must be truth values.
+    fn logical(&mut self, id: Id, name: &str, args: &[Id]) -> Type {
+        for arg in args {
+            let of = self.check(*arg);
+            self.expect(*arg, &Type::Bool, &of);
+        }
+        if let Some(function) = functions::find(name) {
+            self.checked.calls.insert(id.0, Resolved { function, overloads: vec![0], member: false });
+        }
+        Type::Bool
     }
 }
 
@@ -492,6 +514,9 @@ pub(crate) fn declared<'d>(root: &'d DeclType, path: &[Step]) -> Option<&'d Decl
         }
     })
 }
+
+/// How many parts a type may have: an expression that is written by hand nests a few.
+const PARTS_MAX: usize = 1000;
 
 /// Keys are texts; no schema says how long.
 static KEY: LazyLock<DeclType> = LazyLock::new(DeclType::string);

@@ -1,5 +1,6 @@
 //! What values of libraries are, apart from the functions that expressions call on them.
 
+pub(crate) mod address;
 pub(crate) mod authorizer;
 pub(crate) mod cidr;
 pub(crate) mod named_format;

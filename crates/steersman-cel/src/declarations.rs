@@ -20,6 +20,11 @@ impl Declarations {
         self.variables.iter().find(|(known, _)| **known == *name).map(|(name, decl)| (name, decl))
     }
 
+    /// Whether a function of the table is known here: mutations have one more.
+    pub(crate) fn has_function(&self, name: &str) -> bool {
+        self.has_objects || name != "jsonpatch.escapeKey"
+    }
+
     /// The type of objects that an expression may write out.
     pub(crate) fn object_type(&self, name: &str) -> Option<Arc<ObjectDecl>> {
         if !self.has_objects {

@@ -6,7 +6,7 @@ use crate::declarations::{COMPOSED, Declarations};
 use crate::error::CompileError;
 use crate::estimate;
 use crate::parser;
-use crate::plan;
+use crate::plan::{self, Fault};
 use crate::program::Program;
 use crate::types::Type;
 
@@ -59,7 +59,10 @@ impl Environment {
         let ast = parser::parse(text).map_err(|issue| CompileError::new(text, vec![issue]))?;
         let checked = check::check(&ast, &self.0).map_err(|issues| CompileError::new(text, issues))?;
         let cost = estimate::estimate(&ast, &checked, &self.0);
-        let plan = plan::plan(&ast, &checked, &self.0).map_err(|issue| CompileError::new(text, vec![issue]))?;
+        let plan = plan::plan(&ast, &checked, &self.0).map_err(|fault| match fault {
+            Fault::Expression(issue) => CompileError::new(text, vec![issue]),
+            Fault::Instantiation(error) => CompileError::of_instantiation(&error),
+        })?;
         let output = checked.type_of(ast.root).clone();
         Ok(Program { plan, cost, output })
     }

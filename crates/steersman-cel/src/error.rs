@@ -8,11 +8,22 @@ use std::borrow::Cow;
 #[error("{report}")]
 pub struct CompileError {
     report: String,
+    is_of_instantiation: bool,
 }
 
 impl CompileError {
     pub(crate) fn new(text: &str, mut issues: Vec<Issue>) -> CompileError {
-        CompileError { report: source::report(text, &mut issues) }
+        CompileError { report: source::report(text, &mut issues), is_of_instantiation: false }
+    }
+
+    pub(crate) fn of_instantiation(error: &EvalError) -> CompileError {
+        CompileError { report: error.to_string(), is_of_instantiation: true }
+    }
+
+    /// Whether the expression is right, and a constant of it cannot be made, such as `int('x')`. Its text is that of the fault
+    /// alone then.
+    pub fn is_of_instantiation(&self) -> bool {
+        self.is_of_instantiation
     }
 }
 

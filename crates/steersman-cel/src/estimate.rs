@@ -308,7 +308,7 @@ impl Estimator<'_> {
                     (arg_costs[0].plus(arg_costs[1].or(arg_costs[2])), Some(size))
                 }
                 overload_id => {
-                    let (own, size) = self.call_cost(id, name, overload_id, target, args);
+                    let (own, size) = self.call_cost(id, resolved.function.name, overload_id, target, args);
                     (own.plus(arg_sum), size)
                 }
             };

@@ -3,18 +3,18 @@
 //! Recursive, which the depth of a plan bounds. Each step charges what it costs upstream; where upstream expands a macro into
 //! a loop over an accumulator, reading and testing the accumulator is charged too.
 
-use crate::ast::{FoldKind, Literal};
+use crate::ast::FoldKind;
 use crate::charge;
 use crate::decl::ObjectDecl;
 use crate::error::EvalError;
 use crate::estimate::{LIST, MAP, OBJECT};
-use crate::library::lists;
 use crate::library::regex::Regex;
+use crate::library::{lists, operators};
 use crate::meter::Meter;
-use crate::plan::{Call, Constant, FoldNode, Node, Plan, SearchNode};
+use crate::plan::{Branch, Call, Constant, FoldNode, Node, Plan, SearchNode};
 use crate::program::Activation;
 use crate::value::Entries;
-use crate::value::{self, Fields, Key, Map, Object, Opaque, Text, Value};
+use crate::value::{self, Fields, Key, Map, Object, Value};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -43,7 +43,17 @@ struct Evaluator<'a, 'e> {
     meter: &'e mut Meter,
 }
 
+/// Functions whose fault upstream does not explain.
+const PLAIN: [&str; 6] = ["contains", "endsWith", "find", "findAll", "matches", "startsWith"];
+
+/// A function that is not for these values. Upstream names an operator only where no value of the first's type has it.
 fn no_overload(name: &str, args: &[&Value<'_>]) -> EvalError {
+    if args.first().is_some_and(|first| !first.has_operator(name)) {
+        return EvalError::new(format!("no such overload: {name}"));
+    }
+    if name.starts_with(['_', '-', '!', '@']) || PLAIN.contains(&name) {
+        return EvalError::new("no such overload");
+    }
     let types: Vec<&str> = args.iter().map(|arg| arg.type_name()).collect();
     EvalError::new(format!("no such overload: {name}({})", types.join(", ")))
 }
@@ -52,7 +62,12 @@ impl<'a> Evaluator<'a, '_> {
     fn eval(&mut self, id: u32) -> Result<Value<'a>, EvalError> {
         let plan = self.plan;
         match &plan.nodes[id as usize] {
-            Node::Const(constant) => Ok(constant_value(constant)),
+            Node::Const(constant) => {
+                if let Constant::Format(_) = constant {
+                    self.meter.charge(1)?;
+                }
+                Ok(constant.borrowed())
+            }
             Node::Local(place) => {
                 self.meter.charge(1)?;
                 Ok(self.locals[*place].clone())
@@ -67,16 +82,18 @@ impl<'a> Evaluator<'a, '_> {
                 self.meter.charge(2)?;
                 self.activation.compose(name, self.meter)
             }
-            Node::Select { operand, field } => {
+            Node::Select { operand, field, is_first } => {
                 let operand = self.eval(*operand)?;
-                self.meter.charge(1)?;
+                // What is absent costs nothing.
+                let own = u64::from(!matches!(operand, Value::Optional(None)));
+                self.meter.charge(own + u64::from(*is_first))?;
                 select(&operand, field)
             }
             Node::And(left, right) => self.logical(*left, *right, false),
             Node::Or(left, right) => self.logical(*left, *right, true),
-            Node::Conditional(condition, yes, no) => match self.eval(*condition)? {
-                Value::Bool(true) => self.eval(*yes),
-                Value::Bool(false) => self.eval(*no),
+            Node::Conditional { condition, yes, no } => match self.eval(*condition)? {
+                Value::Bool(true) => self.branch(*yes),
+                Value::Bool(false) => self.branch(*no),
                 other => Err(no_overload("_?_:_", &[&other])),
             },
             Node::Equal { left, right, negate } => {
@@ -86,8 +103,9 @@ impl<'a> Evaluator<'a, '_> {
                 Ok(Value::Bool(value::equal(&left, &right, self.meter)? != *negate))
             }
             Node::Call(call) => self.call(call),
-            Node::Has { operand, field } => {
+            Node::Has { operand, field, is_first } => {
                 let operand = self.eval(*operand)?;
+                self.meter.charge(u64::from(*is_first))?;
                 has(&operand, field).map(Value::Bool)
             }
             Node::Fold(fold) => self.fold(fold),
@@ -103,9 +121,10 @@ impl<'a> Evaluator<'a, '_> {
             Node::List(items) => self.list(items),
             Node::Map(entries) => self.map(entries),
             Node::Struct(parts) => self.object(&parts.decl, &parts.fields),
+            Node::Among { value, list } => self.among(*value, *list),
             Node::OptMap { target, body, flat } => self.opt_map(*target, *body, *flat),
             Node::OptionalOr { optional, other, is_value } => self.optional_or(*optional, *other, *is_value),
-            Node::OptionalSelect { operand, field } => self.optional_select(*operand, field),
+            Node::OptionalSelect { operand, field, is_first } => self.optional_select(*operand, field, *is_first),
             _ => Err(EvalError::new("a step that cannot be evaluated")),
         }
     }
@@ -118,6 +137,19 @@ impl<'a> Evaluator<'a, '_> {
         }
         self.meter.charge(LIST)?;
         Ok(Value::list(values))
+    }
+
+    /// Upstream looks the value up in a set, which costs nothing.
+    fn among(&mut self, value: u32, list: u32) -> Result<Value<'a>, EvalError> {
+        let value = self.eval(value)?;
+        let Value::List(list) = self.eval(list)? else { return Err(EvalError::new("no such overload")) };
+        for item in list.iter() {
+            self.meter.work(1)?;
+            if value::equal(&value, &item?, self.meter)? {
+                return Ok(Value::Bool(true));
+            }
+        }
+        Ok(Value::Bool(false))
     }
 
     fn map(&mut self, entries: &'a [(u32, u32, bool)]) -> Result<Value<'a>, EvalError> {
@@ -164,7 +196,7 @@ impl<'a> Evaluator<'a, '_> {
             return Ok(Value::Optional(None));
         };
         // Upstream evaluates the target a second time to bind its value.
-        self.meter.charge(own + LIST + 1)?;
+        self.meter.charge(own + 1)?;
         self.locals.push((*inner).clone());
         let value = self.eval(body);
         self.locals.pop();
@@ -177,25 +209,32 @@ impl<'a> Evaluator<'a, '_> {
     }
 
     fn optional_or(&mut self, optional: u32, other: u32, is_value: bool) -> Result<Value<'a>, EvalError> {
-        let optional = self.eval(optional)?;
-        self.meter.charge(1)?;
-        match optional {
+        match self.eval(optional)? {
             Value::Optional(None) => self.eval(other),
             Value::Optional(Some(value)) if is_value => Ok((*value).clone()),
-            Value::Optional(_) => Ok(optional),
+            optional @ Value::Optional(_) => Ok(optional),
             other => Err(no_overload(if is_value { "orValue" } else { "or" }, &[&other])),
         }
     }
 
-    fn optional_select(&mut self, operand: u32, field: &str) -> Result<Value<'a>, EvalError> {
+    fn optional_select(&mut self, operand: u32, field: &str, is_first: bool) -> Result<Value<'a>, EvalError> {
         let operand = self.eval(operand)?;
-        self.meter.charge(1)?;
+        self.meter.charge(u64::from(is_first))?;
         let inner = match &operand {
             Value::Optional(None) => return Ok(Value::Optional(None)),
             Value::Optional(Some(inner)) => &**inner,
             other => other,
         };
-        field_of(inner, field)?.transpose().map(Value::optional)
+        let found = field_of(inner, field)?.transpose()?;
+        // What is absent costs nothing.
+        self.meter.charge(u64::from(found.is_some()))?;
+        Ok(Value::optional(found))
+    }
+
+    fn branch(&mut self, branch: Branch) -> Result<Value<'a>, EvalError> {
+        let value = self.eval(branch.node)?;
+        self.meter.refund(u64::from(branch.is_selection));
+        Ok(value)
     }
 
     /// `&&` and `||`: whichever side decides does, even if the other fails.
@@ -300,8 +339,6 @@ impl<'a> Evaluator<'a, '_> {
                     if this.truth(fold.body, "_?_:_")? {
                         this.meter.charge(2)?;
                         count += 1;
-                    } else {
-                        this.meter.charge(1)?;
                     }
                     Ok(true)
                 })?;
@@ -310,11 +347,11 @@ impl<'a> Evaluator<'a, '_> {
             }
             FoldKind::List => {
                 let mut values = Vec::new();
-                self.meter.charge(LIST)?;
+                let item = self.item_cost(fold);
                 self.each(fold, &range, &mut |this| {
                     if this.passes(fold)? {
                         let value = this.eval(fold.body)?;
-                        this.meter.charge(LIST + 2)?;
+                        this.meter.charge(item)?;
                         values.push(value);
                     }
                     Ok(true)
@@ -326,15 +363,16 @@ impl<'a> Evaluator<'a, '_> {
             FoldKind::SortBy => {
                 let Value::List(list) = &range else { return Err(no_overload("@sortByAssociatedKeys", &[&range])) };
                 let mut keys = Vec::with_capacity(list.len());
-                self.meter.charge(LIST + 1)?;
+                let item = self.item_cost(fold);
+                self.meter.charge(1)?;
                 self.each(fold, &range, &mut |this| {
                     let key = this.eval(fold.body)?;
-                    this.meter.charge(LIST + 2)?;
+                    this.meter.charge(item)?;
                     keys.push(key);
                     Ok(true)
                 })?;
                 let keys = Value::list(keys);
-                self.meter.charge(2 + LIST)?;
+                self.meter.charge(2)?;
                 self.meter.charge(charge::self_compare(Some(&keys)))?;
                 match &keys {
                     Value::List(keys) => lists::sort_by(self.meter, list, keys),
@@ -344,19 +382,22 @@ impl<'a> Evaluator<'a, '_> {
         }
     }
 
+    /// What it costs to append an item to a list: a list of its own, which is made once if it is constant, and the sum.
+    fn item_cost(&self, fold: &FoldNode) -> u64 {
+        match self.plan.nodes[fold.body as usize] {
+            Node::Const(_) => 2,
+            _ => LIST + 2,
+        }
+    }
+
     /// Whether an element passes the filter, if there is one.
     fn passes(&mut self, fold: &'a FoldNode) -> Result<bool, EvalError> {
         let Some(filter) = fold.filter else { return Ok(true) };
-        let passes = self.truth(filter, "_?_:_")?;
-        if !passes {
-            self.meter.charge(1)?;
-        }
-        Ok(passes)
+        self.truth(filter, "_?_:_")
     }
 
     fn transform_map(&mut self, fold: &'a FoldNode, range: &Value<'a>) -> Result<Value<'a>, EvalError> {
         let mut map = BTreeMap::new();
-        self.meter.charge(MAP)?;
         self.each(fold, range, &mut |this| {
             if !this.passes(fold)? {
                 return Ok(true);
@@ -366,7 +407,10 @@ impl<'a> Evaluator<'a, '_> {
                 let name = key.type_name().to_owned();
                 let key = Key::of(key).ok_or_else(|| EvalError::new(format!("unsupported key type: {name}")))?;
                 if map.contains_key(&key) {
-                    return Err(EvalError::new("insert failed: key already exists"));
+                    return Err(EvalError::new(format!(
+                        "insert failed: key {} already exists",
+                        operators::shown(&key.to_value())
+                    )));
                 }
                 map.insert(key, value);
                 Ok(())
@@ -454,27 +498,14 @@ impl<'a> Evaluator<'a, '_> {
                 }
             }
             other => {
-                let message = format!("got '{}', expected iterable type", other.type_name());
+                let message = match fold.two {
+                    false => format!("got '{}', expected iterable type", other.go_type()),
+                    true => format!("unsupported comprehension range type: {}", other.go_type()),
+                };
                 return Err(EvalError::new(message));
             }
         }
         Ok(())
-    }
-}
-
-fn constant_value<'a>(constant: &'a Constant) -> Value<'a> {
-    match constant {
-        Constant::Format(format) => Value::Opaque(Opaque::Format(format)),
-        Constant::Type(name) => Value::Type(Arc::clone(name)),
-        Constant::Literal(literal) => match literal {
-            Literal::Bool(bool) => Value::Bool(*bool),
-            Literal::Bytes(bytes) => Value::Bytes(Arc::clone(bytes)),
-            Literal::Double(double) => Value::Double(*double),
-            Literal::Int(int) => Value::Int(*int),
-            Literal::Null => Value::Null,
-            Literal::String(text) => Value::String(Text::Borrowed(text)),
-            Literal::Uint(uint) => Value::Uint(*uint),
-        },
     }
 }
 
@@ -486,12 +517,13 @@ fn unwrapped<'a>(value: Value<'a>) -> Result<Option<Value<'a>>, EvalError> {
     }
 }
 
-/// A field of a map or an object; none if it is not set.
+/// A field of a map or an object; none if it is not set, or if the value is something that has no fields.
 fn field_of<'a>(value: &Value<'a>, field: &str) -> Result<Option<Result<Value<'a>, EvalError>>, EvalError> {
     match value {
         Value::Map(map) => Ok(map.get_str(field)),
         Value::Object(object) => Ok(object.get(field)),
-        _ => Err(EvalError::no_key(field)),
+        Value::List(_) => Err(EvalError::new("unsupported index type 'string' in list")),
+        _ => Ok(None),
     }
 }
 

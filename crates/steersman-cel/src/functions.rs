@@ -63,7 +63,9 @@ pub(crate) fn type_named(name: &str) -> Option<Type> {
         "string" => Type::String,
         "type" => Type::Type(std::sync::Arc::new(Type::Dyn)),
         "uint" => Type::Uint,
-        _ => Type::opaque(OPAQUE.iter().find(|opaque| **opaque == name)?),
+        CIDR => Type::opaque(CIDR),
+        IP => Type::opaque(IP),
+        _ => return None,
     })
 }
 
@@ -273,7 +275,10 @@ impl Reader<'_, '_> {
                 });
                 Type::Param(u32::try_from(at).ok()?)
             }
-            _ => type_named(name)?,
+            _ => match OPAQUE.iter().find(|opaque| **opaque == name) {
+                Some(opaque) => Type::opaque(opaque),
+                None => type_named(name)?,
+            },
         })
     }
 }

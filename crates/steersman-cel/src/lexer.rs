@@ -16,11 +16,13 @@ pub(crate) enum Token {
     Symbol(&'static str),
 }
 
-/// A token and where it begins, in characters.
+/// A token and where it is, in characters.
 #[derive(Clone, Debug)]
 pub(crate) struct Spanned {
     pub(crate) token: Token,
     pub(crate) position: u32,
+    /// Where it ends.
+    pub(crate) end: u32,
 }
 
 const SYMBOLS: [&str; 28] = [
@@ -37,7 +39,7 @@ pub(crate) fn tokens(text: &str) -> Result<Vec<Spanned>, Issue> {
         let position = lexer.position;
         let token = lexer.token()?;
         let is_end = token == Token::End;
-        tokens.push(Spanned { token, position });
+        tokens.push(Spanned { token, position, end: lexer.position });
         if is_end {
             return Ok(tokens);
         }
@@ -92,11 +94,14 @@ impl<'t> Lexer<'t> {
             });
         }
         match SYMBOLS.into_iter().find(|symbol| self.rest.starts_with(*symbol)) {
-            Some(symbol @ ("=" | ";" | "@" | "#")) => Err(self.unknown(symbol)),
+            // Half of an operator is told with what is behind it.
+            Some("=") => Err(self.unknown(&self.rest.chars().take(2).collect::<String>())),
+            Some(symbol @ (";" | "@" | "#")) => Err(self.unknown(symbol)),
             Some(symbol) => {
                 self.take(symbol.len());
                 Ok(Token::Symbol(symbol))
             }
+            None if matches!(first, '&' | '|') => Err(self.unknown(&self.rest.chars().take(2).collect::<String>())),
             None => Err(self.unknown(&first.to_string())),
         }
     }

@@ -55,6 +55,11 @@ impl Meter {
         if self.spent > self.limit { Err(EvalError::budget()) } else { Ok(()) }
     }
 
+    /// Takes back what was charged a moment ago.
+    pub(crate) fn refund(&mut self, cost: u64) {
+        self.spent = self.spent.saturating_sub(cost);
+    }
+
     /// Before so many elements or bytes are gone through.
     pub(crate) fn work(&mut self, amount: usize) -> Result<(), EvalError> {
         match self.work.checked_sub(amount as u64) {

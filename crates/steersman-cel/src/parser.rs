@@ -4,9 +4,11 @@
 //! than that is refused, so that whoever walks it may recurse. Chains of `&&` and `||` become balanced trees, as upstream.
 
 mod macros;
+mod unexpected;
 
 use crate::ast::{Ast, Entry, Expr, Field, Id, Item, Literal};
 use crate::lexer::{self, Spanned, Token};
+use crate::parser::unexpected::Place;
 use crate::source::Issue;
 use std::sync::Arc;
 
@@ -48,8 +50,11 @@ pub(crate) fn parse(text: &str) -> Result<Ast, Issue> {
         ));
     }
     let mut parser = Parser {
+        text,
         tokens: lexer::tokens(text)?,
         at: 0,
+        place: Place::default(),
+        nesting_of_brackets: 0,
         nesting: 0,
         nodes: Vec::new(),
         positions: Vec::new(),
@@ -61,13 +66,18 @@ pub(crate) fn parse(text: &str) -> Result<Ast, Issue> {
             let depth = parser.depths[root.index()];
             Ok(Ast { nodes: parser.nodes, positions: parser.positions, root, depth })
         }
-        _ => Err(parser.unexpected("the end of the expression")),
+        _ => Err(parser.not_the_end()),
     }
 }
 
-pub(crate) struct Parser {
+pub(crate) struct Parser<'t> {
+    text: &'t str,
     tokens: Vec<Spanned>,
     at: usize,
+    /// Where the next token stands.
+    place: Place,
+    /// How many brackets are open.
+    nesting_of_brackets: u32,
     /// How many expressions are under way, one within the other.
     nesting: u16,
     nodes: Vec<Expr>,
@@ -76,7 +86,7 @@ pub(crate) struct Parser {
     depths: Vec<u16>,
 }
 
-impl Parser {
+impl Parser<'_> {
     fn token(&self) -> &Token {
         &self.tokens[self.at].token
     }
@@ -87,6 +97,12 @@ impl Parser {
 
     fn next(&mut self) {
         // The last token is the end, which nobody takes.
+        match self.token() {
+            Token::Symbol("(" | "[" | "{") => self.nesting_of_brackets += 1,
+            Token::Symbol(")" | "]" | "}") => self.nesting_of_brackets = self.nesting_of_brackets.saturating_sub(1),
+            _ => {}
+        }
+        self.place = Place::Plain;
         self.at = (self.at + 1).min(self.tokens.len() - 1);
     }
 
@@ -100,18 +116,7 @@ impl Parser {
     }
 
     fn expect(&mut self, symbol: &'static str) -> Result<(), Issue> {
-        if self.accept(symbol) { Ok(()) } else { Err(self.unexpected(&format!("'{symbol}'"))) }
-    }
-
-    fn unexpected(&self, wanted: &str) -> Issue {
-        let found = match self.token() {
-            Token::End => "<EOF>".to_owned(),
-            Token::Ident(name) => name.to_string(),
-            Token::IntMin => "9223372036854775808".to_owned(),
-            Token::Literal(_) => "a literal".to_owned(),
-            Token::Symbol(symbol) => (*symbol).to_owned(),
-        };
-        Issue::new(self.position(), format!("Syntax error: mismatched input '{found}', expecting {wanted}"))
+        if self.accept(symbol) { Ok(()) } else { Err(self.not_symbol(symbol)) }
     }
 
     fn too_deep(position: u32) -> Issue {
@@ -179,7 +184,7 @@ impl Parser {
         &mut self,
         symbol: &'static str,
         function: &str,
-        operand: impl Fn(&mut Parser) -> Result<Id, Issue>,
+        operand: impl Fn(&mut Parser<'_>) -> Result<Id, Issue>,
     ) -> Result<Id, Issue> {
         let first = operand(self)?;
         if *self.token() != Token::Symbol(symbol) {
@@ -285,7 +290,7 @@ impl Parser {
             let position = self.position();
             if self.accept(".") {
                 let optional = self.accept("?");
-                let Token::Ident(name) = self.token().clone() else { return Err(self.unexpected("a name")) };
+                let Token::Ident(name) = self.token().clone() else { return Err(self.no_name()) };
                 self.next();
                 let call = self.position();
                 operand = if optional {
@@ -298,6 +303,7 @@ impl Parser {
                     self.add(Expr::Select { operand, field: name, test: false }, position)?
                 };
             } else if self.accept("[") {
+                self.place = Place::Index;
                 let function = if self.accept("?") { "_[?_]" } else { "_[_]" };
                 let index = self.expr()?;
                 self.expect("]")?;
@@ -335,9 +341,13 @@ impl Parser {
             }
             Token::Symbol(".") => {
                 self.next();
-                let Token::Ident(name) = self.token().clone() else { return Err(self.unexpected("a name")) };
+                let position = self.position();
+                let Token::Ident(name) = self.token().clone() else { return Err(self.no_name()) };
                 self.next();
-                self.name(name, position)
+                match self.token() {
+                    Token::Symbol("(") => self.name(name, position),
+                    _ => self.name(format!(".{name}").into(), position),
+                }
             }
             Token::Symbol("(") => {
                 self.next();
@@ -348,16 +358,19 @@ impl Parser {
             Token::Symbol("[") => {
                 self.next();
                 let mut items = Vec::new();
+                self.place = Place::List;
                 while !self.accept("]") {
                     let optional = self.accept("?");
                     items.push(Item { value: self.expr()?, optional });
                     self.separator("]")?;
+                    self.place = Place::ListItem;
                 }
                 self.add(Expr::List(items.into()), position)
             }
             Token::Symbol("{") => {
                 self.next();
                 let mut entries = Vec::new();
+                self.place = Place::Map;
                 while !self.accept("}") {
                     let optional = self.accept("?");
                     let key = self.expr()?;
@@ -367,7 +380,7 @@ impl Parser {
                 }
                 self.add(Expr::Map(entries.into()), position)
             }
-            _ => Err(self.unexpected("an operand")),
+            _ => Err(self.no_operand()),
         }
     }
 
@@ -386,21 +399,22 @@ impl Parser {
 
     fn list_of(&mut self, end: &'static str) -> Result<Vec<Id>, Issue> {
         let mut args = Vec::new();
+        self.place = Place::Arguments;
         if self.accept(end) {
             return Ok(args);
         }
         loop {
             args.push(self.expr()?);
-            if self.accept(end) {
+            if !self.accept(",") {
+                self.expect(end)?;
                 return Ok(args);
             }
-            self.expect(",")?;
         }
     }
 
     /// What stands between items: a comma, which may stand behind the last too.
     fn separator(&mut self, end: &'static str) -> Result<(), Issue> {
-        if *self.token() == Token::Symbol(end) { Ok(()) } else { self.expect(",") }
+        if *self.token() == Token::Symbol(end) || self.accept(",") { Ok(()) } else { Err(self.not_between(end)) }
     }
 
     fn object(&mut self, name: String) -> Result<Id, Issue> {
@@ -409,7 +423,7 @@ impl Parser {
         let mut fields = Vec::new();
         while !self.accept("}") {
             let optional = self.accept("?");
-            let Token::Ident(name) = self.token().clone() else { return Err(self.unexpected("the name of a field")) };
+            let Token::Ident(name) = self.token().clone() else { return Err(self.no_field()) };
             self.next();
             let position = self.position();
             self.expect(":")?;

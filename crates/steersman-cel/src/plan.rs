@@ -1,16 +1,19 @@
 //! Checked expressions made ready: names are places, calls have their implementation and their cost, patterns are compiled.
 
+mod folded;
+
 use crate::ast::{Ast, Expr, Fold, FoldKind, Id, Literal};
 use crate::charge::Charge;
 use crate::check::{Checked, Name};
 use crate::data::named_format::NamedFormat;
 use crate::decl::ObjectDecl;
 use crate::declarations::{COMPOSED, Declarations};
+use crate::error::EvalError;
 use crate::library::regex::{Regex, Search};
 use crate::library::{self, named_format};
 use crate::outcome::Implementation;
 use crate::source::Issue;
-use crate::value::{Opaque, Value};
+use crate::value::{Opaque, Text, Value};
 use std::fmt;
 use std::sync::Arc;
 
@@ -30,9 +33,18 @@ pub(crate) struct Plan {
 #[derive(Debug)]
 pub(crate) enum Node {
     And(u32, u32),
+    /// `value in [..]`, where the list is constant and has nothing but scalars.
+    Among {
+        value: u32,
+        list: u32,
+    },
     Call(Box<Call>),
     Composed(Arc<str>),
-    Conditional(u32, u32, u32),
+    Conditional {
+        condition: u32,
+        yes: Branch,
+        no: Branch,
+    },
     Const(Constant),
     Equal {
         left: u32,
@@ -43,6 +55,7 @@ pub(crate) enum Node {
     Has {
         operand: u32,
         field: Arc<str>,
+        is_first: bool,
     },
     List(Box<[(u32, bool)]>),
     /// The place of a macro's variable.
@@ -62,16 +75,26 @@ pub(crate) enum Node {
     OptionalSelect {
         operand: u32,
         field: Arc<str>,
+        is_first: bool,
     },
     Or(u32, u32),
     Search(Box<SearchNode>),
+    /// `is_first`, here and above: the operand is no selection itself, and no variable. Upstream charges for it once more.
     Select {
         operand: u32,
         field: Arc<str>,
+        is_first: bool,
     },
     Struct(Box<StructNode>),
     /// The place of a variable among those that the plan reads.
     Variable(usize),
+}
+
+/// What a condition chooses. Reading a variable costs nothing there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Branch {
+    pub(crate) node: u32,
+    pub(crate) is_selection: bool,
 }
 
 /// An object that is written out: its fields by name, and whether they are optional.
@@ -81,12 +104,42 @@ pub(crate) struct StructNode {
     pub(crate) fields: Box<[(Arc<str>, u32, bool)]>,
 }
 
-/// What is written out.
+/// What is known without evaluating anything.
 #[derive(Debug)]
 pub(crate) enum Constant {
     Format(&'static NamedFormat),
     Literal(Literal),
     Type(Arc<str>),
+    /// A list, a map, or what a constant was converted to: made once.
+    Value(Value<'static>),
+}
+
+impl Constant {
+    /// Its value, with texts of its own.
+    fn to_value(&self) -> Value<'static> {
+        match self {
+            Constant::Format(format) => Value::Opaque(Opaque::Format(format)),
+            Constant::Literal(literal) => match literal {
+                Literal::Bool(bool) => Value::Bool(*bool),
+                Literal::Bytes(bytes) => Value::Bytes(Arc::clone(bytes)),
+                Literal::Double(double) => Value::Double(*double),
+                Literal::Int(int) => Value::Int(*int),
+                Literal::Null => Value::Null,
+                Literal::String(text) => Value::text(Arc::clone(text)),
+                Literal::Uint(uint) => Value::Uint(*uint),
+            },
+            Constant::Type(name) => Value::Type(Arc::clone(name)),
+            Constant::Value(value) => value.clone(),
+        }
+    }
+
+    /// Its value.
+    pub(crate) fn borrowed(&self) -> Value<'_> {
+        match self {
+            Constant::Literal(Literal::String(text)) => Value::String(Text::Borrowed(text)),
+            _ => self.to_value(),
+        }
+    }
 }
 
 pub(crate) struct Call {
@@ -122,8 +175,21 @@ pub(crate) struct FoldNode {
     pub(crate) body: u32,
 }
 
+/// Why an expression cannot be made ready.
+pub(crate) enum Fault {
+    /// A constant of it cannot be made.
+    Instantiation(EvalError),
+    Expression(Issue),
+}
+
+impl From<Issue> for Fault {
+    fn from(issue: Issue) -> Fault {
+        Fault::Expression(issue)
+    }
+}
+
 /// Makes an expression ready.
-pub(crate) fn plan(ast: &Ast, checked: &Checked, environment: &Declarations) -> Result<Plan, Issue> {
+pub(crate) fn plan(ast: &Ast, checked: &Checked, environment: &Declarations) -> Result<Plan, Fault> {
     let mut planner = Planner {
         ast,
         checked,
@@ -164,7 +230,7 @@ impl Planner<'_> {
         })
     }
 
-    fn node(&mut self, id: Id) -> Result<u32, Issue> {
+    fn node(&mut self, id: Id) -> Result<u32, Fault> {
         let ast = self.ast;
         let unknown = || Issue::new(ast.position(id), "an expression that was not checked");
         let node = match ast.expr(id) {
@@ -185,7 +251,21 @@ impl Planner<'_> {
         Ok(self.add(node))
     }
 
-    fn select(&mut self, id: Id, operand: Id, field: &Arc<str>, test: bool) -> Result<Node, Issue> {
+    /// Whether a node is a variable, or what is selected of one.
+    fn is_selection(&self, node: u32) -> bool {
+        match &self.plan.nodes[node as usize] {
+            Node::Composed(_)
+            | Node::Conditional { .. }
+            | Node::Local(_)
+            | Node::OptionalSelect { .. }
+            | Node::Select { .. }
+            | Node::Variable(_) => true,
+            Node::Call(call) => matches!(call.name, "_[_]" | "_[?_]"),
+            _ => false,
+        }
+    }
+
+    fn select(&mut self, id: Id, operand: Id, field: &Arc<str>, test: bool) -> Result<Node, Fault> {
         let field = Arc::clone(field);
         let is_composed = matches!(
             self.checked.names.get(&operand.0),
@@ -201,13 +281,14 @@ impl Planner<'_> {
             }
             None => {
                 let operand = self.node(operand)?;
-                if test { Node::Has { operand, field } } else { Node::Select { operand, field } }
+                let is_first = !self.is_selection(operand);
+                if test { Node::Has { operand, field, is_first } } else { Node::Select { operand, field, is_first } }
             }
         })
     }
 
     /// A list, a map or an object that is written out.
-    fn written(&mut self, id: Id) -> Result<Node, Issue> {
+    fn written(&mut self, id: Id) -> Result<Node, Fault> {
         let ast = self.ast;
         Ok(match ast.expr(id) {
             Expr::List(items) => {
@@ -215,12 +296,18 @@ impl Planner<'_> {
                 for item in items {
                     nodes.push((self.node(item.value)?, item.optional));
                 }
+                if let Some(list) = folded::list(&self.plan.nodes, &nodes) {
+                    return Ok(list);
+                }
                 Node::List(nodes.into())
             }
             Expr::Map(entries) => {
                 let mut nodes = Vec::with_capacity(entries.len());
                 for entry in entries {
                     nodes.push((self.node(entry.key)?, self.node(entry.value)?, entry.optional));
+                }
+                if let Some(map) = folded::map(&self.plan.nodes, &nodes) {
+                    return Ok(map);
                 }
                 Node::Map(nodes.into())
             }
@@ -233,11 +320,11 @@ impl Planner<'_> {
                 }
                 Node::Struct(Box::new(StructNode { decl, fields: nodes.into() }))
             }
-            _ => return Err(Issue::new(ast.position(id), "an expression that was not checked")),
+            _ => return Err(Issue::new(ast.position(id), "an expression that was not checked").into()),
         })
     }
 
-    fn fold(&mut self, fold: &Fold) -> Result<Node, Issue> {
+    fn fold(&mut self, fold: &Fold) -> Result<Node, Fault> {
         let range = self.node(fold.range)?;
         let depth = self.locals.len();
         self.locals.push(Arc::clone(&fold.var));
@@ -248,13 +335,15 @@ impl Planner<'_> {
         Ok(Node::Fold(Box::new(FoldNode { kind: fold.kind, range, two: fold.var2.is_some(), filter, body })))
     }
 
-    fn call(&mut self, id: Id, name: &str, target: Option<Id>, args: &[Id]) -> Result<Node, Issue> {
+    fn call(&mut self, id: Id, name: &str, target: Option<Id>, args: &[Id]) -> Result<Node, Fault> {
         if let ("_?._", [operand, field]) = (name, args) {
             let Expr::Literal(Literal::String(field)) = self.ast.expr(*field) else {
-                return Err(Issue::new(self.ast.position(id), "the name of a field must be written out"));
+                return Err(Issue::new(self.ast.position(id), "the name of a field must be written out").into());
             };
             let field = Arc::clone(field);
-            return Ok(Node::OptionalSelect { operand: self.node(*operand)?, field });
+            let operand = self.node(*operand)?;
+            let is_first = !self.is_selection(operand);
+            return Ok(Node::OptionalSelect { operand, field, is_first });
         }
         let unknown =
             || Issue::new(self.ast.position(id), format!("undeclared reference to '{name}' (in container '')"));
@@ -279,7 +368,10 @@ impl Planner<'_> {
         Ok(match (function, nodes.as_slice()) {
             ("_&&_", [left, right]) => Node::And(*left, *right),
             ("_||_", [left, right]) => Node::Or(*left, *right),
-            ("_?_:_", [condition, yes, no]) => Node::Conditional(*condition, *yes, *no),
+            ("_?_:_", [condition, yes, no]) => {
+                let branch = |node: &u32| Branch { node: *node, is_selection: self.is_selection(*node) };
+                Node::Conditional { condition: *condition, yes: branch(yes), no: branch(no) }
+            }
             ("_==_", [left, right]) => Node::Equal { left: *left, right: *right, negate: false },
             ("_!=_", [left, right]) => Node::Equal { left: *left, right: *right, negate: true },
             ("or", [optional, other]) => Node::OptionalOr { optional: *optional, other: *other, is_value: false },
@@ -288,16 +380,24 @@ impl Planner<'_> {
                 Some(search) => self.search(search, &all, &nodes, charge)?,
                 None => {
                     let implementation = library::implementation(function).ok_or_else(unknown)?;
+                    if let Some(folded) = folded::call(&self.plan.nodes, function, overload, implementation, &nodes) {
+                        return folded.map_err(Fault::Instantiation);
+                    }
+                    let is_first = nodes.first().is_some_and(|operand| !self.is_selection(*operand));
+                    let charge = match function {
+                        "_[_]" => Charge::Index { is_first },
+                        "_[?_]" => Charge::OptionalIndex { is_first },
+                        _ => charge,
+                    };
                     Node::Call(Box::new(Call { name: function, implementation, args: nodes.into(), charge }))
                 }
             },
         })
     }
 
-    fn search(&mut self, search: Search, args: &[Id], nodes: &[u32], charge: Charge) -> Result<Node, Issue> {
+    fn search(&mut self, search: Search, args: &[Id], nodes: &[u32], charge: Charge) -> Result<Node, Fault> {
         let regex = match args.get(1).map(|pattern| self.ast.expr(*pattern)) {
-            // A pattern that is none is refused when it is used, as upstream, unless the checker has.
-            Some(Expr::Literal(Literal::String(text))) => Regex::new(text).ok(),
+            Some(Expr::Literal(Literal::String(text))) => Some(Regex::new(text).map_err(Fault::Instantiation)?),
             _ => None,
         };
         let limit = nodes.get(2).copied();

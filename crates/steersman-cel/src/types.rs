@@ -64,6 +64,22 @@ impl Type {
         }
     }
 
+    /// Whether it has more parts than that, counting those that occur twice twice.
+    pub(crate) fn is_larger_than(&self, parts: usize) -> bool {
+        self.parts_left(parts).is_none()
+    }
+
+    /// What is left of a number of parts once those of the type are taken away.
+    fn parts_left(&self, parts: usize) -> Option<usize> {
+        let left = parts.checked_sub(1)?;
+        match self {
+            Type::List(of) | Type::Type(of) => of.parts_left(left),
+            Type::Map(key, value) => value.parts_left(key.parts_left(left)?),
+            Type::Opaque(_, parameters) => parameters.iter().try_fold(left, |left, of| of.parts_left(left)),
+            _ => Some(left),
+        }
+    }
+
     pub(crate) fn is_dyn_or_error(&self) -> bool {
         matches!(self, Type::Dyn | Type::Error)
     }

@@ -245,6 +245,40 @@ impl<'a> Value<'a> {
         }
     }
 
+    /// Whether values of its type have an operator with some other value, or the name is that of no operator.
+    pub(crate) fn has_operator(&self, name: &str) -> bool {
+        let is_number = matches!(self, Value::Double(_) | Value::Int(_) | Value::Uint(_));
+        let is_time = matches!(self, Value::Duration(_) | Value::Timestamp(_));
+        match name {
+            "_<_" | "_<=_" | "_>_" | "_>=_" => {
+                is_number || is_time || matches!(self, Value::Bool(_) | Value::Bytes(_) | Value::String(_))
+            }
+            "_+_" => is_number || is_time || matches!(self, Value::Bytes(_) | Value::List(_) | Value::String(_)),
+            "_-_" => is_number || is_time,
+            "_*_" | "_/_" => is_number,
+            "_%_" => matches!(self, Value::Int(_) | Value::Uint(_)),
+            "-_" => matches!(self, Value::Bool(_) | Value::Double(_) | Value::Duration(_) | Value::Int(_)),
+            _ => true,
+        }
+    }
+
+    /// The name of the type that upstream holds it in.
+    pub(crate) fn go_type(&self) -> &'static str {
+        match self {
+            Value::Bool(_) => "types.Bool",
+            Value::Bytes(_) => "types.Bytes",
+            Value::Double(_) => "types.Double",
+            Value::Duration(_) => "types.Duration",
+            Value::Int(_) => "types.Int",
+            Value::Null => "types.Null",
+            Value::Optional(_) => "*types.Optional",
+            Value::String(_) => "types.String",
+            Value::Timestamp(_) => "types.Timestamp",
+            Value::Uint(_) => "types.Uint",
+            _ => "ref.Val",
+        }
+    }
+
     /// What `size()` says; one for what has no size.
     pub(crate) fn size(&self) -> u64 {
         match self {
@@ -275,6 +309,11 @@ impl<'a> Value<'a> {
         }
     }
 
+    /// Whether it is a truth value, a number or a text.
+    pub(crate) fn is_scalar(&self) -> bool {
+        matches!(self, Value::Bool(_) | Value::Double(_) | Value::Int(_) | Value::String(_) | Value::Uint(_))
+    }
+
     /// Whether it is what `optional.ofNonZeroValue` leaves out.
     pub(crate) fn is_zero(&self) -> bool {
         match self {
@@ -291,7 +330,7 @@ impl<'a> Value<'a> {
             Value::Opaque(_) | Value::Type(_) => false,
             Value::Optional(optional) => optional.is_none(),
             Value::String(text) => text.is_empty(),
-            Value::Timestamp(timestamp) => *timestamp == Timestamp::default(),
+            Value::Timestamp(timestamp) => timestamp.is_zero(),
             Value::Uint(uint) => *uint == 0,
         }
     }

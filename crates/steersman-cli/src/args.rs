@@ -62,6 +62,12 @@ pub(crate) enum Command {
     Server(ServerCommand),
     /// The control plane with the controllers in the same process.
     Up(UpOptions),
+    /// Prints which admission webhooks the server has called since it started, how often, how long and with what outcome.
+    ///
+    /// CALLS is the sum of the next four: ALLOWED; DENIED by the webhook; FAILED, where the write failed because the webhook could not be
+    /// called or its answer not used; IGNORED, where it failed likewise but has failurePolicy Ignore. SKIPPED are writes that its
+    /// matchConditions left out. MEAN and P99 are times of calls; P99 is the bound of a bucket of the server's metrics.
+    Webhooks(WebhooksOptions),
 }
 
 /// Of the folder for envtest.
@@ -187,6 +193,14 @@ pub(crate) struct RunAsOptions {
     pub(crate) command: Vec<OsString>,
 }
 
+/// Of `webhooks`.
+#[derive(ClapArgs, Debug)]
+pub(crate) struct WebhooksOptions {
+    /// The kubeconfig of the cluster; without it: in-cluster, then $KUBECONFIG, then ~/.kube/config.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+}
+
 /// Of the second step of `run-as`, in its mount namespace.
 #[derive(ClapArgs, Debug)]
 pub(crate) struct RunAsMountedOptions {
@@ -268,7 +282,7 @@ pub(crate) fn report(error: &clap::Error) -> ExitCode {
         }
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => {
             eprintln!(
-                "steersman: a command is missing: up, server, network, envtest, run-as or explain-denied; see steersman --help"
+                "steersman: a command is missing: up, server, network, envtest, run-as, explain-denied or webhooks; see steersman --help"
             );
             ExitCode::from(2)
         }

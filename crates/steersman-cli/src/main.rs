@@ -15,6 +15,7 @@ mod authentication;
 mod authorization;
 mod client_certificates;
 mod cloud;
+mod cluster;
 mod connection;
 mod controllers;
 mod data_dir;
@@ -39,6 +40,7 @@ mod tasks;
 mod tls_policy;
 mod unauthenticated;
 mod up;
+mod webhooks;
 mod websocket;
 
 use crate::args::{Args, Command};
@@ -113,6 +115,7 @@ fn main() -> ExitCode {
             Command::RunAsMounted(_) => Ok(ExitCode::FAILURE),
             Command::Server(options) => up::run(options.into(), Role::Server).await.map(done),
             Command::Up(options) => up::run(options, Role::Up).await.map(done),
+            Command::Webhooks(options) => webhooks::run(options).await.map(done),
         }
     }) as LocalBoxFuture<'_, Result<ExitCode, Failure>>);
     // What blocks in the background has nothing more to say.

@@ -8,15 +8,14 @@
 mod files;
 pub(crate) mod mount;
 
-use crate::Failure;
 use crate::args::RunAsOptions;
 use crate::run_as::files::Files;
+use crate::{Failure, cluster};
 use anyhow::Context as _;
 use jiff::Timestamp;
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::ServiceAccount;
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Api, Client, Config};
+use kube::{Api, Client};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::io::IsTerminal as _;
 use std::os::fd::OwnedFd;
@@ -51,7 +50,7 @@ struct Account {
 /// Runs the command to its end, and ends as it did.
 pub(crate) async fn run(options: RunAsOptions) -> Result<ExitCode, Failure> {
     let (namespace, name) = options.account;
-    let config = config(options.kubeconfig.as_deref()).await?;
+    let config = cluster::find(options.kubeconfig.as_deref()).await?;
     let server = files::Server::of(&config)?;
     let client = Client::try_from(config).context("no client can be made for the server")?;
     let account = Account {
@@ -73,19 +72,6 @@ pub(crate) async fn run(options: RunAsOptions) -> Result<ExitCode, Failure> {
     let child = child.map_err(|error| Failure::Refused(format!("cannot run {program:?}: {error}")))?;
     let ended = attend(child, signals, account.renew(&files, token.life)).await?;
     Ok(exit_code(ended))
-}
-
-/// How the server is reached: by the kubeconfig named, else in-cluster, `$KUBECONFIG` or `~/.kube/config`.
-async fn config(kubeconfig: Option<&std::path::Path>) -> Result<Config, Failure> {
-    let refused = |error: &(dyn std::error::Error + 'static)| Failure::Refused(crate::chain(error));
-    match kubeconfig {
-        Some(path) => {
-            let read = Kubeconfig::read_from(path).map_err(|error| refused(&error))?;
-            let config = Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await;
-            config.map_err(|error| refused(&error))
-        }
-        None => Config::infer().await.map_err(|error| refused(&error)),
-    }
 }
 
 /// Waits for the end of the command; sends it the signals that come, and keeps its token good.

@@ -24,10 +24,16 @@ enum Format {
     DecimalSi,
 }
 
-/// A text that is no quantity.
+/// Why a text is no quantity, in upstream's words.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'")]
-pub struct ParseError;
+pub enum ParseError {
+    /// It does not look like one.
+    #[error("quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'")]
+    Form,
+    /// It does, but for its suffix.
+    #[error("unable to parse quantity's suffix")]
+    Suffix,
+}
 
 impl Quantity {
     /// Reads a quantity.
@@ -40,7 +46,7 @@ impl Quantity {
         let (number, suffix) = unsigned.split_at(end);
         let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
         if fraction.contains('.') || (whole.is_empty() && fraction.is_empty()) {
-            return Err(ParseError);
+            return Err(ParseError::Form);
         }
         let (scale, format) = scale(suffix)?;
         let digits = |text: &str| if text.is_empty() { Some(0) } else { text.parse::<i128>().ok() };
@@ -48,10 +54,13 @@ impl Quantity {
         // above the cap in every suffix.
         let kept = &fraction[..fraction.len().min(18)];
         let lost = fraction[kept.len()..].bytes().any(|byte| byte != b'0');
-        let whole =
-            if whole.trim_start_matches('0').len() > 29 { 10_i128.pow(29) } else { digits(whole).ok_or(ParseError)? };
-        let part = digits(kept).ok_or(ParseError)?;
-        let unit = 10_i128.pow(u32::try_from(kept.len()).map_err(|_| ParseError)?);
+        let whole = if whole.trim_start_matches('0').len() > 29 {
+            10_i128.pow(29)
+        } else {
+            digits(whole).ok_or(ParseError::Form)?
+        };
+        let part = digits(kept).ok_or(ParseError::Form)?;
+        let unit = 10_i128.pow(u32::try_from(kept.len()).map_err(|_| ParseError::Form)?);
         let mut nanos = scaled(whole, 1, scale, false).saturating_add(scaled(part, unit, scale, lost)).min(MAX);
         if text.starts_with('-') {
             nanos = -nanos;
@@ -167,11 +176,19 @@ fn scale(suffix: &str) -> Result<(Scale, Format), ParseError> {
         "Pi" => binary(5),
         "Ei" => binary(6),
         _ => {
-            let exponent: i32 = suffix.strip_prefix(['e', 'E']).and_then(|text| text.parse().ok()).ok_or(ParseError)?;
+            let exponent = suffix.strip_prefix(['e', 'E']).and_then(|text| text.parse().ok());
+            let exponent: i32 = exponent.ok_or_else(|| fault(suffix))?;
             let power = 10_i128.checked_pow(exponent.unsigned_abs()).unwrap_or(i128::MAX);
             Ok((if exponent < 0 { Scale::Per(power) } else { Scale::Times(power) }, Format::DecimalExponent))
         }
     }
+}
+
+/// What is wrong with a suffix that says nothing: its letters may be those of suffixes all the same.
+fn fault(suffix: &str) -> ParseError {
+    let behind = suffix.trim_start_matches(|letter| "eEinumkKMGTP".contains(letter));
+    let digits = behind.strip_prefix(['+', '-']).unwrap_or(behind);
+    if digits.bytes().all(|byte| byte.is_ascii_digit()) { ParseError::Suffix } else { ParseError::Form }
 }
 
 impl PartialEq for Quantity {
@@ -279,8 +296,11 @@ mod tests {
 
     #[test]
     fn what_is_no_quantity_is_refused() {
-        for text in ["", "lots", "1.2.3", "1mm", "1 Gi", "m", "--1", "1e", "1ex", "0x1", "1K"] {
-            assert_eq!(Quantity::canonical(text), Err(ParseError), "{text}");
+        for text in ["", "lots", "1.2.3", "1 Gi", "m", "--1", "1ex", "0x1", "10Mo"] {
+            assert_eq!(Quantity::canonical(text), Err(ParseError::Form), "{text}");
+        }
+        for text in ["1mm", "1e", "1K", "10Mm"] {
+            assert_eq!(Quantity::canonical(text), Err(ParseError::Suffix), "{text}");
         }
     }
 

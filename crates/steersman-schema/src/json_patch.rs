@@ -95,6 +95,11 @@ impl Patch {
         Ok(patch)
     }
 
+    /// Whether it has no operation.
+    pub fn is_empty(&self) -> bool {
+        self.operations.is_empty()
+    }
+
     /// Applies all operations or none: gives the object as it would become.
     ///
     /// # Errors

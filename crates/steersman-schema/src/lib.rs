@@ -14,6 +14,7 @@ pub mod json_path;
 mod lists;
 pub mod managed;
 pub mod merge_patch;
+pub mod mutation;
 pub mod openapi;
 pub mod pattern;
 pub mod prune;

@@ -17,6 +17,7 @@ mod update;
 
 use crate::decode;
 use crate::fields::FieldSet;
+use crate::managed::record::Record;
 use crate::schema::Schema;
 use steersman_machinery::value;
 use steersman_machinery::{GroupVersionKind, Value};
@@ -132,6 +133,14 @@ impl Kind<'_> {
         }
         nothing
     }
+}
+
+/// Checks that the record of an object can be read.
+///
+/// # Errors
+/// With the first entry that cannot.
+pub fn check(object: &Value) -> Result<(), RecordError> {
+    Record::of(object).map(|_| ())
 }
 
 /// Gives a written object the times of the stored one's record, if nothing but those times differs.

@@ -32,6 +32,7 @@ pub(crate) mod plugin;
 mod plugins;
 mod pod_resize;
 mod pod_security;
+pub(crate) mod policy;
 mod priority;
 pub(crate) mod questions;
 pub(crate) mod reinvocation;
@@ -41,6 +42,7 @@ mod service_account;
 mod storage_protection;
 pub(crate) mod subject;
 mod topology_labels;
+pub(crate) mod webhooks;
 
 pub(crate) use self::plugin::{Action, Phase, Review};
 pub use self::plugins::{Plugins, PluginsError};
@@ -91,6 +93,16 @@ pub(crate) async fn admit(state: &State, operation: &mut Operation<'_>, object: 
     let action = Action::Create;
     mutate(Review::new(action, state, operation, None), Some(object)).await?;
     validate(Review::new(action, state, operation, None), Some(object)).await
+}
+
+/// Mutates and validates the options with which somebody connects to what runs an object.
+///
+/// # Errors
+/// With the first refusal.
+pub(crate) async fn connect(state: &State, operation: &mut Operation<'_>, options: &mut Value) -> Result<(), Failure> {
+    let action = Action::Connect;
+    mutate(Review::new(action, state, operation, None), Some(options)).await?;
+    validate(Review::new(action, state, operation, None), Some(options)).await
 }
 
 /// Undoes what plugins have done elsewhere for a write that has failed: gives back what quotas counted.

@@ -44,6 +44,9 @@ use tracing::Instrument as _;
 
 /// A request may wait for its turn for a quarter of the time that it may take.
 const QUEUE_WAIT_PART: u32 = 4;
+/// The answer to a review that comes back to the server that has sent it.
+const OWN_REVIEW: &str =
+    "this server sent this request itself, to a webhook: the URL of the webhook leads back to the server";
 
 /// What every request passes.
 pub(crate) struct Chain {
@@ -130,7 +133,7 @@ impl Chain {
         if let Some(received) = &received {
             match trail {
                 Some(mut trail) => {
-                    notes.audit_annotations.iter().for_each(|(key, value)| trail.annotate(*key, value));
+                    notes.audit_annotations.iter().for_each(|annotation| trail.note(annotation));
                     trail.answered(&mut answer.response, failure.as_ref(), has_panicked).await;
                 }
                 None if sender.is_none() => Trail::unauthenticated(received).await,
@@ -170,7 +173,11 @@ impl Chain {
     {
         let Head { info, parts, query } = &**head;
         let state = &self.router.state;
+        if state.webhooks.is_own(&parts.headers) {
+            return Err(Failure::bad_request(OWN_REVIEW));
+        }
         let timeout = request_timeout(query, info, state.timeouts.request)?;
+        let deadline = Instant::now() + timeout;
         let Parts { headers, extensions, .. } = parts;
         let authenticated = state.authenticator.authenticate(headers, extensions, &info.path, state.now()).await;
         let user = authenticated.ok_or_else(Failure::unauthorized)?;
@@ -221,7 +228,7 @@ impl Chain {
             let _abandons = abandoned.clone().map(CancellationToken::drop_guard);
             // In a box, because it is large: a task, which begins at a cache line, costs the allocator more the larger it is,
             // and what holds it is moved several times before it starts.
-            let done = Box::pin(self.clone().carry_out(head.clone(), user, body, permit, abandoned));
+            let done = Box::pin(self.clone().carry_out(head.clone(), user, (body, deadline), permit, abandoned));
             let (outcome, said) =
                 if is_write { joined(self.writing.spawn(done.in_current_span())).await? } else { done.await };
             known.notes = said;
@@ -238,12 +245,12 @@ impl Chain {
         self: Arc<Chain>,
         head: Arc<Head>,
         user: Arc<User>,
-        body: Bytes,
+        (body, deadline): (Bytes, Instant),
         permit: Permit,
         abandoned: Option<CancellationToken>,
     ) -> (Result<Answer, Failure>, Notes) {
         let Head { info, parts, query } = &*head;
-        let request = route::Request { info, query, parts, user: &user, body, abandoned: abandoned.as_ref() };
+        let request = route::Request { info, query, parts, user: &user, body, deadline, abandoned: abandoned.as_ref() };
         let mut notes = Notes::default();
         let mut outcome = self.router.dispatch(&request, &mut notes).await;
         if let Ok(answer) = &mut outcome {

@@ -1,12 +1,14 @@
 //! Keeps what is compiled from a resource up with the store: a task that reads the whole resource, follows its changes, and reads it
 //! again when it has fallen behind or the store could not be read.
 //!
-//! What comes of the objects is up to a [`Followed`]: roles and bindings (`authz/rbac`), what belongs to which node (`authz/node`).
+//! What comes of the objects is up to a [`Followed`]: roles and bindings (`authz/rbac`), what belongs to which node (`authz/node`), webhooks
+//! (`admission/webhooks`).
 
 use std::sync::Arc;
 use std::time::Duration;
 use steersman_machinery::{GroupResource, Object, Revision};
 use steersman_storage::{At, Event, Page, ReadError, Scope, Store, WatchError, Watcher};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -25,6 +27,18 @@ pub(crate) trait Followed: Send + Sync + 'static {
 
     /// Takes some changes, one at least, in the order in which they were made.
     fn change(&self, events: &[Arc<Event>]);
+}
+
+/// How far a resource has been followed, for those who wait until what they wrote is in force.
+#[derive(Debug, Default)]
+pub(crate) struct Progress(watch::Sender<Reached>);
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Reached {
+    /// Everything up to here is in force.
+    revision: Revision,
+    /// The task has ended, so nothing more comes into force.
+    has_ended: bool,
 }
 
 struct Follower {
@@ -47,6 +61,25 @@ pub(crate) fn start(
     let follower = Follower { followed, resource, store, stopping };
     let revision = follower.read_all()?;
     Ok(tokio::spawn(follower.run(revision)))
+}
+
+impl Progress {
+    /// Everything up to a revision is in force.
+    pub(crate) fn report(&self, revision: Revision) {
+        self.0.send_modify(|reached| reached.revision = reached.revision.max(revision));
+    }
+
+    /// Nothing more will come into force.
+    pub(crate) fn end(&self) {
+        self.0.send_modify(|reached| reached.has_ended = true);
+    }
+
+    /// Waits until what was written at a revision is in force. False if it never will be.
+    pub(crate) async fn wait_for(&self, revision: Revision) -> bool {
+        let mut reached = self.0.subscribe();
+        let reached = reached.wait_for(|reached| reached.revision >= revision || reached.has_ended).await;
+        reached.is_ok_and(|reached| reached.revision >= revision)
+    }
 }
 
 impl Follower {

@@ -35,6 +35,7 @@ mod digest_cache;
 pub mod discovery;
 mod endpoint;
 mod expiry;
+mod expressions;
 mod flowcontrol;
 mod follower;
 mod health;

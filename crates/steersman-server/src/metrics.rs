@@ -7,8 +7,10 @@
 
 mod exposition;
 mod histogram;
+pub(crate) mod policies;
 mod process;
 pub(crate) mod text;
+mod webhooks;
 
 use crate::metrics::histogram::Histogram;
 use hashbrown::{Equivalent, HashMap};
@@ -19,6 +21,7 @@ use std::time::Duration;
 
 pub(crate) use crate::metrics::exposition::{CONTENT_TYPE, Gauges, InFlight, ResourceCount, StoreFigures};
 pub use crate::metrics::process::{ProcessUsage, ReadProcess};
+pub(crate) use crate::metrics::webhooks::{WebhookCall, WebhookOutcome};
 
 /// The most combinations of labels: ten verbs on two thousand kinds.
 const SERIES_MAX: usize = 20_000;
@@ -33,6 +36,9 @@ pub(crate) struct Metrics {
     rejected: AtomicU64,
     /// Requests whose code panicked.
     panics: AtomicU64,
+    pub(crate) policies: policies::Policies,
+    /// Calls to admission webhooks.
+    pub(crate) webhooks: webhooks::Webhooks,
 }
 
 /// The labels that a request is counted under. Follows apiserver's `endpoints/metrics`.

@@ -18,6 +18,7 @@ use std::sync::{Arc, LazyLock};
 use steersman_machinery::quantity::Quantity;
 use steersman_machinery::{GroupResource, ObjectKey, field, selector};
 use steersman_storage::Guard;
+use tokio::time::Instant;
 
 /// The most bytes of warnings in one answer.
 pub(crate) const WARNINGS_BYTES_MAX: usize = 4096;
@@ -72,6 +73,8 @@ pub(crate) struct Operation<'a> {
     pub(crate) given: Given,
     /// Whether it deletes one object of a collection.
     pub(crate) is_of_collection: bool,
+    /// Admission has accepted it already, or has accepted what it is a part of.
+    pub(crate) is_admitted: bool,
     pub(crate) now: Timestamp,
     /// Other objects that a creation depends on: it is not stored if they have changed in the meantime.
     pub(crate) guards: Vec<Guard>,
@@ -79,10 +82,21 @@ pub(crate) struct Operation<'a> {
     pub(crate) charges: Vec<Charge>,
     /// Warnings for the client, without duplicates.
     pub(crate) warnings: Vec<String>,
-    /// Annotations for the audit log: key and value.
-    pub(crate) audit_annotations: Vec<(&'static str, String)>,
     /// Conversions that `managedFields` need, if a webhook does them.
     pub(crate) conversions: Option<Arc<OnDemand>>,
+    /// Annotations for the audit log.
+    pub(crate) audit_annotations: Vec<Annotation>,
+    /// When the request is answered at the latest; none for the server's own.
+    pub(crate) deadline: Option<Instant>,
+}
+
+/// An annotation for the audit log.
+#[derive(Clone, Debug)]
+pub(crate) struct Annotation {
+    pub(crate) key: Cow<'static, str>,
+    pub(crate) value: String,
+    /// It says what is in objects, so it belongs where these are logged too.
+    pub(crate) is_of_body: bool,
 }
 
 /// What was added to a quota for a write that is not stored yet.
@@ -152,12 +166,14 @@ impl<'a> Operation<'a> {
             options: Options::default(),
             given: Given::default(),
             is_of_collection: false,
+            is_admitted: false,
             now,
             guards: Vec::new(),
             charges: Vec::new(),
             warnings: Vec::new(),
             audit_annotations: Vec::new(),
             conversions: served.resource.strategy.webhook().map(|_| Arc::default()),
+            deadline: None,
         }
     }
 
@@ -175,6 +191,7 @@ impl<'a> Operation<'a> {
         Operation {
             manager: Cow::Borrowed(&self.manager),
             options: self.options,
+            deadline: self.deadline,
             ..Operation::new(self.served, attributes, self.user, self.now)
         }
     }
@@ -264,8 +281,20 @@ impl<'a> Operation<'a> {
     }
 
     /// Adds an annotation for the audit log.
-    pub(crate) fn annotate(&mut self, key: &'static str, value: impl Into<String>) {
-        self.audit_annotations.push((key, value.into()));
+    pub(crate) fn annotate(&mut self, key: impl Into<Cow<'static, str>>, value: impl Into<String>) {
+        let (key, value) = (key.into(), value.into());
+        self.audit_annotations.push(Annotation { key, value, is_of_body: false });
+    }
+
+    /// Adds an annotation for the audit log, for where it has the bodies of requests.
+    pub(crate) fn annotate_body(&mut self, key: impl Into<Cow<'static, str>>, value: impl Into<String>) {
+        let (key, value) = (key.into(), value.into());
+        self.audit_annotations.push(Annotation { key, value, is_of_body: true });
+    }
+
+    /// Whether it is one of the server's own.
+    pub(crate) fn is_of_server(&self) -> bool {
+        std::ptr::eq(self.user, &raw const *SYSTEM)
     }
 }
 

@@ -10,7 +10,7 @@ use crate::endpoint::context::Context;
 use crate::limits::{Access, Limits};
 use crate::metrics::{self, Gauges, InFlight, ResourceCount, StoreFigures};
 use crate::negotiate::{self, Encoding, Shape, negotiate};
-use crate::operation::Operation;
+use crate::operation::{Annotation, Operation};
 use crate::published::{Documents, Published};
 use crate::query::Query;
 use crate::request_info::{RequestInfo, Target};
@@ -25,6 +25,7 @@ use http::{HeaderMap, Method};
 use std::collections::HashSet;
 use std::sync::Arc;
 use steersman_machinery::GroupResource;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// Paths beside those of groups that `GET /` names.
@@ -64,6 +65,8 @@ pub(crate) struct Request<'a> {
     pub(crate) parts: &'a Parts,
     pub(crate) user: &'a User,
     pub(crate) body: Bytes,
+    /// When it is answered at the latest.
+    pub(crate) deadline: Instant,
     /// For a request that can end early: cancelled when its client has disconnected.
     pub(crate) abandoned: Option<&'a CancellationToken>,
 }
@@ -74,7 +77,7 @@ pub(crate) struct Notes {
     /// For the client.
     pub(crate) warnings: Vec<String>,
     /// For the audit log.
-    pub(crate) audit_annotations: Vec<(&'static str, String)>,
+    pub(crate) audit_annotations: Vec<Annotation>,
 }
 
 impl Router {
@@ -125,9 +128,12 @@ async fn resource(
             !target.has_name_in_path && !served.resource.is_custom() && served.resource.verbs.contains(&Verb::List);
         return Err(if is_list { Failure::method_not_allowed() } else { Failure::unknown_resource() });
     }
-    let operation = Operation::new(served, target.attributes(request.info.verb), request.user, state.now());
+    let attributes = target.attributes(request.info.verb);
+    let operation = Operation::new(served, attributes, request.user, state.now());
+    let operation = Operation { deadline: Some(request.deadline), ..operation };
     let (query, headers, abandoned) = (request.query, &request.parts.headers, request.abandoned);
-    let mut cx = Context { state, operation, target, query, headers, abandoned };
+    let path = &request.info.path;
+    let mut cx = Context { state, operation, target, query, path, headers, abandoned };
     if let Some(deprecation) = &served.version().deprecation {
         cx.operation.warn(deprecation.to_string());
         cx.operation.annotate("k8s.io/deprecated", "true");

@@ -112,6 +112,12 @@ impl Server {
             let followers = crate::authz::node::follower::start(&state.store, nodes, state.stopping_token());
             tasks.extend(followers.map_err(|error| fail(Failure::of_read(&error)))?);
         }
+        let followers =
+            crate::admission::policy::follower::start(&state.store, &state.policies, state.stopping_token());
+        tasks.extend(followers.map_err(|error| fail(Failure::of_read(&error)))?);
+        let (store, webhooks) = (&state.store, &state.admission_webhooks);
+        let followers = crate::admission::webhooks::start(store, webhooks, state.stopping_token());
+        tasks.extend(followers.map_err(|error| fail(Failure::of_read(&error)))?);
         let limits = Arc::new(Limits::new(concurrency));
         let found = crate::bootstrap::Found { address: &address, client_ca: client_ca.as_deref() };
         crate::bootstrap::namespaces(&state).await.map_err(fail)?;

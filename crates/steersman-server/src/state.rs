@@ -3,6 +3,8 @@
 //! Independent of requests, answers and the stages of a write.
 
 use crate::admission::plugin::Plugin;
+use crate::admission::policy::Policies;
+use crate::admission::webhooks::Webhooks;
 use crate::authn::{self, Authenticator};
 use crate::authz::node::Nodes;
 use crate::authz::rbac::Rbac;
@@ -41,6 +43,8 @@ pub(crate) struct State {
     pub(crate) admission: Vec<&'static dyn Plugin>,
     /// The roles and bindings in force. Whoever writes one may not grant more than he has, whatever the authorizer is.
     pub(crate) rbac: Arc<Rbac>,
+    /// The admission policies in force.
+    pub(crate) policies: Arc<Policies>,
     /// What belongs to which node; `None` where nobody asks.
     pub(crate) nodes: Option<Arc<Nodes>>,
     /// Allocates the addresses and ports of Services.
@@ -52,6 +56,8 @@ pub(crate) struct State {
     pub(crate) webhooks: Arc<Clients>,
     /// Calls conversion webhooks, and knows how long that took.
     pub(crate) conversions: Arc<Caller>,
+    /// The admission webhooks in force.
+    pub(crate) admission_webhooks: Arc<Webhooks>,
     catalog: ArcSwap<Catalog>,
     /// Notified whenever another catalog is served.
     catalog_changed: watch::Sender<()>,
@@ -77,10 +83,12 @@ impl State {
             authenticator: Authenticator::new(authentication, store.clone()),
             conversions: Arc::new(Caller::new(webhooks.clone())),
             webhooks,
+            admission_webhooks: Arc::default(),
             store,
             authorizer: authorization.authorizer(&rbac, &nodes),
             admission,
             rbac,
+            policies: Arc::default(),
             nodes: has_nodes.then_some(nodes),
             services: Allocator::default(),
             definitions: InForce::default(),
@@ -179,13 +187,24 @@ impl State {
         }
     }
 
-    /// Called after every write. If it was a definition, a role or a binding, waits until that is in force.
+    /// Called after every write. If it was a definition, a role, a policy, a binding or a webhook configuration, waits until that is
+    /// in force.
     ///
     /// # Errors
     /// When it was stored but could not be put in force.
     pub(crate) async fn written(&self, resource: &Resource, revision: Revision) -> Result<(), Failure> {
         if is_definition(resource) {
             return self.definitions.wait_for(revision).await;
+        }
+        if Policies::has(resource) {
+            return self.policies.wait_for(&resource.plural, revision).await;
+        }
+        // A server that stops decides on no further request.
+        if !self.admission_webhooks.wait_for(resource, revision).await && !self.is_stopping() {
+            let what = &resource.plural;
+            return Err(Failure::internal(format!(
+                "the write was stored, but changes of {what} no longer come into force"
+            )));
         }
         let Some(resource) = RbacResource::find(&resource.group, &resource.plural) else { return Ok(()) };
         match self.rbac.wait_for(resource, revision).await {

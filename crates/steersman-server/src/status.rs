@@ -70,6 +70,36 @@ impl Failure {
         Failure::about(403, "Forbidden", message, details(resource, name))
     }
 
+    /// 422, 403 or 413 of a policy, with its message as the cause, by the reason that the policy gives.
+    pub fn denied(resource: &GroupResource, name: &str, reason: &str, message: String) -> Failure {
+        let mut failure = Failure::forbidden(resource, name, &message);
+        let cause = Cause { reason: String::new(), message, field: String::new() };
+        let status = &mut failure.status;
+        if let Some(details) = &mut status.details {
+            details.causes.push(cause);
+        }
+        status.reason = Some(reason.to_owned());
+        status.code = Some(match reason {
+            "Forbidden" => 403,
+            "RequestEntityTooLarge" => 413,
+            _ => 422,
+        });
+        failure
+    }
+
+    /// 403 of policies that could not mutate an object: the first of their messages, and all as causes.
+    pub fn not_mutated(resource: &GroupResource, name: &str, reason: &str, messages: Vec<String>) -> Failure {
+        let mut failure = Failure::forbidden(resource, name, "");
+        let status = &mut failure.status;
+        status.message = messages.first().cloned().unwrap_or_default();
+        status.reason = Some(reason.to_owned());
+        if let Some(details) = &mut status.details {
+            let cause = |message| Cause { reason: String::new(), message, field: String::new() };
+            details.causes.extend(messages.into_iter().map(cause));
+        }
+        failure
+    }
+
     /// 403 for a path that is no resource.
     pub fn forbidden_path(why: &str) -> Failure {
         Failure::about(403, "Forbidden", format!("forbidden: {why}"), Details::default())

@@ -131,6 +131,7 @@ impl Unifier {
             Type::List(item) => self.contains(item, number, depth),
             Type::Map(key, value) => self.contains(key, number, depth) || self.contains(value, number, depth),
             Type::Opaque(_, parameters) => parameters.iter().any(|of| self.contains(of, number, depth)),
+            Type::Type(of) => self.contains(of, number, depth),
             _ => false,
         }
     }

@@ -1,66 +1,41 @@
-//! What Kubernetes refuses beyond types: lists and maps of mixed types, and literals that are no duration, time or pattern.
+//! What Kubernetes refuses beyond types: lists and maps of mixed types, literals that are no duration, time or pattern, and texts
+//! that are formatted with values that do not fit.
 
-use crate::ast::{Ast, Expr, Id, Literal};
+use crate::ast::{Ast, Expr, Id, Item, Literal};
 use crate::check::Checked;
-use crate::data::time;
+use crate::data::time::{self, Timestamp};
+use crate::library::format::{Clause, Verb};
 use crate::library::regex;
 use crate::source::Issue;
 use crate::types::Type;
 use steersman_machinery::duration;
 
 pub(super) fn validate(ast: &Ast, checked: &Checked, issues: &mut Vec<Issue>) {
-    // Nodes that stand within the arguments of format(), where types may be mixed.
+    // Nodes that stand within a call of format(), where types may be mixed.
     let mut within_format = vec![false; ast.nodes.len()];
     // A node is added after its parts, so that going backwards sees it before them.
     for index in (0..ast.nodes.len()).rev() {
         let is_within = within_format[index];
-        match &ast.nodes[index] {
-            Expr::Call { function, target, args } => {
-                let position = args.first().map_or(0, |arg| ast.position(*arg));
-                let text = |id: Option<&Id>| match ast.expr(*id?) {
-                    Expr::Literal(Literal::String(text)) => Some(text.clone()),
-                    _ => None,
-                };
-                match (&**function, target) {
-                    ("format", Some(target)) => {
-                        for id in args.iter().chain([target]) {
-                            within_format[id.index()] = true;
-                        }
-                    }
-                    ("duration", None) if text(args.first()).is_some_and(|text| duration::parse(&text).is_none()) => {
-                        issues.push(Issue::new(position, "invalid duration argument"));
-                    }
-                    ("timestamp", None)
-                        if text(args.first()).is_some_and(|text| time::parse_timestamp(&text).is_none()) =>
-                    {
-                        issues.push(Issue::new(position, "invalid timestamp argument"));
-                    }
-                    ("matches", _) if text(args.last()).is_some_and(|text| regex::Regex::new(&text).is_err()) => {
-                        let position = args.last().map_or(position, |arg| ast.position(*arg));
-                        issues.push(Issue::new(position, "invalid matches argument"));
-                    }
-                    _ => {}
-                }
-            }
-            Expr::List(items) => {
+        let node = &ast.nodes[index];
+        let is_format = matches!(node, Expr::Call { function, .. } if **function == *"format");
+        if is_within || is_format {
+            node.each_part(&mut |part| within_format[part.index()] = true);
+        }
+        match node {
+            Expr::Call { function, args, .. } => literals(ast, function, args, issues).unwrap_or_default(),
+            Expr::List(items) if !is_within => {
                 let mut first = None;
                 for item in items {
-                    within_format[item.value.index()] |= is_within;
                     let of = element(checked.type_of(item.value), item.optional);
-                    if !is_within && mismatch(&mut first, of, ast.position(item.value), issues) {
+                    if mismatch(&mut first, of, ast.position(item.value), issues) {
                         break;
                     }
                 }
             }
-            Expr::Map(entries) => {
+            Expr::Map(entries) if !is_within => {
                 let mut first_key = None;
                 let mut first_value = None;
                 for entry in entries {
-                    within_format[entry.key.index()] |= is_within;
-                    within_format[entry.value.index()] |= is_within;
-                    if is_within {
-                        continue;
-                    }
                     mismatch(&mut first_key, checked.type_of(entry.key), ast.position(entry.key), issues);
                     let of = element(checked.type_of(entry.value), entry.optional);
                     mismatch(&mut first_value, of, ast.position(entry.value), issues);
@@ -68,7 +43,88 @@ pub(super) fn validate(ast: &Ast, checked: &Checked, issues: &mut Vec<Issue>) {
             }
             _ => {}
         }
+        if let Expr::Call { target: Some(target), args, .. } = node
+            && is_format
+            && let (Expr::Literal(Literal::String(template)), [Expr::List(items)]) =
+                (ast.expr(*target), args.iter().map(|arg| ast.expr(*arg)).collect::<Vec<_>>().as_slice())
+        {
+            issues.extend(formatted(ast, checked, template, items, ast.positions[index]));
+        }
     }
+}
+
+/// The fault of a literal that cannot be what a function makes of it. None if the call has nothing to look at.
+fn literals(ast: &Ast, function: &str, args: &[Id], issues: &mut Vec<Issue>) -> Option<()> {
+    let last = *args.last()?;
+    let Expr::Literal(literal) = ast.expr(last) else { return None };
+    let fault = match (function, literal) {
+        ("duration", Literal::String(text)) => duration::parse(text).is_none().then_some("invalid duration argument"),
+        ("matches", Literal::String(text)) => regex::Regex::new(text).is_err().then_some("invalid matches argument"),
+        ("timestamp", Literal::Int(seconds)) => {
+            Timestamp::from_seconds(*seconds).is_none().then_some("invalid timestamp argument")
+        }
+        ("timestamp", Literal::String(text)) => {
+            time::parse_timestamp(text).is_none().then_some("invalid timestamp argument")
+        }
+        _ => None,
+    };
+    issues.push(Issue::new(ast.position(last), fault?));
+    Some(())
+}
+
+/// The first fault of a template and the values that are written out for it.
+fn formatted(ast: &Ast, checked: &Checked, template: &str, items: &[Item], position: u32) -> Option<Issue> {
+    let mut used = 0;
+    let mut rest = template;
+    while let Some(percent) = rest.find('%') {
+        rest = &rest[percent + 1..];
+        if let Some(behind) = rest.strip_prefix('%') {
+            rest = behind;
+            continue;
+        }
+        let item = items.get(used);
+        if item.is_none() && !rest.is_empty() {
+            return Some(Issue::new(position, format!("index {used} out of range")));
+        }
+        let clause = match Clause::read(&mut rest) {
+            Ok(clause) => clause,
+            Err(error) => return Some(Issue::new(position, error.to_string())),
+        };
+        if let Some(bad) = misfit(ast, checked, clause.verb, item?.value) {
+            let found = checked.type_of(bad).runtime_name();
+            return Some(Issue::new(ast.position(bad), clause.verb.fault(found).to_string()));
+        }
+        used += 1;
+    }
+    let given = items.len();
+    (used < given).then(|| {
+        let message = format!("too many arguments supplied to string.format (expected {used}, got {given})");
+        Issue::new(position, message)
+    })
+}
+
+/// The value, or the part of it, that a verb cannot write.
+fn misfit(ast: &Ast, checked: &Checked, verb: Verb, value: Id) -> Option<Id> {
+    let of = checked.type_of(value);
+    let fits = match verb {
+        _ if matches!(of, Type::Dyn | Type::Error | Type::Param(_)) => true,
+        Verb::Decimal | Verb::Octal => matches!(of, Type::Int | Type::Uint),
+        Verb::Binary => matches!(of, Type::Int | Type::Uint | Type::Bool),
+        Verb::Hex { .. } => matches!(of, Type::Int | Type::Uint | Type::String | Type::Bytes),
+        Verb::Fixed | Verb::Scientific => matches!(of, Type::Double | Type::String),
+        Verb::Text => !matches!(of, Type::Object(_) | Type::Opaque(..)),
+    };
+    if !fits {
+        return Some(value);
+    }
+    if verb != Verb::Text {
+        return None;
+    }
+    let mut parts = Vec::new();
+    if let whole @ (Expr::List(_) | Expr::Map(_)) = ast.expr(value) {
+        whole.each_part(&mut |part| parts.push(part));
+    }
+    parts.into_iter().find_map(|part| misfit(ast, checked, verb, part))
 }
 
 fn element(of: &Type, optional: bool) -> &Type {

@@ -13,9 +13,9 @@ pub struct NamedFormat {
 }
 
 static FORMATS: [NamedFormat; 13] = [
-    NamedFormat { name: "byte", check: |text| strict(text, "byte", "invalid base64"), pattern_chars: 64 },
-    NamedFormat { name: "date", check: |text| strict(text, "date", "invalid date"), pattern_chars: 12 },
-    NamedFormat { name: "datetime", check: |text| strict(text, "datetime", "invalid datetime"), pattern_chars: 64 },
+    NamedFormat { name: "byte", check: |text| strict(text, "byte", "invalid base64"), pattern_chars: 84 },
+    NamedFormat { name: "date", check: |text| strict(text, "date", "invalid date"), pattern_chars: 71 },
+    NamedFormat { name: "datetime", check: |text| strict(text, "datetime", "invalid datetime"), pattern_chars: 71 },
     NamedFormat { name: "dns1035Label", check: name::dns1035_label, pattern_chars: 30 },
     NamedFormat { name: "dns1035LabelPrefix", check: |text| name::dns1035_label(&masked(text)), pattern_chars: 30 },
     NamedFormat { name: "dns1123Label", check: name::dns1123_label, pattern_chars: 30 },
@@ -35,12 +35,12 @@ static FORMATS: [NamedFormat; 13] = [
             false if text.is_empty() => vec!["parse \"\": empty url".to_owned()],
             false => vec![format!("parse {text:?}: invalid URI for request")],
         },
-        pattern_chars: 128,
+        pattern_chars: 1103,
     },
     NamedFormat {
         name: "uuid",
         check: |text| strict(text, "uuid", "does not match the UUID format"),
-        pattern_chars: 85,
+        pattern_chars: 70,
     },
 ];
 

@@ -1,7 +1,7 @@
 //! Quantities such as `1Gi` and `500m`.
 //!
 //! The amount is that of apimachinery. Beside it is kept whether upstream holds it as a whole number: it does not look
-//! whether a number with a fraction (`1.0`, `1000m`) happens to be whole.
+//! whether a number with a fraction (`1.0`, `1000m`) happens to be whole, and holds very large ones as decimals.
 
 use crate::error::EvalError;
 use std::cmp::Ordering;
@@ -35,7 +35,10 @@ pub(crate) fn parse(text: &str) -> Result<Quantity, EvalError> {
         "E" => 18,
         _ => suffix.strip_prefix(['e', 'E']).and_then(|exponent| exponent.parse::<i64>().ok()).unwrap_or(0),
     };
-    let has_fraction = shift < i64::try_from(digits).unwrap_or(i64::MAX);
+    let whole_digits = number.split('.').next().map_or(0, |whole| whole.trim_start_matches('0').len());
+    // What is too large for a whole number of 64 bits is kept as a decimal number.
+    let is_large = 0 < whole_digits && 19 < shift.saturating_add(i64::try_from(whole_digits).unwrap_or(i64::MAX));
+    let has_fraction = shift < i64::try_from(digits).unwrap_or(i64::MAX) || is_large;
     Ok(Quantity { nanos: amount.nanos(), has_fraction })
 }
 

@@ -28,6 +28,11 @@ impl Timestamp {
         Timestamp::new(seconds, 0, 0)
     }
 
+    /// Whether it is the beginning of the year 1, which Go takes for no time.
+    pub(crate) fn is_zero(&self) -> bool {
+        (self.seconds, self.nanos) == (SECONDS_MIN, 0)
+    }
+
     fn total_nanos(&self) -> i128 {
         i128::from(self.seconds) * i128::from(SECOND) + i128::from(self.nanos)
     }

@@ -136,8 +136,11 @@ impl Estimator<'_> {
                 let cost = size.plus(ONE).scaled(PER_CHAR).times(first_size.scaled(PER_PATTERN_CHAR));
                 Some((cost, Some(Range { min: 0, max: size.max })))
             }
-            // Upstream looks for a target of these, which only ip() of a CIDR has.
-            "ip" if target.is_some() => nominal,
+            "ip" if overload == "cidr_ip" => nominal,
+            "cidr" | "ip" | "isCIDR" | "isIP" | "isQuantity" | "isSemver" | "quantity" | "semver" => {
+                Some((first_size.scaled(PER_CHAR), None))
+            }
+            "ip.isCanonical" => Some((first_size.scaled(2.0 * PER_CHAR), None)),
             "masked"
             | "prefixLength"
             | "family"

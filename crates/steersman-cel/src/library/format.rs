@@ -12,6 +12,77 @@ const PRECISION: usize = 6;
 /// The most that a clause may say.
 const PRECISION_MAX: usize = 100;
 
+/// What stands in the template for one value: `%d`, `%.2f`.
+pub(crate) struct Clause {
+    pub(crate) verb: Verb,
+    precision: Option<usize>,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Verb {
+    Binary,
+    Decimal,
+    Fixed,
+    Hex { upper: bool },
+    Octal,
+    Scientific,
+    Text,
+}
+
+impl Clause {
+    /// Reads a clause behind its `%`, and leaves what is behind the clause.
+    pub(crate) fn read(rest: &mut &str) -> Result<Clause, EvalError> {
+        let bad = |why: String| EvalError::new(format!("could not parse formatting clause: {why}"));
+        if rest.is_empty() {
+            return Err(EvalError::new("unexpected end of string"));
+        }
+        let mut precision = None;
+        if let Some(behind) = rest.strip_prefix('.') {
+            let end = behind.find(|char: char| !char.is_ascii_digit());
+            let end = end.ok_or_else(|| {
+                bad("error while parsing precision: could not find end of precision specifier".to_owned())
+            })?;
+            let digits = behind[..end].parse::<usize>().ok().filter(|digits| *digits <= PRECISION_MAX);
+            let digits = digits.ok_or_else(|| {
+                bad(format!("error while parsing precision: want a number up to {PRECISION_MAX} behind the point"))
+            })?;
+            precision = Some(digits);
+            *rest = &behind[end..];
+        }
+        let letter = rest.chars().next().ok_or_else(|| EvalError::new("unexpected end of string"))?;
+        *rest = &rest[letter.len_utf8()..];
+        let verb = match letter {
+            's' => Verb::Text,
+            'd' => Verb::Decimal,
+            'f' => Verb::Fixed,
+            'e' => Verb::Scientific,
+            'b' => Verb::Binary,
+            'x' | 'X' => Verb::Hex { upper: letter == 'X' },
+            'o' => Verb::Octal,
+            _ => return Err(bad(format!("unrecognized formatting clause \"{letter}\""))),
+        };
+        Ok(Clause { verb, precision })
+    }
+}
+
+impl Verb {
+    /// The fault of a value of a type that the verb cannot write.
+    pub(crate) fn fault(self, found: &str) -> EvalError {
+        let why = match self {
+            Verb::Binary => "only integers and bools can be formatted as binary",
+            Verb::Decimal => "decimal clause can only be used on integers",
+            Verb::Fixed => "fixed-point clause can only be used on doubles",
+            Verb::Hex { .. } => "only integers, byte buffers, and strings can be formatted as hex",
+            Verb::Octal => "octal clause can only be used on integers",
+            Verb::Scientific => "scientific clause can only be used on doubles",
+            Verb::Text => {
+                "string clause can only be used on strings, bools, bytes, ints, doubles, maps, lists, types, durations, and timestamps"
+            }
+        };
+        EvalError::new(format!("error during formatting: {why}, was given {found}"))
+    }
+}
+
 pub(super) fn format<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Option<Outcome<'a>> {
     let [Value::String(template), Value::List(values)] = args else { return None };
     Some(formatted(meter, template, values).map(Value::text))
@@ -32,35 +103,17 @@ fn formatted(meter: &mut Meter, template: &str, values: &List<'_>) -> Result<Str
         }
         let value = values.get(at).ok_or_else(|| EvalError::new(format!("index {at} out of range")))??;
         at += 1;
-        let mut precision = None;
-        if let Some(behind) = rest.strip_prefix('.') {
-            let end = behind.find(|char: char| !char.is_ascii_digit()).unwrap_or(behind.len());
-            let digits = behind[..end].parse::<usize>().ok().filter(|digits| *digits <= PRECISION_MAX);
-            let digits = digits.ok_or_else(|| {
-                EvalError::new(format!(
-                    "could not parse precision: want a number up to {PRECISION_MAX} behind the point"
-                ))
-            })?;
-            precision = Some(digits);
-            rest = &behind[end..];
-        }
-        let clause = rest.chars().next().ok_or_else(|| EvalError::new("unexpected end of string"))?;
-        rest = &rest[clause.len_utf8()..];
+        let clause = Clause::read(&mut rest)?;
         let before = out.len();
-        match clause {
-            's' => write_value(meter, &mut out, &value)?,
-            'd' => decimal(&mut out, &value)?,
-            'f' => fixed(&mut out, double_of(&value, "fixed-point")?, precision.unwrap_or(PRECISION)),
-            'e' => scientific(&mut out, double_of(&value, "scientific")?, precision.unwrap_or(PRECISION)),
-            'b' => binary(&mut out, &value)?,
-            'x' => hex(&mut out, &value, false)?,
-            'X' => hex(&mut out, &value, true)?,
-            'o' => octal(&mut out, &value)?,
-            _ => {
-                return Err(EvalError::new(format!(
-                    "could not parse formatting clause: unrecognized formatting clause \"{clause}\""
-                )));
-            }
+        let precision = clause.precision.unwrap_or(PRECISION);
+        match clause.verb {
+            Verb::Text => write_value(meter, &mut out, &value)?,
+            Verb::Decimal => decimal(&mut out, &value)?,
+            Verb::Fixed => fixed(&mut out, double_of(&value, clause.verb)?, precision),
+            Verb::Scientific => scientific(&mut out, double_of(&value, clause.verb)?, precision),
+            Verb::Binary => binary(&mut out, &value)?,
+            Verb::Hex { upper } => hex(&mut out, &value, upper)?,
+            Verb::Octal => octal(&mut out, &value)?,
         }
         meter.work(out.len() - before)?;
     }
@@ -75,18 +128,11 @@ macro_rules! put {
     }};
 }
 
-fn bad(clause: &str, allowed: &str, value: &Value<'_>) -> EvalError {
-    EvalError::new(format!(
-        "error during formatting: {clause} clause can only be used on {allowed}, was given {}",
-        value.type_name()
-    ))
-}
-
 fn decimal(out: &mut String, value: &Value<'_>) -> Result<(), EvalError> {
     match value {
         Value::Int(int) => put!(out, "{int}"),
         Value::Uint(uint) => put!(out, "{uint}"),
-        _ => return Err(bad("decimal", "integers", value)),
+        _ => return Err(Verb::Decimal.fault(value.type_name())),
     }
     Ok(())
 }
@@ -97,7 +143,7 @@ fn binary(out: &mut String, value: &Value<'_>) -> Result<(), EvalError> {
         Value::Int(int) => put!(out, "{int:b}"),
         Value::Uint(uint) => put!(out, "{uint:b}"),
         Value::Bool(bool) => out.push(if *bool { '1' } else { '0' }),
-        _ => return Err(bad("binary", "integers and bools", value)),
+        _ => return Err(Verb::Binary.fault(value.type_name())),
     }
     Ok(())
 }
@@ -107,7 +153,7 @@ fn octal(out: &mut String, value: &Value<'_>) -> Result<(), EvalError> {
         Value::Int(int) if *int < 0 => put!(out, "-{:o}", int.unsigned_abs()),
         Value::Int(int) => put!(out, "{int:o}"),
         Value::Uint(uint) => put!(out, "{uint:o}"),
-        _ => return Err(bad("octal", "integers", value)),
+        _ => return Err(Verb::Octal.fault(value.type_name())),
     }
     Ok(())
 }
@@ -130,7 +176,7 @@ fn hex(out: &mut String, value: &Value<'_>, upper: bool) -> Result<(), EvalError
         }
         Value::String(text) => text.as_bytes(),
         Value::Bytes(bytes) => bytes,
-        _ => return Err(bad("hex", "integers, byte buffers, and strings", value)),
+        _ => return Err(Verb::Hex { upper }.fault(value.type_name())),
     };
     for byte in bytes {
         if upper { put!(out, "{byte:02X}") } else { put!(out, "{byte:02x}") }
@@ -138,16 +184,16 @@ fn hex(out: &mut String, value: &Value<'_>, upper: bool) -> Result<(), EvalError
     Ok(())
 }
 
-fn double_of(value: &Value<'_>, clause: &str) -> Result<f64, EvalError> {
+fn double_of(value: &Value<'_>, verb: Verb) -> Result<f64, EvalError> {
     match value {
         Value::Double(double) => Ok(*double),
         Value::String(text) => match &**text {
             "NaN" => Ok(f64::NAN),
             "Infinity" => Ok(f64::INFINITY),
             "-Infinity" => Ok(f64::NEG_INFINITY),
-            _ => Err(bad(clause, "doubles", value)),
+            _ => Err(verb.fault(value.type_name())),
         },
-        _ => Err(bad(clause, "doubles", value)),
+        _ => Err(verb.fault(value.type_name())),
     }
 }
 
@@ -185,8 +231,9 @@ fn fixed(out: &mut String, double: f64, precision: usize) {
 /// Always with six digits: upstream takes what the clause says as the least width. The exponent is raised, as in English
 /// print.
 fn scientific(out: &mut String, double: f64, width: usize) {
-    if is_special(out, double) {
-        return;
+    let mut special = String::new();
+    if is_special(&mut special, double) {
+        return padded(out, &special, width);
     }
     const RAISED: [char; 10] = ['⁰', '¹', '²', '³', '⁴', '⁵', '⁶', '⁷', '⁸', '⁹'];
     let text = format!("{double:.PRECISION$e}");
@@ -195,9 +242,13 @@ fn scientific(out: &mut String, double: f64, width: usize) {
     let raised: String =
         format!("{exponent:0>2}").chars().filter_map(|digit| RAISED.get(digit.to_digit(10)? as usize)).collect();
     let number = format!("{digits}×10{sign}{raised}");
-    let missing = width.saturating_sub(number.chars().count());
+    padded(out, &number, width);
+}
+
+fn padded(out: &mut String, text: &str, width: usize) {
+    let missing = width.saturating_sub(text.chars().count());
     out.extend(std::iter::repeat_n(' ', missing));
-    out.push_str(&number);
+    out.push_str(text);
 }
 
 /// `%s`: any value; within lists and maps as expressions write it.
@@ -211,11 +262,7 @@ fn write_value(meter: &mut Meter, out: &mut String, value: &Value<'_>) -> Result
         _ => match convert::scalar_text(value) {
             Some(text) => out.push_str(&text),
             None => {
-                return Err(bad(
-                    "string",
-                    "strings, bools, bytes, ints, doubles, maps, lists, types, durations, and timestamps",
-                    value,
-                ));
+                return Err(Verb::Text.fault(value.type_name()));
             }
         },
     }

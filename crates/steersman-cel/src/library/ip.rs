@@ -1,5 +1,6 @@
 //! Addresses and networks.
 
+use crate::data::address;
 use crate::data::cidr::Cidr;
 use crate::error::EvalError;
 use crate::meter::Meter;
@@ -10,10 +11,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 pub(super) fn implementation(name: &str) -> Option<Implementation> {
     Some(match name {
         "cidr" => |_, args| {
-            let text = args.first()?.as_str()?;
-            Some(parse_cidr(text).map(|cidr| Value::Opaque(Opaque::Cidr(cidr))).map_err(|error| {
-                EvalError::new(format!("network address parse error during conversion from string: {error}"))
-            }))
+            let cidr = to_cidr(args.first()?.as_str()?).map_err(|error| twice(&error));
+            Some(cidr.map(|cidr| Value::Opaque(Opaque::Cidr(cidr))))
         },
         "containsCIDR" => contains_cidr,
         "containsIP" => contains_ip,
@@ -23,9 +22,9 @@ pub(super) fn implementation(name: &str) -> Option<Implementation> {
             let text = args.first()?.as_str()?;
             Some(to_ip(text).map(|ip| Value::Bool(ip.to_string() == text)))
         },
-        "isCIDR" => |_, args| Some(Ok(Value::Bool(parse_cidr(args.first()?.as_str()?).is_ok()))),
+        "isCIDR" => |_, args| Some(Ok(Value::Bool(to_cidr(args.first()?.as_str()?).is_ok()))),
         "isGlobalUnicast" => |_, args| of_ip(args, |ip| Value::Bool(is_global_unicast(ip))),
-        "isIP" => |_, args| Some(Ok(Value::Bool(parse_ip(args.first()?.as_str()?).is_ok()))),
+        "isIP" => |_, args| Some(Ok(Value::Bool(to_ip(args.first()?.as_str()?).is_ok()))),
         "isLinkLocalMulticast" => |_, args| of_ip(args, |ip| Value::Bool(is_link_local_multicast(ip))),
         "isLinkLocalUnicast" => |_, args| of_ip(args, |ip| Value::Bool(is_link_local_unicast(ip))),
         "isLoopback" => |_, args| of_ip(args, |ip| Value::Bool(ip.is_loopback())),
@@ -58,38 +57,53 @@ fn ip<'a>(_: &mut Meter, args: &[Value<'a>]) -> Option<Outcome<'a>> {
 }
 
 fn to_ip(text: &str) -> Result<IpAddr, EvalError> {
-    parse_ip(text).map_err(|error| {
-        EvalError::new(format!("IP Address {text:?} parse error during conversion from string: {error}"))
-    })
+    let zone = text.split_once('%').filter(|(address, zone)| address.parse::<Ipv6Addr>().is_ok() && !zone.is_empty());
+    match text.parse::<IpAddr>() {
+        Ok(ip) => not_mapped(text, ip),
+        Err(_) if zone.is_some() => Err(EvalError::new(format!("IP address {text:?} with zone value is not allowed"))),
+        Err(_) => {
+            let fault = address::fault(text);
+            Err(EvalError::new(format!("IP Address {text:?} parse error during conversion from string: {fault}")))
+        }
+    }
 }
 
-/// An address without a zone that is no IPv4 address in the form of an IPv6 one.
-fn parse_ip(text: &str) -> Result<IpAddr, String> {
-    let ip: IpAddr = text.parse().map_err(|_| match text.contains('%') {
-        true => format!("IP address {text:?} with zone value is not allowed"),
-        false => format!("ParseAddr({text:?}): unable to parse IP"),
-    })?;
+/// An IPv4 address in the form of an IPv6 one is refused.
+fn not_mapped(text: &str, ip: IpAddr) -> Result<IpAddr, EvalError> {
     match ip {
         IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some() => {
-            Err(format!("IPv4-mapped IPv6 address {text:?} is not allowed"))
+            Err(EvalError::new(format!("IPv4-mapped IPv6 address {text:?} is not allowed")))
         }
         _ => Ok(ip),
     }
 }
 
-fn parse_cidr(text: &str) -> Result<Cidr, String> {
-    let bad = |why: &str| format!("netip.ParsePrefix({text:?}): {why}");
-    let (address, prefix) = text.rsplit_once('/').ok_or_else(|| bad("no '/'"))?;
-    let address = parse_ip(address)?;
-    let is_number = !prefix.is_empty()
-        && prefix.bytes().all(|byte| byte.is_ascii_digit())
-        && (prefix.len() == 1 || !prefix.starts_with('0'));
-    let bits = if address.is_ipv4() { 32 } else { 128 };
-    let prefix = prefix.parse::<u8>().ok().filter(|_| is_number).ok_or_else(|| bad("bad bits after slash"))?;
-    if prefix > bits {
-        return Err(bad("prefix length out of range"));
-    }
-    Ok(Cidr { address, prefix })
+/// Upstream's functions put the same words before a fault that begins with them.
+fn twice(error: &EvalError) -> EvalError {
+    EvalError::new(format!("network address parse error during conversion from string: {error}"))
+}
+
+fn to_cidr(text: &str) -> Result<Cidr, EvalError> {
+    let bad = |why: String| {
+        EvalError::new(format!(
+            "network address parse error during conversion from string: netip.ParsePrefix({text:?}): {why}"
+        ))
+    };
+    let (written, bits) = text.rsplit_once('/').ok_or_else(|| bad("no '/'".to_owned()))?;
+    let address: IpAddr = match written.parse() {
+        Ok(address) => address,
+        Err(_) if written.split_once('%').is_some_and(|(address, _)| address.parse::<Ipv6Addr>().is_ok()) => {
+            return Err(bad("IPv6 zones cannot be present in a prefix".to_owned()));
+        }
+        Err(_) => return Err(bad(address::fault(written))),
+    };
+    let is_number = bits.bytes().all(|byte| byte.is_ascii_digit()) && (bits.len() == 1 || !bits.starts_with('0'));
+    let prefix = bits.parse::<i64>().ok().filter(|_| is_number);
+    let prefix = prefix.ok_or_else(|| bad(format!("bad bits after slash: {bits:?}")))?;
+    let most = if address.is_ipv4() { 32 } else { 128 };
+    let prefix = u8::try_from(prefix).ok().filter(|prefix| *prefix <= most);
+    let prefix = prefix.ok_or_else(|| bad("prefix length out of range".to_owned()))?;
+    not_mapped(text, address).map(|address| Cidr { address, prefix })
 }
 
 pub(crate) fn cidr_text(cidr: &Cidr) -> String {
@@ -129,9 +143,7 @@ fn contains_cidr<'a>(_: &mut Meter, args: &[Value<'a>]) -> Option<Outcome<'a>> {
     let [Value::Opaque(Opaque::Cidr(cidr)), other] = args else { return None };
     let other = match other {
         Value::Opaque(Opaque::Cidr(other)) => Ok(*other),
-        Value::String(text) => parse_cidr(text).map_err(|error| {
-            EvalError::new(format!("network address parse error during conversion from string: {error}"))
-        }),
+        Value::String(text) => to_cidr(text).map_err(|error| twice(&error)),
         _ => return None,
     };
     Some(other.map(|other| Value::Bool(cidr.prefix <= other.prefix && contains(cidr, other.address))))

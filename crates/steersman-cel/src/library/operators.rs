@@ -191,7 +191,7 @@ fn subtract<'a>(_: &mut Meter, args: &[Value<'a>]) -> Option<Outcome<'a>> {
             at.plus(-i128::from(*by)).map(Value::Timestamp).ok_or_else(time::out_of_range)
         }
         [Value::Timestamp(a), Value::Timestamp(b)] => {
-            i64::try_from(a.nanos_since(b)).map(Value::Duration).map_err(|_| EvalError::new("duration overflow"))
+            i64::try_from(a.nanos_since(b)).map(Value::Duration).map_err(|_| overflow())
         }
         _ => return None,
     })
@@ -226,15 +226,23 @@ fn position(value: &Value<'_>) -> Option<i64> {
 
 fn index<'a>(_: &mut Meter, args: &[Value<'a>]) -> Option<Outcome<'a>> {
     match args {
-        [Value::List(list), at] => {
-            let at = position(at)?;
+        [Value::List(list), index] => {
+            let Some(at) = position(index) else { return Some(Err(no_position(index))) };
             let found = usize::try_from(at).ok().and_then(|at| list.get(at));
             Some(found.unwrap_or_else(|| Err(EvalError::new(format!("index out of bounds: {at}")))))
         }
         [Value::Map(map), key] => Some(map.get(key).unwrap_or_else(|| Err(EvalError::no_key(&shown(key))))),
         [Value::Optional(None), _] => Some(Ok(Value::Optional(None))),
         [Value::Optional(Some(inner)), _] => found(inner, &args[1]),
+        [_, key] => Some(Err(EvalError::no_key(&shown(key)))),
         _ => None,
+    }
+}
+
+fn no_position(index: &Value<'_>) -> EvalError {
+    match index {
+        Value::Double(double) => EvalError::new(format!("unsupported index value {double} in list")),
+        _ => EvalError::new(format!("unsupported index type '{}' in list", index.type_name())),
     }
 }
 
@@ -250,15 +258,18 @@ fn optional_index<'a>(_: &mut Meter, args: &[Value<'a>]) -> Option<Outcome<'a>> 
 /// What a container has at a place, as an optional.
 fn found<'a>(container: &Value<'a>, key: &Value<'a>) -> Option<Outcome<'a>> {
     let value = match container {
-        Value::List(list) => usize::try_from(position(key)?).ok().and_then(|at| list.get(at)),
+        Value::List(list) => match position(key) {
+            Some(at) => usize::try_from(at).ok().and_then(|at| list.get(at)),
+            None => return Some(Err(no_position(key))),
+        },
         Value::Map(map) => map.get(key),
-        _ => return None,
+        _ => None,
     };
     Some(value.transpose().map(Value::optional))
 }
 
 /// A key in a message.
-fn shown(key: &Value<'_>) -> String {
+pub(crate) fn shown(key: &Value<'_>) -> String {
     match key {
         Value::String(text) => (**text).to_owned(),
         Value::Bool(bool) => bool.to_string(),

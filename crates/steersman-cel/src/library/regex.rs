@@ -32,14 +32,13 @@ impl Search {
 impl Regex {
     /// A pattern of the expression itself.
     pub(crate) fn new(text: &str) -> Result<Regex, EvalError> {
-        Pattern::check(text).map_err(|error| EvalError::new(format!("error parsing regexp: {error}: `{text}`")))?;
+        Pattern::check(text).map_err(|error| EvalError::new(error.to_string()))?;
         Ok(Regex(Pattern::new(text)))
     }
 
     /// A pattern that is known at run time only. To compile it is work, the more the heavier it is.
     pub(crate) fn at_run_time(text: &str, meter: &mut Meter) -> Result<Regex, EvalError> {
-        let weight =
-            Pattern::check(text).map_err(|error| EvalError::new(format!("error parsing regexp: {error}: `{text}`")))?;
+        let weight = Pattern::check(text).map_err(|error| EvalError::new(error.to_string()))?;
         meter.work(weight.saturating_mul(4).saturating_add(1000))?;
         Ok(Regex(Pattern::new(text)))
     }

@@ -29,7 +29,7 @@ pub(super) fn implementation(name: &str) -> Option<Implementation> {
         "startsWith" => |_, args| pair(args, |text, part| text.starts_with(part)),
         "strings.quote" => |meter, args| mapped(meter, args, quote),
         "substring" => substring,
-        "trim" => |meter, args| mapped(meter, args, |text| text.trim_matches(is_blank).to_owned()),
+        "trim" => |meter, args| mapped(meter, args, |text| text.trim().to_owned()),
         "upperAscii" => |meter, args| mapped(meter, args, str::to_ascii_uppercase),
         _ => return None,
     })
@@ -47,11 +47,6 @@ fn mapped<'a>(meter: &mut Meter, args: &[Value<'a>], map: fn(&str) -> String) ->
         [Value::String(text)] => Some(meter.work(text.len()).map(|()| Value::text(map(text)))),
         _ => None,
     }
-}
-
-/// What counts as a blank: Unicode's white space.
-fn is_blank(char: char) -> bool {
-    char.is_whitespace() || char == '\u{180e}'
 }
 
 /// Where the character of a number begins, in bytes; the end counts as one.
@@ -86,7 +81,10 @@ fn index_of<'a>(args: &[Value<'a>]) -> Option<Outcome<'a>> {
     if part.is_empty() {
         return Some(Ok(Value::Int(from)));
     }
-    let Some(start) = byte_at(text, from) else { return Some(Err(out_of_range(from))) };
+    if from < 0 {
+        return Some(Err(out_of_range(from)));
+    }
+    let Some(start) = byte_at(text, from) else { return Some(Ok(Value::Int(-1))) };
     let found = text[start..].find(&**part).map(|at| chars_before(text, start + at));
     Some(Ok(found.unwrap_or(Value::Int(-1))))
 }
@@ -97,18 +95,18 @@ fn last_index_of<'a>(args: &[Value<'a>]) -> Option<Outcome<'a>> {
         [Value::String(text), Value::String(part), Value::Int(from)] => (text, part, Some(*from)),
         _ => return None,
     };
-    let end = match from {
-        None => text.len(),
-        Some(from) => match byte_at(text, from) {
-            // What begins there may go beyond it.
-            Some(byte) => text.len().min(byte + part.len()),
-            None => return Some(Err(out_of_range(from))),
-        },
-    };
     if part.is_empty() {
         return Some(Ok(from.map_or_else(|| chars_before(text, text.len()), Value::Int)));
     }
-    let mut end = end;
+    let mut end = match from {
+        None => text.len(),
+        Some(from) if from < 0 => return Some(Err(out_of_range(from))),
+        // What begins there may go beyond it.
+        Some(from) => match byte_at(text, from).filter(|byte| *byte < text.len()) {
+            Some(byte) => text.len().min(byte + part.len()),
+            None => return Some(Ok(Value::Int(-1))),
+        },
+    };
     while !text.is_char_boundary(end) {
         end -= 1;
     }

@@ -7,7 +7,7 @@ use crate::parser::Parser;
 use crate::source::Issue;
 use std::sync::Arc;
 
-impl Parser {
+impl Parser<'_> {
     pub(super) fn global_call(&mut self, function: Arc<str>, args: Vec<Id>, position: u32) -> Result<Id, Issue> {
         if let ("has", [arg]) = (&*function, args.as_slice()) {
             return match self.nodes[arg.index()].clone() {
@@ -37,7 +37,7 @@ impl Parser {
             ("sortBy", [var, body]) => (FoldKind::SortBy, (*var, None), None, *body),
             ("all", [var, var2, body]) => (FoldKind::All, (*var, Some(*var2)), None, *body),
             ("exists", [var, var2, body]) => (FoldKind::Exists, (*var, Some(*var2)), None, *body),
-            ("existsOne", [var, var2, body]) => (FoldKind::ExistsOne, (*var, Some(*var2)), None, *body),
+            ("existsOne" | "exists_one", [var, var2, body]) => (FoldKind::ExistsOne, (*var, Some(*var2)), None, *body),
             ("transformList", [var, var2, body]) => (FoldKind::List, (*var, Some(*var2)), None, *body),
             ("transformList", [var, var2, filter, body]) => (FoldKind::List, (*var, Some(*var2)), Some(*filter), *body),
             ("transformMap", [var, var2, body]) => (FoldKind::Map, (*var, Some(*var2)), None, *body),
@@ -55,17 +55,30 @@ impl Parser {
         };
         let var = self.variable(one.0, &function)?;
         let var2 = one.1.map(|var2| self.variable(var2, &function)).transpose()?;
+        if let (Some(name), Some(id)) = (&var2, one.1)
+            && *name == var
+        {
+            return Err(Issue::new(self.positions[id.index()], format!("duplicate variable name: {var}")));
+        }
         self.add(Expr::Fold(Box::new(Fold { kind, range: target, var, var2, filter, body })), position)
     }
 
     /// The name that an argument is, when it names a variable.
     fn variable(&self, id: Id, function: &str) -> Result<Arc<str>, Issue> {
         match &self.nodes[id.index()] {
+            // Upstream's loops gather their result in a variable of this name.
+            Expr::Ident(name) if **name == *"__result__" => {
+                Err(Issue::new(self.positions[id.index()], "iteration variable overwrites accumulator variable"))
+            }
             Expr::Ident(name) => Ok(Arc::clone(name)),
-            _ => Err(Issue::new(
-                self.positions[id.index()],
-                format!("argument must be a simple name: the first of {function}()"),
-            )),
+            _ => {
+                let why = match function {
+                    "filter" | "map" => "argument is not an identifier".to_owned(),
+                    "optMap" | "optFlatMap" => format!("{function}() variable name must be a simple identifier"),
+                    _ => "argument must be a simple name".to_owned(),
+                };
+                Err(Issue::new(self.positions[id.index()], why))
+            }
         }
     }
 }

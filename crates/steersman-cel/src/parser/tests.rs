@@ -115,10 +115,24 @@ fn lists_maps_and_objects_may_end_with_a_comma() {
 
 #[test]
 fn what_is_no_expression_is_refused_where_it_goes_wrong() {
-    refused("self ==", "<EOF>");
+    const OPERAND: &str = "'-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}";
+    refused("self ==", &format!("mismatched input '<EOF>' expecting {{'[', '{{', '(', '.', {OPERAND}"));
+    refused("self == && a", "extraneous input '&&' expecting {'[', '{', '(', '.', '-',");
+    refused("f(,", &format!("mismatched input ',' expecting {{'[', '{{', '(', ')', '.', {OPERAND}"));
     refused("for", "reserved identifier: for");
-    refused("a b", "mismatched input 'b'");
-    refused("a = b", "token recognition error");
+    refused("a b", "extraneous input 'b' expecting <EOF>");
+    refused("a b c", "mismatched input 'b' expecting <EOF>");
+    refused("(a", "missing ')' at '<EOF>'");
+    refused("f(g(a", "mismatched input '<EOF>' expecting ')'");
+    refused("[1, 2", "mismatched input '<EOF>' expecting {']', ','}");
+    refused("f('x' 'y')", "extraneous input ''y'' expecting ')'");
+    refused("self. == 1", "no viable alternative at input '. =='");
+    refused("a = b", "token recognition error at: '= '");
+    refused("a & b", "token recognition error at: '& '");
+    refused("[1].all(1, true)", "argument must be a simple name");
+    refused("[1].map(a.b, true)", "argument is not an identifier");
+    refused("{}.exists(k, k, true)", "duplicate variable name: k");
+    refused("[1].all(__result__, true)", "iteration variable overwrites accumulator variable");
     assert_eq!(parse("a +\n + b").map(|_| ()).unwrap_err().position, 5);
 }
 

@@ -201,33 +201,11 @@ pub(crate) fn compare(one: &Value<'_>, other: &Value<'_>) -> Option<Ordering> {
     }
 }
 
-/// 2^63 and 2^64, which no `i64` and no `u64` reaches.
-const INT_END: f64 = 9_223_372_036_854_775_808.0;
-const UINT_END: f64 = 18_446_744_073_709_551_616.0;
-
+/// A whole number beside another, as upstream compares them: as doubles, so that neighbours of 2^53 and beyond may be the same.
 fn compare_int(int: i64, double: f64) -> Option<Ordering> {
-    if double.is_nan() {
-        return None;
-    }
-    if double < -INT_END {
-        return Some(Ordering::Greater);
-    }
-    if INT_END <= double {
-        return Some(Ordering::Less);
-    }
-    // The whole part fits, and decides unless it is the same.
-    Some(int.cmp(&(double.trunc() as i64)).then_with(|| 0.0_f64.total_cmp(&(double.fract() + 0.0))))
+    (int as f64).partial_cmp(&double)
 }
 
 fn compare_uint(uint: u64, double: f64) -> Option<Ordering> {
-    if double.is_nan() {
-        return None;
-    }
-    if double < 0.0 {
-        return Some(Ordering::Greater);
-    }
-    if UINT_END <= double {
-        return Some(Ordering::Less);
-    }
-    Some(uint.cmp(&(double.trunc() as u64)).then_with(|| 0.0_f64.total_cmp(&(double.fract() + 0.0))))
+    (uint as f64).partial_cmp(&double)
 }

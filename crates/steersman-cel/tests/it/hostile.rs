@@ -121,6 +121,20 @@ fn deep_values_are_compared_and_printed_within_the_stack() {
 }
 
 #[test]
+fn types_that_would_contain_themselves_or_double_are_checked_at_once() {
+    in_a_small_stack(|| {
+        let _ = run("{}.map(c, [c, type(c)])", &json!(null));
+        for (step, times) in [(".map(x, {'a': x, 'b': [x]})", 40), (".map(x, {x: x})", 40), (".map(x, [x, x])", 200)] {
+            // Whether it compiles does not matter, but that it ends.
+            let _ = Environment::new().compile(&format!("[1]{}", step.repeat(times)));
+        }
+        let doubled =
+            (0..60).fold("[]".to_owned(), |inner, at| format!("[{inner}].map(x{at}, {{1: x{at}, 2: x{at}}})"));
+        let _ = Environment::new().compile(&doubled);
+    });
+}
+
+#[test]
 fn chains_of_composed_expressions_are_not_followed_without_end() {
     use std::sync::Arc;
     let mut environment = Environment::new();

@@ -54,7 +54,7 @@ fn arithmetic_overflows_into_errors() {
     fails("1 / 0", "division by zero");
     fails("1 % 0", "modulus by zero");
     check("1 < 1.5 && 2u > 1 && 1 <= 1u", json!(true));
-    check("dyn(1) == 1.0 && dyn(1u) == 1 && dyn(9007199254740993) != 9007199254740992.0", json!(true));
+    check("dyn(1) == 1.0 && dyn(1u) == 1 && dyn(9007199254740993) == 9007199254740992.0", json!(true));
     check("0.0 / 0.0 == 0.0 / 0.0", json!(false));
 }
 
@@ -79,7 +79,10 @@ fn fields_and_items_that_are_absent_are_errors() {
     fails("object.s.x", "no such key: x");
     check("has(object.a.b) && !has(object.missing) && has(object.n)", json!(true));
     check("object.n == null", json!(true));
-    fails("object.s + 1", "no such overload: _+_(string, int)");
+    fails("object.s + 1", "no such overload");
+    fails("object.a + 1", "no such overload: _+_");
+    fails("object.a.b.c", "unsupported index type 'string' in list");
+    check("has(object.s.x) || object.s.?x.hasValue()", json!(false));
 }
 
 #[test]
@@ -95,7 +98,7 @@ fn macros_go_through_lists_and_maps() {
     check("[5, 6].transformList(i, v, v > 5, i)", json!([1]));
     check("{'a': 1, 'b': 2}.transformMap(k, v, v > 1, v + 1)", json!({"b": 3}));
     check("{'a': 'b'}.transformMapEntry(k, v, {v: k})", json!({"b": "a"}));
-    fails("['x', 'x'].transformMapEntry(i, v, {v: i})", "insert failed: key already exists");
+    fails("['x', 'x'].transformMapEntry(i, v, {v: i})", "insert failed: key x already exists");
     check("[3, 1, 2].sortBy(x, -x)", json!([3, 2, 1]));
     check("[[1, 2], [3]].map(x, x.map(y, y + size(x)))", json!([[3, 4], [4]]));
     check("[1].map(x, [2].map(x, x))", json!([[2]]));
@@ -165,11 +168,47 @@ fn format_prints_as_upstream_does() {
     check("'%f'.format([1234567.5])", json!("1,234,567.500000"));
     check("'%.0f|%s|%x'.format([2.5, [1.5, 'a', null], -255])", json!("2|[1.500000, \"a\", null]|-ff"));
     fails(
-        "'%d'.format(['a'])",
+        "'%d'.format([dyn('a')])",
         "error during formatting: decimal clause can only be used on integers, was given string",
     );
-    fails("'%s'.format([])", "index 0 out of range");
+    fails("'%s'.format(object.map.map(k, k).filter(k, false))", "index 0 out of range");
     check("'%e'.format([0.00012])", json!("1.200000×10⁻⁰⁴"));
+    check("'%e|%.0e'.format([0.0 / 0.0, 1.0 / 0.0])", json!("   NaN|∞"));
+}
+
+#[test]
+fn templates_that_are_written_out_are_checked() {
+    refused("'%d'.format(['a'])", "1:14: error during formatting: decimal clause can only be used on integers");
+    refused("'%s'.format([])", "1:12: index 0 out of range");
+    refused("'%s'.format([1, 2])", "too many arguments supplied to string.format (expected 1, got 2)");
+    refused("'%y'.format([1])", "could not parse formatting clause: unrecognized formatting clause \"y\"");
+    refused("'%.2'.format([1])", "could not find end of precision specifier");
+    refused("'%'.format([1])", "unexpected end of string");
+    refused("'%s'.format([[ip('1.1.1.1')]])", "1:17: error during formatting: string clause can only be used on");
+    check("'%d%% %s'.format([1, [[1, 2, [3.0, 4]]][0]])", json!("1% [1, 2, [3.000000, 4]]"));
+}
+
+#[test]
+fn constants_are_made_before_anything_is_evaluated() {
+    for (text, fault) in [
+        ("int('11l') > 0 || true", "type conversion error from 'string' to 'int'"),
+        ("object.s.find(')') == ''", "error parsing regexp: unexpected ): `)`"),
+    ] {
+        let error = environment().compile(text).unwrap_err();
+        assert!(error.is_of_instantiation());
+        assert_eq!(error.to_string(), fault);
+    }
+    let cost = |text: &str| {
+        let program = environment().compile(text).unwrap();
+        let object = object();
+        let mut meter = Meter::new(PER_CALL_LIMIT);
+        let value = program.evaluate(&mut Activation::new().with("object", Value::json(&object)), &mut meter).unwrap();
+        assert_eq!(value.as_bool(), Some(true), "{text}");
+        meter.spent()
+    };
+    assert_eq!(cost("object.s in [dyn('text'), object.s]"), 2 + 2 + 10 + 2);
+    assert_eq!(cost("'a' in ['a', 'b'] && int('5') == 5"), 1);
+    assert_eq!(cost("{'a': 1}.a == 1"), 3);
 }
 
 #[test]
@@ -186,7 +225,12 @@ fn what_is_written_out_must_be_of_one_type_but_within_format() {
 fn types_are_checked() {
     refused("1 == 1.0", "found no matching overload for '_==_' applied to '(int, double)'");
     refused("true ? 'x' : null", "found no matching overload for '_?_:_' applied to '(bool, string, null)'");
-    refused("[1].all(x, x)", "found no matching overload for '_&&_' applied to '(bool, int)'");
+    refused("[1].all(x, x)", "1:12: expected type 'bool' but found 'int'");
+    refused("[1].filter(x, x)", "found no matching overload for '_?_:_' applied to '(int, list(int), list(int))'");
+    refused("1 && true", "1:1: expected type 'bool' but found 'int'");
+    refused(".nobody.x", "1:2: undeclared reference to '.nobody' (in container '')");
+    let outside = Environment::new().compile("jsonpatch.escapeKey('a')").map(|_| ()).unwrap_err();
+    assert!(outside.to_string().contains("undeclared reference to 'jsonpatch'"), "it is a function of mutations");
     refused("1.all(x, true)", "expression of type 'int' cannot be range of a comprehension");
     refused("'a'.all(x, true)", "expression of type 'string' cannot be range of a comprehension");
     refused("nobody.x", "undeclared reference to 'nobody' (in container '')");

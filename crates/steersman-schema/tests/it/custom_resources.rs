@@ -399,7 +399,7 @@ fn definitions_that_are_not_structural_are_refused_as_recorded() {
     refused(
         json!({"type": "object", "properties": {"p": {"type": "string", "pattern": "("}}}),
         &[
-            r#"S.properties[p].pattern: Invalid value: "(": must be a valid regular expression, but isn't: unclosed group"#,
+            r#"S.properties[p].pattern: Invalid value: "(": must be a valid regular expression, but isn't: error parsing regexp: missing closing ): `(`"#,
         ],
     );
 }
@@ -565,7 +565,7 @@ fn patterns_are_measured_for_the_whole_definition() {
     let many = definition(&|n| format!("^[a-z0-9]([-a-z0-9]{{0,9}}[a-z0-9])?-{n}$"), 10_000);
     assert_eq!(structural::check(&many, &Path::root()), []);
 
-    let heavy = |n: usize| format!("[a-z]{{1,{}}}", 30_000 + n);
+    let heavy = |n: usize| format!("{}{n}", "[a-z]{1,1000}".repeat(30));
     let errors = structural::check(&definition(&heavy, 300), &Path::root());
     assert_eq!(errors.len(), 1);
     let said = errors[0].to_string();
@@ -575,7 +575,7 @@ fn patterns_are_measured_for_the_whole_definition() {
     );
 
     // One that is said again is compiled once.
-    let same = definition(&|_| "[a-z]{1,30000}".to_owned(), 300);
+    let same = definition(&|_| "[a-z]{1,1000}".repeat(30), 300);
     assert_eq!(structural::check(&same, &Path::root()), []);
 
     let beyond = definition(&|_| r"[\p{L}\p{N}]{1,200}[a-z]{1,100}".to_owned(), 300);

@@ -37,7 +37,7 @@ pub(crate) struct Review<'r, 'o> {
     pub(crate) action: Action,
     pub(crate) state: &'r State,
     pub(crate) operation: &'r mut Operation<'o>,
-    /// The current object; `None` for a creation, and for a deletion in the mutating phase.
+    /// The current object; `None` for a creation.
     pub(crate) old: Option<&'r Value>,
     /// The options of a deletion.
     pub(crate) deletion: Option<&'r Delete>,
@@ -140,6 +140,16 @@ pub(super) async fn find(state: &State, resource: &GroupResource, key: &ObjectKe
         None => state.get(resource, key).await?,
     };
     found.map(|object| conversion::parse(&object)).transpose()
+}
+
+/// The name of the object of a write in the refusals of policies and webhooks.
+pub(crate) fn refused_name<'a>(review: &'a Review<'_, '_>, new: Option<&'a Value>) -> &'a str {
+    let operation = &review.operation;
+    let name = match operation.name() {
+        "" => new.map(name_of).unwrap_or_default(),
+        name => name,
+    };
+    if name.is_empty() || operation.is_of_collection { "Unknown" } else { name }
 }
 
 /// The refusal of a write, which names its object.

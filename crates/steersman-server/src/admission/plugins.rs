@@ -4,8 +4,8 @@ use crate::admission::plugin::Plugin;
 use crate::admission::{
     always_pull_images, anti_affinity, app_armor, certificates, claim_resize, default_class,
     default_toleration_seconds, extended_resources, external_ips, limit_ranger, namespace_exists, namespace_lifecycle,
-    node_restriction, node_taint, owner_references, pod_resize, pod_security, priority, resource_quota, runtime_class,
-    service_account, storage_protection, topology_labels,
+    node_restriction, node_taint, owner_references, pod_resize, pod_security, policy, priority, resource_quota,
+    runtime_class, service_account, storage_protection, topology_labels, webhooks,
 };
 use std::fmt;
 
@@ -66,10 +66,10 @@ static ROWS: [Row; 42] = [
     absent("NodeDeclaredFeatureValidator", IsOn::Always),
     absent("JobValidation", IsOn::Always),
     row("PodResizeValidator", IsOn::Always, &pod_resize::PodResize),
-    absent("MutatingAdmissionPolicy", IsOn::Always),
-    absent("MutatingAdmissionWebhook", IsOn::Always),
-    absent("ValidatingAdmissionPolicy", IsOn::Always),
-    absent("ValidatingAdmissionWebhook", IsOn::Always),
+    row("MutatingAdmissionPolicy", IsOn::Always, &policy::MutatingAdmissionPolicy),
+    row("MutatingAdmissionWebhook", IsOn::Always, &webhooks::Mutating),
+    row("ValidatingAdmissionPolicy", IsOn::Always, &policy::ValidatingAdmissionPolicy),
+    row("ValidatingAdmissionWebhook", IsOn::Always, &webhooks::Validating),
     row("ResourceQuota", IsOn::Always, &resource_quota::ResourceQuota),
     absent("AlwaysDeny", IsOn::Never),
 ];

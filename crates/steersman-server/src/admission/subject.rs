@@ -115,7 +115,7 @@ impl<'a> Subject<'a> {
     }
 
     /// The object that a request on the subresource sends is of a kind of its own.
-    fn is_of_other_kind(&self) -> bool {
+    pub(crate) fn is_of_other_kind(&self) -> bool {
         let Some(name) = self.attributes.subresource else { return false };
         let mut subresources = self.served.version().subresources.iter();
         subresources.any(|one| *one.name == *name && one.handling != Handling::Stored)
@@ -130,18 +130,32 @@ impl<'a> Subject<'a> {
     }
 
     async fn converted(&self, object: Option<&'a Value>, target: &Served) -> Result<Option<Cow<'a, Value>>, Failure> {
-        let Some(object) = object else { return Ok(None) };
+        match object {
+            Some(object) => self.other(object, target).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Whether a version is that of the request.
+    pub(crate) fn is_requested(&self, target: &Served) -> bool {
+        Arc::ptr_eq(&self.served.resource, &target.resource) && self.served.index() == target.index()
+    }
+
+    /// An object, in the form that [`Subject::new`] has it in, in another version.
+    ///
+    /// # Errors
+    /// When it cannot be converted to it now.
+    pub(crate) async fn other<'v>(&self, object: &'v Value, target: &Served) -> Result<Cow<'v, Value>, Failure> {
         let (strategy, version) = (&self.served.resource.strategy, self.served.version());
-        let is_same = Arc::ptr_eq(&self.served.resource, &target.resource) && self.served.index() == target.index();
-        let is_requested = !matching::is_internal(self.phase) || strategy.is_internal_form(version);
-        if (is_same && is_requested) || self.is_of_other_kind() {
-            return Ok(Some(Cow::Borrowed(object)));
+        let is_in_requested_form = !matching::is_internal(self.phase) || strategy.is_internal_form(version);
+        if (self.is_requested(target) && is_in_requested_form) || self.is_of_other_kind() {
+            return Ok(Cow::Borrowed(object));
         }
         let internal = match matching::is_internal(self.phase) {
             true => object.clone(),
             false => strategy.internal(version, object.clone()),
         };
-        conversion::from_internal(self.served, target, internal).await.map(|object| Some(Cow::Owned(object)))
+        conversion::from_internal(self.served, target, internal).await.map(Cow::Owned)
     }
 
     /// The request that a webhook is sent and that expressions know as `request`: an AdmissionRequest without uid and objects.

@@ -8,6 +8,7 @@ use crate::audit::policy::Ruling;
 use crate::audit::{Audit, Level, Stage};
 use crate::authz::Verdict;
 use crate::body::{Body, Observer};
+use crate::operation::Annotation;
 use crate::request_info::RequestInfo;
 use crate::status::Failure;
 use crate::user::User;
@@ -131,6 +132,13 @@ impl Trail {
         let decision = if verdict.is_allowed() { "allow" } else { "forbid" };
         self.annotate("authorization.k8s.io/decision", decision);
         self.annotate("authorization.k8s.io/reason", verdict.reason.to_string());
+    }
+
+    /// Adds what was noted while the request was carried out.
+    pub(crate) fn note(&mut self, annotation: &Annotation) {
+        if !annotation.is_of_body || Level::Request <= self.event.level {
+            self.annotate(annotation.key.clone(), &annotation.value);
+        }
     }
 
     pub(crate) fn annotate(&mut self, key: impl Into<Cow<'static, str>>, value: impl Into<String>) {

@@ -26,6 +26,8 @@ pub(crate) struct Context<'a> {
     pub(crate) operation: Operation<'a>,
     pub(crate) target: &'a Target,
     pub(crate) query: &'a Query,
+    /// The path with escapes resolved.
+    pub(crate) path: &'a str,
     pub(crate) headers: &'a HeaderMap,
     /// For a request that can end early: cancelled when its client has disconnected.
     pub(crate) abandoned: Option<&'a CancellationToken>,

@@ -6,7 +6,9 @@
 //! request. What is right with it ends where the connection would begin.
 
 mod location;
+mod options;
 
+use crate::admission;
 use crate::answer::Answer;
 use crate::catalog::{Subresource, Verb};
 use crate::conversion;
@@ -22,7 +24,11 @@ use steersman_machinery::{GroupKind, GroupResource, ObjectKey, Value};
 ///
 /// # Errors
 /// With the answer for the client; nothing can be streamed, so only the logs of a pod without a node succeed: there are none.
-pub(super) async fn handle(cx: &Context<'_>, subresource: &Subresource, method: &Method) -> Result<Answer, Failure> {
+pub(super) async fn handle(
+    cx: &mut Context<'_>,
+    subresource: &Subresource,
+    method: &Method,
+) -> Result<Answer, Failure> {
     let verb = match *method {
         Method::GET | Method::HEAD => Verb::Get,
         Method::POST => Verb::Create,
@@ -33,6 +39,11 @@ pub(super) async fn handle(cx: &Context<'_>, subresource: &Subresource, method: 
     };
     if !subresource.verbs.contains(&verb) {
         return Err(Failure::method_not_allowed());
+    }
+    // Logs are read; to everything else one connects.
+    if &*subresource.name != "log" {
+        let mut options = options::read(cx, subresource);
+        admission::connect(cx.state, &mut cx.operation, &mut options).await?;
     }
     match (cx.operation.attributes.resource, &*subresource.name) {
         ("pods", "log") => logs(cx).await,

@@ -10,7 +10,9 @@
 //! | `apiserver_current_inflight_requests` | gauge | requests under way, `mutating` and `readOnly` |
 //! | `apiserver_dropped_requests_total` | counter | requests refused with 429 |
 //! | `apiserver_request_panics_total` | counter | requests whose code panicked |
+//! | `apiserver_admission_webhook_*`, `apiserver_admission_match_condition_exclusions_total` | | calls to admission webhooks (`webhooks`) |
 //! | `apiserver_storage_objects`, `apiserver_resource_objects` | gauge | objects of each resource; the second as 1.34 renamed it |
+//! | `apiserver_validating_admission_policy_check_total`, `..._check_duration_seconds`, and `mutating` alike | counter, histogram | evaluations of admission policies |
 //! | `apiserver_audit_event_total`, `apiserver_audit_error_total`, `apiserver_audit_level_total` | counter | events of the audit log, those that were lost, requests by level; with a log only |
 //! | `steersman_store_revision`, `steersman_store_oldest_revision` | gauge | the newest revision, and the one after which history is kept |
 //! | `steersman_store_healthy` | gauge | whether the store accepts writes |
@@ -84,6 +86,8 @@ impl Metrics {
             text.value(name, &[], counter.load(Ordering::Relaxed));
         }
         converted(&mut text, &gauges.conversions);
+        self.policies.write(&mut text);
+        self.webhooks.exposition(&mut text);
         objects(&mut text, &gauges.objects);
         store(&mut text, &gauges.store);
         if let Some(usage) = self.process.get().and_then(|read| read()) {

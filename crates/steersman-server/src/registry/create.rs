@@ -3,7 +3,7 @@
 use crate::admission::{self, Action, Review};
 use crate::operation::Operation;
 use crate::registry::plan::{Plan, Recorded};
-use crate::registry::{allocation, escalation, managed, metadata};
+use crate::registry::{allocation, escalation, identity, managed, metadata};
 use crate::state::State;
 use crate::status::Failure;
 use crate::uid;
@@ -23,9 +23,11 @@ pub(super) async fn plan<'s>(
     if recorded == Recorded::No {
         managed::record(operation, None, &mut object).await;
     }
-    let generated = generated_base(&object).map(generate);
     let review = Review::new(Action::Create, state, operation, None);
     admission::mutate(review, Some(&mut object)).await?;
+    // A webhook may have given it a name, or another namespace.
+    let generated = generated_base(&object).map(generate);
+    identity::set_namespace(operation, &mut object)?;
     escalation::check(state, operation, &object, None).await?;
     if let Some(warning) = metadata::deduplicate_owners(&mut object) {
         operation.warn(warning);

@@ -27,13 +27,25 @@ pub(super) async fn plan<'s>(
     current: Arc<Object>,
 ) -> Result<Plan<'s>, Failure> {
     check_preconditions(operation, options, &current)?;
-    let is_read = admission::is_handled(state, Phase::Validate, Action::Delete, &operation.attributes);
-    if !is_read && goes_unread(operation, options, &current) {
+    let is_handled =
+        |phase| !operation.is_admitted && admission::is_handled(state, phase, Action::Delete, &operation.attributes);
+    let (is_mutated, is_validated) = (is_handled(Phase::Mutate), is_handled(Phase::Validate));
+    if !is_mutated && !is_validated && goes_unread(operation, options, &current) {
         return Ok(Plan::Delete { current, last: None });
     }
     let mut object = conversion::to_internal(operation.served, conversion::parse(&current)?).await?;
-    let review = Review::new(Action::Delete, state, operation, Some(&object)).with_deletion(options);
-    admission::validate(review, None).await?;
+    if is_mutated {
+        // There is nothing to change, but those who may change objects may also refuse a deletion. They see the requested form.
+        let (strategy, version) = (operation.strategy(), operation.version());
+        let presented = (!strategy.is_internal_form(version)).then(|| strategy.present(version, object.clone()));
+        let old = presented.as_ref().unwrap_or(&object);
+        admission::mutate(Review::new(Action::Delete, state, operation, Some(old)).with_deletion(options), None)
+            .await?;
+    }
+    if is_validated {
+        let review = Review::new(Action::Delete, state, operation, Some(&object)).with_deletion(options);
+        admission::validate(review, None).await?;
+    }
     let is_marked = mark(operation, options, &mut object);
     if is_waiting(&object) {
         return Ok(match is_marked {

@@ -1,7 +1,7 @@
 //! The loop of all writes: read the current object, compute a [`Plan`], commit it, and begin again if another write came in
 //! between.
 
-use crate::admission::{self, Action, Review};
+use crate::admission;
 use crate::authz::{self, Attributes, ResourceAttributes};
 use crate::catalog::Verb;
 use crate::conversion;
@@ -63,10 +63,6 @@ pub(crate) fn write<'a>(
 
 /// Plans and commits until no other write comes in between.
 async fn attempts(state: &State, operation: &mut Operation<'_>, change: &Change<'_>) -> Result<Outcome, Failure> {
-    if let Change::Delete(options) = change {
-        let review = Review::new(Action::Delete, state, operation, None).with_deletion(options);
-        admission::mutate(review, None).await?;
-    }
     let generated = match change {
         Change::Create(object) => create::generated_base(object).map(str::to_owned),
         _ => None,
@@ -80,6 +76,8 @@ async fn attempts(state: &State, operation: &mut Operation<'_>, change: &Change<
             Attempt::Overtaken(failure) if matches!(change, Change::Create(_)) && generated.is_none() => {
                 return Err(failure);
             }
+            // The object is marked as being deleted, and goes in the next attempt.
+            Attempt::Step if matches!(change, Change::Delete(_)) => operation.is_admitted = true,
             Attempt::Overtaken(_) | Attempt::Step => {}
         }
     }

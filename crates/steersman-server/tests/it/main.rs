@@ -7,6 +7,7 @@
 
 mod access;
 mod addresses;
+mod admission_webhooks;
 mod api_services;
 mod audit;
 mod bodies;

@@ -1,5 +1,5 @@
 //! ValidatingAdmissionPolicy and MutatingAdmissionPolicy with their bindings: what is asked of writes or done to them, in CEL.
-//! Expressions are stored as they are; whether they compile is not checked.
+//! Expressions must compile, with the types that they are wanted to have.
 
 use crate::builtin::admission_registration::{CATEGORIES, GROUP, rule};
 use crate::builtin::cells;
@@ -7,9 +7,11 @@ use crate::builtin::kind::{Alias, Column, Kind, RULES, Request, Version};
 use crate::builtin::place::Place;
 use crate::builtin::pod::defaults::unless_set;
 use crate::builtin::{rules, selector};
+use crate::expressions::{Compiler, Names};
 use crate::strategy::Rules;
 use jiff::Timestamp;
 use std::collections::BTreeSet;
+use steersman_cel::{DeclType, Type};
 use steersman_machinery::field::Error;
 use steersman_machinery::{Value, name};
 
@@ -138,7 +140,6 @@ const POLICY: Kind = Kind {
     categories: CATEGORIES,
     generation: &[&["spec"]],
     rules: Rules { updates_unconditionally: false, ..RULES },
-    warnings: |_| vec!["this server does not evaluate admission policies yet: the object has no effect".to_owned()],
     ..Kind::CLUSTER
 };
 
@@ -173,8 +174,8 @@ fn default_resources(resources: Option<&mut Value>) {
 
 // === policies ===
 
-/// Of what policies of both kinds have.
-fn validate_policy(spec: &Place<'_>, faults: &mut Vec<Error>) {
+/// Of what policies of both kinds have. The compiler has the variables then.
+fn validate_policy(spec: &Place<'_>, compiler: &mut Compiler, faults: &mut Vec<Error>) {
     rules::one_of(&spec.field("failurePolicy"), &["Fail", "Ignore"], faults);
     param_kind(&spec.field("paramKind"), faults);
     let constraints = spec.field("matchConstraints");
@@ -184,7 +185,8 @@ fn validate_policy(spec: &Place<'_>, faults: &mut Vec<Error>) {
         rule::validate_resources(&constraints, faults);
         rules::required(&constraints.field("resourceRules"), faults);
     }
-    rule::validate_conditions(&spec.field("matchConditions"), faults);
+    let known = Names { params: spec.field("paramKind").is_present(), authorizer: true };
+    rule::validate_conditions(&spec.field("matchConditions"), known, faults);
     for variable in spec.field("variables").items() {
         let (variable_name, expression) = (variable.field("name"), variable.field("expression"));
         if variable_name.text().trim().is_empty() {
@@ -192,16 +194,27 @@ fn validate_policy(spec: &Place<'_>, faults: &mut Vec<Error>) {
         } else if !is_identifier(variable_name.text()) {
             faults.push(variable_name.invalid("must be a valid CEL identifier"));
         }
-        specified(&expression, faults);
+        if specified(&expression, faults) {
+            let fault = compiler.add(variable_name.text(), expression.text());
+            faults.extend(fault.map(|fault| expression.invalid(fault)));
+        }
     }
 }
 
-/// Of an expression: there must be one.
-fn specified(expression: &Place<'_>, faults: &mut Vec<Error>) {
-    if expression.text().trim().is_empty() {
+/// Of an expression: there must be one. Whether there is.
+fn specified(expression: &Place<'_>, faults: &mut Vec<Error>) -> bool {
+    let is_specified = !expression.text().trim().is_empty();
+    if !is_specified {
         let field = expression.path.as_str().rsplit('.').next().unwrap_or_default();
         faults.push(expression.required(&format!("{field} is not specified")));
     }
+    is_specified
+}
+
+/// Of an expression: it must compile, to one of these types.
+fn compiles(expression: &Place<'_>, compiler: &Compiler, wanted: &[Type], faults: &mut Vec<Error>) {
+    let fault = compiler.fault(expression.text(), true, wanted);
+    faults.extend(fault.map(|fault| expression.invalid(fault)));
 }
 
 fn is_identifier(text: &str) -> bool {
@@ -245,14 +258,15 @@ fn param_version(place: &Place<'_>, group: &str, version: &str, faults: &mut Vec
 
 fn validate_validating(policy: &Place<'_>, faults: &mut Vec<Error>) {
     let spec = policy.field("spec");
-    validate_policy(&spec, faults);
+    let mut compiler = Compiler::validating(spec.field("paramKind").is_present());
+    validate_policy(&spec, &mut compiler, faults);
     let (validations, annotations) = (spec.field("validations"), spec.field("auditAnnotations"));
     if validations.is_empty() && annotations.is_empty() {
         let why = "validations or auditAnnotations must contain at least one item";
         faults.extend([validations.required(why), annotations.required(why)]);
         return;
     }
-    validations.items().for_each(|validation| validate_validation(&validation, faults));
+    validations.items().for_each(|validation| validate_validation(&validation, &compiler, faults));
     let policy_name = policy.at(&["metadata", "name"]).text();
     if annotations.items().count() > ANNOTATIONS_MAX {
         faults.push(annotations.invalid(format!("must not have more than {ANNOTATIONS_MAX} auditAnnotations")));
@@ -262,7 +276,9 @@ fn validate_validating(policy: &Place<'_>, faults: &mut Vec<Error>) {
         let (key, value) = (annotation.field("key"), annotation.field("valueExpression"));
         let full = format!("{policy_name}/{}", key.text());
         faults.extend(name::qualified(&full).into_iter().map(|fault| Error::invalid(&key.path, &*full, fault)));
-        specified(&value, faults);
+        if specified(&value, faults) {
+            compiles(&value, &compiler, &[Type::String, Type::Null], faults);
+        }
         if value.text().trim().len() > ANNOTATION_BYTES_MAX {
             faults.push(value.required(&format!("must not exceed {ANNOTATION_BYTES_MAX} bytes in length")));
         }
@@ -272,13 +288,21 @@ fn validate_validating(policy: &Place<'_>, faults: &mut Vec<Error>) {
     }
 }
 
-fn validate_validation(validation: &Place<'_>, faults: &mut Vec<Error>) {
-    specified(&validation.field("expression"), faults);
+fn validate_validation(validation: &Place<'_>, compiler: &Compiler, faults: &mut Vec<Error>) {
+    let expression = validation.field("expression");
+    if specified(&expression, faults) {
+        compiles(&expression, compiler, &[Type::Bool], faults);
+    }
     for field in ["messageExpression", "message"] {
         let text = validation.field(field);
         if !text.is_empty() && text.text().trim().is_empty() {
             faults.push(text.invalid("must be non-empty if specified"));
         }
+    }
+    let said = validation.field("messageExpression");
+    if !said.text().trim().is_empty() {
+        let fault = compiler.fault(said.text(), false, &[Type::String]);
+        faults.extend(fault.map(|fault| said.invalid(fault)));
     }
     let message = validation.field("message");
     if message.text().trim().contains(['\n', '\r']) {
@@ -297,13 +321,14 @@ fn validate_status(status: &Place<'_>, faults: &mut Vec<Error>) {
 }
 
 fn validate_mutating(spec: &Place<'_>, faults: &mut Vec<Error>) {
-    validate_policy(spec, faults);
+    let mut compiler = Compiler::mutating(spec.field("paramKind").is_present());
+    validate_policy(spec, &mut compiler, faults);
     mutable(&spec.field("matchConstraints"), faults);
     let mutations = spec.field("mutations");
     if mutations.is_empty() {
         faults.push(mutations.required("mutations must contain at least one item"));
     }
-    mutations.items().for_each(|mutation| validate_mutation(&mutation, faults));
+    mutations.items().for_each(|mutation| validate_mutation(&mutation, &compiler, faults));
     let policy = spec.field("reinvocationPolicy");
     if policy.is_empty() {
         faults.push(policy.required(""));
@@ -321,7 +346,7 @@ fn mutable(resources: &Place<'_>, faults: &mut Vec<Error>) {
     }
 }
 
-fn validate_mutation(mutation: &Place<'_>, faults: &mut Vec<Error>) {
+fn validate_mutation(mutation: &Place<'_>, compiler: &Compiler, faults: &mut Vec<Error>) {
     const TYPES: [(&str, &str); 2] = [("ApplyConfiguration", "applyConfiguration"), ("JSONPatch", "jsonPatch")];
     let kind = mutation.field("patchType");
     if kind.is_empty() {
@@ -333,7 +358,12 @@ fn validate_mutation(mutation: &Place<'_>, faults: &mut Vec<Error>) {
     for (name, field) in TYPES {
         let place = mutation.field(field);
         match (name == kind.text(), place.is_present()) {
-            (true, true) => specified(&place.field("expression"), faults),
+            (true, true) => {
+                let expression = place.field("expression");
+                if specified(&expression, faults) {
+                    compiles(&expression, compiler, &[mutation_type(name)], faults);
+                }
+            }
             (true, false) => faults.push(place.required(&format!("must be specified when patchType is {name}"))),
             (false, true) => {
                 let why = format!("must not be specified when patchType is {}", kind.text());
@@ -341,6 +371,15 @@ fn validate_mutation(mutation: &Place<'_>, faults: &mut Vec<Error>) {
             }
             (false, false) => {}
         }
+    }
+}
+
+/// What an expression of a mutation gives.
+fn mutation_type(kind: &str) -> Type {
+    let object = |name| DeclType::object_of(name, []).type_of();
+    match kind {
+        "JSONPatch" => Type::list(object("JSONPatch")),
+        _ => object("Object"),
     }
 }
 

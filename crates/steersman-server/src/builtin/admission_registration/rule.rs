@@ -3,8 +3,10 @@
 use crate::builtin::place::Place;
 use crate::builtin::pod::defaults::unless_set;
 use crate::builtin::{rules, selector};
+use crate::expressions::{self, Names};
 use serde_json::json;
 use std::collections::BTreeSet;
+use steersman_cel::Type;
 use steersman_machinery::field::Error;
 use steersman_machinery::value::Map;
 use steersman_machinery::{Value, name};
@@ -112,8 +114,8 @@ fn validate_names(resources: &Place<'_>, faults: &mut Vec<Error>) {
     }
 }
 
-/// Of a list of `matchConditions`. Whether their expressions compile is not checked.
-pub(super) fn validate_conditions(conditions: &Place<'_>, faults: &mut Vec<Error>) {
+/// Of a list of `matchConditions`.
+pub(super) fn validate_conditions(conditions: &Place<'_>, known: Names, faults: &mut Vec<Error>) {
     let count = conditions.items().count();
     if count > CONDITIONS_MAX {
         faults.push(Error::too_many(&conditions.path, count, CONDITIONS_MAX));
@@ -123,6 +125,9 @@ pub(super) fn validate_conditions(conditions: &Place<'_>, faults: &mut Vec<Error
         let (expression, condition_name) = (condition.field("expression"), condition.field("name"));
         if expression.text().trim().is_empty() {
             faults.push(expression.required(""));
+        } else if count <= CONDITIONS_MAX {
+            let fault = expressions::fault(known.environment(), expression.text(), &[Type::Bool]);
+            faults.extend(fault.map(|fault| expression.invalid(fault)));
         }
         rules::required_name(&condition_name, name::qualified, faults);
         if !condition_name.is_empty() && !names.insert(condition_name.text()) {

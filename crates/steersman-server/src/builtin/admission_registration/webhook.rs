@@ -6,10 +6,10 @@ use crate::builtin::kind::{Column, Kind, RULES, Request, Version};
 use crate::builtin::place::Place;
 use crate::builtin::pod::defaults::unless_set;
 use crate::builtin::rules;
+use crate::expressions::Names;
 use crate::strategy::Rules;
 use std::collections::BTreeSet;
 use steersman_machinery::field::Error;
-use steersman_machinery::value::at;
 use steersman_machinery::{Value, name};
 
 const REVIEWS: [&str; 2] = ["v1", "v1beta1"];
@@ -51,7 +51,6 @@ const KIND: Kind = Kind {
     rules: Rules { updates_unconditionally: false, ..RULES },
     validate_create: validate,
     validate_update: validate,
-    warnings,
     ..Kind::CLUSTER
 };
 
@@ -122,7 +121,7 @@ fn validate_webhook(webhook: &Place<'_>, needs_no_side_effects: bool, faults: &m
     }
     rules::one_of_if_present(&webhook.field("reinvocationPolicy"), &["IfNeeded", "Never"], faults);
     client::validate(&webhook.field("clientConfig"), faults);
-    rule::validate_conditions(&webhook.field("matchConditions"), faults);
+    rule::validate_conditions(&webhook.field("matchConditions"), Names::WEBHOOK, faults);
 }
 
 /// Of text: it must be a domain of three parts.
@@ -153,15 +152,5 @@ fn validate_reviews(versions: &Place<'_>, needs_known: bool, faults: &mut Vec<Er
     }
     if needs_known && !REVIEWS.iter().any(|known| seen.contains(known)) {
         faults.push(versions.invalid(format!("must include at least one of {known}")));
-    }
-}
-
-/// A webhook without rules is never called anywhere.
-fn warnings(configuration: &Value) -> Vec<String> {
-    let mut webhooks = at(configuration, &["webhooks"]).and_then(Value::as_array).into_iter().flatten();
-    let has_rules = webhooks.any(|webhook| !Place::root(webhook).field("rules").is_empty());
-    match has_rules {
-        true => vec!["this server does not call admission webhooks yet: the configuration has no effect".to_owned()],
-        false => Vec::new(),
     }
 }

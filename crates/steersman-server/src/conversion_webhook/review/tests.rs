@@ -1,3 +1,5 @@
+//! Reviews as they are sent, and answers that are none.
+
 use super::*;
 use serde_json::json;
 

@@ -1,3 +1,5 @@
+//! Rules tried on objects: what holds, what is told, and what an update is forgiven.
+
 use super::*;
 use proptest::prelude::*;
 use serde_json::json;

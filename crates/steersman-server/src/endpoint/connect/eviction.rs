@@ -38,6 +38,8 @@ pub(super) fn evict<'a>(cx: &'a mut Context<'_>, mut eviction: Value) -> BoxFutu
             .get_or_insert_with(|| str_at(&pod, &["metadata", "uid"]).unwrap_or_default().to_owned());
         let key = cx.operation.key(cx.operation.name());
         let mut deletion = cx.operation.on(Verb::Delete, &key);
+        // It is the eviction that is admitted.
+        deletion.is_admitted = true;
         registry::write(cx.state, &mut deletion, &Change::Delete(&options)).await.map(|_| Reply::Success)
     })
 }

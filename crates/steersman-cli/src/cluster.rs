@@ -1,0 +1,19 @@
+//! The cluster that a command talks to as its user.
+
+use crate::Failure;
+use kube::Config;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use std::path::Path;
+
+/// How the server is reached: by the kubeconfig named, else in-cluster, `$KUBECONFIG` or `~/.kube/config`.
+pub(crate) async fn find(kubeconfig: Option<&Path>) -> Result<Config, Failure> {
+    let refused = |error: &(dyn std::error::Error + 'static)| Failure::Refused(crate::chain(error));
+    match kubeconfig {
+        Some(path) => {
+            let read = Kubeconfig::read_from(path).map_err(|error| refused(&error))?;
+            let config = Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await;
+            config.map_err(|error| refused(&error))
+        }
+        None => Config::infer().await.map_err(|error| refused(&error)),
+    }
+}

@@ -1,0 +1,143 @@
+//! What policies of both kinds have in common, and their bindings, read from their stored form.
+
+use crate::admission::condition::Conditions;
+use crate::admission::matching::Criteria;
+use crate::builtin::selector;
+use crate::expressions::{Compiler, Names, Variables};
+use std::fmt;
+use steersman_machinery::selector::Labels;
+use steersman_machinery::value::{at, str_at};
+use steersman_machinery::{GroupVersion, Value};
+
+/// A policy of one of the two kinds.
+pub(super) trait Policy: fmt::Debug + Send + Sync + Sized + 'static {
+    /// Reads and compiles it. What does not compile fails when it is evaluated.
+    fn read(policy: &Value) -> Self;
+
+    fn definition(&self) -> &Definition;
+}
+
+/// What policies of both kinds have.
+#[derive(Debug)]
+pub(super) struct Definition {
+    pub(super) name: Box<str>,
+    pub(super) criteria: Criteria,
+    pub(super) param_kind: Option<ParamKind>,
+    pub(super) names: Names,
+    pub(super) conditions: Conditions,
+    pub(super) variables: Variables,
+    /// `failurePolicy: Ignore`.
+    pub(super) ignores_failures: bool,
+}
+
+/// The kind of the parameters.
+#[derive(Debug)]
+pub(super) struct ParamKind {
+    pub(super) version: GroupVersion,
+    pub(super) kind: Box<str>,
+}
+
+/// Puts a policy in force.
+#[derive(Debug)]
+pub(super) struct Binding {
+    pub(super) name: Box<str>,
+    pub(super) policy: Box<str>,
+    pub(super) criteria: Criteria,
+    pub(super) params: Option<ParamRef>,
+    pub(super) actions: Actions,
+    /// The actions as they were written, for the audit log.
+    pub(super) action_names: Value,
+}
+
+/// What a validating policy does about a write that does not hold.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(super) struct Actions {
+    pub(super) audit: bool,
+    pub(super) deny: bool,
+    pub(super) warn: bool,
+}
+
+/// Which parameters a binding gives.
+#[derive(Debug)]
+pub(super) struct ParamRef {
+    pub(super) which: Which,
+    pub(super) namespace: Option<Box<str>>,
+    /// `parameterNotFoundAction: Deny`.
+    pub(super) must_exist: bool,
+}
+
+#[derive(Debug)]
+pub(super) enum Which {
+    Named(Box<str>),
+    /// `None` if the selector cannot be read.
+    Selected(Option<Labels>),
+}
+
+impl Definition {
+    /// Reads what is common of a policy; its variables are in the compiler then, for the expressions that may name them.
+    pub(super) fn read(policy: &Value, mut compiler: impl FnMut(bool) -> Compiler) -> (Definition, Compiler) {
+        let spec = at(policy, &["spec"]).unwrap_or(&Value::Null);
+        let text = |value: &Value, key: &str| -> Box<str> { str_at(value, &[key]).unwrap_or_default().into() };
+        let param_kind = spec.get("paramKind").filter(|kind| !kind.is_null()).map(|kind| {
+            let api_version = text(kind, "apiVersion");
+            let version = GroupVersion::parse(&api_version).unwrap_or_else(|| GroupVersion::new("", &*api_version));
+            ParamKind { version, kind: text(kind, "kind") }
+        });
+        let mut compiler = compiler(param_kind.is_some());
+        for variable in spec.get("variables").and_then(Value::as_array).into_iter().flatten() {
+            // One that does not compile was refused; an expression that names it fails.
+            let _fault = compiler.add(&text(variable, "name"), &text(variable, "expression"));
+        }
+        let names = Names { params: param_kind.is_some(), authorizer: true };
+        let definition = Definition {
+            name: str_at(policy, &["metadata", "name"]).unwrap_or_default().into(),
+            criteria: Criteria::of_resources(spec.get("matchConstraints")),
+            param_kind,
+            names,
+            conditions: Conditions::read(spec, names),
+            variables: Variables::new(),
+            ignores_failures: str_at(spec, &["failurePolicy"]) == Some("Ignore"),
+        };
+        (definition, compiler)
+    }
+}
+
+impl fmt::Display for ParamKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let GroupVersion { group, version } = &self.version;
+        match group.is_empty() {
+            true => write!(f, "/{version}, Kind={}", self.kind),
+            false => write!(f, "{group}/{version}, Kind={}", self.kind),
+        }
+    }
+}
+
+impl Binding {
+    pub(super) fn read(binding: &Value) -> Binding {
+        let spec = at(binding, &["spec"]).unwrap_or(&Value::Null);
+        let actions = spec.get("validationActions").cloned().unwrap_or_default();
+        let has = |action: &str| actions.as_array().into_iter().flatten().any(|one| one == action);
+        Binding {
+            name: str_at(binding, &["metadata", "name"]).unwrap_or_default().into(),
+            policy: str_at(spec, &["policyName"]).unwrap_or_default().into(),
+            criteria: Criteria::of_resources(spec.get("matchResources")),
+            params: spec.get("paramRef").filter(|reference| !reference.is_null()).map(ParamRef::read),
+            actions: Actions { audit: has("Audit"), deny: has("Deny"), warn: has("Warn") },
+            action_names: actions,
+        }
+    }
+}
+
+impl ParamRef {
+    fn read(reference: &Value) -> ParamRef {
+        let text = |key: &str| str_at(reference, &[key]).filter(|text| !text.is_empty()).map(Box::from);
+        ParamRef {
+            which: match text("name") {
+                Some(name) => Which::Named(name),
+                None => Which::Selected(selector::parse(reference.get("selector").unwrap_or(&Value::Null))),
+            },
+            namespace: text("namespace"),
+            must_exist: str_at(reference, &["parameterNotFoundAction"]) != Some("Allow"),
+        }
+    }
+}

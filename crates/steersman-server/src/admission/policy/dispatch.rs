@@ -1,0 +1,110 @@
+//! Which policies and bindings are about a write, with which parameters, in which version of its objects.
+//!
+//! Follows apiserver's `admission/plugin/policy/generic/policy_dispatcher.go`.
+
+use crate::admission::matching::Index;
+use crate::admission::policy::definition::{Binding, Policy};
+use crate::admission::policy::params;
+use crate::admission::policy::registered::Bound;
+use crate::admission::subject::Subject;
+use crate::catalog::Served;
+use crate::state::State;
+use crate::status::Failure;
+use std::sync::Arc;
+use steersman_machinery::Value;
+
+/// What is to be done about a write, in the order of the policies' names and then of the bindings' names.
+#[derive(Debug)]
+pub(super) struct Dispatch<'i, P> {
+    pub(super) steps: Vec<Step<'i, P>>,
+    /// The versions in which objects are wanted.
+    pub(super) targets: Vec<Served>,
+}
+
+#[derive(Debug)]
+pub(super) enum Step<'i, P> {
+    Invoke(Invocation<'i, P>),
+    /// The policy, or the binding if there is one, cannot be used.
+    Misconfigured {
+        policy: &'i P,
+        binding: Option<&'i Binding>,
+        why: String,
+    },
+}
+
+/// One evaluation for each of the parameters.
+#[derive(Debug)]
+pub(super) struct Invocation<'i, P> {
+    pub(super) policy: &'i P,
+    pub(super) binding: &'i Binding,
+    pub(super) params: Vec<Value>,
+    /// The position of the version that is wanted.
+    pub(super) target: usize,
+}
+
+/// Finds what is about a write.
+pub(super) async fn find<'i, P: Policy>(
+    state: &State,
+    index: &'i Index<Bound<P>>,
+    subject: &Subject<'_>,
+) -> Dispatch<'i, P> {
+    let mut dispatch = Dispatch { steps: Vec::new(), targets: Vec::new() };
+    for bound in index.find(subject.action, &subject.attributes) {
+        let policy = &*bound.policy;
+        let definition = policy.definition();
+        let misconfigured = |binding, why| Step::Misconfigured { policy, binding, why };
+        let target = match definition.criteria.find(subject) {
+            Ok(None) => continue,
+            Ok(Some(target)) => target,
+            Err(failure) => {
+                dispatch.steps.push(misconfigured(None, message(&failure)));
+                continue;
+            }
+        };
+        let param_resource = definition.param_kind.as_ref().map(|kind| params::resource(state, kind)).transpose();
+        let param_resource = match param_resource {
+            Ok(found) => found,
+            Err(why) => {
+                dispatch.steps.push(misconfigured(None, why));
+                continue;
+            }
+        };
+        for binding in &bound.bindings {
+            let binding = &**binding;
+            match binding.criteria.find(subject) {
+                Ok(Some(_)) => {}
+                Ok(None) => continue,
+                Err(failure) => {
+                    dispatch.steps.push(misconfigured(Some(binding), message(&failure)));
+                    continue;
+                }
+            }
+            let namespace = subject.attributes.namespace;
+            let found = params::collect(state, definition, param_resource.as_ref(), binding, namespace).await;
+            let step = match found {
+                Ok(params) => {
+                    let target = dispatch.target(&target);
+                    Step::Invoke(Invocation { policy, binding, params, target })
+                }
+                Err(why) => misconfigured(Some(binding), why),
+            };
+            dispatch.steps.push(step);
+        }
+    }
+    dispatch
+}
+
+impl<P> Dispatch<'_, P> {
+    fn target(&mut self, wanted: &Served) -> usize {
+        let is_same =
+            |served: &Served| Arc::ptr_eq(&served.resource, &wanted.resource) && served.index() == wanted.index();
+        self.targets.iter().position(is_same).unwrap_or_else(|| {
+            self.targets.push(wanted.clone());
+            self.targets.len() - 1
+        })
+    }
+}
+
+pub(super) fn message(failure: &Failure) -> String {
+    failure.status.message.clone()
+}

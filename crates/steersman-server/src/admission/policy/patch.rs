@@ -1,0 +1,111 @@
+//! What a mutation writes, and what it makes of an object.
+
+use crate::admission::subject::Subject;
+use crate::catalog::Served;
+use steersman_cel::Value as Cel;
+use steersman_machinery::Value;
+use steersman_machinery::value::set_at;
+use steersman_schema::decode::Body;
+use steersman_schema::json_patch::{self, Cause};
+use steersman_schema::{Schema, mutation};
+
+/// In which form a mutation is written.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Kind {
+    ApplyConfiguration,
+    JsonPatch,
+}
+
+/// What a mutation has written.
+#[derive(Debug)]
+pub(super) enum Patch {
+    ApplyConfiguration(Value),
+    JsonPatch(json_patch::Patch),
+}
+
+/// What became of an object.
+#[derive(Debug)]
+pub(super) enum Patched {
+    /// Decoded and defaulted.
+    Changed(Value),
+    Same,
+}
+
+impl Patch {
+    /// Takes what an expression gives.
+    ///
+    /// # Errors
+    /// When that is no patch.
+    pub(super) fn read(kind: Kind, value: &Cel<'_>) -> Result<Patch, String> {
+        match kind {
+            Kind::ApplyConfiguration => {
+                if !matches!(value, Cel::Object(_)) {
+                    return Err("unsupported return type from ApplyConfiguration expression: want an Object".to_owned());
+                }
+                value.check_names().map_err(|error| format!("type mismatch: {error}"))?;
+                value.to_json().map(Patch::ApplyConfiguration).map_err(|error| error.to_string())
+            }
+            Kind::JsonPatch => {
+                let operations = value.to_json().map_err(|error| error.to_string())?;
+                let parsed = json_patch::Patch::parse(operations.to_string().as_bytes());
+                parsed.map(Patch::JsonPatch).map_err(|error| format!("JSON Patch: {error}"))
+            }
+        }
+    }
+
+    /// What it makes of an object in a version.
+    ///
+    /// # Errors
+    /// In upstream's words.
+    pub(super) fn apply(self, subject: &Subject<'_>, target: &Served, object: &Value) -> Result<Patched, String> {
+        let patched = match self {
+            Patch::ApplyConfiguration(mut configuration) => {
+                for key in ["apiVersion", "kind"] {
+                    if let Some(value) = object.get(key) {
+                        set_at(&mut configuration, &[key], value.clone());
+                    }
+                }
+                let any = Schema::default();
+                let schema = if subject.is_of_other_kind() { &any } else { &*target.version().schema };
+                mutation::apply(schema, object, &configuration)
+                    .map_err(|error| format!("error applying patch: {error}"))?
+            }
+            Patch::JsonPatch(patch) => match patch.apply(object) {
+                Ok(patched) => patched,
+                // The rest of the patch is for objects that pass the test.
+                Err(json_patch::Error::Operation { cause: Cause::TestFailed, .. }) => return Ok(Patched::Same),
+                Err(error) => return Err(format!("JSON Patch: {}", told(&error, object))),
+            },
+        };
+        if patched == *object {
+            return Ok(Patched::Same);
+        }
+        if subject.is_of_other_kind() {
+            return Ok(Patched::Changed(patched));
+        }
+        let (strategy, version) = (&target.resource.strategy, target.version());
+        let decoded = strategy.decode(version, Body::Tree(patched));
+        let mut decoded = decoded.map_err(|error| format!("error applying patch: {error}"))?.value;
+        strategy.default(version, &mut decoded);
+        Ok(Patched::Changed(decoded))
+    }
+}
+
+/// Why a patch does not apply, in the words of upstream's library where it has some for it.
+fn told(error: &json_patch::Error, object: &Value) -> String {
+    let json_patch::Error::Operation { operation, path, cause: Cause::Missing { path: missing }, .. } = error else {
+        return error.to_string();
+    };
+    let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);
+    let key = path.rsplit('/').next().unwrap_or_default();
+    match *operation {
+        "copy" | "move" if missing != path => {
+            format!("{operation} operation does not apply: doc is missing from path: {missing}: missing value")
+        }
+        "remove" if object.pointer(parent).is_some() => {
+            format!("error in remove for path: '{path}': Unable to remove nonexistent key: {key}: missing value")
+        }
+        "replace" => format!("replace operation does not apply: doc is missing path: {path}: missing value"),
+        _ => format!("{operation} operation does not apply: doc is missing path: \"{path}\": missing value"),
+    }
+}

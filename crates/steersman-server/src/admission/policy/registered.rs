@@ -1,0 +1,179 @@
+//! The policies of one kind with their bindings, and how far their changes are in force.
+
+use crate::admission::matching::Index;
+use crate::admission::plugin::Action;
+use crate::admission::policy::definition::{Binding, Policy};
+use crate::operation::ResourceAttributes;
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use steersman_machinery::{Object, Revision, Value};
+use tokio::sync::watch;
+
+/// One of the four resources.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Part {
+    MutatingBindings,
+    MutatingPolicies,
+    ValidatingBindings,
+    ValidatingPolicies,
+}
+
+/// A policy with the bindings that name it, one at least.
+#[derive(Debug)]
+pub(super) struct Bound<P> {
+    pub(super) policy: Arc<P>,
+    pub(super) bindings: Vec<Arc<Binding>>,
+}
+
+/// Policies and bindings of one kind.
+#[derive(Debug)]
+pub(super) struct Registered<P> {
+    parts: Mutex<Parts<P>>,
+    index: ArcSwap<Index<Bound<P>>>,
+    policies: watch::Sender<Progress>,
+    bindings: watch::Sender<Progress>,
+}
+
+#[derive(Debug)]
+struct Parts<P> {
+    policies: BTreeMap<Box<str>, Arc<P>>,
+    bindings: BTreeMap<Box<str>, Arc<Binding>>,
+}
+
+/// How far a resource has been followed.
+#[derive(Clone, Copy, Debug, Default)]
+struct Progress {
+    /// Everything up to here is in force.
+    revision: Revision,
+    /// Its task has ended, so nothing more comes into force.
+    has_ended: bool,
+}
+
+/// A change of one object; `None` if it was deleted.
+#[derive(Debug)]
+pub(super) enum Change<P> {
+    Binding(Box<str>, Option<Arc<Binding>>),
+    Policy(Box<str>, Option<Arc<P>>),
+}
+
+impl Part {
+    pub(super) const ALL: [Part; 4] =
+        [Part::MutatingBindings, Part::MutatingPolicies, Part::ValidatingBindings, Part::ValidatingPolicies];
+
+    pub(super) fn find(plural: &str) -> Option<Part> {
+        Part::ALL.into_iter().find(|part| part.plural() == plural)
+    }
+
+    pub(super) fn plural(self) -> &'static str {
+        match self {
+            Part::MutatingBindings => "mutatingadmissionpolicybindings",
+            Part::MutatingPolicies => "mutatingadmissionpolicies",
+            Part::ValidatingBindings => "validatingadmissionpolicybindings",
+            Part::ValidatingPolicies => "validatingadmissionpolicies",
+        }
+    }
+
+    pub(super) fn is_mutating(self) -> bool {
+        matches!(self, Part::MutatingBindings | Part::MutatingPolicies)
+    }
+
+    pub(super) fn is_binding(self) -> bool {
+        matches!(self, Part::MutatingBindings | Part::ValidatingBindings)
+    }
+}
+
+impl<P> Default for Registered<P> {
+    fn default() -> Registered<P> {
+        Registered {
+            parts: Mutex::new(Parts { policies: BTreeMap::new(), bindings: BTreeMap::new() }),
+            index: ArcSwap::default(),
+            policies: watch::Sender::default(),
+            bindings: watch::Sender::default(),
+        }
+    }
+}
+
+impl<P: Policy> Registered<P> {
+    /// What is in force now.
+    pub(super) fn index(&self) -> Arc<Index<Bound<P>>> {
+        self.index.load_full()
+    }
+
+    /// Whether something in force may be about a write. Allocates nothing.
+    pub(super) fn may_concern(&self, action: Action, attributes: &ResourceAttributes<'_>) -> bool {
+        !self.index.load().find(action, attributes).is_empty()
+    }
+
+    /// Reads an object of one of the two resources.
+    pub(super) fn read(&self, part: Part, object: &Object) -> Change<P> {
+        let name = (*object.key.name).into();
+        let parsed: Option<Value> = serde_json::from_slice(object.json())
+            .inspect_err(|error| tracing::error!(key = %object.key, %error, "a stored policy is not readable"))
+            .ok();
+        match part.is_binding() {
+            true => Change::Binding(name, parsed.map(|binding| Arc::new(Binding::read(&binding)))),
+            false => Change::Policy(name, parsed.map(|policy| Arc::new(P::read(&policy)))),
+        }
+    }
+
+    /// The change that a deletion is.
+    pub(super) fn deletion(part: Part, object: &Object) -> Change<P> {
+        let name = (*object.key.name).into();
+        if part.is_binding() { Change::Binding(name, None) } else { Change::Policy(name, None) }
+    }
+
+    /// Puts changes in force; before that forgets everything of a resource, if that is given.
+    pub(super) fn change(&self, forgotten: Option<Part>, changes: Vec<Change<P>>) {
+        let mut parts = self.parts.lock();
+        match forgotten.map(Part::is_binding) {
+            Some(true) => parts.bindings.clear(),
+            Some(false) => parts.policies.clear(),
+            None => {}
+        }
+        for change in changes {
+            match change {
+                Change::Binding(name, Some(binding)) => drop(parts.bindings.insert(name, binding)),
+                Change::Binding(name, None) => drop(parts.bindings.remove(&name)),
+                Change::Policy(name, Some(policy)) => drop(parts.policies.insert(name, policy)),
+                Change::Policy(name, None) => drop(parts.policies.remove(&name)),
+            }
+        }
+        self.index.store(Arc::new(parts.index()));
+    }
+
+    pub(super) fn report(&self, part: Part, revision: Revision) {
+        self.progress(part).send_modify(|progress| progress.revision = progress.revision.max(revision));
+    }
+
+    pub(super) fn end(&self, part: Part) {
+        self.progress(part).send_modify(|progress| progress.has_ended = true);
+    }
+
+    /// Waits until what was written at a revision is in force; false if it never will be.
+    pub(super) async fn wait_for(&self, part: Part, revision: Revision) -> bool {
+        let mut progress = self.progress(part).subscribe();
+        let progress = progress.wait_for(|progress| progress.revision >= revision || progress.has_ended).await;
+        progress.is_ok_and(|progress| progress.revision >= revision)
+    }
+
+    fn progress(&self, part: Part) -> &watch::Sender<Progress> {
+        if part.is_binding() { &self.bindings } else { &self.policies }
+    }
+}
+
+impl<P: Policy> Parts<P> {
+    /// Policies with bindings, by the names of the policies.
+    fn index(&self) -> Index<Bound<P>> {
+        let mut bindings: HashMap<&str, Vec<Arc<Binding>>> = HashMap::new();
+        for binding in self.bindings.values() {
+            bindings.entry(&binding.policy).or_default().push(binding.clone());
+        }
+        let bound = self.policies.iter().filter_map(|(name, policy)| {
+            let bindings = bindings.remove(&**name)?;
+            Some(Arc::new(Bound { policy: policy.clone(), bindings }))
+        });
+        Index::new(bound.collect(), |bound| &bound.policy.definition().criteria)
+    }
+}

@@ -1,0 +1,90 @@
+//! One webhook of a configuration, compiled.
+
+use crate::admission::condition::{Conditions, Names};
+use crate::admission::matching::Criteria;
+use crate::webhook::ClientConfig;
+use std::time::Duration;
+use steersman_machinery::Value;
+use steersman_machinery::value::str_at;
+
+/// How long a webhook may take that does not say.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// One webhook of a configuration.
+#[derive(Debug)]
+pub(super) struct Hook {
+    /// Of the configuration.
+    pub(super) configuration: Box<str>,
+    pub(super) name: Box<str>,
+    /// Unique among all of its kind.
+    pub(super) id: String,
+    pub(super) criteria: Criteria,
+    pub(super) conditions: Conditions,
+    pub(super) timeout: Duration,
+    /// `failurePolicy: Ignore`: a write goes on without it if it cannot be called.
+    pub(super) is_ignored_on_failure: bool,
+    /// It may do more than answer, and cannot tell a dry run.
+    pub(super) has_side_effects: bool,
+    /// `reinvocationPolicy: IfNeeded`.
+    pub(super) is_reinvoked: bool,
+    /// What it takes; `None`: nothing that the server knows.
+    pub(super) review: Option<ReviewVersion>,
+    /// Where it is, or why that is unknown.
+    pub(super) client: Result<ClientConfig, String>,
+}
+
+/// A version of AdmissionReview.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum ReviewVersion {
+    V1,
+    V1Beta1,
+}
+
+impl Hook {
+    /// Those of a configuration, in its order.
+    pub(super) fn read(configuration: &str, object: &Value) -> Vec<Hook> {
+        let webhooks = object.get("webhooks").and_then(Value::as_array).into_iter().flatten();
+        let read = |(position, webhook)| Hook::read_one(configuration, position, webhook);
+        webhooks.enumerate().map(read).collect()
+    }
+
+    fn read_one(configuration: &str, position: usize, webhook: &Value) -> Hook {
+        let text = |key: &str| str_at(webhook, &[key]).unwrap_or_default();
+        let name = text("name");
+        let seconds = webhook.get("timeoutSeconds").and_then(Value::as_u64);
+        let reviews = webhook.get("admissionReviewVersions").and_then(Value::as_array).into_iter().flatten();
+        // The first that is known, in the order in which the webhook prefers them.
+        let review = reviews.filter_map(Value::as_str).find_map(ReviewVersion::parse);
+        Hook {
+            configuration: configuration.into(),
+            name: name.into(),
+            id: format!("{configuration}/{name}/{position}"),
+            criteria: Criteria::of_webhook(webhook),
+            conditions: Conditions::read(webhook, Names::WEBHOOK),
+            timeout: seconds.map_or(TIMEOUT, Duration::from_secs),
+            is_ignored_on_failure: text("failurePolicy") == "Ignore",
+            has_side_effects: !matches!(text("sideEffects"), "None" | "NoneOnDryRun"),
+            is_reinvoked: text("reinvocationPolicy") == "IfNeeded",
+            review,
+            client: ClientConfig::read(webhook.get("clientConfig").unwrap_or(&Value::Null))
+                .map_err(|error| error.to_string()),
+        }
+    }
+}
+
+impl ReviewVersion {
+    fn parse(text: &str) -> Option<ReviewVersion> {
+        match text {
+            "v1" => Some(ReviewVersion::V1),
+            "v1beta1" => Some(ReviewVersion::V1Beta1),
+            _ => None,
+        }
+    }
+
+    pub(super) fn api_version(self) -> &'static str {
+        match self {
+            ReviewVersion::V1 => "admission.k8s.io/v1",
+            ReviewVersion::V1Beta1 => "admission.k8s.io/v1beta1",
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! What a mutating webhook makes of an object: its JSON patch is applied to the object as it was sent, and the result is read like
+//! one that a client sends.
+
+use crate::admission::subject::{self, Subject};
+use crate::admission::webhooks::hook::Hook;
+use crate::catalog::{Handling, Served};
+use crate::conversion;
+use crate::status::Failure;
+use steersman_machinery::Value;
+use steersman_machinery::value::{at, remove_at, set_at};
+use steersman_schema::decode::{self, Body};
+use steersman_schema::json_patch::Patch;
+use steersman_schema::{Definitions, managed};
+
+/// Where the record of who owns which field is.
+const MANAGED_FIELDS: [&str; 2] = ["metadata", "managedFields"];
+
+/// An object after a patch.
+#[derive(Debug)]
+pub(super) struct Patched {
+    /// In the version of the request.
+    pub(super) object: Value,
+    /// Whether it is another object than before. One that only has other defaults is the same.
+    pub(super) is_changed: bool,
+    pub(super) warning: Option<String>,
+}
+
+/// Applies a patch to an object in the version that a webhook wants. `None` if there is nothing in the patch.
+pub(super) async fn apply(
+    hook: &Hook,
+    subject: &Subject<'_>,
+    target: &Served,
+    object: Option<&Value>,
+    patch: &[u8],
+) -> Result<Option<Patched>, Failure> {
+    let name = &hook.name;
+    let wrong = |why: String| Failure::internal(format!("admission webhook {name:?} {why}"));
+    let patch = Patch::parse(patch).map_err(|error| wrong(format!("sent a patch that cannot be read: {error}")))?;
+    if patch.is_empty() {
+        return Ok(None);
+    }
+    let Some(before) = object else {
+        return Err(wrong("attempted to modify the object, which is not supported for this operation".to_owned()));
+    };
+    let patched =
+        patch.apply(before).map_err(|error| wrong(format!("sent a patch that cannot be applied: {error}")))?;
+    for key in ["apiVersion", "kind"] {
+        if patched.get(key) != before.get(key) {
+            return Err(wrong(format!("changed {key}: that is not possible")));
+        }
+    }
+    let (mut after, warning) = read(subject, target, before, patched)
+        .map_err(|why| wrong(format!("made an object that cannot be read: {why}")))?;
+    let is_changed = after != *before;
+    if subject.is_of_other_kind() {
+        return Ok(Some(Patched { object: after, is_changed, warning }));
+    }
+    let (strategy, version) = (&target.resource.strategy, target.version());
+    strategy.default(version, &mut after);
+    let object = match subject.is_requested(target) {
+        true => after,
+        false => conversion::from_internal(target, subject.served, strategy.internal(version, after)).await?,
+    };
+    Ok(Some(Patched { object, is_changed, warning }))
+}
+
+/// Reads an object like one that a client sends. Fields that its kind does not have are dropped. The owners of fields stay as they
+/// were if they are not readable any more; then a warning says so.
+fn read(
+    subject: &Subject<'_>,
+    target: &Served,
+    before: &Value,
+    mut patched: Value,
+) -> Result<(Value, Option<String>), String> {
+    let owners_before = at(before, &MANAGED_FIELDS);
+    // What the server has written itself need not be read again, and it may be half of the object.
+    let is_same = at(&patched, &MANAGED_FIELDS) == owners_before;
+    let mut warning = None;
+    if !is_same && let Err(error) = managed::check(&patched) {
+        warning = Some(format!(
+            ".metadata.managedFields was in an invalid state after admission; this could be caused by an outdated mutating admission controller; please fix your requests: {error}"
+        ));
+    }
+    let keeps = is_same || warning.is_some();
+    if keeps {
+        remove_at(&mut patched, &MANAGED_FIELDS);
+    }
+    let strategy = &target.resource.strategy;
+    let is_handled_by_kind = matches!(strategy.handling(), Handling::Stored | Handling::Virtual);
+    let mut object = match subject.is_of_other_kind() || !is_handled_by_kind {
+        false => {
+            let decoded = strategy.decode(target.version(), Body::Tree(patched));
+            decoded.map_err(|error| error.to_string())?.value
+        }
+        true => {
+            let kind = subject::kind(target, subject.attributes.subresource).unwrap_or_else(|| target.kind());
+            match Definitions::builtin().schema_of(&kind) {
+                Some(schema) => decode::from_value(schema, &patched).map_err(|error| error.to_string())?.value,
+                None => patched,
+            }
+        }
+    };
+    if let (true, Some(owners)) = (keeps, owners_before) {
+        set_at(&mut object, &MANAGED_FIELDS, owners.clone());
+    }
+    Ok((object, warning))
+}

@@ -1,0 +1,161 @@
+//! The webhooks in force: read from the store when the server starts, and changed with it by a task for each of the two kinds of
+//! configurations. A configuration is compiled once for each of its changes.
+
+use crate::admission::matching::{Criteria, Index};
+use crate::admission::webhooks::Webhooks;
+use crate::admission::webhooks::hook::Hook;
+use crate::follower::{self, Followed, Progress};
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use steersman_machinery::{GroupResource, Object, Revision, Value};
+use steersman_storage::{Event, Kind as EventKind, ReadError, Store};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+const GROUP: &str = "admissionregistration.k8s.io";
+
+/// A kind of webhooks.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Kind {
+    Mutating,
+    Validating,
+}
+
+/// All webhooks of one kind.
+#[derive(Default)]
+pub(super) struct Registered {
+    /// What a write looks up.
+    index: ArcSwap<Index<Entry>>,
+    /// By the name of their configuration, which is the order in which they are called.
+    hooks: Mutex<BTreeMap<Box<str>, Vec<Arc<Hook>>>>,
+    progress: Progress,
+}
+
+/// A webhook and its place.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) hook: Arc<Hook>,
+    /// Among all of its kind.
+    pub(super) position: usize,
+}
+
+/// One of the two resources.
+struct Part {
+    webhooks: Arc<Webhooks>,
+    kind: Kind,
+}
+
+/// Puts the webhooks of the store in force, and starts the tasks that keep doing so until the server stops.
+///
+/// # Errors
+/// When the store cannot be read.
+pub(crate) fn start(
+    store: &Store,
+    webhooks: &Arc<Webhooks>,
+    stopping: &CancellationToken,
+) -> Result<Vec<JoinHandle<()>>, ReadError> {
+    let part = |kind| Box::new(Part { webhooks: webhooks.clone(), kind });
+    [Kind::Mutating, Kind::Validating].into_iter().map(|kind| follower::start(store, part(kind), stopping)).collect()
+}
+
+// === impl Kind ===
+
+impl Kind {
+    pub(super) fn find(group: &str, plural: &str) -> Option<Kind> {
+        let is_about = |kind: &Kind| group == GROUP && plural == kind.plural();
+        [Kind::Mutating, Kind::Validating].into_iter().find(is_about)
+    }
+
+    fn plural(self) -> &'static str {
+        match self {
+            Kind::Mutating => "mutatingwebhookconfigurations",
+            Kind::Validating => "validatingwebhookconfigurations",
+        }
+    }
+
+    /// The word of metrics.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Kind::Mutating => "admit",
+            Kind::Validating => "validating",
+        }
+    }
+}
+
+// === impl Entry, Registered ===
+
+impl Entry {
+    fn criteria(&self) -> &Criteria {
+        &self.hook.criteria
+    }
+}
+
+impl Registered {
+    pub(super) fn index(&self) -> arc_swap::Guard<Arc<Index<Entry>>> {
+        self.index.load()
+    }
+
+    pub(super) async fn wait_for(&self, revision: Revision) -> bool {
+        self.progress.wait_for(revision).await
+    }
+
+    fn publish(&self, hooks: &BTreeMap<Box<str>, Vec<Arc<Hook>>>) {
+        let all = hooks.values().flatten().cloned().enumerate();
+        let entries = all.map(|(position, hook)| Arc::new(Entry { hook, position })).collect();
+        self.index.store(Arc::new(Index::new(entries, Entry::criteria)));
+    }
+}
+
+// === impl Part ===
+
+impl Followed for Part {
+    fn resource(&self) -> GroupResource {
+        GroupResource::new(GROUP, self.kind.plural())
+    }
+
+    fn replace(&self, objects: &[Arc<Object>], revision: Revision) {
+        let registered = self.webhooks.of(self.kind);
+        {
+            let mut hooks = registered.hooks.lock();
+            *hooks = objects.iter().map(|object| ((*object.key.name).into(), compile(object))).collect();
+            registered.publish(&hooks);
+        }
+        registered.progress.report(revision);
+    }
+
+    fn change(&self, events: &[Arc<Event>]) {
+        let registered = self.webhooks.of(self.kind);
+        {
+            let mut hooks = registered.hooks.lock();
+            for event in events {
+                let name: Box<str> = (*event.object.key.name).into();
+                match event.kind {
+                    EventKind::Added | EventKind::Modified => hooks.insert(name, compile(&event.object)),
+                    EventKind::Deleted => hooks.remove(&name),
+                };
+            }
+            registered.publish(&hooks);
+        }
+        if let Some(last) = events.last() {
+            registered.progress.report(last.revision);
+        }
+    }
+}
+
+fn compile(object: &Object) -> Vec<Arc<Hook>> {
+    match serde_json::from_slice::<Value>(object.json()) {
+        Ok(configuration) => Hook::read(&object.key.name, &configuration).into_iter().map(Arc::new).collect(),
+        Err(error) => {
+            tracing::error!(key = %object.key, %error, "a stored webhook configuration is not readable, and not in force");
+            Vec::new()
+        }
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        self.webhooks.of(self.kind).progress.end();
+    }
+}

@@ -1,0 +1,273 @@
+//! Expressions about writes: what they may name, and how they are compiled and evaluated.
+//!
+//! The kinds that register webhooks and policies check expressions with this, admission evaluates them. Follows apiserver's
+//! `admission/plugin/cel`.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, LazyLock};
+use steersman_cel::{
+    Activation, CompileError, DeclType, Environment, Meter, PER_CALL_LIMIT, Program, Type, Value as Cel,
+};
+
+const OUT_OF_BUDGET: &str =
+    "validation failed due to running out of cost budget, no further validation rules will be run";
+
+/// What expressions may name beside the objects, the request and the namespace.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub(crate) struct Names {
+    pub(crate) params: bool,
+    pub(crate) authorizer: bool,
+}
+
+/// An expression, compiled or not.
+#[derive(Debug)]
+pub(crate) struct Expression {
+    pub(crate) text: Box<str>,
+    program: Result<Program, CompileError>,
+}
+
+/// What the evaluations of one webhook or policy may still cost.
+#[derive(Debug)]
+pub(crate) struct Budget(u64);
+
+/// The budget is spent. Nothing more is evaluated.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("{OUT_OF_BUDGET}")]
+pub(crate) struct OutOfBudget;
+
+static BASE: LazyLock<Environment> = LazyLock::new(|| {
+    let any = DeclType::dynamic;
+    Environment::new()
+        .declare("object", any())
+        .declare("oldObject", any())
+        .declare("request", REQUEST.clone())
+        .declare("namespaceObject", NAMESPACE.clone())
+});
+
+/// How large texts, lists and maps in requests are taken to be when costs are estimated.
+const ELEMENTS_MAX: u64 = 1024;
+
+pub(crate) static REQUEST: LazyLock<DeclType> = LazyLock::new(|| {
+    let text = DeclType::string;
+    let texts = || DeclType::list(text(), ELEMENTS_MAX);
+    let kind = || {
+        let fields = ["group", "version", "kind"].map(|name| (name, text()));
+        DeclType::object("kubernetes.GroupVersionKind", fields)
+    };
+    let resource = || {
+        let fields = ["group", "version", "resource"].map(|name| (name, text()));
+        DeclType::object("kubernetes.GroupVersionResource", fields)
+    };
+    let user = DeclType::object(
+        "kubernetes.UserInfo",
+        [("username", text()), ("uid", text()), ("groups", texts()), ("extra", DeclType::map(texts(), ELEMENTS_MAX))],
+    );
+    DeclType::object(
+        "kubernetes.AdmissionRequest",
+        [
+            ("kind", kind()),
+            ("resource", resource()),
+            ("subResource", text()),
+            ("requestKind", kind()),
+            ("requestResource", resource()),
+            ("requestSubResource", text()),
+            ("name", text()),
+            ("namespace", text()),
+            ("operation", text()),
+            ("userInfo", user),
+            ("dryRun", DeclType::boolean()),
+            ("options", DeclType::dynamic()),
+        ],
+    )
+});
+
+/// Of a Namespace what does not change from one to the next: no uid, no owners, no managers.
+pub(crate) static NAMESPACE: LazyLock<DeclType> = LazyLock::new(|| {
+    let (text, time, number) = (DeclType::string, DeclType::timestamp, DeclType::integer);
+    let texts = || DeclType::list(text(), ELEMENTS_MAX);
+    let map = || DeclType::map(text(), ELEMENTS_MAX);
+    let metadata = DeclType::object(
+        "kubernetes.NamespaceMetadata",
+        [
+            ("name", text()),
+            ("generateName", text()),
+            ("namespace", text()),
+            ("labels", map()),
+            ("annotations", map()),
+            // As upstream, where the field of this name is never set.
+            ("UID", text()),
+            ("creationTimestamp", time()),
+            ("deletionGracePeriodSeconds", number()),
+            ("deletionTimestamp", time()),
+            ("generation", number()),
+            ("resourceVersion", text()),
+            ("finalizers", texts()),
+        ],
+    );
+    let condition = DeclType::object(
+        "kubernetes.NamespaceCondition",
+        [("status", text()), ("type", text()), ("lastTransitionTime", time()), ("message", text()), ("reason", text())],
+    );
+    let status = DeclType::object(
+        "kubernetes.NamespaceStatus",
+        [("conditions", DeclType::list(condition, ELEMENTS_MAX)), ("phase", text())],
+    );
+    let spec = DeclType::object("kubernetes.NamespaceSpec", [("finalizers", texts())]);
+    DeclType::object("kubernetes.Namespace", [("metadata", metadata), ("spec", spec), ("status", status)])
+});
+
+static ENVIRONMENTS: LazyLock<[Environment; 4]> = LazyLock::new(|| {
+    [(false, false), (false, true), (true, false), (true, true)].map(|(params, authorizer)| {
+        let with_params = if params { BASE.clone().declare("params", DeclType::dynamic()) } else { BASE.clone() };
+        if authorizer { with_params.with_authorizer() } else { with_params }
+    })
+});
+
+/// Earlier expressions of a policy, known as fields of `variables`.
+pub(crate) type Variables = Vec<(Arc<str>, Program)>;
+
+/// Compiles the expressions of a policy, each of which may name the variables before it.
+#[derive(Debug)]
+pub(crate) struct Compiler {
+    names: Names,
+    has_objects: bool,
+    types: BTreeMap<Arc<str>, Type>,
+    variables: Variables,
+}
+
+impl Names {
+    /// What the conditions of webhooks may name.
+    pub(crate) const WEBHOOK: Names = Names { params: false, authorizer: true };
+
+    /// The environment in which expressions are compiled.
+    pub(crate) fn environment(self) -> &'static Environment {
+        &ENVIRONMENTS[usize::from(self.params) * 2 + usize::from(self.authorizer)]
+    }
+}
+
+// === impl Expression ===
+
+impl Expression {
+    pub(crate) fn compile(environment: &Environment, text: &str) -> Expression {
+        Expression { text: text.into(), program: environment.compile(text) }
+    }
+
+    /// Its value, or why it has none in upstream's words.
+    ///
+    /// # Errors
+    /// When the budget is spent.
+    pub(crate) fn evaluate<'a>(
+        &'a self,
+        activation: &mut Activation<'a>,
+        budget: &mut Budget,
+    ) -> Result<Result<Cel<'a>, String>, OutOfBudget> {
+        let program = match &self.program {
+            Ok(program) => program,
+            Err(error) => return Ok(Err(format!("compilation error: compilation failed: {error}"))),
+        };
+        let mut meter = Meter::new(PER_CALL_LIMIT);
+        let value = program.evaluate(activation, &mut meter);
+        budget.take(meter.spent())?;
+        Ok(value.map_err(|error| format!("expression '{}' resulted in error: {error}", self.text)))
+    }
+}
+
+impl Budget {
+    pub(crate) fn new(limit: u64) -> Budget {
+        Budget(limit)
+    }
+
+    fn take(&mut self, cost: u64) -> Result<(), OutOfBudget> {
+        self.0 = self.0.checked_sub(cost).ok_or(OutOfBudget)?;
+        Ok(())
+    }
+}
+
+/// What is wrong with an expression that must have one of these types, or any; none if nothing is.
+pub(crate) fn fault(environment: &Environment, text: &str, wanted: &[Type]) -> Option<String> {
+    match environment.compile(text) {
+        Ok(program) => mismatch(program.output(), wanted),
+        Err(error) => Some(format!("compilation failed: {error}")),
+    }
+}
+
+fn mismatch(found: &Type, wanted: &[Type]) -> Option<String> {
+    if wanted.is_empty() || wanted.contains(found) {
+        return None;
+    }
+    Some(match wanted {
+        [one] => format!("must evaluate to {} but got {}", type_name(one), type_name(found)),
+        several => {
+            let several: Vec<String> = several.iter().map(type_name).collect();
+            format!("must evaluate to one of [{}]", several.join(" "))
+        }
+    })
+}
+
+/// The name of a type where upstream prints the type itself, and not as the checker does.
+fn type_name(of: &Type) -> String {
+    match of {
+        Type::Duration => "google.protobuf.Duration".to_owned(),
+        Type::Null => "null_type".to_owned(),
+        Type::Timestamp => "google.protobuf.Timestamp".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+// === impl Compiler ===
+
+impl Compiler {
+    /// For the expressions of a policy that validates.
+    pub(crate) fn validating(has_params: bool) -> Compiler {
+        Compiler::new(has_params, false)
+    }
+
+    /// For the expressions of a policy that mutates, which may write objects out.
+    pub(crate) fn mutating(has_params: bool) -> Compiler {
+        Compiler::new(has_params, true)
+    }
+
+    fn new(has_params: bool, has_objects: bool) -> Compiler {
+        let names = Names { params: has_params, authorizer: true };
+        Compiler { names, has_objects, types: BTreeMap::new(), variables: Vec::new() }
+    }
+
+    /// The environment of an expression. Of the variables those are declared whose names occur in it, so that many variables do
+    /// not make each expression slower.
+    pub(crate) fn environment(&self, text: &str, with_authorizer: bool) -> Environment {
+        let names = Names { authorizer: with_authorizer, ..self.names };
+        let environment = names.environment().clone();
+        let environment = if self.has_objects { environment.with_object_types() } else { environment };
+        let words = text.split(|char: char| !char.is_ascii_alphanumeric() && char != '_');
+        environment
+            .with_composed(words.filter_map(|word| self.types.get_key_value(word)).map(|(name, of)| (&**name, of)))
+    }
+
+    /// Adds a variable for the expressions behind it. What is wrong with it, if anything is: then it counts as `dyn`.
+    pub(crate) fn add(&mut self, name: &str, text: &str) -> Option<String> {
+        let (of, fault) = match self.environment(text, true).compile(text) {
+            Ok(program) => {
+                let of = program.output().clone();
+                self.variables.push((name.into(), program));
+                (of, None)
+            }
+            Err(error) => (Type::Dyn, Some(format!("compilation failed: {error}"))),
+        };
+        self.types.insert(name.into(), of);
+        fault
+    }
+
+    /// What is wrong with an expression that must have one of these types.
+    pub(crate) fn fault(&self, text: &str, with_authorizer: bool, wanted: &[Type]) -> Option<String> {
+        fault(&self.environment(text, with_authorizer), text, wanted)
+    }
+
+    pub(crate) fn compile(&self, text: &str, with_authorizer: bool) -> Expression {
+        Expression::compile(&self.environment(text, with_authorizer), text)
+    }
+
+    /// The variables, which expressions are evaluated with.
+    pub(crate) fn into_variables(self) -> Variables {
+        self.variables
+    }
+}
