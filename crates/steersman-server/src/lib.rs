@@ -28,6 +28,7 @@ mod chain;
 mod codec;
 mod config_file;
 mod conversion;
+mod conversion_webhook;
 pub mod crd;
 mod definitions;
 mod digest_cache;

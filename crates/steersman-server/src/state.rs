@@ -12,6 +12,7 @@ use crate::authz::rbac::resource::Resource as RbacResource;
 use crate::authz::{Authorization, Authorizer};
 use crate::builtin::service::{Allocator, Ranges};
 use crate::catalog::{Catalog, Resource};
+use crate::conversion_webhook::Caller;
 use crate::crd;
 use crate::in_force::InForce;
 use crate::metrics::Metrics;
@@ -53,6 +54,8 @@ pub(crate) struct State {
     pub(crate) timeouts: Timeouts,
     /// Calls the webhooks that objects name.
     pub(crate) webhooks: Arc<Clients>,
+    /// Calls conversion webhooks, and knows how long that took.
+    pub(crate) conversions: Arc<Caller>,
     /// The admission webhooks in force.
     pub(crate) admission_webhooks: Arc<Webhooks>,
     catalog: ArcSwap<Catalog>,
@@ -75,9 +78,11 @@ impl State {
         let rbac = Arc::new(Rbac::default());
         let nodes = Arc::new(Nodes::default());
         let has_nodes = authorization.has_nodes();
+        let webhooks = Arc::new(Clients::new(store.clone(), Services::default()));
         State {
             authenticator: Authenticator::new(authentication, store.clone()),
-            webhooks: Arc::new(Clients::new(store.clone(), Services::default())),
+            conversions: Arc::new(Caller::new(webhooks.clone())),
+            webhooks,
             admission_webhooks: Arc::default(),
             store,
             authorizer: authorization.authorizer(&rbac, &nodes),
@@ -106,7 +111,8 @@ impl State {
     /// Calls the webhooks behind these Services where they are mapped to. To be called before anything is written.
     #[must_use]
     pub(crate) fn with_webhook_services(self, services: Services) -> State {
-        State { webhooks: Arc::new(Clients::new(self.store.clone(), services)), ..self }
+        let webhooks = Arc::new(Clients::new(self.store.clone(), services));
+        State { conversions: Arc::new(Caller::new(webhooks.clone())), webhooks, ..self }
     }
 
     /// The catalog that is served now.

@@ -225,6 +225,11 @@ impl Failure {
         Failure::about(500, "InternalError", format!("Internal error occurred: {message}"), details)
     }
 
+    /// 500 without a reason, which is what upstream makes of a failure that it has no class for.
+    pub fn unclassified(message: impl Into<String>) -> Failure {
+        Failure::new(500, "", message)
+    }
+
     /// 503.
     pub fn unavailable(message: impl Into<String>) -> Failure {
         Failure::new(503, "ServiceUnavailable", message)

@@ -7,6 +7,7 @@ mod scale;
 use crate::catalog::{
     Origin, Resource, ResourceId, ResourceScope, Scale, ScaleSelector, SelectableField, Verb, Version,
 };
+use crate::conversion_webhook::{Caller, Webhook};
 use crate::crd::custom::columns::Columns;
 use crate::crd::custom::objects::{Compiled, Objects};
 use crate::crd::names::Names;
@@ -49,16 +50,18 @@ pub fn is_served(definition: &Value) -> bool {
 /// # Errors
 /// When the definition does not hold together; one that passed validation does.
 pub fn custom_resources(definition: &Value) -> Result<Arc<Resource>, InvalidDefinition> {
-    custom_resources_with(definition, &|_| None)
+    custom_resources_with(definition, &|_| None, None)
 }
 
-/// The same with the schemas of versions that have been compiled already; `known` is asked for each version by name.
+/// The same with the schemas of versions that have been compiled already; `known` is asked for each version by name. A
+/// conversion webhook is called with `caller`.
 ///
 /// # Errors
 /// When the definition does not hold together; one that passed validation does.
 pub(crate) fn custom_resources_with(
     definition: &Value,
     known: &dyn Fn(&str) -> Option<Arc<Schema>>,
+    caller: Option<Arc<Caller>>,
 ) -> Result<Arc<Resource>, InvalidDefinition> {
     let name = text(definition, &["metadata", "name"]).to_owned();
     let group = text(definition, &["spec", "group"]);
@@ -101,7 +104,7 @@ pub(crate) fn custom_resources_with(
         });
     }
     let is_terminating = crate::crd::is_terminating(definition);
-    let strategy = Objects::new(definition, compiled, storage_version, preserves);
+    let strategy = Objects::new(definition, compiled, storage_version, preserves, Webhook::of(definition, caller));
     Ok(Arc::new(Resource {
         id: ResourceId::next(),
         group: group.into(),

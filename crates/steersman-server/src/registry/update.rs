@@ -23,7 +23,7 @@ pub(super) async fn plan<'s>(
     check_preconditions(operation, &current.stored, &new)?;
     metadata::prepare_update(&mut new, current.requested());
     if recorded == Recorded::No {
-        managed::record(operation, Some(current.requested()), &mut new);
+        managed::record(operation, Some(current.requested()), &mut new).await;
     }
     if let Some(warning) = metadata::deduplicate_owners(&mut new) {
         operation.warn(warning);

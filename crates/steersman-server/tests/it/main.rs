@@ -15,6 +15,7 @@ mod broken_store;
 mod certificates;
 mod classes;
 mod concurrency;
+mod conversion;
 mod definitions;
 mod embedding;
 mod engine;

@@ -3,6 +3,7 @@
 use crate::catalog::Served;
 use crate::conversion;
 use crate::endpoint::context::Context;
+use crate::operation::Operation;
 use crate::options::List;
 use crate::projection::Projection;
 use crate::status::Failure;
@@ -42,6 +43,7 @@ impl Selection {
                 continue;
             }
             if let Some(selectable) = own.iter().find(|one| &*one.name == field) {
+                check_version(&cx.operation, field)?;
                 let steps = selectable.path.steps().iter();
                 let names = steps.map_while(|step| match step {
                     Step::Field(name) => Some(&**name),
@@ -117,7 +119,9 @@ impl Selection {
         })
     }
 
-    /// The fields of the object that are needed, in the requested form. An object that cannot be read has none.
+    /// The fields of the object that are needed, in the requested form. An object that cannot be read has none. One that a
+    /// webhook would have to convert, until it is rewritten in the storage version, is read as if only its version had
+    /// another name.
     fn requested(&self, object: &Object) -> Option<Value> {
         let read = self.read.as_ref()?;
         if self.is_stored_form {
@@ -138,4 +142,18 @@ impl Selection {
             Some(other) => Cow::Owned(other.to_string()),
         }
     }
+}
+
+/// Objects are selected without IO, so that fields in versions that a webhook converts to cannot be.
+fn check_version(operation: &Operation<'_>, field: &str) -> Result<(), Failure> {
+    let (resource, version) = (operation.resource(), operation.version());
+    let storage = resource.storage_version();
+    if resource.strategy.webhook().is_none() || storage.name == version.name {
+        return Ok(());
+    }
+    let (group, plural) = (&resource.group, &resource.plural);
+    Err(Failure::bad_request(format!(
+        "the field {field} cannot be selected by in {group}/{}, to which a webhook converts {plural}: use {group}/{}, in which they are stored",
+        version.name, storage.name
+    )))
 }
