@@ -163,15 +163,17 @@ impl Publisher {
 
     /// Whether there is a certificate that is valid, and no problem.
     pub(crate) fn check(&self) -> Result<(), String> {
+        if let Some(problem) = &*self.problem.lock() {
+            return Err(problem.clone());
+        }
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         match &*self.served.borrow() {
-            None => return Err("no certificate yet".to_owned()),
+            None => Err("no certificate yet".to_owned()),
             Some(served) if served.not_after <= since_1970.as_secs().cast_signed() => {
-                return Err("the certificate has expired".to_owned());
+                Err("the certificate has expired".to_owned())
             }
-            Some(_) => {}
+            Some(_) => Ok(()),
         }
-        self.problem.lock().clone().map_or(Ok(()), Err)
     }
 }
 
