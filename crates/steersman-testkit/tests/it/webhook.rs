@@ -404,3 +404,24 @@ async fn a_manager_ends_when_its_webhooks_have_no_certificate() {
     assert_eq!(cause, format!("cannot read {}", path.display()));
     plane.stop().await;
 }
+
+#[tokio::test]
+async fn a_server_that_lingers_answers_new_calls_while_it_is_not_ready() {
+    let plane = ControlPlane::start().await;
+    let clock = Clock::new();
+    plane.apply(CONFIGURATIONS).await;
+    let (server, _) = bind(certificates(&plane, &clock));
+    let health = Health::new();
+    let (address, shutdown, task) = start(server.linger(Duration::from_secs(3_600)).with_health(health.clone()));
+    let bundle = mutating_bundle(&plane, |bundle| !bundle.is_empty()).await;
+    shutdown.send(()).unwrap();
+    while health.is_ready() {
+        tokio::task::yield_now().await;
+    }
+    // Whoever still has the address in its endpoints opens a connection.
+    let answer = Caller::new(&bundle, &clock).ask(address, "a").await.unwrap();
+    assert_eq!(answer["response"]["allowed"], true);
+    assert!(!health.is_ready() && !task.is_finished());
+    task.abort();
+    plane.stop().await;
+}
