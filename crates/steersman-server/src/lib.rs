@@ -39,6 +39,7 @@ mod flowcontrol;
 mod follower;
 mod health;
 mod in_force;
+mod initializers;
 mod key_rotation;
 mod limits;
 mod metrics;

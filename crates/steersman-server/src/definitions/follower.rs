@@ -248,7 +248,7 @@ impl Follower {
             }
             schema
         };
-        match crd::custom_resources_with(value, &compiled) {
+        match crd::custom_resources_with(value, self.state.edition(), &compiled) {
             Ok(resource) => Some((source, resource)),
             Err(error) => {
                 tracing::error!(name, %error, "a definition cannot be served");

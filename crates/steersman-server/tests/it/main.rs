@@ -20,6 +20,7 @@ mod embedding;
 mod engine;
 mod flow;
 mod flowcontrol;
+mod initializers;
 mod interrupted;
 mod limits;
 mod lists;
