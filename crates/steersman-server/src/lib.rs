@@ -40,6 +40,7 @@ mod flowcontrol;
 mod follower;
 mod health;
 mod in_force;
+mod initializers;
 mod key_rotation;
 mod limits;
 mod metrics;
