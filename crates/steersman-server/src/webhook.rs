@@ -21,7 +21,7 @@ mod transport;
 
 pub use self::client::{CallError, Client};
 pub(crate) use self::client_config::ClientConfig;
-pub(crate) use self::clients::{Clients, PostError};
+pub(crate) use self::clients::Clients;
 pub use self::kubeconfig::read as read_kubeconfig;
 pub use self::services::{Mapping, MappingError, Services};
 
