@@ -28,9 +28,6 @@ pub(crate) async fn handle(cx: &mut Context<'_>, method: &Method, body: Bytes) -
     if cx.target.has_rest && cx.target.subresource.as_deref() != Some("proxy") {
         return Err(Failure::unknown_resource());
     }
-    if let Some(obstacle) = cx.operation.strategy().obstacle(cx.operation.resource(), cx.operation.version()) {
-        return Err(Failure::internal(obstacle));
-    }
     if let Some(fault) = cx.target.name.as_deref().filter(|_| cx.target.has_name_in_path).and_then(path_fault) {
         return Err(Failure::bad_request(fault));
     }

@@ -168,7 +168,7 @@ impl Expression {
     ) -> Result<Result<Cel<'a>, String>, OutOfBudget> {
         let program = match &self.program {
             Ok(program) => program,
-            Err(error) => return Ok(Err(format!("compilation error: compilation failed: {error}"))),
+            Err(error) => return Ok(Err(format!("compilation error: {}", failed(error)))),
         };
         let mut meter = Meter::new(PER_CALL_LIMIT);
         let value = program.evaluate(activation, &mut meter);
@@ -188,11 +188,19 @@ impl Budget {
     }
 }
 
+/// An expression that does not compile, in upstream's words.
+fn failed(error: &CompileError) -> String {
+    match error.is_of_instantiation() {
+        true => format!("instantiation failed: {error}"),
+        false => format!("compilation failed: {error}"),
+    }
+}
+
 /// What is wrong with an expression that must have one of these types, or any; none if nothing is.
 pub(crate) fn fault(environment: &Environment, text: &str, wanted: &[Type]) -> Option<String> {
     match environment.compile(text) {
         Ok(program) => mismatch(program.output(), wanted),
-        Err(error) => Some(format!("compilation failed: {error}")),
+        Err(error) => Some(failed(&error)),
     }
 }
 
@@ -256,7 +264,7 @@ impl Compiler {
                 self.variables.push((name.into(), program));
                 (of, None)
             }
-            Err(error) => (Type::Dyn, Some(format!("compilation failed: {error}"))),
+            Err(error) => (Type::Dyn, Some(failed(&error))),
         };
         self.types.insert(name.into(), of);
         fault

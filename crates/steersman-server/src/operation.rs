@@ -5,6 +5,7 @@
 //! are operations too.
 
 use crate::catalog::{Resource, ResourceScope, Served, Verb, Version};
+use crate::conversion::OnDemand;
 use crate::options::FieldValidation;
 use crate::status::Failure;
 use crate::strategy::{Endpoint, Strategy};
@@ -13,7 +14,7 @@ use jiff::Timestamp;
 use jiff::tz::Offset;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 use steersman_machinery::quantity::Quantity;
 use steersman_machinery::{GroupResource, ObjectKey, field, selector};
 use steersman_storage::Guard;
@@ -81,6 +82,8 @@ pub(crate) struct Operation<'a> {
     pub(crate) charges: Vec<Charge>,
     /// Warnings for the client, without duplicates.
     pub(crate) warnings: Vec<String>,
+    /// Conversions that `managedFields` need, if a webhook does them.
+    pub(crate) conversions: Option<Arc<OnDemand>>,
     /// Annotations for the audit log.
     pub(crate) audit_annotations: Vec<Annotation>,
     /// When the request is answered at the latest; none for the server's own.
@@ -169,6 +172,7 @@ impl<'a> Operation<'a> {
             charges: Vec::new(),
             warnings: Vec::new(),
             audit_annotations: Vec::new(),
+            conversions: served.resource.strategy.webhook().map(|_| Arc::default()),
             deadline: None,
         }
     }
@@ -177,6 +181,11 @@ impl<'a> Operation<'a> {
     pub(crate) fn of_system(served: &'a Served, verb: Verb, now: Timestamp) -> Operation<'a> {
         let attributes = ResourceAttributes::of(served, verb);
         Operation { manager: Cow::Borrowed(SYSTEM_MANAGER), ..Operation::new(served, attributes, &SYSTEM, now) }
+    }
+
+    /// Whether the server itself carries it out.
+    pub(crate) fn is_of_system(&self) -> bool {
+        std::ptr::eq(self.user, &*SYSTEM)
     }
 
     /// The same operation on one object.

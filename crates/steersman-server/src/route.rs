@@ -212,9 +212,13 @@ fn scrape(router: &Router) -> String {
         unreadable: stats.unreadable,
     };
     let audit = audit.as_ref().map(|audit| audit.figures());
-    let mut text = state.metrics.exposition(&Gauges { in_flight, objects, store, audit });
+    let conversions = state.conversions.durations.all();
+    let mut text = state.metrics.exposition(&Gauges { in_flight, objects, store, conversions, audit });
     if let Some(control) = limits.flow_control() {
         text.push_str(&control.exposition());
+    }
+    if let Some(configured) = &state.initializers {
+        text.push_str(&configured.figures.exposition());
     }
     text
 }

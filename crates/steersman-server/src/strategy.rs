@@ -13,6 +13,7 @@
 //! written: the storage version for built-in kinds, the requested version for custom ones, whose rules are per version.
 
 use crate::catalog::{Handling, Resource, Version};
+use crate::conversion_webhook::Webhook;
 use crate::projection::Projection;
 use crate::user::User;
 use std::fmt;
@@ -21,7 +22,7 @@ use steersman_schema::decode::{Body, Decoded};
 
 /// The behaviour that is particular to a kind.
 ///
-/// Every method works on trees and does no IO; the time and random parts are passed in by the registry.
+/// Every method works on trees and does no IO (the webhook that it may name does); the time and random parts are passed in by the registry.
 pub trait Strategy: fmt::Debug + Send + Sync {
     /// How requests on the kind are handled.
     fn handling(&self) -> Handling {
@@ -49,10 +50,16 @@ pub trait Strategy: fmt::Debug + Send + Sync {
         false
     }
 
-    /// Why objects cannot be read or written in this version now, such as a conversion webhook; answered with 500.
-    fn obstacle(&self, resource: &Resource, version: &Version) -> Option<String> {
-        let _ = (resource, version);
+    /// The webhook that converts between the versions, if there is one. Then [`Strategy::load`] and [`Strategy::store`] are only
+    /// called for a version that the object is in already.
+    fn webhook(&self) -> Option<&Webhook> {
         None
+    }
+
+    /// An object that a webhook has converted to a version, in the form in which it would have been decoded.
+    fn settle(&self, version: &Version, converted: Value) -> Value {
+        let _ = version;
+        converted
     }
 
     /// Stored form to internal form.

@@ -18,6 +18,7 @@ mod services;
 mod tests;
 mod tls;
 mod transport;
+mod trust;
 
 pub use self::client::{CallError, Client};
 pub(crate) use self::client_config::ClientConfig;

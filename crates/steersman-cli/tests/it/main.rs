@@ -20,6 +20,8 @@ mod envtest;
 #[cfg(test)]
 mod identity;
 #[cfg(test)]
+mod initializers;
+#[cfg(test)]
 mod lifecycle;
 #[cfg(test)]
 mod oidc;

@@ -71,3 +71,6 @@ fn has_rules(schema: &Schema) -> bool {
 fn is_blocking(fault: &Error) -> bool {
     matches!(fault.kind, Kind::NotSupported | Kind::Required | Kind::TooLong | Kind::TooMany | Kind::TypeInvalid)
 }
+
+#[cfg(test)]
+mod tests;

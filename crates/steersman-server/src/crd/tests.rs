@@ -547,24 +547,6 @@ fn versions_differ_in_their_fields_and_are_read_through_each_other() {
 }
 
 #[test]
-fn a_conversion_webhook_stands_between_versions() {
-    let schema = json!({"openAPIV3Schema": {"type": "object"}});
-    let definition = establish(&hats(&json!({
-        "versions": [
-            {"name": "v1beta1", "served": true, "storage": false, "schema": schema},
-            {"name": "v1", "served": true, "storage": true, "schema": schema},
-        ],
-        "conversion": {"strategy": "Webhook", "webhook": {"clientConfig": {"url": "https://example.com/convert"}, "conversionReviewVersions": ["v1"]}},
-    })));
-    let resource = crd::custom_resources(&definition).unwrap();
-    assert_eq!(resource.strategy.obstacle(&resource, version(&resource, "v1")), None);
-    assert_eq!(
-        resource.strategy.obstacle(&resource, version(&resource, "v1beta1")).unwrap(),
-        "conversion webhook for example.com/v1beta1, Kind=Hat failed: this server does not call conversion webhooks (https://example.com/convert); use example.com/v1"
-    );
-}
-
-#[test]
 fn a_changed_schema_reaches_objects_stored_before() {
     let mut definition = establish(&shirts());
     let old = crd::custom_resources(&definition).unwrap();

@@ -49,6 +49,12 @@ enum Interrupted {
     Lagged,
 }
 
+/// An object as it is stored, and as it would be stored if it were written now.
+struct Forms {
+    before: Value,
+    after: Value,
+}
+
 /// The progress of a pass.
 struct Done {
     checked: usize,
@@ -87,9 +93,6 @@ impl Task {
     }
 
     async fn rewrite_all(&self, old_writers_until: Instant) -> Result<(), Interrupted> {
-        if let Some(obstacle) = self.resource.strategy.obstacle(&self.resource, self.resource.storage_version()) {
-            return Err(Interrupted::Failed(obstacle));
-        }
         let (store, resource) = (&self.state.store, &self.resource);
         let from = self.state.sync().await.map_err(|_| Interrupted::Closed)?;
         let watcher = store.watch(&resource.storage, Scope::All, from);
@@ -144,7 +147,16 @@ impl Task {
     }
 
     async fn rewrite_objects(&self, objects: &[Arc<Object>], done: &mut Done) -> Result<(), Interrupted> {
-        let rewrites = objects.iter().cloned().map(|object| async move { self.rewrite_one(&object).await });
+        let converted = self.converted(objects).await?;
+        let rewrites = objects.iter().cloned().zip(converted).map(|(object, forms)| async move {
+            let forms = match forms {
+                Some(forms) => Some(forms),
+                None => self.forms(std::slice::from_ref(&object)).await?.pop().flatten(),
+            };
+            // An object that cannot be read stays as it is. No reader gets it either.
+            let Some(forms) = forms else { return Ok(false) };
+            self.rewrite_one(&object, forms).await
+        });
         let at_a_time = self.permits.available_permits().max(1);
         let mut rewrites = futures::stream::iter(rewrites).buffer_unordered(at_a_time);
         let mut failure = None;
@@ -164,12 +176,34 @@ impl Task {
         failure.map_or(Ok(()), Err)
     }
 
+    /// The forms of objects if a webhook converts them, which is asked once for all; none of each otherwise: there is no use in
+    /// having them all in memory.
+    async fn converted(&self, objects: &[Arc<Object>]) -> Result<Vec<Option<Forms>>, Interrupted> {
+        match self.resource.strategy.webhook() {
+            Some(_) => self.forms(objects).await,
+            None => Ok(objects.iter().map(|_| None).collect()),
+        }
+    }
+
+    /// The forms of each object; none of one that cannot be read, which `parse` logs.
+    async fn forms(&self, objects: &[Arc<Object>]) -> Result<Vec<Option<Forms>>, Interrupted> {
+        let readable: Vec<Option<Value>> = objects
+            .iter()
+            .map(|object| {
+                let mut before = conversion::parse(object).ok()?;
+                value::remove_at(&mut before, &["metadata", "resourceVersion"]);
+                Some(before)
+            })
+            .collect();
+        let after = conversion::to_stored_again(&self.resource, readable.iter().flatten().cloned().collect()).await;
+        let after = after.map_err(|failure| Interrupted::Failed(failure.status.message.clone()))?;
+        let mut after = after.into_iter();
+        let forms = |before: Option<Value>| Some(Forms { before: before?, after: after.next()? });
+        Ok(readable.into_iter().map(forms).collect())
+    }
+
     /// Rewrites an object unless it has the right form already. Returns whether it was rewritten.
-    async fn rewrite_one(&self, object: &Object) -> Result<bool, Interrupted> {
-        // `parse` has logged why the object cannot be read. No reader gets it either.
-        let Ok(mut before) = conversion::parse(object) else { return Ok(false) };
-        value::remove_at(&mut before, &["metadata", "resourceVersion"]);
-        let after = self.stored_form(before.clone());
+    async fn rewrite_one(&self, object: &Object, Forms { before, after }: Forms) -> Result<bool, Interrupted> {
         if after == before && at_rest::is_header_current(&self.resource, object, &after) {
             return Ok(false);
         }
@@ -183,12 +217,6 @@ impl Task {
             Err(WriteError::Closed) => Err(Interrupted::Closed),
             Err(error) => Err(failed(error.to_string())),
         }
-    }
-
-    /// The form in which the object would be stored if it were written now.
-    fn stored_form(&self, stored: Value) -> Value {
-        let (resource, version) = (&self.resource, self.resource.storage_version());
-        resource.strategy.store(resource, version, resource.strategy.load(resource, version, stored))
     }
 
     /// Writes the progress into the status of the definition. False if it is complete, or of another generation by now.

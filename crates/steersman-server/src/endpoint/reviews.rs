@@ -61,7 +61,7 @@ pub(super) async fn handle(cx: &mut Context<'_>, method: &Method, body: Bytes) -
     }
     let representation = cx.representation(negotiate(cx.headers, Shape::One)?)?;
     let mut object = cx.read_object("CreateOptions", &body)?;
-    registry::record(&cx.operation, None, &mut object);
+    registry::record(&cx.operation, None, &mut object).await;
     admission::admit(cx.state, &mut cx.operation, &mut object).await?;
     let answered = (review.answers)(cx.state, &cx.operation, object).await?;
     Answer::object(201, Payload::Tree(answered), &representation).await

@@ -3,6 +3,7 @@
 //! | Name | Type | Value |
 //! |---|---|---|
 //! | `apiserver_request_total` | counter | answers, by code |
+//! | `apiserver_crd_conversion_webhook_duration_seconds` | histogram | time that a conversion webhook took, by definition and versions |
 //! | `apiserver_request_duration_seconds` | histogram | time until an answer begins; for lists and writes until it is made |
 //! | `apiserver_longrunning_requests` | gauge | open watches |
 //! | `apiserver_watch_events_total`, `apiserver_watch_events_sizes_sum` | counter | events sent to watches, and their bytes |
@@ -19,6 +20,7 @@
 //! | `process_cpu_seconds_total`, `process_resident_memory_bytes`, ... | | what the process takes (`process`) |
 
 use crate::audit;
+use crate::conversion_webhook;
 use crate::metrics::text::{Text, Type};
 use crate::metrics::{Labels, Metrics, OwnedLabels, Seen, Series, process};
 use std::collections::BTreeMap;
@@ -35,6 +37,8 @@ pub(crate) struct Gauges {
     pub(crate) in_flight: InFlight,
     pub(crate) objects: Vec<ResourceCount>,
     pub(crate) store: StoreFigures,
+    /// How long conversions took.
+    pub(crate) conversions: Vec<(conversion_webhook::Labels, conversion_webhook::Seen)>,
     /// None without an audit log.
     pub(crate) audit: Option<audit::Figures>,
 }
@@ -81,6 +85,7 @@ impl Metrics {
             text.family(name, Type::Counter, help);
             text.value(name, &[], counter.load(Ordering::Relaxed));
         }
+        converted(&mut text, &gauges.conversions);
         self.policies.write(&mut text);
         self.webhooks.exposition(&mut text);
         objects(&mut text, &gauges.objects);
@@ -159,6 +164,33 @@ impl Metrics {
         for ((group, resource, version), (_, count)) in &sent {
             text.value(bytes, &[("group", group), ("resource", resource), ("version", version)], count);
         }
+    }
+}
+
+/// The durations of conversions by webhooks, under upstream's name.
+fn converted(text: &mut Text, conversions: &[(conversion_webhook::Labels, conversion_webhook::Seen)]) {
+    if conversions.is_empty() {
+        return;
+    }
+    let name = "apiserver_crd_conversion_webhook_duration_seconds";
+    text.family(name, Type::Histogram, "Seconds that a conversion webhook took to answer.");
+    for (labels, seen) in conversions {
+        let succeeded = labels.has_succeeded.to_string();
+        let labels = [
+            ("crd_name", &*labels.definition),
+            ("from_version", &*labels.from),
+            ("succeeded", &*succeeded),
+            ("to_version", &*labels.to),
+        ];
+        let mut count = 0;
+        let bounds = conversion_webhook::BOUNDS.iter().map(f64::to_string).chain(["+Inf".to_owned()]);
+        for (bound, n) in bounds.zip(seen.counts) {
+            count += n;
+            let labels = [labels.as_slice(), &[("le", &*bound)]].concat();
+            text.value("apiserver_crd_conversion_webhook_duration_seconds_bucket", &labels, count);
+        }
+        text.value("apiserver_crd_conversion_webhook_duration_seconds_sum", &labels, seen.sum);
+        text.value("apiserver_crd_conversion_webhook_duration_seconds_count", &labels, count);
     }
 }
 

@@ -21,7 +21,7 @@ pub(super) async fn plan<'s>(
         return Err(Failure::method_not_allowed());
     }
     if recorded == Recorded::No {
-        managed::record(operation, None, &mut object);
+        managed::record(operation, None, &mut object).await;
     }
     let review = Review::new(Action::Create, state, operation, None);
     admission::mutate(review, Some(&mut object)).await?;

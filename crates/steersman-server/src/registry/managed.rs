@@ -1,12 +1,13 @@
 //! Keeps `managedFields` up to date with every write.
 
+use crate::conversion;
 use crate::operation::Operation;
 use crate::status::Failure;
 use steersman_machinery::{GroupVersion, Value};
 use steersman_schema::Schema;
 use steersman_schema::fields::FieldSet;
 use steersman_schema::json_path::Step;
-use steersman_schema::managed::{self, ApplyError, Kind, OnConflict, Origin, Versions, Writer};
+use steersman_schema::managed::{self, ApplyError, Kind, OnConflict, Origin, RecordError, Versions, Writer};
 
 /// The other versions of the kind, which entries of `managedFields` may refer to.
 struct Others<'a>(&'a Operation<'a>);
@@ -24,9 +25,10 @@ impl Versions for Others<'_> {
         };
         let from = find(object.get("apiVersion").and_then(Value::as_str).unwrap_or(""))?;
         let to = find(api_version)?;
-        let internal = operation.strategy().internal(from, object.clone());
-        let stored = operation.strategy().store(operation.resource(), from, internal);
-        Ok(operation.strategy().present(to, operation.strategy().load(operation.resource(), to, stored)))
+        match operation.conversions.as_deref().filter(|_| from.name != to.name) {
+            Some(conversions) => conversions.find(object, &to.name),
+            None => Ok(conversion::without_webhook(operation.resource(), from, to, object.clone())),
+        }
     }
 }
 
@@ -41,7 +43,25 @@ impl Others<'_> {
 
 /// Records the fields that a creation, update or patch has changed as owned by its writer. Both objects are in the requested
 /// form.
-pub(crate) fn record(operation: &Operation<'_>, live: Option<&Value>, new: &mut Value) {
+pub(crate) async fn record(operation: &Operation<'_>, live: Option<&Value>, new: &mut Value) {
+    let outcome = match operation.conversions.as_deref() {
+        None => record_once(operation, live, new),
+        Some(conversions) => loop {
+            let mut recorded = new.clone();
+            let outcome = record_once(operation, live, &mut recorded);
+            if !conversions.supply(operation.resource()).await {
+                *new = recorded;
+                break outcome;
+            }
+        },
+    };
+    if let Err(error) = outcome {
+        // A write does not fail because of `managedFields`: the previous entries are kept.
+        tracing::warn!(%error, name = operation.name(), "the owners of the fields could not be recorded");
+    }
+}
+
+fn record_once(operation: &Operation<'_>, live: Option<&Value>, new: &mut Value) -> Result<(), RecordError> {
     let time = operation.now_text();
     with_kind(operation, |kind| {
         let writer = Writer {
@@ -49,17 +69,13 @@ pub(crate) fn record(operation: &Operation<'_>, live: Option<&Value>, new: &mut 
             subresource: operation.attributes.subresource.unwrap_or(""),
             time: &time,
         };
-        let recorded = match (writer.subresource, live) {
+        match (writer.subresource, live) {
             ("scale", Some(live)) => {
                 managed::scale::on_update(kind, &writer, live, new, &|api_version| replicas(operation, api_version))
             }
             _ => managed::on_update(kind, &writer, live, new),
-        };
-        if let Err(error) = recorded {
-            // A write does not fail because of `managedFields`: the previous entries are kept.
-            tracing::warn!(%error, name = operation.name(), "the owners of the fields could not be recorded");
         }
-    });
+    })
 }
 
 /// Merges an applied configuration into the live object.

@@ -115,12 +115,13 @@ async fn plan<'s>(state: &'s State, operation: &mut Operation<'_>, change: &Chan
         }
         Change::EditRecorded(edit) => {
             let current = Current::new(operation, stored).await?;
-            let new = edit(&current)?;
+            let new = with_conversions(operation, |_| edit(&current)).await?;
             (current, new, Recorded::Yes)
         }
         Change::Patch(patch) => {
             let current = Current::new(operation, stored).await?;
-            let (new, recorded) = patch::patched(operation, patch, &current)?;
+            let patched = with_conversions(operation, |operation| patch::patched(operation, patch, &current));
+            let (new, recorded) = patched.await?;
             (current, new, recorded)
         }
         Change::Update(object) => (Current::new(operation, stored).await?, object.clone(), Recorded::No),
@@ -157,6 +158,20 @@ async fn plan_for_absent<'s>(
         | Change::Patch(_) => {}
     }
     Err(Failure::not_found(&operation.group_resource(), operation.name()))
+}
+
+/// Runs what may need conversions by a webhook for `managedFields`, until it has them all.
+async fn with_conversions<T>(
+    operation: &mut Operation<'_>,
+    run: impl Fn(&mut Operation<'_>) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let mut outcome = run(operation);
+    if let Some(conversions) = operation.conversions.clone() {
+        while conversions.supply(operation.resource()).await {
+            outcome = run(operation);
+        }
+    }
+    outcome
 }
 
 async fn authorize_creation(state: &State, operation: &Operation<'_>) -> Result<(), Failure> {

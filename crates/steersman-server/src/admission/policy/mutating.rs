@@ -180,7 +180,7 @@ impl Work<'_> {
             match self.patched(policy, mutation, target, params).await {
                 Ok(Patched::Same) => {}
                 Ok(Patched::Changed(patched)) => {
-                    self.object = self.subject.returned(&self.object, target, patched).await?
+                    self.object = self.subject.returned(&self.object, target, patched).await?;
                 }
                 Err(why) => {
                     has_failed = true;

@@ -1,10 +1,11 @@
 //! The strategy of custom resources: everything that the schemas of their definition say.
 
 use crate::catalog::{Resource, Version};
+use crate::conversion_webhook::Webhook;
 use crate::crd::custom::columns::Columns;
 use crate::crd::custom::scale;
 use crate::crd::rules::Rules;
-use crate::crd::{stored, text, texts};
+use crate::crd::{stored, text};
 use crate::projection::Projection;
 use crate::strategy::{self, DecodeError, Endpoint, Strategy};
 use jiff::Timestamp;
@@ -17,8 +18,8 @@ use steersman_schema::{Schema, default, prune, validate};
 
 /// The strategy of the objects of one definition.
 ///
-/// Their internal form is that of the version in the path: every version has rules of its own, and objects are converted
-/// by renaming their `apiVersion`.
+/// Their internal form is that of the version in the path: every version has rules of its own. Objects are converted by
+/// renaming their `apiVersion`, or by a webhook.
 #[derive(Debug)]
 pub(super) struct Objects {
     group: Box<str>,
@@ -29,17 +30,8 @@ pub(super) struct Objects {
     /// Whether stored objects can be sent unchanged to readers of the storage version: none was stored under an earlier schema,
     /// or all were rewritten since.
     is_pristine: bool,
-    /// The conversion webhook, if the versions need one.
+    /// The webhook that converts between the versions, if the definition has one.
     webhook: Option<Webhook>,
-}
-
-/// A conversion webhook. It is not called yet, so objects are served in the version they are stored in, and in no other.
-#[derive(Debug)]
-struct Webhook {
-    /// Its URL, or the service that it is.
-    target: String,
-    /// Objects may be stored in more than one version.
-    is_needed_for_all: bool,
 }
 
 /// One version.
@@ -53,9 +45,14 @@ pub(super) struct Compiled {
 }
 
 impl Objects {
-    pub(super) fn new(definition: &Value, versions: Vec<Compiled>, storage: usize, preserves: bool) -> Objects {
+    pub(super) fn new(
+        definition: &Value,
+        versions: Vec<Compiled>,
+        storage: usize,
+        preserves: bool,
+        webhook: Option<Webhook>,
+    ) -> Objects {
         let group = text(definition, &["spec", "group"]).into();
-        let webhook = Webhook::of(definition);
         Objects { group, versions, storage, preserves, is_pristine: stored::are_current(definition), webhook }
     }
 
@@ -90,21 +87,6 @@ impl Objects {
     }
 }
 
-impl Webhook {
-    fn of(definition: &Value) -> Option<Webhook> {
-        let conversion = at(definition, &["spec", "conversion"])?;
-        if text(conversion, &["strategy"]) != "Webhook" {
-            return None;
-        }
-        let service = |key: &str| text(conversion, &["webhook", "clientConfig", "service", key]);
-        let target = match text(conversion, &["webhook", "clientConfig", "url"]) {
-            "" => format!("service {}/{}", service("namespace"), service("name")),
-            url => url.to_owned(),
-        };
-        Some(Webhook { target, is_needed_for_all: texts(definition, &["status", "storedVersions"]).len() > 1 })
-    }
-}
-
 impl Strategy for Objects {
     fn decode(&self, version: &Version, body: Body<'_>) -> Result<Decoded, DecodeError> {
         let unknown = if self.preserves { Unknown::Keep } else { Unknown::Prune };
@@ -124,18 +106,15 @@ impl Strategy for Objects {
         true
     }
 
-    fn obstacle(&self, resource: &Resource, version: &Version) -> Option<String> {
-        let stored = &resource.storage_version().name;
-        let webhook = self.webhook.as_ref().filter(|webhook| webhook.is_needed_for_all || *stored != version.name)?;
-        let (group, kind, target) = (&self.group, &resource.kind, &webhook.target);
-        let way_out = match webhook.is_needed_for_all {
-            true => format!("let status.storedVersions of the definition name {stored} alone"),
-            false => format!("use {group}/{stored}"),
-        };
-        Some(format!(
-            "conversion webhook for {group}/{}, Kind={kind} failed: this server does not call conversion webhooks ({target}); {way_out}",
-            version.name
-        ))
+    fn webhook(&self) -> Option<&Webhook> {
+        self.webhook.as_ref()
+    }
+
+    fn settle(&self, version: &Version, mut converted: Value) -> Value {
+        self.prune(&version.schema, &mut converted);
+        default::apply(&version.schema, &mut converted);
+        repair_generation(&mut converted);
+        converted
     }
 
     fn load(&self, resource: &Resource, version: &Version, mut stored: Value) -> Value {

@@ -16,7 +16,7 @@ use bytes::Bytes;
 use futures::StreamExt as _;
 use std::sync::Arc;
 use steersman_machinery::Object;
-use steersman_storage::Page;
+use steersman_storage::{Page, Visibility};
 use tokio_util::sync::CancellationToken;
 
 /// The most deletions under way at a time. Deletions that wait together share one commit of the store.
@@ -31,7 +31,9 @@ pub(super) async fn delete_collection(cx: &mut Context<'_>, bytes: Bytes) -> Res
     let representation = cx.representation(cx.negotiate(Shape::List)?)?;
     let options = object::delete_options(cx, &bytes)?;
     let list = options::List::parse(cx.query, false)?;
-    let selection = Selection::new(cx, &list)?;
+    let mut selection = Selection::new(cx, &list)?;
+    // What waits for initializers is deleted too.
+    selection.visibility = Visibility::All;
     let at = list::version(cx, &list).await?;
     let (store, resource, scope) = (&cx.state.store, cx.operation.storage(), cx.operation.list_scope());
     let found = list::select(store, resource, &scope, at, Page::ALL, &selection)

@@ -73,6 +73,7 @@ async fn write(cx: &mut Context<'_>, scale: &Scale, method: &Method, bytes: &Byt
         Operation::new(cx.operation.served, cx.operation.attributes, cx.operation.user, cx.operation.now);
     operation.manager = cx.operation.manager.clone();
     operation.options = cx.operation.options;
+    operation.conversions = cx.operation.conversions.clone();
     let set = |current: &Current| {
         let mut object = current.requested().clone();
         let live = read(scale, &object);

@@ -3,6 +3,7 @@
 use crate::catalog::Served;
 use crate::conversion;
 use crate::endpoint::context::Context;
+use crate::operation::Operation;
 use crate::options::List;
 use crate::projection::Projection;
 use crate::status::Failure;
@@ -11,7 +12,7 @@ use std::cell::OnceCell;
 use steersman_machinery::selector::{Fields, Labels, Operator};
 use steersman_machinery::{Object, Value};
 use steersman_schema::json_path::Step;
-use steersman_storage::Interest;
+use steersman_storage::{Interest, Visibility};
 
 /// The selectors of a list or watch.
 #[derive(Clone, Debug)]
@@ -19,6 +20,8 @@ pub(crate) struct Selection {
     served: Served,
     labels: Labels,
     fields: Fields,
+    /// Whether objects that wait for initializers are selected.
+    pub(crate) visibility: Visibility,
     /// Whether the stored bytes are in the requested version.
     is_stored_form: bool,
     /// The fields that are read from an object whose header does not have them.
@@ -42,6 +45,7 @@ impl Selection {
                 continue;
             }
             if let Some(selectable) = own.iter().find(|one| &*one.name == field) {
+                check_version(&cx.operation, field)?;
                 let steps = selectable.path.steps().iter();
                 let names = steps.map_while(|step| match step {
                     Step::Field(name) => Some(&**name),
@@ -70,14 +74,23 @@ impl Selection {
             served: cx.operation.served.clone(),
             labels: options.labels.clone(),
             fields,
+            visibility: match cx.state.initializers.is_some() && !options.includes_uninitialized {
+                true => Visibility::Initialized,
+                false => Visibility::All,
+            },
             is_stored_form,
             read: (read != Projection::nothing()).then(|| Box::new(read)),
         })
     }
 
+    /// Whether it selects everything that is visible to it.
+    pub(crate) fn is_everything_visible(&self) -> bool {
+        self.labels.is_everything() && self.fields.is_everything()
+    }
+
     /// Whether it selects everything.
     pub(crate) fn is_everything(&self) -> bool {
-        self.labels.is_everything() && self.fields.is_everything()
+        self.visibility == Visibility::All && self.is_everything_visible()
     }
 
     /// What wakes a watch: the one requirement that probably matches the fewest objects. It matches at least what is selected.
@@ -100,6 +113,9 @@ impl Selection {
 
     /// Whether an object is selected. Its JSON is read only for fields that its header does not have.
     pub(crate) fn selects(&self, object: &Object) -> bool {
+        if self.visibility == Visibility::Initialized && object.meta().is_uninitialized() {
+            return false;
+        }
         if !self.labels.matches(|key| object.label(key)) {
             return false;
         }
@@ -117,7 +133,9 @@ impl Selection {
         })
     }
 
-    /// The fields of the object that are needed, in the requested form. An object that cannot be read has none.
+    /// The fields of the object that are needed, in the requested form. An object that cannot be read has none. One that a
+    /// webhook would have to convert, until it is rewritten in the storage version, is read as if only its version had
+    /// another name.
     fn requested(&self, object: &Object) -> Option<Value> {
         let read = self.read.as_ref()?;
         if self.is_stored_form {
@@ -138,4 +156,18 @@ impl Selection {
             Some(other) => Cow::Owned(other.to_string()),
         }
     }
+}
+
+/// Objects are selected without IO, so that fields in versions that a webhook converts to cannot be.
+fn check_version(operation: &Operation<'_>, field: &str) -> Result<(), Failure> {
+    let (resource, version) = (operation.resource(), operation.version());
+    let storage = resource.storage_version();
+    if resource.strategy.webhook().is_none() || storage.name == version.name {
+        return Ok(());
+    }
+    let (group, plural) = (&resource.group, &resource.plural);
+    Err(Failure::bad_request(format!(
+        "the field {field} cannot be selected by in {group}/{}, to which a webhook converts {plural}: use {group}/{}, in which they are stored",
+        version.name, storage.name
+    )))
 }
