@@ -136,6 +136,8 @@ pub(crate) type Variables = Vec<(Arc<str>, Program)>;
 pub(crate) struct Compiler {
     names: Names,
     has_objects: bool,
+    /// What objects and parameters are declared to be; none: anything.
+    declared: Option<(DeclType, Option<DeclType>)>,
     types: BTreeMap<Arc<str>, Type>,
     variables: Variables,
 }
@@ -240,20 +242,34 @@ impl Compiler {
         Compiler::new(has_params, true)
     }
 
+    /// For checking whether expressions fit what objects and parameters are.
+    pub(crate) fn checking(object: &DeclType, params: Option<&DeclType>) -> Compiler {
+        Compiler { declared: Some((object.clone(), params.cloned())), ..Compiler::validating(params.is_some()) }
+    }
+
     fn new(has_params: bool, has_objects: bool) -> Compiler {
         let names = Names { params: has_params, authorizer: true };
-        Compiler { names, has_objects, types: BTreeMap::new(), variables: Vec::new() }
+        Compiler { names, has_objects, declared: None, types: BTreeMap::new(), variables: Vec::new() }
     }
 
     /// The environment of an expression. Of the variables those are declared whose names occur in it, so that many variables do
     /// not make each expression slower.
     pub(crate) fn environment(&self, text: &str, with_authorizer: bool) -> Environment {
         let names = Names { authorizer: with_authorizer, ..self.names };
-        let environment = names.environment().clone();
+        let environment = self.declare(names.environment().clone());
         let environment = if self.has_objects { environment.with_object_types() } else { environment };
         let words = text.split(|char: char| !char.is_ascii_alphanumeric() && char != '_');
         environment
             .with_composed(words.filter_map(|word| self.types.get_key_value(word)).map(|(name, of)| (&**name, of)))
+    }
+
+    fn declare(&self, environment: Environment) -> Environment {
+        let Some((object, params)) = &self.declared else { return environment };
+        let environment = environment.declare("object", object.clone()).declare("oldObject", object.clone());
+        match params {
+            Some(params) => environment.declare("params", params.clone()),
+            None => environment,
+        }
     }
 
     /// Adds a variable for the expressions behind it. What is wrong with it, if anything is: then it counts as `dyn`.

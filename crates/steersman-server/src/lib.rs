@@ -50,6 +50,7 @@ mod operation;
 mod options;
 mod payload;
 mod pod_references;
+mod policy_status;
 pub mod projection;
 mod protobuf;
 mod published;

@@ -150,6 +150,12 @@ impl Server {
         Ok(Server { state, chain, tasks })
     }
 
+    /// Begins to keep the status of ValidatingAdmissionPolicies: whether their expressions fit the kinds that they are about.
+    /// Upstream this is a loop of kube-controller-manager, so a server that such a loop runs beside does not do it.
+    pub fn check_policies(&mut self) {
+        self.tasks.push(crate::policy_status::start(&self.state));
+    }
+
     /// A `tower::Service` that authenticates callers by certificate or token.
     pub fn service(&self) -> Service {
         Service::new(self.chain.clone(), None)

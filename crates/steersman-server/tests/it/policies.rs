@@ -257,3 +257,47 @@ async fn a_budget_bounds_what_the_conditions_of_a_policy_may_cost() {
     large["data"] = json!({"k": "v"});
     http.post(CONFIGS, &large).await.ok();
 }
+
+#[tokio::test]
+async fn the_status_of_a_policy_says_where_it_does_not_fit_its_kinds() {
+    let mut world = World::new().await;
+    let http = world.http();
+    let path = format!("{GROUP}/validatingadmissionpolicies");
+    let mut watch = http.watch(&format!("{path}?watch=1")).await;
+    world.server.check_policies();
+    let spec = json!({"validations": [{"expression": "object.replicas > 1"}], "matchConstraints": {"resourceRules": [{
+        "apiGroups": ["apps"], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["deployments"],
+    }]}});
+    http.post(&path, &validating("p", spec)).await.ok();
+    let checked = loop {
+        let event = watch.next().await.unwrap();
+        if event["object"]["status"]["observedGeneration"] == 1 {
+            break event["object"].clone();
+        }
+    };
+    let warning = &checked["status"]["typeChecking"]["expressionWarnings"][0];
+    assert_eq!(text(warning, "/fieldRef"), "spec.validations[0].expression");
+    assert!(
+        text(warning, "/warning")
+            .starts_with("apps/v1, Kind=Deployment: ERROR: <input>:1:7: undefined field 'replicas'")
+    );
+    let managers = checked["metadata"]["managedFields"].as_array().unwrap();
+    assert!(
+        managers
+            .iter()
+            .any(|one| one["manager"] == "validatingadmissionpolicy-status" && one["subresource"] == "status")
+    );
+    http.json_patch(
+        &format!("{path}/p"),
+        &json!([{"op": "replace", "path": "/spec/validations/0/expression", "value": "object.spec.replicas > 1"}]),
+    )
+    .await
+    .ok();
+    loop {
+        let event = watch.next().await.unwrap();
+        if event["object"]["status"]["observedGeneration"] == 2 {
+            assert_eq!(event["object"]["status"]["typeChecking"], json!({}));
+            return;
+        }
+    }
+}

@@ -25,7 +25,7 @@ use steersman_machinery::value::{at, str_at};
 use tokio::time::Instant;
 
 #[derive(Debug)]
-pub(in crate::admission) struct Plugin;
+pub(in crate::admission) struct MutatingAdmissionPolicy;
 
 /// A policy as it is evaluated.
 #[derive(Debug)]
@@ -60,7 +60,7 @@ struct Work<'w> {
     refusals: Vec<Refusal>,
 }
 
-impl plugin::Plugin for Plugin {
+impl plugin::Plugin for MutatingAdmissionPolicy {
     fn handles(&self, phase: Phase, action: Action, _attributes: &ResourceAttributes<'_>) -> bool {
         phase == Phase::Mutate && action != Action::Delete
     }

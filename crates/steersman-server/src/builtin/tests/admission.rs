@@ -110,7 +110,8 @@ fn a_validating_policy_says_what_it_validates() {
 fn a_mutating_policy_has_patches_of_one_type_each() {
     let policies = Subject::of(GROUP, "MutatingAdmissionPolicy");
     policies.created(policy(json!({
-        "reinvocationPolicy": "Never", "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": "[]"}}],
+        "reinvocationPolicy": "Never", "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression":
+            "[JSONPatch{op: 'remove', path: '/data'}]"}}],
     })));
     policies.refused(
         policy(json!({"mutations": [
