@@ -39,7 +39,8 @@ fn answer(mut stream: &TcpStream) -> Option<()> {
     let review: Value = serde_json::from_slice(&body).ok()?;
     let is_allowed = review["request"]["name"] != "no";
     let response = json!({"uid": review["request"]["uid"], "allowed": is_allowed});
-    let answer = json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "response": response}).to_string();
+    let answer =
+        json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "response": response}).to_string();
     write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{answer}", answer.len()).ok()
 }
 
@@ -68,7 +69,10 @@ fn who_was_called_and_with_what_outcome_is_printed() {
     kubectl.apply(&configuration("prices", &service));
     kubectl.ok("create configmap yes");
     let refused = kubectl.fails("create configmap no");
-    assert!(refused.contains("admission webhook \"prices.example.com\" denied the request without explanation"), "{refused}");
+    assert!(
+        refused.contains("admission webhook \"prices.example.com\" denied the request without explanation"),
+        "{refused}"
+    );
     let kubeconfig = plane.kubeconfig();
     let printed = run(home.path(), ["webhooks", "--kubeconfig", kubeconfig.to_str().unwrap()]);
     assert!(printed.status.success(), "{printed:#?}");
