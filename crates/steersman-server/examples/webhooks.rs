@@ -116,7 +116,8 @@ async fn serve(listener: TcpListener) {
             let mut response = json!({"uid": review["request"]["uid"], "allowed": true});
             if review["request"]["object"]["metadata"].get("uid").is_none() {
                 // [{"op":"add","path":"/metadata/labels","value":{"a":"b"}}]
-                response["patch"] = "W3sib3AiOiJhZGQiLCJwYXRoIjoiL21ldGFkYXRhL2xhYmVscyIsInZhbHVlIjp7ImEiOiJiIn19XQ==".into();
+                response["patch"] =
+                    "W3sib3AiOiJhZGQiLCJwYXRoIjoiL21ldGFkYXRhL2xhYmVscyIsInZhbHVlIjp7ImEiOiJiIn19XQ==".into();
                 response["patchType"] = "JSONPatch".into();
             }
             let answer = json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "response": response});

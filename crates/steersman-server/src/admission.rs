@@ -146,18 +146,26 @@ fn is_asked(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::authn;
+    use crate::authz::Authorization;
+    use crate::definitions;
+    use crate::runtime_config::RuntimeConfig;
+    use jiff::Timestamp;
+    use std::sync::Arc;
+    use steersman_storage::{Memory, Options, Store};
 
-    /// What acts for policies and webhooks that are registered comes last, and handles every write that these may be about.
-    const REGISTERED: [&str; 5] =
-        ["MutatingAdmissionPolicy", "Mutating", "ValidatingAdmissionPolicy", "Validating", "Initializers"];
-
-    fn handled(phase: Phase, action: Action, attributes: &ResourceAttributes<'_>) -> Vec<String> {
-        let handles = Plugins::default().asked().into_iter().filter(|plugin| plugin.handles(phase, action, attributes));
-        handles.map(|plugin| format!("{plugin:?}")).filter(|name| !REGISTERED.contains(&&**name)).collect()
-    }
-
-    #[test]
-    fn plugins_are_asked_in_order_and_only_about_what_concerns_them() {
+    #[tokio::test]
+    async fn plugins_are_asked_in_order_and_only_about_what_concerns_them() {
+        let store = Store::open(Arc::new(Memory::new()), Options::default()).await.unwrap();
+        let catalog = definitions::configured(&RuntimeConfig::default());
+        let (authentication, authorization) = (authn::Options::default(), Authorization::default());
+        let plugins = Plugins::default().asked();
+        let state = State::new(store, authentication, authorization, plugins, catalog, || Timestamp::UNIX_EPOCH);
+        // No webhook and no policy is registered, so nobody asks for them.
+        let handled = |phase: Phase, action: Action, attributes: &ResourceAttributes<'_>| -> Vec<String> {
+            let asked = state.admission.iter().filter(|plugin| is_asked(**plugin, &state, phase, action, attributes));
+            asked.map(|plugin| format!("{plugin:?}")).collect()
+        };
         let pods = ResourceAttributes { resource: "pods", namespace: Some("a"), ..ResourceAttributes::default() };
         let all = [
             "NamespaceLifecycle",

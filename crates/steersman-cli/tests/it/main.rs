@@ -35,3 +35,5 @@ mod streams;
 mod tour;
 #[cfg(test)]
 mod usage;
+#[cfg(test)]
+mod webhooks;

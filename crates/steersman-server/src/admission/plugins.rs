@@ -3,9 +3,9 @@
 use crate::admission::plugin::Plugin;
 use crate::admission::{
     always_pull_images, anti_affinity, app_armor, certificates, claim_resize, default_class,
-    default_toleration_seconds, extended_resources, external_ips, initializers, limit_ranger, namespace_exists, namespace_lifecycle,
-    node_restriction, node_taint, owner_references, pod_resize, pod_security, policy, priority, resource_quota,
-    runtime_class, service_account, storage_protection, topology_labels, webhooks,
+    default_toleration_seconds, extended_resources, external_ips, initializers, limit_ranger, namespace_exists,
+    namespace_lifecycle, node_restriction, node_taint, owner_references, pod_resize, pod_security, policy, priority,
+    resource_quota, runtime_class, service_account, storage_protection, topology_labels, webhooks,
 };
 use std::fmt;
 
