@@ -5,6 +5,7 @@ use crate::crd::condition::{self, Condition};
 use crate::crd::custom::InvalidDefinition;
 use crate::crd::names::{NameIndex, Names, Rivals};
 use crate::crd::{flag, text, versions};
+use crate::webhook;
 use jiff::Timestamp;
 use serde_json::json;
 use steersman_machinery::{Value, field};
@@ -34,6 +35,11 @@ pub fn reconcile(definition: &Value, names: &NameIndex, now: Timestamp) -> Optio
     let is_built_in = rivals.is_built_in(text(definition, &["spec", "names", "plural"]));
     if is_built_in || !condition::is_true(definition, "Established") {
         let established = match are_accepted {
+            // As upstream: whoever writes certificates into definitions does it before their objects can be reached.
+            true if has_bad_bundle(definition) => {
+                let why = "The conversion webhook CABundle is invalid";
+                Condition::new("Established", false, "InvalidCABundle", why)
+            }
             true => Condition::new("Established", true, "InitialNamesAccepted", "the initial names have been accepted"),
             false => Condition::new("Established", false, "NotAccepted", "not all names are accepted"),
         };
@@ -47,6 +53,12 @@ pub fn reconcile(definition: &Value, names: &NameIndex, now: Timestamp) -> Optio
 pub(crate) fn not_servable(mut status: Value, why: &InvalidDefinition, now: Timestamp) -> Value {
     condition::set(&mut status, &Condition::new("Established", false, "NotServable", why.to_string()), now);
     status
+}
+
+/// Whether the certificates of the authorities of a conversion webhook cannot be used.
+pub(super) fn has_bad_bundle(definition: &Value) -> bool {
+    let config = steersman_machinery::value::at(definition, &["spec", "conversion", "webhook", "clientConfig"]);
+    config.is_some_and(|config| webhook::bundle_fault(config).is_some())
 }
 
 /// Whether a definition lacks a name that it asks for.

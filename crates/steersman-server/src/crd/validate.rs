@@ -8,6 +8,7 @@ mod parts;
 pub(super) use crate::crd::validate::parts::has_subresource;
 
 use crate::crd::rules;
+use crate::crd::status::has_bad_bundle;
 use crate::crd::{approval, condition, flag, list, shared, text, texts, v1beta1, versions};
 use serde_json::json;
 use std::collections::BTreeSet;
@@ -83,6 +84,11 @@ pub(super) fn update(new: &Value, old: &Value, version: &str) -> Vec<field::Erro
     }
     immutable(&["spec", "group"]);
     immutable(&["spec", "names", "plural"]);
+    // Before a definition is established somebody may still be about to write its certificates.
+    let may_have_bad_bundle = !condition::is_true(old, "Established") || has_bad_bundle(old);
+    if !may_have_bad_bundle {
+        faults.extend(conversion::bundle_fault(new));
+    }
     faults.extend(status(new));
     faults.extend(stored_versions(new));
     if demands.approval {

@@ -2,6 +2,7 @@
 
 use crate::definitions::DEFINITIONS;
 use crate::support::{Answer, Http, Options, World, allow_all, names, options, text, version};
+use base64::Engine as _;
 use bytes::Bytes;
 use http::{Method, Request, Response};
 use http_body_util::{BodyExt as _, Full};
@@ -418,4 +419,35 @@ async fn a_field_cannot_be_selected_by_in_a_version_that_a_webhook_makes() {
     let refused = http.get(&format!("{V2}?fieldSelector=spec.size=1")).await;
     assert_eq!(refused.code, 400);
     assert!(refused.body_text().contains("use example.com/v1, in which they are stored"), "{}", refused.body_text());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_definition_with_unusable_certificates_is_not_established_until_they_are_replaced() {
+    let http = World::new().await.http();
+    let certificate = {
+        let key = rcgen::KeyPair::generate().unwrap();
+        rcgen::CertificateParams::new(Vec::new()).unwrap().self_signed(&key).unwrap().pem()
+    };
+    let encoded = base64::engine::general_purpose::STANDARD.encode(certificate);
+    let bundle = |bundle: &str| json!({"spec": {"conversion": {"webhook": {"clientConfig": {"caBundle": bundle}}}}});
+    let mut placeholder = definition("v1");
+    placeholder["spec"]["conversion"]["webhook"]["clientConfig"]["caBundle"] = "Cg==".into();
+    http.post(DEFINITIONS, &placeholder).await.ok();
+    let established = |definition: &Value| {
+        let conditions = definition["status"]["conditions"].as_array().unwrap().iter();
+        let found = conditions.filter(|one| one["type"] == "Established").next().unwrap();
+        (text(found, "/status").to_owned(), text(found, "/reason").to_owned())
+    };
+    let seen = http.get(DEFINITION).await.ok();
+    assert_eq!(established(&seen), ("False".to_owned(), "InvalidCABundle".to_owned()));
+    assert_eq!(http.get(V1).await.code, 404);
+    http.merge(DEFINITION, &bundle(&encoded)).await.ok();
+    assert_eq!(established(&http.get(DEFINITION).await.ok()).0, "True");
+    assert_eq!(http.get(V1).await.code, 200);
+    // Now that it is right it may not become wrong.
+    let refused = http.merge(DEFINITION, &bundle("Cg==")).await;
+    assert_eq!(refused.code, 422);
+    let wanted =
+        "spec.conversion.webhookClientConfig.caBundle: Invalid value: \\\"Cg==\\\": unable to load root certificates: ";
+    assert!(refused.body_text().contains(wanted), "{}", refused.body_text());
 }

@@ -37,6 +37,7 @@ mod quotas;
 mod reviews;
 mod rewriting;
 mod roles;
+mod rules;
 mod served;
 mod services;
 mod support;

@@ -261,3 +261,59 @@ proptest! {
         prop_assert_eq!(found, wanted);
     }
 }
+
+fn found(schema: &Value, is_unchanged: bool) -> Vec<String> {
+    let path = Path::new("s");
+    let place = Place { path: &path, keywords: &[], is_unchanged };
+    faults(&structural::compile(schema), &place).iter().map(Error::to_string).collect()
+}
+
+#[test]
+fn what_single_rules_cost_is_judged_when_they_are_new_and_what_all_cost_always() {
+    let list = |items_max: u64| {
+        let rule = rule("self.all(x, self.all(y, x != y || x == y))");
+        json!({"type": "array", "items": {"type": "integer"}, "maxItems": items_max, "x-kubernetes-validations": rule})
+    };
+    let dear = object(&json!({"a": list(2000)}));
+    let new = found(&dear, false);
+    assert!(new.len() == 1 && new[0].contains("estimated rule cost exceeds budget by factor of 2.8x"), "{new:?}");
+    assert_eq!(found(&dear, true), Vec::<String>::new());
+    let all = found(&object(&json!({"a": list(1_000_000)})), true);
+    assert_eq!(all.len(), 2, "{all:?}");
+    assert!(all[1].starts_with("s: Forbidden: x-kubernetes-validations estimated rule cost total"), "{all:?}");
+}
+
+#[test]
+fn rules_are_not_compiled_where_a_keyword_is_wrong_at_or_below_them() {
+    let schema = object(&json!({
+        "a": {"type": "string", "x-kubernetes-validations": rule("nonsense")},
+        "ab": {"type": "string", "x-kubernetes-validations": rule("nonsense")}}));
+    let path = Path::new("s");
+    let keywords = [Error::forbidden(&Path::new("s.properties[a].uniqueItems"), "")];
+    let place = Place { path: &path, keywords: &keywords, is_unchanged: false };
+    let found = faults(&structural::compile(&schema), &place);
+    let fields: Vec<&str> = found.iter().map(|fault| fault.field.as_str()).collect();
+    assert_eq!(fields, ["s.properties[ab].x-kubernetes-validations[0].rule"]);
+}
+
+#[test]
+fn a_value_of_no_type_has_no_rules() {
+    let schema =
+        object(&json!({"a": {"x-kubernetes-preserve-unknown-fields": true, "x-kubernetes-validations": rule("true")}}));
+    let wanted = "s.properties[a].x-kubernetes-validations: Internal error: internal error: failed to retrieve type information for x-kubernetes-validations";
+    assert_eq!(found(&schema, false), [wanted]);
+}
+
+#[test]
+fn all_defaults_of_a_schema_share_a_budget() {
+    let schema = structural::compile(&json!({"type": "integer", "x-kubernetes-validations": rule("self > 5")}));
+    let mut budget = Some(OBJECT_BUDGET);
+    let path = Path::new("d");
+    let faults = judge_default(&schema, &json!(3), &path, false, &mut budget);
+    assert_eq!(faults[0].to_string(), "d: Invalid value: 3: failed rule: self > 5");
+    assert!(budget.is_some_and(|left| left < OBJECT_BUDGET));
+    budget = Some(0);
+    let faults = judge_default(&schema, &json!(7), &path, false, &mut budget);
+    assert!(faults[0].to_string().contains("running out of cost budget"), "{faults:?}");
+    assert_eq!((judge_default(&schema, &json!(3), &path, false, &mut budget), budget), (Vec::new(), None));
+}

@@ -1,6 +1,7 @@
 //! The faults of `spec.conversion`, reported under the names that `v1beta1` gives its fields.
 
 use crate::crd::{text, texts};
+use crate::webhook;
 use serde_json::json;
 use std::collections::BTreeSet;
 use steersman_machinery::value::at;
@@ -42,6 +43,14 @@ pub(super) fn faults(conversion: &Value, preserves: bool, path: &field::Path) ->
     }
     faults.extend(review_versions(&reviews, &reviews_path));
     faults
+}
+
+/// The fault of a definition whose webhook has certificates that cannot be used.
+pub(super) fn bundle_fault(definition: &Value) -> Option<field::Error> {
+    let config = at(definition, &["spec", "conversion", "webhook", "clientConfig"])?;
+    let why = webhook::bundle_fault(config)?;
+    let path = field::Path::new("spec.conversion.webhookClientConfig.caBundle");
+    Some(field::Error::invalid(&path, text(config, &["caBundle"]), format!("unable to load root certificates: {why}")))
 }
 
 fn client_config(config: &Value, path: &field::Path) -> Vec<field::Error> {
