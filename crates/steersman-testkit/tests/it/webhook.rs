@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
-use http::{Request, StatusCode};
+use http::{Method, Request, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use steersman::webhook::{Admission, Certificates, Denial, SelfSigned, ServeError, Server, Webhooks};
 use steersman::{Endpoints, Health, Manager, ManagerError, Metrics, MetricsFormat, ObjectKey};
-use steersman_testkit::ControlPlane;
+use steersman_testkit::{ControlPlane, Fault};
 use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
 
@@ -423,5 +423,23 @@ async fn a_server_that_lingers_answers_new_calls_while_it_is_not_ready() {
     assert_eq!(answer["response"]["allowed"], true);
     assert!(!health.is_ready() && !task.is_finished());
     task.abort();
+    plane.stop().await;
+}
+
+#[tokio::test]
+async fn a_configuration_that_cannot_be_written_leaves_no_other_without_its_bundle() {
+    let plane = ControlPlane::start().await;
+    plane.apply(CONFIGURATIONS).await;
+    plane.fail_next_where(1_000, Fault::Refused(500), |method, path| {
+        method == Method::PUT && path.contains("/mutatingwebhookconfigurations/")
+    });
+    let (_, shutdown, task) = start(bind(certificates(&plane, &Clock::new())).0);
+    let has_bundle =
+        |hook: &ValidatingWebhookConfiguration| hook.webhooks.as_ref().unwrap()[0].client_config.ca_bundle.is_some();
+    plane.until(&ObjectKey::cluster("hook"), has_bundle).await;
+    let mutating: MutatingWebhookConfiguration = Api::all(plane.client()).get("hook").await.unwrap();
+    assert!(mutating.webhooks.unwrap()[0].client_config.ca_bundle.is_none());
+    shutdown.send(()).unwrap();
+    task.await.unwrap().unwrap();
     plane.stop().await;
 }

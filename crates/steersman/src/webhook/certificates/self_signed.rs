@@ -279,10 +279,17 @@ impl SelfSigned {
         }
         let (Some(stored), Step::Wait { until }) = (stored, step) else { return Ok(Pass::Again) };
         self.publish(publisher, &stored)?;
+        // One that cannot be written is no reason to leave the others without.
+        let mut failed = None;
         for target in &self.targets {
-            if let Pass::Again = self.trust(target, &stored).await? {
-                return Ok(Pass::Again);
+            match self.trust(target, &stored).await {
+                Ok(Pass::Again) => return Ok(Pass::Again),
+                Ok(Pass::Done { .. }) => {}
+                Err(error) => failed = failed.or(Some(error)),
             }
+        }
+        if let Some(error) = failed {
+            return Err(error);
         }
         if let Some(published) = stored.published(now) {
             self.write(secret, &published).await?;
