@@ -11,6 +11,7 @@
 //! What webhooks and policies have in common is beside the plugins: which writes they are about (`matching`), what they see of a
 //! write (`subject`), their conditions in CEL (`condition`, `questions`), and the second round of mutation (`reinvocation`).
 
+mod action;
 mod always_pull_images;
 mod anti_affinity;
 mod app_armor;
@@ -24,6 +25,7 @@ mod external_ips;
 mod initializers;
 mod limit_ranger;
 pub(crate) mod matching;
+mod mutating_policy;
 mod namespace_exists;
 mod namespace_lifecycle;
 mod node_restriction;
@@ -43,6 +45,7 @@ mod service_account;
 mod storage_protection;
 pub(crate) mod subject;
 mod topology_labels;
+mod validating_policy;
 pub(crate) mod webhooks;
 
 pub(crate) use self::plugin::{Action, Phase, Review};

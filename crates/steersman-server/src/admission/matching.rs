@@ -9,8 +9,8 @@ mod rule;
 
 pub(crate) use self::index::Index;
 
+use crate::admission::action::Action;
 use crate::admission::matching::rule::Rule;
-use crate::admission::plugin::{Action, Phase};
 use crate::admission::subject::Subject;
 use crate::builtin::selector;
 use crate::catalog::Served;
@@ -171,21 +171,6 @@ fn is_namespace_selected(labels: &Labels, subject: &Subject<'_>) -> Result<bool,
     }
     let namespace = subject.namespace()?;
     Ok(labels.matches(|key| namespace.label(key)))
-}
-
-/// The word of an action in rules and in requests.
-pub(crate) fn operation(action: Action) -> &'static str {
-    match action {
-        Action::Connect => "CONNECT",
-        Action::Create => "CREATE",
-        Action::Delete => "DELETE",
-        Action::Update => "UPDATE",
-    }
-}
-
-/// Whether a phase sees the objects in the internal form.
-pub(crate) fn is_internal(phase: Phase) -> bool {
-    phase == Phase::Validate
 }
 
 #[cfg(test)]

@@ -1,6 +1,9 @@
 //! The trait of admission plugins, and the write that they are called with.
 
+pub(crate) use crate::admission::action::{Action, Phase};
+
 use crate::admission::reinvocation::Reinvocation;
+use crate::admission::subject::{Subject, Surroundings};
 use crate::conversion;
 use crate::operation::{Operation, ResourceAttributes};
 use crate::options::Delete;
@@ -8,26 +11,10 @@ use crate::state::State;
 use crate::status::Failure;
 use futures::future::{self, BoxFuture};
 use std::fmt;
+use std::sync::Arc;
 use steersman_machinery::value::str_at;
-use steersman_machinery::{GroupResource, ObjectKey, Value};
+use steersman_machinery::{GroupResource, Object, ObjectKey, Value};
 use steersman_storage::{At, Page, Scope};
-
-/// What a write does, in terms of admission: a PUT that creates counts as a creation, a patch as an update, and the body of a
-/// connecting subresource such as `pods/binding` as a creation.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Action {
-    Connect,
-    Create,
-    Delete,
-    Update,
-}
-
-/// The phase in which a plugin is called.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Phase {
-    Mutate,
-    Validate,
-}
 
 /// A write to be admitted.
 ///
@@ -53,6 +40,36 @@ impl<'r, 'o> Review<'r, 'o> {
         old: Option<&'r Value>,
     ) -> Review<'r, 'o> {
         Review { action, state, operation, old, deletion: None, reinvocation: Reinvocation::default() }
+    }
+
+    /// The write as webhooks and policies see it.
+    ///
+    /// # Errors
+    /// When its namespace cannot be read.
+    pub(crate) async fn subject<'a>(&'a self, phase: Phase, new: Option<&'a Value>) -> Result<Subject<'a>, Failure> {
+        let operation: &'a Operation<'a> = &*self.operation;
+        let namespace = match operation.attributes.namespace {
+            Some(name) => self.namespace(name).await?,
+            None => None,
+        };
+        let (old, deletion) = (self.old, self.deletion);
+        Ok(Subject::new(
+            self.action,
+            phase,
+            operation,
+            new,
+            old,
+            Surroundings { deletion, namespace, catalog: self.state.catalog() },
+        ))
+    }
+
+    /// A namespace as it is. The cache may be behind a creation that was answered already.
+    async fn namespace(&self, name: &str) -> Result<Option<Arc<Object>>, Failure> {
+        let (namespaces, key) = (GroupResource::new("", "namespaces"), ObjectKey::cluster(name));
+        match self.state.store.get_cached(&namespaces, &key) {
+            Some(found) => Ok(Some(found)),
+            None => self.state.get(&namespaces, &key).await,
+        }
     }
 
     /// Of a deletion, with its options.

@@ -3,9 +3,10 @@
 use crate::admission::plugin::Plugin;
 use crate::admission::{
     always_pull_images, anti_affinity, app_armor, certificates, claim_resize, default_class,
-    default_toleration_seconds, extended_resources, external_ips, initializers, limit_ranger, namespace_exists,
-    namespace_lifecycle, node_restriction, node_taint, owner_references, pod_resize, pod_security, policy, priority,
-    resource_quota, runtime_class, service_account, storage_protection, topology_labels, webhooks,
+    default_toleration_seconds, extended_resources, external_ips, initializers, limit_ranger, mutating_policy,
+    namespace_exists, namespace_lifecycle, node_restriction, node_taint, owner_references, pod_resize, pod_security,
+    priority, resource_quota, runtime_class, service_account, storage_protection, topology_labels, validating_policy,
+    webhooks,
 };
 use std::fmt;
 
@@ -68,11 +69,11 @@ static ROWS: [Row; 43] = [
     absent("NodeDeclaredFeatureValidator", IsOn::Always),
     absent("JobValidation", IsOn::Always),
     row("PodResizeValidator", IsOn::Always, &pod_resize::PodResize),
-    row("MutatingAdmissionPolicy", IsOn::Always, &policy::MutatingAdmissionPolicy),
+    row("MutatingAdmissionPolicy", IsOn::Always, &mutating_policy::MutatingAdmissionPolicy),
     row("MutatingAdmissionWebhook", IsOn::Always, &webhooks::Mutating),
     // Upstream's `Initializers`. It comes and goes with the kind and the field.
     row("", IsOn::WithInitializers, &initializers::Initializers),
-    row("ValidatingAdmissionPolicy", IsOn::Always, &policy::ValidatingAdmissionPolicy),
+    row("ValidatingAdmissionPolicy", IsOn::Always, &validating_policy::ValidatingAdmissionPolicy),
     row("ValidatingAdmissionWebhook", IsOn::Always, &webhooks::Validating),
     row("ResourceQuota", IsOn::Always, &resource_quota::ResourceQuota),
     absent("AlwaysDeny", IsOn::Never),

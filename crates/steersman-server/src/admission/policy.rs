@@ -2,20 +2,18 @@
 //! compiled once for each change and found by the resource of a write.
 //!
 //! Tasks of the server follow the four resources (`follower`). Writing one of them waits until it is in force. A policy without a
-//! binding does nothing; a binding of a policy that does not exist waits for it.
+//! binding does nothing; a binding of a policy that does not exist waits for it. The plugins that evaluate them are beside this
+//! (`validating_policy`, `mutating_policy`), since the state of the server has the policies and the plugins need the state.
 
-mod definition;
-mod dispatch;
+pub(super) mod definition;
+pub(super) mod dispatch;
 pub(crate) mod follower;
-mod mutating;
+pub(super) mod mutating;
 mod params;
-mod patch;
+pub(super) mod patch;
 mod registered;
 pub(crate) mod type_checking;
-mod validating;
-
-pub(super) use self::mutating::MutatingAdmissionPolicy;
-pub(super) use self::validating::ValidatingAdmissionPolicy;
+pub(super) mod validating;
 
 use crate::admission::policy::mutating::Mutating;
 use crate::admission::policy::registered::{Part, Progress, Registered};
@@ -35,6 +33,14 @@ pub(crate) struct Policies {
 }
 
 impl Policies {
+    pub(super) fn mutating(&self) -> &Registered<Mutating> {
+        &self.mutating
+    }
+
+    pub(super) fn validating(&self) -> &Registered<Validating> {
+        &self.validating
+    }
+
     /// Whether a resource is one of the four.
     pub(crate) fn has(resource: &Resource) -> bool {
         *resource.group == *GROUP && Part::find(&resource.plural).is_some()

@@ -1,7 +1,6 @@
 //! A write as webhooks and policies see it: what they match, what is in their requests, and its objects in the version they want.
 
-use crate::admission::matching;
-use crate::admission::plugin::{Action, Phase, Review};
+use crate::admission::action::{Action, Phase};
 use crate::catalog::{Catalog, Handling, Served};
 use crate::conversion;
 use crate::operation::{Operation, ResourceAttributes};
@@ -12,7 +11,7 @@ use serde_json::json;
 use std::borrow::Cow;
 use std::sync::Arc;
 use steersman_machinery::value::str_at;
-use steersman_machinery::{GroupResource, GroupVersionKind, Object, ObjectKey, Value, value};
+use steersman_machinery::{GroupResource, GroupVersionKind, Object, Value, value};
 
 /// A write that may concern webhooks and policies.
 #[derive(Debug)]
@@ -34,6 +33,16 @@ pub(crate) struct Subject<'a> {
     catalog: Arc<Catalog>,
 }
 
+/// What a write is in, and what comes with it.
+#[derive(Debug)]
+pub(crate) struct Surroundings<'a> {
+    /// The options of a deletion.
+    pub(crate) deletion: Option<&'a Delete>,
+    /// The namespace of the write, if it has one that exists.
+    pub(crate) namespace: Option<Arc<Object>>,
+    pub(crate) catalog: Arc<Catalog>,
+}
+
 /// The objects of a write in one version.
 #[derive(Debug)]
 pub(crate) struct Objects<'a> {
@@ -42,39 +51,22 @@ pub(crate) struct Objects<'a> {
 }
 
 impl<'a> Subject<'a> {
-    /// Looks up the namespace of the write.
-    ///
-    /// # Errors
-    /// When the store cannot be read.
-    pub(crate) async fn new(
-        review: &'a Review<'_, '_>,
+    pub(crate) fn new(
+        action: Action,
         phase: Phase,
+        operation: &'a Operation<'a>,
         new: Option<&'a Value>,
-    ) -> Result<Subject<'a>, Failure> {
-        let operation: &'a Operation<'a> = &*review.operation;
-        let attributes = operation.attributes;
-        let namespace = match attributes.namespace {
-            Some(name) => namespace(review, name).await?,
-            None => None,
-        };
+        old: Option<&'a Value>,
+        surroundings: Surroundings<'a>,
+    ) -> Subject<'a> {
         let name = match (operation.is_of_collection, operation.name(), new) {
             (true, ..) => "",
             (false, "", Some(new)) => str_at(new, &["metadata", "name"]).unwrap_or_default(),
             (false, name, _) => name,
         };
-        Ok(Subject {
-            action: review.action,
-            phase,
-            served: operation.served,
-            attributes,
-            operation,
-            name,
-            new,
-            old: review.old,
-            deletion: review.deletion,
-            namespace,
-            catalog: review.state.catalog(),
-        })
+        let Surroundings { deletion, namespace, catalog } = surroundings;
+        let (served, attributes) = (operation.served, operation.attributes);
+        Subject { action, phase, served, attributes, operation, name, new, old, deletion, namespace, catalog }
     }
 
     /// The namespace of the write; of a write of a Namespace, that itself as it is stored.
@@ -186,11 +178,11 @@ impl<'a> Subject<'a> {
 
     async fn in_version<'v>(&self, object: &'v Value, target: &Served) -> Result<Cow<'v, Value>, Failure> {
         let (strategy, version) = (&self.served.resource.strategy, self.served.version());
-        let is_in_requested_form = !matching::is_internal(self.phase) || strategy.is_internal_form(version);
+        let is_in_requested_form = !self.phase.is_internal() || strategy.is_internal_form(version);
         if (self.is_requested(target) && is_in_requested_form) || self.is_of_other_kind() {
             return Ok(Cow::Borrowed(object));
         }
-        let internal = match matching::is_internal(self.phase) {
+        let internal = match self.phase.is_internal() {
             true => object.clone(),
             false => strategy.internal(version, object.clone()),
         };
@@ -211,7 +203,7 @@ impl<'a> Subject<'a> {
             "resource": resource(target),
             "requestKind": kind(self.served),
             "requestResource": resource(self.served),
-            "operation": matching::operation(self.action),
+            "operation": self.action.as_str(),
             "userInfo": operation.user,
             "dryRun": operation.options.is_dry_run,
             "options": self.options(),
@@ -264,14 +256,5 @@ pub(crate) fn kind(served: &Served, subresource: Option<&str>) -> Option<GroupVe
         Some("status") => version.has_status.then(|| served.kind()),
         Some("scale") => version.scale.as_ref().map(|_| GroupVersionKind::new("autoscaling", "v1", "Scale")),
         Some(name) => version.subresources.iter().find(|one| *one.name == *name).map(|one| one.kind.clone()),
-    }
-}
-
-/// A namespace as it is. The cache may be behind a creation that was answered already.
-async fn namespace(review: &Review<'_, '_>, name: &str) -> Result<Option<Arc<Object>>, Failure> {
-    let (namespaces, key) = (GroupResource::new("", "namespaces"), ObjectKey::cluster(name));
-    match review.state.store.get_cached(&namespaces, &key) {
-        Some(found) => Ok(Some(found)),
-        None => review.state.get(&namespaces, &key).await,
     }
 }

@@ -296,7 +296,7 @@ async fn the_status_of_a_policy_says_where_it_does_not_fit_its_kinds() {
     loop {
         let event = watch.next().await.unwrap();
         if event["object"]["status"]["observedGeneration"] == 2 {
-            assert_eq!(event["object"]["status"]["typeChecking"], json!({}));
+            assert!(event["object"]["status"]["typeChecking"]["expressionWarnings"].is_null());
             return;
         }
     }

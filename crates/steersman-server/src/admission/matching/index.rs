@@ -1,8 +1,8 @@
 //! Finds what may be about a resource by its plural.
 
+use crate::admission::action::Action;
 use crate::admission::matching::rule::Operations;
 use crate::admission::matching::{Criteria, Rules};
-use crate::admission::plugin::Action;
 use crate::operation::ResourceAttributes;
 use hashbrown::HashMap;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! One rule of a webhook, a policy or a binding: operations on resources.
 
-use crate::admission::plugin::Action;
+use crate::admission::action::Action;
 use crate::admission::subject::Subject;
 use steersman_machinery::Value;
 use steersman_machinery::value::str_at;

@@ -2,7 +2,6 @@
 
 use crate::admission::matching::{Criteria, Index};
 use crate::admission::plugin::{Action, Phase, Review};
-use crate::admission::subject::Subject;
 use crate::authn;
 use crate::authz::Authorization;
 use crate::catalog::{Catalog, Verb};
@@ -61,7 +60,7 @@ async fn found(criteria: &Criteria, write: &Write) -> Result<Option<String>, Str
     operation.attributes =
         ResourceAttributes { namespace: write.namespace, subresource: write.subresource, ..operation.attributes };
     let review = Review::new(write.action, &state, &mut operation, write.old.as_ref());
-    let subject = Subject::new(&review, Phase::Mutate, write.new.as_ref()).await.unwrap();
+    let subject = review.subject(Phase::Mutate, write.new.as_ref()).await.unwrap();
     let target = criteria.find(&subject).map_err(|failure| failure.status.message.clone())?;
     Ok(target.map(|served| format!("{}/{}", served.resource.group, served.version().name)))
 }

@@ -10,7 +10,7 @@ use steersman_machinery::value::{at, str_at};
 use steersman_machinery::{GroupVersion, Value};
 
 /// A policy of one of the two kinds.
-pub(super) trait Policy: fmt::Debug + Send + Sync + Sized + 'static {
+pub(in crate::admission) trait Policy: fmt::Debug + Send + Sync + Sized + 'static {
     /// Reads and compiles it. What does not compile fails when it is evaluated.
     fn read(policy: &Value) -> Self;
 
@@ -19,55 +19,55 @@ pub(super) trait Policy: fmt::Debug + Send + Sync + Sized + 'static {
 
 /// What policies of both kinds have.
 #[derive(Debug)]
-pub(super) struct Definition {
-    pub(super) name: Box<str>,
-    pub(super) criteria: Criteria,
-    pub(super) param_kind: Option<ParamKind>,
-    pub(super) names: Names,
-    pub(super) conditions: Conditions,
-    pub(super) variables: Variables,
+pub(in crate::admission) struct Definition {
+    pub(in crate::admission) name: Box<str>,
+    pub(in crate::admission) criteria: Criteria,
+    pub(in crate::admission) param_kind: Option<ParamKind>,
+    pub(in crate::admission) names: Names,
+    pub(in crate::admission) conditions: Conditions,
+    pub(in crate::admission) variables: Variables,
     /// `failurePolicy: Ignore`.
-    pub(super) ignores_failures: bool,
+    pub(in crate::admission) ignores_failures: bool,
 }
 
 /// The kind of the parameters.
 #[derive(Debug)]
-pub(super) struct ParamKind {
-    pub(super) version: GroupVersion,
-    pub(super) kind: Box<str>,
+pub(in crate::admission) struct ParamKind {
+    pub(in crate::admission) version: GroupVersion,
+    pub(in crate::admission) kind: Box<str>,
 }
 
 /// Puts a policy in force.
 #[derive(Debug)]
-pub(super) struct Binding {
-    pub(super) name: Box<str>,
-    pub(super) policy: Box<str>,
-    pub(super) criteria: Criteria,
-    pub(super) params: Option<ParamRef>,
-    pub(super) actions: Actions,
+pub(in crate::admission) struct Binding {
+    pub(in crate::admission) name: Box<str>,
+    pub(in crate::admission) policy: Box<str>,
+    pub(in crate::admission) criteria: Criteria,
+    pub(in crate::admission) params: Option<ParamRef>,
+    pub(in crate::admission) actions: Actions,
     /// The actions as they were written, for the audit log.
-    pub(super) action_names: Value,
+    pub(in crate::admission) action_names: Value,
 }
 
 /// What a validating policy does about a write that does not hold.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(super) struct Actions {
-    pub(super) audit: bool,
-    pub(super) deny: bool,
-    pub(super) warn: bool,
+pub(in crate::admission) struct Actions {
+    pub(in crate::admission) audit: bool,
+    pub(in crate::admission) deny: bool,
+    pub(in crate::admission) warn: bool,
 }
 
 /// Which parameters a binding gives.
 #[derive(Debug)]
-pub(super) struct ParamRef {
-    pub(super) which: Which,
-    pub(super) namespace: Option<Box<str>>,
+pub(in crate::admission) struct ParamRef {
+    pub(in crate::admission) which: Which,
+    pub(in crate::admission) namespace: Option<Box<str>>,
     /// `parameterNotFoundAction: Deny`.
-    pub(super) must_exist: bool,
+    pub(in crate::admission) must_exist: bool,
 }
 
 #[derive(Debug)]
-pub(super) enum Which {
+pub(in crate::admission) enum Which {
     Named(Box<str>),
     /// `None` if the selector cannot be read.
     Selected(Option<Labels>),
@@ -75,7 +75,10 @@ pub(super) enum Which {
 
 impl Definition {
     /// Reads what is common of a policy; its variables are in the compiler then, for the expressions that may name them.
-    pub(super) fn read(policy: &Value, mut compiler: impl FnMut(bool) -> Compiler) -> (Definition, Compiler) {
+    pub(in crate::admission) fn read(
+        policy: &Value,
+        mut compiler: impl FnMut(bool) -> Compiler,
+    ) -> (Definition, Compiler) {
         let spec = at(policy, &["spec"]).unwrap_or(&Value::Null);
         let text = |value: &Value, key: &str| -> Box<str> { str_at(value, &[key]).unwrap_or_default().into() };
         let param_kind = spec.get("paramKind").filter(|kind| !kind.is_null()).map(|kind| {
@@ -113,7 +116,7 @@ impl fmt::Display for ParamKind {
 }
 
 impl Binding {
-    pub(super) fn read(binding: &Value) -> Binding {
+    pub(in crate::admission) fn read(binding: &Value) -> Binding {
         let spec = at(binding, &["spec"]).unwrap_or(&Value::Null);
         let actions = spec.get("validationActions").cloned().unwrap_or_default();
         let has = |action: &str| actions.as_array().into_iter().flatten().any(|one| one == action);

@@ -15,14 +15,14 @@ use steersman_machinery::Value;
 
 /// What is to be done about a write, in the order of the policies' names and then of the bindings' names.
 #[derive(Debug)]
-pub(super) struct Dispatch<'i, P> {
-    pub(super) steps: Vec<Step<'i, P>>,
+pub(in crate::admission) struct Dispatch<'i, P> {
+    pub(in crate::admission) steps: Vec<Step<'i, P>>,
     /// The versions in which objects are wanted.
-    pub(super) targets: Vec<Served>,
+    pub(in crate::admission) targets: Vec<Served>,
 }
 
 #[derive(Debug)]
-pub(super) enum Step<'i, P> {
+pub(in crate::admission) enum Step<'i, P> {
     Invoke(Invocation<'i, P>),
     /// The policy, or the binding if there is one, cannot be used.
     Misconfigured {
@@ -34,16 +34,16 @@ pub(super) enum Step<'i, P> {
 
 /// One evaluation for each of the parameters.
 #[derive(Debug)]
-pub(super) struct Invocation<'i, P> {
-    pub(super) policy: &'i P,
-    pub(super) binding: &'i Binding,
-    pub(super) params: Vec<Value>,
+pub(in crate::admission) struct Invocation<'i, P> {
+    pub(in crate::admission) policy: &'i P,
+    pub(in crate::admission) binding: &'i Binding,
+    pub(in crate::admission) params: Vec<Value>,
     /// The position of the version that is wanted.
-    pub(super) target: usize,
+    pub(in crate::admission) target: usize,
 }
 
 /// Finds what is about a write.
-pub(super) async fn find<'i, P: Policy>(
+pub(in crate::admission) async fn find<'i, P: Policy>(
     state: &State,
     index: &'i Index<Bound<P>>,
     subject: &Subject<'_>,
@@ -105,6 +105,6 @@ impl<P> Dispatch<'_, P> {
     }
 }
 
-pub(super) fn message(failure: &Failure) -> String {
+pub(in crate::admission) fn message(failure: &Failure) -> String {
     failure.status.message.clone()
 }

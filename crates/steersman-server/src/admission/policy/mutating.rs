@@ -1,246 +1,28 @@
-//! `MutatingAdmissionPolicy`: changes new objects by what expressions of policies write.
+//! A MutatingAdmissionPolicy as it is evaluated: what each of its mutations writes.
 //!
-//! The mutations of a policy are applied one after the other, each seeing what came before. What changes an object has everything
-//! that wants it called once more in a second round. Follows apiserver's `admission/plugin/policy/mutating`.
+//! Knows no plugin and no state: `mutating_policy` applies what they write.
 
-use crate::admission::condition::{Inputs, Matched};
-use crate::admission::matching;
-use crate::admission::plugin::{self, Action, Phase, Review};
-use crate::admission::policy::definition::{Binding, Definition, Policy};
-use crate::admission::policy::dispatch::{self, Dispatch, Invocation, Step};
-use crate::admission::policy::patch::{self, Kind, Patched};
-use crate::admission::questions::Questions;
-use crate::admission::reinvocation::Reinvocation;
-use crate::admission::subject::{Objects, Subject};
-use crate::catalog::Served;
+use crate::admission::condition::Inputs;
+use crate::admission::policy::definition::{Definition, Policy};
+use crate::admission::policy::patch::{self, Kind};
 use crate::expressions::{Budget, Compiler, Expression};
-use crate::metrics::policies::{Figures, Outcome};
-use crate::operation::ResourceAttributes;
-use crate::state::State;
-use crate::status::Failure;
-use futures::future::BoxFuture;
 use steersman_cel::OBJECT_BUDGET;
 use steersman_machinery::Value;
 use steersman_machinery::value::{at, str_at};
-use tokio::time::Instant;
-
-#[derive(Debug)]
-pub(in crate::admission) struct MutatingAdmissionPolicy;
 
 /// A policy as it is evaluated.
 #[derive(Debug)]
-pub(super) struct Mutating {
+pub(in crate::admission) struct Mutating {
     definition: Definition,
-    mutations: Vec<Mutation>,
+    pub(in crate::admission) mutations: Vec<Mutation>,
     /// `reinvocationPolicy: IfNeeded`.
-    is_reinvoked: bool,
+    pub(in crate::admission) is_reinvoked: bool,
 }
 
 #[derive(Debug)]
-struct Mutation {
+pub(in crate::admission) struct Mutation {
     kind: Kind,
     expression: Expression,
-}
-
-/// Why a policy could not be applied.
-#[derive(Debug)]
-struct Refusal {
-    message: String,
-    reason: &'static str,
-}
-
-/// The policies at work on one object.
-struct Work<'w> {
-    subject: &'w Subject<'w>,
-    questions: &'w Questions<'w>,
-    state: &'w State,
-    /// The object as it is by now, in the requested form.
-    object: Value,
-    rounds: &'w mut Reinvocation,
-    refusals: Vec<Refusal>,
-}
-
-impl plugin::Plugin for MutatingAdmissionPolicy {
-    fn handles(&self, phase: Phase, action: Action, _attributes: &ResourceAttributes<'_>) -> bool {
-        phase == Phase::Mutate && action != Action::Delete
-    }
-
-    fn has_registered(&self, state: &State, action: Action, attributes: &ResourceAttributes<'_>) -> bool {
-        state.policies.mutating.may_concern(action, attributes) && !matching::is_exempt_from_policies(attributes)
-    }
-
-    fn mutate<'a>(
-        &'a self,
-        review: &'a mut Review<'_, '_>,
-        new: Option<&'a mut Value>,
-    ) -> BoxFuture<'a, Result<(), Failure>> {
-        Box::pin(async move {
-            let Some(new) = new else { return Ok(()) };
-            // Put back below; a failure ends the mutation.
-            let mut rounds = std::mem::take(&mut review.reinvocation);
-            let changed = apply(review, new, &mut rounds).await?;
-            review.reinvocation = rounds;
-            if let Some(object) = changed {
-                *new = object;
-            }
-            Ok(())
-        })
-    }
-}
-
-/// Applies every policy that is about the write. The object, if it has changed.
-async fn apply(review: &Review<'_, '_>, new: &Value, rounds: &mut Reinvocation) -> Result<Option<Value>, Failure> {
-    let state = review.state;
-    let index = state.policies.mutating.index();
-    let subject = Subject::new(review, Phase::Mutate, Some(new)).await?;
-    let Dispatch { steps, targets } = dispatch::find(state, &index, &subject).await;
-    if steps.is_empty() {
-        return Ok(None);
-    }
-    if rounds.is_second() {
-        rounds.policies.compare(new);
-    }
-    let questions = Questions::new(&*state.authorizer, review.operation.user);
-    let mut work =
-        Work { subject: &subject, questions: &questions, state, object: new.clone(), rounds, refusals: Vec::new() };
-    for step in &steps {
-        match step {
-            Step::Invoke(invocation) => {
-                for (position, params) in invocation.params.iter().enumerate() {
-                    work.invoke(invocation, &targets[invocation.target], params, position).await?;
-                }
-            }
-            Step::Misconfigured { policy, binding, why } => {
-                let what = if binding.is_some() { "binding" } else { "policy" };
-                work.refuse(policy, *binding, &format!("failed to configure {what}: {why}"), "Forbidden");
-            }
-        }
-    }
-    work.rounds.policies.keep(&work.object);
-    let Work { object, refusals, .. } = work;
-    if !refusals.is_empty() {
-        let name = plugin::refused_name(review, Some(new));
-        let reason = refusals[0].reason;
-        let messages = refusals.into_iter().map(|refusal| refusal.message).collect();
-        return Err(Failure::not_mutated(&review.operation.group_resource(), name, reason, messages));
-    }
-    Ok((object != *new).then_some(object))
-}
-
-impl Work<'_> {
-    /// Applies the mutations of a policy with one parameter.
-    async fn invoke(
-        &mut self,
-        invocation: &Invocation<'_, Mutating>,
-        target: &Served,
-        params: &Value,
-        position: usize,
-    ) -> Result<(), Failure> {
-        let (policy, binding) = (invocation.policy, invocation.binding);
-        let key = format!("{}/{}/{position}", policy.definition.name, binding.name);
-        if self.rounds.is_second() && !self.rounds.policies.is_required(&key) {
-            return Ok(());
-        }
-        let began = Instant::now();
-        let before = self.object.clone();
-        let n_before = self.refusals.len();
-        let has_failed = self.mutate(policy, binding, target, params).await?;
-        let action = if self.refusals.len() == n_before { "allow" } else { "deny" };
-        let outcome = if has_failed { Outcome::Error } else { Outcome::Judged };
-        let figures = Figures { policy: &policy.definition.name, binding: &binding.name, action, outcome };
-        self.state.metrics.policies.mutated(&figures, began.elapsed());
-        if self.object != before {
-            self.rounds.policies.require();
-            self.rounds.want();
-        }
-        if policy.is_reinvoked {
-            self.rounds.policies.add(key);
-        }
-        Ok(())
-    }
-
-    /// Whether something has failed. A mutation that fails does not keep those behind it from being tried.
-    async fn mutate(
-        &mut self,
-        policy: &Mutating,
-        binding: &Binding,
-        target: &Served,
-        params: &Value,
-    ) -> Result<bool, Failure> {
-        match self.conditions(policy, target, params).await {
-            Matched::Yes => {}
-            Matched::No => return Ok(false),
-            Matched::Failed(why) => {
-                self.refuse(policy, Some(binding), &why, "Invalid");
-                return Ok(true);
-            }
-        }
-        let mut has_failed = false;
-        for mutation in &policy.mutations {
-            match self.patched(policy, mutation, target, params).await {
-                Ok(Patched::Same) => {}
-                Ok(Patched::Changed(patched)) => {
-                    self.object = self.subject.returned(&self.object, target, patched).await?;
-                }
-                Err(why) => {
-                    has_failed = true;
-                    self.refuse(policy, Some(binding), &why, "Invalid");
-                }
-            }
-        }
-        Ok(has_failed)
-    }
-
-    /// What the conditions of a policy say of the object as it is by now.
-    async fn conditions(&self, policy: &Mutating, target: &Served, params: &Value) -> Matched {
-        let definition = &policy.definition;
-        if definition.conditions.is_empty() {
-            return Matched::Yes;
-        }
-        let objects = match self.objects(target).await {
-            Ok(objects) => objects,
-            Err(why) => return Matched::Failed(why),
-        };
-        match Inputs::new(self.subject, target, &objects, self.questions) {
-            Ok(inputs) => definition.conditions.judge(&inputs, params, definition.names).await,
-            Err(failure) => Matched::Failed(dispatch::message(&failure)),
-        }
-    }
-
-    /// What a mutation makes of the object as it is by now, in the version that the policy wants.
-    async fn patched(
-        &self,
-        policy: &Mutating,
-        mutation: &Mutation,
-        target: &Served,
-        params: &Value,
-    ) -> Result<Patched, String> {
-        let objects = self.objects(target).await?;
-        let inputs = Inputs::new(self.subject, target, &objects, self.questions);
-        let inputs = inputs.map_err(|failure| dispatch::message(&failure))?;
-        let patch = inputs.questions().settle(|| policy.evaluate(mutation, &inputs, params)).await?;
-        patch.apply(self.subject, target, objects.new.as_deref().unwrap_or(&Value::Null))
-    }
-
-    /// The objects as they are by now, in the version that a policy wants.
-    async fn objects(&self, target: &Served) -> Result<Objects<'_>, String> {
-        let failed = |failure: Failure| format!("failed to convert object version: {}", dispatch::message(&failure));
-        let new = self.subject.other(&self.object, target).await.map_err(failed)?;
-        let old = match self.subject.old {
-            Some(old) => Some(self.subject.other(old, target).await.map_err(failed)?),
-            None => None,
-        };
-        Ok(Objects { new: Some(new), old })
-    }
-
-    fn refuse(&mut self, policy: &Mutating, binding: Option<&Binding>, why: &str, reason: &'static str) {
-        if policy.definition.ignores_failures {
-            return;
-        }
-        let with = binding.map(|binding| format!(" with binding '{}'", binding.name)).unwrap_or_default();
-        let message = format!("policy '{}'{with} denied request: {why}", policy.definition.name);
-        self.refusals.push(Refusal { message, reason });
-    }
 }
 
 impl Policy for Mutating {
@@ -268,7 +50,12 @@ impl Policy for Mutating {
 
 impl Mutating {
     /// What a mutation writes.
-    fn evaluate(&self, mutation: &Mutation, inputs: &Inputs<'_>, params: &Value) -> Result<patch::Patch, String> {
+    pub(in crate::admission) fn evaluate(
+        &self,
+        mutation: &Mutation,
+        inputs: &Inputs<'_>,
+        params: &Value,
+    ) -> Result<patch::Patch, String> {
         let definition = &self.definition;
         let mut activation = inputs.activation(params, definition.names)?.with_composed(&definition.variables);
         let mut budget = Budget::new(OBJECT_BUDGET);

@@ -12,7 +12,7 @@ use steersman_storage::{At, Page, Scope};
 ///
 /// # Errors
 /// When nothing of that kind is served.
-pub(super) fn resource(state: &State, kind: &ParamKind) -> Result<Served, String> {
+pub(in crate::admission) fn resource(state: &State, kind: &ParamKind) -> Result<Served, String> {
     let catalog = state.catalog();
     let served = catalog.resources(&kind.version.group, &kind.version.version);
     let found = served.iter().find(|served| *served.resource.kind == *kind.kind);
@@ -25,7 +25,7 @@ pub(super) fn resource(state: &State, kind: &ParamKind) -> Result<Served, String
 ///
 /// # Errors
 /// In upstream's words.
-pub(super) async fn collect(
+pub(in crate::admission) async fn collect(
     state: &State,
     definition: &Definition,
     served: Option<&Served>,

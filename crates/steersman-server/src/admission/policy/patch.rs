@@ -11,21 +11,21 @@ use steersman_schema::{Definitions, Schema, mutation};
 
 /// In which form a mutation is written.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Kind {
+pub(in crate::admission) enum Kind {
     ApplyConfiguration,
     JsonPatch,
 }
 
 /// What a mutation has written.
 #[derive(Debug)]
-pub(super) enum Patch {
+pub(in crate::admission) enum Patch {
     ApplyConfiguration(Value),
     JsonPatch(json_patch::Patch),
 }
 
 /// What became of an object.
 #[derive(Debug)]
-pub(super) enum Patched {
+pub(in crate::admission) enum Patched {
     /// Decoded and defaulted.
     Changed(Value),
     Same,
@@ -36,7 +36,7 @@ impl Patch {
     ///
     /// # Errors
     /// When that is no patch.
-    pub(super) fn read(kind: Kind, value: &Cel<'_>) -> Result<Patch, String> {
+    pub(in crate::admission) fn read(kind: Kind, value: &Cel<'_>) -> Result<Patch, String> {
         match kind {
             Kind::ApplyConfiguration => {
                 if !matches!(value, Cel::Object(_)) {
@@ -57,7 +57,12 @@ impl Patch {
     ///
     /// # Errors
     /// In upstream's words.
-    pub(super) fn apply(self, subject: &Subject<'_>, target: &Served, object: &Value) -> Result<Patched, String> {
+    pub(in crate::admission) fn apply(
+        self,
+        subject: &Subject<'_>,
+        target: &Served,
+        object: &Value,
+    ) -> Result<Patched, String> {
         let patched = match self {
             Patch::ApplyConfiguration(mut configuration) => {
                 for key in ["apiVersion", "kind"] {

@@ -1,7 +1,7 @@
 //! The policies of one kind with their bindings, and how far their changes are in force.
 
+use crate::admission::action::Action;
 use crate::admission::matching::Index;
-use crate::admission::plugin::Action;
 use crate::admission::policy::definition::{Binding, Policy};
 use crate::operation::ResourceAttributes;
 use arc_swap::ArcSwap;
@@ -13,7 +13,7 @@ use tokio::sync::watch;
 
 /// One of the four resources.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Part {
+pub(in crate::admission) enum Part {
     MutatingBindings,
     MutatingPolicies,
     ValidatingBindings,
@@ -22,14 +22,14 @@ pub(super) enum Part {
 
 /// A policy with the bindings that name it, one at least.
 #[derive(Debug)]
-pub(super) struct Bound<P> {
-    pub(super) policy: Arc<P>,
-    pub(super) bindings: Vec<Arc<Binding>>,
+pub(in crate::admission) struct Bound<P> {
+    pub(in crate::admission) policy: Arc<P>,
+    pub(in crate::admission) bindings: Vec<Arc<Binding>>,
 }
 
 /// Policies and bindings of one kind.
 #[derive(Debug)]
-pub(super) struct Registered<P> {
+pub(in crate::admission) struct Registered<P> {
     parts: Mutex<Parts<P>>,
     index: ArcSwap<Index<Bound<P>>>,
     policies: watch::Sender<Progress>,
@@ -53,20 +53,20 @@ pub(crate) struct Progress {
 
 /// A change of one object; `None` if it was deleted.
 #[derive(Debug)]
-pub(super) enum Change<P> {
+pub(in crate::admission) enum Change<P> {
     Binding(Box<str>, Option<Arc<Binding>>),
     Policy(Box<str>, Option<Arc<P>>),
 }
 
 impl Part {
-    pub(super) const ALL: [Part; 4] =
+    pub(in crate::admission) const ALL: [Part; 4] =
         [Part::MutatingBindings, Part::MutatingPolicies, Part::ValidatingBindings, Part::ValidatingPolicies];
 
-    pub(super) fn find(plural: &str) -> Option<Part> {
+    pub(in crate::admission) fn find(plural: &str) -> Option<Part> {
         Part::ALL.into_iter().find(|part| part.plural() == plural)
     }
 
-    pub(super) fn plural(self) -> &'static str {
+    pub(in crate::admission) fn plural(self) -> &'static str {
         match self {
             Part::MutatingBindings => "mutatingadmissionpolicybindings",
             Part::MutatingPolicies => "mutatingadmissionpolicies",
@@ -75,11 +75,11 @@ impl Part {
         }
     }
 
-    pub(super) fn is_mutating(self) -> bool {
+    pub(in crate::admission) fn is_mutating(self) -> bool {
         matches!(self, Part::MutatingBindings | Part::MutatingPolicies)
     }
 
-    pub(super) fn is_binding(self) -> bool {
+    pub(in crate::admission) fn is_binding(self) -> bool {
         matches!(self, Part::MutatingBindings | Part::ValidatingBindings)
     }
 }
@@ -97,17 +97,17 @@ impl<P> Default for Registered<P> {
 
 impl<P: Policy> Registered<P> {
     /// What is in force now.
-    pub(super) fn index(&self) -> Arc<Index<Bound<P>>> {
+    pub(in crate::admission) fn index(&self) -> Arc<Index<Bound<P>>> {
         self.index.load_full()
     }
 
     /// Whether something in force may be about a write. Allocates nothing.
-    pub(super) fn may_concern(&self, action: Action, attributes: &ResourceAttributes<'_>) -> bool {
+    pub(in crate::admission) fn may_concern(&self, action: Action, attributes: &ResourceAttributes<'_>) -> bool {
         !self.index.load().find(action, attributes).is_empty()
     }
 
     /// Reads an object of one of the two resources.
-    pub(super) fn read(&self, part: Part, object: &Object) -> Change<P> {
+    pub(in crate::admission) fn read(&self, part: Part, object: &Object) -> Change<P> {
         let name = (*object.key.name).into();
         let parsed: Option<Value> = serde_json::from_slice(object.json())
             .inspect_err(|error| tracing::error!(key = %object.key, %error, "a stored policy is not readable"))
@@ -119,13 +119,13 @@ impl<P: Policy> Registered<P> {
     }
 
     /// The change that a deletion is.
-    pub(super) fn deletion(part: Part, object: &Object) -> Change<P> {
+    pub(in crate::admission) fn deletion(part: Part, object: &Object) -> Change<P> {
         let name = (*object.key.name).into();
         if part.is_binding() { Change::Binding(name, None) } else { Change::Policy(name, None) }
     }
 
     /// Puts changes in force; before that forgets everything of a resource, if that is given.
-    pub(super) fn change(&self, forgotten: Option<Part>, changes: Vec<Change<P>>) {
+    pub(in crate::admission) fn change(&self, forgotten: Option<Part>, changes: Vec<Change<P>>) {
         let mut parts = self.parts.lock();
         match forgotten.map(Part::is_binding) {
             Some(true) => parts.bindings.clear(),
@@ -143,23 +143,23 @@ impl<P: Policy> Registered<P> {
         self.index.store(Arc::new(parts.index()));
     }
 
-    pub(super) fn report(&self, part: Part, revision: Revision) {
+    pub(in crate::admission) fn report(&self, part: Part, revision: Revision) {
         self.progress(part).send_modify(|progress| progress.revision = progress.revision.max(revision));
     }
 
-    pub(super) fn end(&self, part: Part) {
+    pub(in crate::admission) fn end(&self, part: Part) {
         self.progress(part).send_modify(|progress| progress.has_ended = true);
     }
 
     /// Waits until what was written at a revision is in force; false if it never will be.
-    pub(super) async fn wait_for(&self, part: Part, revision: Revision) -> bool {
+    pub(in crate::admission) async fn wait_for(&self, part: Part, revision: Revision) -> bool {
         let mut progress = self.progress(part).subscribe();
         let progress = progress.wait_for(|progress| progress.revision >= revision || progress.has_ended).await;
         progress.is_ok_and(|progress| progress.revision >= revision)
     }
 
     /// Notified when a policy has changed.
-    pub(super) fn policies(&self) -> watch::Receiver<Progress> {
+    pub(in crate::admission) fn policies(&self) -> watch::Receiver<Progress> {
         self.policies.subscribe()
     }
 

@@ -1,7 +1,6 @@
 //! One webhook and one write: whether the write is one of its, the call, and what comes of it.
 
 use crate::admission::condition::{Inputs, Matched, Names};
-use crate::admission::matching;
 use crate::admission::questions::Questions;
 use crate::admission::subject::{Objects, Subject};
 use crate::admission::webhooks::hook::Hook;
@@ -53,7 +52,7 @@ pub(super) async fn concern<'a>(
         match hook.conditions.judge(&inputs, &Value::Null, Names::WEBHOOK).await {
             Matched::Yes => {}
             Matched::No => {
-                state.metrics.webhooks.excluded(&hook.name, kind.as_str(), matching::operation(subject.action));
+                state.metrics.webhooks.excluded(&hook.name, kind.as_str(), subject.action.as_str());
                 return Ok(None);
             }
             Matched::Failed(why) => {

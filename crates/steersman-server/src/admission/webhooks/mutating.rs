@@ -3,7 +3,6 @@
 
 use crate::admission::matching;
 use crate::admission::plugin::{Action, Phase, Plugin, Review, Unfinished};
-use crate::admission::subject::Subject;
 use crate::admission::webhooks::call::{self, CallError};
 use crate::admission::webhooks::patch::{self, Patched};
 use crate::admission::webhooks::registered::{Entry, Kind};
@@ -71,8 +70,8 @@ async fn mutate(review: &mut Review<'_, '_>, mut new: Option<&mut Value>) -> Res
 
 /// Asks one webhook, if the write is one of its. Returns the object if it has changed it.
 async fn ask(review: &mut Review<'_, '_>, entry: &Entry, new: Option<&Value>) -> Result<Option<Value>, Failure> {
-    let (state, hook, operation) = (review.state, &*entry.hook, matching::operation(review.action));
-    let subject = Subject::new(review, Phase::Mutate, new).await?;
+    let (state, hook, operation) = (review.state, &*entry.hook, review.action.as_str());
+    let subject = review.subject(Phase::Mutate, new).await?;
     let Some(concern) = call::concern(state, Kind::Mutating, hook, &subject).await? else { return Ok(None) };
     if review.reinvocation.is_second() && !review.reinvocation.webhooks.is_required(&hook.id) {
         return Ok(None);

@@ -4,7 +4,6 @@
 
 use crate::admission::matching;
 use crate::admission::plugin::{Action, Phase, Plugin, Review, Unfinished};
-use crate::admission::subject::Subject;
 use crate::admission::webhooks::call::{self, CallError, Concern};
 use crate::admission::webhooks::hook::Hook;
 use crate::admission::webhooks::registered::{Entry, Kind};
@@ -79,8 +78,8 @@ async fn ask<'h>(
     found: &'h [Arc<Entry>],
     new: Option<&Value>,
 ) -> Result<Vec<(&'h Hook, Result<Response, CallError>)>, Failure> {
-    let (state, operation) = (review.state, matching::operation(review.action));
-    let subject = Subject::new(review, Phase::Validate, new).await?;
+    let (state, operation) = (review.state, review.action.as_str());
+    let subject = review.subject(Phase::Validate, new).await?;
     let mut relevant = Vec::new();
     for entry in found {
         if let Some(concern) = call::concern(state, Kind::Validating, &entry.hook, &subject).await? {
