@@ -46,6 +46,7 @@ mod storage_protection;
 pub(crate) mod subject;
 mod topology_labels;
 mod validating_policy;
+mod webhook_plugins;
 pub(crate) mod webhooks;
 
 pub(crate) use self::plugin::{Action, Phase, Review};

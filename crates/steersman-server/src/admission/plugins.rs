@@ -6,7 +6,7 @@ use crate::admission::{
     default_toleration_seconds, extended_resources, external_ips, initializers, limit_ranger, mutating_policy,
     namespace_exists, namespace_lifecycle, node_restriction, node_taint, owner_references, pod_resize, pod_security,
     priority, resource_quota, runtime_class, service_account, storage_protection, topology_labels, validating_policy,
-    webhooks,
+    webhook_plugins,
 };
 use std::fmt;
 
@@ -70,11 +70,11 @@ static ROWS: [Row; 43] = [
     absent("JobValidation", IsOn::Always),
     row("PodResizeValidator", IsOn::Always, &pod_resize::PodResize),
     row("MutatingAdmissionPolicy", IsOn::Always, &mutating_policy::MutatingAdmissionPolicy),
-    row("MutatingAdmissionWebhook", IsOn::Always, &webhooks::Mutating),
+    row("MutatingAdmissionWebhook", IsOn::Always, &webhook_plugins::Mutating),
     // Upstream's `Initializers`. It comes and goes with the kind and the field.
     row("", IsOn::WithInitializers, &initializers::Initializers),
     row("ValidatingAdmissionPolicy", IsOn::Always, &validating_policy::ValidatingAdmissionPolicy),
-    row("ValidatingAdmissionWebhook", IsOn::Always, &webhooks::Validating),
+    row("ValidatingAdmissionWebhook", IsOn::Always, &webhook_plugins::Validating),
     row("ResourceQuota", IsOn::Always, &resource_quota::ResourceQuota),
     absent("AlwaysDeny", IsOn::Never),
 ];

@@ -1,26 +1,13 @@
 //! Admission webhooks: programs outside of the server that change or refuse writes, named by MutatingWebhookConfigurations and
 //! ValidatingWebhookConfigurations.
 //!
-//! [`Webhooks`] has those in force, compiled (`hook`) and indexed by resource (`registered`). The plugins `mutating` and `validating`
-//! find those that are about a write and call them (`call`): one after the other to change the object, each seeing what those before
-//! it made of it, then all at once to judge it. What is sent and what an answer may say is in `request` and `response`, the change of
-//! the object in `patch`. Follows apiserver's `admission/plugin/webhook`.
-//!
-//! The server's own writes ask no webhook: a webhook that is not there must not keep the server from starting, or from renewing
-//! its lease.
+//! [`Webhooks`] has those in force, compiled (`hook`) and indexed by resource (`registered`). They are called by the plugins
+//! (`webhook_plugins`), which need the state of the server; nothing here does, because the state has it.
 
-mod call;
-mod hook;
-mod mutating;
-mod patch;
-mod registered;
-mod request;
-mod response;
-mod validating;
+pub(crate) mod hook;
+pub(crate) mod registered;
 
-pub(super) use self::mutating::Mutating;
 pub(crate) use self::registered::{Kind, start};
-pub(super) use self::validating::Validating;
 
 use crate::admission::webhooks::registered::Registered;
 use crate::catalog::Resource;
@@ -30,8 +17,8 @@ use steersman_machinery::Revision;
 /// The webhooks in force.
 #[derive(Default)]
 pub(crate) struct Webhooks {
-    mutating: Registered,
-    validating: Registered,
+    pub(super) mutating: Registered,
+    pub(super) validating: Registered,
 }
 
 impl Webhooks {

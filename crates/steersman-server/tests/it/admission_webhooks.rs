@@ -565,7 +565,7 @@ async fn a_webhook_that_never_answers_costs_its_timeout_and_others_go_on() {
     let hooks = Hooks::serving(answers, |options| options).await;
     let one_second = json!({"timeoutSeconds": 1});
     hooks.register(VALIDATING, "one", json!([hook("never", one_second), hook("b", json!({}))])).await;
-    let begun = std::time::Instant::now();
+    let begun = tokio::time::Instant::now();
     let http = hooks.world.http();
     let (failed, pods) = tokio::join!(hooks.create("x"), http.get("/api/v1/pods"));
     assert_eq!(pods.code, 200);

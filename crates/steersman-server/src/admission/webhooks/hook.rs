@@ -12,37 +12,37 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// One webhook of a configuration.
 #[derive(Debug)]
-pub(super) struct Hook {
+pub(crate) struct Hook {
     /// Of the configuration.
-    pub(super) configuration: Box<str>,
-    pub(super) name: Box<str>,
+    pub(crate) configuration: Box<str>,
+    pub(crate) name: Box<str>,
     /// Unique among all of its kind.
-    pub(super) id: String,
-    pub(super) criteria: Criteria,
-    pub(super) conditions: Conditions,
-    pub(super) timeout: Duration,
+    pub(crate) id: String,
+    pub(crate) criteria: Criteria,
+    pub(crate) conditions: Conditions,
+    pub(crate) timeout: Duration,
     /// `failurePolicy: Ignore`: a write goes on without it if it cannot be called.
-    pub(super) is_ignored_on_failure: bool,
+    pub(crate) is_ignored_on_failure: bool,
     /// It may do more than answer, and cannot tell a dry run.
-    pub(super) has_side_effects: bool,
+    pub(crate) has_side_effects: bool,
     /// `reinvocationPolicy: IfNeeded`.
-    pub(super) is_reinvoked: bool,
+    pub(crate) is_reinvoked: bool,
     /// What it takes; `None`: nothing that the server knows.
-    pub(super) review: Option<ReviewVersion>,
+    pub(crate) review: Option<ReviewVersion>,
     /// Where it is, or why that is unknown.
-    pub(super) client: Result<ClientConfig, String>,
+    pub(crate) client: Result<ClientConfig, String>,
 }
 
 /// A version of AdmissionReview.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum ReviewVersion {
+pub(crate) enum ReviewVersion {
     V1,
     V1Beta1,
 }
 
 impl Hook {
     /// Those of a configuration, in its order.
-    pub(super) fn read(configuration: &str, object: &Value) -> Vec<Hook> {
+    pub(crate) fn read(configuration: &str, object: &Value) -> Vec<Hook> {
         let webhooks = object.get("webhooks").and_then(Value::as_array).into_iter().flatten();
         let read = |(position, webhook)| Hook::read_one(configuration, position, webhook);
         webhooks.enumerate().map(read).collect()
@@ -81,7 +81,7 @@ impl ReviewVersion {
         }
     }
 
-    pub(super) fn api_version(self) -> &'static str {
+    pub(crate) fn api_version(self) -> &'static str {
         match self {
             ReviewVersion::V1 => "admission.k8s.io/v1",
             ReviewVersion::V1Beta1 => "admission.k8s.io/v1beta1",

@@ -25,7 +25,7 @@ pub(crate) enum Kind {
 
 /// All webhooks of one kind.
 #[derive(Default)]
-pub(super) struct Registered {
+pub(crate) struct Registered {
     /// What a write looks up.
     index: ArcSwap<Index<Entry>>,
     /// By the name of their configuration, which is the order in which they are called.
@@ -35,10 +35,10 @@ pub(super) struct Registered {
 
 /// A webhook and its place.
 #[derive(Debug)]
-pub(super) struct Entry {
-    pub(super) hook: Arc<Hook>,
+pub(crate) struct Entry {
+    pub(crate) hook: Arc<Hook>,
     /// Among all of its kind.
-    pub(super) position: usize,
+    pub(crate) position: usize,
 }
 
 /// One of the two resources.
@@ -63,7 +63,7 @@ pub(crate) fn start(
 // === impl Kind ===
 
 impl Kind {
-    pub(super) fn find(group: &str, plural: &str) -> Option<Kind> {
+    pub(crate) fn find(group: &str, plural: &str) -> Option<Kind> {
         let is_about = |kind: &Kind| group == GROUP && plural == kind.plural();
         [Kind::Mutating, Kind::Validating].into_iter().find(is_about)
     }
@@ -93,11 +93,11 @@ impl Entry {
 }
 
 impl Registered {
-    pub(super) fn index(&self) -> arc_swap::Guard<Arc<Index<Entry>>> {
+    pub(crate) fn index(&self) -> arc_swap::Guard<Arc<Index<Entry>>> {
         self.index.load()
     }
 
-    pub(super) async fn wait_for(&self, revision: Revision) -> bool {
+    pub(crate) async fn wait_for(&self, revision: Revision) -> bool {
         self.progress.wait_for(revision).await
     }
 

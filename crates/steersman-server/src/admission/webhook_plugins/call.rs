@@ -3,10 +3,10 @@
 use crate::admission::condition::{Inputs, Matched, Names};
 use crate::admission::questions::Questions;
 use crate::admission::subject::{Objects, Subject};
+use crate::admission::webhook_plugins::request;
+use crate::admission::webhook_plugins::response::{self, Response};
 use crate::admission::webhooks::hook::Hook;
 use crate::admission::webhooks::registered::Kind;
-use crate::admission::webhooks::request;
-use crate::admission::webhooks::response::{self, Response};
 use crate::catalog::Served;
 use crate::metrics::{WebhookCall, WebhookOutcome};
 use crate::operation::Operation;

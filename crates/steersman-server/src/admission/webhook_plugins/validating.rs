@@ -4,10 +4,10 @@
 
 use crate::admission::matching;
 use crate::admission::plugin::{Action, Phase, Plugin, Review, Unfinished};
-use crate::admission::webhooks::call::{self, CallError, Concern};
+use crate::admission::webhook_plugins::call::{self, CallError, Concern};
+use crate::admission::webhook_plugins::response::Response;
 use crate::admission::webhooks::hook::Hook;
 use crate::admission::webhooks::registered::{Entry, Kind};
-use crate::admission::webhooks::response::Response;
 use crate::operation::ResourceAttributes;
 use crate::state::State;
 use crate::status::Failure;

@@ -3,10 +3,10 @@
 
 use crate::admission::matching;
 use crate::admission::plugin::{Action, Phase, Plugin, Review, Unfinished};
-use crate::admission::webhooks::call::{self, CallError};
-use crate::admission::webhooks::patch::{self, Patched};
+use crate::admission::webhook_plugins::call::{self, CallError};
+use crate::admission::webhook_plugins::patch::{self, Patched};
+use crate::admission::webhook_plugins::response::Response;
 use crate::admission::webhooks::registered::{Entry, Kind};
-use crate::admission::webhooks::response::Response;
 use crate::operation::ResourceAttributes;
 use crate::state::State;
 use crate::status::Failure;
