@@ -8,6 +8,7 @@ use crate::types::Type;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use steersman_schema::Schema;
+use steersman_schema::definitions::Definition;
 use steersman_schema::schema;
 
 /// The largest request, from which the largest of everything without a bound of its own follows.
@@ -182,6 +183,27 @@ impl DeclType {
         from_schema(schema, is_resource || schema.embedded_resource, "object")
     }
 
+    /// What the schema of a kind declares, for checking expressions that are evaluated without declarations. References are
+    /// followed; what contains itself, or is nested deeper than anything is, may be anything. Fields are known by their names in
+    /// JSON, and also as rules escape them.
+    pub fn of_kind(schema: &Schema) -> DeclType {
+        of_kind(schema, "object", &mut Vec::new())
+    }
+
+    /// The object with one field more, or another one in its place.
+    #[must_use]
+    pub fn with_field(self, key: &str, value: DeclType) -> DeclType {
+        let Shape::Object(object) = &self.shape else { return self };
+        let mut fields: BTreeMap<Box<str>, FieldDecl> = object
+            .fields
+            .iter()
+            .map(|(name, field)| (name.clone(), FieldDecl { key: field.key.clone(), value: field.value.clone() }))
+            .collect();
+        fields.insert(key.into(), FieldDecl { key: key.into(), value: Arc::new(value) });
+        let object = ObjectDecl { name: object.name.clone(), fields, open: object.open };
+        DeclType { shape: Shape::Object(Arc::new(object)), ..self }
+    }
+
     /// The type that the checker sees.
     pub fn type_of(&self) -> Type {
         match &self.shape {
@@ -283,6 +305,56 @@ fn from_schema(schema: &Schema, is_resource: bool, name: &str) -> Option<DeclTyp
         schema::Type::Number => Some(DeclType::simple(Shape::Double, 1)),
         schema::Type::Integer => Some(DeclType::integer()),
         _ => None,
+    }
+}
+
+/// How many references are followed, one below the other.
+const REFERENCES_MAX: usize = 24;
+
+fn of_kind(schema: &Schema, name: &str, above: &mut Vec<Definition>) -> DeclType {
+    if let Some(definition) = schema.reference() {
+        if above.contains(&definition) || above.len() >= REFERENCES_MAX {
+            return DeclType::dynamic();
+        }
+        above.push(definition);
+        let decl = of_kind(definition.schema(), name, above);
+        above.pop();
+        return decl;
+    }
+    match schema.special() {
+        Some(schema::Special::Bytes) => return DeclType::simple(Shape::Bytes, 2),
+        Some(schema::Special::MicroTime | schema::Special::Time) => return DeclType::timestamp(),
+        Some(schema::Special::Quantity) => return DeclType::string(),
+        Some(_) => return DeclType::dynamic(),
+        None => {}
+    }
+    match schema.value_type() {
+        schema::Type::Array => match schema.item() {
+            Some(item) => DeclType::list(of_kind(item, &format!("{name}.@idx"), above), 0),
+            None => DeclType::dynamic(),
+        },
+        schema::Type::Object => {
+            if let Some(values) = schema.values() {
+                return DeclType::map(of_kind(values, &format!("{name}.@elem"), above), 0);
+            }
+            if schema.properties.is_empty() {
+                return DeclType::dynamic();
+            }
+            let mut fields = BTreeMap::new();
+            for (key, property) in schema.properties.iter() {
+                let value = Arc::new(of_kind(property, &format!("{name}.{key}"), above));
+                let names = [Some(key.into()), escape(key)];
+                for name in names.into_iter().flatten() {
+                    fields.insert(name.into(), FieldDecl { key: key.into(), value: value.clone() });
+                }
+            }
+            DeclType::simple(Shape::Object(Arc::new(ObjectDecl { name: name.into(), fields, open: false })), 2)
+        }
+        schema::Type::String => text(schema, None),
+        schema::Type::Boolean => DeclType::boolean(),
+        schema::Type::Number => DeclType::simple(Shape::Double, 1),
+        schema::Type::Integer => DeclType::integer(),
+        _ => DeclType::dynamic(),
     }
 }
 

@@ -21,6 +21,8 @@ pub(crate) struct Controllers {
     pub(crate) service_cidr: bool,
     /// Fills Secrets with tokens. Runs in the server, which has the keys.
     pub(crate) service_account_token: bool,
+    /// Keeps the status of ValidatingAdmissionPolicies. Runs in the server, which has the schemas.
+    pub(crate) policy_status: bool,
 }
 
 /// Which command asks: not every controller is offered by each.
@@ -35,6 +37,7 @@ const NAMESPACE: &str = "namespace";
 const NETWORK: &str = "network";
 const SERVICE_CIDR: &str = "service-cidr";
 const SERVICE_ACCOUNT_TOKEN: &str = "serviceaccount-token";
+const POLICY_STATUS: &str = "validatingadmissionpolicy-status";
 
 /// The port where the controllers' metrics and health are served.
 #[derive(Debug)]
@@ -64,6 +67,7 @@ impl Controllers {
             network: role == Role::Up,
             service_cidr: true,
             service_account_token: true,
+            policy_status: true,
         };
         // If the list only excludes controllers, all others are wanted.
         let is_rest = !words.is_empty() && words.iter().all(|word| word.trim().starts_with('-'));
@@ -77,6 +81,7 @@ impl Controllers {
                 (NETWORK, Role::Up) => controllers.network = is_wanted,
                 (SERVICE_CIDR, _) => controllers.service_cidr = is_wanted,
                 (SERVICE_ACCOUNT_TOKEN, _) => controllers.service_account_token = is_wanted,
+                (POLICY_STATUS, _) => controllers.policy_status = is_wanted,
                 (NETWORK, Role::Server) => {
                     return Err(Failure::Refused(format!(
                         "the controller {NETWORK} needs a cloud: use steersman up, or steersman network beside this server"
@@ -101,6 +106,7 @@ impl Controllers {
             (NETWORK, self.network),
             (SERVICE_CIDR, self.service_cidr),
             (SERVICE_ACCOUNT_TOKEN, self.service_account_token),
+            (POLICY_STATUS, self.policy_status),
         ];
         wanted.into_iter().filter_map(|(name, is_wanted)| is_wanted.then_some(name)).collect()
     }
@@ -236,21 +242,58 @@ mod tests {
         check(
             Role::Up,
             &["*"],
-            Some(&["certificates", "namespace", "network", "service-cidr", "serviceaccount-token"]),
+            Some(&[
+                "certificates",
+                "namespace",
+                "network",
+                "service-cidr",
+                "serviceaccount-token",
+                "validatingadmissionpolicy-status",
+            ]),
         );
         check(Role::Up, &[], Some(&[]));
         check(Role::Up, &["network"], Some(&["network"]));
-        check(Role::Up, &["-network"], Some(&["certificates", "namespace", "service-cidr", "serviceaccount-token"]));
+        check(
+            Role::Up,
+            &["-network"],
+            Some(&[
+                "certificates",
+                "namespace",
+                "service-cidr",
+                "serviceaccount-token",
+                "validatingadmissionpolicy-status",
+            ]),
+        );
         check(Role::Up, &["-*"], Some(&[]));
         check(
             Role::Up,
             &["*", "-network"],
-            Some(&["certificates", "namespace", "service-cidr", "serviceaccount-token"]),
+            Some(&[
+                "certificates",
+                "namespace",
+                "service-cidr",
+                "serviceaccount-token",
+                "validatingadmissionpolicy-status",
+            ]),
         );
         check(Role::Up, &["-network", "network"], Some(&["network"]));
         check(Role::Up, &["nework"], None);
-        check(Role::Server, &["*"], Some(&["certificates", "namespace", "service-cidr", "serviceaccount-token"]));
-        check(Role::Server, &["-namespace"], Some(&["certificates", "service-cidr", "serviceaccount-token"]));
+        check(
+            Role::Server,
+            &["*"],
+            Some(&[
+                "certificates",
+                "namespace",
+                "service-cidr",
+                "serviceaccount-token",
+                "validatingadmissionpolicy-status",
+            ]),
+        );
+        check(
+            Role::Server,
+            &["-namespace"],
+            Some(&["certificates", "service-cidr", "serviceaccount-token", "validatingadmissionpolicy-status"]),
+        );
         check(Role::Server, &["-*"], Some(&[]));
         check(Role::Server, &["network"], None);
     }

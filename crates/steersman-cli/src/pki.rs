@@ -195,7 +195,7 @@ fn server_params(addresses: &[IpAddr], now: Timestamp) -> anyhow::Result<Certifi
 }
 
 fn admin_params(now: Timestamp) -> anyhow::Result<CertificateParams> {
-    let mut params = params("admin", Some(steersman_server::user::MASTERS), LEAF_DAYS, now)?;
+    let mut params = params("kubernetes-admin", Some(steersman_server::user::MASTERS), LEAF_DAYS, now)?;
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
     Ok(params)
 }
@@ -296,7 +296,7 @@ mod tests {
         let pki = prepare(dir.path(), &[]).unwrap();
         let der = CertificateDer::from_pem_slice(pki.admin.certificate.as_bytes()).unwrap();
         let user = steersman_server::authn::certificate_user(&der).unwrap();
-        assert!(user.name == "admin" && user.is_in("system:masters"));
+        assert!(user.name == "kubernetes-admin" && user.is_in("system:masters"));
     }
 
     #[test]

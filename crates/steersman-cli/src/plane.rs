@@ -182,6 +182,11 @@ impl Plan {
 }
 
 impl Plane {
+    /// Keeps the status of ValidatingAdmissionPolicies from now on.
+    pub(crate) fn check_policies(&mut self) {
+        self.server.check_policies();
+    }
+
     /// A client within the process, as a user of the server like any other.
     pub(crate) fn client(&self, user: &str) -> kube::Client {
         let service = self.server.service_as(User::master(user));

@@ -245,7 +245,7 @@ mod tests {
             audiences: Vec::new(),
             seconds: 86_400,
         };
-        let mut config = Config::new("https://127.0.0.1:6443".parse().unwrap());
+        let mut config = kube::Config::new("https://127.0.0.1:6443".parse().unwrap());
         config.root_cert = Some(vec![b"certificate".to_vec()]);
         let server = files::Server::of(&config).ok().unwrap();
         let token = account.token().await.unwrap();

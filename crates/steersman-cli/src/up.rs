@@ -20,7 +20,10 @@ pub(crate) async fn run(options: UpOptions, role: Role) -> Result<(), Failure> {
     let monitoring = options.server.metrics_address.map(Monitoring::bind).transpose()?;
     let plan = Plan::new(options.server).await?;
     let mut signals = Signals::new()?;
-    let plane = plan.start(controllers.service_account_token).await?;
+    let mut plane = plan.start(controllers.service_account_token).await?;
+    if controllers.policy_status {
+        plane.check_policies();
+    }
     let cloud = match choice {
         Some(choice) => Some(choice.open(plane.data_dir.path(), in_memory)?),
         None => None,

@@ -2,6 +2,9 @@
 //!
 //! The table is made by `data/generate.py` (see `data/README.md`): one line per definition, its name, a tab, its schema in
 //! JSON. Unpacking and indexing takes about a millisecond and happens once; a definition is parsed when it is first asked for.
+//!
+//! There are two [`Edition`]s of them. The one with initializers is indexed when a server first asks for it; it costs nothing where
+//! nobody does.
 
 use crate::schema::{Origin, Schema};
 use flate2::read::DeflateDecoder;
@@ -11,8 +14,20 @@ use std::io::Read;
 use std::sync::{LazyLock, OnceLock};
 use steersman_machinery::{GroupVersionKind, Value};
 
+/// Which definitions there are.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub enum Edition {
+    /// Those of the version of Kubernetes that is emulated.
+    #[default]
+    Kubernetes,
+    /// The same, and what Kubernetes 1.7 to 1.13 had for initializers: the field `initializers` of all metadata, and the kind
+    /// InitializerConfiguration.
+    WithInitializers,
+}
+
 /// Every built-in definition.
 pub struct Definitions {
+    edition: Edition,
     /// Sorted by name.
     entries: Vec<Entry>,
     kinds: BTreeMap<GroupVersionKind, Definition>,
@@ -20,7 +35,10 @@ pub struct Definitions {
 
 /// One built-in definition, such as `io.k8s.api.core.v1.Pod`. Two are equal if they are the same.
 #[derive(Clone, Copy, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub struct Definition(u16);
+pub struct Definition {
+    edition: Edition,
+    index: u16,
+}
 
 struct Entry {
     name: &'static str,
@@ -37,14 +55,17 @@ static TABLE: LazyLock<String> = LazyLock::new(|| {
     text
 });
 
-static BUILTIN: LazyLock<Definitions> = LazyLock::new(|| Definitions::read(&TABLE));
+/// What the edition with initializers has beside the table, in the form of the table.
+const INITIALIZERS: &str = include_str!("../data/initializers.txt");
+const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 
-/// Asked for with every object, so it is looked up once.
-static OBJECT_META: LazyLock<&'static Schema> = LazyLock::new(|| {
-    Definitions::builtin()
-        .schema("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta")
-        .expect("invariant: the embedded table has ObjectMeta, which its kinds refer to")
-});
+static BUILTIN: LazyLock<Definitions> = LazyLock::new(|| Definitions::read(Edition::Kubernetes, &[&TABLE]));
+static WITH_INITIALIZERS: LazyLock<Definitions> =
+    LazyLock::new(|| Definitions::read(Edition::WithInitializers, &[&TABLE, INITIALIZERS]));
+
+/// The schemas of metadata. Asked for with every object, so they are looked up once.
+static BUILTIN_META: LazyLock<&'static Schema> = LazyLock::new(|| Definitions::builtin().metadata());
+static META_WITH_INITIALIZERS: LazyLock<&'static Schema> = LazyLock::new(|| WITH_INITIALIZERS.metadata());
 
 // === impl Definitions ===
 
@@ -54,11 +75,19 @@ impl Definitions {
         &BUILTIN
     }
 
-    /// Lines `name TAB json`, sorted by name, before them lines `TAB group TAB version TAB kind TAB name`.
-    fn read(table: &'static str) -> Definitions {
+    /// The definitions of an edition.
+    pub fn of(edition: Edition) -> &'static Definitions {
+        match edition {
+            Edition::Kubernetes => &BUILTIN,
+            Edition::WithInitializers => &WITH_INITIALIZERS,
+        }
+    }
+
+    /// Lines `name TAB json`, and lines `TAB group TAB version TAB kind TAB name`.
+    fn read(edition: Edition, tables: &[&'static str]) -> Definitions {
         let mut entries = Vec::with_capacity(1024);
         let mut kinds = Vec::with_capacity(1024);
-        for line in table.lines() {
+        for line in tables.iter().flat_map(|table| table.lines()) {
             match line.strip_prefix('\t') {
                 Some(kind) => kinds.push(kind),
                 None => entries.extend(line.split_once('\t').map(|(name, json)| Entry {
@@ -68,7 +97,8 @@ impl Definitions {
                 })),
             }
         }
-        let mut definitions = Definitions { entries, kinds: BTreeMap::new() };
+        entries.sort_unstable_by_key(|entry| entry.name);
+        let mut definitions = Definitions { edition, entries, kinds: BTreeMap::new() };
         for kind in kinds {
             let mut words = kind.split('\t');
             let (Some(group), Some(version), Some(kind), Some(name)) =
@@ -86,7 +116,7 @@ impl Definitions {
     /// The definition of a name such as `io.k8s.api.core.v1.Pod`.
     pub fn definition(&self, name: &str) -> Option<Definition> {
         let index = self.entries.binary_search_by(|entry| entry.name.cmp(name)).ok()?;
-        Some(Definition(u16::try_from(index).ok()?))
+        Some(Definition { edition: self.edition, index: u16::try_from(index).ok()? })
     }
 
     /// The definition of a kind.
@@ -100,8 +130,15 @@ impl Definitions {
     }
 
     /// The schema of the metadata of every kind.
-    pub(crate) fn object_meta() -> &'static Schema {
-        *OBJECT_META
+    pub(crate) fn object_meta(edition: Edition) -> &'static Schema {
+        match edition {
+            Edition::Kubernetes => *BUILTIN_META,
+            Edition::WithInitializers => *META_WITH_INITIALIZERS,
+        }
+    }
+
+    fn metadata(&self) -> &'static Schema {
+        self.schema(OBJECT_META).expect("invariant: the embedded table has ObjectMeta, which its kinds refer to")
     }
 
     /// The schema of a kind.
@@ -111,7 +148,9 @@ impl Definitions {
 
     /// Every definition, sorted by name.
     pub fn iter(&self) -> impl Iterator<Item = Definition> {
-        (0..self.entries.len()).filter_map(|index| u16::try_from(index).ok()).map(Definition)
+        let edition = self.edition;
+        let indexes = (0..self.entries.len()).filter_map(|index| u16::try_from(index).ok());
+        indexes.map(move |index| Definition { edition, index })
     }
 
     /// Every kind with its definition, sorted by group, version and kind.
@@ -124,7 +163,7 @@ impl Definitions {
 
 impl Definition {
     fn entry(self) -> &'static Entry {
-        &Definitions::builtin().entries[usize::from(self.0)]
+        &Definitions::of(self.edition).entries[usize::from(self.index)]
     }
 
     /// Its name.
@@ -136,9 +175,13 @@ impl Definition {
     pub fn schema(self) -> &'static Schema {
         let entry = self.entry();
         entry.schema.get_or_init(|| {
-            let json: Value = serde_json::from_str(entry.json)
+            let mut json: Value = serde_json::from_str(entry.json)
                 .expect("invariant: every definition of the embedded table parses, as the tests have seen it do");
-            Schema::read(&json, Origin::Table)
+            if entry.name == OBJECT_META && self.edition == Edition::WithInitializers {
+                json["properties"]["initializers"] =
+                    serde_json::json!({"$ref": "io.k8s.apimachinery.pkg.apis.meta.v1.Initializers"});
+            }
+            Schema::read(&json, Origin::Table(self.edition))
         })
     }
 }

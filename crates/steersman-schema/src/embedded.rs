@@ -1,7 +1,7 @@
 //! Embedded resources: `apiVersion`, `kind` and `metadata` inside a custom resource are held to what they are everywhere.
 
 use crate::decode;
-use crate::definitions::Definitions;
+use crate::definitions::{Definitions, Edition};
 use crate::schema::Schema;
 use steersman_machinery::field::{Error, Path};
 use steersman_machinery::value::Map;
@@ -69,7 +69,7 @@ fn type_field(fields: &Map, name: &str, path: &Path, errors: &mut Vec<Error>, fa
 }
 
 fn object_meta(metadata: &Value, path: &Path, errors: &mut Vec<Error>) {
-    let decoded = match decode::from_value(Definitions::object_meta(), metadata) {
+    let decoded = match decode::from_value(Definitions::object_meta(Edition::Kubernetes), metadata) {
         Ok(decoded) => decoded.value,
         Err(error) => return errors.push(Error::invalid(path, metadata.clone(), error.to_string())),
     };

@@ -23,6 +23,6 @@ pub mod strategic;
 pub mod structural;
 pub mod validate;
 
-pub use crate::definitions::Definitions;
+pub use crate::definitions::{Definitions, Edition};
 pub use crate::json_path::JsonPath;
 pub use crate::schema::Schema;

@@ -4,7 +4,7 @@
 
 mod words;
 
-use crate::definitions::{Definition, Definitions};
+use crate::definitions::{Definition, Definitions, Edition};
 use crate::schema::{Additional, Bounds, List, MapType, Schema, Special, Type, Zero};
 use serde_json::json;
 use std::collections::BTreeSet;
@@ -22,10 +22,11 @@ const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 const LIST_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta";
 
 /// A built-in definition with its kinds; references are to be found in [`closure`].
-pub fn definition_json(name: &str, version: Version) -> Option<Value> {
-    let definition = Definitions::builtin().definition(name)?;
+pub fn definition_json(edition: Edition, name: &str, version: Version) -> Option<Value> {
+    let definitions = Definitions::of(edition);
+    let definition = definitions.definition(name)?;
     let mut out = builtin(definition.schema(), version);
-    let kinds = Definitions::builtin().kinds().filter(|(_, of)| *of == definition);
+    let kinds = definitions.kinds().filter(|(_, of)| *of == definition);
     let kinds: Vec<Value> = kinds.map(|(gvk, _)| kind_json(gvk)).collect();
     if let Value::Object(fields) = &mut out {
         words::describe(name, fields);
@@ -83,10 +84,10 @@ pub fn schema_json(schema: &Schema, version: Version) -> Value {
 }
 
 /// The names of built-in definitions, with all that they refer to.
-pub fn closure<'n>(names: impl IntoIterator<Item = &'n str>) -> BTreeSet<&'static str> {
+pub fn closure<'n>(edition: Edition, names: impl IntoIterator<Item = &'n str>) -> BTreeSet<&'static str> {
     let mut found = BTreeSet::new();
     let mut open: Vec<Definition> =
-        names.into_iter().filter_map(|name| Definitions::builtin().definition(name)).collect();
+        names.into_iter().filter_map(|name| Definitions::of(edition).definition(name)).collect();
     while let Some(definition) = open.pop() {
         if found.insert(definition.name()) {
             references(definition.schema(), &mut open);

@@ -4,7 +4,7 @@
 //! borrowed from their parent. A schema may refer to a built-in definition by name, which is how recursion is expressed;
 //! the methods follow such references, the fields are what is said at this very place.
 
-use crate::definitions::{Definition, Definitions};
+use crate::definitions::{Definition, Definitions, Edition};
 use crate::pattern::Pattern;
 use steersman_machinery::Value;
 
@@ -52,6 +52,8 @@ pub struct Schema {
     /// What is for readers only (custom resources; the embedded table has none).
     pub docs: Option<Box<Docs>>,
     pub(crate) reference: Option<Definition>,
+    /// The definitions that it refers to, and in which the metadata of a custom resource are defined.
+    pub(crate) edition: Edition,
 }
 
 /// The JSON type of a value.
@@ -194,8 +196,8 @@ pub struct Docs {
 /// Where a schema comes from: only the embedded table may use its own keywords.
 #[derive(Clone, Copy, Eq, PartialEq)]
 pub(crate) enum Origin {
-    Table,
-    Written,
+    Table(Edition),
+    Written(Edition),
 }
 
 // === impl Schema ===
@@ -206,7 +208,23 @@ impl Schema {
     /// Takes what it understands and passes over the rest: whether a definition is well-formed is what
     /// [`crate::structural`] tells. `$ref`s are to built-in definitions.
     pub fn from_json(json: &Value) -> Schema {
-        Schema::read(json, Origin::Written)
+        Schema::from_json_in(Edition::Kubernetes, json)
+    }
+
+    /// The same; `$ref`s are to the definitions of this edition.
+    pub fn from_json_in(edition: Edition, json: &Value) -> Schema {
+        Schema::read(json, Origin::Written(edition))
+    }
+
+    /// The schema of a custom resource whose metadata are those of this edition.
+    #[must_use]
+    pub fn of_resource_in(self, edition: Edition) -> Schema {
+        Schema { edition, ..self }
+    }
+
+    /// The definitions that it refers to.
+    pub fn edition(&self) -> Edition {
+        self.edition
     }
 
     pub(crate) fn read(json: &Value, origin: Origin) -> Schema {
@@ -216,7 +234,8 @@ impl Schema {
         let schemas = |key: &str| get(key).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
         let inner = |json: &Value| Box::new(Schema::read(json, origin));
         let all = |key: &str| schemas(key).iter().map(|json| Schema::read(json, origin)).collect::<Box<[Schema]>>();
-        let reference = text("$ref").and_then(|name| Definitions::builtin().definition(name.rsplit('/').next()?));
+        let reference =
+            text("$ref").and_then(|name| Definitions::of(origin.edition()).definition(name.rsplit('/').next()?));
         let int_or_string = flag("x-kubernetes-int-or-string");
         let logic =
             Logic { all_of: all("allOf"), any_of: all("anyOf"), one_of: all("oneOf"), not: get("not").map(inner) };
@@ -226,7 +245,7 @@ impl Schema {
             } else {
                 Type::from_name(text("type").unwrap_or_default())
             },
-            special: special(json).filter(|_| origin == Origin::Table),
+            special: special(json).filter(|_| origin.is_table()),
             format: text("format").map(Box::from),
             nullable: flag("nullable"),
             properties: Properties::read(get("properties"), origin),
@@ -255,9 +274,9 @@ impl Schema {
             preserve_unknown_fields: flag("x-kubernetes-preserve-unknown-fields"),
             embedded_resource: flag("x-kubernetes-embedded-resource"),
             zero: match text("x-zero") {
-                Some("null") if origin == Origin::Table => Zero::Null,
-                Some("omit") if origin == Origin::Table => Zero::Omit,
-                Some("write") if origin == Origin::Table => Zero::Write,
+                Some("null") if origin.is_table() => Zero::Null,
+                Some("omit") if origin.is_table() => Zero::Omit,
+                Some("write") if origin.is_table() => Zero::Write,
                 _ => Zero::Keep,
             },
             bounds: Bounds::from_json(json),
@@ -265,6 +284,7 @@ impl Schema {
             rules: schemas("x-kubernetes-validations").into(),
             docs: Docs::from_json(json),
             reference,
+            edition: origin.edition(),
         }
     }
 
@@ -327,6 +347,18 @@ impl Schema {
     /// How a strategic merge patch treats the value.
     pub fn patch(&self) -> Option<&Patch> {
         self.patch.as_ref().or(self.target().patch.as_ref())
+    }
+}
+
+impl Origin {
+    fn edition(self) -> Edition {
+        match self {
+            Origin::Table(edition) | Origin::Written(edition) => edition,
+        }
+    }
+
+    fn is_table(self) -> bool {
+        matches!(self, Origin::Table(_))
     }
 }
 

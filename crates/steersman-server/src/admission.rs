@@ -21,6 +21,7 @@ mod default_class;
 mod default_toleration_seconds;
 mod extended_resources;
 mod external_ips;
+mod initializers;
 mod limit_ranger;
 pub(crate) mod matching;
 mod namespace_exists;
@@ -48,6 +49,7 @@ pub(crate) use self::plugin::{Action, Phase, Review};
 pub use self::plugins::{Plugins, PluginsError};
 
 use crate::admission::plugin::Plugin;
+use crate::initializers::field;
 use crate::operation::{Operation, ResourceAttributes};
 use crate::state::State;
 use crate::status::Failure;
@@ -58,9 +60,13 @@ use steersman_machinery::Value;
 /// # Errors
 /// With the first refusal.
 pub(crate) async fn mutate(mut review: Review<'_, '_>, mut new: Option<&mut Value>) -> Result<(), Failure> {
-    let state = review.state;
+    let (state, old) = (review.state, review.old);
+    let is_unfinished = is_unfinished(&review);
     loop {
         for plugin in &state.admission {
+            if is_unfinished {
+                (review.action, review.old) = plugin.unfinished().shown(old);
+            }
             if is_asked(*plugin, state, Phase::Mutate, review.action, &review.operation.attributes) {
                 plugin.mutate(&mut review, new.as_deref_mut()).await?;
             }
@@ -76,13 +82,23 @@ pub(crate) async fn mutate(mut review: Review<'_, '_>, mut new: Option<&mut Valu
 /// # Errors
 /// With the first refusal.
 pub(crate) async fn validate(mut review: Review<'_, '_>, new: Option<&Value>) -> Result<(), Failure> {
-    let state = review.state;
+    let (state, old) = (review.state, review.old);
+    let is_unfinished = is_unfinished(&review);
     for plugin in &state.admission {
+        if is_unfinished {
+            (review.action, review.old) = plugin.unfinished().shown(old);
+        }
         if is_asked(*plugin, state, Phase::Validate, review.action, &review.operation.attributes) {
             plugin.validate(&mut review, new).await?;
         }
     }
     Ok(())
+}
+
+/// Whether a write changes an object that is still being created, because it waits for initializers.
+fn is_unfinished(review: &Review<'_, '_>) -> bool {
+    let is_whole = review.action == Action::Update && review.operation.attributes.subresource.is_none();
+    review.state.initializers.is_some() && is_whole && review.old.is_some_and(field::is_given)
 }
 
 /// Mutates and validates an object that is not stored: a review, or the body of a connecting subresource.
@@ -130,14 +146,26 @@ fn is_asked(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::authn;
+    use crate::authz::Authorization;
+    use crate::definitions;
+    use crate::runtime_config::RuntimeConfig;
+    use jiff::Timestamp;
+    use std::sync::Arc;
+    use steersman_storage::{Memory, Options, Store};
 
-    fn handled(phase: Phase, action: Action, attributes: &ResourceAttributes<'_>) -> Vec<String> {
-        let handles = Plugins::default().asked().into_iter().filter(|plugin| plugin.handles(phase, action, attributes));
-        handles.map(|plugin| format!("{plugin:?}")).collect()
-    }
-
-    #[test]
-    fn plugins_are_asked_in_order_and_only_about_what_concerns_them() {
+    #[tokio::test]
+    async fn plugins_are_asked_in_order_and_only_about_what_concerns_them() {
+        let store = Store::open(Arc::new(Memory::new()), Options::default()).await.unwrap();
+        let catalog = definitions::configured(&RuntimeConfig::default());
+        let (authentication, authorization) = (authn::Options::default(), Authorization::default());
+        let plugins = Plugins::default().asked();
+        let state = State::new(store, authentication, authorization, plugins, catalog, || Timestamp::UNIX_EPOCH);
+        // No webhook and no policy is registered, so nobody asks for them.
+        let handled = |phase: Phase, action: Action, attributes: &ResourceAttributes<'_>| -> Vec<String> {
+            let asked = state.admission.iter().filter(|plugin| is_asked(**plugin, &state, phase, action, attributes));
+            asked.map(|plugin| format!("{plugin:?}")).collect()
+        };
         let pods = ResourceAttributes { resource: "pods", namespace: Some("a"), ..ResourceAttributes::default() };
         let all = [
             "NamespaceLifecycle",

@@ -7,9 +7,11 @@ use crate::payload::Payload;
 use crate::representation::{ListHead, Reload, Representation, encoding, list};
 use crate::status::Failure;
 use bytes::Bytes;
+use futures::future::BoxFuture;
 use http::header::{CONTENT_TYPE, RETRY_AFTER, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use serde::Serialize;
+use std::fmt;
 use std::sync::Arc;
 use steersman_machinery::Object;
 
@@ -17,6 +19,18 @@ use steersman_machinery::Object;
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) response: Response<Body>,
+    /// What the answer will be, if that is not known yet; then the response is empty. To be waited for without the permit of the
+    /// request.
+    pub(crate) later: Option<Later>,
+}
+
+/// An answer that is still to come.
+pub(crate) struct Later(pub(crate) BoxFuture<'static, Result<Answer, Failure>>);
+
+impl fmt::Debug for Later {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Later")
+    }
 }
 
 impl Answer {
@@ -35,6 +49,11 @@ impl Answer {
     /// 404 in plain text, for a path that belongs to no API.
     pub(crate) fn no_such_page() -> Answer {
         Answer::text(404, "404 page not found\n")
+    }
+
+    /// An answer that is still to come.
+    pub(crate) fn later(answer: BoxFuture<'static, Result<Answer, Failure>>) -> Answer {
+        Answer { later: Some(Later(answer)), ..Answer::empty(202) }
     }
 
     /// An answer without a body.
@@ -101,7 +120,7 @@ impl Answer {
     fn new(code: u16, content_type: Option<&str>, body: Body) -> Answer {
         let mut response = Response::new(body);
         *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let mut answer = Answer { response };
+        let mut answer = Answer { response, later: None };
         if let Some(content_type) = content_type {
             answer.set(CONTENT_TYPE.as_str(), content_type);
         }

@@ -143,7 +143,12 @@ const KINDS: &[&Kind] = &[
 
 /// The built-in kinds as resources of a catalog, of which those are served that the configuration wants.
 pub fn resources(config: &RuntimeConfig) -> Vec<Arc<Resource>> {
-    KINDS.iter().map(|kind| Arc::new(kind.resource(config))).collect()
+    kinds(config.has_initializers()).map(|kind| Arc::new(kind.resource(config))).collect()
+}
+
+fn kinds(has_initializers: bool) -> impl Iterator<Item = &'static Kind> {
+    let initializers = has_initializers.then_some(&admission_registration::initializer::KIND);
+    KINDS.iter().copied().chain(initializers)
 }
 
 /// Reads entries such as `apps/v1=false`, which switch built-in kinds on and off; one without a value is switched on.
@@ -151,6 +156,23 @@ pub fn resources(config: &RuntimeConfig) -> Vec<Arc<Resource>> {
 /// # Errors
 /// When an entry cannot be read, or names what there is not.
 pub fn runtime_config<'a>(entries: impl IntoIterator<Item = &'a str>) -> Result<RuntimeConfig, runtime_config::Error> {
-    let all: Vec<Subject<'static>> = KINDS.iter().flat_map(|kind| kind.subjects()).collect();
+    read_config(entries, false)
+}
+
+/// The same for a server with initializers.
+///
+/// # Errors
+/// As [`runtime_config`].
+pub fn runtime_config_with_initializers<'a>(
+    entries: impl IntoIterator<Item = &'a str>,
+) -> Result<RuntimeConfig, runtime_config::Error> {
+    read_config(entries, true).map(RuntimeConfig::with_initializers)
+}
+
+fn read_config<'a>(
+    entries: impl IntoIterator<Item = &'a str>,
+    has_initializers: bool,
+) -> Result<RuntimeConfig, runtime_config::Error> {
+    let all: Vec<Subject<'static>> = kinds(has_initializers).flat_map(Kind::subjects).collect();
     RuntimeConfig::parse(entries, &all)
 }

@@ -232,7 +232,11 @@ impl Chain {
             let (outcome, said) =
                 if is_write { joined(self.writing.spawn(done.in_current_span())).await? } else { done.await };
             known.notes = said;
-            outcome
+            match outcome {
+                // Its permit and its task are done: it only waits.
+                Ok(Answer { later: Some(later), .. }) => later.0.await,
+                outcome => outcome,
+            }
         };
         match tokio::time::timeout(timeout, work).await {
             Ok(outcome) => outcome,

@@ -47,22 +47,27 @@ static BASE: LazyLock<Environment> = LazyLock::new(|| {
 /// How large texts, lists and maps in requests are taken to be when costs are estimated.
 const ELEMENTS_MAX: u64 = 1024;
 
+/// An object whose fields are named as in JSON, also where CEL would have them escaped, such as `namespace`.
+fn object<const N: usize>(name: &str, fields: [(&str, DeclType); N]) -> DeclType {
+    DeclType::object_of(name, fields.map(|(field, decl)| (field.to_owned(), decl)))
+}
+
 pub(crate) static REQUEST: LazyLock<DeclType> = LazyLock::new(|| {
     let text = DeclType::string;
     let texts = || DeclType::list(text(), ELEMENTS_MAX);
     let kind = || {
         let fields = ["group", "version", "kind"].map(|name| (name, text()));
-        DeclType::object("kubernetes.GroupVersionKind", fields)
+        object("kubernetes.GroupVersionKind", fields)
     };
     let resource = || {
         let fields = ["group", "version", "resource"].map(|name| (name, text()));
-        DeclType::object("kubernetes.GroupVersionResource", fields)
+        object("kubernetes.GroupVersionResource", fields)
     };
-    let user = DeclType::object(
+    let user = object(
         "kubernetes.UserInfo",
         [("username", text()), ("uid", text()), ("groups", texts()), ("extra", DeclType::map(texts(), ELEMENTS_MAX))],
     );
-    DeclType::object(
+    object(
         "kubernetes.AdmissionRequest",
         [
             ("kind", kind()),
@@ -86,7 +91,7 @@ pub(crate) static NAMESPACE: LazyLock<DeclType> = LazyLock::new(|| {
     let (text, time, number) = (DeclType::string, DeclType::timestamp, DeclType::integer);
     let texts = || DeclType::list(text(), ELEMENTS_MAX);
     let map = || DeclType::map(text(), ELEMENTS_MAX);
-    let metadata = DeclType::object(
+    let metadata = object(
         "kubernetes.NamespaceMetadata",
         [
             ("name", text()),
@@ -104,16 +109,16 @@ pub(crate) static NAMESPACE: LazyLock<DeclType> = LazyLock::new(|| {
             ("finalizers", texts()),
         ],
     );
-    let condition = DeclType::object(
+    let condition = object(
         "kubernetes.NamespaceCondition",
         [("status", text()), ("type", text()), ("lastTransitionTime", time()), ("message", text()), ("reason", text())],
     );
-    let status = DeclType::object(
+    let status = object(
         "kubernetes.NamespaceStatus",
         [("conditions", DeclType::list(condition, ELEMENTS_MAX)), ("phase", text())],
     );
-    let spec = DeclType::object("kubernetes.NamespaceSpec", [("finalizers", texts())]);
-    DeclType::object("kubernetes.Namespace", [("metadata", metadata), ("spec", spec), ("status", status)])
+    let spec = object("kubernetes.NamespaceSpec", [("finalizers", texts())]);
+    object("kubernetes.Namespace", [("metadata", metadata), ("spec", spec), ("status", status)])
 });
 
 static ENVIRONMENTS: LazyLock<[Environment; 4]> = LazyLock::new(|| {
@@ -131,6 +136,8 @@ pub(crate) type Variables = Vec<(Arc<str>, Program)>;
 pub(crate) struct Compiler {
     names: Names,
     has_objects: bool,
+    /// What objects and parameters are declared to be; none: anything.
+    declared: Option<(DeclType, Option<DeclType>)>,
     types: BTreeMap<Arc<str>, Type>,
     variables: Variables,
 }
@@ -163,7 +170,7 @@ impl Expression {
     ) -> Result<Result<Cel<'a>, String>, OutOfBudget> {
         let program = match &self.program {
             Ok(program) => program,
-            Err(error) => return Ok(Err(format!("compilation error: compilation failed: {error}"))),
+            Err(error) => return Ok(Err(format!("compilation error: {}", failed(error)))),
         };
         let mut meter = Meter::new(PER_CALL_LIMIT);
         let value = program.evaluate(activation, &mut meter);
@@ -183,11 +190,19 @@ impl Budget {
     }
 }
 
+/// An expression that does not compile, in upstream's words.
+fn failed(error: &CompileError) -> String {
+    match error.is_of_instantiation() {
+        true => format!("instantiation failed: {error}"),
+        false => format!("compilation failed: {error}"),
+    }
+}
+
 /// What is wrong with an expression that must have one of these types, or any; none if nothing is.
 pub(crate) fn fault(environment: &Environment, text: &str, wanted: &[Type]) -> Option<String> {
     match environment.compile(text) {
         Ok(program) => mismatch(program.output(), wanted),
-        Err(error) => Some(format!("compilation failed: {error}")),
+        Err(error) => Some(failed(&error)),
     }
 }
 
@@ -227,20 +242,34 @@ impl Compiler {
         Compiler::new(has_params, true)
     }
 
+    /// For checking whether expressions fit what objects and parameters are.
+    pub(crate) fn checking(object: &DeclType, params: Option<&DeclType>) -> Compiler {
+        Compiler { declared: Some((object.clone(), params.cloned())), ..Compiler::validating(params.is_some()) }
+    }
+
     fn new(has_params: bool, has_objects: bool) -> Compiler {
         let names = Names { params: has_params, authorizer: true };
-        Compiler { names, has_objects, types: BTreeMap::new(), variables: Vec::new() }
+        Compiler { names, has_objects, declared: None, types: BTreeMap::new(), variables: Vec::new() }
     }
 
     /// The environment of an expression. Of the variables those are declared whose names occur in it, so that many variables do
     /// not make each expression slower.
     pub(crate) fn environment(&self, text: &str, with_authorizer: bool) -> Environment {
         let names = Names { authorizer: with_authorizer, ..self.names };
-        let environment = names.environment().clone();
+        let environment = self.declare(names.environment().clone());
         let environment = if self.has_objects { environment.with_object_types() } else { environment };
         let words = text.split(|char: char| !char.is_ascii_alphanumeric() && char != '_');
         environment
             .with_composed(words.filter_map(|word| self.types.get_key_value(word)).map(|(name, of)| (&**name, of)))
+    }
+
+    fn declare(&self, environment: Environment) -> Environment {
+        let Some((object, params)) = &self.declared else { return environment };
+        let environment = environment.declare("object", object.clone()).declare("oldObject", object.clone());
+        match params {
+            Some(params) => environment.declare("params", params.clone()),
+            None => environment,
+        }
     }
 
     /// Adds a variable for the expressions behind it. What is wrong with it, if anything is: then it counts as `dyn`.
@@ -251,7 +280,7 @@ impl Compiler {
                 self.variables.push((name.into(), program));
                 (of, None)
             }
-            Err(error) => (Type::Dyn, Some(format!("compilation failed: {error}"))),
+            Err(error) => (Type::Dyn, Some(failed(&error))),
         };
         self.types.insert(name.into(), of);
         fault

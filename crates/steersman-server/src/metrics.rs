@@ -6,7 +6,7 @@
 //! [`SERIES_MAX`] a request is counted under empty labels.
 
 mod exposition;
-mod histogram;
+pub(crate) mod histogram;
 pub(crate) mod policies;
 mod process;
 pub(crate) mod text;

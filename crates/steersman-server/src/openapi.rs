@@ -122,9 +122,9 @@ impl OpenApi {
 
     /// `GET /openapi/v2`.
     pub fn v2(&self) -> Document {
-        let built_in = |name: &str| {
+        let built_in = |edition, name: &str| {
             let mut rendered = self.built_in_v2.lock();
-            rendered.entry(name.to_owned()).or_insert_with(|| print::built_in_v2(name)).clone()
+            rendered.entry(name.to_owned()).or_insert_with(|| print::built_in_v2(edition, name)).clone()
         };
         let render = || {
             let parts: Vec<&print::Part> = self.entries().map(Entry::part).collect();

@@ -183,6 +183,11 @@ impl<'a> Operation<'a> {
         Operation { manager: Cow::Borrowed(SYSTEM_MANAGER), ..Operation::new(served, attributes, &SYSTEM, now) }
     }
 
+    /// Whether the server itself carries it out.
+    pub(crate) fn is_of_system(&self) -> bool {
+        std::ptr::eq(self.user, &*SYSTEM)
+    }
+
     /// The same operation on one object.
     pub(crate) fn on<'b>(&'b self, verb: Verb, key: &'b ObjectKey) -> Operation<'b> {
         let namespace = key.namespace.as_deref();

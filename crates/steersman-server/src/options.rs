@@ -29,6 +29,8 @@ pub(crate) struct List {
     pub(crate) version_match: Option<Match>,
     pub(crate) timeout: Option<Duration>,
     pub(crate) wants_bookmarks: bool,
+    /// Whether objects that wait for initializers are wanted too.
+    pub(crate) includes_uninitialized: bool,
     pub(crate) sends_initial_events: Option<bool>,
 }
 
@@ -121,6 +123,7 @@ impl List {
             },
             timeout,
             wants_bookmarks: query.is_true("allowWatchBookmarks"),
+            includes_uninitialized: query.is_true("includeUninitialized"),
             sends_initial_events: query.first("sendInitialEvents").map(|_| query.is_true("sendInitialEvents")),
         };
         list.check(query, is_watch)?;

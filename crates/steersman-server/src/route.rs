@@ -217,6 +217,9 @@ fn scrape(router: &Router) -> String {
     if let Some(control) = limits.flow_control() {
         text.push_str(&control.exposition());
     }
+    if let Some(configured) = &state.initializers {
+        text.push_str(&configured.figures.exposition());
+    }
     text
 }
 

@@ -5,18 +5,23 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use steersman_schema::Edition;
 
 const GA: &str = "ga";
 const BETA: &str = "beta";
 const ALPHA: &str = "alpha";
 /// How the keys for many versions begin; also that of the versions of the core group.
 const API: &str = "api";
+/// Served where there are initializers, although its version is no stable one.
+const INITIALIZERS: &str = "initializerconfigurations";
 
 /// What is served where that is not as usual.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct RuntimeConfig {
     /// Keys such as `api/beta`, `apps/v1` and `networking.k8s.io/v1beta1/servicecidrs`.
     entries: BTreeMap<Box<str>, bool>,
+    /// Whether the kind and the field of initializers exist.
+    edition: Edition,
 }
 
 /// A resource of the built-in ones, in one of its versions.
@@ -43,6 +48,23 @@ pub enum Error {
 }
 
 impl RuntimeConfig {
+    /// The same, and initializers: the kind InitializerConfiguration, the field `metadata.initializers` of all kinds, and what the
+    /// server does with them.
+    #[must_use]
+    pub fn with_initializers(self) -> RuntimeConfig {
+        RuntimeConfig { edition: Edition::WithInitializers, ..self }
+    }
+
+    /// Whether there are initializers.
+    pub fn has_initializers(&self) -> bool {
+        self.edition == Edition::WithInitializers
+    }
+
+    /// The definitions of the kinds that are served.
+    pub(crate) fn edition(&self) -> Edition {
+        self.edition
+    }
+
     /// Reads entries such as `apps/v1=false`; one without a value is switched on.
     ///
     /// # Errors
@@ -95,13 +117,14 @@ impl RuntimeConfig {
     pub(crate) fn serves(&self, subject: Subject<'_>) -> bool {
         let Subject { group, version, resource } = subject;
         let stability = stability(version);
+        let is_usual = stability == GA || self.has_initializers() && resource == INITIALIZERS;
         if self.entries.is_empty() {
-            return stability == GA;
+            return is_usual;
         }
         let version_key = format!("{}/{version}", group_key(group));
         let keys =
             [format!("{version_key}/{resource}"), version_key, format!("{API}/{stability}"), format!("{API}/all")];
-        keys.iter().find_map(|key| self.entries.get(key.as_str())).copied().unwrap_or(stability == GA)
+        keys.iter().find_map(|key| self.entries.get(key.as_str())).copied().unwrap_or(is_usual)
     }
 }
 

@@ -95,9 +95,12 @@ impl Server {
         let token_secrets = authentication.service_accounts.token_secrets.clone();
         let client_ca = authentication.client_ca.clone();
         let catalog = crate::definitions::configured(&runtime_config);
+        let has_initializers = runtime_config.has_initializers();
+        let admission = if has_initializers { admission.with_initializers() } else { admission };
         let state = State::new(store, authentication, authorization, admission.asked(), catalog, clock);
         let mut state = state.with_services(service_ranges).with_webhook_services(webhook_services);
         state.timeouts = timeouts;
+        state.initializers = has_initializers.then(Default::default);
         let state = Arc::new(state);
         // A start that fails, or is given up, ends the tasks that it has begun.
         let ends_if_dropped = state.stopping_token().clone().drop_guard();
@@ -118,6 +121,10 @@ impl Server {
         let (store, webhooks) = (&state.store, &state.admission_webhooks);
         let followers = crate::admission::webhooks::start(store, webhooks, state.stopping_token());
         tasks.extend(followers.map_err(|error| fail(Failure::of_read(&error)))?);
+        if let Some(configured) = &state.initializers {
+            let follower = crate::initializers::follow(&state.store, configured, state.stopping_token());
+            tasks.push(follower.map_err(|error| fail(Failure::of_read(&error)))?);
+        }
         let limits = Arc::new(Limits::new(concurrency));
         let found = crate::bootstrap::Found { address: &address, client_ca: client_ca.as_deref() };
         crate::bootstrap::namespaces(&state).await.map_err(fail)?;
@@ -134,12 +141,19 @@ impl Server {
         // After the namespaces.
         tasks.push(crate::upkeep::start_tracking(&state).await.map_err(fail)?);
         tasks.push(crate::key_rotation::start(&state));
+        tasks.extend(crate::upkeep::start_initialization(&state));
         tasks.extend(state.authenticator.start(state.stopping_token()));
         tasks.extend(token_secrets.map(|options| crate::token_secrets::start(&state, options.ca)));
         let router = Router::new(state.clone(), limits.clone(), audit.map(Arc::new), address);
         let chain = Arc::new(Chain::new(router, limits, web));
         ends_if_dropped.disarm();
         Ok(Server { state, chain, tasks })
+    }
+
+    /// Begins to keep the status of ValidatingAdmissionPolicies: whether their expressions fit the kinds that they are about.
+    /// Upstream this is a loop of kube-controller-manager, so a server that such a loop runs beside does not do it.
+    pub fn check_policies(&mut self) {
+        self.tasks.push(crate::policy_status::start(&self.state));
     }
 
     /// A `tower::Service` that authenticates callers by certificate or token.

@@ -15,6 +15,7 @@ use crate::catalog::{Catalog, Resource};
 use crate::conversion_webhook::Caller;
 use crate::crd;
 use crate::in_force::InForce;
+use crate::initializers::Configured;
 use crate::metrics::Metrics;
 use crate::status::Failure;
 use crate::timeouts::Timeouts;
@@ -26,6 +27,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use steersman_machinery::{GroupResource, Object, ObjectKey, Revision};
+use steersman_schema::Edition;
 use steersman_storage::{Store, WaitError};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -50,6 +52,8 @@ pub(crate) struct State {
     /// Allocates the addresses and ports of Services.
     pub(crate) services: Allocator,
     pub(crate) definitions: InForce,
+    /// `None`: there are no initializers.
+    pub(crate) initializers: Option<Arc<Configured>>,
     pub(crate) metrics: Metrics,
     pub(crate) timeouts: Timeouts,
     /// Calls the webhooks that objects name.
@@ -92,6 +96,7 @@ impl State {
             nodes: has_nodes.then_some(nodes),
             services: Allocator::default(),
             definitions: InForce::default(),
+            initializers: None,
             metrics: Metrics::default(),
             timeouts: Timeouts::default(),
             catalog: ArcSwap::from_pointee(catalog),
@@ -113,6 +118,11 @@ impl State {
     pub(crate) fn with_webhook_services(self, services: Services) -> State {
         let webhooks = Arc::new(Clients::new(self.store.clone(), services));
         State { conversions: Arc::new(Caller::new(webhooks.clone())), webhooks, ..self }
+    }
+
+    /// The definitions of the kinds that are served.
+    pub(crate) fn edition(&self) -> Edition {
+        if self.initializers.is_some() { Edition::WithInitializers } else { Edition::Kubernetes }
     }
 
     /// The catalog that is served now.
@@ -187,14 +197,22 @@ impl State {
         }
     }
 
-    /// Called after every write. If it was a definition, a role, a policy, a binding or a webhook configuration, waits until that is
-    /// in force.
+    /// Called after every write. If it was a definition, a role, a policy, a binding, a webhook configuration or an
+    /// InitializerConfiguration, waits until that is in force.
     ///
     /// # Errors
     /// When it was stored but could not be put in force.
     pub(crate) async fn written(&self, resource: &Resource, revision: Revision) -> Result<(), Failure> {
         if is_definition(resource) {
             return self.definitions.wait_for(revision).await;
+        }
+        if let Some(initializers) = self.initializers.as_ref().filter(|_| is_initializers(resource)) {
+            return match initializers.wait_for(revision).await || self.is_stopping() {
+                true => Ok(()),
+                false => Err(Failure::internal(
+                    "the write was stored, but changes of initializerconfigurations no longer come into force",
+                )),
+            };
         }
         if Policies::has(resource) {
             return self.policies.wait_for(&resource.plural, revision).await;
@@ -222,6 +240,11 @@ impl fmt::Debug for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("State").finish_non_exhaustive()
     }
+}
+
+/// Whether a resource is `initializerconfigurations`.
+fn is_initializers(resource: &Resource) -> bool {
+    *resource.group == *"admissionregistration.k8s.io" && *resource.plural == *"initializerconfigurations"
 }
 
 /// Whether a resource is `customresourcedefinitions`.

@@ -28,6 +28,11 @@ impl Failure {
         Failure { status: Box::new(Status::failure(code, Some(reason), message)), is_denial: false }
     }
 
+    /// A failure that somebody else has put into words.
+    pub(crate) fn of_status(status: Status) -> Failure {
+        Failure { status: Box::new(status), is_denial: false }
+    }
+
     fn about(code: u16, reason: &str, message: impl Into<String>, details: Details) -> Failure {
         let status = Status::failure(code, Some(reason), message).with_details(details);
         Failure { status: Box::new(status), is_denial: false }

@@ -1,5 +1,5 @@
 //! The objects that the server itself makes and keeps: priority levels and flow schemas, the APIServices of its groups, and the day
-//! since which it tracks old tokens.
+//! since which it tracks old tokens. And the end of waiting for initializers.
 //!
 //! Each sort has a pass, which compares what is there with what should be and writes the difference. A pass runs when the server
 //! starts, after every change of what it depends on, and from time to time. Its writes go through the registry like those of
@@ -7,6 +7,7 @@
 
 pub(crate) mod api_services;
 pub(crate) mod flow;
+mod initializers;
 mod token_tracking;
 
 use crate::catalog::{Served, Verb};
@@ -60,6 +61,12 @@ pub(crate) async fn start(state: &Arc<State>) -> Result<[JoinHandle<()>; 2], Fai
         }
     });
     Ok([flow, services])
+}
+
+/// Ends the wait of objects for initializers when its time is over, until the server stops. No task where there are no initializers.
+pub(crate) fn start_initialization(state: &Arc<State>) -> Option<JoinHandle<()>> {
+    let configured = state.initializers.clone()?;
+    Some(tokio::spawn(initializers::run(state.clone(), configured)))
 }
 
 /// Makes the record of the tracking of tokens, and keeps it until the server stops. It is in the namespace kube-system, which must be

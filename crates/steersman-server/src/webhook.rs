@@ -18,10 +18,11 @@ mod services;
 mod tests;
 mod tls;
 mod transport;
+mod trust;
 
 pub use self::client::{CallError, Client};
 pub(crate) use self::client_config::{ClientConfig, bundle_fault};
-pub(crate) use self::clients::{Clients, PostError};
+pub(crate) use self::clients::Clients;
 pub use self::kubeconfig::read as read_kubeconfig;
 pub use self::services::{Mapping, MappingError, Services};
 

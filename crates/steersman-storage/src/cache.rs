@@ -187,6 +187,13 @@ impl Cache {
         self.resources.read().by_resource.values().map(|cache| cache.count()).sum()
     }
 
+    /// The objects that are not initialized, by resource.
+    pub(crate) fn uninitialized(&self) -> Vec<(GroupResource, Vec<Arc<Object>>)> {
+        let resources = self.resources.read();
+        let all = resources.by_resource.iter().map(|(resource, cache)| (resource, cache.uninitialized()));
+        all.filter(|(_, objects)| !objects.is_empty()).map(|(resource, objects)| (resource.clone(), objects)).collect()
+    }
+
     /// Marks the cache as closed, since nothing more will be applied, and wakes all watchers.
     pub(crate) fn close(&self) {
         self.applied.send_modify(|applied| applied.closed = true);

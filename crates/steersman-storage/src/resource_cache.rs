@@ -32,6 +32,16 @@ pub enum At {
     Latest,
 }
 
+/// Whether objects that are not initialized are shown.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Visibility {
+    /// Everything.
+    #[default]
+    All,
+    /// Only what has no `metadata.initializers`.
+    Initialized,
+}
+
 /// Which part of a list.
 #[derive(Clone, Copy, Debug)]
 pub struct Page<'a> {
@@ -64,6 +74,8 @@ pub(crate) struct ResourceCache {
 #[derive(Debug)]
 pub(crate) struct State {
     objects: Sorted,
+    /// Those of the objects that are not initialized.
+    uninitialized: BTreeMap<ObjectKey, Arc<Object>>,
     pub(crate) ring: Ring,
 }
 
@@ -104,7 +116,9 @@ impl Page<'_> {
 impl ResourceCache {
     /// With these objects, in the order of their keys, and no history before `floor`.
     pub(crate) fn new(objects: Vec<Arc<Object>>, floor: Revision) -> ResourceCache {
-        let state = State { objects: Sorted::new(objects), ring: Ring::new(floor) };
+        let uninitialized = objects.iter().filter(|object| object.meta().is_uninitialized());
+        let uninitialized = uninitialized.map(|object| (object.key.clone(), object.clone())).collect();
+        let state = State { objects: Sorted::new(objects), uninitialized, ring: Ring::new(floor) };
         ResourceCache { groups: Mutex::default(), state: RwLock::new(state) }
     }
 
@@ -167,10 +181,22 @@ impl ResourceCache {
         self.state.write().ring.drop_through(revision);
     }
 
+    /// The objects that are not initialized.
+    pub(crate) fn uninitialized(&self) -> Vec<Arc<Object>> {
+        self.state.read().uninitialized.values().cloned().collect()
+    }
+
     /// A page; `applied` is a revision that was applied before the call.
-    pub(crate) fn list(&self, scope: &Scope, at: At, page: Page<'_>, applied: Revision) -> Result<List, Miss> {
+    pub(crate) fn list(
+        &self,
+        scope: &Scope,
+        at: At,
+        page: Page<'_>,
+        visibility: Visibility,
+        applied: Revision,
+    ) -> Result<List, Miss> {
         let range = Range::new(scope, page.start_after);
-        self.state.read().list(&range, at, page.limit, applied)
+        self.state.read().list(&range, at, page.limit, visibility, applied)
     }
 }
 
@@ -182,10 +208,18 @@ impl State {
             Change::Delete(key, revision) => {
                 // The engine reports deletions of existing keys only, so this is `None` only after an unreadable value.
                 let last = self.objects.take(&key)?;
+                if last.meta().is_uninitialized() {
+                    self.uninitialized.remove(&key);
+                }
                 Some(Event::new(Kind::Deleted, Arc::new(last.copy_at(revision)), Some(last)))
             }
             Change::Put(object) => {
                 let previous = self.objects.replace(object.clone());
+                if object.meta().is_uninitialized() {
+                    self.uninitialized.insert(object.key.clone(), object.clone());
+                } else if previous.as_ref().is_some_and(|previous| previous.meta().is_uninitialized()) {
+                    self.uninitialized.remove(&object.key);
+                }
                 let kind = if previous.is_some() { Kind::Modified } else { Kind::Added };
                 Some(Event::new(kind, object, previous))
             }
@@ -196,7 +230,14 @@ impl State {
         self.objects.is_empty() && self.ring.is_empty()
     }
 
-    fn list(&self, range: &Range<'_>, at: At, limit: Option<usize>, applied: Revision) -> Result<List, Miss> {
+    fn list(
+        &self,
+        range: &Range<'_>,
+        at: At,
+        limit: Option<usize>,
+        visibility: Visibility,
+        applied: Revision,
+    ) -> Result<List, Miss> {
         // The batch that is being applied may be in here before `applied` is advanced.
         let newest = applied.max(self.ring.newest());
         let revision = match at {
@@ -208,6 +249,24 @@ impl State {
         let since = self.undo(revision, range);
         let (lower, upper) = range.bounds();
         let limit = limit.unwrap_or(usize::MAX);
+        let is_hidden = |object: &Arc<Object>| object.meta().is_uninitialized();
+        let hides = visibility == Visibility::Initialized
+            && (!self.uninitialized.is_empty() || since.values().flatten().any(|held| is_hidden(held)));
+        if hides {
+            // How many are hidden behind the page is only known once all have been looked at.
+            let (mut objects, mut remaining) = (Vec::new(), 0);
+            merge(self.objects.range(lower, upper), &since, |object| {
+                if !is_hidden(object) {
+                    if objects.len() < limit {
+                        objects.push(object.clone());
+                    } else {
+                        remaining += 1;
+                    }
+                }
+                true
+            });
+            return Ok(List { more: 0 < remaining, objects, remaining: Some(remaining), revision });
+        }
         let n_now = self.objects.count(lower, upper);
         let mut objects = Vec::with_capacity(n_now.min(limit));
         merge(self.objects.range(lower, upper), &since, |object| {
@@ -315,13 +374,13 @@ mod tests {
         let changes = vec![Change::Put(Arc::new(object(5).unwrap())), Change::Put(Arc::new(object(7).unwrap()))];
         cache.apply(changes, &Limits::default(), Instant::now(), &mut Vec::new());
         // The batch is in, and revision 7 not yet the newest of the cache.
-        let list = |at| cache.list(&Scope::All, at, Page::ALL, Revision(4)).ok().unwrap();
+        let list = |at| cache.list(&Scope::All, at, Page::ALL, Visibility::All, Revision(4)).ok().unwrap();
         assert_eq!(list(At::Latest).revision, Revision(7));
         assert_eq!(list(At::Exact(Revision(7))).objects[0].revision, Revision(7));
         assert_eq!(list(At::Exact(Revision(6))).objects[0].revision, Revision(5));
         assert!(list(At::Exact(Revision(4))).objects.is_empty());
         assert!(matches!(
-            cache.list(&Scope::All, At::Exact(Revision(8)), Page::ALL, Revision(4)),
+            cache.list(&Scope::All, At::Exact(Revision(8)), Page::ALL, Visibility::All, Revision(4)),
             Err(Miss::Future(_))
         ));
     }

@@ -10,7 +10,7 @@ use crate::feeder::{Feeder, Retention};
 use crate::interest::Interest;
 use crate::key;
 use crate::kv::{self, Compare, Expect, Kv, Op, Outcome, Txn};
-use crate::resource_cache::{At, List, Miss, Page, Scope};
+use crate::resource_cache::{At, List, Miss, Page, Scope, Visibility};
 use crate::ring::Limits;
 use crate::watcher::{Log, Watcher};
 use bytes::Bytes;
@@ -406,10 +406,26 @@ impl Store {
     /// # Errors
     /// `Compacted` or `TooLarge` when there is no such revision any more or yet.
     pub fn list(&self, resource: &GroupResource, scope: &Scope, at: At, page: Page<'_>) -> Result<List, ReadError> {
+        self.list_visible(resource, scope, at, page, Visibility::All)
+    }
+
+    /// [`Store::list`] of what is visible. Where nothing is hidden it costs the same; otherwise every object of the scope is looked
+    /// at, so that the number of those that remain is exact.
+    ///
+    /// # Errors
+    /// `Compacted` or `TooLarge` when there is no such revision any more or yet.
+    pub fn list_visible(
+        &self,
+        resource: &GroupResource,
+        scope: &Scope,
+        at: At,
+        page: Page<'_>,
+        visibility: Visibility,
+    ) -> Result<List, ReadError> {
         // Read first: every event up to it is in the resource's cache.
         let applied = self.revision();
         let listed = match self.0.cache.resource(resource) {
-            Ok(cache) => cache.list(scope, at, page, applied),
+            Ok(cache) => cache.list(scope, at, page, visibility, applied),
             Err(floor) => nothing(at, floor, applied),
         };
         listed.map_err(|miss| {
@@ -460,6 +476,35 @@ impl Store {
             }
             return Ok(List { more: part.more, objects, remaining: (!part.more).then_some(0), revision });
         }
+    }
+
+    /// [`Store::list_at`] of what is visible.
+    ///
+    /// # Errors
+    /// `Compacted` or `TooLarge` when there is no such revision any more or yet.
+    pub async fn list_visible_at(
+        &self,
+        resource: &GroupResource,
+        scope: &Scope,
+        revision: Revision,
+        page: Page<'_>,
+        visibility: Visibility,
+    ) -> Result<List, ReadError> {
+        if visibility == Visibility::All {
+            return self.list_at(resource, scope, revision, page).await;
+        }
+        match self.list_visible(resource, scope, At::Exact(revision), page, visibility) {
+            Err(ReadError::Compacted { .. }) if self.oldest() <= revision => {
+                let is_visible = |object: &Object| !object.meta().is_uninitialized();
+                self.list_where_at(resource, scope, revision, page, is_visible).await
+            }
+            listed => listed,
+        }
+    }
+
+    /// The objects that are not initialized, by resource, as the cache has them. Costs a look at each resource, not at each object.
+    pub fn uninitialized(&self) -> Vec<(GroupResource, Vec<Arc<Object>>)> {
+        self.0.cache.uninitialized()
     }
 
     /// A page of those objects that `keep` keeps. It runs outside every lock and, once the page is full, only until it has

@@ -43,6 +43,9 @@ pub struct Options {
     pub clock: fn() -> Timestamp,
     /// How much history there is for watches and continued lists.
     pub history: steersman_storage::Options,
+    /// Whether there are initializers: InitializerConfigurations, the field `metadata.initializers`, and creations that wait for
+    /// them. Usually not.
+    pub initializers: bool,
     /// How long [`ControlPlane::until`] waits. Usually 30 s. A controller whose watch was broken time and again may wait a
     /// minute before it tries once more: where time is paused, ten minutes cost nothing.
     pub patience: Duration,
@@ -74,6 +77,7 @@ impl Default for Options {
             authorization: Authorization::default(),
             clock: Timestamp::now,
             history: steersman_storage::Options::default(),
+            initializers: false,
             patience: PATIENCE,
             tokens: String::new(),
             webhook_services: Services::default(),
@@ -136,6 +140,7 @@ impl Drop for ControlPlane {
 async fn run(kv: Arc<dyn Kv>, options: &Options) -> Result<Running, StartError> {
     let tokens = Tokens::parse(&options.tokens).map_err(StartError::Tokens)?;
     let store = Store::open(kv, options.history).await.map_err(StartError::Store)?;
+    let served = steersman_server::RuntimeConfig::default();
     let server = Server::start(steersman_server::Options {
         store: store.clone(),
         authentication: authn::Options { tokens, ..authn::Options::default() },
@@ -145,7 +150,7 @@ async fn run(kv: Arc<dyn Kv>, options: &Options) -> Result<Running, StartError> 
         audit: None,
         service_ranges: Default::default(),
         webhook_services: options.webhook_services.clone(),
-        runtime_config: Default::default(),
+        runtime_config: if options.initializers { served.with_initializers() } else { served },
         concurrency: steersman_server::Concurrency::default(),
         timeouts: steersman_server::Timeouts::default(),
         event_ttl: steersman_server::EVENT_TTL,

@@ -11,6 +11,8 @@ use std::sync::Arc;
 
 use parking_lot::RwLock;
 
+#[cfg(feature = "webhook")]
+pub(crate) use crate::health::endpoints::answer;
 pub use crate::health::endpoints::{BindError, Endpoints};
 
 /// The checks of a process. Clones are the same checks. A list without checks passes.

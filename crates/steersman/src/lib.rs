@@ -139,6 +139,7 @@
 //! | one replica works, others wait | [`Manager::elect`], [`Election`] |
 //! | several replicas share the work | [`Manager::shard`], [`ShardMember`] |
 //! | tests against a real API server in the test's own process | the crate `steersman-testkit` |
+//! | webhooks: mutating, validating, converting | `webhook`, with the feature of that name |
 //! | metrics, health, readiness | [`Manager::serve`], [`Metrics`], [`Health`] |
 //! | what is served while the server is away | [`Lister`]; [`Informer::staleness`] says for how long |
 #![deny(missing_docs)]
@@ -183,6 +184,8 @@ mod reflector;
 mod selection;
 pub mod shard;
 pub mod status;
+#[cfg(feature = "webhook")]
+pub mod webhook;
 mod wire;
 mod write;
 

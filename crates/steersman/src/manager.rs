@@ -42,6 +42,8 @@ pub struct Manager {
     health: Health,
     endpoints: Option<Endpoints>,
     controllers: Vec<Prepare>,
+    #[cfg(feature = "webhook")]
+    webhooks: Vec<crate::webhook::Server>,
     /// Of every replica.
     always: Vec<Task>,
     /// Of the leader.
@@ -157,6 +159,8 @@ impl Manager {
             health: Health::new(),
             endpoints: None,
             controllers: Vec::new(),
+            #[cfg(feature = "webhook")]
+            webhooks: Vec::new(),
             always: Vec::new(),
             leading: Vec::new(),
             warm_up: WARM_UP,
@@ -274,6 +278,14 @@ impl Manager {
     /// Where health and metrics are served, with the real port; `None` without [`Manager::serve`].
     pub fn address(&self) -> Option<SocketAddr> {
         self.endpoints.as_ref().map(Endpoints::address)
+    }
+
+    /// Serves webhooks in every replica, before anything else starts, because caches may need objects converted, and until
+    /// everything else has ended. Their calls count in the manager's metrics, and `/readyz` has the check `webhooks`.
+    #[cfg(feature = "webhook")]
+    pub fn webhooks(mut self, server: crate::webhook::Server) -> Self {
+        self.webhooks.push(server);
+        self
     }
 
     /// Adds a task that runs in every replica, whether it leads or not: a webhook server, a poller. It starts before the

@@ -4,7 +4,7 @@
 //! still live. Only requests to the server are counted here ([`requests`]), because nobody else sees them. Nothing is
 //! global: two managers have two sets of metrics, or share the one they are given. [`families`] has the names.
 
-mod families;
+pub(crate) mod families;
 pub(crate) mod histogram;
 mod requests;
 mod text;
@@ -51,6 +51,12 @@ pub use crate::metrics::text::MetricsFormat;
 /// | `rest_client_request_duration_seconds` | histogram | `verb`, `host` | time to the end of the answer, without watches |
 /// | `rest_client_request_size_bytes` | histogram | `verb`, `host` | bodies sent, where their length is known |
 /// | `rest_client_response_size_bytes` | histogram | `verb`, `host` | bodies received, without watches |
+/// | `controller_runtime_webhook_requests_total` | counter | `webhook`, `code` | calls of webhooks by path and HTTP status |
+/// | `controller_runtime_webhook_latency_seconds` | histogram | `webhook` | how long calls take |
+/// | `controller_runtime_webhook_requests_in_flight` | gauge | `webhook` | calls under way |
+/// | `controller_runtime_webhook_panics_total` | counter | `webhook` | calls whose function panicked |
+/// | `steersman_webhook_calls_total` | counter | `webhook`, `outcome` | calls by outcome: `allowed`, `mutated`, `denied`, `converted`, `failed`, `malformed`, `panicked`, `timed_out`, `abandoned` |
+/// | `steersman_webhook_certificate_expiry_timestamp_seconds` | gauge | | when the certificate of webhooks expires |
 /// | `informer_queued_items` | gauge | `name`, `group`, `version`, `resource` | events that handlers have not heard yet |
 /// | `informer_store_resource_version` | gauge | `name`, `group`, `version`, `resource` | how far the cache has come |
 ///
@@ -84,6 +90,8 @@ struct Sources {
     leaders: Mutex<Vec<Weak<Leadership>>>,
     queues: Mutex<Vec<Weak<dyn Measured>>>,
     requests: Arc<Requests>,
+    #[cfg(feature = "webhook")]
+    webhooks: Mutex<Vec<Weak<crate::webhook::Stats>>>,
 }
 
 #[derive(Clone)]
@@ -151,6 +159,14 @@ impl Metrics {
         let mut sources = self.shared.sources.informers.lock();
         sources.retain(|known| known.informers.strong_count() > 0 && !Weak::ptr_eq(&known.informers, &informers));
         sources.push(InformerSource { name: name.to_owned(), informers });
+    }
+
+    #[cfg(feature = "webhook")]
+    pub(crate) fn observe_webhooks(&self, stats: &Arc<crate::webhook::Stats>) {
+        let stats = Arc::downgrade(stats);
+        let mut webhooks = self.shared.sources.webhooks.lock();
+        webhooks.retain(|known| known.strong_count() > 0 && !Weak::ptr_eq(known, &stats));
+        webhooks.push(stats);
     }
 
     /// A layer that counts the requests of a client: for [`crate::ClientOptions::metrics`], or for

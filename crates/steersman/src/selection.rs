@@ -33,6 +33,8 @@ pub struct Selection {
     pub fields: String,
     /// Passed through as `shardSelector` for servers that shard watches. Empty sends nothing.
     pub shard: String,
+    /// Also the objects that wait for initializers, which servers that have these hide otherwise.
+    pub includes_uninitialized: bool,
 }
 
 /// The place of one type in the API, known at run time.
@@ -86,6 +88,12 @@ impl Selection {
         self
     }
 
+    /// Also the objects that wait for initializers: for those who initialize them.
+    pub fn include_uninitialized(mut self) -> Self {
+        self.includes_uninitialized = true;
+        self
+    }
+
     /// Only the objects of one server-side shard.
     pub fn shard(mut self, selector: impl Into<String>) -> Self {
         self.shard = selector.into();
@@ -109,6 +117,9 @@ impl fmt::Display for Selection {
             if !value.is_empty() {
                 write!(f, ", {name} {value:?}")?;
             }
+        }
+        if self.includes_uninitialized {
+            f.write_str(", also uninitialized")?;
         }
         Ok(())
     }

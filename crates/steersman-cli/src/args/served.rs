@@ -11,26 +11,41 @@ pub(crate) struct ServedOptions {
     /// they are switched on here.
     #[arg(long, value_delimiter = ',', value_name = "KEY=BOOL,..")]
     pub(crate) runtime_config: Vec<String>,
+    /// Serve initializers, as Kubernetes 1.7 to 1.13 had them: InitializerConfigurations
+    /// (admissionregistration.k8s.io/v1alpha1), the field metadata.initializers, and creations that wait for them.
+    #[arg(long)]
+    pub(crate) enable_initializers: bool,
 }
 
 impl ServedOptions {
     /// What the flag says.
     pub(crate) fn read(&self) -> Result<RuntimeConfig, Failure> {
-        parse(self.runtime_config.iter())
+        self.parse(self.runtime_config.iter())
     }
 
     /// The same without entries about what only kube-apiserver has, which come second.
     pub(crate) fn read_known(&self) -> Result<(RuntimeConfig, Vec<&str>), Failure> {
-        let is_unknown =
-            |entry: &&String| matches!(builtin::runtime_config([entry.as_str()]), Err(RuntimeConfigError::Unknown(_)));
+        let is_unknown = |entry: &&String| {
+            matches!(read(self.enable_initializers, [entry.as_str()]), Err(RuntimeConfigError::Unknown(_)))
+        };
         let (unknown, known): (Vec<&String>, Vec<&String>) = self.runtime_config.iter().partition(is_unknown);
-        Ok((parse(known.into_iter())?, unknown.into_iter().map(String::as_str).collect()))
+        Ok((self.parse(known.into_iter())?, unknown.into_iter().map(String::as_str).collect()))
+    }
+
+    fn parse<'a>(&self, entries: impl Iterator<Item = &'a String>) -> Result<RuntimeConfig, Failure> {
+        read(self.enable_initializers, entries.map(String::as_str))
+            .map_err(|error| Failure::Refused(format!("--runtime-config: {error}")))
     }
 }
 
-fn parse<'a>(entries: impl Iterator<Item = &'a String>) -> Result<RuntimeConfig, Failure> {
-    builtin::runtime_config(entries.map(String::as_str))
-        .map_err(|error| Failure::Refused(format!("--runtime-config: {error}")))
+fn read<'a>(
+    has_initializers: bool,
+    entries: impl IntoIterator<Item = &'a str>,
+) -> Result<RuntimeConfig, RuntimeConfigError> {
+    match has_initializers {
+        true => builtin::runtime_config_with_initializers(entries),
+        false => builtin::runtime_config(entries),
+    }
 }
 
 #[cfg(test)]
@@ -40,10 +55,19 @@ mod tests {
     #[test]
     fn what_only_kube_apiserver_has_is_refused_or_told_apart() {
         let entries = ["api/beta=true", "resource.k8s.io/v1alpha3=true"];
-        let options = ServedOptions { runtime_config: entries.map(str::to_owned).to_vec() };
+        let options = ServedOptions { runtime_config: entries.map(str::to_owned).to_vec(), enable_initializers: false };
         let Err(Failure::Refused(why)) = options.read() else { panic!("it is refused") };
         assert_eq!(why, "--runtime-config: nothing of this server is called resource.k8s.io/v1alpha3");
         let (known, unknown) = options.read_known().unwrap();
         assert_eq!((known.to_string().as_str(), unknown), ("api/beta=true", vec!["resource.k8s.io/v1alpha3=true"]));
+    }
+
+    #[test]
+    fn the_version_of_initializers_is_known_where_they_are_enabled() {
+        let entries = vec!["admissionregistration.k8s.io/v1alpha1/initializerconfigurations=true".to_owned()];
+        let of = |enable_initializers| ServedOptions { runtime_config: entries.clone(), enable_initializers }.read();
+        assert!(of(true).unwrap().has_initializers());
+        let Err(Failure::Refused(why)) = of(false) else { panic!("it is refused") };
+        assert!(why.ends_with("v1alpha1/initializerconfigurations"), "{why}");
     }
 }

@@ -176,7 +176,7 @@ fn headers_about_a_user_count_with_a_certificate_of_the_proxies_ca_alone() {
     };
     assert_eq!(who(Some(["proxy.crt", "proxy.key"])).as_deref(), Some("jane"));
     assert_eq!(who(None), None);
-    assert_eq!(who(Some(["data/pki/admin.crt", "data/pki/admin.key"])).as_deref(), Some("admin"));
+    assert_eq!(who(Some(["data/pki/admin.crt", "data/pki/admin.key"])).as_deref(), Some("kubernetes-admin"));
     plane.stop();
 }
 

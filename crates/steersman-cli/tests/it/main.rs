@@ -20,6 +20,8 @@ mod envtest;
 #[cfg(test)]
 mod identity;
 #[cfg(test)]
+mod initializers;
+#[cfg(test)]
 mod lifecycle;
 #[cfg(test)]
 mod oidc;
@@ -33,3 +35,5 @@ mod streams;
 mod tour;
 #[cfg(test)]
 mod usage;
+#[cfg(test)]
+mod webhooks;

@@ -65,14 +65,23 @@ fn a_namespace_ends_with_the_server_alone_unless_its_loop_is_left_out() {
     kubectl.ok("create configmap content --namespace doomed");
     kubectl.ok("delete namespace doomed --wait=false");
     assert_eq!(kubectl.json("get namespace doomed")["status"]["phase"], "Terminating");
-    assert_eq!(plane.ready["controllers"], serde_json::json!(["certificates", "service-cidr", "serviceaccount-token"]));
+    assert_eq!(
+        plane.ready["controllers"],
+        serde_json::json!(["certificates", "service-cidr", "serviceaccount-token", "validatingadmissionpolicy-status"])
+    );
     plane.stop();
 
     let plane = Plane::server(home.path(), &[]);
     let kubectl = Kubectl::new(program, &plane.kubeconfig());
     assert_eq!(
         plane.ready["controllers"],
-        serde_json::json!(["certificates", "namespace", "service-cidr", "serviceaccount-token"])
+        serde_json::json!([
+            "certificates",
+            "namespace",
+            "service-cidr",
+            "serviceaccount-token",
+            "validatingadmissionpolicy-status"
+        ])
     );
     kubectl.ok("wait --for=delete namespace/doomed --timeout=60s");
     plane.stop();
@@ -127,13 +136,16 @@ fn access_log_has_a_line_for_every_request() {
     };
     let known = of("/api/v1/namespaces/default?a=b");
     assert_eq!((&known["method"], &known["status"]), (&"GET".into(), &200.into()));
-    assert_eq!((&known["user"], &known["sourceIP"]), (&"admin".into(), &"127.0.0.1".into()));
+    assert_eq!((&known["user"], &known["sourceIP"]), (&"kubernetes-admin".into(), &"127.0.0.1".into()));
     assert_eq!(known["bytes"], body.len(), "{known}");
     assert_eq!(known["auditId"].as_str().unwrap().len(), 36);
     let refused = of("/api/v1/nodes");
     assert_eq!((&refused["status"], refused.get("user")), (&401.into(), None));
     let impersonated = of("/api/v1/namespaces/default/configmaps");
-    assert_eq!((&impersonated["user"], &impersonated["impersonatedUser"]), (&"admin".into(), &"somebody".into()));
+    assert_eq!(
+        (&impersonated["user"], &impersonated["impersonatedUser"]),
+        (&"kubernetes-admin".into(), &"somebody".into())
+    );
     assert!(of("/api/v1/namespaces?watch=true&timeoutSeconds=1")["durationMs"].as_u64().unwrap() >= 1000);
     let is_loops = |line: &Value| line["user"] == "system:steersman:namespace-controller";
     assert!(lines.iter().any(is_loops), "no request of the namespace loop in {text}");
@@ -161,7 +173,7 @@ fn audit_log_says_who_did_what_before_they_are_answered() {
     let done = events[1];
     assert_eq!(
         (&done["user"]["username"], &done["impersonatedUser"]["username"]),
-        (&"admin".into(), &"somebody".into())
+        (&"kubernetes-admin".into(), &"somebody".into())
     );
     assert_eq!((&done["sourceIPs"][0], &done["objectRef"]["name"]), (&"127.0.0.1".into(), &"c".into()));
     assert_eq!((&done["requestObject"]["data"]["a"], &done["responseStatus"]["code"]), (&"b".into(), &201.into()));

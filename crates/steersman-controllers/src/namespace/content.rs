@@ -1,7 +1,7 @@
 //! What is in a namespace: deleting it, and counting what remains.
 
 use kube::api::{DeleteParams, DynamicObject, ListParams};
-use kube::core::ApiResource;
+use kube::core::{ApiResource, ObjectList, PartialObjectMeta, Request};
 use kube::discovery::{Discovery, Scope, verbs};
 use kube::{Api, Client};
 use std::collections::BTreeMap;
@@ -69,7 +69,7 @@ async fn delete_kind(
     }
     let mut page = ListParams::default().limit(PAGE);
     loop {
-        let list = api.list_metadata(&page).await?;
+        let list = list(client, api.resource_url(), &page).await?;
         for object in list.items {
             let name = object.metadata.name.unwrap_or_default();
             if !has_collection && object.metadata.deletion_timestamp.is_none() {
@@ -85,6 +85,18 @@ async fn delete_kind(
             None => return Ok(()),
         }
     }
+}
+
+/// A page of what there is, with what waits for initializers: the namespace must not go before it.
+async fn list(
+    client: &Client,
+    collection: &str,
+    page: &ListParams,
+) -> Result<ObjectList<PartialObjectMeta<DynamicObject>>, kube::Error> {
+    let mut request = Request::new(collection).list_metadata(page).map_err(kube::Error::BuildRequest)?;
+    let uri = format!("{}&includeUninitialized=true", request.uri());
+    *request.uri_mut() = uri.parse().map_err(|error| kube::Error::HttpError(http::Error::from(error)))?;
+    client.request(request).await
 }
 
 /// Deletes exactly this instance, not one created since under the same name.

@@ -1,7 +1,7 @@
 //! The header of a stored object: what stores, selectors and garbage collection ask for, encoded in front of the JSON.
 //!
 //! ```text
-//! version u8 = 1 | flags u8 | length of what follows | where the metadata's first field is in the JSON
+//! version u8 = 1 | flags u8 (deletion, empty metadata, initializers) | length of what follows | where the metadata's first field is in the JSON
 //! labels, sorted by key: number, then key and value each | fields: number, then name and text each
 //! apiVersion | uid | deletionTimestamp, if the flag says so | finalizers: number, then each
 //! owners: number, then flags u8, apiVersion, kind, name and uid each
@@ -20,6 +20,10 @@ use std::collections::BTreeMap;
 const VERSION: u8 = 1;
 const DELETING: u8 = 1;
 const EMPTY_METADATA: u8 = 2;
+/// A release that does not know the flag passes over it, and shows the object.
+const UNINITIALIZED: u8 = 4;
+/// The flags that say something of the object.
+const ASKED: u8 = DELETING | UNINITIALIZED;
 const CONTROLLER: u8 = 1;
 const BLOCKS_DELETION: u8 = 2;
 /// Version and flags.
@@ -89,6 +93,8 @@ struct Metadata<'a> {
     finalizers: Option<Vec<Cow<'a, str>>>,
     #[serde(borrow)]
     deletion_timestamp: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    initializers: Option<&'a RawValue>,
 }
 
 #[derive(Default, Deserialize)]
@@ -127,6 +133,7 @@ impl Header {
         header.text(value::str_at(object, &["apiVersion"]).unwrap_or_default());
         header.text(value::str_at(metadata, &["uid"]).unwrap_or_default());
         header.deletion(value::str_at(metadata, &["deletionTimestamp"]));
+        header.initialization(metadata.get("initializers").is_some_and(|initializers| !initializers.is_null()));
         header.list(finalizers.iter().filter_map(Value::as_str).collect::<Vec<_>>().as_slice(), |header, one| {
             header.text(one);
         });
@@ -153,6 +160,7 @@ impl Header {
         header.text(&envelope.api_version);
         header.text(&metadata.uid);
         header.deletion(metadata.deletion_timestamp.as_deref());
+        header.initialization(metadata.initializers.is_some_and(|initializers| initializers.get() != "null"));
         header.list(&metadata.finalizers.unwrap_or_default(), |header, one| header.text(one));
         header.list(&metadata.owner_references.unwrap_or_default(), |header, owner| {
             header.owner(owner.controller.unwrap_or_default(), owner.block_owner_deletion.unwrap_or_default());
@@ -202,6 +210,12 @@ impl Header {
         }
     }
 
+    fn initialization(&mut self, is_under_way: bool) {
+        if is_under_way {
+            self.flags |= UNINITIALIZED;
+        }
+    }
+
     fn owner(&mut self, controller: bool, block_owner_deletion: bool) {
         let flags = if controller { CONTROLLER } else { 0 } | if block_owner_deletion { BLOCKS_DELETION } else { 0 };
         self.body.push(flags);
@@ -237,7 +251,7 @@ impl<'a> Meta<'a> {
         let json_at = stored.len() - reader.rest.len() + length;
         reader.rest = reader.rest.get(..length).ok_or(Fault::Cut)?;
         let metadata_at = reader.number().ok_or(Fault::Cut)?;
-        let meta = Meta { flags: flags & DELETING, body: reader.rest };
+        let meta = Meta { flags: flags & ASKED, body: reader.rest };
         meta.check().ok_or(Fault::Malformed)?;
         Ok(Parsed { is_empty_metadata: flags & EMPTY_METADATA != 0, json_at, metadata_at })
     }
@@ -248,7 +262,7 @@ impl<'a> Meta<'a> {
         let length = reader.number().unwrap_or_default();
         reader.rest = reader.rest.get(..length).unwrap_or_default();
         reader.number();
-        Meta { flags: stored.get(1).copied().unwrap_or_default() & DELETING, body: reader.rest }
+        Meta { flags: stored.get(1).copied().unwrap_or_default() & ASKED, body: reader.rest }
     }
 
     /// Its labels, sorted by key.
@@ -298,6 +312,11 @@ impl<'a> Meta<'a> {
     /// Whether its deletion was asked for.
     pub fn is_deleting(self) -> bool {
         self.flags & DELETING != 0
+    }
+
+    /// Whether it has `metadata.initializers`: it is still being created, and hidden from who does not ask for such objects.
+    pub fn is_uninitialized(self) -> bool {
+        self.flags & UNINITIALIZED != 0
     }
 
     /// The finalizers.
@@ -372,6 +391,7 @@ impl std::fmt::Debug for Meta<'_> {
             .field("labels", &self.labels().collect::<Vec<_>>())
             .field("fields", &self.fields().collect::<Vec<_>>())
             .field("deletion_timestamp", &self.deletion_timestamp())
+            .field("is_uninitialized", &self.is_uninitialized())
             .field("finalizers", &self.finalizers().collect::<Vec<_>>())
             .field("owner_references", &self.owner_references().collect::<Vec<_>>())
             .finish()

@@ -123,3 +123,22 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn an_object_with_initializers_is_not_initialized() {
+    let stored = |initializers: &str| {
+        let json = format!(r#"{{"metadata":{{"uid":"u","initializers":{initializers}}}}}"#);
+        let draft = Draft::read(json.into_bytes().into()).unwrap();
+        Object::decode(ObjectKey::cluster("x"), Revision(1), &draft.encode()).unwrap()
+    };
+    assert!(stored(r#"{"pending":[{"name":"a.b.c"}]}"#).meta().is_uninitialized());
+    assert!(!stored("null").meta().is_uninitialized());
+    let deleting = r#"{"metadata":{"uid":"u","initializers":{"pending":[]},"deletionTimestamp":"t"}}"#;
+    let tree: Value = serde_json::from_str(deleting).unwrap();
+    let header = Header::of(&tree, &[]);
+    assert_eq!(header, Header::read(deleting.as_bytes(), &[]).unwrap());
+    assert!(header.meta().is_uninitialized() && header.meta().is_deleting());
+    // Bytes of a release without headers.
+    let bare = Object::decode(ObjectKey::cluster("x"), Revision(1), deleting.as_bytes()).unwrap();
+    assert!(bare.meta().is_uninitialized());
+}

@@ -129,7 +129,10 @@ impl<'s> Custom<'s> {
         if self.is_resource {
             match name {
                 "apiVersion" | "kind" => return Some(Shape::Any),
-                "metadata" => return Some(Shape::Typed(Definitions::object_meta())),
+                "metadata" => {
+                    let edition = self.schema.map(|schema| schema.edition).unwrap_or_default();
+                    return Some(Shape::Typed(Definitions::object_meta(edition)));
+                }
                 _ => {}
             }
         }

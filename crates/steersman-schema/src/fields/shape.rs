@@ -174,7 +174,8 @@ impl<'s> Known<'s> {
         if self.is_resource && name == "metadata" {
             // A custom resource's schema may restrict the name; what metadata is, it cannot change.
             let own = property.filter(|property| property.reference().is_some());
-            return Some(Node::known(own.unwrap_or(Definitions::object_meta()), false, false));
+            let metadata = own.unwrap_or_else(|| Definitions::object_meta(self.schema.edition));
+            return Some(Node::known(metadata, false, false));
         }
         match property {
             Some(property) => Some(Node::known(property, self.preserve, false)),

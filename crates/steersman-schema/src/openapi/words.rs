@@ -112,13 +112,15 @@ fn values(name: &str) -> impl Iterator<Item = (&'static str, impl Iterator<Item 
 mod tests {
     use super::*;
     use crate::Definitions;
+    use crate::definitions::Edition;
     use crate::openapi::{Version, definition_json};
 
     #[test]
     fn every_name_in_the_texts_is_that_of_a_definition_or_of_a_field_of_it() {
         let has_field = |definition: &str, field: &str| {
-            let schema =
-                Definitions::builtin().schema(definition).unwrap_or_else(|| panic!("no definition {definition}"));
+            let schema = Definitions::of(Edition::WithInitializers)
+                .schema(definition)
+                .unwrap_or_else(|| panic!("no definition {definition}"));
             assert!(schema.property(field).is_some(), "{definition} has no field {field}");
         };
         let mut n_fields = 0;
@@ -157,7 +159,7 @@ mod tests {
             if !is_stored || kind.version.contains("alpha") || kind.version.contains("beta") {
                 continue;
             }
-            let json = definition_json(name, Version::V3).unwrap();
+            let json = definition_json(Edition::Kubernetes, name, Version::V3).unwrap();
             assert!(json["description"].is_string(), "{name}");
             assert!(json["properties"]["metadata"]["description"].is_string(), "{name}");
         }
@@ -166,7 +168,11 @@ mod tests {
     #[track_caller]
     fn check(definition: &str, path: &str, want: Value) {
         for version in [Version::V2, Version::V3] {
-            assert_eq!(definition_json(definition, version).unwrap().pointer(path), Some(&want), "{version:?}");
+            assert_eq!(
+                definition_json(Edition::Kubernetes, definition, version).unwrap().pointer(path),
+                Some(&want),
+                "{version:?}"
+            );
         }
     }
 

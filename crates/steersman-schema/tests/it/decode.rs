@@ -5,7 +5,7 @@ use serde_json::json;
 use std::sync::Arc;
 use steersman_machinery::Value;
 use steersman_schema::decode::{Body, Unknown};
-use steersman_schema::{Definitions, Schema, decode, prune, structural};
+use steersman_schema::{Definitions, Edition, Schema, decode, prune, strategic, structural};
 
 fn schema(name: &str) -> &'static Schema {
     Definitions::builtin().schema(name).unwrap()
@@ -411,4 +411,36 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn initializers_are_a_field_of_metadata_in_the_edition_with_them_alone() {
+    let body =
+        r#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p","initializers":{"pending":[{"name":"a.b.c"}]}}}"#;
+    let read = |schema: &Schema| decode::built_in(schema, Body::Json(body.as_bytes())).unwrap();
+    let without = read(schema(POD));
+    assert_eq!(without.value["metadata"], json!({"name": "p"}));
+    assert_eq!(without.faults[0].to_string(), r#"unknown field "metadata.initializers""#);
+    let pod = Definitions::of(Edition::WithInitializers).schema(POD).unwrap();
+    let with = read(pod);
+    assert_eq!(
+        (&with.value["metadata"]["initializers"], with.faults.len()),
+        (&json!({"pending": [{"name": "a.b.c"}]}), 0)
+    );
+    // A custom resource's own schema says nothing of metadata: its edition does.
+    let custom = structural::compile(&json!({"type": "object", "properties": {"spec": {"type": "object"}}}));
+    let with = Schema::clone(&custom).of_resource_in(Edition::WithInitializers);
+    let n_faults = |schema: &Schema| {
+        decode::custom_resource(schema, Unknown::Prune, Body::Json(body.as_bytes())).unwrap().faults.len()
+    };
+    assert_eq!((n_faults(&custom), n_faults(&with)), (1, 0));
+}
+
+#[test]
+fn pending_initializers_merge_by_name() {
+    let pod = Definitions::of(Edition::WithInitializers).schema(POD).unwrap();
+    let live = json!({"metadata": {"initializers": {"pending": [{"name": "a.b.c"}, {"name": "d.e.f"}]}}});
+    let patch = json!({"metadata": {"initializers": {"pending": [{"$patch": "delete", "name": "a.b.c"}]}}});
+    let merged = strategic::apply(pod, live, patch).unwrap();
+    assert_eq!(merged["metadata"]["initializers"]["pending"], json!([{"name": "d.e.f"}]));
 }

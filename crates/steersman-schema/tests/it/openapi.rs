@@ -3,14 +3,14 @@
 use serde_json::json;
 use steersman_machinery::{GroupVersionKind, Value};
 use steersman_schema::openapi::{self, Version};
-use steersman_schema::{Definitions, structural};
+use steersman_schema::{Definitions, Edition, structural};
 
 fn v3(name: &str) -> Value {
-    openapi::definition_json(name, Version::V3).unwrap()
+    openapi::definition_json(Edition::Kubernetes, name, Version::V3).unwrap()
 }
 
 fn v2(name: &str) -> Value {
-    openapi::definition_json(name, Version::V2).unwrap()
+    openapi::definition_json(Edition::Kubernetes, name, Version::V2).unwrap()
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn special_types_are_printed_as_clients_know_them() {
 
 #[test]
 fn a_closure_holds_everything_that_is_referred_to() {
-    let found = openapi::closure(["io.k8s.api.batch.v1.JobList"]);
+    let found = openapi::closure(Edition::Kubernetes, ["io.k8s.api.batch.v1.JobList"]);
     for name in
         ["io.k8s.api.batch.v1.JobList", "io.k8s.api.core.v1.Container", "io.k8s.apimachinery.pkg.apis.meta.v1.Time"]
     {
@@ -84,7 +84,7 @@ fn a_closure_holds_everything_that_is_referred_to() {
     }
     assert!(!found.contains("io.k8s.api.apps.v1.Deployment"));
     let all: Vec<&str> = Definitions::builtin().iter().map(|definition| definition.name()).collect();
-    assert_eq!(openapi::closure(all.iter().copied()).len(), all.len());
+    assert_eq!(openapi::closure(Edition::Kubernetes, all.iter().copied()).len(), all.len());
 }
 
 /// The definition of the recordings.
@@ -169,4 +169,21 @@ fn all_that_a_definition_says_is_printed_in_version_3() {
     let out = openapi::schema_json(&embedded, Version::V3);
     assert_eq!(out["required"], json!(["kind", "apiVersion"]));
     assert!(out["properties"]["metadata"].is_object());
+}
+
+#[test]
+fn what_initializers_had_is_in_the_edition_with_them_alone() {
+    const CONFIGURATION: &str = "io.k8s.api.admissionregistration.v1alpha1.InitializerConfiguration";
+    const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
+    assert_eq!(openapi::definition_json(Edition::Kubernetes, CONFIGURATION, Version::V3), None);
+    assert_eq!(v3(META)["properties"].get("initializers"), None);
+    let with = |name| openapi::definition_json(Edition::WithInitializers, name, Version::V2).unwrap();
+    assert_eq!(
+        with(CONFIGURATION)["x-kubernetes-group-version-kind"],
+        json!([{"group": "admissionregistration.k8s.io", "version": "v1alpha1", "kind": "InitializerConfiguration"}])
+    );
+    let initializers = with(META)["properties"]["initializers"].clone();
+    assert_eq!(initializers["$ref"], "#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.Initializers");
+    let pod = openapi::closure(Edition::WithInitializers, ["io.k8s.api.core.v1.Pod"]);
+    assert!(pod.contains("io.k8s.apimachinery.pkg.apis.meta.v1.Initializer"));
 }

@@ -148,6 +148,10 @@ fn is_object_selected(labels: &Labels, subject: &Subject<'_>) -> bool {
         let found = object.get("metadata").and_then(|metadata| metadata.get("labels"));
         selector::matches(labels, found.unwrap_or(&Value::Null))
     };
+    // A Scale has no labels.
+    if subject.is_of_scale() {
+        return selector::matches(labels, &Value::Null);
+    }
     labels.is_everything() || subject.new.is_some_and(is_selected) || subject.old.is_some_and(is_selected)
 }
 

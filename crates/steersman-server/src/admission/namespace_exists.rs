@@ -1,6 +1,6 @@
 //! `NamespaceExists`: refuses every write in a namespace that does not exist, not only creations.
 
-use crate::admission::plugin::{Action, Phase, Plugin, Review, find};
+use crate::admission::plugin::{Action, Phase, Plugin, Review, Unfinished, find};
 use crate::operation::ResourceAttributes;
 use crate::status::Failure;
 use futures::future::BoxFuture;
@@ -10,6 +10,10 @@ use steersman_machinery::{GroupResource, ObjectKey, Value};
 pub(super) struct NamespaceExists;
 
 impl Plugin for NamespaceExists {
+    fn unfinished(&self) -> Unfinished {
+        Unfinished::Update
+    }
+
     fn handles(&self, phase: Phase, _action: Action, attributes: &ResourceAttributes<'_>) -> bool {
         phase == Phase::Mutate && attributes.namespace.is_some() && !attributes.is_about("", "namespaces")
     }

@@ -1,7 +1,7 @@
 //! `NamespaceLifecycle`: refuses creations in a namespace that does not exist or is being deleted, and the deletion of the
 //! namespaces that the system needs.
 
-use crate::admission::plugin::{Action, Phase, Plugin, Review};
+use crate::admission::plugin::{Action, Phase, Plugin, Review, Unfinished};
 use crate::operation::ResourceAttributes;
 use crate::status::Failure;
 use futures::future::BoxFuture;
@@ -16,6 +16,10 @@ const UNDELETABLE: [&str; 3] = ["default", "kube-public", "kube-system"];
 pub(super) struct NamespaceLifecycle;
 
 impl Plugin for NamespaceLifecycle {
+    fn unfinished(&self) -> Unfinished {
+        Unfinished::Update
+    }
+
     fn handles(&self, phase: Phase, action: Action, attributes: &ResourceAttributes<'_>) -> bool {
         let is_namespace = attributes.is_about("", "namespaces");
         // Access can be reviewed for any namespace, even one that does not exist.

@@ -4,7 +4,7 @@
 mod audience;
 mod labels;
 
-use crate::admission::plugin::{Action, Phase, Plugin, Review, find, forbidden};
+use crate::admission::plugin::{Action, Phase, Plugin, Review, Unfinished, find, forbidden};
 use crate::authn::common_name;
 use crate::builtin::certificate_signing_request as requests;
 use crate::operation::ResourceAttributes;
@@ -58,6 +58,10 @@ impl From<&str> for Refusal {
 }
 
 impl Plugin for NodeRestriction {
+    fn unfinished(&self) -> Unfinished {
+        Unfinished::Update
+    }
+
     fn handles(&self, phase: Phase, _action: Action, attributes: &ResourceAttributes<'_>) -> bool {
         phase == Phase::Mutate && RESTRICTED.iter().any(|(group, resource)| attributes.is_about(group, resource))
     }

@@ -1,7 +1,7 @@
 //! `OwnerReferencesPermissionEnforcement`: only who may delete an object changes its owners, and only who may set finalizers on
 //! an owner has its deletion blocked. Follows kubernetes' `plugin/pkg/admission/gc`.
 
-use crate::admission::plugin::{Action, Phase, Plugin, Review, forbidden};
+use crate::admission::plugin::{Action, Phase, Plugin, Review, Unfinished, forbidden};
 use crate::authz::{self, Attributes, ResourceAttributes, Verdict};
 use crate::catalog::{ResourceScope, Served};
 use crate::pod_references::items;
@@ -16,6 +16,10 @@ const OWNERS: [&str; 2] = ["metadata", "ownerReferences"];
 pub(super) struct OwnerReferences;
 
 impl Plugin for OwnerReferences {
+    fn unfinished(&self) -> Unfinished {
+        Unfinished::Update
+    }
+
     fn handles(&self, phase: Phase, action: Action, attributes: &ResourceAttributes<'_>) -> bool {
         // The status of a pod is written with the owners as they are.
         let is_pod_status = attributes.is_about("", "pods") && attributes.subresource == Some("status");

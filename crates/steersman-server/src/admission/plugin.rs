@@ -62,6 +62,28 @@ impl<'r, 'o> Review<'r, 'o> {
     }
 }
 
+/// What a plugin is shown of an update of an object that is still being created, because it waits for initializers.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Unfinished {
+    /// A creation of what the object becomes: an initializer may add to it whatever its creator could have.
+    Creation,
+    /// The same, with what it was before: the plugin acts on the difference.
+    Growth,
+    /// An update.
+    Update,
+}
+
+impl Unfinished {
+    /// The action, and the old object.
+    pub(super) fn shown(self, old: Option<&Value>) -> (Action, Option<&Value>) {
+        match self {
+            Unfinished::Creation => (Action::Create, None),
+            Unfinished::Growth => (Action::Create, old),
+            Unfinished::Update => (Action::Update, old),
+        }
+    }
+}
+
 /// One admission plugin.
 pub(crate) trait Plugin: fmt::Debug + Send + Sync {
     /// Whether the plugin handles such writes. Must be cheap.
@@ -72,6 +94,12 @@ pub(crate) trait Plugin: fmt::Debug + Send + Sync {
     fn has_registered(&self, state: &State, action: Action, attributes: &ResourceAttributes<'_>) -> bool {
         let _ = (state, action, attributes);
         true
+    }
+
+    /// What it is shown of an update of an object that waits for initializers. Most rules are about creations and about what an
+    /// update may not change, so they would not see what an initializer adds.
+    fn unfinished(&self) -> Unfinished {
+        Unfinished::Creation
     }
 
     /// Changes or refuses the new object. A deletion has no new object.

@@ -3,9 +3,9 @@
 use crate::admission::plugin::Plugin;
 use crate::admission::{
     always_pull_images, anti_affinity, app_armor, certificates, claim_resize, default_class,
-    default_toleration_seconds, extended_resources, external_ips, limit_ranger, namespace_exists, namespace_lifecycle,
-    node_restriction, node_taint, owner_references, pod_resize, pod_security, policy, priority, resource_quota,
-    runtime_class, service_account, storage_protection, topology_labels, webhooks,
+    default_toleration_seconds, extended_resources, external_ips, initializers, limit_ranger, namespace_exists,
+    namespace_lifecycle, node_restriction, node_taint, owner_references, pod_resize, pod_security, policy, priority,
+    resource_quota, runtime_class, service_account, storage_protection, topology_labels, webhooks,
 };
 use std::fmt;
 
@@ -25,10 +25,12 @@ enum IsOn {
     /// Those that stand in for kube-apiserver. The plugin needs a control loop, which others do not know to be running.
     InUpstream,
     Never,
+    /// Those with initializers.
+    WithInitializers,
 }
 
 /// In upstream's order (`pkg/kubeapiserver/options/plugins.go`), in which they are called.
-static ROWS: [Row; 42] = [
+static ROWS: [Row; 43] = [
     absent("AlwaysAdmit", IsOn::Never),
     absent("NamespaceAutoProvision", IsOn::Never),
     row("NamespaceLifecycle", IsOn::Always, &namespace_lifecycle::NamespaceLifecycle),
@@ -68,6 +70,8 @@ static ROWS: [Row; 42] = [
     row("PodResizeValidator", IsOn::Always, &pod_resize::PodResize),
     row("MutatingAdmissionPolicy", IsOn::Always, &policy::MutatingAdmissionPolicy),
     row("MutatingAdmissionWebhook", IsOn::Always, &webhooks::Mutating),
+    // Upstream's `Initializers`. It comes and goes with the kind and the field.
+    row("", IsOn::WithInitializers, &initializers::Initializers),
     row("ValidatingAdmissionPolicy", IsOn::Always, &policy::ValidatingAdmissionPolicy),
     row("ValidatingAdmissionWebhook", IsOn::Always, &webhooks::Validating),
     row("ResourceQuota", IsOn::Always, &resource_quota::ResourceQuota),
@@ -116,7 +120,7 @@ impl Default for Plugins {
 impl Plugins {
     /// Those that kube-apiserver has by default.
     pub fn of_upstream() -> Plugins {
-        Plugins::of(|row| row.is_on != IsOn::Never)
+        Plugins::of(|row| matches!(row.is_on, IsOn::Always | IsOn::InUpstream))
     }
 
     /// Those of a list and no others.
@@ -124,7 +128,7 @@ impl Plugins {
     /// # Errors
     /// When a name is unknown.
     pub fn only<S: AsRef<str>>(names: &[S]) -> Result<Plugins, PluginsError> {
-        let mut plugins = Plugins::of(|row| row.name.is_empty());
+        let mut plugins = Plugins::of(|row| row.name.is_empty() && row.is_on == IsOn::Always);
         plugins.switch(names, true)?;
         Ok(plugins)
     }
@@ -151,6 +155,15 @@ impl Plugins {
     /// Whether there is such a plugin here.
     pub fn exists(name: &str) -> bool {
         ROWS.iter().any(|row| row.name == name && row.plugin.is_some())
+    }
+
+    /// The same, and the plugin of initializers.
+    pub(crate) fn with_initializers(mut self) -> Plugins {
+        for (is_on, row) in self.is_on.iter_mut().zip(&ROWS) {
+            *is_on |= row.is_on == IsOn::WithInitializers;
+        }
+        self.collect();
+        self
     }
 
     /// Those that are on and exist here, in the order in which they are called.

@@ -8,22 +8,22 @@ mod definition;
 mod dispatch;
 pub(crate) mod follower;
 mod mutating;
-
 mod params;
 mod patch;
-
 mod registered;
+pub(crate) mod type_checking;
 mod validating;
 
-pub(super) use self::mutating::Plugin as MutatingAdmissionPolicy;
-pub(super) use self::validating::Plugin as ValidatingAdmissionPolicy;
+pub(super) use self::mutating::MutatingAdmissionPolicy;
+pub(super) use self::validating::ValidatingAdmissionPolicy;
 
 use crate::admission::policy::mutating::Mutating;
-use crate::admission::policy::registered::{Part, Registered};
+use crate::admission::policy::registered::{Part, Progress, Registered};
 use crate::admission::policy::validating::Validating;
 use crate::catalog::Resource;
 use crate::status::Failure;
 use steersman_machinery::Revision;
+use tokio::sync::watch;
 
 const GROUP: &str = "admissionregistration.k8s.io";
 
@@ -38,6 +38,11 @@ impl Policies {
     /// Whether a resource is one of the four.
     pub(crate) fn has(resource: &Resource) -> bool {
         *resource.group == *GROUP && Part::find(&resource.plural).is_some()
+    }
+
+    /// Notified when a policy that validates has changed.
+    pub(crate) fn changes(&self) -> watch::Receiver<Progress> {
+        self.validating.policies()
     }
 
     /// Waits until what was written of one of the four at a revision is in force.

@@ -8,7 +8,7 @@
 mod scope;
 mod usage;
 
-use crate::admission::plugin::{Action, Phase, Plugin, Review, name_of, objects_of};
+use crate::admission::plugin::{Action, Phase, Plugin, Review, Unfinished, name_of, objects_of};
 use crate::admission::resource_quota::usage::Subject;
 use crate::at_rest;
 use crate::builtin::pod::totals::{self, Amounts};
@@ -47,6 +47,10 @@ enum NotCounted {
 }
 
 impl Plugin for ResourceQuota {
+    fn unfinished(&self) -> Unfinished {
+        Unfinished::Growth
+    }
+
     fn handles(&self, phase: Phase, action: Action, attributes: &ResourceAttributes<'_>) -> bool {
         let is_whole = attributes.subresource.is_none();
         let is_resize = attributes.is_about("", "pods") && attributes.subresource == Some("resize");

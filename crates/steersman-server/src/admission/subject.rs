@@ -6,12 +6,13 @@ use crate::catalog::{Catalog, Handling, Served};
 use crate::conversion;
 use crate::operation::{Operation, ResourceAttributes};
 use crate::options::Delete;
+use crate::scale;
 use crate::status::Failure;
 use serde_json::json;
 use std::borrow::Cow;
 use std::sync::Arc;
 use steersman_machinery::value::str_at;
-use steersman_machinery::{GroupResource, GroupVersionKind, Object, ObjectKey, Value};
+use steersman_machinery::{GroupResource, GroupVersionKind, Object, ObjectKey, Value, value};
 
 /// A write that may concern webhooks and policies.
 #[derive(Debug)]
@@ -141,11 +142,49 @@ impl<'a> Subject<'a> {
         Arc::ptr_eq(&self.served.resource, &target.resource) && self.served.index() == target.index()
     }
 
-    /// An object, in the form that [`Subject::new`] has it in, in another version.
+    /// Whether it is a write of the desired number of replicas. Webhooks and policies see a Scale; what is written is the object.
+    pub(crate) fn is_of_scale(&self) -> bool {
+        self.attributes.subresource == Some("scale")
+    }
+
+    /// An object, in the form that [`Subject::new`] has it in, as webhooks and policies see it in another version.
     ///
     /// # Errors
     /// When it cannot be converted to it now.
     pub(crate) async fn other<'v>(&self, object: &'v Value, target: &Served) -> Result<Cow<'v, Value>, Failure> {
+        let converted = self.in_version(object, target).await?;
+        Ok(match target.version().scale.as_ref().filter(|_| self.is_of_scale()) {
+            Some(scale) => Cow::Owned(scale::read(scale, &converted)),
+            None => converted,
+        })
+    }
+
+    /// What a webhook or a policy has made of an object in a version that it wanted, in the requested form.
+    ///
+    /// # Errors
+    /// When it cannot be converted now, or the desired number of replicas cannot be set.
+    pub(crate) async fn returned(&self, object: &Value, target: &Served, changed: Value) -> Result<Value, Failure> {
+        if self.is_of_other_kind() {
+            return Ok(changed);
+        }
+        if self.is_of_scale() {
+            let replicas = value::at(&changed, &["spec", "replicas"]).cloned().unwrap_or_else(|| Value::from(0));
+            let mut object = object.clone();
+            let is_set =
+                self.served.version().scale.as_ref().is_some_and(|scale| scale.spec.set(&mut object, replicas));
+            return match is_set {
+                true => Ok(object),
+                false => Err(Failure::internal("the number of replicas of the Scale cannot be set in its object")),
+            };
+        }
+        if self.is_requested(target) {
+            return Ok(changed);
+        }
+        let internal = target.resource.strategy.internal(target.version(), changed);
+        conversion::from_internal(target, self.served, internal).await
+    }
+
+    async fn in_version<'v>(&self, object: &'v Value, target: &Served) -> Result<Cow<'v, Value>, Failure> {
         let (strategy, version) = (&self.served.resource.strategy, self.served.version());
         let is_in_requested_form = !matching::is_internal(self.phase) || strategy.is_internal_form(version);
         if (self.is_requested(target) && is_in_requested_form) || self.is_of_other_kind() {

@@ -1,6 +1,7 @@
-//! The kinds that register webhooks and policies for admission. They are stored and checked; admission does not act on them yet,
-//! which every writer of one that would act is told.
+//! The kinds that register webhooks and policies for admission: how they are checked, expressions included. Webhooks are not called yet,
+//! which every writer of a configuration that would act is told.
 
+pub(crate) mod initializer;
 pub(crate) mod policy;
 pub(crate) mod webhook;
 

@@ -10,8 +10,8 @@ use crate::user::User;
 use jiff::Timestamp;
 use std::sync::Arc;
 use steersman_machinery::{GroupResource, GroupVersionKind, Value, field, name};
-use steersman_schema::Schema;
 use steersman_schema::json_path::JsonPath;
+use steersman_schema::{Edition, Schema};
 
 /// What most kinds allow.
 pub(crate) const RULES: Rules = Rules {
@@ -223,10 +223,11 @@ impl Kind {
 
     /// The kind as a resource of a catalog.
     pub(crate) fn resource(&'static self, config: &RuntimeConfig) -> Resource {
-        let mut versions: Vec<catalog::Version> = self.versions.iter().map(Version::to_catalog).collect();
+        let mut versions: Vec<catalog::Version> =
+            self.versions.iter().map(|version| version.to_catalog(config.edition())).collect();
         versions.extend(self.aliases.iter().map(|alias| {
             let deprecation = alias.deprecation;
-            self.versions[0].named(alias.name, alias.definition, deprecation)
+            self.versions[0].named(config.edition(), alias.name, alias.definition, deprecation)
         }));
         for version in &mut versions {
             let subject = Subject { group: self.group, version: &version.name, resource: self.plural };
@@ -292,12 +293,12 @@ impl Version {
         conversion: None,
     };
 
-    fn to_catalog(&self) -> catalog::Version {
-        self.named(self.name, self.definition, self.deprecation)
+    fn to_catalog(&self, edition: Edition) -> catalog::Version {
+        self.named(edition, self.name, self.definition, self.deprecation)
     }
 
     /// The version under a name, with a definition and a warning.
-    fn named(&self, name: &str, definition: &str, deprecation: &str) -> catalog::Version {
+    fn named(&self, edition: Edition, name: &str, definition: &str, deprecation: &str) -> catalog::Version {
         let subresource = |row: &Subresource| catalog::Subresource {
             name: row.name.into(),
             kind: GroupVersionKind::new(row.group, row.version, row.kind),
@@ -308,7 +309,7 @@ impl Version {
             name: name.into(),
             served: true,
             deprecation: Some(deprecation).filter(|text| !text.is_empty()).map(Into::into),
-            schema: Arc::new(Schema::from_json(&serde_json::json!({ "$ref": definition }))),
+            schema: Arc::new(Schema::from_json_in(edition, &serde_json::json!({ "$ref": definition }))),
             definition: definition.into(),
             has_status: self.has_status,
             scale: self.scale.map(|row| catalog::Scale {

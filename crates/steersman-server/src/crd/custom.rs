@@ -19,7 +19,7 @@ use std::sync::Arc;
 use steersman_machinery::value::at;
 use steersman_machinery::{GroupResource, GroupVersionKind, Value};
 use steersman_schema::json_path::JsonPath;
-use steersman_schema::{Schema, openapi, structural};
+use steersman_schema::{Edition, Schema, openapi, structural};
 
 /// Why a definition defines nothing. Definitions that passed validation do not meet this.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
@@ -50,16 +50,17 @@ pub fn is_served(definition: &Value) -> bool {
 /// # Errors
 /// When the definition does not hold together; one that passed validation does.
 pub fn custom_resources(definition: &Value) -> Result<Arc<Resource>, InvalidDefinition> {
-    custom_resources_with(definition, &|_| None, None)
+    custom_resources_with(definition, Edition::Kubernetes, &|_| None, None)
 }
 
-/// The same with the schemas of versions that have been compiled already; `known` is asked for each version by name. A
-/// conversion webhook is called with `caller`.
+/// The same with metadata of an edition, and the schemas of versions that have been compiled already; `known` is asked for each
+/// version by name. A conversion webhook is called with `caller`.
 ///
 /// # Errors
 /// When the definition does not hold together; one that passed validation does.
 pub(crate) fn custom_resources_with(
     definition: &Value,
+    edition: Edition,
     known: &dyn Fn(&str) -> Option<Arc<Schema>>,
     caller: Option<Arc<Caller>>,
 ) -> Result<Arc<Resource>, InvalidDefinition> {
@@ -79,7 +80,7 @@ pub(crate) fn custom_resources_with(
     for version in &defined {
         let unreadable = |path: &str| InvalidDefinition::Path { name: name.clone(), path: path.to_owned() };
         let version_name = text(version, &["name"]);
-        let schema = known(version_name).unwrap_or_else(|| schema(version, preserves));
+        let schema = known(version_name).unwrap_or_else(|| schema(version, preserves, edition));
         let (columns, headers) = Columns::new(list(version, &["additionalPrinterColumns"]));
         let has_status = has_subresource(version, "status");
         compiled.push(Compiled {
@@ -133,15 +134,16 @@ pub(crate) fn custom_resources_with(
 }
 
 /// The schema of a version. Without one, and where the definition preserves unknown fields, everything stays.
-fn schema(version: &Value, preserves: bool) -> Arc<Schema> {
+fn schema(version: &Value, preserves: bool, edition: Edition) -> Arc<Schema> {
     let written = at(version, &["schema", "openAPIV3Schema"]).filter(|schema| schema.is_object());
     let compiled = written.map(structural::compile);
     match compiled {
-        Some(schema) if !preserves => schema,
+        Some(schema) if !preserves && edition == schema.edition() => schema,
+        Some(schema) if !preserves => Arc::new(Schema::clone(&schema).of_resource_in(edition)),
         unpruned => {
             let mut schema = unpruned.map(|schema| Schema::clone(&schema)).unwrap_or_default();
             schema.preserve_unknown_fields = true;
-            Arc::new(schema)
+            Arc::new(schema.of_resource_in(edition))
         }
     }
 }

@@ -248,7 +248,8 @@ impl Follower {
             }
             schema
         };
-        match crd::custom_resources_with(value, &compiled, Some(self.state.conversions.clone())) {
+        let caller = Some(self.state.conversions.clone());
+        match crd::custom_resources_with(value, self.state.edition(), &compiled, caller) {
             Ok(resource) => Some((source, resource)),
             Err(error) => {
                 tracing::error!(name, %error, "a definition cannot be served");

@@ -1,5 +1,6 @@
 //! Kinds whose objects are stored: every verb on an object and on a collection, and the subresources that are parts of objects.
 
+mod creation;
 mod delete_collection;
 mod get;
 mod list;

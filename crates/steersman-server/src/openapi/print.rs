@@ -7,6 +7,7 @@ use crate::version::KUBERNETES_VERSION;
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
+use steersman_schema::Edition;
 use steersman_schema::openapi::Version;
 
 /// A document of version 3.
@@ -35,6 +36,8 @@ pub(super) struct Part {
     definitions: Vec<(String, Bytes)>,
     /// The definitions that it refers to.
     names: BTreeSet<String>,
+    /// That of the definitions.
+    edition: Edition,
 }
 
 /// The part of a subject.
@@ -45,18 +48,20 @@ pub(super) fn part(subject: &Subject) -> Part {
         paths: paths.iter().map(|item| (item.path.clone(), path_item_v2(item).to_string().into())).collect(),
         definitions: definitions.into_iter().map(|(name, definition)| (name, definition.to_string().into())).collect(),
         names,
+        edition: schemas::edition(subject.served()),
     }
 }
 
 /// The document of version 2. `built_in` renders a definition of the table of built-in ones.
-pub(super) fn v2(parts: &[&Part], built_in: impl Fn(&str) -> Bytes) -> Vec<u8> {
+pub(super) fn v2(parts: &[&Part], built_in: impl Fn(Edition, &str) -> Bytes) -> Vec<u8> {
+    let edition = parts.iter().map(|part| part.edition).max().unwrap_or_default();
     let mut paths: Vec<(&str, Bytes)> = parts.iter().flat_map(|part| shared(&part.paths)).collect();
     paths.sort_by_key(|(path, _)| *path);
     let mut definitions: BTreeMap<&str, Bytes> = parts.iter().flat_map(|part| shared(&part.definitions)).collect();
     let mut names = BTreeSet::new();
     parts.iter().for_each(|part| names.extend(part.names.iter().cloned()));
-    let missing = schemas::missing(&names, |name| definitions.contains_key(name));
-    definitions.extend(missing.iter().map(|name| (name.as_str(), built_in(name))));
+    let missing = schemas::missing(edition, &names, |name| definitions.contains_key(name));
+    definitions.extend(missing.iter().map(|name| (name.as_str(), built_in(edition, name))));
     let mut out = br#"{"swagger":"2.0","info":"#.to_vec();
     out.extend(info().to_string().bytes());
     out.extend(br#","paths":"#);
@@ -70,8 +75,8 @@ pub(super) fn v2(parts: &[&Part], built_in: impl Fn(&str) -> Bytes) -> Vec<u8> {
 }
 
 /// A definition of the table of built-in ones, rendered for version 2.
-pub(super) fn built_in_v2(name: &str) -> Bytes {
-    schemas::built_in(name, Version::V2).to_string().into()
+pub(super) fn built_in_v2(edition: Edition, name: &str) -> Bytes {
+    schemas::built_in(edition, name, Version::V2).to_string().into()
 }
 
 fn shared(rendered: &[(String, Bytes)]) -> impl Iterator<Item = (&str, Bytes)> {

@@ -4,8 +4,8 @@ use crate::catalog::Served;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use steersman_machinery::GroupVersionKind;
-use steersman_schema::Definitions;
 use steersman_schema::openapi::{self, Version};
+use steersman_schema::{Definitions, Edition};
 
 /// The name of the definition of a resource's objects.
 pub(super) fn object_name(served: &Served) -> String {
@@ -30,11 +30,17 @@ fn known_name(kind: &GroupVersionKind) -> Option<String> {
     Definitions::builtin().definition_of(kind).map(|definition| definition.name().to_owned())
 }
 
+/// The edition of the definitions of some resources: that of any of them, since those of definitions have none of their own.
+pub(super) fn edition(served: &[Served]) -> Edition {
+    served.iter().map(|served| served.version().schema.edition()).max().unwrap_or_default()
+}
+
 /// The definitions by these names and those they refer to, in which the given resources have theirs.
 pub(super) fn collect(wanted: BTreeSet<String>, served: &[Served], version: Version) -> BTreeMap<String, Value> {
     let (mut definitions, names) = own(wanted, served, version);
-    for name in missing(&names, |name| definitions.contains_key(name)) {
-        let definition = built_in(&name, version);
+    let edition = edition(served);
+    for name in missing(edition, &names, |name| definitions.contains_key(name)) {
+        let definition = built_in(edition, &name, version);
         definitions.insert(name, definition);
     }
     definitions
@@ -55,8 +61,8 @@ pub(super) fn own(
 }
 
 /// Those of the names, and of all that built-in definitions among them refer to, which are not known yet.
-pub(super) fn missing(names: &BTreeSet<String>, is_known: impl Fn(&str) -> bool) -> BTreeSet<String> {
-    let referred = openapi::closure(names.iter().map(String::as_str));
+pub(super) fn missing(edition: Edition, names: &BTreeSet<String>, is_known: impl Fn(&str) -> bool) -> BTreeSet<String> {
+    let referred = openapi::closure(edition, names.iter().map(String::as_str));
     let all = referred.into_iter().chain(names.iter().map(String::as_str));
     all.filter(|name| !is_known(name)).map(str::to_owned).collect()
 }
@@ -64,14 +70,14 @@ pub(super) fn missing(names: &BTreeSet<String>, is_known: impl Fn(&str) -> bool)
 /// The definition of a built-in name.
 ///
 /// Names that nobody defines get an object without fields, so that no reference leads nowhere.
-pub(super) fn built_in(name: &str, version: Version) -> Value {
-    openapi::definition_json(name, version).unwrap_or_else(|| json!({"type": "object"}))
+pub(super) fn built_in(edition: Edition, name: &str, version: Version) -> Value {
+    openapi::definition_json(edition, name, version).unwrap_or_else(|| json!({"type": "object"}))
 }
 
 /// The definitions of a resource that is not in the table of built-in ones.
 fn own_definitions(served: &Served, version: Version, definitions: &mut BTreeMap<String, Value>) {
     let (name, list_name) = (object_name(served), list_name(served));
-    if Definitions::builtin().definition(&name).is_some() {
+    if Definitions::of(served.version().schema.edition()).definition(&name).is_some() {
         return;
     }
     let (kind, schema) = (served.kind(), &served.version().schema);

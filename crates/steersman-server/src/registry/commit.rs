@@ -6,8 +6,8 @@ use crate::catalog::{Origin, Resource};
 use crate::conversion;
 use crate::operation::Operation;
 use crate::payload::Payload;
-use crate::registry::allocation;
 use crate::registry::plan::Plan;
+use crate::registry::{allocation, initialization};
 use crate::state::State;
 use crate::status::Failure;
 use std::sync::Arc;
@@ -48,6 +48,7 @@ pub(super) async fn commit(state: &State, operation: &Operation<'_>, plan: Plan<
                 Err(error) => return overtaken(operation, &error),
             };
             allocation::release(state, operation, &deleted.object).await?;
+            initialization::removed(state, &deleted.object);
             state.written(operation.resource(), deleted.revision).await?;
             Ok(Attempt::Done(match last {
                 Some(last) => Outcome::Updated(presented(operation, last)),
@@ -62,6 +63,7 @@ pub(super) async fn commit(state: &State, operation: &Operation<'_>, plan: Plan<
         Plan::Update { current, object, reservation } => Ok(match update(state, operation, &current, object).await? {
             Ok(stored) => {
                 allocation::stored(state, operation, reservation, &stored).await?;
+                initialization::stored(state, operation, Some(&current), &stored).await?;
                 Attempt::Done(Outcome::Updated(Payload::Stored(stored)))
             }
             Err(failure) => Attempt::Overtaken(failure),
@@ -155,6 +157,7 @@ async fn create(
         };
     }
     state.written(operation.resource(), stored.revision).await?;
+    initialization::stored(state, operation, None, &stored).await?;
     Ok(Attempt::Done(Outcome::Created(Payload::Stored(stored))))
 }
 

@@ -1,6 +1,7 @@
 //! The stages of an update.
 
 use crate::admission::{self, Action, Review};
+use crate::initializers::field;
 use crate::operation::Operation;
 use crate::registry::current::Current;
 use crate::registry::plan::{Plan, Recorded};
@@ -22,6 +23,12 @@ pub(super) async fn plan<'s>(
     check_version_given(operation, &new)?;
     check_preconditions(operation, &current.stored, &new)?;
     metadata::prepare_update(&mut new, current.requested());
+    let has_initializers = state.initializers.is_some();
+    let is_whole = operation.attributes.subresource.is_none();
+    if has_initializers && !is_whole {
+        field::carry(&mut new, current.requested());
+    }
+    let is_unfinished = has_initializers && is_whole && field::is_given(current.requested());
     if recorded == Recorded::No {
         managed::record(operation, Some(current.requested()), &mut new).await;
     }
@@ -36,11 +43,19 @@ pub(super) async fn plan<'s>(
     let Current { stored: current, internal: old, .. } = current;
     let mut new = strategy.internal(version, new);
     strategy.prepare_update(version, endpoint, &mut new, &old);
+    if is_unfinished {
+        // It is still being created: what the server makes of its content is made anew.
+        strategy.prepare_create(version, &mut new);
+    }
     strategy.set_times(&mut new, &old, &operation.now_text());
     let reservation = allocation::reserve(state, operation, &mut new, Some(&old))?;
     let mut errors = metadata::validate_update(&new, &old, operation.resource().is_custom());
-    errors.extend(strategy.validate_update(version, endpoint, &new, &old));
-    strategy.judge(version, &new, Some(&old), &mut errors).into_iter().for_each(|warning| operation.warn(warning));
+    errors.extend(match is_unfinished {
+        true => strategy.validate_create(version, &new),
+        false => strategy.validate_update(version, endpoint, &new, &old),
+    });
+    let before = if is_unfinished { None } else { Some(&old) };
+    strategy.judge(version, &new, before, &mut errors).into_iter().for_each(|warning| operation.warn(warning));
     operation.refuse(operation.name(), &errors)?;
     if strategy.rules().warns_on_update {
         strategy.warnings(version, &new).into_iter().for_each(|warning| operation.warn(warning));

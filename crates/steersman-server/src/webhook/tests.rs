@@ -154,6 +154,8 @@ fn a_client_config_names_a_place() {
     assert_eq!(read(service("a", "")).unwrap(), "https://a.default.svc:443/review");
     let config = json!({"service": {"namespace": "n", "name": "a", "port": 8443}});
     assert_eq!(read(config).unwrap(), "https://a.n.svc:8443/");
+    assert_eq!(read(json!({"url": "https://127.0.0.1:1//a/../b/./c/"})).unwrap(), "https://127.0.0.1:1/b/c");
+    assert_eq!(read(json!({"url": "https://h"})).unwrap(), "https://h/");
     assert!(read(json!({"url": "http://h"})).unwrap_err().to_string().contains("want https://HOST/PATH"));
     assert!(read(json!({"url": "https://h", "caBundle": "*"})).unwrap_err().to_string().contains("no base64"));
 }

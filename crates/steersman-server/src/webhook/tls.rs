@@ -1,7 +1,8 @@
 //! Whom the client side of a TLS connection trusts, and who it says it is.
 
+use crate::webhook::trust::Trust;
 use crate::webhook::{EndpointError, Identity};
-use rustls::client::WantsClientCert;
+use rustls::client::{WantsClientCert, WebPkiServerVerifier};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, ConfigBuilder, RootCertStore};
@@ -31,11 +32,14 @@ fn trusting(ca: &[u8]) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, E
         return Ok(builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier)));
     }
     let what = "the certificate of the authority";
+    let bundle = certificates(ca).map_err(|why| unusable(what, why))?;
     let mut roots = RootCertStore::empty();
-    for certificate in certificates(ca).map_err(|why| unusable(what, why))? {
-        roots.add(certificate).map_err(|error| unusable(what, error.to_string()))?;
+    for certificate in &bundle {
+        roots.add(certificate.clone()).map_err(|error| unusable(what, error.to_string()))?;
     }
-    Ok(builder.with_root_certificates(roots))
+    let by_authority = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build();
+    let by_authority = by_authority.map_err(|error| unusable(what, error.to_string()))?;
+    Ok(builder.dangerous().with_custom_certificate_verifier(Arc::new(Trust { by_authority, bundle })))
 }
 
 pub(super) fn unusable(what: &'static str, why: String) -> EndpointError {

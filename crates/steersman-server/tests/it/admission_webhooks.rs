@@ -258,7 +258,9 @@ async fn of_several_refusals_the_first_counts_and_warnings_of_all_come() {
 async fn a_deletion_is_sent_with_the_object_and_may_be_refused() {
     let hooks = Hooks::start(|path, review| {
         let name = text(review, "/request/oldObject/metadata/name");
-        if path == "/a" && name == "kept" { deny(review, "keep it") } else { allow(review) }
+        let is_kept = path == "/a" && name == "kept";
+        let status = json!({"message": "keep it", "reason": "Forbidden", "code": 403});
+        reviewed(review, json!({"allowed": !is_kept, "status": status, "warnings": ["seen"]}))
     })
     .await;
     for name in ["kept", "x", "y"] {
@@ -277,6 +279,7 @@ async fn a_deletion_is_sent_with_the_object_and_may_be_refused() {
     hooks.register(VALIDATING, "one", json!([hook("a", json!({}))])).await;
     let refused = hooks.world.http().delete(CONFIGS).await;
     assert_eq!(refused.code, 403);
+    assert_eq!(refused.header("warning"), Some("299 - \"seen\""));
     assert!(hooks.world.http().get(&format!("{CONFIGS}/kept")).await.code == 200);
     assert!(hooks.paths().len() >= 3);
 }
@@ -429,6 +432,46 @@ async fn subresources_are_sent_as_what_they_take() {
     let request = hooks.request();
     assert_eq!((text(&request, "/operation"), text(&request, "/kind/kind")), ("CREATE", "Eviction"));
     assert_eq!(text(&request, "/subResource"), "eviction");
+}
+
+#[tokio::test]
+async fn a_write_of_a_scale_is_sent_as_a_scale_and_may_be_changed() {
+    let hooks = Hooks::start(|path, review| match path {
+        "/a" => patch(review, &json!([{"op": "replace", "path": "/spec/replicas", "value": 3}])),
+        _ => allow(review),
+    })
+    .await;
+    let http = hooks.world.http();
+    let template =
+        json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "main", "image": "main:1"}]}});
+    let deployment = json!({
+        "metadata": {"name": "d"},
+        "spec": {"replicas": 1, "selector": {"matchLabels": {"a": "b"}}, "template": template},
+    });
+    let deployments = "/apis/apps/v1/namespaces/default/deployments";
+    http.post(deployments, &deployment).await.ok();
+    for (path, name) in [(MUTATING, "a"), (VALIDATING, "b")] {
+        hooks.register(path, "one", json!([about(name, &["deployments/scale"], json!({}))])).await;
+    }
+    let scale = json!({"spec": {"replicas": 9}});
+    let scaled = http.merge(&format!("{deployments}/d/scale"), &scale).await.ok();
+    assert_eq!(scaled["spec"]["replicas"], 3);
+    let asked = std::mem::take(&mut *hooks.asked.lock().unwrap());
+    let replicas: Vec<_> = asked
+        .iter()
+        .map(|(path, review)| (path.as_str(), review["request"]["object"]["spec"]["replicas"].clone()))
+        .collect();
+    assert_eq!(replicas, [("/a", json!(9)), ("/b", json!(3))]);
+    for (_, review) in &asked {
+        assert_eq!(text(review, "/request/kind/kind"), "Scale");
+        assert_eq!(text(review, "/request/object/kind"), "Scale");
+        assert_eq!(review["request"]["oldObject"]["spec"]["replicas"], 1);
+    }
+    let stored = http.get(&format!("{deployments}/d")).await.ok();
+    assert_eq!(
+        (&stored["spec"]["replicas"], text(&stored, "/spec/template/spec/containers/0/name")),
+        (&json!(3), "main")
+    );
 }
 
 // === webhooks that misbehave ===

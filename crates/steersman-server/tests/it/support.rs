@@ -9,7 +9,7 @@ pub(crate) use steersman_server::Options;
 use steersman_server::authn::{self, Tokens};
 use steersman_server::authz::{Authorization, Mode};
 use steersman_server::user::User;
-use steersman_server::{Body, Concurrency, EVENT_TTL, Server, Service, Timeouts, Web};
+use steersman_server::{Body, Concurrency, EVENT_TTL, RuntimeConfig, Server, Service, Timeouts, Web};
 use steersman_storage::kv::Kv;
 use steersman_storage::{Limits, Memory, Store};
 use tower::ServiceExt as _;
@@ -76,6 +76,13 @@ impl World {
     pub(crate) async fn on(kv: Arc<dyn Kv>) -> World {
         let store = Store::open(kv, steersman_storage::Options::default()).await.unwrap();
         World { server: serve(&store, Authorization::default()).await, store }
+    }
+
+    /// With initializers.
+    pub(crate) async fn initializing() -> World {
+        let store = Store::open(Arc::new(Memory::new()), steersman_storage::Options::default()).await.unwrap();
+        let served = RuntimeConfig::default().with_initializers();
+        World::of(store.clone(), Options { runtime_config: served, ..options(&store, Authorization::default()) }).await
     }
 
     pub(crate) async fn of(store: Store, options: Options) -> World {

@@ -6,7 +6,8 @@ use std::time::Duration;
 use steersman_machinery::{Draft, GroupResource, Object, ObjectKey, Revision};
 use steersman_storage::kv::Kv;
 use steersman_storage::{
-    At, Disk, Guard, Kind, Limits, Memory, Options, Page, ReadError, Scope, Store, WaitError, WatchError, WriteError,
+    At, Disk, Guard, Kind, Limits, Memory, Options, Page, ReadError, Scope, Store, Visibility, WaitError, WatchError,
+    WriteError,
 };
 use tokio::time::Instant;
 
@@ -335,4 +336,34 @@ async fn closing_ends_watches_after_their_last_event() {
     assert_eq!(watcher.next_batch(9).await.unwrap().len(), 1);
     assert_eq!(watcher.next_batch(9).await.unwrap_err(), WatchError::Closed);
     assert!(store.health().is_err());
+}
+
+#[tokio::test]
+async fn objects_that_are_not_initialized_are_hidden_from_who_does_not_ask_for_them() {
+    let store = with(Options { ring: Limits { events: 4, ..Limits::default() }, ..Options::default() }).await;
+    let waiting = Bytes::from_static(br#"{"metadata":{"initializers":{"pending":[{"name":"a.b.c"}]}}}"#);
+    create(&store, "a/1").await;
+    let hidden = store.create(&pods(), &key("a/2"), waiting).await.unwrap();
+    create(&store, "a/3").await;
+    create(&store, "a/4").await;
+    let before = store.sync().await.unwrap();
+    let (scope, page) = (Scope::namespace("a"), Page { limit: Some(1), start_after: Some(&key("a/1")) });
+    let all = store.list_visible(&pods(), &scope, At::Latest, page, Visibility::All).unwrap();
+    assert_eq!((names(&all.objects), all.remaining), (vec!["a/2".to_owned()], Some(2)));
+    let seen = store.list_visible(&pods(), &scope, At::Latest, page, Visibility::Initialized).unwrap();
+    assert_eq!((names(&seen.objects), seen.remaining, seen.revision), (vec!["a/3".to_owned()], Some(1), before));
+    assert_eq!(store.uninitialized()[0].1.len(), 1);
+
+    store.update(&pods(), &hidden.key, hidden.revision, json(&hidden.key, "2")).await.unwrap();
+    store.sync().await.unwrap();
+    assert!(store.uninitialized().is_empty());
+    let at = |at| store.list_visible(&pods(), &scope, at, Page::ALL, Visibility::Initialized).unwrap().objects.len();
+    assert_eq!((at(At::Latest), at(At::Exact(before))), (4, 3), "the past is as it was");
+    // Further back than the ring reaches, the engine has it.
+    for n in 5..12 {
+        create(&store, &format!("a/{n}")).await;
+    }
+    store.sync().await.unwrap();
+    let past = store.list_visible_at(&pods(), &scope, before, page, Visibility::Initialized).await.unwrap();
+    assert_eq!((names(&past.objects), past.more), (vec!["a/3".to_owned()], true));
 }

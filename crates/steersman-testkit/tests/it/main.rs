@@ -12,6 +12,7 @@ mod line;
 mod pod_count;
 mod sharding;
 mod sources;
+mod webhook;
 mod writes;
 
 use k8s_openapi::api::core::v1::ConfigMap;

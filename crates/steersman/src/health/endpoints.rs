@@ -123,7 +123,7 @@ impl Endpoints {
             let answerer = Arc::clone(&answerer);
             let service = service_fn(move |request| {
                 let (health, metrics) = &*answerer;
-                let answer = answer(&request, health, metrics);
+                let answer = answer(&request, health, Some(metrics));
                 async move { Ok::<_, Infallible>(answer) }
             });
             let connection = http1::Builder::new()
@@ -144,15 +144,15 @@ impl Endpoints {
     }
 }
 
-/// The answer to one request.
-fn answer<B>(request: &Request<B>, health: &Health, metrics: &Metrics) -> Response<Full<Bytes>> {
+/// The answer to one request; without metrics where they are served elsewhere.
+pub(crate) fn answer<B>(request: &Request<B>, health: &Health, metrics: Option<&Metrics>) -> Response<Full<Bytes>> {
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         let mut refusal = text(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD\n".to_owned());
         refusal.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
         return refusal;
     }
     let path = request.uri().path();
-    if path == "/metrics" {
+    if let ("/metrics", Some(metrics)) = (path, metrics) {
         let accept = request.headers().get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
         let format = MetricsFormat::of_accept(&accept.collect::<Vec<_>>().join(","));
         return with_type(StatusCode::OK, format.content_type(), metrics.encode(format));

@@ -1,6 +1,6 @@
 //! The life of a manager: what starts when, and what ends when.
 //!
-//! Start: health and metrics answer; caches fill; tasks of every replica run; the lease is won; controllers and tasks of
+//! Start: health, metrics and webhooks answer; caches fill; tasks of every replica run; the lease is won; controllers and tasks of
 //! the leader run. A new leader has its caches filled by then and need not list first. End: the same backwards. The
 //! lease is renewed until the leader's work has ended and is given back then, so the next leader waits no longer than
 //! it must. When the lease is lost there is no grace: the leader's work is dropped where it waits, in the time between
@@ -48,6 +48,8 @@ struct Life {
     remainder: Duration,
     member: Option<ShardMember>,
     prepared: Vec<Prepared>,
+    /// What runs before the caches fill, and after everything else has ended.
+    first: Vec<Task>,
     always: Vec<Task>,
     leading: Vec<Task>,
     warm_up: Duration,
@@ -75,12 +77,20 @@ pub(crate) async fn run(manager: Manager, shutdown: impl Future<Output = ()>) ->
     if let Some(election) = &election {
         metrics.observe_leadership(election.leadership());
     }
+    #[cfg(feature = "webhook")]
+    let first = manager.webhooks.into_iter().map(|server| {
+        let server = server.with_health(health.clone()).with_metrics(&metrics);
+        Task::new("webhooks", |stop| async move { server.run(stop.cancelled()).await })
+    });
+    #[cfg(not(feature = "webhook"))]
+    let first = std::iter::empty();
     let life = Life {
         factory,
         election,
         remainder: remainder.unwrap_or_default(),
         member,
         prepared,
+        first: first.collect(),
         always: manager.always,
         leading: manager.leading,
         warm_up: manager.warm_up,
@@ -133,7 +143,11 @@ impl Life {
     /// From the start of the caches to their end.
     async fn live(mut self, mut shutdown: Pin<&mut impl Future<Output = ()>>) -> Result<(), ManagerError> {
         let grace = Grace::new(self.grace);
-        let (mut always, mut leaders) = (Group::new(grace.clone()), Group::new(grace));
+        let (mut first, mut always) = (Group::new(grace.clone()), Group::new(grace.clone()));
+        let mut leaders = Group::new(grace);
+        for task in std::mem::take(&mut self.first) {
+            first.start(task);
+        }
         let running = self.factory.start();
         let leave = CancellationToken::new();
         let mut membership = JoinSet::new();
@@ -145,6 +159,7 @@ impl Life {
                 if election.is_some() || !self.always.is_empty() || !self.leading.is_empty() {
                     tokio::select! {
                         () = &mut shutdown => break 'working Ended::AsAsked,
+                        error = first.failed() => break 'working Ended::Failed(error),
                         () = warm_up(&self.factory, self.warm_up) => {}
                     }
                 }
@@ -155,6 +170,7 @@ impl Life {
                     tokio::select! {
                         // An attempt cut short at worst leaves a lease that expires.
                         () = &mut shutdown => break 'working Ended::AsAsked,
+                        error = first.failed() => break 'working Ended::Failed(error),
                         error = always.failed() => break 'working Ended::Failed(error),
                         () = election.acquire() => {}
                     }
@@ -169,6 +185,7 @@ impl Life {
                     () = &mut shutdown => Ended::AsAsked,
                     error = leaders.failed() => Ended::Failed(error),
                     error = always.failed() => Ended::Failed(error),
+                    error = first.failed() => Ended::Failed(error),
                     () = lapsed(&mut membership) => Ended::Failed(ManagerError::Panicked),
                 }
             };
@@ -197,6 +214,7 @@ impl Life {
         }
         let ended = ended.then(always.stop().await);
         running.leave().await;
+        let ended = ended.then(first.stop().await);
         match ended {
             Ended::AsAsked => Ok(()),
             Ended::Failed(error) => Err(error),

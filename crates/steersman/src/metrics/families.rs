@@ -52,6 +52,8 @@ impl Collector for Sources {
         let statuses = leaders.into_iter().map(|(lease, status)| (vec![("name", lease)], status)).collect();
         gauges(&mut encoder, "leader_election_master_status", "Whether this replica holds the lease", statuses)?;
         self.requests.encode(&mut encoder)?;
+        #[cfg(feature = "webhook")]
+        crate::webhook::encode_stats(&mut encoder, &self.webhooks.lock().clone())?;
         let informers = self.informers.lock().clone();
         encode_informers(&mut encoder, by_informer(&informers))
     }
@@ -193,7 +195,7 @@ pub(crate) fn counters(
     })
 }
 
-fn gauges<T: Into<Gauge>>(
+pub(crate) fn gauges<T: Into<Gauge>>(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
     help: &str,
@@ -235,7 +237,7 @@ fn family<T>(
     Ok(())
 }
 
-enum Gauge {
+pub(crate) enum Gauge {
     Count(u64),
     Seconds(f64),
 }

@@ -71,6 +71,7 @@ impl Query {
         query.add("labelSelector", &target.selection.labels);
         query.add("fieldSelector", &target.selection.fields);
         query.add("shardSelector", &target.selection.shard);
+        query.add("includeUninitialized", if target.selection.includes_uninitialized { "true" } else { "" });
         query
     }
 
@@ -116,6 +117,8 @@ mod tests {
         let some = Target::of::<ConfigMap>(&(), some);
         check(list(&all, "0", 500, ""), expect!["/api/v1/configmaps?resourceVersion=0"]);
         check(list(&all, "", 500, ""), expect!["/api/v1/configmaps?limit=500"]);
+        let uninitialized = Target::of::<ConfigMap>(&(), Selection::from(Scope::All).include_uninitialized());
+        check(list(&uninitialized, "", 0, ""), expect!["/api/v1/configmaps?includeUninitialized=true"]);
         check(list(&all, "", 500, "a+b="), expect!["/api/v1/configmaps?limit=500&continue=a%2Bb%3D"]);
         check(
             list(&some, "7", 0, ""),

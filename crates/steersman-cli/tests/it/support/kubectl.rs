@@ -74,9 +74,15 @@ impl Kubectl {
     /// Writes `manifest` to a file and runs `kubectl WORDS.. -f FILE`.
     #[track_caller]
     pub(crate) fn with_manifest(&self, words: &str, manifest: &str) -> Ended {
+        let file = self.manifest(manifest);
+        self.run(&format!("{words} -f {file}"))
+    }
+
+    /// The path of a file with `manifest`; the next one takes its place.
+    pub(crate) fn manifest(&self, manifest: &str) -> String {
         let file = self.home.path().join("manifest.yaml");
         std::fs::write(&file, manifest).unwrap();
-        self.run(&format!("{words} -f {}", file.display()))
+        file.display().to_string()
     }
 
     /// Applies `manifest` and expects success.

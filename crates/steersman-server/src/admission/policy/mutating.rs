@@ -13,7 +13,6 @@ use crate::admission::questions::Questions;
 use crate::admission::reinvocation::Reinvocation;
 use crate::admission::subject::{Objects, Subject};
 use crate::catalog::Served;
-use crate::conversion;
 use crate::expressions::{Budget, Compiler, Expression};
 use crate::metrics::policies::{Figures, Outcome};
 use crate::operation::ResourceAttributes;
@@ -26,7 +25,7 @@ use steersman_machinery::value::{at, str_at};
 use tokio::time::Instant;
 
 #[derive(Debug)]
-pub(in crate::admission) struct Plugin;
+pub(in crate::admission) struct MutatingAdmissionPolicy;
 
 /// A policy as it is evaluated.
 #[derive(Debug)]
@@ -61,7 +60,7 @@ struct Work<'w> {
     refusals: Vec<Refusal>,
 }
 
-impl plugin::Plugin for Plugin {
+impl plugin::Plugin for MutatingAdmissionPolicy {
     fn handles(&self, phase: Phase, action: Action, _attributes: &ResourceAttributes<'_>) -> bool {
         phase == Phase::Mutate && action != Action::Delete
     }
@@ -180,7 +179,9 @@ impl Work<'_> {
         for mutation in &policy.mutations {
             match self.patched(policy, mutation, target, params).await {
                 Ok(Patched::Same) => {}
-                Ok(Patched::Changed(patched)) => self.object = self.returned(target, patched).await?,
+                Ok(Patched::Changed(patched)) => {
+                    self.object = self.subject.returned(&self.object, target, patched).await?;
+                }
                 Err(why) => {
                     has_failed = true;
                     self.refuse(policy, Some(binding), &why, "Invalid");
@@ -230,15 +231,6 @@ impl Work<'_> {
             None => None,
         };
         Ok(Objects { new: Some(new), old })
-    }
-
-    /// An object of the version that a policy wanted, in the requested form.
-    async fn returned(&self, target: &Served, patched: Value) -> Result<Value, Failure> {
-        if self.subject.is_requested(target) {
-            return Ok(patched);
-        }
-        let internal = target.resource.strategy.internal(target.version(), patched);
-        conversion::from_internal(target, self.subject.served, internal).await
     }
 
     fn refuse(&mut self, policy: &Mutating, binding: Option<&Binding>, why: &str, reason: &'static str) {

@@ -7,7 +7,7 @@ use steersman_machinery::Value;
 use steersman_machinery::value::set_at;
 use steersman_schema::decode::Body;
 use steersman_schema::json_patch::{self, Cause};
-use steersman_schema::{Schema, mutation};
+use steersman_schema::{Definitions, Schema, mutation};
 
 /// In which form a mutation is written.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -65,8 +65,12 @@ impl Patch {
                         set_at(&mut configuration, &[key], value.clone());
                     }
                 }
-                let any = Schema::default();
-                let schema = if subject.is_of_other_kind() { &any } else { &*target.version().schema };
+                let (any, builtin) = (Schema::default(), Definitions::builtin());
+                let schema = match (subject.is_of_scale(), subject.is_of_other_kind()) {
+                    (true, _) => builtin.schema("io.k8s.api.autoscaling.v1.Scale").unwrap_or(&any),
+                    (false, true) => &any,
+                    (false, false) => &target.version().schema,
+                };
                 mutation::apply(schema, object, &configuration)
                     .map_err(|error| format!("error applying patch: {error}"))?
             }
@@ -80,7 +84,7 @@ impl Patch {
         if patched == *object {
             return Ok(Patched::Same);
         }
-        if subject.is_of_other_kind() {
+        if subject.is_of_other_kind() || subject.is_of_scale() {
             return Ok(Patched::Changed(patched));
         }
         let (strategy, version) = (&target.resource.strategy, target.version());

@@ -44,7 +44,7 @@ struct Parts<P> {
 
 /// How far a resource has been followed.
 #[derive(Clone, Copy, Debug, Default)]
-struct Progress {
+pub(crate) struct Progress {
     /// Everything up to here is in force.
     revision: Revision,
     /// Its task has ended, so nothing more comes into force.
@@ -156,6 +156,11 @@ impl<P: Policy> Registered<P> {
         let mut progress = self.progress(part).subscribe();
         let progress = progress.wait_for(|progress| progress.revision >= revision || progress.has_ended).await;
         progress.is_ok_and(|progress| progress.revision >= revision)
+    }
+
+    /// Notified when a policy has changed.
+    pub(super) fn policies(&self) -> watch::Receiver<Progress> {
+        self.policies.subscribe()
     }
 
     fn progress(&self, part: Part) -> &watch::Sender<Progress> {

@@ -31,7 +31,7 @@ const ANNOTATION_BYTES_MAX: usize = 10 * 1024;
 const FAILURES: &str = "validation.policy.admission.k8s.io/validation_failure";
 
 #[derive(Debug)]
-pub(in crate::admission) struct Plugin;
+pub(in crate::admission) struct ValidatingAdmissionPolicy;
 
 /// A policy as it is evaluated.
 #[derive(Debug)]
@@ -96,7 +96,7 @@ struct Verdict {
     annotations: Vec<(String, String)>,
 }
 
-impl plugin::Plugin for Plugin {
+impl plugin::Plugin for ValidatingAdmissionPolicy {
     fn handles(&self, phase: Phase, _action: Action, _attributes: &ResourceAttributes<'_>) -> bool {
         phase == Phase::Validate
     }

@@ -2,7 +2,7 @@
 //! sees the object as those before it have left it. Follows apiserver's `webhook/mutating/dispatcher.go`.
 
 use crate::admission::matching;
-use crate::admission::plugin::{Action, Phase, Plugin, Review};
+use crate::admission::plugin::{Action, Phase, Plugin, Review, Unfinished};
 use crate::admission::subject::Subject;
 use crate::admission::webhooks::call::{self, CallError};
 use crate::admission::webhooks::patch::{self, Patched};
@@ -26,6 +26,10 @@ struct Called {
 }
 
 impl Plugin for Mutating {
+    fn unfinished(&self) -> Unfinished {
+        Unfinished::Update
+    }
+
     fn handles(&self, phase: Phase, _action: Action, attributes: &ResourceAttributes<'_>) -> bool {
         phase == Phase::Mutate && !matching::is_exempt_from_webhooks(attributes)
     }

@@ -3,8 +3,7 @@
 
 use crate::admission::subject::{self, Subject};
 use crate::admission::webhooks::hook::Hook;
-use crate::catalog::{Handling, Served};
-use crate::conversion;
+use crate::catalog::Served;
 use crate::status::Failure;
 use steersman_machinery::Value;
 use steersman_machinery::value::{at, remove_at, set_at};
@@ -39,7 +38,7 @@ pub(super) async fn apply(
     if patch.is_empty() {
         return Ok(None);
     }
-    let Some(before) = object else {
+    let (Some(before), Some(new)) = (object, subject.new) else {
         return Err(wrong("attempted to modify the object, which is not supported for this operation".to_owned()));
     };
     let patched =
@@ -52,16 +51,16 @@ pub(super) async fn apply(
     let (mut after, warning) = read(subject, target, before, patched)
         .map_err(|why| wrong(format!("made an object that cannot be read: {why}")))?;
     let is_changed = after != *before;
-    if subject.is_of_other_kind() {
-        return Ok(Some(Patched { object: after, is_changed, warning }));
+    if is_of_own_kind(subject) {
+        target.resource.strategy.default(target.version(), &mut after);
     }
-    let (strategy, version) = (&target.resource.strategy, target.version());
-    strategy.default(version, &mut after);
-    let object = match subject.is_requested(target) {
-        true => after,
-        false => conversion::from_internal(target, subject.served, strategy.internal(version, after)).await?,
-    };
+    let object = subject.returned(new, target, after).await?;
     Ok(Some(Patched { object, is_changed, warning }))
+}
+
+/// Whether what is written is an object of the resource itself, and not what a subresource takes.
+fn is_of_own_kind(subject: &Subject<'_>) -> bool {
+    !subject.is_of_other_kind() && !subject.is_of_scale()
 }
 
 /// Reads an object like one that a client sends. Fields that its kind does not have are dropped. The owners of fields stay as they
@@ -85,14 +84,12 @@ fn read(
     if keeps {
         remove_at(&mut patched, &MANAGED_FIELDS);
     }
-    let strategy = &target.resource.strategy;
-    let is_handled_by_kind = matches!(strategy.handling(), Handling::Stored | Handling::Virtual);
-    let mut object = match subject.is_of_other_kind() || !is_handled_by_kind {
-        false => {
-            let decoded = strategy.decode(target.version(), Body::Tree(patched));
+    let mut object = match is_of_own_kind(subject) {
+        true => {
+            let decoded = target.resource.strategy.decode(target.version(), Body::Tree(patched));
             decoded.map_err(|error| error.to_string())?.value
         }
-        true => {
+        false => {
             let kind = subject::kind(target, subject.attributes.subresource).unwrap_or_else(|| target.kind());
             match Definitions::builtin().schema_of(&kind) {
                 Some(schema) => decode::from_value(schema, &patched).map_err(|error| error.to_string())?.value,

@@ -3,7 +3,7 @@
 //! the one that comes first counts.
 
 use crate::admission::matching;
-use crate::admission::plugin::{Action, Phase, Plugin, Review};
+use crate::admission::plugin::{Action, Phase, Plugin, Review, Unfinished};
 use crate::admission::subject::Subject;
 use crate::admission::webhooks::call::{self, CallError, Concern};
 use crate::admission::webhooks::hook::Hook;
@@ -21,6 +21,10 @@ use tokio::time::Instant;
 pub(in crate::admission) struct Validating;
 
 impl Plugin for Validating {
+    fn unfinished(&self) -> Unfinished {
+        Unfinished::Update
+    }
+
     fn handles(&self, phase: Phase, _action: Action, attributes: &ResourceAttributes<'_>) -> bool {
         phase == Phase::Validate && !matching::is_exempt_from_webhooks(attributes)
     }

@@ -35,7 +35,7 @@ impl Followed for Part {
     }
 
     fn replace(&self, objects: &[Arc<Object>], revision: Revision) {
-        let entries = objects.iter().filter_map(|object| Some((&object.key, Entry::read(self.resource, object)?)));
+        let entries = objects.iter().filter_map(|object| Some((&object.key, self.read(object)?)));
         let entries: Vec<_> = entries.collect();
         {
             let mut index = self.rbac.index.write();
@@ -47,7 +47,7 @@ impl Followed for Part {
 
     fn change(&self, events: &[Arc<Event>]) {
         let entries = events.iter().map(|event| match event.kind {
-            Kind::Added | Kind::Modified => (&event.object.key, Entry::read(self.resource, &event.object)),
+            Kind::Added | Kind::Modified => (&event.object.key, self.read(&event.object)),
             Kind::Deleted => (&event.object.key, None),
         });
         let entries: Vec<_> = entries.collect();
@@ -67,6 +67,11 @@ impl Followed for Part {
 }
 
 impl Part {
+    /// What an object says; nothing while it waits for initializers.
+    fn read(&self, object: &Arc<Object>) -> Option<Entry> {
+        if object.meta().is_uninitialized() { None } else { Entry::read(self.resource, object) }
+    }
+
     fn report(&self, revision: Revision) {
         self.rbac.progress(self.resource).send_modify(|progress| progress.revision = progress.revision.max(revision));
         if self.resource == Resource::ClusterRoles {

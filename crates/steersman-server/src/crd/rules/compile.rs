@@ -116,7 +116,10 @@ impl Compiled {
         let said = |key: &str| rule.get(key).and_then(Json::as_str).unwrap_or_default();
         let has_optional_old = rule.get("optionalOldSelf").and_then(Json::as_bool).unwrap_or_default();
         let environment = if has_optional_old { &environments.optional } else { &environments.plain };
-        let failed = |error: CompileError| format!("compilation failed: {error}");
+        let failed = |error: CompileError| match error.is_of_instantiation() {
+            true => format!("program instantiation failed: {error}"),
+            false => format!("compilation failed: {error}"),
+        };
         let program = match environment.compile(said("rule")).map_err(failed) {
             Ok(program) if *program.output() != Type::Bool => Err("cel expression must evaluate to a bool".to_owned()),
             other => other,
@@ -124,6 +127,9 @@ impl Compiled {
         let expression = said("messageExpression");
         let message_expression = match environment.compile(expression) {
             _ if expression.is_empty() || program.is_err() => None,
+            Err(error) if error.is_of_instantiation() => {
+                Some(Err(format!("messageExpression instantiation failed: {error}")))
+            }
             Err(error) => Some(Err(format!("messageExpression compilation failed: {error}"))),
             Ok(program) if *program.output() != Type::String => {
                 Some(Err("messageExpression must evaluate to a string".to_owned()))

@@ -6,7 +6,7 @@ use crate::endpoint::context::Context;
 use crate::endpoint::stored::select::Selection;
 use crate::endpoint::stored::{list, object};
 use crate::negotiate::Shape;
-use crate::operation::Operation;
+use crate::operation::{Annotation, Operation};
 use crate::options::{self, Delete};
 use crate::registry::{self, Change};
 use crate::representation::ListHead;
@@ -16,11 +16,14 @@ use bytes::Bytes;
 use futures::StreamExt as _;
 use std::sync::Arc;
 use steersman_machinery::Object;
-use steersman_storage::Page;
+use steersman_storage::{Page, Visibility};
 use tokio_util::sync::CancellationToken;
 
 /// The most deletions under way at a time. Deletions that wait together share one commit of the store.
 const AT_A_TIME: usize = 64;
+/// Of what admission notes about each object, the most that is sent and logged: beyond it nobody reads.
+const WARNINGS_MAX: usize = 256;
+const ANNOTATIONS_MAX: usize = 256;
 
 /// Deletes the objects and answers with them. It stops at the first failure and when the client disconnects; what was deleted
 /// until then stays deleted.
@@ -28,7 +31,9 @@ pub(super) async fn delete_collection(cx: &mut Context<'_>, bytes: Bytes) -> Res
     let representation = cx.representation(cx.negotiate(Shape::List)?)?;
     let options = object::delete_options(cx, &bytes)?;
     let list = options::List::parse(cx.query, false)?;
-    let selection = Selection::new(cx, &list)?;
+    let mut selection = Selection::new(cx, &list)?;
+    // What waits for initializers is deleted too.
+    selection.visibility = Visibility::All;
     let at = list::version(cx, &list).await?;
     let (store, resource, scope) = (&cx.state.store, cx.operation.storage(), cx.operation.list_scope());
     let found = list::select(store, resource, &scope, at, Page::ALL, &selection)
@@ -40,14 +45,17 @@ pub(super) async fn delete_collection(cx: &mut Context<'_>, bytes: Bytes) -> Res
     let ended = cx.abandoned.map(CancellationToken::child_token).unwrap_or_default();
     let deletions = futures::stream::iter(found.objects).map(|object| async {
         match ended.is_cancelled() {
-            true => Ok(None),
+            true => (Ok(None), Vec::new(), Vec::new()),
             false => delete_one(state, operation, &options, object).await,
         }
     });
     // `buffered` keeps the order of the list, which is the order of the answer.
     let mut deletions = deletions.buffered(AT_A_TIME);
     let (mut deleted, mut failed) = (Vec::new(), None);
-    while let Some(done) = deletions.next().await {
+    let (mut warnings, mut annotations): (Vec<String>, Vec<Annotation>) = (Vec::new(), Vec::new());
+    while let Some((done, warned, annotated)) = deletions.next().await {
+        warnings.extend(warned.into_iter().take(WARNINGS_MAX - warnings.len()));
+        annotations.extend(annotated.into_iter().take(ANNOTATIONS_MAX - annotations.len()));
         match done {
             Ok(object) => deleted.extend(object),
             Err(failure) => {
@@ -57,6 +65,8 @@ pub(super) async fn delete_collection(cx: &mut Context<'_>, bytes: Bytes) -> Res
         }
     }
     drop(deletions);
+    warnings.into_iter().for_each(|warning| cx.operation.warn(warning));
+    cx.operation.audit_annotations.append(&mut annotations);
     match failed {
         Some(failure) => Err(failure),
         None => {
@@ -66,18 +76,21 @@ pub(super) async fn delete_collection(cx: &mut Context<'_>, bytes: Bytes) -> Res
     }
 }
 
-/// Deletes one object. `None` if it was deleted by another request in the meantime: it is not part of the answer.
+/// Deletes one object, and says what admission has noted. `None` if it was deleted by another request in the meantime: it is not part of the answer.
 async fn delete_one(
     state: &State,
     operation: &Operation<'_>,
     options: &Delete,
     object: Arc<Object>,
-) -> Result<Option<Arc<Object>>, Failure> {
+) -> (Result<Option<Arc<Object>>, Failure>, Vec<String>, Vec<Annotation>) {
     let mut one = operation.on(Verb::Delete, &object.key);
     one.is_of_collection = true;
-    match registry::write(state, &mut one, &Change::Delete(options)).await {
+    let written = registry::write(state, &mut one, &Change::Delete(options)).await;
+    let (warnings, annotations) = (one.warnings, one.audit_annotations);
+    let done = match written {
         Ok(_) => Ok(Some(object)),
         Err(failure) if failure.code() == 404 => Ok(None),
         Err(failure) => Err(failure),
-    }
+    };
+    (done, warnings, annotations)
 }

@@ -25,7 +25,7 @@ pub(crate) async fn list(cx: &Context<'_>) -> Result<Answer, Failure> {
         (true, Some(last)) => Some(Token::after(&last.key.to_string(), found.revision).encode()),
         _ => None,
     };
-    let remaining = found.remaining.filter(|remaining| *remaining > 0 && selection.is_everything());
+    let remaining = found.remaining.filter(|remaining| *remaining > 0 && selection.is_everything_visible());
     let head = ListHead { revision: found.revision, token, remaining };
     let reload = reload(cx, found.revision, selection);
     Answer::list(found.objects, &head, Some(reload), representation).await
@@ -41,10 +41,12 @@ pub(super) async fn select(
     selection: &Selection,
 ) -> Result<List, ReadError> {
     let keep = |object: &Object| selection.selects(object);
-    match (at, selection.is_everything()) {
-        (At::Exact(revision), true) => store.list_at(resource, scope, revision, page).await,
+    match (at, selection.is_everything_visible()) {
+        (At::Exact(revision), true) => {
+            store.list_visible_at(resource, scope, revision, page, selection.visibility).await
+        }
         (At::Exact(revision), false) => store.list_where_at(resource, scope, revision, page, keep).await,
-        (At::Latest, true) => store.list(resource, scope, at, page),
+        (At::Latest, true) => store.list_visible(resource, scope, at, page, selection.visibility),
         (At::Latest, false) => store.list_where(resource, scope, at, page, keep),
     }
 }

@@ -3,6 +3,8 @@
 use crate::answer::Answer;
 use crate::catalog::Verb;
 use crate::endpoint::context::Context;
+use crate::endpoint::stored::creation::Creation;
+use crate::initializers::figures::Waiting;
 use crate::negotiate::{Encoding, Shape};
 use crate::options::Delete;
 use crate::payload::Payload;
@@ -59,12 +61,31 @@ pub(super) fn delete_options(cx: &mut Context<'_>, bytes: &Bytes) -> Result<Dele
 
 async fn write(cx: &mut Context<'_>, change: &Change<'_>, representation: &Representation) -> Result<Answer, Failure> {
     match registry::write(cx.state, &mut cx.operation, change).await? {
-        Outcome::Created(payload) => Answer::object(201, payload, representation).await,
+        Outcome::Created(payload) => created(cx, payload, representation).await,
         Outcome::Deleted(object) if cx.operation.strategy().rules().returns_deleted => {
             Answer::object(200, Payload::Stored(object), representation).await
         }
         Outcome::Deleted(object) => Ok(deleted(cx, &object, representation.encoding())),
         Outcome::Updated(payload) => Answer::object(200, payload, representation).await,
+    }
+}
+
+/// The answer for a new object. One that has initializers is answered when they are done.
+async fn created(cx: &Context<'_>, payload: Payload, representation: &Representation) -> Result<Answer, Failure> {
+    let initializers = cx.state.initializers.as_ref().filter(|_| !cx.query.is_true("includeUninitialized"));
+    match (payload, initializers) {
+        (Payload::Stored(created), Some(configured)) if created.meta().is_uninitialized() => {
+            let creation = Creation {
+                state: cx.state.clone(),
+                _counted: Waiting::begin(configured.clone()),
+                storage: cx.operation.storage().clone(),
+                resource: cx.operation.group_resource(),
+                created,
+                representation: representation.clone(),
+            };
+            Ok(Answer::later(Box::pin(creation.finish())))
+        }
+        (payload, _) => Answer::object(201, payload, representation).await,
     }
 }
 

@@ -12,7 +12,7 @@ use std::cell::OnceCell;
 use steersman_machinery::selector::{Fields, Labels, Operator};
 use steersman_machinery::{Object, Value};
 use steersman_schema::json_path::Step;
-use steersman_storage::Interest;
+use steersman_storage::{Interest, Visibility};
 
 /// The selectors of a list or watch.
 #[derive(Clone, Debug)]
@@ -20,6 +20,8 @@ pub(crate) struct Selection {
     served: Served,
     labels: Labels,
     fields: Fields,
+    /// Whether objects that wait for initializers are selected.
+    pub(crate) visibility: Visibility,
     /// Whether the stored bytes are in the requested version.
     is_stored_form: bool,
     /// The fields that are read from an object whose header does not have them.
@@ -72,14 +74,23 @@ impl Selection {
             served: cx.operation.served.clone(),
             labels: options.labels.clone(),
             fields,
+            visibility: match cx.state.initializers.is_some() && !options.includes_uninitialized {
+                true => Visibility::Initialized,
+                false => Visibility::All,
+            },
             is_stored_form,
             read: (read != Projection::nothing()).then(|| Box::new(read)),
         })
     }
 
+    /// Whether it selects everything that is visible to it.
+    pub(crate) fn is_everything_visible(&self) -> bool {
+        self.labels.is_everything() && self.fields.is_everything()
+    }
+
     /// Whether it selects everything.
     pub(crate) fn is_everything(&self) -> bool {
-        self.labels.is_everything() && self.fields.is_everything()
+        self.visibility == Visibility::All && self.is_everything_visible()
     }
 
     /// What wakes a watch: the one requirement that probably matches the fewest objects. It matches at least what is selected.
@@ -102,6 +113,9 @@ impl Selection {
 
     /// Whether an object is selected. Its JSON is read only for fields that its header does not have.
     pub(crate) fn selects(&self, object: &Object) -> bool {
+        if self.visibility == Visibility::Initialized && object.meta().is_uninitialized() {
+            return false;
+        }
         if !self.labels.matches(|key| object.label(key)) {
             return false;
         }

@@ -16,7 +16,7 @@ fn health() -> Health {
 
 fn ask(method: &str, uri: &str, accept: &str) -> (u16, String, String) {
     let request = Request::builder().method(method).uri(uri).header(ACCEPT, accept).body(()).unwrap();
-    let response = answer(&request, &health(), &Metrics::new());
+    let response = answer(&request, &health(), Some(&Metrics::new()));
     let status = response.status().as_u16();
     let content_type = response.headers()[CONTENT_TYPE].to_str().unwrap().to_owned();
     let body = response.into_body().collect().now_or_never().unwrap().unwrap().to_bytes();

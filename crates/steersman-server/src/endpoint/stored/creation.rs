@@ -1,0 +1,126 @@
+//! The rest of a creation whose object has initializers: it is answered when they are done.
+//!
+//! The wait is no part of carrying out the request: it holds no seat and no place among the requests in flight, and no task of its
+//! own. It is a future that the connection polls, with a cursor into the events of the object. It ends with the object's
+//! initialization or deletion, with the request's timeout, when its client disconnects, and when the server stops; the object stays
+//! what it is in the last three cases.
+
+use crate::answer::Answer;
+use crate::conversion;
+use crate::initializers::field;
+use crate::initializers::figures::Waiting;
+use crate::payload::Payload;
+use crate::representation::Representation;
+use crate::state::State;
+use crate::status::Failure;
+use std::sync::Arc;
+use steersman_machinery::status::Status;
+use steersman_machinery::value::{at, str_at};
+use steersman_machinery::{GroupResource, Object, Revision};
+use steersman_storage::{Interest, Kind, Scope, WatchError, Watcher};
+
+/// The most events taken at a time. Initializers are few.
+const BATCH_MAX: usize = 16;
+
+/// A creation that waits.
+pub(super) struct Creation {
+    pub(super) state: Arc<State>,
+    /// Counts it until it is answered or given up.
+    pub(super) _counted: Waiting,
+    /// Where the object is stored.
+    pub(super) storage: GroupResource,
+    /// As errors name the resource.
+    pub(super) resource: GroupResource,
+    pub(super) created: Arc<Object>,
+    pub(super) representation: Representation,
+}
+
+impl Creation {
+    /// The answer, once the initializers are done.
+    ///
+    /// # Errors
+    /// With the result of a failed initialization; 500 when the object was deleted; 503 when the server stops.
+    pub(super) async fn finish(self) -> Result<Answer, Failure> {
+        let object = self.initialized().await?;
+        Answer::object(201, Payload::Stored(object), &self.representation).await
+    }
+
+    async fn initialized(&self) -> Result<Arc<Object>, Failure> {
+        let mut after = self.created.revision;
+        loop {
+            if let Some(mut watcher) = self.watcher(after) {
+                loop {
+                    // Both arms are cancel-safe: a batch that is not returned is not consumed.
+                    let batch = tokio::select! {
+                        () = self.state.stopping() => return Err(self.stopping()),
+                        batch = watcher.next_batch(BATCH_MAX) => batch,
+                    };
+                    match batch {
+                        Ok(events) => {
+                            let own = events.iter().filter(|event| event.object.key == self.created.key);
+                            for event in own {
+                                if let Some(outcome) = self.outcome(&event.object, event.kind == Kind::Deleted)? {
+                                    return Ok(outcome);
+                                }
+                            }
+                        }
+                        Err(WatchError::Closed) => return Err(self.stopping()),
+                        Err(WatchError::Lagged { .. }) => break,
+                    }
+                }
+            }
+            // The history since then is gone: what counts is what is there now.
+            let Some(object) = self.state.get(&self.storage, &self.created.key).await? else {
+                return Err(self.deleted());
+            };
+            if let Some(outcome) = self.outcome(&object, false)? {
+                return Ok(outcome);
+            }
+            after = object.revision;
+        }
+    }
+
+    fn watcher(&self, after: Revision) -> Option<Watcher> {
+        let key = &self.created.key;
+        let scope = key.namespace.as_ref().map_or(Scope::All, |namespace| Scope::Namespace(namespace.clone()));
+        let interest = Interest { name: Some((*key.name).into()), ..Interest::ALL };
+        self.state.store.watch_for(&self.storage, scope, &interest, after).ok()
+    }
+
+    /// The object once it is initialized; none while it waits.
+    fn outcome(&self, object: &Arc<Object>, is_deleted: bool) -> Result<Option<Arc<Object>>, Failure> {
+        if object.meta().uid() != self.created.meta().uid() {
+            return Err(self.deleted());
+        }
+        match (is_deleted, object.meta().is_uninitialized()) {
+            (false, true) => Ok(None),
+            (false, false) => Ok(Some(object.clone())),
+            (true, _) => Err(failure(object).unwrap_or_else(|| self.deleted())),
+        }
+    }
+
+    fn deleted(&self) -> Failure {
+        let Creation { resource, created, .. } = self;
+        Failure::internal(format!("{resource} {:?}: object deleted while waiting for creation", created.key.name))
+    }
+
+    fn stopping(&self) -> Failure {
+        let Creation { resource, created, .. } = self;
+        Failure::unavailable(format!(
+            "the server is shutting down while {resource} {:?} waits for its initializers: it was stored, and goes on waiting",
+            created.key.name
+        ))
+    }
+}
+
+/// Why an object could not be initialized, as its initializer or the server has said it.
+fn failure(object: &Object) -> Option<Failure> {
+    let object = conversion::parse(object).ok()?;
+    let result = field::result(&object)?;
+    let code = at(result, &["code"]).and_then(serde_json::Value::as_u64).and_then(|code| u16::try_from(code).ok());
+    let code = code.filter(|code| (400..600).contains(code)).unwrap_or(500);
+    let message = str_at(result, &["message"]).unwrap_or("the object could not be initialized");
+    let mut status = Status::failure(code, str_at(result, &["reason"]), message);
+    status.details = at(result, &["details"]).and_then(|details| serde_json::from_value(details.clone()).ok());
+    Some(Failure::of_status(status))
+}
