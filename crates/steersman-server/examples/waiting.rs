@@ -35,6 +35,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         address: "localhost:6443".to_owned(),
         audit: None,
         service_ranges: Default::default(),
+        webhook_services: Default::default(),
         runtime_config: RuntimeConfig::default().with_initializers(),
         concurrency: steersman_server::Concurrency::default(),
         timeouts: steersman_server::Timeouts::default(),

@@ -2,6 +2,7 @@
 //! server that is killed.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::thread::JoinHandle;
 
@@ -10,6 +11,7 @@ use kube::api::{Api, Patch, PatchParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use serde_json::{Value, json};
+use steersman::webhook::{Admission, Denial, SelfSigned, Webhooks};
 use steersman::{Action, Controller, Manager, ObjectKey, ReconcileError, Scope, Selection};
 use tokio::sync::oneshot;
 
@@ -21,7 +23,7 @@ use crate::support::process::Process;
 const ENVOY: &str = "envoy.initializer.kubernetes.io";
 const CREATE: &str = "create -f manifests/initializers/myapp-pod.yaml";
 
-/// The program of the document: puts what is in the ConfigMap `envoy-initializer` into new Pods.
+/// The program of the document: puts what is in the ConfigMap `envoy-initializer` into new Pods. As an initializer, or as a webhook.
 struct Injector {
     stop: oneshot::Sender<()>,
     thread: JoinHandle<()>,
@@ -78,6 +80,30 @@ impl Injector {
         Injector { stop, thread }
     }
 
+    /// The same sidecar by a mutating webhook. Returns where it listens.
+    fn start_webhook(kubeconfig: &Path) -> (Injector, SocketAddr) {
+        let kubeconfig = Kubeconfig::read_from(kubeconfig).unwrap();
+        let (stop, stopped) = oneshot::channel();
+        let (tell, told) = std::sync::mpsc::sync_channel(1);
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+                let client = Client::try_from(config).unwrap();
+                let certificates =
+                    SelfSigned::new(client.clone(), "default", "injector").host("127.0.0.1").mutating("injector");
+                let server = Webhooks::new()
+                    .mutate("/inject", answer, client.clone())
+                    .bind(SocketAddr::from(([127, 0, 0, 1], 0)), certificates)
+                    .unwrap();
+                tell.send(server.address()).unwrap();
+                let stopped = async { drop(stopped.await) };
+                Manager::new(client).webhooks(server).run(stopped).await.unwrap();
+            });
+        });
+        (Injector { stop, thread }, told.recv().unwrap())
+    }
+
     fn stop(self) {
         self.stop.send(()).unwrap();
         self.thread.join().unwrap();
@@ -94,9 +120,7 @@ async fn inject(key: ObjectKey, client: &Client) -> Result<Action, InjectorError
     if pod.pointer("/metadata/initializers/pending/0/name") != Some(&json!(ENVOY)) {
         return Ok(Action::AwaitChange);
     }
-    let config = Api::<ConfigMap>::namespaced(client.clone(), "default").get("envoy-initializer").await?;
-    let text = config.data.and_then(|mut data| data.remove("config")).unwrap_or_default();
-    let part: Value = serde_saphyr::from_str(&text).map_err(|error| InjectorError::Config(error.to_string()))?;
+    let part = sidecar(client).await?;
     let patch = json!({
         "metadata": {"initializers": {"pending": [{"$patch": "delete", "name": ENVOY}]}},
         "spec": {"containers": part["containers"], "volumes": part["volumes"]},
@@ -107,6 +131,26 @@ async fn inject(key: ObjectKey, client: &Client) -> Result<Action, InjectorError
         patched => drop(patched?),
     }
     Ok(Action::AwaitChange)
+}
+
+/// What the ConfigMap says.
+async fn sidecar(client: &Client) -> Result<Value, InjectorError> {
+    let config = Api::<ConfigMap>::namespaced(client.clone(), "default").get("envoy-initializer").await?;
+    let text = config.data.and_then(|mut data| data.remove("config")).unwrap_or_default();
+    serde_saphyr::from_str(&text).map_err(|error| InjectorError::Config(error.to_string()))
+}
+
+/// What the webhook makes of a Pod.
+async fn answer(mut pod: Value, _request: &Admission<Value>, client: &Client) -> Result<Value, Denial> {
+    let part = sidecar(client).await?;
+    for field in ["containers", "volumes"] {
+        let added = part[field].as_array().cloned().unwrap_or_default();
+        match &mut pod["spec"][field] {
+            Value::Array(there) => there.extend(added),
+            nothing => *nothing = added.into(),
+        }
+    }
+    Ok(pod)
 }
 
 fn plane(home: &Path) -> Plane {
@@ -314,5 +358,34 @@ fn a_namespace_goes_with_what_waits_in_it() {
     let ended = creation.end();
     assert_eq!(ended.status.code(), Some(1), "{ended:#?}");
     assert!(ended.stderr.contains("object deleted while waiting for creation"), "{ended:#?}");
+    plane.stop();
+}
+
+#[test]
+fn a_mutating_webhook_puts_in_the_same_sidecar() {
+    let Some(program) = kubectl::program() else { return };
+    let home = tempfile::tempdir().unwrap();
+    // Without initializers: a webhook needs none.
+    let plane = Plane::server(home.path(), &[]);
+    let kubectl = Kubectl::new(program, &plane.kubeconfig());
+    kubectl.ok("apply -f manifests/initializers/envoy-initializer.yaml");
+    let (injector, address) = Injector::start_webhook(&plane.kubeconfig());
+    let configuration = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
+        "metadata": {"name": "injector"},
+        "webhooks": [{
+            "name": "injector.example.com", "clientConfig": {"url": format!("https://{address}/inject")},
+            "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}],
+            "sideEffects": "None", "admissionReviewVersions": ["v1"],
+        }],
+    });
+    kubectl.apply(&configuration.to_string());
+    eventually("the webhook is trusted", || {
+        let configuration = kubectl.json("get mutatingwebhookconfigurations injector");
+        configuration["webhooks"][0]["clientConfig"]["caBundle"].as_str().map(|_| ())
+    });
+    assert_eq!(kubectl.ok("apply -f manifests/initializers/myapp-pod.yaml").trim(), "pod/myapp-pod created");
+    check_injected(&kubectl, "myapp-pod");
+    injector.stop();
     plane.stop();
 }

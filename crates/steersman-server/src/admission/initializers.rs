@@ -49,8 +49,11 @@ impl Plugin for Initializers {
     ) -> BoxFuture<'a, Result<(), Failure>> {
         Box::pin(async move {
             let (Some(object), Some(configured)) = (new, &review.state.initializers) else { return Ok(()) };
+            let is_second = review.reinvocation.is_second();
             let Review { state, operation, .. } = review;
             match review.old {
+                // What is there was put there in the first round, and not by the client.
+                None if is_second => Ok(()),
                 None => create(state, configured, operation, object).await,
                 Some(old) => update(state, configured, operation, object, old).await,
             }

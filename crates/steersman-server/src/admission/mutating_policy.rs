@@ -44,6 +44,10 @@ struct Work<'w> {
 }
 
 impl plugin::Plugin for MutatingAdmissionPolicy {
+    fn unfinished(&self) -> plugin::Unfinished {
+        plugin::Unfinished::Update
+    }
+
     fn handles(&self, phase: Phase, action: Action, _attributes: &ResourceAttributes<'_>) -> bool {
         phase == Phase::Mutate && action != Action::Delete
     }

@@ -48,6 +48,10 @@ struct Verdict {
 }
 
 impl plugin::Plugin for ValidatingAdmissionPolicy {
+    fn unfinished(&self) -> plugin::Unfinished {
+        plugin::Unfinished::Update
+    }
+
     fn handles(&self, phase: Phase, _action: Action, _attributes: &ResourceAttributes<'_>) -> bool {
         phase == Phase::Validate
     }

@@ -600,3 +600,61 @@ async fn custom_resources_and_roles_wait_like_all_others() {
     http.merge(&format!("{rbac}/roles/r"), &done).await.ok();
     assert_eq!(alice.get(PODS).await.code, 200);
 }
+
+#[tokio::test]
+async fn policies_see_what_initializers_do_as_the_update_that_it_is() {
+    let world = World::initializing().await;
+    let http = world.http();
+    configure(&http, json!([for_pods(ENVOY)])).await;
+    let admission = "/apis/admissionregistration.k8s.io/v1";
+    for (name, operation, expression) in [
+        ("few", "CREATE", "size(object.spec.containers) < 2"),
+        ("known", "UPDATE", "oldObject.spec.containers[0].name == 'myapp-container'"),
+    ] {
+        let rule = json!({"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": [operation]});
+        let spec = json!({"matchConstraints": {"resourceRules": [rule]}, "validations": [{"expression": expression}]});
+        let policies = format!("{admission}/validatingadmissionpolicies");
+        http.post(&policies, &json!({"metadata": {"name": name}, "spec": spec})).await.ok();
+        let spec = json!({"policyName": name, "validationActions": ["Deny"]});
+        let bindings = format!("{admission}/validatingadmissionpolicybindings");
+        http.post(&bindings, &json!({"metadata": {"name": name}, "spec": spec})).await.ok();
+    }
+    http.post(&format!("{PODS}?includeUninitialized=true"), &pod("p")).await.ok();
+    // The policy for creations has judged what the creator sent; the one for updates sees what the object was.
+    patch(&http, "p", &json!({"spec": {"containers": [{"name": "envoy", "image": "e"}]}})).await.ok();
+    refused(
+        &patch(&http, "p", &done(ENVOY)).await,
+        422,
+        "ValidatingAdmissionPolicy 'known' with binding 'known' denied",
+    );
+}
+
+#[tokio::test]
+async fn a_second_round_of_admission_does_not_take_initializers_for_the_creators() {
+    let world = World::initializing().await;
+    let (admin, alice) = (world.http(), world.http_as("alice"));
+    let rbac = "/apis/rbac.authorization.k8s.io/v1/namespaces/default";
+    let rules = json!([{"apiGroups": [""], "resources": ["pods"], "verbs": ["create"]}]);
+    admin.post(&format!("{rbac}/roles"), &json!({"metadata": {"name": "r"}, "rules": rules})).await.ok();
+    let role = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "r"});
+    let subjects = json!([{"kind": "User", "name": "alice"}]);
+    let binding = json!({"metadata": {"name": "b"}, "roleRef": role, "subjects": subjects});
+    admin.post(&format!("{rbac}/rolebindings"), &binding).await.ok();
+    configure(&admin, json!([for_pods(ENVOY)])).await;
+    let admission = "/apis/admissionregistration.k8s.io/v1";
+    for name in ["one", "two"] {
+        let rule = json!({"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]});
+        let expression = format!("Object{{metadata: Object.metadata{{labels: {{'{name}': 'set'}}}}}}");
+        let spec = json!({
+            "matchConstraints": {"resourceRules": [rule]}, "reinvocationPolicy": "IfNeeded",
+            "mutations": [{"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": expression}}],
+        });
+        let policies = format!("{admission}/mutatingadmissionpolicies");
+        admin.post(&policies, &json!({"metadata": {"name": name}, "spec": spec})).await.ok();
+        let bindings = format!("{admission}/mutatingadmissionpolicybindings");
+        let binding = json!({"metadata": {"name": name}, "spec": {"policyName": name}});
+        admin.post(&bindings, &binding).await.ok();
+    }
+    let created = alice.post(&format!("{PODS}?includeUninitialized=true"), &pod("p")).await.ok();
+    assert_eq!((pending(&created), text(&created, "/metadata/labels/one")), (vec![ENVOY], "set"));
+}
