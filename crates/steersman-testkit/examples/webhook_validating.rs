@@ -32,8 +32,9 @@ async fn judge(request: &Admission<Release>, rules: &Rules) -> Result<(), Denial
                 return Err(FieldError::forbidden("spec.image", "a release stays in its repository").into());
             }
         }
-        Some(Write::Delete(old)) if old.spec.replicas > 0 => {
-            if request.user.username.as_deref() != Some(&*rules.cleaner) {
+        Some(Write::Delete(old)) => {
+            let is_cleaner = request.user.username.as_deref() == Some(&*rules.cleaner);
+            if old.spec.replicas > 0 && !is_cleaner {
                 let message = format!("{} replicas run: set spec.replicas to 0 first", old.spec.replicas);
                 return Err(Denial::forbidden(message));
             }

@@ -4,7 +4,7 @@
 //! still live. Only requests to the server are counted here ([`requests`]), because nobody else sees them. Nothing is
 //! global: two managers have two sets of metrics, or share the one they are given. [`families`] has the names.
 
-pub(crate) mod families;
+mod families;
 pub(crate) mod histogram;
 mod requests;
 mod text;

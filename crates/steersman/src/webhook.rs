@@ -71,7 +71,7 @@ use tokio::sync::Semaphore;
 use crate::webhook::admission::{Checking, Defaulting, Function, Mutating, Validating};
 use crate::webhook::conversion::Convert;
 
-pub(crate) use crate::webhook::stats::{Stats, encode as encode_stats};
+pub(crate) use crate::webhook::stats::{Stats, Totals};
 
 pub use crate::webhook::admission::{Admissible, Admission, MutateFn, Operation, ValidateFn, Write};
 pub use crate::webhook::certificates::{CertificateError, Certificates, SelfSigned, SelfSignedError};
@@ -167,7 +167,7 @@ impl Webhooks {
     /// # use steersman::webhook::Webhooks;
     /// // At /mutate-apps-v1-deployment.
     /// let webhooks = Webhooks::new().defaulter(|deployment: &mut Deployment| {
-    ///     deployment.spec.get_or_insert_default().revision_history_limit.get_or_insert(3);
+    ///     deployment.spec.revision_history_limit.get_or_insert(3);
     /// });
     /// ```
     ///

@@ -16,6 +16,8 @@ use crate::controller::stats::ControllerTotals;
 use crate::metrics::histogram::Histogram;
 use crate::metrics::{ControllerSource, InformerSource, Sources};
 use crate::queue::{Measured, QueueReport};
+#[cfg(feature = "webhook")]
+use crate::webhook::Totals;
 
 /// The values of the label `priority`, lowest first: controller-runtime's for low and normal, and ours for high.
 const PRIORITIES: [&str; 3] = ["-100", "0", "100"];
@@ -53,7 +55,7 @@ impl Collector for Sources {
         gauges(&mut encoder, "leader_election_master_status", "Whether this replica holds the lease", statuses)?;
         self.requests.encode(&mut encoder)?;
         #[cfg(feature = "webhook")]
-        crate::webhook::encode_stats(&mut encoder, &self.webhooks.lock().clone())?;
+        encode_webhooks(&mut encoder, &Totals::of(&self.webhooks.lock().clone()))?;
         let informers = self.informers.lock().clone();
         encode_informers(&mut encoder, by_informer(&informers))
     }
@@ -182,6 +184,29 @@ fn encode_informers(encoder: &mut DescriptorEncoder<'_>, caches: BTreeMap<[Strin
     gauges(encoder, "informer_store_resource_version", "The resource version that the cache has reached", versions)
 }
 
+/// The first four families are those of controller-runtime (`pkg/webhook/internal/metrics`), whose label `webhook` is the path.
+#[cfg(feature = "webhook")]
+fn encode_webhooks(encoder: &mut DescriptorEncoder<'_>, totals: &Totals) -> fmt::Result {
+    let labels = |path: &str| vec![("webhook", path.to_owned())];
+    let with = |path: &str, name, value: String| vec![("webhook", path.to_owned()), (name, value)];
+    let answers = totals.answers.iter().map(|((path, code), count)| (with(path, "code", code.to_string()), *count));
+    counters(encoder, "controller_runtime_webhook_requests", "Calls of webhooks by HTTP status", answers.collect())?;
+    let times = totals.seconds.iter().map(|(path, seconds)| (labels(path), seconds));
+    let help = "How long calls of webhooks take";
+    histograms(encoder, "controller_runtime_webhook_latency_seconds", help, times.collect())?;
+    let panics = totals.outcomes.iter().filter(|((_, outcome), _)| *outcome == "panicked");
+    let panics = panics.map(|((path, _), count)| (labels(path), *count)).collect();
+    counters(encoder, "controller_runtime_webhook_panics", "Calls of webhooks whose function panicked", panics)?;
+    let under_way = totals.under_way.iter().map(|(path, n)| (labels(path), *n)).collect();
+    gauges(encoder, "controller_runtime_webhook_requests_in_flight", "Calls of webhooks under way", under_way)?;
+    let outcomes = totals.outcomes.iter();
+    let outcomes = outcomes.map(|((path, outcome), count)| (with(path, "outcome", (*outcome).to_owned()), *count));
+    counters(encoder, "steersman_webhook_calls", "Calls of webhooks by outcome", outcomes.collect())?;
+    let expiry = totals.expiry.map(|expiry| (Vec::new(), expiry as f64)).into_iter().collect();
+    let help = "When the certificate of the webhooks expires";
+    gauges(encoder, "steersman_webhook_certificate_expiry_timestamp_seconds", help, expiry)
+}
+
 // === one family ===
 
 pub(crate) fn counters(
@@ -195,7 +220,7 @@ pub(crate) fn counters(
     })
 }
 
-pub(crate) fn gauges<T: Into<Gauge>>(
+fn gauges<T: Into<Gauge>>(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
     help: &str,
@@ -237,7 +262,7 @@ fn family<T>(
     Ok(())
 }
 
-pub(crate) enum Gauge {
+enum Gauge {
     Count(u64),
     Seconds(f64),
 }

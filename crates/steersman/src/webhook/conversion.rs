@@ -17,18 +17,19 @@ use serde_json::{Map, Value};
 /// types themselves, best in an annotation, or a client that reads and writes in that version removes it.
 ///
 /// ```
-/// # use kube::CustomResource;
-/// # use schemars::JsonSchema;
-/// # use serde::{Deserialize, Serialize};
-/// # mod v1 { use super::*;
-/// #[derive(CustomResource, Clone, Debug, Deserialize, JsonSchema, Serialize)]
-/// #[kube(group = "example.com", version = "v1", kind = "Timer", namespaced)]
-/// pub struct TimerSpec { pub seconds: u64 }
+/// # mod v1 {
+/// #     use kube::CustomResource;
+/// #     use serde::{Deserialize, Serialize};
+/// #     #[derive(Clone, CustomResource, Debug, Deserialize, Serialize)]
+/// #     #[kube(group = "example.com", version = "v1", kind = "Timer", namespaced, schema = "disabled")]
+/// #     pub struct TimerSpec { pub seconds: u64 }
 /// # }
-/// # mod v1beta1 { use super::*;
-/// #[derive(CustomResource, Clone, Debug, Deserialize, JsonSchema, Serialize)]
-/// #[kube(group = "example.com", version = "v1beta1", kind = "Timer", namespaced)]
-/// pub struct TimerSpec { pub minutes: u64 }
+/// # mod v1beta1 {
+/// #     use kube::CustomResource;
+/// #     use serde::{Deserialize, Serialize};
+/// #     #[derive(Clone, CustomResource, Debug, Deserialize, Serialize)]
+/// #     #[kube(group = "example.com", version = "v1beta1", kind = "Timer", namespaced, schema = "disabled")]
+/// #     pub struct TimerSpec { pub minutes: u64 }
 /// # }
 /// use steersman::webhook::{Conversion, Webhooks};
 ///

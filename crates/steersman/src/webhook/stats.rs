@@ -1,18 +1,12 @@
-//! What webhooks count: calls by status and outcome, their time, and those under way.
-//!
-//! Names and labels of the first four families are those of controller-runtime (`pkg/webhook/internal/metrics`), whose label
-//! `webhook` is the path.
+//! What webhooks count: calls by status and outcome, their time, and those under way. `metrics/families` has the names.
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::sync::{Arc, Weak};
+use std::sync::Weak;
 use std::time::Duration;
 
 use http::StatusCode;
 use parking_lot::Mutex;
-use prometheus_client::encoding::DescriptorEncoder;
 
-use crate::metrics::families::{counters, gauges, histograms};
 use crate::metrics::histogram::{Histogram, REQUEST_BUCKETS};
 
 /// The counts of one set of webhooks. Bounded by the paths that have a function.
@@ -88,51 +82,46 @@ impl Drop for UnderWay<'_> {
     }
 }
 
-/// Writes what the webhooks that still live have counted.
-pub(crate) fn encode(encoder: &mut DescriptorEncoder<'_>, sources: &[Weak<Stats>]) -> fmt::Result {
-    let sources: Vec<Arc<Stats>> = sources.iter().filter_map(Weak::upgrade).collect();
-    let (mut answers, mut outcomes): (BTreeMap<_, u64>, BTreeMap<_, u64>) = (BTreeMap::new(), BTreeMap::new());
-    let (mut seconds, mut under_way): (BTreeMap<String, Histogram>, BTreeMap<String, usize>) =
-        (BTreeMap::new(), BTreeMap::new());
-    let mut expiry: Option<i64> = None;
-    for source in &sources {
-        for (path, of_path) in &*source.paths.lock() {
-            for (code, count) in &of_path.answers {
-                *answers.entry((path.clone(), *code)).or_default() += count;
+/// What several sets of webhooks have counted, together.
+#[derive(Debug, Default)]
+pub(crate) struct Totals {
+    /// By path and HTTP status.
+    pub(crate) answers: BTreeMap<(String, u16), u64>,
+    /// By path and outcome.
+    pub(crate) outcomes: BTreeMap<(String, &'static str), u64>,
+    pub(crate) seconds: BTreeMap<String, Histogram>,
+    pub(crate) under_way: BTreeMap<String, usize>,
+    /// Of the certificate that expires first, in seconds since 1970.
+    pub(crate) expiry: Option<i64>,
+}
+
+impl Totals {
+    /// Of those that still live.
+    pub(crate) fn of(sources: &[Weak<Stats>]) -> Self {
+        let mut totals = Self::default();
+        for source in sources.iter().filter_map(Weak::upgrade) {
+            for (path, of_path) in &*source.paths.lock() {
+                totals.add(path, of_path);
             }
-            for (outcome, count) in &of_path.outcomes {
-                *outcomes.entry((path.clone(), *outcome)).or_default() += count;
-            }
-            *under_way.entry(path.clone()).or_default() += of_path.n_under_way;
-            match seconds.get_mut(path) {
-                Some(known) => known.merge(&of_path.seconds),
-                None => drop(seconds.insert(path.clone(), of_path.seconds.clone())),
-            }
+            totals.expiry = match (totals.expiry, *source.expiry.lock()) {
+                (Some(known), Some(other)) => Some(known.min(other)),
+                (known, other) => known.or(other),
+            };
         }
-        expiry = match (expiry, *source.expiry.lock()) {
-            (Some(known), Some(other)) => Some(known.min(other)),
-            (known, other) => known.or(other),
-        };
+        totals
     }
-    let labels = |path: &str| vec![("webhook", path.to_owned())];
-    let with = |path: String, name, value: String| vec![("webhook", path), (name, value)];
-    let answers =
-        answers.into_iter().map(|((path, code), count)| (with(path, "code", code.to_string()), count)).collect();
-    counters(encoder, "controller_runtime_webhook_requests", "Calls of webhooks by HTTP status", answers)?;
-    let times = seconds.iter().map(|(path, seconds)| (labels(path), seconds)).collect();
-    histograms(encoder, "controller_runtime_webhook_latency_seconds", "How long calls of webhooks take", times)?;
-    let panics = outcomes.iter().filter(|((_, outcome), _)| *outcome == "panicked");
-    let panics = panics.map(|((path, _), count)| (labels(path), *count)).collect();
-    counters(encoder, "controller_runtime_webhook_panics", "Calls of webhooks whose function panicked", panics)?;
-    let under_way = under_way.iter().map(|(path, n)| (labels(path), *n)).collect();
-    let help = "Calls of webhooks under way";
-    gauges(encoder, "controller_runtime_webhook_requests_in_flight", help, under_way)?;
-    let outcomes = outcomes
-        .into_iter()
-        .map(|((path, outcome), count)| (with(path, "outcome", outcome.to_owned()), count))
-        .collect();
-    counters(encoder, "steersman_webhook_calls", "Calls of webhooks by outcome", outcomes)?;
-    let expiry = expiry.map(|expiry| (Vec::new(), expiry as f64)).into_iter().collect();
-    let help = "When the certificate of the webhooks expires";
-    gauges(encoder, "steersman_webhook_certificate_expiry_timestamp_seconds", help, expiry)
+
+    fn add(&mut self, path: &str, of_path: &OfPath) {
+        for (code, count) in &of_path.answers {
+            *self.answers.entry((path.to_owned(), *code)).or_default() += count;
+        }
+        for (outcome, count) in &of_path.outcomes {
+            *self.outcomes.entry((path.to_owned(), *outcome)).or_default() += count;
+        }
+        *self.under_way.entry(path.to_owned()).or_default() += of_path.n_under_way;
+        match self.seconds.get_mut(path) {
+            Some(known) => known.merge(&of_path.seconds),
+            None => drop(self.seconds.insert(path.to_owned(), of_path.seconds.clone())),
+        }
+    }
 }

@@ -24,7 +24,7 @@ fn the_older_review_needs_no_uid_in_its_answer() {
     let converted = json!({"apiVersion": "g/v2", "kind": "K", "metadata": {"name": "a"}});
     let reply = json!({"response": {"result": {"status": "Success"}, "convertedObjects": [converted]}}).to_string();
     let judged = |review| answer(reply.as_bytes(), review, "u", &[&sent], "g/v2");
-    assert_eq!(judged(ReviewVersion::V1Beta1).unwrap(), [converted.clone()]);
+    assert_eq!(judged(ReviewVersion::V1Beta1).unwrap(), std::slice::from_ref(&converted));
     assert!(judged(ReviewVersion::V1).is_err());
 }
 

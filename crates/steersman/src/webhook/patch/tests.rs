@@ -1,3 +1,5 @@
+//! Patches applied by the crate `json-patch`, to examples and to trees of any kind.
+
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
 use serde_json::json;

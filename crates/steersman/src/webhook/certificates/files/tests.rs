@@ -1,3 +1,5 @@
+//! Files that change under the keeper, in a directory of the test's own.
+
 use std::sync::Arc;
 
 use super::*;

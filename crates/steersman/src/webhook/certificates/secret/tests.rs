@@ -1,3 +1,5 @@
+//! A Secret through years of renewals, and the clients and replicas that are late.
+
 use rustls::RootCertStore;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::ServerCertVerifier as _;
