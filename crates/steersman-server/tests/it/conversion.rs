@@ -354,8 +354,8 @@ async fn objects_are_rewritten_by_the_webhook_when_the_storage_version_changes()
     let from = version(&changed);
     let mut definitions = http.watch(&format!("{DEFINITIONS}?resourceVersion={from}")).await;
     let condition = |definition: &Value| {
-        let conditions = definition["status"]["conditions"].as_array().unwrap().iter();
-        conditions.filter(|one| one["type"] == "StoredObjectsCurrent").cloned().next().unwrap_or_default()
+        let mut conditions = definition["status"]["conditions"].as_array().unwrap().iter();
+        conditions.find(|one| one["type"] == "StoredObjectsCurrent").cloned().unwrap_or_default()
     };
     loop {
         let event = definitions.next().await.unwrap();
@@ -435,7 +435,7 @@ async fn a_definition_with_unusable_certificates_is_not_established_until_they_a
     http.post(DEFINITIONS, &placeholder).await.ok();
     let established = |definition: &Value| {
         let conditions = definition["status"]["conditions"].as_array().unwrap().iter();
-        let found = conditions.filter(|one| one["type"] == "Established").next().unwrap();
+        let found = conditions.into_iter().find(|one| one["type"] == "Established").unwrap();
         (text(found, "/status").to_owned(), text(found, "/reason").to_owned())
     };
     let seen = http.get(DEFINITION).await.ok();
