@@ -5,6 +5,7 @@
 //! /proc, so it is known only for servers on the same machine.
 
 mod errors;
+mod hook;
 mod kubeconfig;
 mod load;
 mod objects;
@@ -115,7 +116,7 @@ async fn run(options: Options) -> anyhow::Result<ExitCode> {
         let names: Vec<&str> = ROWS.iter().map(|row| row.name).collect();
         anyhow::bail!("there is no row {unknown:?}; there are {}", names.join(", "));
     }
-    let site = site(&options)?;
+    let site = site(&options).await?;
     let errors = Arc::<Errors>::default();
     let bounds = Bounds {
         duration: Duration::from_secs(options.duration),
@@ -202,14 +203,14 @@ fn is_named(name: &str, only: &str) -> bool {
     name.strip_prefix(only).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
 }
 
-fn site(options: &Options) -> anyhow::Result<Site> {
+async fn site(options: &Options) -> anyhow::Result<Site> {
     if let Some(kubeconfig) = &options.kubeconfig {
         let processes = Some(options.pid.clone()).filter(|ids| !ids.is_empty()).map(|ids| Processes { ids });
         return Ok(Site::Foreign { kubeconfig: kubeconfig.clone(), processes });
     }
     let server = options.server.clone().zip(options.scratch.clone());
     let (binary, scratch) = server.context("no server: give --kubeconfig, or run `cargo xtask bench server`")?;
-    Ok(Site::Own(Launch { binary, scratch, history: options.history.clone() }))
+    Ok(Site::Own(Launch { binary, scratch, history: options.history.clone(), webhook: hook::start().await? }))
 }
 
 /// What the server says it is.

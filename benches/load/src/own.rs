@@ -1,5 +1,6 @@
 //! A `steersman server` of our own: started on a scratch directory, killed, started again.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -10,6 +11,8 @@ use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::time::{Instant, timeout};
 
+use crate::hook;
+
 /// How long a start may take before it counts as hung: opening a million objects is slow on a busy machine.
 const START_MAX: Duration = Duration::from_secs(300);
 
@@ -19,6 +22,8 @@ pub(crate) struct Launch {
     pub(crate) binary: PathBuf,
     pub(crate) scratch: PathBuf,
     pub(crate) history: Option<String>,
+    /// Where the webhook of this process listens.
+    pub(crate) webhook: SocketAddr,
 }
 
 /// A server that runs. Dropping it kills it.
@@ -48,6 +53,8 @@ impl Launch {
         let mut command = Command::new(&self.binary);
         command.arg("server").arg("--data-dir").arg(data);
         command.args(["--listen", "127.0.0.1:0", "--output", "json", "--log", "warn"]);
+        let service = format!("{}/{}=http://{}", hook::NAMESPACE, hook::NAME, self.webhook);
+        command.args(["--webhook-service", &service]);
         if let Some(history) = &self.history {
             command.args(["--history", history]);
         }

@@ -64,6 +64,11 @@ const fn less(name: &'static str, title: &'static str, unit: &'static str, targe
     Row { name, title, unit, better: Better::Less, target: Some(target), cpu_target_us: None, growth_target_mb: None }
 }
 
+/// A row that is read beside another.
+const fn beside(name: &'static str, title: &'static str) -> Row {
+    Row { name, title, unit: "/s", better: Better::More, target: None, cpu_target_us: None, growth_target_mb: None }
+}
+
 const fn growing(row: Row, growth_target_mb: f64) -> Row {
     Row { growth_target_mb: Some(growth_target_mb), ..row }
 }
@@ -74,6 +79,10 @@ pub(crate) const ROWS: &[Row] = &[
     more("patch", "merge patches, 32 workers", 8_000.0, 130.0),
     more("apply", "server-side applies, 32 workers", 6_000.0, 200.0),
     more("get", "GETs, 32 workers", 25_000.0, 30.0),
+    beside("admission-none", "durable creates, 64 workers, nobody asked"),
+    beside("admission-policy", "  with an admission policy of two expressions"),
+    beside("admission-policies", "  with ten of them"),
+    beside("admission-webhook", "  with a validating webhook on loopback"),
     less("list", "list of 23,000 objects", "s", 0.03),
     growing(less("list-table", "  as Table", "s", 0.15), 20.0),
     growing(less("list-yaml", "  as YAML", "s", 0.15), 20.0),

@@ -1,5 +1,6 @@
 //! The stages of a run, each on a fresh server of ours or in a namespace of its own: what they do and which rows they fill.
 
+mod admission;
 mod definitions;
 mod flood;
 mod lists;
@@ -17,6 +18,7 @@ use crate::stage::{Bounds, Site, Stage};
 /// What is done with one server, from its start to its end.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Kind {
+    Admission,
     Definitions,
     Events,
     Fanout,
@@ -38,6 +40,7 @@ pub(crate) struct Counts {
 /// All stages, in the order of a run, with the rows that they fill.
 pub(crate) const ALL: &[(Kind, &[&str])] = &[
     (Kind::Writes, &["create", "patch", "apply", "get"]),
+    (Kind::Admission, &["admission-none", "admission-policy", "admission-policies", "admission-webhook"]),
     (
         Kind::Lists,
         &[
@@ -74,6 +77,7 @@ pub(crate) async fn run(
     results: &mut Results,
 ) -> anyhow::Result<()> {
     let name = match kind {
+        Kind::Admission => "admission",
         Kind::Definitions => "definitions",
         Kind::Events => "events",
         Kind::Fanout => "fanout",
@@ -85,6 +89,7 @@ pub(crate) async fn run(
     };
     let mut stage = Stage::open(site, name, bounds, errors).await?;
     let measured = match kind {
+        Kind::Admission => admission::measure(&mut stage, site, is_wanted, results).await,
         Kind::Definitions => definitions::measure(&stage, is_wanted, results).await,
         Kind::Events => watches::measure_events(&stage, is_wanted, results).await,
         Kind::Fanout => watches::measure_fanout(&mut stage, is_wanted, results).await,
