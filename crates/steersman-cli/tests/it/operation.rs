@@ -136,7 +136,7 @@ fn access_log_has_a_line_for_every_request() {
     };
     let known = of("/api/v1/namespaces/default?a=b");
     assert_eq!((&known["method"], &known["status"]), (&"GET".into(), &200.into()));
-    assert_eq!((&known["user"], &known["sourceIP"]), (&"kubernetes-admin".into(), &"127.0.0.1".into()));
+    assert_eq!((&known["user"], &known["sourceIP"]), (&"admin".into(), &"127.0.0.1".into()));
     assert_eq!(known["bytes"], body.len(), "{known}");
     assert_eq!(known["auditId"].as_str().unwrap().len(), 36);
     let refused = of("/api/v1/nodes");
