@@ -32,6 +32,8 @@ pub type JudgeDefault<'j> = dyn FnMut(&Schema, &Value, &Path, bool) -> Vec<Error
 /// What is wrong with a definition.
 #[derive(Debug, Default)]
 pub struct Findings {
+    /// The root is what only parts may be. Told first.
+    pub root: Vec<Error>,
     /// The schema is not structural, or a default does not fit it: nothing can be said about its rules.
     pub structure: Vec<Error>,
     /// Single keywords are wrong where they stand.
@@ -41,7 +43,8 @@ pub struct Findings {
 impl Findings {
     /// All faults.
     pub fn into_errors(self) -> Vec<Error> {
-        let mut errors = self.structure;
+        let mut errors = self.root;
+        errors.extend(self.structure);
         errors.extend(self.keywords);
         errors
     }
@@ -64,7 +67,7 @@ pub fn examine(open_api_v3_schema: &Value, path: &Path, judge: &mut JudgeDefault
         defaults::check(&Schema::from_json(open_api_v3_schema), path, judge, &mut found.structure);
     }
     if root.flag("nullable") {
-        found.keywords.push(Error::forbidden(&path.child("nullable"), "nullable cannot be true at the root"));
+        found.root.push(Error::forbidden(&path.child("nullable"), "nullable cannot be true at the root"));
     }
     keywords::check(root, path, &mut found.keywords);
     found
