@@ -16,7 +16,8 @@ pub const COPIED_BYTES_MAX: usize = 3 * 1024 * 1024;
 pub struct Patch {
     /// What a strict reader refuses in the patch itself, such as `[0].vlaue`.
     pub faults: Vec<Fault>,
-    operations: Vec<Operation>,
+    /// Those that cannot be read are refused when it is their turn, after those before them; this says why.
+    operations: Vec<Result<Operation, String>>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -33,8 +34,6 @@ enum Kind {
     Remove,
     Replace(Value),
     Test(Value),
-    /// Refused when applied, after those before it.
-    Unreadable(String),
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -55,6 +54,9 @@ pub enum Error {
     /// An operation cannot be carried out on this object: the request cannot be processed.
     #[error("operation {index} ({operation} {path:?}): {cause}")]
     Operation { index: usize, operation: &'static str, path: String, cause: Cause },
+    /// An operation lacks something, or is none: the request cannot be processed.
+    #[error("operation {index}: {detail}")]
+    Unreadable { index: usize, detail: String },
 }
 
 /// What stops an operation.
@@ -70,8 +72,6 @@ pub enum Cause {
     TestFailed,
     #[error("the object would be nested deeper than {} levels", decode::DEPTH_MAX)]
     TooDeep,
-    #[error("{detail}")]
-    Unreadable { detail: String },
 }
 
 impl Patch {
@@ -108,6 +108,7 @@ impl Patch {
         let mut patched = object.clone();
         let mut n_copied = 0;
         for (index, operation) in self.operations.iter().enumerate() {
+            let operation = operation.as_ref().map_err(|why| Error::Unreadable { index, detail: why.clone() })?;
             operation.apply(&mut patched, &mut n_copied).map_err(|cause| Error::Operation {
                 index,
                 operation: operation.kind.name(),
@@ -122,7 +123,7 @@ impl Patch {
 // === reading ===
 
 impl Operation {
-    fn read(index: usize, entry: Value, faults: &mut Vec<Fault>) -> Result<Operation, Error> {
+    fn read(index: usize, entry: Value, faults: &mut Vec<Fault>) -> Result<Result<Operation, String>, Error> {
         let Value::Object(mut fields) = entry else {
             return Err(Error::Malformed { detail: format!("operation {index} is not an object") });
         };
@@ -146,15 +147,12 @@ impl Operation {
             Some("remove") => Ok(Kind::Remove),
             Some("replace") => Ok(Kind::Replace(value)),
             Some("test") => Ok(Kind::Test(value)),
-            Some(other) => Err(format!("there is no operation {other:?}")),
+            Some(other) => {
+                Err(format!("there is no operation {other:?}: want add, copy, move, remove, replace or test"))
+            }
             None => Err("it has no op".to_owned()),
         };
-        Ok(match (kind, path_read) {
-            (Ok(kind), Ok(path)) => Operation { kind, path },
-            (Err(detail), _) | (_, Err(detail)) => {
-                Operation { kind: Kind::Unreadable(detail), path: Pointer::default() }
-            }
-        })
+        Ok(kind.and_then(|kind| Ok(Operation { kind, path: path_read? })))
     }
 }
 
@@ -251,7 +249,6 @@ impl Operation {
                 let have = self.path.get(object)?.unwrap_or(&Value::Null);
                 if same(have, value) { Ok(()) } else { Err(Cause::TestFailed) }
             }
-            Kind::Unreadable(detail) => Err(Cause::Unreadable { detail: detail.clone() }),
         }
     }
 }
@@ -353,7 +350,6 @@ impl Kind {
             Kind::Remove => "remove",
             Kind::Replace(_) => "replace",
             Kind::Test(_) => "test",
-            Kind::Unreadable(_) => "unreadable",
         }
     }
 }

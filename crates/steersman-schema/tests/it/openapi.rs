@@ -187,3 +187,28 @@ fn what_initializers_had_is_in_the_edition_with_them_alone() {
     let pod = openapi::closure(Edition::WithInitializers, ["io.k8s.api.core.v1.Pod"]);
     assert!(pod.contains("io.k8s.apimachinery.pkg.apis.meta.v1.Initializer"));
 }
+
+#[test]
+fn webhooks_policies_and_rules_are_explained_field_by_field() {
+    let kinds = [
+        "MutatingAdmissionPolicy",
+        "MutatingAdmissionPolicyBinding",
+        "MutatingWebhookConfiguration",
+        "ValidatingAdmissionPolicy",
+        "ValidatingAdmissionPolicyBinding",
+        "ValidatingWebhookConfiguration",
+    ];
+    let roots = kinds.map(|kind| format!("io.k8s.api.admissionregistration.v1.{kind}"));
+    let names = openapi::closure(Edition::Kubernetes, roots.iter().map(String::as_str));
+    let names = names.into_iter().filter(|name| name.contains(".admissionregistration.")).map(str::to_owned);
+    let kinds = ["CustomResourceConversion", "ValidationRule", "WebhookClientConfig", "WebhookConversion"];
+    let definitions = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1";
+    for name in names.chain(kinds.map(|kind| format!("{definitions}.{kind}"))) {
+        let definition = v3(&name);
+        assert!(definition["description"].is_string(), "{name} is not explained");
+        let Some(Value::Object(fields)) = definition.get("properties") else { continue };
+        for (field, property) in fields {
+            assert!(property["description"].is_string(), "{field} of {name} is not explained");
+        }
+    }
+}
