@@ -1,8 +1,9 @@
 //! Keeps what is compiled from a resource up with the store: a task that reads the whole resource, follows its changes, and reads it
 //! again when it has fallen behind or the store could not be read.
 //!
-//! What comes of the objects is up to a [`Followed`]: roles and bindings (`authz/rbac`), what belongs to which node (`authz/node`), webhooks
-//! (`admission/webhooks`).
+//! What comes of the objects is up to a [`Followed`]: roles and bindings (`authz/rbac`), what belongs to which node (`authz/node`), policies
+//! (`admission/policy`), webhooks (`admission/webhooks`), initializers (`initializers/configured`). Whoever writes one of them and needs it
+//! in force waits for the [`Progress`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,8 +34,9 @@ pub(crate) trait Followed: Send + Sync + 'static {
 #[derive(Debug, Default)]
 pub(crate) struct Progress(watch::Sender<Reached>);
 
+/// What [`Progress`] says.
 #[derive(Clone, Copy, Debug, Default)]
-struct Reached {
+pub(crate) struct Reached {
     /// Everything up to here is in force.
     revision: Revision,
     /// The task has ended, so nothing more comes into force.
@@ -72,6 +74,11 @@ impl Progress {
     /// Nothing more will come into force.
     pub(crate) fn end(&self) {
         self.0.send_modify(|reached| reached.has_ended = true);
+    }
+
+    /// Notified of every change that comes into force.
+    pub(crate) fn changes(&self) -> watch::Receiver<Reached> {
+        self.0.subscribe()
     }
 
     /// Waits until what was written at a revision is in force. False if it never will be.

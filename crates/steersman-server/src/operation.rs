@@ -296,11 +296,6 @@ impl<'a> Operation<'a> {
         let (key, value) = (key.into(), value.into());
         self.audit_annotations.push(Annotation { key, value, is_of_body: true });
     }
-
-    /// Whether it is one of the server's own.
-    pub(crate) fn is_of_server(&self) -> bool {
-        std::ptr::eq(self.user, &raw const *SYSTEM)
-    }
 }
 
 impl Default for Options {

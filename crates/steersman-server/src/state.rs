@@ -206,33 +206,22 @@ impl State {
         if is_definition(resource) {
             return self.definitions.wait_for(revision).await;
         }
-        if let Some(initializers) = self.initializers.as_ref().filter(|_| is_initializers(resource)) {
-            return match initializers.wait_for(revision).await || self.is_stopping() {
-                true => Ok(()),
-                false => Err(Failure::internal(
-                    "the write was stored, but changes of initializerconfigurations no longer come into force",
-                )),
-            };
-        }
-        if Policies::has(resource) {
-            return self.policies.wait_for(&resource.plural, revision).await;
-        }
+        let is_in_force = match &self.initializers {
+            Some(initializers) if is_initializers(resource) => initializers.wait_for(revision).await,
+            Some(_) | None => match RbacResource::find(&resource.group, &resource.plural) {
+                Some(resource) => self.rbac.wait_for(resource, revision).await,
+                None => {
+                    self.policies.wait_for(resource, revision).await
+                        && self.admission_webhooks.wait_for(resource, revision).await
+                }
+            },
+        };
         // A server that stops decides on no further request.
-        if !self.admission_webhooks.wait_for(resource, revision).await && !self.is_stopping() {
-            let what = &resource.plural;
-            return Err(Failure::internal(format!(
-                "the write was stored, but changes of {what} no longer come into force"
-            )));
+        if is_in_force || self.is_stopping() {
+            return Ok(());
         }
-        let Some(resource) = RbacResource::find(&resource.group, &resource.plural) else { return Ok(()) };
-        match self.rbac.wait_for(resource, revision).await {
-            // A server that stops decides on no further request.
-            Err(_) if !self.is_stopping() => {
-                let what = resource.plural();
-                Err(Failure::internal(format!("the write was stored, but changes of {what} no longer come into force")))
-            }
-            Ok(()) | Err(_) => Ok(()),
-        }
+        let what = &resource.plural;
+        Err(Failure::internal(format!("the write was stored, but changes of {what} no longer come into force")))
     }
 }
 
@@ -250,4 +239,43 @@ fn is_initializers(resource: &Resource) -> bool {
 /// Whether a resource is `customresourcedefinitions`.
 fn is_definition(resource: &Resource) -> bool {
     *resource.group == *crd::GROUP && *resource.plural == *crd::PLURAL
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::admission::{Plugins, policy, webhooks};
+    use crate::authz::rbac;
+    use crate::definitions;
+    use crate::runtime_config::RuntimeConfig;
+    use steersman_storage::{Memory, Options};
+
+    #[tokio::test]
+    async fn a_write_that_ends_while_the_server_stops_is_answered() {
+        let store = Store::open(Arc::new(Memory::new()), Options::default()).await.unwrap();
+        let (authentication, authorization) = (authn::Options::default(), Authorization::default());
+        let catalog = definitions::configured(&RuntimeConfig::default());
+        let plugins = Plugins::default().asked();
+        let state = State::new(store, authentication, authorization, plugins, catalog, || Timestamp::UNIX_EPOCH);
+        let stopping = state.stopping_token();
+        let mut tasks = rbac::follower::start(&state.store, &state.rbac, stopping).unwrap();
+        tasks.extend(policy::follower::start(&state.store, &state.policies, stopping).unwrap());
+        tasks.extend(webhooks::start(&state.store, &state.admission_webhooks, stopping).unwrap());
+        state.begin_stop();
+        for task in tasks {
+            task.await.unwrap();
+        }
+        let (admission, access) = ("admissionregistration.k8s.io", "rbac.authorization.k8s.io");
+        for (group, plural) in [
+            (admission, "mutatingadmissionpolicies"),
+            (admission, "mutatingwebhookconfigurations"),
+            (admission, "validatingadmissionpolicies"),
+            (admission, "validatingadmissionpolicybindings"),
+            (access, "clusterroles"),
+        ] {
+            let catalog = state.catalog();
+            let served = catalog.find(group, "v1", plural).unwrap();
+            assert!(state.written(&served.resource, Revision(1_000)).await.is_ok(), "{plural}");
+        }
+    }
 }

@@ -16,10 +16,10 @@ pub(crate) mod type_checking;
 pub(super) mod validating;
 
 use crate::admission::policy::mutating::Mutating;
-use crate::admission::policy::registered::{Part, Progress, Registered};
+use crate::admission::policy::registered::{Part, Registered};
 use crate::admission::policy::validating::Validating;
 use crate::catalog::Resource;
-use crate::status::Failure;
+use crate::follower::{Progress, Reached};
 use steersman_machinery::Revision;
 use tokio::sync::watch;
 
@@ -41,31 +41,23 @@ impl Policies {
         &self.validating
     }
 
-    /// Whether a resource is one of the four.
-    pub(crate) fn has(resource: &Resource) -> bool {
-        *resource.group == *GROUP && Part::find(&resource.plural).is_some()
-    }
-
     /// Notified when a policy that validates has changed.
-    pub(crate) fn changes(&self) -> watch::Receiver<Progress> {
-        self.validating.policies()
+    pub(crate) fn changes(&self) -> watch::Receiver<Reached> {
+        self.progress(Part::ValidatingPolicies).changes()
     }
 
-    /// Waits until what was written of one of the four at a revision is in force.
-    ///
-    /// # Errors
-    /// When it never will be.
-    pub(crate) async fn wait_for(&self, plural: &str, revision: Revision) -> Result<(), Failure> {
-        let reached = match Part::find(plural) {
-            Some(part) if part.is_mutating() => self.mutating.wait_for(part, revision).await,
-            Some(part) => self.validating.wait_for(part, revision).await,
-            None => return Ok(()),
-        };
-        match reached {
-            true => Ok(()),
-            false => Err(Failure::internal(format!(
-                "the write was stored, but changes of {plural} no longer come into force"
-            ))),
+    /// If a resource is one of the four, waits until what was written of it at a revision is in force. False if it never will be.
+    pub(crate) async fn wait_for(&self, resource: &Resource, revision: Revision) -> bool {
+        if *resource.group != *GROUP {
+            return true;
         }
+        match Part::find(&resource.plural) {
+            Some(part) => self.progress(part).wait_for(revision).await,
+            None => true,
+        }
+    }
+
+    fn progress(&self, part: Part) -> &Progress {
+        if part.is_mutating() { self.mutating.progress(part) } else { self.validating.progress(part) }
     }
 }

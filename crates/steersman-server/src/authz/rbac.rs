@@ -21,6 +21,7 @@ use crate::authz::rbac::rule::Rule;
 use crate::authz::{
     Attributes, Authorizer, Decision, NonResourceRule, Reason, ResourceAttributes, ResourceRule, Rules, Verdict,
 };
+use crate::follower::Progress;
 use crate::user::User;
 use futures::future::{self, BoxFuture};
 use parking_lot::RwLock;
@@ -29,32 +30,19 @@ use std::fmt;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use steersman_machinery::Revision;
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 
 /// The roles and bindings in force.
 #[derive(Default)]
 pub(crate) struct Rbac {
     index: RwLock<Index>,
-    cluster_role_bindings: watch::Sender<Progress>,
-    cluster_roles: watch::Sender<Progress>,
-    role_bindings: watch::Sender<Progress>,
-    roles: watch::Sender<Progress>,
+    cluster_role_bindings: Progress,
+    cluster_roles: Progress,
+    role_bindings: Progress,
+    roles: Progress,
     /// Notified when a ClusterRole has changed.
     cluster_roles_changed: Notify,
 }
-
-/// How far a resource has been followed.
-#[derive(Clone, Copy, Debug, Default)]
-struct Progress {
-    /// Everything up to here is in force.
-    revision: Revision,
-    /// Its task has ended, so nothing more comes into force.
-    has_ended: bool,
-}
-
-/// The task that follows a resource has ended.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Ended;
 
 // === impl Rbac ===
 
@@ -132,20 +120,12 @@ impl Rbac {
         self.cluster_roles_changed.notified().await;
     }
 
-    /// Waits until what was written at a revision is in force.
-    ///
-    /// # Errors
-    /// When it never will be.
-    pub(crate) async fn wait_for(&self, resource: Resource, revision: Revision) -> Result<(), Ended> {
-        let mut progress = self.progress(resource).subscribe();
-        let progress = progress.wait_for(|progress| progress.revision >= revision || progress.has_ended).await;
-        match progress {
-            Ok(progress) if progress.revision >= revision => Ok(()),
-            Ok(_) | Err(_) => Err(Ended),
-        }
+    /// Waits until what was written at a revision is in force. False if it never will be.
+    pub(crate) async fn wait_for(&self, resource: Resource, revision: Revision) -> bool {
+        self.progress(resource).wait_for(revision).await
     }
 
-    fn progress(&self, resource: Resource) -> &watch::Sender<Progress> {
+    fn progress(&self, resource: Resource) -> &Progress {
         match resource {
             Resource::ClusterRoleBindings => &self.cluster_role_bindings,
             Resource::ClusterRoles => &self.cluster_roles,

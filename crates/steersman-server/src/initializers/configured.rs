@@ -1,6 +1,6 @@
 //! What the InitializerConfigurations in the store say, compiled; and the task that follows them.
 
-use crate::follower::{self, Followed};
+use crate::follower::{self, Followed, Progress};
 use crate::initializers::figures::Figures;
 use crate::initializers::{TIMEOUT_SECONDS, TIMEOUT_SECONDS_MAX};
 use crate::operation::ResourceAttributes;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use steersman_machinery::value::{at, str_at};
 use steersman_machinery::{GroupResource, Object, Revision, Value};
 use steersman_storage::{Event, Kind, ReadError, Store};
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -20,17 +20,10 @@ use tokio_util::sync::CancellationToken;
 pub(crate) struct Configured {
     /// By the name of the configuration, in whose order initializers run.
     configurations: RwLock<BTreeMap<Box<str>, Vec<Initializer>>>,
-    progress: watch::Sender<Progress>,
+    progress: Progress,
     /// Notified when an object begins or ends to wait.
     pub(crate) changed: Notify,
     pub(crate) figures: Figures,
-}
-
-#[derive(Debug, Default)]
-struct Progress {
-    /// What was written up to this revision is in force.
-    revision: Revision,
-    has_ended: bool,
 }
 
 /// An initializer of a configuration.
@@ -114,13 +107,11 @@ impl Configured {
 
     /// Waits until what was written at a revision is in force; false if it no longer comes into force.
     pub(crate) async fn wait_for(&self, revision: Revision) -> bool {
-        let mut progress = self.progress.subscribe();
-        let reached = progress.wait_for(|progress| progress.revision >= revision || progress.has_ended).await;
-        reached.is_ok_and(|progress| progress.revision >= revision)
+        self.progress.wait_for(revision).await
     }
 
     fn report(&self, revision: Revision) {
-        self.progress.send_modify(|progress| progress.revision = progress.revision.max(revision));
+        self.progress.report(revision);
         self.changed.notify_one();
     }
 }
@@ -219,7 +210,7 @@ impl Followed for Follow {
 
 impl Drop for Follow {
     fn drop(&mut self) {
-        self.0.progress.send_modify(|progress| progress.has_ended = true);
+        self.0.progress.end();
     }
 }
 

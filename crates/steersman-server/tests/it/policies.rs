@@ -71,6 +71,20 @@ async fn a_policy_holds_from_the_answer_to_its_writer_until_the_answer_that_take
 }
 
 #[tokio::test]
+async fn a_server_starts_whatever_policies_refuse() {
+    let world = World::new().await;
+    let http = world.http();
+    let everything = about(json!(["*", "*/*"]), json!(["*"]));
+    let mut refused_by_all = mutating("all", "Object{metadata: Object.metadata{labels: {'a': object.missing}}}");
+    refused_by_all["spec"]["matchConstraints"] = everything.clone();
+    mutate(&http, refused_by_all).await;
+    validate(&http, "all", json!({"matchConstraints": everything, "validations": [{"expression": "false"}]})).await;
+    let again =
+        World::of(world.store.clone(), crate::support::options(&world.store, crate::support::allow_all())).await;
+    assert_ne!(again.http().post(CONFIGS, &config("a")).await.code, 201);
+}
+
+#[tokio::test]
 async fn a_policy_holds_after_a_restart() {
     let world = World::new().await;
     validate(&world.http(), "p", json!({"validations": [{"expression": "object.metadata.name != 'bad'"}]})).await;

@@ -52,7 +52,7 @@ impl Followed for Resource {
 fn replace<P: Policy>(registered: &Registered<P>, part: Part, objects: &[Arc<Object>], revision: Revision) {
     let changes = objects.iter().map(|object| registered.read(part, object)).collect();
     registered.change(Some(part), changes);
-    registered.report(part, revision);
+    registered.progress(part).report(revision);
 }
 
 fn change<P: Policy>(registered: &Registered<P>, part: Part, events: &[Arc<Event>]) {
@@ -62,15 +62,12 @@ fn change<P: Policy>(registered: &Registered<P>, part: Part, events: &[Arc<Event
     });
     registered.change(None, changes.collect());
     if let Some(last) = events.last() {
-        registered.report(part, last.revision);
+        registered.progress(part).report(last.revision);
     }
 }
 
 impl Drop for Resource {
     fn drop(&mut self) {
-        match self.part.is_mutating() {
-            true => self.policies.mutating.end(self.part),
-            false => self.policies.validating.end(self.part),
-        }
+        self.policies.progress(self.part).end();
     }
 }

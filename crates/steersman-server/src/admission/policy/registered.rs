@@ -3,13 +3,13 @@
 use crate::admission::action::Action;
 use crate::admission::matching::Index;
 use crate::admission::policy::definition::{Binding, Policy};
+use crate::follower::Progress;
 use crate::operation::ResourceAttributes;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use steersman_machinery::{Object, Revision, Value};
-use tokio::sync::watch;
+use steersman_machinery::{Object, Value};
 
 /// One of the four resources.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -32,23 +32,14 @@ pub(in crate::admission) struct Bound<P> {
 pub(in crate::admission) struct Registered<P> {
     parts: Mutex<Parts<P>>,
     index: ArcSwap<Index<Bound<P>>>,
-    policies: watch::Sender<Progress>,
-    bindings: watch::Sender<Progress>,
+    policies: Progress,
+    bindings: Progress,
 }
 
 #[derive(Debug)]
 struct Parts<P> {
     policies: BTreeMap<Box<str>, Arc<P>>,
     bindings: BTreeMap<Box<str>, Arc<Binding>>,
-}
-
-/// How far a resource has been followed.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Progress {
-    /// Everything up to here is in force.
-    revision: Revision,
-    /// Its task has ended, so nothing more comes into force.
-    has_ended: bool,
 }
 
 /// A change of one object; `None` if it was deleted.
@@ -89,8 +80,8 @@ impl<P> Default for Registered<P> {
         Registered {
             parts: Mutex::new(Parts { policies: BTreeMap::new(), bindings: BTreeMap::new() }),
             index: ArcSwap::default(),
-            policies: watch::Sender::default(),
-            bindings: watch::Sender::default(),
+            policies: Progress::default(),
+            bindings: Progress::default(),
         }
     }
 }
@@ -143,27 +134,8 @@ impl<P: Policy> Registered<P> {
         self.index.store(Arc::new(parts.index()));
     }
 
-    pub(in crate::admission) fn report(&self, part: Part, revision: Revision) {
-        self.progress(part).send_modify(|progress| progress.revision = progress.revision.max(revision));
-    }
-
-    pub(in crate::admission) fn end(&self, part: Part) {
-        self.progress(part).send_modify(|progress| progress.has_ended = true);
-    }
-
-    /// Waits until what was written at a revision is in force; false if it never will be.
-    pub(in crate::admission) async fn wait_for(&self, part: Part, revision: Revision) -> bool {
-        let mut progress = self.progress(part).subscribe();
-        let progress = progress.wait_for(|progress| progress.revision >= revision || progress.has_ended).await;
-        progress.is_ok_and(|progress| progress.revision >= revision)
-    }
-
-    /// Notified when a policy has changed.
-    pub(in crate::admission) fn policies(&self) -> watch::Receiver<Progress> {
-        self.policies.subscribe()
-    }
-
-    fn progress(&self, part: Part) -> &watch::Sender<Progress> {
+    /// How far one of the two resources has been followed.
+    pub(in crate::admission) fn progress(&self, part: Part) -> &Progress {
         if part.is_binding() { &self.bindings } else { &self.policies }
     }
 }

@@ -47,7 +47,7 @@ impl Plugin for Mutating {
 }
 
 async fn mutate(review: &mut Review<'_, '_>, mut new: Option<&mut Value>) -> Result<(), Failure> {
-    if review.operation.is_of_server() {
+    if review.operation.is_of_system() {
         return Ok(());
     }
     let state = review.state;

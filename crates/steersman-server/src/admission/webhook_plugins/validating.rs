@@ -42,7 +42,7 @@ impl Plugin for Validating {
 }
 
 async fn validate(review: &mut Review<'_, '_>, new: Option<&Value>) -> Result<(), Failure> {
-    if review.operation.is_of_server() {
+    if review.operation.is_of_system() {
         return Ok(());
     }
     let state = review.state;

@@ -73,7 +73,7 @@ impl Part {
     }
 
     fn report(&self, revision: Revision) {
-        self.rbac.progress(self.resource).send_modify(|progress| progress.revision = progress.revision.max(revision));
+        self.rbac.progress(self.resource).report(revision);
         if self.resource == Resource::ClusterRoles {
             self.rbac.cluster_roles_changed.notify_one();
         }
@@ -82,6 +82,6 @@ impl Part {
 
 impl Drop for Part {
     fn drop(&mut self) {
-        self.rbac.progress(self.resource).send_modify(|progress| progress.has_ended = true);
+        self.rbac.progress(self.resource).end();
     }
 }

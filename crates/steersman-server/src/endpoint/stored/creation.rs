@@ -69,14 +69,15 @@ impl Creation {
                     }
                 }
             }
-            // The history since then is gone: what counts is what is there now.
+            // The history since then is gone: what counts is what is there now, and what comes after this.
+            let now = self.state.store.revision();
             let Some(object) = self.state.get(&self.storage, &self.created.key).await? else {
                 return Err(self.deleted());
             };
             if let Some(outcome) = self.outcome(&object, false)? {
                 return Ok(outcome);
             }
-            after = object.revision;
+            after = now;
         }
     }
 
@@ -123,4 +124,59 @@ fn failure(object: &Object) -> Option<Failure> {
     let mut status = Status::failure(code, str_at(result, &["reason"]), message);
     status.details = at(result, &["details"]).and_then(|details| serde_json::from_value(details.clone()).ok());
     Some(Failure::of_status(status))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::admission::Plugins;
+    use crate::authn;
+    use crate::authz::Authorization;
+    use crate::initializers::Configured;
+    use crate::negotiate::{Encoding, Form, Negotiated};
+    use crate::representation::Wishes;
+    use crate::runtime_config::RuntimeConfig;
+    use futures::FutureExt as _;
+    use jiff::Timestamp;
+    use serde_json::{Value, json};
+    use steersman_machinery::ObjectKey;
+    use steersman_storage::{Memory, Options, Store};
+
+    fn config(initializers: Value) -> bytes::Bytes {
+        let metadata = json!({"name": "a", "namespace": "default", "uid": "u", "initializers": initializers});
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}).to_string().into()
+    }
+
+    #[tokio::test]
+    async fn a_creation_waits_on_when_the_history_since_it_is_gone() {
+        let store = Store::open(Arc::new(Memory::new()), Options::default()).await.unwrap();
+        let catalog = crate::definitions::configured(&RuntimeConfig::default());
+        let (authentication, authorization) = (authn::Options::default(), Authorization::default());
+        let plugins = Plugins::default().asked();
+        let now = Timestamp::UNIX_EPOCH;
+        let state =
+            State::new(store.clone(), authentication, authorization, plugins, catalog, || Timestamp::UNIX_EPOCH);
+        let (storage, key) = (GroupResource::new("", "configmaps"), ObjectKey::namespaced("default", "a"));
+        let pending = config(json!({"pending": [{"name": "a.b.c"}]}));
+        let created = store.create(&storage, &key, pending).await.unwrap();
+        let other = ObjectKey::namespaced("default", "b");
+        let last = store.create(&storage, &other, config(Value::Null)).await.unwrap();
+        store.sync().await.unwrap();
+        store.compact(last.revision).await.unwrap();
+        let catalog = state.catalog();
+        let negotiated = Negotiated { encoding: Encoding::Json, form: Form::Object };
+        let wishes = Wishes { negotiated, is_pretty: false, include_object: None, now };
+        let creation = Creation {
+            state: Arc::new(state),
+            _counted: Waiting::begin(Arc::new(Configured::default())),
+            storage: storage.clone(),
+            resource: storage.clone(),
+            representation: Representation::new(catalog.find("", "v1", "configmaps").unwrap(), wishes).unwrap(),
+            created: created.clone(),
+        };
+        let mut wait = std::pin::pin!(creation.initialized());
+        assert!((&mut wait).now_or_never().is_none(), "it waits");
+        store.update(&storage, &key, created.revision, config(Value::Null)).await.unwrap();
+        assert!(!wait.await.unwrap().meta().is_uninitialized());
+    }
 }
