@@ -144,7 +144,7 @@ impl<'a> Evaluator<'a, '_> {
         let value = self.eval(value)?;
         let Value::List(list) = self.eval(list)? else { return Err(EvalError::new("no such overload")) };
         for item in list.iter() {
-            self.meter.work(1)?;
+            self.meter.visit()?;
             if value::equal(&value, &item?, self.meter)? {
                 return Ok(Value::Bool(true));
             }

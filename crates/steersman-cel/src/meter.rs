@@ -5,11 +5,13 @@
 
 use crate::error::EvalError;
 
-/// How many elements and bytes an evaluation may copy, compare or make beside what its cost says: some tens of milliseconds,
-/// and at most a few hundred megabytes for a moment.
+/// How many elements and bytes an evaluation may copy, compare or make beside what its cost says: a tenth of a second, and at
+/// most a few hundred megabytes for a moment.
 const WORK_MAX: u64 = 16 << 20;
-/// The same for all evaluations about one object.
-const OBJECT_WORK_MAX: u64 = 10 * WORK_MAX;
+/// The same for all evaluations about one object, or of one policy.
+const OBJECT_WORK_MAX: u64 = 4 * WORK_MAX;
+/// What it is to look at one value, beside copying a byte.
+const VISIT: usize = 16;
 
 /// How deep an evaluation may be nested, counting variables that are evaluated on the way.
 const DEPTH_MAX: u16 = 600;
@@ -72,6 +74,11 @@ impl Meter {
                 Err(EvalError::budget())
             }
         }
+    }
+
+    /// Before a value is looked at.
+    pub(crate) fn visit(&mut self) -> Result<(), EvalError> {
+        self.work(VISIT)
     }
 
     pub(crate) fn enter(&mut self) -> Result<(), EvalError> {

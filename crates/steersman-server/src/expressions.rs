@@ -28,7 +28,10 @@ pub(crate) struct Expression {
 
 /// What the evaluations of one webhook or policy may still cost.
 #[derive(Debug)]
-pub(crate) struct Budget(u64);
+pub(crate) struct Budget {
+    cost: u64,
+    work: u64,
+}
 
 /// The budget is spent. Nothing more is evaluated.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
@@ -172,20 +175,21 @@ impl Expression {
             Ok(program) => program,
             Err(error) => return Ok(Err(format!("compilation error: {}", failed(error)))),
         };
-        let mut meter = Meter::new(PER_CALL_LIMIT);
+        let mut meter = Meter::sharing(PER_CALL_LIMIT, budget.work);
         let value = program.evaluate(activation, &mut meter);
-        budget.take(meter.spent())?;
+        budget.take(&meter)?;
         Ok(value.map_err(|error| format!("expression '{}' resulted in error: {error}", self.text)))
     }
 }
 
 impl Budget {
     pub(crate) fn new(limit: u64) -> Budget {
-        Budget(limit)
+        Budget { cost: limit, work: Meter::object_work() }
     }
 
-    fn take(&mut self, cost: u64) -> Result<(), OutOfBudget> {
-        self.0 = self.0.checked_sub(cost).ok_or(OutOfBudget)?;
+    fn take(&mut self, meter: &Meter) -> Result<(), OutOfBudget> {
+        self.cost = self.cost.checked_sub(meter.spent()).ok_or(OutOfBudget)?;
+        self.work = meter.work_left(self.work);
         Ok(())
     }
 }

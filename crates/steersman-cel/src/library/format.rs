@@ -271,7 +271,7 @@ fn write_value(meter: &mut Meter, out: &mut String, value: &Value<'_>) -> Result
 
 fn write_inner(meter: &mut Meter, out: &mut String, value: &Value<'_>) -> Result<(), EvalError> {
     meter.enter()?;
-    meter.work(1)?;
+    meter.visit()?;
     match value {
         Value::List(list) => {
             out.push('[');

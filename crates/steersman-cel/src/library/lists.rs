@@ -86,7 +86,7 @@ fn distinct<'a>(meter: &mut Meter, list: &List<'a>) -> Outcome<'a> {
 
 fn is_among<'a>(meter: &mut Meter, items: &[Value<'a>], value: &Value<'a>) -> Result<bool, EvalError> {
     for item in items {
-        meter.work(1)?;
+        meter.visit()?;
         if value::equal(item, value, meter)? {
             return Ok(true);
         }
@@ -117,7 +117,7 @@ fn is_sorted<'a>(meter: &mut Meter, list: &List<'a>) -> Outcome<'a> {
     let mut previous: Option<Value<'a>> = None;
     for item in list.iter() {
         let item = item?;
-        meter.work(1)?;
+        meter.visit()?;
         if let Some(previous) = &previous {
             match value::compare(previous, &item) {
                 Some(Ordering::Greater) => return Ok(Value::Bool(false)),
@@ -134,7 +134,7 @@ fn extreme<'a>(meter: &mut Meter, list: &List<'a>, name: &str, wanted: fn(Orderi
     let mut best: Option<Value<'a>> = None;
     for item in list.iter() {
         let item = item?;
-        meter.work(1)?;
+        meter.visit()?;
         let is_better = match &best {
             None => true,
             Some(best) => wanted(value::compare(&item, best).ok_or_else(|| incomparable(&item))?),
@@ -152,7 +152,7 @@ fn sum<'a>(meter: &mut Meter, list: &List<'a>) -> Outcome<'a> {
     let Some(first) = items.next() else { return Ok(Value::Int(0)) };
     let mut sum = first?;
     for item in items {
-        meter.work(1)?;
+        meter.visit()?;
         let add = operators::add(meter, &[sum.clone(), item?]);
         sum = add.unwrap_or_else(|| Err(incomparable(&sum)))?;
     }
@@ -164,7 +164,7 @@ pub(super) fn index_of<'a>(meter: &mut Meter, args: &[Value<'a>], last: bool) ->
     let [Value::List(list), wanted] = args else { return None };
     let mut found = -1;
     for (at, item) in list.iter().enumerate() {
-        let same = meter.work(1).and(item).and_then(|item| value::equal(&item, wanted, meter));
+        let same = meter.visit().and(item).and_then(|item| value::equal(&item, wanted, meter));
         match same {
             Ok(true) => {
                 found = i64::try_from(at).unwrap_or(i64::MAX);

@@ -171,7 +171,7 @@ fn same_keys(keys: &[Box<str>], one: &Value<'_>, other: &Value<'_>) -> Result<bo
 
 fn is_among<'a>(meter: &mut Meter, values: &[Value<'a>], value: &Value<'a>) -> Result<bool, EvalError> {
     for known in values {
-        meter.work(1)?;
+        meter.visit()?;
         if value::equal(known, value, meter)? {
             return Ok(true);
         }
@@ -201,7 +201,7 @@ fn contains<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Option<Outcome<'a>> {
     match args {
         [value, Value::List(list)] => {
             for item in list.iter() {
-                let same = meter.work(1).and(item).and_then(|item| value::equal(value, &item, meter));
+                let same = meter.visit().and(item).and_then(|item| value::equal(value, &item, meter));
                 match same {
                     Ok(false) => {}
                     found => return Some(found.map(Value::Bool)),

@@ -59,7 +59,7 @@ fn equal_in_order<'a>(one: &List<'a>, other: &List<'a>, meter: &mut Meter) -> Re
         return equal_trees(a.iter().zip(b.iter()), meter);
     }
     for (a, b) in one.iter().zip(other.iter()) {
-        meter.work(1)?;
+        meter.visit()?;
         if !equal(&a?, &b?, meter)? {
             return Ok(false);
         }
@@ -73,7 +73,7 @@ fn equal_in_any_order<'a>(one: &List<'a>, other: &List<'a>, meter: &mut Meter) -
         let a = a?;
         let mut found = false;
         for b in &others {
-            meter.work(1)?;
+            meter.visit()?;
             if equal(&a, b, meter)? {
                 found = true;
                 break;
@@ -88,7 +88,7 @@ fn equal_in_any_order<'a>(one: &List<'a>, other: &List<'a>, meter: &mut Meter) -
 
 fn equal_trees<'a>(pairs: impl Iterator<Item = (&'a Json, &'a Json)>, meter: &mut Meter) -> Result<bool, EvalError> {
     for (a, b) in pairs {
-        meter.work(1)?;
+        meter.visit()?;
         if !equal(&Value::json(a), &Value::json(b), meter)? {
             return Ok(false);
         }
@@ -103,7 +103,7 @@ fn equal_maps<'a>(one: &Map<'a>, other: &Map<'a>, meter: &mut Meter) -> Result<b
     meter.enter()?;
     let mut same = Ok(true);
     for (key, value) in one.iter() {
-        same = meter.work(1).and_then(|()| match other.get(&key) {
+        same = meter.visit().and_then(|()| match other.get(&key) {
             Some(found) => equal(&value?, &found?, meter),
             None => Ok(false),
         });
@@ -124,7 +124,7 @@ fn equal_objects<'a>(one: &Object<'a>, other: &Object<'a>, meter: &mut Meter) ->
             meter.enter()?;
             let mut same = Ok(true);
             for (key, value) in a.iter() {
-                same = meter.work(1).and_then(|()| match b.get(key) {
+                same = meter.visit().and_then(|()| match b.get(key) {
                     Some(found) => equal_declared(value, found, decl.by_key(key).map(|field| &*field.value), meter),
                     None => Ok(false),
                 });

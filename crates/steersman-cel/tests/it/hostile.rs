@@ -63,6 +63,18 @@ fn long_texts_that_are_gone_through_again_and_again_are_work() {
 }
 
 #[test]
+fn values_whose_parts_are_shared_are_gone_through_within_the_bound() {
+    let lists = (0..22).fold("[[1]]".to_owned(), |inner, at| format!("{inner}.map(x{at}, [x{at}, x{at}])"));
+    let maps =
+        (0..22).fold("[{'a': 1}]".to_owned(), |inner, at| format!("{inner}.map(x{at}, {{'a': x{at}, 'b': x{at}}})"));
+    for made in [&lists, &maps] {
+        stopped(&format!("{made} == {made}"), &json!(null));
+        stopped(&format!("{made}[0] in {made}"), &json!(null));
+        stopped(&format!("'%s'.format([{made}]) == ''"), &json!(null));
+    }
+}
+
+#[test]
 fn patterns_are_bounded() {
     let object = json!({"text": "a".repeat(30_000), "pattern": "(a{1,1000}){1,1000}", "many": (0..300).map(|at| format!("a{{1,{}}}", at + 500)).collect::<Vec<_>>()});
     let error = run("object.text.matches('(x{1,1000}){1,1000}')", &object).unwrap_err();
