@@ -1,5 +1,6 @@
 //! Admission policies: what they refuse and change, from when on, and what they cost who does not concern them.
 
+use crate::definitions;
 use crate::support::{Answer, CONFIGS, Http, World, config, text};
 use serde_json::{Value, json};
 
@@ -74,14 +75,21 @@ async fn a_policy_holds_from_the_answer_to_its_writer_until_the_answer_that_take
 async fn a_server_starts_whatever_policies_refuse() {
     let world = World::new().await;
     let http = world.http();
-    let everything = about(json!(["*", "*/*"]), json!(["*"]));
+    let everything = about(json!(["*/*"]), json!(["CREATE", "UPDATE"]));
     let mut refused_by_all = mutating("all", "Object{metadata: Object.metadata{labels: {'a': object.missing}}}");
     refused_by_all["spec"]["matchConstraints"] = everything.clone();
     mutate(&http, refused_by_all).await;
     validate(&http, "all", json!({"matchConstraints": everything, "validations": [{"expression": "false"}]})).await;
     let again =
         World::of(world.store.clone(), crate::support::options(&world.store, crate::support::allow_all())).await;
-    assert_ne!(again.http().post(CONFIGS, &config("a")).await.code, 201);
+    let http = again.http();
+    let refused = http.post(CONFIGS, &config("a")).await;
+    assert_eq!(refused.code, 403, "{}", refused.body_text());
+    // Who is locked out can still take the policies away.
+    for kind in ["mutatingadmissionpolicybindings", "validatingadmissionpolicybindings"] {
+        http.delete(&format!("{GROUP}/{kind}")).await.ok();
+    }
+    http.post(CONFIGS, &config("a")).await.ok();
 }
 
 #[tokio::test]
@@ -225,6 +233,33 @@ async fn what_a_mutation_makes_is_checked_by_the_rules_of_the_kind() {
     let refused = http.post(CONFIGS, &config("c")).await;
     assert_eq!(refused.code, 422);
     assert!(message(&refused).contains("metadata.labels: Invalid value: \"a b\""), "{}", message(&refused));
+}
+
+#[tokio::test]
+async fn a_mutation_cannot_make_an_object_of_another_kind() {
+    let world = World::new().await;
+    let http = world.http();
+    http.post(definitions::DEFINITIONS, &definitions::definition(&definitions::spec())).await.ok();
+    let mut policy = mutating("m", "Object{}");
+    policy["spec"]["matchConstraints"] = about(json!(["configmaps", "kites"]), json!(["CREATE"]));
+    mutate(&http, policy).await;
+    let policies = format!("{GROUP}/mutatingadmissionpolicies/m");
+    for (operation, key) in [
+        ("op: 'replace', path: '/kind', value: 'Other'", "kind"),
+        ("op: 'remove', path: '/kind'", "kind"),
+        ("op: 'replace', path: '/apiVersion', value: 'other/v7'", "apiVersion"),
+    ] {
+        let expression = format!("[JSONPatch{{{operation}}}]");
+        let mutations = json!([{"patchType": "JSONPatch", "jsonPatch": {"expression": expression}}]);
+        http.merge(&policies, &json!({"spec": {"mutations": mutations}})).await.ok();
+        for (path, object) in [(definitions::KITES, definitions::kite("a", 1)), (CONFIGS, config("a"))] {
+            let refused = http.post(path, &object).await;
+            assert_eq!(refused.code, 403, "{}", refused.body_text());
+            let want = format!("error applying patch: {key} was changed: that is not possible");
+            assert!(message(&refused).ends_with(&want), "{}", message(&refused));
+            assert_eq!(http.get(&format!("{path}/a")).await.code, 404);
+        }
+    }
 }
 
 #[tokio::test]

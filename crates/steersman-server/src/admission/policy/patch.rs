@@ -89,6 +89,12 @@ impl Patch {
         if patched == *object {
             return Ok(Patched::Same);
         }
+        // Custom resources are stored with what these say, so nothing behind this would notice.
+        for key in ["apiVersion", "kind"] {
+            if patched.get(key) != object.get(key) {
+                return Err(format!("error applying patch: {key} was changed: that is not possible"));
+            }
+        }
         if subject.is_of_other_kind() || subject.is_of_scale() {
             return Ok(Patched::Changed(patched));
         }
