@@ -14,6 +14,9 @@ pub(crate) async fn find(kubeconfig: Option<&Path>) -> Result<Config, Failure> {
             let config = Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await;
             config.map_err(|error| refused(&error))
         }
-        None => Config::infer().await.map_err(|error| refused(&error)),
+        None => Config::infer().await.map_err(|error| {
+            let why = crate::chain(&error);
+            Failure::Refused(format!("no API server is configured: pass --kubeconfig or set KUBECONFIG ({why})"))
+        }),
     }
 }

@@ -256,6 +256,13 @@ fn kubeconfig_that_cannot_be_read_is_named() {
 }
 
 #[test]
+fn command_without_a_cluster_is_told_to_name_one() {
+    let parts = ["no API server is configured: pass --kubeconfig or set KUBECONFIG", ".kube/config"];
+    check_refused(&["webhooks"], &parts);
+    check_refused(&["run-as", "default/builder", "--", "true"], &parts);
+}
+
+#[test]
 fn controller_without_a_cloud_is_told_to_name_one() {
     check_refused(&["network"], &["--neutron-url", "--neutron-auth", "--simulated"]);
 }

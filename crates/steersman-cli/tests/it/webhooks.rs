@@ -102,5 +102,12 @@ fn a_webhook_that_is_the_server_itself_is_told_so_at_once() {
     let refused = kubectl.fails("create configmap a");
     assert!(refused.contains("service \"prices\" not found"), "{refused}");
     assert!(refused.contains("--webhook-service shop/prices=https://HOST:PORT"), "{refused}");
+    // One that is down: where, and what became of the connection.
+    kubectl.ok("delete validatingwebhookconfiguration lost");
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    kubectl.apply(&configuration("down", &json!({"url": format!("https://{closed}/review")})));
+    let refused = kubectl.fails("create configmap a");
+    let why = format!("Post \"https://{closed}/review?timeout=10s\": tcp connect error: Connection refused");
+    assert!(refused.contains(&why), "{refused}");
     plane.stop();
 }

@@ -104,7 +104,8 @@ impl Transport {
         // The semaphore is never closed; without a permit the call is merely not counted.
         let _permit = self.calls.acquire().await;
         let answer = self.client.request(request).await.map_err(|error| SendError {
-            why: chain(&error),
+            // The library's own words name only the stage of the call.
+            why: chain(std::error::Error::source(&error).unwrap_or(&error)),
             is_connect: error.is_connect(),
             is_retryable: !error.is_connect(),
         })?;
