@@ -4,7 +4,7 @@
 //! credentials of its endpoint. An endpoint is read from a file in the format of a kubeconfig (`kubeconfig`): so are the webhooks
 //! of authentication, authorization and audit.
 //!
-//! [`Clients`] calls those that objects name by a `clientConfig` ([`ClientConfig`]): admission and conversion webhooks. A Service is
+//! `Clients` calls those that objects name by a `clientConfig` (`ClientConfig`): admission and conversion webhooks. A Service is
 //! called where it is mapped to ([`Services`]), else where its address leads.
 //!
 //! Both keep a few connections open, and bound time and size (`transport`). What the JSON means is their callers'.
