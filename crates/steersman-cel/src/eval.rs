@@ -28,7 +28,7 @@ pub(crate) fn evaluate<'a>(
     meter: &mut Meter,
 ) -> Result<Value<'a>, EvalError> {
     let depth = meter.enter_by(plan.depth)?;
-    let variables = plan.variables.iter().map(|name| activation.variable(name).cloned()).collect();
+    let variables = plan.variables.iter().map(|name| activation.variable(name)).collect();
     let mut evaluator = Evaluator { plan, variables, activation, locals: Vec::new(), meter };
     let value = evaluator.eval(plan.root);
     meter.set_depth(depth);

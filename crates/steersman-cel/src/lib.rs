@@ -65,7 +65,7 @@ pub use crate::error::{CompileError, EvalError};
 pub use crate::escape::escape;
 pub use crate::estimate::{Range, factor_over};
 pub use crate::meter::Meter;
-pub use crate::program::{Activation, Program};
+pub use crate::program::{Activation, Program, Variables};
 pub use crate::types::Type;
 pub use crate::value::Value;
 

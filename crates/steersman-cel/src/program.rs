@@ -47,10 +47,17 @@ impl Program {
     }
 }
 
+/// Where values of variables come from that are costly to make: each is asked for only if an expression refers to it.
+pub trait Variables {
+    /// The value of a variable, if it has one.
+    fn variable(&self, name: &str) -> Option<Value<'_>>;
+}
+
 /// The values of variables, and of the composed expressions that are evaluated so far.
 #[derive(Default)]
 pub struct Activation<'a> {
     variables: Vec<(&'static str, Value<'a>)>,
+    others: Option<&'a dyn Variables>,
     composed: &'a [(Arc<str>, Program)],
     values: Vec<Option<Result<Value<'a>, EvalError>>>,
 }
@@ -59,6 +66,11 @@ impl<'a> Activation<'a> {
     /// Without any variable.
     pub fn new() -> Activation<'a> {
         Activation::default()
+    }
+
+    /// With the variables that somebody has.
+    pub fn of(variables: &'a dyn Variables) -> Activation<'a> {
+        Activation { others: Some(variables), ..Activation::default() }
     }
 
     /// With a variable.
@@ -84,8 +96,11 @@ impl<'a> Activation<'a> {
         self
     }
 
-    pub(crate) fn variable(&self, name: &str) -> Option<&Value<'a>> {
-        self.variables.iter().find(|(known, _)| *known == name).map(|(_, value)| value)
+    pub(crate) fn variable(&self, name: &str) -> Option<Value<'a>> {
+        match self.variables.iter().find(|(known, _)| *known == name) {
+            Some((_, value)) => Some(value.clone()),
+            None => self.others?.variable(name),
+        }
     }
 
     /// The value of a composed expression.

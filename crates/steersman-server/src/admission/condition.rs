@@ -5,25 +5,36 @@
 use crate::admission::questions::Questions;
 use crate::admission::subject::{Objects, Subject};
 use crate::catalog::Served;
+use crate::conversion;
 use crate::expressions::{Budget, Expression, NAMESPACE, REQUEST};
 use crate::status::Failure;
-use std::borrow::Cow;
-use steersman_cel::{Activation, DeclType, MATCH_CONDITIONS_BUDGET, Resource, Value as Cel};
-use steersman_machinery::Value;
+use std::sync::OnceLock;
+use steersman_cel::{Activation, MATCH_CONDITIONS_BUDGET, Resource, Value as Cel, Variables};
 use steersman_machinery::value::str_at;
+use steersman_machinery::{Object, Value};
 
 pub(crate) use crate::expressions::Names;
 
 static NULL: Value = Value::Null;
 
-/// What expressions about one write see.
+/// What expressions about one write see. The request and the namespace are made when the first expression refers to them.
 #[derive(Debug)]
 pub(crate) struct Inputs<'a> {
+    subject: &'a Subject<'a>,
+    target: &'a Served,
     objects: &'a Objects<'a>,
-    request: Value,
-    namespace: Value,
     questions: &'a Questions<'a>,
-    resource: Resource,
+    in_namespace: Option<&'a Object>,
+    request: OnceLock<Value>,
+    namespace: OnceLock<Value>,
+}
+
+/// What expressions see of a write, with a parameter.
+#[derive(Debug)]
+pub(crate) struct Seen<'a> {
+    inputs: &'a Inputs<'a>,
+    params: &'a Value,
+    names: Names,
 }
 
 /// The `matchConditions` of a webhook or a policy.
@@ -49,56 +60,70 @@ impl<'a> Inputs<'a> {
     /// What expressions see of a write in a version.
     ///
     /// # Errors
-    /// When the namespace does not exist or cannot be read.
+    /// When the namespace does not exist.
     pub(crate) fn new(
-        subject: &Subject<'_>,
-        target: &Served,
+        subject: &'a Subject<'a>,
+        target: &'a Served,
         objects: &'a Objects<'a>,
         questions: &'a Questions<'a>,
     ) -> Result<Inputs<'a>, Failure> {
-        let attributes = &subject.attributes;
-        let text = |text: Option<&str>| text.unwrap_or_default().to_owned();
-        Ok(Inputs {
-            objects,
-            request: subject.request(target),
-            namespace: subject.namespace_object()?.unwrap_or(Value::Null),
-            questions,
-            resource: Resource {
-                group: attributes.group.to_owned(),
-                resource: attributes.resource.to_owned(),
-                subresource: text(attributes.subresource),
-                namespace: text(attributes.namespace),
-                name: subject.name.to_owned(),
-                ..Resource::default()
-            },
-        })
+        let in_namespace = subject.namespace_object()?;
+        let (request, namespace) = (OnceLock::new(), OnceLock::new());
+        Ok(Inputs { subject, target, objects, questions, in_namespace, request, namespace })
     }
 
-    /// The variables of an evaluation. `params` is null where a policy has none.
-    ///
-    /// # Errors
-    /// When the request or the namespace is not what is declared, which no served object is.
-    pub(crate) fn activation<'b>(&'b self, params: &'b Value, names: Names) -> Result<Activation<'b>, String> {
-        let read =
-            |value: &'b Value, decl: &'static DeclType| Cel::declared(value, decl).map_err(|error| error.to_string());
-        let object = |object: &'b Option<Cow<'a, Value>>| Cel::json(object.as_deref().unwrap_or(&NULL));
-        let mut activation = Activation::new()
-            .with("object", object(&self.objects.new))
-            .with("oldObject", object(&self.objects.old))
-            .with("request", read(&self.request, &REQUEST)?)
-            .with("namespaceObject", read(&self.namespace, &NAMESPACE)?);
-        if names.params {
-            activation.set("params", Cel::json(params));
+    /// With a parameter, null where a policy has none.
+    pub(crate) fn with<'b>(&'b self, params: &'b Value, names: Names) -> Seen<'b> {
+        Seen { inputs: self, params, names }
+    }
+
+    fn request(&self) -> &Value {
+        self.request.get_or_init(|| self.subject.request(self.target))
+    }
+
+    /// Null outside of namespaces.
+    fn namespace(&self) -> &Value {
+        let parsed = || self.in_namespace.and_then(|namespace| conversion::parse(namespace).ok());
+        self.namespace.get_or_init(|| parsed().unwrap_or_default())
+    }
+
+    /// What `authorizer.requestResource` asks about.
+    fn resource(&self) -> Resource {
+        let attributes = &self.subject.attributes;
+        let text = |text: Option<&str>| text.unwrap_or_default().to_owned();
+        Resource {
+            group: attributes.group.to_owned(),
+            resource: attributes.resource.to_owned(),
+            subresource: text(attributes.subresource),
+            namespace: text(attributes.namespace),
+            name: self.subject.name.to_owned(),
+            ..Resource::default()
         }
-        if names.authorizer {
-            activation.set("authorizer", Cel::authorizer(self.questions));
-            activation.set("authorizer.requestResource", Cel::request_resource(self.questions, self.resource.clone()));
-        }
-        Ok(activation)
     }
 
     pub(crate) fn questions(&self) -> &'a Questions<'a> {
         self.questions
+    }
+}
+
+// === impl Seen ===
+
+impl Variables for Seen<'_> {
+    fn variable(&self, name: &str) -> Option<Cel<'_>> {
+        let Inputs { objects, questions, .. } = self.inputs;
+        Some(match name {
+            "object" => Cel::json(objects.new.as_deref().unwrap_or(&NULL)),
+            "oldObject" => Cel::json(objects.old.as_deref().unwrap_or(&NULL)),
+            // What is served is as it is declared.
+            "request" => Cel::declared(self.inputs.request(), &REQUEST).ok()?,
+            "namespaceObject" => Cel::declared(self.inputs.namespace(), &NAMESPACE).ok()?,
+            "params" if self.names.params => Cel::json(self.params),
+            "authorizer" if self.names.authorizer => Cel::authorizer(*questions),
+            "authorizer.requestResource" if self.names.authorizer => {
+                Cel::request_resource(*questions, self.inputs.resource())
+            }
+            _ => return None,
+        })
     }
 }
 
@@ -128,10 +153,8 @@ impl Conditions {
     }
 
     fn evaluate(&self, inputs: &Inputs<'_>, params: &Value, names: Names) -> Matched {
-        let mut activation = match inputs.activation(params, names) {
-            Ok(activation) => activation,
-            Err(error) => return self.failed(error),
-        };
+        let seen = inputs.with(params, names);
+        let mut activation = Activation::of(&seen);
         let mut budget = Budget::new(MATCH_CONDITIONS_BUDGET);
         let mut found = Vec::with_capacity(self.conditions.len());
         // As upstream, all are evaluated before any is looked at, so that a spent budget counts most.

@@ -83,12 +83,12 @@ impl<'a> Subject<'a> {
     /// What `namespaceObject` is: the namespace that the object is in.
     ///
     /// # Errors
-    /// When the namespace is not readable or does not exist.
-    pub(crate) fn namespace_object(&self) -> Result<Option<Value>, Failure> {
+    /// When the namespace does not exist.
+    pub(crate) fn namespace_object(&self) -> Result<Option<&Object>, Failure> {
         if self.attributes.namespace.is_none() || self.attributes.is_about("", "namespaces") {
             return Ok(None);
         }
-        conversion::parse(self.namespace()?).map(Some)
+        self.namespace().map(Some)
     }
 
     /// The resource of the request in its other versions, and other groups' views of the same objects.

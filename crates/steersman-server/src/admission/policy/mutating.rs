@@ -6,7 +6,7 @@ use crate::admission::condition::Inputs;
 use crate::admission::policy::definition::{Definition, Policy};
 use crate::admission::policy::patch::{self, Kind};
 use crate::expressions::{Budget, Compiler, Expression};
-use steersman_cel::OBJECT_BUDGET;
+use steersman_cel::{Activation, OBJECT_BUDGET};
 use steersman_machinery::Value;
 use steersman_machinery::value::{at, str_at};
 
@@ -57,7 +57,8 @@ impl Mutating {
         params: &Value,
     ) -> Result<patch::Patch, String> {
         let definition = &self.definition;
-        let mut activation = inputs.activation(params, definition.names)?.with_composed(&definition.variables);
+        let seen = inputs.with(params, definition.names);
+        let mut activation = Activation::of(&seen).with_composed(&definition.variables);
         let mut budget = Budget::new(OBJECT_BUDGET);
         let value = mutation.expression.evaluate(&mut activation, &mut budget).map_err(|spent| spent.to_string())??;
         patch::Patch::read(mutation.kind, &value)

@@ -6,7 +6,7 @@ use crate::admission::condition::{Inputs, Matched};
 use crate::admission::policy::definition::{Definition, Policy};
 use crate::expressions::{Budget, Compiler, Expression, Names};
 use crate::metrics::policies::Outcome;
-use steersman_cel::{OBJECT_BUDGET, Value as Cel};
+use steersman_cel::{Activation, OBJECT_BUDGET, Value as Cel};
 use steersman_machinery::Value;
 use steersman_machinery::value::{at, str_at};
 
@@ -126,7 +126,8 @@ impl Validating {
 
     fn validate(&self, inputs: &Inputs<'_>, params: &Value, judgement: &mut Judgement) -> Result<(), String> {
         let definition = &self.definition;
-        let mut activation = inputs.activation(params, definition.names)?.with_composed(&definition.variables);
+        let seen = inputs.with(params, definition.names);
+        let mut activation = Activation::of(&seen).with_composed(&definition.variables);
         let mut budget = Budget::new(OBJECT_BUDGET);
         let mut found = Vec::with_capacity(self.validations.len());
         for validation in &self.validations {
@@ -160,7 +161,8 @@ impl Validating {
         if let Some(said) = &validation.said {
             // An expression that makes a message knows no authorizer, and neither do the variables that it uses.
             let names = Names { authorizer: false, ..self.definition.names };
-            let mut activation = inputs.activation(params, names)?.with_composed(&self.definition.variables);
+            let seen = inputs.with(params, names);
+            let mut activation = Activation::of(&seen).with_composed(&self.definition.variables);
             let value = said.evaluate(&mut activation, budget);
             let value = value.map_err(|spent| format!("failed messageExpression: {spent}"))?;
             let text = value.as_ref().ok().and_then(|value| value.as_str()).unwrap_or_default().trim();
@@ -179,7 +181,8 @@ impl Validating {
             return Ok(());
         }
         let definition = &self.definition;
-        let mut activation = inputs.activation(params, definition.names)?.with_composed(&definition.variables);
+        let seen = inputs.with(params, definition.names);
+        let mut activation = Activation::of(&seen).with_composed(&definition.variables);
         let mut budget = Budget::new(OBJECT_BUDGET);
         for annotation in &self.annotations {
             let value = annotation.value.evaluate(&mut activation, &mut budget).map_err(|spent| spent.to_string())?;
