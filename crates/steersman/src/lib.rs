@@ -144,6 +144,7 @@
 //! | what is served while the server is away | [`Lister`]; [`Informer::staleness`] says for how long |
 #![deny(missing_docs)]
 
+mod accept;
 mod backoff;
 mod cached;
 mod chain;

@@ -18,10 +18,8 @@ use http_body_util::Full;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::GracefulShutdown;
-use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
 
+use crate::accept::Acceptor;
 use crate::chain::Chain;
 use crate::health::{Health, Probe};
 use crate::metrics::{Metrics, MetricsFormat};
@@ -35,8 +33,6 @@ const SILENCE_MAX: Duration = Duration::from_secs(10);
 const CONNECTION_MAX: Duration = Duration::from_secs(30);
 /// How long answers under way may take at the end.
 const GRACE: Duration = Duration::from_secs(5);
-/// The wait after a connection could not be accepted: there are no file descriptors left, most often.
-const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
 const TEXT: &str = "text/plain; charset=utf-8";
 
@@ -96,29 +92,12 @@ impl Endpoints {
         };
         tracing::info!(address = %self.address, "serving health and metrics");
         let answerer = Arc::new((self.health, self.metrics));
-        let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-        let graceful = GracefulShutdown::new();
-        let mut connections = JoinSet::new();
+        let mut acceptor = Acceptor::new(listener, CONNECTIONS_MAX);
         let mut stop = pin!(stop);
         loop {
-            let next = async {
-                // Never closed.
-                let slot = Arc::clone(&slots).acquire_owned().await.ok();
-                (slot, listener.accept().await)
-            };
-            // All arms only wait: a connection that was not accepted is still there.
-            let (slot, accepted) = tokio::select! {
+            let (stream, slot) = tokio::select! {
                 () = &mut stop => break,
-                Some(_) = connections.join_next() => continue,
-                next = next => next,
-            };
-            let stream = match accepted {
-                Ok((stream, _)) => stream,
-                Err(error) => {
-                    tracing::warn!(error = %Chain(&error), "cannot accept a connection");
-                    tokio::time::sleep(ACCEPT_RETRY).await;
-                    continue;
-                }
+                accepted = acceptor.accept() => accepted,
             };
             let answerer = Arc::clone(&answerer);
             let service = service_fn(move |request| {
@@ -131,16 +110,13 @@ impl Endpoints {
                 .header_read_timeout(SILENCE_MAX)
                 .keep_alive(false)
                 .serve_connection(TokioIo::new(stream), service);
-            let connection = graceful.watch(connection);
-            connections.spawn(async move {
+            let connection = acceptor.graceful.watch(connection);
+            acceptor.serve(slot, async move {
                 // A client that went away, or was sent away, is nothing to report.
                 drop(tokio::time::timeout(CONNECTION_MAX, connection).await);
-                drop(slot);
             });
         }
-        drop(listener);
-        drop(tokio::time::timeout(GRACE, graceful.shutdown()).await);
-        connections.shutdown().await;
+        acceptor.end(GRACE).await;
     }
 }
 

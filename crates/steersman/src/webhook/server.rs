@@ -14,12 +14,12 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use hyper_util::server::graceful::GracefulShutdown;
 use rustls::ServerConfig;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
+use crate::accept::Acceptor;
 use crate::chain::Chain;
 use crate::health::{Health, answer as answer_probe};
 use crate::metrics::Metrics;
@@ -36,8 +36,6 @@ const PING_INTERVAL: Duration = Duration::from_secs(30);
 const PING_MAX: Duration = Duration::from_secs(15);
 /// How long answers under way may take at the end; no call lasts longer.
 const GRACE: Duration = Duration::from_secs(30);
-/// The wait after a connection could not be accepted: there are no file descriptors left, most often.
-const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
 /// A bound port that serves webhooks once it runs: [`crate::Manager::webhooks`], or [`Server::run`].
 ///
@@ -159,11 +157,8 @@ impl Server {
             _ = served.wait_for(Option::is_some) => {}
         }
         let tls = TlsAcceptor::from(Arc::new(config(served)?));
-        let connections_max = webhooks.limits.connections_max.clamp(1, Semaphore::MAX_PERMITS);
-        let slots = Arc::new(Semaphore::new(connections_max));
+        let mut acceptor = Acceptor::new(listener, webhooks.limits.connections_max);
         let answerer = Arc::new(Answerer { webhooks, health });
-        let graceful = GracefulShutdown::new();
-        let mut connections = JoinSet::new();
         tracing::info!(%address, "serving webhooks");
         let mut ending = pin!(async {
             shutdown.await;
@@ -171,28 +166,13 @@ impl Server {
             tokio::time::sleep(linger).await;
         });
         loop {
-            let next = async {
-                // Never closed.
-                let slot = Arc::clone(&slots).acquire_owned().await.ok();
-                (slot, listener.accept().await)
-            };
-            // All arms only wait: a connection that was not accepted is still there.
-            let (slot, accepted) = tokio::select! {
+            let (stream, slot) = tokio::select! {
                 () = &mut ending => break,
                 ended = keeper.join_next() => return Err(failure(ended)),
-                Some(_) = connections.join_next() => continue,
-                next = next => next,
+                accepted = acceptor.accept() => accepted,
             };
-            let stream = match accepted {
-                Ok((stream, _)) => stream,
-                Err(error) => {
-                    tracing::warn!(error = %Chain(&error), "cannot accept a connection");
-                    tokio::time::sleep(ACCEPT_RETRY).await;
-                    continue;
-                }
-            };
-            let (tls, answerer, watcher) = (tls.clone(), Arc::clone(&answerer), graceful.watcher());
-            connections.spawn(async move {
+            let (tls, answerer, watcher) = (tls.clone(), Arc::clone(&answerer), acceptor.graceful.watcher());
+            acceptor.serve(slot, async move {
                 let handshake = tokio::time::timeout(HANDSHAKE_MAX, tls.accept(stream)).await;
                 let Ok(Ok(stream)) = handshake else {
                     // A client that does not trust the certificate says so to whoever runs it, and here.
@@ -208,12 +188,9 @@ impl Server {
                 let connection = protocols().serve_connection(TokioIo::new(stream), service).into_owned();
                 // A client that went away is nothing to report.
                 drop(watcher.watch(connection).await);
-                drop(slot);
             });
         }
-        drop(listener);
-        drop(tokio::time::timeout(GRACE, graceful.shutdown()).await);
-        connections.shutdown().await;
+        acceptor.end(GRACE).await;
         keeper.shutdown().await;
         Ok(())
     }
