@@ -5,13 +5,11 @@
 use bytes::Bytes;
 use http::Request;
 use http_body_util::{BodyExt as _, Full};
-use jiff::Timestamp;
 use serde_json::json;
 use std::error::Error;
 use std::hint::black_box;
 use std::sync::Arc;
-use steersman_server::authn;
-use steersman_server::authz::{Attributes, Authorization, Authorizer, ResourceAttributes};
+use steersman_server::authz::{Attributes, Authorizer, ResourceAttributes};
 use steersman_server::user::User;
 use steersman_server::{Options, Server};
 use steersman_storage::{Memory, Store};
@@ -26,22 +24,7 @@ const DECISIONS: u32 = 1_000_000;
 async fn main() -> Result<(), Box<dyn Error>> {
     let store = Store::open(Arc::new(Memory::new()), steersman_storage::Options::default()).await?;
     let begun = Instant::now();
-    let server = Server::start(Options {
-        store,
-        authentication: authn::Options::default(),
-        authorization: Authorization::default(),
-        admission: steersman_server::admission::Plugins::default(),
-        address: "localhost:6443".to_owned(),
-        audit: None,
-        service_ranges: Default::default(),
-        webhook_services: Default::default(),
-        runtime_config: Default::default(),
-        concurrency: steersman_server::Concurrency::default(),
-        timeouts: steersman_server::Timeouts::default(),
-        event_ttl: steersman_server::EVENT_TTL,
-        web: steersman_server::Web::default(),
-        clock: Timestamp::now,
-    });
+    let server = Server::start(Options::new(store));
     let server = server.await?;
     println!("start of an empty server  {:>8.1} ms", begun.elapsed().as_secs_f64() * 1e3);
     for number in 0..NAMESPACES {

@@ -9,8 +9,6 @@ use http::{Method, Request};
 use http_body_util::{BodyExt as _, Full};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
-use steersman_server::authn;
-use steersman_server::authz::Authorization;
 use steersman_server::user::User;
 use steersman_server::{Options, Server, Service};
 use steersman_storage::{Memory, Store};
@@ -27,23 +25,7 @@ const PROPERTIES: usize = 60;
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let count = std::env::args().nth(1).map_or(Ok(200), |count| count.parse())?;
     let store = Store::open(Arc::new(Memory::new()), steersman_storage::Options::default()).await?;
-    let server = Server::start(Options {
-        store: store.clone(),
-        authentication: authn::Options::default(),
-        authorization: Authorization::default(),
-        admission: steersman_server::admission::Plugins::default(),
-        address: "localhost:6443".to_owned(),
-        audit: None,
-        service_ranges: Default::default(),
-        webhook_services: Default::default(),
-        runtime_config: Default::default(),
-        concurrency: steersman_server::Concurrency::default(),
-        timeouts: steersman_server::Timeouts::default(),
-        event_ttl: steersman_server::EVENT_TTL,
-        web: steersman_server::Web::default(),
-        clock: jiff::Timestamp::now,
-    })
-    .await?;
+    let server = Server::start(Options::new(store.clone())).await?;
     let service = server.service_as(User::master("admin"));
     println!("{count} definitions of {} bytes", definition(0).to_string().len());
     let begun = Instant::now();

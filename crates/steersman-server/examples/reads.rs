@@ -9,8 +9,6 @@ use http_body_util::{BodyExt as _, Full};
 use serde_json::{Value, json};
 use std::process::ExitCode;
 use std::sync::Arc;
-use steersman_server::authn;
-use steersman_server::authz::Authorization;
 use steersman_server::user::User;
 use steersman_server::{Body, Options, Server, Service};
 use steersman_storage::{Memory, Store};
@@ -41,23 +39,7 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 async fn run(objects: usize, watchers: usize) -> Result<(), Failure> {
     let store = Store::open(Arc::new(Memory::new()), steersman_storage::Options::default()).await?;
-    let server = Server::start(Options {
-        store: store.clone(),
-        authentication: authn::Options::default(),
-        authorization: Authorization::default(),
-        admission: steersman_server::admission::Plugins::default(),
-        address: "127.0.0.1:6443".to_owned(),
-        audit: None,
-        service_ranges: Default::default(),
-        webhook_services: Default::default(),
-        runtime_config: Default::default(),
-        concurrency: steersman_server::Concurrency::default(),
-        timeouts: steersman_server::Timeouts::default(),
-        event_ttl: steersman_server::EVENT_TTL,
-        web: steersman_server::Web::default(),
-        clock: jiff::Timestamp::now,
-    })
-    .await?;
+    let server = Server::start(Options::new(store.clone())).await?;
     let service = server.service_as(User::master("bench"));
     send(&service, Method::POST, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition()).await?;
     for index in 0..objects {

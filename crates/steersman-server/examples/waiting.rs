@@ -6,12 +6,9 @@
 use bytes::Bytes;
 use http::Request;
 use http_body_util::{BodyExt as _, Full};
-use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::error::Error;
 use std::sync::Arc;
-use steersman_server::authn;
-use steersman_server::authz::Authorization;
 use steersman_server::user::User;
 use steersman_server::{Options, RuntimeConfig, Server, Service};
 use steersman_storage::{Memory, Store};
@@ -28,20 +25,8 @@ const NAME: &str = "example.initializer.kubernetes.io";
 async fn main() -> Result<(), Box<dyn Error>> {
     let store = Store::open(Arc::new(Memory::new()), steersman_storage::Options::default()).await?;
     let server = Server::start(Options {
-        store: store.clone(),
-        authentication: authn::Options::default(),
-        authorization: Authorization::default(),
-        admission: steersman_server::admission::Plugins::default(),
-        address: "localhost:6443".to_owned(),
-        audit: None,
-        service_ranges: Default::default(),
-        webhook_services: Default::default(),
         runtime_config: RuntimeConfig::default().with_initializers(),
-        concurrency: steersman_server::Concurrency::default(),
-        timeouts: steersman_server::Timeouts::default(),
-        event_ttl: steersman_server::EVENT_TTL,
-        web: steersman_server::Web::default(),
-        clock: Timestamp::now,
+        ..Options::new(store.clone())
     });
     let server = server.await?;
     let service = server.service_as(User::master("admin"));

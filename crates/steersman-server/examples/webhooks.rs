@@ -15,8 +15,6 @@ use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use std::convert::Infallible;
 use std::sync::Arc;
-use steersman_server::authn;
-use steersman_server::authz::Authorization;
 use steersman_server::user::User;
 use steersman_server::webhook::Services;
 use steersman_server::{Options, Server, Service};
@@ -41,22 +39,7 @@ async fn main() -> Result<(), Failure> {
     tokio::spawn(serve(listener));
     let mapping = format!("default/hook=http://{address}").parse()?;
     let store = Store::open(Arc::new(Memory::new()), steersman_storage::Options::default()).await?;
-    let options = Options {
-        store,
-        authentication: authn::Options::default(),
-        authorization: Authorization::default(),
-        admission: steersman_server::admission::Plugins::default(),
-        address: "localhost:6443".to_owned(),
-        audit: None,
-        service_ranges: Default::default(),
-        webhook_services: Services::new([mapping])?,
-        runtime_config: Default::default(),
-        concurrency: steersman_server::Concurrency::default(),
-        timeouts: steersman_server::Timeouts::default(),
-        event_ttl: steersman_server::EVENT_TTL,
-        web: steersman_server::Web::default(),
-        clock: jiff::Timestamp::now,
-    };
+    let options = Options { webhook_services: Services::new([mapping])?, ..Options::new(store) };
     let server = Server::start(options).await?;
     let service = server.service_as(User::master("admin"));
     creates(&service, "no webhook").await?;

@@ -8,8 +8,6 @@ use http::{Method, Request};
 use http_body_util::{BodyExt as _, Full};
 use serde_json::{Value, json};
 use std::sync::Arc;
-use steersman_server::authn;
-use steersman_server::authz::Authorization;
 use steersman_server::user::User;
 use steersman_server::{Options, Server, Service};
 use steersman_storage::{Memory, Store};
@@ -25,22 +23,7 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Failure> {
     let store = Store::open(Arc::new(Memory::new()), steersman_storage::Options::default()).await?;
-    let options = Options {
-        store,
-        authentication: authn::Options::default(),
-        authorization: Authorization::default(),
-        admission: steersman_server::admission::Plugins::default(),
-        address: "localhost:6443".to_owned(),
-        audit: None,
-        service_ranges: Default::default(),
-        webhook_services: Default::default(),
-        runtime_config: Default::default(),
-        concurrency: steersman_server::Concurrency::default(),
-        timeouts: steersman_server::Timeouts::default(),
-        event_ttl: steersman_server::EVENT_TTL,
-        web: steersman_server::Web::default(),
-        clock: jiff::Timestamp::now,
-    };
+    let options = Options::new(store);
     let server = Server::start(options).await?;
     let service = server.service_as(User::master("admin"));
     let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";

@@ -58,6 +58,29 @@ pub struct Options {
     pub clock: fn() -> Timestamp,
 }
 
+impl Options {
+    /// What the flags of `steersman up` are without being given: requests are authenticated, authorized and admitted as usual, and
+    /// the address is `localhost:6443`.
+    pub fn new(store: Store) -> Options {
+        Options {
+            store,
+            authentication: authn::Options::default(),
+            authorization: Authorization::default(),
+            admission: Plugins::default(),
+            address: "localhost:6443".to_owned(),
+            audit: None,
+            service_ranges: Ranges::default(),
+            webhook_services: webhook::Services::default(),
+            runtime_config: RuntimeConfig::default(),
+            concurrency: Concurrency::default(),
+            timeouts: Timeouts::default(),
+            event_ttl: crate::EVENT_TTL,
+            web: Web::default(),
+            clock: Timestamp::now,
+        }
+    }
+}
+
 /// A Kubernetes-compatible API server. Dropping it does not stop it: see [`Server::stop`].
 pub struct Server {
     state: Arc<State>,

@@ -142,20 +142,13 @@ async fn run(kv: Arc<dyn Kv>, options: &Options) -> Result<Running, StartError> 
     let store = Store::open(kv, options.history).await.map_err(StartError::Store)?;
     let served = steersman_server::RuntimeConfig::default();
     let server = Server::start(steersman_server::Options {
-        store: store.clone(),
         authentication: authn::Options { tokens, ..authn::Options::default() },
         authorization: options.authorization.clone(),
-        admission: steersman_server::admission::Plugins::default(),
         address: "testkit:443".to_owned(),
-        audit: None,
-        service_ranges: Default::default(),
         webhook_services: options.webhook_services.clone(),
         runtime_config: if options.initializers { served.with_initializers() } else { served },
-        concurrency: steersman_server::Concurrency::default(),
-        timeouts: steersman_server::Timeouts::default(),
-        event_ttl: steersman_server::EVENT_TTL,
-        web: steersman_server::Web::default(),
         clock: options.clock,
+        ..steersman_server::Options::new(store.clone())
     });
     Ok(Running { server: server.await.map_err(StartError::Server)?, store })
 }

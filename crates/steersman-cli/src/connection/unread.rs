@@ -8,8 +8,6 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::service::TowerToHyperService;
 use std::sync::Arc;
 use std::time::Duration;
-use steersman_server::authn;
-use steersman_server::authz::Authorization;
 use steersman_server::user::User;
 use steersman_server::{Body, Server};
 use steersman_storage::{Memory, Store};
@@ -27,22 +25,7 @@ const OBJECT_BYTES: usize = 20_000;
 /// A server that keeps its objects in memory.
 async fn server() -> Server {
     let store = Store::open(Arc::new(Memory::new()), steersman_storage::Options::default()).await.unwrap();
-    let options = steersman_server::Options {
-        store,
-        authentication: authn::Options::default(),
-        authorization: Authorization::default(),
-        admission: steersman_server::admission::Plugins::default(),
-        address: "127.0.0.1:6443".to_owned(),
-        audit: None,
-        service_ranges: Default::default(),
-        webhook_services: Default::default(),
-        runtime_config: Default::default(),
-        concurrency: steersman_server::Concurrency::default(),
-        timeouts: steersman_server::Timeouts::default(),
-        event_ttl: steersman_server::EVENT_TTL,
-        web: steersman_server::Web::default(),
-        clock: jiff::Timestamp::now,
-    };
+    let options = steersman_server::Options::new(store);
     Server::start(options).await.unwrap()
 }
 

@@ -9,7 +9,7 @@ pub(crate) use steersman_server::Options;
 use steersman_server::authn::{self, Tokens};
 use steersman_server::authz::{Authorization, Mode};
 use steersman_server::user::User;
-use steersman_server::{Body, Concurrency, EVENT_TTL, RuntimeConfig, Server, Service, Timeouts, Web};
+use steersman_server::{Body, RuntimeConfig, Server, Service};
 use steersman_storage::kv::Kv;
 use steersman_storage::{Limits, Memory, Store};
 use tower::ServiceExt as _;
@@ -111,20 +111,9 @@ pub(crate) fn allow_all() -> Authorization {
 /// It knows the token `secret` as alice.
 pub(crate) fn options(store: &Store, authorization: Authorization) -> Options {
     Options {
-        store: store.clone(),
         authentication: authn::Options { tokens: Tokens::parse("secret,alice,1").unwrap(), ..Default::default() },
         authorization,
-        admission: steersman_server::admission::Plugins::default(),
-        address: "localhost:6443".to_owned(),
-        audit: None,
-        service_ranges: Default::default(),
-        webhook_services: Default::default(),
-        runtime_config: Default::default(),
-        concurrency: Concurrency::default(),
-        timeouts: Timeouts::default(),
-        event_ttl: EVENT_TTL,
-        web: Web::default(),
-        clock: jiff::Timestamp::now,
+        ..Options::new(store.clone())
     }
 }
 
