@@ -231,6 +231,10 @@ impl Running {
 mod tests {
     use super::*;
 
+    /// All that need no other service.
+    const LOOPS: &[&str] =
+        &["certificates", "namespace", "service-cidr", "serviceaccount-token", "validatingadmissionpolicy-status"];
+
     #[track_caller]
     fn check(role: Role, words: &[&str], want: Option<&[&str]>) {
         let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
@@ -253,42 +257,12 @@ mod tests {
         );
         check(Role::Up, &[], Some(&[]));
         check(Role::Up, &["network"], Some(&["network"]));
-        check(
-            Role::Up,
-            &["-network"],
-            Some(&[
-                "certificates",
-                "namespace",
-                "service-cidr",
-                "serviceaccount-token",
-                "validatingadmissionpolicy-status",
-            ]),
-        );
+        check(Role::Up, &["-network"], Some(LOOPS));
         check(Role::Up, &["-*"], Some(&[]));
-        check(
-            Role::Up,
-            &["*", "-network"],
-            Some(&[
-                "certificates",
-                "namespace",
-                "service-cidr",
-                "serviceaccount-token",
-                "validatingadmissionpolicy-status",
-            ]),
-        );
+        check(Role::Up, &["*", "-network"], Some(LOOPS));
         check(Role::Up, &["-network", "network"], Some(&["network"]));
         check(Role::Up, &["nework"], None);
-        check(
-            Role::Server,
-            &["*"],
-            Some(&[
-                "certificates",
-                "namespace",
-                "service-cidr",
-                "serviceaccount-token",
-                "validatingadmissionpolicy-status",
-            ]),
-        );
+        check(Role::Server, &["*"], Some(LOOPS));
         check(
             Role::Server,
             &["-namespace"],

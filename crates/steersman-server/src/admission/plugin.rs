@@ -189,21 +189,21 @@ pub(super) async fn find(state: &State, resource: &GroupResource, key: &ObjectKe
 
 /// The name of the object of a write in the refusals of policies and webhooks.
 pub(crate) fn refused_name<'a>(review: &'a Review<'_, '_>, new: Option<&'a Value>) -> &'a str {
-    let operation = &review.operation;
-    let name = match operation.name() {
-        "" => new.map(name_of).unwrap_or_default(),
-        name => name,
-    };
-    if name.is_empty() || operation.is_of_collection { "Unknown" } else { name }
+    let name = written_name(review, new);
+    if name.is_empty() || review.operation.is_of_collection { "Unknown" } else { name }
 }
 
 /// The refusal of a write, which names its object.
 pub(super) fn forbidden(review: &Review<'_, '_>, new: Option<&Value>, why: &str) -> Failure {
-    let name = match review.operation.name() {
+    Failure::forbidden(&review.operation.group_resource(), written_name(review, new), why)
+}
+
+/// The name in the path, else that of the new object.
+fn written_name<'a>(review: &'a Review<'_, '_>, new: Option<&'a Value>) -> &'a str {
+    match review.operation.name() {
         "" => new.map(name_of).unwrap_or_default(),
         name => name,
-    };
-    Failure::forbidden(&review.operation.group_resource(), name, why)
+    }
 }
 
 /// The name of an object as refusals name it: where the server is to generate it, what it begins with.

@@ -15,7 +15,7 @@ const PENDING: [&str; 3] = ["metadata", "initializers", "pending"];
 const RESULT: [&str; 3] = ["metadata", "initializers", "result"];
 const CURRENT: [&str; 3] = ["metadata", "initializers", "current"];
 
-/// The initializer that an object waits for now.
+/// The initializer that an object is waiting for.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Turn {
     pub(crate) name: String,
