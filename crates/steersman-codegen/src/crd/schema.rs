@@ -1,0 +1,173 @@
+//! The part of a version's OpenAPI schema that decides about types.
+//!
+//! Rules that only say which values of a type are valid (patterns, lengths, `oneOf`, CEL) are not kept.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use crate::crd::parse::{Reader, Wrong};
+
+/// The schema of one value.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Schema {
+    pub description: Option<String>,
+    /// Absent where the manifest has none.
+    pub schema_type: Option<SchemaType>,
+    /// `int32`, `date-time` and so on.
+    pub format: Option<String>,
+    pub properties: BTreeMap<String, Schema>,
+    /// Names of properties that must be there.
+    pub required: BTreeSet<String>,
+    /// What is said of properties that are not in `properties`.
+    pub additional: Option<Additional>,
+    /// The schema of the items of an array.
+    pub items: Option<Box<Schema>>,
+    /// All values that are valid; empty where the schema does not say.
+    pub enumeration: Vec<Value>,
+    pub default: Option<Value>,
+    pub pattern: Option<String>,
+    pub minimum: Option<f64>,
+    /// Whether null is a value of its own.
+    pub is_nullable: bool,
+    /// `x-kubernetes-int-or-string`, or what says the same.
+    pub is_int_or_string: bool,
+    /// `x-kubernetes-preserve-unknown-fields`
+    pub preserves_unknown: bool,
+    /// `x-kubernetes-embedded-resource`
+    pub is_embedded_resource: bool,
+    /// `x-kubernetes-list-type`
+    pub list_type: Option<ListType>,
+    /// `x-kubernetes-list-map-keys`
+    pub list_map_keys: Vec<String>,
+}
+
+/// The type that a schema names.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum SchemaType {
+    Array,
+    Boolean,
+    Integer,
+    Number,
+    Object,
+    String,
+}
+
+/// `additionalProperties`
+#[derive(Clone, Debug, PartialEq)]
+pub enum Additional {
+    Allowed,
+    Forbidden,
+    Of(Box<Schema>),
+}
+
+/// What the items of a list are to each other.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum ListType {
+    Atomic,
+    Map,
+    Set,
+}
+
+/// Reads a schema, with all below it.
+pub(crate) fn read(reader: &Reader<'_>) -> Result<Schema, Wrong> {
+    let mut schema = Schema {
+        description: reader.optional_text("description")?.filter(|text| !text.trim().is_empty()),
+        schema_type: schema_type(reader)?,
+        format: reader.optional_text("format")?,
+        default: reader.value("default").cloned(),
+        pattern: reader.optional_text("pattern")?,
+        minimum: reader.value("minimum").and_then(Value::as_f64),
+        is_nullable: reader.flag("nullable")?,
+        is_int_or_string: reader.flag("x-kubernetes-int-or-string")?,
+        preserves_unknown: reader.flag("x-kubernetes-preserve-unknown-fields")?,
+        is_embedded_resource: reader.flag("x-kubernetes-embedded-resource")?,
+        list_type: list_type(reader)?,
+        list_map_keys: reader.texts("x-kubernetes-list-map-keys")?,
+        ..Schema::default()
+    };
+    if reader.value("$ref").is_some() {
+        return Err(
+            reader.wrong("$ref", "is a reference, which no CustomResourceDefinition may have: write the schema out")
+        );
+    }
+    for (name, property) in reader.children("properties")? {
+        schema.properties.insert(name, read(&property)?);
+    }
+    schema.required = reader.texts("required")?.into_iter().collect();
+    schema.additional = match reader.value("additionalProperties") {
+        None => None,
+        Some(Value::Bool(true)) => Some(Additional::Allowed),
+        Some(Value::Bool(false)) => Some(Additional::Forbidden),
+        Some(_) => Some(Additional::Of(Box::new(read(&reader.child("additionalProperties")?)?))),
+    };
+    schema.items = match reader.value("items") {
+        None => None,
+        Some(_) => Some(Box::new(read(&reader.child("items")?)?)),
+    };
+    if let Some(values) = reader.value("enum") {
+        let values = values.as_array().ok_or_else(|| reader.wrong("enum", "is not a list"))?;
+        schema.enumeration = values.clone();
+    }
+    schema.is_int_or_string |= is_int_or_string(reader, &schema);
+    infer_type(&mut schema);
+    Ok(schema)
+}
+
+fn schema_type(reader: &Reader<'_>) -> Result<Option<SchemaType>, Wrong> {
+    let Some(name) = reader.optional_text("type")? else { return Ok(None) };
+    match name.as_str() {
+        "" => Ok(None),
+        "array" => Ok(Some(SchemaType::Array)),
+        "boolean" => Ok(Some(SchemaType::Boolean)),
+        "integer" => Ok(Some(SchemaType::Integer)),
+        "number" => Ok(Some(SchemaType::Number)),
+        "object" => Ok(Some(SchemaType::Object)),
+        "string" => Ok(Some(SchemaType::String)),
+        other => {
+            let problem = format!("is {other:?}: want array, boolean, integer, number, object or string");
+            Err(reader.wrong("type", &problem))
+        }
+    }
+}
+
+fn list_type(reader: &Reader<'_>) -> Result<Option<ListType>, Wrong> {
+    let key = "x-kubernetes-list-type";
+    let Some(name) = reader.optional_text(key)? else { return Ok(None) };
+    match name.as_str() {
+        "atomic" => Ok(Some(ListType::Atomic)),
+        "map" => Ok(Some(ListType::Map)),
+        "set" => Ok(Some(ListType::Set)),
+        other => Err(reader.wrong(key, &format!("is {other:?}: want atomic, map or set"))),
+    }
+}
+
+/// Whether the schema says integer or string in a form older than the extension: `anyOf` or `oneOf` of exactly the two, or the
+/// format.
+fn is_int_or_string(reader: &Reader<'_>, schema: &Schema) -> bool {
+    if schema.format.as_deref() == Some("int-or-string") {
+        return true;
+    }
+    if schema.schema_type.is_some() {
+        return false;
+    }
+    let is_pair = |key: &str| {
+        let Some(Value::Array(branches)) = reader.value(key) else { return false };
+        let types: BTreeSet<_> = branches.iter().filter_map(|branch| branch.get("type")?.as_str()).collect();
+        branches.len() == 2 && types == BTreeSet::from(["integer", "string"])
+    };
+    is_pair("anyOf") || is_pair("oneOf")
+}
+
+/// Gives a schema of v1beta1 the type that it shows without naming it.
+fn infer_type(schema: &mut Schema) {
+    if schema.schema_type.is_some() || schema.is_int_or_string {
+        return;
+    }
+    let is_map = matches!(schema.additional, Some(Additional::Of(_)));
+    if !schema.properties.is_empty() || is_map || schema.is_embedded_resource {
+        schema.schema_type = Some(SchemaType::Object);
+    } else if schema.items.is_some() {
+        schema.schema_type = Some(SchemaType::Array);
+    }
+}

@@ -1,0 +1,143 @@
+//! CustomResourceDefinitions to Rust types.
+//!
+//! A kind becomes a struct with `metadata`, `spec` and so on, the impls that make it a `kube::Resource`, and the types below it.
+//! Those that say the same (fields, their descriptions, the name they are used under) are one type, under the shortest name that is
+//! free. The stages are: [`infer`] (schema to [`model`]), [`names`], [`derives`], [`print`], [`layout`] (files and modules).
+//!
+//! What a type can hold is what the API server lets through, and no value changes on its way through one, as far as Rust and
+//! Kubernetes' own types allow: an optional field is an `Option`, an empty list is not an absent one, quantities keep the form
+//! in which they were written.
+
+mod derives;
+mod infer;
+mod known;
+mod layout;
+mod model;
+mod names;
+mod print;
+mod resource;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use crate::crd::{Definition, Source, Version};
+use crate::output::Files;
+
+/// What the generated code is to be like.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Options {
+    /// Descriptions become doc comments. Set by default.
+    pub docs: bool,
+    /// What becomes of strings with an `enum`.
+    pub enums: Enums,
+    /// Whether to use the types of k8s-openapi where a schema is exactly theirs. Set by default.
+    pub known_types: bool,
+    /// Whether versions that the definition does not serve get types too.
+    pub unserved_versions: bool,
+    /// Whether `spec` is always there: without it, a schema that does not require one makes it an `Option`.
+    pub spec_always: bool,
+    /// Derive `schemars::JsonSchema`, with the crate `schemars` in version 1 and the feature of that name of k8s-openapi.
+    pub schemars: bool,
+    /// Derives added to every type, as paths: `bon::Builder`.
+    pub derives: Vec<String>,
+    pub layout: Layout,
+}
+
+/// What becomes of strings with an `enum`.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Enums {
+    /// A Rust enum of the values. An object with another value cannot be decoded.
+    Closed,
+    /// A Rust enum of the values, and a variant that holds any other: a later version of the definition may have more.
+    #[default]
+    Open,
+    /// `String`
+    Strings,
+}
+
+/// How the generated modules are laid out in files.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Layout {
+    /// A module for each group, version and kind, below one of this name: `apis.rs`, `apis/example_com.rs`,
+    /// `apis/example_com/v1.rs`, `apis/example_com/v1/network.rs`. For a directory of sources.
+    Tree(String),
+    /// The same modules in one file of this name, for `include!`.
+    SingleFile(String),
+}
+
+/// Why no types could be generated.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Two definitions say what one version of one kind is.
+    #[error("{kind} of {group}/{version} is defined twice, in {first} and in {second}: leave one out")]
+    Twice { group: String, version: String, kind: String, first: Source, second: Source },
+    /// No version of any definition is served.
+    #[error("no version of {definition} in {place} is served: ask for unserved versions")]
+    NothingServed { definition: String, place: Source },
+}
+
+/// Generates the types of all definitions.
+///
+/// # Errors
+///
+/// If two definitions are of the same version of the same kind, or one has no version to generate.
+pub fn generate(definitions: &[Definition], options: &Options) -> Result<Files, Error> {
+    let mut groups: BTreeMap<&str, BTreeMap<&str, Vec<layout::Kind>>> = BTreeMap::new();
+    for (definition, version) in versions(definitions, options)? {
+        let model = infer::infer(definition, version, options);
+        let kind = layout::Kind {
+            module: crate::words::field(&definition.names.kind),
+            docs: print::module_docs(definition, version),
+            text: print::print(definition, version, &model, options),
+            exports: model.exports(),
+            uses_quantity: model.uses_quantity,
+        };
+        groups.entry(&definition.group).or_default().entry(&version.name).or_default().push(kind);
+    }
+    Ok(layout::files(groups, options))
+}
+
+/// Every version of every kind that gets types, in stable order.
+fn versions<'a>(definitions: &'a [Definition], options: &Options) -> Result<Vec<(&'a Definition, &'a Version)>, Error> {
+    let mut found: BTreeMap<(&str, &str, &str), (&Definition, &Version)> = BTreeMap::new();
+    for definition in definitions {
+        let mut is_served = false;
+        for version in definition.versions.iter().filter(|version| options.unserved_versions || version.is_served) {
+            is_served = true;
+            let key = (definition.group.as_str(), version.name.as_str(), definition.names.kind.as_str());
+            if let Some((other, _)) = found.insert(key, (definition, version)) {
+                return Err(Error::Twice {
+                    group: definition.group.clone(),
+                    version: version.name.clone(),
+                    kind: definition.names.kind.clone(),
+                    first: other.source.clone(),
+                    second: definition.source.clone(),
+                });
+            }
+        }
+        if !is_served {
+            return Err(Error::NothingServed { definition: definition.name.clone(), place: definition.source.clone() });
+        }
+    }
+    Ok(found.into_values().collect())
+}
+
+// === impl Options ===
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            docs: true,
+            enums: Enums::default(),
+            known_types: true,
+            unserved_versions: false,
+            spec_always: false,
+            schemars: false,
+            derives: Vec::new(),
+            layout: Layout::Tree("apis".to_owned()),
+        }
+    }
+}

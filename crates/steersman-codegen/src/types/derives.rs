@@ -1,0 +1,37 @@
+//! Which types can have a `Default`: those in which all that is required has one.
+
+use crate::types::model::{Body, Field, Model, Presence, Type};
+
+/// Sets `can_default` of every type and of the root.
+pub(crate) fn find(model: &mut Model) {
+    // Each round follows one more step from a type to those that need it; what is below a type never needs it in turn.
+    loop {
+        let now: Vec<bool> = model.types.iter().map(|definition| definition.can_default).collect();
+        let can = |ty: &Type| match ty {
+            Type::Named(id) => now[id.0],
+            Type::Known(known) => known.can_default(),
+            Type::Quantity | Type::Time => false,
+            _ => true,
+        };
+        let all_can = |fields: &[Field]| {
+            fields.iter().all(|field| {
+                matches!(field.presence, Presence::Optional | Presence::RequiredNullable) || can(&field.ty)
+            })
+        };
+        let next: Vec<bool> = model
+            .types
+            .iter()
+            .map(|definition| match &definition.body {
+                Body::Enum(_) => false,
+                Body::Struct { fields, .. } => all_can(fields),
+            })
+            .collect();
+        model.root.can_default = all_can(&model.root.fields);
+        if next == now {
+            return;
+        }
+        for (definition, can_default) in model.types.iter_mut().zip(next) {
+            definition.can_default = can_default;
+        }
+    }
+}
