@@ -134,6 +134,7 @@
 //! | which changes count | [`predicates`], [`Controller::when`] |
 //! | retries, priorities, giving up | [`RateLimiter`], [`Priority`], [`ReconcileError`], [`Controller::give_up_after`] |
 //! | seeing one's own writes | [`Lister::wait_for`], [`ConsistencyStore`], [`Expectations`] |
+//! | clients, informers and listers by name, as client-go generates them | [`typed`] |
 //! | writing | [`create_or_update`], [`patch`], [`status`], [`conditions`], [`finalizers`], [`owners`] |
 //! | telling people | [`EventRecorder`]; what it has not sent when the process ends is lost without [`EventRecorder::flush`] |
 //! | one replica works, others wait | [`Manager::elect`], [`Election`] |
@@ -185,6 +186,7 @@ mod reflector;
 mod selection;
 pub mod shard;
 pub mod status;
+pub mod typed;
 #[cfg(feature = "webhook")]
 pub mod webhook;
 mod wire;

@@ -101,6 +101,13 @@ impl Selection {
     }
 }
 
+impl From<&str> for Scope {
+    /// The namespace of this name; all namespaces if it is empty, as client-go's `metav1.NamespaceAll` is.
+    fn from(namespace: &str) -> Self {
+        if namespace.is_empty() { Self::All } else { Self::Namespace(namespace.to_owned()) }
+    }
+}
+
 impl From<Scope> for Selection {
     fn from(scope: Scope) -> Self {
         Self::new(scope)

@@ -1,0 +1,88 @@
+//! Apply configurations: objects of which every field may be absent, for server-side apply.
+//!
+//! A type of its own, rather than the kind's, because a field that is named is a field that is owned: a zero or an empty list
+//! that a type has only because it must have something would take the field from whoever else set it.
+
+use kube::Resource;
+use kube::core::ObjectMeta;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::key::ObjectKey;
+use crate::typed::fields;
+
+/// The fields of an object that one field manager wants. `steersman codegen clients` writes a type for each kind.
+pub trait ApplyConfiguration: DeserializeOwned + Serialize {
+    /// The kind.
+    type Object: Resource<DynamicType = ()> + Serialize;
+
+    /// The maps, as `spec.selector`, that have one owner as a whole (`x-kubernetes-map-type: atomic`). Of other maps each
+    /// entry has its own.
+    const ATOMIC_MAPS: &'static [&'static str] = &[];
+
+    /// Name and namespace, and what else of the metadata is to be applied.
+    fn metadata(&self) -> &ObjectMeta;
+
+    /// The fields of `object` that `manager` has applied, to be changed and applied again. What it has not applied is absent;
+    /// if it has applied nothing, only name and namespace are there.
+    ///
+    /// Fields that were created, updated or patched under the same name do not count: they have another entry.
+    ///
+    /// # Errors
+    /// [`ExtractError`].
+    fn extract(object: &Self::Object, manager: &str) -> Result<Self, ExtractError> {
+        extract(object, manager, None)
+    }
+
+    /// As [`ApplyConfiguration::extract`], of what `manager` has applied to the status.
+    ///
+    /// # Errors
+    /// [`ExtractError`].
+    fn extract_status(object: &Self::Object, manager: &str) -> Result<Self, ExtractError> {
+        extract(object, manager, Some("status"))
+    }
+}
+
+/// The fields that a manager has applied cannot be read from an object.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot extract what {manager:?} applied to {key:?}")]
+pub struct ExtractError {
+    /// The object.
+    pub key: ObjectKey,
+    /// The field manager.
+    pub manager: String,
+    /// What is wrong.
+    #[source]
+    pub source: serde_json::Error,
+}
+
+fn extract<C: ApplyConfiguration>(
+    object: &C::Object,
+    manager: &str,
+    subresource: Option<&str>,
+) -> Result<C, ExtractError> {
+    let failed = |source| ExtractError { key: ObjectKey::of(object), manager: manager.to_owned(), source };
+    let meta = object.meta();
+    let entry = meta.managed_fields.iter().flatten().find(|entry| {
+        entry.manager.as_deref() == Some(manager)
+            && entry.operation.as_deref() == Some("Apply")
+            && entry.subresource.as_deref().filter(|name| !name.is_empty()) == subresource
+    });
+    let mut tree = match entry.and_then(|entry| entry.fields_v1.as_ref()) {
+        None => Value::Object(serde_json::Map::new()),
+        Some(owned) => {
+            let whole = serde_json::to_value(object).map_err(failed)?;
+            fields::owned(&whole, &owned.0, C::ATOMIC_MAPS)
+        }
+    };
+    if !tree["metadata"].is_object() {
+        tree["metadata"] = Value::Object(serde_json::Map::new());
+    }
+    for (field, value) in [("name", &meta.name), ("namespace", &meta.namespace)] {
+        if let Some(value) = value {
+            tree["metadata"][field] = value.as_str().into();
+        }
+    }
+    serde_json::from_value(tree).map_err(failed)
+}

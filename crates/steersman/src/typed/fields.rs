@@ -1,0 +1,153 @@
+//! The part of an object that a set of fields names, as `managedFields` write it (`FieldsV1`).
+//!
+//! A set is a tree: `f:name` is a field, `k:{..}` the entry of a list with these keys, `v:..` an entry that is this value,
+//! `i:0` an entry by its position, and `.` the place itself. Without children a place is owned as it is.
+
+use serde_json::{Map, Value};
+
+/// What of `object` is in `set`. `atomic_maps` are the paths of maps that have one owner as a whole.
+pub(crate) fn owned(object: &Value, set: &Value, atomic_maps: &[&str]) -> Value {
+    let fields = Fields { atomic_maps };
+    fields.of_map(object, set, "").unwrap_or_else(|| Value::Object(Map::new()))
+}
+
+struct Fields<'a> {
+    atomic_maps: &'a [&'a str],
+}
+
+/// Below an entry of a list a place has no name of its own: it has that of the list.
+const ENTRY: &str = "[]";
+
+impl Fields<'_> {
+    /// What is owned of a place that is in the set, with what the set says below it.
+    fn of_place(&self, value: &Value, below: &Value, path: &str) -> Option<Value> {
+        let names_children = below.as_object().is_some_and(|below| below.keys().any(|key| key != "."));
+        match value {
+            Value::Object(_) if names_children => self.of_map(value, below, path),
+            Value::Array(_) if names_children => self.of_list(value, below, path),
+            // Whoever owns such a map without any of its entries has applied an empty one.
+            Value::Object(_) if !self.atomic_maps.contains(&path) => Some(Value::Object(Map::new())),
+            _ => Some(value.clone()),
+        }
+    }
+
+    fn of_map(&self, value: &Value, set: &Value, path: &str) -> Option<Value> {
+        let (value, set) = (value.as_object()?, set.as_object()?);
+        let mut owned = Map::new();
+        for (key, below) in set {
+            let Some(name) = key.strip_prefix("f:") else { continue };
+            let Some(field) = value.get(name) else { continue };
+            let path = if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
+            if let Some(field) = self.of_place(field, below, &path) {
+                owned.insert(name.to_owned(), field);
+            }
+        }
+        Some(Value::Object(owned))
+    }
+
+    fn of_list(&self, value: &Value, set: &Value, path: &str) -> Option<Value> {
+        let (entries, set) = (value.as_array()?, set.as_object()?);
+        let path = format!("{path}{ENTRY}");
+        let mut owned = Vec::new();
+        // In the order of the list, which the set does not keep.
+        for (position, entry) in entries.iter().enumerate() {
+            for (key, below) in set {
+                let Some(keys) = keys_of(key, entry, position) else { continue };
+                let part = match below.as_object().is_some_and(|below| below.keys().any(|key| key != ".")) {
+                    true => self.of_place(entry, below, &path),
+                    // An entry that is owned without its fields is owned as a whole where its map is atomic.
+                    false => Some(entry.clone()),
+                };
+                let Some(mut part) = part else { continue };
+                if let Value::Object(part) = &mut part {
+                    // Without its keys nobody could tell which entry it is.
+                    for (name, value) in keys {
+                        part.entry(name).or_insert(value);
+                    }
+                }
+                owned.push(part);
+                break;
+            }
+        }
+        Some(Value::Array(owned))
+    }
+}
+
+/// The keys by which an element of a set names `entry`; nothing if it names another entry.
+fn keys_of(element: &str, entry: &Value, position: usize) -> Option<Map<String, Value>> {
+    let (kind, rest) = element.split_once(':')?;
+    match kind {
+        "k" => {
+            let Ok(Value::Object(keys)) = serde_json::from_str(rest) else { return None };
+            // A key that has a default may be absent from an object that was stored before it had one.
+            keys.iter().all(|(name, value)| entry.get(name).is_none_or(|found| found == value)).then_some(keys)
+        }
+        "v" => (serde_json::from_str::<Value>(rest).ok()? == *entry).then(Map::new),
+        "i" => (rest.parse() == Ok(position)).then(Map::new),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[track_caller]
+    fn check(object: Value, set: Value, expected: Value) {
+        assert_eq!(owned(&object, &set, &["spec.selector", "spec.ports[].target"]), expected);
+    }
+
+    #[test]
+    fn only_what_is_owned_is_there() {
+        let object = json!({"metadata": {"name": "a", "labels": {"x": "1", "y": "2"}}, "spec": {"a": 1, "b": [1, 2]}});
+        check(
+            object.clone(),
+            json!({"f:metadata": {"f:labels": {".": {}, "f:y": {}}}, "f:spec": {"f:b": {}}}),
+            json!({"metadata": {"labels": {"y": "2"}}, "spec": {"b": [1, 2]}}),
+        );
+        check(object, json!({"f:spec": {"f:gone": {}}}), json!({"spec": {}}));
+    }
+
+    #[test]
+    fn an_entry_of_a_list_comes_with_its_keys_and_in_the_order_of_the_list() {
+        let object = json!({"spec": {"ports": [
+            {"port": 80, "protocol": "TCP", "name": "http"},
+            {"port": 53, "protocol": "UDP", "name": "dns"},
+            {"port": 443, "protocol": "TCP", "name": "https"},
+        ]}});
+        check(
+            object,
+            json!({"f:spec": {"f:ports": {
+                "k:{\"port\":443,\"protocol\":\"TCP\"}": {".": {}, "f:name": {}},
+                "k:{\"port\":80,\"protocol\":\"TCP\"}": {".": {}, "f:port": {}, "f:name": {}},
+            }}}),
+            json!({"spec": {"ports": [
+                {"port": 80, "protocol": "TCP", "name": "http"},
+                {"port": 443, "protocol": "TCP", "name": "https"},
+            ]}}),
+        );
+    }
+
+    #[test]
+    fn an_entry_of_a_set_is_its_value() {
+        let object = json!({"metadata": {"finalizers": ["a/x", "b/y", "c/z"]}});
+        let set = json!({"f:metadata": {"f:finalizers": {".": {}, "v:\"b/y\"": {}}}});
+        check(object, set, json!({"metadata": {"finalizers": ["b/y"]}}));
+    }
+
+    #[test]
+    fn a_map_that_was_applied_empty_does_not_take_what_others_put_there() {
+        let object = json!({"metadata": {"labels": {"theirs": "1"}}, "spec": {"selector": {"app": "a"}}});
+        let set = json!({"f:metadata": {"f:labels": {}}, "f:spec": {"f:selector": {}}});
+        check(object, set, json!({"metadata": {"labels": {}}, "spec": {"selector": {"app": "a"}}}));
+    }
+
+    #[test]
+    fn an_atomic_map_in_an_entry_of_a_list_is_whole() {
+        let object = json!({"spec": {"ports": [{"port": 80, "target": {"name": "a"}, "labels": {"b": "c"}}]}});
+        let set = json!({"f:spec": {"f:ports": {"k:{\"port\":80}": {".": {}, "f:target": {}, "f:labels": {}}}}});
+        check(object, set, json!({"spec": {"ports": [{"port": 80, "target": {"name": "a"}, "labels": {}}]}}));
+    }
+}
