@@ -213,7 +213,7 @@ pub use crate::lister::{Lister, LookupError, WaitError};
 pub use crate::manager::{Manager, ManagerError, WARM_UP, shutdown_signal};
 pub use crate::metrics::{MeasuredBody, Metrics, MetricsFormat, RequestMetrics, RequestMetricsLayer};
 pub use crate::queue::{Enqueuer, Item, Key, Priority, RateLimiter, Stats as QueueStats, WorkQueue};
-pub use crate::reconcile::{Action, ReconcileError, ReconcileFn};
+pub use crate::reconcile::{Action, BoxError, ReconcileError, ReconcileFn, Terminal};
 pub use crate::reflector::{InitialList, Reflector, ReflectorOptions};
 pub use crate::selection::{CachedResource, Scope, Selection};
 pub use crate::shard::{Membership, Permit, ShardError, ShardMember, ShardOptions, Shards};

@@ -10,6 +10,7 @@ mod consistency;
 mod controller;
 mod converge;
 mod election;
+mod errors;
 mod events;
 mod health;
 mod informer;
