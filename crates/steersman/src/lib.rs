@@ -196,7 +196,10 @@ pub use crate::cached::{CacheMode, Cached};
 pub use crate::client::{ClientError, ClientOptions, client};
 pub use crate::consistency::{ConsistencyStore, StaleCache};
 pub use crate::controller::{Controller, ControllerError, ControllerStats, GRACE, Watch};
-pub use crate::create_or_update::{OperationResult, create_or_patch, create_or_update, try_create_or_update, update};
+pub use crate::create_or_update::{
+    OperationResult, create_or_patch, create_or_patch_with, create_or_update, create_or_update_with,
+    try_create_or_update, try_create_or_update_with, update, update_with,
+};
 pub use crate::delta::{
     BATCH_MAX, Closed, DELTAS_MAX, DecodeError, Delta, DeltaFifo, DeltaSender, Entry, Replacement, delta_fifo,
 };

@@ -9,6 +9,7 @@ mod compact;
 mod consistency;
 mod controller;
 mod converge;
+mod dynamic;
 mod election;
 mod errors;
 mod events;
