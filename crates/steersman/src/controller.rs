@@ -33,8 +33,8 @@ use crate::key::ObjectKey;
 use crate::metrics::Metrics;
 use crate::owners::{OwnedBy, OwnerType};
 use crate::queue::{Priority, RateLimiter, WorkQueue};
-use crate::reconcile::{Action, ReconcileError, ReconcileFn};
-use crate::selection::{CachedResource, Selection};
+use crate::reconcile::{Action, BoxError, ReconcileError, ReconcileFn};
+use crate::selection::{CachedResource, Selection, resource_name};
 use crate::shard::Shards;
 
 pub use crate::controller::stats::ControllerStats;
@@ -124,7 +124,7 @@ pub enum ControllerError {
 type Reconcile = dyn Fn(ObjectKey) -> BoxFuture<'static, Result<Action, Box<dyn ReconcileError>>> + Send + Sync;
 type Report = dyn Fn(&ObjectKey, &dyn ReconcileError) + Send + Sync;
 type Predicate<K> = dyn Fn(&Change<'_, K>) -> bool + Send + Sync;
-/// Sees to it that something else adds keys to the queue.
+/// Registers a handler, or starts a stream, that adds keys to the queue of the controller.
 type Source<K> = Box<dyn FnOnce(&Primary<'_, K>) -> Box<dyn Attached> + Send>;
 
 struct GiveUp {
@@ -164,12 +164,13 @@ where
 {
     /// A controller of all objects of type `K` (the `For` of controller-runtime), with one worker.
     ///
-    /// `reconcile` is an `async fn(ObjectKey, &C) -> Result<Action, E>`. With `PartialObjectMeta<K>` as the type, only
+    /// `reconcile` is an `async fn(ObjectKey, &C) -> Result<Action, E>`, and `E` a [`ReconcileError`], a [`BoxError`] or, with
+    /// the feature `anyhow`, an `anyhow::Error`. With `PartialObjectMeta<K>` as the type, only
     /// metadata is watched and cached.
     pub fn new<C, E, F>(reconcile: F, context: C) -> Self
     where
         C: Send + Sync + 'static,
-        E: ReconcileError,
+        E: Into<BoxError> + 'static,
         F: for<'a> ReconcileFn<'a, C, E> + 'static,
     {
         Self::new_with(K::DynamicType::default(), reconcile, context)
@@ -181,7 +182,7 @@ impl<K: CachedResource> Controller<K> {
     pub fn new_with<C, E, F>(dynamic: K::DynamicType, reconcile: F, context: C) -> Self
     where
         C: Send + Sync + 'static,
-        E: ReconcileError,
+        E: Into<BoxError> + 'static,
         F: for<'a> ReconcileFn<'a, C, E> + 'static,
     {
         let shared = Arc::new((reconcile, context));
@@ -190,7 +191,7 @@ impl<K: CachedResource> Controller<K> {
             Box::pin(async move {
                 let (reconcile, context) = &*shared;
                 let result = reconcile.call(key, context).await;
-                result.map_err(|error| Box::new(error) as Box<dyn ReconcileError>)
+                result.map_err(|error| error.into().into_inner())
             })
         });
         let name = K::kind(&dynamic).to_ascii_lowercase();
@@ -425,6 +426,11 @@ impl<K: CachedResource> Controller<K> {
             reconcile: self.reconcile,
             timeout: self.timeout,
             give_up: self.give_up,
+            resource: resource_name::<K>(&self.dynamic),
+            is_cached: Box::new({
+                let lister = informer.lister();
+                move |key| lister.contains(key)
+            }),
             stats: self.stats,
             next_id: AtomicU64::new(1),
         };

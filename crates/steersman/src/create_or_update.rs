@@ -73,12 +73,29 @@ impl<K> OperationResult<K> {
 pub async fn create_or_update<K>(
     client: &Client,
     object: K,
+    mutate: impl FnMut(&mut K),
+) -> Result<OperationResult<K>, WriteError>
+where
+    K: Resource + Clone + DeserializeOwned + Serialize,
+    K::DynamicType: Default,
+{
+    create_or_update_with(client, &K::DynamicType::default(), object, mutate).await
+}
+
+/// As [`create_or_update`], for a type that is known at run time, such as `DynamicObject` with its `ApiResource`.
+///
+/// # Errors
+/// As for [`create_or_update`].
+pub async fn create_or_update_with<K>(
+    client: &Client,
+    dynamic: &K::DynamicType,
+    object: K,
     mut mutate: impl FnMut(&mut K),
 ) -> Result<OperationResult<K>, WriteError>
 where
-    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Serialize,
+    K: Resource + Clone + DeserializeOwned + Serialize,
 {
-    create_or(client, object, Lock::Yes, |object| {
+    create_or(client, dynamic, object, Lock::Yes, |object| {
         mutate(object);
         Ok(())
     })
@@ -95,10 +112,28 @@ pub async fn try_create_or_update<K, E>(
     mutate: impl FnMut(&mut K) -> Result<(), E>,
 ) -> Result<OperationResult<K>, E>
 where
-    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Serialize,
+    K: Resource + Clone + DeserializeOwned + Serialize,
+    K::DynamicType: Default,
     E: From<WriteError>,
 {
-    create_or(client, object, Lock::Yes, mutate).await
+    try_create_or_update_with(client, &K::DynamicType::default(), object, mutate).await
+}
+
+/// As [`try_create_or_update`], for a type that is known at run time, such as `DynamicObject` with its `ApiResource`.
+///
+/// # Errors
+/// As for [`try_create_or_update`].
+pub async fn try_create_or_update_with<K, E>(
+    client: &Client,
+    dynamic: &K::DynamicType,
+    object: K,
+    mutate: impl FnMut(&mut K) -> Result<(), E>,
+) -> Result<OperationResult<K>, E>
+where
+    K: Resource + Clone + DeserializeOwned + Serialize,
+    E: From<WriteError>,
+{
+    create_or(client, dynamic, object, Lock::Yes, mutate).await
 }
 
 /// As [`create_or_update`], but the difference is merged into whatever the object is by then: other fields may have
@@ -109,12 +144,29 @@ where
 pub async fn create_or_patch<K>(
     client: &Client,
     object: K,
+    mutate: impl FnMut(&mut K),
+) -> Result<OperationResult<K>, WriteError>
+where
+    K: Resource + Clone + DeserializeOwned + Serialize,
+    K::DynamicType: Default,
+{
+    create_or_patch_with(client, &K::DynamicType::default(), object, mutate).await
+}
+
+/// As [`create_or_patch`], for a type that is known at run time, such as `DynamicObject` with its `ApiResource`.
+///
+/// # Errors
+/// As for [`create_or_patch`].
+pub async fn create_or_patch_with<K>(
+    client: &Client,
+    dynamic: &K::DynamicType,
+    object: K,
     mut mutate: impl FnMut(&mut K),
 ) -> Result<OperationResult<K>, WriteError>
 where
-    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Serialize,
+    K: Resource + Clone + DeserializeOwned + Serialize,
 {
-    create_or(client, object, Lock::No, |object| {
+    create_or(client, dynamic, object, Lock::No, |object| {
         mutate(object);
         Ok(())
     })
@@ -129,10 +181,27 @@ where
 pub async fn update<K>(
     client: &Client,
     current: &K,
+    mutate: impl FnMut(&mut K),
+) -> Result<OperationResult<K>, WriteError>
+where
+    K: Resource + Clone + DeserializeOwned + Serialize,
+    K::DynamicType: Default,
+{
+    update_with(client, &K::DynamicType::default(), current, mutate).await
+}
+
+/// As [`update`], for a type that is known at run time, such as `DynamicObject` with its `ApiResource`.
+///
+/// # Errors
+/// As for [`update`].
+pub async fn update_with<K>(
+    client: &Client,
+    dynamic: &K::DynamicType,
+    current: &K,
     mut mutate: impl FnMut(&mut K),
 ) -> Result<OperationResult<K>, WriteError>
 where
-    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Serialize,
+    K: Resource + Clone + DeserializeOwned + Serialize,
 {
     let (key, uid) = (ObjectKey::of(current), current.meta().uid.clone());
     let mut n_conflicts = 0;
@@ -140,30 +209,31 @@ where
     loop {
         let mut wanted = current.clone();
         mutate(&mut wanted);
-        match send_change(client, &key, &current, &wanted, Lock::Yes).await {
+        match send_change(client, dynamic, &key, &current, &wanted, Lock::Yes).await {
             Err(error) if error.is_conflict() && n_conflicts < CONFLICTS_MAX => n_conflicts += 1,
             result => return result,
         }
-        current = patch::get::<K>(client, &key).await?;
+        current = patch::get::<K>(client, dynamic, &key).await?;
         if uid.is_some() && current.meta().uid != uid {
-            return Err(refused::<K>(&key, 404, "NotFound", "the object was replaced by another of its name"));
+            return Err(refused::<K>(dynamic, &key, 404, "NotFound", "the object was replaced by another of its name"));
         }
     }
 }
 
 async fn create_or<K, E>(
     client: &Client,
+    dynamic: &K::DynamicType,
     object: K,
     lock: Lock,
     mut mutate: impl FnMut(&mut K) -> Result<(), E>,
 ) -> Result<OperationResult<K>, E>
 where
-    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Serialize,
+    K: Resource + Clone + DeserializeOwned + Serialize,
     E: From<WriteError>,
 {
     let key = ObjectKey::of(&object);
     if key.name().is_empty() {
-        return Err(refused::<K>(&key, 422, "Invalid", "an object is needed that has a name").into());
+        return Err(refused::<K>(dynamic, &key, 422, "Invalid", "an object is needed that has a name").into());
     }
     let mut n_tries = 0;
     loop {
@@ -172,11 +242,11 @@ where
         let is_outrun = |error: &WriteError, was_there: bool| {
             n_tries <= CONFLICTS_MAX && (error.is_conflict() || (was_there && error.is_not_found()))
         };
-        match patch::get::<K>(client, &key).await {
+        match patch::get::<K>(client, dynamic, &key).await {
             Ok(current) => {
                 let mut wanted = current.clone();
                 mutate(&mut wanted)?;
-                match send_change(client, &key, &current, &wanted, lock).await {
+                match send_change(client, dynamic, &key, &current, &wanted, lock).await {
                     Err(error) if is_outrun(&error, true) => {}
                     result => return Ok(result?),
                 }
@@ -184,7 +254,7 @@ where
             Err(error) if error.is_not_found() => {
                 let mut wanted = object.clone();
                 mutate(&mut wanted)?;
-                match create(client, &key, &wanted).await {
+                match create(client, dynamic, &key, &wanted).await {
                     Err(error) if is_outrun(&error, false) => {}
                     result => return Ok(OperationResult::Created(result?)),
                 }
@@ -196,16 +266,17 @@ where
 
 async fn send_change<K>(
     client: &Client,
+    dynamic: &K::DynamicType,
     key: &ObjectKey,
     current: &K,
     wanted: &K,
     lock: Lock,
 ) -> Result<OperationResult<K>, WriteError>
 where
-    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Serialize,
+    K: Resource + Clone + DeserializeOwned + Serialize,
 {
-    check_name(key, wanted)?;
-    let Some(changed) = patch::merge_from(client, current, wanted, lock).await? else {
+    check_name(dynamic, key, wanted)?;
+    let Some(changed) = patch::merge_from_with(client, dynamic, current, wanted, lock).await? else {
         return Ok(OperationResult::Unchanged(current.clone()));
     };
     // The server fills in defaults, drops the status, and then may find that nothing is different.
@@ -216,33 +287,33 @@ where
     Ok(OperationResult::Updated(changed))
 }
 
-async fn create<K>(client: &Client, key: &ObjectKey, wanted: &K) -> Result<K, WriteError>
+async fn create<K>(client: &Client, dynamic: &K::DynamicType, key: &ObjectKey, wanted: &K) -> Result<K, WriteError>
 where
-    K: Resource<DynamicType = ()> + DeserializeOwned + Serialize,
+    K: Resource + DeserializeOwned + Serialize,
 {
-    check_name(key, wanted)?;
-    let failed = |error| patch::failed::<K>("create", key, error);
-    let tree = patch::named::<K>(key, wanted).map_err(|error| failed(kube::Error::SerdeError(error)))?;
+    check_name(dynamic, key, wanted)?;
+    let failed = |error| patch::failed::<K>(dynamic, "create", key, error);
+    let tree = patch::named::<K>(dynamic, key, wanted).map_err(|error| failed(kube::Error::SerdeError(error)))?;
     let body = serde_json::to_vec(&tree).map_err(|error| failed(kube::Error::SerdeError(error)))?;
-    let request = Request::new(K::url_path(&(), key.namespace())).create(&PostParams::default(), body);
+    let request = Request::new(K::url_path(dynamic, key.namespace())).create(&PostParams::default(), body);
     let request = request.map_err(|error| failed(kube::Error::BuildRequest(error)))?;
     client.request(request).await.map_err(failed)
 }
 
-fn check_name<K>(key: &ObjectKey, wanted: &K) -> Result<(), WriteError>
-where
-    K: Resource<DynamicType = ()>,
-{
+fn check_name<K: Resource>(dynamic: &K::DynamicType, key: &ObjectKey, wanted: &K) -> Result<(), WriteError> {
     if ObjectKey::of(wanted) == *key {
         return Ok(());
     }
-    Err(refused::<K>(key, 422, "Invalid", "the change would give the object another name or namespace"))
+    Err(refused::<K>(dynamic, key, 422, "Invalid", "the change would give the object another name or namespace"))
 }
 
-fn refused<K>(key: &ObjectKey, code: u16, reason: &str, message: &str) -> WriteError
-where
-    K: Resource<DynamicType = ()>,
-{
+fn refused<K: Resource>(
+    dynamic: &K::DynamicType,
+    key: &ObjectKey,
+    code: u16,
+    reason: &str,
+    message: &str,
+) -> WriteError {
     let status = kube::core::Status::failure(message, reason).with_code(code);
-    patch::failed::<K>("update", key, kube::Error::Api(status.boxed()))
+    patch::failed::<K>(dynamic, "update", key, kube::Error::Api(status.boxed()))
 }

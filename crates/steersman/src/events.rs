@@ -174,9 +174,24 @@ impl EventRecorder {
     /// each time (durations, ids) out of the message, so that repetitions are counted instead of multiplied.
     pub fn event<K>(&self, object: &K, event_type: EventType, reason: &str, message: &str)
     where
-        K: Resource<DynamicType = ()>,
+        K: Resource,
+        K::DynamicType: Default,
     {
-        let mut reference = object.object_ref(&());
+        self.event_with(object, &K::DynamicType::default(), event_type, reason, message);
+    }
+
+    /// As [`EventRecorder::event`], for a type that is known at run time, such as `DynamicObject` with its `ApiResource`.
+    pub fn event_with<K>(
+        &self,
+        object: &K,
+        dynamic: &K::DynamicType,
+        event_type: EventType,
+        reason: &str,
+        message: &str,
+    ) where
+        K: Resource,
+    {
+        let mut reference = object.object_ref(dynamic);
         reference.resource_version.clone_from(&object.meta().resource_version);
         self.event_about(reference, event_type, reason, message);
     }

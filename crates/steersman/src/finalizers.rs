@@ -1,4 +1,36 @@
-//! Finalizers: a promise that an object does not vanish before its outside has been cleaned up.
+//! Finalizers: while an object has one, the server keeps it, so that a controller can clean up outside before it is gone.
+//!
+//! A reconciler whose objects have something outside of the cluster goes through three states:
+//!
+//! 1. The object is not being deleted: [`add`] the finalizer, and only then create anything outside.
+//! 2. The object [is being deleted](is_deleting) and [has the finalizer](contains): delete what is outside, look whether it
+//!    is gone, and then [`remove`] the finalizer. The server removes the object with its last finalizer.
+//! 3. The object is gone, or is being deleted without the finalizer: nothing is left to do.
+//!
+//! ```no_run
+//! # use k8s_openapi::api::core::v1::ConfigMap;
+//! # use steersman::{Action, BoxError, ObjectKey, Lister, finalizers};
+//! # async fn create_outside(_: &ConfigMap) -> Result<(), std::convert::Infallible> { Ok(()) }
+//! # async fn delete_outside(_: &ConfigMap) -> Result<(), std::convert::Infallible> { Ok(()) }
+//! const FINALIZER: &str = "example.com/bucket";
+//!
+//! struct Context {
+//!     client: kube::Client,
+//!     configs: Lister<ConfigMap>,
+//! }
+//!
+//! async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, BoxError> {
+//!     let config = cx.configs.get(&key)?;
+//!     if !finalizers::is_deleting(&*config) {
+//!         finalizers::add(&cx.client, &*config, FINALIZER).await?;
+//!         create_outside(&config).await?;
+//!     } else if finalizers::contains(&*config, FINALIZER) {
+//!         delete_outside(&config).await?;
+//!         finalizers::remove(&cx.client, &*config, FINALIZER).await?;
+//!     }
+//!     Ok(Action::AwaitChange)
+//! }
+//! ```
 //!
 //! Both changes are merge patches on one version of the object; when somebody was faster, they look again and repeat.
 
@@ -31,9 +63,21 @@ pub fn is_deleting<K: Resource>(object: &K) -> bool {
 /// being deleted.
 pub async fn add<K>(client: &Client, object: &K, name: &str) -> Result<K, WriteError>
 where
-    K: Resource<DynamicType = ()> + DeserializeOwned + Clone,
+    K: Resource + DeserializeOwned + Clone,
+    K::DynamicType: Default,
 {
-    let changed = change(client, object, |finalizers| {
+    add_with(client, &K::DynamicType::default(), object, name).await
+}
+
+/// As [`add`], for a type that is known at run time, such as `DynamicObject` with its `ApiResource`.
+///
+/// # Errors
+/// As for [`add`].
+pub async fn add_with<K>(client: &Client, dynamic: &K::DynamicType, object: &K, name: &str) -> Result<K, WriteError>
+where
+    K: Resource + DeserializeOwned + Clone,
+{
+    let changed = change(client, dynamic, object, |finalizers| {
         let is_missing = !finalizers.iter().any(|finalizer| finalizer == name);
         if is_missing {
             finalizers.push(name.to_owned());
@@ -50,9 +94,26 @@ where
 /// [`WriteError`]; an object that does not exist is not an error here.
 pub async fn remove<K>(client: &Client, object: &K, name: &str) -> Result<Option<K>, WriteError>
 where
-    K: Resource<DynamicType = ()> + DeserializeOwned + Clone,
+    K: Resource + DeserializeOwned + Clone,
+    K::DynamicType: Default,
 {
-    let changed = change(client, object, |finalizers| {
+    remove_with(client, &K::DynamicType::default(), object, name).await
+}
+
+/// As [`remove`], for a type that is known at run time, such as `DynamicObject` with its `ApiResource`.
+///
+/// # Errors
+/// As for [`remove`].
+pub async fn remove_with<K>(
+    client: &Client,
+    dynamic: &K::DynamicType,
+    object: &K,
+    name: &str,
+) -> Result<Option<K>, WriteError>
+where
+    K: Resource + DeserializeOwned + Clone,
+{
+    let changed = change(client, dynamic, object, |finalizers| {
         let before = finalizers.len();
         finalizers.retain(|finalizer| finalizer != name);
         finalizers.len() < before
@@ -64,9 +125,14 @@ where
     }
 }
 
-async fn change<K>(client: &Client, object: &K, edit: impl Fn(&mut Vec<String>) -> bool) -> Result<K, WriteError>
+async fn change<K>(
+    client: &Client,
+    dynamic: &K::DynamicType,
+    object: &K,
+    edit: impl Fn(&mut Vec<String>) -> bool,
+) -> Result<K, WriteError>
 where
-    K: Resource<DynamicType = ()> + DeserializeOwned + Clone,
+    K: Resource + DeserializeOwned + Clone,
 {
     let key = ObjectKey::of(object);
     let uid = object.meta().uid.clone();
@@ -80,15 +146,15 @@ where
         let meta = current.meta();
         let mut patch = patch::on_object(uid.as_deref(), meta.resource_version.as_deref());
         patch["metadata"]["finalizers"] = finalizers.into();
-        match patch::merge::<K>(client, &key, &patch).await {
+        match patch::merge_with::<K>(client, dynamic, &key, &patch).await {
             Err(error) if error.is_conflict() && n_conflicts < CONFLICTS_MAX => n_conflicts += 1,
             result => return result,
         }
-        current = patch::get::<K>(client, &key).await?;
+        current = patch::get::<K>(client, dynamic, &key).await?;
         if uid.is_some() && current.meta().uid != uid {
             // The object is gone; another one has taken its name.
             let status = kube::core::Status::failure("the object was replaced by another of its name", "NotFound");
-            return Err(patch::failed::<K>("patch", &key, kube::Error::Api(status.with_code(404).boxed())));
+            return Err(patch::failed::<K>(dynamic, "patch", &key, kube::Error::Api(status.with_code(404).boxed())));
         }
     }
 }

@@ -199,7 +199,10 @@ pub use crate::cached::{CacheMode, Cached};
 pub use crate::client::{ClientError, ClientOptions, client};
 pub use crate::consistency::{ConsistencyStore, StaleCache};
 pub use crate::controller::{Controller, ControllerError, ControllerStats, GRACE, Watch};
-pub use crate::create_or_update::{OperationResult, create_or_patch, create_or_update, try_create_or_update, update};
+pub use crate::create_or_update::{
+    OperationResult, create_or_patch, create_or_patch_with, create_or_update, create_or_update_with,
+    try_create_or_update, try_create_or_update_with, update, update_with,
+};
 pub use crate::delta::{
     BATCH_MAX, Closed, DELTAS_MAX, DecodeError, Delta, DeltaFifo, DeltaSender, Entry, Replacement, delta_fifo,
 };
@@ -216,7 +219,7 @@ pub use crate::lister::{Lister, LookupError, WaitError};
 pub use crate::manager::{Manager, ManagerError, WARM_UP, shutdown_signal};
 pub use crate::metrics::{MeasuredBody, Metrics, MetricsFormat, RequestMetrics, RequestMetricsLayer};
 pub use crate::queue::{Enqueuer, Item, Key, Priority, RateLimiter, Stats as QueueStats, WorkQueue};
-pub use crate::reconcile::{Action, ReconcileError, ReconcileFn};
+pub use crate::reconcile::{Action, BoxError, ReconcileError, ReconcileFn, Terminal};
 pub use crate::reflector::{InitialList, Reflector, ReflectorOptions};
 pub use crate::selection::{CachedResource, Scope, Selection};
 pub use crate::shard::{Membership, Permit, ShardError, ShardMember, ShardOptions, Shards};

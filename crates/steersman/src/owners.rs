@@ -8,6 +8,7 @@ use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
 use kube::core::Resource;
 
 use crate::key::ObjectKey;
+use crate::reconcile::ReconcileError;
 
 /// Why an object cannot be made the property of another.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
@@ -38,6 +39,9 @@ pub enum OwnerError {
     },
 }
 
+/// Not terminal: the other controller may let go of the object, which nobody may tell this one.
+impl ReconcileError for OwnerError {}
+
 /// Which owners of an object count.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum OwnedBy {
@@ -56,10 +60,23 @@ pub enum OwnedBy {
 /// [`OwnerError`]; `child` is as it was.
 pub fn set_controller<O, C>(owner: &O, child: &mut C) -> Result<bool, OwnerError>
 where
-    O: Resource<DynamicType = ()>,
+    O: Resource,
+    O::DynamicType: Default,
     C: Resource,
 {
-    let mut reference = checked(owner, child)?;
+    set_controller_with(owner, &O::DynamicType::default(), child)
+}
+
+/// As [`set_controller`], for an owner whose type is known at run time, such as a `DynamicObject` with its `ApiResource`.
+///
+/// # Errors
+/// As for [`set_controller`].
+pub fn set_controller_with<O, C>(owner: &O, dynamic: &O::DynamicType, child: &mut C) -> Result<bool, OwnerError>
+where
+    O: Resource,
+    C: Resource,
+{
+    let mut reference = checked(owner, dynamic, child)?;
     reference.controller = Some(true);
     reference.block_owner_deletion = Some(true);
     if let Some(other) = controller_of(child).filter(|known| !is_same(known, &reference)) {
@@ -76,10 +93,23 @@ where
 /// [`OwnerError`], but never that it has a controller already; `child` is as it was.
 pub fn set_owner<O, C>(owner: &O, child: &mut C) -> Result<bool, OwnerError>
 where
-    O: Resource<DynamicType = ()>,
+    O: Resource,
+    O::DynamicType: Default,
     C: Resource,
 {
-    let mut reference = checked(owner, child)?;
+    set_owner_with(owner, &O::DynamicType::default(), child)
+}
+
+/// As [`set_owner`], for an owner whose type is known at run time, such as a `DynamicObject` with its `ApiResource`.
+///
+/// # Errors
+/// As for [`set_owner`].
+pub fn set_owner_with<O, C>(owner: &O, dynamic: &O::DynamicType, child: &mut C) -> Result<bool, OwnerError>
+where
+    O: Resource,
+    C: Resource,
+{
+    let mut reference = checked(owner, dynamic, child)?;
     let known = child.meta().owner_references.iter().flatten().find(|known| is_same(known, &reference));
     reference.controller = known.and_then(|known| known.controller);
     reference.block_owner_deletion = known.and_then(|known| known.block_owner_deletion);
@@ -89,10 +119,20 @@ where
 /// Removes what makes `owner` an owner of `child`, controller or not, in memory. Returns whether that changed anything.
 pub fn remove_owner<O, C>(owner: &O, child: &mut C) -> bool
 where
-    O: Resource<DynamicType = ()>,
+    O: Resource,
+    O::DynamicType: Default,
     C: Resource,
 {
-    let Some(reference) = owner.owner_ref(&()) else { return false };
+    remove_owner_with(owner, &O::DynamicType::default(), child)
+}
+
+/// As [`remove_owner`], for an owner whose type is known at run time, such as a `DynamicObject` with its `ApiResource`.
+pub fn remove_owner_with<O, C>(owner: &O, dynamic: &O::DynamicType, child: &mut C) -> bool
+where
+    O: Resource,
+    C: Resource,
+{
+    let Some(reference) = owner.owner_ref(dynamic) else { return false };
     let Some(owners) = &mut child.meta_mut().owner_references else { return false };
     let before = owners.len();
     owners.retain(|known| !is_same(known, &reference));
@@ -106,7 +146,7 @@ where
 /// Whether `owner`, and not an earlier object of its name, owns `child`, as its controller or otherwise.
 pub fn is_owned_by<O, C>(owner: &O, child: &C) -> bool
 where
-    O: Resource<DynamicType = ()>,
+    O: Resource,
     C: Resource,
 {
     let uid = owner.meta().uid.as_deref();
@@ -114,13 +154,13 @@ where
 }
 
 /// The reference to `owner`, if it may own `child`.
-fn checked<O, C>(owner: &O, child: &C) -> Result<OwnerReference, OwnerError>
+fn checked<O, C>(owner: &O, dynamic: &O::DynamicType, child: &C) -> Result<OwnerReference, OwnerError>
 where
-    O: Resource<DynamicType = ()>,
+    O: Resource,
     C: Resource,
 {
     let (owner_key, child_key) = (ObjectKey::of(owner), ObjectKey::of(child));
-    let Some(reference) = owner.owner_ref(&()) else {
+    let Some(reference) = owner.owner_ref(dynamic) else {
         return Err(OwnerError::Unsaved { owner: owner_key });
     };
     if owner_key.namespace().is_some() && owner_key.namespace() != child_key.namespace() {
@@ -158,6 +198,21 @@ where
 {
     let owner = OwnerType::of::<O>(&O::DynamicType::default());
     owner.keys(object.meta(), OwnedBy::Controller, |_| true).pop()
+}
+
+/// As [`controller_key`], for an owner whose type is known at run time, such as `DynamicObject` with its `ApiResource`. Such a
+/// type does not say whether its objects live in namespaces: of the two keys that are possible, it is the one that `is_known`
+/// says yes to, for instance because a lister has it.
+pub fn controller_key_with<O, C>(
+    object: &C,
+    dynamic: &O::DynamicType,
+    is_known: impl Fn(&ObjectKey) -> bool,
+) -> Option<ObjectKey>
+where
+    O: Resource + 'static,
+    C: Resource,
+{
+    OwnerType::of::<O>(dynamic).keys(object.meta(), OwnedBy::Controller, is_known).pop()
 }
 
 /// What an owner reference says of a type, and where the objects of the type are.

@@ -1,6 +1,7 @@
 //! Patches: the difference between two JSON trees, and the requests that carry one.
 //!
-//! The requests work for every type and need no `Api<K>`; scope is read off the key.
+//! The requests work for every type and need no `Api<K>`; the namespace is read off the key. The functions that end in
+//! `_with` are for types that are known at run time, such as `DynamicObject`: they also take the type's description.
 
 #[cfg(feature = "strategic")]
 mod strategic;
@@ -8,7 +9,7 @@ mod strategic;
 use std::fmt::Debug;
 
 use kube::Client;
-use kube::api::{Patch, PatchParams};
+use kube::api::{GetParams, Patch, PatchParams};
 use kube::core::{Request, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -19,7 +20,9 @@ use crate::selection::resource_name;
 use crate::write::WriteError;
 
 #[cfg(feature = "strategic")]
-pub use crate::patch::strategic::{StrategicError, strategic_from, strategic_two_way};
+pub use crate::patch::strategic::{
+    StrategicError, strategic_from, strategic_from_with, strategic_two_way, strategic_two_way_with,
+};
 
 /// Whether server-side apply may take fields from other managers.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -72,9 +75,26 @@ pub fn merge_diff(old: &Value, new: &Value) -> Option<Value> {
 /// [`WriteError`].
 pub async fn merge<K>(client: &Client, key: &ObjectKey, patch: &Value) -> Result<K, WriteError>
 where
-    K: Resource<DynamicType = ()> + DeserializeOwned,
+    K: Resource + DeserializeOwned,
+    K::DynamicType: Default,
 {
-    send::<K, _>(client, key, None, &PatchParams::default(), &Patch::Merge(patch), "patch").await
+    merge_with(client, &K::DynamicType::default(), key, patch).await
+}
+
+/// As [`merge`], for a type that is known at run time.
+///
+/// # Errors
+/// [`WriteError`].
+pub async fn merge_with<K>(
+    client: &Client,
+    dynamic: &K::DynamicType,
+    key: &ObjectKey,
+    patch: &Value,
+) -> Result<K, WriteError>
+where
+    K: Resource + DeserializeOwned,
+{
+    send::<K, _>(client, dynamic, key, None, &PatchParams::default(), &Patch::Merge(patch), "patch").await
 }
 
 /// As [`merge`], on a subresource such as `status`.
@@ -88,9 +108,28 @@ pub async fn merge_subresource<K>(
     patch: &Value,
 ) -> Result<K, WriteError>
 where
-    K: Resource<DynamicType = ()> + DeserializeOwned,
+    K: Resource + DeserializeOwned,
+    K::DynamicType: Default,
 {
-    send::<K, _>(client, key, Some(subresource), &PatchParams::default(), &Patch::Merge(patch), "patch").await
+    merge_subresource_with(client, &K::DynamicType::default(), key, subresource, patch).await
+}
+
+/// As [`merge_subresource`], for a type that is known at run time.
+///
+/// # Errors
+/// [`WriteError`].
+pub async fn merge_subresource_with<K>(
+    client: &Client,
+    dynamic: &K::DynamicType,
+    key: &ObjectKey,
+    subresource: &str,
+    patch: &Value,
+) -> Result<K, WriteError>
+where
+    K: Resource + DeserializeOwned,
+{
+    let (params, patch) = (PatchParams::default(), Patch::Merge(patch));
+    send::<K, _>(client, dynamic, key, Some(subresource), &params, &patch, "patch").await
 }
 
 /// Server-side apply of `object`, which names every field that `manager` wants and no other. It creates the object
@@ -106,12 +145,31 @@ pub async fn apply<K>(
     object: &(impl Serialize + Debug),
 ) -> Result<K, WriteError>
 where
-    K: Resource<DynamicType = ()> + DeserializeOwned,
+    K: Resource + DeserializeOwned,
+    K::DynamicType: Default,
+{
+    apply_with(client, &K::DynamicType::default(), key, manager, force, object).await
+}
+
+/// As [`apply`], for a type that is known at run time.
+///
+/// # Errors
+/// [`WriteError`].
+pub async fn apply_with<K>(
+    client: &Client,
+    dynamic: &K::DynamicType,
+    key: &ObjectKey,
+    manager: &str,
+    force: Force,
+    object: &(impl Serialize + Debug),
+) -> Result<K, WriteError>
+where
+    K: Resource + DeserializeOwned,
 {
     let params = PatchParams { force: force == Force::Yes, ..PatchParams::apply(manager) };
-    let tree = named::<K>(key, object);
-    let tree = tree.map_err(|error| failed::<K>("apply", key, kube::Error::SerdeError(error)))?;
-    send::<K, _>(client, key, None, &params, &Patch::Apply(tree), "apply").await
+    let tree = named::<K>(dynamic, key, object);
+    let tree = tree.map_err(|error| failed::<K>(dynamic, "apply", key, kube::Error::SerdeError(error)))?;
+    send::<K, _>(client, dynamic, key, None, &params, &Patch::Apply(tree), "apply").await
 }
 
 /// The JSON merge patch that turns the object `old` into `new`, two states of one object; `None` when they are equal.
@@ -135,13 +193,31 @@ pub fn two_way<K: Resource + Serialize>(old: &K, new: &K) -> Result<Option<Value
 /// [`WriteError`].
 pub async fn merge_from<K>(client: &Client, old: &K, new: &K, lock: Lock) -> Result<Option<K>, WriteError>
 where
-    K: Resource<DynamicType = ()> + DeserializeOwned + Serialize,
+    K: Resource + DeserializeOwned + Serialize,
+    K::DynamicType: Default,
+{
+    merge_from_with(client, &K::DynamicType::default(), old, new, lock).await
+}
+
+/// As [`merge_from`], for a type that is known at run time.
+///
+/// # Errors
+/// [`WriteError`].
+pub async fn merge_from_with<K>(
+    client: &Client,
+    dynamic: &K::DynamicType,
+    old: &K,
+    new: &K,
+    lock: Lock,
+) -> Result<Option<K>, WriteError>
+where
+    K: Resource + DeserializeOwned + Serialize,
 {
     let key = ObjectKey::of(old);
-    let patch = two_way(old, new).map_err(|error| failed::<K>("patch", &key, kube::Error::SerdeError(error)))?;
-    let Some(mut patch) = patch else { return Ok(None) };
+    let not_json = |error| failed::<K>(dynamic, "patch", &key, kube::Error::SerdeError(error));
+    let Some(mut patch) = two_way(old, new).map_err(not_json)? else { return Ok(None) };
     hold(&mut patch, old, lock);
-    merge(client, &key, &patch).await.map(Some)
+    merge_with(client, dynamic, &key, &patch).await.map(Some)
 }
 
 /// As [`merge_from`], of what differs in the status, on the subresource `status`. Where the status may be no subresource,
@@ -151,14 +227,33 @@ where
 /// [`WriteError`].
 pub async fn merge_status_from<K>(client: &Client, old: &K, new: &K, lock: Lock) -> Result<Option<K>, WriteError>
 where
-    K: Resource<DynamicType = ()> + DeserializeOwned + Serialize,
+    K: Resource + DeserializeOwned + Serialize,
+    K::DynamicType: Default,
+{
+    merge_status_from_with(client, &K::DynamicType::default(), old, new, lock).await
+}
+
+/// As [`merge_status_from`], for a type that is known at run time.
+///
+/// # Errors
+/// [`WriteError`].
+pub async fn merge_status_from_with<K>(
+    client: &Client,
+    dynamic: &K::DynamicType,
+    old: &K,
+    new: &K,
+    lock: Lock,
+) -> Result<Option<K>, WriteError>
+where
+    K: Resource + DeserializeOwned + Serialize,
 {
     let key = ObjectKey::of(old);
-    let patch = two_way(old, new).map_err(|error| failed::<K>("patch", &key, kube::Error::SerdeError(error)))?;
+    let not_json = |error| failed::<K>(dynamic, "patch", &key, kube::Error::SerdeError(error));
+    let patch = two_way(old, new).map_err(not_json)?;
     let Some(status) = patch.and_then(|mut patch| patch.as_object_mut()?.remove("status")) else { return Ok(None) };
     let mut patch = json!({ "status": status });
     hold(&mut patch, old, lock);
-    merge_subresource(client, &key, "status", &patch).await.map(Some)
+    merge_subresource_with(client, dynamic, &key, "status", &patch).await.map(Some)
 }
 
 /// Both objects as trees that differ in nothing a patch should say.
@@ -188,13 +283,14 @@ pub(crate) fn hold<K: Resource>(patch: &mut Value, old: &K, lock: Lock) {
 }
 
 /// `object` as JSON, with its type, name and namespace.
-pub(crate) fn named<K>(key: &ObjectKey, object: &impl Serialize) -> Result<Value, serde_json::Error>
-where
-    K: Resource<DynamicType = ()>,
-{
+pub(crate) fn named<K: Resource>(
+    dynamic: &K::DynamicType,
+    key: &ObjectKey,
+    object: &impl Serialize,
+) -> Result<Value, serde_json::Error> {
     let mut tree = serde_json::to_value(object)?;
-    tree["apiVersion"] = K::api_version(&()).into();
-    tree["kind"] = K::kind(&()).into();
+    tree["apiVersion"] = K::api_version(dynamic).into();
+    tree["kind"] = K::kind(dynamic).into();
     tree["metadata"]["name"] = key.name().into();
     if let Some(namespace) = key.namespace() {
         tree["metadata"]["namespace"] = namespace.into();
@@ -211,24 +307,27 @@ pub(crate) fn on_object(uid: Option<&str>, resource_version: Option<&str>) -> Va
 }
 
 /// Reads one object from the server, past every cache.
-pub(crate) async fn get<K>(client: &Client, key: &ObjectKey) -> Result<K, WriteError>
+pub(crate) async fn get<K>(client: &Client, dynamic: &K::DynamicType, key: &ObjectKey) -> Result<K, WriteError>
 where
-    K: Resource<DynamicType = ()> + DeserializeOwned,
+    K: Resource + DeserializeOwned,
 {
-    let request = Request::new(K::url_path(&(), key.namespace())).get(key.name(), &kube::api::GetParams::default());
-    let request = request.map_err(|error| failed::<K>("get", key, kube::Error::BuildRequest(error)))?;
-    client.request(request).await.map_err(|error| failed::<K>("get", key, error))
+    let request = Request::new(K::url_path(dynamic, key.namespace())).get(key.name(), &GetParams::default());
+    let request = request.map_err(|error| failed::<K>(dynamic, "get", key, kube::Error::BuildRequest(error)))?;
+    client.request(request).await.map_err(|error| failed::<K>(dynamic, "get", key, error))
 }
 
-pub(crate) fn failed<K>(verb: &'static str, key: &ObjectKey, source: kube::Error) -> WriteError
-where
-    K: Resource<DynamicType = ()>,
-{
-    WriteError { verb, resource: resource_name::<K>(&()), key: key.clone(), source }
+pub(crate) fn failed<K: Resource>(
+    dynamic: &K::DynamicType,
+    verb: &'static str,
+    key: &ObjectKey,
+    source: kube::Error,
+) -> WriteError {
+    WriteError { verb, resource: resource_name::<K>(dynamic), key: key.clone(), source }
 }
 
 async fn send<K, P>(
     client: &Client,
+    dynamic: &K::DynamicType,
     key: &ObjectKey,
     subresource: Option<&str>,
     params: &PatchParams,
@@ -236,16 +335,16 @@ async fn send<K, P>(
     verb: &'static str,
 ) -> Result<K, WriteError>
 where
-    K: Resource<DynamicType = ()> + DeserializeOwned,
+    K: Resource + DeserializeOwned,
     P: Serialize + Debug,
 {
-    let request = Request::new(K::url_path(&(), key.namespace()));
+    let request = Request::new(K::url_path(dynamic, key.namespace()));
     let request = match subresource {
         None => request.patch(key.name(), params, patch),
         Some(subresource) => request.patch_subresource(subresource, key.name(), params, patch),
     };
-    let request = request.map_err(|error| failed::<K>(verb, key, kube::Error::BuildRequest(error)))?;
-    client.request(request).await.map_err(|error| failed::<K>(verb, key, error))
+    let request = request.map_err(|error| failed::<K>(dynamic, verb, key, kube::Error::BuildRequest(error)))?;
+    client.request(request).await.map_err(|error| failed::<K>(dynamic, verb, key, error))
 }
 
 fn without_nulls(value: &Value) -> Value {

@@ -1,11 +1,13 @@
 //! What a reconciler is: a function from a key to what to do next.
 
 use std::error::Error;
+use std::fmt;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
 
 use crate::key::ObjectKey;
+use crate::lister::LookupError;
 
 /// What is to happen after a reconcile that went well.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -40,8 +42,11 @@ pub enum Action {
 /// ```
 pub trait ReconcileError: Error + Send + Sync + 'static {
     /// Whether trying again is useless until something changes.
+    ///
+    /// The default asks its sources: a [`Terminal`] among them, or a `kube::Error` that says that no request could be made,
+    /// is terminal.
     fn is_terminal(&self) -> bool {
-        false
+        sources(self.source()).any(is_terminal)
     }
 
     /// The least time to wait before trying again, if the cause knows it (`Retry-After`).
@@ -51,6 +56,152 @@ pub trait ReconcileError: Error + Send + Sync + 'static {
     fn retry_after(&self) -> Option<Duration> {
         sources(self.source()).find_map(retry_after)
     }
+}
+
+/// The error of a reconciler, of any type: `?` makes it of a `kube::Error`, a [`LookupError`], a
+/// [`WriteError`](crate::WriteError), every other [`ReconcileError`] and, with the feature `anyhow`, an `anyhow::Error`. What
+/// the error says about retries stays in force.
+///
+/// ```
+/// # use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+/// # use steersman::{Action, BoxError, Lister, ObjectKey, Terminal};
+/// # struct Context { client: kube::Client, configs: Lister<ConfigMap> }
+/// async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, BoxError> {
+///     let config = cx.configs.get(&key)?;
+///     let secrets = kube::Api::<Secret>::default_namespaced(cx.client.clone());
+///     let secret = secrets.get("password").await?;
+///     if config.data.is_none() {
+///         return Err(Terminal::new("the config has no data").into());
+///     }
+/// #   let _ = secret;
+///     Ok(Action::AwaitChange)
+/// }
+/// ```
+///
+/// That an object is absent from the cache of its own controller is no failure, whatever type of error carries it
+/// ([`LookupError::NotFound`]): the object was deleted, and nothing is left to do.
+pub struct BoxError(Box<dyn ReconcileError>);
+
+/// An error that a retry cannot help with: the key runs again when something changes. controller-runtime's `TerminalError`.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub struct Terminal(Box<dyn Error + Send + Sync>);
+
+// === impl Terminal ===
+
+impl Terminal {
+    /// Makes `error`, which may be a text, terminal.
+    pub fn new(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self(error.into())
+    }
+}
+
+impl ReconcileError for Terminal {
+    fn is_terminal(&self) -> bool {
+        true
+    }
+}
+
+// === impl BoxError ===
+
+impl BoxError {
+    /// The error itself.
+    pub fn as_error(&self) -> &dyn ReconcileError {
+        &*self.0
+    }
+
+    pub(crate) fn into_inner(self) -> Box<dyn ReconcileError> {
+        self.0
+    }
+}
+
+// No `Error` of its own: then it would convert into itself in two ways.
+impl<E: ReconcileError> From<E> for BoxError {
+    fn from(error: E) -> Self {
+        Self(Box::new(error))
+    }
+}
+
+#[cfg(feature = "anyhow")]
+impl From<anyhow::Error> for BoxError {
+    fn from(error: anyhow::Error) -> Self {
+        Self(Box::new(Anyhow(error)))
+    }
+}
+
+impl fmt::Debug for BoxError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+impl fmt::Display for BoxError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+/// `anyhow::Error` is no `Error`.
+#[cfg(feature = "anyhow")]
+#[derive(Debug)]
+struct Anyhow(anyhow::Error);
+
+#[cfg(feature = "anyhow")]
+impl fmt::Display for Anyhow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+#[cfg(feature = "anyhow")]
+impl Error for Anyhow {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.0.source()
+    }
+}
+
+#[cfg(feature = "anyhow")]
+impl ReconcileError for Anyhow {
+    fn is_terminal(&self) -> bool {
+        // The chain begins with the error itself.
+        self.0.chain().any(is_terminal)
+    }
+
+    fn retry_after(&self) -> Option<Duration> {
+        self.0.chain().find_map(retry_after)
+    }
+}
+
+// === impl ReconcileError ===
+
+/// Terminal when no request could be made: that takes other input. Whatever the server answered may be otherwise next time
+/// without an event about the object, because permissions, definitions and admission rules change too.
+impl ReconcileError for kube::Error {
+    fn is_terminal(&self) -> bool {
+        is_terminal(self)
+    }
+
+    fn retry_after(&self) -> Option<Duration> {
+        retry_after(self)
+    }
+}
+
+/// Never terminal: an object that is not in the cache may come, and nobody knows whether its event runs this key. That the
+/// object of the key itself is not there is no failure; see [`BoxError`].
+impl ReconcileError for LookupError {}
+
+/// Whether this one error, without its sources, is terminal.
+fn is_terminal(error: &(dyn Error + 'static)) -> bool {
+    error.is::<Terminal>()
+        || matches!(error.downcast_ref(), Some(kube::Error::BuildRequest(_) | kube::Error::HttpError(_)))
+}
+
+/// Whether `error` says, somewhere in its chain, that the object of `resource` at `key` is not in the cache.
+pub(crate) fn is_absence(error: &dyn ReconcileError, resource: &str, key: &ObjectKey) -> bool {
+    sources(Some(error)).any(|error| match error.downcast_ref::<LookupError>() {
+        Some(LookupError::NotFound { resource: of, key: at }) => **of == *resource && at == key,
+        _ => false,
+    })
 }
 
 fn sources<'a>(first: Option<&'a (dyn Error + 'static)>) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
@@ -101,6 +252,8 @@ mod tests {
         Around(#[source] WriteError),
         #[error("nobody said anything")]
         Not,
+        #[error("it will not work")]
+        Never(#[source] Terminal),
     }
 
     impl ReconcileError for Wrapped {}
@@ -121,5 +274,43 @@ mod tests {
         assert_eq!(Wrapped::Around(refused(7)).retry_after(), wait);
         assert_eq!(Wrapped::Around(refused(0)).retry_after(), None);
         assert_eq!(Wrapped::Not.retry_after(), None);
+    }
+
+    #[test]
+    fn an_error_is_terminal_when_one_of_its_sources_is() {
+        let unbuilt = || kube::Error::BuildRequest(kube::core::request::Error::Validation("no name".to_owned()));
+        let (resource, key) = ("configmaps".to_owned(), ObjectKey::cluster(""));
+        assert!(Wrapped::Never(Terminal::new("no cidr")).is_terminal());
+        assert!(unbuilt().is_terminal());
+        assert!(WriteError { verb: "patch", resource, key, source: unbuilt() }.is_terminal());
+        assert!(!refused(7).is_terminal() && !refused(7).source.is_terminal() && !Wrapped::Not.is_terminal());
+    }
+
+    #[test]
+    fn a_boxed_error_says_what_the_error_says() {
+        let of_kube = BoxError::from(refused(7).source);
+        assert_eq!(of_kube.as_error().retry_after(), Some(Duration::from_secs(7)));
+        let terminal = BoxError::from(Terminal::new("no cidr"));
+        assert!(terminal.as_error().is_terminal());
+        assert_eq!(terminal.to_string(), "no cidr");
+    }
+
+    #[cfg(feature = "anyhow")]
+    #[test]
+    fn an_anyhow_error_keeps_what_is_known_about_retries() {
+        use anyhow::Context;
+
+        let wait = Some(Duration::from_secs(7));
+        let of = |error: anyhow::Error| BoxError::from(error);
+        assert_eq!(of(refused(7).into()).as_error().retry_after(), wait);
+        assert_eq!(of(anyhow::Error::from(refused(7).source).context("cannot paint")).as_error().retry_after(), wait);
+        let terminal = Err::<(), _>(Terminal::new("no cidr")).context("cannot paint").unwrap_err();
+        assert!(of(terminal).as_error().is_terminal());
+        assert!(!of(anyhow::anyhow!("a text")).as_error().is_terminal());
+        let absent = LookupError::NotFound { resource: "configmaps".into(), key: ObjectKey::cluster("a") };
+        let absent = of(anyhow::Error::from(absent).context("cannot read"));
+        assert!(is_absence(absent.as_error(), "configmaps", &ObjectKey::cluster("a")));
+        assert!(!is_absence(absent.as_error(), "configmaps", &ObjectKey::cluster("b")));
+        assert!(!is_absence(absent.as_error(), "secrets", &ObjectKey::cluster("a")));
     }
 }

@@ -5,7 +5,6 @@
 //! because a CRD was replaced, the writer notices and asks again.
 
 use std::fmt;
-use std::marker::PhantomData;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResourceList;
 use kube::Client;
@@ -39,19 +38,30 @@ pub enum Written<K> {
 }
 
 /// Writes the status of objects of one type. Cheap to keep; knows the route after the first write.
-pub struct Writer<K> {
+pub struct Writer<K: Resource> {
     client: Client,
+    dynamic: K::DynamicType,
     route: Mutex<Option<Route>>,
-    of: PhantomData<fn() -> K>,
 }
 
 impl<K> Writer<K>
 where
-    K: Resource<DynamicType = ()> + Serialize + DeserializeOwned,
+    K: Resource + Serialize + DeserializeOwned,
+    K::DynamicType: Default,
 {
     /// A writer that has asked nothing yet.
     pub fn new(client: Client) -> Self {
-        Self { client, route: Mutex::new(None), of: PhantomData }
+        Self::new_with(client, K::DynamicType::default())
+    }
+}
+
+impl<K> Writer<K>
+where
+    K: Resource + Serialize + DeserializeOwned,
+{
+    /// As [`Writer::new`], for a type that is known at run time, such as `DynamicObject` with its `ApiResource`.
+    pub fn new_with(client: Client, dynamic: K::DynamicType) -> Self {
+        Self { client, dynamic, route: Mutex::new(None) }
     }
 
     /// Where the status is written, from discovery, remembered.
@@ -73,7 +83,8 @@ where
     /// [`WriteError`].
     pub async fn write(&self, current: &K, status: &impl Serialize) -> Result<Written<K>, WriteError> {
         let key = ObjectKey::of(current);
-        let not_json = |error| patch::failed::<K>("write the status of", &key, kube::Error::SerdeError(error));
+        let not_json =
+            |error| patch::failed::<K>(&self.dynamic, "write the status of", &key, kube::Error::SerdeError(error));
         let wanted = serde_json::to_value(status).map_err(not_json)?;
         let present = serde_json::to_value(current).map_err(not_json)?;
         let present = present.get("status").cloned().unwrap_or_else(|| json!({}));
@@ -101,19 +112,22 @@ where
 
     async fn send(&self, key: &ObjectKey, route: Route, patch: &Value) -> Result<K, WriteError> {
         match route {
-            Route::Object => patch::merge(&self.client, key, patch).await,
-            Route::Subresource => patch::merge_subresource(&self.client, key, "status", patch).await,
+            Route::Object => patch::merge_with(&self.client, &self.dynamic, key, patch).await,
+            Route::Subresource => {
+                patch::merge_subresource_with(&self.client, &self.dynamic, key, "status", patch).await
+            }
         }
     }
 
     async fn discover(&self) -> Result<Route, WriteError> {
-        let prefix = if K::group(&()).is_empty() { "/api" } else { "/apis" };
-        let failed = |error| patch::failed::<K>("discover", &ObjectKey::cluster(&K::api_version(&())), error);
-        let request = http::Request::get(format!("{prefix}/{}", K::api_version(&())))
+        let (group, version) = (K::group(&self.dynamic), K::api_version(&self.dynamic));
+        let prefix = if group.is_empty() { "/api" } else { "/apis" };
+        let failed = |error| patch::failed::<K>(&self.dynamic, "discover", &ObjectKey::cluster(&version), error);
+        let request = http::Request::get(format!("{prefix}/{version}"))
             .body(Vec::new())
             .map_err(|error| failed(kube::Error::HttpError(error)))?;
         let served: APIResourceList = self.client.request(request).await.map_err(failed)?;
-        let name = format!("{}/status", K::plural(&()));
+        let name = format!("{}/status", K::plural(&self.dynamic));
         let has_status = served.resources.iter().any(|resource| resource.name == name);
         let route = if has_status { Route::Subresource } else { Route::Object };
         *self.route.lock() = Some(route);
@@ -121,7 +135,7 @@ where
     }
 }
 
-impl<K> fmt::Debug for Writer<K> {
+impl<K: Resource> fmt::Debug for Writer<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Writer").field("route", &*self.route.lock()).finish_non_exhaustive()
     }

@@ -39,9 +39,13 @@ impl WriteError {
 
     /// Whether the same request may succeed later: the server was not reached, was busy, or somebody was faster.
     pub fn is_retryable(&self) -> bool {
-        self.status_code().is_none_or(|code| matches!(code, 404 | 408 | 409 | 410 | 429) || code >= 500)
+        match self.status_code() {
+            None => !self.source.is_terminal(),
+            Some(code) => matches!(code, 404 | 408 | 409 | 410 | 429) || code >= 500,
+        }
     }
 }
 
-/// Never terminal: permissions are granted and admission rules change without an event about the object.
+/// As terminal as its source: only when no request could be made. Permissions are granted and admission rules change
+/// without an event about the object.
 impl ReconcileError for WriteError {}

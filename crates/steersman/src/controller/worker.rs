@@ -16,7 +16,7 @@ use crate::controller::stats::ControllerStats;
 use crate::controller::{GiveUp, Reconcile};
 use crate::key::ObjectKey;
 use crate::queue::{Item, WorkQueue};
-use crate::reconcile::{Action, ReconcileError};
+use crate::reconcile::{Action, ReconcileError, is_absence};
 use crate::shard::{Permit, Shards};
 
 /// What all workers of a controller share.
@@ -28,6 +28,10 @@ pub(crate) struct Worker {
     pub(crate) reconcile: Arc<Reconcile>,
     pub(crate) timeout: Option<Duration>,
     pub(crate) give_up: Option<GiveUp>,
+    /// `plural.group` of the objects that the keys are of.
+    pub(crate) resource: String,
+    /// Whether the cache of the controller has an object.
+    pub(crate) is_cached: Box<dyn Fn(&ObjectKey) -> bool + Send + Sync>,
     pub(crate) stats: Arc<ControllerStats>,
     /// Number of the next reconcile, for its span.
     pub(crate) next_id: AtomicU64,
@@ -98,6 +102,14 @@ impl Worker {
                 }
                 result = self.reconcile(item.key().clone()) => result,
             }
+        };
+        let result = match result {
+            // The cache is asked too: another one of the same type may be behind, and brings no event about this key.
+            Err(error) if is_absence(&*error, &self.resource, item.key()) && !(self.is_cached)(item.key()) => {
+                tracing::debug!("the object was deleted");
+                Ok(Action::AwaitChange)
+            }
+            result => result,
         };
         let took = started.elapsed();
         self.stats.times.0.lock().observe(took.as_secs_f64());

@@ -11,7 +11,7 @@ use steersman_schema::definitions::Definitions;
 use steersman_schema::strategic::create_two_way;
 
 use crate::key::ObjectKey;
-use crate::patch::{Lock, failed, hold, merge_from, send, states};
+use crate::patch::{Lock, failed, hold, merge_from_with, send, states};
 use crate::write::WriteError;
 
 /// Why there is no strategic merge patch between two objects.
@@ -44,9 +44,21 @@ pub enum StrategicError {
 /// [`StrategicError`].
 pub fn strategic_two_way<K>(old: &K, new: &K) -> Result<Option<Value>, StrategicError>
 where
-    K: Resource<DynamicType = ()> + Serialize,
+    K: Resource + Serialize,
+    K::DynamicType: Default,
 {
-    let (api_version, kind) = (K::api_version(&()), K::kind(&()));
+    strategic_two_way_with(&K::DynamicType::default(), old, new)
+}
+
+/// As [`strategic_two_way`], for a type that is known at run time.
+///
+/// # Errors
+/// [`StrategicError`].
+pub fn strategic_two_way_with<K>(dynamic: &K::DynamicType, old: &K, new: &K) -> Result<Option<Value>, StrategicError>
+where
+    K: Resource + Serialize,
+{
+    let (api_version, kind) = (K::api_version(dynamic), K::kind(dynamic));
     let schema = GroupVersion::parse(&api_version)
         .and_then(|version| Definitions::builtin().schema_of(&version.kind(&*kind)))
         .ok_or_else(|| StrategicError::NotBuiltIn { api_version: api_version.to_string(), kind: kind.to_string() })?;
@@ -64,18 +76,39 @@ where
 /// [`WriteError`].
 pub async fn strategic_from<K>(client: &Client, old: &K, new: &K, lock: Lock) -> Result<Option<K>, WriteError>
 where
-    K: Resource<DynamicType = ()> + DeserializeOwned + Serialize,
+    K: Resource + DeserializeOwned + Serialize,
+    K::DynamicType: Default,
+{
+    strategic_from_with(client, &K::DynamicType::default(), old, new, lock).await
+}
+
+/// As [`strategic_from`], for a type that is known at run time.
+///
+/// # Errors
+/// [`WriteError`].
+pub async fn strategic_from_with<K>(
+    client: &Client,
+    dynamic: &K::DynamicType,
+    old: &K,
+    new: &K,
+    lock: Lock,
+) -> Result<Option<K>, WriteError>
+where
+    K: Resource + DeserializeOwned + Serialize,
 {
     let key = ObjectKey::of(old);
-    let mut patch = match strategic_two_way(old, new) {
+    let mut patch = match strategic_two_way_with(dynamic, old, new) {
         Ok(Some(patch)) => patch,
         Ok(None) => return Ok(None),
         // Kinds of others, and lists that do not keep to the rules: these are replaced whole.
         Err(StrategicError::NotBuiltIn { .. } | StrategicError::Malformed(_)) => {
-            return merge_from(client, old, new, lock).await;
+            return merge_from_with(client, dynamic, old, new, lock).await;
         }
-        Err(StrategicError::NotJson(error)) => return Err(failed::<K>("patch", &key, kube::Error::SerdeError(error))),
+        Err(StrategicError::NotJson(error)) => {
+            return Err(failed::<K>(dynamic, "patch", &key, kube::Error::SerdeError(error)));
+        }
     };
     hold(&mut patch, old, lock);
-    send::<K, _>(client, &key, None, &PatchParams::default(), &Patch::Strategic(patch), "patch").await.map(Some)
+    let patch = Patch::Strategic(patch);
+    send::<K, _>(client, dynamic, &key, None, &PatchParams::default(), &patch, "patch").await.map(Some)
 }
