@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use serde_json::json;
 use steersman::{
     Action, Change, Controller, ControllerError, ControllerStats, InformerFactory, ObjectKey, RateLimiter,
-    ReconcileError, Scope,
+    ReconcileError, Scope, predicates,
 };
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -299,6 +299,21 @@ async fn a_predicate_sees_what_happened_and_decides() {
     rig.server.delete("a/x");
     settle().await;
     assert_eq!(rig.world.runs(), ["a/x"]);
+    rig.finish().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_made_again_while_away_passes_the_predicate_of_generations() {
+    let server = Server::new();
+    let object = json!({"metadata": {"namespace": "a", "name": "x", "generation": 1}});
+    server.put_raw("/api/v1/configmaps", object.clone());
+    let rig = start(World::default(), server, |controller| controller.when(predicates::generation_changed())).await;
+    assert_eq!(rig.world.take_runs(), ["a/x"]);
+    rig.server.end_watches();
+    rig.server.delete("a/x");
+    rig.server.put_raw("/api/v1/configmaps", object);
+    rig.server.compact();
+    eventually("a run for the new object", || rig.world.runs() == ["a/x"]).await;
     rig.finish().await.unwrap();
 }
 

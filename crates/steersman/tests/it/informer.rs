@@ -86,6 +86,25 @@ async fn a_deletion_missed_while_away_is_a_tombstone_with_the_last_known_state()
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_object_deleted_and_made_again_while_away_is_a_deletion_and_an_addition() {
+    let server = Server::new();
+    server.put("a/x", "1");
+    let factory = InformerFactory::new(server.client());
+    let informer = factory.informer::<ConfigMap>(Scope::All);
+    let log = Log::default();
+    informer.add_handler(log.handler());
+    let _running = factory.start();
+    informer.wait_synced(WAIT).await.unwrap();
+    log.take();
+    server.end_watches();
+    server.delete("a/x");
+    server.put("a/x", "2");
+    server.compact();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(log.take(), ["vanished a/x=1", "added a/x=2"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn one_watch_serves_everybody_who_asks_for_the_same() {
     let server = Server::new();
     let factory = InformerFactory::new(server.client());
