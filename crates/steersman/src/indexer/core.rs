@@ -48,6 +48,11 @@ impl<K> Core<K> {
         }
     }
 
+    /// Whether the first list is in.
+    pub(super) fn is_filled(&self) -> bool {
+        self.filled
+    }
+
     pub(super) fn len(&self) -> usize {
         self.by_key.len()
     }
