@@ -37,7 +37,7 @@ async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, Error> {
         Err(LookupError::NotFound { .. }) => return Ok(Action::AwaitChange),
         Err(error) => return Err(error.into()),
     };
-    let n_pods = cx.pods.list_in(key.name()).len();
+    let n_pods = cx.pods.list_in(key.name())?.len();
     let count = ObjectKey::namespaced(key.name(), "pod-count");
     let wanted = json!({"data": {"pods": n_pods.to_string()}});
     patch::apply::<ConfigMap>(&cx.client, &count, "pod-counter", patch::Force::Yes, &wanted).await?;

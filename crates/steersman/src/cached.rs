@@ -126,6 +126,12 @@ impl<K: Resource> Cached<K> {
         }
     }
 
+    /// Whether both can be states of one object: an object that was deleted and made again has another uid.
+    pub(crate) fn is_same_object(&self, other: &Self) -> bool {
+        let (uid, other) = (self.uid(), other.uid());
+        uid == other || uid.is_empty() || other.is_empty()
+    }
+
     /// Whether both are the same version of the same object.
     pub(crate) fn is_same_version(&self, other: &Self) -> bool {
         let version = self.resource_version();

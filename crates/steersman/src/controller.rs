@@ -20,13 +20,11 @@ use kube::Resource;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::clock;
 use crate::controller::watch::{KeyStream, Map, Primary, before_and_after, to_owners};
-use crate::factory::InformerFactory;
+use crate::factory::{InformerFactory, reporting};
 use crate::handler::{Change, EventHandler, handler_fn};
 use crate::informer::{HandlerOptions, Informer, NotSynced, Registration};
 use crate::key::ObjectKey;
@@ -137,7 +135,8 @@ pub(crate) trait Attached: Send + Sync {
     /// The workers are about to start.
     fn start(&mut self) {}
     fn synced(&self) -> BoxFuture<'_, ()>;
-    fn wait_synced(&self, deadline: Duration) -> BoxFuture<'_, Result<(), NotSynced>>;
+    /// What is not synced, and why; `None` once it is.
+    fn unsynced(&self) -> Option<String>;
     /// Adds no more keys, without a wait.
     fn detach(&mut self);
     fn remove(self: Box<Self>) -> BoxFuture<'static, ()>;
@@ -147,6 +146,8 @@ pub(crate) trait Attached: Send + Sync {
 pub(crate) struct Prepared {
     /// Dropped when the caches are synced.
     pub(crate) until_synced: Option<mpsc::Sender<Infallible>>,
+    /// Whatever the reconciler reads comes from here, however it got it.
+    factory: InformerFactory,
     name: String,
     workers: usize,
     sync_timeout: Option<Duration>,
@@ -250,8 +251,8 @@ impl<K: CachedResource> Controller<K> {
         self
     }
 
-    /// The controller fails to start when its caches are not filled in time. Default: it waits, and its informers say
-    /// once what they wait for, for instance a CRD that does not exist yet.
+    /// The controller fails to start when the caches of its factory are not filled in time. Default: it waits, and its log
+    /// says every half minute what for, for instance a CRD that does not exist yet.
     pub fn sync_timeout(mut self, timeout: Duration) -> Self {
         self.sync_timeout = Some(timeout);
         self
@@ -356,7 +357,8 @@ impl<K: CachedResource> Controller<K> {
         Arc::clone(&self.stats)
     }
 
-    /// Runs until `stop`: waits for the caches, processes keys, and on `stop` lets running reconciles finish within the
+    /// Runs until `stop`: waits until all caches of `factory` are filled, because the reconciler may read any of them,
+    /// processes keys, and on `stop` lets running reconciles finish within the
     /// grace period. Keys that wait then are dropped; the next start finds them again, because it lists everything.
     ///
     /// Starts the factory, and keeps it running only as long as this runs (or whoever else started it does).
@@ -379,10 +381,10 @@ impl<K: CachedResource> Controller<K> {
         let informer = factory.informer_with::<K>(&self.dynamic, self.selection.clone());
         let predicates: Arc<[Box<Predicate<K>>]> = self.predicates.into();
         if let Some(shards) = &shards {
-            let (lister, predicates) = (informer.lister(), Arc::clone(&predicates));
+            let (indexer, lister, predicates) = (informer.indexer(), informer.lister(), Arc::clone(&predicates));
             shards.feed(&self.queue, move || {
                 if predicates.is_empty() {
-                    return lister.keys();
+                    return indexer.keys();
                 }
                 let mut keys = Vec::new();
                 lister.introduce(|event| {
@@ -436,6 +438,7 @@ impl<K: CachedResource> Controller<K> {
         };
         Prepared {
             until_synced: None,
+            factory: factory.clone(),
             name: self.name,
             workers: self.workers,
             sync_timeout: self.sync_timeout,
@@ -495,23 +498,32 @@ impl Prepared {
         result
     }
 
+    /// Waits until every cache of the factory is filled, because the reconciler may read any of them, and until the
+    /// handlers have queued what is there. Says from time to time what is missing.
     async fn synced(&self) -> Result<(), ControllerError> {
-        let Some(timeout) = self.sync_timeout else {
+        let all = async {
+            self.factory.filled().await;
             for attached in &self.attached {
                 attached.synced().await;
             }
+        };
+        let all = reporting(&self.name, || self.unsynced(), all);
+        let Some(waited) = self.sync_timeout else {
+            all.await;
             return Ok(());
         };
-        let deadline = clock::after(Instant::now(), timeout);
-        for attached in &self.attached {
-            let left = deadline.saturating_duration_since(Instant::now());
-            attached
-                .wait_synced(left)
-                .await
-                .map_err(|error| NotSynced { waited: timeout, ..error })
-                .map_err(|source| ControllerError::NotSynced { name: self.name.clone(), source })?;
-        }
-        Ok(())
+        tokio::time::timeout(waited, all).await.map_err(|_| ControllerError::NotSynced {
+            name: self.name.clone(),
+            source: NotSynced { what: self.unsynced(), waited },
+        })
+    }
+
+    fn unsynced(&self) -> Vec<String> {
+        let mut what = self.factory.unfilled();
+        what.extend(self.attached.iter().filter_map(|attached| attached.unsynced()));
+        what.sort();
+        what.dedup();
+        what
     }
 
     /// Lets workers finish; cuts them off when the grace period is over.
@@ -541,8 +553,8 @@ impl<K: CachedResource> Attached for Registration<K> {
         Box::pin(self.synced())
     }
 
-    fn wait_synced(&self, deadline: Duration) -> BoxFuture<'_, Result<(), NotSynced>> {
-        Box::pin(self.wait_synced(deadline))
+    fn unsynced(&self) -> Option<String> {
+        Self::unsynced(self)
     }
 
     fn detach(&mut self) {

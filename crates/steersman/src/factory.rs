@@ -2,6 +2,7 @@
 
 use std::any::TypeId;
 use std::fmt;
+use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -15,6 +16,9 @@ use crate::cached::CacheMode;
 use crate::informer::{self, AnyInformer, Informer, NotSynced, Shared};
 use crate::reflector::ReflectorOptions;
 use crate::selection::{CachedResource, Selection, Target};
+
+/// How often those who wait for caches say so.
+const SYNC_LOG_PERIOD: Duration = Duration::from_secs(30);
 
 /// Makes and starts informers. Clones are the same factory.
 #[derive(Clone)]
@@ -151,6 +155,23 @@ impl InformerFactory {
         Running { run }
     }
 
+    /// Waits until every cache is filled, those made meanwhile included.
+    pub(crate) async fn filled(&self) {
+        loop {
+            let informers: Vec<_> = self.state.lock().informers.values().cloned().collect();
+            if informers.iter().all(|informer| informer.unfilled().is_none()) {
+                return;
+            }
+            futures::future::join_all(informers.into_iter().map(AnyInformer::filled)).await;
+        }
+    }
+
+    /// Which caches are not filled, and why.
+    pub(crate) fn unfilled(&self) -> Vec<String> {
+        let informers: Vec<_> = self.state.lock().informers.values().cloned().collect();
+        informers.iter().filter_map(|informer| informer.unfilled()).collect()
+    }
+
     /// The informers as health checks and metrics see them.
     pub(crate) fn observed(&self) -> Weak<dyn ObservedInformers> {
         let state: Arc<dyn ObservedInformers> = Arc::<Mutex<State>>::clone(&self.state);
@@ -168,6 +189,17 @@ impl InformerFactory {
             return Ok(());
         }
         Err(NotSynced { what: unsynced(&informers), waited: deadline })
+    }
+}
+
+/// Waits for `synced`, and logs every [`SYNC_LOG_PERIOD`] that `name` waits, and for what.
+///
+/// # Cancel safety
+/// As that of `synced`.
+pub(crate) async fn reporting(name: &str, unsynced: impl Fn() -> Vec<String>, synced: impl Future<Output = ()>) {
+    let mut synced = pin!(synced);
+    while tokio::time::timeout(SYNC_LOG_PERIOD, &mut synced).await.is_err() {
+        tracing::warn!(waiting = name, caches = unsynced().join("; "), "caches are not filled yet, still waiting");
     }
 }
 

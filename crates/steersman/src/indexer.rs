@@ -11,6 +11,7 @@ mod posting;
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use parking_lot::RwLock;
@@ -32,6 +33,8 @@ pub struct Indexer<K> {
     decoder: Arc<Decoder<K>>,
     /// The newest version the cache covers, empty before the first list. Those who wait for a version subscribe to it.
     version: Arc<watch::Sender<String>>,
+    /// True once the first list is in `core`. Set under its lock, so that who sees it set reads a complete state.
+    is_filled: Arc<AtomicBool>,
 }
 
 /// Why an index operation was refused.
@@ -135,6 +138,7 @@ impl<K: CachedResource> Indexer<K> {
             core: Arc::new(RwLock::new(Core::new())),
             decoder: Arc::new(Decoder::new(resource, decoded_max)),
             version: Arc::new(watch::Sender::new(String::new())),
+            is_filled: Arc::default(),
         }
     }
 
@@ -271,6 +275,12 @@ impl<K: CachedResource> Indexer<K> {
         Ok(self.core.read().index(name)?.used_values())
     }
 
+    /// Whether the cache has had a complete list. Before that, what it does not have may exist: its own reads do not
+    /// tell, a [`Lister`](crate::Lister) does.
+    pub fn is_filled(&self) -> bool {
+        self.is_filled.load(Ordering::Acquire)
+    }
+
     /// How many objects exist, undecodable ones included.
     pub fn len(&self) -> usize {
         self.core.read().len()
@@ -351,6 +361,9 @@ impl<K: CachedResource> Indexer<K> {
                 }
                 core.apply(delta, &self.decoder, outcomes);
             }
+            if core.is_filled() {
+                self.is_filled.store(true, Ordering::Release);
+            }
         }
         if let Some(version) = version {
             self.version.send_replace(version);
@@ -360,7 +373,12 @@ impl<K: CachedResource> Indexer<K> {
 
 impl<K> Clone for Indexer<K> {
     fn clone(&self) -> Self {
-        Self { core: Arc::clone(&self.core), decoder: Arc::clone(&self.decoder), version: Arc::clone(&self.version) }
+        Self {
+            core: Arc::clone(&self.core),
+            decoder: Arc::clone(&self.decoder),
+            version: Arc::clone(&self.version),
+            is_filled: Arc::clone(&self.is_filled),
+        }
     }
 }
 

@@ -88,6 +88,10 @@ pub(crate) trait AnyInformer: Any + Send + Sync {
     fn unsynced(&self) -> Vec<String>;
     /// Ends when the informer and its present handlers are synced.
     fn synced(self: Arc<Self>) -> futures::future::BoxFuture<'static, ()>;
+    /// Why the cache is not filled; `None` when it is.
+    fn unfilled(&self) -> Option<String>;
+    /// Ends when the cache is filled.
+    fn filled(self: Arc<Self>) -> futures::future::BoxFuture<'static, ()>;
     /// What its metrics say.
     fn report(&self) -> Report;
     fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
@@ -322,6 +326,11 @@ impl<K: CachedResource> Registration<K> {
         until(self.mailbox.synced()).await;
     }
 
+    /// What is missing until [`Registration::has_synced`]; `None` then.
+    pub(crate) fn unsynced(&self) -> Option<String> {
+        (!self.has_synced()).then(|| self.shared.describe_unsynced(self.number, &self.mailbox))
+    }
+
     /// How many events wait for the handler.
     pub fn pending(&self) -> usize {
         self.mailbox.n_waiting()
@@ -546,6 +555,14 @@ impl<K: CachedResource> AnyInformer for Shared<K> {
                 until(synced).await;
             }
         })
+    }
+
+    fn unfilled(&self) -> Option<String> {
+        (!*self.filled.borrow()).then(|| self.describe_unfilled())
+    }
+
+    fn filled(self: Arc<Self>) -> futures::future::BoxFuture<'static, ()> {
+        Box::pin(async move { until(self.filled.subscribe()).await })
     }
 
     fn report(&self) -> Report {

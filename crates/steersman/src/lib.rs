@@ -216,7 +216,7 @@ pub use crate::indexer::{Finality, Found, IndexError, Indexer, NAMESPACE_INDEX, 
 pub use crate::informer::{HandlerOptions, Informer, MAILBOX_MAX, NotSynced, Registration};
 pub use crate::key::{ObjectKey, ParseKeyError};
 pub use crate::lister::{Lister, LookupError, WaitError};
-pub use crate::manager::{Manager, ManagerError, WARM_UP, shutdown_signal};
+pub use crate::manager::{Manager, ManagerError, shutdown_signal};
 pub use crate::metrics::{MeasuredBody, Metrics, MetricsFormat, RequestMetrics, RequestMetricsLayer};
 pub use crate::queue::{Enqueuer, Item, Key, Priority, RateLimiter, Stats as QueueStats, WorkQueue};
 pub use crate::reconcile::{Action, BoxError, ReconcileError, ReconcileFn, Terminal};

@@ -1,5 +1,6 @@
 //! Typed reads from a cache, however it holds its objects. Never asks the server, so it keeps answering while the server
-//! is away.
+//! is away. Before the first list is in the cache it answers nothing: an object that is not known yet is not one that does
+//! not exist.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,13 +21,21 @@ use crate::key::ObjectKey;
 use crate::selection::CachedResource;
 
 /// Reads the objects of one informer. Clones share the cache; every answer is an `Arc`, never a copy.
+///
+/// Until the cache is filled for the first time, every read is [`LookupError::NotSynced`]. A controller does not start its
+/// workers before the caches of its factory are filled, so its reconciler meets this only through an informer that was
+/// made later, or one of another factory.
 pub struct Lister<K> {
     indexer: Indexer<K>,
 }
 
-/// Why a key could not be read.
+/// Why a cache could not be read.
 #[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum LookupError {
+    /// The index does not exist.
+    #[error(transparent)]
+    Index(#[from] IndexError),
     /// The object does not exist, as far as the cache knows. For a reconciler: it was deleted.
     #[error("{resource} {key:?} not found")]
     NotFound {
@@ -34,6 +43,13 @@ pub enum LookupError {
         resource: Arc<str>,
         /// The key asked for.
         key: ObjectKey,
+    },
+    /// The cache has not had its first list, so nothing is known of any object. Never treat this as deleted: return it as
+    /// an error, so that the key comes back.
+    #[error("the cache of {resource} is not filled yet: wait for its informer to sync, or read again later")]
+    NotSynced {
+        /// `plural.group` of the type.
+        resource: Arc<str>,
     },
     /// The object exists, but its current state cannot be decoded. Never treat this as deleted.
     #[error("{key:?} exists, but its current state cannot be decoded")]
@@ -71,9 +87,10 @@ impl<K: CachedResource> Lister<K> {
     /// The object at `key`.
     ///
     /// # Errors
-    /// [`LookupError::NotFound`] if it does not exist, [`LookupError::Undecodable`] if it exists and cannot be decoded.
+    /// [`LookupError::NotFound`] if it does not exist, [`LookupError::Undecodable`] if it exists and cannot be decoded,
+    /// [`LookupError::NotSynced`] if neither is known yet.
     pub fn get(&self, key: &ObjectKey) -> Result<Arc<K>, LookupError> {
-        match self.indexer.get(key) {
+        match self.filled()?.get(key) {
             Found::Absent => {
                 let resource = Arc::clone(self.indexer.decoder().resource());
                 Err(LookupError::NotFound { resource, key: key.clone() })
@@ -84,13 +101,19 @@ impl<K: CachedResource> Lister<K> {
     }
 
     /// Whether an object exists at `key`, undecodable or not. Decodes nothing.
-    pub fn contains(&self, key: &ObjectKey) -> bool {
-        self.indexer.contains(key)
+    ///
+    /// # Errors
+    /// [`LookupError::NotSynced`].
+    pub fn contains(&self, key: &ObjectKey) -> Result<bool, LookupError> {
+        Ok(self.filled()?.contains(key))
     }
 
     /// Every object, in no order; see [`Indexer::list`].
-    pub fn list(&self) -> Vec<Arc<K>> {
-        self.indexer.list()
+    ///
+    /// # Errors
+    /// [`LookupError::NotSynced`].
+    pub fn list(&self) -> Result<Vec<Arc<K>>, LookupError> {
+        Ok(self.filled()?.list())
     }
 
     /// Tells `function` of every object as a handler that joins is told: a panic costs that one object.
@@ -105,48 +128,74 @@ impl<K: CachedResource> Lister<K> {
     }
 
     /// Every object in `namespace`, in no order.
-    pub fn list_in(&self, namespace: &str) -> Vec<Arc<K>> {
-        self.indexer.by_index(NAMESPACE_INDEX, namespace).unwrap_or_default()
+    ///
+    /// # Errors
+    /// [`LookupError::NotSynced`].
+    pub fn list_in(&self, namespace: &str) -> Result<Vec<Arc<K>>, LookupError> {
+        Ok(self.filled()?.by_index(NAMESPACE_INDEX, namespace)?)
     }
 
     /// Every object whose labels match, in no order.
-    pub fn select(&self, selector: &Selector) -> Vec<Arc<K>> {
+    ///
+    /// # Errors
+    /// [`LookupError::NotSynced`].
+    pub fn select(&self, selector: &Selector) -> Result<Vec<Arc<K>>, LookupError> {
         if selector.selects_all() {
             return self.list();
         }
-        self.indexer.list_where(|metadata| is_selected(metadata, selector))
+        Ok(self.filled()?.list_where(|metadata| is_selected(metadata, selector)))
     }
 
     /// Every object in `namespace` whose labels match, in no order.
-    pub fn select_in(&self, namespace: &str, selector: &Selector) -> Vec<Arc<K>> {
+    ///
+    /// # Errors
+    /// [`LookupError::NotSynced`].
+    pub fn select_in(&self, namespace: &str, selector: &Selector) -> Result<Vec<Arc<K>>, LookupError> {
         if selector.selects_all() {
             return self.list_in(namespace);
         }
         let selected = |metadata: &ObjectMeta| is_selected(metadata, selector);
-        self.indexer.by_index_where(NAMESPACE_INDEX, namespace, selected).unwrap_or_default()
+        Ok(self.filled()?.by_index_where(NAMESPACE_INDEX, namespace, selected)?)
     }
 
     /// The objects under `value` of the index `name`, in no order.
     ///
     /// # Errors
-    /// [`IndexError::Unknown`].
-    pub fn by_index(&self, name: &str, value: &str) -> Result<Vec<Arc<K>>, IndexError> {
-        self.indexer.by_index(name, value)
+    /// [`LookupError::Index`] if there is no such index, [`LookupError::NotSynced`].
+    pub fn by_index(&self, name: &str, value: &str) -> Result<Vec<Arc<K>>, LookupError> {
+        Ok(self.filled()?.by_index(name, value)?)
     }
 
     /// The key of every object that exists, undecodable ones included, in no order.
-    pub fn keys(&self) -> Vec<ObjectKey> {
-        self.indexer.keys()
+    ///
+    /// # Errors
+    /// [`LookupError::NotSynced`].
+    pub fn keys(&self) -> Result<Vec<ObjectKey>, LookupError> {
+        Ok(self.filled()?.keys())
     }
 
     /// How many objects exist.
-    pub fn len(&self) -> usize {
-        self.indexer.len()
+    ///
+    /// # Errors
+    /// [`LookupError::NotSynced`].
+    pub fn len(&self) -> Result<usize, LookupError> {
+        Ok(self.filled()?.len())
     }
 
     /// Whether no object exists.
-    pub fn is_empty(&self) -> bool {
-        self.indexer.is_empty()
+    ///
+    /// # Errors
+    /// [`LookupError::NotSynced`].
+    pub fn is_empty(&self) -> Result<bool, LookupError> {
+        Ok(self.filled()?.is_empty())
+    }
+
+    /// The cache, once it has had its first list. It is never emptied again.
+    fn filled(&self) -> Result<&Indexer<K>, LookupError> {
+        if self.indexer.is_filled() {
+            return Ok(&self.indexer);
+        }
+        Err(LookupError::NotSynced { resource: Arc::clone(self.indexer.decoder().resource()) })
     }
 
     /// Waits until the cache shows one's own write: `resource_version` of the object at `key`, or anything newer.

@@ -28,9 +28,6 @@ use crate::shard::{ShardError, ShardOptions, Shards};
 
 pub use crate::manager::signals::shutdown_signal;
 
-/// How long caches may take to fill before a manager goes on; see [`Manager::warm_up`].
-pub const WARM_UP: Duration = Duration::from_secs(30);
-
 /// A set of controllers that start and stop together.
 #[must_use = "a manager does nothing until it runs"]
 pub struct Manager {
@@ -48,7 +45,8 @@ pub struct Manager {
     always: Vec<Task>,
     /// Of the leader.
     leading: Vec<Task>,
-    warm_up: Duration,
+    /// `None`: as long as it takes.
+    warm_up: Option<Duration>,
     grace: Duration,
     interrupt: Option<BoxFuture<'static, ()>>,
 }
@@ -163,7 +161,7 @@ impl Manager {
             webhooks: Vec::new(),
             always: Vec::new(),
             leading: Vec::new(),
-            warm_up: WARM_UP,
+            warm_up: None,
             grace: GRACE,
             interrupt: None,
         }
@@ -190,8 +188,9 @@ impl Manager {
         &self.metrics
     }
 
-    /// The informers that the controllers use. What a context reads from comes from here too, so that both share a
-    /// watch.
+    /// The informers that the controllers use. What a context reads from comes from here too: both share a watch, and no
+    /// controller starts before all of these are filled. What may never be filled, such as a type that not every cluster
+    /// has, belongs to a factory of its own.
     pub fn informers(&self) -> &InformerFactory {
         &self.factory
     }
@@ -315,10 +314,13 @@ impl Manager {
         self
     }
 
-    /// How long caches may take to fill before tasks start and the lease is sought. What is not filled by then is named in
-    /// the log and fills later; a controller waits for its own caches in any case. Default: [`WARM_UP`].
+    /// How long caches may take to fill before tasks start and the lease is sought all the same. What is not filled by
+    /// then fills later; a controller waits for all caches in any case. Default: tasks and the election wait as long as it
+    /// takes; the log says every half minute what for, and `/readyz` whenever it is asked.
+    ///
+    /// Zero where a task makes what is watched, such as a definition of its type.
     pub fn warm_up(mut self, warm_up: Duration) -> Self {
-        self.warm_up = warm_up;
+        self.warm_up = Some(warm_up);
         self
     }
 

@@ -83,11 +83,11 @@ where
     }
 
     fn count(&self) -> usize {
-        self.informer.lister().len()
+        self.informer.lister().len().unwrap_or_default()
     }
 
     fn list(&self) -> Vec<Arc<K>> {
-        self.informer.lister().list()
+        self.informer.lister().list().unwrap_or_default()
     }
 
     fn has_told_all(&self) -> bool {

@@ -16,7 +16,7 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::controller::{Attached, Predicate, passes};
 use crate::factory::InformerFactory;
 use crate::handler::{Change, Event, EventHandler, EventKind};
-use crate::informer::{Informer, NotSynced};
+use crate::informer::Informer;
 use crate::key::ObjectKey;
 use crate::owners::{OwnedBy, OwnerType};
 use crate::queue::{Priority, WorkQueue};
@@ -213,10 +213,10 @@ pub(crate) fn before_and_after<T: CachedResource>(
 
 /// Gives the keys of the `K`s that own an object.
 pub(crate) fn to_owners<K: CachedResource, T>(owner: OwnerType, owned_by: OwnedBy, informer: &Informer<K>) -> Map<T> {
-    let lister = informer.lister();
+    let known = informer.indexer();
     // Where the type does not tell whether owners live in namespaces, those that are known do. An owner that is not known
     // yet runs when it comes.
-    Map::Metadata(Box::new(move |metadata| owner.keys(metadata, owned_by, |key| lister.contains(key))))
+    Map::Metadata(Box::new(move |metadata| owner.keys(metadata, owned_by, |key| known.contains(key))))
 }
 
 // === impl KeyStream ===
@@ -241,8 +241,8 @@ impl Attached for KeyStream {
         Box::pin(futures::future::ready(()))
     }
 
-    fn wait_synced(&self, _deadline: std::time::Duration) -> BoxFuture<'_, Result<(), NotSynced>> {
-        Box::pin(futures::future::ready(Ok(())))
+    fn unsynced(&self) -> Option<String> {
+        None
     }
 
     fn detach(&mut self) {

@@ -48,6 +48,11 @@ impl<K> Core<K> {
         }
     }
 
+    /// Whether the first list is in.
+    pub(super) fn is_filled(&self) -> bool {
+        self.filled
+    }
+
     pub(super) fn len(&self) -> usize {
         self.by_key.len()
     }
@@ -104,12 +109,24 @@ impl<K: CachedResource> Core<K> {
             Delta::Bookmark { .. } => {}
             Delta::Deleted { key, object } => {
                 let Some(number) = self.number(&key) else { return };
-                let last_known = self.remove(number, decoder);
-                let (object, finality) = match object {
-                    Some(object) => (Some(object), Finality::Reported),
-                    None => (last_known, Finality::Missed),
-                };
-                outcomes.push(Outcome::Deleted { key, object, finality });
+                let was_broken = self.slot(number).is_some_and(|slot| slot.broken.is_some());
+                match (object, self.remove(number, decoder)) {
+                    (Some(last), Some(known)) if known.is_same_object(&last) => {
+                        if was_broken {
+                            // Readers were shown the state before the one that could not be decoded: who acted on that
+                            // one is to hear that it is over.
+                            outcomes.push(Outcome::Updated { key: key.clone(), old: known, new: last.clone() });
+                        }
+                        outcomes.push(Outcome::Deleted { key, object: Some(last), finality: Finality::Reported });
+                    }
+                    (Some(last), None) => {
+                        outcomes.push(Outcome::Deleted { key, object: Some(last), finality: Finality::Reported });
+                    }
+                    // The object that is known was deleted earlier, and the one that took its name was never seen.
+                    (Some(_), known @ Some(_)) | (None, known) => {
+                        outcomes.push(Outcome::Deleted { key, object: known, finality: Finality::Missed });
+                    }
+                }
             }
             Delta::Replaced(replacement) => self.replace(replacement, decoder, outcomes),
             Delta::Undecodable(error) => self.mark_broken(error, decoder, outcomes),
@@ -122,6 +139,15 @@ impl<K: CachedResource> Core<K> {
             outcomes.push(Outcome::Added(entry));
             return;
         };
+        let known = self.slot(number).and_then(|slot| slot.object.as_ref());
+        if known.is_some_and(|known| !known.is_same_object(&entry.object)) {
+            // Its deletion was missed, and the name was taken again.
+            let object = self.remove(number, decoder);
+            outcomes.push(Outcome::Deleted { key: entry.key.clone(), object, finality: Finality::Missed });
+            self.insert(entry.key.clone(), Some(entry.object.clone()), None, decoder);
+            outcomes.push(Outcome::Added(entry));
+            return;
+        }
         let relist = self.relist;
         let Some(slot) = self.slot_mut(number) else { return };
         slot.relist = relist;

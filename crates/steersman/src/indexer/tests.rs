@@ -95,8 +95,49 @@ fn a_relist_deletes_what_vanished_first_and_repeats_nothing() {
     assert_eq!(indexer.len(), 3);
 }
 
+/// As [`object`], of the object with this uid.
+fn object_of(uid: &str, key: &str, version: u32) -> Entry<ConfigMap> {
+    let Entry { key, object } = object(key, version, uid);
+    let mut object = Decoder::new("configmaps", 0).decode(&key, &object).unwrap().as_ref().clone();
+    object.metadata.uid = Some(uid.to_owned());
+    let object = if version.is_multiple_of(2) { Arc::new(object).into() } else { pack(&object) };
+    Entry { key, object }
+}
+
 #[test]
-fn an_object_recreated_while_away_is_an_update_to_the_new_one() {
+fn an_object_made_again_while_away_is_a_deletion_and_an_addition() {
+    let indexer = Indexer::new();
+    indexer.add_index("color", colors).unwrap();
+    check(&indexer, vec![replaced(vec![object_of("u1", "a/x", 1)], vec![])], &["+a/x@1", "filled"]);
+    check(&indexer, vec![replaced(vec![object_of("u2", "a/x", 9)], vec![])], &["-a/x~1", "+a/x@9"]);
+    assert_eq!(indexer.keys_by_index("color", "u1").unwrap(), []);
+    assert_eq!(indexer.keys_by_index("color", "u2").unwrap(), ["a/x".parse().unwrap()]);
+    check(&indexer, vec![Delta::Modified(object_of("u3", "a/x", 12))], &["-a/x~9", "+a/x@12"]);
+    assert_eq!(indexer.keys_by_index("color", "u3").unwrap(), ["a/x".parse().unwrap()]);
+    assert_eq!(indexer.len(), 1);
+    // A relist takes the one that was made again for listed.
+    check(&indexer, vec![replaced(vec![object_of("u3", "a/x", 12)], vec![])], &[]);
+}
+
+#[test]
+fn a_deletion_of_an_object_that_was_never_seen_ends_the_one_that_was() {
+    let indexer = Indexer::new();
+    check(&indexer, vec![replaced(vec![object_of("u1", "a/x", 1)], vec![])], &["+a/x@1", "filled"]);
+    let Entry { key, object } = object_of("u2", "a/x", 9);
+    check(&indexer, vec![Delta::Deleted { key, object: Some(object) }], &["-a/x~1"]);
+    assert_eq!(indexer.len(), 0);
+}
+
+#[test]
+fn a_deletion_ends_the_state_that_readers_saw_behind_an_undecodable_one() {
+    let indexer = Indexer::new();
+    check(&indexer, vec![replaced(vec![object("a/x", 1, "red")], vec![])], &["+a/x@1", "filled"]);
+    check(&indexer, vec![Delta::Undecodable(broken("a/x", 2))], &["!a/x"]);
+    check(&indexer, vec![deleted("a/x", 3)], &["a/x@1>3", "-a/x@3"]);
+}
+
+#[test]
+fn without_uids_an_object_made_again_while_away_is_an_update() {
     let indexer = Indexer::new();
     check(&indexer, vec![replaced(vec![object("a/x", 1, "")], vec![])], &["+a/x@1", "filled"]);
     check(&indexer, vec![replaced(vec![object("a/x", 9, "")], vec![])], &["a/x@1>9"]);

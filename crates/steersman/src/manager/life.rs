@@ -21,11 +21,11 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::chain::Chain;
 use crate::controller::Prepared;
 use crate::election::Election;
-use crate::factory::InformerFactory;
+use crate::factory::{InformerFactory, reporting};
 use crate::health::Health;
+use crate::informer::NotSynced;
 use crate::manager::group::{Grace, Group};
 use crate::manager::{Manager, ManagerError, Sharding, Task};
 use crate::shard::ShardMember;
@@ -52,7 +52,7 @@ struct Life {
     first: Vec<Task>,
     always: Vec<Task>,
     leading: Vec<Task>,
-    warm_up: Duration,
+    warm_up: Option<Duration>,
     grace: Duration,
     is_stopping: Arc<AtomicBool>,
 }
@@ -244,10 +244,13 @@ impl Ended {
     }
 }
 
-/// Waits for the caches, and says what is missing if that takes too long.
-async fn warm_up(factory: &InformerFactory, patience: Duration) {
-    if let Err(error) = factory.wait_synced(patience).await {
-        tracing::warn!(error = %Chain(&error), "going on with caches that are not filled");
+/// Waits for the caches, and says what is missing. Goes on without them only if there is a limit.
+async fn warm_up(factory: &InformerFactory, limit: Option<Duration>) {
+    let filled = reporting("manager", || factory.unfilled(), factory.filled());
+    let Some(limit) = limit else { return filled.await };
+    if tokio::time::timeout(limit, filled).await.is_err() {
+        let error = NotSynced { what: factory.unfilled(), waited: limit };
+        tracing::warn!(%error, "going on with caches that are not filled");
     }
 }
 

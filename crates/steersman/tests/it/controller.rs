@@ -9,8 +9,8 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use parking_lot::Mutex;
 use serde_json::json;
 use steersman::{
-    Action, Change, Controller, ControllerError, ControllerStats, InformerFactory, ObjectKey, RateLimiter,
-    ReconcileError, Scope,
+    Action, Change, Controller, ControllerError, ControllerStats, InformerFactory, Lister, LookupError, ObjectKey,
+    RateLimiter, ReconcileError, Scope, predicates,
 };
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -303,6 +303,21 @@ async fn a_predicate_sees_what_happened_and_decides() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_object_made_again_while_away_passes_the_predicate_of_generations() {
+    let server = Server::new();
+    let object = json!({"metadata": {"namespace": "a", "name": "x", "generation": 1}});
+    server.put_raw("/api/v1/configmaps", object.clone());
+    let rig = start(World::default(), server, |controller| controller.when(predicates::generation_changed())).await;
+    assert_eq!(rig.world.take_runs(), ["a/x"]);
+    rig.server.end_watches();
+    rig.server.delete("a/x");
+    rig.server.put_raw("/api/v1/configmaps", object);
+    rig.server.compact();
+    eventually("a run for the new object", || rig.world.runs() == ["a/x"]).await;
+    rig.finish().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_resync_runs_every_key_again() {
     let server = Server::new();
     server.put("a/x", "1");
@@ -343,6 +358,36 @@ async fn no_key_runs_before_the_caches_are_filled_and_the_wait_can_be_limited() 
     assert_eq!(error.to_string(), r#"controller "configmap" cannot start"#);
     let cause = std::error::Error::source(&error).unwrap().to_string();
     assert!(cause.starts_with("not synced after 120s: deployments.apps in all namespaces"), "{cause}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_key_runs_before_the_caches_that_only_its_reconciler_knows_are_filled() {
+    type Reads = Arc<Mutex<Vec<Result<usize, LookupError>>>>;
+    async fn count(_: ObjectKey, (deployments, reads): &(Lister<Deployment>, Reads)) -> Result<Action, Trouble> {
+        reads.lock().push(deployments.len());
+        Ok(Action::AwaitChange)
+    }
+    let server = Server::new();
+    server.serve("/apis/apps/v1/deployments", false);
+    server.put("a/x", "1");
+    server.put_raw("/apis/apps/v1/deployments", json!({"metadata": {"namespace": "a", "name": "x"}}));
+    let factory = InformerFactory::new(server.client());
+    let reads = Reads::default();
+    // Nothing tells the controller of this lister.
+    let deployments = factory.informer::<Deployment>(Scope::All).lister();
+    let controller = Controller::<ConfigMap>::new(count, (deployments, Arc::clone(&reads)));
+    let stop = CancellationToken::new();
+    let task = tokio::spawn({
+        let (factory, stop) = (factory.clone(), stop.clone());
+        async move { controller.run(&factory, stop).await }
+    });
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert!(reads.lock().is_empty());
+    server.serve("/apis/apps/v1/deployments", true);
+    eventually("a run", || !reads.lock().is_empty()).await;
+    assert!(matches!(reads.lock()[..], [Ok(1)]), "{:?}", reads.lock());
+    stop.cancel();
+    task.await.unwrap().unwrap();
 }
 
 #[tokio::test(start_paused = true)]

@@ -142,7 +142,7 @@ async fn run(options: ReflectorOptions, steps: Vec<Step>) {
         server.put(&key, &value);
     }
     let cached = || -> BTreeMap<String, (String, String)> {
-        let objects = informer.lister().list();
+        let objects = informer.lister().list().unwrap_or_default();
         objects
             .iter()
             .map(|object| {

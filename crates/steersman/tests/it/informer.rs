@@ -86,6 +86,25 @@ async fn a_deletion_missed_while_away_is_a_tombstone_with_the_last_known_state()
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_object_deleted_and_made_again_while_away_is_a_deletion_and_an_addition() {
+    let server = Server::new();
+    server.put("a/x", "1");
+    let factory = InformerFactory::new(server.client());
+    let informer = factory.informer::<ConfigMap>(Scope::All);
+    let log = Log::default();
+    informer.add_handler(log.handler());
+    let _running = factory.start();
+    informer.wait_synced(WAIT).await.unwrap();
+    log.take();
+    server.end_watches();
+    server.delete("a/x");
+    server.put("a/x", "2");
+    server.compact();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(log.take(), ["vanished a/x=1", "added a/x=2"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn one_watch_serves_everybody_who_asks_for_the_same() {
     let server = Server::new();
     let factory = InformerFactory::new(server.client());
@@ -245,10 +264,51 @@ async fn a_lister_reads_by_namespace_label_and_index() {
         names
     };
     let web: Selector = Expression::Equal("app".into(), "web".into()).into();
-    assert_eq!(names(lister.list_in("a")), ["a/x", "a/y"]);
-    assert_eq!(names(lister.select(&web)), ["a/x", "b/z"]);
-    assert_eq!(names(lister.select_in("a", &web)), ["a/x"]);
+    assert_eq!(names(lister.list_in("a").unwrap()), ["a/x", "a/y"]);
+    assert_eq!(names(lister.select(&web).unwrap()), ["a/x", "b/z"]);
+    assert_eq!(names(lister.select_in("a", &web).unwrap()), ["a/x"]);
     assert_eq!(names(lister.by_index("first-letter", "z").unwrap()), ["b/z"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lister_knows_of_no_object_and_of_no_absence_before_the_first_list() {
+    let server = Server::new();
+    server.serve("/api/v1/configmaps", false);
+    server.put("a/x", "1");
+    let factory = InformerFactory::new(server.client());
+    let informer = factory.informer::<ConfigMap>(Scope::All);
+    let (lister, web) = (informer.lister(), Selector::from(Expression::Equal("app".into(), "web".into())));
+    let reads = || -> Vec<(&str, Result<usize, LookupError>)> {
+        vec![
+            ("get", lister.get(&ObjectKey::namespaced("a", "x")).map(|_| 1)),
+            ("contains", lister.contains(&ObjectKey::namespaced("a", "x")).map(usize::from)),
+            ("list", lister.list().map(|found| found.len())),
+            ("list_in", lister.list_in("a").map(|found| found.len())),
+            ("select", lister.select(&Selector::default()).map(|found| found.len())),
+            ("select_in", lister.select_in("a", &Selector::default()).map(|found| found.len())),
+            ("select by label", lister.select(&web).map(|found| found.len() + 1)),
+            ("by_index", lister.by_index("namespace", "a").map(|found| found.len())),
+            ("keys", lister.keys().map(|found| found.len())),
+            ("len", lister.len()),
+            ("is_empty", lister.is_empty().map(|is_empty| usize::from(!is_empty))),
+        ]
+    };
+    let _running = factory.start();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    for (read, found) in reads() {
+        let error = found.unwrap_err();
+        assert!(matches!(error, LookupError::NotSynced { .. }), "{read}: {error}");
+        let text = "the cache of configmaps is not filled yet: wait for its informer to sync, or read again later";
+        assert_eq!(error.to_string(), text);
+    }
+    server.serve("/api/v1/configmaps", true);
+    informer.wait_synced(WAIT).await.unwrap();
+    for (read, found) in reads() {
+        assert_eq!(found.unwrap(), 1, "{read}");
+    }
+    assert!(matches!(lister.by_index("colour", "red"), Err(LookupError::Index(_))));
+    let gone = lister.get(&ObjectKey::namespaced("a", "y")).unwrap_err();
+    assert!(matches!(gone, LookupError::NotFound { .. }));
 }
 
 #[tokio::test(start_paused = true)]
@@ -282,7 +342,7 @@ async fn an_unchanged_object_survives_a_relist_as_the_same_arc() {
     server.compact();
     server.end_watches();
     server.put("a/y", "1");
-    eventually("the relist", || lister.len() == 2).await;
+    eventually("the relist", || lister.len().unwrap() == 2).await;
     assert!(Arc::ptr_eq(&before, &lister.get(&key).unwrap()));
 }
 

@@ -89,11 +89,11 @@ async fn what_starts_first_ends_last() {
     let task = |name: &'static str| {
         let (note, config_maps) = (note.clone(), config_maps.clone());
         move |stop: CancellationToken| async move {
-            note(&format!("{name} begins"), config_maps.list().len());
+            note(&format!("{name} begins"), config_maps.list().unwrap().len());
             stop.cancelled().await;
             // The others must wait for this.
             tokio::time::sleep(Duration::from_secs(5)).await;
-            note(&format!("{name} ends"), config_maps.list().len());
+            note(&format!("{name} ends"), config_maps.list().unwrap().len());
             Ok::<_, Infallible>(())
         }
     };
@@ -149,6 +149,25 @@ async fn caches_that_cannot_fill_hold_tasks_and_election_back_only_for_a_while()
     tokio::time::sleep(Duration::from_millis(6_900)).await;
     assert_eq!((server.n_seen(LEASES), log.lock().len()), (0, 0));
     eventually("it leads", || *log.lock() == ["leader begins"]).await;
+    drop(shutdown);
+    running.await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_limit_caches_that_cannot_fill_hold_tasks_and_election_back_and_are_named() {
+    let server = Server::new();
+    server.serve("/api/v1/configmaps", false);
+    let log = Log::default();
+    let manager = elected(&server, "one").run_leading("leader", idle(&log, "leader"));
+    manager.informers().informer::<ConfigMap>(Scope::All);
+    let health = manager.health().clone();
+    let (shutdown, running) = start(manager);
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert_eq!((server.n_seen(LEASES), log.lock().len()), (0, 0));
+    assert!(!health.is_ready());
+    server.serve("/api/v1/configmaps", true);
+    eventually("it leads", || *log.lock() == ["leader begins"]).await;
+    assert!(health.is_ready());
     drop(shutdown);
     running.await.unwrap().unwrap();
 }
@@ -361,7 +380,7 @@ async fn a_manager_that_ends_before_it_leads_leaves_no_handler_in_informers_that
     two.await.unwrap().unwrap();
     eventually("the handler is gone", || handler.strong_count() == 0).await;
     server.put("a/y", "1");
-    eventually("the cache goes on", || config_maps.len() == 2).await;
+    eventually("the cache goes on", || config_maps.len().unwrap() == 2).await;
     assert!(queue.is_empty());
 }
 

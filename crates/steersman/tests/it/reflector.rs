@@ -28,7 +28,7 @@ fn paged() -> ReflectorOptions {
 
 /// What the cache holds, as `key=value`, in order.
 fn cached(informer: &Informer<ConfigMap>) -> Vec<String> {
-    let objects = informer.lister().list();
+    let objects = informer.lister().list().unwrap();
     let mut shown: Vec<String> = objects
         .iter()
         .map(|object| format!("{}={}", ObjectKey::of(&**object), object.data.as_ref().unwrap()["value"]))
@@ -61,7 +61,7 @@ async fn managed_fields_are_not_kept_unless_asked_for() {
     for (prune, is_kept) in [(ReflectorOptions::default().prune, false), (vec![], true)] {
         let (informer, _running) = start(&server, ReflectorOptions { prune, ..ReflectorOptions::default() });
         informer.wait_synced(WAIT).await.unwrap();
-        assert_eq!(informer.lister().list()[0].metadata.managed_fields.is_some(), is_kept);
+        assert_eq!(informer.lister().list().unwrap()[0].metadata.managed_fields.is_some(), is_kept);
     }
 }
 
@@ -288,7 +288,7 @@ async fn an_undecodable_object_is_an_error_of_its_own_and_nobody_elses() {
         let lister = informer.lister();
         let key = ObjectKey::namespaced("a", "bad");
         assert!(matches!(lister.get(&key), Err(LookupError::Undecodable { .. })));
-        assert_eq!(lister.len(), 2);
+        assert_eq!(lister.len().unwrap(), 2);
         server.put("a/bad", "good now");
         until_cached(&informer, &["a/bad=good now", "a/x=1"]).await;
         server.put_raw("/api/v1/configmaps", bad);
@@ -350,7 +350,7 @@ async fn lists_from_the_store_come_in_pages() {
     server.fail(Verb::List, Fault::Status { code: 500, reason: "InternalError", retry_after: None });
     let (informer, _running) = start(&server, ReflectorOptions { page_limit: 3, ..paged() });
     informer.wait_synced(WAIT).await.unwrap();
-    assert_eq!(informer.lister().len(), 7);
+    assert_eq!(informer.lister().len().unwrap(), 7);
     let lines: Vec<String> = server.seen().into_iter().map(|seen| seen.line).collect();
     assert_eq!(
         lines[2..5],
