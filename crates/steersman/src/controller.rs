@@ -25,6 +25,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::controller::watch::{KeyStream, Map, Primary, before_and_after, to_owners};
 use crate::factory::{InformerFactory, reporting};
+use crate::fence::{Fence, Refill};
 use crate::handler::{Change, EventHandler, handler_fn};
 use crate::informer::{HandlerOptions, Informer, NotSynced, Registration};
 use crate::key::ObjectKey;
@@ -33,7 +34,6 @@ use crate::owners::{OwnedBy, OwnerType};
 use crate::queue::{Priority, RateLimiter, WorkQueue};
 use crate::reconcile::{Action, BoxError, ReconcileError, ReconcileFn};
 use crate::selection::{CachedResource, Selection, resource_name};
-use crate::shard::Shards;
 
 pub use crate::controller::stats::ControllerStats;
 pub use crate::controller::watch::Watch;
@@ -369,31 +369,32 @@ impl<K: CachedResource> Controller<K> {
     /// # Cancel safety
     /// Dropped, reconciles are dropped where they wait, and the handlers are removed from the informers.
     pub async fn run(self, factory: &InformerFactory, stop: CancellationToken) -> Result<(), ControllerError> {
-        let prepared = self.prepare(factory, None);
+        let prepared = self.prepare(factory, Vec::new());
         let running = factory.start();
         let result = prepared.work(stop, &TaskTracker::new()).await;
         drop(running);
         result
     }
 
-    /// Registers the handlers, so that caches and queue fill from the start of the factory on.
-    pub(crate) fn prepare(self, factory: &InformerFactory, shards: Option<Shards>) -> Prepared {
+    /// Registers the handlers, so that caches and queue fill from the start of the factory on. The workers ask `fences` in
+    /// this order.
+    pub(crate) fn prepare(self, factory: &InformerFactory, fences: Vec<Arc<dyn Fence>>) -> Prepared {
         let informer = factory.informer_with::<K>(&self.dynamic, self.selection.clone());
         let predicates: Arc<[Box<Predicate<K>>]> = self.predicates.into();
-        if let Some(shards) = &shards {
+        for fence in &fences {
             let (indexer, lister, predicates) = (informer.indexer(), informer.lister(), Arc::clone(&predicates));
-            shards.feed(&self.queue, move || {
+            let source = move |refill: &Refill<'_>| {
                 if predicates.is_empty() {
-                    return indexer.keys();
+                    return indexer.keys().into_iter().for_each(|key| refill.offer(key));
                 }
-                let mut keys = Vec::new();
                 lister.introduce(|event| {
+                    let Some(key) = event.key().filter(|key| refill.wants(key) && !refill.is_over()) else { return };
                     if event.with_change(|change| passes(&predicates, change)) {
-                        keys.extend(event.key().cloned());
+                        refill.offer(key.clone());
                     }
                 });
-                keys
-            });
+            };
+            fence.feed(&self.queue, Box::new(source));
         }
         let options = self.resync.map(|resync| HandlerOptions { resync: Some(resync), ..HandlerOptions::default() });
         let registration = if predicates.is_empty() {
@@ -411,27 +412,22 @@ impl<K: CachedResource> Controller<K> {
             add_handler(&informer, handler, options)
         };
         let mut attached: Vec<Box<dyn Attached>> = vec![Box::new(registration)];
-        let primary = Primary {
-            factory,
-            informer: &informer,
-            selection: &self.selection,
-            queue: &self.queue,
-            shards: shards.as_ref(),
-        };
+        let primary =
+            Primary { factory, informer: &informer, selection: &self.selection, queue: &self.queue, fences: &fences };
         for source in self.others {
             attached.push(source(&primary));
         }
         let worker = worker::Worker {
             name: self.name.clone(),
             queue: self.queue,
-            shards,
+            fences,
             reconcile: self.reconcile,
             timeout: self.timeout,
             give_up: self.give_up,
             resource: resource_name::<K>(&self.dynamic),
             is_cached: Box::new({
-                let lister = informer.lister();
-                move |key| lister.contains(key)
+                let indexer = informer.indexer();
+                move |key| indexer.contains(key)
             }),
             stats: self.stats,
             next_id: AtomicU64::new(1),

@@ -160,6 +160,7 @@ mod election;
 mod events;
 mod expectations;
 mod factory;
+mod fence;
 pub mod finalizers;
 /// Where things are, for those who know another library.
 pub mod guide {

@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 use crate::controller::{Controller, ControllerError, GRACE, Prepared};
 use crate::election::{ElectionError, ElectionOptions, Leadership};
 use crate::factory::InformerFactory;
+use crate::fence::Fence;
 use crate::health::{BindError, Endpoints, Health};
 use crate::metrics::Metrics;
 use crate::selection::CachedResource;
@@ -52,7 +53,7 @@ pub struct Manager {
 }
 
 /// A controller of any type, to be attached to the informers.
-type Prepare = Box<dyn FnOnce(&InformerFactory, Option<Shards>) -> Prepared + Send>;
+type Prepare = Box<dyn FnOnce(&InformerFactory, Vec<Arc<dyn Fence>>) -> Prepared + Send>;
 
 /// Keys are divided among replicas.
 struct Sharding {
@@ -250,7 +251,7 @@ impl Manager {
 
     /// Adds a controller.
     pub fn controller<K: CachedResource>(mut self, controller: Controller<K>) -> Self {
-        self.controllers.push(Box::new(move |factory, shards| controller.prepare(factory, shards)));
+        self.controllers.push(Box::new(move |factory, fences| controller.prepare(factory, fences)));
         self
     }
 

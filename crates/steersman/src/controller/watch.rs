@@ -15,13 +15,13 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::controller::{Attached, Predicate, passes};
 use crate::factory::InformerFactory;
+use crate::fence::{Fence, Refill};
 use crate::handler::{Change, Event, EventHandler, EventKind};
 use crate::informer::Informer;
 use crate::key::ObjectKey;
 use crate::owners::{OwnedBy, OwnerType};
 use crate::queue::{Priority, WorkQueue};
 use crate::selection::{CachedResource, Scope, Selection};
-use crate::shard::Shards;
 
 /// Which objects of a type a controller watches besides its own, and which of their changes count.
 ///
@@ -49,7 +49,7 @@ pub(crate) struct Primary<'a, K: Resource> {
     pub(crate) informer: &'a Informer<K>,
     pub(crate) selection: &'a Selection,
     pub(crate) queue: &'a WorkQueue<ObjectKey>,
-    pub(crate) shards: Option<&'a Shards>,
+    pub(crate) fences: &'a [Arc<dyn Fence>],
 }
 
 /// How the changes of other objects become keys.
@@ -123,13 +123,16 @@ impl<T: CachedResource> Watch<T> {
         let selection = self.selection.unwrap_or_else(|| Selection::new(primary.selection.scope.clone()));
         let informer = primary.factory.informer_with::<T>(&self.dynamic, selection);
         let wanted = Arc::new(Wanted { predicates: self.predicates, map });
-        if let Some(shards) = primary.shards {
+        for fence in primary.fences {
             let (lister, wanted) = (informer.lister(), Arc::clone(&wanted));
-            shards.feed(primary.queue, move || {
-                let mut keys = Vec::new();
-                lister.introduce(|event| keys.extend(wanted.keys(event)));
-                keys
-            });
+            let source = move |refill: &Refill<'_>| {
+                lister.introduce(|event| {
+                    if !refill.is_over() {
+                        wanted.keys(event).into_iter().for_each(|key| refill.offer(key));
+                    }
+                });
+            };
+            fence.feed(primary.queue, Box::new(source));
         }
         Box::new(informer.add_handler(Mapped { wanted, queue: primary.queue.clone() }))
     }

@@ -7,24 +7,24 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::FutureExt;
-use futures::future::OptionFuture;
+use futures::future::select_all;
 use tokio::time::Instant;
 use tracing::{Instrument, Span, field};
 
 use crate::chain::Chain;
 use crate::controller::stats::ControllerStats;
 use crate::controller::{GiveUp, Reconcile};
+use crate::fence::{Fence, Pass};
 use crate::key::ObjectKey;
 use crate::queue::{Item, WorkQueue};
 use crate::reconcile::{Action, ReconcileError, is_absence};
-use crate::shard::{Permit, Shards};
 
 /// What all workers of a controller share.
 pub(crate) struct Worker {
     pub(crate) name: String,
     pub(crate) queue: WorkQueue<ObjectKey>,
-    /// `None`: all keys are ours.
-    pub(crate) shards: Option<Shards>,
+    /// Every one of them must let a key pass. None: all keys are ours.
+    pub(crate) fences: Vec<Arc<dyn Fence>>,
     pub(crate) reconcile: Arc<Reconcile>,
     pub(crate) timeout: Option<Duration>,
     pub(crate) give_up: Option<GiveUp>,
@@ -81,23 +81,17 @@ impl Worker {
 
     async fn process(&self, item: Item<ObjectKey>) {
         // Held until the end, so that the key moves no sooner. Whoever it belongs to now hears of it too.
-        let permit = match &self.shards {
-            None => None,
-            Some(shards) => match shards.begin(item.key()) {
-                None => return item.forget(),
-                permit => permit,
-            },
-        };
+        let passes: Option<Vec<Box<dyn Pass>>> = self.fences.iter().map(|fence| fence.begin(item.key())).collect();
+        let Some(passes) = passes else { return item.forget() };
         let _active = Active::enter(&self.stats);
         let started = Instant::now();
         let result = {
-            let revoked = OptionFuture::from(permit.as_ref().map(Permit::revoked));
-            // Dropped where it waits, before the permit is.
+            // Dropped where it waits, before the passes are.
             tokio::select! {
                 biased;
-                Some(()) = revoked => {
+                why = revoked(&passes) => {
                     tell(started.elapsed(), "revoked");
-                    tracing::warn!(took = ?started.elapsed(), "cut off: the key goes to another replica");
+                    tracing::warn!(took = ?started.elapsed(), "cut off: {why}");
                     return item.forget();
                 }
                 result = self.reconcile(item.key().clone()) => result,
@@ -185,6 +179,14 @@ impl Worker {
             }
         }
     }
+}
+
+/// Completes when one of `passes` is revoked.
+async fn revoked(passes: &[Box<dyn Pass>]) -> &'static str {
+    if passes.is_empty() {
+        return std::future::pending().await;
+    }
+    select_all(passes.iter().map(|pass| pass.revoked())).await.0
 }
 
 /// Completes the span of the reconcile.

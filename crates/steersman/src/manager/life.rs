@@ -24,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 use crate::controller::Prepared;
 use crate::election::Election;
 use crate::factory::{InformerFactory, reporting};
+use crate::fence::Fence;
 use crate::health::Health;
 use crate::informer::NotSynced;
 use crate::manager::group::{Grace, Group};
@@ -64,12 +65,15 @@ pub(crate) async fn run(manager: Manager, shutdown: impl Future<Output = ()>) ->
         .map(|(options, leadership)| Election::with_leadership(factory.client().clone(), options, leadership))
         .transpose()
         .map_err(ManagerError::Election)?;
-    let shards = sharding.as_ref().map(|sharding| sharding.shards.clone());
+    let mut fences: Vec<Arc<dyn Fence>> = Vec::new();
+    if let Some(sharding) = &sharding {
+        fences.push(Arc::new(sharding.shards.clone()));
+    }
     let member = sharding.map(|Sharding { options, shards }| {
         ShardMember::with_shards(factory.client().clone(), options, shards).map_err(ManagerError::Sharding)
     });
     let member = member.transpose()?;
-    let prepared: Vec<Prepared> = controllers.into_iter().map(|prepare| prepare(&factory, shards.clone())).collect();
+    let prepared: Vec<Prepared> = controllers.into_iter().map(|prepare| prepare(&factory, fences.clone())).collect();
     metrics.observe_informers(&name, &factory);
     for prepared in &prepared {
         prepared.observe(&metrics);

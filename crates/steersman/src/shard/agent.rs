@@ -10,12 +10,16 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use kube::api::{Api, DeleteParams, ListParams, PostParams, Preconditions};
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::chain::Chain;
+use crate::shard::feed::Feed;
 use crate::shard::member::{Effect, Input, Member, Record, Times};
+use crate::shard::membership::Membership;
+use crate::shard::options::ShardOptions;
+use crate::shard::shards::Shards;
 use crate::shard::slots::Slots;
-use crate::shard::{Membership, ShardOptions, Shards};
 
 /// The label of a member's Lease: its group.
 const GROUP_LABEL: &str = "steersman.dev/shard-group";
@@ -43,8 +47,8 @@ struct Closing<'a>(&'a Shards);
 
 impl Drop for Closing<'_> {
     fn drop(&mut self) {
-        self.0.shared.gate.close();
-        self.0.shared.membership.send_replace(Membership::default());
+        self.0.gate().close();
+        self.0.publish(Membership::default());
     }
 }
 
@@ -70,6 +74,8 @@ impl Agent {
     pub(crate) async fn run(mut self, stop: impl Future<Output = ()>) {
         let shards = self.shards.clone();
         let _closing = Closing(&shards);
+        // Aborted when this returns: they only wait, for news or for a thread.
+        let _feeds: JoinSet<()> = shards.feeds().into_iter().map(Feed::run).collect();
         let mut member = Member::new(self.id.clone(), self.times, Instant::now());
         let mut stop = pin!(stop.fuse());
         let mut request = pin!(OptionFuture::from(None));
@@ -77,12 +83,12 @@ impl Agent {
         let mut leave_deadline = None;
         loop {
             let now = Instant::now();
-            let effect = member.step(now, shards.shared.gate.in_use(), input);
+            let effect = member.step(now, shards.gate().in_use(), input);
             // Before anything else: nobody works a moment longer than the machine thinks.
-            let moved = shards.shared.gate.apply(member.permission());
+            let moved = shards.gate().apply(member.permission());
             self.publish(&member);
             if !moved.is_nothing() {
-                shards.tell(&moved);
+                shards.feeds().iter().for_each(|feed| feed.note(&moved));
             }
             if let Some(effect) = effect {
                 request.set(Some(self.perform(effect)).into());
@@ -109,7 +115,7 @@ impl Agent {
                     });
                     self.note(outcome)
                 }
-                () = shards.shared.gate.drained() => Input::Wake,
+                () = shards.gate().drained() => Input::Wake,
                 () = &mut stop, if leave_deadline.is_none() => {
                     leave_deadline = Some(Instant::now() + self.times.handover + self.times.renew_deadline);
                     Input::Leave
@@ -203,15 +209,10 @@ impl Agent {
             members: member.members().into_iter().map(str::to_owned).collect(),
             slots: member.permission().held.len(),
         };
-        self.shards.shared.membership.send_if_modified(|known| {
-            let is_new = *known != membership;
-            if is_new {
-                let Membership { members, slots, .. } = &membership;
-                tracing::info!(group = self.options.group, lease = self.id, ?members, slots, "the group has changed");
-                *known = membership;
-            }
-            is_new
-        });
+        if self.shards.publish(membership.clone()) {
+            let Membership { members, slots, .. } = &membership;
+            tracing::info!(group = self.options.group, lease = self.id, ?members, slots, "the group has changed");
+        }
     }
 }
 

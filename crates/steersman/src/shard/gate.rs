@@ -22,7 +22,7 @@ pub(crate) struct Gate {
 }
 
 /// Slots that have come and gone.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Moved {
     gained: Slots,
     lost: Slots,
@@ -43,6 +43,8 @@ struct State {
     permission: Permission,
     /// By slot; no entry without permits.
     running: BTreeMap<usize, Running>,
+    /// The member has left.
+    is_closed: bool,
 }
 
 #[derive(Debug)]
@@ -71,8 +73,16 @@ impl Gate {
 
     /// Ends everything.
     pub(crate) fn close(&self) {
-        let term = self.state.lock().permission.term + 1;
+        let term = {
+            let mut state = self.state.lock();
+            state.is_closed = true;
+            state.permission.term + 1
+        };
         self.apply(Permission { term, ..Permission::default() });
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.state.lock().is_closed
     }
 
     /// The slots that are being worked on.
@@ -129,6 +139,12 @@ impl State {
 // === impl Moved ===
 
 impl Moved {
+    /// Adds what moved later.
+    pub(crate) fn append(&mut self, later: &Self) {
+        self.gained = (self.gained - later.lost) | later.gained;
+        self.lost = self.lost | later.lost;
+    }
+
     pub(crate) fn is_nothing(&self) -> bool {
         self.gained.is_empty() && self.lost.is_empty()
     }

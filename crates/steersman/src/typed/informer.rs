@@ -32,11 +32,7 @@ where
 {
     /// The informer of `K` in all namespaces, by `factory`.
     pub fn new(factory: &InformerFactory) -> Self {
-        Self {
-            factory: factory.clone(),
-            dynamic: K::DynamicType::default(),
-            selection: Selection::from(Scope::All),
-        }
+        Self { factory: factory.clone(), dynamic: K::DynamicType::default(), selection: Selection::from(Scope::All) }
     }
 }
 
@@ -81,7 +77,10 @@ impl<K: CachedResource> NamespaceLister<K> {
     }
 
     /// Every object, in no order.
-    pub fn list(&self) -> Vec<Arc<K>> {
+    ///
+    /// # Errors
+    /// As [`Lister::list_in`].
+    pub fn list(&self) -> Result<Vec<Arc<K>>, LookupError> {
         self.lister.list_in(&self.namespace)
     }
 }

@@ -398,3 +398,42 @@ async fn of_several_interrupts_each_ends_everything() {
         assert!(matches!(ended, Err(ManagerError::Interrupted)));
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_map_that_blocks_does_not_cost_a_member_its_lease() {
+    let (server, log) = (Server::new(), Log::default());
+    server.put("a/x", "1");
+    let (release, released) = std::sync::mpsc::sync_channel::<()>(1);
+    let (begun, has_begun) = oneshot::channel();
+    let blocks = Mutex::new((0, Some(begun), released));
+    let controller = Controller::<ConfigMap>::new(reconcile, Arc::clone(&log))
+        .when(|change: &Change<'_, ConfigMap>| matches!(change, Change::Deleted(_)))
+        .watches(Scope::All, move |config: &ConfigMap| {
+            let (n_calls, begun, released) = &mut *blocks.lock();
+            *n_calls += 1;
+            // The first call is the handler's. The second is for what the member has gained.
+            if *n_calls == 2 {
+                begun.take().unwrap().send(()).unwrap();
+                // Not for ever: without a thread of its own, it holds up this test too.
+                released.recv_timeout(Duration::from_secs(20)).ok();
+            }
+            vec![ObjectKey::of(config)]
+        });
+    let manager = Manager::new(server.client()).shard("test", "kube-system").controller(controller);
+    let shards = manager.shards().unwrap();
+    let (shutdown, task) = start(manager);
+    has_begun.await.unwrap();
+    assert!(log.lock().is_empty(), "the map has not returned");
+    let renewed = |server: &Server| server.n_seen("PUT /apis/coordination.k8s.io");
+    let n_before = renewed(&server);
+    for _ in 0..3_000 {
+        // The clock does not move by itself while a thread is blocked.
+        tokio::time::advance(Duration::from_millis(10)).await;
+    }
+    assert!(renewed(&server) >= n_before + 10, "{} renewals in 30 s", renewed(&server) - n_before);
+    assert!(shards.owns(&ObjectKey::namespaced("a", "x")) && log.lock().is_empty());
+    release.send(()).unwrap();
+    eventually("the gained key arrives", || *log.lock() == ["reconciled"]).await;
+    shutdown.send(()).unwrap();
+    task.await.unwrap().unwrap();
+}

@@ -1,0 +1,166 @@
+//! Moves the keys of slots that come and go: drops those that were lost from a queue, and adds those that were gained.
+//!
+//! Which keys were gained, only the caches know, and predicates and maps of the user must be asked. These may be slow, block
+//! or panic, so this runs on a thread for blocking work, one for each source of keys: the task that renews the member's
+//! Lease only leaves word what has moved.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use crate::fence::{KeySource, Refill};
+use crate::key::ObjectKey;
+use crate::queue::WorkQueue;
+use crate::shard::gate::{Gate, Moved};
+
+/// The wait after a source has failed as a whole.
+const RETRY_WAIT: Duration = Duration::from_secs(1);
+
+/// One source of keys, and the queue that it feeds.
+pub(crate) struct Feed {
+    gate: Arc<Gate>,
+    queue: WorkQueue<ObjectKey>,
+    source: KeySource,
+    /// What has moved and was not seen to. Bounded: slots, however often they move.
+    moved: Mutex<Moved>,
+    news: Notify,
+}
+
+impl Feed {
+    pub(crate) fn new(gate: Arc<Gate>, queue: WorkQueue<ObjectKey>, source: KeySource) -> Self {
+        Self { gate, queue, source, moved: Mutex::default(), news: Notify::new() }
+    }
+
+    /// Leaves word that slots have moved. Returns at once.
+    pub(crate) fn note(&self, moved: &Moved) {
+        self.moved.lock().append(moved);
+        self.news.notify_one();
+    }
+
+    /// Sees to what is noted, for as long as it is polled.
+    ///
+    /// # Cancel safety
+    /// Cancelled, the source goes on until it next asks whether anything more is wanted.
+    pub(crate) async fn run(self: Arc<Self>) {
+        loop {
+            self.news.notified().await;
+            let feed = Arc::clone(&self);
+            if tokio::task::spawn_blocking(move || feed.catch_up()).await.is_err() {
+                tracing::error!(queue = &*self.queue.name(), "a source of keys panicked; it is asked again");
+                tokio::time::sleep(RETRY_WAIT).await;
+                self.news.notify_one();
+            }
+        }
+    }
+
+    /// Sees to what was noted so far.
+    pub(crate) fn catch_up(&self) {
+        let moved = std::mem::take(&mut *self.moved.lock());
+        // Noted again if the source panics as a whole.
+        let mut unfinished = Unfinished { feed: self, moved };
+        // First what was lost: a slot that was lost and gained again has its keys added anew.
+        self.queue.retain(|key| !moved.is_lost(key));
+        if moved.has_gained() {
+            let is_gained = |key: &ObjectKey| moved.is_gained(key);
+            let is_over = || self.gate.is_closed();
+            (self.source)(&Refill::new(&self.queue, &is_gained, &is_over));
+        }
+        unfinished.moved = Moved::default();
+    }
+}
+
+/// Puts back what a panic kept from being seen to.
+struct Unfinished<'a> {
+    feed: &'a Feed,
+    moved: Moved,
+}
+
+impl Drop for Unfinished<'_> {
+    fn drop(&mut self) {
+        let mut moved = self.feed.moved.lock();
+        let later = std::mem::replace(&mut *moved, self.moved);
+        moved.append(&later);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use futures::FutureExt;
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::queue::RateLimiter;
+    use crate::shard::member::Permission;
+    use crate::shard::slots::{Slots, slot_of};
+
+    fn key(number: usize) -> ObjectKey {
+        ObjectKey::namespaced("a", &format!("k{number}"))
+    }
+
+    fn held(keys: &[ObjectKey]) -> Permission {
+        let mut held = Slots::NONE;
+        keys.iter().for_each(|key| held.insert(slot_of(key)));
+        Permission { held, kept: held, until: Some(Instant::now() + Duration::from_secs(3_600)), term: 1 }
+    }
+
+    fn rig(source: impl Fn(&Refill<'_>) + Send + Sync + 'static) -> (Arc<Gate>, WorkQueue<ObjectKey>, Arc<Feed>) {
+        let (gate, queue) = (Arc::<Gate>::default(), WorkQueue::new("test", RateLimiter::default()));
+        let feed = Arc::new(Feed::new(Arc::clone(&gate), queue.clone(), Box::new(source)));
+        (gate, queue, feed)
+    }
+
+    fn waiting(queue: &WorkQueue<ObjectKey>) -> Vec<ObjectKey> {
+        let mut keys: Vec<ObjectKey> = std::iter::from_fn(|| {
+            let item = queue.get().now_or_never()??;
+            Some(item.key().clone())
+        })
+        .collect();
+        keys.sort();
+        keys
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn gained_keys_are_added_and_lost_ones_dropped_also_when_both_happened_in_between() {
+        let (gate, queue, feed) = rig(|refill| (0..3).for_each(|number| refill.offer(key(number))));
+        feed.note(&gate.apply(held(&[key(0), key(1)])));
+        feed.catch_up();
+        assert_eq!(queue.len(), 2);
+        // `k0` goes and comes back before anybody looks, `k1` goes, `k2` comes.
+        feed.note(&gate.apply(held(&[key(1)])));
+        feed.note(&gate.apply(held(&[key(0), key(2)])));
+        feed.catch_up();
+        assert_eq!(waiting(&queue), [key(0), key(2)]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_source_that_panics_as_a_whole_is_asked_again() {
+        let calls = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&calls);
+        let (gate, queue, feed) = rig(move |refill| {
+            assert!(counted.fetch_add(1, Ordering::Relaxed) > 0, "scripted");
+            refill.offer(key(0));
+        });
+        let running = tokio::spawn(Arc::clone(&feed).run());
+        feed.note(&gate.apply(held(&[key(0)])));
+        let item = queue.get().await.unwrap();
+        assert_eq!((item.key(), calls.load(Ordering::Relaxed)), (&key(0), 2));
+        running.abort();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_source_hears_that_its_member_has_left() {
+        let over = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&over);
+        let (gate, _, feed) = rig(move |refill| seen.lock().push(refill.is_over()));
+        feed.note(&gate.apply(held(&[key(0)])));
+        feed.catch_up();
+        feed.note(&gate.apply(Permission { term: 2, ..held(&[key(0)]) }));
+        gate.close();
+        feed.catch_up();
+        assert_eq!(*over.lock(), [false, true]);
+    }
+}

@@ -1,0 +1,73 @@
+//! A replica's membership in a group: what users start and stop, and what they see of the others.
+
+use std::fmt;
+
+use kube::Client;
+
+use crate::shard::agent::Agent;
+use crate::shard::options::{ShardError, ShardOptions};
+use crate::shard::shards::Shards;
+
+/// A group as one member sees it.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Membership {
+    /// Our Lease; empty before we take part.
+    pub member: String,
+    /// The Leases of all that live, in alphabetical order.
+    pub members: Vec<String>,
+    /// On the keys of how many slots we work, of 1,024.
+    pub slots: usize,
+}
+
+/// One replica's membership in a group: renews its Lease, lists those of the others, and updates [`Shards`].
+///
+/// ```no_run
+/// # use steersman::{ShardError, ShardMember, ShardOptions, Shards};
+/// # async fn work(shards: Shards) {}
+/// # async fn run(client: kube::Client) -> Result<(), ShardError> {
+/// let member = ShardMember::new(client, ShardOptions::new("my-operator", "operators"))?;
+/// let work = tokio::spawn(work(member.shards()));
+/// member.run(steersman::shutdown_signal()).await;
+/// work.abort();
+/// # Ok(()) }
+/// ```
+#[must_use = "a member does nothing until it runs"]
+pub struct ShardMember {
+    agent: Agent,
+}
+
+// === impl ShardMember ===
+
+impl ShardMember {
+    /// A member of the group of `options`, not yet known to the others.
+    ///
+    /// # Errors
+    /// [`ShardError`].
+    pub fn new(client: Client, options: ShardOptions) -> Result<Self, ShardError> {
+        Self::with_shards(client, options, Shards::new())
+    }
+
+    pub(crate) fn with_shards(client: Client, options: ShardOptions, shards: Shards) -> Result<Self, ShardError> {
+        let times = options.check()?;
+        Ok(Self { agent: Agent::new(client, options, times, shards) })
+    }
+
+    /// What this member may work on.
+    pub fn shards(&self) -> Shards {
+        self.agent.shards()
+    }
+
+    /// Takes part until `stop`; then it begins nothing new, waits for what was begun (at most the handover time), and
+    /// leaves, so that others need not wait for its lease to expire.
+    ///
+    /// Dropped before it is done, it lets all work end at once, and the others wait for its lease.
+    pub async fn run(self, stop: impl Future<Output = ()>) {
+        self.agent.run(stop).await;
+    }
+}
+
+impl fmt::Debug for ShardMember {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ShardMember").field("shards", &self.agent.shards()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,113 @@
+//! What a group of replicas agrees on: its name, its durations, and what makes them sound.
+
+use std::time::Duration;
+
+use crate::clock;
+use crate::election::LEASE_MAX;
+use crate::shard::member::Times;
+
+/// A group of replicas, its durations, and the identity of this replica.
+#[derive(Clone, Debug)]
+pub struct ShardOptions {
+    /// Name of the group: a label's value, and what the names of the members' Leases begin with.
+    pub group: String,
+    /// Namespace of the Leases.
+    pub namespace: String,
+    /// The identity of this replica, for people to read. Need not differ between replicas. Default: the host's name.
+    pub identity: String,
+    /// How long others wait for a member that does not renew. Default 15 s.
+    pub lease: Duration,
+    /// How long a member works without having renewed. Shorter than the lease. Default 10 s.
+    pub renew_deadline: Duration,
+    /// The time between renewals, and between looks at the others. Default 2 s.
+    pub period: Duration,
+    /// How long a reconcile may go on after its key was given to another replica, before it is cut off. Default 30 s.
+    pub handover: Duration,
+}
+
+/// The group cannot be formed.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ShardError {
+    /// The name of the group cannot be part of the names of Leases and the value of a label.
+    #[error(
+        "group {group:?}: use at most 54 lower case letters, digits and dashes, with a letter or digit at both ends"
+    )]
+    Group {
+        /// The name as given.
+        group: String,
+    },
+    /// A key could be in two replicas.
+    #[error(
+        "group {group:?}: the lease ({lease:?}) must be longer than the renew deadline ({renew_deadline:?}), and that \
+         longer than twice the period ({period:?}), which must not be zero; the lease must be shorter than 68 years"
+    )]
+    Times {
+        /// The group.
+        group: String,
+        /// The lease as given.
+        lease: Duration,
+        /// The renew deadline as given.
+        renew_deadline: Duration,
+        /// The period as given.
+        period: Duration,
+    },
+}
+
+// === impl ShardOptions ===
+
+impl ShardOptions {
+    /// The default times.
+    pub fn new(group: &str, namespace: &str) -> Self {
+        Self {
+            group: group.to_owned(),
+            namespace: namespace.to_owned(),
+            identity: std::env::var("HOSTNAME").unwrap_or_else(|_| "steersman".to_owned()),
+            lease: Duration::from_secs(15),
+            renew_deadline: Duration::from_secs(10),
+            period: Duration::from_secs(2),
+            handover: Duration::from_secs(30),
+        }
+    }
+
+    pub(crate) fn check(&self) -> Result<Times, ShardError> {
+        let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+        let name = self.group.as_bytes();
+        let is_name = name.iter().all(|&byte| is_inner(byte) || byte == b'-')
+            && name.first().is_some_and(|&byte| is_inner(byte))
+            && name.last().is_some_and(|&byte| is_inner(byte))
+            && name.len() <= 54;
+        if !is_name {
+            return Err(ShardError::Group { group: self.group.clone() });
+        }
+        let Self { lease, renew_deadline, period, handover, .. } = *self;
+        let is_sound = renew_deadline < lease && lease <= LEASE_MAX && period < renew_deadline && !period.is_zero();
+        if !is_sound || renew_deadline <= period * 2 {
+            return Err(ShardError::Times { group: self.group.clone(), lease, renew_deadline, period });
+        }
+        Ok(Times { lease, renew_deadline, period, handover: handover.min(clock::FAR) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(edit: impl Fn(&mut ShardOptions), is_sound: bool) {
+        let mut options = ShardOptions::new("test", "kube-system");
+        edit(&mut options);
+        assert_eq!(options.check().is_ok(), is_sound, "{options:?}");
+    }
+
+    #[test]
+    fn times_that_allow_two_owners_or_cannot_be_kept_are_refused() {
+        check(|_| {}, true);
+        check(|options| options.handover = Duration::MAX, true);
+        check(|options| options.renew_deadline = options.lease, false);
+        check(|options| options.period = Duration::ZERO, false);
+        check(|options| options.period = Duration::from_secs(5), false);
+        check(|options| options.period = Duration::MAX, false);
+        check(|options| options.lease = Duration::MAX, false);
+    }
+}

@@ -1,0 +1,112 @@
+//! Which keys are this replica's: asked by workers and by loops of users, changed by the member's agent.
+
+use std::fmt;
+use std::sync::Arc;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use crate::fence::{Fence, KeySource, Pass};
+use crate::key::ObjectKey;
+use crate::queue::WorkQueue;
+use crate::shard::feed::Feed;
+use crate::shard::gate::{Gate, Permit};
+use crate::shard::membership::Membership;
+
+/// Which keys are this replica's, now. Clones are the same thing.
+///
+/// The controllers of a sharded [`Manager`](crate::Manager) ask by themselves. Loops of one's own ask before they work on a
+/// key, and hold the permit as long as they do:
+///
+/// ```
+/// # use steersman::{ObjectKey, Shards};
+/// # async fn work(_: &ObjectKey) {}
+/// async fn work_if_ours(key: &ObjectKey, shards: &Shards) {
+///     let Some(permit) = shards.begin(key) else { return };
+///     tokio::select! {
+///         () = permit.revoked() => {} // Dropped where it waited.
+///         () = work(key) => {}
+///     }
+/// }
+/// ```
+#[derive(Clone)]
+pub struct Shards {
+    shared: Arc<Shared>,
+}
+
+/// What the agent, the workers and the users of one member share.
+struct Shared {
+    gate: Arc<Gate>,
+    membership: watch::Sender<Membership>,
+    feeds: Mutex<Vec<Arc<Feed>>>,
+}
+
+// === impl Shards ===
+
+impl Shards {
+    pub(crate) fn new() -> Self {
+        let shared = Shared { gate: Arc::default(), membership: watch::Sender::default(), feeds: Mutex::default() };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// Whether work on `key` may begin here, now.
+    pub fn owns(&self, key: &ObjectKey) -> bool {
+        self.shared.gate.holds(key)
+    }
+
+    /// Begins work on `key`; `None` if it is not ours now. Its owner has the same event.
+    pub fn begin(&self, key: &ObjectKey) -> Option<Permit> {
+        self.shared.gate.begin(key)
+    }
+
+    /// The group as last seen, and every change of it.
+    pub fn membership(&self) -> watch::Receiver<Membership> {
+        self.shared.membership.subscribe()
+    }
+
+    pub(crate) fn gate(&self) -> &Arc<Gate> {
+        &self.shared.gate
+    }
+
+    /// The queues that are to hear of what moves.
+    pub(crate) fn feeds(&self) -> Vec<Arc<Feed>> {
+        self.shared.feeds.lock().clone()
+    }
+
+    /// Updates the group as last seen. Says whether it has changed.
+    pub(crate) fn publish(&self, membership: Membership) -> bool {
+        self.shared.membership.send_if_modified(|known| {
+            let is_new = *known != membership;
+            *known = membership;
+            is_new
+        })
+    }
+}
+
+impl Fence for Shards {
+    fn begin(&self, key: &ObjectKey) -> Option<Box<dyn Pass>> {
+        let permit = self.shared.gate.begin(key)?;
+        Some(Box::new(permit))
+    }
+
+    fn feed(&self, queue: &WorkQueue<ObjectKey>, source: KeySource) {
+        let gate = Arc::clone(&self.shared.gate);
+        queue.admit_only(move |key| gate.holds(key));
+        let feed = Feed::new(Arc::clone(&self.shared.gate), queue.clone(), source);
+        self.shared.feeds.lock().push(Arc::new(feed));
+    }
+}
+
+impl Pass for Permit {
+    fn revoked(&self) -> BoxFuture<'_, &'static str> {
+        Self::revoked(self).map(|()| "the key goes to another replica").boxed()
+    }
+}
+
+impl fmt::Debug for Shards {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shards").field("membership", &*self.shared.membership.borrow()).finish_non_exhaustive()
+    }
+}
