@@ -82,6 +82,22 @@ impl Client {
     }
 }
 
+impl Client {
+    fn tag(&self, method: Method, call: Call, id: NetworkId, tag: &str) -> Reply<'_, ()> {
+        if !is_tag(tag) {
+            let cause = Cause::Malformed(format!("{tag:?} cannot be part of a URL as it is"));
+            return Box::pin(async move { Err(call.unsent(cause)) });
+        }
+        Box::pin(self.0.none(call, Ask::new(method, format!("networks/{id}/tags/{tag}"))))
+    }
+}
+
+/// Whether a tag can stand in a path as it is: Neutron takes an escaped slash for a slash.
+pub(crate) fn is_tag(tag: &str) -> bool {
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-._~:".contains(letter);
+    !tag.is_empty() && tag != "." && tag != ".." && tag.chars().all(is_plain)
+}
+
 fn show(url: &Url) -> String {
     url.as_str().trim_end_matches('/').to_owned()
 }
@@ -306,6 +322,14 @@ impl Cloud for Client {
         let call = Call::on(Operation::DeleteNetwork, id, request);
         let ask = Ask { expected, ..Ask::new(Method::DELETE, format!("networks/{id}")) };
         Box::pin(self.0.none(call, ask))
+    }
+
+    fn add_network_tag<'a>(&'a self, request: RequestId, id: NetworkId, tag: &'a str) -> Reply<'a, ()> {
+        self.tag(Method::PUT, Call::on(Operation::AddNetworkTag, id, request), id, tag)
+    }
+
+    fn remove_network_tag<'a>(&'a self, request: RequestId, id: NetworkId, tag: &'a str) -> Reply<'a, ()> {
+        self.tag(Method::DELETE, Call::on(Operation::RemoveNetworkTag, id, request), id, tag)
     }
 
     fn find_subnets<'a>(&'a self, request: RequestId, filter: &'a SubnetFilter) -> Reply<'a, Vec<Subnet>> {

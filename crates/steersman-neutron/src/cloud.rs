@@ -59,6 +59,15 @@ pub trait Cloud: fmt::Debug + Send + Sync {
     /// [`Class::InUse`](crate::Class::InUse) while it has ports.
     fn delete_network(&self, request: RequestId, id: NetworkId, expected: Option<Revision>) -> Reply<'_, ()>;
 
+    /// Gives a network a tag, which it may have already. Tags cannot be written with the create.
+    ///
+    /// A tag has ASCII letters, digits, `-`, `.`, `_`, `~` and `:` only; another one is not sent. If the network is missing, Neutron
+    /// 29 answers [`Class::ServerError`](crate::Class::ServerError), so look whether it is there.
+    fn add_network_tag<'a>(&'a self, request: RequestId, id: NetworkId, tag: &'a str) -> Reply<'a, ()>;
+
+    /// Takes a tag from a network; [`Class::NotFound`](crate::Class::NotFound) if it does not have it.
+    fn remove_network_tag<'a>(&'a self, request: RequestId, id: NetworkId, tag: &'a str) -> Reply<'a, ()>;
+
     /// Every subnet that matches, oldest first, equally old ones by id.
     fn find_subnets<'a>(&'a self, request: RequestId, filter: &'a SubnetFilter) -> Reply<'a, Vec<Subnet>>;
 

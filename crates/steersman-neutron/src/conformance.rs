@@ -10,9 +10,11 @@ use std::fmt::Debug;
 
 pub use crate::conformance::networks::{
     a_change_raises_the_revision_and_no_change_does_not, a_marker_in_the_description_finds_its_network,
-    a_second_create_makes_a_second_network, a_stale_revision_changes_nothing, a_text_of_256_characters_is_refused,
-    deleting_a_network_deletes_its_subnets, filters_are_exact_and_combine, many_ids_are_found_in_one_call,
-    missing_networks_are_not_found, packets_larger_than_the_cloud_carries_are_refused,
+    a_second_create_makes_a_second_network, a_stale_revision_changes_nothing,
+    a_tag_finds_its_network_until_it_is_taken_away, a_tag_that_is_no_part_of_a_path_is_refused,
+    a_text_of_256_characters_is_refused, deleting_a_network_deletes_its_subnets, filters_are_exact_and_combine,
+    many_ids_are_found_in_one_call, missing_networks_are_not_found, packets_larger_than_the_cloud_carries_are_refused,
+    tagging_a_missing_network_fails,
 };
 pub use crate::conformance::subnets::{
     a_gateway_in_a_pool_is_refused_unless_the_pools_move_too, a_subnet_in_a_missing_network_is_not_found,
@@ -41,6 +43,8 @@ macro_rules! for_each_case {
             a_stale_revision_changes_nothing
             a_subnet_in_a_missing_network_is_not_found
             a_subnets_changes_show_in_the_networks_revision
+            a_tag_finds_its_network_until_it_is_taken_away
+            a_tag_that_is_no_part_of_a_path_is_refused
             a_text_of_256_characters_is_refused
             bad_gateways_pools_servers_and_routes_are_refused
             cidrs_lose_their_host_bits
@@ -53,6 +57,7 @@ macro_rules! for_each_case {
             packets_larger_than_the_cloud_carries_are_refused
             pools_servers_and_routes_do_not_raise_the_revision
             subnets_are_found_by_network_and_cidr
+            tagging_a_missing_network_fails
             unusable_cidrs_are_refused
         }
     };

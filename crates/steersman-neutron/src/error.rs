@@ -54,6 +54,8 @@ pub struct Call {
 /// The kinds of calls.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum Operation {
+    /// [`Cloud::add_network_tag`](crate::Cloud::add_network_tag)
+    AddNetworkTag,
     /// Signing in at Keystone, which happens on behalf of other calls.
     Authenticate,
     /// [`Cloud::create_network`](crate::Cloud::create_network)
@@ -72,6 +74,8 @@ pub enum Operation {
     ReadNetwork,
     /// [`Cloud::read_subnet`](crate::Cloud::read_subnet)
     ReadSubnet,
+    /// [`Cloud::remove_network_tag`](crate::Cloud::remove_network_tag)
+    RemoveNetworkTag,
     /// [`Cloud::update_network`](crate::Cloud::update_network)
     UpdateNetwork,
     /// [`Cloud::update_subnet`](crate::Cloud::update_subnet)
@@ -296,10 +300,12 @@ impl Operation {
     pub fn has_effect(self) -> bool {
         match self {
             Self::Authenticate | Self::FindNetworks | Self::FindSubnets | Self::ReadNetwork | Self::ReadSubnet => false,
-            Self::CreateNetwork
+            Self::AddNetworkTag
+            | Self::CreateNetwork
             | Self::CreateSubnet
             | Self::DeleteNetwork
             | Self::DeleteSubnet
+            | Self::RemoveNetworkTag
             | Self::UpdateNetwork
             | Self::UpdateSubnet => true,
         }
@@ -309,6 +315,7 @@ impl Operation {
 impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::AddNetworkTag => "tag network",
             Self::Authenticate => "sign in",
             Self::CreateNetwork => "create network",
             Self::CreateSubnet => "create subnet",
@@ -318,6 +325,7 @@ impl fmt::Display for Operation {
             Self::FindSubnets => "find subnets",
             Self::ReadNetwork => "read network",
             Self::ReadSubnet => "read subnet",
+            Self::RemoveNetworkTag => "untag network",
             Self::UpdateNetwork => "update network",
             Self::UpdateSubnet => "update subnet",
         })

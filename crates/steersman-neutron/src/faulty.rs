@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 use std::future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
@@ -22,12 +23,16 @@ const PENDING_MAX: usize = 1024;
 /// What goes wrong with a call.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Fault {
+    /// The server refuses with this status and this name of an error; not carried out.
+    Answer(u16, &'static str),
     /// The request is lost on its way: not carried out, no answer.
     DropRequest,
     /// The request is not carried out, and no answer ever comes; the call ends when its future is dropped.
     Hang,
     /// The request is carried out, but its answer is lost.
     LoseAnswer,
+    /// The request is carried out, but its answer cannot be read.
+    Malformed,
     /// No connection: certainly not carried out.
     Refuse,
     /// The server answers that it is not working at present; not carried out.
@@ -55,12 +60,14 @@ pub enum Fault {
 pub struct Faulty {
     inner: Arc<dyn Cloud>,
     pending: Arc<Mutex<VecDeque<(Operation, Fault)>>>,
+    outage: Arc<Mutex<Option<Fault>>>,
+    n_calls: Arc<AtomicU64>,
 }
 
 impl Faulty {
     /// A cloud that behaves as `inner` until a fault is asked for.
     pub fn new(inner: Arc<dyn Cloud>) -> Self {
-        Self { inner, pending: Arc::default() }
+        Self { inner, pending: Arc::default(), outage: Arc::default(), n_calls: Arc::default() }
     }
 
     /// Makes the next call of this kind fail in this way. Several for the same kind happen in the order asked for.
@@ -74,6 +81,16 @@ impl Faulty {
         pending.push_back((operation, fault));
     }
 
+    /// From now on every call fails in this way, until another outage or none is set. Faults asked for one by one come first.
+    pub fn set_outage(&self, outage: Option<Fault>) {
+        *self.outage.lock() = outage;
+    }
+
+    /// How many calls were made so far, failed ones included.
+    pub fn n_calls(&self) -> u64 {
+        self.n_calls.load(Ordering::Relaxed)
+    }
+
     /// Whether every fault asked for has happened.
     pub fn is_spent(&self) -> bool {
         self.pending.lock().is_empty()
@@ -85,8 +102,17 @@ impl Faulty {
     }
 
     async fn pass<T>(&self, call: Call, inner: Reply<'_, T>) -> Result<T, Error> {
-        match self.take(call.operation) {
+        self.n_calls.fetch_add(1, Ordering::Relaxed);
+        let outage = *self.outage.lock();
+        match self.take(call.operation).or(outage) {
             None => inner.await,
+            Some(Fault::Answer(status, kind)) => {
+                Err(call.answered(Answer::refusal(status, kind, "A fault was asked for.")))
+            }
+            Some(Fault::Malformed) => {
+                inner.await?;
+                Err(call.unanswered(Cause::Malformed("the answer is not Neutron's (a fault was asked for)".to_owned())))
+            }
             Some(Fault::DropRequest) => Err(call.unanswered(Cause::Injected)),
             Some(Fault::Hang) => future::pending().await,
             Some(Fault::LoseAnswer) => {
@@ -149,6 +175,16 @@ impl Cloud for Faulty {
     fn delete_network(&self, request: RequestId, id: NetworkId, expected: Option<Revision>) -> Reply<'_, ()> {
         let call = Call::on(Operation::DeleteNetwork, id, request);
         Box::pin(self.pass(call, self.inner.delete_network(request, id, expected)))
+    }
+
+    fn add_network_tag<'a>(&'a self, request: RequestId, id: NetworkId, tag: &'a str) -> Reply<'a, ()> {
+        let call = Call::on(Operation::AddNetworkTag, id, request);
+        Box::pin(self.pass(call, self.inner.add_network_tag(request, id, tag)))
+    }
+
+    fn remove_network_tag<'a>(&'a self, request: RequestId, id: NetworkId, tag: &'a str) -> Reply<'a, ()> {
+        let call = Call::on(Operation::RemoveNetworkTag, id, request);
+        Box::pin(self.pass(call, self.inner.remove_network_tag(request, id, tag)))
     }
 
     fn find_subnets<'a>(&'a self, request: RequestId, filter: &'a SubnetFilter) -> Reply<'a, Vec<Subnet>> {

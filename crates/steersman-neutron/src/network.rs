@@ -44,7 +44,7 @@ pub struct Network {
     /// Its subnets, in no particular order.
     #[serde(default, deserialize_with = "text::or_default")]
     pub subnets: Vec<SubnetId>,
-    /// Tags, which this crate reads only.
+    /// Tags, in no particular order.
     #[serde(default, deserialize_with = "text::or_default")]
     pub tags: Vec<String>,
     /// Rises with changes of the network and with creating, changing and deleting its subnets.
@@ -117,6 +117,9 @@ pub struct NetworkCreate {
     /// Default the project of the credentials; another one takes an administrator.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub project_id: Option<String>,
+    /// Whether every project may use it; default false. True takes an administrator.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shared: Option<bool>,
 }
 
 /// Changes to a network. A field that is `None` is not sent and stays as it is.
@@ -136,6 +139,9 @@ pub struct NetworkUpdate {
     /// In bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
+    /// Whether every project may use it. True takes an administrator.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shared: Option<bool>,
 }
 
 impl NetworkUpdate {
@@ -159,6 +165,8 @@ pub struct NetworkFilter {
     pub descriptions: Option<Vec<String>>,
     /// By owner.
     pub project_ids: Option<Vec<String>>,
+    /// By one of its tags.
+    pub tag: Option<String>,
 }
 
 impl NetworkFilter {
@@ -187,17 +195,25 @@ impl NetworkFilter {
         Self { names: Some(vec![name.into()]), ..Self::default() }
     }
 
+    /// The networks that have this tag.
+    pub fn tag(tag: impl Into<String>) -> Self {
+        Self { tag: Some(tag.into()), ..Self::default() }
+    }
+
     /// Whether a network is among those looked for.
     pub fn matches(&self, network: &Network) -> bool {
         contains(&self.ids, &network.id)
             && contains(&self.names, &network.name)
             && contains(&self.descriptions, &network.description)
             && owned_by(&self.project_ids, &network.project_id)
+            && self.tag.as_ref().is_none_or(|tag| network.tags.contains(tag))
     }
 
     /// The keys and values of the query; a set but empty key has an empty list.
     pub(crate) fn query(&self) -> Vec<(&'static str, Vec<String>)> {
         let mut query = Vec::new();
+        // A list of tags is one value with commas. Without one in it, the tag is alone; with one, nothing has that tag.
+        push(&mut query, "tags", &self.tag.as_ref().map(|tag| vec![tag]));
         push(&mut query, "id", &self.ids);
         push(&mut query, "name", &self.names);
         push(&mut query, "description", &self.descriptions);

@@ -21,7 +21,7 @@ use crate::answer::Answer;
 use crate::cloud::{Cloud, Reply, RequestId};
 use crate::error::{Call, Cause, Detail, Error, Operation};
 use crate::id::{NetworkId, Revision, SubnetId};
-use crate::network::{Network, NetworkCreate, NetworkFilter, NetworkUpdate};
+use crate::network::{Network, NetworkCreate, NetworkFilter, NetworkStatus, NetworkUpdate};
 use crate::simulated::file::File;
 use crate::simulated::state::State;
 use crate::subnet::{Subnet, SubnetCreate, SubnetFilter, SubnetUpdate};
@@ -88,6 +88,20 @@ impl Simulated {
             broken: Mutex::new(None),
         };
         Ok(Self { name: Arc::from(name), store: Store::Disk(Arc::new(disk)) })
+    }
+
+    /// Gives a network a status, as a plugin of Neutron would; of a network that is missing, nothing happens.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be written.
+    pub async fn set_network_status(&self, id: NetworkId, status: NetworkStatus) -> Result<(), Error> {
+        let call = Call::on(Operation::UpdateNetwork, id, RequestId::random());
+        self.change(call, move |state| {
+            state.set_network_status(id, status);
+            Ok(())
+        })
+        .await
     }
 
     fn read<T>(&self, look: impl FnOnce(&State) -> T) -> T {
@@ -217,6 +231,18 @@ impl Cloud for Simulated {
     fn delete_network(&self, request: RequestId, id: NetworkId, expected: Option<Revision>) -> Reply<'_, ()> {
         let call = Call::on(Operation::DeleteNetwork, id, request);
         Box::pin(self.change(call, move |state| state.delete_network(id, expected)))
+    }
+
+    fn add_network_tag<'a>(&'a self, request: RequestId, id: NetworkId, tag: &'a str) -> Reply<'a, ()> {
+        let call = Call::on(Operation::AddNetworkTag, id, request);
+        let now = Timestamp::now();
+        Box::pin(self.change(call, move |state| state.add_network_tag(id, now, tag)))
+    }
+
+    fn remove_network_tag<'a>(&'a self, request: RequestId, id: NetworkId, tag: &'a str) -> Reply<'a, ()> {
+        let call = Call::on(Operation::RemoveNetworkTag, id, request);
+        let now = Timestamp::now();
+        Box::pin(self.change(call, move |state| state.remove_network_tag(id, now, tag)))
     }
 
     fn find_subnets<'a>(&'a self, _request: RequestId, filter: &'a SubnetFilter) -> Reply<'a, Vec<Subnet>> {

@@ -4,7 +4,7 @@ use crate::answer::Class;
 use crate::cloud::Cloud;
 use crate::conformance::{Case, accepted, assert_refused};
 use crate::id::{NetworkId, Revision};
-use crate::network::{NetworkCreate, NetworkFilter, NetworkStatus, NetworkUpdate};
+use crate::network::{Network, NetworkCreate, NetworkFilter, NetworkStatus, NetworkUpdate};
 use crate::subnet::SubnetFilter;
 
 /// Names are not unique, and nothing makes a repeated create one.
@@ -93,6 +93,7 @@ pub async fn a_change_raises_the_revision_and_no_change_does_not(cloud: &dyn Clo
         description: Some("d".into()),
         admin_state_up: Some(false),
         mtu: Some(1400),
+        ..NetworkUpdate::default()
     };
     let changed = accepted(cloud.update_network(case.request, made.id, &change, made.revision).await);
     assert_eq!((changed.name.as_str(), changed.description.as_str()), ("after", "d"));
@@ -162,4 +163,42 @@ pub async fn deleting_a_network_deletes_its_subnets(cloud: &dyn Cloud) {
     assert_refused(cloud.read_subnet(case.request, subnet.id).await, Class::NotFound, "SubnetNotFound");
     let left = accepted(cloud.find_subnets(case.request, &SubnetFilter::all()).await);
     assert_eq!(left.iter().map(|subnet| subnet.id).collect::<Vec<_>>(), [kept.id]);
+}
+
+/// A tag is found, may be given twice, raises the revision, and can be taken away once.
+pub async fn a_tag_finds_its_network_until_it_is_taken_away(cloud: &dyn Cloud) {
+    let case = Case::new(cloud);
+    let (made, other) = (case.network("tagged").await, case.network("other").await);
+    let (tag, ids) =
+        ("steersman-test:c1:u1", |networks: Vec<Network>| networks.iter().map(|n| n.id).collect::<Vec<_>>());
+    for _ in 0..2 {
+        accepted(cloud.add_network_tag(case.request, made.id, tag).await);
+    }
+    accepted(cloud.add_network_tag(case.request, other.id, "steersman-test:c1:u2").await);
+    let tagged = case.reread(&made).await;
+    assert_eq!(tagged.tags, [tag]);
+    assert!(made.revision < tagged.revision);
+    let found = accepted(cloud.find_networks(case.request, &NetworkFilter::tag(tag)).await);
+    assert_eq!(ids(found), [made.id]);
+    assert_eq!(accepted(cloud.find_networks(case.request, &NetworkFilter::tag("steersman-test:c1")).await), []);
+    accepted(cloud.remove_network_tag(case.request, made.id, tag).await);
+    assert_eq!(accepted(cloud.find_networks(case.request, &NetworkFilter::tag(tag)).await), []);
+    assert!(cloud.remove_network_tag(case.request, made.id, tag).await.is_err_and(|error| error.is_not_found()));
+}
+
+/// A tag that would be another path never reaches a server as one.
+pub async fn a_tag_that_is_no_part_of_a_path_is_refused(cloud: &dyn Cloud) {
+    let case = Case::new(cloud);
+    let made = case.network("untagged").await;
+    for tag in ["", "..", "a/b", "a%2Fb", "a b", "a?b"] {
+        assert!(cloud.add_network_tag(case.request, made.id, tag).await.is_err(), "{tag:?}");
+    }
+    assert_eq!(case.reread(&made).await.tags, [""; 0]);
+}
+
+/// What 29 says where a network is missing is no "not found": who tags has to look.
+pub async fn tagging_a_missing_network_fails(cloud: &dyn Cloud) {
+    let case = Case::new(cloud);
+    let error = cloud.add_network_tag(case.request, NetworkId::random(), "t").await.unwrap_err();
+    assert_eq!(error.class(), Some(Class::ServerError), "{error}");
 }

@@ -20,6 +20,22 @@ const HOST_ROUTES_MAX: usize = 20;
 /// The largest packet, in bytes: Ethernet's less the header of a VXLAN tunnel.
 pub(crate) const MTU_MAX: u32 = 1450;
 
+/// The most tags of a network.
+pub(crate) const TAGS_MAX: usize = 50;
+
+/// A tag that can be written into a path; Neutron answers others as a path that leads nowhere.
+pub(crate) fn check_tag(tag: &str) -> Result<(), Answer> {
+    if !crate::client::is_tag(tag) {
+        return Err(Answer::refusal(404, "HTTPNotFound", "The resource could not be found."));
+    }
+    check_text("tags", &Some(tag.to_owned()))
+}
+
+pub(crate) fn server_error() -> Answer {
+    let text = "Request Failed: internal server error while processing your request.";
+    Answer::refusal(500, "HTTPInternalServerError", text)
+}
+
 pub(crate) fn check_text(key: &str, value: &Option<String>) -> Result<(), Answer> {
     match value {
         Some(text) if TEXT_CHARS_MAX < text.chars().count() => {

@@ -98,7 +98,7 @@ impl State {
             status: Some(NetworkStatus::Active),
             admin_state_up: Some(create.admin_state_up.unwrap_or(true)),
             mtu: Some(mtu.unwrap_or(rules::MTU_MAX)),
-            shared: Some(false),
+            shared: Some(create.shared.unwrap_or(false)),
             external: Some(false),
             subnets: Vec::new(),
             tags: Vec::new(),
@@ -128,6 +128,7 @@ impl State {
         assign(&mut network.description, &change.description);
         network.admin_state_up = change.admin_state_up.or(network.admin_state_up);
         network.mtu = mtu.or(network.mtu);
+        network.shared = change.shared.or(network.shared);
         if *network != before {
             touch(network, now);
         }
@@ -142,6 +143,36 @@ impl State {
         }
         self.networks.remove(&id);
         Ok(())
+    }
+
+    pub(crate) fn add_network_tag(&mut self, id: NetworkId, now: Timestamp, tag: &str) -> Result<(), Answer> {
+        rules::check_tag(tag)?;
+        // Neutron 29 fails here instead of saying that the network is missing.
+        let network = self.networks.get_mut(&id).ok_or_else(rules::server_error)?;
+        if !network.tags.iter().any(|known| known == tag) {
+            if rules::TAGS_MAX <= network.tags.len() {
+                return Err(rules::invalid_input(format!("The number of tags exceed the limit {}", rules::TAGS_MAX)));
+            }
+            network.tags.push(tag.to_owned());
+            touch(network, now);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn remove_network_tag(&mut self, id: NetworkId, now: Timestamp, tag: &str) -> Result<(), Answer> {
+        let network = self.networks.get_mut(&id).ok_or_else(rules::server_error)?;
+        if !network.tags.iter().any(|known| known == tag) {
+            return Err(Answer::refusal(404, "TagNotFound", format!("Tag {tag} could not be found.")));
+        }
+        network.tags.retain(|known| known != tag);
+        touch(network, now);
+        Ok(())
+    }
+
+    pub(crate) fn set_network_status(&mut self, id: NetworkId, status: NetworkStatus) {
+        if let Some(network) = self.networks.get_mut(&id) {
+            network.status = Some(status);
+        }
     }
 
     // --- subnets ---
