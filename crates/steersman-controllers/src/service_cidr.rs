@@ -96,7 +96,7 @@ async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, Error> {
 async fn is_in_use(cx: &Context, range: &ServiceCIDR) -> Result<bool, Error> {
     let others: Vec<IpNet> = cx
         .ranges
-        .list()
+        .list()?
         .iter()
         .filter(|other| other.name_any() != range.name_any())
         .flat_map(|other| nets(other))
