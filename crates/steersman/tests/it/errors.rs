@@ -26,6 +26,7 @@ where
     E: Into<BoxError> + 'static,
     F: for<'a> ReconcileFn<'a, Arc<Context>, E> + 'static,
 {
+    server.serve("/api/v1/secrets", true);
     let factory = InformerFactory::new(server.client());
     let context = Arc::new(Context {
         client: server.client(),
@@ -94,7 +95,6 @@ async fn an_object_that_was_deleted_is_no_failure_but_another_that_is_missing_is
         Ok(Action::AwaitChange)
     }
     let server = Server::new();
-    server.serve("/api/v1/secrets", true);
     server.put("a/needy", "1");
     let (context, stats) = an_hour(&server, reconcile).await;
     let n_runs = context.runs.lock().len();
@@ -102,7 +102,6 @@ async fn an_object_that_was_deleted_is_no_failure_but_another_that_is_missing_is
     assert_eq!(stats.n_failed(), n_runs as u64);
 
     let server = Server::new();
-    server.serve("/api/v1/secrets", true);
     server.put("a/x", "1");
     let deleting = {
         let server = server.clone();
