@@ -23,7 +23,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::controller::watch::{KeyStream, Map, Primary, before_and_after, to_owners};
+use crate::controller::watch::{KeyStream, Map, Primary, to_owners};
 use crate::factory::{InformerFactory, reporting};
 use crate::fence::{Fence, Refill};
 use crate::handler::{Change, EventHandler, handler_fn};
@@ -298,7 +298,7 @@ impl<K: CachedResource> Controller<K> {
         watch: impl Into<Watch<T>>,
         map: impl Fn(&T) -> Vec<ObjectKey> + Send + Sync + 'static,
     ) -> Self {
-        self.mapped(watch.into(), before_and_after(map))
+        self.mapped(watch.into(), Map::States(Box::new(map)))
     }
 
     /// Every change of an object of type `T` makes the keys run that `map` gives for the change as a whole: what

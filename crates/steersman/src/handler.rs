@@ -18,9 +18,9 @@ use crate::selection::CachedResource;
 
 /// Gets the events of an informer, in order per object.
 ///
-/// Called on a task of its own, one call at a time. It must not block: a slow handler delays no other, but it
-/// falls behind; then several changes of one object are delivered as one event. A panic is caught,
-/// logged and costs that one event.
+/// Called on a task of its own, one call at a time. It must not block: a slow handler falls behind, and once it is too far
+/// behind ([`HandlerOptions::events_max`](crate::HandlerOptions)), the cache waits for it. A panic is caught, logged and
+/// costs that one event.
 pub trait EventHandler<K: CachedResource>: Send + 'static {
     /// An object appeared. The default does nothing, as that of the others.
     ///
@@ -154,7 +154,7 @@ impl<'a, K> Event<'a, K> {
             Notice::Deleted { .. } => EventKind::Deleted,
             // Marks the end of the initial list; handlers do not get it as an event.
             Notice::Synced | Notice::Undecodable(_) => EventKind::Undecodable,
-            Notice::Updated { old, new } if Cached::ptr_eq(old, new) => EventKind::Resync,
+            notice @ Notice::Updated { .. } if notice.is_resync() => EventKind::Resync,
             Notice::Updated { .. } => EventKind::Updated,
         }
     }
@@ -180,12 +180,12 @@ impl<'a, K> Event<'a, K> {
 impl<K: CachedResource> Event<'_, K> {
     /// Calls `function` with the event as a change of decoded objects.
     pub fn with_change<R>(&self, function: impl FnOnce(&Change<'_, K>) -> R) -> R {
-        match self.decode() {
-            Decoded::Added(object, arrival) => function(&Change::Added(&object, arrival)),
-            Decoded::Deleted(deleted) => function(&Change::Deleted(&deleted)),
-            Decoded::Undecodable(error) => function(&Change::Undecodable(&error)),
-            Decoded::Updated { old, new } => function(&Change::Updated { old: &old, new: &new }),
-        }
+        function(&self.decode().as_change())
+    }
+
+    /// The state before, if it is known and can be decoded.
+    pub(crate) fn decode_old(&self) -> Option<Arc<K>> {
+        self.decoder.decode(self.key?, self.old()?).ok()
     }
 
     /// Decodes the objects. What turns out to be undecodable becomes an event that says so.
@@ -216,6 +216,19 @@ impl<K: CachedResource> Event<'_, K> {
                 (Err(_), Ok(new)) => Decoded::Added(new, Arrival::Later),
                 (_, Err(error)) => undecodable(error),
             },
+        }
+    }
+}
+
+// === impl Decoded ===
+
+impl<K> Decoded<K> {
+    pub(crate) fn as_change(&self) -> Change<'_, K> {
+        match self {
+            Self::Added(object, arrival) => Change::Added(object, *arrival),
+            Self::Deleted(deleted) => Change::Deleted(deleted),
+            Self::Undecodable(error) => Change::Undecodable(error),
+            Self::Updated { old, new } => Change::Updated { old, new },
         }
     }
 }

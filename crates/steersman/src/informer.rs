@@ -1,8 +1,9 @@
 //! One watch, one cache, any number of handlers.
 //!
 //! The informer's task takes deltas, applies them to the cache in batches, and puts what changed into the mailbox of
-//! every handler; each handler has a task of its own that empties its mailbox. So a slow handler falls behind alone,
-//! see [`mailbox`] for what happens then. Whoever asks for the same objects shares the informer ([`crate::factory`]).
+//! every handler; each handler has a task of its own that empties its mailbox. So a slow handler falls behind alone, up to
+//! the bound of its mailbox; then the task waits for it, see [`mailbox`]. Whoever asks for the same objects shares the
+//! informer ([`crate::factory`]).
 //!
 //! Lock order: handlers, then cache, then mailbox. Holding the first while the other two change is what makes a late
 //! handler see every object exactly once.
@@ -25,7 +26,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::cached::{CacheMode, Decoder};
 use crate::clock;
-use crate::delta::{BATCH_MAX, DELTAS_MAX, Delta, DeltaFifo, delta_fifo};
+use crate::delta::{BATCH_MAX, DELTAS_MAX, Delta, DeltaFifo, Entry, delta_fifo};
 use crate::handler::{Arrival, Event, EventHandler};
 use crate::indexer::{IndexError, Indexer, Outcome};
 use crate::informer::mailbox::{Mailbox, Waiting};
@@ -35,6 +36,9 @@ use crate::selection::{CachedResource, Target};
 
 pub use crate::informer::mailbox::MAILBOX_MAX;
 pub(crate) use crate::informer::mailbox::Notice;
+
+/// How often the log says that the cache waits for a handler.
+const BEHIND_LOG_PERIOD: Duration = Duration::from_secs(10);
 
 /// The shortest resync period; shorter ones are raised to it.
 const RESYNC_MIN: Duration = Duration::from_secs(1);
@@ -52,7 +56,10 @@ pub struct HandlerOptions {
     /// Deliver the whole cache again every so often, as updates whose old and new are the same object. Local: the
     /// server is not asked. At least one second; `None` never.
     pub resync: Option<Duration>,
-    /// So many events wait for the handler; above, what happens to one object is merged into one event.
+    /// So many events may wait for the handler, besides one for each object that exists. Then the cache waits until the
+    /// handler has caught up by half, and with it everybody who uses the informer; the log names the handler. While as
+    /// much waits, states that nobody can have read, because the cache got the next one with them, are left out. Nothing
+    /// else is: a reconciler may have acted on any state that the cache showed.
     pub events_max: usize,
 }
 
@@ -125,6 +132,8 @@ pub(crate) struct Shared<K> {
 struct Handlers<K> {
     present: Vec<Registered<K>>,
     next_number: u64,
+    /// Number of the newest batch of events.
+    batch: u64,
     /// Bodies of the tasks of handlers that were added before the start.
     waiting: Vec<Unserved<K>>,
     phase: Phase,
@@ -165,6 +174,7 @@ impl<K: CachedResource> Informer<K> {
             handlers: Mutex::new(Handlers {
                 present: Vec::new(),
                 next_number: 0,
+                batch: 0,
                 waiting: Vec::new(),
                 phase: Phase::Created,
             }),
@@ -369,15 +379,16 @@ impl<K: CachedResource> Shared<K> {
     fn add(&self, handler: Box<dyn EventHandler<K>>, mailbox: Arc<Mailbox<K>>, resync: Option<Resync>) -> u64 {
         let number = {
             let mut handlers = self.handlers.lock();
-            for entry in self.indexer.entries() {
-                mailbox.push(Some(entry.key), Notice::Added(entry.object, Arrival::Initial));
-            }
-            for error in self.indexer.undecodable() {
-                mailbox.push(error.key.clone(), Notice::Undecodable(error));
-            }
-            if *self.filled.borrow() {
-                mailbox.push(None, Notice::Synced);
-            }
+            let entries = self.indexer.entries().into_iter();
+            let present = entries.map(|Entry { key, object }| Waiting {
+                key: Some(key),
+                notice: Notice::Added(object, Arrival::Initial),
+            });
+            let undecodable = self.indexer.undecodable().into_iter();
+            let undecodable =
+                undecodable.map(|error| Waiting { key: error.key.clone(), notice: Notice::Undecodable(error) });
+            let synced = self.filled.borrow().then_some(Waiting { key: None, notice: Notice::Synced });
+            mailbox.push(handlers.next_batch(), present.chain(undecodable).chain(synced));
             let number = handlers.next_number;
             handlers.next_number += 1;
             handlers.present.push(Registered { number, mailbox: Arc::clone(&mailbox), resync });
@@ -403,6 +414,7 @@ impl<K: CachedResource> Shared<K> {
     async fn process(self: Arc<Self>, mut deltas: DeltaFifo<K>) {
         let (mut batch, mut outcomes) = (Vec::new(), Vec::new());
         loop {
+            self.room().await;
             let next_resync = self.next_resync();
             let resync_due = async {
                 match next_resync {
@@ -431,31 +443,47 @@ impl<K: CachedResource> Shared<K> {
 
     /// One batch into the cache, and what it changed to every handler.
     fn distribute(&self, batch: &mut Vec<Delta<K>>, outcomes: &mut Vec<Outcome<K>>) {
-        let handlers = self.handlers.lock();
+        let mut handlers = self.handlers.lock();
         self.indexer.apply(batch, outcomes);
-        let mut is_filled = *self.filled.borrow();
-        for outcome in outcomes.drain(..) {
-            if let Outcome::Undecodable(error) = &outcome {
+        for outcome in &*outcomes {
+            if let Outcome::Undecodable(error) = outcome {
                 tracing::warn!(watch = %self.target, error = %crate::chain::Chain(error), "skipping an object");
             }
-            let arrival = if is_filled { Arrival::Later } else { Arrival::Initial };
-            for registered in &handlers.present {
-                let (key, notice) = match &outcome {
-                    Outcome::Added(entry) => (Some(entry.key.clone()), Notice::Added(entry.object.clone(), arrival)),
-                    Outcome::Deleted { key, object, finality } => {
-                        (Some(key.clone()), Notice::Deleted { object: object.clone(), finality: *finality })
-                    }
-                    Outcome::Filled => (None, Notice::Synced),
-                    Outcome::Undecodable(error) => (error.key.clone(), Notice::Undecodable(Arc::clone(error))),
-                    Outcome::Updated { key, old, new } => {
-                        (Some(key.clone()), Notice::Updated { old: old.clone(), new: new.clone() })
-                    }
-                };
-                registered.mailbox.push(key, notice);
-            }
-            if matches!(outcome, Outcome::Filled) {
-                is_filled = true;
-                self.filled.send_replace(true);
+        }
+        let n_initial = match *self.filled.borrow() {
+            true => 0,
+            false => outcomes.iter().position(|outcome| matches!(outcome, Outcome::Filled)).unwrap_or(usize::MAX),
+        };
+        let number = handlers.next_batch();
+        for registered in &handlers.present {
+            let events = outcomes.iter().enumerate().map(|(index, outcome)| {
+                Waiting::of(outcome, if index < n_initial { Arrival::Initial } else { Arrival::Later })
+            });
+            registered.mailbox.push(number, events);
+        }
+        if outcomes.drain(..).any(|outcome| matches!(outcome, Outcome::Filled)) {
+            self.filled.send_replace(true);
+        }
+    }
+
+    /// Waits until no handler is too far behind.
+    async fn room(&self) {
+        loop {
+            let full = self
+                .handlers
+                .lock()
+                .present
+                .iter()
+                .find(|registered| registered.mailbox.is_full())
+                .map(|Registered { number, mailbox, .. }| (*number, Arc::clone(mailbox)));
+            let Some((number, mailbox)) = full else { return };
+            while tokio::time::timeout(BEHIND_LOG_PERIOD, mailbox.room()).await.is_err() {
+                tracing::warn!(
+                    watch = %self.target,
+                    handler = number,
+                    n_waiting = mailbox.n_waiting(),
+                    "a handler is too far behind: the cache waits for it"
+                );
             }
         }
     }
@@ -480,11 +508,13 @@ impl<K: CachedResource> Shared<K> {
         if due.is_empty() || !*self.filled.borrow() {
             return;
         }
-        for entry in self.indexer.entries() {
-            for mailbox in &due {
-                let notice = Notice::Updated { old: entry.object.clone(), new: entry.object.clone() };
-                mailbox.push(Some(entry.key.clone()), notice);
-            }
+        let (entries, number) = (self.indexer.entries(), handlers.next_batch());
+        for mailbox in &due {
+            let events = entries.iter().map(|Entry { key, object }| Waiting {
+                key: Some(key.clone()),
+                notice: Notice::Updated { old: object.clone(), new: object.clone() },
+            });
+            mailbox.push(number, events);
         }
     }
 
@@ -503,6 +533,30 @@ impl<K: CachedResource> Shared<K> {
             (None, _, Some(_)) => "the list is not complete".to_owned(),
         };
         format!("{} ({why})", self.target)
+    }
+}
+
+impl<K> Handlers<K> {
+    fn next_batch(&mut self) -> u64 {
+        self.batch += 1;
+        self.batch
+    }
+}
+
+impl<K> Waiting<K> {
+    fn of(outcome: &Outcome<K>, arrival: Arrival) -> Self {
+        let (key, notice) = match outcome {
+            Outcome::Added(entry) => (Some(entry.key.clone()), Notice::Added(entry.object.clone(), arrival)),
+            Outcome::Deleted { key, object, finality } => {
+                (Some(key.clone()), Notice::Deleted { object: object.clone(), finality: *finality })
+            }
+            Outcome::Filled => (None, Notice::Synced),
+            Outcome::Undecodable(error) => (error.key.clone(), Notice::Undecodable(Arc::clone(error))),
+            Outcome::Updated { key, old, new } => {
+                (Some(key.clone()), Notice::Updated { old: old.clone(), new: new.clone() })
+            }
+        };
+        Self { key, notice }
     }
 }
 
@@ -609,3 +663,6 @@ async fn serve<K: CachedResource>(
     drop(handler);
     mailbox.mark_ended();
 }
+
+#[cfg(test)]
+mod simulation;

@@ -58,8 +58,11 @@ pub(crate) enum Map<T> {
     Change(Box<MapChange<T>>),
     /// By the metadata of the state before and that after, for which nothing else is decoded.
     Metadata(Box<MapMetadata>),
+    /// By the state before and that after, each alone.
+    States(Box<MapState<T>>),
 }
 
+type MapState<T> = dyn Fn(&T) -> Vec<ObjectKey> + Send + Sync;
 type MapChange<T> = dyn Fn(&Change<'_, T>) -> Vec<ObjectKey> + Send + Sync;
 type MapMetadata = dyn Fn(&ObjectMeta) -> Vec<ObjectKey> + Send + Sync;
 
@@ -158,6 +161,21 @@ impl<T: CachedResource> Wanted<T> {
                 }
                 keys
             }
+            Map::States(map) => {
+                let decoded = event.decode();
+                let change = decoded.as_change();
+                if !passes(&self.predicates, &change) {
+                    return Vec::new();
+                }
+                let mut keys = match &change {
+                    Change::Updated { old, .. } if !change.is_resync() => map(old),
+                    // Readers no longer see the state before.
+                    Change::Undecodable(_) => event.decode_old().map(|old| map(&old)).unwrap_or_default(),
+                    _ => Vec::new(),
+                };
+                keys.extend(change.object().map(map).unwrap_or_default());
+                keys
+            }
         }
     }
 }
@@ -198,20 +216,6 @@ impl<T: Resource> fmt::Debug for Watch<T> {
             .field("selection", &self.selection)
             .finish_non_exhaustive()
     }
-}
-
-/// Gives the keys of the state before and after each change.
-pub(crate) fn before_and_after<T: CachedResource>(
-    map: impl Fn(&T) -> Vec<ObjectKey> + Send + Sync + 'static,
-) -> Map<T> {
-    Map::Change(Box::new(move |change| {
-        let mut keys = match change {
-            Change::Updated { old, new } if !Arc::ptr_eq(old, new) => map(old),
-            _ => Vec::new(),
-        };
-        keys.extend(change.object().map(&map).unwrap_or_default());
-        keys
-    }))
 }
 
 /// Gives the keys of the `K`s that own an object.

@@ -1,12 +1,20 @@
 //! What waits for one handler.
 //!
-//! Below its bound, a mailbox keeps every event in order. At the bound it stops growing with the number of events and
-//! starts to grow, at most, with the number of objects: an event about an object that has one waiting is merged into
-//! that one, so that the handler hears of the object once, from the state it knows to the newest. Nothing is lost that
-//! matters to a handler, nobody is held up, and memory stays within twice the number of objects.
+//! Every event is kept, in order. Workers read the cache, which is ahead of a handler that is behind: a state that the
+//! handler never heard of may be one that a reconciler acted on, and only the handler knows whose keys it concerns. What
+//! bounds the memory is that the informer takes no more from its watch while too much waits.
+//!
+//! Too much are `excess_max` events beyond those that cost a place and nothing else: one for each object that exists,
+//! whose state the cache holds anyway. So the initial state of many objects holds nobody up, however slow a handler is.
+//! A mailbox never holds more than `excess_max` events, one for each object, and what one batch changes on top.
+//!
+//! While as much as that waits, states that came and went within one batch are left out: the cache changed under one
+//! lock, so nobody can have read them. The further the informer falls behind, the larger its batches are, so a handler
+//! that is slower than the changes of a few objects hears of fewer changes instead of delaying the cache without end.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use hashbrown::HashMap;
 use parking_lot::Mutex;
@@ -18,7 +26,7 @@ use crate::handler::Arrival;
 use crate::indexer::Finality;
 use crate::key::ObjectKey;
 
-/// How many events wait for one handler before events about one object are merged.
+/// How many events may wait for one handler, besides one for each object that exists, before the cache waits for it.
 pub const MAILBOX_MAX: usize = 4_096;
 
 /// How many events a handler's task takes at once.
@@ -45,7 +53,12 @@ pub(crate) enum Notice<K> {
 #[derive(Debug)]
 pub(crate) struct Mailbox<K> {
     state: Mutex<State<K>>,
+    /// Rung when there is something to take, or nothing ever again.
     bell: Notify,
+    /// Too much waits. Written under the lock.
+    is_full: AtomicBool,
+    /// Rung when that has changed.
+    room: Notify,
     synced: watch::Sender<bool>,
     /// Becomes true when the handler's task has ended.
     ended: watch::Sender<bool>,
@@ -53,50 +66,68 @@ pub(crate) struct Mailbox<K> {
 
 #[derive(Debug)]
 struct State<K> {
-    /// `None` where an event was merged away.
-    slots: VecDeque<Option<Waiting<K>>>,
-    /// Number of the first slot; numbers only rise.
+    events: VecDeque<Waiting<K>>,
+    /// Number of the first event; numbers only rise.
     first: u64,
-    n_waiting: usize,
-    n_waiting_max: usize,
-    /// While merging: the number of the newest slot about each object. Every number here is a filled slot.
-    newest: Option<HashMap<ObjectKey, u64>>,
+    excess_max: usize,
+    /// Kept from `excess_max` events on, until half of them wait.
+    tallies: Option<Tallies>,
     is_closed: bool,
+}
+
+/// What waits, by object.
+#[derive(Debug, Default)]
+struct Tallies {
+    by_key: HashMap<ObjectKey, Tally>,
+    /// How many of them exist, as far as the events tell.
+    n_existing: usize,
+}
+
+#[derive(Debug)]
+struct Tally {
+    n_waiting: usize,
+    /// The newest event says that it is gone.
+    is_gone: bool,
+    /// The number of the newest event, and the batch it came with.
+    newest: u64,
+    batch: u64,
 }
 
 /// One event and what it is about.
 #[derive(Debug)]
 pub(crate) struct Waiting<K> {
-    /// `None` for what is about no object, which is never merged.
+    /// `None` for what is about no object.
     pub(crate) key: Option<ObjectKey>,
     pub(crate) notice: Notice<K>,
 }
 
+// === impl Mailbox ===
+
 impl<K> Mailbox<K> {
-    pub(crate) fn new(n_waiting_max: usize) -> Self {
-        let state = State {
-            slots: VecDeque::new(),
-            first: 0,
-            n_waiting: 0,
-            n_waiting_max: n_waiting_max.max(1),
-            newest: None,
-            is_closed: false,
-        };
+    pub(crate) fn new(excess_max: usize) -> Self {
+        let state =
+            State { events: VecDeque::new(), first: 0, excess_max: excess_max.max(1), tallies: None, is_closed: false };
         Self {
             state: Mutex::new(state),
             bell: Notify::new(),
+            is_full: AtomicBool::new(false),
+            room: Notify::new(),
             synced: watch::Sender::new(false),
             ended: watch::Sender::new(false),
         }
     }
 
-    pub(crate) fn push(&self, key: Option<ObjectKey>, notice: Notice<K>) {
+    /// Appends what one batch changed in the cache. Batches are numbered upwards.
+    pub(crate) fn push(&self, batch: u64, events: impl Iterator<Item = Waiting<K>>) {
         {
             let mut state = self.state.lock();
             if state.is_closed {
                 return;
             }
-            state.push(key, notice);
+            for event in events {
+                state.push(batch, event);
+            }
+            self.is_full.fetch_or(state.excess() >= state.excess_max, Ordering::Relaxed);
         }
         self.bell.notify_one();
     }
@@ -106,18 +137,43 @@ impl<K> Mailbox<K> {
     /// Cancelled, it has taken nothing.
     pub(crate) async fn pop(&self, batch: &mut Vec<Waiting<K>>) -> bool {
         loop {
-            {
-                let mut state = self.state.lock();
-                state.pop(batch);
-                if !batch.is_empty() {
-                    return true;
-                }
-                if state.is_closed {
-                    return false;
-                }
+            if let Some(has_events) = self.pop_at_most(BATCH_MAX, batch) {
+                return has_events;
             }
             // A push between the lock and here leaves its permit in the bell.
             self.bell.notified().await;
+        }
+    }
+
+    /// As [`Mailbox::pop`]; `None` instead of waiting.
+    pub(super) fn pop_at_most(&self, n_max: usize, batch: &mut Vec<Waiting<K>>) -> Option<bool> {
+        let mut state = self.state.lock();
+        state.pop(n_max, batch);
+        if state.excess() <= state.excess_max / 2 && self.is_full.swap(false, Ordering::Relaxed) {
+            self.room.notify_waiters();
+        }
+        match (batch.is_empty(), state.is_closed) {
+            (false, _) => Some(true),
+            (true, true) => Some(false),
+            (true, false) => None,
+        }
+    }
+
+    /// Too much waits: the cache is to wait for [`Mailbox::room`].
+    pub(crate) fn is_full(&self) -> bool {
+        self.is_full.load(Ordering::Relaxed)
+    }
+
+    /// Waits until the handler has caught up halfway, or is gone.
+    pub(crate) async fn room(&self) {
+        loop {
+            let mut room = std::pin::pin!(self.room.notified());
+            // Registered before the flag is read, so that a change in between ends the wait.
+            room.as_mut().enable();
+            if !self.is_full() {
+                return;
+            }
+            room.await;
         }
     }
 
@@ -132,15 +188,21 @@ impl<K> Mailbox<K> {
         {
             let mut state = self.state.lock();
             state.is_closed = true;
-            state.slots.clear();
-            state.newest = None;
-            state.n_waiting = 0;
+            state.events.clear();
+            state.tallies = None;
+            self.is_full.store(false, Ordering::Relaxed);
         }
+        self.room.notify_waiters();
         self.bell.notify_one();
     }
 
+    #[cfg(test)]
+    pub(super) fn set_excess_max(&self, excess_max: usize) {
+        self.state.lock().excess_max = excess_max;
+    }
+
     pub(crate) fn n_waiting(&self) -> usize {
-        self.state.lock().n_waiting
+        self.state.lock().events.len()
     }
 
     pub(crate) fn mark_synced(&self) {
@@ -160,91 +222,107 @@ impl<K> Mailbox<K> {
     }
 }
 
+// === impl State ===
+
 impl<K> State<K> {
-    fn push(&mut self, key: Option<ObjectKey>, notice: Notice<K>) {
-        if self.newest.is_none() && self.n_waiting >= self.n_waiting_max {
-            self.start_merging();
+    fn push(&mut self, batch: u64, event: Waiting<K>) {
+        if self.tallies.is_none() && self.events.len() >= self.excess_max {
+            self.start_tallies();
         }
-        let waiting = Waiting { key, notice };
-        let Some(waiting) = self.merge(waiting) else { return };
-        let number = self.first + self.slots.len() as u64;
-        if let (Some(newest), Some(key)) = (&mut self.newest, &waiting.key) {
-            newest.insert(key.clone(), number);
-        }
-        self.slots.push_back(Some(waiting));
-        self.n_waiting += 1;
-    }
-
-    fn start_merging(&mut self) {
-        let numbered = (self.first..).zip(&self.slots);
-        let keys = numbered.filter_map(|(number, slot)| Some((slot.as_ref()?.key.clone()?, number)));
-        self.newest = Some(keys.collect());
-    }
-
-    /// Merges `later` into the newest event about the same object, or hands it back to be appended.
-    fn merge(&mut self, later: Waiting<K>) -> Option<Waiting<K>> {
-        let (Some(newest), Some(key)) = (&mut self.newest, &later.key) else { return Some(later) };
-        let Some(&number) = newest.get(key) else { return Some(later) };
-        let index = usize::try_from(number - self.first).unwrap_or(usize::MAX);
-        let Some(slot) = self.slots.get_mut(index) else { return Some(later) };
-        let Some(earlier) = slot.take() else { return Some(later) };
-        let merged = match (earlier.notice, later.notice) {
-            // The handler has not seen the object, so it needs no deletion either.
-            (Notice::Added(..), Notice::Deleted { .. }) => {
-                newest.remove(key);
-                self.n_waiting -= 1;
-                self.compact();
-                return None;
-            }
-            // A deletion must be delivered before later events.
-            (deleted @ Notice::Deleted { .. }, notice @ (Notice::Added(..) | Notice::Undecodable(_))) => {
-                *slot = Some(Waiting { key: earlier.key, notice: deleted });
-                return Some(Waiting { key: later.key, notice });
-            }
-            (Notice::Added(_, arrival), Notice::Added(new, _) | Notice::Updated { new, .. }) => {
-                Notice::Added(new, arrival)
-            }
-            (Notice::Updated { old, .. }, Notice::Updated { new, .. } | Notice::Added(new, _)) => {
-                Notice::Updated { old, new }
-            }
-            (Notice::Undecodable(_), notice) | (Notice::Updated { .. }, notice @ Notice::Deleted { .. }) => notice,
-            // The handler will look at the object anyway.
-            (notice, Notice::Undecodable(_) | Notice::Updated { .. } | Notice::Deleted { .. } | Notice::Synced)
-            | (notice @ Notice::Synced, Notice::Added(..)) => notice,
+        let number = self.first + self.events.len() as u64;
+        let Some(tallies) = &mut self.tallies else { return self.events.push_back(event) };
+        let Some(key) = &event.key else { return self.events.push_back(event) };
+        let Some(tally) = tallies.by_key.get(key) else {
+            tallies.add(key, &event.notice, number, batch);
+            return self.events.push_back(event);
         };
-        *slot = Some(Waiting { key: earlier.key, notice: merged });
-        None
-    }
-
-    /// Drops merged-away slots once they outnumber the filled ones.
-    fn compact(&mut self) {
-        if self.slots.len() < 2 * self.n_waiting + 64 {
+        if event.notice.is_resync() {
+            // An event about it waits anyway.
             return;
         }
-        self.slots.retain(Option::is_some);
-        if self.newest.is_some() {
-            self.start_merging();
+        let unseen = if tally.batch == batch { tally.newest.checked_sub(self.first) } else { None };
+        let unseen = unseen.and_then(|index| self.events.get_mut(usize::try_from(index).ok()?));
+        let notice = match unseen {
+            None => Some(event.notice),
+            Some(earlier) => earlier.notice.absorb(event.notice),
+        };
+        let Some(notice) = notice else { return };
+        tallies.add(key, &notice, number, batch);
+        self.events.push_back(Waiting { key: event.key, notice });
+    }
+
+    fn start_tallies(&mut self) {
+        let tallies = self.tallies.insert(Tallies::default());
+        for (number, event) in (self.first..).zip(&self.events) {
+            if let Some(key) = &event.key {
+                // Of no batch: what waits already may have been read.
+                tallies.add(key, &event.notice, number, 0);
+            }
         }
     }
 
-    fn pop(&mut self, batch: &mut Vec<Waiting<K>>) {
-        while batch.len() < BATCH_MAX
-            && let Some(slot) = self.slots.pop_front()
+    fn pop(&mut self, n_max: usize, batch: &mut Vec<Waiting<K>>) {
+        while batch.len() < n_max
+            && let Some(event) = self.events.pop_front()
         {
-            let number = self.first;
             self.first += 1;
-            let Some(waiting) = slot else { continue };
-            self.n_waiting -= 1;
-            if let (Some(newest), Some(key)) = (&mut self.newest, &waiting.key)
-                && newest.get(key) == Some(&number)
-            {
-                newest.remove(key);
+            if let (Some(tallies), Some(key)) = (&mut self.tallies, &event.key) {
+                tallies.subtract(key);
             }
-            batch.push(waiting);
+            batch.push(event);
         }
-        if self.n_waiting <= self.n_waiting_max / 2 {
-            self.newest = None;
+        if self.events.len() <= self.excess_max / 2 {
+            self.tallies = None;
         }
+    }
+
+    /// How many events wait beyond one for each object that exists.
+    fn excess(&self) -> usize {
+        self.tallies.as_ref().map_or(0, |tallies| self.events.len() - tallies.n_existing)
+    }
+}
+
+// === impl Tallies ===
+
+impl Tallies {
+    fn add<K>(&mut self, key: &ObjectKey, notice: &Notice<K>, number: u64, batch: u64) {
+        let is_gone = matches!(notice, Notice::Deleted { .. });
+        match self.by_key.get_mut(key) {
+            Some(tally) => {
+                self.n_existing -= usize::from(!tally.is_gone);
+                *tally = Tally { n_waiting: tally.n_waiting + 1, is_gone, newest: number, batch };
+            }
+            None => drop(self.by_key.insert(key.clone(), Tally { n_waiting: 1, is_gone, newest: number, batch })),
+        }
+        self.n_existing += usize::from(!is_gone);
+    }
+
+    fn subtract(&mut self, key: &ObjectKey) {
+        let Some(tally) = self.by_key.get_mut(key) else { return };
+        tally.n_waiting -= 1;
+        if tally.n_waiting == 0 {
+            self.n_existing -= usize::from(!tally.is_gone);
+            self.by_key.remove(key);
+        }
+    }
+}
+
+// === impl Notice ===
+
+impl<K> Notice<K> {
+    /// Nothing happened; the object is delivered again.
+    pub(crate) fn is_resync(&self) -> bool {
+        matches!(self, Self::Updated { old, new } if Cached::ptr_eq(old, new))
+    }
+
+    /// Takes `later` in if the state between the two is all that is lost; otherwise hands it back.
+    fn absorb(&mut self, later: Self) -> Option<Self> {
+        match (&mut *self, later) {
+            (Self::Added(object, _), Self::Updated { new, .. }) => *object = new,
+            (Self::Updated { new: between, .. }, Self::Updated { new, .. }) => *between = new,
+            (_, later) => return Some(later),
+        }
+        None
     }
 }
 

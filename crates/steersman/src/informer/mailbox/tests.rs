@@ -1,6 +1,6 @@
-//! A handler's view stays true, whatever is merged.
+//! A handler hears of every state that anybody can have read, and the mailbox says when too much waits.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::{Strategy, proptest};
 use serde::de::Error;
@@ -18,8 +18,7 @@ fn take_all(mailbox: &Mailbox<u32>) -> Notices {
     let mut all = Vec::new();
     loop {
         let mut batch = Vec::new();
-        mailbox.state.lock().pop(&mut batch);
-        if batch.is_empty() {
+        if mailbox.pop_at_most(BATCH_MAX, &mut batch).is_none() {
             return all;
         }
         all.extend(batch.into_iter().map(|waiting| waiting.notice));
@@ -50,6 +49,11 @@ fn updated(old: u32, new: u32) -> Notice<u32> {
     Notice::Updated { old: Arc::new(old).into(), new: Arc::new(new).into() }
 }
 
+fn resync(object: u32) -> Notice<u32> {
+    let object: Cached<u32> = Arc::new(object).into();
+    Notice::Updated { old: object.clone(), new: object }
+}
+
 fn deleted(object: u32) -> Notice<u32> {
     Notice::Deleted { object: Some(Arc::new(object).into()), finality: Finality::Reported }
 }
@@ -60,66 +64,110 @@ fn undecodable() -> Notice<u32> {
     Notice::Undecodable(Arc::new(error))
 }
 
-#[track_caller]
-fn check(bound: usize, notices: Vec<(u8, Notice<u32>)>, expected: &[&str]) {
-    let mailbox = Mailbox::new(bound);
-    for (number, notice) in notices {
-        mailbox.push(Some(key(number)), notice);
+/// Pushes batches of events about objects by number.
+fn push_all(mailbox: &Mailbox<u32>, batches: Vec<Vec<(u8, Notice<u32>)>>) {
+    for (number, batch) in (1..).zip(batches) {
+        let events = batch.into_iter().map(|(number, notice)| Waiting { key: Some(key(number)), notice });
+        mailbox.push(number, events);
     }
+}
+
+#[track_caller]
+fn check(bound: usize, batches: Vec<Vec<(u8, Notice<u32>)>>, expected: &[&str]) {
+    let mailbox = Mailbox::new(bound);
+    push_all(&mailbox, batches);
     assert_eq!(mailbox.n_waiting(), expected.len());
     assert_eq!(take_all(&mailbox).iter().map(show).collect::<Vec<_>>(), expected);
 }
 
 #[test]
 fn below_the_bound_every_event_is_kept_in_order() {
-    check(10, vec![(1, added(1)), (1, updated(1, 2)), (1, deleted(2)), (1, added(3))], &["+1", "1>2", "-2", "+3"]);
+    let batch = vec![(1, added(1)), (1, updated(1, 2)), (1, deleted(2)), (1, added(3)), (1, resync(3))];
+    check(10, vec![batch], &["+1", "1>2", "-2", "+3", "3>3"]);
 }
 
 #[test]
-fn at_the_bound_the_events_of_one_object_become_one() {
-    check(1, vec![(1, added(1)), (1, updated(1, 2)), (1, updated(2, 3))], &["+3"]);
-    check(1, vec![(1, updated(1, 2)), (1, updated(2, 3)), (1, updated(3, 3))], &["1>3"]);
-    check(1, vec![(1, updated(1, 2)), (1, deleted(3))], &["-3"]);
-    check(1, vec![(1, deleted(1)), (1, added(2)), (1, updated(2, 3))], &["-1", "+3"]);
-    check(1, vec![(2, added(9)), (1, added(1)), (1, deleted(1))], &["+9"]);
-    check(1, vec![(1, updated(1, 2)), (1, undecodable())], &["1>2"]);
-    check(1, vec![(1, undecodable()), (1, undecodable()), (1, updated(2, 3))], &["2>3"]);
+fn at_the_bound_states_that_nobody_can_have_read_are_left_out() {
+    let first = || vec![(9, added(9))];
+    let batch = vec![(1, added(1)), (1, updated(1, 2)), (1, updated(2, 3))];
+    check(1, vec![first(), batch], &["+9", "+3"]);
+    check(1, vec![first(), vec![(1, updated(1, 2)), (1, updated(2, 3))]], &["+9", "1>3"]);
 }
 
 #[test]
-fn a_stuck_handler_costs_memory_for_objects_and_not_for_events() {
-    let mailbox = Mailbox::new(4);
-    for round in 0..10_000 {
-        let number = (round % 3) as u8;
-        mailbox.push(Some(key(number)), added(round));
-        mailbox.push(Some(key(number)), updated(round, round + 1));
-        mailbox.push(Some(key(number)), deleted(round + 1));
-    }
-    let state = mailbox.state.lock();
-    assert!(state.n_waiting <= 4 + 2 * 3 && state.slots.len() < 100, "{} of {}", state.n_waiting, state.slots.len());
+fn at_the_bound_a_state_that_was_in_the_cache_is_kept() {
+    check(1, vec![vec![(1, updated(1, 2))], vec![(1, updated(2, 3))]], &["1>2", "2>3"]);
+    check(1, vec![vec![(1, added(1))], vec![(1, updated(1, 2))], vec![(1, deleted(2))]], &["+1", "1>2", "-2"]);
 }
 
-/// What the world does, and now and then the handler takes a batch.
+#[test]
+fn what_appears_and_is_gone_again_is_told_even_if_nobody_can_have_read_it() {
+    let first = || vec![(9, added(9))];
+    check(1, vec![first(), vec![(1, added(1)), (1, deleted(1))]], &["+9", "+1", "-1"]);
+    check(1, vec![first(), vec![(1, updated(1, 2)), (1, deleted(2)), (1, added(3))]], &["+9", "1>2", "-2", "+3"]);
+    check(
+        1,
+        vec![first(), vec![(1, updated(1, 2)), (1, undecodable()), (1, updated(2, 3))]],
+        &["+9", "1>2", "!", "2>3"],
+    );
+}
+
+#[test]
+fn a_resync_of_what_waits_anyway_is_left_out_at_the_bound() {
+    check(1, vec![vec![(1, updated(1, 2))], vec![(1, resync(2)), (2, resync(7))]], &["1>2", "7>7"]);
+}
+
+#[test]
+fn one_event_for_each_object_that_exists_is_never_too_much() {
+    let mailbox = Mailbox::new(2);
+    push_all(&mailbox, vec![(0..100).map(|number| (number, added(1))).collect()]);
+    assert!(!mailbox.is_full());
+    mailbox.push(2, std::iter::once(Waiting { key: Some(key(1)), notice: updated(1, 2) }));
+    assert!(!mailbox.is_full());
+    mailbox.push(3, std::iter::once(Waiting { key: Some(key(1)), notice: updated(2, 3) }));
+    assert!(mailbox.is_full(), "two states that the cache no longer has");
+    take_all(&mailbox);
+    assert!(!mailbox.is_full());
+    let gone = (0..2).flat_map(|number| [(number, added(1)), (number, deleted(1))]).collect();
+    push_all(&mailbox, vec![gone]);
+    assert!(mailbox.is_full(), "two objects that are gone");
+}
+
+#[test]
+fn a_handler_that_is_stuck_and_gone_holds_up_nobody() {
+    let mailbox = Mailbox::new(1);
+    push_all(&mailbox, vec![vec![(1, added(1))], vec![(1, updated(1, 2))]]);
+    assert!(mailbox.is_full());
+    mailbox.discard();
+    assert!(!mailbox.is_full());
+    push_all(&mailbox, vec![vec![(1, added(1))], vec![(1, updated(1, 2))]]);
+    assert!(!mailbox.is_full() && mailbox.n_waiting() == 0);
+}
+
+/// What the world does, how much of it is one batch, and now and then the handler takes some.
 fn world() -> impl Strategy<Value = Vec<(u8, u8)>> {
-    proptest::collection::vec((0..5_u8, 0..5_u8), 0..300)
+    proptest::collection::vec((0..5_u8, 0..6_u8), 0..300)
 }
 
 proptest! {
     #[test]
-    fn a_handler_that_mirrors_what_it_hears_ends_with_what_is(steps in world(), bound in 1_usize..40) {
+    fn a_handler_hears_a_true_story_of_every_state_that_ended_a_batch(steps in world(), bound in 1_usize..40) {
         let mailbox = Mailbox::new(bound);
         let mut world: BTreeMap<u8, u32> = BTreeMap::new();
         let mut mirror: BTreeMap<u32, u32> = BTreeMap::new();
+        let mut heard: BTreeSet<u32> = BTreeSet::new();
         // Values carry their object: 1000 * number + version.
         let mut hear = |notices: Notices| {
             for notice in notices {
                 match notice {
                     Notice::Added(new, _) => {
                         let new = value(&new);
+                        heard.insert(new);
                         assert_eq!(mirror.insert(new / 1000, new), None, "heard of it before");
                     }
                     Notice::Updated { old, new } => {
                         let (old, new) = (value(&old), value(&new));
+                        heard.insert(new);
                         assert_eq!(mirror.insert(new / 1000, new), Some(old), "old is not what was heard last");
                     }
                     Notice::Deleted { object, .. } => {
@@ -130,37 +178,46 @@ proptest! {
                 }
             }
         };
-        let mut version = 0;
-        for (number, what) in steps {
+        let (mut version, mut batch, mut number, mut shown) = (0, Vec::new(), 0, BTreeSet::new());
+        for (object, what) in steps {
             version += 1;
-            let value = 1000 * u32::from(number) + version;
-            let present = world.get(&number).copied();
+            let value = 1000 * u32::from(object) + version;
+            let present = world.get(&object).copied();
             let notice = match (what, present) {
                 (0 | 1, None) => {
-                    world.insert(number, value);
+                    world.insert(object, value);
                     added(value)
                 }
                 (0 | 1, Some(old)) => {
-                    world.insert(number, value);
+                    world.insert(object, value);
                     updated(old, value)
                 }
                 (2, Some(old)) => {
-                    world.remove(&number);
+                    world.remove(&object);
                     deleted(old)
                 }
                 (3, Some(_)) => undecodable(),
                 (4, _) => {
-                    let mut batch = Vec::new();
-                    mailbox.state.lock().pop(&mut batch);
-                    hear(batch.into_iter().map(|waiting| waiting.notice).collect());
+                    let mut taken = Vec::new();
+                    mailbox.pop_at_most(BATCH_MAX, &mut taken);
+                    hear(taken.into_iter().map(|waiting: Waiting<u32>| waiting.notice).collect());
+                    continue;
+                }
+                (5, _) => {
+                    number += 1;
+                    mailbox.push(number, batch.drain(..));
+                    shown.extend(world.values().copied());
                     continue;
                 }
                 _ => continue,
             };
-            mailbox.push(Some(key(number)), notice);
+            batch.push(Waiting { key: Some(key(object)), notice });
         }
+        mailbox.push(number + 1, batch.drain(..));
+        shown.extend(world.values().copied());
         hear(take_all(&mailbox));
         let world: BTreeMap<u32, u32> = world.into_iter().map(|(number, value)| (u32::from(number), value)).collect();
         assert_eq!(mirror, world);
+        assert!(shown.is_subset(&heard), "never told of {:?}", shown.difference(&heard).collect::<Vec<_>>());
     }
 }
