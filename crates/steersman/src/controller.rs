@@ -4,6 +4,8 @@
 //! a lister, writes idempotently, and returns what to do next. The controller keeps one key out of two workers, catches
 //! panics, limits time, counts, and retries. [`worker`] has the loop.
 
+mod keys;
+mod standby;
 pub(crate) mod stats;
 mod watch;
 mod worker;
@@ -23,15 +25,17 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::controller::watch::{KeyStream, Map, Primary, to_owners};
+use crate::controller::keys::{Map, Wanted, to_owners};
+use crate::controller::standby::Standby;
+use crate::controller::watch::{KeyStream, Primary};
 use crate::factory::{InformerFactory, reporting};
-use crate::fence::{Fence, Refill};
-use crate::handler::{Change, EventHandler, handler_fn};
-use crate::informer::{HandlerOptions, Informer, NotSynced, Registration};
+use crate::fence::Fence;
+use crate::handler::Change;
+use crate::informer::{HandlerOptions, NotSynced, Registration};
 use crate::key::ObjectKey;
 use crate::metrics::Metrics;
 use crate::owners::{OwnedBy, OwnerType};
-use crate::queue::{Priority, RateLimiter, WorkQueue};
+use crate::queue::{RateLimiter, WorkQueue};
 use crate::reconcile::{Action, BoxError, ReconcileError, ReconcileFn};
 use crate::selection::{CachedResource, Selection, resource_name};
 
@@ -142,7 +146,7 @@ pub(crate) trait Attached: Send + Sync {
     fn remove(self: Box<Self>) -> BoxFuture<'static, ()>;
 }
 
-/// A controller whose handlers are registered: caches fill and keys gather, nothing is processed yet.
+/// A controller whose handlers are registered: caches fill, nothing is processed yet.
 pub(crate) struct Prepared {
     /// Dropped when the caches are synced.
     pub(crate) until_synced: Option<mpsc::Sender<Infallible>>,
@@ -152,6 +156,8 @@ pub(crate) struct Prepared {
     workers: usize,
     sync_timeout: Option<Duration>,
     grace: Duration,
+    /// Over once the caches are synced, and, of several replicas, this one leads.
+    pub(crate) standby: Arc<Standby>,
     attached: Vec<Box<dyn Attached>>,
     worker: Arc<worker::Worker>,
 }
@@ -318,7 +324,7 @@ impl<K: CachedResource> Controller<K> {
     pub fn keys_from(mut self, keys: impl Stream<Item = ObjectKey> + Send + 'static) -> Self {
         let keys = keys.boxed();
         self.others.push(Box::new(move |primary| {
-            Box::new(KeyStream { keys: Mutex::new(Some(keys)), queue: primary.queue.clone(), task: None })
+            Box::new(KeyStream { keys: Mutex::new(Some(keys)), queue: primary.standby.queue().clone(), task: None })
         }));
         self
     }
@@ -376,44 +382,16 @@ impl<K: CachedResource> Controller<K> {
         result
     }
 
-    /// Registers the handlers, so that caches and queue fill from the start of the factory on. The workers ask `fences` in
+    /// Registers the handlers, so that caches fill from the start of the factory on. The workers ask `fences` in
     /// this order.
     pub(crate) fn prepare(self, factory: &InformerFactory, fences: Vec<Arc<dyn Fence>>) -> Prepared {
         let informer = factory.informer_with::<K>(&self.dynamic, self.selection.clone());
-        let predicates: Arc<[Box<Predicate<K>>]> = self.predicates.into();
-        for fence in &fences {
-            let (indexer, lister, predicates) = (informer.indexer(), informer.lister(), Arc::clone(&predicates));
-            let source = move |refill: &Refill<'_>| {
-                if predicates.is_empty() {
-                    return indexer.keys().into_iter().for_each(|key| refill.offer(key));
-                }
-                lister.introduce(|event| {
-                    let Some(key) = event.key().filter(|key| refill.wants(key) && !refill.is_over()) else { return };
-                    if event.with_change(|change| passes(&predicates, change)) {
-                        refill.offer(key.clone());
-                    }
-                });
-            };
-            fence.feed(&self.queue, Box::new(source));
-        }
-        let options = self.resync.map(|resync| HandlerOptions { resync: Some(resync), ..HandlerOptions::default() });
-        let registration = if predicates.is_empty() {
-            // Wants keys only, so that nothing is decoded.
-            add_handler(&informer, self.queue.enqueuer(), options)
-        } else {
-            let queue = self.queue.clone();
-            let handler = handler_fn(move |change: Change<'_, K>| {
-                if let Some(key) = change.key()
-                    && passes(&predicates, &change)
-                {
-                    queue.add_with(key, Priority::of(change.kind()));
-                }
-            });
-            add_handler(&informer, handler, options)
-        };
-        let mut attached: Vec<Box<dyn Attached>> = vec![Box::new(registration)];
+        let standby = Arc::new(Standby::new(self.queue.clone()));
         let primary =
-            Primary { factory, informer: &informer, selection: &self.selection, queue: &self.queue, fences: &fences };
+            Primary { factory, informer: &informer, selection: &self.selection, standby: &standby, fences: &fences };
+        let options = self.resync.map(|resync| HandlerOptions { resync: Some(resync), ..HandlerOptions::default() });
+        let wanted = Wanted { predicates: self.predicates, map: Map::Key };
+        let mut attached: Vec<Box<dyn Attached>> = vec![Box::new(primary.add_handler(&informer, wanted, options))];
         for source in self.others {
             attached.push(source(&primary));
         }
@@ -439,6 +417,7 @@ impl<K: CachedResource> Controller<K> {
             workers: self.workers,
             sync_timeout: self.sync_timeout,
             grace: self.grace,
+            standby,
             attached,
             worker: Arc::new(worker),
         }
@@ -470,7 +449,7 @@ impl Prepared {
         let synced = tokio::select! {
             // Nothing has begun that a stop could interrupt.
             () = stop.cancelled() => Ok(()),
-            synced = self.synced() => synced,
+            synced = self.ready() => synced,
         };
         self.until_synced = None;
         let mut result = synced;
@@ -494,8 +473,15 @@ impl Prepared {
         result
     }
 
+    /// Waits for the caches, and moves what is to be done from them into the queue.
+    async fn ready(&self) -> Result<(), ControllerError> {
+        self.synced().await?;
+        self.standby.end().await;
+        Ok(())
+    }
+
     /// Waits until every cache of the factory is filled, because the reconciler may read any of them, and until the
-    /// handlers have queued what is there. Says from time to time what is missing.
+    /// handlers have heard of what is there. Says from time to time what is missing.
     async fn synced(&self) -> Result<(), ControllerError> {
         let all = async {
             self.factory.filled().await;
@@ -537,6 +523,7 @@ impl Prepared {
 /// Informers may outlive a controller that is dropped before or while it works; its handlers are not to stay in them.
 impl Drop for Prepared {
     fn drop(&mut self) {
+        self.standby.stop();
         self.worker.queue.shutdown_now();
         for attached in &mut self.attached {
             attached.detach();
@@ -559,17 +546,6 @@ impl<K: CachedResource> Attached for Registration<K> {
 
     fn remove(self: Box<Self>) -> BoxFuture<'static, ()> {
         Box::pin(Self::remove(*self))
-    }
-}
-
-fn add_handler<K: CachedResource>(
-    informer: &Informer<K>,
-    handler: impl EventHandler<K>,
-    options: Option<HandlerOptions>,
-) -> Registration<K> {
-    match options {
-        None => informer.add_handler(handler),
-        Some(options) => informer.add_handler_with(handler, options),
     }
 }
 

@@ -183,9 +183,9 @@ impl<K: CachedResource> Event<'_, K> {
         function(&self.decode().as_change())
     }
 
-    /// The state before, if it is known and can be decoded.
-    pub(crate) fn decode_old(&self) -> Option<Arc<K>> {
-        self.decoder.decode(self.key?, self.old()?).ok()
+    /// A state of the object, if it can be decoded.
+    pub(crate) fn decode_state(&self, state: &Cached<K>) -> Option<Arc<K>> {
+        self.decoder.decode(self.key?, state).ok()
     }
 
     /// Decodes the objects. What turns out to be undecodable becomes an event that says so.

@@ -4,7 +4,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,10 +12,7 @@ use kube::core::{Selector, SelectorExt};
 
 use crate::consistency::is_at_least;
 use crate::delta::DecodeError;
-use crate::delta::Entry;
-use crate::handler::{Arrival, Event};
 use crate::indexer::{Found, IndexError, Indexer, NAMESPACE_INDEX};
-use crate::informer::Notice;
 use crate::key::ObjectKey;
 use crate::selection::CachedResource;
 
@@ -114,17 +110,6 @@ impl<K: CachedResource> Lister<K> {
     /// [`LookupError::NotSynced`].
     pub fn list(&self) -> Result<Vec<Arc<K>>, LookupError> {
         Ok(self.filled()?.list())
-    }
-
-    /// Tells `function` of every object as a handler that joins is told: a panic costs that one object.
-    pub(crate) fn introduce(&self, mut function: impl FnMut(&Event<'_, K>)) {
-        for Entry { key, object } in self.indexer.entries() {
-            let notice = Notice::Added(object, Arrival::Initial);
-            let event = Event::new(Some(&key), &notice, self.indexer.decoder());
-            if catch_unwind(AssertUnwindSafe(|| function(&event))).is_err() {
-                tracing::error!(%key, "a predicate or a map panicked; the object is skipped");
-            }
-        }
     }
 
     /// Every object in `namespace`, in no order.

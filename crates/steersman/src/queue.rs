@@ -241,7 +241,8 @@ impl<T: Key> WorkQueue<T> {
         drop(self.shared.admits.set(Box::new(admits)));
     }
 
-    fn admits(&self, key: &T) -> bool {
+    /// Whether `key` may be added.
+    pub(crate) fn admits(&self, key: &T) -> bool {
         self.shared.admits.get().is_none_or(|admits| admits(key))
     }
 

@@ -8,19 +8,19 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use parking_lot::Mutex;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::controller::{Attached, Predicate, passes};
+use crate::controller::keys::{Map, Mapped, Wanted};
+use crate::controller::standby::Standby;
+use crate::controller::{Attached, Predicate};
 use crate::factory::InformerFactory;
-use crate::fence::{Fence, Refill};
-use crate::handler::{Change, Event, EventHandler, EventKind};
-use crate::informer::Informer;
+use crate::fence::Fence;
+use crate::handler::Change;
+use crate::informer::{HandlerOptions, Informer, Registration};
 use crate::key::ObjectKey;
-use crate::owners::{OwnedBy, OwnerType};
-use crate::queue::{Priority, WorkQueue};
+use crate::queue::WorkQueue;
 use crate::selection::{CachedResource, Scope, Selection};
 
 /// Which objects of a type a controller watches besides its own, and which of their changes count.
@@ -48,34 +48,8 @@ pub(crate) struct Primary<'a, K: Resource> {
     pub(crate) factory: &'a InformerFactory,
     pub(crate) informer: &'a Informer<K>,
     pub(crate) selection: &'a Selection,
-    pub(crate) queue: &'a WorkQueue<ObjectKey>,
+    pub(crate) standby: &'a Arc<Standby>,
     pub(crate) fences: &'a [Arc<dyn Fence>],
-}
-
-/// How the changes of other objects become keys.
-pub(crate) enum Map<T> {
-    /// By the change as a whole, whose objects are decoded for it.
-    Change(Box<MapChange<T>>),
-    /// By the metadata of the state before and that after, for which nothing else is decoded.
-    Metadata(Box<MapMetadata>),
-    /// By the state before and that after, each alone.
-    States(Box<MapState<T>>),
-}
-
-type MapState<T> = dyn Fn(&T) -> Vec<ObjectKey> + Send + Sync;
-type MapChange<T> = dyn Fn(&Change<'_, T>) -> Vec<ObjectKey> + Send + Sync;
-type MapMetadata = dyn Fn(&ObjectMeta) -> Vec<ObjectKey> + Send + Sync;
-
-/// Which events count, and for which keys.
-struct Wanted<T> {
-    predicates: Vec<Box<Predicate<T>>>,
-    map: Map<T>,
-}
-
-/// Adds the keys that events are wanted for.
-struct Mapped<T> {
-    wanted: Arc<Wanted<T>>,
-    queue: WorkQueue<ObjectKey>,
 }
 
 /// A stream of keys, and the task that empties it into the queue once the controller works.
@@ -122,69 +96,31 @@ impl<T: Resource> Watch<T> {
 
 impl<T: CachedResource> Watch<T> {
     /// Registers a handler that adds the keys which `map` gives for each change that passes.
-    pub(crate) fn attach<K: Resource>(self, primary: &Primary<'_, K>, map: Map<T>) -> Box<dyn Attached> {
+    pub(crate) fn attach<K: CachedResource>(self, primary: &Primary<'_, K>, map: Map<T>) -> Box<dyn Attached> {
         let selection = self.selection.unwrap_or_else(|| Selection::new(primary.selection.scope.clone()));
         let informer = primary.factory.informer_with::<T>(&self.dynamic, selection);
-        let wanted = Arc::new(Wanted { predicates: self.predicates, map });
-        for fence in primary.fences {
-            let (lister, wanted) = (informer.lister(), Arc::clone(&wanted));
-            let source = move |refill: &Refill<'_>| {
-                lister.introduce(|event| {
-                    if !refill.is_over() {
-                        wanted.keys(event).into_iter().for_each(|key| refill.offer(key));
-                    }
-                });
-            };
-            fence.feed(primary.queue, Box::new(source));
-        }
-        Box::new(informer.add_handler(Mapped { wanted, queue: primary.queue.clone() }))
+        let wanted = Wanted { predicates: self.predicates, map };
+        Box::new(primary.add_handler(&informer, wanted, None))
     }
 }
 
-impl<T: CachedResource> Wanted<T> {
-    fn keys(&self, event: &Event<'_, T>) -> Vec<ObjectKey> {
-        match &self.map {
-            // Decoded once for both.
-            Map::Change(map) => event.with_change(|change| match passes(&self.predicates, change) {
-                false => Vec::new(),
-                true => map(change),
-            }),
-            Map::Metadata(map) => {
-                if !self.predicates.is_empty() && !event.with_change(|change| passes(&self.predicates, change)) {
-                    return Vec::new();
-                }
-                let mut keys = Vec::new();
-                let is_same = event.kind() == EventKind::Resync;
-                for object in [event.old().filter(|_| !is_same), event.object()].into_iter().flatten() {
-                    // Metadata that cannot be read names no owner.
-                    keys.extend(object.metadata().iter().flat_map(|metadata| map(metadata)));
-                }
-                keys
-            }
-            Map::States(map) => {
-                let decoded = event.decode();
-                let change = decoded.as_change();
-                if !passes(&self.predicates, &change) {
-                    return Vec::new();
-                }
-                let mut keys = match &change {
-                    Change::Updated { old, .. } if !change.is_resync() => map(old),
-                    // Readers no longer see the state before.
-                    Change::Undecodable(_) => event.decode_old().map(|old| map(&old)).unwrap_or_default(),
-                    _ => Vec::new(),
-                };
-                keys.extend(change.object().map(map).unwrap_or_default());
-                keys
-            }
+impl<K: CachedResource> Primary<'_, K> {
+    /// Registers a handler that adds the keys which changes are wanted for, and says what else it would have added.
+    pub(crate) fn add_handler<T: CachedResource>(
+        &self,
+        informer: &Informer<T>,
+        wanted: Wanted<T>,
+        options: Option<HandlerOptions>,
+    ) -> Registration<T> {
+        let wanted = Arc::new(wanted);
+        for fence in self.fences {
+            fence.feed(self.standby.queue(), wanted.source(informer.indexer()));
         }
-    }
-}
-
-impl<T: CachedResource> EventHandler<T> for Mapped<T> {
-    fn on_event(&mut self, event: &Event<'_, T>) {
-        let priority = Priority::of(event.kind());
-        for key in self.wanted.keys(event) {
-            self.queue.add_with(key, priority);
+        self.standby.add_source(wanted.source(informer.indexer()));
+        let handler = Mapped { wanted, standby: Arc::clone(self.standby) };
+        match options {
+            None => informer.add_handler(handler),
+            Some(options) => informer.add_handler_with(handler, options),
         }
     }
 }
@@ -216,14 +152,6 @@ impl<T: Resource> fmt::Debug for Watch<T> {
             .field("selection", &self.selection)
             .finish_non_exhaustive()
     }
-}
-
-/// Gives the keys of the `K`s that own an object.
-pub(crate) fn to_owners<K: CachedResource, T>(owner: OwnerType, owned_by: OwnedBy, informer: &Informer<K>) -> Map<T> {
-    let known = informer.indexer();
-    // Where the type does not tell whether owners live in namespaces, those that are known do. An owner that is not known
-    // yet runs when it comes.
-    Map::Metadata(Box::new(move |metadata| owner.keys(metadata, owned_by, |key| known.contains(key))))
 }
 
 // === impl KeyStream ===

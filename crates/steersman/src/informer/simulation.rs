@@ -1,5 +1,6 @@
 //! A server, a cache, handlers and workers, in an order that a seed decides: every state that the cache showed to a
-//! reader reaches a reconcile of everybody whom it concerns, after it appeared and again after it went.
+//! reader reaches a reconcile of everybody whom it concerns, after it appeared and again after it went. Also what went while
+//! the controller stood by.
 //!
 //! The cache, the mailboxes, a controller's handlers and its queue are the real ones. What is played is the server, the
 //! watch with its faults (cut, expired, relisted to any state since), and who gets to run when: a handler may be asleep while
@@ -79,8 +80,8 @@ struct World {
     /// Who has to run, and after what.
     due: BTreeMap<ObjectKey, u64>,
     runs: BTreeMap<ObjectKey, u64>,
-    /// Keeps the handlers registered.
-    _controller: Prepared,
+    /// Stands by until it is told to work. Keeps the handlers registered.
+    controller: Prepared,
 }
 
 fn name_of(state: &State) -> String {
@@ -156,7 +157,7 @@ impl World {
             .owns::<ConfigMap>()
             .watches(Scope::All, mapped);
         let queue = controller.queue();
-        let controller = controller.prepare(&factory, None);
+        let controller = controller.prepare(&factory, Vec::new());
         let handlers: Vec<_> = {
             let mut handlers = informer.handlers.lock();
             let bound = rng.random_range(1..6);
@@ -183,7 +184,7 @@ impl World {
             shown: BTreeMap::new(),
             due: BTreeMap::new(),
             runs: BTreeMap::new(),
-            _controller: controller,
+            controller,
         }
     }
 
@@ -415,7 +416,14 @@ fn seeds() -> Vec<u64> {
 async fn every_state_that_the_cache_showed_reaches_a_reconcile_afterwards() {
     for seed in seeds() {
         let mut world = World::new(seed);
-        for _ in 0..world.rng.random_range(5..STEPS_MAX) {
+        let n_steps = world.rng.random_range(5..STEPS_MAX);
+        // Half of them work from the beginning.
+        let works_from = world.rng.random_range(0..2 * n_steps).saturating_sub(n_steps);
+        for step in 0..n_steps {
+            if step == works_from {
+                assert!(world.queue.is_empty(), "seed {seed}: keys wait for a controller that stands by");
+                world.controller.standby.end().await;
+            }
             world.step();
         }
         world.calm();
@@ -429,6 +437,7 @@ async fn the_schedules_reach_the_bounds_of_mailboxes() {
     let mut n_full = 0;
     for seed in 0..50 {
         let mut world = World::new(seed);
+        world.controller.standby.end().await;
         for _ in 0..STEPS_MAX {
             world.step();
             n_full += usize::from(world.handlers.iter().any(|(_, mailbox)| mailbox.is_full()));

@@ -1,5 +1,6 @@
 //! What starts when, what ends when, and who hears of it.
 
+use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,8 +8,8 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::ConfigMap;
 use parking_lot::Mutex;
 use steersman::{
-    Action, Change, Controller, ElectionOptions, InformerFactory, Manager, ManagerError, ObjectKey, ReconcileError,
-    Scope, ShardOptions,
+    Action, Change, Controller, ElectionOptions, InformerFactory, Manager, ManagerError, ObjectKey, QueueStats,
+    ReconcileError, Scope, ShardOptions,
 };
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -136,6 +137,44 @@ async fn a_new_leader_works_without_listing_first() {
     one.await.unwrap().unwrap();
     eventually("two works", || !second.lock().is_empty()).await;
     assert_eq!((holder(&server).as_str(), server.n_seen("/api/v1/configmaps")), ("two", n_requests));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_standby_queues_nothing_and_then_runs_what_exists_and_what_went_meanwhile() {
+    type Runs = Arc<Mutex<Vec<ObjectKey>>>;
+    async fn record(key: ObjectKey, runs: &Runs) -> Result<Action, Infallible> {
+        runs.lock().push(key);
+        Ok(Action::AwaitChange)
+    }
+    let server = Server::new();
+    let (shutdown, one) = start(elected(&server, "one"));
+    eventually("one leads", || holder(&server) == "one").await;
+    let runs = Runs::default();
+    let controller = Controller::<ConfigMap>::new(record, Arc::clone(&runs))
+        .watches(Scope::All, |config: &ConfigMap| {
+            config.data.iter().map(|data| ObjectKey::namespaced("owner", &data["value"])).collect()
+        });
+    let queue = controller.queue();
+    let (_keep, _two) = start(elected(&server, "two").controller(controller));
+    server.put("a/stays", "1");
+    server.put("a/goes", "2");
+    server.put("a/moves", "3");
+    settle().await;
+    server.delete("a/goes");
+    server.put("a/moves", "4");
+    for number in 0..100 {
+        server.put("a/stays", &(100 + number).to_string());
+    }
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!((queue.stats(), runs.lock().len()), (QueueStats::default(), 0));
+    shutdown.send(()).unwrap();
+    one.await.unwrap().unwrap();
+    eventually("two leads", || holder(&server) == "two").await;
+    settle().await;
+    let ran: BTreeSet<String> = runs.lock().iter().map(ObjectKey::to_string).collect();
+    for key in ["a/stays", "a/moves", "owner/199", "owner/4", "a/goes", "owner/2", "owner/3"] {
+        assert!(ran.contains(key), "{key} did not run: {ran:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -375,7 +414,7 @@ async fn a_manager_that_ends_before_it_leads_leaves_no_handler_in_informers_that
     let options = ElectionOptions { identity: "two".to_owned(), ..ElectionOptions::new("test", "kube-system") };
     let (shutdown, two) = start(Manager::with_informers(factory).elect_with(options).controller(controller));
     server.put("a/x", "1");
-    eventually("the caches of two fill", || queue.len() == 1).await;
+    eventually("the caches of two fill", || config_maps.len().is_ok_and(|len| len == 1)).await;
     shutdown.send(()).unwrap();
     two.await.unwrap().unwrap();
     eventually("the handler is gone", || handler.strong_count() == 0).await;

@@ -1,0 +1,181 @@
+//! From events to keys: which changes of a type count for a controller, and whose keys run for them.
+//!
+//! What a handler does with the keys depends on whether the controller works already, see [`crate::controller::standby`].
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use crate::cached::Cached;
+use crate::controller::standby::Standby;
+use crate::controller::{Predicate, passes};
+use crate::delta::Entry;
+use crate::fence::{KeySource, Refill};
+use crate::handler::{Arrival, Change, Event, EventHandler, EventKind};
+use crate::indexer::Indexer;
+use crate::informer::{Informer, Notice};
+use crate::key::ObjectKey;
+use crate::owners::{OwnedBy, OwnerType};
+use crate::queue::Priority;
+use crate::selection::CachedResource;
+
+/// Which events count, and for which keys.
+pub(crate) struct Wanted<T> {
+    pub(crate) predicates: Vec<Box<Predicate<T>>>,
+    pub(crate) map: Map<T>,
+}
+
+/// How changes become keys.
+pub(crate) enum Map<T> {
+    /// By the change as a whole, whose objects are decoded for it.
+    Change(Box<MapChange<T>>),
+    /// The key of the object itself, for which nothing is decoded.
+    Key,
+    /// By the metadata of the state before and of that after, for which nothing else is decoded.
+    Metadata(Box<MapMetadata>),
+    /// By the state before and by that after, each alone.
+    States(Box<MapState<T>>),
+}
+
+type MapChange<T> = dyn Fn(&Change<'_, T>) -> Vec<ObjectKey> + Send + Sync;
+type MapMetadata = dyn Fn(&ObjectMeta) -> Vec<ObjectKey> + Send + Sync;
+type MapState<T> = dyn Fn(&T) -> Vec<ObjectKey> + Send + Sync;
+
+/// A handler that adds the keys which events are wanted for.
+pub(crate) struct Mapped<T> {
+    pub(crate) wanted: Arc<Wanted<T>>,
+    pub(crate) standby: Arc<Standby>,
+}
+
+// === impl Wanted ===
+
+impl<T: CachedResource> Wanted<T> {
+    /// The keys of a change: those of the state before as well as those of the state after.
+    fn each_key(&self, event: &Event<'_, T>, mut add: impl FnMut(ObjectKey)) {
+        match &self.map {
+            // Decoded once for both.
+            Map::Change(map) => event.with_change(|change| {
+                if passes(&self.predicates, change) {
+                    map(change).into_iter().for_each(&mut add);
+                }
+            }),
+            Map::Key => {
+                if self.counts(event) {
+                    event.key().cloned().into_iter().for_each(add);
+                }
+            }
+            Map::Metadata(_) => {
+                if self.counts(event) {
+                    let before = event.old().filter(|_| event.kind() != EventKind::Resync);
+                    for state in [before, event.object()].into_iter().flatten() {
+                        self.keys_of_state(event, state).into_iter().for_each(&mut add);
+                    }
+                }
+            }
+            Map::States(map) => {
+                let decoded = event.decode();
+                let change = decoded.as_change();
+                if !passes(&self.predicates, &change) {
+                    return;
+                }
+                match &change {
+                    Change::Updated { old, .. } if !change.is_resync() => map(old).into_iter().for_each(&mut add),
+                    // Readers no longer see the state before.
+                    Change::Undecodable(_) => {
+                        let before = event.old().map(|old| self.keys_of_state(event, old));
+                        before.into_iter().flatten().for_each(&mut add);
+                    }
+                    _ => {}
+                }
+                change.object().map(map).into_iter().flatten().for_each(add);
+            }
+        }
+    }
+
+    /// The keys that a change is about and that no cache gives once it has the change: of an object that is gone, and of a
+    /// state that is over and was of other keys.
+    fn keys_left_behind(&self, event: &Event<'_, T>) -> Vec<ObjectKey> {
+        let (before, after) = match event.kind() {
+            EventKind::Added(_) | EventKind::Resync => return Vec::new(),
+            EventKind::Deleted => (event.object(), None),
+            EventKind::Undecodable | EventKind::Updated => (event.old(), event.object()),
+        };
+        let mut keys = Vec::new();
+        match &self.map {
+            Map::Change(_) => self.each_key(event, |key| keys.push(key)),
+            Map::Key if event.kind() == EventKind::Deleted => self.each_key(event, |key| keys.push(key)),
+            Map::Key => {}
+            Map::Metadata(_) | Map::States(_) => {
+                if self.counts(event) {
+                    let of = |state: Option<&Cached<T>>| state.map(|state| self.keys_of_state(event, state));
+                    let after = of(after).unwrap_or_default();
+                    keys.extend(of(before).into_iter().flatten().filter(|key| !after.contains(key)));
+                }
+            }
+        }
+        keys
+    }
+
+    /// The keys of one state, of maps that look at states alone.
+    fn keys_of_state(&self, event: &Event<'_, T>, state: &Cached<T>) -> Vec<ObjectKey> {
+        match &self.map {
+            // Metadata that cannot be read names no owner.
+            Map::Metadata(map) => state.metadata().map(|metadata| map(&metadata)).unwrap_or_default(),
+            Map::States(map) => event.decode_state(state).map(|state| map(&state)).unwrap_or_default(),
+            Map::Change(_) | Map::Key => Vec::new(),
+        }
+    }
+
+    /// Whether a change passes all predicates. Without any, nothing is decoded.
+    fn counts(&self, event: &Event<'_, T>) -> bool {
+        self.predicates.is_empty() || event.with_change(|change| passes(&self.predicates, change))
+    }
+
+    /// Offers the keys of everything in the cache, as a handler that joins hears of it: a panic costs one object.
+    pub(crate) fn source(self: &Arc<Self>, indexer: Indexer<T>) -> KeySource {
+        let this = Arc::clone(self);
+        Box::new(move |refill| {
+            if matches!(this.map, Map::Key) && this.predicates.is_empty() {
+                return indexer.keys().into_iter().for_each(|key| refill.offer(key));
+            }
+            for Entry { key, object } in indexer.entries() {
+                this.offer(Some(&key), Notice::Added(object, Arrival::Initial), &indexer, refill);
+            }
+            for error in indexer.undecodable() {
+                this.offer(error.key.clone().as_ref(), Notice::Undecodable(error), &indexer, refill);
+            }
+        })
+    }
+
+    fn offer(&self, key: Option<&ObjectKey>, notice: Notice<T>, indexer: &Indexer<T>, refill: &Refill<'_>) {
+        let is_unwanted = matches!(self.map, Map::Key) && key.is_some_and(|key| !refill.wants(key));
+        if is_unwanted || refill.is_over() {
+            return;
+        }
+        let event = Event::new(key, &notice, indexer.decoder());
+        if catch_unwind(AssertUnwindSafe(|| self.each_key(&event, |key| refill.offer(key)))).is_err() {
+            tracing::error!(?key, "a predicate or a map panicked; the object is skipped");
+        }
+    }
+}
+
+// === impl Mapped ===
+
+impl<T: CachedResource> EventHandler<T> for Mapped<T> {
+    fn on_event(&mut self, event: &Event<'_, T>) {
+        if !self.standby.is_over() && self.standby.keep(self.wanted.keys_left_behind(event)) {
+            return;
+        }
+        let priority = Priority::of(event.kind());
+        self.wanted.each_key(event, |key| self.standby.queue().add_with(key, priority));
+    }
+}
+
+/// Gives the keys of the `K`s that own an object.
+pub(crate) fn to_owners<K: CachedResource, T>(owner: OwnerType, owned_by: OwnedBy, informer: &Informer<K>) -> Map<T> {
+    let known = informer.indexer();
+    // Where the type does not tell whether owners live in namespaces, those that are known do. An owner that is not known
+    // yet runs when it comes.
+    Map::Metadata(Box::new(move |metadata| owner.keys(metadata, owned_by, |key| known.contains(key))))
+}

@@ -1,0 +1,158 @@
+//! What a controller keeps of the events that come before it works: while its caches fill, and for as long as another
+//! replica leads.
+//!
+//! What exists, the caches know, so when the wait is over they are asked, and none of it is kept meanwhile. What is gone, no
+//! cache knows: of an object that was deleted, or was of other keys, the keys are kept, because the replica that led may have
+//! ended before it saw to them. Of these at most [`GONE_MAX`] are kept. The oldest go first: a leader has had the most time
+//! for them.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use hashbrown::HashSet;
+use parking_lot::Mutex;
+
+use crate::fence::{KeySource, Refill};
+use crate::key::ObjectKey;
+use crate::queue::{Priority, WorkQueue};
+
+/// How many keys of what is gone are kept.
+const GONE_MAX: usize = 65_536;
+
+/// The wait after a source of keys has panicked as a whole.
+const RETRY_WAIT: Duration = Duration::from_secs(1);
+
+/// The time before a controller works, and its queue.
+pub(crate) struct Standby {
+    queue: WorkQueue<ObjectKey>,
+    /// `None` once the controller works.
+    gone: Mutex<Option<Gone>>,
+    is_over: AtomicBool,
+    /// What the caches know.
+    sources: Mutex<Vec<KeySource>>,
+    /// The controller has ended: nothing more is wanted.
+    is_stopped: AtomicBool,
+}
+
+/// Keys of what is gone.
+#[derive(Default)]
+struct Gone {
+    keys: HashSet<ObjectKey>,
+    /// The same, the oldest first.
+    order: VecDeque<ObjectKey>,
+    n_dropped: u64,
+}
+
+// === impl Standby ===
+
+impl Standby {
+    pub(crate) fn new(queue: WorkQueue<ObjectKey>) -> Self {
+        Self {
+            queue,
+            gone: Mutex::new(Some(Gone::default())),
+            is_over: AtomicBool::new(false),
+            sources: Mutex::default(),
+            is_stopped: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn queue(&self) -> &WorkQueue<ObjectKey> {
+        &self.queue
+    }
+
+    /// Names a source of everything that exists.
+    pub(crate) fn add_source(&self, source: KeySource) {
+        self.sources.lock().push(source);
+    }
+
+    /// Whether events go to the queue.
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Acquire)
+    }
+
+    /// Keeps keys of what is gone. False: the controller works by now, so the whole event is for the queue.
+    pub(crate) fn keep(&self, keys: Vec<ObjectKey>) -> bool {
+        let mut gone = self.gone.lock();
+        let Some(gone) = &mut *gone else { return false };
+        keys.into_iter().for_each(|key| gone.keep(key));
+        true
+    }
+
+    /// Ends the wait: events go to the queue from now on, and so does all that the wait has left there. Asks the caches
+    /// on a thread for blocking work, because predicates and maps of the user may take their time.
+    pub(crate) async fn end(self: &Arc<Self>) {
+        let Some(gone) = self.gone.lock().take() else { return };
+        // Only now are the caches asked: what changes from here on is in them, or an event that comes.
+        self.is_over.store(true, Ordering::Release);
+        loop {
+            let this = Arc::clone(self);
+            if tokio::task::spawn_blocking(move || this.ask_caches()).await.is_ok() {
+                break;
+            }
+            tracing::error!(queue = &*self.queue.name(), "a source of keys panicked; it is asked again");
+            tokio::time::sleep(RETRY_WAIT).await;
+        }
+        if gone.n_dropped > 0 {
+            tracing::warn!(
+                queue = &*self.queue.name(),
+                n_dropped = gone.n_dropped,
+                "more was deleted while this replica stood by than it keeps; the oldest are left to the finalizers"
+            );
+        }
+        for key in gone.order {
+            self.queue.add_with(key, Priority::Low);
+        }
+    }
+
+    fn ask_caches(&self) {
+        let is_admitted = |key: &ObjectKey| self.queue.admits(key);
+        let is_over = || self.is_stopped.load(Ordering::Relaxed);
+        for source in &*self.sources.lock() {
+            source(&Refill::new(&self.queue, &is_admitted, &is_over));
+        }
+    }
+
+    /// The controller ends.
+    pub(crate) fn stop(&self) {
+        self.is_stopped.store(true, Ordering::Relaxed);
+    }
+}
+
+// === impl Gone ===
+
+impl Gone {
+    fn keep(&mut self, key: ObjectKey) {
+        if !self.keys.insert(key.clone()) {
+            return;
+        }
+        self.order.push_back(key);
+        if self.order.len() > GONE_MAX
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.keys.remove(&oldest);
+            self.n_dropped += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queue::RateLimiter;
+
+    #[tokio::test(start_paused = true)]
+    async fn of_what_is_gone_so_many_keys_are_kept_and_the_oldest_dropped() {
+        let standby = Arc::new(Standby::new(WorkQueue::new("test", RateLimiter::default())));
+        let key = |number: usize| ObjectKey::cluster(&number.to_string());
+        for number in 0..GONE_MAX + 10 {
+            assert!(standby.keep(vec![key(number), key(number)]));
+        }
+        assert_eq!(standby.queue().len(), 0, "the queue holds nothing that nobody works on");
+        standby.end().await;
+        assert_eq!(standby.queue().len(), GONE_MAX);
+        assert_eq!(standby.queue().get().await.unwrap().key(), &key(10));
+        assert!(!standby.keep(vec![key(0)]));
+    }
+}
