@@ -3,6 +3,11 @@
 //! Where the server serves `/status`, the status is patched there. Where it does not, the status is a field like any
 //! other and is patched into the object itself. Discovery says which; when that changes under a running controller,
 //! because a CRD was replaced, the writer notices and asks again.
+//!
+//! What a reconciler has of an object may be older than the writer's own last write, whose event has not come yet. The writer
+//! remembers what it wrote until it is given an object that has it ([`memory`]).
+
+mod memory;
 
 use std::fmt;
 
@@ -16,6 +21,7 @@ use serde_json::{Value, json};
 
 use crate::key::ObjectKey;
 use crate::patch;
+use crate::status::memory::{Answered, Known, Memory};
 use crate::write::WriteError;
 
 /// Where the status of a type is written.
@@ -37,11 +43,13 @@ pub enum Written<K> {
     Unchanged,
 }
 
-/// Writes the status of objects of one type. Cheap to keep; knows the route after the first write.
+/// Writes the status of objects of one type. Keep one for as long as the controller runs: it knows the route after the first
+/// write, and what it has written.
 pub struct Writer<K: Resource> {
     client: Client,
     dynamic: K::DynamicType,
     route: Mutex<Option<Route>>,
+    memory: Memory,
 }
 
 impl<K> Writer<K>
@@ -61,7 +69,7 @@ where
 {
     /// As [`Writer::new`], for a type that is known at run time, such as `DynamicObject` with its `ApiResource`.
     pub fn new_with(client: Client, dynamic: K::DynamicType) -> Self {
-        Self { client, dynamic, route: Mutex::new(None) }
+        Self { client, dynamic, route: Mutex::new(None), memory: Memory::default() }
     }
 
     /// Where the status is written, from discovery, remembered.
@@ -79,6 +87,9 @@ where
     /// Makes `status` the status of `current`, with a merge patch of what differs. Fields of the present status that
     /// `status` does not have are removed. Last writer wins: a status has one writer, and it is computed from what is.
     ///
+    /// `current` may come from a cache that has not seen the last write of this writer: then `status` is compared with what
+    /// was written. If the answer to that was lost, or the call dropped, it is sent in any case.
+    ///
     /// # Errors
     /// [`WriteError`].
     pub async fn write(&self, current: &K, status: &impl Serialize) -> Result<Written<K>, WriteError> {
@@ -86,28 +97,55 @@ where
         let not_json =
             |error| patch::failed::<K>(&self.dynamic, "write the status of", &key, kube::Error::SerdeError(error));
         let wanted = serde_json::to_value(status).map_err(not_json)?;
-        let present = serde_json::to_value(current).map_err(not_json)?;
-        let present = present.get("status").cloned().unwrap_or_else(|| json!({}));
-        let Some(difference) = patch::merge_diff(&present, &wanted) else { return Ok(Written::Unchanged) };
+        let present = status_of(current).map_err(not_json)?;
+        let uid = current.meta().uid.as_deref().unwrap_or_default();
+        let version = current.meta().resource_version.as_deref().unwrap_or_default();
+        let possible = self.memory.possible(&key, Known { uid, version, status: &present });
+        let differences = possible.iter().filter_map(|possible| patch::merge_diff(possible, &wanted));
+        // Each sets members to what is wanted or removes them, so all of them can be made at once.
+        let Some(difference) = differences.reduce(overlay) else { return Ok(Written::Unchanged) };
         let mut patch = patch::on_object(current.meta().uid.as_deref(), None);
         patch["status"] = difference.clone();
         let route = self.route().await?;
-        let first = self.send(&key, route, &patch).await;
+        self.memory.sending(&key, uid, wanted);
+        let written = self.send_somewhere(&key, route, &difference, &patch).await;
+        match &written {
+            Ok(object) => {
+                let version = object.meta().resource_version.clone().unwrap_or_default();
+                let answered = status_of(object).map(|status| Answered { version, status });
+                self.memory.done(&key, uid, answered.map_err(not_json)?);
+            }
+            Err(error) if error.status_code().is_some_and(|code| code < 500) => self.memory.refused(&key),
+            // It may have been done, or be done yet.
+            Err(_) => {}
+        }
+        written.map(Written::Changed)
+    }
+
+    /// Sends the patch to where the status is written, which may have changed.
+    async fn send_somewhere(
+        &self,
+        key: &ObjectKey,
+        route: Route,
+        difference: &Value,
+        patch: &Value,
+    ) -> Result<K, WriteError> {
+        let first = self.send(key, route, patch).await;
         let is_misrouted = match (&first, route) {
             // No subresource any more, or no object any more: look again.
             (Err(error), Route::Subresource) => error.is_not_found(),
             // The server drops the status of an object that has a status subresource.
-            (Ok(object), Route::Object) => !shows(object, &difference),
+            (Ok(object), Route::Object) => !shows(object, difference),
             _ => false,
         };
         if !is_misrouted {
-            return first.map(Written::Changed);
+            return first;
         }
         let learned = self.discover().await?;
         if learned == route {
-            return first.map(Written::Changed);
+            return first;
         }
-        self.send(&key, learned, &patch).await.map(Written::Changed)
+        self.send(key, learned, patch).await
     }
 
     async fn send(&self, key: &ObjectKey, route: Route, patch: &Value) -> Result<K, WriteError> {
@@ -138,6 +176,30 @@ where
 impl<K: Resource> fmt::Debug for Writer<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Writer").field("route", &*self.route.lock()).finish_non_exhaustive()
+    }
+}
+
+/// The status of `object`; empty if it has none.
+fn status_of<K: Serialize>(object: &K) -> Result<Value, serde_json::Error> {
+    let mut tree = serde_json::to_value(object)?;
+    Ok(tree.get_mut("status").map(Value::take).filter(|status| !status.is_null()).unwrap_or_else(|| json!({})))
+}
+
+/// Adds the members of `other` to those of `patch`.
+fn overlay(mut patch: Value, other: Value) -> Value {
+    match (&mut patch, other) {
+        (Value::Object(members), Value::Object(others)) => {
+            for (key, other) in others {
+                let member = members.remove(&key);
+                let member = match member {
+                    None => other,
+                    Some(member) => overlay(member, other),
+                };
+                members.insert(key, member);
+            }
+            patch
+        }
+        (_, other) => other,
     }
 }
 

@@ -1,5 +1,7 @@
 //! Finalizers, status and patches, against a server that keeps versions.
 
+use std::time::Duration;
+
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentStatus};
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::{Value, json};
@@ -98,6 +100,76 @@ async fn a_status_goes_to_the_subresource_where_there_is_one_and_to_the_object_w
         writer.write(&read(&server, DEPLOYMENTS, "a/x"), &DeploymentStatus::default()).await.unwrap();
         assert_eq!(status_of(&server), json!({}), "what the new status lacks is removed");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_status_is_compared_with_what_was_written_and_not_with_a_cache_that_lags() {
+    let server = Server::new();
+    discovery(&server, &["deployments", "deployments/status"]);
+    server.put_raw(DEPLOYMENTS, json!({"metadata": {"namespace": "a", "name": "x"}, "status": {"readyReplicas": 1}}));
+    let cached: Deployment = read(&server, DEPLOYMENTS, "a/x");
+    let writer = status::Writer::<Deployment>::new(server.client());
+    let two = DeploymentStatus { replicas: Some(2), ..ready(2) };
+    writer.write(&cached, &two).await.unwrap();
+    // The cache shows what is wanted, and the server has what was written.
+    let written = writer.write(&cached, &ready(1)).await.unwrap();
+    assert!(matches!(written, status::Written::Changed(_)));
+    assert_eq!(status_of(&server), json!({"readyReplicas": 1}));
+    let n_requests = server.seen().len();
+    assert!(matches!(writer.write(&cached, &ready(1)).await.unwrap(), status::Written::Unchanged));
+    assert_eq!(server.seen().len(), n_requests, "nothing to do, though the cache still lags");
+    // Once the cache has the write, it counts: somebody else may have written since.
+    let mut edited = server.get(DEPLOYMENTS, "a/x").unwrap();
+    edited["status"]["readyReplicas"] = json!(7);
+    server.put_raw(DEPLOYMENTS, edited);
+    writer.write(&read(&server, DEPLOYMENTS, "a/x"), &ready(1)).await.unwrap();
+    assert_eq!(status_of(&server), json!({"readyReplicas": 1}));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_status_whose_answer_was_lost_is_not_taken_for_unwritten() {
+    for gives_up in [false, true] {
+        let server = Server::new();
+        discovery(&server, &["deployments", "deployments/status"]);
+        server
+            .put_raw(DEPLOYMENTS, json!({"metadata": {"namespace": "a", "name": "x"}, "status": {"readyReplicas": 1}}));
+        let cached: Deployment = read(&server, DEPLOYMENTS, "a/x");
+        let writer = status::Writer::<Deployment>::new(server.client());
+        writer.route().await.unwrap();
+        let two = DeploymentStatus { replicas: Some(2), ..ready(2) };
+        if gives_up {
+            server.fail(Verb::Write, Fault::Silence);
+            assert!(tokio::time::timeout(Duration::from_secs(5), writer.write(&cached, &two)).await.is_err());
+        } else {
+            server.fail(Verb::Write, Fault::Cut);
+            writer.write(&cached, &two).await.unwrap_err();
+        }
+        // It was done all the same.
+        let mut edited = server.get(DEPLOYMENTS, "a/x").unwrap();
+        edited["status"] = json!({"readyReplicas": 2, "replicas": 2});
+        server.put_raw(DEPLOYMENTS, edited);
+        writer.write(&cached, &ready(1)).await.unwrap();
+        assert_eq!(status_of(&server), json!({"readyReplicas": 1}));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_status_that_was_refused_is_not_taken_for_written() {
+    let server = Server::new();
+    discovery(&server, &["deployments", "deployments/status"]);
+    server.put_raw(DEPLOYMENTS, json!({"metadata": {"namespace": "a", "name": "x"}, "status": {"readyReplicas": 1}}));
+    let cached: Deployment = read(&server, DEPLOYMENTS, "a/x");
+    let writer = status::Writer::<Deployment>::new(server.client());
+    server.fail(Verb::Write, Fault::Status { code: 403, reason: "Forbidden", retry_after: None });
+    writer.write(&cached, &ready(2)).await.unwrap_err();
+    assert!(matches!(writer.write(&cached, &ready(1)).await.unwrap(), status::Written::Unchanged));
+    writer.write(&cached, &ready(2)).await.unwrap();
+    assert_eq!(status_of(&server), json!({"readyReplicas": 2}));
+    // Another object of the name has another status.
+    server.delete_from(DEPLOYMENTS, "a/x");
+    server.put_raw(DEPLOYMENTS, json!({"metadata": {"namespace": "a", "name": "x"}, "status": {"readyReplicas": 5}}));
+    writer.write(&read(&server, DEPLOYMENTS, "a/x"), &ready(2)).await.unwrap();
+    assert_eq!(status_of(&server), json!({"readyReplicas": 2}));
 }
 
 #[tokio::test(start_paused = true)]
