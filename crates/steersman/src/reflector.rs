@@ -53,6 +53,9 @@ const NOT_SERVED_WAIT_MAX: Duration = Duration::from_secs(2);
 /// So many failures of the kind that a resume may cure, one after the other, and a relist is tried.
 const RESUMES_MAX: u32 = 3;
 
+/// At most 2 to this power, less one, LISTs come between two attempts at a streaming list.
+const LISTS_DUE_BITS: u32 = 5;
+
 /// How a reflector lists and watches. The defaults suit; tests and odd servers change them.
 #[derive(Clone, Debug)]
 pub struct ReflectorOptions {
@@ -79,7 +82,8 @@ pub struct ReflectorOptions {
 pub enum InitialList {
     /// LIST, then WATCH.
     Paged,
-    /// A watch that begins with the state (`sendInitialEvents`); LIST, then WATCH, where the server refuses that.
+    /// A watch that begins with the state (`sendInitialEvents`). LIST, then WATCH, where the server refuses that, or it
+    /// fails, or its end does not come; the next time the state is needed, or some times later, it is tried again.
     Streaming,
 }
 
@@ -97,7 +101,10 @@ pub struct Reflector<K> {
     is_first: bool,
     /// The server could not serve `version`; ask for its newest state instead.
     is_version_unusable: bool,
-    initial: InitialList,
+    /// So many times the state is got by LIST before a streaming list is tried again.
+    n_lists_due: u32,
+    /// So many streaming lists, one after the other, were refused or did not come to their end.
+    n_unended: u32,
 }
 
 /// An open watch.
@@ -158,7 +165,6 @@ impl<K: CachedResource> Reflector<K> {
         Self {
             client,
             backoff: Backoff::new(options.backoff),
-            initial: options.initial,
             decoding: Decoding::new(&target, &options, known),
             target,
             options,
@@ -166,6 +172,8 @@ impl<K: CachedResource> Reflector<K> {
             version: String::new(),
             is_first: true,
             is_version_unusable: false,
+            n_lists_due: 0,
+            n_unended: 0,
         }
     }
 
@@ -201,23 +209,23 @@ impl<K: CachedResource> Reflector<K> {
 
     /// Gets the complete state, and, where it came by watch, the watch to go on with.
     async fn fill(&mut self) -> Result<(Replacement<K>, Option<Stream>), Failure> {
-        if self.initial == InitialList::Streaming {
-            match self.stream_list().await {
-                Ok((replacement, stream)) => return Ok((replacement, Some(stream))),
-                Err(failure) => match failure.kind {
-                    Kind::Expired | Kind::TooLargeVersion => {
-                        self.is_version_unusable = true;
-                        let (replacement, stream) = self.stream_list().await?;
-                        return Ok((replacement, Some(stream)));
-                    }
-                    Kind::NotServed | Kind::TooManyRequests | Kind::Transport => return Err(failure),
-                    Kind::Invalid | Kind::NoBookmark => {
-                        tracing::debug!(watch = %self.target, %failure, "no streaming list here, using LIST");
-                        self.initial = InitialList::Paged;
-                    }
-                    Kind::Idle | Kind::Internal | Kind::Malformed | Kind::Refused => {}
-                },
+        if self.options.initial == InitialList::Streaming && self.n_lists_due == 0 {
+            let mut streamed = self.stream_list().await;
+            if let Err(failure) = &streamed
+                && matches!(failure.kind, Kind::Expired | Kind::TooLargeVersion)
+            {
+                self.is_version_unusable = true;
+                streamed = self.stream_list().await;
             }
+            match streamed {
+                Ok((replacement, stream)) => {
+                    self.n_unended = 0;
+                    return Ok((replacement, Some(stream)));
+                }
+                Err(failure) => self.fall_back(failure)?,
+            }
+        } else {
+            self.n_lists_due = self.n_lists_due.saturating_sub(1);
         }
         match self.list(self.options.page_limit).await {
             Err(failure) if matches!(failure.kind, Kind::Expired | Kind::TooLargeVersion) => {
@@ -226,6 +234,28 @@ impl<K: CachedResource> Reflector<K> {
                 self.list(0).await.map(|replacement| (replacement, None))
             }
             listed => listed.map(|replacement| (replacement, None)),
+        }
+    }
+
+    /// After a failed streaming list: `Ok` if a LIST is to be tried at once.
+    fn fall_back(&mut self, failure: Failure) -> Result<(), Failure> {
+        match failure.kind {
+            // A LIST would fare no better.
+            Kind::NotServed | Kind::TooManyRequests => Err(failure),
+            // What is between the server and us may bear a LIST and not a watch that begins with everything.
+            Kind::Transport => {
+                self.n_lists_due = 1;
+                Err(failure)
+            }
+            Kind::Invalid | Kind::Malformed | Kind::NoBookmark => {
+                tracing::debug!(watch = %self.target, %failure, "no streaming list, using LIST");
+                // It may have been a bad moment, and a server may be upgraded: tried again ever more seldom, and never
+                // given up.
+                self.n_lists_due = (1 << self.n_unended) - 1;
+                self.n_unended = (self.n_unended + 1).min(LISTS_DUE_BITS);
+                Ok(())
+            }
+            Kind::Expired | Kind::Idle | Kind::Internal | Kind::Refused | Kind::TooLargeVersion => Ok(()),
         }
     }
 

@@ -102,6 +102,59 @@ async fn a_streaming_list_that_ends_without_its_bookmark_is_followed_by_a_list()
     assert_eq!(cached(&informer), ["a/x=9"]);
 }
 
+/// Makes the next thing that the reflector does a list.
+async fn relist(server: &Server, informer: &Informer<ConfigMap>, value: &str) {
+    server.end_watches();
+    server.put("a/x", value);
+    server.compact();
+    until_cached(informer, &[&format!("a/x={value}")]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_streaming_list_that_fails_on_the_way_is_followed_by_a_list_and_tried_again_later() {
+    let bad_gateway = Fault::Status { code: 502, reason: "", retry_after: None };
+    let internal = Fault::Status { code: 500, reason: "InternalError", retry_after: None };
+    for fault in [Fault::Cut, Fault::Silence, bad_gateway, internal, Fault::Garbage("{\"type\":\"ADDED\",\"obj")] {
+        let server = Server::new();
+        server.put("a/x", "1");
+        server.fail(Verb::Watch, fault.clone());
+        let (informer, _running) = start(&server, ReflectorOptions::default());
+        informer.wait_synced(WAIT).await.unwrap();
+        let lines: Vec<String> = server.seen().into_iter().map(|seen| seen.line).collect();
+        assert_eq!(lines[1], "GET /api/v1/configmaps?resourceVersion=0", "after {fault:?}");
+        settle().await;
+        relist(&server, &informer, "2").await;
+        assert_eq!(server.n_seen("sendInitialEvents"), 2, "after {fault:?}: {:?}", server.seen());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_streaming_list_that_did_not_end_once_is_tried_again() {
+    let server = Server::new().without_end_bookmark();
+    server.put("a/x", "1");
+    let (informer, _running) = start(&server, ReflectorOptions::default());
+    informer.wait_synced(WAIT).await.unwrap();
+    settle().await;
+    server.end_streaming_lists(true);
+    relist(&server, &informer, "2").await;
+    assert_eq!(server.n_seen("sendInitialEvents"), 2, "{:?}", server.seen());
+    assert_eq!(server.n_seen("GET /api/v1/configmaps?resourceVersion"), 1, "{:?}", server.seen());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_whose_streaming_lists_never_end_is_asked_for_them_ever_more_seldom() {
+    let server = Server::new().without_end_bookmark();
+    server.put("a/x", "1");
+    let (informer, _running) = start(&server, ReflectorOptions::default());
+    informer.wait_synced(WAIT).await.unwrap();
+    for number in 0..40 {
+        settle().await;
+        relist(&server, &informer, &number.to_string()).await;
+    }
+    // The first, and then after 0, 1, 3, 7 and 15 lists more.
+    assert_eq!(server.n_seen("sendInitialEvents"), 6);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_ends_or_breaks_is_resumed_without_a_relist() {
     let server = Server::new();

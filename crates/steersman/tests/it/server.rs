@@ -133,6 +133,11 @@ impl Server {
         self
     }
 
+    /// From now on, streaming lists end with their bookmark or not.
+    pub(crate) fn end_streaming_lists(&self, has_end_bookmark: bool) {
+        self.state.lock().has_end_bookmark = has_end_bookmark;
+    }
+
     /// The next request of this kind goes wrong; called again, the one after it.
     pub(crate) fn fail(&self, verb: Verb, fault: Fault) {
         self.faults(verb, |faults| faults.push_back(fault));
