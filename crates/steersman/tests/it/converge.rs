@@ -7,11 +7,12 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::ConfigMap;
 use parking_lot::Mutex;
 use proptest::prelude::{Just, Strategy, any, prop_oneof, proptest};
-use proptest::test_runner::Config;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::{Config, TestRunner};
 use serde_json::json;
 use steersman::{
-    CacheMode, Change, HandlerOptions, Informer, InformerFactory, InitialList, ObjectKey, ReflectorOptions, Scope,
-    handler_fn,
+    BackoffLimits, CacheMode, Change, HandlerOptions, Informer, InformerFactory, InitialList, ObjectKey,
+    ReflectorOptions, Scope, handler_fn,
 };
 
 use crate::server::{Fault, Server, Verb, eventually};
@@ -163,6 +164,33 @@ async fn run(options: ReflectorOptions, steps: Vec<Step>) {
 fn check(initial: InitialList, cache: CacheMode, steps: Vec<Step>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     runtime.block_on(run(ReflectorOptions { initial, cache, ..ReflectorOptions::default() }, steps));
+}
+
+/// As a schedule for real time: nothing that only a long wait ends.
+fn without_waits(steps: Vec<Step>) -> Vec<Step> {
+    let bounded = steps.into_iter().filter_map(|step| match step {
+        Step::Fail(_, Fault::Silence) => None,
+        Step::Fail(verb, Fault::Status { code, reason, .. }) => {
+            Some(Step::Fail(verb, Fault::Status { code, reason, retry_after: None }))
+        }
+        Step::Wait(ms) => Some(Step::Wait(ms % 4)),
+        step => Some(step),
+    });
+    bounded.collect()
+}
+
+#[test]
+fn on_several_threads_cache_and_handlers_agree_with_the_server_too() {
+    let backoff =
+        BackoffLimits { initial: Duration::from_millis(1), max: Duration::from_millis(5), ..BackoffLimits::default() };
+    let mut runner = TestRunner::deterministic();
+    for number in 0..(cases() / 20).min(50) {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_time().build().unwrap();
+        let initial = if number % 2 == 0 { InitialList::Paged } else { InitialList::Streaming };
+        let cache = cache_modes().new_tree(&mut runner).unwrap().current();
+        let steps = without_waits(steps().new_tree(&mut runner).unwrap().current());
+        runtime.block_on(run(ReflectorOptions { backoff, initial, cache, ..ReflectorOptions::default() }, steps));
+    }
 }
 
 fn cache_modes() -> impl Strategy<Value = CacheMode> {

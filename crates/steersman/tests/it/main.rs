@@ -17,6 +17,7 @@ mod health;
 mod informer;
 mod manager;
 mod metrics;
+mod parallel;
 mod reflector;
 mod server;
 mod sources;

@@ -3,7 +3,7 @@
 //! It keeps objects of any resource, counts versions, lists, watches (streaming lists and bookmarks too), creates,
 //! replaces, patches and deletes, well enough for the library. What a real server does only on bad days it does on
 //! command: refuse, break off, stay silent, talk garbage, forget old versions. Its waits are those of a paused clock: every
-//! test that starts one has `start_paused = true`.
+//! test that starts one has `start_paused = true`, but for those in `parallel`, which do without waits.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -234,6 +234,13 @@ impl Server {
         self.delete_from("/api/v1/configmaps", key);
     }
 
+    /// As [`Server::delete`], also of what is not there.
+    pub(crate) fn delete_if_there(&self, key: &str) {
+        if self.get("/api/v1/configmaps", key).is_some() {
+            self.delete(key);
+        }
+    }
+
     pub(crate) fn delete_from(&self, collection: &str, key: &str) {
         let (namespace, name) = key.split_once('/').unwrap();
         self.state.lock().delete(collection, namespace, name);
@@ -288,11 +295,8 @@ impl State {
     fn publish(&mut self, collection: &str, event_type: &str, object: Value) {
         let event = json!({"type": event_type, "object": object});
         self.watchers.retain(|watcher| !watcher.sender.is_closed());
-        for watcher in &self.watchers {
-            if watcher.wants(collection, &event) {
-                watcher.send(&format!(r#"{{"type":"{event_type}","object":{object}}}"#));
-            }
-        }
+        let line = format!(r#"{{"type":"{event_type}","object":{object}}}"#);
+        self.watchers.retain(|watcher| !watcher.wants(collection, &event) || watcher.send(&line));
         self.log.push((self.version, collection.to_owned(), event));
     }
 
@@ -311,14 +315,12 @@ impl Watcher {
         collection == self.collection && (self.namespace.is_empty() || self.namespace == namespace)
     }
 
-    /// A client that does not read is cut off, as a real server would.
-    fn send(&self, line: &str) {
+    /// False: the client does not read, and is to be cut off, as a real server would.
+    fn send(&self, line: &str) -> bool {
         let line = Bytes::from(format!("{line}\n"));
         // Two chunks, so that lines cross chunks.
         let (head, tail) = (line.slice(..line.len() / 2), line.slice(line.len() / 2..));
-        for chunk in [head, tail] {
-            drop(self.sender.try_send(Ok(Frame::data(chunk))));
-        }
+        [head, tail].into_iter().all(|chunk| self.sender.try_send(Ok(Frame::data(chunk))).is_ok())
     }
 }
 
