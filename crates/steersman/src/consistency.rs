@@ -1,23 +1,29 @@
 //! A reconciler that has written must not decide again from a cache that has not seen it yet.
 //!
-//! [`ConsistencyStore`] remembers, per key of the controller, the newest version it wrote of each resource, and says
-//! whether the caches have got there. Nobody waits: the key comes back later, the worker goes on with others. After
-//! Kubernetes' `pkg/controller/util/consistency`. To wait for one write where it is made, see
+//! [`ConsistencyStore`] remembers, per key of the controller, what its reconciles wrote and deleted, and says whether the
+//! caches have got there. Nobody waits: the key comes back later, the worker goes on with others. That is what a reconciler
+//! wants. After Kubernetes' `pkg/controller/util/consistency`, and in place of its expectations: where the answer to a
+//! write was lost, the key is held back for a time.
+//!
+//! Code that is no reconciler, and has one write to see before it goes on, waits for it where it is made:
 //! [`Lister::wait_for`](crate::Lister::wait_for).
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use hashbrown::HashMap;
 use kube::Resource;
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
+use crate::clock;
 use crate::key::ObjectKey;
 use crate::lister::Lister;
 use crate::reconcile::ReconcileError;
 use crate::selection::{CachedResource, resource_name};
 
-/// Says whether caches have seen what a reconciler wrote. Clones are the same store.
+/// Says whether caches have seen what a reconciler wrote and deleted. Clones are the same store.
 ///
 /// ```
 /// # use k8s_openapi::api::core::v1::Pod;
@@ -40,41 +46,98 @@ use crate::selection::{CachedResource, resource_name};
 /// }
 /// ```
 ///
-/// One entry is kept per key that wrote, until the caches have seen it.
+/// Bounded by the keys that did something and were not asked about since: of each the newest write of each resource, and its
+/// deletions until the caches have seen them.
 #[derive(Clone, Default)]
 pub struct ConsistencyStore {
     shared: Arc<Shared>,
 }
 
-/// A cache has not seen a write yet. As the error of a reconciler, it makes the key run again soon.
+/// A cache has not seen what a reconciler did. As the error of a reconciler, it makes the key run again soon.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("the cache of {resource} has not seen version {version} yet, in which {key:?} was written")]
-pub struct StaleCache {
-    /// `plural.group` of what was written.
-    pub resource: String,
-    /// What was written.
-    pub key: ObjectKey,
-    /// Its version.
-    pub version: String,
+#[non_exhaustive]
+pub enum StaleCache {
+    /// A deletion.
+    #[error("the cache of {resource} still shows {key:?}, which was deleted")]
+    Deletion {
+        /// `plural.group` of what was deleted.
+        resource: String,
+        /// What was deleted.
+        key: ObjectKey,
+    },
+    /// A request without an answer, whatever it did.
+    #[error("the answer to a write was lost, and what it did may not be in the caches for another {left:?}")]
+    Unanswered {
+        /// For how long the key is held back yet.
+        left: Duration,
+    },
+    /// A write.
+    #[error("the cache of {resource} has not seen version {version} yet, in which {key:?} was written")]
+    Write {
+        /// `plural.group` of what was written.
+        resource: String,
+        /// What was written.
+        key: ObjectKey,
+        /// Its version.
+        version: String,
+    },
 }
 
 #[derive(Default)]
 struct Shared {
     /// By resource.
-    caches: Mutex<HashMap<String, Arc<Covers>>>,
-    /// The newest write of each resource by each key.
-    written: Mutex<HashMap<ObjectKey, HashMap<String, Written>>>,
+    caches: Mutex<HashMap<String, Arc<dyn Cache>>>,
+    /// By the key whose reconciles did it.
+    done: Mutex<HashMap<ObjectKey, Done>>,
 }
 
-/// Whether a cache has seen a version of an object.
-type Covers = dyn Fn(&ObjectKey, &str) -> bool + Send + Sync;
+/// What a cache of any type has seen.
+trait Cache: Send + Sync {
+    /// A version of an object, or a newer one.
+    fn has_seen(&self, key: &ObjectKey, version: &str) -> bool;
+    /// That an object is gone, or going.
+    fn has_seen_deletion(&self, key: &ObjectKey, uid: &str) -> bool;
+}
+
+/// What the reconciles of one key did and the caches were not asked about since.
+#[derive(Default)]
+struct Done {
+    /// The newest write of each resource.
+    written: HashMap<String, Written>,
+    deleted: Vec<Deleted>,
+    /// The end of the time for which a request without an answer counts.
+    unanswered_until: Option<Instant>,
+}
 
 struct Written {
     key: ObjectKey,
     version: String,
 }
 
-impl ReconcileError for StaleCache {}
+struct Deleted {
+    resource: String,
+    key: ObjectKey,
+    uid: String,
+}
+
+impl<K: CachedResource> Cache for Lister<K> {
+    fn has_seen(&self, key: &ObjectKey, version: &str) -> bool {
+        self.has_seen(key, version)
+    }
+
+    fn has_seen_deletion(&self, key: &ObjectKey, uid: &str) -> bool {
+        self.has_seen_deletion(key, uid)
+    }
+}
+
+impl ReconcileError for StaleCache {
+    fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Unanswered { left } => Some(*left),
+            Self::Deletion { .. } | Self::Write { .. } => None,
+        }
+    }
+}
 
 impl ConsistencyStore {
     /// A store that knows no cache yet.
@@ -93,9 +156,7 @@ impl ConsistencyStore {
 
     /// As [`ConsistencyStore::covers`], for a type that is known at run time.
     pub fn covers_with<K: CachedResource>(self, dynamic: &K::DynamicType, lister: &Lister<K>) -> Self {
-        let lister = lister.clone();
-        let covers = Arc::new(move |key: &ObjectKey, version: &str| lister.has_seen(key, version));
-        self.shared.caches.lock().insert(resource_name::<K>(dynamic), covers);
+        self.shared.caches.lock().insert(resource_name::<K>(dynamic), Arc::new(lister.clone()));
         self
     }
 
@@ -116,58 +177,101 @@ impl ConsistencyStore {
         let Some(version) = object.meta().resource_version.as_deref().filter(|version| is_version(version)) else {
             return;
         };
-        let mut written = self.shared.written.lock();
-        let of_owner = written.entry(owner.clone()).or_default();
+        let mut done = self.shared.done.lock();
+        let written = &mut done.entry(owner.clone()).or_default().written;
         let resource = resource_name::<K>(dynamic);
-        match of_owner.get(&resource) {
+        match written.get(&resource) {
             Some(known) if is_at_least(&known.version, version) => {}
-            _ => {
-                let write = Written { key: ObjectKey::of(object), version: version.to_owned() };
-                of_owner.insert(resource, write);
-            }
+            _ => drop(written.insert(resource, Written { key: ObjectKey::of(object), version: version.to_owned() })),
         }
     }
 
-    /// Whether the caches have seen everything that the reconciles of `owner` wrote. Ask first in every reconcile.
+    /// The reconcile of `owner` deleted `object`, as it knew it. Seen when the cache has another object there or none, or
+    /// shows that this one waits for its finalizers.
+    pub fn deleted<K>(&self, owner: &ObjectKey, object: &K)
+    where
+        K: Resource,
+        K::DynamicType: Default,
+    {
+        self.deleted_with(&K::DynamicType::default(), owner, object);
+    }
+
+    /// As [`ConsistencyStore::deleted`], for a type that is known at run time.
+    pub fn deleted_with<K: Resource>(&self, dynamic: &K::DynamicType, owner: &ObjectKey, object: &K) {
+        let Some(uid) = object.meta().uid.clone() else { return };
+        let deleted = Deleted { resource: resource_name::<K>(dynamic), key: ObjectKey::of(object), uid };
+        self.shared.done.lock().entry(owner.clone()).or_default().deleted.push(deleted);
+    }
+
+    /// The reconcile of `owner` sent something and heard no answer: it may have been done, under a name that only the
+    /// server knows. The key is held back for `wait`: longer than a request and a watch take, and not so long that a
+    /// request that was never done matters. Not needed where a second attempt finds what the first one did, because both
+    /// use the same name.
+    pub fn unanswered(&self, owner: &ObjectKey, wait: Duration) {
+        let until = clock::after(Instant::now(), wait);
+        let mut done = self.shared.done.lock();
+        let known = &mut done.entry(owner.clone()).or_default().unanswered_until;
+        *known = (*known).max(Some(until));
+    }
+
+    /// Whether the caches have seen everything that the reconciles of `owner` did. Ask first in every reconcile.
     ///
-    /// Writes of resources without a cache are not waited for.
+    /// Resources without a cache are not waited for.
     ///
     /// # Errors
-    /// [`StaleCache`], about one write that is missing.
+    /// [`StaleCache`], about one thing that is missing.
     pub fn ensure_ready(&self, owner: &ObjectKey) -> Result<(), StaleCache> {
-        let mut written = self.shared.written.lock();
-        let Some(of_owner) = written.get_mut(owner) else { return Ok(()) };
-        // Lock order: writes, then caches.
-        let caches = self.shared.caches.lock();
-        of_owner
-            .retain(|resource, write| caches.get(resource).is_some_and(|covers| !covers(&write.key, &write.version)));
-        let missing = of_owner.iter().next().map(|(resource, write)| StaleCache {
-            resource: resource.clone(),
-            key: write.key.clone(),
-            version: write.version.clone(),
-        });
-        match missing {
+        let mut all = self.shared.done.lock();
+        let Some(done) = all.get_mut(owner) else { return Ok(()) };
+        // Lock order: what was done, then caches.
+        match done.missing(&self.shared.caches.lock()) {
             None => {
-                written.remove(owner);
+                all.remove(owner);
                 Ok(())
             }
             Some(stale) => Err(stale),
         }
     }
 
-    /// Forgets what the reconciles of `owner` wrote, because it is gone for good.
+    /// Forgets what the reconciles of `owner` did, because it is gone for good.
     pub fn clear(&self, owner: &ObjectKey) {
-        self.shared.written.lock().remove(owner);
+        self.shared.done.lock().remove(owner);
     }
 
-    /// How many keys wrote something that the caches were not asked about since.
+    /// How many keys did something that the caches were not asked about since.
     pub fn len(&self) -> usize {
-        self.shared.written.lock().len()
+        self.shared.done.lock().len()
     }
 
     /// Whether nothing is waited for.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+}
+
+impl Done {
+    /// Drops what the caches have seen, and says what they have not.
+    fn missing(&mut self, caches: &HashMap<String, Arc<dyn Cache>>) -> Option<StaleCache> {
+        self.written.retain(|resource, write| {
+            caches.get(resource).is_some_and(|cache| !cache.has_seen(&write.key, &write.version))
+        });
+        self.deleted.retain(|Deleted { resource, key, uid }| {
+            caches.get(resource).is_some_and(|cache| !cache.has_seen_deletion(key, uid))
+        });
+        self.unanswered_until = self.unanswered_until.filter(|until| Instant::now() < *until);
+        let written = self.written.iter().next().map(|(resource, Written { key, version })| StaleCache::Write {
+            resource: resource.clone(),
+            key: key.clone(),
+            version: version.clone(),
+        });
+        let deleted = self
+            .deleted
+            .first()
+            .map(|Deleted { resource, key, .. }| StaleCache::Deletion { resource: resource.clone(), key: key.clone() });
+        let unanswered = self
+            .unanswered_until
+            .map(|until| StaleCache::Unanswered { left: until.saturating_duration_since(Instant::now()) });
+        written.or(deleted).or(unanswered)
     }
 }
 

@@ -324,6 +324,15 @@ impl<K: CachedResource> Indexer<K> {
         Some(slot.object.as_ref()?.resource_version().to_owned())
     }
 
+    /// Whether the object with `uid` at `key` is not there, or waits for its finalizers.
+    pub(crate) fn is_gone_or_going(&self, key: &ObjectKey, uid: &str) -> bool {
+        let object = {
+            let core = self.core.read();
+            core.find(key).and_then(|slot| slot.object.clone()).filter(|object| object.uid() == uid)
+        };
+        object.is_none_or(|object| object.metadata().is_ok_and(|metadata| metadata.deletion_timestamp.is_some()))
+    }
+
     /// Every object with its key, for a handler that joins or a resync.
     pub(crate) fn entries(&self) -> Vec<Entry<K>> {
         let core = self.core.read();

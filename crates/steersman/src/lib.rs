@@ -133,7 +133,7 @@
 //! | types known only at run time, or metadata alone | [`InformerFactory::informer_with`], [`Controller::new_with`], [`Watch`] |
 //! | which changes count | [`predicates`], [`Controller::when`] |
 //! | retries, priorities, giving up | [`RateLimiter`], [`Priority`], [`ReconcileError`], [`Controller::give_up_after`] |
-//! | seeing one's own writes | [`Lister::wait_for`], [`ConsistencyStore`], [`Expectations`] |
+//! | seeing one's own writes | in a reconciler [`ConsistencyStore`]: the key comes back when the caches have them; elsewhere [`Lister::wait_for`]: it waits for one |
 //! | clients, informers and listers by name, as client-go generates them | [`typed`] |
 //! | writing | [`create_or_update`], [`patch`], [`status`], [`conditions`], [`finalizers`], [`owners`] |
 //! | telling people | [`EventRecorder`]; what it has not sent when the process ends is lost without [`EventRecorder::flush`] |
@@ -158,7 +158,6 @@ mod create_or_update;
 mod delta;
 mod election;
 mod events;
-mod expectations;
 mod factory;
 mod fence;
 pub mod finalizers;
@@ -186,6 +185,7 @@ mod reconcile;
 mod reflector;
 mod selection;
 pub mod shard;
+mod slow_start;
 pub mod status;
 pub mod typed;
 #[cfg(feature = "webhook")]
@@ -209,7 +209,6 @@ pub use crate::delta::{
 };
 pub use crate::election::{Election, ElectionError, ElectionOptions, Leadership, RenewalOverdue};
 pub use crate::events::{EVENTS_MAX, EventRecorder, EventType, NewEvent};
-pub use crate::expectations::{Expectations, slow_start};
 pub use crate::factory::{InformerFactory, Running};
 pub use crate::handler::{Arrival, Change, Deleted, Event, EventHandler, EventKind, HandlerFn, handler_fn};
 pub use crate::health::{BindError, Endpoints, Health};
@@ -224,4 +223,5 @@ pub use crate::reconcile::{Action, BoxError, ReconcileError, ReconcileFn, Termin
 pub use crate::reflector::{InitialList, Reflector, ReflectorOptions};
 pub use crate::selection::{CachedResource, Scope, Selection};
 pub use crate::shard::{Membership, Permit, ShardError, ShardMember, ShardOptions, Shards};
+pub use crate::slow_start::slow_start;
 pub use crate::write::WriteError;

@@ -185,6 +185,9 @@ impl<K: CachedResource> Lister<K> {
 
     /// Waits until the cache shows one's own write: `resource_version` of the object at `key`, or anything newer.
     ///
+    /// For code that is no reconciler. A reconciler that waits here keeps a worker from other keys;
+    /// [`ConsistencyStore`](crate::ConsistencyStore) has its key come back instead.
+    ///
     /// Of servers whose versions are not numbers, the object itself must arrive at exactly that version.
     ///
     /// # Errors
@@ -217,6 +220,11 @@ impl<K: CachedResource> Lister<K> {
     /// without the wait.
     pub fn has_seen(&self, key: &ObjectKey, resource_version: &str) -> bool {
         self.covers(key, resource_version, &self.indexer.resource_version())
+    }
+
+    /// Whether the cache no longer shows the object with `uid` at `key`, or shows that it is being deleted.
+    pub(crate) fn has_seen_deletion(&self, key: &ObjectKey, uid: &str) -> bool {
+        self.indexer.is_filled() && self.indexer.is_gone_or_going(key, uid)
     }
 
     fn covers(&self, key: &ObjectKey, wanted: &str, reached: &str) -> bool {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use steersman::{ConsistencyStore, InformerFactory, ObjectKey, Scope};
+use steersman::{ConsistencyStore, InformerFactory, ObjectKey, ReconcileError, Scope, StaleCache};
 
 use crate::server::{Fault, Server, Verb, settle};
 
@@ -39,10 +39,13 @@ async fn a_key_is_ready_when_the_cache_has_its_writes_and_others_are_not_held_up
     assert!(store.ensure_ready(&other).is_ok());
 
     server.heal();
-    tokio::time::timeout(Duration::from_secs(3_600), config_maps.lister().wait_for(&stale.key, &second, Duration::MAX))
-        .await
-        .unwrap()
-        .unwrap();
+    tokio::time::timeout(
+        Duration::from_secs(3_600),
+        config_maps.lister().wait_for(&ObjectKey::namespaced("a", "y"), &second, Duration::MAX),
+    )
+    .await
+    .unwrap()
+    .unwrap();
     assert!(store.ensure_ready(&owner).is_ok());
     assert!(store.is_empty());
     running.shutdown().await;
@@ -69,4 +72,49 @@ async fn what_cannot_be_compared_or_is_in_no_cache_holds_up_nobody() {
     store.clear(&owner);
     assert_eq!(store.ensure_ready(&owner), Ok(()));
     running.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_is_ready_when_the_cache_no_longer_has_what_it_deleted() {
+    let server = Server::new();
+    for name in ["gone", "going", "again"] {
+        server.put(&format!("a/{name}"), "1");
+    }
+    let factory = InformerFactory::new(server.client());
+    let config_maps = factory.informer::<ConfigMap>(Scope::All);
+    let _running = factory.start();
+    config_maps.wait_synced(Duration::from_secs(60)).await.unwrap();
+    let (lister, owner) = (config_maps.lister(), ObjectKey::namespaced("a", "owner"));
+    let store = ConsistencyStore::new().covers(&lister);
+    let object = |name: &str| lister.get(&ObjectKey::namespaced("a", name)).unwrap();
+    let objects = ["gone", "going", "again"].map(object);
+    objects.iter().for_each(|object| store.deleted(&owner, &**object));
+    let mut is_going = serde_json::to_value(&*objects[1]).unwrap();
+    is_going["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+    let steps: [&dyn Fn(); 3] =
+        [&|| server.delete("a/gone"), &|| drop(server.put_raw("/api/v1/configmaps", is_going.clone())), &|| {
+            server.delete("a/again");
+            server.put("a/again", "2");
+        }];
+    for step in steps {
+        let stale = store.ensure_ready(&owner).unwrap_err();
+        assert!(stale.to_string().contains("which was deleted"), "{stale}");
+        step();
+        settle().await;
+    }
+    assert_eq!(store.ensure_ready(&owner), Ok(()));
+    assert!(store.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_without_an_answer_holds_its_key_back_for_a_time() {
+    let (store, owner) = (ConsistencyStore::new(), ObjectKey::namespaced("a", "owner"));
+    store.unanswered(&owner, Duration::from_secs(30));
+    store.unanswered(&owner, Duration::from_secs(10));
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    let stale = store.ensure_ready(&owner).unwrap_err();
+    assert_eq!(stale, StaleCache::Unanswered { left: Duration::from_secs(10) });
+    assert_eq!(stale.retry_after(), Some(Duration::from_secs(10)));
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(store.ensure_ready(&owner), Ok(()));
 }
