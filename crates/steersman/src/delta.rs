@@ -109,6 +109,12 @@ impl<K: Resource> Delta<K> {
     }
 }
 
+impl<K> Clone for Entry<K> {
+    fn clone(&self) -> Self {
+        Self { key: self.key.clone(), object: self.object.clone() }
+    }
+}
+
 /// Makes a queue that holds at most `deltas_max` deltas.
 pub fn delta_fifo<K>(deltas_max: usize) -> (DeltaSender<K>, DeltaFifo<K>) {
     let (sender, receiver) = mpsc::channel(deltas_max.max(1));

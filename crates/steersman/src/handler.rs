@@ -11,9 +11,8 @@ use kube::Resource;
 use crate::cached::{Cached, Decoder};
 use crate::chain::Chain;
 use crate::delta::DecodeError;
-use crate::indexer::Finality;
-use crate::informer::Notice;
 use crate::key::ObjectKey;
+use crate::outcome::{Arrival, Finality, Outcome};
 use crate::selection::CachedResource;
 
 /// Gets the events of an informer, in order per object.
@@ -40,20 +39,19 @@ pub trait EventHandler<K: CachedResource>: Send + 'static {
     /// one of the others. A handler that needs only the key or the metadata implements this one alone, and nothing is
     /// decoded for it.
     fn on_event(&mut self, event: &Event<'_, K>) {
-        match event.decode() {
-            Decoded::Added(object, arrival) => self.on_add(&object, arrival),
-            Decoded::Deleted(deleted) => self.on_delete(&deleted),
-            Decoded::Undecodable(error) => self.on_error(&error),
-            Decoded::Updated { old, new } => self.on_update(&old, &new),
-        }
+        event.with_change(|change| match change {
+            Change::Added(object, arrival) => self.on_add(object, *arrival),
+            Change::Deleted(deleted) => self.on_delete(deleted),
+            Change::Undecodable(error) => self.on_error(error),
+            Change::Updated { old, new } => self.on_update(old, new),
+        });
     }
 }
 
 /// Something that happened to an object, before anything is decoded; see [`EventHandler::on_event`].
 #[derive(Debug)]
 pub struct Event<'a, K> {
-    key: Option<&'a ObjectKey>,
-    notice: &'a Notice<K>,
+    outcome: &'a Outcome<K>,
     decoder: &'a Decoder<K>,
 }
 
@@ -70,23 +68,6 @@ pub enum EventKind {
     Undecodable,
     /// An object changed.
     Updated,
-}
-
-/// An event whose objects are decoded.
-pub(crate) enum Decoded<K> {
-    Added(Arc<K>, Arrival),
-    Deleted(Deleted<K>),
-    Undecodable(Arc<DecodeError>),
-    Updated { old: Arc<K>, new: Arc<K> },
-}
-
-/// Whether an object is new, or only new to the handler.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Arrival {
-    /// It was there when the handler started.
-    Initial,
-    /// It appeared since.
-    Later,
 }
 
 /// An object that is gone.
@@ -137,99 +118,85 @@ where
 // === impl Event ===
 
 impl<'a, K> Event<'a, K> {
-    /// `notice` is about the object at `key`.
-    pub(crate) fn new(key: Option<&'a ObjectKey>, notice: &'a Notice<K>, decoder: &'a Decoder<K>) -> Self {
-        Self { key, notice, decoder }
+    pub(crate) fn new(outcome: &'a Outcome<K>, decoder: &'a Decoder<K>) -> Self {
+        Self { outcome, decoder }
     }
 
     /// Which object this is about; `None` for an undecodable one without a name.
     pub fn key(&self) -> Option<&'a ObjectKey> {
-        self.key
+        self.outcome.key()
     }
 
     /// What sort of thing happened.
     pub fn kind(&self) -> EventKind {
-        match self.notice {
-            Notice::Added(_, arrival) => EventKind::Added(*arrival),
-            Notice::Deleted { .. } => EventKind::Deleted,
+        match self.outcome {
+            Outcome::Added(_, arrival) => EventKind::Added(*arrival),
+            Outcome::Deleted { .. } => EventKind::Deleted,
             // Marks the end of the initial list; handlers do not get it as an event.
-            Notice::Synced | Notice::Undecodable(_) => EventKind::Undecodable,
-            notice @ Notice::Updated { .. } if notice.is_resync() => EventKind::Resync,
-            Notice::Updated { .. } => EventKind::Updated,
+            Outcome::Filled | Outcome::Undecodable(_) => EventKind::Undecodable,
+            outcome @ Outcome::Updated { .. } if outcome.is_resync() => EventKind::Resync,
+            Outcome::Updated { .. } => EventKind::Updated,
         }
     }
 
     /// The newest known state: of an object that is gone, the final one or the one last seen.
     pub fn object(&self) -> Option<&'a Cached<K>> {
-        match self.notice {
-            Notice::Added(object, _) | Notice::Updated { new: object, .. } => Some(object),
-            Notice::Deleted { object, .. } => object.as_ref(),
-            Notice::Synced | Notice::Undecodable(_) => None,
+        match self.outcome {
+            Outcome::Added(entry, _) => Some(&entry.object),
+            Outcome::Deleted { object, .. } => object.as_ref(),
+            Outcome::Filled | Outcome::Undecodable(_) => None,
+            Outcome::Updated { new, .. } => Some(new),
         }
     }
 
     /// The state before, of an object that changed.
     pub fn old(&self) -> Option<&'a Cached<K>> {
-        match self.notice {
-            Notice::Updated { old, .. } => Some(old),
-            Notice::Added(..) | Notice::Deleted { .. } | Notice::Synced | Notice::Undecodable(_) => None,
+        match self.outcome {
+            Outcome::Updated { old, .. } => Some(old),
+            Outcome::Added(..) | Outcome::Deleted { .. } | Outcome::Filled | Outcome::Undecodable(_) => None,
         }
     }
 }
 
 impl<K: CachedResource> Event<'_, K> {
-    /// Calls `function` with the event as a change of decoded objects.
+    /// Calls `function` with the event as a change of decoded objects. What turns out to be undecodable is a change that
+    /// says so.
     pub fn with_change<R>(&self, function: impl FnOnce(&Change<'_, K>) -> R) -> R {
-        function(&self.decode().as_change())
+        let key = self.key().cloned().unwrap_or_else(|| ObjectKey::cluster(""));
+        let decode = |cached: &Cached<K>| self.decoder.decode(&key, cached);
+        let failed = |error: &Arc<DecodeError>| tracing::warn!(error = %Chain(error), "skipping an object");
+        match self.outcome {
+            Outcome::Added(entry, arrival) => match decode(&entry.object) {
+                Ok(object) => function(&Change::Added(&object, *arrival)),
+                Err(error) => {
+                    failed(&error);
+                    function(&Change::Undecodable(&error))
+                }
+            },
+            Outcome::Deleted { object, finality, .. } => {
+                let object = object.as_ref().and_then(|object| decode(object).ok());
+                function(&Change::Deleted(&match (object, finality) {
+                    (Some(object), Finality::Reported) => Deleted::Final(object),
+                    (last_known, _) => Deleted::Tombstone { key: key.clone(), last_known },
+                }))
+            }
+            Outcome::Filled => unreachable!("handlers are not told of the end of the initial list"),
+            Outcome::Undecodable(error) => function(&Change::Undecodable(error)),
+            Outcome::Updated { old, new, .. } => match (decode(old), decode(new)) {
+                (Ok(old), Ok(new)) => function(&Change::Updated { old: &old, new: &new }),
+                // The state before is not known.
+                (Err(_), Ok(new)) => function(&Change::Added(&new, Arrival::Later)),
+                (_, Err(error)) => {
+                    failed(&error);
+                    function(&Change::Undecodable(&error))
+                }
+            },
+        }
     }
 
     /// A state of the object, if it can be decoded.
     pub(crate) fn decode_state(&self, state: &Cached<K>) -> Option<Arc<K>> {
-        self.decoder.decode(self.key?, state).ok()
-    }
-
-    /// Decodes the objects. What turns out to be undecodable becomes an event that says so.
-    pub(crate) fn decode(&self) -> Decoded<K> {
-        let key = self.key.cloned().unwrap_or_else(|| ObjectKey::cluster(""));
-        let decode = |cached: &Cached<K>| self.decoder.decode(&key, cached);
-        let undecodable = |error: Arc<DecodeError>| {
-            tracing::warn!(error = %Chain(&error), "skipping an object");
-            Decoded::Undecodable(error)
-        };
-        match self.notice {
-            Notice::Added(object, arrival) => match decode(object) {
-                Ok(object) => Decoded::Added(object, *arrival),
-                Err(error) => undecodable(error),
-            },
-            Notice::Deleted { object, finality } => {
-                let object = object.as_ref().and_then(|object| decode(object).ok());
-                Decoded::Deleted(match (object, finality) {
-                    (Some(object), Finality::Reported) => Deleted::Final(object),
-                    (last_known, _) => Deleted::Tombstone { key, last_known },
-                })
-            }
-            Notice::Synced => unreachable!("handlers are not told of the end of the initial list"),
-            Notice::Undecodable(error) => Decoded::Undecodable(Arc::clone(error)),
-            Notice::Updated { old, new } => match (decode(old), decode(new)) {
-                (Ok(old), Ok(new)) => Decoded::Updated { old, new },
-                // The state before is not known.
-                (Err(_), Ok(new)) => Decoded::Added(new, Arrival::Later),
-                (_, Err(error)) => undecodable(error),
-            },
-        }
-    }
-}
-
-// === impl Decoded ===
-
-impl<K> Decoded<K> {
-    pub(crate) fn as_change(&self) -> Change<'_, K> {
-        match self {
-            Self::Added(object, arrival) => Change::Added(object, *arrival),
-            Self::Deleted(deleted) => Change::Deleted(deleted),
-            Self::Undecodable(error) => Change::Undecodable(error),
-            Self::Updated { old, new } => Change::Updated { old, new },
-        }
+        self.decoder.decode(self.key()?, state).ok()
     }
 }
 

@@ -22,6 +22,7 @@ use crate::delta::{DecodeError, Delta, Entry};
 use crate::indexer::core::{Core, Slot};
 use crate::indexer::index::Function;
 use crate::key::ObjectKey;
+use crate::outcome::Outcome;
 use crate::selection::{CachedResource, resource_name};
 
 /// The name of the index that every indexer has: by namespace, cluster-scoped objects under the empty string.
@@ -65,44 +66,6 @@ pub enum Found<K> {
     Object(Arc<K>),
     /// The object exists, and its current state cannot be decoded.
     Undecodable(Arc<DecodeError>),
-}
-
-/// What a delta changed, in the order handlers hear of it.
-#[derive(Debug)]
-pub enum Outcome<K> {
-    /// An object appeared.
-    Added(Entry<K>),
-    /// An object is gone.
-    Deleted {
-        /// Which one.
-        key: ObjectKey,
-        /// Its final state or the one last seen; `None` if neither is known.
-        object: Option<Cached<K>>,
-        /// Which of the two it is.
-        finality: Finality,
-    },
-    /// The first list is complete.
-    Filled,
-    /// An object exists that cannot be decoded.
-    Undecodable(Arc<DecodeError>),
-    /// An object changed.
-    Updated {
-        /// Which one.
-        key: ObjectKey,
-        /// The state before.
-        old: Cached<K>,
-        /// The state now.
-        new: Cached<K>,
-    },
-}
-
-/// How it is known that an object is gone.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Finality {
-    /// It was missing from a relist, or its final state could not be decoded: the state last seen is not its final one.
-    Missed,
-    /// The server said so and sent its final state.
-    Reported,
 }
 
 /// What a read found under the lock: decoded objects, and bytes that are decoded once the lock is released.

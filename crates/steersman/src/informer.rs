@@ -27,15 +27,15 @@ use tokio_util::task::TaskTracker;
 use crate::cached::{CacheMode, Decoder};
 use crate::clock;
 use crate::delta::{BATCH_MAX, DELTAS_MAX, Delta, DeltaFifo, Entry, delta_fifo};
-use crate::handler::{Arrival, Event, EventHandler};
-use crate::indexer::{IndexError, Indexer, Outcome};
-use crate::informer::mailbox::{Mailbox, Waiting};
+use crate::handler::{Event, EventHandler};
+use crate::indexer::{IndexError, Indexer};
+use crate::informer::mailbox::Mailbox;
 use crate::lister::Lister;
+use crate::outcome::{Arrival, Outcome};
 use crate::reflector::{Monitor, Reflector, ReflectorOptions};
 use crate::selection::{CachedResource, Target};
 
 pub use crate::informer::mailbox::MAILBOX_MAX;
-pub(crate) use crate::informer::mailbox::Notice;
 
 /// How often the log says that the cache waits for a handler.
 const BEHIND_LOG_PERIOD: Duration = Duration::from_secs(10);
@@ -379,15 +379,9 @@ impl<K: CachedResource> Shared<K> {
     fn add(&self, handler: Box<dyn EventHandler<K>>, mailbox: Arc<Mailbox<K>>, resync: Option<Resync>) -> u64 {
         let number = {
             let mut handlers = self.handlers.lock();
-            let entries = self.indexer.entries().into_iter();
-            let present = entries.map(|Entry { key, object }| Waiting {
-                key: Some(key),
-                notice: Notice::Added(object, Arrival::Initial),
-            });
-            let undecodable = self.indexer.undecodable().into_iter();
-            let undecodable =
-                undecodable.map(|error| Waiting { key: error.key.clone(), notice: Notice::Undecodable(error) });
-            let synced = self.filled.borrow().then_some(Waiting { key: None, notice: Notice::Synced });
+            let present = self.indexer.entries().into_iter().map(|entry| Outcome::Added(entry, Arrival::Initial));
+            let undecodable = self.indexer.undecodable().into_iter().map(Outcome::Undecodable);
+            let synced = self.filled.borrow().then_some(Outcome::Filled);
             mailbox.push(handlers.next_batch(), present.chain(undecodable).chain(synced));
             let number = handlers.next_number;
             handlers.next_number += 1;
@@ -450,16 +444,9 @@ impl<K: CachedResource> Shared<K> {
                 tracing::warn!(watch = %self.target, error = %crate::chain::Chain(error), "skipping an object");
             }
         }
-        let n_initial = match *self.filled.borrow() {
-            true => 0,
-            false => outcomes.iter().position(|outcome| matches!(outcome, Outcome::Filled)).unwrap_or(usize::MAX),
-        };
         let number = handlers.next_batch();
         for registered in &handlers.present {
-            let events = outcomes.iter().enumerate().map(|(index, outcome)| {
-                Waiting::of(outcome, if index < n_initial { Arrival::Initial } else { Arrival::Later })
-            });
-            registered.mailbox.push(number, events);
+            registered.mailbox.push(number, outcomes.iter().cloned());
         }
         if outcomes.drain(..).any(|outcome| matches!(outcome, Outcome::Filled)) {
             self.filled.send_replace(true);
@@ -510,9 +497,10 @@ impl<K: CachedResource> Shared<K> {
         }
         let (entries, number) = (self.indexer.entries(), handlers.next_batch());
         for mailbox in &due {
-            let events = entries.iter().map(|Entry { key, object }| Waiting {
-                key: Some(key.clone()),
-                notice: Notice::Updated { old: object.clone(), new: object.clone() },
+            let events = entries.iter().map(|Entry { key, object }| Outcome::Updated {
+                key: key.clone(),
+                old: object.clone(),
+                new: object.clone(),
             });
             mailbox.push(number, events);
         }
@@ -540,23 +528,6 @@ impl<K> Handlers<K> {
     fn next_batch(&mut self) -> u64 {
         self.batch += 1;
         self.batch
-    }
-}
-
-impl<K> Waiting<K> {
-    fn of(outcome: &Outcome<K>, arrival: Arrival) -> Self {
-        let (key, notice) = match outcome {
-            Outcome::Added(entry) => (Some(entry.key.clone()), Notice::Added(entry.object.clone(), arrival)),
-            Outcome::Deleted { key, object, finality } => {
-                (Some(key.clone()), Notice::Deleted { object: object.clone(), finality: *finality })
-            }
-            Outcome::Filled => (None, Notice::Synced),
-            Outcome::Undecodable(error) => (error.key.clone(), Notice::Undecodable(Arc::clone(error))),
-            Outcome::Updated { key, old, new } => {
-                (Some(key.clone()), Notice::Updated { old: old.clone(), new: new.clone() })
-            }
-        };
-        Self { key, notice }
     }
 }
 
@@ -645,12 +616,12 @@ async fn serve<K: CachedResource>(
 ) {
     let mut batch = Vec::new();
     while mailbox.pop(&mut batch).await {
-        for Waiting { key, notice } in batch.drain(..) {
-            if matches!(notice, Notice::Synced) {
+        for outcome in batch.drain(..) {
+            if matches!(outcome, Outcome::Filled) {
                 mailbox.mark_synced();
                 continue;
             }
-            let event = Event::new(key.as_ref(), &notice, &decoder);
+            let event = Event::new(&outcome, &decoder);
             // The handler may be left in an odd state by its own panic; that is the handler's to mind.
             let told = catch_unwind(AssertUnwindSafe(|| handler.on_event(&event)));
             if told.is_err() {

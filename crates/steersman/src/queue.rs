@@ -21,8 +21,9 @@ use tokio::time::Instant;
 
 use crate::chain::Chain;
 use crate::clock;
-use crate::handler::{Arrival, Event, EventHandler, EventKind};
+use crate::handler::{Event, EventHandler, EventKind};
 use crate::key::ObjectKey;
+use crate::outcome::Arrival;
 use crate::queue::core::{Core, Report, Taken, Wake};
 use crate::selection::CachedResource;
 

@@ -10,12 +10,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use crate::cached::Cached;
 use crate::controller::standby::Standby;
 use crate::controller::{Predicate, passes};
-use crate::delta::Entry;
 use crate::fence::{KeySource, Refill};
-use crate::handler::{Arrival, Change, Event, EventHandler, EventKind};
+use crate::handler::{Change, Event, EventHandler, EventKind};
 use crate::indexer::Indexer;
-use crate::informer::{Informer, Notice};
+use crate::informer::Informer;
 use crate::key::ObjectKey;
+use crate::outcome::{Arrival, Outcome};
 use crate::owners::{OwnedBy, OwnerType};
 use crate::queue::Priority;
 use crate::selection::CachedResource;
@@ -73,13 +73,11 @@ impl<T: CachedResource> Wanted<T> {
                     }
                 }
             }
-            Map::States(map) => {
-                let decoded = event.decode();
-                let change = decoded.as_change();
-                if !passes(&self.predicates, &change) {
+            Map::States(map) => event.with_change(|change| {
+                if !passes(&self.predicates, change) {
                     return;
                 }
-                match &change {
+                match change {
                     Change::Updated { old, .. } if !change.is_resync() => map(old).into_iter().for_each(&mut add),
                     // Readers no longer see the state before.
                     Change::Undecodable(_) => {
@@ -88,8 +86,8 @@ impl<T: CachedResource> Wanted<T> {
                     }
                     _ => {}
                 }
-                change.object().map(map).into_iter().flatten().for_each(add);
-            }
+                change.object().map(map).into_iter().flatten().for_each(&mut add);
+            }),
         }
     }
 
@@ -139,21 +137,20 @@ impl<T: CachedResource> Wanted<T> {
             if matches!(this.map, Map::Key) && this.predicates.is_empty() {
                 return indexer.keys().into_iter().for_each(|key| refill.offer(key));
             }
-            for Entry { key, object } in indexer.entries() {
-                this.offer(Some(&key), Notice::Added(object, Arrival::Initial), &indexer, refill);
-            }
-            for error in indexer.undecodable() {
-                this.offer(error.key.clone().as_ref(), Notice::Undecodable(error), &indexer, refill);
+            let present = indexer.entries().into_iter().map(|entry| Outcome::Added(entry, Arrival::Initial));
+            for outcome in present.chain(indexer.undecodable().into_iter().map(Outcome::Undecodable)) {
+                this.offer(&outcome, &indexer, refill);
             }
         })
     }
 
-    fn offer(&self, key: Option<&ObjectKey>, notice: Notice<T>, indexer: &Indexer<T>, refill: &Refill<'_>) {
+    fn offer(&self, outcome: &Outcome<T>, indexer: &Indexer<T>, refill: &Refill<'_>) {
+        let key = outcome.key();
         let is_unwanted = matches!(self.map, Map::Key) && key.is_some_and(|key| !refill.wants(key));
         if is_unwanted || refill.is_over() {
             return;
         }
-        let event = Event::new(key, &notice, indexer.decoder());
+        let event = Event::new(outcome, indexer.decoder());
         if catch_unwind(AssertUnwindSafe(|| self.each_key(&event, |key| refill.offer(key)))).is_err() {
             tracing::error!(?key, "a predicate or a map panicked; the object is skipped");
         }

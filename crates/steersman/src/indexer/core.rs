@@ -9,8 +9,9 @@ use hashbrown::{DefaultHashBuilder, HashTable};
 use crate::cached::{Cached, Decoder};
 use crate::delta::{DecodeError, Delta, Entry, Replacement};
 use crate::indexer::index::{Function, Index};
-use crate::indexer::{Finality, IndexError, NAMESPACE_INDEX, Outcome};
+use crate::indexer::{IndexError, NAMESPACE_INDEX};
 use crate::key::ObjectKey;
+use crate::outcome::{Arrival, Finality, Outcome};
 use crate::selection::CachedResource;
 
 pub(super) struct Core<K> {
@@ -51,6 +52,11 @@ impl<K> Core<K> {
     /// Whether the first list is in.
     pub(super) fn is_filled(&self) -> bool {
         self.filled
+    }
+
+    /// What an object that appears now is to those who hear of it.
+    fn arrival(&self) -> Arrival {
+        if self.filled { Arrival::Later } else { Arrival::Initial }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -136,7 +142,7 @@ impl<K: CachedResource> Core<K> {
     fn upsert(&mut self, entry: Entry<K>, decoder: &Decoder<K>, outcomes: &mut Vec<Outcome<K>>) {
         let Some(number) = self.number(&entry.key) else {
             self.insert(entry.key.clone(), Some(entry.object.clone()), None, decoder);
-            outcomes.push(Outcome::Added(entry));
+            outcomes.push(Outcome::Added(entry, self.arrival()));
             return;
         };
         let known = self.slot(number).and_then(|slot| slot.object.as_ref());
@@ -145,10 +151,10 @@ impl<K: CachedResource> Core<K> {
             let object = self.remove(number, decoder);
             outcomes.push(Outcome::Deleted { key: entry.key.clone(), object, finality: Finality::Missed });
             self.insert(entry.key.clone(), Some(entry.object.clone()), None, decoder);
-            outcomes.push(Outcome::Added(entry));
+            outcomes.push(Outcome::Added(entry, self.arrival()));
             return;
         }
-        let relist = self.relist;
+        let (relist, arrival) = (self.relist, self.arrival());
         let Some(slot) = self.slot_mut(number) else { return };
         slot.relist = relist;
         let was_broken = slot.broken.take().is_some();
@@ -163,7 +169,7 @@ impl<K: CachedResource> Core<K> {
             index.update(number, &key, (old.as_ref(), Some(&entry.object)), decoder);
         }
         outcomes.push(match old {
-            None => Outcome::Added(entry),
+            None => Outcome::Added(entry, arrival),
             Some(old) => Outcome::Updated { key, old, new: entry.object },
         });
     }

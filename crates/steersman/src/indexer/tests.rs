@@ -9,6 +9,7 @@ use serde::de::Error;
 use super::*;
 use crate::cached::{HEADER, Packed};
 use crate::delta::Replacement;
+use crate::outcome::Finality;
 use crate::wire::meta;
 
 fn object(key: &str, version: u32, color: &str) -> Entry<ConfigMap> {
@@ -49,7 +50,7 @@ fn colors(object: &ConfigMap) -> Vec<String> {
 fn describe(outcome: &Outcome<ConfigMap>) -> String {
     let version = |object: &Cached<ConfigMap>| object.resource_version().to_owned();
     match outcome {
-        Outcome::Added(entry) => format!("+{}@{}", entry.key, version(&entry.object)),
+        Outcome::Added(entry, _) => format!("+{}@{}", entry.key, version(&entry.object)),
         Outcome::Deleted { key, object, finality } => {
             let mark = if *finality == Finality::Reported { '@' } else { '~' };
             format!("-{key}{mark}{}", object.as_ref().map(version).unwrap_or_default())
@@ -233,7 +234,7 @@ proptest! {
             for outcome in outcomes {
                 let version = |object: &Cached<ConfigMap>| object.resource_version().to_owned();
                 match outcome {
-                    Outcome::Added(entry) => {
+                    Outcome::Added(entry, _) => {
                         assert_eq!(mirror.insert(entry.key, version(&entry.object)), None, "added twice");
                     }
                     Outcome::Updated { key, old, new } => {

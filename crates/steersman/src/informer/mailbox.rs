@@ -13,41 +13,20 @@
 //! that is slower than the changes of a few objects hears of fewer changes instead of delaying the cache without end.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
-use crate::cached::Cached;
-use crate::delta::DecodeError;
-use crate::handler::Arrival;
-use crate::indexer::Finality;
 use crate::key::ObjectKey;
+use crate::outcome::Outcome;
 
 /// How many events may wait for one handler, besides one for each object that exists, before the cache waits for it.
 pub const MAILBOX_MAX: usize = 4_096;
 
 /// How many events a handler's task takes at once.
 const BATCH_MAX: usize = 64;
-
-/// One event on its way to one handler.
-#[derive(Debug)]
-pub(crate) enum Notice<K> {
-    Added(Cached<K>, Arrival),
-    Deleted {
-        object: Option<Cached<K>>,
-        finality: Finality,
-    },
-    /// Everything that was there when the handler started has been delivered.
-    Synced,
-    Undecodable(Arc<DecodeError>),
-    Updated {
-        old: Cached<K>,
-        new: Cached<K>,
-    },
-}
 
 /// The queue of one handler: any number of pushes, one consumer.
 #[derive(Debug)]
@@ -66,7 +45,7 @@ pub(crate) struct Mailbox<K> {
 
 #[derive(Debug)]
 struct State<K> {
-    events: VecDeque<Waiting<K>>,
+    events: VecDeque<Outcome<K>>,
     /// Number of the first event; numbers only rise.
     first: u64,
     excess_max: usize,
@@ -93,14 +72,6 @@ struct Tally {
     batch: u64,
 }
 
-/// One event and what it is about.
-#[derive(Debug)]
-pub(crate) struct Waiting<K> {
-    /// `None` for what is about no object.
-    pub(crate) key: Option<ObjectKey>,
-    pub(crate) notice: Notice<K>,
-}
-
 // === impl Mailbox ===
 
 impl<K> Mailbox<K> {
@@ -118,7 +89,7 @@ impl<K> Mailbox<K> {
     }
 
     /// Appends what one batch changed in the cache. Batches are numbered upwards.
-    pub(crate) fn push(&self, batch: u64, events: impl Iterator<Item = Waiting<K>>) {
+    pub(crate) fn push(&self, batch: u64, events: impl Iterator<Item = Outcome<K>>) {
         {
             let mut state = self.state.lock();
             if state.is_closed {
@@ -135,7 +106,7 @@ impl<K> Mailbox<K> {
     /// Moves what waits into `batch`, waiting for the first. False: closed, and everything has been taken.
     ///
     /// Cancelled, it has taken nothing.
-    pub(crate) async fn pop(&self, batch: &mut Vec<Waiting<K>>) -> bool {
+    pub(crate) async fn pop(&self, batch: &mut Vec<Outcome<K>>) -> bool {
         loop {
             if let Some(has_events) = self.pop_at_most(BATCH_MAX, batch) {
                 return has_events;
@@ -146,7 +117,7 @@ impl<K> Mailbox<K> {
     }
 
     /// As [`Mailbox::pop`]; `None` instead of waiting.
-    pub(super) fn pop_at_most(&self, n_max: usize, batch: &mut Vec<Waiting<K>>) -> Option<bool> {
+    pub(super) fn pop_at_most(&self, n_max: usize, batch: &mut Vec<Outcome<K>>) -> Option<bool> {
         let mut state = self.state.lock();
         state.pop(n_max, batch);
         if state.excess() <= state.excess_max / 2 && self.is_full.swap(false, Ordering::Relaxed) {
@@ -225,48 +196,46 @@ impl<K> Mailbox<K> {
 // === impl State ===
 
 impl<K> State<K> {
-    fn push(&mut self, batch: u64, event: Waiting<K>) {
+    fn push(&mut self, batch: u64, event: Outcome<K>) {
         if self.tallies.is_none() && self.events.len() >= self.excess_max {
             self.start_tallies();
         }
         let number = self.first + self.events.len() as u64;
         let Some(tallies) = &mut self.tallies else { return self.events.push_back(event) };
-        let Some(key) = &event.key else { return self.events.push_back(event) };
+        let Some(key) = event.key() else { return self.events.push_back(event) };
         let Some(tally) = tallies.by_key.get(key) else {
-            tallies.add(key, &event.notice, number, batch);
+            tallies.add(&event, number, batch);
             return self.events.push_back(event);
         };
-        if event.notice.is_resync() {
+        if event.is_resync() {
             // An event about it waits anyway.
             return;
         }
         let unseen = if tally.batch == batch { tally.newest.checked_sub(self.first) } else { None };
         let unseen = unseen.and_then(|index| self.events.get_mut(usize::try_from(index).ok()?));
-        let notice = match unseen {
-            None => Some(event.notice),
-            Some(earlier) => earlier.notice.absorb(event.notice),
+        let event = match unseen {
+            None => Some(event),
+            Some(earlier) => earlier.absorb(event),
         };
-        let Some(notice) = notice else { return };
-        tallies.add(key, &notice, number, batch);
-        self.events.push_back(Waiting { key: event.key, notice });
+        let Some(event) = event else { return };
+        tallies.add(&event, number, batch);
+        self.events.push_back(event);
     }
 
     fn start_tallies(&mut self) {
         let tallies = self.tallies.insert(Tallies::default());
         for (number, event) in (self.first..).zip(&self.events) {
-            if let Some(key) = &event.key {
-                // Of no batch: what waits already may have been read.
-                tallies.add(key, &event.notice, number, 0);
-            }
+            // Of no batch: what waits already may have been read.
+            tallies.add(event, number, 0);
         }
     }
 
-    fn pop(&mut self, n_max: usize, batch: &mut Vec<Waiting<K>>) {
+    fn pop(&mut self, n_max: usize, batch: &mut Vec<Outcome<K>>) {
         while batch.len() < n_max
             && let Some(event) = self.events.pop_front()
         {
             self.first += 1;
-            if let (Some(tallies), Some(key)) = (&mut self.tallies, &event.key) {
+            if let (Some(tallies), Some(key)) = (&mut self.tallies, event.key()) {
                 tallies.subtract(key);
             }
             batch.push(event);
@@ -285,8 +254,9 @@ impl<K> State<K> {
 // === impl Tallies ===
 
 impl Tallies {
-    fn add<K>(&mut self, key: &ObjectKey, notice: &Notice<K>, number: u64, batch: u64) {
-        let is_gone = matches!(notice, Notice::Deleted { .. });
+    fn add<K>(&mut self, event: &Outcome<K>, number: u64, batch: u64) {
+        let Some(key) = event.key() else { return };
+        let is_gone = matches!(event, Outcome::Deleted { .. });
         match self.by_key.get_mut(key) {
             Some(tally) => {
                 self.n_existing -= usize::from(!tally.is_gone);
@@ -304,25 +274,6 @@ impl Tallies {
             self.n_existing -= usize::from(!tally.is_gone);
             self.by_key.remove(key);
         }
-    }
-}
-
-// === impl Notice ===
-
-impl<K> Notice<K> {
-    /// Nothing happened; the object is delivered again.
-    pub(crate) fn is_resync(&self) -> bool {
-        matches!(self, Self::Updated { old, new } if Cached::ptr_eq(old, new))
-    }
-
-    /// Takes `later` in if the state between the two is all that is lost; otherwise hands it back.
-    fn absorb(&mut self, later: Self) -> Option<Self> {
-        match (&mut *self, later) {
-            (Self::Added(object, _), Self::Updated { new, .. }) => *object = new,
-            (Self::Updated { new: between, .. }, Self::Updated { new, .. }) => *between = new,
-            (_, later) => return Some(later),
-        }
-        None
     }
 }
 

@@ -21,8 +21,9 @@ use crate::controller::{Controller, Prepared};
 use crate::delta::{DecodeError, Delta, Entry, Replacement};
 use crate::factory::InformerFactory;
 use crate::handler::Event;
-use crate::informer::{Notice, Shared, Unserved};
+use crate::informer::{Shared, Unserved};
 use crate::key::ObjectKey;
+use crate::outcome::Outcome;
 use crate::predicates;
 use crate::queue::WorkQueue;
 use crate::reconcile::Action;
@@ -323,11 +324,11 @@ impl World {
         let (handler, mailbox) = &mut self.handlers[number];
         let mut batch = Vec::new();
         mailbox.pop_at_most(SERVED_MAX, &mut batch);
-        for waiting in batch {
-            if matches!(waiting.notice, Notice::Synced) {
+        for outcome in batch {
+            if matches!(outcome, Outcome::Filled) {
                 continue;
             }
-            handler.on_event(&Event::new(waiting.key.as_ref(), &waiting.notice, self.informer.indexer.decoder()));
+            handler.on_event(&Event::new(&outcome, self.informer.indexer.decoder()));
         }
     }
 

@@ -7,8 +7,9 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::delta::DecodeError;
-use crate::handler::{Arrival, Deleted};
+use crate::handler::Deleted;
 use crate::key::ObjectKey;
+use crate::outcome::Arrival;
 
 fn object(meta: Value) -> Arc<ConfigMap> {
     Arc::new(serde_json::from_value(json!({ "metadata": meta })).expect("a test writes metadata as it is defined"))

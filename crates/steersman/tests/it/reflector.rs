@@ -428,7 +428,7 @@ async fn the_parts_can_be_put_together_by_hand() {
     let (mut batch, mut outcomes) = (Vec::new(), Vec::new());
     assert_eq!(deltas.pop(&mut batch, 8).await, 1, "a list is one delta");
     cache.apply(&mut batch, &mut outcomes);
-    assert!(matches!(outcomes[..], [Outcome::Added(_), Outcome::Filled]), "{outcomes:?}");
+    assert!(matches!(outcomes[..], [Outcome::Added(..), Outcome::Filled]), "{outcomes:?}");
     assert_eq!(cache.len(), 1);
     // Nobody takes what comes now: the queue fills, and the watch is not read.
     for number in 0..100 {

@@ -1,27 +1,31 @@
 //! A handler hears of every state that anybody can have read, and the mailbox says when too much waits.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use proptest::prelude::{Strategy, proptest};
 use serde::de::Error;
 
 use super::*;
+use crate::cached::Cached;
+use crate::delta::{DecodeError, Entry};
+use crate::outcome::{Arrival, Finality};
 
 /// Any value will do; the mailbox never looks at it.
-type Notices = Vec<Notice<u32>>;
+type Outcomes = Vec<Outcome<u32>>;
 
 fn key(number: u8) -> ObjectKey {
     ObjectKey::cluster(&number.to_string())
 }
 
-fn take_all(mailbox: &Mailbox<u32>) -> Notices {
+fn take_all(mailbox: &Mailbox<u32>) -> Outcomes {
     let mut all = Vec::new();
     loop {
         let mut batch = Vec::new();
         if mailbox.pop_at_most(BATCH_MAX, &mut batch).is_none() {
             return all;
         }
-        all.extend(batch.into_iter().map(|waiting| waiting.notice));
+        all.append(&mut batch);
     }
 }
 
@@ -29,51 +33,70 @@ fn value(cached: &Cached<u32>) -> u32 {
     **cached.decoded().expect("these tests pack nothing")
 }
 
-fn show(notice: &Notice<u32>) -> String {
-    match notice {
-        Notice::Added(new, _) => format!("+{}", value(new)),
-        Notice::Deleted { object, .. } => {
+fn show(outcome: &Outcome<u32>) -> String {
+    match outcome {
+        Outcome::Added(entry, _) => format!("+{}", value(&entry.object)),
+        Outcome::Deleted { object, .. } => {
             object.as_ref().map_or("-?".to_owned(), |object| format!("-{}", value(object)))
         }
-        Notice::Synced => "synced".to_owned(),
-        Notice::Undecodable(_) => "!".to_owned(),
-        Notice::Updated { old, new } => format!("{}>{}", value(old), value(new)),
+        Outcome::Filled => "synced".to_owned(),
+        Outcome::Undecodable(_) => "!".to_owned(),
+        Outcome::Updated { old, new, .. } => format!("{}>{}", value(old), value(new)),
     }
 }
 
-fn added(new: u32) -> Notice<u32> {
-    Notice::Added(Arc::new(new).into(), Arrival::Later)
+fn added(new: u32) -> Outcome<u32> {
+    Outcome::Added(Entry { key: ObjectKey::cluster(""), object: Arc::new(new).into() }, Arrival::Later)
 }
 
-fn updated(old: u32, new: u32) -> Notice<u32> {
-    Notice::Updated { old: Arc::new(old).into(), new: Arc::new(new).into() }
+fn updated(old: u32, new: u32) -> Outcome<u32> {
+    Outcome::Updated { key: ObjectKey::cluster(""), old: Arc::new(old).into(), new: Arc::new(new).into() }
 }
 
-fn resync(object: u32) -> Notice<u32> {
+fn resync(object: u32) -> Outcome<u32> {
     let object: Cached<u32> = Arc::new(object).into();
-    Notice::Updated { old: object.clone(), new: object }
+    Outcome::Updated { key: ObjectKey::cluster(""), old: object.clone(), new: object }
 }
 
-fn deleted(object: u32) -> Notice<u32> {
-    Notice::Deleted { object: Some(Arc::new(object).into()), finality: Finality::Reported }
+fn deleted(object: u32) -> Outcome<u32> {
+    Outcome::Deleted {
+        key: ObjectKey::cluster(""),
+        object: Some(Arc::new(object).into()),
+        finality: Finality::Reported,
+    }
 }
 
-fn undecodable() -> Notice<u32> {
+fn undecodable() -> Outcome<u32> {
     let source = serde_json::Error::custom("broken");
     let error = DecodeError { resource: String::new(), key: None, resource_version: String::new(), source };
-    Notice::Undecodable(Arc::new(error))
+    Outcome::Undecodable(Arc::new(error))
+}
+
+/// The same about the object with this number.
+fn about(number: u8, outcome: Outcome<u32>) -> Outcome<u32> {
+    let key = key(number);
+    match outcome {
+        Outcome::Added(entry, arrival) => Outcome::Added(Entry { key, ..entry }, arrival),
+        Outcome::Deleted { object, finality, .. } => Outcome::Deleted { key, object, finality },
+        Outcome::Filled => Outcome::Filled,
+        Outcome::Undecodable(_) => {
+            let source = serde_json::Error::custom("broken");
+            let (resource, resource_version) = (String::new(), String::new());
+            Outcome::Undecodable(Arc::new(DecodeError { resource, key: Some(key), resource_version, source }))
+        }
+        Outcome::Updated { old, new, .. } => Outcome::Updated { key, old, new },
+    }
 }
 
 /// Pushes batches of events about objects by number.
-fn push_all(mailbox: &Mailbox<u32>, batches: Vec<Vec<(u8, Notice<u32>)>>) {
+fn push_all(mailbox: &Mailbox<u32>, batches: Vec<Vec<(u8, Outcome<u32>)>>) {
     for (number, batch) in (1..).zip(batches) {
-        let events = batch.into_iter().map(|(number, notice)| Waiting { key: Some(key(number)), notice });
-        mailbox.push(number, events);
+        mailbox.push(number, batch.into_iter().map(|(number, outcome)| about(number, outcome)));
     }
 }
 
 #[track_caller]
-fn check(bound: usize, batches: Vec<Vec<(u8, Notice<u32>)>>, expected: &[&str]) {
+fn check(bound: usize, batches: Vec<Vec<(u8, Outcome<u32>)>>, expected: &[&str]) {
     let mailbox = Mailbox::new(bound);
     push_all(&mailbox, batches);
     assert_eq!(mailbox.n_waiting(), expected.len());
@@ -122,9 +145,9 @@ fn one_event_for_each_object_that_exists_is_never_too_much() {
     let mailbox = Mailbox::new(2);
     push_all(&mailbox, vec![(0..100).map(|number| (number, added(1))).collect()]);
     assert!(!mailbox.is_full());
-    mailbox.push(2, std::iter::once(Waiting { key: Some(key(1)), notice: updated(1, 2) }));
+    mailbox.push(2, std::iter::once(about(1, updated(1, 2))));
     assert!(!mailbox.is_full());
-    mailbox.push(3, std::iter::once(Waiting { key: Some(key(1)), notice: updated(2, 3) }));
+    mailbox.push(3, std::iter::once(about(1, updated(2, 3))));
     assert!(mailbox.is_full(), "two states that the cache no longer has");
     take_all(&mailbox);
     assert!(!mailbox.is_full());
@@ -157,20 +180,20 @@ proptest! {
         let mut mirror: BTreeMap<u32, u32> = BTreeMap::new();
         let mut heard: BTreeSet<u32> = BTreeSet::new();
         // Values carry their object: 1000 * number + version.
-        let mut hear = |notices: Notices| {
-            for notice in notices {
-                match notice {
-                    Notice::Added(new, _) => {
-                        let new = value(&new);
+        let mut hear = |outcomes: Outcomes| {
+            for outcome in outcomes {
+                match outcome {
+                    Outcome::Added(entry, _) => {
+                        let new = value(&entry.object);
                         heard.insert(new);
                         assert_eq!(mirror.insert(new / 1000, new), None, "heard of it before");
                     }
-                    Notice::Updated { old, new } => {
+                    Outcome::Updated { old, new, .. } => {
                         let (old, new) = (value(&old), value(&new));
                         heard.insert(new);
                         assert_eq!(mirror.insert(new / 1000, new), Some(old), "old is not what was heard last");
                     }
-                    Notice::Deleted { object, .. } => {
+                    Outcome::Deleted { object, .. } => {
                         let object = object.as_ref().map(value);
                         assert!(object.is_some_and(|object| mirror.remove(&(object / 1000)).is_some()), "never heard of it");
                     }
@@ -183,7 +206,7 @@ proptest! {
             version += 1;
             let value = 1000 * u32::from(object) + version;
             let present = world.get(&object).copied();
-            let notice = match (what, present) {
+            let outcome = match (what, present) {
                 (0 | 1, None) => {
                     world.insert(object, value);
                     added(value)
@@ -200,7 +223,7 @@ proptest! {
                 (4, _) => {
                     let mut taken = Vec::new();
                     mailbox.pop_at_most(BATCH_MAX, &mut taken);
-                    hear(taken.into_iter().map(|waiting: Waiting<u32>| waiting.notice).collect());
+                    hear(taken);
                     continue;
                 }
                 (5, _) => {
@@ -211,7 +234,7 @@ proptest! {
                 }
                 _ => continue,
             };
-            batch.push(Waiting { key: Some(key(object)), notice });
+            batch.push(about(object, outcome));
         }
         mailbox.push(number + 1, batch.drain(..));
         shown.extend(world.values().copied());
