@@ -3,8 +3,8 @@
 //!
 //! ```no_run
 //! # use k8s_openapi::api::core::v1::Pod;
-//! # use steersman::{IndexError, Informer, index_by};
-//! # fn add(pods: &Informer<Pod>, owner_uid: &str) -> Result<(), IndexError> {
+//! # use steersman::{Informer, LookupError, index_by};
+//! # fn add(pods: &Informer<Pod>, owner_uid: &str) -> Result<(), LookupError> {
 //! pods.add_metadata_index("owner", index_by::owner_uid)?;
 //! pods.add_metadata_index("app", index_by::label("app"))?;
 //! let of_owner = pods.lister().by_index("owner", owner_uid)?;
