@@ -5,14 +5,17 @@
 //! the bound of its mailbox; then the task waits for it, see [`mailbox`]. Whoever asks for the same objects shares the
 //! informer ([`crate::factory`]).
 //!
+//! This file is what users hold; [`task`] is what runs, [`registration`] a handler that was added.
+//!
 //! Lock order: handlers, then cache, then mailbox. Holding the first while the other two change is what makes a late
 //! handler see every object exactly once.
 
 mod mailbox;
+mod registration;
+mod task;
 
 use std::any::Any;
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,21 +27,19 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::cached::{CacheMode, Decoder};
+use crate::cached::CacheMode;
 use crate::clock;
-use crate::delta::{BATCH_MAX, DELTAS_MAX, Delta, DeltaFifo, Entry, delta_fifo};
-use crate::handler::{Event, EventHandler};
+use crate::handler::EventHandler;
 use crate::indexer::{IndexError, Indexer};
 use crate::informer::mailbox::Mailbox;
+use crate::informer::task::{Handlers, Phase, Resync};
 use crate::lister::Lister;
-use crate::outcome::{Arrival, Outcome};
-use crate::reflector::{Monitor, Reflector, ReflectorOptions};
+use crate::reflector::{Monitor, ReflectorOptions};
 use crate::selection::{CachedResource, Target};
 
 pub use crate::informer::mailbox::MAILBOX_MAX;
-
-/// How often the log says that the cache waits for a handler.
-const BEHIND_LOG_PERIOD: Duration = Duration::from_secs(10);
+pub use crate::informer::registration::Registration;
+pub(crate) use crate::informer::task::Shared;
 
 /// The shortest resync period; shorter ones are raised to it.
 const RESYNC_MIN: Duration = Duration::from_secs(1);
@@ -61,20 +62,6 @@ pub struct HandlerOptions {
     /// much waits, states that nobody can have read, because the cache got the next one with them, are left out. Nothing
     /// else is: a reconciler may have acted on any state that the cache showed.
     pub events_max: usize,
-}
-
-/// A handler that has been added. Dropping this keeps the handler.
-pub struct Registration<K> {
-    shared: Arc<Shared<K>>,
-    mailbox: Arc<Mailbox<K>>,
-    number: u64,
-}
-
-/// Whether a handler has a task.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Served {
-    No,
-    Yes,
 }
 
 /// Caches or handlers that were not filled in time.
@@ -113,50 +100,6 @@ pub(crate) struct Report {
     /// Events that wait for handlers.
     pub(crate) queued: usize,
     pub(crate) resource_version: Option<u64>,
-}
-
-pub(crate) struct Shared<K> {
-    client: Client,
-    target: Target,
-    options: ReflectorOptions,
-    resync: Option<Duration>,
-    indexer: Indexer<K>,
-    monitor: Arc<Monitor>,
-    /// True once the first list is in the cache.
-    filled: watch::Sender<bool>,
-    handlers: Mutex<Handlers<K>>,
-    /// Rung when the time of the next resync may have changed.
-    resync_changed: Notify,
-}
-
-struct Handlers<K> {
-    present: Vec<Registered<K>>,
-    next_number: u64,
-    /// Number of the newest batch of events.
-    batch: u64,
-    /// Bodies of the tasks of handlers that were added before the start.
-    waiting: Vec<Unserved<K>>,
-    phase: Phase,
-}
-
-type Unserved<K> = (Box<dyn EventHandler<K>>, Arc<Mailbox<K>>);
-
-struct Registered<K> {
-    number: u64,
-    mailbox: Arc<Mailbox<K>>,
-    resync: Option<Resync>,
-}
-
-#[derive(Clone, Copy)]
-struct Resync {
-    period: Duration,
-    due: Instant,
-}
-
-enum Phase {
-    Created,
-    Running(TaskTracker),
-    Stopped,
 }
 
 // === impl Informer ===
@@ -310,329 +253,6 @@ impl Default for HandlerOptions {
     fn default() -> Self {
         Self { resync: None, events_max: MAILBOX_MAX }
     }
-}
-
-// === impl Registration ===
-
-impl<K: CachedResource> Registration<K> {
-    /// Whether the handler has been told of everything that was there when it was added (or when the first list came).
-    pub fn has_synced(&self) -> bool {
-        *self.mailbox.synced().borrow()
-    }
-
-    /// Waits until [`Registration::has_synced`].
-    ///
-    /// # Errors
-    /// [`NotSynced`] when `deadline` has passed.
-    pub async fn wait_synced(&self, deadline: Duration) -> Result<(), NotSynced> {
-        tokio::time::timeout(deadline, self.synced()).await.map_err(|_| NotSynced {
-            what: vec![self.shared.describe_unsynced(self.number, &self.mailbox)],
-            waited: deadline,
-        })
-    }
-
-    /// As [`Registration::wait_synced`], for ever.
-    pub async fn synced(&self) {
-        until(self.mailbox.synced()).await;
-    }
-
-    /// What is missing until [`Registration::has_synced`]; `None` then.
-    pub(crate) fn unsynced(&self) -> Option<String> {
-        (!self.has_synced()).then(|| self.shared.describe_unsynced(self.number, &self.mailbox))
-    }
-
-    /// How many events wait for the handler.
-    pub fn pending(&self) -> usize {
-        self.mailbox.n_waiting()
-    }
-
-    /// Removes the handler and waits until it has returned from its last call. What still waits is dropped.
-    pub async fn remove(self) {
-        if self.detach() == Served::Yes {
-            until(self.mailbox.ended()).await;
-        }
-    }
-
-    /// Removes the handler, whose last call may go on. Says whether it has a task that will end.
-    pub(crate) fn detach(&self) -> Served {
-        let was_waiting = {
-            let mut handlers = self.shared.handlers.lock();
-            handlers.present.retain(|registered| registered.number != self.number);
-            let before = handlers.waiting.len();
-            handlers.waiting.retain(|(_, mailbox)| !Arc::ptr_eq(mailbox, &self.mailbox));
-            handlers.waiting.len() < before
-        };
-        self.mailbox.discard();
-        if was_waiting { Served::No } else { Served::Yes }
-    }
-}
-
-impl<K> fmt::Debug for Registration<K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Registration").field("pending", &self.mailbox.n_waiting()).finish_non_exhaustive()
-    }
-}
-
-// === impl Shared ===
-
-impl<K: CachedResource> Shared<K> {
-    fn add(&self, handler: Box<dyn EventHandler<K>>, mailbox: Arc<Mailbox<K>>, resync: Option<Resync>) -> u64 {
-        let number = {
-            let mut handlers = self.handlers.lock();
-            let present = self.indexer.entries().into_iter().map(|entry| Outcome::Added(entry, Arrival::Initial));
-            let undecodable = self.indexer.undecodable().into_iter().map(Outcome::Undecodable);
-            let synced = self.filled.borrow().then_some(Outcome::Filled);
-            mailbox.push(handlers.next_batch(), present.chain(undecodable).chain(synced));
-            let number = handlers.next_number;
-            handlers.next_number += 1;
-            handlers.present.push(Registered { number, mailbox: Arc::clone(&mailbox), resync });
-            match &handlers.phase {
-                Phase::Created => handlers.waiting.push((handler, mailbox)),
-                Phase::Running(tasks) => drop(tasks.spawn(serve(handler, mailbox, self.decoder()))),
-                Phase::Stopped => {
-                    mailbox.close();
-                    drop(tokio::spawn(serve(handler, mailbox, self.decoder())));
-                }
-            }
-            number
-        };
-        self.resync_changed.notify_one();
-        number
-    }
-
-    fn decoder(&self) -> Arc<Decoder<K>> {
-        Arc::clone(self.indexer.decoder())
-    }
-
-    /// Applies deltas and runs resyncs until the reflector is gone.
-    async fn process(self: Arc<Self>, mut deltas: DeltaFifo<K>) {
-        let (mut batch, mut outcomes) = (Vec::new(), Vec::new());
-        loop {
-            self.room().await;
-            let next_resync = self.next_resync();
-            let resync_due = async {
-                match next_resync {
-                    None => std::future::pending().await,
-                    Some(due) => tokio::time::sleep_until(due).await,
-                }
-            };
-            tokio::select! {
-                // All three are cancel-safe: a pop takes nothing until it is ready, a bell keeps its permit.
-                n_popped = deltas.pop(&mut batch, BATCH_MAX) => {
-                    if n_popped == 0 {
-                        break;
-                    }
-                    self.distribute(&mut batch, &mut outcomes);
-                }
-                () = resync_due => self.resync(Instant::now()),
-                () = self.resync_changed.notified() => {}
-            }
-        }
-        let mut handlers = self.handlers.lock();
-        handlers.phase = Phase::Stopped;
-        for registered in &handlers.present {
-            registered.mailbox.close();
-        }
-    }
-
-    /// One batch into the cache, and what it changed to every handler.
-    fn distribute(&self, batch: &mut Vec<Delta<K>>, outcomes: &mut Vec<Outcome<K>>) {
-        let mut handlers = self.handlers.lock();
-        self.indexer.apply(batch, outcomes);
-        for outcome in &*outcomes {
-            if let Outcome::Undecodable(error) = outcome {
-                tracing::warn!(watch = %self.target, error = %crate::chain::Chain(error), "skipping an object");
-            }
-        }
-        let number = handlers.next_batch();
-        for registered in &handlers.present {
-            registered.mailbox.push(number, outcomes.iter().cloned());
-        }
-        if outcomes.drain(..).any(|outcome| matches!(outcome, Outcome::Filled)) {
-            self.filled.send_replace(true);
-        }
-    }
-
-    /// Waits until no handler is too far behind.
-    async fn room(&self) {
-        loop {
-            let full = self
-                .handlers
-                .lock()
-                .present
-                .iter()
-                .find(|registered| registered.mailbox.is_full())
-                .map(|Registered { number, mailbox, .. }| (*number, Arc::clone(mailbox)));
-            let Some((number, mailbox)) = full else { return };
-            while tokio::time::timeout(BEHIND_LOG_PERIOD, mailbox.room()).await.is_err() {
-                tracing::warn!(
-                    watch = %self.target,
-                    handler = number,
-                    n_waiting = mailbox.n_waiting(),
-                    "a handler is too far behind: the cache waits for it"
-                );
-            }
-        }
-    }
-
-    fn next_resync(&self) -> Option<Instant> {
-        let handlers = self.handlers.lock();
-        handlers.present.iter().filter_map(|registered| Some(registered.resync?.due)).min()
-    }
-
-    /// Delivers the cache again to the handlers whose time has come.
-    fn resync(&self, now: Instant) {
-        let mut handlers = self.handlers.lock();
-        let mut due = Vec::new();
-        for registered in &mut handlers.present {
-            if let Some(resync) = &mut registered.resync
-                && resync.due <= now
-            {
-                resync.due = clock::after(now, resync.period);
-                due.push(Arc::clone(&registered.mailbox));
-            }
-        }
-        if due.is_empty() || !*self.filled.borrow() {
-            return;
-        }
-        let (entries, number) = (self.indexer.entries(), handlers.next_batch());
-        for mailbox in &due {
-            let events = entries.iter().map(|Entry { key, object }| Outcome::Updated {
-                key: key.clone(),
-                old: object.clone(),
-                new: object.clone(),
-            });
-            mailbox.push(number, events);
-        }
-    }
-
-    fn describe_unsynced(&self, number: u64, mailbox: &Mailbox<K>) -> String {
-        if *self.filled.borrow() {
-            return format!("handler {number} of {} ({} events to go)", self.target, mailbox.n_waiting());
-        }
-        self.describe_unfilled()
-    }
-
-    fn describe_unfilled(&self) -> String {
-        let why = match (self.monitor.last_error(), self.monitor.is_stopped(), self.monitor.staleness()) {
-            (_, true, _) => "stopped".to_owned(),
-            (Some(error), ..) => error,
-            (None, _, None) => "not started".to_owned(),
-            (None, _, Some(_)) => "the list is not complete".to_owned(),
-        };
-        format!("{} ({why})", self.target)
-    }
-}
-
-impl<K> Handlers<K> {
-    fn next_batch(&mut self) -> u64 {
-        self.batch += 1;
-        self.batch
-    }
-}
-
-impl<K: CachedResource> AnyInformer for Shared<K> {
-    fn start(self: Arc<Self>, tasks: &TaskTracker, stop: &CancellationToken) {
-        {
-            let mut handlers = self.handlers.lock();
-            if !matches!(handlers.phase, Phase::Created) {
-                return;
-            }
-            handlers.phase = Phase::Running(tasks.clone());
-            for (handler, mailbox) in std::mem::take(&mut handlers.waiting) {
-                tasks.spawn(serve(handler, mailbox, self.decoder()));
-            }
-        }
-        self.monitor.started();
-        let (sender, deltas) = delta_fifo(DELTAS_MAX);
-        let reflector = Reflector::with_target(
-            self.client.clone(),
-            self.target.clone(),
-            self.options.clone(),
-            self.indexer.clone(),
-            Arc::clone(&self.monitor),
-        );
-        tasks.spawn(reflector.run(sender, stop.clone()));
-        tasks.spawn(self.process(deltas));
-    }
-
-    fn unsynced(&self) -> Vec<String> {
-        let present: Vec<_> = {
-            let handlers = self.handlers.lock();
-            let present = handlers.present.iter();
-            present.map(|registered| (registered.number, Arc::clone(&registered.mailbox))).collect()
-        };
-        if !*self.filled.borrow() {
-            return vec![self.describe_unfilled()];
-        }
-        let behind = present.into_iter().filter(|(_, mailbox)| !*mailbox.synced().borrow());
-        behind.map(|(number, mailbox)| self.describe_unsynced(number, &mailbox)).collect()
-    }
-
-    fn synced(self: Arc<Self>) -> futures::future::BoxFuture<'static, ()> {
-        Box::pin(async move {
-            until(self.filled.subscribe()).await;
-            let present: Vec<_> = {
-                let handlers = self.handlers.lock();
-                handlers.present.iter().map(|registered| registered.mailbox.synced()).collect()
-            };
-            for synced in present {
-                until(synced).await;
-            }
-        })
-    }
-
-    fn unfilled(&self) -> Option<String> {
-        (!*self.filled.borrow()).then(|| self.describe_unfilled())
-    }
-
-    fn filled(self: Arc<Self>) -> futures::future::BoxFuture<'static, ()> {
-        Box::pin(async move { until(self.filled.subscribe()).await })
-    }
-
-    fn report(&self) -> Report {
-        let [group, version, resource] = self.target.group_version_resource();
-        let queued = self.handlers.lock().present.iter().map(|registered| registered.mailbox.n_waiting()).sum();
-        Report { group, version, resource, queued, resource_version: self.indexer.resource_version().parse().ok() }
-    }
-
-    fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
-        self
-    }
-}
-
-/// Waits until the value is true; for ever if its sender is gone.
-pub(crate) async fn until(mut receiver: watch::Receiver<bool>) {
-    if receiver.wait_for(|value| *value).await.is_err() {
-        std::future::pending::<()>().await;
-    }
-}
-
-/// The task of one handler.
-async fn serve<K: CachedResource>(
-    mut handler: Box<dyn EventHandler<K>>,
-    mailbox: Arc<Mailbox<K>>,
-    decoder: Arc<Decoder<K>>,
-) {
-    let mut batch = Vec::new();
-    while mailbox.pop(&mut batch).await {
-        for outcome in batch.drain(..) {
-            if matches!(outcome, Outcome::Filled) {
-                mailbox.mark_synced();
-                continue;
-            }
-            let event = Event::new(&outcome, &decoder);
-            // The handler may be left in an odd state by its own panic; that is the handler's to mind.
-            let told = catch_unwind(AssertUnwindSafe(|| handler.on_event(&event)));
-            if told.is_err() {
-                tracing::error!("an event handler panicked; the event is skipped");
-            }
-        }
-        // A handler that never runs dry must not keep its thread.
-        tokio::task::yield_now().await;
-    }
-    drop(handler);
-    mailbox.mark_ended();
 }
 
 #[cfg(test)]

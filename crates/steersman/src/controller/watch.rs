@@ -12,9 +12,10 @@ use kube::Resource;
 use parking_lot::Mutex;
 use tokio_util::task::AbortOnDropHandle;
 
+use crate::controller::Predicate;
 use crate::controller::keys::{Map, Mapped, Wanted};
+use crate::controller::life::Attached;
 use crate::controller::standby::Standby;
-use crate::controller::{Attached, Predicate};
 use crate::factory::InformerFactory;
 use crate::fence::Fence;
 use crate::handler::Change;

@@ -21,7 +21,7 @@ use crate::controller::{Controller, Prepared};
 use crate::delta::{DecodeError, Delta, Entry, Replacement};
 use crate::factory::InformerFactory;
 use crate::handler::Event;
-use crate::informer::{Shared, Unserved};
+use crate::informer::task::{Shared, Unserved};
 use crate::key::ObjectKey;
 use crate::outcome::Outcome;
 use crate::predicates;

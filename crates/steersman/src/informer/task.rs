@@ -1,0 +1,339 @@
+//! What runs behind an informer: the task that moves deltas into the cache and the changes of the cache to the handlers, and
+//! the task of each handler.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::Client;
+use parking_lot::Mutex;
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::cached::Decoder;
+use crate::clock;
+use crate::delta::{BATCH_MAX, DELTAS_MAX, Delta, DeltaFifo, Entry, delta_fifo};
+use crate::handler::{Event, EventHandler};
+use crate::indexer::Indexer;
+use crate::informer::mailbox::Mailbox;
+use crate::informer::{AnyInformer, Report};
+use crate::outcome::{Arrival, Outcome};
+use crate::reflector::{Monitor, Reflector, ReflectorOptions};
+use crate::selection::{CachedResource, Target};
+
+/// How often the log says that the cache waits for a handler.
+const BEHIND_LOG_PERIOD: Duration = Duration::from_secs(10);
+
+pub(crate) struct Shared<K> {
+    pub(super) client: Client,
+    pub(super) target: Target,
+    pub(super) options: ReflectorOptions,
+    pub(super) resync: Option<Duration>,
+    pub(super) indexer: Indexer<K>,
+    pub(super) monitor: Arc<Monitor>,
+    /// True once the first list is in the cache.
+    pub(super) filled: watch::Sender<bool>,
+    pub(super) handlers: Mutex<Handlers<K>>,
+    /// Rung when the time of the next resync may have changed.
+    pub(super) resync_changed: Notify,
+}
+
+pub(super) struct Handlers<K> {
+    pub(super) present: Vec<Registered<K>>,
+    pub(super) next_number: u64,
+    /// Number of the newest batch of events.
+    pub(super) batch: u64,
+    /// Bodies of the tasks of handlers that were added before the start.
+    pub(super) waiting: Vec<Unserved<K>>,
+    pub(super) phase: Phase,
+}
+
+pub(super) type Unserved<K> = (Box<dyn EventHandler<K>>, Arc<Mailbox<K>>);
+
+pub(super) struct Registered<K> {
+    pub(super) number: u64,
+    pub(super) mailbox: Arc<Mailbox<K>>,
+    pub(super) resync: Option<Resync>,
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct Resync {
+    pub(super) period: Duration,
+    pub(super) due: Instant,
+}
+
+pub(super) enum Phase {
+    Created,
+    Running(TaskTracker),
+    Stopped,
+}
+
+// === impl Shared ===
+
+impl<K: CachedResource> Shared<K> {
+    pub(super) fn add(
+        &self,
+        handler: Box<dyn EventHandler<K>>,
+        mailbox: Arc<Mailbox<K>>,
+        resync: Option<Resync>,
+    ) -> u64 {
+        let number = {
+            let mut handlers = self.handlers.lock();
+            let present = self.indexer.entries().into_iter().map(|entry| Outcome::Added(entry, Arrival::Initial));
+            let undecodable = self.indexer.undecodable().into_iter().map(Outcome::Undecodable);
+            let synced = self.filled.borrow().then_some(Outcome::Filled);
+            mailbox.push(handlers.next_batch(), present.chain(undecodable).chain(synced));
+            let number = handlers.next_number;
+            handlers.next_number += 1;
+            handlers.present.push(Registered { number, mailbox: Arc::clone(&mailbox), resync });
+            match &handlers.phase {
+                Phase::Created => handlers.waiting.push((handler, mailbox)),
+                Phase::Running(tasks) => drop(tasks.spawn(serve(handler, mailbox, self.decoder()))),
+                Phase::Stopped => {
+                    mailbox.close();
+                    drop(tokio::spawn(serve(handler, mailbox, self.decoder())));
+                }
+            }
+            number
+        };
+        self.resync_changed.notify_one();
+        number
+    }
+
+    fn decoder(&self) -> Arc<Decoder<K>> {
+        Arc::clone(self.indexer.decoder())
+    }
+
+    /// Applies deltas and runs resyncs until the reflector is gone.
+    async fn process(self: Arc<Self>, mut deltas: DeltaFifo<K>) {
+        let (mut batch, mut outcomes) = (Vec::new(), Vec::new());
+        loop {
+            self.room().await;
+            let next_resync = self.next_resync();
+            let resync_due = async {
+                match next_resync {
+                    None => std::future::pending().await,
+                    Some(due) => tokio::time::sleep_until(due).await,
+                }
+            };
+            tokio::select! {
+                // All three are cancel-safe: a pop takes nothing until it is ready, a bell keeps its permit.
+                n_popped = deltas.pop(&mut batch, BATCH_MAX) => {
+                    if n_popped == 0 {
+                        break;
+                    }
+                    self.distribute(&mut batch, &mut outcomes);
+                }
+                () = resync_due => self.resync(Instant::now()),
+                () = self.resync_changed.notified() => {}
+            }
+        }
+        let mut handlers = self.handlers.lock();
+        handlers.phase = Phase::Stopped;
+        for registered in &handlers.present {
+            registered.mailbox.close();
+        }
+    }
+
+    /// One batch into the cache, and what it changed to every handler.
+    pub(super) fn distribute(&self, batch: &mut Vec<Delta<K>>, outcomes: &mut Vec<Outcome<K>>) {
+        let mut handlers = self.handlers.lock();
+        self.indexer.apply(batch, outcomes);
+        for outcome in &*outcomes {
+            if let Outcome::Undecodable(error) = outcome {
+                tracing::warn!(watch = %self.target, error = %crate::chain::Chain(error), "skipping an object");
+            }
+        }
+        let number = handlers.next_batch();
+        for registered in &handlers.present {
+            registered.mailbox.push(number, outcomes.iter().cloned());
+        }
+        if outcomes.drain(..).any(|outcome| matches!(outcome, Outcome::Filled)) {
+            self.filled.send_replace(true);
+        }
+    }
+
+    /// Waits until no handler is too far behind.
+    async fn room(&self) {
+        loop {
+            let full = self
+                .handlers
+                .lock()
+                .present
+                .iter()
+                .find(|registered| registered.mailbox.is_full())
+                .map(|Registered { number, mailbox, .. }| (*number, Arc::clone(mailbox)));
+            let Some((number, mailbox)) = full else { return };
+            while tokio::time::timeout(BEHIND_LOG_PERIOD, mailbox.room()).await.is_err() {
+                tracing::warn!(
+                    watch = %self.target,
+                    handler = number,
+                    n_waiting = mailbox.n_waiting(),
+                    "a handler is too far behind: the cache waits for it"
+                );
+            }
+        }
+    }
+
+    fn next_resync(&self) -> Option<Instant> {
+        let handlers = self.handlers.lock();
+        handlers.present.iter().filter_map(|registered| Some(registered.resync?.due)).min()
+    }
+
+    /// Delivers the cache again to the handlers whose time has come.
+    fn resync(&self, now: Instant) {
+        let mut handlers = self.handlers.lock();
+        let mut due = Vec::new();
+        for registered in &mut handlers.present {
+            if let Some(resync) = &mut registered.resync
+                && resync.due <= now
+            {
+                resync.due = clock::after(now, resync.period);
+                due.push(Arc::clone(&registered.mailbox));
+            }
+        }
+        if due.is_empty() || !*self.filled.borrow() {
+            return;
+        }
+        let (entries, number) = (self.indexer.entries(), handlers.next_batch());
+        for mailbox in &due {
+            let events = entries.iter().map(|Entry { key, object }| Outcome::Updated {
+                key: key.clone(),
+                old: object.clone(),
+                new: object.clone(),
+            });
+            mailbox.push(number, events);
+        }
+    }
+
+    pub(super) fn describe_unsynced(&self, number: u64, mailbox: &Mailbox<K>) -> String {
+        if *self.filled.borrow() {
+            return format!("handler {number} of {} ({} events to go)", self.target, mailbox.n_waiting());
+        }
+        self.describe_unfilled()
+    }
+
+    pub(super) fn describe_unfilled(&self) -> String {
+        let why = match (self.monitor.last_error(), self.monitor.is_stopped(), self.monitor.staleness()) {
+            (_, true, _) => "stopped".to_owned(),
+            (Some(error), ..) => error,
+            (None, _, None) => "not started".to_owned(),
+            (None, _, Some(_)) => "the list is not complete".to_owned(),
+        };
+        format!("{} ({why})", self.target)
+    }
+}
+
+impl<K> Handlers<K> {
+    fn next_batch(&mut self) -> u64 {
+        self.batch += 1;
+        self.batch
+    }
+}
+
+impl<K: CachedResource> AnyInformer for Shared<K> {
+    fn start(self: Arc<Self>, tasks: &TaskTracker, stop: &CancellationToken) {
+        {
+            let mut handlers = self.handlers.lock();
+            if !matches!(handlers.phase, Phase::Created) {
+                return;
+            }
+            handlers.phase = Phase::Running(tasks.clone());
+            for (handler, mailbox) in std::mem::take(&mut handlers.waiting) {
+                tasks.spawn(serve(handler, mailbox, self.decoder()));
+            }
+        }
+        self.monitor.started();
+        let (sender, deltas) = delta_fifo(DELTAS_MAX);
+        let reflector = Reflector::with_target(
+            self.client.clone(),
+            self.target.clone(),
+            self.options.clone(),
+            self.indexer.clone(),
+            Arc::clone(&self.monitor),
+        );
+        tasks.spawn(reflector.run(sender, stop.clone()));
+        tasks.spawn(self.process(deltas));
+    }
+
+    fn unsynced(&self) -> Vec<String> {
+        let present: Vec<_> = {
+            let handlers = self.handlers.lock();
+            let present = handlers.present.iter();
+            present.map(|registered| (registered.number, Arc::clone(&registered.mailbox))).collect()
+        };
+        if !*self.filled.borrow() {
+            return vec![self.describe_unfilled()];
+        }
+        let behind = present.into_iter().filter(|(_, mailbox)| !*mailbox.synced().borrow());
+        behind.map(|(number, mailbox)| self.describe_unsynced(number, &mailbox)).collect()
+    }
+
+    fn synced(self: Arc<Self>) -> futures::future::BoxFuture<'static, ()> {
+        Box::pin(async move {
+            until(self.filled.subscribe()).await;
+            let present: Vec<_> = {
+                let handlers = self.handlers.lock();
+                handlers.present.iter().map(|registered| registered.mailbox.synced()).collect()
+            };
+            for synced in present {
+                until(synced).await;
+            }
+        })
+    }
+
+    fn unfilled(&self) -> Option<String> {
+        (!*self.filled.borrow()).then(|| self.describe_unfilled())
+    }
+
+    fn filled(self: Arc<Self>) -> futures::future::BoxFuture<'static, ()> {
+        Box::pin(async move { until(self.filled.subscribe()).await })
+    }
+
+    fn report(&self) -> Report {
+        let [group, version, resource] = self.target.group_version_resource();
+        let queued = self.handlers.lock().present.iter().map(|registered| registered.mailbox.n_waiting()).sum();
+        Report { group, version, resource, queued, resource_version: self.indexer.resource_version().parse().ok() }
+    }
+
+    fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
+        self
+    }
+}
+
+/// Waits until the value is true; for ever if its sender is gone.
+pub(super) async fn until(mut receiver: watch::Receiver<bool>) {
+    if receiver.wait_for(|value| *value).await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}
+
+/// The task of one handler.
+async fn serve<K: CachedResource>(
+    mut handler: Box<dyn EventHandler<K>>,
+    mailbox: Arc<Mailbox<K>>,
+    decoder: Arc<Decoder<K>>,
+) {
+    let mut batch = Vec::new();
+    while mailbox.pop(&mut batch).await {
+        for outcome in batch.drain(..) {
+            if matches!(outcome, Outcome::Filled) {
+                mailbox.mark_synced();
+                continue;
+            }
+            let event = Event::new(&outcome, &decoder);
+            // The handler may be left in an odd state by its own panic; that is the handler's to mind.
+            let told = catch_unwind(AssertUnwindSafe(|| handler.on_event(&event)));
+            if told.is_err() {
+                tracing::error!("an event handler panicked; the event is skipped");
+            }
+        }
+        // A handler that never runs dry must not keep its thread.
+        tokio::task::yield_now().await;
+    }
+    drop(handler);
+    mailbox.mark_ended();
+}
