@@ -5,6 +5,13 @@
 //! it; times written by other hosts are never compared with ours. The leader renews; when it could not for the renew
 //! deadline, counted from the sending of the last renewal that succeeded, it must stop before the others may start:
 //! [`Election::hold`] returns then, and the caller drops its work.
+//!
+//! The caller may be late with that, if its thread is busy or the process was stopped. So [`Leadership`] tells by itself: no
+//! worker of a controller begins a key after the deadline, and what has begun is dropped where it waits. Its clock counts
+//! the time in which the host was suspended, and wall clocks have no part in it. What cannot be stopped in time: code that
+//! does not return to the runtime, a request that was already sent, what is under way in the second after a process or its host
+//! continues, and anything in a virtual machine that was paused without its system being told. What must not happen even
+//! then needs a precondition on the server, such as a resource version.
 
 mod leadership;
 
@@ -102,6 +109,8 @@ enum Attempt {
     Held { holder: String },
     /// We do.
     Leading,
+    /// We do, and heard of it too late to do anything with it.
+    Late,
 }
 
 /// What to do about a record.
@@ -178,7 +187,7 @@ impl Election {
             let attempt = tokio::time::timeout(self.options.renew_deadline, self.attempt()).await;
             let news = match attempt {
                 // An answer that took so long is no time to work with; the next one renews.
-                Ok(Ok(Attempt::Leading)) if self.is_overdue() => "the server is slow".to_owned(),
+                Ok(Ok(Attempt::Late)) => "the server is slow".to_owned(),
                 Ok(Ok(Attempt::Leading)) => {
                     tracing::info!(lease = self.options.name, identity = self.options.identity, "leading");
                     return;
@@ -201,12 +210,13 @@ impl Election {
     /// # Cancel safety
     /// Cancelled, we lead until the deadline at most; call it again or [`Election::release`].
     pub async fn hold(&mut self) {
-        while let Some(deadline) = self.deadline() {
-            tokio::time::sleep_until(deadline.min(Instant::now() + self.options.retry)).await;
+        while let Some(deadline) = self.leadership.deadline() {
+            let clock = self.leadership.clock();
+            clock.sleep_until(deadline.min(clock.now() + self.options.retry)).await;
             // A connection that has fallen silent leaves time for another.
-            let patience = deadline.min(Instant::now() + self.options.renew_deadline / 2);
-            match tokio::time::timeout_at(patience, self.attempt()).await {
-                Ok(Ok(Attempt::Leading)) => {}
+            let patience = deadline.saturating_duration_since(clock.now()).min(self.options.renew_deadline / 2);
+            match tokio::time::timeout(patience, self.attempt()).await {
+                Ok(Ok(Attempt::Leading | Attempt::Late)) => {}
                 Ok(Ok(Attempt::Held { holder })) => {
                     tracing::error!(lease = self.options.name, holder, "the lease was taken from us");
                     break;
@@ -216,21 +226,12 @@ impl Election {
                 }
                 Err(_) => {}
             }
-            if self.is_overdue() {
+            if !self.leadership.is_leading() {
                 tracing::error!(lease = self.options.name, "the lease could not be renewed in time");
                 break;
             }
         }
         self.leadership.give_up();
-    }
-
-    /// Until when we may work without another renewal.
-    fn deadline(&self) -> Option<Instant> {
-        self.leadership.renewed().map(|renewed| renewed + self.options.renew_deadline)
-    }
-
-    fn is_overdue(&self) -> bool {
-        self.deadline().is_none_or(|deadline| Instant::now() >= deadline)
     }
 
     /// Gives the lease up, so that another replica need not wait for it to expire. Call it when all work has stopped.
@@ -276,17 +277,16 @@ impl Election {
 
     /// Tries once to get or to renew the lease.
     async fn attempt(&mut self) -> Result<Attempt, kube::Error> {
-        let now = Instant::now();
+        let now = self.leadership.clock().now();
         // While the record is ours and unexpired, nobody has a right to have changed it: no need to read it first.
         let is_ours = self
             .observed
             .as_ref()
             .is_some_and(|(lease, seen)| holder(lease) == self.options.identity && now < *seen + self.options.lease);
         if !is_ours {
-            let current = self.api.get_opt(&self.options.name).await?;
-            self.observe(current, Instant::now());
+            self.look().await?;
         }
-        let sent = Instant::now();
+        let sent = self.leadership.clock().now();
         match self.plan(sent) {
             Move::Create(lease) => match self.api.create(&PostParams::default(), &lease).await {
                 Ok(lease) => Ok(self.lead(lease, sent)),
@@ -295,11 +295,13 @@ impl Election {
             Move::Replace(lease) => match self.api.replace(&self.options.name, &PostParams::default(), &lease).await {
                 Ok(lease) => Ok(self.lead(lease, sent)),
                 Err(error) => {
+                    if is_ours {
+                        self.leadership.count_slow_renewal();
+                    }
                     // The record is not what we think it is; look at it before the next attempt.
                     if is_ours && matches!(&error, kube::Error::Api(status) if status.code < 500) {
-                        let current = self.api.get_opt(&self.options.name).await?;
-                        self.observe(current, Instant::now());
-                        if let Move::Wait { holder } = self.plan(Instant::now()) {
+                        self.look().await?;
+                        if let Move::Wait { holder } = self.plan(self.leadership.clock().now()) {
                             return Ok(Attempt::Held { holder });
                         }
                     }
@@ -311,9 +313,15 @@ impl Election {
     }
 
     fn lead(&mut self, lease: Lease, sent: Instant) -> Attempt {
-        self.observed = Some((lease, Instant::now()));
-        self.leadership.renew(sent);
-        Attempt::Leading
+        self.observed = Some((lease, self.leadership.clock().now()));
+        if self.leadership.renew(sent) { Attempt::Leading } else { Attempt::Late }
+    }
+
+    /// Reads the record.
+    async fn look(&mut self) -> Result<(), kube::Error> {
+        let current = self.api.get_opt(&self.options.name).await?;
+        self.observe(current, self.leadership.clock().now());
+        Ok(())
     }
 
     /// Notes the record; its age counts from when it last changed before our eyes.

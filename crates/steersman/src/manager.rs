@@ -136,6 +136,25 @@ impl Task {
         });
         Self { name: name.to_owned(), begin }
     }
+
+    /// The same task, dropped where it waits when the lease is lost, whenever the manager gets to know.
+    fn while_leading(self, leadership: Arc<Leadership>) -> Self {
+        let Self { name, begin } = self;
+        let begin = Box::new(move |stop| -> Work {
+            let mut work = begin(stop);
+            Box::pin(async move {
+                tokio::select! {
+                    biased;
+                    () = leadership.lost() => {}
+                    ended = &mut work => return ended,
+                }
+                drop(work);
+                // The manager ends, and this with it.
+                std::future::pending().await
+            })
+        });
+        Self { name, begin }
+    }
 }
 
 // === impl Manager ===
@@ -197,6 +216,11 @@ impl Manager {
     }
 
     /// Works only while holding the Lease `name` in `namespace`. Caches are kept warm in the meantime.
+    ///
+    /// No key is begun once the renew deadline has passed, and what was begun is dropped where it waits, before another
+    /// replica may lead. That does not stop code that blocks, nor requests that were already sent; and a process that was
+    /// stopped, or whose host was suspended, may go on for up to a second with what was under way. What must not happen even
+    /// then needs a precondition on the server, such as a resource version.
     pub fn elect(self, name: &str, namespace: &str) -> Self {
         self.elect_with(ElectionOptions::new(name, namespace))
     }

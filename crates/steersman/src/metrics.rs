@@ -47,6 +47,7 @@ pub use crate::metrics::text::MetricsFormat;
 /// | `controller_runtime_max_concurrent_reconciles` | gauge | `controller` | number of workers |
 /// | `controller_runtime_active_workers` | gauge | `controller` | workers that run a reconcile now |
 /// | `leader_election_master_status` | gauge | `name` | 1 while this replica holds the lease |
+/// | `leader_election_slowpath_total` | counter | `name` | renewals that had to read the lease first, because it was not as expected |
 /// | `rest_client_requests_total` | counter | `code`, `method`, `host` | answers by status, `<error>` without one |
 /// | `rest_client_request_duration_seconds` | histogram | `verb`, `host` | time to the end of the answer, without watches |
 /// | `rest_client_request_size_bytes` | histogram | `verb`, `host` | bodies sent, where their length is known |

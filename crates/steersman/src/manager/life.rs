@@ -22,7 +22,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::controller::Prepared;
-use crate::election::Election;
+use crate::election::{Election, Leadership};
 use crate::factory::{InformerFactory, reporting};
 use crate::fence::Fence;
 use crate::health::Health;
@@ -61,14 +61,17 @@ struct Life {
 pub(crate) async fn run(manager: Manager, shutdown: impl Future<Output = ()>) -> Result<(), ManagerError> {
     let Manager { factory, election, sharding, name, metrics, health, endpoints, controllers, .. } = manager;
     let remainder = election.as_ref().map(|(options, _)| options.lease.saturating_sub(options.renew_deadline));
+    let mut fences: Vec<Arc<dyn Fence>> = Vec::new();
+    if let Some((_, leadership)) = &election {
+        fences.push(Arc::new(Arc::clone(leadership)));
+    }
+    if let Some(sharding) = &sharding {
+        fences.push(Arc::new(sharding.shards.clone()));
+    }
     let election = election
         .map(|(options, leadership)| Election::with_leadership(factory.client().clone(), options, leadership))
         .transpose()
         .map_err(ManagerError::Election)?;
-    let mut fences: Vec<Arc<dyn Fence>> = Vec::new();
-    if let Some(sharding) = &sharding {
-        fences.push(Arc::new(sharding.shards.clone()));
-    }
     let member = sharding.map(|Sharding { options, shards }| {
         ShardMember::with_shards(factory.client().clone(), options, shards).map_err(ManagerError::Sharding)
     });
@@ -156,6 +159,7 @@ impl Life {
         let leave = CancellationToken::new();
         let mut membership = JoinSet::new();
         let mut election = self.election.take();
+        let leadership = election.as_ref().map(|election| Arc::clone(election.leadership()));
 
         let ended = {
             let mut lost: BoxFuture<'_, ()> = std::future::pending().boxed();
@@ -183,14 +187,14 @@ impl Life {
                 if let Some(member) = self.member.take() {
                     membership.spawn(take_part(member, &mut self.prepared, leave.clone()));
                 }
-                self.lead(&mut leaders);
+                self.lead(&mut leaders, leadership.as_ref());
                 tokio::select! {
                     () = &mut lost => Ended::Lost,
                     () = &mut shutdown => Ended::AsAsked,
                     error = leaders.failed() => Ended::Failed(error),
                     error = always.failed() => Ended::Failed(error),
                     error = first.failed() => Ended::Failed(error),
-                    () = lapsed(&mut membership) => Ended::Failed(ManagerError::Panicked),
+                    () = left(&mut membership) => Ended::Failed(ManagerError::Panicked),
                 }
             };
             self.is_stopping.store(true, Ordering::Relaxed);
@@ -227,13 +231,16 @@ impl Life {
     }
 
     /// Starts what only a leader runs.
-    fn lead(&mut self, leaders: &mut Group) {
+    fn lead(&mut self, leaders: &mut Group, leadership: Option<&Arc<Leadership>>) {
         for prepared in self.prepared.drain(..) {
             let (stop, workers) = (leaders.stop_token(), leaders.alive());
             leaders.spawn(async move { prepared.work(stop, &workers).await.map_err(ManagerError::Controller) });
         }
         for task in self.leading.drain(..) {
-            leaders.start(task);
+            leaders.start(match leadership {
+                None => task,
+                Some(leadership) => task.while_leading(Arc::clone(leadership)),
+            });
         }
     }
 }
@@ -260,7 +267,7 @@ async fn warm_up(factory: &InformerFactory, limit: Option<Duration>) {
 
 /// Ends when the group was left although nobody asked for it, which only a panic does: without its member a manager has no
 /// keys.
-async fn lapsed(membership: &mut JoinSet<()>) {
+async fn left(membership: &mut JoinSet<()>) {
     if membership.join_next().await.is_none() {
         std::future::pending::<()>().await;
     }

@@ -13,6 +13,7 @@ use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 
 use crate::controller::stats::ControllerTotals;
+use crate::election::Leadership;
 use crate::metrics::histogram::Histogram;
 use crate::metrics::{ControllerSource, InformerSource, Sources};
 use crate::queue::{Measured, QueueReport};
@@ -47,12 +48,8 @@ impl Collector for Sources {
         encode_queues(&mut encoder, &by_queue(&queues))?;
         let controllers = self.controllers.lock().clone();
         encode_controllers(&mut encoder, &by_controller(&controllers))?;
-        let (known, mut leaders) = (self.leaders.lock().clone(), BTreeMap::new());
-        for leadership in known.iter().filter_map(|leadership| leadership.upgrade()) {
-            *leaders.entry(leadership.lease().to_owned()).or_insert(0_u64) |= u64::from(leadership.is_leading());
-        }
-        let statuses = leaders.into_iter().map(|(lease, status)| (vec![("name", lease)], status)).collect();
-        gauges(&mut encoder, "leader_election_master_status", "Whether this replica holds the lease", statuses)?;
+        let leaders: Vec<_> = self.leaders.lock().iter().filter_map(|leadership| leadership.upgrade()).collect();
+        encode_elections(&mut encoder, &leaders)?;
         self.requests.encode(&mut encoder)?;
         #[cfg(feature = "webhook")]
         encode_webhooks(&mut encoder, &Totals::of(&self.webhooks.lock().clone()))?;
@@ -182,6 +179,21 @@ fn encode_informers(encoder: &mut DescriptorEncoder<'_>, caches: BTreeMap<[Strin
     }
     gauges(encoder, "informer_queued_items", "Events that handlers have not heard yet", queued)?;
     gauges(encoder, "informer_store_resource_version", "The resource version that the cache has reached", versions)
+}
+
+/// After client-go (`tools/leaderelection/metrics.go`).
+fn encode_elections(encoder: &mut DescriptorEncoder<'_>, leaders: &[Arc<Leadership>]) -> fmt::Result {
+    let (mut statuses, mut slow) = (BTreeMap::new(), BTreeMap::new());
+    for leadership in leaders {
+        let name = leadership.lease();
+        *statuses.entry(name).or_insert(0_u64) |= u64::from(leadership.is_leading());
+        *slow.entry(name).or_insert(0_u64) += leadership.n_slow_renewals();
+    }
+    let samples =
+        |of: BTreeMap<&str, u64>| of.into_iter().map(|(name, n)| (vec![("name", name.to_owned())], n)).collect();
+    gauges(encoder, "leader_election_master_status", "Whether this replica holds the lease", samples(statuses))?;
+    let help = "Renewals of a lease that had to read it first";
+    counters(encoder, "leader_election_slowpath", help, samples(slow))
 }
 
 /// The first four families are those of controller-runtime (`pkg/webhook/internal/metrics`), whose label `webhook` is the path.

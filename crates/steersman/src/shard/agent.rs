@@ -1,4 +1,4 @@
-//! The shell around a member's machine: requests, Leases, the clock.
+//! The shell around a member's machine: requests, Leases, the clock. All moments are those of the gate's clock.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::chain::Chain;
+use crate::clock::HostClock;
 use crate::shard::feed::Feed;
 use crate::shard::member::{Effect, Input, Member, Record, Times};
 use crate::shard::membership::Membership;
@@ -76,13 +77,14 @@ impl Agent {
         let _closing = Closing(&shards);
         // Aborted when this returns: they only wait, for news or for a thread.
         let _feeds: JoinSet<()> = shards.feeds().into_iter().map(Feed::run).collect();
-        let mut member = Member::new(self.id.clone(), self.times, Instant::now());
+        let clock = shards.gate().clock();
+        let mut member = Member::new(self.id.clone(), self.times, clock.now());
         let mut stop = pin!(stop.fuse());
         let mut request = pin!(OptionFuture::from(None));
         let mut input = Input::Wake;
         let mut leave_deadline = None;
         loop {
-            let now = Instant::now();
+            let now = clock.now();
             let effect = member.step(now, shards.gate().in_use(), input);
             // Before anything else: nobody works a moment longer than the machine thinks.
             let moved = shards.gate().apply(member.permission());
@@ -101,8 +103,8 @@ impl Agent {
             // if an answer has come.
             input = tokio::select! {
                 biased;
-                () = tokio::time::sleep_until(member.next_wake(now)) => Input::Wake,
-                () = sleep_until(leave_deadline) => {
+                () = clock.sleep_until(member.next_wake(now)) => Input::Wake,
+                () = sleep_until(clock, leave_deadline) => {
                     tracing::warn!(lease = self.id, "cannot leave the group in time, others wait for the lease to expire");
                     return;
                 }
@@ -117,7 +119,7 @@ impl Agent {
                 }
                 () = shards.gate().drained() => Input::Wake,
                 () = &mut stop, if leave_deadline.is_none() => {
-                    leave_deadline = Some(Instant::now() + self.times.handover + self.times.renew_deadline);
+                    leave_deadline = Some(clock.now() + self.times.handover + self.times.renew_deadline);
                     Input::Leave
                 }
             };
@@ -216,10 +218,10 @@ impl Agent {
     }
 }
 
-async fn sleep_until(deadline: Option<Instant>) {
+async fn sleep_until(clock: &HostClock, deadline: Option<Instant>) {
     match deadline {
         None => std::future::pending().await,
-        Some(deadline) => tokio::time::sleep_until(deadline).await,
+        Some(deadline) => clock.sleep_until(deadline).await,
     }
 }
 

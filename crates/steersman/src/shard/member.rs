@@ -1,7 +1,8 @@
 //! One member's part in the protocol of [`crate::shard`], as a state machine: no clock, no IO, no waiting.
 //!
 //! The shell does what the effects say, one request at a time, and tells what came of each. After every step it puts
-//! [`Member::permission`] in force before anything else. All times are those of this host's monotonic clock.
+//! [`Member::permission`] in force before anything else. All times are those of this host's
+//! [`HostClock`](crate::clock::HostClock).
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -53,7 +53,7 @@ impl Shards {
 
     /// Whether work on `key` may begin here, now.
     pub fn owns(&self, key: &ObjectKey) -> bool {
-        self.shared.gate.holds(key)
+        self.shared.gate.allows(key)
     }
 
     /// Begins work on `key`; `None` if it is not ours now. Its owner has the same event.
