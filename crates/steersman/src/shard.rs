@@ -19,8 +19,9 @@
 //!
 //! # The protocol
 //!
-//! Keys hash to 1,024 slots. A member is one run of a replica. It has a Lease of its own, `<group>-<random>`, labelled with
-//! the group, whose annotation says which slots the member *claims*. In every period each member *writes* its Lease and
+//! Keys hash to 1,024 slots. A member is one run of a replica. It has a Lease of its own, `<group>-<128 random bits>`, labelled
+//! with the group, whose annotations say which run wrote it, and which slots the member *claims*. A Lease of its name that
+//! another run has written is not its own: it stops, and goes on under another name. In every period each member *writes* its Lease and
 //! then *lists* those of the group; there is nothing else. The rules:
 //!
 //! 1. A member lives until its Lease has not changed for its duration, by the clock of who looks, counted from the answer

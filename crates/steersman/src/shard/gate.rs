@@ -98,6 +98,11 @@ impl Gate {
         self.apply(Permission { term, ..Permission::default() });
     }
 
+    /// The term of the permission that is in force.
+    pub(crate) fn term(&self) -> u64 {
+        self.state.lock().permission.term
+    }
+
     pub(crate) fn is_closed(&self) -> bool {
         self.state.lock().is_closed
     }

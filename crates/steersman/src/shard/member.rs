@@ -157,7 +157,8 @@ struct Peer {
 }
 
 impl Member {
-    pub(crate) fn new(id: String, times: Times, now: Instant) -> Self {
+    /// A member that nobody knows. `term` must differ from that of any permission before.
+    pub(crate) fn new(id: String, times: Times, term: u64, now: Instant) -> Self {
         Self {
             id,
             times,
@@ -174,7 +175,7 @@ impl Member {
             yielding: Vec::new(),
             late: Slots::NONE,
             in_use: Slots::NONE,
-            term: 0,
+            term,
             must_list: true,
             is_acquainted: false,
             list_after: now,

@@ -13,6 +13,7 @@ use crate::key::ObjectKey;
 use crate::queue::WorkQueue;
 use crate::shard::feed::Feed;
 use crate::shard::gate::{Gate, Permit};
+use crate::shard::member::Permission;
 use crate::shard::membership::Membership;
 
 /// Which keys are this replica's, now. Clones are the same thing.
@@ -73,6 +74,14 @@ impl Shards {
     /// The queues that are to hear of what moves.
     pub(crate) fn feeds(&self) -> Vec<Arc<Feed>> {
         self.shared.feeds.lock().clone()
+    }
+
+    /// Puts `permission` in force, and leaves word of what has moved.
+    pub(crate) fn apply(&self, permission: Permission) {
+        let moved = self.shared.gate.apply(permission);
+        if !moved.is_nothing() {
+            self.shared.feeds.lock().iter().for_each(|feed| feed.note(&moved));
+        }
     }
 
     /// Updates the group as last seen. Says whether it has changed.

@@ -437,3 +437,28 @@ async fn a_map_that_blocks_does_not_cost_a_member_its_lease() {
     shutdown.send(()).unwrap();
     task.await.unwrap().unwrap();
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_of_a_members_name_that_it_has_not_written_is_left_alone() {
+    let (server, log) = (Server::new(), Log::default());
+    server.put("a/x", "1");
+    let controller = Controller::<ConfigMap>::new(reconcile, Arc::clone(&log));
+    let manager = Manager::new(server.client()).shard("test", "kube-system").controller(controller);
+    let shards = manager.shards().unwrap();
+    let (shutdown, task) = start(manager);
+    eventually("a run", || *log.lock() == ["reconciled"]).await;
+    let before = shards.membership().borrow().member.clone();
+    assert_eq!(before.len(), "test-".len() + 32, "{before}");
+    let mut lease = server.get(LEASES, &format!("kube-system/{before}")).unwrap();
+    lease["metadata"]["annotations"]["steersman.dev/shard-run"] = "another".into();
+    server.put_raw(LEASES, lease.clone());
+    let written = server.get(LEASES, &format!("kube-system/{before}")).unwrap();
+    eventually("it stops", || !shards.owns(&ObjectKey::namespaced("a", "x"))).await;
+    // The Lease counts for its duration, as anybody's does.
+    eventually("it works under another name", || log.lock().len() == 2).await;
+    let after = shards.membership().borrow().member.clone();
+    assert!(after != before && after.starts_with("test-"), "{after}");
+    assert_eq!(server.get(LEASES, &format!("kube-system/{before}")), Some(written));
+    shutdown.send(()).unwrap();
+    task.await.unwrap().unwrap();
+}

@@ -139,7 +139,7 @@ impl World {
         let clock_rate = self.rng.random_range(0.9..1.1);
         let mut host = Host {
             id: id.clone(),
-            machine: Member::new(id, self.times, self.epoch),
+            machine: Member::new(id, self.times, 1, self.epoch),
             clock_start,
             clock_rate,
             permission: Permission::default(),
@@ -151,7 +151,7 @@ impl World {
             missed: VecDeque::new(),
             wake_at: u64::MAX,
         };
-        host.machine = Member::new(host.id.clone(), self.times, host.clock(self.now));
+        host.machine = Member::new(host.id.clone(), self.times, 1, host.clock(self.now));
         self.hosts.push(host);
         self.step(member, Input::Wake);
         member
@@ -544,7 +544,7 @@ fn a_member_writes_once_in_a_period() {
 fn hand_over(works_end_ms: u64) -> (u64, u64) {
     let mut world = quiet(6, 1);
     world.times.handover = Duration::from_secs(10);
-    world.hosts[0].machine = Member::new(world.hosts[0].id.clone(), world.times, world.hosts[0].clock(0));
+    world.hosts[0].machine = Member::new(world.hosts[0].id.clone(), world.times, 1, world.hosts[0].clock(0));
     world.run_until(10_000);
     for slot in 0..SLOTS {
         world.next += 1;
