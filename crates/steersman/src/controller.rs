@@ -41,6 +41,9 @@ pub use crate::controller::watch::Watch;
 /// How long workers may take to finish what they are at when the controller stops.
 pub const GRACE: Duration = Duration::from_secs(30);
 
+/// How long what was cut off may take to get back to the runtime, where it ends. What has not by then is left alone.
+pub(crate) const CUT_OFF_WAIT: Duration = Duration::from_secs(1);
+
 /// Keeps the objects of type `K` as their specs want them, by calling a reconciler.
 ///
 /// Each reconcile runs in a `tracing` span `reconcile` with the fields `controller`, `key`, `id` (a number that counts up),
@@ -113,6 +116,19 @@ pub enum ControllerError {
         name: String,
         /// How many.
         active: u64,
+        /// The time they had.
+        grace: Duration,
+    },
+    /// Reconciles were cut off and go on all the same, because their code blocks or computes and never waits.
+    #[error(
+        "controller {name:?} stopped, and the reconciles of {} still run after {grace:?}: they do not return to the runtime",
+        names(keys)
+    )]
+    StillRunning {
+        /// The controller.
+        name: String,
+        /// What they are at.
+        keys: Vec<ObjectKey>,
         /// The time they had.
         grace: Duration,
     },
@@ -361,6 +377,11 @@ impl<K: CachedResource> Controller<K> {
     /// processes keys, and on `stop` lets running reconciles finish within the
     /// grace period. Keys that wait then are dropped; the next start finds them again, because it lists everything.
     ///
+    /// It ends a second after the grace period at the latest. Reconciles whose code blocks or never waits go on beyond that,
+    /// and are named in [`ControllerError::StillRunning`]; so do closures that a reconcile gave to
+    /// `tokio::task::spawn_blocking`, of which nobody knows. A runtime that is dropped waits for both without end:
+    /// `std::process::exit` or `Runtime::shutdown_timeout` do not.
+    ///
     /// Starts the factory, and keeps it running only as long as this runs (or whoever else started it does).
     ///
     /// # Errors
@@ -488,8 +509,16 @@ impl Prepared {
             result = self.finish(workers).await;
         }
         self.worker.queue.shutdown_now();
-        while let Some(attached) = self.attached.pop() {
-            attached.remove().await;
+        let removed = async {
+            while let Some(attached) = self.attached.pop() {
+                attached.remove().await;
+            }
+        };
+        if tokio::time::timeout(CUT_OFF_WAIT, removed).await.is_err() {
+            tracing::warn!(
+                controller = self.name,
+                "a predicate or a map still runs: it does not return to the runtime"
+            );
         }
         result
     }
@@ -522,15 +551,20 @@ impl Prepared {
         what
     }
 
-    /// Lets workers finish; cuts them off when the grace period is over.
+    /// Lets workers finish; cuts them off when the grace period is over. Waits no longer for those that cannot be cut off.
     async fn finish(&self, mut workers: JoinSet<()>) -> Result<(), ControllerError> {
+        let (name, grace) = (self.name.clone(), self.grace);
         let all = async { while workers.join_next().await.is_some() {} };
-        if tokio::time::timeout(self.grace, all).await.is_ok() {
+        if tokio::time::timeout(grace, all).await.is_ok() {
             return Ok(());
         }
         let active = self.worker.stats.active_workers();
-        workers.shutdown().await;
-        Err(ControllerError::CutOff { name: self.name.clone(), active, grace: self.grace })
+        workers.abort_all();
+        let all = async { while workers.join_next().await.is_some() {} };
+        if tokio::time::timeout(CUT_OFF_WAIT, all).await.is_ok() {
+            return Err(ControllerError::CutOff { name, active, grace });
+        }
+        Err(ControllerError::StillRunning { name, keys: self.worker.queue.processing(), grace })
     }
 }
 
@@ -571,6 +605,16 @@ fn add_handler<K: CachedResource>(
         None => informer.add_handler(handler),
         Some(options) => informer.add_handler_with(handler, options),
     }
+}
+
+/// The first few of `keys`, for a message.
+fn names(keys: &[ObjectKey]) -> String {
+    const SHOWN_MAX: usize = 8;
+    let mut names: Vec<&str> = keys.iter().take(SHOWN_MAX).map(ObjectKey::as_str).collect();
+    if keys.len() > SHOWN_MAX {
+        names.push("others");
+    }
+    names.join(", ")
 }
 
 /// Whether a change passes all predicates.

@@ -100,6 +100,8 @@ pub struct Election {
     /// The record as last seen, and when it was first seen so.
     observed: Option<(Lease, Instant)>,
     leadership: Arc<Leadership>,
+    /// A write of ours was sent that gives us the lease if it is done.
+    may_hold: bool,
 }
 
 /// What came of one attempt.
@@ -172,7 +174,7 @@ impl Election {
     ) -> Result<Self, ElectionError> {
         options.check()?;
         let api = Api::namespaced(client, &options.namespace);
-        Ok(Self { api, options, observed: None, leadership })
+        Ok(Self { api, options, observed: None, leadership, may_hold: false })
     }
 
     /// The current leader, for health checks and metrics.
@@ -236,12 +238,20 @@ impl Election {
 
     /// Gives the lease up, so that another replica need not wait for it to expire. Call it when all work has stopped.
     ///
-    /// A lease that is somebody else's, or nobody's, is left alone. One that somebody wrote to in the meantime is tried
-    /// again, for the renew deadline at most; then it expires.
+    /// A lease that is somebody else's, or nobody's, is left alone, and so is one that we never tried to get. One that somebody
+    /// wrote to in the meantime is tried again, for the renew deadline at most; then it expires. After an attempt that was
+    /// cancelled, this gives back what it may have got.
     pub async fn release(&mut self) {
+        if !self.may_hold {
+            return;
+        }
         match tokio::time::timeout(self.options.renew_deadline, self.try_release()).await {
-            Ok(Ok(true)) => tracing::info!(lease = self.options.name, "released the lease"),
-            Ok(Ok(false)) => {}
+            Ok(Ok(was_ours)) => {
+                self.may_hold = false;
+                if was_ours {
+                    tracing::info!(lease = self.options.name, "released the lease");
+                }
+            }
             Ok(Err(error)) => {
                 tracing::warn!(lease = self.options.name, error = %Chain(&error), "cannot release the lease");
             }
@@ -288,11 +298,12 @@ impl Election {
         }
         let sent = self.leadership.clock().now();
         match self.plan(sent) {
-            Move::Create(lease) => match self.api.create(&PostParams::default(), &lease).await {
-                Ok(lease) => Ok(self.lead(lease, sent)),
-                Err(error) => Err(error),
-            },
-            Move::Replace(lease) => match self.api.replace(&self.options.name, &PostParams::default(), &lease).await {
+            Move::Create(lease) => {
+                self.may_hold = true;
+                let lease = self.api.create(&PostParams::default(), &lease).await?;
+                Ok(self.lead(lease, sent))
+            }
+            Move::Replace(lease) => match self.replace(&lease).await {
                 Ok(lease) => Ok(self.lead(lease, sent)),
                 Err(error) => {
                     if is_ours {
@@ -310,6 +321,11 @@ impl Election {
             },
             Move::Wait { holder } => Ok(Attempt::Held { holder }),
         }
+    }
+
+    async fn replace(&mut self, lease: &Lease) -> Result<Lease, kube::Error> {
+        self.may_hold = true;
+        self.api.replace(&self.options.name, &PostParams::default(), lease).await
     }
 
     fn lead(&mut self, lease: Lease, sent: Instant) -> Attempt {

@@ -94,6 +94,14 @@ pub enum ManagerError {
     /// A controller's task panicked; the others were stopped.
     #[error("a controller panicked outside its reconciler")]
     Panicked,
+    /// Tasks were cut off and go on all the same, because their code blocks or computes and never waits.
+    #[error("tasks {tasks:?} still run after {grace:?}: they do not return to the runtime")]
+    StillRunning {
+        /// The tasks.
+        tasks: Vec<String>,
+        /// The time they had.
+        grace: Duration,
+    },
     /// A task failed; everything else was stopped.
     #[error("task {task:?} failed")]
     Task {
@@ -370,6 +378,10 @@ impl Manager {
     ///
     /// Start: health and metrics, caches, tasks of every replica, election, controllers and tasks of the leader. End: the
     /// same backwards; the lease is renewed until the last of the leader's work has ended, and then given back.
+    ///
+    /// Code that blocks or never waits cannot be stopped. This returns all the same, soon after the grace periods, with an
+    /// error that says what still runs, and leaves the lease to run out. A runtime that is dropped waits for such code without
+    /// end, at the end of `#[tokio::main]` too: end the process with `std::process::exit`.
     ///
     /// # Errors
     /// [`ManagerError`].

@@ -21,7 +21,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::controller::Prepared;
+use crate::controller::{CUT_OFF_WAIT, Prepared};
 use crate::election::{Election, Leadership};
 use crate::factory::{InformerFactory, reporting};
 use crate::fence::Fence;
@@ -215,13 +215,22 @@ impl Life {
                 tracing::error!(lease, "work that does not wait anywhere still runs without the lease");
             }
         }
+        let is_busy = leaders.is_busy();
         leave.cancel();
+        if is_busy {
+            // What cannot be stopped does not let go of its keys either: others wait for the lease.
+            membership.abort_all();
+        }
         while membership.join_next().await.is_some() {}
-        if let (Some(election), false) = (&mut election, matches!(ended, Ended::Lost)) {
-            election.release().await;
+        match &mut election {
+            Some(election) if !is_busy && !matches!(ended, Ended::Lost) => election.release().await,
+            Some(election) => election.leadership().give_up(),
+            None => {}
         }
         let ended = ended.then(always.stop().await);
-        running.leave().await;
+        if tokio::time::timeout(CUT_OFF_WAIT, running.leave()).await.is_err() {
+            tracing::warn!("a handler of an informer still runs: it does not return to the runtime");
+        }
         let ended = ended.then(first.stop().await);
         match ended {
             Ended::AsAsked => Ok(()),

@@ -404,6 +404,29 @@ async fn a_release_gives_up_in_time_and_leaves_the_lease_of_another_alone() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_candidate_that_never_tried_asks_for_nothing_when_it_goes() {
+    let server = Server::new();
+    put_lease(&server, "other", 15);
+    let mut one = candidate(&server, "one");
+    assert!(tokio::time::timeout(Duration::from_secs(10), one.acquire()).await.is_err());
+    let n_seen = server.seen().len();
+    one.release().await;
+    assert_eq!(server.seen().len(), n_seen);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_cancelled_attempt_has_got_is_given_back() {
+    let server = Server::new();
+    let mut one = candidate(&server, "one");
+    server.fail(Verb::Write, Fault::Silence);
+    assert!(tokio::time::timeout(Duration::from_secs(1), one.acquire()).await.is_err());
+    // It was done, though nobody heard of it.
+    put_lease(&server, "one", 15);
+    one.release().await;
+    assert_eq!(holder(&server), "");
+}
+
+#[tokio::test(start_paused = true)]
 async fn everybody_sees_who_leads() {
     let server = Server::new();
     let (mut one, mut two) = (candidate(&server, "one"), candidate(&server, "two"));

@@ -462,3 +462,70 @@ async fn a_lease_of_a_members_name_that_it_has_not_written_is_left_alone() {
     shutdown.send(()).unwrap();
     task.await.unwrap().unwrap();
 }
+
+/// Blocks the thread until it is released.
+struct Blocked {
+    release: std::sync::mpsc::SyncSender<()>,
+    released: Arc<Mutex<std::sync::mpsc::Receiver<()>>>,
+    begun: Arc<tokio::sync::Semaphore>,
+}
+
+impl Blocked {
+    fn new() -> Self {
+        let (release, released) = std::sync::mpsc::sync_channel(1);
+        Self { release, released: Arc::new(Mutex::new(released)), begun: Arc::new(tokio::sync::Semaphore::new(0)) }
+    }
+
+    fn block(&self) -> impl Fn() + Send + Sync + 'static {
+        let (released, begun) = (Arc::clone(&self.released), Arc::clone(&self.begun));
+        move || {
+            begun.add_permits(1);
+            released.lock().recv_timeout(Duration::from_secs(60)).ok();
+        }
+    }
+}
+
+async fn reconcile_blocking(_: ObjectKey, block: &Box<dyn Fn() + Send + Sync>) -> Result<Action, Scripted> {
+    block();
+    Ok(Action::AwaitChange)
+}
+
+/// What blocks needs a thread of its own, so the clock of these is not paused.
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn a_manager_ends_although_a_reconcile_blocks_and_says_what_still_runs() {
+    let server = Server::new();
+    server.put("a/x", "1");
+    let blocked = Blocked::new();
+    let controller = Controller::<ConfigMap>::new(reconcile_blocking, Box::new(blocked.block()) as Box<_>)
+        .name("stuck")
+        .grace(Duration::from_millis(10));
+    let (shutdown, task) = start(elected(&server, "one").controller(controller));
+    drop(timeout(Duration::from_secs(30), blocked.begun.acquire()).await.expect("it begins").unwrap());
+    shutdown.send(()).unwrap();
+    let error = timeout(Duration::from_secs(30), task).await.expect("it waits for the reconcile").unwrap().unwrap_err();
+    assert_eq!(
+        std::error::Error::source(&error).unwrap().to_string(),
+        "controller \"stuck\" stopped, and the reconciles of a/x still run after 10ms: they do not return to the runtime"
+    );
+    // Nobody may take over what is still at work.
+    assert_eq!(holder(&server), "one");
+    blocked.release.send(()).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn a_manager_ends_although_a_task_blocks_and_says_which() {
+    let server = Server::new();
+    let blocked = Blocked::new();
+    let block = blocked.block();
+    let manager = elected(&server, "one").grace(Duration::from_millis(10)).run_leading("stuck", |_| async move {
+        block();
+        Ok::<_, Scripted>(())
+    });
+    let (shutdown, task) = start(manager.run_always("fine", idle(&Log::default(), "fine")));
+    drop(timeout(Duration::from_secs(30), blocked.begun.acquire()).await.expect("it begins").unwrap());
+    shutdown.send(()).unwrap();
+    let error = timeout(Duration::from_secs(30), task).await.expect("it waits for the task").unwrap().unwrap_err();
+    assert_eq!(error.to_string(), r#"tasks ["stuck"] still run after 10ms: they do not return to the runtime"#);
+    assert_eq!(holder(&server), "one");
+    blocked.release.send(()).unwrap();
+}
