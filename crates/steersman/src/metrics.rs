@@ -18,6 +18,7 @@ use prometheus_client::registry::Registry;
 
 use crate::controller::stats::ControllerStats;
 use crate::election::Leadership;
+use crate::events::{self, EventRecorder};
 use crate::factory::{InformerFactory, ObservedInformers};
 use crate::metrics::requests::Requests;
 use crate::queue::{Key, Measured, WorkQueue};
@@ -58,6 +59,7 @@ pub use crate::metrics::text::MetricsFormat;
 /// | `controller_runtime_webhook_panics_total` | counter | `webhook` | calls whose function panicked |
 /// | `steersman_webhook_calls_total` | counter | `webhook`, `outcome` | calls by outcome: `allowed`, `mutated`, `denied`, `converted`, `failed`, `malformed`, `panicked`, `timed_out`, `abandoned` |
 /// | `steersman_webhook_certificate_expiry_timestamp_seconds` | gauge | | when the certificate of webhooks expires |
+/// | `steersman_events_total` | counter | `component`, `outcome` | Events of recorders by outcome: `sent`, `refused`, `unanswered`, `queue_full` |
 /// | `informer_queued_items` | gauge | `name`, `group`, `version`, `resource` | events that handlers have not heard yet |
 /// | `informer_store_resource_version` | gauge | `name`, `group`, `version`, `resource` | how far the cache has come |
 ///
@@ -87,6 +89,7 @@ struct Shared {
 #[derive(Default)]
 struct Sources {
     controllers: Mutex<Vec<ControllerSource>>,
+    events: Mutex<Vec<Weak<events::stats::Stats>>>,
     informers: Mutex<Vec<InformerSource>>,
     leaders: Mutex<Vec<Weak<Leadership>>>,
     queues: Mutex<Vec<Weak<dyn Measured>>>,
@@ -151,6 +154,14 @@ impl Metrics {
         let mut leaders = self.shared.sources.leaders.lock();
         leaders.retain(|known| known.strong_count() > 0 && !Weak::ptr_eq(known, &leadership));
         leaders.push(leadership);
+    }
+
+    /// Reports what becomes of the events of a recorder and its clones: which of them are lost, and why.
+    pub fn observe_events(&self, recorder: &EventRecorder) {
+        let stats = Arc::downgrade(recorder.stats());
+        let mut events = self.shared.sources.events.lock();
+        events.retain(|known| known.strong_count() > 0 && !Weak::ptr_eq(known, &stats));
+        events.push(stats);
     }
 
     /// Reports on the informers of a factory, those still to be made included; `name` becomes their label. A manager

@@ -14,6 +14,7 @@ use prometheus_client::metrics::MetricType;
 
 use crate::controller::stats::ControllerTotals;
 use crate::election::Leadership;
+use crate::events::stats::Stats;
 use crate::metrics::histogram::Histogram;
 use crate::metrics::{ControllerSource, InformerSource, Sources};
 use crate::queue::{Measured, QueueReport};
@@ -50,6 +51,8 @@ impl Collector for Sources {
         encode_controllers(&mut encoder, &by_controller(&controllers))?;
         let leaders: Vec<_> = self.leaders.lock().iter().filter_map(|leadership| leadership.upgrade()).collect();
         encode_elections(&mut encoder, &leaders)?;
+        let events: Vec<_> = self.events.lock().iter().filter_map(|events| events.upgrade()).collect();
+        encode_events(&mut encoder, &events)?;
         self.requests.encode(&mut encoder)?;
         #[cfg(feature = "webhook")]
         encode_webhooks(&mut encoder, &Totals::of(&self.webhooks.lock().clone()))?;
@@ -194,6 +197,19 @@ fn encode_elections(encoder: &mut DescriptorEncoder<'_>, leaders: &[Arc<Leadersh
     gauges(encoder, "leader_election_master_status", "Whether this replica holds the lease", samples(statuses))?;
     let help = "Renewals of a lease that had to read it first";
     counters(encoder, "leader_election_slowpath", help, samples(slow))
+}
+
+fn encode_events(encoder: &mut DescriptorEncoder<'_>, recorders: &[Arc<Stats>]) -> fmt::Result {
+    let mut totals = BTreeMap::new();
+    for stats in recorders {
+        for (outcome, n) in stats.outcomes() {
+            *totals.entry((stats.component.as_str(), outcome)).or_insert(0_u64) += n;
+        }
+    }
+    let labels =
+        |(component, outcome): (&str, &str)| vec![("component", component.to_owned()), ("outcome", outcome.to_owned())];
+    let samples = totals.into_iter().map(|(of, n)| (labels(of), n)).collect();
+    counters(encoder, "steersman_events", "Events that were recorded, by outcome", samples)
 }
 
 /// The first four families are those of controller-runtime (`pkg/webhook/internal/metrics`), whose label `webhook` is the path.
