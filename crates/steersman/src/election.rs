@@ -102,6 +102,8 @@ pub struct Election {
     leadership: Arc<Leadership>,
     /// A write of ours was sent that gives us the lease if it is done.
     may_hold: bool,
+    /// Numbers from 0 to 1, for the waits between attempts.
+    random: Box<dyn FnMut() -> f64 + Send + Sync>,
 }
 
 /// What came of one attempt.
@@ -174,7 +176,7 @@ impl Election {
     ) -> Result<Self, ElectionError> {
         options.check()?;
         let api = Api::namespaced(client, &options.namespace);
-        Ok(Self { api, options, observed: None, leadership, may_hold: false })
+        Ok(Self { api, options, observed: None, leadership, may_hold: false, random: Box::new(rand::random) })
     }
 
     /// The current leader, for health checks and metrics.
@@ -202,7 +204,7 @@ impl Election {
                 tracing::info!(lease = self.options.name, news, "waiting to lead");
                 last = Some(news);
             }
-            tokio::time::sleep(self.options.retry.mul_f64(1.0 + JITTER * rand::random::<f64>())).await;
+            tokio::time::sleep(self.options.retry.mul_f64(1.0 + JITTER * (self.random)())).await;
         }
     }
 
@@ -401,3 +403,6 @@ impl fmt::Debug for Election {
 fn holder(lease: &Lease) -> &str {
     lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default()
 }
+
+#[cfg(test)]
+mod simulation;

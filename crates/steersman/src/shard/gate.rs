@@ -98,6 +98,11 @@ impl Gate {
         self.apply(Permission { term, ..Permission::default() });
     }
 
+    #[cfg(test)]
+    pub(crate) fn permission(&self) -> Permission {
+        self.state.lock().permission
+    }
+
     /// The term of the permission that is in force.
     pub(crate) fn term(&self) -> u64 {
         self.state.lock().permission.term
@@ -119,6 +124,13 @@ impl Gate {
     /// Whether `key` is among those that are ours, by what was last put in force.
     pub(crate) fn holds(&self, key: &ObjectKey) -> bool {
         self.state.lock().permission.held.contains(slot_of(key))
+    }
+
+    /// On how many slots work may begin now.
+    pub(crate) fn n_held(&self) -> usize {
+        let now = self.clock.now();
+        let Permission { held, until, .. } = self.state.lock().permission;
+        if until.is_some_and(|until| now < until) { held.len() } else { 0 }
     }
 
     /// Whether work on `key` may begin now.
@@ -177,6 +189,11 @@ impl Moved {
         self.lost = self.lost | later.lost;
     }
 
+    /// How many slots have come and gone.
+    pub(crate) fn counts(&self) -> (usize, usize) {
+        (self.gained.len(), self.lost.len())
+    }
+
     pub(crate) fn is_nothing(&self) -> bool {
         self.gained.is_empty() && self.lost.is_empty()
     }
@@ -213,7 +230,7 @@ impl Permit {
     }
 
     /// Until when the work may go on; `None` when it must end at once.
-    fn until(&self) -> Option<Instant> {
+    pub(crate) fn until(&self) -> Option<Instant> {
         if self.cut.is_cancelled() { None } else { self.gate.until() }
     }
 }
