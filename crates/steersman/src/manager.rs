@@ -272,7 +272,8 @@ impl Manager {
 
     /// As [`Manager::shard`], with times and identity of one's own.
     pub fn shard_with(mut self, options: ShardOptions) -> Self {
-        self.sharding = Some(Sharding { options, shards: Shards::new() });
+        let shards = Shards::new(&options.group);
+        self.sharding = Some(Sharding { options, shards });
         self
     }
 

@@ -22,6 +22,7 @@ use crate::events::{self, EventRecorder};
 use crate::factory::{InformerFactory, ObservedInformers};
 use crate::metrics::requests::Requests;
 use crate::queue::{Key, Measured, WorkQueue};
+use crate::shard::{self, Shards};
 
 pub use crate::metrics::requests::{MeasuredBody, RequestMetrics, RequestMetricsLayer};
 pub use crate::metrics::text::MetricsFormat;
@@ -49,6 +50,12 @@ pub use crate::metrics::text::MetricsFormat;
 /// | `controller_runtime_active_workers` | gauge | `controller` | workers that run a reconcile now |
 /// | `leader_election_master_status` | gauge | `name` | 1 while this replica holds the lease |
 /// | `leader_election_slowpath_total` | counter | `name` | renewals that had to read the lease first, because it was not as expected |
+/// | `steersman_shard_slots_held` | gauge | `group` | slots on whose keys this replica works, of 1,024 |
+/// | `steersman_shard_members` | gauge | `group` | replicas that this one sees alive, itself included |
+/// | `steersman_shard_slots_gained_total` | counter | `group` | slots that came to this replica |
+/// | `steersman_shard_slots_lost_total` | counter | `group` | slots that went from it |
+/// | `steersman_shard_renewals_late_total` | counter | `group` | renewals sent more than two periods after the one before |
+/// | `steersman_shard_stops_total` | counter | `group` | times when all work had to stop, because the lease could not be renewed |
 /// | `rest_client_requests_total` | counter | `code`, `method`, `host` | answers by status, `<error>` without one |
 /// | `rest_client_request_duration_seconds` | histogram | `verb`, `host` | time to the end of the answer, without watches |
 /// | `rest_client_request_size_bytes` | histogram | `verb`, `host` | bodies sent, where their length is known |
@@ -94,6 +101,7 @@ struct Sources {
     leaders: Mutex<Vec<Weak<Leadership>>>,
     queues: Mutex<Vec<Weak<dyn Measured>>>,
     requests: Arc<Requests>,
+    shards: Mutex<Vec<Weak<dyn shard::stats::Measured>>>,
     #[cfg(feature = "webhook")]
     webhooks: Mutex<Vec<Weak<crate::webhook::Stats>>>,
 }
@@ -154,6 +162,14 @@ impl Metrics {
         let mut leaders = self.shared.sources.leaders.lock();
         leaders.retain(|known| known.strong_count() > 0 && !Weak::ptr_eq(known, &leadership));
         leaders.push(leadership);
+    }
+
+    /// Reports what a replica has of the keys of its group. A manager does this for its own.
+    pub fn observe_shards(&self, shards: &Shards) {
+        let shards = shards.measured();
+        let mut known = self.shared.sources.shards.lock();
+        known.retain(|known| known.strong_count() > 0 && !Weak::ptr_eq(known, &shards));
+        known.push(shards);
     }
 
     /// Reports what becomes of the events of a recorder and its clones: which of them are lost, and why.

@@ -74,6 +74,7 @@ mod membership;
 mod options;
 mod shards;
 mod slots;
+pub(crate) mod stats;
 
 pub use crate::shard::gate::Permit;
 pub use crate::shard::membership::{Membership, ShardMember};

@@ -67,6 +67,7 @@ pub(crate) async fn run(manager: Manager, shutdown: impl Future<Output = ()>) ->
     }
     if let Some(sharding) = &sharding {
         fences.push(Arc::new(sharding.shards.clone()));
+        metrics.observe_shards(&sharding.shards);
     }
     let election = election
         .map(|(options, leadership)| Election::with_leadership(factory.client().clone(), options, leadership))

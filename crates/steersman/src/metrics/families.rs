@@ -18,6 +18,8 @@ use crate::events::stats::Stats;
 use crate::metrics::histogram::Histogram;
 use crate::metrics::{ControllerSource, InformerSource, Sources};
 use crate::queue::{Measured, QueueReport};
+use crate::shard;
+use crate::shard::stats::Report;
 #[cfg(feature = "webhook")]
 use crate::webhook::Totals;
 
@@ -51,6 +53,8 @@ impl Collector for Sources {
         encode_controllers(&mut encoder, &by_controller(&controllers))?;
         let leaders: Vec<_> = self.leaders.lock().iter().filter_map(|leadership| leadership.upgrade()).collect();
         encode_elections(&mut encoder, &leaders)?;
+        let shards: Vec<_> = self.shards.lock().iter().filter_map(|shards| shards.upgrade()).collect();
+        encode_shards(&mut encoder, &by_group(&shards))?;
         let events: Vec<_> = self.events.lock().iter().filter_map(|events| events.upgrade()).collect();
         encode_events(&mut encoder, &events)?;
         self.requests.encode(&mut encoder)?;
@@ -104,6 +108,18 @@ fn by_informer(sources: &[InformerSource]) -> BTreeMap<[String; 4], Cache> {
         }
     }
     caches
+}
+
+/// Members of one group in one process, which only tests have, are added up.
+fn by_group(shards: &[Arc<dyn shard::stats::Measured>]) -> BTreeMap<String, Report> {
+    let mut groups: BTreeMap<String, Report> = BTreeMap::new();
+    for report in shards.iter().map(|shards| shards.report()) {
+        match groups.get_mut(&report.group) {
+            Some(known) => known.merge(&report),
+            None => drop(groups.insert(report.group.clone(), report)),
+        }
+    }
+    groups
 }
 
 // === values ===
@@ -197,6 +213,28 @@ fn encode_elections(encoder: &mut DescriptorEncoder<'_>, leaders: &[Arc<Leadersh
     gauges(encoder, "leader_election_master_status", "Whether this replica holds the lease", samples(statuses))?;
     let help = "Renewals of a lease that had to read it first";
     counters(encoder, "leader_election_slowpath", help, samples(slow))
+}
+
+fn encode_shards(encoder: &mut DescriptorEncoder<'_>, groups: &BTreeMap<String, Report>) -> fmt::Result {
+    let labels = |group: &str| vec![("group", group.to_owned())];
+    let slots = groups.iter().map(|(group, report)| (labels(group), report.slots)).collect();
+    gauges(encoder, "steersman_shard_slots_held", "Slots on whose keys this replica works, of 1024", slots)?;
+    let members = groups.iter().map(|(group, report)| (labels(group), report.members)).collect();
+    gauges(encoder, "steersman_shard_members", "Replicas that this one sees alive, itself included", members)?;
+    type Total = fn(&Report) -> u64;
+    let totals: [(&str, &str, Total); 4] = [
+        ("steersman_shard_slots_gained", "Slots that came to this replica", |report| report.n_gained),
+        ("steersman_shard_slots_lost", "Slots that went from this replica", |report| report.n_lost),
+        ("steersman_shard_renewals_late", "Renewals sent more than two periods after the one before", |report| {
+            report.n_late
+        }),
+        ("steersman_shard_stops", "Times when all work had to stop", |report| report.n_stops),
+    ];
+    for (name, help, total) in totals {
+        let samples = groups.iter().map(|(group, report)| (labels(group), total(report))).collect();
+        counters(encoder, name, help, samples)?;
+    }
+    Ok(())
 }
 
 fn encode_events(encoder: &mut DescriptorEncoder<'_>, recorders: &[Arc<Stats>]) -> fmt::Result {

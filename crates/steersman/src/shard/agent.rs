@@ -108,13 +108,21 @@ impl Agent {
         let clock = shards.gate().clock();
         let mut member = Member::new(self.id.clone(), self.times, shards.gate().term() + 1, clock.now());
         let mut request = pin!(OptionFuture::from(None));
-        let mut input = Input::Wake;
+        let (mut input, mut renewed) = (Input::Wake, None);
         let mut leave_deadline = None;
         loop {
             let now = clock.now();
             let effect = member.step(now, shards.gate().in_use(), input);
             // Before anything else: nobody works a moment longer than the machine thinks.
             shards.apply(member.permission());
+            let before = std::mem::replace(&mut renewed, member.renewed());
+            match (before, renewed) {
+                (Some(_), None) => shards.stats().count_stop(),
+                (Some(before), Some(renewed)) if renewed - before > self.times.period * 2 => {
+                    shards.stats().count_late()
+                }
+                _ => {}
+            }
             self.publish(&member);
             if let Some(effect) = effect {
                 request.set(Some(self.perform(effect)).into());

@@ -270,6 +270,11 @@ impl Member {
         }
     }
 
+    /// When the last successful write was sent, if that is no longer ago than the renew deadline.
+    pub(crate) fn renewed(&self) -> Option<Instant> {
+        self.renewed
+    }
+
     /// Whether the group has been left, so that nothing remains to be done.
     pub(crate) fn is_gone(&self) -> bool {
         self.life == Life::Gone

@@ -1,7 +1,7 @@
 //! Which keys are this replica's: asked by workers and by loops of users, changed by the member's agent.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -15,6 +15,7 @@ use crate::shard::feed::Feed;
 use crate::shard::gate::{Gate, Permit};
 use crate::shard::member::Permission;
 use crate::shard::membership::Membership;
+use crate::shard::stats::{Measured, Report, Stats};
 
 /// Which keys are this replica's, now. Clones are the same thing.
 ///
@@ -39,16 +40,25 @@ pub struct Shards {
 
 /// What the agent, the workers and the users of one member share.
 struct Shared {
+    group: String,
     gate: Arc<Gate>,
     membership: watch::Sender<Membership>,
     feeds: Mutex<Vec<Arc<Feed>>>,
+    stats: Stats,
 }
 
 // === impl Shards ===
 
 impl Shards {
-    pub(crate) fn new() -> Self {
-        let shared = Shared { gate: Arc::default(), membership: watch::Sender::default(), feeds: Mutex::default() };
+    /// Of a member of `group`, which has nothing yet.
+    pub(crate) fn new(group: &str) -> Self {
+        let shared = Shared {
+            group: group.to_owned(),
+            gate: Arc::default(),
+            membership: watch::Sender::default(),
+            feeds: Mutex::default(),
+            stats: Stats::default(),
+        };
         Self { shared: Arc::new(shared) }
     }
 
@@ -67,6 +77,16 @@ impl Shards {
         self.shared.membership.subscribe()
     }
 
+    pub(crate) fn stats(&self) -> &Stats {
+        &self.shared.stats
+    }
+
+    /// Can be read for as long as the shards are there.
+    pub(crate) fn measured(&self) -> Weak<dyn Measured> {
+        let shared: Arc<dyn Measured> = Arc::<Shared>::clone(&self.shared);
+        Arc::downgrade(&shared)
+    }
+
     pub(crate) fn gate(&self) -> &Arc<Gate> {
         &self.shared.gate
     }
@@ -79,6 +99,7 @@ impl Shards {
     /// Puts `permission` in force, and leaves word of what has moved.
     pub(crate) fn apply(&self, permission: Permission) {
         let moved = self.shared.gate.apply(permission);
+        self.shared.stats.count_moved(&moved);
         if !moved.is_nothing() {
             self.shared.feeds.lock().iter().for_each(|feed| feed.note(&moved));
         }
@@ -91,6 +112,13 @@ impl Shards {
             *known = membership;
             is_new
         })
+    }
+}
+
+impl Measured for Shared {
+    fn report(&self) -> Report {
+        let n_members = self.membership.borrow().members.len();
+        self.stats.report(&self.group, self.gate.n_held(), n_members)
     }
 }
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::ConfigMap;
 use parking_lot::Mutex;
 use steersman::{
-    Action, Change, Controller, ElectionOptions, InformerFactory, Manager, ManagerError, ObjectKey, ReconcileError,
-    Scope, ShardOptions,
+    Action, Change, Controller, ElectionOptions, InformerFactory, Manager, ManagerError, MetricsFormat, ObjectKey,
+    ReconcileError, Scope, ShardOptions,
 };
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -528,4 +528,38 @@ async fn a_manager_ends_although_a_task_blocks_and_says_which() {
     assert_eq!(error.to_string(), r#"tasks ["stuck"] still run after 10ms: they do not return to the runtime"#);
     assert_eq!(holder(&server), "one");
     blocked.release.send(()).unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_member_has_gains_and_loses_is_measured() {
+    let server = Server::new();
+    let manager = Manager::new(server.client()).shard("test", "kube-system");
+    let (metrics, shards) = (manager.metrics().clone(), manager.shards().unwrap());
+    let check = |expected: [u64; 6]| {
+        let text = metrics.encode(MetricsFormat::Prometheus);
+        let names =
+            ["slots_held", "members", "slots_gained_total", "slots_lost_total", "renewals_late_total", "stops_total"];
+        for (name, expected) in names.into_iter().zip(expected) {
+            let line = format!(r#"steersman_shard_{name}{{group="test"}} {expected}"#);
+            assert!(text.contains(&line), "{line} in {text}");
+        }
+    };
+    let (shutdown, task) = start(manager);
+    let owns = || shards.owns(&ObjectKey::namespaced("a", "x"));
+    eventually("it has all keys", owns).await;
+    check([1_024, 1, 1_024, 0, 0, 0]);
+    // Two renewals fail, and the third comes in time.
+    for _ in 0..2 {
+        server.fail(Verb::Write, Fault::Status { code: 500, reason: "InternalError", retry_after: None });
+    }
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    check([1_024, 1, 1_024, 0, 1, 0]);
+    for _ in 0..8 {
+        server.fail(Verb::Write, Fault::Status { code: 500, reason: "InternalError", retry_after: None });
+    }
+    eventually("it has none", || !owns()).await;
+    eventually("it has all again", owns).await;
+    check([1_024, 1, 2_048, 1_024, 1, 1]);
+    shutdown.send(()).unwrap();
+    task.await.unwrap().unwrap();
 }
