@@ -14,6 +14,9 @@ use tokio::time::Instant;
 /// Longer than any process runs, and short enough to be added to any moment.
 pub(crate) const FAR: Duration = Duration::from_secs(30 * 365 * 24 * 3_600);
 
+/// The longest lease that can be written down, in whole seconds: 68 years.
+pub(crate) const LEASE_MAX: Duration = Duration::from_secs(i32::MAX.unsigned_abs() as u64);
+
 /// After how long at most a wait looks whether the host was suspended meanwhile.
 pub(crate) const SUSPENSION_CHECK: Duration = Duration::from_secs(1);
 

@@ -27,14 +27,12 @@ use kube::api::{Api, PostParams};
 use tokio::time::Instant;
 
 use crate::chain::Chain;
+use crate::clock::LEASE_MAX;
 
 pub use crate::election::leadership::{Leadership, RenewalOverdue};
 
 /// How far waits between attempts to get the lease are stretched at random.
 const JITTER: f64 = 1.2;
-
-/// The longest lease that can be written down, in whole seconds: 68 years.
-pub(crate) const LEASE_MAX: Duration = Duration::from_secs(i32::MAX.unsigned_abs() as u64);
 
 /// The durations of an election, and the identity of this replica.
 #[derive(Clone, Debug)]

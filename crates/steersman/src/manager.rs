@@ -246,8 +246,13 @@ impl Manager {
     }
 
     /// Divides the keys of all controllers among the replicas that take part in the group `name` in `namespace`: each key
-    /// is processed by one of them at a time. Every replica's caches hold everything. What is promised and what it costs,
-    /// [`crate::shard`] says.
+    /// is processed by one of them at a time. Every replica's caches hold everything.
+    ///
+    /// A key that comes to this replica runs, because it may have changed while it was nobody's. A key that goes is let
+    /// finish ([`ShardOptions::handover`]), then dropped where it waits. That cannot stop code that blocks, nor a request that
+    /// was already sent, and a process that was stopped, or whose host was suspended, may go on for up to a second with what
+    /// was under way. What must not happen twice even then needs a precondition on the server, such as a resource version.
+    /// What is promised exactly, how, and what it costs, [`crate::shard`] says.
     ///
     /// The same key of different controllers is in the same replica. With an election as well, only the leader takes
     /// part, which leaves nothing to divide.
