@@ -1,6 +1,17 @@
 //! Three replicas of an operator that stamps every ConfigMap with the name of the replica that looks after it.
 //!
 //! In a cluster, each is a Pod with the same code; here, all are in one process. Run it, and see who got what.
+//!
+//! What an operator can rely on: a key is worked on in one replica at a time. It moves to another after its work has ended, or
+//! was dropped where it waits. A replica that cannot renew its Lease stops before another takes over, by its own clock, also
+//! if its host was suspended. Every key that moves is reconciled by its new owner, whether it has changed or not, so a change
+//! in between is not missed.
+//!
+//! What it cannot rely on, because nobody can stop code that does not wait or a request that was sent: that a write arrives
+//! before the successor's first. So a reconcile says how things should be and does not count on being the only one ever:
+//! - the same `apply` twice, as here, is the same as once;
+//! - what must not be done twice gets a precondition, such as a resource version or a name that only one can create;
+//! - what blocks a thread is given to `spawn_blocking` in steps, with a look at the object between them.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;

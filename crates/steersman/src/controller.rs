@@ -38,7 +38,7 @@ use crate::queue::{RateLimiter, WorkQueue};
 use crate::reconcile::{Action, BoxError, ReconcileError, ReconcileFn};
 use crate::selection::{CachedResource, Selection, resource_name};
 
-pub(crate) use crate::controller::life::Prepared;
+pub(crate) use crate::controller::life::{CUT_OFF_WAIT, Prepared};
 pub use crate::controller::life::{ControllerError, GRACE};
 pub use crate::controller::stats::ControllerStats;
 pub use crate::controller::watch::Watch;
@@ -311,6 +311,11 @@ impl<K: CachedResource> Controller<K> {
     /// Runs until `stop`: waits until all caches of `factory` are filled, because the reconciler may read any of them,
     /// processes keys, and on `stop` lets running reconciles finish within the
     /// grace period. Keys that wait then are dropped; the next start finds them again, because it lists everything.
+    ///
+    /// It ends a second after the grace period at the latest. Reconciles whose code blocks or never waits go on beyond that,
+    /// and are named in [`ControllerError::StillRunning`]; so do closures that a reconcile gave to
+    /// `tokio::task::spawn_blocking`, of which nobody knows. A runtime that is dropped waits for both without end:
+    /// `std::process::exit` or `Runtime::shutdown_timeout` do not.
     ///
     /// Starts the factory, and keeps it running only as long as this runs (or whoever else started it does).
     ///

@@ -5,6 +5,13 @@
 //! it; times written by other hosts are never compared with ours. The leader renews; when it could not for the renew
 //! deadline, counted from the sending of the last renewal that succeeded, it must stop before the others may start:
 //! [`Election::hold`] returns then, and the caller drops its work.
+//!
+//! The caller may be late with that, if its thread is busy or the process was stopped. So [`Leadership`] tells by itself: no
+//! worker of a controller begins a key after the deadline, and what has begun is dropped where it waits. Its clock counts
+//! the time in which the host was suspended, and wall clocks have no part in it. What cannot be stopped in time: code that
+//! does not return to the runtime, a request that was already sent, what is under way in the second after a process or its host
+//! continues, and anything in a virtual machine that was paused without its system being told. What must not happen even
+//! then needs a precondition on the server, such as a resource version.
 
 mod leadership;
 
@@ -20,14 +27,12 @@ use kube::api::{Api, PostParams};
 use tokio::time::Instant;
 
 use crate::chain::Chain;
+use crate::clock::LEASE_MAX;
 
 pub use crate::election::leadership::{Leadership, RenewalOverdue};
 
 /// How far waits between attempts to get the lease are stretched at random.
 const JITTER: f64 = 1.2;
-
-/// The longest lease that can be written down, in whole seconds: 68 years.
-pub(crate) const LEASE_MAX: Duration = Duration::from_secs(i32::MAX.unsigned_abs() as u64);
 
 /// The durations of an election, and the identity of this replica.
 #[derive(Clone, Debug)]
@@ -93,6 +98,10 @@ pub struct Election {
     /// The record as last seen, and when it was first seen so.
     observed: Option<(Lease, Instant)>,
     leadership: Arc<Leadership>,
+    /// A write of ours was sent that gives us the lease if it is done.
+    may_hold: bool,
+    /// Numbers from 0 to 1, for the waits between attempts.
+    random: Box<dyn FnMut() -> f64 + Send + Sync>,
 }
 
 /// What came of one attempt.
@@ -102,6 +111,8 @@ enum Attempt {
     Held { holder: String },
     /// We do.
     Leading,
+    /// We do, and heard of it too late to do anything with it.
+    Late,
 }
 
 /// What to do about a record.
@@ -163,7 +174,7 @@ impl Election {
     ) -> Result<Self, ElectionError> {
         options.check()?;
         let api = Api::namespaced(client, &options.namespace);
-        Ok(Self { api, options, observed: None, leadership })
+        Ok(Self { api, options, observed: None, leadership, may_hold: false, random: Box::new(rand::random) })
     }
 
     /// The current leader, for health checks and metrics.
@@ -178,7 +189,7 @@ impl Election {
             let attempt = tokio::time::timeout(self.options.renew_deadline, self.attempt()).await;
             let news = match attempt {
                 // An answer that took so long is no time to work with; the next one renews.
-                Ok(Ok(Attempt::Leading)) if self.is_overdue() => "the server is slow".to_owned(),
+                Ok(Ok(Attempt::Late)) => "the server is slow".to_owned(),
                 Ok(Ok(Attempt::Leading)) => {
                     tracing::info!(lease = self.options.name, identity = self.options.identity, "leading");
                     return;
@@ -191,7 +202,7 @@ impl Election {
                 tracing::info!(lease = self.options.name, news, "waiting to lead");
                 last = Some(news);
             }
-            tokio::time::sleep(self.options.retry.mul_f64(1.0 + JITTER * rand::random::<f64>())).await;
+            tokio::time::sleep(self.options.retry.mul_f64(1.0 + JITTER * (self.random)())).await;
         }
     }
 
@@ -201,12 +212,13 @@ impl Election {
     /// # Cancel safety
     /// Cancelled, we lead until the deadline at most; call it again or [`Election::release`].
     pub async fn hold(&mut self) {
-        while let Some(deadline) = self.deadline() {
-            tokio::time::sleep_until(deadline.min(Instant::now() + self.options.retry)).await;
+        while let Some(deadline) = self.leadership.deadline() {
+            let clock = self.leadership.clock();
+            clock.sleep_until(deadline.min(clock.now() + self.options.retry)).await;
             // A connection that has fallen silent leaves time for another.
-            let patience = deadline.min(Instant::now() + self.options.renew_deadline / 2);
-            match tokio::time::timeout_at(patience, self.attempt()).await {
-                Ok(Ok(Attempt::Leading)) => {}
+            let patience = deadline.saturating_duration_since(clock.now()).min(self.options.renew_deadline / 2);
+            match tokio::time::timeout(patience, self.attempt()).await {
+                Ok(Ok(Attempt::Leading | Attempt::Late)) => {}
                 Ok(Ok(Attempt::Held { holder })) => {
                     tracing::error!(lease = self.options.name, holder, "the lease was taken from us");
                     break;
@@ -216,7 +228,7 @@ impl Election {
                 }
                 Err(_) => {}
             }
-            if self.is_overdue() {
+            if !self.leadership.is_leading() {
                 tracing::error!(lease = self.options.name, "the lease could not be renewed in time");
                 break;
             }
@@ -224,23 +236,22 @@ impl Election {
         self.leadership.give_up();
     }
 
-    /// Until when we may work without another renewal.
-    fn deadline(&self) -> Option<Instant> {
-        self.leadership.renewed().map(|renewed| renewed + self.options.renew_deadline)
-    }
-
-    fn is_overdue(&self) -> bool {
-        self.deadline().is_none_or(|deadline| Instant::now() >= deadline)
-    }
-
     /// Gives the lease up, so that another replica need not wait for it to expire. Call it when all work has stopped.
     ///
-    /// A lease that is somebody else's, or nobody's, is left alone. One that somebody wrote to in the meantime is tried
-    /// again, for the renew deadline at most; then it expires.
+    /// A lease that is somebody else's, or nobody's, is left alone, and so is one that we never tried to get. One that somebody
+    /// wrote to in the meantime is tried again, for the renew deadline at most; then it expires. After an attempt that was
+    /// cancelled, this gives back what it may have got.
     pub async fn release(&mut self) {
+        if !self.may_hold {
+            return;
+        }
         match tokio::time::timeout(self.options.renew_deadline, self.try_release()).await {
-            Ok(Ok(true)) => tracing::info!(lease = self.options.name, "released the lease"),
-            Ok(Ok(false)) => {}
+            Ok(Ok(was_ours)) => {
+                self.may_hold = false;
+                if was_ours {
+                    tracing::info!(lease = self.options.name, "released the lease");
+                }
+            }
             Ok(Err(error)) => {
                 tracing::warn!(lease = self.options.name, error = %Chain(&error), "cannot release the lease");
             }
@@ -276,30 +287,32 @@ impl Election {
 
     /// Tries once to get or to renew the lease.
     async fn attempt(&mut self) -> Result<Attempt, kube::Error> {
-        let now = Instant::now();
+        let now = self.leadership.clock().now();
         // While the record is ours and unexpired, nobody has a right to have changed it: no need to read it first.
         let is_ours = self
             .observed
             .as_ref()
             .is_some_and(|(lease, seen)| holder(lease) == self.options.identity && now < *seen + self.options.lease);
         if !is_ours {
-            let current = self.api.get_opt(&self.options.name).await?;
-            self.observe(current, Instant::now());
+            self.look().await?;
         }
-        let sent = Instant::now();
+        let sent = self.leadership.clock().now();
         match self.plan(sent) {
-            Move::Create(lease) => match self.api.create(&PostParams::default(), &lease).await {
-                Ok(lease) => Ok(self.lead(lease, sent)),
-                Err(error) => Err(error),
-            },
-            Move::Replace(lease) => match self.api.replace(&self.options.name, &PostParams::default(), &lease).await {
+            Move::Create(lease) => {
+                self.may_hold = true;
+                let lease = self.api.create(&PostParams::default(), &lease).await?;
+                Ok(self.lead(lease, sent))
+            }
+            Move::Replace(lease) => match self.replace(&lease).await {
                 Ok(lease) => Ok(self.lead(lease, sent)),
                 Err(error) => {
+                    if is_ours {
+                        self.leadership.count_slow_renewal();
+                    }
                     // The record is not what we think it is; look at it before the next attempt.
                     if is_ours && matches!(&error, kube::Error::Api(status) if status.code < 500) {
-                        let current = self.api.get_opt(&self.options.name).await?;
-                        self.observe(current, Instant::now());
-                        if let Move::Wait { holder } = self.plan(Instant::now()) {
+                        self.look().await?;
+                        if let Move::Wait { holder } = self.plan(self.leadership.clock().now()) {
                             return Ok(Attempt::Held { holder });
                         }
                     }
@@ -310,10 +323,21 @@ impl Election {
         }
     }
 
+    async fn replace(&mut self, lease: &Lease) -> Result<Lease, kube::Error> {
+        self.may_hold = true;
+        self.api.replace(&self.options.name, &PostParams::default(), lease).await
+    }
+
     fn lead(&mut self, lease: Lease, sent: Instant) -> Attempt {
-        self.observed = Some((lease, Instant::now()));
-        self.leadership.renew(sent);
-        Attempt::Leading
+        self.observed = Some((lease, self.leadership.clock().now()));
+        if self.leadership.renew(sent) { Attempt::Leading } else { Attempt::Late }
+    }
+
+    /// Reads the record.
+    async fn look(&mut self) -> Result<(), kube::Error> {
+        let current = self.api.get_opt(&self.options.name).await?;
+        self.observe(current, self.leadership.clock().now());
+        Ok(())
     }
 
     /// Notes the record; its age counts from when it last changed before our eyes.
@@ -377,3 +401,6 @@ impl fmt::Debug for Election {
 fn holder(lease: &Lease) -> &str {
     lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default()
 }
+
+#[cfg(test)]
+mod simulation;

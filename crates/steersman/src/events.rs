@@ -1,17 +1,20 @@
 //! Events that `kubectl describe` shows, recorded without ever holding up a reconciler.
 //!
-//! A record goes into a bounded queue; one task sends. What is sent, [`correlate`] decides for core/v1 (equal events are
-//! counted on one object, similar ones are combined, floods are cut), and [`series`] for events.k8s.io/v1. When the queue is
-//! full, events are dropped and counted.
+//! A record goes into a bounded queue; one task ([`sink`]) sends. What is sent, [`correlate`] decides for core/v1 (equal events
+//! are counted on one object, similar ones are combined, floods are cut), and [`series`] for events.k8s.io/v1. What waits,
+//! [`outbox`] knows: an event that cannot be sent does not hold up others. When the queue is full, events are dropped. What
+//! is lost is counted, and logged once a minute at most.
 
 mod correlate;
+mod outbox;
 mod recent;
 mod series;
+mod sink;
+pub(crate) mod stats;
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::atomic::Ordering;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -21,21 +24,14 @@ use kube::core::Resource;
 use serde::Serialize;
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::Instant;
 
-use crate::chain::Chain;
 use crate::events::correlate::Correlator;
 use crate::events::series::Series;
+use crate::events::sink::{Memory, Sink};
+use crate::events::stats::Stats;
 
-/// How many events wait to be sent.
+/// How many records wait for the task that sends them. Beyond it, up to 500 event objects wait for their next try.
 pub const EVENTS_MAX: usize = 1_000;
-
-/// How often one event is tried while the server is away, and how long between; the first time less, so that not all come
-/// back at once.
-const TRIES_MAX: u32 = 12;
-const RETRY_WAIT: Duration = Duration::from_secs(10);
-/// How long the server may take to answer.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What the API allows the name of an object.
 const NAME_BYTES_MAX: usize = 253;
@@ -65,15 +61,15 @@ pub enum EventType {
 /// # }
 /// ```
 ///
-/// What the server refuses is logged and dropped; while it is away, each event is tried twelve times in two minutes. An answer is
-/// waited for at most half a minute.
+/// What the server refuses is dropped; while it is away, each event is tried twelve times in two minutes, without holding up
+/// others. An answer is waited for at most half a minute.
 ///
 /// A [`Manager`](crate::Manager) does not know the recorders of its controllers: keep a clone, and flush it when the manager
 /// has ended, or what was recorded last is lost with the process.
 #[derive(Clone)]
 pub struct EventRecorder {
     sender: mpsc::Sender<Message>,
-    n_dropped: Arc<AtomicU64>,
+    stats: Arc<Stats>,
 }
 
 /// An event with all that can be said of it.
@@ -119,20 +115,6 @@ pub(crate) struct Effect {
     patch: Option<Value>,
 }
 
-/// The sending end, on its own task.
-struct Sink {
-    client: Client,
-    memory: Memory,
-}
-
-/// What was sent, by the API it was sent to.
-enum Memory {
-    /// core/v1.
-    Counted(Correlator),
-    /// events.k8s.io/v1.
-    Series(Series),
-}
-
 // === impl EventRecorder ===
 
 impl EventRecorder {
@@ -142,7 +124,7 @@ impl EventRecorder {
     /// # Panics
     /// Outside a tokio runtime.
     pub fn new(client: Client, component: &str) -> Self {
-        Self::start(client, Memory::Counted(Correlator::new(component)))
+        Self::start(client, component, Memory::Counted(Correlator::new(component)))
     }
 
     /// A recorder for events reported by `controller`, such as `example.com/painter`, in events.k8s.io/v1: a repetition
@@ -157,15 +139,16 @@ impl EventRecorder {
         let name = controller.rsplit('/').next().unwrap_or_default();
         let mut instance = format!("{name}-{host}");
         instance.truncate(instance.floor_char_boundary(INSTANCE_BYTES_MAX));
-        Self::start(client, Memory::Series(Series::new(controller, &instance)))
+        Self::start(client, controller, Memory::Series(Series::new(controller, &instance)))
     }
 
-    fn start(client: Client, memory: Memory) -> Self {
+    fn start(client: Client, component: &str, memory: Memory) -> Self {
         let (sender, receiver) = mpsc::channel(EVENTS_MAX);
-        let sink = Sink { client, memory };
+        let stats = Arc::new(Stats::new(component));
+        let sink = Sink::new(client, memory, Arc::clone(&stats));
         // Owned by its channel: it ends when the last recorder is dropped and the queue is empty.
         drop(tokio::spawn(sink.run(receiver)));
-        Self { sender, n_dropped: Arc::default() }
+        Self { sender, stats }
     }
 
     /// Records that something happened to `object`. Returns at once.
@@ -220,13 +203,18 @@ impl EventRecorder {
             at: Timestamp::now(),
         };
         if self.sender.try_send(Message::Note(Box::new(note))).is_err() {
-            self.n_dropped.fetch_add(1, Ordering::Relaxed);
+            self.stats.n_full.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// How many events were dropped because too many were waiting.
+    /// How many events were dropped because too many were waiting. [`Metrics::observe_events`](crate::Metrics::observe_events)
+    /// shows this, and how many were lost otherwise.
     pub fn n_dropped(&self) -> u64 {
-        self.n_dropped.load(Ordering::Relaxed)
+        self.stats.n_full.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn stats(&self) -> &Arc<Stats> {
+        &self.stats
     }
 
     /// Waits until everything recorded before has been sent or given up, the counts of running series included.
@@ -255,7 +243,7 @@ impl EventType {
     }
 }
 
-// === impl Sink ===
+// === impl Note ===
 
 impl Note {
     /// The metadata of the event object that says this.
@@ -283,132 +271,6 @@ impl Effect {
     }
 }
 
-impl Memory {
-    /// The API that takes the events.
-    fn api(&self) -> &'static str {
-        match self {
-            Self::Counted(_) => "/api/v1",
-            Self::Series(_) => "/apis/events.k8s.io/v1",
-        }
-    }
-
-    fn step(&mut self, note: Note) -> Option<Effect> {
-        match self {
-            Self::Counted(correlator) => correlator.step(Instant::now(), note),
-            Self::Series(series) => series.step(Instant::now(), note),
-        }
-    }
-
-    /// Waits until something is due without an event, and says what.
-    async fn due(&mut self) -> Vec<Effect> {
-        match self {
-            Self::Counted(_) => std::future::pending().await,
-            Self::Series(series) => match series.next_due() {
-                None => std::future::pending().await,
-                Some(due) => {
-                    tokio::time::sleep_until(due).await;
-                    series.tick(Instant::now())
-                }
-            },
-        }
-    }
-
-    fn flush(&mut self) -> Vec<Effect> {
-        match self {
-            Self::Counted(_) => Vec::new(),
-            Self::Series(series) => series.flush(Instant::now()),
-        }
-    }
-}
-
-impl Sink {
-    async fn run(mut self, mut receiver: mpsc::Receiver<Message>) {
-        loop {
-            // Both arms wait first and then change something at once.
-            let (effects, done) = tokio::select! {
-                message = receiver.recv() => match message {
-                    None => break,
-                    Some(Message::Flush(done)) => (self.memory.flush(), Some(done)),
-                    Some(Message::Note(note)) => (self.memory.step(*note).into_iter().collect(), None),
-                },
-                effects = self.memory.due() => (effects, None),
-            };
-            self.perform_all(effects).await;
-            if let Some(done) = done {
-                // The recorder may have stopped waiting.
-                done.send(()).ok();
-            }
-        }
-        let effects = self.memory.flush();
-        self.perform_all(effects).await;
-    }
-
-    async fn perform_all(&self, effects: Vec<Effect>) {
-        for effect in effects {
-            self.perform(effect).await;
-        }
-    }
-
-    /// Sends one event; tries again while the server is away, never when it refuses.
-    async fn perform(&self, mut effect: Effect) {
-        for n_tries in 1..=TRIES_MAX {
-            let error = match tokio::time::timeout(ANSWER_TIMEOUT, self.send(&effect)).await {
-                Ok(Ok(())) => return,
-                Ok(Err(error)) => error,
-                Err(_) => kube::Error::Service("the server does not answer".into()),
-            };
-            let code = match &error {
-                kube::Error::Api(status) => Some(status.code),
-                _ => None,
-            };
-            if effect.patch.is_none() && code == Some(409) && n_tries > 1 {
-                // An earlier try was done whose answer never came.
-                return;
-            }
-            if effect.patch.is_some() && code == Some(404) {
-                // It expired on the server; begin a new one.
-                effect.patch = None;
-                continue;
-            }
-            let is_no_request = matches!(&error, kube::Error::HttpError(_) | kube::Error::SerdeError(_));
-            let is_refused = code.is_some_and(|code| code != 429 && code < 500);
-            let is_final = is_no_request || is_refused || n_tries == TRIES_MAX;
-            if is_final {
-                match &error {
-                    // An object that goes with its namespace: nobody is there to read of it.
-                    kube::Error::Api(status) if is_of_terminating_namespace(status) => {
-                        tracing::debug!(error = %status.message, "an event was too late for its namespace");
-                    }
-                    kube::Error::Api(status) => {
-                        tracing::warn!(code = status.code, error = %status.message, "an event could not be recorded");
-                    }
-                    error => tracing::warn!(error = %Chain(error), "an event could not be recorded"),
-                }
-                return;
-            }
-            let share = if n_tries == 1 { rand::random::<f64>() } else { 1.0 };
-            tokio::time::sleep(RETRY_WAIT.mul_f64(share)).await;
-        }
-    }
-
-    async fn send(&self, effect: &Effect) -> Result<(), kube::Error> {
-        let Effect { namespace, name, event, patch } = effect;
-        let collection = format!("{}/namespaces/{namespace}/events", self.memory.api());
-        let (method, uri, content_type, body) = match patch {
-            None => (http::Method::POST, collection, "application/json", event),
-            Some(patch) => (http::Method::PATCH, format!("{collection}/{name}"), "application/merge-patch+json", patch),
-        };
-        let body = serde_json::to_vec(body);
-        let request = http::Request::builder()
-            .method(method)
-            .uri(uri)
-            .header(http::header::CONTENT_TYPE, content_type)
-            .body(body.map_err(kube::Error::SerdeError)?)
-            .map_err(kube::Error::HttpError)?;
-        self.client.request_text(request).await.map(drop)
-    }
-}
-
 /// Whether this can name an object of most kinds: it is a DNS subdomain (RFC 1123).
 fn is_object_name(name: &str) -> bool {
     let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
@@ -419,10 +281,4 @@ fn is_object_name(name: &str) -> bool {
             && bytes.last().is_some_and(|&byte| is_inner(byte))
     };
     name.len() <= NAME_BYTES_MAX && name.split('.').all(is_label)
-}
-
-/// Whether an answer says that the namespace is on its way out, as apiserver marks it.
-fn is_of_terminating_namespace(status: &kube::core::Status) -> bool {
-    let causes = status.details.iter().flat_map(|details| &details.causes);
-    causes.into_iter().any(|cause| cause.reason == "NamespaceTerminating")
 }

@@ -94,6 +94,14 @@ pub enum ManagerError {
     /// A controller's task panicked; the others were stopped.
     #[error("a controller panicked outside its reconciler")]
     Panicked,
+    /// Tasks were cut off and go on all the same, because their code blocks or computes and never waits.
+    #[error("tasks {tasks:?} still run after {grace:?}: they do not return to the runtime")]
+    StillRunning {
+        /// The tasks.
+        tasks: Vec<String>,
+        /// The time they had.
+        grace: Duration,
+    },
     /// A task failed; everything else was stopped.
     #[error("task {task:?} failed")]
     Task {
@@ -135,6 +143,25 @@ impl Task {
             Box::pin(async move { task(stop).await.map_err(|error| Box::new(error) as Box<dyn Error + Send + Sync>) })
         });
         Self { name: name.to_owned(), begin }
+    }
+
+    /// The same task, dropped where it waits when the lease is lost, whenever the manager gets to know.
+    fn while_leading(self, leadership: Arc<Leadership>) -> Self {
+        let Self { name, begin } = self;
+        let begin = Box::new(move |stop| -> Work {
+            let mut work = begin(stop);
+            Box::pin(async move {
+                tokio::select! {
+                    biased;
+                    () = leadership.lost() => {}
+                    ended = &mut work => return ended,
+                }
+                drop(work);
+                // The manager ends, and this with it.
+                std::future::pending().await
+            })
+        });
+        Self { name, begin }
     }
 }
 
@@ -197,6 +224,11 @@ impl Manager {
     }
 
     /// Works only while holding the Lease `name` in `namespace`. Caches are kept warm in the meantime.
+    ///
+    /// No key is begun once the renew deadline has passed, and what was begun is dropped where it waits, before another
+    /// replica may lead. That does not stop code that blocks, nor requests that were already sent; and a process that was
+    /// stopped, or whose host was suspended, may go on for up to a second with what was under way. What must not happen even
+    /// then needs a precondition on the server, such as a resource version.
     pub fn elect(self, name: &str, namespace: &str) -> Self {
         self.elect_with(ElectionOptions::new(name, namespace))
     }
@@ -214,8 +246,13 @@ impl Manager {
     }
 
     /// Divides the keys of all controllers among the replicas that take part in the group `name` in `namespace`: each key
-    /// is processed by one of them at a time. Every replica's caches hold everything. What is promised and what it costs,
-    /// [`crate::shard`] says.
+    /// is processed by one of them at a time. Every replica's caches hold everything.
+    ///
+    /// A key that comes to this replica runs, because it may have changed while it was nobody's. A key that goes is let
+    /// finish ([`ShardOptions::handover`]), then dropped where it waits. That cannot stop code that blocks, nor a request that
+    /// was already sent, and a process that was stopped, or whose host was suspended, may go on for up to a second with what
+    /// was under way. What must not happen twice even then needs a precondition on the server, such as a resource version.
+    /// What is promised exactly, how, and what it costs, [`crate::shard`] says.
     ///
     /// The same key of different controllers is in the same replica. With an election as well, only the leader takes
     /// part, which leaves nothing to divide.
@@ -240,7 +277,8 @@ impl Manager {
 
     /// As [`Manager::shard`], with times and identity of one's own.
     pub fn shard_with(mut self, options: ShardOptions) -> Self {
-        self.sharding = Some(Sharding { options, shards: Shards::new() });
+        let shards = Shards::new(&options.group);
+        self.sharding = Some(Sharding { options, shards });
         self
     }
 
@@ -346,6 +384,10 @@ impl Manager {
     ///
     /// Start: health and metrics, caches, tasks of every replica, election, controllers and tasks of the leader. End: the
     /// same backwards; the lease is renewed until the last of the leader's work has ended, and then given back.
+    ///
+    /// Code that blocks or never waits cannot be stopped. This returns all the same, soon after the grace periods, with an
+    /// error that says what still runs, and leaves the lease to run out. A runtime that is dropped waits for such code without
+    /// end, at the end of `#[tokio::main]` too: end the process with `std::process::exit`.
     ///
     /// # Errors
     /// [`ManagerError`].

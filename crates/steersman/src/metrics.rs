@@ -18,9 +18,11 @@ use prometheus_client::registry::Registry;
 
 use crate::controller::stats::ControllerStats;
 use crate::election::Leadership;
+use crate::events::{self, EventRecorder};
 use crate::factory::{InformerFactory, ObservedInformers};
 use crate::metrics::requests::Requests;
 use crate::queue::{Key, Measured, WorkQueue};
+use crate::shard::{self, Shards};
 
 pub use crate::metrics::requests::{MeasuredBody, RequestMetrics, RequestMetricsLayer};
 pub use crate::metrics::text::MetricsFormat;
@@ -47,6 +49,13 @@ pub use crate::metrics::text::MetricsFormat;
 /// | `controller_runtime_max_concurrent_reconciles` | gauge | `controller` | number of workers |
 /// | `controller_runtime_active_workers` | gauge | `controller` | workers that run a reconcile now |
 /// | `leader_election_master_status` | gauge | `name` | 1 while this replica holds the lease |
+/// | `leader_election_slowpath_total` | counter | `name` | renewals that had to read the lease first, because it was not as expected |
+/// | `steersman_shard_slots_held` | gauge | `group` | slots on whose keys this replica works, of 1,024 |
+/// | `steersman_shard_members` | gauge | `group` | replicas that this one sees alive, itself included |
+/// | `steersman_shard_slots_gained_total` | counter | `group` | slots that came to this replica |
+/// | `steersman_shard_slots_lost_total` | counter | `group` | slots that went from it |
+/// | `steersman_shard_renewals_late_total` | counter | `group` | renewals sent more than two periods after the one before |
+/// | `steersman_shard_stops_total` | counter | `group` | times when all work had to stop, because the lease could not be renewed |
 /// | `rest_client_requests_total` | counter | `code`, `method`, `host` | answers by status, `<error>` without one |
 /// | `rest_client_request_duration_seconds` | histogram | `verb`, `host` | time to the end of the answer, without watches |
 /// | `rest_client_request_size_bytes` | histogram | `verb`, `host` | bodies sent, where their length is known |
@@ -57,6 +66,7 @@ pub use crate::metrics::text::MetricsFormat;
 /// | `controller_runtime_webhook_panics_total` | counter | `webhook` | calls whose function panicked |
 /// | `steersman_webhook_calls_total` | counter | `webhook`, `outcome` | calls by outcome: `allowed`, `mutated`, `denied`, `converted`, `failed`, `malformed`, `panicked`, `timed_out`, `abandoned` |
 /// | `steersman_webhook_certificate_expiry_timestamp_seconds` | gauge | | when the certificate of webhooks expires |
+/// | `steersman_events_total` | counter | `component`, `outcome` | Events of recorders by outcome: `sent`, `refused`, `unanswered`, `queue_full` |
 /// | `informer_queued_items` | gauge | `name`, `group`, `version`, `resource` | events that handlers have not heard yet |
 /// | `informer_store_resource_version` | gauge | `name`, `group`, `version`, `resource` | how far the cache has come |
 ///
@@ -86,10 +96,12 @@ struct Shared {
 #[derive(Default)]
 struct Sources {
     controllers: Mutex<Vec<ControllerSource>>,
+    events: Mutex<Vec<Weak<events::stats::Stats>>>,
     informers: Mutex<Vec<InformerSource>>,
     leaders: Mutex<Vec<Weak<Leadership>>>,
     queues: Mutex<Vec<Weak<dyn Measured>>>,
     requests: Arc<Requests>,
+    shards: Mutex<Vec<Weak<dyn shard::stats::Measured>>>,
     #[cfg(feature = "webhook")]
     webhooks: Mutex<Vec<Weak<crate::webhook::Stats>>>,
 }
@@ -150,6 +162,22 @@ impl Metrics {
         let mut leaders = self.shared.sources.leaders.lock();
         leaders.retain(|known| known.strong_count() > 0 && !Weak::ptr_eq(known, &leadership));
         leaders.push(leadership);
+    }
+
+    /// Reports what a replica has of the keys of its group. A manager does this for its own.
+    pub fn observe_shards(&self, shards: &Shards) {
+        let shards = shards.measured();
+        let mut known = self.shared.sources.shards.lock();
+        known.retain(|known| known.strong_count() > 0 && !Weak::ptr_eq(known, &shards));
+        known.push(shards);
+    }
+
+    /// Reports what becomes of the events of a recorder and its clones: which of them are lost, and why.
+    pub fn observe_events(&self, recorder: &EventRecorder) {
+        let stats = Arc::downgrade(recorder.stats());
+        let mut events = self.shared.sources.events.lock();
+        events.retain(|known| known.strong_count() > 0 && !Weak::ptr_eq(known, &stats));
+        events.push(stats);
     }
 
     /// Reports on the informers of a factory, those still to be made included; `name` becomes their label. A manager

@@ -253,6 +253,11 @@ impl<T: Key> WorkQueue<T> {
         self.shared.core.lock().retain(keep);
     }
 
+    /// The keys that workers are at.
+    pub(crate) fn processing(&self) -> Vec<T> {
+        self.shared.core.lock().processing()
+    }
+
     /// Measures from now on; what is measured can be read for as long as the queue lives.
     pub(crate) fn measure(&self) -> Weak<dyn Measured> {
         self.shared.core.lock().measure(Instant::now());

@@ -14,11 +14,15 @@ use crate::controller::standby::Standby;
 use crate::controller::worker;
 use crate::factory::{InformerFactory, reporting};
 use crate::informer::{NotSynced, Registration};
+use crate::key::ObjectKey;
 use crate::metrics::Metrics;
 use crate::selection::CachedResource;
 
 /// How long workers may take to finish what they are at when the controller stops.
 pub const GRACE: Duration = Duration::from_secs(30);
+
+/// How long what was cut off may take to get back to the runtime, where it ends. What has not by then is left alone.
+pub(crate) const CUT_OFF_WAIT: Duration = Duration::from_secs(1);
 
 /// Why a controller ended by itself.
 #[derive(Debug, thiserror::Error)]
@@ -40,6 +44,19 @@ pub enum ControllerError {
         name: String,
         /// How many.
         active: u64,
+        /// The time they had.
+        grace: Duration,
+    },
+    /// Reconciles were cut off and go on all the same, because their code blocks or computes and never waits.
+    #[error(
+        "controller {name:?} stopped, and the reconciles of {} still run after {grace:?}: they do not return to the runtime",
+        names(keys)
+    )]
+    StillRunning {
+        /// The controller.
+        name: String,
+        /// What they are at.
+        keys: Vec<ObjectKey>,
         /// The time they had.
         grace: Duration,
     },
@@ -106,8 +123,16 @@ impl Prepared {
             result = self.finish(workers).await;
         }
         self.worker.queue.shutdown_now();
-        while let Some(attached) = self.attached.pop() {
-            attached.remove().await;
+        let removed = async {
+            while let Some(attached) = self.attached.pop() {
+                attached.remove().await;
+            }
+        };
+        if tokio::time::timeout(CUT_OFF_WAIT, removed).await.is_err() {
+            tracing::warn!(
+                controller = self.name,
+                "a predicate or a map still runs: it does not return to the runtime"
+            );
         }
         result
     }
@@ -147,15 +172,20 @@ impl Prepared {
         what
     }
 
-    /// Lets workers finish; cuts them off when the grace period is over.
+    /// Lets workers finish; cuts them off when the grace period is over. Waits no longer for those that cannot be cut off.
     async fn finish(&self, mut workers: JoinSet<()>) -> Result<(), ControllerError> {
+        let (name, grace) = (self.name.clone(), self.grace);
         let all = async { while workers.join_next().await.is_some() {} };
-        if tokio::time::timeout(self.grace, all).await.is_ok() {
+        if tokio::time::timeout(grace, all).await.is_ok() {
             return Ok(());
         }
         let active = self.worker.stats.active_workers();
-        workers.shutdown().await;
-        Err(ControllerError::CutOff { name: self.name.clone(), active, grace: self.grace })
+        workers.abort_all();
+        let all = async { while workers.join_next().await.is_some() {} };
+        if tokio::time::timeout(CUT_OFF_WAIT, all).await.is_ok() {
+            return Err(ControllerError::CutOff { name, active, grace });
+        }
+        Err(ControllerError::StillRunning { name, keys: self.worker.queue.processing(), grace })
     }
 }
 
@@ -186,4 +216,14 @@ impl<K: CachedResource> Attached for Registration<K> {
     fn remove(self: Box<Self>) -> BoxFuture<'static, ()> {
         Box::pin(Self::remove(*self))
     }
+}
+
+/// The first few of `keys`, for a message.
+fn names(keys: &[ObjectKey]) -> String {
+    const SHOWN_MAX: usize = 8;
+    let mut names: Vec<&str> = keys.iter().take(SHOWN_MAX).map(ObjectKey::as_str).collect();
+    if keys.len() > SHOWN_MAX {
+        names.push("others");
+    }
+    names.join(", ")
 }

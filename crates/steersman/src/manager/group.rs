@@ -1,22 +1,28 @@
 //! Tasks that start and stop together.
 
+use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures::FutureExt;
-use tokio::task::{JoinError, JoinSet};
+use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::clock;
+use crate::controller::CUT_OFF_WAIT;
 use crate::manager::{ManagerError, Task};
 
 /// Tasks that are asked to stop together. Dropping it aborts them.
 pub(crate) struct Group {
     tasks: JoinSet<Result<(), ManagerError>>,
-    /// What the tasks have spawned in their turn.
+    /// The names of the tasks that have not ended.
+    names: HashMap<Id, String>,
+    /// Work that minds its own grace period, and ends soon after it in any case.
+    controllers: JoinSet<Result<(), ManagerError>>,
+    /// The tasks, and what the controllers have spawned in their turn.
     alive: TaskTracker,
     stop: CancellationToken,
     grace: Grace,
@@ -45,7 +51,14 @@ impl Grace {
 
 impl Group {
     pub(crate) fn new(grace: Grace) -> Self {
-        Self { tasks: JoinSet::new(), alive: TaskTracker::new(), stop: CancellationToken::new(), grace }
+        Self {
+            tasks: JoinSet::new(),
+            names: HashMap::new(),
+            controllers: JoinSet::new(),
+            alive: TaskTracker::new(),
+            stop: CancellationToken::new(),
+            grace,
+        }
     }
 
     /// Cancelled when the group is stopped.
@@ -58,15 +71,21 @@ impl Group {
         self.alive.clone()
     }
 
+    /// Whether anything still runs. After a stop: whether something could not be stopped.
+    pub(crate) fn is_busy(&self) -> bool {
+        !self.alive.is_empty()
+    }
+
     /// Starts what minds its own grace period.
     pub(crate) fn spawn(&mut self, work: impl Future<Output = Result<(), ManagerError>> + Send + 'static) {
-        self.tasks.spawn(work);
+        self.controllers.spawn(work);
     }
 
     /// Starts a task that is dropped where it waits when the grace period is over.
     pub(crate) fn start(&mut self, task: Task) {
         let (stop, grace) = (self.stop.clone(), self.grace.clone());
-        self.tasks.spawn(async move {
+        let name = task.name.clone();
+        let handle = self.tasks.spawn(self.alive.track_future(async move {
             let Task { name, begin } = task;
             let over = async {
                 stop.cancelled().await;
@@ -83,7 +102,8 @@ impl Group {
                 Ok(Err(source)) => Err(ManagerError::Task { task: name, source }),
                 Err(panic) => Err(ManagerError::TaskPanicked { task: name, message: message_of(&*panic) }),
             }
-        });
+        }));
+        self.names.insert(handle.id(), name);
     }
 
     /// The next failure; pending while there is none.
@@ -92,34 +112,54 @@ impl Group {
     /// Cancelled, no failure is lost.
     pub(crate) async fn failed(&mut self) -> ManagerError {
         loop {
-            match self.tasks.join_next().await {
-                None => std::future::pending().await,
-                Some(ended) => {
-                    if let Err(error) = result_of(ended) {
-                        return error;
-                    }
-                }
+            // Both arms take what has ended, or nothing.
+            let result = tokio::select! {
+                Some(ended) = self.tasks.join_next_with_id() => self.ended(ended),
+                Some(ended) = self.controllers.join_next() => result_of(ended),
+                else => std::future::pending().await,
+            };
+            if let Err(error) = result {
+                return error;
             }
         }
     }
 
-    /// Asks all to stop and waits until they have. The first failure, if any.
+    /// Asks all to stop and waits until they have, or have shown that they cannot. The first failure, if any.
     pub(crate) async fn stop(&mut self) -> Result<(), ManagerError> {
         // The period begins now, not when the first task looks.
-        self.grace.end();
+        let deadline = clock::after(self.grace.end(), CUT_OFF_WAIT);
         self.stop.cancel();
         let mut result = Ok(());
-        while let Some(ended) = self.tasks.join_next().await {
+        while let Some(ended) = self.controllers.join_next().await {
             result = result.and(result_of(ended));
         }
-        result
+        while let Ok(Some(ended)) = tokio::time::timeout_at(deadline, self.tasks.join_next_with_id()).await {
+            result = result.and(self.ended(ended));
+        }
+        if self.names.is_empty() {
+            return result;
+        }
+        let mut tasks: Vec<String> = self.names.values().cloned().collect();
+        tasks.sort();
+        result.and(Err(ManagerError::StillRunning { tasks, grace: self.grace.period }))
+    }
+
+    fn ended(&mut self, ended: Result<(Id, Result<(), ManagerError>), JoinError>) -> Result<(), ManagerError> {
+        let id = match &ended {
+            Ok((id, _)) => *id,
+            Err(error) => error.id(),
+        };
+        self.names.remove(&id);
+        result_of(ended.map(|(_, result)| result))
     }
 
     /// Drops all work where it waits, without grace. Returns false if some of it, which does not wait anywhere, still runs
     /// at `deadline`.
     pub(crate) async fn kill(&mut self, deadline: Instant) -> bool {
         let ended = async {
+            self.controllers.abort_all();
             self.tasks.shutdown().await;
+            self.controllers.shutdown().await;
             self.alive.close();
             self.alive.wait().await;
         };

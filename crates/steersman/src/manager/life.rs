@@ -21,8 +21,8 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::controller::Prepared;
-use crate::election::Election;
+use crate::controller::{CUT_OFF_WAIT, Prepared};
+use crate::election::{Election, Leadership};
 use crate::factory::{InformerFactory, reporting};
 use crate::fence::Fence;
 use crate::health::Health;
@@ -61,14 +61,18 @@ struct Life {
 pub(crate) async fn run(manager: Manager, shutdown: impl Future<Output = ()>) -> Result<(), ManagerError> {
     let Manager { factory, election, sharding, name, metrics, health, endpoints, controllers, .. } = manager;
     let remainder = election.as_ref().map(|(options, _)| options.lease.saturating_sub(options.renew_deadline));
+    let mut fences: Vec<Arc<dyn Fence>> = Vec::new();
+    if let Some((_, leadership)) = &election {
+        fences.push(Arc::new(Arc::clone(leadership)));
+    }
+    if let Some(sharding) = &sharding {
+        fences.push(Arc::new(sharding.shards.clone()));
+        metrics.observe_shards(&sharding.shards);
+    }
     let election = election
         .map(|(options, leadership)| Election::with_leadership(factory.client().clone(), options, leadership))
         .transpose()
         .map_err(ManagerError::Election)?;
-    let mut fences: Vec<Arc<dyn Fence>> = Vec::new();
-    if let Some(sharding) = &sharding {
-        fences.push(Arc::new(sharding.shards.clone()));
-    }
     let member = sharding.map(|Sharding { options, shards }| {
         ShardMember::with_shards(factory.client().clone(), options, shards).map_err(ManagerError::Sharding)
     });
@@ -156,6 +160,7 @@ impl Life {
         let leave = CancellationToken::new();
         let mut membership = JoinSet::new();
         let mut election = self.election.take();
+        let leadership = election.as_ref().map(|election| Arc::clone(election.leadership()));
 
         let ended = {
             let mut lost: BoxFuture<'_, ()> = std::future::pending().boxed();
@@ -183,14 +188,14 @@ impl Life {
                 if let Some(member) = self.member.take() {
                     membership.spawn(take_part(member, &mut self.prepared, leave.clone()));
                 }
-                self.lead(&mut leaders);
+                self.lead(&mut leaders, leadership.as_ref());
                 tokio::select! {
                     () = &mut lost => Ended::Lost,
                     () = &mut shutdown => Ended::AsAsked,
                     error = leaders.failed() => Ended::Failed(error),
                     error = always.failed() => Ended::Failed(error),
                     error = first.failed() => Ended::Failed(error),
-                    () = lapsed(&mut membership) => Ended::Failed(ManagerError::Panicked),
+                    () = left(&mut membership) => Ended::Failed(ManagerError::Panicked),
                 }
             };
             self.is_stopping.store(true, Ordering::Relaxed);
@@ -211,13 +216,22 @@ impl Life {
                 tracing::error!(lease, "work that does not wait anywhere still runs without the lease");
             }
         }
+        let is_busy = leaders.is_busy();
         leave.cancel();
+        if is_busy {
+            // What cannot be stopped does not let go of its keys either: others wait for the lease.
+            membership.abort_all();
+        }
         while membership.join_next().await.is_some() {}
-        if let (Some(election), false) = (&mut election, matches!(ended, Ended::Lost)) {
-            election.release().await;
+        match &mut election {
+            Some(election) if !is_busy && !matches!(ended, Ended::Lost) => election.release().await,
+            Some(election) => election.leadership().give_up(),
+            None => {}
         }
         let ended = ended.then(always.stop().await);
-        running.leave().await;
+        if tokio::time::timeout(CUT_OFF_WAIT, running.leave()).await.is_err() {
+            tracing::warn!("a handler of an informer still runs: it does not return to the runtime");
+        }
         let ended = ended.then(first.stop().await);
         match ended {
             Ended::AsAsked => Ok(()),
@@ -227,13 +241,16 @@ impl Life {
     }
 
     /// Starts what only a leader runs.
-    fn lead(&mut self, leaders: &mut Group) {
+    fn lead(&mut self, leaders: &mut Group, leadership: Option<&Arc<Leadership>>) {
         for prepared in self.prepared.drain(..) {
             let (stop, workers) = (leaders.stop_token(), leaders.alive());
             leaders.spawn(async move { prepared.work(stop, &workers).await.map_err(ManagerError::Controller) });
         }
         for task in self.leading.drain(..) {
-            leaders.start(task);
+            leaders.start(match leadership {
+                None => task,
+                Some(leadership) => task.while_leading(Arc::clone(leadership)),
+            });
         }
     }
 }
@@ -260,7 +277,7 @@ async fn warm_up(factory: &InformerFactory, limit: Option<Duration>) {
 
 /// Ends when the group was left although nobody asked for it, which only a panic does: without its member a manager has no
 /// keys.
-async fn lapsed(membership: &mut JoinSet<()>) {
+async fn left(membership: &mut JoinSet<()>) {
     if membership.join_next().await.is_none() {
         std::future::pending::<()>().await;
     }

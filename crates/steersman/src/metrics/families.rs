@@ -13,9 +13,13 @@ use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 
 use crate::controller::stats::ControllerTotals;
+use crate::election::Leadership;
+use crate::events::stats::Stats;
 use crate::metrics::histogram::Histogram;
 use crate::metrics::{ControllerSource, InformerSource, Sources};
 use crate::queue::{Measured, QueueReport};
+use crate::shard;
+use crate::shard::stats::Report;
 #[cfg(feature = "webhook")]
 use crate::webhook::Totals;
 
@@ -47,12 +51,12 @@ impl Collector for Sources {
         encode_queues(&mut encoder, &by_queue(&queues))?;
         let controllers = self.controllers.lock().clone();
         encode_controllers(&mut encoder, &by_controller(&controllers))?;
-        let (known, mut leaders) = (self.leaders.lock().clone(), BTreeMap::new());
-        for leadership in known.iter().filter_map(|leadership| leadership.upgrade()) {
-            *leaders.entry(leadership.lease().to_owned()).or_insert(0_u64) |= u64::from(leadership.is_leading());
-        }
-        let statuses = leaders.into_iter().map(|(lease, status)| (vec![("name", lease)], status)).collect();
-        gauges(&mut encoder, "leader_election_master_status", "Whether this replica holds the lease", statuses)?;
+        let leaders: Vec<_> = self.leaders.lock().iter().filter_map(|leadership| leadership.upgrade()).collect();
+        encode_elections(&mut encoder, &leaders)?;
+        let shards: Vec<_> = self.shards.lock().iter().filter_map(|shards| shards.upgrade()).collect();
+        encode_shards(&mut encoder, &by_group(&shards))?;
+        let events: Vec<_> = self.events.lock().iter().filter_map(|events| events.upgrade()).collect();
+        encode_events(&mut encoder, &events)?;
         self.requests.encode(&mut encoder)?;
         #[cfg(feature = "webhook")]
         encode_webhooks(&mut encoder, &Totals::of(&self.webhooks.lock().clone()))?;
@@ -104,6 +108,18 @@ fn by_informer(sources: &[InformerSource]) -> BTreeMap<[String; 4], Cache> {
         }
     }
     caches
+}
+
+/// Members of one group in one process, which only tests have, are added up.
+fn by_group(shards: &[Arc<dyn shard::stats::Measured>]) -> BTreeMap<String, Report> {
+    let mut groups: BTreeMap<String, Report> = BTreeMap::new();
+    for report in shards.iter().map(|shards| shards.report()) {
+        match groups.get_mut(&report.group) {
+            Some(known) => known.merge(&report),
+            None => drop(groups.insert(report.group.clone(), report)),
+        }
+    }
+    groups
 }
 
 // === values ===
@@ -182,6 +198,56 @@ fn encode_informers(encoder: &mut DescriptorEncoder<'_>, caches: BTreeMap<[Strin
     }
     gauges(encoder, "informer_queued_items", "Events that handlers have not heard yet", queued)?;
     gauges(encoder, "informer_store_resource_version", "The resource version that the cache has reached", versions)
+}
+
+/// After client-go (`tools/leaderelection/metrics.go`).
+fn encode_elections(encoder: &mut DescriptorEncoder<'_>, leaders: &[Arc<Leadership>]) -> fmt::Result {
+    let (mut statuses, mut slow) = (BTreeMap::new(), BTreeMap::new());
+    for leadership in leaders {
+        let name = leadership.lease();
+        *statuses.entry(name).or_insert(0_u64) |= u64::from(leadership.is_leading());
+        *slow.entry(name).or_insert(0_u64) += leadership.n_slow_renewals();
+    }
+    let samples =
+        |of: BTreeMap<&str, u64>| of.into_iter().map(|(name, n)| (vec![("name", name.to_owned())], n)).collect();
+    gauges(encoder, "leader_election_master_status", "Whether this replica holds the lease", samples(statuses))?;
+    let help = "Renewals of a lease that had to read it first";
+    counters(encoder, "leader_election_slowpath", help, samples(slow))
+}
+
+fn encode_shards(encoder: &mut DescriptorEncoder<'_>, groups: &BTreeMap<String, Report>) -> fmt::Result {
+    let labels = |group: &str| vec![("group", group.to_owned())];
+    let slots = groups.iter().map(|(group, report)| (labels(group), report.slots)).collect();
+    gauges(encoder, "steersman_shard_slots_held", "Slots on whose keys this replica works, of 1024", slots)?;
+    let members = groups.iter().map(|(group, report)| (labels(group), report.members)).collect();
+    gauges(encoder, "steersman_shard_members", "Replicas that this one sees alive, itself included", members)?;
+    type Total = fn(&Report) -> u64;
+    let totals: [(&str, &str, Total); 4] = [
+        ("steersman_shard_slots_gained", "Slots that came to this replica", |report| report.n_gained),
+        ("steersman_shard_slots_lost", "Slots that went from this replica", |report| report.n_lost),
+        ("steersman_shard_renewals_late", "Renewals sent more than two periods after the one before", |report| {
+            report.n_late
+        }),
+        ("steersman_shard_stops", "Times when all work had to stop", |report| report.n_stops),
+    ];
+    for (name, help, total) in totals {
+        let samples = groups.iter().map(|(group, report)| (labels(group), total(report))).collect();
+        counters(encoder, name, help, samples)?;
+    }
+    Ok(())
+}
+
+fn encode_events(encoder: &mut DescriptorEncoder<'_>, recorders: &[Arc<Stats>]) -> fmt::Result {
+    let mut totals = BTreeMap::new();
+    for stats in recorders {
+        for (outcome, n) in stats.outcomes() {
+            *totals.entry((stats.component.as_str(), outcome)).or_insert(0_u64) += n;
+        }
+    }
+    let labels =
+        |(component, outcome): (&str, &str)| vec![("component", component.to_owned()), ("outcome", outcome.to_owned())];
+    let samples = totals.into_iter().map(|(of, n)| (labels(of), n)).collect();
+    counters(encoder, "steersman_events", "Events that were recorded, by outcome", samples)
 }
 
 /// The first four families are those of controller-runtime (`pkg/webhook/internal/metrics`), whose label `webhook` is the path.

@@ -398,6 +398,12 @@ impl<T: Clone + Debug + Eq + Hash> Core<T> {
         }
     }
 
+    /// The keys in processing, in no order.
+    pub(crate) fn processing(&self) -> Vec<T> {
+        let is_processing = |entry: &&Entry<T>| matches!(entry.state, State::Processing | State::ProcessingDirty);
+        self.entries.iter().filter(is_processing).filter_map(|entry| entry.key.clone()).collect()
+    }
+
     /// Closed, and nothing ready or in processing.
     pub(crate) fn is_drained(&self) -> bool {
         self.is_closed && self.n_ready == 0 && self.n_processing == 0

@@ -1,10 +1,10 @@
-//! The shell around a member's machine: requests, Leases, the clock.
+//! The shell around a member's machine: requests, Leases, the clock. All moments are those of the gate's clock.
 
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::time::Duration;
 
 use futures::FutureExt;
-use futures::future::OptionFuture;
+use futures::future::{FusedFuture, OptionFuture};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use k8s_openapi::jiff::Timestamp;
@@ -14,8 +14,9 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::chain::Chain;
+use crate::clock::HostClock;
 use crate::shard::feed::Feed;
-use crate::shard::member::{Effect, Input, Member, Record, Times};
+use crate::shard::member::{Effect, Input, Member, Permission, Record, Times};
 use crate::shard::membership::Membership;
 use crate::shard::options::ShardOptions;
 use crate::shard::shards::Shards;
@@ -26,6 +27,9 @@ const GROUP_LABEL: &str = "steersman.dev/shard-group";
 /// The annotation of a member's Lease: the slots that it claims.
 const CLAIMS_ANNOTATION: &str = "steersman.dev/shard-claims";
 
+/// The annotation of a member's Lease: which run of which member wrote it.
+const RUN_ANNOTATION: &str = "steersman.dev/shard-run";
+
 /// Members of a group do not all write at once: each stretches its period by up to this part of it.
 const SPREAD: f64 = 0.1;
 
@@ -35,6 +39,8 @@ pub(crate) struct Agent {
     times: Times,
     /// Name of our Lease: of this run, never of another one.
     id: String,
+    /// In our Lease and no other: one of our name without it is somebody else's.
+    run: String,
     shards: Shards,
     /// Our Lease as last seen, for what is in it that is not ours to change.
     known: Option<Lease>,
@@ -52,8 +58,18 @@ impl Drop for Closing<'_> {
     }
 }
 
+/// Why a member takes part no longer.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Ended {
+    Left,
+    /// It needs another name.
+    NameTaken,
+}
+
 /// What came of a request, before it is told to the machine.
 struct Outcome {
+    /// Our Lease's name is that of somebody else's.
+    is_taken: bool,
     input: Input,
     own: Option<Lease>,
     trouble: Option<String>,
@@ -61,10 +77,11 @@ struct Outcome {
 
 impl Agent {
     pub(crate) fn new(client: Client, options: ShardOptions, times: Times, shards: Shards) -> Self {
-        let id = format!("{}-{:08x}", options.group, rand::random::<u32>());
+        let id = fresh_id(&options.group);
+        let run = format!("{:032x}", rand::random::<u128>());
         let period = times.period.mul_f64(1.0 + SPREAD * rand::random::<f64>());
         let api = Api::namespaced(client, &options.namespace);
-        Self { api, options, times: Times { period, ..times }, id, shards, known: None, trouble: None }
+        Self { api, options, times: Times { period, ..times }, id, run, shards, known: None, trouble: None }
     }
 
     pub(crate) fn shards(&self) -> Shards {
@@ -76,48 +93,69 @@ impl Agent {
         let _closing = Closing(&shards);
         // Aborted when this returns: they only wait, for news or for a thread.
         let _feeds: JoinSet<()> = shards.feeds().into_iter().map(Feed::run).collect();
-        let mut member = Member::new(self.id.clone(), self.times, Instant::now());
         let mut stop = pin!(stop.fuse());
+        while self.take_part(stop.as_mut()).await == Ended::NameTaken {
+            let taken = std::mem::replace(&mut self.id, fresh_id(&self.options.group));
+            tracing::warn!(group = self.options.group, taken, lease = self.id, "a Lease of our name is not ours");
+            self.known = None;
+            shards.apply(Permission { term: shards.gate().term() + 1, ..Permission::default() });
+        }
+    }
+
+    /// Takes part under one name, until `stop` or until somebody else has it.
+    async fn take_part(&mut self, mut stop: Pin<&mut impl FusedFuture<Output = ()>>) -> Ended {
+        let shards = self.shards.clone();
+        let clock = shards.gate().clock();
+        let mut member = Member::new(self.id.clone(), self.times, shards.gate().term() + 1, clock.now());
         let mut request = pin!(OptionFuture::from(None));
-        let mut input = Input::Wake;
+        let (mut input, mut renewed) = (Input::Wake, None);
         let mut leave_deadline = None;
         loop {
-            let now = Instant::now();
+            let now = clock.now();
             let effect = member.step(now, shards.gate().in_use(), input);
             // Before anything else: nobody works a moment longer than the machine thinks.
-            let moved = shards.gate().apply(member.permission());
-            self.publish(&member);
-            if !moved.is_nothing() {
-                shards.feeds().iter().for_each(|feed| feed.note(&moved));
+            shards.apply(member.permission());
+            let before = std::mem::replace(&mut renewed, member.renewed());
+            match (before, renewed) {
+                (Some(_), None) => shards.stats().count_stop(),
+                (Some(before), Some(renewed)) if renewed - before > self.times.period * 2 => {
+                    shards.stats().count_late()
+                }
+                _ => {}
             }
+            self.publish(&member);
             if let Some(effect) = effect {
                 request.set(Some(self.perform(effect)).into());
             }
             if member.is_gone() {
                 tracing::info!(lease = self.id, "left the group");
-                return;
+                return Ended::Left;
             }
             // All arms only wait; an answer is taken whole. The clock goes first: a deadline that has passed counts even
             // if an answer has come.
             input = tokio::select! {
                 biased;
-                () = tokio::time::sleep_until(member.next_wake(now)) => Input::Wake,
-                () = sleep_until(leave_deadline) => {
+                () = clock.sleep_until(member.next_wake(now)) => Input::Wake,
+                () = sleep_until(clock, leave_deadline) => {
                     tracing::warn!(lease = self.id, "cannot leave the group in time, others wait for the lease to expire");
-                    return;
+                    return Ended::Left;
                 }
                 Some(outcome) = &mut request => {
                     request.set(None.into());
                     let outcome = outcome.unwrap_or_else(|_| Outcome {
+                        is_taken: false,
                         input: member.unanswered(),
                         own: None,
                         trouble: Some("the server does not answer".to_owned()),
                     });
+                    if outcome.is_taken {
+                        return if leave_deadline.is_some() { Ended::Left } else { Ended::NameTaken };
+                    }
                     self.note(outcome)
                 }
                 () = shards.gate().drained() => Input::Wake,
                 () = &mut stop, if leave_deadline.is_none() => {
-                    leave_deadline = Some(Instant::now() + self.times.handover + self.times.renew_deadline);
+                    leave_deadline = Some(clock.now() + self.times.handover + self.times.renew_deadline);
                     Input::Leave
                 }
             };
@@ -127,7 +165,7 @@ impl Agent {
     /// Sends a request. It ends in time, or its answer does not count.
     fn perform(&self, effect: Effect) -> impl Future<Output = Result<Outcome, tokio::time::error::Elapsed>> + 'static {
         let timeout = self.times.renew_deadline.saturating_sub(self.times.period) / 2;
-        let (api, id) = (self.api.clone(), self.id.clone());
+        let (api, id, run) = (self.api.clone(), self.id.clone(), self.run.clone());
         let selector = format!("{GROUP_LABEL}={}", self.options.group);
         let lease = match &effect {
             Effect::Write { version, claims, is_released } => Some(self.lease(version.clone(), claims, *is_released)),
@@ -141,7 +179,7 @@ impl Agent {
                     let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
                     // Somebody may have been faster, or the member is back.
                     drop(api.delete(&id, &params).await);
-                    Outcome { input: Input::Forgot, own: None, trouble: None }
+                    Outcome { is_taken: false, input: Input::Forgot, own: None, trouble: None }
                 }
                 (Effect::Write { version, .. }, Some(lease)) => {
                     let written = match version {
@@ -153,7 +191,7 @@ impl Agent {
                 // Without a version to start from, a list shows what was there when it was asked for, or later.
                 (Effect::List | Effect::Write { .. }, _) => {
                     let listed = api.list(&ListParams::default().labels(&selector)).await;
-                    looked(listed.map(|list| list.items), &id, default_lease)
+                    looked(listed.map(|list| list.items), &id, &run, default_lease)
                 }
             }
         })
@@ -170,7 +208,9 @@ impl Agent {
             ..known.metadata
         };
         metadata.labels.get_or_insert_default().insert(GROUP_LABEL.to_owned(), self.options.group.clone());
-        metadata.annotations.get_or_insert_default().insert(CLAIMS_ANNOTATION.to_owned(), claims.encode());
+        let annotations = metadata.annotations.get_or_insert_default();
+        annotations.insert(CLAIMS_ANNOTATION.to_owned(), claims.encode());
+        annotations.insert(RUN_ANNOTATION.to_owned(), self.run.clone());
         let now = MicroTime(Timestamp::now());
         let acquired = known.spec.and_then(|spec| spec.acquire_time).unwrap_or_else(|| now.clone());
         // Rounded up: to be taken for alive a little longer does no harm.
@@ -216,10 +256,10 @@ impl Agent {
     }
 }
 
-async fn sleep_until(deadline: Option<Instant>) {
+async fn sleep_until(clock: &HostClock, deadline: Option<Instant>) {
     match deadline {
         None => std::future::pending().await,
-        Some(deadline) => tokio::time::sleep_until(deadline).await,
+        Some(deadline) => clock.sleep_until(deadline).await,
     }
 }
 
@@ -227,34 +267,46 @@ fn wrote(written: Result<Lease, kube::Error>) -> Outcome {
     match written {
         Ok(lease) => {
             let version = lease.metadata.resource_version.clone().unwrap_or_default();
-            Outcome { input: Input::Written { version }, own: Some(lease), trouble: None }
+            Outcome { is_taken: false, input: Input::Written { version }, own: Some(lease), trouble: None }
         }
         Err(error) => {
             // Only a refusal says for certain that nothing was done, and nothing will be.
             let is_refused =
                 matches!(&error, kube::Error::Api(status) if (400..500).contains(&status.code) && status.code != 408);
             let input = if is_refused { Input::Refused } else { Input::Unanswered };
-            Outcome { input, own: None, trouble: Some(Chain(&error).to_string()) }
+            Outcome { is_taken: false, input, own: None, trouble: Some(Chain(&error).to_string()) }
         }
     }
 }
 
-fn looked(listed: Result<Vec<Lease>, kube::Error>, id: &str, default_lease: Duration) -> Outcome {
+fn looked(listed: Result<Vec<Lease>, kube::Error>, id: &str, run: &str, default_lease: Duration) -> Outcome {
     match listed {
         Ok(leases) => {
             let records = leases.iter().map(|lease| record(lease, default_lease)).collect();
             let own = leases.into_iter().find(|lease| lease.metadata.name.as_deref() == Some(id));
-            Outcome { input: Input::Listed(records), own, trouble: None }
+            let is_taken = own.as_ref().is_some_and(|lease| annotation(lease, RUN_ANNOTATION) != Some(run));
+            Outcome { is_taken, input: Input::Listed(records), own, trouble: None }
         }
-        Err(error) => Outcome { input: Input::ListFailed, own: None, trouble: Some(Chain(&error).to_string()) },
+        Err(error) => {
+            let trouble = Some(Chain(&error).to_string());
+            Outcome { is_taken: false, input: Input::ListFailed, own: None, trouble }
+        }
     }
+}
+
+/// The name of a Lease that nobody else has: 128 random bits make sure of it.
+fn fresh_id(group: &str) -> String {
+    format!("{group}-{:032x}", rand::random::<u128>())
+}
+
+fn annotation<'a>(lease: &'a Lease, name: &str) -> Option<&'a str> {
+    lease.metadata.annotations.as_ref()?.get(name).map(String::as_str)
 }
 
 fn record(lease: &Lease, default_lease: Duration) -> Record {
     let metadata = &lease.metadata;
-    let annotation = metadata.annotations.as_ref().and_then(|annotations| annotations.get(CLAIMS_ANNOTATION));
     // Who claims something in a way that we do not understand may claim anything.
-    let claims = annotation.and_then(|text| Slots::parse(text)).unwrap_or(Slots::ALL);
+    let claims = annotation(lease, CLAIMS_ANNOTATION).and_then(Slots::parse).unwrap_or(Slots::ALL);
     let spec = lease.spec.as_ref();
     let holder = spec.and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default();
     let seconds = spec.and_then(|spec| spec.lease_duration_seconds).and_then(|seconds| u64::try_from(seconds).ok());

@@ -9,6 +9,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::clock::HostClock;
 use crate::key::ObjectKey;
 use crate::shard::member::Permission;
 use crate::shard::slots::{Slots, slot_of};
@@ -16,6 +17,7 @@ use crate::shard::slots::{Slots, slot_of};
 /// One for all workers of a member.
 #[derive(Debug, Default)]
 pub(crate) struct Gate {
+    clock: HostClock,
     state: Mutex<State>,
     /// Rung when the last work on a slot that is no longer held has ended.
     drained: Notify,
@@ -45,6 +47,8 @@ struct State {
     running: BTreeMap<usize, Running>,
     /// The member has left.
     is_closed: bool,
+    /// Work was refused or cut off because the time was over, under the permission that is in force.
+    has_expired: bool,
 }
 
 #[derive(Debug)]
@@ -57,7 +61,17 @@ struct Running {
 // === impl Gate ===
 
 impl Gate {
-    /// Puts `permission` in force and ends what it does not allow.
+    #[cfg(test)]
+    pub(crate) fn with_clock(clock: HostClock) -> Self {
+        Self { clock, ..Self::default() }
+    }
+
+    /// The clock by which permissions are given and end.
+    pub(crate) fn clock(&self) -> &HostClock {
+        &self.clock
+    }
+
+    /// Puts `permission` in force and ends what it does not allow. Says whose keys must be looked at.
     pub(crate) fn apply(&self, permission: Permission) -> Moved {
         let mut state = self.state.lock();
         let before = std::mem::replace(&mut state.permission, permission);
@@ -67,7 +81,10 @@ impl Gate {
                 running.cut.cancel();
             }
         }
-        let held_before = if is_new_term { Slots::NONE } else { before.held };
+        // A renewal may be put in force just after the last one has run out. Keys that were turned away in between are
+        // ours all the same, and nobody else would bring them back.
+        let has_expired = std::mem::take(&mut state.has_expired);
+        let held_before = if is_new_term || has_expired { Slots::NONE } else { before.held };
         Moved { gained: permission.held - held_before, lost: before.held - permission.held }
     }
 
@@ -79,6 +96,16 @@ impl Gate {
             state.permission.term + 1
         };
         self.apply(Permission { term, ..Permission::default() });
+    }
+
+    #[cfg(test)]
+    pub(crate) fn permission(&self) -> Permission {
+        self.state.lock().permission
+    }
+
+    /// The term of the permission that is in force.
+    pub(crate) fn term(&self) -> u64 {
+        self.state.lock().permission.term
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -94,15 +121,29 @@ impl Gate {
         slots
     }
 
+    /// Whether `key` is among those that are ours, by what was last put in force.
     pub(crate) fn holds(&self, key: &ObjectKey) -> bool {
-        let slot = slot_of(key);
-        self.state.lock().holds(slot)
+        self.state.lock().permission.held.contains(slot_of(key))
+    }
+
+    /// On how many slots work may begin now.
+    pub(crate) fn n_held(&self) -> usize {
+        let now = self.clock.now();
+        let Permission { held, until, .. } = self.state.lock().permission;
+        if until.is_some_and(|until| now < until) { held.len() } else { 0 }
+    }
+
+    /// Whether work on `key` may begin now.
+    pub(crate) fn allows(&self, key: &ObjectKey) -> bool {
+        let now = self.clock.now();
+        let state = self.state.lock();
+        state.permission.held.contains(slot_of(key)) && state.permission.until.is_some_and(|until| now < until)
     }
 
     pub(crate) fn begin(self: &Arc<Self>, key: &ObjectKey) -> Option<Permit> {
         let slot = slot_of(key);
         let mut state = self.state.lock();
-        if !state.holds(slot) {
+        if !state.permission.held.contains(slot) || self.has_run_out(&mut state) {
             return None;
         }
         let running =
@@ -124,15 +165,18 @@ impl Gate {
         self.drained.notified().await;
     }
 
-    fn until(&self) -> Option<Instant> {
-        self.state.lock().permission.until
+    /// Whether nothing may go on because of the time. That is noted: what is turned away for it may still be ours.
+    fn has_run_out(&self, state: &mut State) -> bool {
+        // Read while the permission cannot change.
+        let has_run_out = state.permission.until.is_none_or(|until| self.clock.now() >= until);
+        state.has_expired |= has_run_out;
+        has_run_out
     }
-}
 
-impl State {
-    fn holds(&self, slot: usize) -> bool {
-        let is_in_time = self.permission.until.is_some_and(|until| Instant::now() < until);
-        is_in_time && self.permission.held.contains(slot)
+    /// Until when work may go on, unless it is over.
+    fn until(&self) -> Option<Instant> {
+        let mut state = self.state.lock();
+        if self.has_run_out(&mut state) { None } else { state.permission.until }
     }
 }
 
@@ -143,6 +187,11 @@ impl Moved {
     pub(crate) fn append(&mut self, later: &Self) {
         self.gained = (self.gained - later.lost) | later.gained;
         self.lost = self.lost | later.lost;
+    }
+
+    /// How many slots have come and gone.
+    pub(crate) fn counts(&self) -> (usize, usize) {
+        (self.gained.len(), self.lost.len())
     }
 
     pub(crate) fn is_nothing(&self) -> bool {
@@ -171,17 +220,18 @@ impl Permit {
     /// # Cancel safety
     /// Cancelled, nothing is lost.
     pub async fn revoked(&self) {
-        loop {
-            let Some(until) = self.gate.until() else { return };
-            if self.cut.is_cancelled() || Instant::now() >= until {
-                return;
-            }
+        while let Some(until) = self.until() {
             // Both arms only wait. The deadline moves with every renewal.
             tokio::select! {
                 () = self.cut.cancelled() => {}
-                () = tokio::time::sleep_until(until) => {}
+                () = self.gate.clock.sleep_until(until) => {}
             }
         }
+    }
+
+    /// Until when the work may go on; `None` when it must end at once.
+    pub(crate) fn until(&self) -> Option<Instant> {
+        if self.cut.is_cancelled() { None } else { self.gate.until() }
     }
 }
 
@@ -204,5 +254,71 @@ impl Drop for Permit {
 impl fmt::Debug for Permit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Permit").field("slot", &self.slot).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    const DEADLINE: Duration = Duration::from_secs(10);
+
+    fn key() -> ObjectKey {
+        ObjectKey::namespaced("a", "x")
+    }
+
+    fn all_until(until: Instant) -> Permission {
+        Permission { held: Slots::ALL, kept: Slots::ALL, until: Some(until), term: 1 }
+    }
+
+    fn rig() -> (Arc<Gate>, Arc<Mutex<Duration>>) {
+        let suspended = Arc::<Mutex<Duration>>::default();
+        (Arc::new(Gate::with_clock(HostClock::suspended(&suspended))), suspended)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn after_a_suspension_nothing_begins_and_what_has_begun_ends_within_a_second() {
+        let (gate, suspended) = rig();
+        gate.apply(all_until(gate.clock().now() + DEADLINE));
+        let permit = gate.begin(&key()).unwrap();
+        let revoked = tokio::spawn(async move { permit.revoked().await });
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        assert!(gate.allows(&key()) && !revoked.is_finished());
+        // Eight more seconds were left.
+        *suspended.lock() = Duration::from_secs(8);
+        let resumed = Instant::now();
+        assert!(!gate.allows(&key()) && gate.begin(&key()).is_none());
+        revoked.await.unwrap();
+        assert!(resumed.elapsed() <= Duration::from_secs(1), "{:?}", resumed.elapsed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_renewal_put_in_force_after_the_deadline_brings_back_what_was_turned_away() {
+        for is_cut_off in [false, true] {
+            let (gate, _) = rig();
+            let until = gate.clock().now() + DEADLINE;
+            gate.apply(all_until(until));
+            let permit = gate.begin(&key()).unwrap();
+            // The member has decided in time, and is not quick enough.
+            tokio::time::sleep_until(until).await;
+            match is_cut_off {
+                false => assert!(gate.begin(&key()).is_none()),
+                true => permit.revoked().await,
+            }
+            let moved = gate.apply(all_until(until + Duration::from_secs(2)));
+            assert!(moved.is_gained(&key()), "nobody would bring it back");
+            assert!(gate.begin(&key()).is_some());
+            assert!(gate.apply(all_until(until + Duration::from_secs(4))).is_nothing());
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_that_comes_after_the_deadline_is_kept_for_the_next_renewal() {
+        let (gate, suspended) = rig();
+        gate.apply(all_until(gate.clock().now() + DEADLINE));
+        *suspended.lock() = DEADLINE;
+        assert!(gate.holds(&key()) && !gate.allows(&key()));
     }
 }

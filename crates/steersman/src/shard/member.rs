@@ -1,7 +1,8 @@
 //! One member's part in the protocol of [`crate::shard`], as a state machine: no clock, no IO, no waiting.
 //!
 //! The shell does what the effects say, one request at a time, and tells what came of each. After every step it puts
-//! [`Member::permission`] in force before anything else. All times are those of this host's monotonic clock.
+//! [`Member::permission`] in force before anything else. All times are those of this host's
+//! [`HostClock`](crate::clock::HostClock).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -156,7 +157,8 @@ struct Peer {
 }
 
 impl Member {
-    pub(crate) fn new(id: String, times: Times, now: Instant) -> Self {
+    /// A member that nobody knows. `term` must differ from that of any permission before.
+    pub(crate) fn new(id: String, times: Times, term: u64, now: Instant) -> Self {
         Self {
             id,
             times,
@@ -173,7 +175,7 @@ impl Member {
             yielding: Vec::new(),
             late: Slots::NONE,
             in_use: Slots::NONE,
-            term: 0,
+            term,
             must_list: true,
             is_acquainted: false,
             list_after: now,
@@ -266,6 +268,11 @@ impl Member {
             Request::List { .. } => Input::ListFailed,
             Request::None | Request::Write { .. } => Input::Unanswered,
         }
+    }
+
+    /// When the last successful write was sent, if that is no longer ago than the renew deadline.
+    pub(crate) fn renewed(&self) -> Option<Instant> {
+        self.renewed
     }
 
     /// Whether the group has been left, so that nothing remains to be done.

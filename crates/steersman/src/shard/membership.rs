@@ -44,7 +44,8 @@ impl ShardMember {
     /// # Errors
     /// [`ShardError`].
     pub fn new(client: Client, options: ShardOptions) -> Result<Self, ShardError> {
-        Self::with_shards(client, options, Shards::new())
+        let shards = Shards::new(&options.group);
+        Self::with_shards(client, options, shards)
     }
 
     pub(crate) fn with_shards(client: Client, options: ShardOptions, shards: Shards) -> Result<Self, ShardError> {

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use crate::clock;
-use crate::election::LEASE_MAX;
+use crate::clock::{self, LEASE_MAX};
 use crate::shard::member::Times;
 
 /// A group of replicas, its durations, and the identity of this replica.

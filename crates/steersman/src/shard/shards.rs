@@ -1,7 +1,7 @@
 //! Which keys are this replica's: asked by workers and by loops of users, changed by the member's agent.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -13,7 +13,9 @@ use crate::key::ObjectKey;
 use crate::queue::WorkQueue;
 use crate::shard::feed::Feed;
 use crate::shard::gate::{Gate, Permit};
+use crate::shard::member::Permission;
 use crate::shard::membership::Membership;
+use crate::shard::stats::{Measured, Report, Stats};
 
 /// Which keys are this replica's, now. Clones are the same thing.
 ///
@@ -38,22 +40,31 @@ pub struct Shards {
 
 /// What the agent, the workers and the users of one member share.
 struct Shared {
+    group: String,
     gate: Arc<Gate>,
     membership: watch::Sender<Membership>,
     feeds: Mutex<Vec<Arc<Feed>>>,
+    stats: Stats,
 }
 
 // === impl Shards ===
 
 impl Shards {
-    pub(crate) fn new() -> Self {
-        let shared = Shared { gate: Arc::default(), membership: watch::Sender::default(), feeds: Mutex::default() };
+    /// Of a member of `group`, which has nothing yet.
+    pub(crate) fn new(group: &str) -> Self {
+        let shared = Shared {
+            group: group.to_owned(),
+            gate: Arc::default(),
+            membership: watch::Sender::default(),
+            feeds: Mutex::default(),
+            stats: Stats::default(),
+        };
         Self { shared: Arc::new(shared) }
     }
 
     /// Whether work on `key` may begin here, now.
     pub fn owns(&self, key: &ObjectKey) -> bool {
-        self.shared.gate.holds(key)
+        self.shared.gate.allows(key)
     }
 
     /// Begins work on `key`; `None` if it is not ours now. Its owner has the same event.
@@ -66,6 +77,16 @@ impl Shards {
         self.shared.membership.subscribe()
     }
 
+    pub(crate) fn stats(&self) -> &Stats {
+        &self.shared.stats
+    }
+
+    /// Can be read for as long as the shards are there.
+    pub(crate) fn measured(&self) -> Weak<dyn Measured> {
+        let shared: Arc<dyn Measured> = Arc::<Shared>::clone(&self.shared);
+        Arc::downgrade(&shared)
+    }
+
     pub(crate) fn gate(&self) -> &Arc<Gate> {
         &self.shared.gate
     }
@@ -75,6 +96,15 @@ impl Shards {
         self.shared.feeds.lock().clone()
     }
 
+    /// Puts `permission` in force, and leaves word of what has moved.
+    pub(crate) fn apply(&self, permission: Permission) {
+        let moved = self.shared.gate.apply(permission);
+        self.shared.stats.count_moved(&moved);
+        if !moved.is_nothing() {
+            self.shared.feeds.lock().iter().for_each(|feed| feed.note(&moved));
+        }
+    }
+
     /// Updates the group as last seen. Says whether it has changed.
     pub(crate) fn publish(&self, membership: Membership) -> bool {
         self.shared.membership.send_if_modified(|known| {
@@ -82,6 +112,13 @@ impl Shards {
             *known = membership;
             is_new
         })
+    }
+}
+
+impl Measured for Shared {
+    fn report(&self) -> Report {
+        let n_members = self.membership.borrow().members.len();
+        self.stats.report(&self.group, self.gate.n_held(), n_members)
     }
 }
 

@@ -6,7 +6,10 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::ConfigMap;
 use parking_lot::Mutex;
 use serde_json::json;
-use steersman::{Action, Controller, Election, ElectionOptions, Manager, ManagerError, ObjectKey, ReconcileError};
+use steersman::{
+    Action, Controller, Election, ElectionOptions, Manager, ManagerError, Metrics, MetricsFormat, ObjectKey,
+    ReconcileError,
+};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -132,6 +135,48 @@ async fn a_leader_that_cannot_renew_stops_working_before_another_may_start() {
     let first_of_two = work.iter().find(|(name, _)| *name == "two").unwrap().1;
     assert!(last_of_one + Duration::from_secs(1) < first_of_two);
     drop((one.shutdown, two));
+}
+
+/// A leader whose election is not polled any more, as when its thread is busy, while its workers go on.
+#[tokio::test(start_paused = true)]
+async fn no_work_begins_or_goes_on_after_the_deadline_although_the_manager_does_not_notice() {
+    let (server, work) = rig();
+    let mut managers = Vec::new();
+    for (name, endless) in [("steps", false), ("endless", true)] {
+        let context = (name, Arc::clone(&work));
+        let controller = match endless {
+            true => Controller::<ConfigMap>::new(reconcile_for_ever, context),
+            false => Controller::<ConfigMap>::new(reconcile, context),
+        };
+        managers.push(controller);
+    }
+    let tasks = Arc::clone(&work);
+    let mut manager = Manager::new(server.client()).elect("test", "kube-system").run_leading("task", |_| async move {
+        loop {
+            tasks.lock().push(("task", Instant::now()));
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        #[expect(unreachable_code, reason = "the task needs a type of error")]
+        Ok::<_, Never>(())
+    });
+    for (number, controller) in managers.into_iter().enumerate() {
+        manager = manager.controller(controller.name(&format!("c{number}")));
+    }
+    let mut running = Box::pin(manager.run(std::future::pending()));
+    tokio::select! {
+        ended = &mut running => panic!("{ended:?}"),
+        () = tokio::time::sleep(Duration::from_secs(30)) => {}
+    }
+    let renewed = server.seen().iter().rfind(|seen| seen.line.starts_with("PUT")).unwrap().at;
+    work.lock().clear();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    for name in ["steps", "endless", "task"] {
+        let last = work.lock().iter().rfind(|(who, _)| *who == name).map(|(_, at)| *at).unwrap();
+        let after = last - renewed;
+        assert!((8.5..10.0).contains(&after.as_secs_f64()), "{name} works {after:?} after the last renewal");
+    }
+    let error = running.await.unwrap_err();
+    assert!(matches!(error, ManagerError::LeadershipLost { .. }));
 }
 
 #[tokio::test(start_paused = true)]
@@ -288,6 +333,21 @@ async fn a_renewal_is_one_write_every_two_seconds_and_no_read() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn renewals_that_have_to_read_the_lease_are_counted() {
+    let server = Server::new();
+    let mut one = candidate(&server, "one");
+    one.acquire().await;
+    let metrics = Metrics::new();
+    metrics.observe_leadership(one.leadership());
+    for _ in 0..2 {
+        server.fail(Verb::Write, conflict());
+    }
+    assert!(tokio::time::timeout(Duration::from_secs(60), one.hold()).await.is_err());
+    let text = metrics.encode(MetricsFormat::Prometheus);
+    assert!(text.contains(r#"leader_election_slowpath_total{name="test"} 2"#), "{text}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_connection_that_falls_silent_once_does_not_cost_the_lease() {
     let server = Server::new();
     let mut one = candidate(&server, "one");
@@ -341,6 +401,29 @@ async fn a_release_gives_up_in_time_and_leaves_the_lease_of_another_alone() {
     put_lease(&server, "other", 15);
     one.release().await;
     assert_eq!(holder(&server), "other");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_candidate_that_never_tried_asks_for_nothing_when_it_goes() {
+    let server = Server::new();
+    put_lease(&server, "other", 15);
+    let mut one = candidate(&server, "one");
+    assert!(tokio::time::timeout(Duration::from_secs(10), one.acquire()).await.is_err());
+    let n_seen = server.seen().len();
+    one.release().await;
+    assert_eq!(server.seen().len(), n_seen);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_cancelled_attempt_has_got_is_given_back() {
+    let server = Server::new();
+    let mut one = candidate(&server, "one");
+    server.fail(Verb::Write, Fault::Silence);
+    assert!(tokio::time::timeout(Duration::from_secs(1), one.acquire()).await.is_err());
+    // It was done, though nobody heard of it.
+    put_lease(&server, "one", 15);
+    one.release().await;
+    assert_eq!(holder(&server), "");
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use steersman::{EVENTS_MAX, EventRecorder, EventType};
+use steersman::{EVENTS_MAX, EventRecorder, EventType, Metrics, MetricsFormat};
 use tokio::time::Instant;
 
-use crate::server::{Fault, Server, Verb};
+use crate::server::{Fault, Server, Verb, settle};
 
 const EVENTS: &str = "/api/v1/events";
 
@@ -108,9 +108,56 @@ async fn a_server_that_never_answers_holds_up_a_flush_only_for_a_while() {
     }
     let recorder = EventRecorder::new(server.client(), "tester");
     recorder.event(&object("x"), EventType::Normal, "Created", "lost");
-    recorder.event(&object("y"), EventType::Normal, "Created", "heard");
     tokio::time::timeout(Duration::from_secs(12 * 40), recorder.flush()).await.unwrap();
+    recorder.event(&object("y"), EventType::Normal, "Created", "heard");
+    recorder.flush().await;
     assert_eq!(summaries(&server), ["Normal Created tester 1x ConfigMap/y: heard"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_that_cannot_be_sent_holds_up_no_other() {
+    for fault in [Fault::Silence, Fault::Status { code: 500, reason: "InternalError", retry_after: None }] {
+        let server = Server::new();
+        let recorder = EventRecorder::new(server.client(), "tester");
+        server.fail(Verb::Write, fault);
+        recorder.event(&object("x"), EventType::Normal, "Created", "late");
+        settle().await;
+        let start = Instant::now();
+        recorder.event(&object("y"), EventType::Normal, "Created", "at once");
+        settle().await;
+        assert_eq!(summaries(&server), ["Normal Created tester 1x ConfigMap/y: at once"]);
+        // What happens again meanwhile is one event with the first.
+        recorder.event(&object("x"), EventType::Normal, "Created", "late");
+        recorder.flush().await;
+        assert!(start.elapsed() <= Duration::from_secs(41), "{:?}", start.elapsed());
+        assert_eq!(summaries(&server)[1], "Normal Created tester 2x ConfigMap/x: late");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn lost_events_are_counted_by_what_became_of_them() {
+    let server = Server::new();
+    let recorder = EventRecorder::new(server.client(), "tester");
+    let metrics = Metrics::new();
+    metrics.observe_events(&recorder);
+    recorder.event(&object("x"), EventType::Normal, "Created", "fine");
+    recorder.flush().await;
+    server.fail(Verb::Write, Fault::Status { code: 403, reason: "Forbidden", retry_after: None });
+    recorder.event(&object("x"), EventType::Normal, "Created", "refused");
+    recorder.flush().await;
+    for _ in 0..12 {
+        server.fail(Verb::Write, Fault::Cut);
+    }
+    recorder.event(&object("x"), EventType::Normal, "Created", "unanswered");
+    recorder.flush().await;
+    for _ in 0..EVENTS_MAX + 2 {
+        recorder.event(&object("x"), EventType::Normal, "Created", "fine");
+    }
+    let text = metrics.encode(MetricsFormat::Prometheus);
+    for (outcome, n) in [("queue_full", 2), ("refused", 1), ("sent", 1), ("unanswered", 1)] {
+        let line = format!(r#"steersman_events_total{{component="tester",outcome="{outcome}"}} {n}"#);
+        assert!(text.contains(&line), "{line} in {text}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

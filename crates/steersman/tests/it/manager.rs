@@ -8,8 +8,8 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::ConfigMap;
 use parking_lot::Mutex;
 use steersman::{
-    Action, Change, Controller, ElectionOptions, InformerFactory, Manager, ManagerError, ObjectKey, QueueStats,
-    ReconcileError, Scope, ShardOptions,
+    Action, Change, Controller, ElectionOptions, InformerFactory, Manager, ManagerError, MetricsFormat, ObjectKey,
+    QueueStats, ReconcileError, Scope, ShardOptions,
 };
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -473,6 +473,132 @@ async fn a_map_that_blocks_does_not_cost_a_member_its_lease() {
     assert!(shards.owns(&ObjectKey::namespaced("a", "x")) && log.lock().is_empty());
     release.send(()).unwrap();
     eventually("the gained key arrives", || *log.lock() == ["reconciled"]).await;
+    shutdown.send(()).unwrap();
+    task.await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_of_a_members_name_that_it_has_not_written_is_left_alone() {
+    let (server, log) = (Server::new(), Log::default());
+    server.put("a/x", "1");
+    let controller = Controller::<ConfigMap>::new(reconcile, Arc::clone(&log));
+    let manager = Manager::new(server.client()).shard("test", "kube-system").controller(controller);
+    let shards = manager.shards().unwrap();
+    let (shutdown, task) = start(manager);
+    eventually("a run", || *log.lock() == ["reconciled"]).await;
+    let before = shards.membership().borrow().member.clone();
+    assert_eq!(before.len(), "test-".len() + 32, "{before}");
+    let mut lease = server.get(LEASES, &format!("kube-system/{before}")).unwrap();
+    lease["metadata"]["annotations"]["steersman.dev/shard-run"] = "another".into();
+    server.put_raw(LEASES, lease.clone());
+    let written = server.get(LEASES, &format!("kube-system/{before}")).unwrap();
+    eventually("it stops", || !shards.owns(&ObjectKey::namespaced("a", "x"))).await;
+    // The Lease counts for its duration, as anybody's does.
+    eventually("it works under another name", || log.lock().len() == 2).await;
+    let after = shards.membership().borrow().member.clone();
+    assert!(after != before && after.starts_with("test-"), "{after}");
+    assert_eq!(server.get(LEASES, &format!("kube-system/{before}")), Some(written));
+    shutdown.send(()).unwrap();
+    task.await.unwrap().unwrap();
+}
+
+/// Blocks the thread until it is released.
+struct Blocked {
+    release: std::sync::mpsc::SyncSender<()>,
+    released: Arc<Mutex<std::sync::mpsc::Receiver<()>>>,
+    begun: Arc<tokio::sync::Semaphore>,
+}
+
+impl Blocked {
+    fn new() -> Self {
+        let (release, released) = std::sync::mpsc::sync_channel(1);
+        Self { release, released: Arc::new(Mutex::new(released)), begun: Arc::new(tokio::sync::Semaphore::new(0)) }
+    }
+
+    fn block(&self) -> impl Fn() + Send + Sync + 'static {
+        let (released, begun) = (Arc::clone(&self.released), Arc::clone(&self.begun));
+        move || {
+            begun.add_permits(1);
+            released.lock().recv_timeout(Duration::from_secs(60)).ok();
+        }
+    }
+}
+
+async fn reconcile_blocking(_: ObjectKey, block: &Box<dyn Fn() + Send + Sync>) -> Result<Action, Scripted> {
+    block();
+    Ok(Action::AwaitChange)
+}
+
+/// What blocks needs a thread of its own, so the clock of these is not paused.
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn a_manager_ends_although_a_reconcile_blocks_and_says_what_still_runs() {
+    let server = Server::new();
+    server.put("a/x", "1");
+    let blocked = Blocked::new();
+    let controller = Controller::<ConfigMap>::new(reconcile_blocking, Box::new(blocked.block()) as Box<_>)
+        .name("stuck")
+        .grace(Duration::from_millis(10));
+    let (shutdown, task) = start(elected(&server, "one").controller(controller));
+    drop(timeout(Duration::from_secs(30), blocked.begun.acquire()).await.expect("it begins").unwrap());
+    shutdown.send(()).unwrap();
+    let error = timeout(Duration::from_secs(30), task).await.expect("it waits for the reconcile").unwrap().unwrap_err();
+    assert_eq!(
+        std::error::Error::source(&error).unwrap().to_string(),
+        "controller \"stuck\" stopped, and the reconciles of a/x still run after 10ms: they do not return to the runtime"
+    );
+    // Nobody may take over what is still at work.
+    assert_eq!(holder(&server), "one");
+    blocked.release.send(()).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn a_manager_ends_although_a_task_blocks_and_says_which() {
+    let server = Server::new();
+    let blocked = Blocked::new();
+    let block = blocked.block();
+    let manager = elected(&server, "one").grace(Duration::from_millis(10)).run_leading("stuck", |_| async move {
+        block();
+        Ok::<_, Scripted>(())
+    });
+    let (shutdown, task) = start(manager.run_always("fine", idle(&Log::default(), "fine")));
+    drop(timeout(Duration::from_secs(30), blocked.begun.acquire()).await.expect("it begins").unwrap());
+    shutdown.send(()).unwrap();
+    let error = timeout(Duration::from_secs(30), task).await.expect("it waits for the task").unwrap().unwrap_err();
+    assert_eq!(error.to_string(), r#"tasks ["stuck"] still run after 10ms: they do not return to the runtime"#);
+    assert_eq!(holder(&server), "one");
+    blocked.release.send(()).unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_member_has_gains_and_loses_is_measured() {
+    let server = Server::new();
+    let manager = Manager::new(server.client()).shard("test", "kube-system");
+    let (metrics, shards) = (manager.metrics().clone(), manager.shards().unwrap());
+    let check = |expected: [u64; 6]| {
+        let text = metrics.encode(MetricsFormat::Prometheus);
+        let names =
+            ["slots_held", "members", "slots_gained_total", "slots_lost_total", "renewals_late_total", "stops_total"];
+        for (name, expected) in names.into_iter().zip(expected) {
+            let line = format!(r#"steersman_shard_{name}{{group="test"}} {expected}"#);
+            assert!(text.contains(&line), "{line} in {text}");
+        }
+    };
+    let (shutdown, task) = start(manager);
+    let owns = || shards.owns(&ObjectKey::namespaced("a", "x"));
+    eventually("it has all keys", owns).await;
+    check([1_024, 1, 1_024, 0, 0, 0]);
+    // Two renewals fail, and the third comes in time.
+    for _ in 0..2 {
+        server.fail(Verb::Write, Fault::Status { code: 500, reason: "InternalError", retry_after: None });
+    }
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    check([1_024, 1, 1_024, 0, 1, 0]);
+    for _ in 0..8 {
+        server.fail(Verb::Write, Fault::Status { code: 500, reason: "InternalError", retry_after: None });
+    }
+    eventually("it has none", || !owns()).await;
+    eventually("it has all again", owns).await;
+    check([1_024, 1, 2_048, 1_024, 1, 1]);
     shutdown.send(()).unwrap();
     task.await.unwrap().unwrap();
 }

@@ -111,6 +111,7 @@ async fn every_result_of_a_reconcile_counts_under_its_name() {
             (r#"workqueue_adds_total{name="cm",controller="cm"}"#, 8.0),
             (r#"workqueue_retries_total{name="cm",controller="cm"}"#, 4.0),
             (r#"leader_election_master_status{name="cm"}"#, 1.0),
+            (r#"leader_election_slowpath_total{name="cm"}"#, 0.0),
             (r#"informer_queued_items{name="test",group="",version="v1",resource="configmaps"}"#, 0.0),
             (r#"informer_store_resource_version{name="test",group="",version="v1",resource="configmaps"}"#, 108.0),
         ],
@@ -146,6 +147,7 @@ async fn families_have_the_names_of_the_ecosystem_and_begin_at_zero() {
         "controller_runtime_max_concurrent_reconciles gauge",
         "controller_runtime_active_workers gauge",
         "leader_election_master_status gauge",
+        "leader_election_slowpath_total counter",
         "informer_queued_items gauge",
         "informer_store_resource_version gauge",
     ];
@@ -155,7 +157,7 @@ async fn families_have_the_names_of_the_ecosystem_and_begin_at_zero() {
         assert!(text.contains(&format!("# HELP {name} ")), "{name} has no help");
     }
     let counters = samples(&metrics).into_iter().filter(|(series, _)| series.contains("_total"));
-    assert_eq!(counters.map(|(_, value)| value).collect::<Vec<_>>(), [0.0; 10]);
+    assert_eq!(counters.map(|(_, value)| value).collect::<Vec<_>>(), [0.0; 11]);
     // A family of OpenMetrics has no `_total`, its samples have it; and the text has an end.
     let text = metrics.encode(MetricsFormat::OpenMetrics);
     assert!(text.contains("# TYPE workqueue_adds counter\nworkqueue_adds_total{"), "{text}");

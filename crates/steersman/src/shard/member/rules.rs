@@ -36,7 +36,7 @@ fn record(id: &str, version: &str, claims: Slots) -> Record {
 impl Rig {
     fn new(records: Vec<Record>) -> Self {
         let now = Instant::now();
-        let member = Member::new("a".to_owned(), TIMES, now);
+        let member = Member::new("a".to_owned(), TIMES, 1, now);
         Self { member, start: now, now, records, n_writes: 0, in_use: Slots::NONE, asked: None }
     }
 

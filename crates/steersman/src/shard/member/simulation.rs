@@ -1,18 +1,29 @@
-//! Members, a server and a network in simulated time: whatever happens, no slot is in two hands, and once it is quiet,
-//! every slot is in one.
+//! Members, a server and a network in simulated time: whatever happens, no key is in two hands, every change of an object is
+//! worked on afterwards, and once it is quiet, every slot is in one hand.
 //!
 //! Clocks of members start anywhere and run up to a tenth fast or slow. Requests take their time, are lost, or are done
-//! long after their sender gave up; answers are lost. Members freeze, die, leave and come, all at once.
+//! long after their sender gave up; answers are lost. Processes stop and go on, hosts are suspended with their timers, shells
+//! are slow to put in force what a member decides, sources of keys are slow; members die, leave and come, all at once. Objects
+//! change meanwhile, and caches hear of it late. The member, the gate, the feed and the queue are the real ones.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use futures::FutureExt;
+use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use tokio::time::Instant;
 
+use crate::clock::{HostClock, SUSPENSION_CHECK};
+use crate::fence::Refill;
+use crate::key::ObjectKey;
+use crate::queue::{Item, RateLimiter, WorkQueue};
+use crate::shard::feed::Feed;
+use crate::shard::gate::{Gate, Permit};
 use crate::shard::member::{Effect, Input, Member, Permission, Record, Times};
-use crate::shard::slots::{SLOTS, Slots, share};
+use crate::shard::slots::{SLOTS, Slots, share, slot_of};
 
 /// True milliseconds of a schedule in which things go wrong.
 const CHAOS_MS: u64 = 120_000;
@@ -21,12 +32,36 @@ const CHAOS_MS: u64 = 120_000;
 /// work that had to end has been cut (at most 20 s by a slow clock), with requests that time out (14 s) between.
 const SETTLED_MS: u64 = 90_000;
 
+/// How many objects there are, and how many of them one member works on at a time.
+const OBJECTS: usize = 48;
+const WORKERS: usize = 4;
+
+/// A key for each slot.
+static KEYS: LazyLock<Vec<ObjectKey>> = LazyLock::new(|| {
+    let mut keys: Vec<Option<ObjectKey>> = vec![None; SLOTS];
+    let mut n_missing = SLOTS;
+    for number in 0_u32.. {
+        if n_missing == 0 {
+            break;
+        }
+        let key = ObjectKey::namespaced("default", &format!("k{number}"));
+        let slot = &mut keys[slot_of(&key)];
+        n_missing -= usize::from(slot.is_none());
+        slot.get_or_insert(key);
+    }
+    keys.into_iter().flatten().collect()
+});
+
 #[derive(Clone, Debug)]
 enum Event {
     Answer {
         member: usize,
         request: u64,
         input: Input,
+    },
+    /// The shell puts in force what its member has decided.
+    Apply {
+        member: usize,
     },
     /// A request is at the server.
     Arrive {
@@ -36,6 +71,20 @@ enum Event {
     },
     /// Something happens to somebody.
     Chance,
+    /// An object changes.
+    Change,
+    /// A cache hears of a change.
+    Deliver {
+        member: usize,
+        key: ObjectKey,
+        version: u64,
+    },
+    /// Gained keys are looked for.
+    Feed {
+        member: usize,
+    },
+    /// Somebody who thawed has noticed.
+    Notice,
     Thaw {
         member: usize,
     },
@@ -54,22 +103,54 @@ enum Event {
     },
 }
 
+/// How a host stands still.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Frozen {
+    /// The process is stopped. Its timers are ripe when it goes on.
+    Process,
+    /// The host is suspended. Its timers go on where they were.
+    Host,
+}
+
+struct Work {
+    key: ObjectKey,
+    /// The version of the object that the work is for.
+    version: u64,
+    /// It was under way when its process thawed with a lease that was over: it may be at work beside its successor until
+    /// that is noticed.
+    is_excused: bool,
+    // Dropped in this order.
+    item: Option<Item<ObjectKey>>,
+    permit: Permit,
+}
+
 struct Host {
     id: String,
     machine: Member,
     clock_start: Instant,
     clock_rate: f64,
-    permission: Permission,
-    /// By number: the slot.
-    works: BTreeMap<u64, usize>,
+    /// What its clock shows.
+    clock: Arc<Mutex<Instant>>,
+    gate: Arc<Gate>,
+    queue: WorkQueue<ObjectKey>,
+    feed: Feed,
+    cache: Arc<Mutex<BTreeMap<ObjectKey, u64>>>,
+    /// By number.
+    works: BTreeMap<u64, Work>,
     /// The request whose answer is waited for.
     request: Option<u64>,
-    is_frozen: bool,
+    /// What the member has decided and the shell has not put in force.
+    decided: Option<(Permission, Option<Effect>)>,
+    /// What the shell is to see once it has.
+    late: VecDeque<Event>,
+    frozen: Option<Frozen>,
+    /// When work that is excused ends.
+    notices_at: u64,
     is_dead: bool,
     /// Nothing it sends arrives.
     is_cut_off: bool,
-    /// What happened while it was frozen.
-    missed: VecDeque<Event>,
+    /// What happened while it was frozen, and when.
+    missed: VecDeque<(u64, Event)>,
     /// The earliest wake-up that is planned.
     wake_at: u64,
 }
@@ -83,6 +164,9 @@ struct World {
     /// The records, and the server's counter of versions.
     store: BTreeMap<String, Record>,
     version: u64,
+    /// The objects, by what they are at, and what of them was worked on last.
+    objects: BTreeMap<ObjectKey, u64>,
+    done: BTreeMap<ObjectKey, u64>,
     hosts: Vec<Host>,
     times: Times,
     /// How long an answer is waited for, by the clock of who waits.
@@ -116,6 +200,8 @@ impl World {
             next: 0,
             store: BTreeMap::new(),
             version: 0,
+            objects: KEYS.iter().step_by(SLOTS / OBJECTS).map(|key| (key.clone(), 1)).collect(),
+            done: BTreeMap::new(),
             hosts: Vec::new(),
             times,
             timeout,
@@ -137,43 +223,80 @@ impl World {
         let id = format!("m{member}-{:04x}", self.rng.random::<u16>());
         let clock_start = self.epoch + Duration::from_secs(self.rng.random_range(0..100_000));
         let clock_rate = self.rng.random_range(0.9..1.1);
-        let mut host = Host {
-            id: id.clone(),
-            machine: Member::new(id, self.times, self.epoch),
+        let now = clock_start + Duration::from_secs_f64(self.now as f64 / 1_000.0 * clock_rate);
+        let clock = Arc::new(Mutex::new(now));
+        let gate = Arc::new(Gate::with_clock(HostClock::at(&clock)));
+        let queue = WorkQueue::new("simulated", RateLimiter::default());
+        let admits = Arc::clone(&gate);
+        queue.admit_only(move |key| admits.holds(key));
+        let cache = Arc::new(Mutex::new(self.objects.clone()));
+        let known = Arc::clone(&cache);
+        let source = move |refill: &Refill<'_>| {
+            let keys: Vec<ObjectKey> = known.lock().keys().cloned().collect();
+            keys.into_iter().for_each(|key| refill.offer(key));
+        };
+        self.hosts.push(Host {
+            machine: Member::new(id.clone(), self.times, 1, now),
+            id,
             clock_start,
             clock_rate,
-            permission: Permission::default(),
+            clock,
+            feed: Feed::new(Arc::clone(&gate), queue.clone(), Box::new(source)),
+            gate,
+            queue,
+            cache,
             works: BTreeMap::new(),
             request: None,
-            is_frozen: false,
+            decided: None,
+            late: VecDeque::new(),
+            frozen: None,
+            notices_at: 0,
             is_dead: false,
             is_cut_off: false,
             missed: VecDeque::new(),
             wake_at: u64::MAX,
-        };
-        host.machine = Member::new(host.id.clone(), self.times, host.clock(self.now));
-        self.hosts.push(host);
+        });
         self.step(member, Input::Wake);
         member
     }
 
-    /// One step of a member's shell.
+    /// One step of a member's shell, up to what it decides.
     fn step(&mut self, member: usize, input: Input) {
+        let is_slow = self.is_unlucky();
         let (now_ms, host) = (self.now, &mut self.hosts[member]);
-        let now = host.clock(now_ms);
-        let mut effects = Vec::new();
-        let mut input = Some(input);
-        // As the shell does: the permission is in force before anything else happens.
-        loop {
-            let effect = host.machine.step(now, host.in_use(), input.take().unwrap_or(Input::Wake));
-            effects.extend(effect);
-            let permission = host.machine.permission();
-            let is_new_term = permission.term != host.permission.term;
-            host.works.retain(|_, slot| !is_new_term && permission.kept.contains(*slot));
-            host.permission = permission;
-            if host.machine.next_wake(now) > now {
-                break;
+        let now = host.set_clock(now_ms);
+        let effect = host.machine.step(now, host.gate.in_use(), input);
+        host.decided = Some((host.machine.permission(), effect));
+        match is_slow {
+            false => self.apply(member),
+            true => {
+                let delay_ms = self.rng.random_range(0..3_000);
+                self.plan(delay_ms, Event::Apply { member });
             }
+        }
+    }
+
+    /// The shell puts in force what was decided, and then does what was asked for.
+    fn apply(&mut self, member: usize) {
+        let (now_ms, host) = (self.now, &mut self.hosts[member]);
+        let now = host.set_clock(now_ms);
+        let Some((permission, effect)) = host.decided.take() else { return };
+        let moved = host.gate.apply(permission);
+        if host.machine.is_gone() {
+            host.gate.close();
+        }
+        if !moved.is_nothing() {
+            host.feed.note(&moved);
+            let delay_ms = self.delay_ms();
+            self.plan(delay_ms, Event::Feed { member });
+        }
+        self.cut(member);
+        if let Some(effect) = effect {
+            self.send(member, effect);
+        }
+        let host = &mut self.hosts[member];
+        if host.machine.next_wake(now) <= now {
+            return self.step(member, Input::Wake);
         }
         // No sooner than a millisecond from now, by the slowest clock.
         let wait = host.machine.next_wake(now) - now;
@@ -182,10 +305,24 @@ impl World {
             host.wake_at = now_ms + wake_ms;
             self.plan(wake_ms, Event::Wake { member });
         }
-        assert!(effects.len() <= 1, "seed {}: one request at a time", self.seed);
-        for effect in effects {
-            self.send(member, effect);
+        while self.hosts[member].decided.is_none()
+            && let Some(event) = self.hosts[member].late.pop_front()
+        {
+            self.handle(event);
         }
+    }
+
+    /// Ends work that must not go on, as its worker does. What thawed goes on until it has noticed.
+    fn cut(&mut self, member: usize) {
+        let (now_ms, host) = (self.now, &mut self.hosts[member]);
+        if host.is_dead || host.frozen.is_some() {
+            return;
+        }
+        host.set_clock(now_ms);
+        let has_noticed = now_ms >= host.notices_at;
+        let over = |work: &Work| (has_noticed || !work.is_excused) && work.permit.until().is_none();
+        let ended: Vec<Work> = host.works.extract_if(.., |_, work| over(work)).map(|(_, work)| work).collect();
+        ended.into_iter().for_each(Work::end);
     }
 
     fn send(&mut self, member: usize, effect: Effect) {
@@ -242,9 +379,13 @@ impl World {
             if host.is_dead {
                 return;
             }
-            if host.is_frozen {
-                return host.missed.push_back(event);
+            if host.frozen.is_some() {
+                return host.missed.push_back((self.now, event));
             }
+            if host.decided.is_some() && event.is_for_shell() {
+                return host.late.push_back(event);
+            }
+            host.set_clock(self.now);
         }
         match event {
             Event::Answer { member, request, input } => {
@@ -253,6 +394,7 @@ impl World {
                     self.step(member, input);
                 }
             }
+            Event::Apply { member } => self.apply(member),
             Event::Arrive { member, request, effect } => {
                 let input = self.serve(member, effect);
                 if !self.is_unlucky() {
@@ -261,6 +403,18 @@ impl World {
                 }
             }
             Event::Chance => self.chance(),
+            Event::Change => self.change(),
+            Event::Deliver { member, key, version } => {
+                let host = &self.hosts[member];
+                {
+                    let mut cache = host.cache.lock();
+                    let known = cache.entry(key.clone()).or_default();
+                    *known = version.max(*known);
+                }
+                host.queue.add(key);
+            }
+            Event::Feed { member } => self.hosts[member].feed.catch_up(),
+            Event::Notice => {}
             Event::Thaw { member } => self.thaw(member),
             Event::Timeout { member, request } => {
                 if self.hosts[member].request == Some(request) {
@@ -272,31 +426,72 @@ impl World {
             Event::Wake { member } => self.step(member, Input::Wake),
             Event::Work => self.begin_works(),
             Event::WorkEnds { member, work } => {
-                if self.hosts[member].works.remove(&work).is_some() {
-                    self.step(member, Input::Wake);
+                if let Some(work) = self.hosts[member].works.remove(&work) {
+                    let done = self.done.entry(work.key.clone()).or_default();
+                    *done = work.version.max(*done);
+                    work.end();
                 }
             }
         }
     }
 
+    /// Shells hear that what is no longer theirs is worked on no more.
+    fn wake_drained(&mut self) {
+        for member in 0..self.hosts.len() {
+            let host = &self.hosts[member];
+            let is_awake = !host.is_dead && host.frozen.is_none() && host.decided.is_none();
+            if is_awake && host.gate.drained().now_or_never().is_some() {
+                self.step(member, Input::Wake);
+            }
+        }
+    }
+
+    fn change(&mut self) {
+        if self.is_quiet {
+            return;
+        }
+        let number = self.rng.random_range(0..self.objects.len());
+        let Some((key, version)) = self.objects.iter_mut().nth(number) else { return };
+        *version += 1;
+        let (key, version) = (key.clone(), *version);
+        for member in 0..self.hosts.len() {
+            let delay_ms = self.rng.random_range(1..2_000);
+            self.plan(delay_ms, Event::Deliver { member, key: key.clone(), version });
+        }
+        let wait_ms = self.rng.random_range(0..1_500);
+        self.plan(wait_ms, Event::Change);
+    }
+
     fn begin_works(&mut self) {
         for member in 0..self.hosts.len() {
-            for _ in 0..4 {
-                let slot = self.rng.random_range(0..SLOTS);
-                let is_long = self.rng.random_bool(0.05);
-                let ms = self.rng.random_range(1..if is_long { 60_000 } else { 900 });
-                self.next += 1;
-                let work = self.next;
-                let now = self.now;
-                let host = &mut self.hosts[member];
-                let may = host.may_begin(now).contains(slot);
-                if may {
-                    host.works.insert(work, slot);
-                    self.plan(ms, Event::WorkEnds { member, work });
-                }
+            let now = self.now;
+            let host = &mut self.hosts[member];
+            if host.is_dead || host.frozen.is_some() {
+                continue;
+            }
+            host.set_clock(now);
+            while self.hosts[member].works.len() < WORKERS {
+                let host = &self.hosts[member];
+                let Some(Some(item)) = host.queue.get().now_or_never() else { break };
+                let key = item.key().clone();
+                let Some(permit) = host.gate.begin(&key) else {
+                    item.forget();
+                    continue;
+                };
+                let version = host.cache.lock().get(&key).copied().unwrap_or_default();
+                self.begin(member, Work { key, version, is_excused: false, item: Some(item), permit });
             }
         }
         self.plan(397, Event::Work);
+    }
+
+    fn begin(&mut self, member: usize, work: Work) {
+        let is_long = !self.is_quiet && self.rng.random_bool(0.05);
+        let ms = self.rng.random_range(1..if is_long { 60_000 } else { 900 });
+        self.next += 1;
+        let number = self.next;
+        self.hosts[member].works.insert(number, work);
+        self.plan(ms, Event::WorkEnds { member, work: number });
     }
 
     fn chance(&mut self) {
@@ -307,14 +502,15 @@ impl World {
         let n_alive = self.hosts.iter().filter(|host| !host.is_dead).count();
         match self.rng.random_range(0..100) {
             0..25 if n_alive < 6 => drop(self.join()),
-            25..45 => self.freeze(member),
+            25..35 => self.freeze(member, Frozen::Process),
+            35..45 => self.freeze(member, Frozen::Host),
             45..60 => {
                 let host = &mut self.hosts[member];
                 host.is_cut_off = !host.is_cut_off;
             }
             60..66 => self.hosts[member].is_dead = true,
-            66..76 if !self.hosts[member].is_frozen && !self.hosts[member].is_dead => {
-                self.hosts[member].works.clear();
+            66..76 if self.hosts[member].is_awake() => {
+                self.hosts[member].end_works();
                 self.step(member, Input::Leave);
             }
             _ => {}
@@ -323,23 +519,41 @@ impl World {
         self.plan(wait_ms, Event::Chance);
     }
 
-    fn freeze(&mut self, member: usize) {
-        if !self.hosts[member].is_frozen {
-            self.hosts[member].is_frozen = true;
+    fn freeze(&mut self, member: usize, how: Frozen) {
+        if self.hosts[member].frozen.is_none() {
+            self.hosts[member].frozen = Some(how);
             let ms = self.rng.random_range(1..30_000);
             self.plan(ms, Event::Thaw { member });
         }
     }
 
     fn thaw(&mut self, member: usize) {
-        self.hosts[member].is_frozen = false;
-        // What was waiting comes in the order in which it would have come.
-        while let Some(event) = self.hosts[member].missed.pop_front() {
-            self.handle(event);
+        let now = self.now;
+        let host = &mut self.hosts[member];
+        let Some(how) = host.frozen.take() else { return };
+        if host.is_dead {
+            return;
         }
-        if !self.hosts[member].is_dead {
-            self.step(member, Input::Wake);
+        host.set_clock(now);
+        for work in host.works.values_mut() {
+            work.is_excused |= work.permit.until().is_none();
         }
+        let check_ms = match how {
+            Frozen::Process => 50,
+            Frozen::Host => SUSPENSION_CHECK.as_millis() as u64 * 9 / 10,
+        };
+        let notice_ms = self.rng.random_range(0..check_ms);
+        self.hosts[member].notices_at = now + notice_ms;
+        self.plan(notice_ms, Event::Notice);
+        // What was waiting comes in the order in which it would have come; the timers of a suspended host later.
+        for (at, event) in std::mem::take(&mut self.hosts[member].missed) {
+            match event.is_timer() && how == Frozen::Host {
+                false => self.handle(event),
+                true => self.plan(now - at, event),
+            }
+        }
+        self.hosts[member].wake_at = now;
+        self.plan(notice_ms, Event::Wake { member });
     }
 
     fn run_until(&mut self, end_ms: u64) {
@@ -349,19 +563,30 @@ impl World {
             }
             let ((now, _), event) = entry.remove_entry();
             self.now = now;
+            // Deadlines that passed since the last event did so before this one.
+            (0..self.hosts.len()).for_each(|member| self.cut(member));
             self.handle(event);
+            self.wake_drained();
             self.check_safety();
         }
         self.now = end_ms;
     }
 
+    /// A process that stands still does nothing. One that thaws looks at its clock before it begins anything.
     #[track_caller]
     fn check_safety(&self) {
+        let (seed, now) = (self.seed, self.now);
         let mut taken = Slots::NONE;
-        for host in &self.hosts {
-            let active = host.active(self.now);
-            assert!((taken & active).is_empty(), "seed {}: a slot is in two hands at {} ms", self.seed, self.now);
-            taken = taken | active;
+        let mut busy: BTreeMap<&ObjectKey, (&str, bool)> = BTreeMap::new();
+        for host in self.hosts.iter().filter(|host| !host.is_dead && host.frozen.is_none()) {
+            let may_begin = host.may_begin(now);
+            assert!((taken & may_begin).is_empty(), "seed {seed}: a slot is in two hands at {now} ms");
+            taken = taken | may_begin;
+            for work in host.works.values() {
+                let (other, is_excused) = *busy.entry(&work.key).or_insert((&host.id, work.is_excused));
+                let is_alone = other == host.id || is_excused || work.is_excused;
+                assert!(is_alone, "seed {seed}: {} is worked on by {other} and {} at {now} ms", work.key, host.id);
+            }
         }
     }
 
@@ -370,9 +595,7 @@ impl World {
         self.is_quiet = true;
         for member in 0..self.hosts.len() {
             self.hosts[member].is_cut_off = false;
-            if self.hosts[member].is_frozen && !self.hosts[member].is_dead {
-                self.thaw(member);
-            }
+            self.thaw(member);
         }
     }
 
@@ -396,6 +619,18 @@ impl World {
         assert!(held == Slots::ALL || alive.is_empty(), "seed {}: slots are in nobody's hands", self.seed);
     }
 
+    /// Whatever an object is at, somebody has worked on that.
+    #[track_caller]
+    fn check_done(&self) {
+        if self.hosts.iter().all(|host| host.is_dead || host.machine.is_gone()) {
+            return;
+        }
+        for (key, version) in &self.objects {
+            let done = self.done.get(key).copied().unwrap_or_default();
+            assert!(done == *version, "seed {}: {key} is at {version}, and was worked on at {done} last", self.seed);
+        }
+    }
+
     fn schedule(seed: u64) {
         let mut world = Self::new(seed);
         for _ in 0..world.rng.random_range(1..=4) {
@@ -404,12 +639,14 @@ impl World {
         world.plan(0, Event::Work);
         let first_ms = world.rng.random_range(0..20_000);
         world.plan(first_ms, Event::Chance);
+        world.plan(0, Event::Change);
         world.run_until(CHAOS_MS);
         world.settle();
         world.run_until(CHAOS_MS + SETTLED_MS);
         world.check_settled();
         world.run_until(CHAOS_MS + SETTLED_MS + 30_000);
         world.check_settled();
+        world.check_done();
     }
 }
 
@@ -418,23 +655,34 @@ impl Host {
         self.clock_start + Duration::from_secs_f64(now_ms as f64 / 1_000.0 * self.clock_rate)
     }
 
-    fn in_use(&self) -> Slots {
-        let mut slots = Slots::NONE;
-        for slot in self.works.values() {
-            slots.insert(*slot);
-        }
-        slots
+    /// Lets its program see the time.
+    fn set_clock(&self, now_ms: u64) -> Instant {
+        let now = self.clock(now_ms);
+        *self.clock.lock() = now;
+        now
+    }
+
+    fn is_awake(&self) -> bool {
+        !self.is_dead && self.frozen.is_none() && self.decided.is_none()
+    }
+
+    fn end_works(&mut self) {
+        std::mem::take(&mut self.works).into_values().for_each(Work::end);
     }
 
     fn may_begin(&self, now_ms: u64) -> Slots {
-        let is_in_time = self.permission.until.is_some_and(|until| self.clock(now_ms) < until);
-        if is_in_time && !self.is_dead && !self.is_frozen { self.permission.held } else { Slots::NONE }
+        let permission = self.gate.permission();
+        let is_in_time = permission.until.is_some_and(|until| self.clock(now_ms) < until);
+        if is_in_time && !self.is_dead && self.frozen.is_none() { permission.held } else { Slots::NONE }
     }
+}
 
-    /// What it works on, or might any moment. One that is frozen does nothing; when it thaws, it looks at its clock first.
-    fn active(&self, now_ms: u64) -> Slots {
-        let is_in_time = self.permission.until.is_some_and(|until| self.clock(now_ms) < until);
-        if is_in_time && !self.is_dead && !self.is_frozen { self.permission.held | self.in_use() } else { Slots::NONE }
+impl Work {
+    /// What was begun and did not fail is forgotten, also if it was cut off.
+    fn end(mut self) {
+        if let Some(item) = self.item.take() {
+            item.forget();
+        }
     }
 }
 
@@ -443,11 +691,23 @@ impl Event {
     fn member(&self) -> Option<usize> {
         match self {
             Self::Answer { member, .. }
+            | Self::Apply { member }
+            | Self::Deliver { member, .. }
+            | Self::Feed { member }
             | Self::Timeout { member, .. }
             | Self::Wake { member }
             | Self::WorkEnds { member, .. } => Some(*member),
-            Self::Arrive { .. } | Self::Chance | Self::Thaw { .. } | Self::Work => None,
+            Self::Arrive { .. } | Self::Chance | Self::Change | Self::Notice | Self::Thaw { .. } | Self::Work => None,
         }
+    }
+
+    /// It waits for the shell to have done what it is at.
+    fn is_for_shell(&self) -> bool {
+        matches!(self, Self::Answer { .. } | Self::Timeout { .. } | Self::Wake { .. })
+    }
+
+    fn is_timer(&self) -> bool {
+        !matches!(self, Self::Answer { .. } | Self::Deliver { .. })
     }
 }
 
@@ -461,7 +721,7 @@ fn seeds() -> Vec<u64> {
 }
 
 #[test]
-fn no_slot_is_ever_in_two_hands_and_once_quiet_every_slot_is_in_one() {
+fn no_key_is_ever_in_two_hands_and_once_quiet_every_slot_is_in_one_and_every_change_is_done() {
     for seed in seeds() {
         World::schedule(seed);
     }
@@ -544,13 +804,16 @@ fn a_member_writes_once_in_a_period() {
 fn hand_over(works_end_ms: u64) -> (u64, u64) {
     let mut world = quiet(6, 1);
     world.times.handover = Duration::from_secs(10);
-    world.hosts[0].machine = Member::new(world.hosts[0].id.clone(), world.times, world.hosts[0].clock(0));
+    world.hosts[0].machine = Member::new(world.hosts[0].id.clone(), world.times, 1, world.hosts[0].clock(0));
     world.run_until(10_000);
-    for slot in 0..SLOTS {
+    world.hosts[0].set_clock(10_000);
+    for key in KEYS.iter() {
+        let permit = world.hosts[0].gate.begin(key).unwrap();
         world.next += 1;
-        let work = world.next;
-        world.hosts[0].works.insert(work, slot);
-        world.plan(works_end_ms, Event::WorkEnds { member: 0, work });
+        let number = world.next;
+        let work = Work { key: key.clone(), version: 0, is_excused: false, item: None, permit };
+        world.hosts[0].works.insert(number, work);
+        world.plan(works_end_ms, Event::WorkEnds { member: 0, work: number });
     }
     world.join();
     let (mut ended_ms, mut held_ms) = (None, None);
@@ -558,7 +821,7 @@ fn hand_over(works_end_ms: u64) -> (u64, u64) {
         world.run_until(ms);
         let members = world.hosts.iter().map(|host| host.id.clone()).collect::<Vec<_>>();
         let moves = share(&world.hosts[1].id, &members);
-        if ended_ms.is_none() && (world.hosts[0].in_use() & moves).is_empty() {
+        if ended_ms.is_none() && (world.hosts[0].gate.in_use() & moves).is_empty() {
             ended_ms = Some(ms);
         }
         if held_ms.is_none() && held(&world)[1] == moves {

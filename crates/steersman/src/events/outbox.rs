@@ -1,0 +1,243 @@
+//! What waits to be sent, by the event object that it is for: one request for each at a time, several at once.
+//!
+//! One that cannot be sent waits for its next try beside the others and does not hold them up. What becomes of an object
+//! while a request for it is under way is put together into one further request. A state machine: the caller sends, and has
+//! the clock.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use hashbrown::HashMap;
+use tokio::time::Instant;
+
+use crate::events::Effect;
+
+/// How many requests are under way at most. As many events that are not answered do not hold up others.
+pub(crate) const UNDER_WAY_MAX: usize = 16;
+
+/// From so many event objects on, the recorder's queue is not read.
+pub(crate) const WAITING_MAX: usize = 500;
+
+/// Namespace and name of an event object.
+pub(crate) type Target = (String, String);
+
+/// What is known of all that waits.
+#[derive(Debug, Default)]
+pub(crate) struct Outbox {
+    entries: HashMap<Target, Entry>,
+    /// In the order in which they are sent. Each is in `entries`, in the state of that name.
+    ready: VecDeque<Target>,
+    /// Each is in `entries`, in the state of that name.
+    delayed: BTreeSet<(Instant, Target)>,
+    n_under_way: usize,
+    /// Counts what was put in.
+    n_pushed: u64,
+}
+
+#[derive(Debug)]
+struct Entry {
+    effect: Effect,
+    n_tries: u32,
+    state: State,
+    /// What came while the request was under way, and its number.
+    newer: Option<(Effect, u64)>,
+    /// The number of the oldest that is not sent.
+    number: u64,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum State {
+    Delayed,
+    Ready,
+    UnderWay,
+}
+
+/// What an answer means for the event.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Verdict {
+    /// Try again then.
+    Again(Instant),
+    /// It will never be taken.
+    GiveUp,
+    /// The object is gone; create it.
+    MakeAnew,
+    Sent,
+}
+
+impl Outbox {
+    pub(crate) fn push(&mut self, effect: Effect) {
+        self.n_pushed += 1;
+        let number = self.n_pushed;
+        let target = (effect.namespace.clone(), effect.name.clone());
+        match self.entries.get_mut(&target) {
+            None => {
+                let entry = Entry { effect, n_tries: 0, state: State::Ready, newer: None, number };
+                self.entries.insert(target.clone(), entry);
+                self.ready.push_back(target);
+            }
+            Some(entry) => match entry.state {
+                State::Delayed | State::Ready => entry.effect.supersede(effect),
+                State::UnderWay => entry.newer = Some((effect, number)),
+            },
+        }
+    }
+
+    /// What to send now, and the how-manieth try it is. [`Outbox::answered`] must follow.
+    pub(crate) fn next(&mut self, now: Instant) -> Option<(Target, Effect, u32)> {
+        while let Some((due, target)) = self.delayed.first()
+            && *due <= now
+        {
+            let target = target.clone();
+            self.delayed.pop_first();
+            self.set_ready(target);
+        }
+        if self.n_under_way >= UNDER_WAY_MAX {
+            return None;
+        }
+        let target = self.ready.pop_front()?;
+        let entry = self.entries.get_mut(&target)?;
+        entry.state = State::UnderWay;
+        entry.n_tries += 1;
+        self.n_under_way += 1;
+        let (effect, n_tries) = (entry.effect.clone(), entry.n_tries);
+        Some((target, effect, n_tries))
+    }
+
+    /// When there is something to send, without anything else happening.
+    pub(crate) fn next_due(&self) -> Option<Instant> {
+        let is_busy = self.n_under_way >= UNDER_WAY_MAX;
+        self.delayed.first().filter(|_| !is_busy).map(|(due, _)| *due)
+    }
+
+    /// Takes note of what came of a request.
+    pub(crate) fn answered(&mut self, target: Target, verdict: Verdict) {
+        let Some(entry) = self.entries.get_mut(&target) else { return };
+        self.n_under_way -= 1;
+        let newer = entry.newer.take();
+        match (verdict, newer) {
+            (Verdict::GiveUp | Verdict::Sent, None) => drop(self.entries.remove(&target)),
+            (Verdict::GiveUp | Verdict::Sent, Some((effect, number))) => {
+                (entry.effect, entry.number, entry.n_tries) = (effect, number, 0);
+                self.set_ready(target);
+            }
+            (Verdict::Again(due), newer) => {
+                if let Some((effect, _)) = newer {
+                    entry.effect.supersede(effect);
+                }
+                entry.state = State::Delayed;
+                self.delayed.insert((due, target));
+            }
+            (Verdict::MakeAnew, newer) => {
+                entry.effect.patch = None;
+                if let Some((effect, _)) = newer {
+                    entry.effect.supersede(effect);
+                }
+                self.set_ready(target);
+            }
+        }
+    }
+
+    /// Whether no more should be put in.
+    pub(crate) fn is_full(&self) -> bool {
+        self.entries.len() >= WAITING_MAX
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// How many were put in so far.
+    pub(crate) fn n_pushed(&self) -> u64 {
+        self.n_pushed
+    }
+
+    /// Whether the first `n` that were put in are sent or given up.
+    pub(crate) fn is_done(&self, n: u64) -> bool {
+        self.entries.values().all(|entry| entry.number > n)
+    }
+
+    fn set_ready(&mut self, target: Target) {
+        if let Some(entry) = self.entries.get_mut(&target) {
+            entry.state = State::Ready;
+            self.ready.push_back(target);
+        }
+    }
+}
+
+impl Effect {
+    /// Becomes `newer`, which says all that this says; but what must be created still must.
+    fn supersede(&mut self, newer: Self) {
+        let must_create = self.patch.is_none();
+        *self = newer;
+        if must_create {
+            self.patch = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use serde_json::json;
+
+    use super::*;
+
+    fn effect(name: &str, count: u32) -> Effect {
+        let patch = (count > 1).then(|| json!({"count": count}));
+        Effect { namespace: "a".to_owned(), name: name.to_owned(), event: json!({"count": count}), patch }
+    }
+
+    /// What goes out now, as text.
+    fn sent(outbox: &mut Outbox, now: Instant) -> Vec<String> {
+        std::iter::from_fn(|| outbox.next(now))
+            .map(|((_, name), effect, n_tries)| {
+                let verb = if effect.patch.is_some() { "patch" } else { "create" };
+                format!("{verb} {name} {} try {n_tries}", effect.event["count"])
+            })
+            .collect()
+    }
+
+    fn target(name: &str) -> Target {
+        ("a".to_owned(), name.to_owned())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_fails_waits_beside_the_others_and_grows_meanwhile() {
+        let (mut outbox, now) = (Outbox::default(), Instant::now());
+        let later = now + Duration::from_secs(10);
+        outbox.push(effect("x", 1));
+        outbox.push(effect("y", 1));
+        assert_eq!(sent(&mut outbox, now), ["create x 1 try 1", "create y 1 try 1"]);
+        outbox.push(effect("x", 2));
+        assert_eq!(sent(&mut outbox, now), [""; 0], "one request for each object");
+        outbox.answered(target("y"), Verdict::Sent);
+        outbox.answered(target("x"), Verdict::Again(later));
+        outbox.push(effect("x", 3));
+        outbox.push(effect("y", 2));
+        assert_eq!(sent(&mut outbox, now), ["patch y 2 try 1"]);
+        assert_eq!((outbox.next_due(), outbox.is_done(1), outbox.is_empty()), (Some(later), false, false));
+        assert_eq!(sent(&mut outbox, later), ["create x 3 try 2"]);
+        outbox.push(effect("x", 4));
+        outbox.answered(target("x"), Verdict::Sent);
+        assert!(outbox.is_done(1));
+        assert_eq!(sent(&mut outbox, later), ["patch x 4 try 1"]);
+        outbox.answered(target("x"), Verdict::MakeAnew);
+        assert_eq!(sent(&mut outbox, later), ["create x 4 try 2"]);
+        outbox.answered(target("x"), Verdict::GiveUp);
+        outbox.answered(target("y"), Verdict::Sent);
+        assert!(outbox.is_empty() && outbox.is_done(u64::MAX));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn requests_under_way_and_events_that_wait_are_bounded() {
+        let (mut outbox, now) = (Outbox::default(), Instant::now());
+        for number in 0..WAITING_MAX {
+            assert!(!outbox.is_full());
+            outbox.push(effect(&number.to_string(), 1));
+        }
+        assert!(outbox.is_full());
+        assert_eq!(sent(&mut outbox, now).len(), UNDER_WAY_MAX);
+        outbox.answered(target("0"), Verdict::Sent);
+        assert_eq!(sent(&mut outbox, now), [format!("create {UNDER_WAY_MAX} 1 try 1")]);
+    }
+}
