@@ -22,10 +22,10 @@ type reference struct {
 // facts is what there is to see.
 type facts struct {
 	Objects       int       `json:"objects"`
-	Changed       int       `json:"changed"`
 	Updates       uint64    `json:"updates"`
 	ListedVersion uint64    `json:"listed_version"`
 	LastChanged   reference `json:"last_changed"`
+	LastReplaced  reference `json:"last_replaced"`
 	LastUpdated   reference `json:"last_updated"`
 }
 

@@ -70,7 +70,7 @@ fn read_target(reader: &mut BufReader<TcpStream>) -> io::Result<Option<String>> 
 
 fn answer(out: &mut TcpStream, query: &Query, recording: &Recording, session: &Session) -> io::Result<()> {
     let progress = session.progress();
-    let state = &recording.states[usize::from(progress.is_relisted)];
+    let state = &recording.states[progress.n_expired.min(recording.states.len() - 1)];
     if !query.is_watch {
         return list(out, query, recording, state);
     }

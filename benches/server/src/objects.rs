@@ -9,6 +9,8 @@ use serde_json::{Map, Value, json};
 pub(crate) const VERSION_LISTED: usize = 2_000_000;
 /// The version of a list after the watch has expired.
 pub(crate) const VERSION_RELISTED: usize = 3_000_000;
+/// The version of a list after the watch has expired again.
+pub(crate) const VERSION_REPLACED: usize = 4_000_000;
 /// While the watch was down, one object in this many has changed.
 pub(crate) const CHANGED_ONE_IN: usize = 100;
 /// How many values the indexed field has.

@@ -5,7 +5,7 @@
 use std::io::Write;
 use std::ops::Range;
 
-use crate::objects::{CHANGED_ONE_IN, Objects, VERSION_LISTED, VERSION_RELISTED, Workload};
+use crate::objects::{CHANGED_ONE_IN, Objects, VERSION_LISTED, VERSION_RELISTED, VERSION_REPLACED, Workload};
 
 /// A chunk is sent once it has so many bytes. Few and large, so that framing weighs nothing.
 const CHUNK_BYTES: usize = 64 * 1024;
@@ -14,8 +14,9 @@ const VERSION_FIRST: usize = 1_000_000;
 
 pub(crate) struct Recording {
     pub(crate) workload: Workload,
-    /// Before the watch expires, and after.
-    pub(crate) states: [State; 2],
+    /// At first; after the watch has expired, with one object in [`CHANGED_ONE_IN`] at a new version; after it has expired
+    /// again, with all of them.
+    pub(crate) states: [State; 3],
     /// The MODIFIED events, framed.
     pub(crate) updates: Vec<u8>,
     /// What a program must know to tell when it has seen everything, as JSON.
@@ -49,22 +50,24 @@ impl Recording {
             let is_changed = number % CHANGED_ONE_IN == CHANGED_ONE_IN - 1;
             if is_changed { VERSION_LISTED + 1 + number } else { listed(number) }
         };
+        let replaced = |number: usize| VERSION_RELISTED + 1 + number;
         let states = [
             State::make(workload, &objects, VERSION_LISTED, listed),
             State::make(workload, &objects, VERSION_RELISTED, relisted),
+            State::make(workload, &objects, VERSION_REPLACED, replaced),
         ];
         let mut updates = Chunks::default();
-        let updated = |number: usize| (workload.updated(number), VERSION_RELISTED + 1 + number);
+        let updated = |number: usize| (workload.updated(number), VERSION_REPLACED + 1 + number);
         for (number, version) in (0..workload.n_updates()).map(updated) {
             updates.event("MODIFIED", |out| objects.write(number, version, false, out));
         }
         let (last_updated, last_version) = updated(workload.n_updates() - 1);
         let facts = serde_json::json!({
             "objects": n_objects,
-            "changed": n_objects / CHANGED_ONE_IN,
             "updates": workload.n_updates(),
             "listed_version": VERSION_LISTED,
             "last_changed": reference(&objects, n_objects - 1, relisted(n_objects - 1)),
+            "last_replaced": reference(&objects, n_objects - 1, replaced(n_objects - 1)),
             "last_updated": reference(&objects, last_updated, last_version),
         });
         Recording { workload, states, updates: updates.finish(), facts: facts.to_string() }

@@ -16,8 +16,8 @@ pub(crate) struct Session {
 pub(crate) struct Progress {
     /// Which measurement. A watch of an older one is nobody's.
     epoch: u64,
-    /// The watches of the first list have ended; the second list is served.
-    pub(crate) is_relisted: bool,
+    /// How often the watches have ended; as many lists are no longer served.
+    pub(crate) n_expired: usize,
     /// The updates have been asked for.
     has_updates: bool,
     n_watching: usize,
@@ -42,7 +42,7 @@ impl Session {
 
     pub(crate) fn expire(&self) {
         self.change(|progress| {
-            progress.is_relisted = true;
+            progress.n_expired += 1;
             progress.n_watching = 0;
         });
     }
@@ -54,7 +54,7 @@ impl Session {
     /// Counts a watch in that has sent the state `seen`.
     pub(crate) fn start_watching(&self, seen: Progress) {
         self.change(|progress| {
-            if (progress.epoch, progress.is_relisted) == (seen.epoch, seen.is_relisted) {
+            if (progress.epoch, progress.n_expired) == (seen.epoch, seen.n_expired) {
                 progress.n_watching += 1;
             }
         });
@@ -72,7 +72,7 @@ impl Session {
             if progress.epoch != seen.epoch {
                 return Next::End;
             }
-            if progress.is_relisted != seen.is_relisted {
+            if progress.n_expired != seen.n_expired {
                 return Next::Expire;
             }
             if progress.has_updates && !has_sent_updates {

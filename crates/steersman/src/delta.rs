@@ -1,8 +1,8 @@
 //! The server's events in order: the queue between a reflector and its cache.
 //!
-//! Nothing is merged and nothing is reordered. A relist is ONE delta, so that a reader of the cache sees either the
-//! state before it or the state after it. The queue is bounded: when it is full, the reflector waits, which means that
-//! the watch is not read and the server holds the rest.
+//! Nothing is merged and nothing is reordered. A list comes object by object between two marks, and takes effect as it
+//! comes, as it does in client-go: a relist of everything needs no second copy of everything. The queue is bounded: when
+//! it is full, the reflector waits, which means that the watch is not read and the server holds the rest.
 
 use std::sync::Arc;
 
@@ -37,8 +37,13 @@ pub enum Delta<K> {
     },
     /// An object changed.
     Modified(Entry<K>),
-    /// A relist happened. Objects absent here are gone; treat them as deleted.
-    Replaced(Replacement<K>),
+    /// A list of every object begins. If it breaks off, it begins anew.
+    ListBegun,
+    /// The list is complete. Objects that it did not name are gone; treat them as deleted.
+    ListEnded {
+        /// The version of the whole.
+        resource_version: String,
+    },
     /// An object exists that cannot be decoded.
     Undecodable(Arc<DecodeError>),
 }
@@ -50,17 +55,6 @@ pub struct Entry<K> {
     pub key: ObjectKey,
     /// The object, decoded or as bytes.
     pub object: Cached<K>,
-}
-
-/// The complete state of the watched objects at one version.
-#[derive(Debug)]
-pub struct Replacement<K> {
-    /// Every object that exists and could be decoded.
-    pub entries: Vec<Entry<K>>,
-    /// Objects that exist and could not be decoded. They are not gone.
-    pub undecodable: Vec<Arc<DecodeError>>,
-    /// The version of the whole.
-    pub resource_version: String,
 }
 
 /// An object that the server sent cannot be decoded as the type that was asked for.
@@ -96,13 +90,16 @@ pub struct DeltaFifo<K> {
 pub struct Closed;
 
 impl<K: Resource> Delta<K> {
-    /// The version that a cache covers once it has this delta; `None` where the server did not say.
+    /// The version that a cache covers once it has this delta, unless it is one of a list that has not ended; `None` where
+    /// the server did not say.
     pub fn resource_version(&self) -> Option<&str> {
         let version = match self {
             Self::Added(entry) | Self::Modified(entry) => Some(entry.object.resource_version()),
-            Self::Bookmark { resource_version } => Some(resource_version.as_str()),
+            Self::Bookmark { resource_version } | Self::ListEnded { resource_version } => {
+                Some(resource_version.as_str())
+            }
             Self::Deleted { object, .. } => object.as_ref().map(Cached::resource_version),
-            Self::Replaced(replacement) => Some(replacement.resource_version.as_str()),
+            Self::ListBegun => None,
             Self::Undecodable(error) => Some(error.resource_version.as_str()),
         };
         version.filter(|version| !version.is_empty())

@@ -1,8 +1,8 @@
 //! The cache: every object of one watch, found by key or by any number of named indexes.
 //!
 //! One writer (the informer's task) applies batches under one lock; readers get `Arc`s and never a copy. What is held as
-//! bytes is decoded by its reader, outside the lock. A relist is done in place: what the list names is marked, what is not
-//! marked is swept out as tombstones. Objects that exist but cannot be decoded have an entry of their own, so that nobody
+//! bytes is decoded by its reader, outside the lock. A relist is done in place while it comes: what the list names is
+//! marked, and at its end what is not marked is swept out as tombstones. Objects that exist but cannot be decoded have an entry of their own, so that nobody
 //! takes them for deleted. [`core`] has the state, [`index`] one index.
 
 mod core;
@@ -328,10 +328,11 @@ impl<K: CachedResource> Indexer<K> {
         {
             let mut core = self.core.write();
             for delta in batch.drain(..) {
-                if let Some(covered) = delta.resource_version() {
-                    version = Some(covered.to_owned());
-                }
+                let covered = delta.resource_version().map(str::to_owned);
                 core.apply(delta, &self.decoder, outcomes);
+                if !core.is_listing() {
+                    version = covered.or(version);
+                }
             }
             if core.is_filled() {
                 self.is_filled.store(true, Ordering::Release);

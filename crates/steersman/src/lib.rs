@@ -6,7 +6,7 @@
 //! ```text
 //!  watch        one per type, scope and selector; resumed, relisted, backed off     [Reflector]
 //!    v delta
-//!  queue        every event in order; a relist is one delta; full = not reading     [DeltaFifo]
+//!  queue        every event in order; full = the watch is not read                  [DeltaFifo]
 //!    v batch
 //!  cache        by key and by any number of indexes; Arcs out                       [Indexer, Lister]
 //!    v (old, new)
@@ -205,9 +205,7 @@ pub use crate::create_or_update::{
     OperationResult, create_or_patch, create_or_patch_with, create_or_update, create_or_update_with,
     try_create_or_update, try_create_or_update_with, update, update_with,
 };
-pub use crate::delta::{
-    BATCH_MAX, Closed, DELTAS_MAX, DecodeError, Delta, DeltaFifo, DeltaSender, Entry, Replacement, delta_fifo,
-};
+pub use crate::delta::{BATCH_MAX, Closed, DELTAS_MAX, DecodeError, Delta, DeltaFifo, DeltaSender, Entry, delta_fifo};
 pub use crate::election::{Election, ElectionError, ElectionOptions, Leadership, RenewalOverdue};
 pub use crate::events::{EVENTS_MAX, EventRecorder, EventType, NewEvent};
 pub use crate::factory::{InformerFactory, Running};

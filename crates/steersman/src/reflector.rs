@@ -9,7 +9,6 @@
 
 mod decoding;
 mod failure;
-mod filling;
 mod monitor;
 mod request;
 
@@ -27,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 use crate::backoff::{Backoff, Limits};
 use crate::cached::CacheMode;
 use crate::clock;
-use crate::delta::{Closed, Delta, DeltaSender, Entry, Replacement};
+use crate::delta::{Closed, Delta, DeltaSender, Entry};
 use crate::indexer::Indexer;
 use crate::selection::{CachedResource, Selection, Target};
 use crate::wire::event::{self, EventType, RawEvent};
@@ -35,7 +34,6 @@ use crate::wire::lines::Lines;
 use crate::wire::list::ListScanner;
 
 use crate::reflector::decoding::{Decoded, Decoding, Reuse};
-use crate::reflector::filling::Filling;
 
 pub(crate) use crate::reflector::failure::{Failure, Kind};
 pub(crate) use crate::reflector::monitor::Monitor;
@@ -118,6 +116,12 @@ struct Stream {
     n_events: u64,
 }
 
+/// Why a list did not come to its end.
+enum Unfilled {
+    Closed(Closed),
+    Failed(Failure),
+}
+
 /// What to do after a failure, once the wait is over.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Next {
@@ -190,51 +194,54 @@ impl<K: CachedResource> Reflector<K> {
 
     async fn cycles(&mut self, deltas: &DeltaSender<K>) -> Closed {
         loop {
-            match self.fill().await {
-                Ok((replacement, stream)) => {
-                    self.version.clone_from(&replacement.resource_version);
+            match self.fill(deltas).await {
+                Ok((resource_version, stream)) => {
+                    self.version.clone_from(&resource_version);
                     self.is_first = false;
                     self.is_version_unusable = false;
-                    if let Err(closed) = deltas.push(Delta::Replaced(replacement)).await {
+                    if let Err(closed) = deltas.push(Delta::ListEnded { resource_version }).await {
                         return closed;
                     }
                     if let Err(closed) = self.follow(deltas, stream).await {
                         return closed;
                     }
                 }
-                Err(failure) => self.pause(&failure).await,
+                Err(Unfilled::Closed(closed)) => return closed,
+                Err(Unfilled::Failed(failure)) => self.pause(&failure).await,
             }
         }
     }
 
-    /// Gets the complete state, and, where it came by watch, the watch to go on with.
-    async fn fill(&mut self) -> Result<(Replacement<K>, Option<Stream>), Failure> {
+    /// Pushes the complete state but for its end. Returns its version, and, where it came by watch, the watch to go on with.
+    async fn fill(&mut self, deltas: &DeltaSender<K>) -> Result<(String, Option<Stream>), Unfilled> {
         if self.options.initial == InitialList::Streaming && self.n_lists_due == 0 {
-            let mut streamed = self.stream_list().await;
-            if let Err(failure) = &streamed
+            let mut streamed = self.stream_list(deltas).await;
+            if let Err(Unfilled::Failed(failure)) = &streamed
                 && matches!(failure.kind, Kind::Expired | Kind::TooLargeVersion)
             {
                 self.is_version_unusable = true;
-                streamed = self.stream_list().await;
+                streamed = self.stream_list(deltas).await;
             }
             match streamed {
-                Ok((replacement, stream)) => {
+                Ok((version, stream)) => {
                     self.n_unended = 0;
-                    return Ok((replacement, Some(stream)));
+                    return Ok((version, Some(stream)));
                 }
-                Err(failure) => self.fall_back(failure)?,
+                Err(Unfilled::Closed(closed)) => return Err(closed.into()),
+                Err(Unfilled::Failed(failure)) => self.fall_back(failure)?,
             }
         } else {
             self.n_lists_due = self.n_lists_due.saturating_sub(1);
         }
-        match self.list(self.options.page_limit).await {
-            Err(failure) if matches!(failure.kind, Kind::Expired | Kind::TooLargeVersion) => {
+        let listed = match self.list(deltas, self.options.page_limit).await {
+            Err(Unfilled::Failed(failure)) if matches!(failure.kind, Kind::Expired | Kind::TooLargeVersion) => {
                 // Either the version is unusable, or a page token expired: one request for everything, from now.
                 self.is_version_unusable = true;
-                self.list(0).await.map(|replacement| (replacement, None))
+                self.list(deltas, 0).await
             }
-            listed => listed.map(|replacement| (replacement, None)),
-        }
+            listed => listed,
+        };
+        listed.map(|version| (version, None))
     }
 
     /// After a failed streaming list: `Ok` if a LIST is to be tried at once.
@@ -259,70 +266,64 @@ impl<K: CachedResource> Reflector<K> {
         }
     }
 
-    /// LIST, page by page where the server reads from its store.
-    async fn list(&mut self, page_limit: u32) -> Result<Replacement<K>, Failure> {
+    /// LIST, page by page where the server reads from its store. Returns the version of the list.
+    async fn list(&mut self, deltas: &DeltaSender<K>, page_limit: u32) -> Result<String, Unfilled> {
         let version = match (self.is_version_unusable, self.is_first) {
             (true, _) => String::new(),
             (false, true) => "0".to_owned(),
             (false, false) => self.version.clone(),
         };
-        let mut replacement =
-            Replacement { entries: Vec::new(), undecodable: Vec::new(), resource_version: String::new() };
         let (mut page, reuse) = (String::new(), self.reuse());
+        deltas.push(Delta::ListBegun).await?;
         loop {
             let request = request::list(&self.target, &version, page_limit, &page);
             let mut body = self.send(request).await?;
             let mut scanner = ListScanner::default();
             while let Some(chunk) = next_chunk(&mut body, Instant::now() + ANSWER_TIMEOUT).await? {
                 scanner.push(&chunk);
-                while let Some(item) = scanner.next_item()? {
-                    match self.decoding.object(&item, reuse) {
-                        Decoded::Entry(entry) => replacement.entries.push(entry),
-                        Decoded::Undecodable(error) => replacement.undecodable.push(error),
-                    }
+                while let Some(item) = scanner.next_item().map_err(Failure::from)? {
+                    let delta = match self.decoding.object(&item, reuse) {
+                        Decoded::Entry(entry) => Delta::Added(entry),
+                        Decoded::Undecodable(error) => Delta::Undecodable(error),
+                    };
+                    deltas.push(delta).await?;
                 }
             }
             let envelope = scanner.finish().map_err(|error| Failure::malformed("the list", &error))?;
-            replacement.resource_version = envelope.metadata.resource_version;
             page = envelope.metadata.next_page;
             if page.is_empty() {
-                return Ok(replacement);
+                return Ok(envelope.metadata.resource_version);
             }
         }
     }
 
-    /// A watch that begins with the state. Returns both once the closing bookmark is there.
-    async fn stream_list(&mut self) -> Result<(Replacement<K>, Stream), Failure> {
+    /// A watch that begins with the state. Returns its version and the watch once the closing bookmark is there.
+    async fn stream_list(&mut self, deltas: &DeltaSender<K>) -> Result<(String, Stream), Unfilled> {
         let version = if self.is_version_unusable { String::new() } else { self.version.clone() };
         let mut stream = self.open(&version, InitialList::Streaming).await?;
-        let (mut filling, reuse) = (Filling::new(), self.reuse());
+        let reuse = self.reuse();
+        deltas.push(Delta::ListBegun).await?;
         loop {
             let line = match stream.next_line(BOOKMARK_TIMEOUT).await {
                 Ok(Some(line)) => line,
                 // Nothing says that the next one would come to its end: a list is asked for instead.
-                Ok(None) => return Err(Failure::new(Kind::Malformed, "the streaming list ended before its bookmark")),
-                Err(failure) if failure.kind == Kind::Idle => {
-                    return Err(Failure::new(Kind::NoBookmark, "the streaming list stalled before its bookmark"));
+                Ok(None) => {
+                    return Err(Failure::new(Kind::Malformed, "the streaming list ended before its bookmark").into());
                 }
-                Err(failure) => return Err(failure),
+                Err(failure) if failure.kind == Kind::Idle => {
+                    return Err(Failure::new(Kind::NoBookmark, "the streaming list stalled before its bookmark").into());
+                }
+                Err(failure) => return Err(failure.into()),
             };
             let event = read_event(&line)?;
-            match event.event_type {
-                EventType::Added => filling.add(self.decoding.event(&event, reuse)),
-                EventType::Modified => filling.upsert(self.decoding.event(&event, reuse)),
-                EventType::Bookmark => {
-                    let bookmark = event::bookmark(&event.object);
-                    if bookmark.ends_initial_events() {
-                        return Ok((filling.finish(bookmark.resource_version), stream));
-                    }
+            if event.event_type == EventType::Bookmark {
+                let bookmark = event::bookmark(&event.object);
+                if bookmark.ends_initial_events() {
+                    return Ok((bookmark.resource_version, stream));
                 }
-                EventType::Deleted => {
-                    if let Some(key) = event::header(&event.object).key() {
-                        filling.remove(&key);
-                    }
-                }
-                EventType::Error => return Err(Failure::of_error_event(&event.object)),
+                continue;
             }
+            deltas.push(self.delta(&event, reuse)?).await?;
         }
     }
 
@@ -383,29 +384,37 @@ impl<K: CachedResource> Reflector<K> {
                 Err(failure) => return Ok(Err(failure)),
             };
             stream.n_events += 1;
-            let delta = match event.event_type {
-                EventType::Added | EventType::Modified => match self.decoding.event(&event, Reuse::Never) {
-                    Decoded::Entry(entry) if event.event_type == EventType::Added => Delta::Added(entry),
-                    Decoded::Entry(entry) => Delta::Modified(entry),
-                    Decoded::Undecodable(error) => Delta::Undecodable(error),
-                },
-                EventType::Bookmark => {
-                    Delta::Bookmark { resource_version: event::bookmark(&event.object).resource_version }
-                }
-                EventType::Deleted => match self.decoding.event(&event, Reuse::Never) {
-                    Decoded::Entry(Entry { key, object }) => Delta::Deleted { key, object: Some(object) },
-                    Decoded::Undecodable(error) => match error.key.clone() {
-                        Some(key) => Delta::Deleted { key, object: None },
-                        None => Delta::Undecodable(error),
-                    },
-                },
-                EventType::Error => return Ok(Err(Failure::of_error_event(&event.object))),
+            let delta = match self.delta(&event, Reuse::Never) {
+                Ok(delta) => delta,
+                Err(failure) => return Ok(Err(failure)),
             };
             if let Some(version) = delta.resource_version() {
                 version.clone_into(&mut self.version);
             }
             deltas.push(delta).await?;
         }
+    }
+
+    /// What an event of a watch says.
+    fn delta(&mut self, event: &RawEvent, reuse: Reuse) -> Result<Delta<K>, Failure> {
+        Ok(match event.event_type {
+            EventType::Added | EventType::Modified => match self.decoding.event(event, reuse) {
+                Decoded::Entry(entry) if event.event_type == EventType::Added => Delta::Added(entry),
+                Decoded::Entry(entry) => Delta::Modified(entry),
+                Decoded::Undecodable(error) => Delta::Undecodable(error),
+            },
+            EventType::Bookmark => {
+                Delta::Bookmark { resource_version: event::bookmark(&event.object).resource_version }
+            }
+            EventType::Deleted => match self.decoding.event(event, Reuse::Never) {
+                Decoded::Entry(Entry { key, object }) => Delta::Deleted { key, object: Some(object) },
+                Decoded::Undecodable(error) => match error.key.clone() {
+                    Some(key) => Delta::Deleted { key, object: None },
+                    None => Delta::Undecodable(error),
+                },
+            },
+            EventType::Error => return Err(Failure::of_error_event(&event.object)),
+        })
     }
 
     /// Of the first list, nothing is known.
@@ -453,6 +462,20 @@ impl<K: CachedResource> Reflector<K> {
 impl<K> fmt::Debug for Reflector<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Reflector").field("target", &self.target).finish_non_exhaustive()
+    }
+}
+
+// === impl Unfilled ===
+
+impl From<Closed> for Unfilled {
+    fn from(closed: Closed) -> Self {
+        Self::Closed(closed)
+    }
+}
+
+impl From<Failure> for Unfilled {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
     }
 }
 

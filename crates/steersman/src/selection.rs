@@ -8,9 +8,9 @@ use serde::de::DeserializeOwned;
 /// A type that can be watched and cached: any `kube::Resource` that can be decoded and shared between threads.
 ///
 /// Implemented for every such type; never implement it by hand.
-pub trait CachedResource: Resource + DeserializeOwned + Send + Sync + 'static {}
+pub trait CachedResource: Resource + Clone + DeserializeOwned + Send + Sync + 'static {}
 
-impl<K: Resource + DeserializeOwned + Send + Sync + 'static> CachedResource for K {}
+impl<K: Resource + Clone + DeserializeOwned + Send + Sync + 'static> CachedResource for K {}
 
 /// Where to look: everywhere, or in one namespace.
 #[derive(Clone, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]

@@ -10,12 +10,11 @@ use crate::Error;
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Facts {
     pub(crate) objects: usize,
-    /// How many objects the second list has at a new version.
-    pub(crate) changed: usize,
     pub(crate) updates: u64,
     /// The version of the first list; every change has a greater one.
     pub(crate) listed_version: u64,
     pub(crate) last_changed: Reference,
+    pub(crate) last_replaced: Reference,
     pub(crate) last_updated: Reference,
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use hashbrown::{DefaultHashBuilder, HashTable};
 
 use crate::cached::{Cached, Decoder};
-use crate::delta::{DecodeError, Delta, Entry, Replacement};
+use crate::delta::{DecodeError, Delta, Entry};
 use crate::indexer::index::{Function, Index};
 use crate::indexer::{IndexError, NAMESPACE_INDEX};
 use crate::key::ObjectKey;
@@ -21,9 +21,16 @@ pub(super) struct Core<K> {
     slots: Vec<Option<Slot<K>>>,
     free: Vec<u32>,
     pub(super) indexes: BTreeMap<String, Index<K>>,
-    /// Number of the current relist; slots marked with an older one are swept at its end.
-    relist: u32,
+    /// Number of the current list; slots marked with an older one are swept at its end.
+    list: u32,
+    /// The list that has begun and not ended.
+    listing: Option<Listing>,
     filled: bool,
+}
+
+struct Listing {
+    /// An object came whose name cannot be read.
+    has_nameless: bool,
 }
 
 pub(super) struct Slot<K> {
@@ -32,8 +39,8 @@ pub(super) struct Slot<K> {
     pub(super) object: Option<Cached<K>>,
     /// Set while the current state cannot be decoded.
     pub(super) broken: Option<Arc<DecodeError>>,
-    /// The relist that last named this object.
-    relist: u32,
+    /// The list that last named this object, or that was the current one when a change did.
+    list: u32,
 }
 
 impl<K> Core<K> {
@@ -44,9 +51,15 @@ impl<K> Core<K> {
             slots: Vec::new(),
             free: Vec::new(),
             indexes: BTreeMap::from([(NAMESPACE_INDEX.to_owned(), Index::by_namespace())]),
-            relist: 0,
+            list: 0,
+            listing: None,
             filled: false,
         }
+    }
+
+    /// Whether a list has begun and not ended, so that what is here covers no version.
+    pub(super) fn is_listing(&self) -> bool {
+        self.listing.is_some()
     }
 
     /// Whether the first list is in.
@@ -134,7 +147,11 @@ impl<K: CachedResource> Core<K> {
                     }
                 }
             }
-            Delta::Replaced(replacement) => self.replace(replacement, decoder, outcomes),
+            Delta::ListBegun => {
+                self.list = self.list.wrapping_add(1);
+                self.listing = Some(Listing { has_nameless: false });
+            }
+            Delta::ListEnded { .. } => self.end_list(decoder, outcomes),
             Delta::Undecodable(error) => self.mark_broken(error, decoder, outcomes),
         }
     }
@@ -154,9 +171,9 @@ impl<K: CachedResource> Core<K> {
             outcomes.push(Outcome::Added(entry, self.arrival()));
             return;
         }
-        let (relist, arrival) = (self.relist, self.arrival());
+        let (list, arrival) = (self.list, self.arrival());
         let Some(slot) = self.slot_mut(number) else { return };
-        slot.relist = relist;
+        slot.list = list;
         let was_broken = slot.broken.take().is_some();
         let is_repeated = slot.object.as_ref().is_some_and(|known| known.is_same_version(&entry.object));
         if is_repeated && !was_broken {
@@ -175,13 +192,18 @@ impl<K: CachedResource> Core<K> {
     }
 
     fn mark_broken(&mut self, error: Arc<DecodeError>, decoder: &Decoder<K>, outcomes: &mut Vec<Outcome<K>>) {
+        if error.key.is_none()
+            && let Some(listing) = &mut self.listing
+        {
+            listing.has_nameless = true;
+        }
         if let Some(key) = &error.key {
-            let relist = self.relist;
+            let list = self.list;
             match self.number(key) {
                 None => self.insert(key.clone(), None, Some(Arc::clone(&error)), decoder),
                 Some(number) => {
                     if let Some(slot) = self.slot_mut(number) {
-                        slot.relist = relist;
+                        slot.list = list;
                         let repeated = slot.broken.replace(Arc::clone(&error)).is_some_and(|known| {
                             !error.resource_version.is_empty() && known.resource_version == error.resource_version
                         });
@@ -195,32 +217,17 @@ impl<K: CachedResource> Core<K> {
         outcomes.push(Outcome::Undecodable(error));
     }
 
-    /// Deletions first, then what the list names, in its order.
-    fn replace(&mut self, replacement: Replacement<K>, decoder: &Decoder<K>, outcomes: &mut Vec<Outcome<K>>) {
-        self.relist = self.relist.wrapping_add(1);
-        let relist = self.relist;
-        let named = replacement.entries.iter().map(|entry| &entry.key);
-        for key in named.chain(replacement.undecodable.iter().filter_map(|error| error.key.as_ref())) {
-            if let Some(number) = self.number(key)
-                && let Some(slot) = self.slot_mut(number)
-            {
-                slot.relist = relist;
-            }
-        }
-        // A list item whose name cannot even be read might be any of the unmarked: nothing is swept then, and the
-        // next relist tries again.
-        let is_complete = replacement.undecodable.iter().all(|error| error.key.is_some());
-        let unmarked = self.slots().filter(|(_, slot)| is_complete && slot.relist != relist);
+    /// Sweeps out what the list did not name.
+    fn end_list(&mut self, decoder: &Decoder<K>, outcomes: &mut Vec<Outcome<K>>) {
+        let list = self.list;
+        // An object whose name cannot even be read might be any of the unmarked: nothing is swept then, and the next list
+        // tries again.
+        let sweeps = self.listing.take().is_some_and(|listing| !listing.has_nameless);
+        let unmarked = self.slots().filter(|(_, slot)| sweeps && slot.list != list);
         let missing: Vec<(u32, ObjectKey)> = unmarked.map(|(number, slot)| (number, slot.key.clone())).collect();
         for (number, key) in missing {
             let object = self.remove(number, decoder);
             outcomes.push(Outcome::Deleted { key, object, finality: Finality::Missed });
-        }
-        for entry in replacement.entries {
-            self.upsert(entry, decoder, outcomes);
-        }
-        for error in replacement.undecodable {
-            self.mark_broken(error, decoder, outcomes);
         }
         if !self.filled {
             self.filled = true;
@@ -243,7 +250,7 @@ impl<K: CachedResource> Core<K> {
             index.update(number, &key, (None, object.as_ref()), decoder);
         }
         let hash = self.hasher.hash_one(&key);
-        self.slots[number as usize] = Some(Slot { key, object, broken, relist: self.relist });
+        self.slots[number as usize] = Some(Slot { key, object, broken, list: self.list });
         let Self { by_key, hasher, slots, .. } = self;
         by_key.insert_unique(hash, number, |&number| {
             slots[number as usize].as_ref().map_or(0, |slot| hasher.hash_one(&slot.key))

@@ -8,7 +8,6 @@ use serde::de::Error;
 
 use super::*;
 use crate::cached::{HEADER, Packed};
-use crate::delta::Replacement;
 use crate::outcome::Finality;
 use crate::wire::meta;
 
@@ -39,8 +38,11 @@ fn broken(key: &str, version: u32) -> Arc<DecodeError> {
     })
 }
 
-fn replaced(entries: Vec<Entry<ConfigMap>>, undecodable: Vec<Arc<DecodeError>>) -> Delta<ConfigMap> {
-    Delta::Replaced(Replacement { entries, undecodable, resource_version: "99".to_owned() })
+fn listed(entries: Vec<Entry<ConfigMap>>, undecodable: Vec<Arc<DecodeError>>) -> Vec<Delta<ConfigMap>> {
+    let entries = entries.into_iter().map(Delta::Added);
+    let items = entries.chain(undecodable.into_iter().map(Delta::Undecodable));
+    let end = Delta::ListEnded { resource_version: "99".to_owned() };
+    std::iter::once(Delta::ListBegun).chain(items).chain([end]).collect()
 }
 
 fn colors(object: &ConfigMap) -> Vec<String> {
@@ -87,13 +89,31 @@ fn events_become_outcomes_with_the_state_before() {
 }
 
 #[test]
-fn a_relist_deletes_what_vanished_first_and_repeats_nothing() {
+fn a_list_deletes_what_it_does_not_name_at_its_end_and_repeats_nothing() {
     let indexer = Indexer::new();
     let first = vec![object("a/x", 1, ""), object("a/y", 2, ""), object("a/z", 3, "")];
-    check(&indexer, vec![replaced(first, vec![])], &["+a/x@1", "+a/y@2", "+a/z@3", "filled"]);
+    check(&indexer, listed(first, vec![]), &["+a/x@1", "+a/y@2", "+a/z@3", "filled"]);
     let second = vec![object("a/w", 7, ""), object("a/y", 2, ""), object("a/z", 8, "")];
-    check(&indexer, vec![replaced(second, vec![])], &["-a/x~1", "+a/w@7", "a/z@3>8"]);
+    check(&indexer, listed(second, vec![]), &["+a/w@7", "a/z@3>8", "-a/x~1"]);
     assert_eq!(indexer.len(), 3);
+}
+
+#[test]
+fn a_list_takes_effect_as_it_comes_and_covers_a_version_at_its_end() {
+    let indexer = Indexer::new();
+    let mut deltas = listed(vec![object("a/x", 1, ""), object("a/y", 2, "")], vec![]);
+    let rest = deltas.split_off(2);
+    check(&indexer, deltas, &["+a/x@1"]);
+    assert_eq!((indexer.is_filled(), indexer.resource_version().as_str()), (false, ""));
+    check(&indexer, rest, &["+a/y@2", "filled"]);
+    assert_eq!((indexer.is_filled(), indexer.resource_version().as_str()), (true, "99"));
+    let mut deltas = listed(vec![object("a/y", 102, ""), object("a/z", 101, "")], vec![]);
+    let rest = deltas.split_off(2);
+    check(&indexer, deltas, &["a/y@2>102"]);
+    assert_eq!((indexer.len(), indexer.resource_version().as_str()), (2, "99"), "nothing is gone before the end");
+    // It broke off, and begins anew.
+    drop(rest);
+    check(&indexer, listed(vec![object("a/y", 102, "")], vec![]), &["-a/x~1"]);
 }
 
 /// As [`object`], of the object with this uid.
@@ -109,21 +129,21 @@ fn object_of(uid: &str, key: &str, version: u32) -> Entry<ConfigMap> {
 fn an_object_made_again_while_away_is_a_deletion_and_an_addition() {
     let indexer = Indexer::new();
     indexer.add_index("color", colors).unwrap();
-    check(&indexer, vec![replaced(vec![object_of("u1", "a/x", 1)], vec![])], &["+a/x@1", "filled"]);
-    check(&indexer, vec![replaced(vec![object_of("u2", "a/x", 9)], vec![])], &["-a/x~1", "+a/x@9"]);
+    check(&indexer, listed(vec![object_of("u1", "a/x", 1)], vec![]), &["+a/x@1", "filled"]);
+    check(&indexer, listed(vec![object_of("u2", "a/x", 9)], vec![]), &["-a/x~1", "+a/x@9"]);
     assert_eq!(indexer.keys_by_index("color", "u1").unwrap(), []);
     assert_eq!(indexer.keys_by_index("color", "u2").unwrap(), ["a/x".parse().unwrap()]);
     check(&indexer, vec![Delta::Modified(object_of("u3", "a/x", 12))], &["-a/x~9", "+a/x@12"]);
     assert_eq!(indexer.keys_by_index("color", "u3").unwrap(), ["a/x".parse().unwrap()]);
     assert_eq!(indexer.len(), 1);
     // A relist takes the one that was made again for listed.
-    check(&indexer, vec![replaced(vec![object_of("u3", "a/x", 12)], vec![])], &[]);
+    check(&indexer, listed(vec![object_of("u3", "a/x", 12)], vec![]), &[]);
 }
 
 #[test]
 fn a_deletion_of_an_object_that_was_never_seen_ends_the_one_that_was() {
     let indexer = Indexer::new();
-    check(&indexer, vec![replaced(vec![object_of("u1", "a/x", 1)], vec![])], &["+a/x@1", "filled"]);
+    check(&indexer, listed(vec![object_of("u1", "a/x", 1)], vec![]), &["+a/x@1", "filled"]);
     let Entry { key, object } = object_of("u2", "a/x", 9);
     check(&indexer, vec![Delta::Deleted { key, object: Some(object) }], &["-a/x~1"]);
     assert_eq!(indexer.len(), 0);
@@ -132,7 +152,7 @@ fn a_deletion_of_an_object_that_was_never_seen_ends_the_one_that_was() {
 #[test]
 fn a_deletion_ends_the_state_that_readers_saw_behind_an_undecodable_one() {
     let indexer = Indexer::new();
-    check(&indexer, vec![replaced(vec![object("a/x", 1, "red")], vec![])], &["+a/x@1", "filled"]);
+    check(&indexer, listed(vec![object("a/x", 1, "red")], vec![]), &["+a/x@1", "filled"]);
     check(&indexer, vec![Delta::Undecodable(broken("a/x", 2))], &["!a/x"]);
     check(&indexer, vec![deleted("a/x", 3)], &["a/x@1>3", "-a/x@3"]);
 }
@@ -140,20 +160,20 @@ fn a_deletion_ends_the_state_that_readers_saw_behind_an_undecodable_one() {
 #[test]
 fn without_uids_an_object_made_again_while_away_is_an_update() {
     let indexer = Indexer::new();
-    check(&indexer, vec![replaced(vec![object("a/x", 1, "")], vec![])], &["+a/x@1", "filled"]);
-    check(&indexer, vec![replaced(vec![object("a/x", 9, "")], vec![])], &["a/x@1>9"]);
+    check(&indexer, listed(vec![object("a/x", 1, "")], vec![]), &["+a/x@1", "filled"]);
+    check(&indexer, listed(vec![object("a/x", 9, "")], vec![]), &["a/x@1>9"]);
 }
 
 #[test]
 fn an_undecodable_object_is_neither_absent_nor_deleted() {
     let indexer = Indexer::new();
     let key = "a/x".parse().unwrap();
-    check(&indexer, vec![replaced(vec![object("a/x", 1, "")], vec![broken("a/y", 1)])], &["+a/x@1", "!a/y", "filled"]);
+    check(&indexer, listed(vec![object("a/x", 1, "")], vec![broken("a/y", 1)]), &["+a/x@1", "!a/y", "filled"]);
     check(&indexer, vec![Delta::Undecodable(broken("a/x", 2)), Delta::Undecodable(broken("a/x", 2))], &["!a/x"]);
     assert!(matches!(indexer.get(&key), Found::Undecodable(_)));
     assert_eq!(indexer.list().len(), 1, "the state last decoded is still listed");
     assert_eq!(indexer.keys().len(), 2);
-    check(&indexer, vec![replaced(vec![], vec![broken("a/x", 2)])], &["-a/y~"]);
+    check(&indexer, listed(vec![], vec![broken("a/x", 2)]), &["-a/y~"]);
     check(&indexer, vec![Delta::Modified(object("a/x", 3, ""))], &["a/x@1>3"]);
     assert!(matches!(indexer.get(&key), Found::Object(_)));
     let gone = Delta::Deleted { key: key.clone(), object: None };
@@ -164,8 +184,8 @@ fn an_undecodable_object_is_neither_absent_nor_deleted() {
 #[test]
 fn a_relist_with_a_nameless_object_deletes_nothing() {
     let indexer = Indexer::new();
-    check(&indexer, vec![replaced(vec![object("a/x", 1, "")], vec![])], &["+a/x@1", "filled"]);
-    check(&indexer, vec![replaced(vec![], vec![broken("", 0)])], &["!?"]);
+    check(&indexer, listed(vec![object("a/x", 1, "")], vec![]), &["+a/x@1", "filled"]);
+    check(&indexer, listed(vec![], vec![broken("", 0)]), &["!?"]);
     assert_eq!(indexer.len(), 1);
 }
 
@@ -199,7 +219,7 @@ fn a_panic_in_an_index_function_costs_the_object_its_place_in_that_index() {
 }
 
 fn deltas() -> impl Strategy<Value = Vec<Vec<(u8, u8, u8)>>> {
-    let delta = (0..4_u8, 0..6_u8, any::<u8>());
+    let delta = (0..5_u8, 0..6_u8, any::<u8>());
     proptest::collection::vec(proptest::collection::vec(delta, 0..6), 0..20)
 }
 
@@ -222,12 +242,14 @@ proptest! {
                 version += 1;
                 let key = key_of(number);
                 let color = ["", "red", "blue", "red+blue"][color as usize % 4];
-                deltas.push(match kind {
-                    0 => Delta::Added(object(&key, version, color)),
-                    1 => deleted(&key, version),
-                    2 => Delta::Undecodable(broken(&key, version)),
-                    _ => replaced((0..number).map(|other| object(&key_of(other), version, color)).collect(), vec![broken(&key, version)]),
-                });
+                match kind {
+                    0 => deltas.push(Delta::Added(object(&key, version, color))),
+                    1 => deltas.push(deleted(&key, version)),
+                    2 => deltas.push(Delta::Undecodable(broken(&key, version))),
+                    3 => deltas.extend(listed((0..number).map(|other| object(&key_of(other), version, color)).collect(), vec![broken(&key, version)])),
+                    // The beginning of a list that breaks off.
+                    _ => deltas.extend([Delta::ListBegun, Delta::Added(object(&key, version, color))]),
+                }
             }
             let mut outcomes = Vec::new();
             indexer.apply(&mut deltas, &mut outcomes);

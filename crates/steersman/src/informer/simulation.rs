@@ -14,11 +14,12 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Client;
 use rand::rngs::StdRng;
+use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 use serde::de::Error;
 
 use crate::controller::{Controller, Prepared};
-use crate::delta::{DecodeError, Delta, Entry, Replacement};
+use crate::delta::{DecodeError, Delta, Entry};
 use crate::factory::InformerFactory;
 use crate::handler::Event;
 use crate::informer::task::{Shared, Unserved};
@@ -247,20 +248,24 @@ impl World {
         }
     }
 
-    /// Lists a state that is not older than any that was shown.
+    /// Lists a state that is not older than any that was shown. A list may break off: the next begins anew.
     fn list(&mut self) {
         let version = self.rng.random_range(self.reached..=self.version()).max(self.oldest);
         let (_, objects) = &self.history[usize::try_from(version).expect("versions are few")];
-        let mut replacement =
-            Replacement { entries: Vec::new(), undecodable: Vec::new(), resource_version: version.to_string() };
-        for state in objects.values() {
-            match entry(state) {
-                Ok(entry) => replacement.entries.push(entry),
-                Err(error) => replacement.undecodable.push(error),
-            }
+        let mut deltas: Vec<Delta<ConfigMap>> =
+            objects.values().map(|state| entry(state).map_or_else(Delta::Undecodable, Delta::Added)).collect();
+        deltas.shuffle(&mut self.rng);
+        self.deltas.push(Delta::ListBegun);
+        self.reached = version;
+        if self.rng.random_ratio(1, 4) {
+            let kept = self.rng.random_range(0..=deltas.len());
+            self.deltas.extend(deltas.drain(..kept));
+            self.cursor = None;
+            return;
         }
-        (self.cursor, self.reached) = (Some(version), version);
-        self.deltas.push(Delta::Replaced(replacement));
+        self.deltas.extend(deltas);
+        self.deltas.push(Delta::ListEnded { resource_version: version.to_string() });
+        self.cursor = Some(version);
     }
 
     // --- the informer
@@ -286,8 +291,9 @@ impl World {
     fn n_waiting_max(&self, batch: &[Delta<ConfigMap>]) -> usize {
         let names = usize::try_from(NAMES).expect("names are few");
         let of_batch = batch.iter().map(|delta| match delta {
-            // Each known one may be deleted and made again, or a state behind an undecodable one may end.
-            Delta::Replaced(_) => 2 * names + 1,
+            // What is not named is deleted, and the first list is told to be complete.
+            Delta::ListEnded { .. } => names + 1,
+            // The known one may be deleted and made again, or a state behind an undecodable one may end.
             _ => 2,
         });
         6 + names + of_batch.sum::<usize>()
@@ -372,8 +378,9 @@ impl World {
 
     /// Nothing more goes wrong, and everybody gets to run until nothing is left to do.
     fn calm(&mut self) {
-        self.watch(usize::MAX);
-        self.watch(usize::MAX);
+        while self.cursor != Some(self.version()) {
+            self.watch(usize::MAX);
+        }
         loop {
             self.apply(usize::MAX);
             for number in 0..self.handlers.len() {

@@ -33,6 +33,7 @@ thread_local! {
 }
 
 /// A ConfigMap that counts how often it is decoded. Data that says so makes its decoder panic.
+#[derive(Clone)]
 struct Counted {
     inner: ConfigMap,
 }

@@ -60,6 +60,9 @@ pub(crate) struct Verdict {
     pub(crate) met: Option<bool>,
 }
 
+/// What a relist of everything may take, as a part of what is resident.
+const OF_RESIDENT: f64 = 1.15;
+
 /// A lookup by an index may cost twice what a hash map's does.
 const OF_HASH_MAP: f64 = 0.5;
 
@@ -77,6 +80,7 @@ pub(crate) fn informer([synced, resident, peak_list, peak_relist, updates]: [f64
         Row::less("resident after sync", "resident_mb", "MB", Target::At(resident)),
         Row::less("peak while listing", "peak_list_mb", "MB", Target::At(peak_list)),
         Row::less("peak while relisting", "peak_relist_mb", "MB", Target::At(peak_relist)),
+        Row::less("  where all has changed", "peak_full_relist_mb", "MB", Target::Of(OF_RESIDENT, "resident_mb")),
         Row::more("updates", "updates_per_s", Target::At(updates)),
         Row {
             better: Better::Neither,
