@@ -309,8 +309,8 @@ impl<K: CachedResource> Controller<K> {
     }
 
     /// Runs until `stop`: waits until all caches of `factory` are filled, because the reconciler may read any of them,
-    /// processes keys, and on `stop` lets running reconciles finish within the
-    /// grace period. Keys that wait then are dropped; the next start finds them again, because it lists everything.
+    /// processes keys, and on `stop` lets running reconciles finish within the grace period. Keys that wait then are
+    /// dropped; the next start finds them again, because it lists everything.
     ///
     /// It ends a second after the grace period at the latest. Reconciles whose code blocks or never waits go on beyond that,
     /// and are named in [`ControllerError::StillRunning`]; so do closures that a reconcile gave to

@@ -142,9 +142,9 @@ impl<K: CachedResource> Informer<K> {
 
     /// Adds a handler, before or after the start.
     ///
-    /// It hears of every object that the cache has, as [`Arrival::Initial`], and then of everything that happens,
-    /// without a gap and without a repetition. Once the informer has stopped, it hears of what the cache has and of
-    /// nothing more.
+    /// It hears of every object that the cache has, as [`Arrival::Initial`](crate::Arrival::Initial), and then of
+    /// everything that happens, without a gap and without a repetition. Once the informer has stopped, it hears of what
+    /// the cache has and of nothing more.
     ///
     /// # Panics
     /// When the informer runs and this is called outside a tokio runtime.

@@ -5,7 +5,7 @@
 //! because a CRD was replaced, the writer notices and asks again.
 //!
 //! What a reconciler has of an object may be older than the writer's own last write, whose event has not come yet. The writer
-//! remembers what it wrote until it is given an object that has it ([`memory`]).
+//! remembers what it wrote until it is given an object that has it.
 
 mod memory;
 
