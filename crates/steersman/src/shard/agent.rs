@@ -119,7 +119,7 @@ impl Agent {
             match (before, renewed) {
                 (Some(_), None) => shards.stats().count_stop(),
                 (Some(before), Some(renewed)) if renewed - before > self.times.period * 2 => {
-                    shards.stats().count_late()
+                    shards.stats().count_late();
                 }
                 _ => {}
             }

@@ -11,7 +11,7 @@ use steersman::{
     Action, Change, Controller, ElectionOptions, InformerFactory, Manager, ManagerError, MetricsFormat, ObjectKey,
     QueueStats, ReconcileError, Scope, ShardOptions,
 };
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
@@ -504,28 +504,26 @@ async fn a_lease_of_a_members_name_that_it_has_not_written_is_left_alone() {
 
 /// Blocks the thread until it is released.
 struct Blocked {
-    release: std::sync::mpsc::SyncSender<()>,
-    released: Arc<Mutex<std::sync::mpsc::Receiver<()>>>,
-    begun: Arc<tokio::sync::Semaphore>,
+    released: Mutex<std::sync::mpsc::Receiver<()>>,
+    begun: Arc<Semaphore>,
 }
 
 impl Blocked {
-    fn new() -> Self {
+    fn new() -> (Self, std::sync::mpsc::SyncSender<()>, Arc<Semaphore>) {
         let (release, released) = std::sync::mpsc::sync_channel(1);
-        Self { release, released: Arc::new(Mutex::new(released)), begun: Arc::new(tokio::sync::Semaphore::new(0)) }
+        let begun = Arc::new(Semaphore::new(0));
+        (Self { released: Mutex::new(released), begun: Arc::clone(&begun) }, release, begun)
     }
 
-    fn block(&self) -> impl Fn() + Send + Sync + 'static {
-        let (released, begun) = (Arc::clone(&self.released), Arc::clone(&self.begun));
-        move || {
-            begun.add_permits(1);
-            released.lock().recv_timeout(Duration::from_secs(60)).ok();
-        }
+    fn block(&self) {
+        self.begun.add_permits(1);
+        // Not for ever, so that a test that fails ends.
+        self.released.lock().recv_timeout(Duration::from_secs(60)).ok();
     }
 }
 
-async fn reconcile_blocking(_: ObjectKey, block: &Box<dyn Fn() + Send + Sync>) -> Result<Action, Scripted> {
-    block();
+async fn reconcile_blocking(_: ObjectKey, blocked: &Blocked) -> Result<Action, Scripted> {
+    blocked.block();
     Ok(Action::AwaitChange)
 }
 
@@ -534,12 +532,11 @@ async fn reconcile_blocking(_: ObjectKey, block: &Box<dyn Fn() + Send + Sync>) -
 async fn a_manager_ends_although_a_reconcile_blocks_and_says_what_still_runs() {
     let server = Server::new();
     server.put("a/x", "1");
-    let blocked = Blocked::new();
-    let controller = Controller::<ConfigMap>::new(reconcile_blocking, Box::new(blocked.block()) as Box<_>)
-        .name("stuck")
-        .grace(Duration::from_millis(10));
+    let (blocked, release, begun) = Blocked::new();
+    let controller =
+        Controller::<ConfigMap>::new(reconcile_blocking, blocked).name("stuck").grace(Duration::from_millis(10));
     let (shutdown, task) = start(elected(&server, "one").controller(controller));
-    drop(timeout(Duration::from_secs(30), blocked.begun.acquire()).await.expect("it begins").unwrap());
+    drop(timeout(Duration::from_secs(30), begun.acquire()).await.expect("it begins").unwrap());
     shutdown.send(()).unwrap();
     let error = timeout(Duration::from_secs(30), task).await.expect("it waits for the reconcile").unwrap().unwrap_err();
     assert_eq!(
@@ -548,25 +545,24 @@ async fn a_manager_ends_although_a_reconcile_blocks_and_says_what_still_runs() {
     );
     // Nobody may take over what is still at work.
     assert_eq!(holder(&server), "one");
-    blocked.release.send(()).unwrap();
+    release.send(()).unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn a_manager_ends_although_a_task_blocks_and_says_which() {
     let server = Server::new();
-    let blocked = Blocked::new();
-    let block = blocked.block();
+    let (blocked, release, begun) = Blocked::new();
     let manager = elected(&server, "one").grace(Duration::from_millis(10)).run_leading("stuck", |_| async move {
-        block();
+        blocked.block();
         Ok::<_, Scripted>(())
     });
     let (shutdown, task) = start(manager.run_always("fine", idle(&Log::default(), "fine")));
-    drop(timeout(Duration::from_secs(30), blocked.begun.acquire()).await.expect("it begins").unwrap());
+    drop(timeout(Duration::from_secs(30), begun.acquire()).await.expect("it begins").unwrap());
     shutdown.send(()).unwrap();
     let error = timeout(Duration::from_secs(30), task).await.expect("it waits for the task").unwrap().unwrap_err();
     assert_eq!(error.to_string(), r#"tasks ["stuck"] still run after 10ms: they do not return to the runtime"#);
     assert_eq!(holder(&server), "one");
-    blocked.release.send(()).unwrap();
+    release.send(()).unwrap();
 }
 
 #[tokio::test(start_paused = true)]
