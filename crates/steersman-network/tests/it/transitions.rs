@@ -3,7 +3,6 @@
 use crate::neutron::{self, Role};
 use crate::world::{Ready, World, id_of, plain};
 use expect_test::expect_file;
-use kube::ResourceExt as _;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,11 +50,15 @@ fn is_settled(ready: &Ready) -> bool {
     ready.status == "True" || is_refusal
 }
 
-/// One change, on an object that agrees with `from`.
-async fn drive(world: &World, field: &Field, from: &Value, to: &Value) {
+/// One change, on an object that agrees with `from`; `present` is its spec now, if it is there.
+async fn drive(world: &World, field: &Field, present: Option<Value>, from: &Value, to: &Value) {
     let row = format!("{}: {from} -> {to}", field.title);
     let name = "a";
-    world.create(name, field.spec(from)).await;
+    match present {
+        Some(present) if present == field.spec(from) => {}
+        Some(_) => drop(world.respec(name, field.spec(from)).await),
+        None => drop(world.create(name, field.spec(from)).await),
+    }
     let (before, _) = world.until(name, is_settled).await;
     let before_state = state(world, &before).await;
     world.respec(name, field.spec(to)).await;
@@ -84,7 +87,6 @@ async fn drive(world: &World, field: &Field, from: &Value, to: &Value) {
             check(&row, &field.spec(to), &after_state);
         }
     }
-    remove(world, name, &after).await;
 }
 
 /// Whether what the spec names is so in Neutron.
@@ -128,11 +130,11 @@ fn check(row: &str, spec: &Value, state: &State) {
     }
 }
 
-/// Takes an object and all that it had away.
-async fn remove(world: &World, name: &str, object: &Network) {
-    world.respec(name, plain()).await;
-    world.api().delete(&object.name_any(), &Default::default()).await.unwrap();
-    world.eventually("the object is gone", async || world.api().get_opt(name).await.unwrap().is_none()).await;
+/// Takes the object and all that it had away.
+async fn remove(world: &World) {
+    world.respec("a", plain()).await;
+    world.api().delete("a", &Default::default()).await.unwrap();
+    world.eventually("the object is gone", async || world.api().get_opt("a").await.unwrap().is_none()).await;
     for network in world.networks().await {
         world.cloud.delete_network(RequestId::random(), network.id, None).await.unwrap();
     }
@@ -161,15 +163,31 @@ async fn drive_field(cloud: Arc<dyn Cloud>, field: &Field) -> usize {
     let world = World::defined(cloud, DEFINITION).await;
     let operator = world.operate();
     let mut n_rows = 0;
+    let mut present: Option<Value> = None;
     for (from, to) in field.pairs() {
-        if field.title.contains("adopt") {
+        // What was there before matters where it cannot be left, where the first spec leads to nothing, and to what is adopted.
+        let is_fresh =
+            ["cidr", "adopt", "managementPolicy, with adopt"].contains(&field.title) || !is_valid(&field.spec(from));
+        if is_fresh && present.take().is_some() {
+            remove(&world).await;
+        }
+        if field.title == "adopt" || field.base.get("adopt").is_some() {
             make_theirs(&world.cloud).await;
         }
-        drive(&world, field, from, to).await;
+        drive(&world, field, present.take(), from, to).await;
+        present = Some(field.spec(to));
         n_rows += 1;
+        if is_fresh {
+            remove(&world).await;
+            present = None;
+        }
     }
     operator.stop().await;
     n_rows
+}
+
+fn is_valid(spec: &Value) -> bool {
+    !matches!(transition(&Value::Null, spec), Verdict::Invalid(_))
 }
 
 #[tokio::test(start_paused = true)]
