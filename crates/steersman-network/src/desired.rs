@@ -158,7 +158,7 @@ fn description(field: &Given<String>) -> Result<Option<String>, Invalid> {
     if DESCRIPTION_CHARS_MAX < chars {
         return Err(Invalid::DescriptionTooLong { chars, chars_max: DESCRIPTION_CHARS_MAX });
     }
-    // Who writes a marker could make the operator take one object's network for another's.
+    // With a marker as its description the operator would take one object's network for another's.
     if crate::identity::is_marker(text) {
         return Err(Invalid::DescriptionIsMarker { text: text.clone() });
     }

@@ -1,7 +1,7 @@
 //! Whether "not found" can be believed.
 //!
 //! Neutron answers "not found" for what credentials may not see, and credentials that may create need not be able to read.
-//! Who believes every such answer makes the network anew at each look. So before something that was there counts as gone, the
+//! An operator that believed every such answer would make the network anew at each look. So before something that was there counts as gone, the
 //! credentials have to have read something; where nothing else proves that, a network is made for the purpose, read, and
 //! deleted. One at a time, so that credentials that cannot read leave at most one network behind.
 

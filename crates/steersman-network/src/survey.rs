@@ -107,7 +107,7 @@ impl Survey {
             return true;
         }
         let ready = ready(object.status.as_ref());
-        if !ready.is_some_and(|ready| ready.status == "True") {
+        if ready.is_none_or(|ready| ready.status != "True") {
             // It has a time of its own to be tried again, which an outage may have put far off.
             if ready.is_some_and(|ready| is_outage(&ready.reason)) {
                 self.queue.add(key);
@@ -201,7 +201,7 @@ impl Survey {
 }
 
 impl Orphans {
-    /// Takes note of what has no object; those for whom the grace time is over.
+    /// Takes note of the networks without an object, and returns those for which the grace time is over.
     fn note(&mut self, snapshot: &Snapshot, known: &HashSet<String>, grace: Duration) -> Vec<(String, NetworkId)> {
         let orphaned = snapshot.owned().filter(|(uid, _)| !known.contains(*uid));
         let orphaned: Vec<(String, NetworkId)> =

@@ -103,7 +103,7 @@ impl Faulty {
     }
 
     async fn pass<T>(&self, call: Call, inner: Reply<'_, T>) -> Result<T, Error> {
-        // Who the credentials belong to is known without a request, once a token is there.
+        // The project of the credentials is known without a request, once there is a token.
         self.n_calls.fetch_add(u64::from(call.operation != Operation::Authenticate), Ordering::Relaxed);
         let outage = self.outage.lock().filter(|_| call.operation != Operation::Authenticate);
         match self.take(call.operation).or(outage) {

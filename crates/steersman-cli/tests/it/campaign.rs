@@ -1,5 +1,6 @@
 //! Two replicas of the Network operator on a real Neutron while everything around them fails: in the end Neutron has exactly what is
-//! declared, and while nothing happens it is hardly asked. `STEERSMAN_LONG` makes it a thousand networks and twenty kills.
+//! declared, and while nothing happens it is hardly asked. `STEERSMAN_LONG` makes it a thousand networks, twenty kills and outages of a
+//! minute; `STEERSMAN_CAMPAIGN_NETWORKS` makes it another number of networks.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -22,6 +23,8 @@ struct Extent {
     outage: Duration,
     /// How long each state may take to come about.
     patience: Duration,
+    /// How often the leader lists everything.
+    interval: Duration,
     quiet: Duration,
 }
 
@@ -30,6 +33,7 @@ const SHORT: Extent = Extent {
     n_kills: 3,
     outage: Duration::from_secs(6),
     patience: Duration::from_secs(240),
+    interval: Duration::from_secs(5),
     quiet: Duration::from_secs(40),
 };
 
@@ -38,11 +42,10 @@ const LONG: Extent = Extent {
     n_kills: 20,
     outage: Duration::from_secs(60),
     patience: Duration::from_secs(3600),
+    interval: Duration::from_secs(20),
     quiet: Duration::from_secs(120),
 };
 
-/// How often the leader lists everything, in seconds.
-const INTERVAL: u64 = 5;
 /// Networks, and subnets, in one answer.
 const PAGE: usize = 500;
 
@@ -86,7 +89,7 @@ impl Campaign<'_> {
             .arg(self.plane.kubeconfig());
         command.args(["--neutron-url", &self.proxy.url, "--neutron-auth", "none", "--leader-elect"]);
         command.args(["--leader-elect-namespace", "default", "--leader-elect-lease-duration", "4s"]);
-        command.args(["--drift-interval", &format!("{INTERVAL}s"), "--orphan-grace", "10s"]);
+        command.args(["--drift-interval", &format!("{}s", self.extent.interval.as_secs()), "--orphan-grace", "10s"]);
         self.replicas.insert(name, Process::start(&mut command));
     }
 
@@ -200,7 +203,10 @@ impl Campaign<'_> {
 #[test]
 fn two_replicas_keep_a_real_neutron_in_agreement_whatever_fails() {
     let Some(program) = kubectl::program() else { return };
-    let extent = if std::env::var_os("STEERSMAN_LONG").is_some() { LONG } else { SHORT };
+    let mut extent = if std::env::var_os("STEERSMAN_LONG").is_some() { LONG } else { SHORT };
+    if let Ok(n_networks) = std::env::var("STEERSMAN_CAMPAIGN_NETWORKS") {
+        extent.n_networks = n_networks.parse().expect("STEERSMAN_CAMPAIGN_NETWORKS is a number");
+    }
     let Some(neutron) = Neutron::start_with(&[
         ("NEUTRON_QUOTA_NETWORK", "5000"),
         ("NEUTRON_QUOTA_SUBNET", "5000"),
@@ -230,6 +236,7 @@ fn two_replicas_keep_a_real_neutron_in_agreement_whatever_fails() {
         campaign.kill(&leader);
         campaign.start_replica();
     }
+    println!("{} kills of the leader", campaign.extent.n_kills);
     campaign.agree("kills and meddling");
 
     campaign.proxy.set_away(true);
@@ -260,12 +267,12 @@ fn two_replicas_keep_a_real_neutron_in_agreement_whatever_fails() {
     assert_eq!(left["items"].as_array().unwrap().len(), n - 3);
 
     // What was under way is over within an interval or two.
-    std::thread::park_timeout(Duration::from_secs(3 * INTERVAL));
+    std::thread::park_timeout(3 * campaign.extent.interval);
     let (before, begun) = (campaign.proxy.n_requests(), Instant::now());
     std::thread::park_timeout(campaign.extent.quiet);
     let (n_requests, took) = (campaign.proxy.n_requests() - before, begun.elapsed().as_secs_f64());
     let n_pages = 2 * (n - 3).div_ceil(PAGE);
-    let least = took / INTERVAL as f64 * n_pages as f64;
+    let least = took / campaign.extent.interval.as_secs_f64() * n_pages as f64;
     println!("quiet: {n_requests} requests in {took:.0} s, the least is {least:.0}");
     assert!(n_requests as f64 <= 1.5 * least, "{n_requests} requests in {took:.0} s, the least is {least:.0}");
     campaign.agree("a quiet time");
