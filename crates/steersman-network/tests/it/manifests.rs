@@ -46,7 +46,7 @@ async fn the_service_account_may_do_what_the_operator_needs_and_no_more() {
     assert!(elsewhere.list(&Default::default()).await.is_err());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_operator_works_with_the_rules_of_the_manifests() {
     let world = World::simulated().await;
     for manifest in BASE {

@@ -6,6 +6,7 @@ use expect_test::expect_file;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
+use steersman::ObjectKey;
 use steersman_network::Network;
 use steersman_network::transitions::{Field, Verdict, document, fields, transition};
 use steersman_neutron::{Cloud, Network as Made, NetworkCreate, RequestId, Simulated, Subnet, SubnetCreate};
@@ -134,7 +135,7 @@ fn check(row: &str, spec: &Value, state: &State) {
 async fn remove(world: &World) {
     world.respec("a", plain()).await;
     world.api().delete("a", &Default::default()).await.unwrap();
-    world.eventually("the object is gone", async || world.api().get_opt("a").await.unwrap().is_none()).await;
+    world.plane.until_gone::<Network>(&ObjectKey::namespaced("default", "a")).await;
     for network in world.networks().await {
         world.cloud.delete_network(RequestId::random(), network.id, None).await.unwrap();
     }

@@ -138,7 +138,8 @@ impl World {
         self.cloud.find_subnets(RequestId::random(), &SubnetFilter::network(id)).await.unwrap()
     }
 
-    /// Waits until something about the cloud holds.
+    /// Waits until something about the cloud holds, which nothing announces. For tests with `start_paused = true`, whose clock
+    /// passes at once.
     pub(crate) async fn eventually(&self, what: &str, mut holds: impl AsyncFnMut() -> bool) {
         let limit = tokio::time::Instant::now() + Duration::from_secs(3600);
         while !holds().await {
