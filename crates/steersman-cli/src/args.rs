@@ -232,6 +232,26 @@ pub(crate) struct NetworkOptions {
     pub(crate) metrics_address: Option<SocketAddr>,
     #[command(flatten)]
     pub(crate) cloud: CloudOptions,
+    /// How often everything in Neutron is listed, to find networks that were changed there and those whose objects are gone.
+    #[arg(long, default_value = "60s", value_parser = duration::more_than_none, value_name = "DURATION")]
+    pub(crate) drift_interval: Duration,
+    /// How long a network that this cluster's operator has made stays in Neutron although its object is gone, as after an answer
+    /// that was lost.
+    #[arg(long, default_value = "10m", value_parser = duration::any, value_name = "DURATION")]
+    pub(crate) orphan_grace: Duration,
+    /// The name of this cluster in the markers of what the operator makes, by which it knows its own networks; the uid of the
+    /// namespace kube-system unless told otherwise. Two clusters in one project need two names.
+    #[arg(long, value_name = "ID")]
+    pub(crate) cluster_id: Option<steersman_network::ClusterId>,
+    /// Work only while holding the Lease network-controller, so that of several replicas one works and the others wait.
+    #[arg(long)]
+    pub(crate) leader_elect: bool,
+    /// The namespace of the Lease; that of the pod, or of the kubeconfig, unless told otherwise.
+    #[arg(long, requires = "leader_elect", value_name = "NAMESPACE")]
+    pub(crate) leader_elect_namespace: Option<String>,
+    /// How long a leader that has vanished holds up the others; it renews the Lease eight times as often.
+    #[arg(long, default_value = "15s", value_parser = duration::lease, value_name = "DURATION")]
+    pub(crate) leader_elect_lease_duration: Duration,
 }
 
 /// Which Neutron, and how to sign in to it.

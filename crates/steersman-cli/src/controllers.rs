@@ -176,7 +176,8 @@ impl Running {
         }
         if let Some(cloud) = cloud {
             let stopped = running.stop.clone().cancelled_owned();
-            running.spawn(NETWORK, steersman_network::run_with(manager(NETWORK), cloud, stopped));
+            let options = steersman_network::Options::default();
+            running.spawn(NETWORK, steersman_network::run_with(manager(NETWORK), cloud, options, stopped));
         }
         if let Some(monitoring) = monitoring {
             running.monitoring.spawn(monitoring.endpoints.serve(running.stop_monitoring.clone().cancelled_owned()));

@@ -6,7 +6,8 @@ use crate::cloud::Choice;
 use crate::signals::Signals;
 use std::io::Write as _;
 use std::pin::pin;
-use steersman::{ClientOptions, Manager, Metrics};
+use std::time::Duration;
+use steersman::{ClientOptions, ElectionOptions, Manager, Metrics};
 use tokio_util::sync::CancellationToken;
 
 /// Runs until a signal comes. A second signal ends the process at once.
@@ -26,7 +27,12 @@ pub(crate) async fn run(options: NetworkOptions) -> Result<(), Failure> {
         ..ClientOptions::default()
     };
     let client = steersman::client(&client_options).await.map_err(|error| Failure::Refused(crate::chain(&error)))?;
+    let namespace = client.default_namespace().to_owned();
     let mut manager = Manager::new(client).name(steersman_network::NAME).with_metrics(metrics);
+    if options.leader_elect {
+        let namespace = options.leader_elect_namespace.clone().unwrap_or_else(|| namespace.clone());
+        manager = manager.elect_with(election(&namespace, options.leader_elect_lease_duration));
+    }
     if let Some(address) = options.metrics_address {
         manager = manager.serve(address).map_err(|error| {
             Failure::Refused(format!("{}; choose another with --metrics-address", crate::chain(&error)))
@@ -39,8 +45,13 @@ pub(crate) async fn run(options: NetworkOptions) -> Result<(), Failure> {
         let _ = writeln!(std::io::stdout(), "metrics and health: http://{address}");
     }
     tracing::info!(neutron = cloud.name(), "the Network controller is running");
+    let work = steersman_network::Options {
+        cluster: options.cluster_id,
+        drift_interval: options.drift_interval,
+        orphan_grace: options.orphan_grace,
+    };
     let stop = CancellationToken::new();
-    let mut running = pin!(steersman_network::run_with(manager, cloud, stop.clone().cancelled_owned()));
+    let mut running = pin!(steersman_network::run_with(manager, cloud, work, stop.clone().cancelled_owned()));
     let ended = tokio::select! {
         ended = &mut running => ended,
         signal = signals.next() => {
@@ -54,4 +65,15 @@ pub(crate) async fn run(options: NetworkOptions) -> Result<(), Failure> {
     };
     ended.map_err(anyhow::Error::from)?;
     Ok(())
+}
+
+/// The election of replicas, with the proportions that Kubernetes' own controllers use: a leader renews at two thirds of the
+/// lease at the latest, and everyone tries eight times in it.
+fn election(namespace: &str, lease: Duration) -> ElectionOptions {
+    ElectionOptions {
+        lease,
+        renew_deadline: lease * 2 / 3,
+        retry: lease / 8,
+        ..ElectionOptions::new(steersman_network::NAME, namespace)
+    }
 }

@@ -1,10 +1,12 @@
 //! The kind `Network` as the operator reads and writes it.
 //!
 //! Read leniently: where the definition has no schema, a spec may hold anything, and what is wrong with it is to be told in
-//! the object's status rather than to keep the object from being read.
+//! the object's status rather than to keep the object from being read. A status that somebody has spoiled is read as far as it
+//! can be, and written anew.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::CustomResource;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
@@ -19,18 +21,106 @@ use serde_json::Value;
     status = "NetworkStatus"
 )]
 #[kube(derive = "Default", derive = "PartialEq")]
+#[serde(rename_all = "camelCase")]
 pub struct NetworkSpec {
+    /// A network that is there already, to be used in place of a new one.
+    #[serde(skip_serializing_if = "Given::is_absent")]
+    pub adopt: Given<Adopt>,
+    /// Whether the network should carry traffic.
+    #[serde(skip_serializing_if = "Given::is_absent")]
+    pub admin_state_up: Given<bool>,
+    /// Where ports get their addresses from.
+    #[serde(skip_serializing_if = "Given::is_absent")]
+    pub allocation_pools: Given<Vec<Pool>>,
     /// The subnet's addresses, such as `192.168.0.0/16`.
     #[serde(skip_serializing_if = "Given::is_absent")]
-    pub cidr: Given,
+    pub cidr: Given<String>,
+    /// What becomes of the network when the object is deleted.
+    #[serde(skip_serializing_if = "Given::is_absent")]
+    pub deletion_policy: Given<DeletionPolicy>,
+    /// The network's description in Neutron.
+    #[serde(skip_serializing_if = "Given::is_absent")]
+    pub description: Given<String>,
+    /// The name servers that DHCP hands out, in the order of preference.
+    #[serde(skip_serializing_if = "Given::is_absent")]
+    pub dns_nameservers: Given<Vec<String>>,
+    /// What to do about a change that somebody made in Neutron.
+    #[serde(skip_serializing_if = "Given::is_absent")]
+    pub drift_policy: Given<DriftPolicy>,
+    /// Whether the cloud hands out addresses.
+    #[serde(rename = "enableDHCP", skip_serializing_if = "Given::is_absent")]
+    pub enable_dhcp: Given<bool>,
     /// The subnet's gateway, an address within `cidr`.
     #[serde(skip_serializing_if = "Given::is_absent")]
-    pub gateway: Given,
+    pub gateway: Given<String>,
+    /// Whether the operator may write to Neutron for this object.
+    #[serde(skip_serializing_if = "Given::is_absent")]
+    pub management_policy: Given<ManagementPolicy>,
+    /// The largest packet, in bytes.
+    #[serde(skip_serializing_if = "Given::is_absent")]
+    pub mtu: Given<u32>,
+    /// Whether what cannot be changed in place may be made anew.
+    #[serde(skip_serializing_if = "Given::is_absent")]
+    pub replace_on_change: Given<bool>,
+    /// Whether every project may use the network.
+    #[serde(skip_serializing_if = "Given::is_absent")]
+    pub shared: Given<bool>,
+}
+
+/// A network that is there already: exactly one of the two is set.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Adopt {
+    /// Its id in Neutron.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// A tag that it alone has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tag: Option<String>,
+}
+
+/// A range of addresses, both ends included.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Pool {
+    /// The first address.
+    pub start: String,
+    /// The last address.
+    pub end: String,
+}
+
+/// What becomes of the network when the object is deleted.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub enum DeletionPolicy {
+    /// It is deleted too. The default, but for a network that was adopted.
+    Delete,
+    /// It stays, without the operator's marker. The default of a network that was adopted.
+    Retain,
+}
+
+/// What to do about a change that somebody made in Neutron.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+pub enum DriftPolicy {
+    /// Change it back.
+    #[default]
+    Repair,
+    /// Say so in the conditions, and leave it.
+    Report,
+}
+
+/// Whether the operator may write to Neutron for an object.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+pub enum ManagementPolicy {
+    /// It may.
+    #[default]
+    Managed,
+    /// It only compares.
+    Observed,
 }
 
 /// What is known of the network, written by the operator alone.
-#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase", default)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct NetworkStatus {
     /// The network's id in Neutron.
     #[serde(rename = "networkID", skip_serializing_if = "Option::is_none")]
@@ -41,6 +131,13 @@ pub struct NetworkStatus {
     /// Which Neutron it is in; a simulated one says so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backend: Option<String>,
+    /// The project of the credentials with which it was last seen there.
+    #[serde(rename = "projectID", skip_serializing_if = "Option::is_none")]
+    pub project_id: Option<String>,
+    /// Identifies the spec that Neutron was last brought to agree with: what differs although the spec is still that one was
+    /// changed in Neutron.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub applied_spec: Option<String>,
     /// The generation of the spec that the rest speaks of. Absent where the definition has no status subresource: there
     /// every status write makes a new generation.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -50,19 +147,19 @@ pub struct NetworkStatus {
     pub conditions: Vec<Condition>,
 }
 
-/// A field that should be a text.
+/// A field that should be a `T`.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub enum Given {
+pub enum Given<T> {
     /// It is not there, or null.
     #[default]
     Absent,
     /// It is something else: the JSON of it.
     Other(String),
     /// It is one.
-    Text(String),
+    Is(T),
 }
 
-impl Given {
+impl<T> Given<T> {
     /// Whether it is not there.
     pub fn is_absent(&self) -> bool {
         matches!(self, Given::Absent)
@@ -73,26 +170,70 @@ impl Given {
 impl<'de> Deserialize<'de> for NetworkSpec {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<NetworkSpec, D::Error> {
         let mut spec = Option::<Value>::deserialize(deserializer)?.unwrap_or_default();
-        let mut take = |field: &str| Given::from(spec.get_mut(field).map(Value::take).unwrap_or_default());
-        Ok(NetworkSpec { cidr: take("cidr"), gateway: take("gateway") })
+        let mut take = |field: &str| spec.get_mut(field).map(Value::take).unwrap_or_default();
+        Ok(NetworkSpec {
+            adopt: take("adopt").into(),
+            admin_state_up: take("adminStateUp").into(),
+            allocation_pools: take("allocationPools").into(),
+            cidr: take("cidr").into(),
+            deletion_policy: take("deletionPolicy").into(),
+            description: take("description").into(),
+            dns_nameservers: take("dnsNameservers").into(),
+            drift_policy: take("driftPolicy").into(),
+            enable_dhcp: take("enableDHCP").into(),
+            gateway: take("gateway").into(),
+            management_policy: take("managementPolicy").into(),
+            mtu: take("mtu").into(),
+            replace_on_change: take("replaceOnChange").into(),
+            shared: take("shared").into(),
+        })
     }
 }
 
-impl From<Value> for Given {
-    fn from(value: Value) -> Given {
+/// A field that cannot be understood counts as missing: the operator writes the status, and will write it again.
+impl<'de> Deserialize<'de> for NetworkStatus {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<NetworkStatus, D::Error> {
+        let mut status = Option::<Value>::deserialize(deserializer)?.unwrap_or_default();
+        let mut take = |field: &str| status.get_mut(field).map(Value::take).unwrap_or_default();
+        let mut text = |field: &str| match take(field) {
+            Value::String(text) => Some(text),
+            _ => None,
+        };
+        let (network_id, subnet_id, backend) = (text("networkID"), text("subnetID"), text("backend"));
+        let (project_id, applied_spec) = (text("projectID"), text("appliedSpec"));
+        let conditions = match take("conditions") {
+            Value::Array(conditions) => conditions,
+            _ => Vec::new(),
+        };
+        Ok(NetworkStatus {
+            network_id,
+            subnet_id,
+            backend,
+            project_id,
+            applied_spec,
+            observed_generation: take("observedGeneration").as_i64(),
+            conditions: conditions.into_iter().filter_map(|one| serde_json::from_value(one).ok()).collect(),
+        })
+    }
+}
+
+impl<T: DeserializeOwned> From<Value> for Given<T> {
+    fn from(value: Value) -> Given<T> {
         match value {
             Value::Null => Given::Absent,
-            Value::String(text) => Given::Text(text),
-            other => Given::Other(other.to_string()),
+            value => match T::deserialize(&value) {
+                Ok(is) => Given::Is(is),
+                Err(_) => Given::Other(value.to_string()),
+            },
         }
     }
 }
 
-impl Serialize for Given {
+impl<T: Serialize> Serialize for Given<T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
             Given::Absent => serializer.serialize_none(),
-            Given::Text(text) => serializer.serialize_str(text),
+            Given::Is(is) => is.serialize(serializer),
             Given::Other(json) => match serde_json::from_str::<Value>(json) {
                 Ok(value) => value.serialize(serializer),
                 Err(_) => serializer.serialize_str(json),
@@ -113,23 +254,48 @@ mod tests {
             json!({"cidr": 16}),
             json!({"gateway": {"a": [1]}}),
             json!({}),
+            json!({"adopt": {"id": "i"}, "allocationPools": [{"start": "a", "end": "b"}], "enableDHCP": false, "mtu": 1400}),
+            json!({"adopt": {"ID": "i"}, "allocationPools": ["a-b"], "enableDHCP": "no", "mtu": -1}),
+            json!({"deletionPolicy": "Retain", "driftPolicy": "Report", "managementPolicy": "Observed"}),
+            json!({"deletionPolicy": "retain", "dnsNameservers": "1.1.1.1", "replaceOnChange": 1}),
         ] {
             let read: NetworkSpec = serde_json::from_value(spec.clone()).unwrap();
             assert_eq!(serde_json::to_value(read).unwrap(), spec);
         }
     }
 
+    fn network(field: &str, value: Value) -> Value {
+        json!({"apiVersion": "samplecrd.k8s.io/v1", "kind": "Network", "metadata": {"name": "a"}, field: value})
+    }
+
     #[test]
     fn a_network_without_a_spec_can_be_read_too() {
-        for spec in [json!({"metadata": {}}), json!({"spec": null}), json!({"spec": 7}), json!({"spec": ["cidr"]})] {
-            let mut network =
-                json!({"apiVersion": "samplecrd.k8s.io/v1", "kind": "Network", "metadata": {"name": "a"}});
-            network["spec"] = spec.get("spec").cloned().unwrap_or_default();
-            if spec.get("spec").is_none() {
-                network.as_object_mut().unwrap().remove("spec");
-            }
-            let read: Network = serde_json::from_value(network).unwrap();
+        for spec in [Value::Null, json!(7), json!(["cidr"])] {
+            let read: Network = serde_json::from_value(network("spec", spec.clone())).unwrap();
             assert_eq!(read.spec, NetworkSpec::default(), "{spec}");
+        }
+        let read: Network = serde_json::from_value(network("other", Value::Null)).unwrap();
+        assert_eq!(read.spec, NetworkSpec::default());
+    }
+
+    #[test]
+    fn a_spoiled_status_is_read_as_far_as_it_can_be() {
+        let good = json!({
+            "type": "Ready", "status": "True", "reason": "R", "message": "m", "lastTransitionTime": "2026-11-21T00:00:00Z"
+        });
+        for (status, conditions) in [
+            (json!(7), 0),
+            (json!("ready"), 0),
+            (
+                json!({"networkID": {"a": 1}, "subnetID": 7, "backend": [], "observedGeneration": "x", "conditions": {}}),
+                0,
+            ),
+            (json!({"conditions": [7, {"type": "Ready"}, good, {"type": 1}]}), 1),
+        ] {
+            let read: Network = serde_json::from_value(network("status", status.clone())).unwrap();
+            let read = read.status.unwrap();
+            assert_eq!(read.conditions.len(), conditions, "{status}");
+            assert_eq!(NetworkStatus { conditions: Vec::new(), ..read }, NetworkStatus::default(), "{status}");
         }
     }
 
@@ -138,12 +304,14 @@ mod tests {
         let status = NetworkStatus {
             network_id: Some("n".into()),
             subnet_id: Some("s".into()),
+            project_id: Some("p".into()),
+            applied_spec: Some("a".into()),
             observed_generation: Some(1),
             ..NetworkStatus::default()
         };
-        assert_eq!(
-            serde_json::to_value(status).unwrap(),
-            json!({"networkID": "n", "subnetID": "s", "observedGeneration": 1})
-        );
+        let written =
+            json!({"networkID": "n", "subnetID": "s", "projectID": "p", "appliedSpec": "a", "observedGeneration": 1});
+        assert_eq!(serde_json::to_value(&status).unwrap(), written);
+        assert_eq!(serde_json::from_value::<NetworkStatus>(written).unwrap(), status);
     }
 }

@@ -1,111 +1,131 @@
-//! Takes the network of an object that is being deleted out of Neutron.
+//! Lets go of the network of an object that is being deleted: out of Neutron, or out of the operator's hands.
 
-use crate::api::NetworkStatus;
+use crate::api::{DeletionPolicy, Given, ManagementPolicy, NetworkSpec};
+use crate::desired::Invalid;
 use crate::event::Event;
 use crate::execute::give_back_marker;
-use crate::observe::networks;
+use crate::identity::{ClusterId, Standing};
+use crate::observe::{Found, Search};
 use crate::outcome::{Next, Obstacle};
 use crate::pending::Pending;
-use crate::plan::Identity;
-use steersman_neutron::{Cloud, RequestId};
+use steersman_neutron::{Network, NetworkUpdate};
 
-/// Deletes what carries the marker, and what has lost it; `Ok` when nothing is left.
-pub(crate) async fn delete(
-    cloud: &dyn Cloud,
-    request: RequestId,
-    uid: &str,
-    identity: &Identity,
-    status: Option<&NetworkStatus>,
-    pending: &Pending,
-    events: &mut Vec<Event>,
-) -> Result<(), Obstacle> {
-    for network in networks(cloud, request, identity, status).await? {
-        if network.description != identity.marker {
-            // Only what carries the marker is deleted. If two release it at the same time, the slower one gets a conflict.
-            give_back_marker(cloud, request, identity, network.id, network.revision).await?;
+/// What becomes of the network of an object that is being deleted.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Fate {
+    Delete,
+    /// It was only observed: nothing of it is changed.
+    Leave,
+    Retain,
+}
+
+impl Fate {
+    /// As the spec says, the rest of which may be invalid.
+    ///
+    /// # Errors
+    /// What it says of this cannot be understood: deleting might be what was to be prevented.
+    pub(crate) fn parse(spec: &NetworkSpec) -> Result<Fate, Invalid> {
+        let unclear = |field, json: &String, want| Err(Invalid::Type { field, json: json.clone(), want });
+        match &spec.management_policy {
+            Given::Is(ManagementPolicy::Observed) => return Ok(Fate::Leave),
+            Given::Other(json) => return unclear("managementPolicy", json, "Managed or Observed"),
+            Given::Is(ManagementPolicy::Managed) | Given::Absent => {}
         }
-        match cloud.delete_network(request, network.id, None).await {
-            Ok(()) => events.push(Event::new("NetworkDeleted", format!("deleted network {}", network.id))),
-            Err(error) if error.is_not_found() => {}
-            Err(error) => return Err(error.into()),
+        match &spec.deletion_policy {
+            Given::Is(DeletionPolicy::Delete) => Ok(Fate::Delete),
+            Given::Is(DeletionPolicy::Retain) => Ok(Fate::Retain),
+            Given::Absent if spec.adopt.is_absent() => Ok(Fate::Delete),
+            Given::Absent => Ok(Fate::Retain),
+            Given::Other(json) => unclear("deletionPolicy", json, "Delete or Retain"),
         }
     }
-    // A create whose answer was lost may still come about: wait, then look once more.
-    if let Some(wait) = pending.wait(uid) {
-        let message = "the answer to a create was lost: waiting to see whether there is something to delete";
-        return Err(Obstacle::new("AnswerLost", message, Next::After(wait)));
+}
+
+/// What to let go of.
+pub(crate) struct Release<'a> {
+    pub(crate) search: Search<'a>,
+    pub(crate) cluster: &'a ClusterId,
+    pub(crate) uid: &'a str,
+    pub(crate) pending: &'a Pending,
+    pub(crate) fate: Fate,
+}
+
+impl Release<'_> {
+    /// `Ok` when nothing in Neutron needs the object any more.
+    ///
+    /// # Errors
+    /// What is in the way.
+    pub(crate) async fn run(&self, events: &mut Vec<Event>) -> Result<(), Obstacle> {
+        match self.fate {
+            Fate::Delete => self.delete(events).await,
+            Fate::Leave => Ok(()),
+            Fate::Retain => self.retain(events).await,
+        }
     }
-    Ok(())
+
+    /// Deletes what carries the marker, and what has lost it.
+    async fn delete(&self, events: &mut Vec<Event>) -> Result<(), Obstacle> {
+        let Search { cloud, request, identity, sight, .. } = self.search;
+        let Found { networks, is_missing } = self.search.own(None).await?;
+        if is_missing && networks.is_empty() {
+            sight.check(cloud, request, self.cluster).await?;
+        }
+        for network in networks {
+            if identity.standing(&network) != Standing::Own {
+                // Only what carries the marker is deleted. If two release it at the same time, the slower one gets a conflict.
+                give_back_marker(cloud, request, identity, network.id, network.revision).await?;
+            }
+            match cloud.delete_network(request, network.id, None).await {
+                Ok(()) => events.push(Event::new("NetworkDeleted", format!("deleted network {}", network.id))),
+                Err(error) if error.is_not_found() => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.settle()
+    }
+
+    /// Takes the markers away, so that no sweep takes the network for one that was left behind.
+    async fn retain(&self, events: &mut Vec<Event>) -> Result<(), Obstacle> {
+        let networks = match self.search.own(None).await {
+            Ok(found) => found.networks,
+            // It is to stay, wherever it is.
+            Err(Obstacle { reason: "BackendChanged" | "ProjectChanged" | "NotRecognized", .. }) => Vec::new(),
+            Err(obstacle) => return Err(obstacle),
+        };
+        for network in networks {
+            self.unmark(&network).await?;
+            events.push(Event::new("NetworkRetained", format!("network {} stays in Neutron", network.id)));
+        }
+        self.settle()
+    }
+
+    async fn unmark(&self, network: &Network) -> Result<(), Obstacle> {
+        let Search { cloud, request, identity, .. } = self.search;
+        // The description first: whoever is interrupted in between still finds it by its tag.
+        if [&identity.marker, &identity.marker_0_1].contains(&&network.description) {
+            let change = NetworkUpdate { description: Some(String::new()), ..NetworkUpdate::default() };
+            cloud.update_network(request, network.id, &change, network.revision).await?;
+        }
+        if identity.has_tagged(network) {
+            match cloud.remove_network_tag(request, network.id, &identity.marker).await {
+                Err(error) if !error.is_not_found() => return Err(error.into()),
+                Ok(()) | Err(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// A create whose answer was lost may still come about: wait, then look once more.
+    fn settle(&self) -> Result<(), Obstacle> {
+        match self.pending.wait(self.uid) {
+            Some(wait) => {
+                let message = "the answer to a create was lost: waiting to see whether there is something to let go of";
+                Err(Obstacle::new("AnswerLost", message, Next::After(wait)))
+            }
+            None => Ok(()),
+        }
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::desired::Desired;
-    use crate::execute::{Work, converge};
-    use crate::outcome::Outcome;
-    use steersman_neutron::{NetworkFilter, NetworkId, NetworkUpdate, Simulated};
-
-    fn identity(uid: &str) -> Identity {
-        Identity { marker: format!("network-controller/{uid}"), name: format!("default/{uid}") }
-    }
-
-    /// The network that a converge leads to.
-    async fn converged(cloud: &Simulated, uid: &str, status: Option<&NetworkStatus>) -> String {
-        let desired = Desired { cidr: "10.0.0.0/24".parse().unwrap(), gateway: None };
-        let (pending, identity) = (Pending::default(), identity(uid));
-        let work = Work { cloud, request: RequestId::random(), uid, identity: &identity, desired, pending: &pending };
-        match converge(&work, status, &mut Vec::new()).await {
-            Outcome::Ready { network, .. } => network,
-            Outcome::Stuck(obstacle) => panic!("{uid}: {obstacle:?}"),
-        }
-    }
-
-    async fn deleted(cloud: &Simulated, uid: &str, status: &NetworkStatus) {
-        let pending = Pending::default();
-        delete(cloud, RequestId::random(), uid, &identity(uid), Some(status), &pending, &mut Vec::new()).await.unwrap();
-    }
-
-    async fn ids(cloud: &Simulated) -> Vec<String> {
-        let networks = cloud.find_networks(RequestId::random(), &NetworkFilter::all()).await.unwrap();
-        networks.iter().map(|network| network.id.to_string()).collect()
-    }
-
-    async fn change(cloud: &Simulated, id: &str, change: NetworkUpdate) {
-        let id: NetworkId = id.parse().unwrap();
-        cloud.update_network(RequestId::random(), id, &change, None).await.unwrap();
-    }
-
-    fn naming(id: &str) -> NetworkStatus {
-        NetworkStatus { network_id: Some(id.to_owned()), ..NetworkStatus::default() }
-    }
-
-    #[tokio::test]
-    async fn of_two_objects_whose_status_names_one_network_only_its_own_takes_it() {
-        let cloud = Simulated::in_memory();
-        let own = converged(&cloud, "own", None).await;
-        let forged = naming(&own);
-        deleted(&cloud, "other", &forged).await;
-        assert_eq!(ids(&cloud).await, std::slice::from_ref(&own), "deleted by an object that only names it");
-        let others = converged(&cloud, "other", Some(&forged)).await;
-        assert_ne!(others, own, "taken over by an object that only names it");
-        deleted(&cloud, "other", &forged).await;
-        assert_eq!(ids(&cloud).await, std::slice::from_ref(&own));
-        deleted(&cloud, "own", &forged).await;
-        assert_eq!(ids(&cloud).await, [""; 0]);
-    }
-
-    #[tokio::test]
-    async fn a_network_without_any_marker_needs_the_name_too() {
-        let cloud = Simulated::in_memory();
-        let own = converged(&cloud, "own", None).await;
-        let unmarked = || NetworkUpdate { description: Some(String::new()), ..NetworkUpdate::default() };
-        change(&cloud, &own, unmarked()).await;
-        deleted(&cloud, "other", &naming(&own)).await;
-        assert_eq!(ids(&cloud).await, std::slice::from_ref(&own));
-        assert_eq!(converged(&cloud, "own", Some(&naming(&own))).await, own, "a lost marker is given back");
-        change(&cloud, &own, unmarked()).await;
-        deleted(&cloud, "own", &naming(&own)).await;
-        assert_eq!(ids(&cloud).await, [""; 0]);
-    }
-}
+mod tests;

@@ -1,88 +1,83 @@
 //! The desired state: a spec, parsed and validated.
 
-use crate::api::{Given, NetworkSpec};
-use ipnet::IpNet;
-use std::net::IpAddr;
-use steersman_neutron::Gateway;
+mod addresses;
+mod invalid;
 
-/// A spec that can be made real.
-#[derive(Clone, Copy, Debug, PartialEq)]
+use crate::api::{Adopt, DeletionPolicy, DriftPolicy, Given, ManagementPolicy, NetworkSpec};
+use ipnet::IpNet;
+use std::fmt;
+use std::net::IpAddr;
+use steersman_neutron::{AllocationPool, Gateway, Network, NetworkId};
+
+pub use crate::desired::invalid::Invalid;
+
+/// A spec that can be made real. What is `None` was not said: Neutron's default applies to a network that the operator made,
+/// and one that was adopted stays as it is.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Desired {
+    /// A network that is there already.
+    pub adopt: Option<Target>,
+    /// Whether the network should carry traffic.
+    pub admin_state_up: Option<bool>,
+    /// Where ports get their addresses from, sorted.
+    pub allocation_pools: Option<Vec<AllocationPool>>,
     /// The subnet's addresses.
     pub cidr: IpNet,
+    /// What becomes of the network when the object is deleted.
+    pub deletion_policy: DeletionPolicy,
+    /// The network's description.
+    pub description: Option<String>,
+    /// In the order of preference.
+    pub dns_nameservers: Option<Vec<IpAddr>>,
+    /// What to do about a change that somebody made in Neutron.
+    pub drift_policy: DriftPolicy,
+    /// Whether the cloud hands out addresses.
+    pub enable_dhcp: Option<bool>,
     /// The subnet's gateway; the first address, where the spec names none.
     pub gateway: Option<IpAddr>,
+    /// Whether Neutron may be written to.
+    pub management_policy: ManagementPolicy,
+    /// The largest packet, in bytes.
+    pub mtu: Option<u32>,
+    /// Whether what cannot be changed in place may be made anew.
+    pub replace_on_change: bool,
+    /// Whether every project may use the network.
+    pub shared: Option<bool>,
 }
 
-/// A spec that cannot: one sentence that names the field, the value and the way out.
-#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-pub enum Invalid {
-    /// A field that must be there is not.
-    #[error("spec.{field} is missing: give it a value such as {example:?}")]
-    Missing {
-        /// Which.
-        field: &'static str,
-        /// What it could be.
-        example: &'static str,
-    },
-    /// A field that should be a text is something else.
-    #[error("spec.{field} is {json}, want a text such as {example:?}")]
-    NotText {
-        /// Which.
-        field: &'static str,
-        /// What it is.
-        json: String,
-        /// What it could be.
-        example: &'static str,
-    },
-    /// The text is not a CIDR.
-    #[error("spec.cidr {text:?} is no CIDR: want an address and a prefix length, such as \"192.168.0.0/16\"")]
-    Cidr {
-        /// What was given.
-        text: String,
-    },
-    /// The cidr has bits behind its prefix.
-    #[error("spec.cidr {text:?} has bits set behind its prefix: write {network}")]
-    HostBits {
-        /// What was given.
-        text: String,
-        /// What was meant.
-        network: IpNet,
-    },
-    /// The cidr is too small for a gateway and a host.
-    #[error("spec.cidr {cidr} has no room for a gateway and a host: want a shorter prefix")]
-    TooSmall {
-        /// What was given.
-        cidr: IpNet,
-    },
-    /// The gateway is no address.
-    #[error("spec.gateway {text:?} is no IP address: want one such as \"192.168.0.1\"")]
-    Gateway {
-        /// What was given.
-        text: String,
-    },
-    /// The gateway is not in the cidr.
-    #[error("spec.gateway {gateway} is outside spec.cidr {cidr}: want an address within it")]
-    GatewayOutside {
-        /// What was given.
-        gateway: IpAddr,
-        /// Where it should be.
-        cidr: IpNet,
-    },
-    /// The gateway is the first or last address of the cidr, which no host can have.
-    #[error("spec.gateway {gateway} is the {what} address of spec.cidr {cidr}: want another address within it")]
-    GatewayReserved {
-        /// What was given.
-        gateway: IpAddr,
-        /// What it is.
-        what: &'static str,
-        /// Of what.
-        cidr: IpNet,
-    },
+/// A network to adopt.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Target {
+    /// By its id.
+    Id(NetworkId),
+    /// By a tag that it alone has.
+    Tag(String),
 }
 
-const CIDR_EXAMPLE: &str = "192.168.0.0/16";
-const GATEWAY_EXAMPLE: &str = "192.168.0.1";
+impl Target {
+    /// Whether a network is the one meant.
+    pub(crate) fn is(&self, network: &Network) -> bool {
+        match self {
+            Target::Id(id) => network.id == *id,
+            Target::Tag(tag) => network.tags.contains(tag),
+        }
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Target::Id(id) => write!(f, "with the id {id}"),
+            Target::Tag(tag) => write!(f, "with the tag {tag:?}"),
+        }
+    }
+}
+
+/// The longest description, in characters.
+const DESCRIPTION_CHARS_MAX: usize = 255;
+/// The smallest MTU: what every host of the version must take.
+const MTU_MIN_V4: u32 = 68;
+const MTU_MIN_V6: u32 = 1280;
 
 impl Desired {
     /// Reads a spec.
@@ -90,16 +85,33 @@ impl Desired {
     /// # Errors
     /// The first thing that is wrong with it.
     pub fn parse(spec: &NetworkSpec) -> Result<Desired, Invalid> {
-        let cidr = cidr(&spec.cidr)?;
-        let gateway = match &spec.gateway {
-            Given::Absent => return Ok(Desired { cidr, gateway: None }),
-            Given::Other(json) => {
-                return Err(Invalid::NotText { field: "gateway", json: json.clone(), example: GATEWAY_EXAMPLE });
-            }
-            Given::Text(text) => text.trim().parse().map_err(|_| Invalid::Gateway { text: text.clone() })?,
+        let cidr = addresses::cidr(&spec.cidr)?;
+        let gateway = addresses::gateway(cidr, &spec.gateway)?;
+        let adopt =
+            given(&spec.adopt, "adopt", "{\"id\": \"<UUID>\"} or {\"tag\": \"<tag>\"}")?.map(target).transpose()?;
+        let management_policy = given(&spec.management_policy, "managementPolicy", "Managed or Observed")?;
+        let deletion_policy = given(&spec.deletion_policy, "deletionPolicy", "Delete or Retain")?.copied();
+        let by_default = if adopt.is_some() { DeletionPolicy::Retain } else { DeletionPolicy::Delete };
+        let desired = Desired {
+            admin_state_up: boolean(&spec.admin_state_up, "adminStateUp")?,
+            allocation_pools: addresses::pools(cidr, gateway, &spec.allocation_pools)?,
+            cidr,
+            deletion_policy: deletion_policy.unwrap_or(by_default),
+            description: description(&spec.description)?,
+            dns_nameservers: addresses::nameservers(cidr, &spec.dns_nameservers)?,
+            drift_policy: given(&spec.drift_policy, "driftPolicy", "Repair or Report")?.copied().unwrap_or_default(),
+            enable_dhcp: boolean(&spec.enable_dhcp, "enableDHCP")?,
+            gateway,
+            management_policy: management_policy.copied().unwrap_or_default(),
+            mtu: mtu(cidr, &spec.mtu)?,
+            replace_on_change: boolean(&spec.replace_on_change, "replaceOnChange")?.unwrap_or_default(),
+            shared: boolean(&spec.shared, "shared")?,
+            adopt,
         };
-        check_gateway(cidr, gateway)?;
-        Ok(Desired { cidr, gateway: Some(gateway) })
+        if desired.management_policy == ManagementPolicy::Observed && desired.adopt.is_none() {
+            return Err(Invalid::NothingToObserve);
+        }
+        Ok(desired)
     }
 
     /// The gateway as a request to Neutron says it.
@@ -108,112 +120,59 @@ impl Desired {
     }
 }
 
-fn cidr(given: &Given) -> Result<IpNet, Invalid> {
-    let text = match given {
-        Given::Absent => return Err(Invalid::Missing { field: "cidr", example: CIDR_EXAMPLE }),
-        Given::Other(json) => {
-            return Err(Invalid::NotText { field: "cidr", json: json.clone(), example: CIDR_EXAMPLE });
-        }
-        Given::Text(text) => text,
-    };
-    let invalid = || Invalid::Cidr { text: text.clone() };
-    let cidr: IpNet = text.trim().parse().map_err(|_| invalid())?;
-    // What the parser lets pass with leading zeros, others read as octal.
-    if matches!(cidr, IpNet::V4(_)) && cidr.to_string() != text.trim() {
-        return Err(invalid());
-    }
-    if cidr.trunc() != cidr {
-        return Err(Invalid::HostBits { text: text.clone(), network: cidr.trunc() });
-    }
-    if cidr.prefix_len() + 1 >= cidr.max_prefix_len() {
-        return Err(Invalid::TooSmall { cidr });
-    }
-    Ok(cidr)
+/// Identifies a spec: equal ones, and in practice only those, have the same.
+pub(crate) fn fingerprint(spec: &NetworkSpec) -> String {
+    // FNV-1a, which the same bytes lead to the same number with in every version of the program.
+    let bytes = serde_json::to_vec(spec).unwrap_or_default();
+    let hash = bytes
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3));
+    format!("{hash:016x}")
 }
 
-fn check_gateway(cidr: IpNet, gateway: IpAddr) -> Result<(), Invalid> {
-    if !cidr.contains(&gateway) {
-        return Err(Invalid::GatewayOutside { gateway, cidr });
+/// The value of a field, if it is there and of the right type.
+fn given<'a, T>(field: &'a Given<T>, name: &'static str, want: &'static str) -> Result<Option<&'a T>, Invalid> {
+    match field {
+        Given::Absent => Ok(None),
+        Given::Is(value) => Ok(Some(value)),
+        Given::Other(json) => Err(Invalid::Type { field: name, json: json.clone(), want }),
     }
-    // Of IPv6 the first address is the routers' own anycast address and no broadcast exists.
-    let is_v4 = matches!(cidr, IpNet::V4(_));
-    if is_v4 && gateway == cidr.network() {
-        return Err(Invalid::GatewayReserved { gateway, what: "network", cidr });
+}
+
+fn boolean(field: &Given<bool>, name: &'static str) -> Result<Option<bool>, Invalid> {
+    Ok(given(field, name, "true or false")?.copied())
+}
+
+fn target(adopt: &Adopt) -> Result<Target, Invalid> {
+    match (&adopt.id, &adopt.tag) {
+        (Some(id), None) => id.parse().map(Target::Id).map_err(|_| Invalid::AdoptId { text: id.clone() }),
+        (None, Some(tag)) if tag.is_empty() || tag.contains(',') => Err(Invalid::AdoptTag { text: tag.clone() }),
+        (None, Some(tag)) => Ok(Target::Tag(tag.clone())),
+        (None, None) | (Some(_), Some(_)) => Err(Invalid::AdoptNotOne),
     }
-    if is_v4 && gateway == cidr.broadcast() {
-        return Err(Invalid::GatewayReserved { gateway, what: "broadcast", cidr });
+}
+
+fn description(field: &Given<String>) -> Result<Option<String>, Invalid> {
+    let Some(text) = given(field, "description", "a text")? else { return Ok(None) };
+    let chars = text.chars().count();
+    if DESCRIPTION_CHARS_MAX < chars {
+        return Err(Invalid::DescriptionTooLong { chars, chars_max: DESCRIPTION_CHARS_MAX });
     }
-    Ok(())
+    // With a marker as its description the operator would take one object's network for another's.
+    if crate::identity::is_marker(text) {
+        return Err(Invalid::DescriptionIsMarker { text: text.clone() });
+    }
+    Ok(Some(text.clone()))
+}
+
+fn mtu(cidr: IpNet, field: &Given<u32>) -> Result<Option<u32>, Invalid> {
+    let Some(&mtu) = given(field, "mtu", "a number of bytes such as 1400")? else { return Ok(None) };
+    let mtu_min = if matches!(cidr, IpNet::V4(_)) { MTU_MIN_V4 } else { MTU_MIN_V6 };
+    if mtu < mtu_min {
+        return Err(Invalid::MtuTooSmall { mtu, mtu_min, cidr });
+    }
+    Ok(Some(mtu))
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[track_caller]
-    fn check(cidr: &str, gateway: &str, want: Result<(), &str>) {
-        let given = |text: &str| if text.is_empty() { Given::Absent } else { Given::Text(text.to_owned()) };
-        let got = Desired::parse(&NetworkSpec { cidr: given(cidr), gateway: given(gateway) });
-        assert_eq!(got.map(|_| ()).map_err(|error| error.to_string()), want.map_err(str::to_owned));
-    }
-
-    #[test]
-    fn good_specs_are_taken() {
-        check("192.168.0.0/16", "192.168.0.1", Ok(()));
-        check("192.168.0.0/16", "", Ok(()));
-        check("10.0.0.0/30", "10.0.0.2", Ok(()));
-        check("fd00::/64", "fd00::1", Ok(()));
-    }
-
-    #[test]
-    fn bad_specs_are_told_what_and_how() {
-        check("", "", Err("spec.cidr is missing: give it a value such as \"192.168.0.0/16\""));
-        check(
-            "not-a-cidr",
-            "",
-            Err("spec.cidr \"not-a-cidr\" is no CIDR: want an address and a prefix length, such as \"192.168.0.0/16\""),
-        );
-        for zeros in ["010.0.0.0/8", "10.0.0.0/08"] {
-            let told = format!(
-                "spec.cidr {zeros:?} is no CIDR: want an address and a prefix length, such as \"192.168.0.0/16\""
-            );
-            check(zeros, "", Err(&told));
-        }
-        check("10.0.0.5/24", "", Err("spec.cidr \"10.0.0.5/24\" has bits set behind its prefix: write 10.0.0.0/24"));
-        check(
-            "10.0.0.0/31",
-            "",
-            Err("spec.cidr 10.0.0.0/31 has no room for a gateway and a host: want a shorter prefix"),
-        );
-        check("10.0.0.0/24", "x", Err("spec.gateway \"x\" is no IP address: want one such as \"192.168.0.1\""));
-        check(
-            "10.0.0.0/24",
-            "10.0.1.1",
-            Err("spec.gateway 10.0.1.1 is outside spec.cidr 10.0.0.0/24: want an address within it"),
-        );
-        check(
-            "10.0.0.0/24",
-            "10.0.0.0",
-            Err(
-                "spec.gateway 10.0.0.0 is the network address of spec.cidr 10.0.0.0/24: want another address within it",
-            ),
-        );
-        check(
-            "10.0.0.0/24",
-            "10.0.0.255",
-            Err(
-                "spec.gateway 10.0.0.255 is the broadcast address of spec.cidr 10.0.0.0/24: want another address within it",
-            ),
-        );
-        check(
-            "10.0.0.0/24",
-            "fd00::1",
-            Err("spec.gateway fd00::1 is outside spec.cidr 10.0.0.0/24: want an address within it"),
-        );
-        let spec = NetworkSpec { cidr: Given::Other("16".to_owned()), gateway: Given::Absent };
-        assert_eq!(
-            Desired::parse(&spec).unwrap_err().to_string(),
-            "spec.cidr is 16, want a text such as \"192.168.0.0/16\""
-        );
-    }
-}
+mod tests;

@@ -1,100 +1,38 @@
 //! Takes steps until nothing is left to do.
 
+use crate::api::{DriftPolicy, ManagementPolicy};
 use crate::desired::Desired;
 use crate::event::Event;
-use crate::observe::observe;
-use crate::outcome::{Next, Obstacle, Outcome};
+use crate::identity::{ClusterId, Identity};
+use crate::observe::{Search, observe};
+use crate::outcome::{Next, Obstacle, Outcome, check_working};
 use crate::pending::Pending;
-use crate::plan::{Identity, Step, plan};
+use crate::plan::{Observed, Step, plan};
+use crate::sight::unreadable;
 use steersman_neutron::{
-    Cloud, Error, Gateway, Network, NetworkCreate, NetworkId, NetworkUpdate, RequestId, Revision, Subnet, SubnetCreate,
-    SubnetId, SubnetUpdate, default_pools,
+    Class, Cloud, Error, Network, NetworkCreate, NetworkId, NetworkUpdate, RequestId, Revision, Subnet, SubnetCreate,
+    SubnetId, SubnetUpdate,
 };
 
-/// Steps of one reconcile. Six are enough for anything; more means that somebody works against us.
-const STEPS_MAX: usize = 12;
+/// Steps of one reconcile. Eight are enough for anything; more means that somebody works against us.
+const STEPS_MAX: usize = 16;
+
+/// Looks of one reconcile: each beyond the first is because somebody else wrote in between.
+const LOOKS_MAX: usize = 3;
 
 /// What a reconcile works on.
 pub(crate) struct Work<'a> {
-    pub(crate) cloud: &'a dyn Cloud,
-    pub(crate) request: RequestId,
+    pub(crate) search: Search<'a>,
+    pub(crate) cluster: &'a ClusterId,
     pub(crate) uid: &'a str,
-    pub(crate) identity: &'a Identity,
-    pub(crate) desired: Desired,
+    pub(crate) desired: &'a Desired,
     pub(crate) pending: &'a Pending,
-}
-
-/// Brings Neutron to agree with what is wanted. An event is added for each thing that was done.
-pub(crate) async fn converge(
-    work: &Work<'_>,
-    status: Option<&crate::api::NetworkStatus>,
-    events: &mut Vec<Event>,
-) -> Outcome {
-    for _ in 0..STEPS_MAX {
-        let observed = match observe(work.cloud, work.request, work.identity, status).await {
-            Ok(observed) => observed,
-            Err(error) => return Outcome::Stuck(error.into()),
-        };
-        let step = plan(&work.desired, work.identity, &observed);
-        let taken = match step {
-            Step::Done(network, subnet) => {
-                work.pending.forget(work.uid);
-                return Outcome::Ready { network: network.to_string(), subnet: subnet.to_string() };
-            }
-            Step::Foreign(subnet) => {
-                let message = format!(
-                    "subnet {subnet}, which somebody else made, has the addresses {}: remove it, or choose another spec.cidr",
-                    work.desired.cidr
-                );
-                return Outcome::Stuck(Obstacle::new(
-                    "CIDROverlap",
-                    message,
-                    Next::After(std::time::Duration::from_secs(60)),
-                ));
-            }
-            Step::CreateNetwork | Step::CreateSubnet(_) if work.pending.wait(work.uid).is_some() => {
-                let wait = work.pending.wait(work.uid).unwrap_or_default();
-                let message = "the answer to a create was lost: waiting to see whether it came about";
-                return Outcome::Stuck(Obstacle::new("AnswerLost", message, Next::After(wait)));
-            }
-            Step::CreateNetwork => create_network(work, events).await,
-            Step::CreateSubnet(network) => create_subnet(work, network, events).await,
-            Step::DeleteDuplicate(network) => {
-                let deleted = forgiving(work.cloud.delete_network(work.request, network, None).await);
-                record(
-                    events,
-                    "DuplicateDeleted",
-                    format!("deleted network {network}, which had been made twice"),
-                    deleted,
-                )
-            }
-            Step::DeleteSubnet(subnet) => {
-                let deleted = forgiving(work.cloud.delete_subnet(work.request, subnet, None).await);
-                record(
-                    events,
-                    "SubnetDeleted",
-                    format!("deleted subnet {subnet}, whose addresses are no longer wanted"),
-                    deleted,
-                )
-            }
-            Step::RestoreNetwork(id) => restore_network(work, revision_of(&observed.networks, id), id, events).await,
-            Step::RestoreSubnet(id) => restore_subnet(work, id, events).await,
-            Step::SetGateway(id, gateway) => set_gateway(work, &observed.subnets, id, gateway, events).await,
-        };
-        match taken {
-            Ok(()) => {}
-            // Somebody else wrote in between: look again.
-            Err(Stop::Again) => {}
-            Err(Stop::With(obstacle)) => return Outcome::Stuck(obstacle),
-        }
-    }
-    let message =
-        format!("Neutron was still not as it should be after {STEPS_MAX} steps: something else changes it too");
-    Outcome::Stuck(Obstacle::new("NeutronChanged", message, Next::BackOff))
+    /// Neutron was brought to agree with this spec before: what differs was changed in Neutron.
+    pub(crate) is_applied: bool,
 }
 
 /// Why a step was not the last word.
-pub(crate) enum Stop {
+enum Stop {
     Again,
     With(Obstacle),
 }
@@ -102,62 +40,245 @@ pub(crate) enum Stop {
 impl From<Error> for Stop {
     fn from(error: Error) -> Stop {
         match error.class() {
-            Some(steersman_neutron::Class::PreconditionFailed) => Stop::Again,
+            // Somebody else wrote in between: look again.
+            Some(Class::PreconditionFailed) => Stop::Again,
             _ => Stop::With(error.into()),
         }
     }
 }
 
-async fn create_network(work: &Work<'_>, events: &mut Vec<Event>) -> Result<(), Stop> {
-    let create = NetworkCreate {
-        name: Some(work.identity.name.clone()),
-        description: Some(work.identity.marker.clone()),
-        admin_state_up: Some(true),
-        ..NetworkCreate::default()
-    };
-    let sending = work.pending.sending(work.uid);
-    let network = sending.outcome(work.cloud.create_network(work.request, &create).await)?;
-    events.push(Event::new("NetworkCreated", format!("created network {}", network.id)));
-    // Credentials that may create but not read would make a network at every look.
-    match work.cloud.read_network(work.request, network.id).await {
-        Err(error) if error.is_not_found() => {
-            work.pending.note(work.uid);
-            let message = format!(
-                "network {} was created but cannot be read: the credentials need the role reader in their project",
-                network.id
-            );
-            Err(Stop::With(Obstacle::new(
-                "NeutronForbidden",
-                message,
-                Next::After(std::time::Duration::from_secs(300)),
-            )))
-        }
-        Err(error) => Err(error.into()),
-        Ok(_) => Ok(()),
+impl From<Obstacle> for Stop {
+    fn from(obstacle: Obstacle) -> Stop {
+        Stop::With(obstacle)
     }
 }
 
-async fn create_subnet(work: &Work<'_>, network: NetworkId, events: &mut Vec<Event>) -> Result<(), Stop> {
-    let create = SubnetCreate {
-        name: Some(work.identity.name.clone()),
-        description: Some(work.identity.marker.clone()),
-        gateway: work.desired.request_gateway(),
-        ..SubnetCreate::new(network, work.desired.cidr)
-    };
-    let sending = work.pending.sending(work.uid);
-    let subnet = sending.outcome(work.cloud.create_subnet(work.request, &create).await)?;
-    events.push(Event::new("SubnetCreated", format!("created subnet {} with {}", subnet.id, work.desired.cidr)));
-    Ok(())
+/// What is there, kept up to date with the answers to what is done, so that nothing is read twice.
+struct Progress<'a> {
+    work: &'a Work<'a>,
+    observed: Observed,
+    /// The status names a network that is not there.
+    is_missing: bool,
+    /// Made in this reconcile: its marker needs no Event of its own.
+    created: Option<NetworkId>,
+    events: &'a mut Vec<Event>,
 }
 
-async fn restore_network(
-    work: &Work<'_>,
-    revision: Option<Revision>,
-    id: NetworkId,
-    events: &mut Vec<Event>,
-) -> Result<(), Stop> {
-    let changed = give_back_marker(work.cloud, work.request, work.identity, id, revision).await;
-    record(events, "NetworkRestored", format!("gave network {id} its name and marker back"), changed)
+/// Brings Neutron to agree with what is wanted. An event is added for each thing that was done.
+pub(crate) async fn converge(work: &Work<'_>, events: &mut Vec<Event>) -> Outcome {
+    let mut n_steps = 0;
+    let mut created = None;
+    for _ in 0..LOOKS_MAX {
+        let (observed, is_missing) = match observe(&work.search, work.desired).await {
+            Ok(observed) => observed,
+            Err(obstacle) => return Outcome::stuck(obstacle),
+        };
+        let mut progress = Progress { work, observed, is_missing, created, events };
+        let obstacle = loop {
+            let step = plan(work.desired, work.search.identity, &progress.observed);
+            if let Step::Done(_, subnet) = step {
+                work.pending.forget(work.uid);
+                return progress.ready(subnet);
+            }
+            n_steps += 1;
+            if STEPS_MAX < n_steps {
+                break Some(contested());
+            }
+            match progress.take(step).await {
+                Ok(()) => {}
+                Err(Stop::Again) => break None,
+                Err(Stop::With(obstacle)) => break Some(obstacle),
+            }
+        };
+        created = progress.created;
+        if let Some(obstacle) = obstacle {
+            return progress.outcome(Err(obstacle), None);
+        }
+    }
+    Outcome::stuck(contested())
+}
+
+/// What is said where what was done did not last, or could not be done for changes in between.
+fn contested() -> Obstacle {
+    let message = "Neutron was not as it should be after many steps: something else changes the same network";
+    Obstacle::new("NeutronChanged", message, Next::BackOff)
+}
+
+impl Progress<'_> {
+    fn ready(&self, subnet: SubnetId) -> Outcome {
+        let working = match self.observed.networks.first() {
+            Some(network) => check_working(network, self.work.desired.admin_state_up),
+            None => Ok(()),
+        };
+        self.outcome(working, Some(subnet))
+    }
+
+    fn outcome(&self, ready: Result<(), Obstacle>, subnet: Option<SubnetId>) -> Outcome {
+        let network = self.observed.networks.first().map(|network| network.id);
+        Outcome { ready, network, subnet }
+    }
+
+    async fn take(&mut self, step: Step) -> Result<(), Stop> {
+        let desired = self.work.desired;
+        match &step {
+            Step::Refuse(refusal) => return Err(Obstacle::from(refusal.clone()).into()),
+            step if desired.management_policy == ManagementPolicy::Observed => {
+                return Err(Obstacle::differs(step).into());
+            }
+            // Its own half-made pair is finished whatever the policy.
+            step if desired.drift_policy == DriftPolicy::Report && self.work.is_applied && self.created.is_none() => {
+                return Err(Obstacle::drifted(step).into());
+            }
+            Step::CreateNetwork | Step::CreateSubnet(_) => {
+                if let Some(wait) = self.work.pending.wait(self.work.uid) {
+                    let message = "the answer to a create was lost: waiting to see whether it came about";
+                    return Err(Obstacle::new("AnswerLost", message, Next::After(wait)).into());
+                }
+            }
+            _ => {}
+        }
+        match step {
+            Step::AddTag(id) => self.add_tag(id).await,
+            Step::CreateNetwork => self.create_network().await,
+            Step::CreateSubnet(network) => self.create_subnet(network).await,
+            Step::DeleteDuplicate(id) => {
+                forgiving(self.cloud().delete_network(self.request(), id, None).await)?;
+                self.event("DuplicateDeleted", format!("deleted network {id}, which had been made twice"));
+                self.observed.networks.retain(|network| network.id != id);
+                Ok(())
+            }
+            Step::DeleteSubnet(id) => {
+                forgiving(self.cloud().delete_subnet(self.request(), id, None).await)?;
+                self.event("SubnetDeleted", format!("deleted subnet {id}, whose addresses are no longer wanted"));
+                self.observed.subnets.retain(|subnet| subnet.id != id);
+                // The network's revision went up.
+                self.forget_revision();
+                Ok(())
+            }
+            Step::UpdateNetwork(id, ref update) => self.update_network(id, update, step.to_string()).await,
+            Step::UpdateSubnet(id, ref update) => self.update_subnet(id, update, step.to_string()).await,
+            Step::Done(..) | Step::Refuse(_) => Ok(()),
+        }
+    }
+
+    async fn create_network(&mut self) -> Result<(), Stop> {
+        let Work { search, cluster, uid, pending, .. } = self.work;
+        let (cloud, request, sight) = (search.cloud, search.request, search.sight);
+        if self.is_missing {
+            sight.check(cloud, request, cluster).await?;
+        }
+        // One at a time until something that was created has been read.
+        let turn = sight.turn().await;
+        if turn.is_some() {
+            sight.look_again(cloud, request).await?;
+        }
+        let create = NetworkCreate {
+            name: Some(search.identity.name.clone()),
+            description: Some(search.identity.marker.clone()),
+            admin_state_up: Some(self.work.desired.admin_state_up.unwrap_or(true)),
+            mtu: self.work.desired.mtu,
+            shared: self.work.desired.shared,
+            ..NetworkCreate::default()
+        };
+        let sending = pending.sending(uid);
+        let network = sending.outcome(cloud.create_network(request, &create).await)?;
+        let id = network.id;
+        self.event("NetworkCreated", format!("created network {id}"));
+        self.created = Some(id);
+        // Noted before it is read: where it cannot be, the status names it, and no other is made.
+        self.observed.networks = vec![network];
+        self.observed.subnets.clear();
+        if turn.is_some() {
+            match cloud.read_network(request, id).await {
+                Ok(_) => sight.prove(),
+                Err(error) if error.is_not_found() => {
+                    sight.disprove(id);
+                    return Err(unreadable(id).into());
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    async fn create_subnet(&mut self, network: NetworkId) -> Result<(), Stop> {
+        let Work { search, uid, desired, pending, .. } = self.work;
+        let create = SubnetCreate {
+            name: Some(search.identity.name.clone()),
+            description: Some(search.identity.marker.clone()),
+            gateway: desired.request_gateway(),
+            enable_dhcp: desired.enable_dhcp,
+            allocation_pools: desired.allocation_pools.clone(),
+            dns_nameservers: desired.dns_nameservers.clone(),
+            ..SubnetCreate::new(network, desired.cidr)
+        };
+        let sending = pending.sending(uid);
+        let subnet = sending.outcome(search.cloud.create_subnet(search.request, &create).await)?;
+        self.event("SubnetCreated", format!("created subnet {} with {}", subnet.id, desired.cidr));
+        self.observed.subnets.push(subnet);
+        self.forget_revision();
+        Ok(())
+    }
+
+    async fn add_tag(&mut self, id: NetworkId) -> Result<(), Stop> {
+        let marker = &self.work.search.identity.marker;
+        self.cloud().add_network_tag(self.request(), id, marker).await?;
+        if self.created != Some(id) {
+            match self.work.desired.adopt {
+                Some(_) => self.event("NetworkAdopted", format!("network {id} is now this object's")),
+                None => self.event("NetworkRestored", format!("gave network {id} its marker")),
+            }
+        }
+        if let Some(network) = self.observed.networks.first_mut() {
+            network.tags.push(marker.clone());
+        }
+        self.forget_revision();
+        Ok(())
+    }
+
+    async fn update_network(&mut self, id: NetworkId, update: &NetworkUpdate, what: String) -> Result<(), Stop> {
+        let revision = self.observed.networks.first().and_then(|network| network.revision);
+        let network: Network = self.cloud().update_network(self.request(), id, update, revision).await?;
+        self.event(self.reason("NetworkUpdated", "NetworkRestored"), what);
+        if let Some(known) = self.observed.networks.first_mut() {
+            *known = network;
+        }
+        Ok(())
+    }
+
+    async fn update_subnet(&mut self, id: SubnetId, update: &SubnetUpdate, what: String) -> Result<(), Stop> {
+        let Some(position) = self.observed.subnets.iter().position(|subnet| subnet.id == id) else { return Ok(()) };
+        let revision = self.observed.subnets[position].revision;
+        let subnet: Subnet = self.cloud().update_subnet(self.request(), id, update, revision).await?;
+        self.event(self.reason("SubnetUpdated", "SubnetRestored"), what);
+        self.observed.subnets[position] = subnet;
+        self.forget_revision();
+        Ok(())
+    }
+
+    /// The reason of an Event: what was changed because the spec was, or because somebody changed it in Neutron.
+    fn reason(&self, by_spec: &'static str, by_somebody: &'static str) -> &'static str {
+        if self.work.is_applied { by_somebody } else { by_spec }
+    }
+
+    /// What was done raised the network's revision to a number that no answer told.
+    fn forget_revision(&mut self) {
+        if let Some(network) = self.observed.networks.first_mut() {
+            network.revision = None;
+        }
+    }
+
+    fn cloud(&self) -> &dyn Cloud {
+        self.work.search.cloud
+    }
+
+    fn request(&self) -> RequestId {
+        self.work.search.request
+    }
+
+    fn event(&mut self, reason: &'static str, message: String) {
+        self.events.push(Event::new(reason, message));
+    }
 }
 
 /// Gives a network its name and marker, if it still has this revision.
@@ -179,39 +300,6 @@ pub(crate) async fn give_back_marker(
     cloud.update_network(request, id, &change, revision).await.map(|_| ())
 }
 
-async fn restore_subnet(work: &Work<'_>, id: SubnetId, events: &mut Vec<Event>) -> Result<(), Stop> {
-    let change = SubnetUpdate {
-        name: Some(work.identity.name.clone()),
-        description: Some(work.identity.marker.clone()),
-        ..SubnetUpdate::default()
-    };
-    let changed = work.cloud.update_subnet(work.request, id, &change, None).await.map(|_| ());
-    record(events, "SubnetRestored", format!("gave subnet {id} its name and marker back"), changed)
-}
-
-async fn set_gateway(
-    work: &Work<'_>,
-    subnets: &[Subnet],
-    id: SubnetId,
-    gateway: Option<std::net::IpAddr>,
-    events: &mut Vec<Event>,
-) -> Result<(), Stop> {
-    let revision = subnets.iter().find(|subnet| subnet.id == id).and_then(|subnet| subnet.revision);
-    // The pools are cut round the gateway at creation and not again: an address inside them is refused alone.
-    let change = SubnetUpdate {
-        gateway: gateway.map_or(Gateway::Disabled, Gateway::Address),
-        allocation_pools: Some(default_pools(work.desired.cidr, gateway)),
-        ..SubnetUpdate::default()
-    };
-    let changed = work.cloud.update_subnet(work.request, id, &change, revision).await.map(|_| ());
-    let text = gateway.map_or("none".to_owned(), |gateway| gateway.to_string());
-    record(events, "GatewayChanged", format!("set the gateway of subnet {id} to {text}"), changed)
-}
-
-fn revision_of(networks: &[Network], id: NetworkId) -> Option<Revision> {
-    networks.iter().find(|network| network.id == id).and_then(|network| network.revision)
-}
-
 /// What is gone already needs no deletion.
 fn forgiving(deleted: Result<(), Error>) -> Result<(), Error> {
     match deleted {
@@ -220,52 +308,5 @@ fn forgiving(deleted: Result<(), Error>) -> Result<(), Error> {
     }
 }
 
-fn record(events: &mut Vec<Event>, reason: &'static str, message: String, done: Result<(), Error>) -> Result<(), Stop> {
-    done?;
-    events.push(Event::new(reason, message));
-    Ok(())
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::pending::SETTLE;
-    use std::sync::Arc;
-    use std::time::Duration;
-    use steersman_neutron::{Fault, Faulty, Operation, Simulated};
-
-    async fn converged(cloud: &Faulty, pending: &Pending) -> Outcome {
-        let identity = Identity { marker: "network-controller/u".to_owned(), name: "default/u".to_owned() };
-        let desired = Desired { cidr: "10.0.0.0/24".parse().unwrap(), gateway: None };
-        let work = Work { cloud, request: RequestId::random(), uid: "u", identity: &identity, desired, pending };
-        converge(&work, None, &mut Vec::new()).await
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_create_that_is_cut_off_is_waited_for_from_then_on() {
-        for create in [Operation::CreateNetwork, Operation::CreateSubnet] {
-            let (cloud, pending) = (Faulty::new(Arc::new(Simulated::in_memory())), Pending::default());
-            cloud.next(create, Fault::Hang);
-            tokio::time::timeout(Duration::from_secs(180), converged(&cloud, &pending)).await.unwrap_err();
-            assert_eq!(pending.wait("u"), Some(SETTLE), "{create:?}");
-            assert!(matches!(converged(&cloud, &pending).await, Outcome::Stuck(Obstacle { reason: "AnswerLost", .. })));
-            tokio::time::advance(SETTLE).await;
-            assert!(matches!(converged(&cloud, &pending).await, Outcome::Ready { .. }), "{create:?}");
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn only_an_answer_that_says_nothing_is_waited_for() {
-        for (fault, wait) in [
-            (Fault::LoseAnswer, Some(SETTLE)),
-            (Fault::DropRequest, Some(SETTLE)),
-            (Fault::Refuse, None),
-            (Fault::Unavailable, None),
-        ] {
-            let (cloud, pending) = (Faulty::new(Arc::new(Simulated::in_memory())), Pending::default());
-            cloud.next(Operation::CreateNetwork, fault);
-            assert!(matches!(converged(&cloud, &pending).await, Outcome::Stuck(_)), "{fault:?}");
-            assert_eq!(pending.wait("u"), wait, "{fault:?}");
-        }
-    }
-}
+mod tests;

@@ -1,29 +1,45 @@
 //! The Network operator: `Network` objects of `samplecrd.k8s.io/v1` made real in OpenStack Neutron.
 //!
-//! One Neutron network and one subnet for each object, found again by a marker that is written in the same request as the
-//! create, so that a lost answer never makes a second one. A reconcile looks at what is there, asks [`plan`] for the next
-//! step, takes it, and looks again until nothing is left to do; `plan` is pure.
+//! One Neutron network and one subnet for each object, found again by the id in the object's status and by a marker that is
+//! written in the same request as the create, so that a lost answer never makes a second one for long. A reconcile looks at what
+//! is there, asks [`plan`] for the next step, takes it, and goes on until nothing is left to do; `plan` is pure. Once per interval
+//! a survey lists everything that Neutron has, finds what was changed there, and removes what has no object any more.
 //!
 //! Nothing here knows a server or a store: everything goes through a `kube::Client` and a [`Cloud`], and it uses nothing
 //! of the controller library that a user's controller could not. It installs no CRD: until one exists it waits.
 
 pub mod api;
 pub mod desired;
+pub mod identity;
+pub mod permissions;
 pub mod plan;
+pub mod transitions;
 
+mod cluster;
 mod deletion;
 mod event;
 mod execute;
+mod metrics;
 mod observe;
 mod outcome;
 mod pending;
 mod reconcile;
+mod sight;
+mod snapshot;
 mod status;
+mod survey;
+mod suspects;
 
 pub use crate::api::Network;
+pub use crate::identity::{ClusterId, InvalidClusterId};
 
+use crate::cluster::Cluster;
+use crate::metrics::Counts;
 use crate::pending::Pending;
 use crate::reconcile::Context;
+use crate::sight::Sight;
+use crate::snapshot::Snapshots;
+use crate::survey::Survey;
 use kube::Client;
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,6 +50,10 @@ use steersman_neutron::Cloud;
 pub const NAME: &str = "network-controller";
 /// Keeps an object until its network is gone from Neutron.
 pub const FINALIZER: &str = "samplecrd.k8s.io/neutron-network";
+/// How often everything in Neutron is listed, unless told otherwise.
+pub const DRIFT_INTERVAL: Duration = Duration::from_secs(60);
+/// How long a network without an object is left alone, unless told otherwise.
+pub const ORPHAN_GRACE: Duration = Duration::from_secs(600);
 
 /// Objects reconciled at a time.
 const WORKERS: usize = 4;
@@ -42,6 +62,23 @@ const RECONCILE_TIMEOUT: Duration = Duration::from_secs(180);
 /// How long the last Events may take to be written: the API server may be gone, and then nobody takes them.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// How the operator works.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Options {
+    /// Which cluster's networks are its own; by default the uid of the namespace `kube-system` says.
+    pub cluster: Option<ClusterId>,
+    /// How often everything in Neutron is listed, to find what was changed there.
+    pub drift_interval: Duration,
+    /// How long a network with the cluster's marker is left alone although its object is gone.
+    pub orphan_grace: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { cluster: None, drift_interval: DRIFT_INTERVAL, orphan_grace: ORPHAN_GRACE }
+    }
+}
+
 /// Runs the operator until `shutdown` resolves; reconciles under way end first.
 ///
 /// # Errors
@@ -49,9 +86,10 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 pub async fn run(
     client: Client,
     cloud: Arc<dyn Cloud>,
+    options: Options,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), ManagerError> {
-    run_with(Manager::new(client), cloud, shutdown).await
+    run_with(Manager::new(client), cloud, options, shutdown).await
 }
 
 /// As [`run`], in a manager that is already set up: with metrics and a port, with an election.
@@ -61,24 +99,55 @@ pub async fn run(
 pub async fn run_with(
     manager: Manager,
     cloud: Arc<dyn Cloud>,
+    options: Options,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), ManagerError> {
     let client = manager.informers().client().clone();
     let networks = manager.informers().informer::<Network>(Scope::All).lister();
     let events = EventRecorder::new(client.clone(), NAME);
+    let counts = Counts::default();
+    counts.register(manager.metrics());
+    let cloud = counts.measure(cloud);
+    let cluster = Arc::new(Cluster::new(options.cluster));
+    let (sight, suspects) = (Arc::<Sight>::default(), Arc::default());
+    // Two intervals: one listing may fail.
+    let snapshots = Arc::new(Snapshots::new(2 * options.drift_interval));
     let context = Context {
-        networks,
+        client: client.clone(),
+        networks: networks.clone(),
         status: steersman::status::Writer::new(client.clone()),
         events: events.clone(),
+        cloud: Arc::clone(&cloud),
+        cluster: Arc::clone(&cluster),
         pending: Pending::default(),
-        client,
-        cloud,
+        sight: Arc::clone(&sight),
+        snapshots: Arc::clone(&snapshots),
+        suspects: Arc::clone(&suspects),
     };
     let controller = Controller::<Network>::new(reconcile::reconcile, context)
         .name(NAME)
         .workers(WORKERS)
-        .timeout(RECONCILE_TIMEOUT);
-    let outcome = manager.controller(controller).run(shutdown).await;
+        .timeout(RECONCILE_TIMEOUT)
+        .rate_limiter(outcome::limiter())
+        .when(reconcile::is_relevant);
+    let survey = Survey {
+        client: client.clone(),
+        cloud,
+        cluster,
+        networks,
+        queue: controller.queue(),
+        snapshots,
+        sight,
+        suspects,
+        counts: counts.clone(),
+        interval: options.drift_interval,
+        orphan_grace: options.orphan_grace,
+    };
+    let manager = manager
+        .run_always("permissions", move |stop| permissions::watch(client, counts, stop))
+        .run_leading("survey", move |stop| survey.run(stop))
+        .controller(controller);
+    let outcome = manager.run(shutdown).await;
     if tokio::time::timeout(FLUSH_TIMEOUT, events.flush()).await.is_err() {
         tracing::warn!(seconds = FLUSH_TIMEOUT.as_secs(), "some Events could not be written before the end");
     }

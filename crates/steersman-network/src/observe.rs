@@ -1,57 +1,193 @@
 //! What Neutron has of an object.
 
 use crate::api::NetworkStatus;
-use crate::plan::{Identity, Observed};
-use steersman_neutron::{Cloud, Error, Network, NetworkFilter, NetworkId, RequestId, SubnetFilter};
+use crate::desired::{Desired, Target};
+use crate::identity::{Identity, Standing};
+use crate::outcome::{Next, Obstacle, SLOW};
+use crate::plan::Observed;
+use crate::sight::Sight;
+use std::collections::BTreeMap;
+use steersman_neutron::{Cloud, Error, Network, NetworkFilter, NetworkId, RequestId, Subnet, SubnetFilter, SubnetId};
 
-/// Looks up what is the object's in Neutron.
+/// How carefully to look.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Care {
+    /// The network that the status names is enough.
+    Usual,
+    /// Look for others with the marker too: one was made twice, or all are to go.
+    Thorough,
+}
+
+/// Whose network is looked for, and where.
+pub(crate) struct Search<'a> {
+    pub(crate) cloud: &'a dyn Cloud,
+    pub(crate) request: RequestId,
+    pub(crate) identity: &'a Identity,
+    pub(crate) status: Option<&'a NetworkStatus>,
+    /// The project of the credentials.
+    pub(crate) project: Option<&'a str>,
+    pub(crate) sight: &'a Sight,
+    pub(crate) care: Care,
+}
+
+/// The networks of an object.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Found {
+    /// The object's network, and after it those that were made twice.
+    pub(crate) networks: Vec<Network>,
+    /// The status names a network that is not there: it may be gone, or not be visible.
+    pub(crate) is_missing: bool,
+}
+
+impl NetworkStatus {
+    /// The network that the status names; none if it names none, or no id.
+    pub(crate) fn network(&self) -> Option<NetworkId> {
+        self.network_id.as_deref()?.parse().ok()
+    }
+
+    /// As [`NetworkStatus::network`].
+    pub(crate) fn subnet(&self) -> Option<SubnetId> {
+        self.subnet_id.as_deref()?.parse().ok()
+    }
+}
+
+impl Search<'_> {
+    /// The networks that the object uses or made: the one its status names first.
+    ///
+    /// # Errors
+    /// What the status says cannot be found where this operator looks, or the cloud's.
+    pub(crate) async fn own(&self, adopt: Option<&Target>) -> Result<Found, Obstacle> {
+        let mut networks = Vec::new();
+        let named = match self.status.and_then(NetworkStatus::network) {
+            None => None,
+            Some(id) => match self.cloud.read_network(self.request, id).await {
+                Ok(network) => {
+                    self.sight.prove();
+                    networks.extend(self.recognise(network, adopt)?);
+                    Some(id)
+                }
+                Err(error) if error.is_not_found() => {
+                    self.check_place(id)?;
+                    return Ok(Found { networks: self.marked().await?, is_missing: true });
+                }
+                Err(error) => return Err(error.into()),
+            },
+        };
+        if networks.is_empty() || self.care == Care::Thorough {
+            networks.extend(self.marked().await?.into_iter().filter(|network| Some(network.id) != named));
+        }
+        Ok(Found { networks, is_missing: false })
+    }
+
+    /// The network that the status names, if it is the object's: anyone who may write a status may write any id there, so the
+    /// id alone proves nothing.
+    fn recognise(&self, network: Network, adopt: Option<&Target>) -> Result<Option<Network>, Obstacle> {
+        match self.identity.standing(&network) {
+            Standing::Own => Ok(Some(network)),
+            Standing::Others => Ok(None),
+            // The marker is gone, as when somebody cleared both tags and description.
+            Standing::Unmarked if network.name == self.identity.name => Ok(Some(network)),
+            Standing::Unmarked if adopt.is_some_and(|target| target.is(&network)) => Ok(Some(network)),
+            Standing::Unmarked => {
+                let message = format!(
+                    "network {}, which status.networkID names, has neither the marker {} as a tag nor the name {}: give it one of them back, or remove status.networkID to have another made",
+                    network.id, self.identity.marker, self.identity.name
+                );
+                Err(Obstacle::new("NotRecognized", message, Next::After(SLOW)))
+            }
+        }
+    }
+
+    /// Whether this operator looks where the network is: elsewhere it is not there, and that says nothing.
+    fn check_place(&self, id: NetworkId) -> Result<(), Obstacle> {
+        let Some(status) = self.status else { return Ok(()) };
+        let backend = self.cloud.name();
+        if let Some(recorded) = &status.backend {
+            let is_simulated = recorded.starts_with("simulated") && self.cloud.is_simulated();
+            if recorded != backend && !is_simulated {
+                let message = format!(
+                    "network {id} is in {recorded}, and this operator works on {backend}: start it with the former, or remove status.networkID to have the network made there"
+                );
+                return Err(Obstacle::new("BackendChanged", message, Next::After(SLOW)));
+            }
+        }
+        match (&status.project_id, self.project) {
+            (Some(recorded), Some(project)) if recorded != project => {
+                let message = format!(
+                    "network {id} is in project {recorded}, and this operator's credentials are for project {project}: start it with the former, or remove status.networkID to have the network made there"
+                );
+                Err(Obstacle::new("ProjectChanged", message, Next::After(SLOW)))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The networks with the object's marker, oldest first.
+    async fn marked(&self) -> Result<Vec<Network>, Error> {
+        let mut found = BTreeMap::new();
+        let descriptions = vec![self.identity.marker.clone(), self.identity.marker_0_1.clone()];
+        let described = NetworkFilter { descriptions: Some(descriptions), ..NetworkFilter::all() };
+        for mut filter in [described, NetworkFilter::tag(&self.identity.marker)] {
+            // An administrator sees all projects' networks, and anyone can write any description.
+            filter.project_ids = self.project.map(|project| vec![project.to_owned()]);
+            for network in self.cloud.find_networks(self.request, &filter).await? {
+                found.insert((network.created_at, network.id), network);
+            }
+        }
+        if !found.is_empty() {
+            self.sight.prove();
+        }
+        Ok(found.into_values().collect())
+    }
+
+    /// The network that the spec wants adopted.
+    ///
+    /// # Errors
+    /// It is not there, it is not the only one, another object has it, or the cloud's.
+    pub(crate) async fn adoptee(&self, target: &Target) -> Result<Network, Obstacle> {
+        let filter = match target {
+            Target::Id(id) => NetworkFilter::id(*id),
+            Target::Tag(tag) => NetworkFilter::tag(tag),
+        };
+        let mut networks = self.cloud.find_networks(self.request, &filter).await?;
+        let stuck = |reason, message| Err(Obstacle::new(reason, message, Next::After(SLOW)));
+        let Some(network) = networks.pop() else {
+            return stuck("AdoptNotFound", format!("there is no network {target} that these credentials can see"));
+        };
+        if let Some(other) = networks.pop() {
+            let message = format!("networks {} and {} are both {target}: name one by its id", other.id, network.id);
+            return stuck("AdoptAmbiguous", message);
+        }
+        if self.identity.standing(&network) == Standing::Others {
+            let message =
+                format!("network {} has the marker of another object: remove that object, or its marker", network.id);
+            return stuck("AdoptTaken", message);
+        }
+        Ok(network)
+    }
+}
+
+/// The subnets of a network.
 ///
 /// # Errors
 /// The cloud's.
-pub(crate) async fn observe(
-    cloud: &dyn Cloud,
-    request: RequestId,
-    identity: &Identity,
-    status: Option<&NetworkStatus>,
-) -> Result<Observed, Error> {
-    let networks = networks(cloud, request, identity, status).await?;
+pub(crate) async fn subnets(cloud: &dyn Cloud, request: RequestId, network: NetworkId) -> Result<Vec<Subnet>, Error> {
+    cloud.find_subnets(request, &SubnetFilter::network(network)).await
+}
+
+/// What is the object's, for [`crate::plan::plan`].
+///
+/// # Errors
+/// As [`Search::own`] and [`Search::adoptee`].
+pub(crate) async fn observe(search: &Search<'_>, desired: &Desired) -> Result<(Observed, bool), Obstacle> {
+    let Found { mut networks, is_missing } = search.own(desired.adopt.as_ref()).await?;
+    if let (Some(target), true) = (&desired.adopt, networks.is_empty()) {
+        networks.push(search.adoptee(target).await?);
+    }
     let subnets = match networks.first() {
-        Some(network) => cloud.find_subnets(request, &SubnetFilter::network(network.id)).await?,
+        Some(network) => subnets(search.cloud, search.request, network.id).await?,
         None => Vec::new(),
     };
-    Ok(Observed { networks, subnets })
-}
-
-/// The networks of an object, oldest first: those with its marker, else the one its status names if that has lost its marker.
-///
-/// Anyone who may write a status may write any id there, so the id alone proves nothing: a network with another marker, or
-/// with another name, is somebody else's.
-///
-/// # Errors
-/// The cloud's.
-pub(crate) async fn networks(
-    cloud: &dyn Cloud,
-    request: RequestId,
-    identity: &Identity,
-    status: Option<&NetworkStatus>,
-) -> Result<Vec<Network>, Error> {
-    let marked = cloud.find_networks(request, &NetworkFilter::description(&identity.marker)).await?;
-    if !marked.is_empty() {
-        return Ok(marked);
-    }
-    let Some(id) = status.and_then(|status| status.network_id.as_deref()).and_then(|id| id.parse::<NetworkId>().ok())
-    else {
-        return Ok(Vec::new());
-    };
-    match cloud.read_network(request, id).await {
-        Ok(network) if has_lost_marker(&network, identity) => Ok(vec![network]),
-        Ok(_) => Ok(Vec::new()),
-        Err(error) if error.is_not_found() => Ok(Vec::new()),
-        Err(error) => Err(error),
-    }
-}
-
-/// Whether a network is the object's but for its marker, which somebody has taken away.
-fn has_lost_marker(network: &Network, identity: &Identity) -> bool {
-    network.description.is_empty() && network.name == identity.name
+    let known_subnet = search.status.and_then(NetworkStatus::subnet);
+    Ok((Observed { networks, subnets, known_subnet }, is_missing))
 }

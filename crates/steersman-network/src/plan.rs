@@ -1,48 +1,84 @@
 //! What to do next, from what is wanted and what is there. Pure: no calls, no clock.
 
-use crate::desired::Desired;
-use std::net::IpAddr;
-use steersman_neutron::{Network, NetworkId, Subnet, SubnetId, default_gateway};
+use crate::desired::{Desired, Target};
+use crate::identity::Identity;
+use ipnet::IpNet;
+use std::fmt;
+use steersman_neutron::{
+    Gateway, Network, NetworkId, NetworkUpdate, Subnet, SubnetId, SubnetUpdate, default_gateway, default_pools,
+};
 
 /// What Neutron has of one object.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Observed {
-    /// The networks that carry the object's marker, oldest first; if none does, the one that has lost it.
+    /// The object's network, and after it those that were made twice.
     pub networks: Vec<Network>,
     /// The subnets of the first of them.
     pub subnets: Vec<Subnet>,
-}
-
-/// How what is made is recognised: names are not unique in Neutron.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Identity {
-    /// The description of network and subnet.
-    pub marker: String,
-    /// The name of network and subnet, for people.
-    pub name: String,
+    /// The subnet that the object's status names.
+    pub known_subnet: Option<SubnetId>,
 }
 
 /// One step towards what is wanted.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
+    /// Give the network its marker as a tag.
+    AddTag(NetworkId),
     /// Make the network, with its marker.
     CreateNetwork,
     /// Make the subnet, with its marker.
     CreateSubnet(NetworkId),
-    /// A network that was made twice: take away the younger.
+    /// A network that was made twice: take away the one that the object does not use.
     DeleteDuplicate(NetworkId),
-    /// The subnet has other addresses, which cannot be changed: take it away, to make it anew.
+    /// The subnet has other addresses, which cannot be changed: take it away.
     DeleteSubnet(SubnetId),
     /// Everything is as it should be.
     Done(NetworkId, SubnetId),
-    /// Somebody else's subnet has the addresses.
-    Foreign(SubnetId),
-    /// Somebody changed the network's name or marker: change it back.
-    RestoreNetwork(NetworkId),
-    /// Somebody changed the subnet's name or marker: change it back.
-    RestoreSubnet(SubnetId),
-    /// The subnet has another gateway.
-    SetGateway(SubnetId, Option<IpAddr>),
+    /// What is wanted cannot be reached from here.
+    Refuse(Refusal),
+    /// Change these fields of the network.
+    UpdateNetwork(NetworkId, NetworkUpdate),
+    /// Change these fields of the subnet.
+    UpdateSubnet(SubnetId, SubnetUpdate),
+}
+
+/// Why what is wanted cannot be reached: a sentence with the way out.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum Refusal {
+    /// The object has a network, and another is to be adopted.
+    #[error(
+        "the object has network {network}, which is not the one {target} that spec.adopt names: set spec.adopt back, or delete the object and make it anew"
+    )]
+    Adopt {
+        /// The object's.
+        network: NetworkId,
+        /// The one to adopt.
+        target: Target,
+    },
+    /// Somebody else's subnet of the network has addresses that are wanted.
+    #[error(
+        "subnet {subnet}, which somebody else made, has the addresses {taken}, so {cidr} cannot be made: remove it, or choose another spec.cidr"
+    )]
+    Overlap {
+        /// Theirs.
+        subnet: SubnetId,
+        /// Its addresses.
+        taken: IpNet,
+        /// Those wanted.
+        cidr: IpNet,
+    },
+    /// Neutron cannot change the addresses of a subnet.
+    #[error(
+        "Neutron cannot change the addresses of subnet {subnet} from {present} to {cidr}: set spec.cidr back, or let the subnet be replaced with spec.replaceOnChange: true"
+    )]
+    Replace {
+        /// The subnet.
+        subnet: SubnetId,
+        /// Its addresses.
+        present: IpNet,
+        /// Those wanted.
+        cidr: IpNet,
+    },
 }
 
 /// The next step.
@@ -50,131 +86,162 @@ pub fn plan(desired: &Desired, identity: &Identity, observed: &Observed) -> Step
     let Some((network, duplicates)) = observed.networks.split_first() else {
         return Step::CreateNetwork;
     };
-    // Only what carries the marker is ours to take away.
-    if let Some(duplicate) = duplicates.iter().find(|duplicate| duplicate.description == identity.marker) {
+    if let Some(target) = desired.adopt.as_ref().filter(|target| !target.is(network)) {
+        return Step::Refuse(Refusal::Adopt { network: network.id, target: target.clone() });
+    }
+    if let Some(duplicate) = duplicates.first() {
         return Step::DeleteDuplicate(duplicate.id);
     }
-    if network.description != identity.marker || network.name != identity.name {
-        return Step::RestoreNetwork(network.id);
+    // Before the description, which may be all that the network is recognised by.
+    if !identity.has_tagged(network) {
+        return Step::AddTag(network.id);
     }
-    let wanted = |subnet: &&Subnet| subnet.cidr == desired.cidr;
-    let is_marked = |subnet: &Subnet| subnet.description == identity.marker;
-    if let Some(other) = observed.subnets.iter().find(|subnet| is_marked(subnet) && !wanted(subnet)) {
-        return Step::DeleteSubnet(other.id);
+    let update = network_update(desired, identity, network);
+    if !update.is_empty() {
+        return Step::UpdateNetwork(network.id, update);
     }
-    let Some(subnet) = observed.subnets.iter().find(wanted) else {
-        return Step::CreateSubnet(network.id);
+    subnet_step(desired, identity, observed, network.id)
+}
+
+/// What is to be done about the subnet, once the network is as it should be.
+fn subnet_step(desired: &Desired, identity: &Identity, observed: &Observed, network: NetworkId) -> Step {
+    let cidr = desired.cidr;
+    // In a network that was adopted the status may name a subnet that was there before.
+    let is_known = |subnet: &Subnet| desired.adopt.is_none() && observed.known_subnet == Some(subnet.id);
+    let is_ours = |subnet: &Subnet| identity.has_made(subnet) || is_known(subnet);
+    let outdated = observed.subnets.iter().find(|subnet| is_ours(subnet) && subnet.cidr != cidr);
+    if let Some(outdated) = outdated
+        && !desired.replace_on_change
+    {
+        return Step::Refuse(Refusal::Replace { subnet: outdated.id, present: outdated.cidr, cidr });
+    }
+    if let Some(subnet) = observed.subnets.iter().find(|subnet| subnet.cidr == cidr) {
+        if !is_ours(subnet) && desired.adopt.is_none() {
+            return Step::Refuse(Refusal::Overlap { subnet: subnet.id, taken: subnet.cidr, cidr });
+        }
+        let update = subnet_update(desired, identity, subnet, is_ours(subnet));
+        if !update.is_empty() {
+            return Step::UpdateSubnet(subnet.id, update);
+        }
+        return match outdated {
+            Some(outdated) => Step::DeleteSubnet(outdated.id),
+            None => Step::Done(network, subnet.id),
+        };
+    }
+    // Looked at before anything is taken away: a subnet that cannot be replaced stays.
+    let overlaps = |subnet: &&Subnet| subnet.cidr.contains(&cidr) || cidr.contains(&subnet.cidr);
+    if let Some(other) = observed.subnets.iter().filter(|subnet| !is_ours(subnet)).find(overlaps) {
+        return Step::Refuse(Refusal::Overlap { subnet: other.id, taken: other.cidr, cidr });
+    }
+    match outdated {
+        Some(outdated) if overlaps(&outdated) => Step::DeleteSubnet(outdated.id),
+        Some(_) | None => Step::CreateSubnet(network),
+    }
+}
+
+/// The fields of the network that differ. What a server does not show is not compared.
+fn network_update(desired: &Desired, identity: &Identity, network: &Network) -> NetworkUpdate {
+    let is_adopted = desired.adopt.is_some();
+    let by_default = |default: bool| (!is_adopted).then_some(default);
+    let flag = |wanted: Option<bool>, default: bool, present: Option<bool>| {
+        let present = present?;
+        wanted.or(by_default(default)).filter(|wanted| *wanted != present)
     };
-    // The name is enough to recognise what only needs its marker back.
-    if !is_marked(subnet) && subnet.name != identity.name {
-        return Step::Foreign(subnet.id);
+    let description = desired.description.as_ref().or((!is_adopted).then_some(&identity.marker));
+    NetworkUpdate {
+        name: (!is_adopted && network.name != identity.name).then(|| identity.name.clone()),
+        description: description.filter(|wanted| **wanted != network.description).cloned(),
+        admin_state_up: flag(desired.admin_state_up, true, network.admin_state_up),
+        mtu: desired.mtu.filter(|wanted| network.mtu.is_some_and(|mtu| mtu != *wanted)),
+        shared: flag(desired.shared, false, network.shared),
     }
-    if subnet.description != identity.marker || subnet.name != identity.name {
-        return Step::RestoreSubnet(subnet.id);
+}
+
+/// The fields of the subnet that differ. Of one that somebody else made only those that the spec names.
+fn subnet_update(desired: &Desired, identity: &Identity, subnet: &Subnet, is_ours: bool) -> SubnetUpdate {
+    let gateway = desired.gateway.or_else(|| default_gateway(desired.cidr).filter(|_| is_ours));
+    let gateway = if is_ours { gateway } else { gateway.or(subnet.gateway_ip) };
+    let moves = subnet.gateway_ip != gateway;
+    let by_default = is_ours.then(|| default_pools(desired.cidr, gateway));
+    // Pools do not follow the gateway, and an address inside one is refused as a gateway: both go in one request.
+    let pools = desired.allocation_pools.clone().or(by_default).filter(|wanted| {
+        let mut present = subnet.allocation_pools.clone();
+        present.sort_unstable();
+        *wanted != present
+    });
+    let servers = desired.dns_nameservers.clone().or_else(|| is_ours.then(Vec::new));
+    let dhcp = desired.enable_dhcp.or(is_ours.then_some(true));
+    SubnetUpdate {
+        name: (is_ours && subnet.name != identity.name).then(|| identity.name.clone()),
+        description: (is_ours && subnet.description != identity.marker).then(|| identity.marker.clone()),
+        gateway: match gateway {
+            _ if !moves => Gateway::Automatic,
+            Some(gateway) => Gateway::Address(gateway),
+            None => Gateway::Disabled,
+        },
+        enable_dhcp: dhcp.filter(|wanted| subnet.enable_dhcp.is_some_and(|present| present != *wanted)),
+        allocation_pools: pools,
+        dns_nameservers: servers.filter(|wanted| *wanted != subnet.dns_nameservers),
+        ..SubnetUpdate::default()
     }
-    let gateway = desired.gateway.or_else(|| default_gateway(desired.cidr));
-    if subnet.gateway_ip != gateway {
-        return Step::SetGateway(subnet.id, gateway);
+}
+
+// === what a step says ===
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AddTag(id) => write!(f, "tag network {id} with the marker"),
+            Self::CreateNetwork => f.write_str("create the network"),
+            Self::CreateSubnet(_) => f.write_str("create the subnet"),
+            Self::DeleteDuplicate(id) => write!(f, "delete network {id}, which was made twice"),
+            Self::DeleteSubnet(id) => write!(f, "delete subnet {id}, whose addresses are no longer wanted"),
+            Self::Done(..) => f.write_str("nothing to do"),
+            Self::Refuse(refusal) => refusal.fmt(f),
+            Self::UpdateNetwork(id, update) => write!(f, "set {} of network {id}", network_fields(update).join(", ")),
+            Self::UpdateSubnet(id, update) => write!(f, "set {} of subnet {id}", subnet_fields(update).join(", ")),
+        }
     }
-    Step::Done(network.id, subnet.id)
+}
+
+/// Neutron's names of the fields that an update sets, each with its value.
+pub(crate) fn network_fields(update: &NetworkUpdate) -> Vec<String> {
+    let NetworkUpdate { name, description, admin_state_up, mtu, shared } = update;
+    let fields = [
+        name.as_ref().map(|name| format!("name to {name:?}")),
+        description.as_ref().map(|text| format!("description to {text:?}")),
+        admin_state_up.map(|up| format!("admin_state_up to {up}")),
+        mtu.map(|mtu| format!("mtu to {mtu}")),
+        shared.map(|shared| format!("shared to {shared}")),
+    ];
+    fields.into_iter().flatten().collect()
+}
+
+/// As [`network_fields`].
+pub(crate) fn subnet_fields(update: &SubnetUpdate) -> Vec<String> {
+    let gateway = match update.gateway {
+        Gateway::Address(address) => Some(format!("gateway_ip to {address}")),
+        Gateway::Automatic => None,
+        Gateway::Disabled => Some("gateway_ip to none".to_owned()),
+    };
+    let pools = update.allocation_pools.as_ref().map(|pools| {
+        let pools: Vec<String> = pools.iter().map(|pool| format!("{}-{}", pool.start, pool.end)).collect();
+        format!("allocation_pools to [{}]", pools.join(", "))
+    });
+    let servers = update.dns_nameservers.as_ref().map(|servers| {
+        let servers: Vec<String> = servers.iter().map(ToString::to_string).collect();
+        format!("dns_nameservers to [{}]", servers.join(", "))
+    });
+    let fields = [
+        update.name.as_ref().map(|name| format!("name to {name:?}")),
+        update.description.as_ref().map(|text| format!("description to {text:?}")),
+        gateway,
+        update.enable_dhcp.map(|dhcp| format!("enable_dhcp to {dhcp}")),
+        pools,
+        servers,
+    ];
+    fields.into_iter().flatten().collect()
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const MARKER: &str = "network-controller/u1";
-    const NAME: &str = "default/a";
-
-    fn identity() -> Identity {
-        Identity { marker: MARKER.to_owned(), name: NAME.to_owned() }
-    }
-
-    fn uuid(number: u8) -> String {
-        format!("00000000-0000-4000-8000-0000000000{number:02x}")
-    }
-
-    fn network(number: u8, marker: &str, name: &str) -> Network {
-        serde_json::from_value(serde_json::json!({"id": uuid(number), "name": name, "description": marker})).unwrap()
-    }
-
-    fn subnet(number: u8, marker: &str, cidr: &str, gateway: Option<&str>) -> Subnet {
-        let name = if marker == MARKER { NAME } else { "theirs" };
-        serde_json::from_value(serde_json::json!({
-            "id": uuid(number), "network_id": uuid(1), "name": name, "description": marker, "cidr": cidr, "gateway_ip": gateway
-        }))
-        .unwrap()
-    }
-
-    #[track_caller]
-    fn check(gateway: Option<&str>, networks: Vec<Network>, subnets: Vec<Subnet>, want: &Step) {
-        let desired =
-            Desired { cidr: "10.0.0.0/24".parse().unwrap(), gateway: gateway.map(|text| text.parse().unwrap()) };
-        assert_eq!(&plan(&desired, &identity(), &Observed { networks, subnets }), want);
-    }
-
-    fn net(number: u8) -> NetworkId {
-        uuid(number).parse().unwrap()
-    }
-
-    fn sub(number: u8) -> SubnetId {
-        uuid(number).parse().unwrap()
-    }
-
-    #[test]
-    fn what_is_missing_is_made_in_order() {
-        check(None, vec![], vec![], &Step::CreateNetwork);
-        check(None, vec![network(1, MARKER, NAME)], vec![], &Step::CreateSubnet(net(1)));
-        let made = vec![subnet(9, MARKER, "10.0.0.0/24", Some("10.0.0.1"))];
-        check(None, vec![network(1, MARKER, NAME)], made.clone(), &Step::Done(net(1), sub(9)));
-        check(Some("10.0.0.1"), vec![network(1, MARKER, NAME)], made, &Step::Done(net(1), sub(9)));
-    }
-
-    #[test]
-    fn the_younger_of_two_goes_but_only_if_it_is_ours() {
-        check(None, vec![network(1, MARKER, NAME), network(2, MARKER, NAME)], vec![], &Step::DeleteDuplicate(net(2)));
-        check(None, vec![network(1, MARKER, NAME), network(2, "theirs", NAME)], vec![], &Step::CreateSubnet(net(1)));
-    }
-
-    #[test]
-    fn what_somebody_changed_is_changed_back() {
-        check(None, vec![network(1, "", NAME)], vec![], &Step::RestoreNetwork(net(1)));
-        check(None, vec![network(1, MARKER, "renamed")], vec![], &Step::RestoreNetwork(net(1)));
-        let unmarked: Subnet = serde_json::from_value(serde_json::json!({
-            "id": uuid(9), "network_id": uuid(1), "name": NAME, "description": "", "cidr": "10.0.0.0/24", "gateway_ip": "10.0.0.1"
-        }))
-        .unwrap();
-        check(None, vec![network(1, MARKER, NAME)], vec![unmarked.clone()], &Step::RestoreSubnet(sub(9)));
-        let elsewhere = Subnet { cidr: "10.1.0.0/24".parse().unwrap(), ..unmarked };
-        check(None, vec![network(1, MARKER, NAME)], vec![elsewhere], &Step::CreateSubnet(net(1)));
-        let other_gateway = vec![subnet(9, MARKER, "10.0.0.0/24", Some("10.0.0.254"))];
-        check(
-            None,
-            vec![network(1, MARKER, NAME)],
-            other_gateway.clone(),
-            &Step::SetGateway(sub(9), Some("10.0.0.1".parse().unwrap())),
-        );
-        check(
-            Some("10.0.0.7"),
-            vec![network(1, MARKER, NAME)],
-            other_gateway,
-            &Step::SetGateway(sub(9), Some("10.0.0.7".parse().unwrap())),
-        );
-        let none = vec![subnet(9, MARKER, "10.0.0.0/24", None)];
-        check(None, vec![network(1, MARKER, NAME)], none, &Step::SetGateway(sub(9), Some("10.0.0.1".parse().unwrap())));
-    }
-
-    #[test]
-    fn other_addresses_mean_another_subnet() {
-        let old = vec![subnet(9, MARKER, "10.1.0.0/24", Some("10.1.0.1"))];
-        check(None, vec![network(1, MARKER, NAME)], old, &Step::DeleteSubnet(sub(9)));
-    }
-
-    #[test]
-    fn what_others_made_is_left_alone() {
-        let theirs = vec![subnet(9, "theirs", "10.9.0.0/24", None)];
-        check(None, vec![network(1, MARKER, NAME)], theirs, &Step::CreateSubnet(net(1)));
-        let same = vec![subnet(9, "theirs", "10.0.0.0/24", None)];
-        check(None, vec![network(1, MARKER, NAME)], same, &Step::Foreign(sub(9)));
-    }
-}
+mod tests;

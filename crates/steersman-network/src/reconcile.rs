@@ -1,21 +1,27 @@
 //! One look at one object: what is wanted, what is there, what to do, what to say.
 
-use crate::api::Network;
-use crate::deletion::delete;
-use crate::desired::Desired;
+use crate::FINALIZER;
+use crate::api::{ManagementPolicy, Network};
+use crate::cluster::{Cluster, ClusterError};
+use crate::deletion::{Fate, Release};
+use crate::desired::{Desired, fingerprint};
 use crate::event::Event;
 use crate::execute::{Work, converge};
-use crate::outcome::{DRIFT_INTERVAL, Next, Obstacle, Outcome};
+use crate::identity::{ClusterId, Identity};
+use crate::observe::{Care, Search};
+use crate::outcome::{Next, Obstacle, Outcome, check_working, jittered};
 use crate::pending::Pending;
-use crate::plan::Identity;
-use crate::status::{is_news, status};
-use crate::{FINALIZER, NAME};
+use crate::plan::{Step, plan};
+use crate::sight::Sight;
+use crate::snapshot::Snapshots;
+use crate::status::{Circumstances, is_news, status};
+use crate::suspects::Suspects;
 use kube::{Client, ResourceExt as _};
 use std::sync::Arc;
 use std::time::Duration;
 use steersman::status::Written;
 use steersman::{
-    Action, EventRecorder, EventType, Lister, LookupError, ObjectKey, ReconcileError, WriteError, finalizers,
+    Action, Change, EventRecorder, EventType, Lister, LookupError, ObjectKey, ReconcileError, WriteError, finalizers,
 };
 use steersman_neutron::{Cloud, RequestId};
 
@@ -29,12 +35,22 @@ pub(crate) struct Context {
     pub(crate) status: steersman::status::Writer<Network>,
     pub(crate) events: EventRecorder,
     pub(crate) cloud: Arc<dyn Cloud>,
+    pub(crate) cluster: Arc<Cluster>,
     pub(crate) pending: Pending,
+    pub(crate) sight: Arc<Sight>,
+    pub(crate) snapshots: Arc<Snapshots>,
+    pub(crate) suspects: Arc<Suspects>,
 }
 
 /// Why a key is tried again.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
+    /// The cluster cannot be told from others, so nothing can be marked as its own.
+    #[error("the cluster cannot be told from others")]
+    Cluster(#[source] ClusterError),
+    /// Whether the object is there is not known.
+    #[error("whether the object is there is not known")]
+    Lookup(#[source] LookupError),
     /// The object is there, but not as a Network.
     #[error("the object cannot be read as a Network")]
     Unreadable,
@@ -54,9 +70,32 @@ impl ReconcileError for Error {
     fn retry_after(&self) -> Option<Duration> {
         match self {
             Error::Write(error) => error.retry_after(),
-            Error::Unreadable | Error::Stuck { .. } => None,
+            Error::Cluster(_) | Error::Lookup(_) | Error::Unreadable | Error::Stuck { .. } => None,
         }
     }
+}
+
+/// Whether a change of an object is one to act on. The operator's own writes, of the status and its finalizer, are not.
+pub(crate) fn is_relevant(change: &Change<'_, Network>) -> bool {
+    let Change::Updated { old, new } = change else { return true };
+    let (before, after) = (&old.metadata, &new.metadata);
+    change.is_resync()
+        || old.spec != new.spec
+        || before.uid != after.uid
+        || before.deletion_timestamp != after.deletion_timestamp
+        || (finalizers::contains(&***old, FINALIZER) && !finalizers::contains(&***new, FINALIZER))
+        || before.annotations != after.annotations
+        || before.labels != after.labels
+}
+
+/// An object in work.
+struct Subject<'a> {
+    cx: &'a Context,
+    object: &'a Network,
+    uid: String,
+    cluster: &'a ClusterId,
+    identity: Identity,
+    request: RequestId,
 }
 
 /// Makes Neutron agree with one object.
@@ -67,64 +106,165 @@ pub(crate) async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, Er
     let object = match cx.networks.get(&key) {
         Ok(object) => object,
         Err(LookupError::NotFound { .. }) => return Ok(Action::AwaitChange),
-        Err(_) => return Err(Error::Unreadable),
+        Err(LookupError::Undecodable { .. }) => return Err(Error::Unreadable),
+        Err(error) => return Err(Error::Lookup(error)),
     };
-    let identity = identity(&object);
+    let cluster = cx.cluster.id(&cx.client).await.map_err(Error::Cluster)?;
     if finalizers::is_deleting(&*object) {
-        return remove(cx, &object, &identity).await;
+        return Subject::new(cx, cluster, &object).remove().await;
     }
-    let object = match finalizers::add(&cx.client, &*object, FINALIZER).await {
-        Ok(object) => object,
-        Err(error) if error.is_not_found() => return Ok(Action::AwaitChange),
-        Err(error) => return Err(Error::Write(error)),
+    let desired = Desired::parse(&object.spec);
+    let needs_finalizer =
+        !desired.as_ref().is_ok_and(|desired| desired.management_policy == ManagementPolicy::Observed);
+    let object = match needs_finalizer {
+        true => match finalizers::add(&cx.client, &*object, FINALIZER).await {
+            Ok(object) => Arc::new(object),
+            Err(error) if error.is_not_found() => return Ok(Action::AwaitChange),
+            Err(error) => return Err(Error::Write(error)),
+        },
+        false => object,
     };
+    let subject = Subject::new(cx, cluster, &object);
     let mut events = Vec::new();
-    let outcome = match Desired::parse(&object.spec) {
-        Err(invalid) => Outcome::Stuck(invalid.into()),
-        Ok(desired) => {
-            let uid = object.uid().unwrap_or_default();
-            let work = Work {
-                cloud: &*cx.cloud,
-                request: RequestId::random(),
-                uid: &uid,
-                identity: &identity,
-                desired,
-                pending: &cx.pending,
-            };
-            converge(&work, object.status.as_ref(), &mut events).await
-        }
+    let (outcome, project) = match desired {
+        Err(invalid) => (Outcome::stuck(invalid), None),
+        Ok(desired) => subject.agree(&desired, &mut events).await,
     };
-    conclude(cx, &object, &outcome, &events).await
+    subject.conclude(&outcome, project.as_deref(), &events).await
 }
 
-/// Writes down how it ended and says when to look again.
-async fn conclude(cx: &Context, object: &Network, outcome: &Outcome, events: &[Event]) -> Result<Action, Error> {
-    for event in events {
-        cx.events.event(object, EventType::Normal, event.reason, &event.message);
+impl<'a> Subject<'a> {
+    fn new(cx: &'a Context, cluster: &'a ClusterId, object: &'a Network) -> Subject<'a> {
+        let uid = object.uid().unwrap_or_default();
+        let identity = Identity::new(cluster, &uid, &object.namespace().unwrap_or_default(), &object.name_any());
+        Subject { cx, object, uid, cluster, identity, request: RequestId::random() }
     }
-    let route = match cx.status.route().await {
-        Ok(route) => route,
-        Err(error) if error.is_not_found() => return Ok(Action::AwaitChange),
-        Err(error) => return Err(Error::Write(error)),
-    };
-    let status = status(object, outcome, cx.cloud.name(), route);
-    if is_news(object.status.as_ref(), &status) {
-        match outcome {
-            Outcome::Ready { .. } => {
-                cx.events.event(object, EventType::Normal, "Ready", "the network and its subnet are in Neutron");
-            }
-            Outcome::Stuck(obstacle) => cx.events.event(object, EventType::Warning, obstacle.reason, &obstacle.message),
+
+    /// Brings Neutron to agree, and says with the credentials of which project.
+    async fn agree(&self, desired: &Desired, events: &mut Vec<Event>) -> (Outcome, Option<String>) {
+        let recorded = self.object.status.as_ref().and_then(|status| status.project_id.clone());
+        if let Some(outcome) = self.agreed(desired).await {
+            return (outcome, recorded);
+        }
+        let project = match self.cx.cloud.project_id(self.request).await {
+            Ok(project) => project,
+            Err(error) => return (Outcome::stuck(error), recorded),
+        };
+        // From now on no listing that was begun before says anything about the object, however this ends.
+        self.cx.snapshots.touch(&self.uid);
+        let status = self.object.status.as_ref();
+        let work = Work {
+            search: self.search(project.as_deref(), self.cx.suspects.care(&self.uid)),
+            cluster: self.cluster,
+            uid: &self.uid,
+            desired,
+            pending: &self.cx.pending,
+            is_applied: status.and_then(|status| status.applied_spec.as_ref()) == Some(&fingerprint(&self.object.spec)),
+        };
+        let outcome = converge(&work, events).await;
+        if !events.is_empty() {
+            self.cx.snapshots.touch(&self.uid);
+        }
+        if outcome.ready.is_ok() {
+            self.cx.suspects.clear(&self.uid);
+        }
+        (outcome, project)
+    }
+
+    /// Where the latest listing shows that all is well, that is the outcome, without a request.
+    async fn agreed(&self, desired: &Desired) -> Option<Outcome> {
+        self.cx.snapshots.first().await;
+        if self.cx.suspects.care(&self.uid) == Care::Thorough {
+            return None;
+        }
+        let snapshot = self.cx.snapshots.of(&self.uid)?;
+        let status = self.object.status.as_ref();
+        let observed = snapshot.observed(&self.uid, &self.identity, status, desired.adopt.as_ref())?;
+        let Step::Done(network, subnet) = plan(desired, &self.identity, &observed) else { return None };
+        check_working(observed.networks.first()?, desired.admin_state_up).ok()?;
+        Some(Outcome { ready: Ok(()), network: Some(network), subnet: Some(subnet) })
+    }
+
+    fn search<'b>(&'b self, project: Option<&'b str>, care: Care) -> Search<'b> {
+        Search {
+            cloud: &*self.cx.cloud,
+            request: self.request,
+            identity: &self.identity,
+            status: self.object.status.as_ref(),
+            project,
+            sight: &self.cx.sight,
+            care,
         }
     }
-    match cx.status.write(object, &status).await {
-        Ok(Written::Changed(written)) => own_write_seen(cx, &written).await,
-        Ok(Written::Unchanged) => {}
-        Err(error) if error.is_not_found() => return Ok(Action::AwaitChange),
-        Err(error) => return Err(Error::Write(error)),
+
+    /// Writes down how it ended and says when to look again.
+    async fn conclude(&self, outcome: &Outcome, project: Option<&str>, events: &[Event]) -> Result<Action, Error> {
+        let (cx, object) = (self.cx, self.object);
+        self.record(events);
+        let route = match cx.status.route().await {
+            Ok(route) => route,
+            Err(error) if error.is_not_found() => return Ok(Action::AwaitChange),
+            Err(error) => return Err(Error::Write(error)),
+        };
+        let fingerprint = fingerprint(&object.spec);
+        let circumstances = Circumstances { backend: cx.cloud.name(), project, fingerprint: &fingerprint, route };
+        let status = status(object, outcome, &circumstances);
+        if is_news(object.status.as_ref(), &status) {
+            match &outcome.ready {
+                Ok(()) => {
+                    cx.events.event(object, EventType::Normal, "Ready", "the network and its subnet are in Neutron");
+                }
+                Err(obstacle) => cx.events.event(object, EventType::Warning, obstacle.reason, &obstacle.message),
+            }
+        }
+        match cx.status.write(object, &status).await {
+            Ok(Written::Changed(written)) => own_write_seen(cx, &written).await,
+            Ok(Written::Unchanged) => {}
+            Err(error) if error.is_not_found() => return Ok(Action::AwaitChange),
+            Err(error) => return Err(Error::Write(error)),
+        }
+        match &outcome.ready {
+            // The survey finds what changes in Neutron.
+            Ok(()) => Ok(Action::AwaitChange),
+            Err(obstacle) => next(obstacle),
+        }
     }
-    match outcome {
-        Outcome::Ready { .. } => Ok(Action::RequeueAfter(DRIFT_INTERVAL)),
-        Outcome::Stuck(obstacle) => next(obstacle),
+
+    /// Lets the network of an object that is being deleted go, then the object.
+    async fn remove(&self) -> Result<Action, Error> {
+        let (cx, object) = (self.cx, self.object);
+        if !finalizers::contains(object, FINALIZER) {
+            return Ok(Action::AwaitChange);
+        }
+        let mut events = Vec::new();
+        if let Err(obstacle) = self.release(&mut events).await {
+            return self.conclude(&Outcome::stuck(obstacle), None, &events).await;
+        }
+        self.record(&events);
+        cx.pending.forget(&self.uid);
+        cx.suspects.clear(&self.uid);
+        finalizers::remove(&cx.client, object, FINALIZER).await.map_err(Error::Write)?;
+        Ok(Action::AwaitChange)
+    }
+
+    async fn release(&self, events: &mut Vec<Event>) -> Result<(), Obstacle> {
+        let fate = Fate::parse(&self.object.spec)?;
+        let project = self.cx.cloud.project_id(self.request).await?;
+        self.cx.snapshots.touch(&self.uid);
+        let release = Release {
+            search: self.search(project.as_deref(), Care::Thorough),
+            cluster: self.cluster,
+            uid: &self.uid,
+            pending: &self.cx.pending,
+            fate,
+        };
+        release.run(events).await
+    }
+
+    fn record(&self, events: &[Event]) {
+        for event in events {
+            self.cx.events.event(self.object, EventType::Normal, event.reason, &event.message);
+        }
     }
 }
 
@@ -136,38 +276,10 @@ async fn own_write_seen(cx: &Context, written: &Network) {
     }
 }
 
-/// Removes the network of an object that is being deleted, then lets the object go.
-async fn remove(cx: &Context, object: &Network, identity: &Identity) -> Result<Action, Error> {
-    if !finalizers::contains(object, FINALIZER) {
-        return Ok(Action::AwaitChange);
-    }
-    let mut events = Vec::new();
-    let uid = object.uid().unwrap_or_default();
-    let deleted =
-        delete(&*cx.cloud, RequestId::random(), &uid, identity, object.status.as_ref(), &cx.pending, &mut events).await;
-    if let Err(obstacle) = deleted {
-        return conclude(cx, object, &Outcome::Stuck(obstacle), &events).await;
-    }
-    for event in &events {
-        cx.events.event(object, EventType::Normal, event.reason, &event.message);
-    }
-    cx.pending.forget(&uid);
-    finalizers::remove(&cx.client, object, FINALIZER).await.map_err(Error::Write)?;
-    Ok(Action::AwaitChange)
-}
-
 fn next(obstacle: &Obstacle) -> Result<Action, Error> {
     match obstacle.next {
-        Next::After(after) => Ok(Action::RequeueAfter(after)),
+        Next::After(after) => Ok(Action::RequeueAfter(jittered(after))),
         Next::BackOff => Err(Error::Stuck { reason: obstacle.reason, message: obstacle.message.clone() }),
         Next::Change => Ok(Action::AwaitChange),
     }
-}
-
-/// How what belongs to an object is recognised in Neutron. The uid, not the name: objects are made again under a name.
-fn identity(object: &Network) -> Identity {
-    const NAME_BYTES_MAX: usize = 255;
-    let mut name = format!("{}/{}", object.namespace().unwrap_or_default(), object.name_any());
-    name.truncate(NAME_BYTES_MAX);
-    Identity { marker: format!("{NAME}/{}", object.uid().unwrap_or_default()), name }
 }

@@ -2,6 +2,7 @@
 
 use crate::api::{Network, NetworkStatus};
 use crate::outcome::Outcome;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use steersman::conditions::{self, Status};
 use steersman::status::Route;
 
@@ -10,23 +11,44 @@ pub(crate) const READY: &str = "Ready";
 /// The condition that says whether the operator is at work on it.
 pub(crate) const PROGRESSING: &str = "Progressing";
 
+/// What a status says beside the outcome.
+pub(crate) struct Circumstances<'a> {
+    /// Which Neutron was looked at.
+    pub(crate) backend: &'a str,
+    /// The project of the credentials, where it is known.
+    pub(crate) project: Option<&'a str>,
+    /// Identifies the spec.
+    pub(crate) fingerprint: &'a str,
+    pub(crate) route: Route,
+}
+
 /// The status of an object after an outcome. What is as it was keeps its times.
-pub(crate) fn status(object: &Network, outcome: &Outcome, backend: &str, route: Route) -> NetworkStatus {
+pub(crate) fn status(object: &Network, outcome: &Outcome, circumstances: &Circumstances<'_>) -> NetworkStatus {
     let mut status = object.status.clone().unwrap_or_default();
-    status.backend = Some(backend.to_owned());
+    // Where it is, is recorded together with what is there: of what was not found the record is all that is known.
+    if let Some(network) = outcome.network {
+        status.network_id = Some(network.to_string());
+        status.backend = Some(circumstances.backend.to_owned());
+        status.project_id = circumstances.project.map(str::to_owned);
+    }
+    if let Some(subnet) = outcome.subnet {
+        status.subnet_id = Some(subnet.to_string());
+    }
+    if status.backend.is_none() {
+        status.backend = Some(circumstances.backend.to_owned());
+    }
+    if outcome.subnet.is_some() {
+        status.applied_spec = Some(circumstances.fingerprint.to_owned());
+    }
     // Without a status subresource every status write makes a new generation: naming one would never end.
-    let generation = object.metadata.generation.filter(|_| route == Route::Subresource);
+    let generation = object.metadata.generation.filter(|_| circumstances.route == Route::Subresource);
     status.observed_generation = generation;
-    let conditions = match outcome {
-        Outcome::Ready { network, subnet } => {
-            status.network_id = Some(network.clone());
-            status.subnet_id = Some(subnet.clone());
-            [
-                (READY, Status::True, "NetworkReady", "the network and its subnet are in Neutron"),
-                (PROGRESSING, Status::False, "Done", "nothing is left to do"),
-            ]
-        }
-        Outcome::Stuck(obstacle) => {
+    let conditions = match &outcome.ready {
+        Ok(()) => [
+            (READY, Status::True, "NetworkReady", "the network and its subnet are in Neutron"),
+            (PROGRESSING, Status::False, "Done", "nothing is left to do"),
+        ],
+        Err(obstacle) => {
             let progressing = if obstacle.is_progressing() { Status::True } else { Status::False };
             [
                 (READY, Status::False, obstacle.reason, obstacle.message.as_str()),
@@ -38,6 +60,11 @@ pub(crate) fn status(object: &Network, outcome: &Outcome, backend: &str, route: 
         conditions::set(&mut status.conditions, conditions::condition(kind, state, reason, message, generation));
     }
     status
+}
+
+/// The condition `Ready` of an object.
+pub(crate) fn ready(status: Option<&NetworkStatus>) -> Option<&Condition> {
+    conditions::find(&status?.conditions, READY)
 }
 
 /// Whether the condition `Ready` says something else than before, so that it is worth an Event.
@@ -54,30 +81,51 @@ mod tests {
     use super::*;
     use crate::outcome::{Next, Obstacle};
 
+    const NETWORK: &str = "00000000-0000-4000-8000-000000000001";
+    const SUBNET: &str = "00000000-0000-4000-8000-000000000002";
+
     fn object() -> Network {
         let mut object = Network::new("a", crate::api::NetworkSpec::default());
         object.metadata.generation = Some(3);
         object
     }
 
+    fn at(route: Route) -> Circumstances<'static> {
+        Circumstances { backend: "b", project: Some("p"), fingerprint: "f", route }
+    }
+
+    fn ready_outcome() -> Outcome {
+        Outcome { ready: Ok(()), network: NETWORK.parse().ok(), subnet: SUBNET.parse().ok() }
+    }
+
     #[test]
     fn without_a_subresource_no_generation_is_named() {
-        let ready = Outcome::Ready { network: "n".to_owned(), subnet: "s".to_owned() };
-        let with = status(&object(), &ready, "b", Route::Subresource);
-        let without = status(&object(), &ready, "b", Route::Object);
+        let with = status(&object(), &ready_outcome(), &at(Route::Subresource));
+        let without = status(&object(), &ready_outcome(), &at(Route::Object));
         assert_eq!((with.observed_generation, with.conditions[0].observed_generation), (Some(3), Some(3)));
         assert_eq!((without.observed_generation, without.conditions[0].observed_generation), (None, None));
     }
 
     #[test]
     fn the_same_again_is_no_news_and_changes_nothing() {
-        let stuck = Outcome::Stuck(Obstacle::new("InvalidSpec", "m", Next::Change));
+        let stuck = Outcome::stuck(Obstacle::new("InvalidSpec", "m", Next::Change));
         let mut object = object();
-        let first = status(&object, &stuck, "b", Route::Subresource);
+        let first = status(&object, &stuck, &at(Route::Subresource));
         assert!(is_news(None, &first));
         object.status = Some(first.clone());
-        let second = status(&object, &stuck, "b", Route::Subresource);
+        let second = status(&object, &stuck, &at(Route::Subresource));
         assert!(first == second && !is_news(Some(&first), &second));
         assert_eq!(second.conditions.iter().map(|one| one.status.as_str()).collect::<Vec<_>>(), ["False", "False"]);
+    }
+
+    #[test]
+    fn where_a_network_is_stays_recorded_while_it_cannot_be_found() {
+        let mut object = object();
+        object.status = Some(status(&object, &ready_outcome(), &at(Route::Subresource)));
+        let elsewhere = Circumstances { backend: "other", project: Some("q"), ..at(Route::Subresource) };
+        let stuck = Outcome::stuck(Obstacle::new("BackendChanged", "m", Next::Change));
+        let after = status(&object, &stuck, &elsewhere);
+        assert_eq!((after.network_id.as_deref(), after.backend.as_deref()), (Some(NETWORK), Some("b")));
+        assert_eq!((after.project_id.as_deref(), after.applied_spec.as_deref()), (Some("p"), Some("f")));
     }
 }

@@ -81,12 +81,13 @@ impl Faulty {
         pending.push_back((operation, fault));
     }
 
-    /// From now on every call fails in this way, until another outage or none is set. Faults asked for one by one come first.
+    /// From now on every call fails in this way, until another outage or none is set; asking for the project does not. Faults
+    /// asked for one by one come first.
     pub fn set_outage(&self, outage: Option<Fault>) {
         *self.outage.lock() = outage;
     }
 
-    /// How many calls were made so far, failed ones included.
+    /// How many calls were made so far, failed ones included; asking for the project is none.
     pub fn n_calls(&self) -> u64 {
         self.n_calls.load(Ordering::Relaxed)
     }
@@ -102,8 +103,9 @@ impl Faulty {
     }
 
     async fn pass<T>(&self, call: Call, inner: Reply<'_, T>) -> Result<T, Error> {
-        self.n_calls.fetch_add(1, Ordering::Relaxed);
-        let outage = *self.outage.lock();
+        // The project of the credentials is known without a request, once there is a token.
+        self.n_calls.fetch_add(u64::from(call.operation != Operation::Authenticate), Ordering::Relaxed);
+        let outage = self.outage.lock().filter(|_| call.operation != Operation::Authenticate);
         match self.take(call.operation).or(outage) {
             None => inner.await,
             Some(Fault::Answer(status, kind)) => {

@@ -212,7 +212,7 @@ impl NetworkFilter {
     /// The keys and values of the query; a set but empty key has an empty list.
     pub(crate) fn query(&self) -> Vec<(&'static str, Vec<String>)> {
         let mut query = Vec::new();
-        // A list of tags is one value with commas. Without one in it, the tag is alone; with one, nothing has that tag.
+        // Neutron reads a comma as the end of one tag and the beginning of another; `matches` leaves out what that finds.
         push(&mut query, "tags", &self.tag.as_ref().map(|tag| vec![tag]));
         push(&mut query, "id", &self.ids);
         push(&mut query, "name", &self.names);

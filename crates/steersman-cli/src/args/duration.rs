@@ -37,6 +37,13 @@ pub(crate) fn more_than_none(text: &str) -> Result<Duration, String> {
     duration.ok_or_else(|| "want a duration of more than nothing, such as 30s, 5m or 1h30m".to_owned())
 }
 
+/// How long a leader that has vanished holds up the others.
+pub(crate) fn lease(text: &str) -> Result<Duration, String> {
+    let bounds = Duration::from_secs(3)..=Duration::from_secs(3600);
+    let duration = parse(text).filter(|duration| bounds.contains(duration));
+    duration.ok_or_else(|| "want a duration from 3s to 1h, such as 15s".to_owned())
+}
+
 fn parse(text: &str) -> Option<Duration> {
     let span: Span = text.parse().ok()?;
     // Months and years have no length of their own.

@@ -183,3 +183,28 @@ fn second_signal_ends_a_controller_that_waits_for_its_cloud() {
     assert!(ended.stderr.contains("second signal"), "{ended:#?}");
     plane.stop();
 }
+
+#[test]
+fn the_kustomization_makes_a_deployment_that_the_program_understands() {
+    let Some(program) = kubectl::program() else { return };
+    let home = tempfile::tempdir().unwrap();
+    let plane = Plane::server(home.path(), &[]);
+    let kubectl = Kubectl::new(program, &plane.kubeconfig());
+    kubectl.ok("apply -k manifests/network-operator");
+    let deployment = kubectl.json("-n network-operator get deployment network-controller");
+    let container = &deployment["spec"]["template"]["spec"]["containers"][0];
+    assert_eq!((&deployment["spec"]["replicas"], &container["image"]), (&2.into(), &"steersman:0.1.0".into()));
+    for object in ["service network-controller-metrics", "pdb network-controller", "role network-controller"] {
+        kubectl.ok(&format!("-n network-operator get {object}"));
+    }
+
+    // The arguments are good for all but where the cluster is, which a pod would know.
+    let clouds =
+        "clouds: {openstack: {auth: {auth_url: 'http://127.0.0.1:9/v3', username: u, password: p, project_name: p}}}";
+    std::fs::write(home.path().join("clouds.yaml"), clouds).unwrap();
+    let arguments: Vec<String> = serde_json::from_value(container["args"].clone()).unwrap();
+    let refused = run(home.path(), arguments.into_iter().chain(["--kubeconfig".to_owned(), "nowhere".to_owned()]));
+    assert_eq!(refused.status.code(), Some(2), "{refused:#?}");
+    assert!(refused.stderr.contains("nowhere"), "{refused:#?}");
+    plane.stop();
+}

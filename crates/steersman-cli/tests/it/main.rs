@@ -10,6 +10,8 @@ mod support;
 #[cfg(test)]
 mod authorization;
 #[cfg(test)]
+mod campaign;
+#[cfg(test)]
 mod certificates;
 #[cfg(test)]
 mod controller;

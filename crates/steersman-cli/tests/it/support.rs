@@ -5,6 +5,7 @@ pub(crate) mod kubectl;
 pub(crate) mod neutron;
 pub(crate) mod plane;
 pub(crate) mod process;
+pub(crate) mod proxy;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -37,6 +37,11 @@ impl Neutron {
 
     /// A Neutron of the test's own, or a word that there is none.
     pub(crate) fn start() -> Option<Neutron> {
+        Neutron::start_with(&[])
+    }
+
+    /// As [`Neutron::start`], with variables for the script that starts it.
+    pub(crate) fn start_with(variables: &[(&str, &str)]) -> Option<Neutron> {
         let installed =
             std::env::var_os("NEUTRON_VENV").is_some_and(|venv| PathBuf::from(venv).join(".ready").is_file());
         if !installed || on_path("curl").is_none() {
@@ -45,7 +50,9 @@ impl Neutron {
         }
         let directory = tempfile::Builder::new().prefix("steersman-neutron-").tempdir().unwrap().keep();
         let watchdog = Watchdog::start(&directory);
-        let ended = Process::start(Command::new("bash").arg(script()).arg(&directory).arg("noauth")).end();
+        let mut command = Command::new("bash");
+        command.arg(script()).arg(&directory).arg("noauth").envs(variables.iter().copied());
+        let ended = Process::start(&mut command).end();
         assert!(ended.status.success(), "cannot start Neutron: {ended:#?}");
         let url = ended.stdout.lines().find_map(|line| line.strip_prefix("NEUTRON_URL=")).unwrap().to_owned();
         Some(Neutron { url, _watchdog: watchdog })
@@ -63,6 +70,29 @@ impl Neutron {
             "404" => None,
             _ => panic!("GET {path} answered {status}: {body}"),
         }
+    }
+
+    /// `PUT path` with a body, of something that may be gone.
+    #[track_caller]
+    pub(crate) fn put(&self, path: &str, body: &Value) {
+        self.send("PUT", path, Some(body));
+    }
+
+    /// `DELETE path`, of something that may be gone.
+    #[track_caller]
+    pub(crate) fn delete(&self, path: &str) {
+        self.send("DELETE", path, None);
+    }
+
+    #[track_caller]
+    fn send(&self, method: &str, path: &str, body: Option<&Value>) {
+        let mut command = Command::new("curl");
+        command.args(["-sS", "--max-time", "60", "-o", "/dev/null", "-w", "%{http_code}", "-X", method]);
+        if let Some(body) = body {
+            command.args(["-H", "Content-Type: application/json", "-d", &body.to_string()]);
+        }
+        let ended = Process::start(command.arg(format!("{}{path}", self.url))).end();
+        assert!(["200", "204", "404"].contains(&ended.stdout.as_str()), "{method} {path}: {ended:#?}");
     }
 
     pub(crate) fn network(&self, id: &str) -> Option<Value> {

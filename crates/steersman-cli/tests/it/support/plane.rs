@@ -47,11 +47,22 @@ impl Plane {
         Plane::start(home, "server", extra)
     }
 
+    /// As [`Plane::server`], at an address that one before it had.
+    #[track_caller]
+    pub(crate) fn server_at(home: &Path, listen: &str, extra: &[&str]) -> Plane {
+        Plane::start_at(home, "server", listen, extra)
+    }
+
     #[track_caller]
     fn start(home: &Path, role: &str, extra: &[&str]) -> Plane {
+        Plane::start_at(home, role, "127.0.0.1:0", extra)
+    }
+
+    #[track_caller]
+    fn start_at(home: &Path, role: &str, listen: &str, extra: &[&str]) -> Plane {
         let mut command = steersman(home);
         command.arg(role).arg("--data-dir").arg(home.join("data"));
-        command.args(["--listen", "127.0.0.1:0", "--output", "json"]).args(extra);
+        command.args(["--listen", listen, "--output", "json"]).args(extra);
         let mut process = Process::start(&mut command);
         let Some(line) = process.line() else {
             panic!("steersman {role} ended before it was ready: {:#?}", process.end());

@@ -1,0 +1,153 @@
+//! What goes when an object is deleted, and what stays.
+
+use super::*;
+use crate::api::NetworkStatus;
+use crate::desired::Desired;
+use crate::execute::{Work, converge};
+use crate::identity::Identity;
+use crate::observe::Care;
+use crate::sight::Sight;
+use serde_json::json;
+use steersman_neutron::{Cloud as _, NetworkFilter, NetworkId, NetworkUpdate, RequestId, Simulated};
+
+struct World {
+    cloud: Simulated,
+    cluster: ClusterId,
+    pending: Pending,
+    sight: Sight,
+}
+
+impl World {
+    fn new() -> World {
+        let cluster = "c".parse().unwrap();
+        World { cloud: Simulated::in_memory(), cluster, pending: Pending::default(), sight: Sight::default() }
+    }
+
+    fn search<'a>(&'a self, identity: &'a Identity, status: &'a NetworkStatus, care: Care) -> Search<'a> {
+        Search {
+            cloud: &self.cloud,
+            request: RequestId::random(),
+            identity,
+            status: Some(status),
+            project: None,
+            sight: &self.sight,
+            care,
+        }
+    }
+
+    fn identity(&self, uid: &str) -> Identity {
+        Identity::new(&self.cluster, uid, "default", uid)
+    }
+
+    /// The network that a converge leads to.
+    async fn converged(&self, uid: &str, status: &NetworkStatus) -> String {
+        let spec = serde_json::from_value(json!({"cidr": "10.0.0.0/24"})).unwrap();
+        let (desired, identity) = (Desired::parse(&spec).unwrap(), self.identity(uid));
+        let work = Work {
+            search: self.search(&identity, status, Care::Usual),
+            cluster: &self.cluster,
+            uid,
+            desired: &desired,
+            pending: &self.pending,
+            is_applied: false,
+        };
+        let outcome = converge(&work, &mut Vec::new()).await;
+        assert_eq!(outcome.ready, Ok(()), "{uid}");
+        outcome.network.unwrap().to_string()
+    }
+
+    async fn released(&self, uid: &str, status: &NetworkStatus, fate: Fate) -> Result<(), Obstacle> {
+        let identity = self.identity(uid);
+        let search = self.search(&identity, status, Care::Thorough);
+        let release = Release { search, cluster: &self.cluster, uid, pending: &self.pending, fate };
+        release.run(&mut Vec::new()).await
+    }
+
+    async fn deleted(&self, uid: &str, status: &NetworkStatus) {
+        self.released(uid, status, Fate::Delete).await.unwrap();
+    }
+
+    async fn networks(&self) -> Vec<Network> {
+        self.cloud.find_networks(RequestId::random(), &NetworkFilter::all()).await.unwrap()
+    }
+
+    async fn ids(&self) -> Vec<String> {
+        self.networks().await.iter().map(|network| network.id.to_string()).collect()
+    }
+
+    async fn strip(&self, id: &str, uid: &str) {
+        let id: NetworkId = id.parse().unwrap();
+        let change = NetworkUpdate { description: Some(String::new()), ..NetworkUpdate::default() };
+        self.cloud.update_network(RequestId::random(), id, &change, None).await.unwrap();
+        self.cloud.remove_network_tag(RequestId::random(), id, &self.identity(uid).marker).await.unwrap();
+    }
+}
+
+fn naming(id: &str) -> NetworkStatus {
+    NetworkStatus { network_id: Some(id.to_owned()), ..NetworkStatus::default() }
+}
+
+fn nothing() -> NetworkStatus {
+    NetworkStatus::default()
+}
+
+#[tokio::test]
+async fn of_two_objects_whose_status_names_one_network_only_its_own_takes_it() {
+    let world = World::new();
+    let own = world.converged("own", &nothing()).await;
+    let forged = naming(&own);
+    world.deleted("other", &forged).await;
+    assert_eq!(world.ids().await, std::slice::from_ref(&own), "deleted by an object that only names it");
+    let others = world.converged("other", &forged).await;
+    assert_ne!(others, own, "taken over by an object that only names it");
+    world.deleted("other", &forged).await;
+    assert_eq!(world.ids().await, std::slice::from_ref(&own));
+    world.deleted("own", &forged).await;
+    assert_eq!(world.ids().await, [""; 0]);
+}
+
+#[tokio::test]
+async fn a_network_without_any_marker_needs_the_name_too() {
+    let world = World::new();
+    let own = world.converged("own", &nothing()).await;
+    world.strip(&own, "own").await;
+    let refused = world.released("other", &naming(&own), Fate::Delete).await.unwrap_err();
+    assert_eq!(refused.reason, "NotRecognized");
+    assert_eq!(world.ids().await, std::slice::from_ref(&own));
+    assert_eq!(world.converged("own", &naming(&own)).await, own, "a lost marker is given back");
+    world.strip(&own, "own").await;
+    world.deleted("own", &naming(&own)).await;
+    assert_eq!(world.ids().await, [""; 0]);
+}
+
+#[tokio::test]
+async fn what_is_retained_keeps_nothing_of_the_operator() {
+    let world = World::new();
+    let id = world.converged("own", &nothing()).await;
+    world.released("own", &naming(&id), Fate::Retain).await.unwrap();
+    let networks = world.networks().await;
+    assert_eq!(networks.len(), 1);
+    assert_eq!((networks[0].description.as_str(), networks[0].tags.len()), ("", 0));
+    assert_eq!(world.cluster.owner_of(&networks[0]), None, "no sweep takes it");
+}
+
+#[tokio::test]
+async fn what_is_elsewhere_is_not_let_go_of_unless_it_is_to_stay() {
+    let world = World::new();
+    let id = NetworkId::random().to_string();
+    let status = NetworkStatus { backend: Some("http://other:9696".to_owned()), ..naming(&id) };
+    assert_eq!(world.released("own", &status, Fate::Delete).await.unwrap_err().reason, "BackendChanged");
+    world.released("own", &status, Fate::Retain).await.unwrap();
+    world.released("own", &status, Fate::Leave).await.unwrap();
+}
+
+#[test]
+fn what_is_to_become_of_a_network_is_read_from_a_spec_that_is_otherwise_bad() {
+    let fate = |spec: serde_json::Value| Fate::parse(&serde_json::from_value(spec).unwrap());
+    assert_eq!(fate(json!({"cidr": 7})), Ok(Fate::Delete));
+    assert_eq!(fate(json!({"deletionPolicy": "Retain"})), Ok(Fate::Retain));
+    assert_eq!(fate(json!({"adopt": {"tag": "t"}})), Ok(Fate::Retain));
+    assert_eq!(fate(json!({"adopt": {"tag": "t"}, "deletionPolicy": "Delete"})), Ok(Fate::Delete));
+    assert_eq!(fate(json!({"managementPolicy": "Observed", "deletionPolicy": "Delete"})), Ok(Fate::Leave));
+    assert!(fate(json!({"deletionPolicy": "retain"})).is_err());
+}

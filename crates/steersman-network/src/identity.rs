@@ -1,0 +1,149 @@
+//! How what belongs to an object is recognised in Neutron, where names are not unique.
+//!
+//! A marker names the cluster and the object's uid. It is written as the description in the request that creates, because
+//! nothing else is both atomic with a create and searchable; and then as a tag, which leaves the description to the user and
+//! survives when somebody edits it.
+
+use std::fmt;
+use steersman_neutron::{Network, Subnet};
+
+/// How markers begin. Tags take no slash.
+const PREFIX: &str = "network-controller:";
+/// How the markers of version 0.1.0 began, which named no cluster and were descriptions only.
+const PREFIX_0_1: &str = "network-controller/";
+/// The longest name, in bytes, that Neutron takes.
+const NAME_BYTES_MAX: usize = 255;
+
+/// The cluster that an operator works for: networks with markers of other clusters are never touched.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct ClusterId(String);
+
+/// A text that is not the identity of a cluster.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("{0:?} is no cluster id: want 1 to 63 lower-case letters, digits and hyphens")]
+pub struct InvalidClusterId(String);
+
+/// How one object's network and subnet are recognised.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Identity {
+    /// The tag of the network, the description of the subnet, and of the network unless the spec has one.
+    pub marker: String,
+    /// The marker of version 0.1.0.
+    pub marker_0_1: String,
+    /// The name of network and subnet, for people.
+    pub name: String,
+}
+
+/// Whose a network is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Standing {
+    /// The object's: it has its marker.
+    Own,
+    /// Another object's: it has the marker of one.
+    Others,
+    /// It has no marker.
+    Unmarked,
+}
+
+impl std::str::FromStr for ClusterId {
+    type Err = InvalidClusterId;
+
+    fn from_str(text: &str) -> Result<ClusterId, InvalidClusterId> {
+        let is_plain = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '-';
+        if text.is_empty() || 63 < text.len() || !text.chars().all(is_plain) {
+            return Err(InvalidClusterId(text.to_owned()));
+        }
+        Ok(ClusterId(text.to_owned()))
+    }
+}
+
+impl fmt::Display for ClusterId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl ClusterId {
+    /// The uid in the marker that a network has, if it is one of this cluster.
+    pub fn owner_of<'a>(&self, network: &'a Network) -> Option<&'a str> {
+        let texts = network.tags.iter().chain([&network.description]);
+        texts.map(String::as_str).find_map(|text| text.strip_prefix(PREFIX)?.strip_prefix(&self.0)?.strip_prefix(':'))
+    }
+
+    /// The marker of an object, or of anything else that has an id.
+    pub(crate) fn marker(&self, uid: &str) -> String {
+        format!("{PREFIX}{}:{uid}", self.0)
+    }
+}
+
+impl Identity {
+    /// Of an object of a cluster. The uid, not the name, tells objects apart: they are made again under a name.
+    pub fn new(cluster: &ClusterId, uid: &str, namespace: &str, name: &str) -> Identity {
+        let mut name = format!("{namespace}/{name}");
+        name.truncate(NAME_BYTES_MAX);
+        Identity { marker: cluster.marker(uid), marker_0_1: format!("{PREFIX_0_1}{uid}"), name }
+    }
+
+    /// Whose a network is.
+    pub fn standing(&self, network: &Network) -> Standing {
+        let texts = || network.tags.iter().chain([&network.description]);
+        if texts().any(|text| *text == self.marker || *text == self.marker_0_1) {
+            return Standing::Own;
+        }
+        if texts().any(|text| is_marker(text)) { Standing::Others } else { Standing::Unmarked }
+    }
+
+    /// Whether a network has the marker as a tag.
+    pub(crate) fn has_tagged(&self, network: &Network) -> bool {
+        network.tags.contains(&self.marker)
+    }
+
+    /// Whether a subnet of the object's network was made for it.
+    pub(crate) fn has_made(&self, subnet: &Subnet) -> bool {
+        [&self.marker, &self.marker_0_1].contains(&&subnet.description) || subnet.name == self.name
+    }
+}
+
+/// Whether a text is a marker of any object.
+pub(crate) fn is_marker(text: &str) -> bool {
+    text.starts_with(PREFIX) || text.starts_with(PREFIX_0_1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn network(description: &str, tags: &[&str]) -> Network {
+        let id = "00000000-0000-4000-8000-000000000001";
+        serde_json::from_value(json!({"id": id, "description": description, "tags": tags})).unwrap()
+    }
+
+    #[test]
+    fn markers_tell_clusters_and_objects_apart() {
+        let cluster: ClusterId = "c1".parse().unwrap();
+        let identity = Identity::new(&cluster, "u1", "default", "a");
+        let own = "network-controller:c1:u1";
+        assert_eq!(identity.marker, own);
+        assert_eq!(identity.standing(&network(own, &[])), Standing::Own);
+        assert_eq!(identity.standing(&network("edited", &["x", own])), Standing::Own);
+        assert_eq!(identity.standing(&network("network-controller/u1", &[])), Standing::Own);
+        for others in ["network-controller:c1:u2", "network-controller:c2:u1", "network-controller/u2"] {
+            assert_eq!(identity.standing(&network(others, &[])), Standing::Others);
+            assert_eq!(identity.standing(&network("", &[others])), Standing::Others);
+        }
+        assert_eq!(identity.standing(&network("edited", &["x"])), Standing::Unmarked);
+        assert_eq!(cluster.owner_of(&network("edited", &["x", own])), Some("u1"));
+        for others in ["network-controller:c2:u1", "network-controller:c11:u1", "network-controller/u1", ""] {
+            assert_eq!(cluster.owner_of(&network(others, &[])), None, "{others}");
+        }
+    }
+
+    #[test]
+    fn an_id_of_a_cluster_can_be_part_of_a_tag() {
+        for bad in ["", "A", "a:b", "a/b", &"a".repeat(64)] {
+            assert!(bad.parse::<ClusterId>().is_err(), "{bad}");
+        }
+        assert!("7f9a2c1e-0000-4000-8000-000000000001".parse::<ClusterId>().is_ok());
+    }
+}

@@ -1,0 +1,151 @@
+//! What the operator may do in the cluster: the rules that it needs, and what is said of those that it lacks.
+
+use crate::metrics::Counts;
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
+use kube::{Api, Client, api::PostParams};
+use std::convert::Infallible;
+use std::fmt;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// How often what is missing is looked for again, so that the log says when it is granted.
+const AGAIN: Duration = Duration::from_secs(60);
+
+/// One rule of a role.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Rule {
+    /// The API group; empty for the core.
+    pub group: &'static str,
+    /// The resource, with a subresource behind a slash.
+    pub resource: &'static str,
+    /// The only object that it is about, if there is one.
+    pub name: Option<&'static str>,
+    /// What is done with it.
+    pub verbs: &'static [&'static str],
+}
+
+/// What the operator needs. `manifests/network-operator/rbac.yaml` grants these, and its Role for the election.
+pub const RULES: &[Rule] = &[
+    Rule {
+        group: "samplecrd.k8s.io",
+        resource: "networks",
+        name: None,
+        // Where the definition has no status subresource, the status is patched into the object.
+        verbs: &["get", "list", "watch", "patch"],
+    },
+    Rule { group: "samplecrd.k8s.io", resource: "networks/status", name: None, verbs: &["patch"] },
+    Rule { group: "", resource: "events", name: None, verbs: &["create", "patch"] },
+    Rule { group: "", resource: "namespaces", name: Some("kube-system"), verbs: &["get"] },
+];
+
+/// A verb of a rule that is not granted.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Missing {
+    /// The rule to add.
+    pub rule: Rule,
+    /// What may not be done.
+    pub verb: &'static str,
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Rule { group, resource, name, verbs } = self.rule;
+        let dot = if group.is_empty() { "" } else { "." };
+        let (resource_name, subresource) = resource.split_once('/').unwrap_or((resource, ""));
+        let slash = if subresource.is_empty() { "" } else { "/" };
+        let quoted = |words: &[&str]| words.iter().map(|word| format!("{word:?}")).collect::<Vec<_>>().join(", ");
+        write!(
+            f,
+            "may not {} {resource_name}{dot}{group}{slash}{subresource}: add to its ClusterRole the rule {{apiGroups: [{group:?}], resources: [{resource:?}], verbs: [{}]",
+            self.verb,
+            quoted(verbs)
+        )?;
+        match name {
+            Some(name) => write!(f, ", resourceNames: [{name:?}]}}"),
+            None => f.write_str("}"),
+        }
+    }
+}
+
+/// What of the rules the client's user lacks.
+///
+/// # Errors
+/// The server cannot be asked.
+pub async fn missing(client: &Client) -> Result<Vec<Missing>, kube::Error> {
+    let reviews = Api::<SelfSubjectAccessReview>::all(client.clone());
+    let mut missing = Vec::new();
+    for rule in RULES {
+        for verb in rule.verbs {
+            let (resource, subresource) = rule.resource.split_once('/').unwrap_or((rule.resource, ""));
+            let attributes = ResourceAttributes {
+                group: Some(rule.group.to_owned()),
+                resource: Some(resource.to_owned()),
+                subresource: (!subresource.is_empty()).then(|| subresource.to_owned()),
+                name: rule.name.map(str::to_owned),
+                verb: Some((*verb).to_owned()),
+                ..ResourceAttributes::default()
+            };
+            let review = SelfSubjectAccessReview {
+                spec: SelfSubjectAccessReviewSpec { resource_attributes: Some(attributes), ..Default::default() },
+                ..Default::default()
+            };
+            let answer = reviews.create(&PostParams::default(), &review).await?;
+            if !answer.status.is_some_and(|status| status.allowed) {
+                missing.push(Missing { rule: *rule, verb });
+            }
+        }
+    }
+    Ok(missing)
+}
+
+/// Logs what is missing until nothing is; a change of it is logged too.
+pub(crate) async fn watch(client: Client, counts: Counts, stop: CancellationToken) -> Result<(), Infallible> {
+    let check = async {
+        let mut known: Option<Vec<Missing>> = None;
+        loop {
+            match missing(&client).await {
+                Ok(missing) => {
+                    counts.lacks_permissions(missing.len());
+                    if known.as_ref() != Some(&missing) {
+                        for one in &missing {
+                            tracing::error!("the operator {one}");
+                        }
+                        if known.is_some() && missing.is_empty() {
+                            tracing::info!("the operator has every permission now");
+                        }
+                    }
+                    if missing.is_empty() {
+                        return;
+                    }
+                    known = Some(missing);
+                }
+                Err(error) => tracing::debug!(%error, "the operator's permissions cannot be asked for"),
+            }
+            tokio::time::sleep(AGAIN).await;
+        }
+    };
+    stop.run_until_cancelled(check).await;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_is_said_with_the_rule_to_add() {
+        let text = |index: usize, verb| Missing { rule: RULES[index], verb }.to_string();
+        assert_eq!(
+            text(0, "list"),
+            "may not list networks.samplecrd.k8s.io: add to its ClusterRole the rule {apiGroups: [\"samplecrd.k8s.io\"], resources: [\"networks\"], verbs: [\"get\", \"list\", \"watch\", \"patch\"]}"
+        );
+        assert_eq!(
+            text(1, "patch"),
+            "may not patch networks.samplecrd.k8s.io/status: add to its ClusterRole the rule {apiGroups: [\"samplecrd.k8s.io\"], resources: [\"networks/status\"], verbs: [\"patch\"]}"
+        );
+        assert_eq!(
+            text(3, "get"),
+            "may not get namespaces: add to its ClusterRole the rule {apiGroups: [\"\"], resources: [\"namespaces\"], verbs: [\"get\"], resourceNames: [\"kube-system\"]}"
+        );
+    }
+}

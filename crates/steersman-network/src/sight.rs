@@ -1,0 +1,117 @@
+//! Whether "not found" can be believed.
+//!
+//! Neutron answers "not found" for what credentials may not see, and credentials that may create need not be able to read.
+//! An operator that believed every such answer would make the network anew at each look. So before something that was there counts as gone, the
+//! credentials have to have read something; where nothing else proves that, a network is made for the purpose, read, and
+//! deleted. One at a time, so that credentials that cannot read leave at most one network behind.
+
+use crate::identity::ClusterId;
+use crate::outcome::{Next, Obstacle, SLOW};
+use parking_lot::Mutex;
+use std::time::Duration;
+use steersman_neutron::{Cloud, NetworkCreate, NetworkId, RequestId};
+use tokio::time::Instant;
+
+/// How long what was read proves that reading works.
+const PROOF: Duration = Duration::from_secs(60);
+/// In place of a uid in the marker of a network that was made to be read: the sweep removes one that was left behind.
+const PROBE: &str = "probe";
+
+/// What is known of the credentials' sight.
+#[derive(Debug, Default)]
+pub(crate) struct Sight {
+    proven: Mutex<Option<Instant>>,
+    /// A network that was made and could not be read.
+    unseen: Mutex<Option<NetworkId>>,
+    turn: tokio::sync::Mutex<()>,
+}
+
+impl Sight {
+    /// Something of the credentials' own was read.
+    pub(crate) fn prove(&self) {
+        *self.proven.lock() = Some(Instant::now());
+        *self.unseen.lock() = None;
+    }
+
+    /// Whether something was read lately.
+    pub(crate) fn is_proven(&self) -> bool {
+        self.proven.lock().is_some_and(|since| since.elapsed() < PROOF)
+    }
+
+    /// Waits until no other create is under way that nobody knows whether it can be read; none where reading is proven.
+    pub(crate) async fn turn(&self) -> Option<tokio::sync::MutexGuard<'_, ()>> {
+        if self.is_proven() {
+            return None;
+        }
+        let turn = self.turn.lock().await;
+        if self.is_proven() { None } else { Some(turn) }
+    }
+
+    /// A network was made and cannot be read.
+    pub(crate) fn disprove(&self, id: NetworkId) {
+        *self.proven.lock() = None;
+        *self.unseen.lock() = Some(id);
+    }
+
+    /// Whether the last network that was made and could not be read can be read now; `Ok` where there is none.
+    ///
+    /// # Errors
+    /// It cannot, or the cloud's.
+    pub(crate) async fn look_again(&self, cloud: &dyn Cloud, request: RequestId) -> Result<(), Obstacle> {
+        let unseen = *self.unseen.lock();
+        let Some(id) = unseen else { return Ok(()) };
+        match cloud.read_network(request, id).await {
+            Ok(_) => {
+                self.prove();
+                Ok(())
+            }
+            Err(error) if error.is_not_found() => Err(unreadable(id)),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Proves that the credentials can read, with a network made for the purpose if nothing else does.
+    ///
+    /// # Errors
+    /// They cannot, or the cloud's.
+    pub(crate) async fn check(
+        &self,
+        cloud: &dyn Cloud,
+        request: RequestId,
+        cluster: &ClusterId,
+    ) -> Result<(), Obstacle> {
+        let Some(_turn) = self.turn().await else { return Ok(()) };
+        self.look_again(cloud, request).await?;
+        if self.is_proven() {
+            return Ok(());
+        }
+        let create = NetworkCreate {
+            name: Some("network-controller/probe".to_owned()),
+            description: Some(cluster.marker(PROBE)),
+            ..NetworkCreate::default()
+        };
+        let probe = cloud.create_network(request, &create).await?.id;
+        match cloud.read_network(request, probe).await {
+            Ok(_) => self.prove(),
+            Err(error) if error.is_not_found() => {
+                self.disprove(probe);
+                return Err(unreadable(probe));
+            }
+            Err(error) => return Err(error.into()),
+        }
+        match cloud.delete_network(request, probe, None).await {
+            Err(error) if !error.is_not_found() => {
+                tracing::warn!(network = %probe, %error, "a network made to prove that networks can be read is left; the sweep removes it");
+                Ok(())
+            }
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+}
+
+/// What is said where a network was made and cannot be read.
+pub(crate) fn unreadable(id: NetworkId) -> Obstacle {
+    let message =
+        format!("network {id} was created but cannot be read: the credentials need the role reader in their project");
+    Obstacle::new("NeutronForbidden", message, Next::After(5 * SLOW))
+}

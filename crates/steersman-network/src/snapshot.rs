@@ -1,0 +1,147 @@
+//! Everything that Neutron had at one time: one listing for all objects, in place of a few requests for each.
+//!
+//! What a snapshot shows is only good for saying that all is well. Before anything is changed, the object's own network is
+//! read.
+
+use crate::api::NetworkStatus;
+use crate::desired::Target;
+use crate::identity::{ClusterId, Identity, Standing};
+use crate::plan::Observed;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+use steersman_neutron::{Cloud, Error, Network, NetworkFilter, NetworkId, RequestId, Subnet, SubnetFilter};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+/// How long the first reconciles wait for the first snapshot.
+const FIRST_TIMEOUT: Duration = Duration::from_secs(30);
+/// Objects remembered as written to since the last snapshot; beyond, all count as written to.
+const TOUCHED_MAX: usize = 100_000;
+
+/// What Neutron had at one time.
+#[derive(Debug)]
+pub(crate) struct Snapshot {
+    /// When it was begun: what was written later may be missing.
+    pub(crate) begun: Instant,
+    networks: HashMap<NetworkId, Network>,
+    /// The networks of this cluster by the uid in their markers.
+    owned: HashMap<String, Vec<NetworkId>>,
+    subnets: HashMap<NetworkId, Vec<Subnet>>,
+}
+
+impl Snapshot {
+    /// Lists everything that the credentials' project has.
+    ///
+    /// # Errors
+    /// The cloud's.
+    pub(crate) async fn take(cloud: &dyn Cloud, cluster: &ClusterId) -> Result<Snapshot, Error> {
+        let (request, begun) = (RequestId::random(), Instant::now());
+        let project_ids = cloud.project_id(request).await?.map(|project| vec![project]);
+        let filter = NetworkFilter { project_ids: project_ids.clone(), ..NetworkFilter::all() };
+        let listed = cloud.find_networks(request, &filter).await?;
+        let filter = SubnetFilter { project_ids, ..SubnetFilter::all() };
+        let mut subnets: HashMap<NetworkId, Vec<Subnet>> = HashMap::new();
+        for subnet in cloud.find_subnets(request, &filter).await? {
+            subnets.entry(subnet.network_id).or_default().push(subnet);
+        }
+        let (mut networks, mut owned) = (HashMap::new(), HashMap::<String, Vec<NetworkId>>::new());
+        for network in listed {
+            if let Some(uid) = cluster.owner_of(&network) {
+                owned.entry(uid.to_owned()).or_default().push(network.id);
+            }
+            networks.insert(network.id, network);
+        }
+        Ok(Snapshot { begun, networks, owned, subnets })
+    }
+
+    /// What an object has, if its status names a network that is recognised; none where only a look of its own can tell.
+    pub(crate) fn observed(
+        &self,
+        uid: &str,
+        identity: &Identity,
+        status: Option<&NetworkStatus>,
+        adopt: Option<&Target>,
+    ) -> Option<Observed> {
+        let status = status?;
+        let network = self.networks.get(&status.network()?)?;
+        let is_own = identity.standing(network) == Standing::Own;
+        if !is_own && !adopt.is_some_and(|target| target.is(network)) {
+            return None;
+        }
+        let others = self.owned.get(uid).into_iter().flatten().filter(|id| **id != network.id);
+        let others = others.filter_map(|id| self.networks.get(id));
+        Some(Observed {
+            networks: [network].into_iter().chain(others).cloned().collect(),
+            subnets: self.subnets.get(&network.id).cloned().unwrap_or_default(),
+            known_subnet: status.subnet(),
+        })
+    }
+
+    /// How many networks carry the marker of an object.
+    pub(crate) fn n_owned(&self, uid: &str) -> usize {
+        self.owned.get(uid).map_or(0, Vec::len)
+    }
+
+    /// The uids in markers of this cluster, each with its networks.
+    pub(crate) fn owned(&self) -> impl Iterator<Item = (&str, &[NetworkId])> {
+        self.owned.iter().map(|(uid, ids)| (uid.as_str(), ids.as_slice()))
+    }
+
+    /// Whether anything in it is this cluster's.
+    pub(crate) fn has_own(&self) -> bool {
+        !self.owned.is_empty()
+    }
+}
+
+/// The latest snapshot, and for which objects it is out of date.
+#[derive(Debug)]
+pub(crate) struct Snapshots {
+    latest: Mutex<Option<Arc<Snapshot>>>,
+    /// By uid, when the object's network was last written to.
+    touched: Mutex<HashMap<String, Instant>>,
+    /// Whether the first attempt has ended.
+    first: watch::Sender<bool>,
+    age_max: Duration,
+}
+
+impl Snapshots {
+    /// None yet. One that is older than `age_max` says nothing.
+    pub(crate) fn new(age_max: Duration) -> Snapshots {
+        Snapshots { latest: Mutex::default(), touched: Mutex::default(), first: watch::Sender::new(false), age_max }
+    }
+
+    /// The latest, if it was begun after the object's network was last written to.
+    pub(crate) fn of(&self, uid: &str) -> Option<Arc<Snapshot>> {
+        let latest = self.latest.lock().clone()?;
+        let touched = self.touched.lock();
+        let is_current = touched.len() < TOUCHED_MAX && touched.get(uid).is_none_or(|at| *at < latest.begun);
+        (is_current && latest.begun.elapsed() < self.age_max).then_some(latest)
+    }
+
+    /// The object's network is about to be written to, or has been.
+    pub(crate) fn touch(&self, uid: &str) {
+        self.touched.lock().insert(uid.to_owned(), Instant::now());
+    }
+
+    /// There is a new one.
+    pub(crate) fn replace(&self, snapshot: Arc<Snapshot>) {
+        self.touched.lock().retain(|_, at| snapshot.begun <= *at);
+        *self.latest.lock() = Some(snapshot);
+        self.first.send_replace(true);
+    }
+
+    /// There is none at present: each object is looked at on its own.
+    pub(crate) fn clear(&self) {
+        *self.latest.lock() = None;
+        self.first.send_replace(true);
+    }
+
+    /// Waits until the first attempt to take one has ended, so that a start does not look at every object on its own.
+    pub(crate) async fn first(&self) {
+        let mut first = self.first.subscribe();
+        // The sender lives as long as this does; and without a snapshot everything works too.
+        let _ = tokio::time::timeout(FIRST_TIMEOUT, first.wait_for(|is_over| *is_over)).await;
+    }
+}

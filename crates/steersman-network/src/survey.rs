@@ -1,0 +1,217 @@
+//! The leader's look at everything: once per interval it lists what Neutron has, has objects reconciled whose networks were
+//! changed, and removes networks whose objects are gone.
+
+use crate::api::Network;
+use crate::cluster::Cluster;
+use crate::desired::Desired;
+use crate::identity::{ClusterId, Identity};
+use crate::metrics::Counts;
+use crate::outcome::{check_working, is_outage, jittered};
+use crate::plan::{Step, plan};
+use crate::sight::Sight;
+use crate::snapshot::{Snapshot, Snapshots};
+use crate::status::ready;
+use crate::suspects::Suspects;
+use kube::{Api, Client, ResourceExt as _, api::ListParams};
+use std::collections::{HashMap, HashSet};
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+use steersman::{Lister, ObjectKey, WorkQueue};
+use steersman_neutron::{Cloud, NetworkId, RequestId};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// Orphans removed in one survey: a mistake with many would take a while, and can be stopped.
+const ORPHANS_PER_SURVEY_MAX: usize = 20;
+/// Objects listed at a time, to be sure that a network's object is gone.
+const PAGE: u32 = 500;
+/// How soon a survey that failed is tried again, at most.
+const RETRY_MAX: Duration = Duration::from_secs(10);
+
+/// What a survey needs.
+pub(crate) struct Survey {
+    pub(crate) client: Client,
+    pub(crate) cloud: Arc<dyn Cloud>,
+    pub(crate) cluster: Arc<Cluster>,
+    pub(crate) networks: Lister<Network>,
+    pub(crate) queue: WorkQueue<ObjectKey>,
+    pub(crate) snapshots: Arc<Snapshots>,
+    pub(crate) sight: Arc<Sight>,
+    pub(crate) suspects: Arc<Suspects>,
+    pub(crate) counts: Counts,
+    pub(crate) interval: Duration,
+    pub(crate) orphan_grace: Duration,
+}
+
+/// Since when networks have had no object.
+#[derive(Debug, Default)]
+struct Orphans {
+    since: HashMap<NetworkId, Instant>,
+}
+
+impl Survey {
+    /// Surveys until `stop`: a first time at once, then once per interval, a little more or less so that operators that were
+    /// started together do not all ask at the same time.
+    pub(crate) async fn run(self, stop: CancellationToken) -> Result<(), Infallible> {
+        let work = async {
+            let mut orphans = Orphans::default();
+            loop {
+                let wait = if self.once(&mut orphans).await { self.interval } else { self.interval.min(RETRY_MAX) };
+                tokio::time::sleep(jittered(wait)).await;
+            }
+        };
+        stop.run_until_cancelled(work).await;
+        Ok(())
+    }
+
+    /// Whether it went well.
+    async fn once(&self, orphans: &mut Orphans) -> bool {
+        let cluster = match self.cluster.id(&self.client).await {
+            Ok(cluster) => cluster,
+            Err(error) => {
+                tracing::warn!(error = %error.sentence(), "the survey of Neutron cannot begin");
+                self.snapshots.clear();
+                return false;
+            }
+        };
+        let snapshot = match Snapshot::take(&*self.cloud, cluster).await {
+            Ok(snapshot) => Arc::new(snapshot),
+            Err(error) => {
+                tracing::warn!(%error, "Neutron cannot be surveyed");
+                self.snapshots.clear();
+                return false;
+            }
+        };
+        if snapshot.has_own() {
+            self.sight.prove();
+        }
+        self.snapshots.replace(Arc::clone(&snapshot));
+        // Which objects there are is known later: nothing is an orphan until then.
+        let Ok(objects) = self.networks.list() else { return false };
+        let mut n_drifted = 0;
+        for object in &objects {
+            n_drifted += usize::from(self.look(cluster, &snapshot, object));
+        }
+        let n_orphans = self.sweep(cluster, &snapshot, &objects, orphans).await;
+        self.counts.surveyed(&objects, n_drifted, n_orphans);
+        true
+    }
+
+    /// Has an object reconciled where that could help; whether its network was changed.
+    fn look(&self, cluster: &ClusterId, snapshot: &Snapshot, object: &Network) -> bool {
+        let (uid, key) = (object.uid().unwrap_or_default(), ObjectKey::of(object));
+        if 1 < snapshot.n_owned(&uid) {
+            self.suspects.add(&uid);
+            self.queue.add(key);
+            return true;
+        }
+        let ready = ready(object.status.as_ref());
+        if ready.is_none_or(|ready| ready.status != "True") {
+            // It has a time of its own to be tried again, which an outage may have put far off.
+            if ready.is_some_and(|ready| is_outage(&ready.reason)) {
+                self.queue.add(key);
+            }
+            return false;
+        }
+        // What is wrong with a spec was told when it was written.
+        let Ok(desired) = Desired::parse(&object.spec) else { return false };
+        let namespace = object.namespace().unwrap_or_default();
+        let identity = Identity::new(cluster, &uid, &namespace, &object.name_any());
+        let observed = snapshot.observed(&uid, &identity, object.status.as_ref(), desired.adopt.as_ref());
+        let is_well = observed.is_some_and(|observed| {
+            matches!(plan(&desired, &identity, &observed), Step::Done(..))
+                && observed
+                    .networks
+                    .first()
+                    .is_some_and(|network| check_working(network, desired.admin_state_up).is_ok())
+        });
+        if !is_well {
+            self.queue.add(key);
+        }
+        !is_well
+    }
+
+    /// Removes networks with this cluster's marker whose objects have been gone for the grace time; how many there are.
+    async fn sweep(
+        &self,
+        cluster: &ClusterId,
+        snapshot: &Snapshot,
+        objects: &[Arc<Network>],
+        orphans: &mut Orphans,
+    ) -> usize {
+        let known: HashSet<String> = objects.iter().filter_map(|object| object.uid()).collect();
+        let due = orphans.note(snapshot, &known, self.orphan_grace);
+        let n_orphans = orphans.since.len();
+        if due.is_empty() {
+            return n_orphans;
+        }
+        // The cache may be behind, or not filled: nothing is deleted on its word alone.
+        let live = match self.live_uids().await {
+            Ok(live) => live,
+            Err(error) => {
+                tracing::warn!(%error, "Networks cannot be listed, so no network is removed from Neutron");
+                return n_orphans;
+            }
+        };
+        for (uid, id) in due.into_iter().filter(|(uid, _)| !live.contains(uid)).take(ORPHANS_PER_SURVEY_MAX) {
+            self.remove(cluster, &uid, id).await;
+        }
+        n_orphans
+    }
+
+    async fn remove(&self, cluster: &ClusterId, uid: &str, id: NetworkId) {
+        let request = RequestId::random();
+        let network = match self.cloud.read_network(request, id).await {
+            Ok(network) => network,
+            Err(error) if error.is_not_found() => return,
+            Err(error) => {
+                tracing::warn!(network = %id, uid, %error, "a network without an object cannot be read");
+                return;
+            }
+        };
+        // Somebody may have taken the marker away, to keep it.
+        if cluster.owner_of(&network) != Some(uid) {
+            return;
+        }
+        match self.cloud.delete_network(request, id, network.revision).await {
+            Ok(()) => {
+                tracing::info!(network = %id, uid, name = network.name, "removed a network whose object is gone");
+                self.counts.orphan_removed();
+            }
+            Err(error) => {
+                tracing::warn!(network = %id, uid, %error, "a network whose object is gone cannot be removed");
+            }
+        }
+    }
+
+    /// The uids of all Networks, from the server.
+    async fn live_uids(&self) -> Result<HashSet<String>, kube::Error> {
+        let api = Api::<Network>::all(self.client.clone());
+        let (mut uids, mut params) = (HashSet::new(), ListParams::default().limit(PAGE));
+        loop {
+            let page = api.list_metadata(&params).await?;
+            uids.extend(page.items.iter().filter_map(|object| object.uid()));
+            match page.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => params.continue_token = Some(token),
+                None => return Ok(uids),
+            }
+        }
+    }
+}
+
+impl Orphans {
+    /// Takes note of the networks without an object, and returns those for which the grace time is over.
+    fn note(&mut self, snapshot: &Snapshot, known: &HashSet<String>, grace: Duration) -> Vec<(String, NetworkId)> {
+        let orphaned = snapshot.owned().filter(|(uid, _)| !known.contains(*uid));
+        let orphaned: Vec<(String, NetworkId)> =
+            orphaned.flat_map(|(uid, ids)| ids.iter().map(move |id| (uid.to_owned(), *id))).collect();
+        let ids: HashSet<NetworkId> = orphaned.iter().map(|(_, id)| *id).collect();
+        self.since.retain(|id, _| ids.contains(id));
+        let now = Instant::now();
+        orphaned
+            .into_iter()
+            .filter(|(_, id)| grace <= now.duration_since(*self.since.entry(*id).or_insert(now)))
+            .collect()
+    }
+}

@@ -1,0 +1,139 @@
+//! The manifests: what they grant is what the operator needs, and what dashboards and alerts ask for is there.
+
+use crate::world::{World, plain};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use steersman::MetricsFormat;
+use steersman_network::permissions::{RULES, missing};
+use steersman_testkit::{ControlPlane, User};
+
+const RBAC: &str = include_str!("../../../../manifests/network-operator/rbac.yaml");
+const ALERTS: &str = include_str!("../../../../manifests/network-operator/monitoring/alerts.yaml");
+const DASHBOARD: &str = include_str!("../../../../manifests/network-operator/monitoring/dashboard.json");
+
+/// All that the kustomization lists, in its order.
+const BASE: [&str; 5] = [
+    include_str!("../../../../manifests/network-operator/namespace.yaml"),
+    RBAC,
+    include_str!("../../../../manifests/network-operator/deployment.yaml"),
+    include_str!("../../../../manifests/network-operator/service.yaml"),
+    include_str!("../../../../manifests/network-operator/disruption.yaml"),
+];
+
+#[tokio::test]
+async fn the_service_account_may_do_what_the_operator_needs_and_no_more() {
+    let plane = ControlPlane::start().await;
+    for manifest in BASE {
+        plane.apply(manifest).await;
+    }
+    let account = "system:serviceaccount:network-operator:network-controller";
+    let groups = ["system:serviceaccounts".to_owned(), "system:serviceaccounts:network-operator".to_owned()];
+    let client = plane.client_as(User::authenticated(account, groups));
+    assert_eq!(missing(&client).await.unwrap(), []);
+    let role: kube::Api<k8s_openapi::api::rbac::v1::ClusterRole> = kube::Api::all(plane.client());
+    let granted = role.get("network-controller").await.unwrap().rules.unwrap();
+    assert_eq!(granted.len(), RULES.len());
+    for (granted, needed) in granted.iter().zip(RULES) {
+        assert_eq!(granted.verbs, needed.verbs, "{needed:?}");
+        assert_eq!(granted.resources.as_deref(), Some([needed.resource.to_owned()].as_slice()));
+        assert_eq!(granted.resource_names.as_ref().map(Vec::len), needed.name.map(|_| 1));
+    }
+    // The election.
+    let leases = kube::Api::<k8s_openapi::api::coordination::v1::Lease>::namespaced(client.clone(), "network-operator");
+    let lease = serde_json::json!({"metadata": {"name": "network-controller"}});
+    leases.create(&Default::default(), &serde_json::from_value(lease).unwrap()).await.unwrap();
+    let elsewhere = kube::Api::<k8s_openapi::api::coordination::v1::Lease>::namespaced(client, "default");
+    assert!(elsewhere.list(&Default::default()).await.is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_operator_works_with_the_rules_of_the_manifests() {
+    let world = World::simulated().await;
+    for manifest in BASE {
+        world.plane.apply(manifest).await;
+    }
+    let account = "system:serviceaccount:network-operator:network-controller";
+    let client = world.plane.client_as(User::authenticated(account, []));
+    let manager = steersman::Manager::new(client).elect("network-controller", "network-operator");
+    let cloud = std::sync::Arc::new(world.cloud.clone());
+    // The uid of kube-system, which the role lets it read, names the cluster.
+    let options = steersman_network::Options::default();
+    world.create("a", plain()).await;
+    let made = async {
+        world.until_ready("a").await;
+        let description = world.networks().await[0].description.clone();
+        world.api().delete("a", &Default::default()).await.unwrap();
+        world.eventually("the network is gone", async || world.networks().await.is_empty()).await;
+        let namespaces = kube::Api::<k8s_openapi::api::core::v1::Namespace>::all(world.client());
+        let uid = namespaces.get("kube-system").await.unwrap().metadata.uid.unwrap();
+        assert!(description.starts_with(&format!("network-controller:{uid}:")), "{description}");
+    };
+    steersman_network::run_with(manager, cloud, options, made).await.unwrap();
+}
+
+/// The names of metrics in an expression of Prometheus.
+fn names(expression: &str) -> BTreeSet<String> {
+    let mut outside = String::new();
+    let mut depth = 0_u32;
+    for letter in expression.chars() {
+        match letter {
+            '{' | '[' => depth += 1,
+            '}' | ']' => depth = depth.saturating_sub(1),
+            _ if depth == 0 => outside.push(letter),
+            _ => {}
+        }
+    }
+    // Labels of an aggregation are no metrics; all of ours have an underscore, and labels have none.
+    let words = outside.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
+    let is_metric = |word: &&str| word.contains('_') && *word != "histogram_quantile";
+    words.filter(is_metric).map(str::to_owned).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_alerts_and_dashboard_ask_for_is_among_the_metrics() {
+    let world = World::simulated().await;
+    let metrics = steersman::Metrics::new();
+    let client = kube::client::ClientBuilder::new(world.plane.service_as(User::master("operator")), "default")
+        .with_layer(&metrics.request_layer())
+        .build();
+    let manager =
+        steersman::Manager::new(client).with_metrics(metrics.clone()).elect("network-controller", "kube-system");
+    world.create("a", plain()).await;
+    let until = async {
+        world.until_ready("a").await;
+        tokio::time::sleep(3 * crate::world::INTERVAL).await;
+        let text = metrics.encode(MetricsFormat::Prometheus);
+        let shown: BTreeSet<&str> = text.lines().filter_map(|line| line.split(['{', ' ']).next()).collect();
+        let dashboard: Value = serde_json::from_str(DASHBOARD).unwrap();
+        let panels = dashboard["panels"].as_array().unwrap();
+        let targets = panels.iter().flat_map(|panel| panel["targets"].as_array().unwrap());
+        let mut asked: Vec<String> = targets.map(|target| target["expr"].as_str().unwrap().to_owned()).collect();
+        let mut lines = ALERTS.lines().peekable();
+        while let Some(line) = lines.next() {
+            let Some(expression) = line.trim().strip_prefix("expr: ") else { continue };
+            let mut expression = expression.trim_start_matches(">-").to_owned();
+            while let Some(more) = lines.next_if(|line| !line.trim_start().starts_with("for:")) {
+                expression.push_str(more);
+            }
+            asked.push(expression);
+        }
+        assert!(15 <= asked.len(), "{asked:?}");
+        for expression in asked {
+            let names = names(&expression);
+            assert!(!names.is_empty(), "{expression}");
+            for name in names {
+                assert!(shown.contains(name.as_str()), "{name} in {expression} is not among {shown:?}");
+            }
+        }
+        for selector in [
+            "leader_election_master_status{name=\"network-controller\"}",
+            "workqueue_depth{name=\"network-controller\"",
+        ] {
+            assert!(text.contains(selector), "{selector} is not in {text}");
+        }
+        assert!(ALERTS.contains("leader_election_master_status{name=\"network-controller\"}"));
+    };
+    steersman_network::run_with(manager, std::sync::Arc::new(world.cloud.clone()), World::options(), until)
+        .await
+        .unwrap();
+}

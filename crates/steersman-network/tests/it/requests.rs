@@ -1,0 +1,131 @@
+//! What the operator costs Neutron.
+
+use crate::world::{INTERVAL, World, plain};
+use serde_json::json;
+use std::time::Duration;
+use steersman_neutron::{Fault, Operation};
+
+/// Calls that an object may cost in any minute, however things go wrong. `docs/network-operator.md` names it.
+const CALLS_PER_MINUTE_MAX: u64 = 60;
+
+#[tokio::test(start_paused = true)]
+async fn while_nothing_happens_one_listing_per_interval_is_all() {
+    let world = World::simulated().await;
+    let operator = world.operate();
+    for index in 0..30 {
+        world
+            .create(
+                &format!("n-{index}"),
+                json!({"cidr": format!("10.0.{index}.0/24"), "gateway": format!("10.0.{index}.1")}),
+            )
+            .await;
+    }
+    for index in 0..30 {
+        world.until_ready(&format!("n-{index}")).await;
+    }
+    tokio::time::sleep(2 * INTERVAL).await;
+    let before = world.cloud.n_calls();
+    tokio::time::sleep(20 * INTERVAL).await;
+    let n_calls = world.cloud.n_calls() - before;
+    // Networks and subnets, once each; the interval varies by a tenth.
+    assert!((36..=46).contains(&n_calls), "{n_calls} calls for 30 objects in 20 intervals");
+
+    // Nor does a start cost more.
+    operator.stop().await;
+    let before = world.cloud.n_calls();
+    let operator = world.operate();
+    tokio::time::sleep(INTERVAL / 2).await;
+    let n_calls = world.cloud.n_calls() - before;
+    assert_eq!(n_calls, 2, "calls after a start");
+    operator.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn making_a_network_takes_few_calls() {
+    let world = World::simulated().await;
+    let operator = world.operate();
+    world.create("first", plain()).await;
+    world.until_ready("first").await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let before = world.cloud.n_calls();
+    world.create("second", plain()).await;
+    world.until_ready("second").await;
+    let n_calls = world.cloud.n_calls() - before;
+    // Two looks for the marker, network, tag, subnet.
+    assert_eq!(n_calls, 5);
+    operator.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn however_it_fails_an_object_costs_a_bounded_number_of_calls_a_minute() {
+    let faults = [
+        Fault::Refuse,
+        Fault::Unavailable,
+        Fault::DropRequest,
+        Fault::Answer(401, "Unauthorized"),
+        Fault::Answer(403, "PolicyNotAuthorized"),
+        Fault::Answer(404, "NetworkNotFound"),
+        Fault::Answer(409, "OverQuota"),
+        Fault::Answer(412, "RevisionNumberConstraintFailed"),
+        Fault::Answer(429, "TooManyRequests"),
+        Fault::Answer(500, "HTTPInternalServerError"),
+    ];
+    for fault in faults {
+        let world = World::simulated().await;
+        let operator = world.operate();
+        world.create("made", plain()).await;
+        world.until_ready("made").await;
+        world.cloud.set_outage(Some(fault));
+        world.create("wanted", json!({"cidr": "10.1.0.0/24", "gateway": "10.1.0.1"})).await;
+        let mut counts = Vec::new();
+        for _ in 0..60 {
+            let before = world.cloud.n_calls();
+            tokio::time::sleep(Duration::from_secs(60)).await;
+            counts.push(world.cloud.n_calls() - before);
+        }
+        let most = counts.iter().max().unwrap();
+        assert!(*most <= CALLS_PER_MINUTE_MAX, "{fault:?}: {counts:?}");
+        let last: u64 = counts[30..].iter().sum();
+        assert!(last <= 30 * 12, "{fault:?}, in the second half hour: {counts:?}");
+        println!("{fault:?}: at most {most} calls in a minute, {:.1} later", last as f64 / 30.0);
+        operator.kill().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn somebody_who_changes_the_same_network_all_the_time_costs_no_more() {
+    let world = World::simulated().await;
+    let operator = world.operate();
+    world.create("a", plain()).await;
+    world.until_ready("a").await;
+    for _ in 0..1000 {
+        world.cloud.next(Operation::UpdateNetwork, Fault::Answer(412, "RevisionNumberConstraintFailed"));
+    }
+    world.respec("a", json!({"cidr": "10.0.0.0/24", "description": "other"})).await;
+    let mut counts = Vec::new();
+    for _ in 0..30 {
+        let before = world.cloud.n_calls();
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        counts.push(world.cloud.n_calls() - before);
+    }
+    assert!(counts.iter().all(|count| *count <= CALLS_PER_MINUTE_MAX), "{counts:?}");
+    println!("somebody else at work: {counts:?}");
+    world.until_reason("a", "NeutronChanged").await;
+    world.cloud.clear();
+    world.until_ready("a").await;
+    operator.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_an_outage_of_hours_an_object_is_made_within_minutes() {
+    let world = World::simulated().await;
+    let operator = world.operate();
+    world.cloud.set_outage(Some(Fault::Refuse));
+    world.create("a", plain()).await;
+    tokio::time::sleep(Duration::from_secs(6 * 3600)).await;
+    world.cloud.set_outage(None);
+    let back = tokio::time::Instant::now();
+    world.until_ready("a").await;
+    assert!(back.elapsed() <= Duration::from_secs(140), "{:?}", back.elapsed());
+    operator.stop().await;
+}
