@@ -23,6 +23,7 @@ use std::collections::BTreeMap;
 
 use crate::crd::{Definition, Source, Version};
 use crate::output::Files;
+use crate::words;
 
 /// What the generated code is to be like.
 #[derive(Clone, Debug)]
@@ -89,7 +90,7 @@ pub fn generate(definitions: &[Definition], options: &Options) -> Result<Files, 
     for (definition, version) in versions(definitions, options)? {
         let model = infer::infer(definition, version, options);
         let kind = layout::Kind {
-            module: crate::words::field(&definition.names.kind),
+            module: words::field(&definition.names.kind),
             docs: print::module_docs(definition, version),
             text: print::print(definition, version, &model, options),
             exports: model.exports(),
@@ -98,6 +99,12 @@ pub fn generate(definitions: &[Definition], options: &Options) -> Result<Files, 
         groups.entry(&definition.group).or_default().entry(&version.name).or_default().push(kind);
     }
     Ok(layout::files(groups, options))
+}
+
+/// Where the generated type of a kind is, below the module of the output: `apis::example_com::v1::Network`.
+pub fn path(definition: &Definition, version: &Version, module: &str) -> String {
+    let group = words::field(&definition.group);
+    format!("{module}::{group}::{}::{}", words::field(&version.name), names::of_kind(&definition.names.kind))
 }
 
 /// Every version of every kind that gets types, in stable order.

@@ -1,0 +1,5 @@
+//! Generated code, compiled and used: the definitions of other projects, whose objects must come through unchanged.
+
+mod corpus;
+mod project;
+mod samples;
