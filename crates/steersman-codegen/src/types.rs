@@ -76,8 +76,8 @@ pub enum Error {
     #[error("{kind} of {group}/{version} is defined twice, in {first} and in {second}: leave one out")]
     Twice { group: String, version: String, kind: String, first: Source, second: Source },
     /// No version of any definition is served.
-    #[error("no version of {definition} in {place} is served: ask for unserved versions")]
-    NothingServed { definition: String, place: Source },
+    #[error("no version of {definitions} is served: ask for versions that are not")]
+    NothingServed { definitions: String },
 }
 
 /// Generates the types of all definitions.
@@ -111,9 +111,7 @@ pub fn path(definition: &Definition, version: &Version, module: &str) -> String 
 fn versions<'a>(definitions: &'a [Definition], options: &Options) -> Result<Vec<(&'a Definition, &'a Version)>, Error> {
     let mut found: BTreeMap<(&str, &str, &str), (&Definition, &Version)> = BTreeMap::new();
     for definition in definitions {
-        let mut is_served = false;
         for version in definition.versions.iter().filter(|version| options.unserved_versions || version.is_served) {
-            is_served = true;
             let key = (definition.group.as_str(), version.name.as_str(), definition.names.kind.as_str());
             if let Some((other, _)) = found.insert(key, (definition, version)) {
                 return Err(Error::Twice {
@@ -125,9 +123,10 @@ fn versions<'a>(definitions: &'a [Definition], options: &Options) -> Result<Vec<
                 });
             }
         }
-        if !is_served {
-            return Err(Error::NothingServed { definition: definition.name.clone(), place: definition.source.clone() });
-        }
+    }
+    if found.is_empty() {
+        let names: Vec<&str> = definitions.iter().map(|definition| definition.name.as_str()).collect();
+        return Err(Error::NothingServed { definitions: names.join(", ") });
     }
     Ok(found.into_values().collect())
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use steersman_codegen::crd::{self, Definition};
+use steersman_codegen::crd::{self, Definition, ReadError};
 use steersman_codegen::types::{self, Options};
 
 use crate::project::{Kind, Project};
@@ -68,8 +68,8 @@ impl Module {
             let mut found: Vec<PathBuf> = entries
                 .map(|entry| entry.unwrap().path())
                 .filter(|path| path.extension().is_some_and(|extension| extension == "yaml"))
-                .filter(|path| path.file_name().is_none_or(|name| name != "kustomization.yaml"))
-                .filter(|path| std::fs::read_to_string(path).unwrap().contains("kind: CustomResourceDefinition"))
+                // What controller-gen makes of a package without a group.
+                .filter(|path| !path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('_')))
                 .collect();
             found.sort();
             files.append(&mut found);
@@ -94,8 +94,11 @@ fn public_definitions_compile_and_their_samples_come_through() {
     let modules: Vec<Module> = modules().into_iter().filter(|module| is_long || module.is_short).collect();
     for module in &modules {
         for file in module.files(&cache) {
-            let read = crd::read_file(&file).unwrap_or_else(|error| panic!("{error}"));
-            definitions.extend(read);
+            match crd::read_file(&file) {
+                Ok(read) => definitions.extend(read),
+                Err(ReadError::NoDefinition { .. }) => continue,
+                Err(error) => panic!("{error}"),
+            }
             kinds.append(&mut samples::kinds(&std::fs::read_to_string(&file).unwrap()));
         }
     }
@@ -137,7 +140,7 @@ fn public_definitions_compile_and_their_samples_come_through() {
 }
 
 /// Where the type of each version of each kind is.
-fn paths(definitions: &[Definition]) -> Vec<Kind> {
+pub(crate) fn paths(definitions: &[Definition]) -> Vec<Kind> {
     let mut kinds = Vec::new();
     for definition in definitions {
         for version in definition.versions.iter().filter(|version| version.is_served) {

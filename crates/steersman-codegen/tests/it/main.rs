@@ -2,4 +2,5 @@
 
 mod corpus;
 mod project;
+mod random;
 mod samples;

@@ -37,7 +37,7 @@ fn main() {
 
 "##;
 
-/// A package below the build directory of this crate's tests. Its own target directory keeps the dependencies between runs.
+/// A package below the build directory of this crate's tests.
 pub(crate) struct Project {
     directory: PathBuf,
 }
@@ -72,6 +72,11 @@ impl Project {
         Project { directory }
     }
 
+    /// All packages share what they build of their dependencies.
+    fn target() -> PathBuf {
+        Path::new(env!("CARGO_TARGET_TMPDIR")).join("codegen-target")
+    }
+
     pub(crate) fn sources(&self) -> PathBuf {
         self.directory.join("src")
     }
@@ -94,7 +99,7 @@ impl Project {
         let output = Command::new(env!("CARGO"))
             .args(arguments)
             .current_dir(&self.directory)
-            .env("CARGO_TARGET_DIR", self.directory.join("target"))
+            .env("CARGO_TARGET_DIR", Project::target())
             .env("K8S_OPENAPI_ENABLED_VERSION", "1.37")
             .env_remove("RUSTFLAGS")
             .output()
@@ -104,7 +109,7 @@ impl Project {
 
     /// What the program answers for each object.
     pub(crate) fn run(&self, objects: &[&Value]) -> Vec<BTreeMap<String, Value>> {
-        let program = self.directory.join("target/debug").join(self.directory.file_name().unwrap());
+        let program = Project::target().join("debug").join(self.directory.file_name().unwrap());
         let mut child = Command::new(program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let input: String = objects.iter().map(|object| format!("{object}\n")).collect();
         let mut stdin = child.stdin.take().unwrap();

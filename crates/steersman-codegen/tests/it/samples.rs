@@ -8,7 +8,10 @@ use serde_json::Value;
 use steersman_schema::schema::Schema;
 
 /// Larger files are generated data and no samples.
-const FILE_BYTES_MAX: u64 = 1 << 20;
+const FILE_BYTES_MAX: u64 = 64 << 10;
+
+/// More samples of one version of one kind say nothing new, and YAML takes long to read in a debug build.
+const SAMPLES_PER_KIND_MAX: usize = 30;
 
 /// The schema of a version, as the API server has it.
 pub(crate) struct Served {
@@ -59,16 +62,25 @@ pub(crate) fn find(directory: &Path, kinds: &Kinds) -> Vec<Sample> {
     let mut files = Vec::new();
     walk(directory, &mut files);
     files.sort();
-    let mut samples = Vec::new();
+    let mut samples: Vec<Sample> = Vec::new();
+    let mut n_found: BTreeMap<(String, String), usize> = BTreeMap::new();
+    let is_full = |found: &BTreeMap<_, usize>, kind: &(String, String)| {
+        found.get(kind).is_some_and(|n| *n >= SAMPLES_PER_KIND_MAX)
+    };
     for file in files {
         let Ok(text) = std::fs::read_to_string(&file) else { continue };
-        if !text.contains("apiVersion") {
+        let wanted = |kind: &(String, String)| {
+            !is_full(&n_found, kind) && text.contains(&kind.0) && text.contains(&format!("kind: {}", kind.1))
+        };
+        if !kinds.keys().any(wanted) {
             continue;
         }
         for document in documents(&text) {
             let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-            let Some(served) = kinds.get(&(text(&document["apiVersion"]), text(&document["kind"]))) else { continue };
+            let kind = (text(&document["apiVersion"]), text(&document["kind"]));
+            let Some(served) = kinds.get(&kind).filter(|_| !is_full(&n_found, &kind)) else { continue };
             if let Some(object) = served.store(document) {
+                *n_found.entry(kind).or_default() += 1;
                 samples.push(Sample { file: file.clone(), object });
             }
         }
