@@ -74,8 +74,7 @@ fn the_networks_of_this_project() {
 #[test]
 fn a_definition_without_a_schema_keeps_all_fields() {
     let definitions = crd::read("network.yaml", NETWORK_V1BETA1).unwrap();
-    let mut options = Options::default();
-    options.layout = Layout::SingleFile("apis.rs".to_owned());
+    let options = Options { layout: Layout::SingleFile("apis.rs".to_owned()), ..Options::default() };
     let files = generate(&definitions, &options).unwrap();
     expect_file!["../../testdata/network-v1beta1.rs"].assert_eq(files.text("apis.rs").unwrap());
 }
@@ -272,9 +271,7 @@ fn enums_are_open_unless_asked_otherwise() {
         }
     "#]],
     );
-    let mut options = Options::default();
-    options.enums = Enums::Closed;
-    options.docs = false;
+    let mut options = Options { enums: Enums::Closed, docs: false, ..Options::default() };
     check_with(
         &options,
         &["mode"],
@@ -453,9 +450,7 @@ fn spec_is_an_option_where_an_object_may_do_without() {
 
 #[test]
 fn derives_are_added_and_break_lines_as_rustfmt_does() {
-    let mut options = Options::default();
-    options.schemars = true;
-    options.derives = vec!["bon::Builder".to_owned()];
+    let options = Options { schemars: true, derives: vec!["bon::Builder".to_owned()], ..Options::default() };
     check_with(
         &options,
         &[],

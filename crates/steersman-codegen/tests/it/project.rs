@@ -55,11 +55,7 @@ impl Project {
     /// A package that is called `name`, with these dependencies beside serde's.
     pub(crate) fn new(name: &str, dependencies: &str) -> Project {
         let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-        let sources = directory.join("src");
-        if sources.exists() {
-            std::fs::remove_dir_all(&sources).unwrap();
-        }
-        std::fs::create_dir_all(&sources).unwrap();
+        std::fs::create_dir_all(directory.join("src/bin")).unwrap();
         let manifest = format!(
             "[package]\nname = \"{name}\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\n[workspace]\n\n\
              [dependencies]\nserde = {{ version = \"1\", features = [\"derive\"] }}\nserde_json = \"1\"\n{dependencies}\n\n\
@@ -77,12 +73,17 @@ impl Project {
         Path::new(env!("CARGO_TARGET_TMPDIR")).join("codegen-target")
     }
 
-    pub(crate) fn sources(&self) -> PathBuf {
-        self.directory.join("src")
+    pub(crate) fn directory(&self) -> &Path {
+        &self.directory
     }
 
-    /// Writes the program for these kinds.
-    pub(crate) fn write_main(&self, kinds: &[Kind]) {
+    /// Where the types of a program go. What is the same as in the last run is not built again.
+    pub(crate) fn sources(&self, program: &str) -> PathBuf {
+        self.directory.join("src/bin").join(program)
+    }
+
+    /// Writes a program for these kinds.
+    pub(crate) fn write_main(&self, program: &str, kinds: &[Kind]) {
         let mut main = MAIN.to_owned();
         main.push_str(
             "fn convert(api_version: &str, kind: &str, text: &str) -> Value {\n    match (api_version, kind) {\n",
@@ -91,13 +92,18 @@ impl Project {
             let _ = writeln!(main, "        ({api_version:?}, {kind:?}) => through::<{path}>(text),");
         }
         main.push_str("        _ => json!({\"error\": \"no such kind\"}),\n    }\n}\n");
-        std::fs::write(self.sources().join("main.rs"), main).unwrap();
+        let path = self.sources(program).join("main.rs");
+        if !std::fs::read_to_string(&path).is_ok_and(|there| there == main) {
+            std::fs::create_dir_all(self.sources(program)).unwrap();
+            std::fs::write(path, main).unwrap();
+        }
     }
 
-    /// Runs cargo in the package. What it says is returned, with whether it succeeded.
-    pub(crate) fn cargo(&self, arguments: &[&str]) -> (bool, String) {
+    /// Builds one program, or all. What cargo says is returned, with whether it succeeded.
+    pub(crate) fn build(&self, programs: &[&str]) -> (bool, String) {
         let output = Command::new(env!("CARGO"))
-            .args(arguments)
+            .args(["build", "--quiet"])
+            .args(programs.iter().flat_map(|program| ["--bin", program]))
             .current_dir(&self.directory)
             .env("CARGO_TARGET_DIR", Project::target())
             .env("K8S_OPENAPI_ENABLED_VERSION", "1.37")
@@ -107,9 +113,9 @@ impl Project {
         (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
     }
 
-    /// What the program answers for each object.
-    pub(crate) fn run(&self, objects: &[&Value]) -> Vec<BTreeMap<String, Value>> {
-        let program = Project::target().join("debug").join(self.directory.file_name().unwrap());
+    /// What a program answers for each object.
+    pub(crate) fn run(&self, program: &str, objects: &[&Value]) -> Vec<BTreeMap<String, Value>> {
+        let program = Project::target().join("debug").join(program);
         let mut child = Command::new(program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let input: String = objects.iter().map(|object| format!("{object}\n")).collect();
         let mut stdin = child.stdin.take().unwrap();

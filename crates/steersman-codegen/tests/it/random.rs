@@ -91,12 +91,13 @@ fn values_of_random_definitions_come_through() {
     }
     let files = types::generate(&definitions, &Options::default()).unwrap();
     let project = Project::new("codegen-random", "k8s-openapi = \"0.29\"");
-    files.write(&project.sources()).unwrap();
-    project.write_main(&corpus::paths(&definitions));
-    let (is_success, messages) = project.cargo(&["build", "--quiet"]);
+    let program = "codegen-of-random";
+    files.write(&project.sources(program)).unwrap();
+    project.write_main(program, &corpus::paths(&definitions));
+    let (is_success, messages) = project.build(&[program]);
     assert!(is_success, "{messages}");
     let asked: Vec<&Value> = objects.iter().collect();
-    for (object, answer) in objects.iter().zip(project.run(&asked)) {
+    for (object, answer) in objects.iter().zip(project.run(program, &asked)) {
         let difference = match answer.get("object") {
             Some(there) => samples::difference(object, there),
             None => Some(format!(": {}", answer["error"])),
@@ -116,32 +117,33 @@ fn all_generated_text_is_rust() {
             "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}]}});
         let definitions = crd::from_list("random", object).unwrap();
         for (path, text) in types::generate(&definitions, &Options::default()).unwrap().iter() {
-            let parsed = syn::parse_file(text);
-            assert!(parsed.is_ok(), "{}: {}\n{text}", path.display(), parsed.unwrap_err());
+            if let Err(error) = syn::parse_file(text) {
+                panic!("{}: {error}\n{text}", path.display());
+            }
         }
     }
 }
 
 fn root(rng: &mut StdRng) -> Value {
-    let mut schema = json!({"type": "object", "properties": {}});
+    let mut root = json!({"type": "object", "properties": {}});
     for name in ["spec", "status", "data", "type"] {
         if name == "spec" || rng.random_bool(0.5) {
-            schema["properties"][name] = self::schema(rng, 0);
+            root["properties"][name] = schema(rng, 0);
         }
     }
     if rng.random_bool(0.2) {
-        schema["x-kubernetes-preserve-unknown-fields"] = json!(true);
+        root["x-kubernetes-preserve-unknown-fields"] = json!(true);
     }
     if rng.random_bool(0.5) {
-        schema["required"] = json!(["spec"]);
+        root["required"] = json!(["spec"]);
     }
-    schema
+    root
 }
 
 /// A structural schema.
 fn schema(rng: &mut StdRng, depth: usize) -> Value {
     let n_kinds = if depth < DEPTH_MAX { 15 } else { 11 };
-    let mut schema = match rng.random_range(0..n_kinds) {
+    let mut drawn = match rng.random_range(0..n_kinds) {
         0 => json!({"type": "boolean"}),
         1 => json!({"type": "integer", "format": "int32"}),
         2 => json!({"type": "integer"}),
@@ -153,38 +155,38 @@ fn schema(rng: &mut StdRng, depth: usize) -> Value {
         8 => json!({"x-kubernetes-int-or-string": true, "pattern": "^[0-9]+([KMGTPE]i)?$"}),
         9 => json!({"type": "string", "enum": VALUES.choose_multiple(rng, 4).collect::<Vec<_>>()}),
         10 => json!({"x-kubernetes-preserve-unknown-fields": true}),
-        11 => json!({"type": "array", "items": self::schema(rng, depth + 1)}),
-        12 => json!({"type": "object", "additionalProperties": self::schema(rng, depth + 1)}),
+        11 => json!({"type": "array", "items": schema(rng, depth + 1)}),
+        12 => json!({"type": "object", "additionalProperties": schema(rng, depth + 1)}),
         _ => object(rng, depth),
     };
     if rng.random_bool(0.2) {
-        schema["nullable"] = json!(true);
+        drawn["nullable"] = json!(true);
     }
     if rng.random_bool(0.5) {
-        schema["description"] =
+        drawn["description"] =
             json!(*["One.", "<two> [three]\n\n    four", "`five", "- six\nseven"].choose(rng).unwrap());
     }
-    schema
+    drawn
 }
 
 fn object(rng: &mut StdRng, depth: usize) -> Value {
     let n_properties = rng.random_range(0..6);
-    let names: Vec<&&str> = NAMES.choose_multiple(rng, n_properties).collect();
-    let mut schema = json!({"type": "object", "properties": {}});
+    let names: Vec<&str> = NAMES.choose_multiple(rng, n_properties).copied().collect();
+    let mut object = json!({"type": "object", "properties": {}});
     let mut required = Vec::new();
     for name in names {
-        schema["properties"][*name] = self::schema(rng, depth + 1);
+        object["properties"][name] = schema(rng, depth + 1);
         if rng.random_bool(0.4) {
-            required.push(**name);
+            required.push(name);
         }
     }
     if !required.is_empty() {
-        schema["required"] = json!(required);
+        object["required"] = json!(required);
     }
     if rng.random_bool(0.2) {
-        schema["x-kubernetes-preserve-unknown-fields"] = json!(true);
+        object["x-kubernetes-preserve-unknown-fields"] = json!(true);
     }
-    schema
+    object
 }
 
 /// A value that a schema allows.

@@ -1,6 +1,6 @@
 //! Objects in the YAML files of a module, and what an API server makes of them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -29,13 +29,10 @@ pub(crate) struct Sample {
     pub(crate) object: Value,
 }
 
-/// The schemas of a text with definitions.
-pub(crate) fn kinds(text: &str) -> Kinds {
+/// The schemas of definitions.
+pub(crate) fn kinds(definitions: &[Value]) -> Kinds {
     let mut kinds = Kinds::new();
-    for document in documents(text) {
-        if document["kind"] != "CustomResourceDefinition" {
-            continue;
-        }
+    for document in definitions {
         let spec = &document["spec"];
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         for version in spec["versions"].as_array().into_iter().flatten() {
@@ -69,10 +66,10 @@ pub(crate) fn find(directory: &Path, kinds: &Kinds) -> Vec<Sample> {
     };
     for file in files {
         let Ok(text) = std::fs::read_to_string(&file) else { continue };
-        let wanted = |kind: &(String, String)| {
-            !is_full(&n_found, kind) && text.contains(&kind.0) && text.contains(&format!("kind: {}", kind.1))
-        };
-        if !kinds.keys().any(wanted) {
+        let versions: BTreeSet<&str> =
+            text.lines().filter_map(|line| line.strip_prefix("apiVersion:")).map(str::trim).collect();
+        let is_wanted = |kind: &(String, String)| versions.contains(kind.0.as_str()) && !is_full(&n_found, kind);
+        if !kinds.keys().any(is_wanted) {
             continue;
         }
         for document in documents(&text) {
@@ -103,7 +100,7 @@ fn walk(directory: &Path, files: &mut Vec<PathBuf>) {
 }
 
 /// The documents of a text that can be read: a template is no YAML, and its neighbors may be.
-fn documents(text: &str) -> Vec<Value> {
+pub(crate) fn documents(text: &str) -> Vec<Value> {
     let options = || serde_saphyr::options! { budget: None, with_snippet: false, legacy_octal_numbers: true };
     if let Ok(documents) = serde_saphyr::from_multiple_with_options(text, options()) {
         return documents;
@@ -139,7 +136,7 @@ impl Served {
 pub(crate) fn difference(left: &Value, right: &Value) -> Option<String> {
     match (left, right) {
         (Value::Object(left), Value::Object(right)) => {
-            let names: std::collections::BTreeSet<_> = left.keys().chain(right.keys()).collect();
+            let names: BTreeSet<_> = left.keys().chain(right.keys()).collect();
             names.into_iter().find_map(|name| {
                 let of = |object: &serde_json::Map<String, Value>| object.get(name).cloned().unwrap_or_default();
                 difference(&of(left), &of(right)).map(|place| format!(".{name}{place}"))
