@@ -441,6 +441,9 @@ fn spec_is_an_option_where_an_object_may_do_without() {
     );
     assert_eq!(spec(json!({"a": {"type": "string"}}), &[], &options), "#[serde(default)] pub spec: CrateSpec,");
     let mut options = options;
+    let mode = definition(json!({"type": "object", "properties": {"spec": {"type": "string", "enum": ["a"]}}}));
+    let files = generate(&[mode], &options).unwrap();
+    assert!(files.text("apis/e_com/v1/crate_.rs").unwrap().contains("    pub spec: Option<CrateSpec>,\n"));
     options.spec_always = true;
     assert_eq!(
         spec(json!({"a": {"type": "string"}}), &["a"], &options),

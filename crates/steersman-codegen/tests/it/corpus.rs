@@ -164,7 +164,7 @@ fn changed(project: &Project, program: &str, samples: &[Sample]) -> Vec<String> 
     let mut changed = Vec::new();
     for (sample, answer) in samples.iter().zip(project.run(program, &objects)) {
         let difference = match answer.get("object") {
-            Some(object) => samples::difference(&sample.object, object),
+            Some(object) => samples::change(&sample.object, object),
             None => Some(format!(": {}", answer["error"])),
         };
         if let Some(difference) = difference {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 use steersman_schema::schema::Schema;
 
 /// Larger files are generated data and no samples.
@@ -118,7 +118,7 @@ impl Served {
             steersman_schema::prune::prune(&self.schema, &mut object);
         }
         let metadata = object["metadata"].clone();
-        object["metadata"] = Value::Object(Default::default());
+        object["metadata"] = Value::Object(Map::new());
         if !steersman_schema::validate::validate(&self.schema, &object).is_empty() {
             return None;
         }
@@ -131,14 +131,23 @@ impl Served {
     }
 }
 
+/// Where an object differs from what came of it, if it does. A spec that is empty says as much as none, where both are allowed.
+pub(crate) fn change(object: &Value, there: &Value) -> Option<String> {
+    let mut there = there.clone();
+    if object["spec"].is_null() && there["spec"] == Value::Object(Map::new()) {
+        there["spec"] = Value::Null;
+    }
+    difference(object, &there)
+}
+
 /// The first place at which two values say something else, if there is one. Numbers and times may be written differently, and null
 /// may stand for what is absent.
-pub(crate) fn difference(left: &Value, right: &Value) -> Option<String> {
+fn difference(left: &Value, right: &Value) -> Option<String> {
     match (left, right) {
         (Value::Object(left), Value::Object(right)) => {
             let names: BTreeSet<_> = left.keys().chain(right.keys()).collect();
             names.into_iter().find_map(|name| {
-                let of = |object: &serde_json::Map<String, Value>| object.get(name).cloned().unwrap_or_default();
+                let of = |object: &Map<String, Value>| object.get(name).cloned().unwrap_or_default();
                 difference(&of(left), &of(right)).map(|place| format!(".{name}{place}"))
             })
         }
