@@ -32,6 +32,8 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<Ex
     let kubectl = report.set_up("kubectl 1.35", || tools::kubectl(workspace));
     let neutron = report.set_up("Neutron", || tools::neutron(workspace));
     let oidc = report.set_up("an OpenID Connect provider", || tools::oidc_provider(workspace));
+    let extent = if options.long { tools::Extent::Whole } else { tools::Extent::Short };
+    let corpus = report.set_up("public definitions", || tools::corpus(workspace, extent));
     let python = report.set_up("python3", || tools::program("python3"));
 
     let with_filter = |mut command: Command| {
@@ -57,6 +59,9 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<Ex
     }
     if let Some(modules) = &oidc {
         command.env(tools::OIDC_VARIABLE, modules);
+    }
+    if let Some(cache) = &corpus {
+        command.env(tools::CORPUS_VARIABLE, cache);
     }
     // Of what measures, the server and the load client have logic to test, and little to build.
     let mut benches = workspace.cargo_benches();

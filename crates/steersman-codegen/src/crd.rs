@@ -135,6 +135,40 @@ pub fn read_file(path: &Path) -> Result<Vec<Definition>, ReadError> {
     read(&path.display().to_string(), &text)
 }
 
+/// Reads the files of a directory that end in `.yaml`, `.yml` or `.json`, in the order of their names. Those without a definition
+/// are passed over: a directory of manifests has others too.
+///
+/// # Errors
+///
+/// As [`read`], and if no file has a definition.
+pub fn read_directory(path: &Path) -> Result<Vec<Definition>, ReadError> {
+    let failed = |source| ReadError::Io { path: path.to_owned(), source };
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(path).map_err(failed)? {
+        let file = entry.map_err(failed)?.path();
+        let is_manifest = file
+            .extension()
+            .is_some_and(|extension| ["json", "yaml", "yml"].into_iter().any(|wanted| extension == wanted));
+        if is_manifest && file.is_file() {
+            files.push(file);
+        }
+    }
+    files.sort();
+    let mut definitions = Vec::new();
+    for file in &files {
+        match read_file(file) {
+            Ok(found) => definitions.extend(found),
+            Err(ReadError::NoDefinition { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    if definitions.is_empty() {
+        let found = format!("of its {} files that end in .yaml, .yml or .json none does", files.len());
+        return Err(ReadError::NoDefinition { file: path.display().to_string(), found });
+    }
+    Ok(definitions)
+}
+
 /// Reads every CustomResourceDefinition of a text in YAML or JSON. Lists of objects are taken apart.
 ///
 /// # Errors

@@ -2,12 +2,16 @@
 //!
 //! - [`crd`] reads CustomResourceDefinitions, from manifests or as a server lists them. It is the input of all that generates.
 //! - [`types`] makes Rust types of them.
+//! - [`Builder`] is both, for a `build.rs` or for code that is checked in.
 //! - [`output`] is a set of generated files: written to a directory, or compared with what is there.
 //!
 //! Nothing here talks to a server, and nothing runs a compiler or a formatter: a function gets text and returns text.
 
+mod builder;
 pub mod crd;
 mod docs;
 pub mod output;
 pub mod types;
 mod words;
+
+pub use crate::builder::{Builder, Error};

@@ -23,6 +23,7 @@ use std::collections::BTreeMap;
 
 use crate::crd::{Definition, Source, Version};
 use crate::output::Files;
+use crate::words;
 
 /// What the generated code is to be like.
 #[derive(Clone, Debug)]
@@ -75,8 +76,8 @@ pub enum Error {
     #[error("{kind} of {group}/{version} is defined twice, in {first} and in {second}: leave one out")]
     Twice { group: String, version: String, kind: String, first: Source, second: Source },
     /// No version of any definition is served.
-    #[error("no version of {definition} in {place} is served: ask for unserved versions")]
-    NothingServed { definition: String, place: Source },
+    #[error("no version of {definitions} is served: ask for versions that are not")]
+    NothingServed { definitions: String },
 }
 
 /// Generates the types of all definitions.
@@ -89,7 +90,7 @@ pub fn generate(definitions: &[Definition], options: &Options) -> Result<Files, 
     for (definition, version) in versions(definitions, options)? {
         let model = infer::infer(definition, version, options);
         let kind = layout::Kind {
-            module: crate::words::field(&definition.names.kind),
+            module: words::field(&definition.names.kind),
             docs: print::module_docs(definition, version),
             text: print::print(definition, version, &model, options),
             exports: model.exports(),
@@ -100,13 +101,17 @@ pub fn generate(definitions: &[Definition], options: &Options) -> Result<Files, 
     Ok(layout::files(groups, options))
 }
 
+/// Where the generated type of a kind is, below the module of the output: `apis::example_com::v1::Network`.
+pub fn path(definition: &Definition, version: &Version, module: &str) -> String {
+    let group = words::field(&definition.group);
+    format!("{module}::{group}::{}::{}", words::field(&version.name), names::of_kind(&definition.names.kind))
+}
+
 /// Every version of every kind that gets types, in stable order.
 fn versions<'a>(definitions: &'a [Definition], options: &Options) -> Result<Vec<(&'a Definition, &'a Version)>, Error> {
     let mut found: BTreeMap<(&str, &str, &str), (&Definition, &Version)> = BTreeMap::new();
     for definition in definitions {
-        let mut is_served = false;
         for version in definition.versions.iter().filter(|version| options.unserved_versions || version.is_served) {
-            is_served = true;
             let key = (definition.group.as_str(), version.name.as_str(), definition.names.kind.as_str());
             if let Some((other, _)) = found.insert(key, (definition, version)) {
                 return Err(Error::Twice {
@@ -118,9 +123,10 @@ fn versions<'a>(definitions: &'a [Definition], options: &Options) -> Result<Vec<
                 });
             }
         }
-        if !is_served {
-            return Err(Error::NothingServed { definition: definition.name.clone(), place: definition.source.clone() });
-        }
+    }
+    if found.is_empty() {
+        let names: Vec<&str> = definitions.iter().map(|definition| definition.name.as_str()).collect();
+        return Err(Error::NothingServed { definitions: names.join(", ") });
     }
     Ok(found.into_values().collect())
 }

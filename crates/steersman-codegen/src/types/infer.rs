@@ -63,8 +63,9 @@ impl Inference<'_> {
             let mut field = self.field(schema, name, &place, &mut taken);
             if name == "spec" && field.presence == Presence::Optional {
                 // Nothing in it is required, so that an empty one says as much as none.
+                let spec = &schema.properties[name];
                 let says_nothing_required =
-                    schema.properties[name].required.is_empty() && matches!(&field.ty, Type::Named(_) | Type::Map(_));
+                    spec.schema_type == Some(SchemaType::Object) && !spec.is_nullable && spec.required.is_empty();
                 if says_nothing_required || self.options.spec_always {
                     field.presence = if says_nothing_required { Presence::Defaulted } else { Presence::Required };
                 }

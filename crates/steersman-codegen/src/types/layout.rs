@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use crate::output::{Files, MARK};
+use crate::types::print::COLUMNS;
 use crate::types::{Layout, Options};
 use crate::words;
 
-/// Columns of a line of code.
-const COLUMNS: usize = 100;
+/// Columns up to which rustfmt leaves a list of imports on one line.
+const USE_MAX: usize = 98;
 
 /// The generated text of a kind.
 pub(crate) struct Kind {
@@ -108,9 +109,21 @@ fn export(module: &str, names: &[String]) -> String {
     if let [only] = names {
         return format!("pub use {module}::{only};\n");
     }
-    let names = names.join(", ");
-    let line = format!("pub use {module}::{{{names}}};\n");
-    if line.trim_end().len() <= COLUMNS { line } else { format!("pub use {module}::{{\n    {names},\n}};\n") }
+    let line = format!("pub use {module}::{{{}}};", names.join(", "));
+    if line.len() <= USE_MAX {
+        return line + "\n";
+    }
+    let mut lines = format!("pub use {module}::{{\n");
+    let mut row = String::new();
+    for name in names {
+        if !row.is_empty() && "    ".len() + row.len() + name.len() + 1 > COLUMNS {
+            let _ = writeln!(lines, "    {}", row.trim_end());
+            row.clear();
+        }
+        let _ = write!(row, "{name}, ");
+    }
+    let _ = write!(lines, "    {}\n}};\n", row.trim_end());
+    lines
 }
 
 /// Writes a module and those in it to files of their own.

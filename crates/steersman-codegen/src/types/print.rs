@@ -10,7 +10,10 @@ use crate::types::model::{Body, Field, Model, Place, Presence, Type, TypeDef, Ty
 use crate::types::{Enums, Options, resource};
 
 /// Columns of a line of code.
-const COLUMNS: usize = 100;
+pub(crate) const COLUMNS: usize = 100;
+
+/// Columns up to which rustfmt leaves what is inside an attribute on one line.
+const ATTRIBUTE_MAX: usize = 70;
 
 /// Places that the docs of a type name.
 const PLACES_NAMED_MAX: usize = 3;
@@ -197,9 +200,9 @@ impl Printer<'_> {
             Presence::RequiredNullable => ty = format!("Option<{ty}>"),
         }
         if !attributes.is_empty() {
-            let line = format!("    #[serde({})]\n", attributes.join(", "));
-            if line.len() <= COLUMNS + 1 {
-                self.out.push_str(&line);
+            let short = attributes.join(", ");
+            if short.len() <= ATTRIBUTE_MAX {
+                let _ = writeln!(self.out, "    #[serde({short})]");
             } else {
                 let _ = writeln!(self.out, "    #[serde(\n        {}\n    )]", attributes.join(",\n        "));
             }

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use crate::crd::{Definition, Scope, Version};
 use crate::types::model::{Field, Presence, Type};
-use crate::types::print::{Printer, Serialization, literal};
+use crate::types::print::{COLUMNS, Printer, Serialization, literal};
 
 pub(crate) fn print(printer: &mut Printer<'_>, definition: &Definition, version: &Version) {
     let model = printer.model;
@@ -123,15 +123,19 @@ fn constructor(printer: &mut Printer<'_>) {
     } else {
         ""
     };
-    let line = format!("        {kind} {{ {} }}\n", fields.join(", "));
-    let is_short = line.trim().len() <= SMALL_STRUCT_MAX;
-    let body = if is_short {
-        line
+    let short = fields.join(", ");
+    let body = if short.len() <= SMALL_STRUCT_MAX {
+        format!("        {kind} {{ {short} }}\n")
     } else {
         let lines: String = fields.iter().map(|field| format!("            {field},\n")).collect();
         format!("        {kind} {{\n{lines}        }}\n")
     };
-    let signature = format!("    pub fn new(name: impl Into<String>, spec: {spec_type}) -> {kind} {{\n");
+    let line = format!("    pub fn new(name: impl Into<String>, spec: {spec_type}) -> {kind} {{\n");
+    let signature = if line.trim_end().len() <= COLUMNS {
+        line
+    } else {
+        format!("    pub fn new(\n        name: impl Into<String>,\n        spec: {spec_type},\n    ) -> {kind} {{\n")
+    };
     let _ = write!(
         printer.out,
         "
@@ -146,7 +150,7 @@ impl {kind} {{
     );
 }
 
-/// Columns up to which rustfmt leaves a struct literal on one line.
+/// Columns up to which rustfmt leaves the fields of a struct literal on one line.
 const SMALL_STRUCT_MAX: usize = 18;
 
 /// An object in JSON says what it is.

@@ -1,0 +1,170 @@
+//! Generation from a `build.rs`, or from a program that keeps checked-in code up to date.
+
+use std::path::{Path, PathBuf};
+
+use crate::crd::{self, Definition, ReadError};
+use crate::output::{self, Files};
+use crate::types::{self, Enums, Layout, Options};
+
+/// Generates Rust types of CustomResourceDefinitions.
+///
+/// In a `build.rs`:
+///
+/// ```no_run
+/// fn main() -> Result<(), steersman_codegen::Error> {
+///     steersman_codegen::Builder::new().manifest("crds/networks.yaml").compile()
+/// }
+/// ```
+///
+/// and in the crate:
+///
+/// ```ignore
+/// pub mod apis {
+///     include!(concat!(env!("OUT_DIR"), "/apis.rs"));
+/// }
+/// ```
+///
+/// Code that is checked in is written by [`write_to`](Builder::write_to), and compared in CI by [`check`](Builder::check).
+#[derive(Clone, Debug, Default)]
+pub struct Builder {
+    manifests: Vec<PathBuf>,
+    definitions: Vec<Definition>,
+    options: Options,
+}
+
+/// Why code could not be generated.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    #[error(transparent)]
+    Generate(#[from] types::Error),
+    /// Neither a manifest nor a definition was given.
+    #[error("nothing to generate from: name a manifest")]
+    NoInput,
+    #[error("$OUT_DIR is not set: `compile` is for a build.rs; elsewhere, name a directory with `write_to`")]
+    NoOutDir,
+    #[error(transparent)]
+    Output(#[from] output::Error),
+    #[error(transparent)]
+    Read(#[from] ReadError),
+}
+
+impl Builder {
+    pub fn new() -> Builder {
+        Builder::default()
+    }
+
+    /// Adds a file of manifests, or a directory: of that, all files that end in `.yaml`, `.yml` or `.json`.
+    pub fn manifest(mut self, path: impl Into<PathBuf>) -> Builder {
+        self.manifests.push(path.into());
+        self
+    }
+
+    /// Adds definitions that were read already, for example those of a server.
+    pub fn definitions(mut self, definitions: impl IntoIterator<Item = Definition>) -> Builder {
+        self.definitions.extend(definitions);
+        self
+    }
+
+    /// Adds to what every type derives, as paths.
+    pub fn derive(mut self, path: impl Into<String>) -> Builder {
+        self.options.derives.push(path.into());
+        self
+    }
+
+    /// Whether descriptions become doc comments.
+    pub fn docs(mut self, docs: bool) -> Builder {
+        self.options.docs = docs;
+        self
+    }
+
+    /// What becomes of strings with an `enum`.
+    pub fn enums(mut self, enums: Enums) -> Builder {
+        self.options.enums = enums;
+        self
+    }
+
+    /// Replaces all options but the layout's.
+    pub fn options(mut self, options: Options) -> Builder {
+        self.options = Options { layout: self.options.layout, ..options };
+        self
+    }
+
+    /// Derives `schemars::JsonSchema` for every type.
+    pub fn schemars(mut self, schemars: bool) -> Builder {
+        self.options.schemars = schemars;
+        self
+    }
+
+    /// The name of the module that all types are in, `apis` if it is not said.
+    pub fn module(mut self, name: impl Into<String>) -> Builder {
+        self.options.layout = Layout::Tree(name.into());
+        self
+    }
+
+    /// The generated files, in memory.
+    ///
+    /// # Errors
+    ///
+    /// If a manifest cannot be read, or its definitions contradict each other.
+    pub fn generate(&self) -> Result<Files, Error> {
+        let (definitions, _) = self.read()?;
+        Ok(types::generate(&definitions, &self.options)?)
+    }
+
+    /// Writes one file into `$OUT_DIR`, called after the module, and tells cargo which files it was made of.
+    ///
+    /// # Errors
+    ///
+    /// As [`generate`](Builder::generate), and if this is no build script.
+    pub fn compile(&self) -> Result<(), Error> {
+        let directory = std::env::var_os("OUT_DIR").map(PathBuf::from).ok_or(Error::NoOutDir)?;
+        let (definitions, read) = self.read()?;
+        for path in read {
+            println!("cargo::rerun-if-changed={}", path.display());
+        }
+        let name = match &self.options.layout {
+            Layout::Tree(name) => format!("{name}.rs"),
+            Layout::SingleFile(name) => name.clone(),
+        };
+        let options = Options { layout: Layout::SingleFile(name), ..self.options.clone() };
+        types::generate(&definitions, &options)?.write(&directory)?;
+        Ok(())
+    }
+
+    /// Writes a directory of sources: a file for each module. Returns the files that were not up to date.
+    ///
+    /// # Errors
+    ///
+    /// As [`generate`](Builder::generate), and if the file system refuses.
+    pub fn write_to(&self, directory: impl AsRef<Path>) -> Result<Vec<PathBuf>, Error> {
+        Ok(self.generate()?.write(directory.as_ref())?)
+    }
+
+    /// Compares a directory of sources with what would be written to it.
+    ///
+    /// # Errors
+    ///
+    /// As [`generate`](Builder::generate), and if a file is not up to date: the error names it, and `command`.
+    pub fn check(&self, directory: impl AsRef<Path>, command: &str) -> Result<(), Error> {
+        Ok(self.generate()?.verify(directory.as_ref(), command)?)
+    }
+
+    /// All definitions, and the files and directories that they depend on.
+    fn read(&self) -> Result<(Vec<Definition>, Vec<PathBuf>), Error> {
+        let mut definitions = self.definitions.clone();
+        let mut read = Vec::new();
+        for path in &self.manifests {
+            read.push(path.clone());
+            if path.is_dir() {
+                definitions.extend(crd::read_directory(path)?);
+            } else {
+                definitions.extend(crd::read_file(path)?);
+            }
+        }
+        if definitions.is_empty() {
+            return Err(Error::NoInput);
+        }
+        Ok((definitions, read))
+    }
+}
