@@ -2,12 +2,14 @@
 //!
 //! - [`crd`] reads CustomResourceDefinitions, from manifests or as a server lists them. It is the input of all that generates.
 //! - [`types`] makes Rust types of them.
+//! - [`manifest`] writes definitions that come from Rust types, and other objects, as a person writes them.
 //! - [`output`] is a set of generated files: written to a directory, or compared with what is there.
 //!
 //! Nothing here talks to a server, and nothing runs a compiler or a formatter: a function gets text and returns text.
 
 pub mod crd;
 mod docs;
+pub mod manifest;
 pub mod output;
 pub mod types;
 mod words;
