@@ -3,10 +3,12 @@
 //! - [`crd`] reads CustomResourceDefinitions, from manifests or as a server lists them. It is the input of all that generates.
 //! - [`types`] makes Rust types of them.
 //! - [`manifest`] writes definitions that come from Rust types, and other objects, as a person writes them.
+//! - [`clients`] makes clients, informers, listers and apply configurations for the kinds of API groups.
 //! - [`output`] is a set of generated files: written to a directory, or compared with what is there.
 //!
 //! Nothing here talks to a server, and nothing runs a compiler or a formatter: a function gets text and returns text.
 
+pub mod clients;
 pub mod crd;
 mod docs;
 pub mod manifest;
