@@ -9,6 +9,7 @@ mod events;
 mod informer;
 mod life;
 mod line;
+mod permissions;
 mod pod_count;
 mod sharding;
 mod sources;
