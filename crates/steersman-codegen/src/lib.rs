@@ -5,6 +5,7 @@
 //! - [`manifest`] writes definitions that come from Rust types, and other objects, as a person writes them.
 //! - [`clients`] makes clients, informers, listers and apply configurations for the kinds of API groups.
 //! - [`rbac`] makes the roles that some requests need.
+//! - [`project`] makes a project for an operator.
 //! - [`output`] is a set of generated files: written to a directory, or compared with what is there.
 //!
 //! Nothing here talks to a server, and nothing runs a compiler or a formatter: a function gets text and returns text.
@@ -14,6 +15,7 @@ pub mod crd;
 mod docs;
 pub mod manifest;
 pub mod output;
+pub mod project;
 pub mod rbac;
 pub mod types;
 mod words;

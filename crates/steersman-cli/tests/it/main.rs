@@ -12,6 +12,8 @@ mod authorization;
 #[cfg(test)]
 mod certificates;
 #[cfg(test)]
+mod codegen;
+#[cfg(test)]
 mod controller;
 #[cfg(test)]
 mod crash;
