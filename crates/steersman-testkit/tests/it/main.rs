@@ -3,6 +3,7 @@
 
 mod apply;
 mod bad_days;
+mod codegen;
 mod controller;
 mod election;
 mod events;
