@@ -10,8 +10,10 @@ mod tests;
 
 use std::path::PathBuf;
 
+use crate::manifest;
 use crate::output::Files;
 use crate::project::template::Template;
+use crate::rbac::{Permissions, ServiceAccount};
 
 pub use crate::project::names::NameError;
 
@@ -38,6 +40,18 @@ pub enum Dependency {
     Published,
 }
 
+/// Why there is no project.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A name cannot be used.
+    #[error(transparent)]
+    Name(#[from] NameError),
+    /// The roles cannot be written.
+    #[error("the roles of the operator cannot be written")]
+    Roles(#[source] manifest::Error),
+}
+
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 const RUST_VERSION: &str = env!("CARGO_PKG_RUST_VERSION");
 
@@ -53,7 +67,6 @@ const FILES: &[(&str, &str)] = &[
     ("manifests/deployment.yaml", include_str!("../templates/operator/manifests/deployment.yaml.template")),
     ("manifests/kustomization.yaml", include_str!("../templates/operator/manifests/kustomization.yaml.template")),
     ("manifests/namespace.yaml", include_str!("../templates/operator/manifests/namespace.yaml.template")),
-    ("manifests/rbac.yaml", include_str!("../templates/operator/manifests/rbac.yaml.template")),
     ("manifests/sample.yaml", include_str!("../templates/operator/manifests/sample.yaml.template")),
     ("manifests/service.yaml", include_str!("../templates/operator/manifests/service.yaml.template")),
     ("src/api.rs", include_str!("../templates/operator/src/api.rs.template")),
@@ -74,7 +87,7 @@ const WEBHOOK_FILES: &[(&str, &str)] = &[
 /// # Errors
 ///
 /// If a name cannot be used.
-pub fn generate(options: &Options) -> Result<Files, NameError> {
+pub fn generate(options: &Options) -> Result<Files, Error> {
     names::check(options)?;
     let template = variables(options);
     let mut files = Files::default();
@@ -82,7 +95,30 @@ pub fn generate(options: &Options) -> Result<Files, NameError> {
     for (path, text) in FILES.iter().chain(webhook_files) {
         files.insert(*path, template.fill(text));
     }
+    let account = ServiceAccount::new(&options.name, &options.name);
+    files.insert("manifests/rbac.yaml", permissions(options).manifests(&account).map_err(Error::Roles)?);
     Ok(files)
+}
+
+/// What the operator asks for as it is made. Its own test holds its requests against the file.
+fn permissions(options: &Options) -> Permissions {
+    let Options { name, kind, group, .. } = options;
+    let plural = names::plural(kind);
+    let permissions = Permissions::default()
+        .allow(group, &plural, &["list", "watch"])
+        .allow(group, &format!("{plural}/finalizers"), &["update"])
+        .allow(group, &format!("{plural}/status"), &["patch"])
+        .allow("", "configmaps", &["list", "watch", "create", "patch"])
+        .allow("", "events", &["create", "patch"])
+        .allow_in(name, "coordination.k8s.io", "leases", &["get", "create", "update"]);
+    if !options.webhook {
+        return permissions;
+    }
+    let configurations = ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"];
+    let permissions = permissions.allow_in(name, "", "secrets", &["get", "list", "watch", "create", "update"]);
+    configurations.iter().fold(permissions, |permissions, resource| {
+        permissions.allow("admissionregistration.k8s.io", resource, &["get", "list", "watch", "update"])
+    })
 }
 
 fn variables(options: &Options) -> Template {
