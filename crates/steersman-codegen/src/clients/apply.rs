@@ -303,8 +303,10 @@ impl<'a> Printer<'a> {
         let properties: &'a BTreeMap<String, Schema> = &schema.properties;
         let mut fields = Vec::new();
         for (json, property) in properties.iter().filter(|(json, _)| !except.contains(&json.as_str())) {
-            let identifier = unique(words::field(json), &mut taken);
-            let word = identifier.trim_matches('_').to_owned();
+            let plain = words::field(json);
+            let identifier = unique(plain.clone(), &mut taken);
+            // The underscore of a keyword is no part of a longer name; one that tells two fields apart is.
+            let word = if identifier == plain { plain.trim_matches('_').to_owned() } else { identifier.clone() };
             let below = if path.is_empty() { json.clone() } else { format!("{path}.{json}") };
             let mut stem = words::words(json);
             if property.items.is_some() || matches!(property.additional, Some(Additional::Of(_))) {

@@ -377,6 +377,21 @@ fn names_are_words_and_kinds_of_one_name_do_not_meet() {
 }
 
 #[test]
+fn fields_that_are_spelled_alike_have_methods_of_their_own() {
+    let schema = "{type: object, properties: {spec: {type: object, properties: {
+        natOutgoing: {type: boolean}, nat-outgoing: {type: boolean}, type: {type: boolean}}}}}";
+    let files = files(&definition("example.com", "Pool", "pools", &["v1"], schema));
+    assert_eq!(
+        lines(&files, "client/example_v1/apply.rs", ": bool) -> Self"),
+        [
+            "pub fn with_nat_outgoing(mut self, nat_outgoing: bool) -> Self {",
+            "pub fn with_nat_outgoing_(mut self, nat_outgoing_: bool) -> Self {",
+            "pub fn with_type(mut self, type_: bool) -> Self {"
+        ]
+    );
+}
+
+#[test]
 fn what_is_not_served_or_defined_twice_is_refused() {
     let twice = [definition("a.b", "A", "as", &["v1"], "{}"), definition("a.b", "A", "as", &["v1"], "{}")].concat();
     let error = generate(&read("crds.yaml", &twice).unwrap(), &options()).unwrap_err();
