@@ -4,6 +4,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::Context;
 
+use crate::codegen;
 use crate::process::find_program;
 use crate::report::Report;
 use crate::tidy;
@@ -21,6 +22,7 @@ pub(crate) fn run(workspace: &Workspace) -> anyhow::Result<ExitCode> {
         let mut command = workspace.cargo_benches();
         succeed(command.args(["clippy", "--workspace", "--locked", "--all-targets", "--", "-D", "warnings"]))
     });
+    report.part("codegen", || codegen::check(workspace));
     report.part("doc", || {
         let mut command = workspace.cargo();
         // The binary is named like the library; its documentation is its `--help`.

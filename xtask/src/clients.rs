@@ -35,6 +35,7 @@ const SUITES: &[Suite] = &[
     Suite { name: "node", programs: &["node", "npm"], layers: &[] },
     Suite { name: "java", programs: &["java", "mvn"], layers: &[] },
     Suite { name: "kube-runtime", programs: &[], layers: &[] },
+    Suite { name: "new-operator", programs: &["bash"], layers: &[Layer::V35] },
 ];
 
 #[derive(clap::Args)]

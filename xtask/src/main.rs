@@ -7,6 +7,7 @@
 mod bench;
 mod ci;
 mod clients;
+mod codegen;
 mod known;
 mod metadata;
 mod process;
@@ -39,8 +40,10 @@ enum Command {
     /// Measures the product
     #[command(subcommand)]
     Bench(bench::Command),
-    /// Everything continuous integration checks besides the tests: fmt, clippy, tidy, doc, deny
+    /// Everything continuous integration checks besides the tests: fmt, clippy, tidy, codegen, doc, deny
     Ci,
+    /// Writes the generated code in this repository anew
+    Codegen(codegen::Options),
     /// Sets up what the tests drive (kubectl, Neutron, other clients) and runs them all, the walks included
     Test(test::Options),
     /// Holds the tree against its own rules: crate edges, licences, file shape, words
@@ -69,6 +72,7 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Bench(bench) => bench::run(&workspace, bench),
         Command::Ci => ci::run(&workspace),
+        Command::Codegen(options) => codegen::run(&workspace, options),
         Command::Test(options) => test::run(&workspace, options),
         Command::Tidy => tidy::run(&workspace),
         Command::Tools => tools::run(&workspace),

@@ -4,6 +4,7 @@ mod admission;
 mod audit;
 mod authentication;
 mod authorization;
+mod codegen;
 pub(crate) mod duration;
 mod served;
 mod services;
@@ -15,6 +16,9 @@ pub(crate) use crate::args::admission::AdmissionOptions;
 pub(crate) use crate::args::audit::{AuditMode, AuditOptions, AuditWebhookOptions};
 pub(crate) use crate::args::authentication::{AuthenticationOptions, WebhookVersion};
 pub(crate) use crate::args::authorization::AuthorizationOptions;
+pub(crate) use crate::args::codegen::{
+    ClientsOptions, CodegenCommand, CrdOptions, DefinitionsOptions, Enums, NewOptions, TypesOptions,
+};
 pub(crate) use crate::args::served::ServedOptions;
 pub(crate) use crate::args::services::ServiceOptions;
 pub(crate) use crate::args::serving::ServingOptions;
@@ -40,6 +44,9 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Generates code and manifests out of CustomResourceDefinitions: from files, directories or a running server.
+    #[command(subcommand)]
+    Codegen(CodegenCommand),
     /// Make a folder with kube-apiserver, etcd and kubectl for controller-runtime's envtest, and print its path:
     /// `KUBEBUILDER_ASSETS=$(steersman envtest) go test ./...`
     Envtest(EnvtestOptions),
@@ -48,6 +55,8 @@ pub(crate) enum Command {
     /// Reads them from an access log (--access-log of `up` and `server`), or from any text that quotes them, such as what
     /// kubectl said. For each user and namespace it prints the smallest Role or ClusterRole, and its binding.
     ExplainDenied(ExplainOptions),
+    /// Makes a project: an operator with its kind, controller, tests, manifests, image and CI.
+    New(NewOptions),
     /// The Network controller alone, against any Kubernetes.
     Network(NetworkOptions),
     /// Runs a command as a ServiceAccount, with the files and variables that a pod of it has.
@@ -304,7 +313,7 @@ pub(crate) fn report(error: &clap::Error) -> ExitCode {
         }
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => {
             eprintln!(
-                "steersman: a command is missing: up, server, network, envtest, run-as, explain-denied or webhooks; see steersman --help"
+                "steersman: a command is missing: up, server, network, new, codegen, envtest, run-as, explain-denied or webhooks; see steersman --help"
             );
             ExitCode::from(2)
         }

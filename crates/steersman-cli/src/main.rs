@@ -16,6 +16,7 @@ mod authorization;
 mod client_certificates;
 mod cloud;
 mod cluster;
+mod codegen;
 mod connection;
 mod controllers;
 mod data_dir;
@@ -26,6 +27,7 @@ mod files;
 mod kubeconfig;
 mod logging;
 mod network;
+mod new;
 mod open_files;
 mod output;
 mod pki;
@@ -108,8 +110,10 @@ fn main() -> ExitCode {
     // Boxed, as the runtime compiles the whole of what it runs several times.
     let outcome = runtime.block_on(Box::pin(async {
         match args.command {
+            Command::Codegen(command) => codegen::run(command).await.map(done),
             Command::Envtest(options) => envtest::run(&options).map(done),
             Command::ExplainDenied(options) => explain_denied::run(&options).map(done),
+            Command::New(options) => new::run(&options).map(done),
             Command::Network(options) => network::run(options).await.map(done),
             Command::RunAs(options) => run_as::run(options).await,
             Command::RunAsMounted(_) => Ok(ExitCode::FAILURE),

@@ -179,6 +179,19 @@ pub fn read(file: &str, text: &str) -> Result<Vec<Definition>, ReadError> {
     collect(file, documents)
 }
 
+/// The CustomResourceDefinitions of a text as they stand there, of either API version.
+///
+/// # Errors
+///
+/// If the text is neither YAML nor JSON.
+pub fn objects(file: &str, text: &str) -> Result<Vec<Value>, ReadError> {
+    let mut objects = Vec::new();
+    for document in parse::documents(file, text)? {
+        parse::objects(document, &mut objects);
+    }
+    Ok(objects)
+}
+
 /// Takes the definitions out of `objects`, for example the `items` that a server answers to
 /// `GET /apis/apiextensions.k8s.io/v1/customresourcedefinitions`, or that whole answer.
 ///

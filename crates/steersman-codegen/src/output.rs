@@ -17,6 +17,8 @@ const LINES_WITH_MARK_MAX: usize = 5;
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Files {
     files: BTreeMap<PathBuf, String>,
+    /// Files that were generated and are not in the set are looked for below this.
+    below: PathBuf,
 }
 
 /// How a file on disk differs from what would be generated.
@@ -49,6 +51,13 @@ pub enum Error {
 // === impl Files ===
 
 impl Files {
+    /// Leaves files alone that are not below `path`, where others may have been generated from something else.
+    #[must_use]
+    pub fn below(mut self, path: impl Into<PathBuf>) -> Files {
+        self.below = path.into();
+        self
+    }
+
     /// Adds a file.
     ///
     /// # Panics
@@ -115,7 +124,7 @@ impl Files {
             }
         }
         let mut there = BTreeSet::new();
-        generated(directory, Path::new(""), &mut there)?;
+        generated(directory, &self.below, &mut there)?;
         stale.extend(there.into_iter().filter(|name| !self.files.contains_key(name)).map(Stale::Superfluous));
         stale.sort();
         Ok(stale)
@@ -130,6 +139,26 @@ impl Files {
         let stale = self.stale(directory)?;
         if stale.is_empty() { Ok(()) } else { Err(Error::Stale { stale, command: command.to_owned() }) }
     }
+}
+
+/// Whether a test is to write what it would otherwise compare: an environment variable says so.
+///
+/// ```
+/// # use std::path::Path;
+/// # use steersman_codegen::output::{self, Files};
+/// # let directory = std::env::temp_dir().join(format!("steersman-codegen-{}", std::process::id()));
+/// let mut files = Files::default();
+/// files.insert("namespace.yaml", "apiVersion: v1\n".to_owned());
+/// # files.write(&directory)?;
+/// match output::is_to_update("UPDATE_MANIFESTS") {
+///     true => drop(files.write(&directory)?),
+///     false => files.verify(&directory, "UPDATE_MANIFESTS=1 cargo test")?,
+/// }
+/// # std::fs::remove_dir_all(&directory)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn is_to_update(variable: &str) -> bool {
+    std::env::var_os(variable).is_some_and(|value| !value.is_empty() && value != "0")
 }
 
 /// The bytes of a file, or nothing if there is none.

@@ -50,6 +50,11 @@
 //! scheduler and no kubelet. A test plays them: it patches the status, and looks for owner references instead of for the
 //! disappearance of what is owned.
 //!
+//! # Permissions
+//!
+//! A controller that runs as a [user of its own](ControlPlane::client_as) may do what the roles allow that the test has applied.
+//! [`ControlPlane::permissions_of`] says what it has asked for, as roles.
+//!
 //! # Faults
 //!
 //! The server can be [restarted](ControlPlane::restart) under its clients, its history [forgotten](ControlPlane::compact),
@@ -60,6 +65,7 @@
 mod fault;
 mod manifest;
 mod plane;
+mod requests;
 mod service;
 mod wait;
 

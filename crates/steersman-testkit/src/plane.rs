@@ -1,6 +1,7 @@
 //! The control plane itself: start, restart and stop, and clients for its users.
 
 use crate::fault::{Fault, Faults};
+use crate::requests::Requests;
 use crate::service::{ApiService, Caller, Plane, Running};
 use crate::wait::PATIENCE;
 use http::Method;
@@ -9,6 +10,7 @@ use kube::Client;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
+use steersman_codegen::rbac::Permissions;
 use steersman_server::Server;
 use steersman_server::authn::{self, Tokens, TokensError};
 use steersman_server::authz::Authorization;
@@ -100,8 +102,12 @@ impl ControlPlane {
     pub async fn try_start(options: Options) -> Result<ControlPlane, StartError> {
         let kv: Arc<dyn Kv> = Arc::new(Memory::new());
         let running = run(kv.clone(), &options).await?;
-        let plane =
-            Plane { running: RwLock::new(Some(running)), faults: Faults::default(), cuts: watch::Sender::new(()) };
+        let plane = Plane {
+            running: RwLock::new(Some(running)),
+            faults: Faults::default(),
+            cuts: watch::Sender::new(()),
+            requests: Requests::default(),
+        };
         Ok(ControlPlane { plane: Arc::new(plane), kv, options })
     }
 
@@ -170,6 +176,13 @@ impl ControlPlane {
     /// A client for a user. Authorization and admission apply.
     pub fn client_as(&self, user: User) -> Client {
         Client::new(self.service_as(user), NAMESPACE)
+    }
+
+    /// What `user` must be allowed for the requests that it has made so far through clients and services of its own, whether
+    /// they were allowed or not. The roles of an operator can be made of it, or held against it:
+    /// [`Permissions::manifests`](steersman_codegen::rbac::Permissions::manifests).
+    pub fn permissions_of(&self, user: &User) -> Permissions {
+        self.plane.requests.of(user)
     }
 
     /// Raw HTTP for a user.

@@ -3,6 +3,7 @@
 //! Clients hold an [`ApiService`], never the server itself, so they survive its restart like clients of an address.
 
 use crate::fault::{Fault, Faults};
+use crate::requests::Requests;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream;
@@ -67,6 +68,7 @@ pub(crate) struct Plane {
     pub(crate) running: RwLock<Option<Running>>,
     pub(crate) faults: Faults,
     pub(crate) cuts: watch::Sender<()>,
+    pub(crate) requests: Requests,
 }
 
 /// A server that runs, and what it runs on.
@@ -92,6 +94,10 @@ impl ApiService {
             Caller::Testkit(_) => None,
             Caller::Anyone | Caller::User(_) => self.plane.faults.take(&request),
         };
+        let noted = match &self.caller {
+            Caller::User(user) => self.plane.requests.note(user, request.method(), request.uri()),
+            Caller::Anyone | Caller::Testkit(_) => None,
+        };
         match fault {
             Some(Fault::Refused(code)) => {
                 let refusal = Fault::refusal(code);
@@ -112,6 +118,9 @@ impl ApiService {
             Ok(response) => response,
             Err(infallible) => match infallible {},
         };
+        if let Some(noted) = noted {
+            self.plane.requests.note_answer(noted, response.status());
+        }
         if fault.is_some() {
             return Err(Broken::Unanswered);
         }

@@ -14,6 +14,8 @@ mod campaign;
 #[cfg(test)]
 mod certificates;
 #[cfg(test)]
+mod codegen;
+#[cfg(test)]
 mod controller;
 #[cfg(test)]
 mod crash;

@@ -29,6 +29,20 @@ pub(crate) fn documents(file: &str, text: &str) -> Result<Vec<Value>, ReadError>
         .map_err(|error| ReadError::Syntax { file: file.to_owned(), message: error.to_string() })
 }
 
+/// Appends to `found` what in `document` is a definition.
+pub(crate) fn objects(mut document: Value, found: &mut Vec<Value>) {
+    let kind = document.get("kind").and_then(Value::as_str).unwrap_or_default();
+    if kind == KIND {
+        found.push(document);
+    } else if kind.ends_with("List")
+        && let Some(Value::Array(items)) = document.get_mut("items").map(Value::take)
+    {
+        for item in items {
+            objects(item, found);
+        }
+    }
+}
+
 /// Appends what `document` defines to `definitions`, and to `others` the kinds that are no definition.
 pub(crate) fn definitions(
     source: &Source,

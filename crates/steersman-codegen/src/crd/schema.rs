@@ -40,6 +40,8 @@ pub struct Schema {
     pub list_type: Option<ListType>,
     /// `x-kubernetes-list-map-keys`
     pub list_map_keys: Vec<String>,
+    /// `x-kubernetes-map-type: atomic`: whoever applies the map owns all of it.
+    pub is_atomic_map: bool,
 }
 
 /// The type that a schema names.
@@ -84,6 +86,7 @@ pub(crate) fn read(reader: &Reader<'_>) -> Result<Schema, Wrong> {
         is_embedded_resource: reader.flag("x-kubernetes-embedded-resource")?,
         list_type: list_type(reader)?,
         list_map_keys: reader.texts("x-kubernetes-list-map-keys")?,
+        is_atomic_map: reader.optional_text("x-kubernetes-map-type")?.as_deref() == Some("atomic"),
         ..Schema::default()
     };
     if reader.value("$ref").is_some() {

@@ -3,12 +3,14 @@
 
 mod apply;
 mod bad_days;
+mod codegen;
 mod controller;
 mod election;
 mod events;
 mod informer;
 mod life;
 mod line;
+mod permissions;
 mod pod_count;
 mod sharding;
 mod sources;

@@ -1,0 +1,161 @@
+//! A project for an operator: a kind, its controller, tests, manifests, an image and CI.
+//!
+//! The files are templates with the names filled in. They belong to whoever asked for them from then on: nothing generates them
+//! again, except the manifests that the project's own tests keep up to date.
+
+mod names;
+mod template;
+#[cfg(test)]
+mod tests;
+
+use std::path::PathBuf;
+
+use crate::manifest;
+use crate::output::Files;
+use crate::project::template::Template;
+use crate::rbac::{Permissions, ServiceAccount};
+
+pub use crate::project::names::NameError;
+
+/// What project to make.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Of the package, the image, the namespace and the service account: `my-operator`.
+    pub name: String,
+    /// The kind that it reconciles: `Greeting`.
+    pub kind: String,
+    /// The API group of the kind: `example.com`.
+    pub group: String,
+    /// Whether it has admission webhooks.
+    pub webhook: bool,
+    pub dependency: Dependency,
+}
+
+/// Where the project's crates of Steersman come from.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Dependency {
+    /// A checkout, by its absolute path.
+    Path(PathBuf),
+    /// The registry, in the version of this crate.
+    Published,
+}
+
+/// Why there is no project.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A name cannot be used.
+    #[error(transparent)]
+    Name(#[from] NameError),
+    /// The roles cannot be written.
+    #[error("the roles of the operator cannot be written")]
+    Roles(#[source] manifest::Error),
+}
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+const RUST_VERSION: &str = env!("CARGO_PKG_RUST_VERSION");
+
+/// Every file: its path in the project, and its template.
+const FILES: &[(&str, &str)] = &[
+    (".dockerignore", include_str!("../templates/operator/dockerignore.template")),
+    (".github/workflows/ci.yaml", include_str!("../templates/operator/github/workflows/ci.yaml.template")),
+    (".gitignore", include_str!("../templates/operator/gitignore.template")),
+    ("Cargo.toml", include_str!("../templates/operator/Cargo.toml.template")),
+    ("Dockerfile", include_str!("../templates/operator/Dockerfile.template")),
+    ("README.md", include_str!("../templates/operator/README.md.template")),
+    ("manifests/crd.yaml", include_str!("../templates/operator/manifests/crd.yaml.template")),
+    ("manifests/deployment.yaml", include_str!("../templates/operator/manifests/deployment.yaml.template")),
+    ("manifests/kustomization.yaml", include_str!("../templates/operator/manifests/kustomization.yaml.template")),
+    ("manifests/namespace.yaml", include_str!("../templates/operator/manifests/namespace.yaml.template")),
+    ("manifests/sample.yaml", include_str!("../templates/operator/manifests/sample.yaml.template")),
+    ("manifests/service.yaml", include_str!("../templates/operator/manifests/service.yaml.template")),
+    ("src/api.rs", include_str!("../templates/operator/src/api.rs.template")),
+    ("src/controller.rs", include_str!("../templates/operator/src/controller.rs.template")),
+    ("src/lib.rs", include_str!("../templates/operator/src/lib.rs.template")),
+    ("src/main.rs", include_str!("../templates/operator/src/main.rs.template")),
+    ("tests/operator.rs", include_str!("../templates/operator/tests/operator.rs.template")),
+];
+
+/// Those that only a project with webhooks has.
+const WEBHOOK_FILES: &[(&str, &str)] = &[
+    ("manifests/webhook.yaml", include_str!("../templates/operator/manifests/webhook.yaml.template")),
+    ("src/webhook.rs", include_str!("../templates/operator/src/webhook.rs.template")),
+];
+
+/// The files of the project.
+///
+/// # Errors
+///
+/// If a name cannot be used.
+pub fn generate(options: &Options) -> Result<Files, Error> {
+    names::check(options)?;
+    let template = variables(options);
+    let mut files = Files::default();
+    let webhook_files = if options.webhook { WEBHOOK_FILES } else { &[] };
+    for (path, text) in FILES.iter().chain(webhook_files) {
+        files.insert(*path, template.fill(text));
+    }
+    let account = ServiceAccount::new(&options.name, &options.name);
+    files.insert("manifests/rbac.yaml", permissions(options).manifests(&account).map_err(Error::Roles)?);
+    Ok(files)
+}
+
+/// What the operator asks for as it is made. Its own test holds its requests against the file.
+fn permissions(options: &Options) -> Permissions {
+    let Options { name, kind, group, .. } = options;
+    let plural = names::plural(kind);
+    let permissions = Permissions::default()
+        .allow(group, &plural, &["list", "watch"])
+        .allow(group, &format!("{plural}/finalizers"), &["update"])
+        .allow(group, &format!("{plural}/status"), &["patch"])
+        .allow("", "configmaps", &["list", "watch", "create", "patch"])
+        .allow("", "events", &["create", "patch"])
+        .allow_in(name, "coordination.k8s.io", "leases", &["get", "create", "update"]);
+    if !options.webhook {
+        return permissions;
+    }
+    let configurations = ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"];
+    let permissions = permissions.allow_in(name, "", "secrets", &["get", "list", "watch", "create", "update"]);
+    configurations.iter().fold(permissions, |permissions, resource| {
+        permissions.allow("admissionregistration.k8s.io", resource, &["get", "list", "watch", "update"])
+    })
+}
+
+fn variables(options: &Options) -> Template {
+    let Options { name, kind, group, webhook, dependency } = options;
+    let plural = names::plural(kind);
+    let dependency_on = |crate_name: &str, features: &[&str]| {
+        let features = match features {
+            [] => String::new(),
+            features => format!(", features = {features:?}"),
+        };
+        match dependency {
+            Dependency::Published => format!("{{ version = {VERSION:?}{features} }}"),
+            Dependency::Path(path) => {
+                let path = path.join("crates").join(crate_name).display().to_string();
+                format!("{{ path = {path:?}{features} }}")
+            }
+        }
+    };
+    let features: &[&str] = if *webhook { &["webhook"] } else { &[] };
+    let path = match dependency {
+        Dependency::Path(path) => path.display().to_string(),
+        Dependency::Published => String::new(),
+    };
+    Template::default()
+        .variable("name", name)
+        .variable("crate", &name.replace('-', "_"))
+        .variable("kind", kind)
+        .variable("singular", &kind.to_lowercase())
+        .variable("plural", &plural)
+        .variable("plural_ident", &names::plural_ident(kind))
+        .variable("group", group)
+        .variable("group_dashes", &group.replace('.', "-"))
+        .variable("rust_version", RUST_VERSION)
+        .variable("steersman", &dependency_on("steersman", features))
+        .variable("steersman_codegen", &dependency_on("steersman-codegen", &[]))
+        .variable("steersman_testkit", &dependency_on("steersman-testkit", &[]))
+        .variable("steersman_path", &path)
+        .section("path", matches!(dependency, Dependency::Path(_)))
+        .section("webhook", *webhook)
+}

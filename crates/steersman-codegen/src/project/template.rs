@@ -1,0 +1,56 @@
+//! Text with gaps: `{{name}}` is a variable, and what stands between `{{#webhook}}` and `{{/webhook}}` is there only if the
+//! section `webhook` is; between `{{^webhook}}` and `{{/webhook}}`, only if it is not. A line with nothing but a mark goes.
+
+use std::collections::BTreeMap;
+
+#[derive(Debug, Default)]
+pub(super) struct Template {
+    variables: BTreeMap<&'static str, String>,
+    sections: BTreeMap<&'static str, bool>,
+}
+
+impl Template {
+    pub(super) fn variable(mut self, name: &'static str, value: &str) -> Template {
+        self.variables.insert(name, value.to_owned());
+        self
+    }
+
+    pub(super) fn section(mut self, name: &'static str, is_there: bool) -> Template {
+        self.sections.insert(name, is_there);
+        self
+    }
+
+    /// The text with its gaps filled.
+    pub(super) fn fill(&self, text: &str) -> String {
+        let mut text = text.to_owned();
+        for (name, is_there) in &self.sections {
+            text = section(&text, &format!("{{{{#{name}}}}}"), &format!("{{{{/{name}}}}}"), *is_there);
+            text = section(&text, &format!("{{{{^{name}}}}}"), &format!("{{{{/{name}}}}}"), !is_there);
+        }
+        for (name, value) in &self.variables {
+            text = text.replace(&format!("{{{{{name}}}}}"), value);
+        }
+        text
+    }
+}
+
+fn section(text: &str, begin: &str, end: &str, is_there: bool) -> String {
+    let mut filled = String::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once(begin) {
+        // The end belongs to the nearest beginning, of either kind.
+        let Some((inside, after)) = after.split_once(end) else { break };
+        filled.push_str(before);
+        let (inside, after) = match (before.ends_with('\n') || before.is_empty(), inside.strip_prefix('\n')) {
+            // The marks stand on lines of their own.
+            (true, Some(lines)) => (lines, after.strip_prefix('\n').unwrap_or(after)),
+            _ => (inside, after),
+        };
+        if is_there {
+            filled.push_str(inside);
+        }
+        rest = after;
+    }
+    filled.push_str(rest);
+    filled
+}
