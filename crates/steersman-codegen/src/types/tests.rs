@@ -76,7 +76,7 @@ fn a_definition_without_a_schema_keeps_all_fields() {
     let definitions = crd::read("network.yaml", NETWORK_V1BETA1).unwrap();
     let options = Options { layout: Layout::SingleFile("apis.rs".to_owned()), ..Options::default() };
     let files = generate(&definitions, &options).unwrap();
-    expect_file!["../../testdata/network-v1beta1.rs"].assert_eq(files.text("apis.rs").unwrap());
+    expect_file!["../../testdata/network-v1beta1.txt"].assert_eq(files.text("apis.rs").unwrap());
 }
 
 #[test]
