@@ -9,6 +9,7 @@ use kube::Client;
 use kube::client::ClientBuilder;
 use kube::config::{Config, InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError};
 
+#[cfg(feature = "metrics")]
 use crate::metrics::Metrics;
 
 /// Where the API server and the credentials are. Everything empty means: find out.
@@ -23,6 +24,7 @@ pub struct ClientOptions {
     /// Sent as `User-Agent`, so that the server's audit log can tell who asked.
     pub user_agent: Option<String>,
     /// Where requests are counted, if anywhere.
+    #[cfg(feature = "metrics")]
     pub metrics: Option<Metrics>,
 }
 
@@ -77,6 +79,10 @@ pub enum ClientError {
 ///
 /// The client does not retry by itself: work queues, informers and recorders do, each in its own way.
 ///
+/// No cryptography is made the default of the process here. A program that links several providers of rustls chooses one before
+/// it makes a client, with `CryptoProvider::install_default` in its `main`: rustls panics where it cannot tell which is
+/// meant.
+///
 /// # Errors
 /// [`ClientError`]; nothing is sent to the server yet, so an unreachable server is not an error here.
 pub async fn client(options: &ClientOptions) -> Result<Client, ClientError> {
@@ -90,17 +96,14 @@ pub async fn client(options: &ClientOptions) -> Result<Client, ClientError> {
     // reports how stale it is, that the server is away.
     config.default_retry = false;
     let url = config.cluster_url.to_string();
+    #[cfg(feature = "metrics")]
     let host = config.cluster_url.authority().map(ToString::to_string).unwrap_or_default();
-    // Both ring and other providers may be linked by the user's binary; rustls then wants a choice.
-    if rustls::crypto::CryptoProvider::get_default().is_none() {
-        // Losing this race means that someone else chose, which is as good.
-        drop(rustls::crypto::ring::default_provider().install_default());
-    }
     let builder = ClientBuilder::try_from(config).map_err(|source| ClientError::Build { url, source })?;
-    Ok(match &options.metrics {
-        None => builder.build(),
-        Some(metrics) => builder.with_layer(&metrics.request_layer().host(&host)).build(),
-    })
+    #[cfg(feature = "metrics")]
+    if let Some(metrics) = &options.metrics {
+        return Ok(builder.with_layer(&metrics.request_layer().host(&host)).build());
+    }
+    Ok(builder.build())
 }
 
 async fn config(options: &ClientOptions) -> Result<Config, ClientError> {

@@ -144,6 +144,14 @@
 //! | metrics, health, readiness | [`Manager::serve`], [`Metrics`], [`Health`] |
 //! | what is served while the server is away | [`Lister`]; [`Informer::staleness`] says for how long |
 #![deny(missing_docs)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
+#![cfg_attr(
+    not(all(feature = "election", feature = "metrics", feature = "shard")),
+    allow(dead_code, reason = "queues and controllers count and divide for features that are off")
+)]
+
+#[cfg(all(feature = "webhook", not(any(feature = "ring", feature = "aws-lc-rs"))))]
+compile_error!("the feature `webhook` needs cryptography: switch on `ring` or `aws-lc-rs` as well");
 
 mod accept;
 mod backoff;
@@ -156,7 +164,12 @@ mod consistency;
 mod controller;
 mod create_or_update;
 mod delta;
+#[cfg(feature = "election")]
 mod election;
+#[cfg(not(feature = "election"))]
+#[path = "election/absent.rs"]
+mod election;
+#[cfg(feature = "events")]
 mod events;
 mod factory;
 mod fence;
@@ -176,6 +189,10 @@ mod informer;
 mod key;
 mod lister;
 mod manager;
+#[cfg(feature = "metrics")]
+mod metrics;
+#[cfg(not(feature = "metrics"))]
+#[path = "metrics/absent.rs"]
 mod metrics;
 mod outcome;
 pub mod owners;
@@ -185,8 +202,12 @@ mod queue;
 mod reconcile;
 mod reflector;
 mod selection;
+#[cfg(feature = "shard")]
 pub mod shard;
 mod slow_start;
+#[cfg(not(feature = "shard"))]
+#[path = "shard/absent.rs"]
+mod shard;
 pub mod status;
 pub mod typed;
 #[cfg(feature = "webhook")]
@@ -194,6 +215,7 @@ pub mod webhook;
 mod wire;
 mod write;
 
+#[cfg(feature = "metrics")]
 pub use prometheus_client;
 
 pub use crate::backoff::Limits as BackoffLimits;
@@ -206,7 +228,9 @@ pub use crate::create_or_update::{
     try_create_or_update, try_create_or_update_with, update, update_with,
 };
 pub use crate::delta::{BATCH_MAX, Closed, DELTAS_MAX, DecodeError, Delta, DeltaFifo, DeltaSender, Entry, delta_fifo};
+#[cfg(feature = "election")]
 pub use crate::election::{Election, ElectionError, ElectionOptions, Leadership, RenewalOverdue};
+#[cfg(feature = "events")]
 pub use crate::events::{EVENTS_MAX, EventRecorder, EventType, NewEvent};
 pub use crate::factory::{InformerFactory, Running};
 pub use crate::handler::{Change, Deleted, Event, EventHandler, EventKind, HandlerFn, handler_fn};
@@ -216,12 +240,19 @@ pub use crate::informer::{HandlerOptions, Informer, MAILBOX_MAX, NotSynced, Regi
 pub use crate::key::{ObjectKey, ParseKeyError};
 pub use crate::lister::{Lister, LookupError, WaitError};
 pub use crate::manager::{Manager, ManagerError, shutdown_signal};
+#[cfg(feature = "metrics")]
 pub use crate::metrics::{MeasuredBody, Metrics, MetricsFormat, RequestMetrics, RequestMetricsLayer};
 pub use crate::outcome::{Arrival, Finality, Outcome};
 pub use crate::queue::{Enqueuer, Item, Key, Priority, RateLimiter, Stats as QueueStats, WorkQueue};
 pub use crate::reconcile::{Action, BoxError, ReconcileError, ReconcileFn, Terminal};
 pub use crate::reflector::{InitialList, Reflector, ReflectorOptions};
 pub use crate::selection::{CachedResource, Scope, Selection};
+#[cfg(feature = "shard")]
 pub use crate::shard::{Membership, Permit, ShardError, ShardMember, ShardOptions, Shards};
 pub use crate::slow_start::slow_start;
 pub use crate::write::WriteError;
+
+/// The code on the page of the registry compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct Readme;

@@ -157,6 +157,7 @@ impl Metrics {
     }
 
     /// Reports whether a replica leads. A manager does this for its election.
+    #[cfg(feature = "election")]
     pub fn observe_leadership(&self, leadership: &Arc<Leadership>) {
         let leadership = Arc::downgrade(leadership);
         let mut leaders = self.shared.sources.leaders.lock();

@@ -27,6 +27,7 @@ use crate::outcome::Arrival;
 use crate::queue::core::{Core, Report, Taken, Wake};
 use crate::selection::CachedResource;
 
+#[cfg(feature = "metrics")]
 pub(crate) use crate::queue::core::Report as QueueReport;
 pub use crate::queue::core::{Priority, Stats};
 pub use crate::queue::limiter::RateLimiter;

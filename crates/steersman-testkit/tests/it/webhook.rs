@@ -332,7 +332,7 @@ async fn a_secret_of_somebody_else_is_left_alone_and_the_server_says_so() {
     let (server, _) = bind(certificates(&plane, &Clock::new()));
     let health = Health::new();
     let (_, shutdown, task) = start(server.with_health(health.clone()));
-    let endpoints = Endpoints::bind(SocketAddr::from(([127, 0, 0, 1], 0)), health, Metrics::new()).unwrap();
+    let endpoints = Endpoints::bind(SocketAddr::from(([127, 0, 0, 1], 0)), health).unwrap();
     let address = endpoints.address();
     let serving = tokio::spawn(endpoints.serve(std::future::pending()));
     let plain: Client<HttpConnector, Full<Bytes>> = Client::builder(TokioExecutor::new()).build_http();

@@ -82,12 +82,15 @@ pub(crate) async fn run(manager: Manager, shutdown: impl Future<Output = ()>) ->
     for prepared in &prepared {
         prepared.observe(&metrics);
     }
+    #[cfg(feature = "election")]
     if let Some(election) = &election {
         metrics.observe_leadership(election.leadership());
     }
     #[cfg(feature = "webhook")]
     let first = manager.webhooks.into_iter().map(|server| {
-        let server = server.with_health(health.clone()).with_metrics(&metrics);
+        let server = server.with_health(health.clone());
+        #[cfg(feature = "metrics")]
+        let server = server.with_metrics(&metrics);
         Task::new("webhooks", |stop| async move { server.run(stop.cancelled()).await })
     });
     #[cfg(not(feature = "webhook"))]

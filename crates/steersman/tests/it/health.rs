@@ -64,7 +64,7 @@ async fn a_client_that_does_not_read_its_answer_is_sent_away() {
     let metrics = Metrics::new();
     let help = "x".repeat(32 << 20);
     metrics.register(|registry| registry.register("large", &help, Counter::<u64>::default()));
-    let endpoints = Endpoints::bind(any_port(), Health::new(), metrics).unwrap();
+    let endpoints = Endpoints::bind(any_port(), Health::new()).unwrap().with_metrics(metrics);
     let address = endpoints.address();
     let (stop, asked) = oneshot::channel::<()>();
     let serving = tokio::spawn(endpoints.serve(async { drop(asked.await) }));
