@@ -4,7 +4,9 @@ use std::process::{Command, ExitCode};
 
 use anyhow::Context;
 
+use crate::portable;
 use crate::process::find_program;
+use crate::publish;
 use crate::report::Report;
 use crate::tidy;
 use crate::workspace::Workspace;
@@ -27,6 +29,11 @@ pub(crate) fn run(workspace: &Workspace) -> anyhow::Result<ExitCode> {
         command.args(["doc", "--workspace", "--no-deps", "--exclude", "steersman-cli"]);
         succeed(command.env("RUSTDOCFLAGS", "-D warnings"))
     });
+    report.part("features of the library", || portable::check_features(workspace));
+    report.part("other systems", || portable::check_targets(workspace));
+    report.part("metadata of packages", || publish::check_metadata(workspace));
+    report.part("packages", || publish::package(workspace));
+    report.part("versions", || publish::check_versions(workspace));
     match find_program("cargo-deny") {
         Some(_) => {
             report.part("deny", || succeed(workspace.cargo().args(["deny", "check", "licenses", "bans", "sources"])));

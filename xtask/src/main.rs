@@ -9,7 +9,9 @@ mod ci;
 mod clients;
 mod known;
 mod metadata;
+mod portable;
 mod process;
+mod publish;
 mod report;
 mod spdx;
 mod steersman;
@@ -39,7 +41,8 @@ enum Command {
     /// Measures the product
     #[command(subcommand)]
     Bench(bench::Command),
-    /// Everything continuous integration checks besides the tests: fmt, clippy, tidy, doc, deny
+    /// Everything continuous integration checks besides the tests: fmt, clippy, tidy, doc, features, other systems, packages,
+    /// versions, deny
     Ci,
     /// Sets up what the tests drive (kubectl, Neutron, other clients) and runs them all, the walks included
     Test(test::Options),
