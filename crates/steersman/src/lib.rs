@@ -123,6 +123,24 @@
 //! | [`Manager::elect`] | `leases.coordination.k8s.io` in the namespace of the lease | `get`, `create`, `update` |
 //! | [`Manager::shard`] | the same | `list`, `create`, `update`, `delete` |
 //!
+//! # Examples
+//!
+//! In `examples/`, each run by a test against a real API server:
+//!
+//! | | shows |
+//! |---|---|
+//! | `minimal` | a controller in thirty lines |
+//! | `pod_count` | the controller above |
+//! | `informer_index` | a cache with an index, without a controller |
+//! | `work_queue` | an informer, a work queue and workers by hand |
+//! | `owned_objects` | an object that belongs to another, kept as it should be |
+//! | `finalizer` | something outside the cluster, removed before the object goes |
+//! | `events_conditions` | a kind of one's own with conditions and Events |
+//! | `election_metrics` | replicas, health and metrics |
+//! | `dynamic_types` | a kind that is known at run time only |
+//! | `opentelemetry` | reconciles as spans |
+//! | `sharding`, `webhook_mutating`, `webhook_validating`, `webhook_converting` (in `steersman-testkit`) | replicas that share the work; webhooks |
+//!
 //! # Where to look
 //!
 //! | for | see |

@@ -6,6 +6,7 @@ mod bad_days;
 mod controller;
 mod election;
 mod events;
+mod examples;
 mod informer;
 mod life;
 mod line;
