@@ -11,6 +11,9 @@ use crate::report::Report;
 use crate::tidy;
 use crate::workspace::Workspace;
 
+/// What the pages of the library are about besides its default features.
+const DOCUMENTED: &str = "steersman/anyhow,steersman/shard,steersman/strategic,steersman/webhook";
+
 pub(crate) fn run(workspace: &Workspace) -> anyhow::Result<ExitCode> {
     let mut report = Report::default();
     report.part("fmt", || succeed(workspace.cargo().args(["fmt", "--all", "--", "--check"])));
@@ -26,7 +29,7 @@ pub(crate) fn run(workspace: &Workspace) -> anyhow::Result<ExitCode> {
     report.part("doc", || {
         let mut command = workspace.cargo();
         // The binary is named like the library; its documentation is its `--help`.
-        command.args(["doc", "--workspace", "--no-deps", "--exclude", "steersman-cli"]);
+        command.args(["doc", "--workspace", "--no-deps", "--exclude", "steersman-cli", "--features", DOCUMENTED]);
         succeed(command.env("RUSTDOCFLAGS", "-D warnings"))
     });
     report.part("features of the library", || portable::check_features(workspace));

@@ -7,7 +7,9 @@ use crate::signals::Signals;
 use std::io::Write as _;
 use std::pin::pin;
 use std::time::Duration;
-use steersman::{ClientOptions, ElectionOptions, Manager, Metrics};
+use steersman::election::ElectionOptions;
+use steersman::metrics::Metrics;
+use steersman::{ClientOptions, Manager};
 use tokio_util::sync::CancellationToken;
 
 /// Runs until a signal comes. A second signal ends the process at once.

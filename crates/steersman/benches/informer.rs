@@ -15,7 +15,9 @@ use http_body_util::{BodyExt, StreamBody};
 use k8s_openapi::api::core::v1::Pod;
 use kube::client::Body;
 use serde_json::{Value, json};
-use steersman::{CacheMode, Event, EventHandler, EventKind, InformerFactory, InitialList, ReflectorOptions, Scope};
+use steersman::cache::{CacheMode, Event, EventHandler, EventKind};
+use steersman::reflector::{InitialList, ReflectorOptions};
+use steersman::{InformerFactory, Scope};
 use tokio::time::Instant;
 
 const OBJECTS: usize = 20_000;

@@ -2,10 +2,9 @@
 use std::net::SocketAddr;
 
 use k8s_openapi::api::core::v1::Namespace;
-use steersman::prometheus_client::metrics::counter::Counter;
-use steersman::{
-    Action, BoxError, ClientOptions, Controller, Lister, Manager, ManagerError, Metrics, ObjectKey, Scope,
-};
+use steersman::metrics::Metrics;
+use steersman::metrics::prometheus_client::metrics::counter::Counter;
+use steersman::{Action, BoxError, ClientOptions, Controller, Lister, Manager, ManagerError, ObjectKey, Scope};
 
 struct Context {
     namespaces: Lister<Namespace>,

@@ -4,9 +4,9 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::CustomResource;
 use serde::{Deserialize, Serialize};
+use steersman::events::{EventRecorder, EventType};
 use steersman::{
-    Action, BoxError, ClientOptions, Controller, EventRecorder, EventType, Lister, Manager, ManagerError, ObjectKey,
-    Scope, conditions, status,
+    Action, BoxError, ClientOptions, Controller, Lister, Manager, ManagerError, ObjectKey, Scope, conditions, status,
 };
 
 #[derive(Clone, CustomResource, Debug, Deserialize, Serialize)]

@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use k8s_openapi::api::core::v1::ConfigMap;
+use steersman::cache::Selection;
 use steersman::{
-    Action, BoxError, ClientOptions, Controller, Lister, Manager, ManagerError, ObjectKey, Scope, Selection, finalizers,
+    Action, BoxError, ClientOptions, Controller, Lister, Manager, ManagerError, ObjectKey, Scope, finalizers,
 };
 
 const FINALIZER: &str = "example.com/bucket";

@@ -3,10 +3,9 @@
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::core::ObjectMeta;
-use steersman::{
-    Action, BoxError, ClientOptions, Controller, Lister, Manager, ManagerError, ObjectKey, Scope, Selection, owners,
-    try_create_or_update,
-};
+use steersman::cache::Selection;
+use steersman::write::try_create_or_update;
+use steersman::{Action, BoxError, ClientOptions, Controller, Lister, Manager, ManagerError, ObjectKey, Scope, owners};
 
 struct Context {
     client: kube::Client,

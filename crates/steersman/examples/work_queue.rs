@@ -2,7 +2,8 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
-use steersman::{ClientOptions, InformerFactory, Lister, LookupError, ObjectKey, RateLimiter, Scope, WorkQueue};
+use steersman::queue::{RateLimiter, WorkQueue};
+use steersman::{ClientOptions, InformerFactory, Lister, LookupError, ObjectKey, Scope};
 
 /// How many workers.
 const WORKERS: usize = 4;

@@ -81,9 +81,9 @@ pub enum ElectionError {
 /// One replica's part in an election.
 ///
 /// ```no_run
-/// # use steersman::{Election, ElectionOptions};
+/// # use steersman::election::{Election, ElectionOptions};
 /// # async fn lead() {}
-/// # async fn run(client: kube::Client) -> Result<(), steersman::ElectionError> {
+/// # async fn run(client: kube::Client) -> Result<(), steersman::election::ElectionError> {
 /// let mut election = Election::new(client, ElectionOptions::new("my-operator", "operators"))?;
 /// election.acquire().await;
 /// tokio::select! {

@@ -1,8 +1,8 @@
 //! Events that `kubectl describe` shows, recorded without ever holding up a reconciler.
 //!
-//! A record goes into a bounded queue; one task ([`sink`]) sends. What is sent, [`correlate`] decides for core/v1 (equal events
-//! are counted on one object, similar ones are combined, floods are cut), and [`series`] for events.k8s.io/v1. What waits,
-//! [`outbox`] knows: an event that cannot be sent does not hold up others. When the queue is full, events are dropped. What
+//! A record goes into a bounded queue; one task (`sink`) sends. What is sent, `correlate` decides for core/v1 (equal events
+//! are counted on one object, similar ones are combined, floods are cut), and `series` for events.k8s.io/v1. What waits,
+//! `outbox` knows: an event that cannot be sent does not hold up others. When the queue is full, events are dropped. What
 //! is lost is counted, and logged once a minute at most.
 
 mod correlate;
@@ -52,7 +52,7 @@ pub enum EventType {
 ///
 /// ```no_run
 /// # use k8s_openapi::api::core::v1::ConfigMap;
-/// # use steersman::{EventRecorder, EventType};
+/// # use steersman::events::{EventRecorder, EventType};
 /// # async fn record(client: kube::Client, config: ConfigMap) {
 /// let events = EventRecorder::new(client, "painter");
 /// events.event(&config, EventType::Normal, "Painted", "it is green now");
@@ -207,7 +207,7 @@ impl EventRecorder {
         }
     }
 
-    /// How many events were dropped because too many were waiting. [`Metrics::observe_events`](crate::Metrics::observe_events)
+    /// How many events were dropped because too many were waiting. [`Metrics::observe_events`](crate::metrics::Metrics::observe_events)
     /// shows this, and how many were lost otherwise.
     pub fn n_dropped(&self) -> u64 {
         self.stats.n_full.load(Ordering::Relaxed)

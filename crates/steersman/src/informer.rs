@@ -142,7 +142,7 @@ impl<K: CachedResource> Informer<K> {
 
     /// Adds a handler, before or after the start.
     ///
-    /// It hears of every object that the cache has, as [`Arrival::Initial`](crate::Arrival::Initial), and then of
+    /// It hears of every object that the cache has, as [`Arrival::Initial`](crate::cache::Arrival::Initial), and then of
     /// everything that happens, without a gap and without a repetition. Once the informer has stopped, it hears of what
     /// the cache has and of nothing more.
     ///

@@ -1,6 +1,6 @@
 //! Runs controllers together: shared informers, one election, and an end in the right order.
 //!
-//! This file says what a manager consists of; [`life`] starts and ends it. Nothing is global; two managers live in one
+//! This file says what a manager consists of; `life` starts and ends it. Nothing is global; two managers live in one
 //! process.
 
 mod group;

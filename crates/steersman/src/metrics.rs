@@ -1,8 +1,8 @@
 //! What a process of controllers tells Prometheus, under the names that the ecosystem's dashboards use.
 //!
 //! Nothing is pushed: queues, controllers, elections and informers count for themselves, and a scrape asks those that
-//! still live. Only requests to the server are counted here ([`requests`]), because nobody else sees them. Nothing is
-//! global: two managers have two sets of metrics, or share the one they are given. [`families`] has the names.
+//! still live. Only requests to the server are counted here (`requests`), because nobody else sees them. Nothing is
+//! global: two managers have two sets of metrics, or share the one they are given. `families` has the names.
 
 mod families;
 pub(crate) mod histogram;
@@ -23,6 +23,8 @@ use crate::factory::{InformerFactory, ObservedInformers};
 use crate::metrics::requests::Requests;
 use crate::queue::{Key, Measured, WorkQueue};
 use crate::shard::{self, Shards};
+
+pub use prometheus_client;
 
 pub use crate::metrics::requests::{MeasuredBody, RequestMetrics, RequestMetricsLayer};
 pub use crate::metrics::text::MetricsFormat;
@@ -74,7 +76,8 @@ pub use crate::metrics::text::MetricsFormat;
 /// name say is added up. A source is shown for as long as it lives.
 ///
 /// ```
-/// use steersman::{Metrics, MetricsFormat, RateLimiter, WorkQueue};
+/// use steersman::metrics::{Metrics, MetricsFormat};
+/// use steersman::queue::{RateLimiter, WorkQueue};
 ///
 /// let metrics = Metrics::new();
 /// let queue: WorkQueue = WorkQueue::new("networks", RateLimiter::default());
@@ -133,8 +136,8 @@ impl Metrics {
     /// Adds metrics of one's own: `edit` registers them with `prometheus_client`.
     ///
     /// ```
-    /// # use steersman::{Metrics, MetricsFormat};
-    /// use steersman::prometheus_client::metrics::counter::Counter;
+    /// # use steersman::metrics::{Metrics, MetricsFormat};
+    /// use steersman::metrics::prometheus_client::metrics::counter::Counter;
     ///
     /// let metrics = Metrics::new();
     /// let n_networks: Counter = Counter::default();

@@ -64,7 +64,8 @@ pub trait ReconcileError: Error + Send + Sync + 'static {
 ///
 /// ```
 /// # use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-/// # use steersman::{Action, BoxError, Lister, ObjectKey, Terminal};
+/// # use steersman::reconcile::Terminal;
+/// # use steersman::{Action, BoxError, Lister, ObjectKey};
 /// # struct Context { client: kube::Client, configs: Lister<ConfigMap> }
 /// async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, BoxError> {
 ///     let config = cx.configs.get(&key)?;

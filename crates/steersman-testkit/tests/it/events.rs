@@ -7,7 +7,8 @@ use k8s_openapi::api::events::v1;
 use kube::api::{DeleteParams, ListParams};
 use kube::{Api, Resource, ResourceExt};
 use serde_json::{Value, json};
-use steersman::{EventRecorder, EventType, NewEvent, ObjectKey};
+use steersman::ObjectKey;
+use steersman::events::{EventRecorder, EventType, NewEvent};
 use steersman_testkit::{ControlPlane, Fault};
 
 use crate::{configs, create};

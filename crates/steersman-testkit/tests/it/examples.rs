@@ -11,7 +11,8 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use opentelemetry_sdk::trace::{InMemorySpanExporter, SdkTracerProvider};
 use serde_json::json;
-use steersman::{Metrics, MetricsFormat, ObjectKey, conditions, finalizers, owners};
+use steersman::metrics::{Metrics, MetricsFormat};
+use steersman::{ObjectKey, conditions, finalizers, owners};
 use steersman_testkit::{ControlPlane, Options};
 use tokio::sync::mpsc;
 

@@ -7,7 +7,8 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use kube::core::{ApiResource, DynamicObject, PartialObjectMeta};
 use serde_json::json;
-use steersman::{InformerFactory, InitialList, Lister, ObjectKey, ReflectorOptions, Scope};
+use steersman::reflector::{InitialList, ReflectorOptions};
+use steersman::{InformerFactory, Lister, ObjectKey, Scope};
 use steersman_testkit::ControlPlane;
 
 use crate::{configs, create};

@@ -198,7 +198,7 @@ impl Life {
                     error = leaders.failed() => Ended::Failed(error),
                     error = always.failed() => Ended::Failed(error),
                     error = first.failed() => Ended::Failed(error),
-                    () = left(&mut membership) => Ended::Failed(ManagerError::Panicked),
+                    () = membership_ended(&mut membership) => Ended::Failed(ManagerError::Panicked),
                 }
             };
             self.is_stopping.store(true, Ordering::Relaxed);
@@ -278,9 +278,9 @@ async fn warm_up(factory: &InformerFactory, limit: Option<Duration>) {
     }
 }
 
-/// Ends when the group was left although nobody asked for it, which only a panic does: without its member a manager has no
-/// keys.
-async fn left(membership: &mut JoinSet<()>) {
+/// Completes when the task that keeps the membership has ended by itself, which only a panic makes it do: without a membership
+/// the manager has no keys.
+async fn membership_ended(membership: &mut JoinSet<()>) {
     if membership.join_next().await.is_none() {
         std::future::pending::<()>().await;
     }

@@ -182,9 +182,9 @@ fn encode_controllers(encoder: &mut DescriptorEncoder<'_>, controllers: &BTreeMa
     let times = controllers.iter().map(|(name, of)| (labels(name), &of.totals.times)).collect();
     histograms(encoder, "controller_runtime_reconcile_time_seconds", "How long reconciles take", times)?;
     let workers = controllers.iter().map(|(name, of)| (labels(name), of.workers)).collect();
-    gauges(encoder, "controller_runtime_max_concurrent_reconciles", "Workers there are", workers)?;
+    gauges(encoder, "controller_runtime_max_concurrent_reconciles", "Number of workers", workers)?;
     let active = controllers.iter().map(|(name, of)| (labels(name), of.totals.active_workers)).collect();
-    gauges(encoder, "controller_runtime_active_workers", "Workers that work", active)
+    gauges(encoder, "controller_runtime_active_workers", "Number of workers that run a reconcile", active)
 }
 
 fn encode_informers(encoder: &mut DescriptorEncoder<'_>, caches: BTreeMap<[String; 4], Cache>) -> fmt::Result {

@@ -17,7 +17,7 @@ use kube::client::Body;
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use steersman::{Election, ElectionOptions};
+use steersman::election::{Election, ElectionOptions};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};

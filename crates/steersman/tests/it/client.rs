@@ -2,7 +2,8 @@
 
 use std::error::Error;
 
-use steersman::{ClientError, ClientOptions, client};
+use steersman::client::ClientError;
+use steersman::{ClientOptions, client};
 
 const KUBECONFIG: &str = r#"
 apiVersion: v1

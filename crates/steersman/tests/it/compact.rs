@@ -12,10 +12,11 @@ use kube::{Resource, ResourceExt};
 use parking_lot::Mutex;
 use serde::{Deserialize, Deserializer};
 use serde_json::json;
-use steersman::{
-    Action, CacheMode, Controller, Event, EventHandler, Informer, InformerFactory, LookupError, ObjectKey,
-    ReflectorOptions, Running, Scope, Selection, Watch, WorkQueue, index_by,
-};
+use steersman::cache::{CacheMode, Event, EventHandler, Informer, Running, Selection};
+use steersman::controller::Watch;
+use steersman::queue::WorkQueue;
+use steersman::reflector::ReflectorOptions;
+use steersman::{Action, Controller, InformerFactory, LookupError, ObjectKey, Scope, index_by};
 use tokio_util::sync::CancellationToken;
 
 use crate::informer::Log;
@@ -134,7 +135,7 @@ async fn a_work_queue_is_fed_without_decoding_anything() {
     server.put("a/x", "1");
     let factory = compact(&server);
     let informer = factory.informer::<Counted>(Scope::All);
-    let queue: WorkQueue = WorkQueue::new("counted", steersman::RateLimiter::default());
+    let queue: WorkQueue = WorkQueue::new("counted", steersman::queue::RateLimiter::default());
     informer.add_handler(queue.enqueuer());
     let _running = factory.start();
     informer.wait_synced(WAIT).await.unwrap();

@@ -10,10 +10,9 @@ use proptest::prelude::{Just, Strategy, any, prop_oneof, proptest};
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, TestRunner};
 use serde_json::json;
-use steersman::{
-    BackoffLimits, CacheMode, Change, HandlerOptions, Informer, InformerFactory, InitialList, ObjectKey,
-    ReflectorOptions, Scope, handler_fn,
-};
+use steersman::cache::{CacheMode, Change, HandlerOptions, Informer, handler_fn};
+use steersman::reflector::{BackoffLimits, InitialList, ReflectorOptions};
+use steersman::{InformerFactory, ObjectKey, Scope};
 
 use crate::server::{Fault, Server, Verb, eventually};
 

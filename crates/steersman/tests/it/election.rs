@@ -6,10 +6,9 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::ConfigMap;
 use parking_lot::Mutex;
 use serde_json::json;
-use steersman::{
-    Action, Controller, Election, ElectionOptions, Manager, ManagerError, Metrics, MetricsFormat, ObjectKey,
-    ReconcileError,
-};
+use steersman::election::{Election, ElectionOptions};
+use steersman::metrics::{Metrics, MetricsFormat};
+use steersman::{Action, Controller, Manager, ManagerError, ObjectKey, ReconcileError};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;

@@ -4,8 +4,10 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use steersman::prometheus_client::metrics::counter::Counter;
-use steersman::{Endpoints, Health, Manager, Metrics, Scope};
+use steersman::health::{Endpoints, Health};
+use steersman::metrics::Metrics;
+use steersman::metrics::prometheus_client::metrics::counter::Counter;
+use steersman::{Manager, Scope};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;

@@ -7,10 +7,12 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use parking_lot::Mutex;
-use steersman::{
-    Action, Change, Controller, ElectionOptions, InformerFactory, Manager, ManagerError, MetricsFormat, ObjectKey,
-    QueueStats, ReconcileError, Scope, ShardOptions,
-};
+use steersman::cache::Change;
+use steersman::election::ElectionOptions;
+use steersman::metrics::MetricsFormat;
+use steersman::queue::Stats as QueueStats;
+use steersman::shard::ShardOptions;
+use steersman::{Action, Controller, InformerFactory, Manager, ManagerError, ObjectKey, ReconcileError, Scope};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};

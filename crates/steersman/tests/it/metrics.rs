@@ -7,10 +7,10 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::{ListParams, WatchParams};
 use kube::client::ClientBuilder;
-use steersman::{
-    Action, Controller, ElectionOptions, Manager, Metrics, MetricsFormat, ObjectKey, Priority, RateLimiter,
-    ReconcileError, WorkQueue,
-};
+use steersman::election::ElectionOptions;
+use steersman::metrics::{Metrics, MetricsFormat};
+use steersman::queue::{Priority, RateLimiter, WorkQueue};
+use steersman::{Action, Controller, Manager, ObjectKey, ReconcileError};
 use tokio::sync::oneshot;
 
 use crate::server::{Fault, Server, Verb, eventually, settle};

@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
-use steersman::{
-    Indexer, Informer, InformerFactory, InitialList, LookupError, ObjectKey, Outcome, Reflector, ReflectorOptions,
-    Running, Scope, Selection, delta_fifo,
-};
+use steersman::cache::{Indexer, Informer, Outcome, Running, Selection};
+use steersman::reflector::{InitialList, Reflector, ReflectorOptions, delta_fifo};
+use steersman::{InformerFactory, LookupError, ObjectKey, Scope};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
