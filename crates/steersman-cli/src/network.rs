@@ -21,13 +21,11 @@ pub(crate) async fn run(options: NetworkOptions) -> Result<(), Failure> {
         return Err(Failure::Refused(format!("the Network controller needs a cloud: {way}")));
     }
     let metrics = Metrics::new();
-    let client_options = ClientOptions {
-        kubeconfig: options.kubeconfig,
-        master: options.master,
-        user_agent: Some("steersman-network".to_owned()),
-        metrics: Some(metrics.clone()),
-        ..ClientOptions::default()
-    };
+    let client_options = ClientOptions::default()
+        .kubeconfig(options.kubeconfig)
+        .master(options.master)
+        .user_agent("steersman-network".to_owned())
+        .metrics(metrics.clone());
     let client = steersman::client(&client_options).await.map_err(|error| Failure::Refused(crate::chain(&error)))?;
     let namespace = client.default_namespace().to_owned();
     let mut manager = Manager::new(client).name(steersman_network::NAME).with_metrics(metrics);

@@ -44,7 +44,7 @@ fn main() {
     let asked = |word: &str| std::env::args().any(|argument| argument == word);
     let initial = if asked("paged") { InitialList::Paged } else { InitialList::Streaming };
     let cache = if asked("compact") { CacheMode::COMPACT } else { CacheMode::Typed };
-    runtime.block_on(run(ReflectorOptions { initial, cache, ..ReflectorOptions::default() }));
+    runtime.block_on(run(ReflectorOptions::default().initial(initial).cache(cache)));
 }
 
 async fn run(options: ReflectorOptions) {

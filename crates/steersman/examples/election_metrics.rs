@@ -43,7 +43,7 @@ pub(crate) async fn run(manager: Manager, end: impl Future<Output = ()>) -> Resu
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let metrics = Metrics::new();
     // With this, requests to the API server are counted too.
-    let options = ClientOptions { metrics: Some(metrics.clone()), ..ClientOptions::default() };
+    let options = ClientOptions::default().metrics(metrics.clone());
     let client = steersman::client(&options).await?;
     let manager = replica(client, metrics, SocketAddr::from(([0, 0, 0, 0], 8080)))?;
     Ok(run(manager, steersman::shutdown_signal()).await?)

@@ -14,6 +14,7 @@ use crate::metrics::Metrics;
 
 /// Where the API server and the credentials are. Everything empty means: find out.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct ClientOptions {
     /// Path of a kubeconfig file. Wins over everything found by searching.
     pub kubeconfig: Option<PathBuf>,
@@ -69,6 +70,39 @@ pub enum ClientError {
         #[source]
         source: kube::Error,
     },
+}
+
+impl ClientOptions {
+    /// Sets [`ClientOptions::kubeconfig`].
+    pub fn kubeconfig(mut self, kubeconfig: impl Into<Option<PathBuf>>) -> Self {
+        self.kubeconfig = kubeconfig.into();
+        self
+    }
+
+    /// Sets [`ClientOptions::master`].
+    pub fn master(mut self, master: impl Into<Option<String>>) -> Self {
+        self.master = master.into();
+        self
+    }
+
+    /// Sets [`ClientOptions::context`].
+    pub fn context(mut self, context: impl Into<Option<String>>) -> Self {
+        self.context = context.into();
+        self
+    }
+
+    /// Sets [`ClientOptions::user_agent`].
+    pub fn user_agent(mut self, user_agent: impl Into<Option<String>>) -> Self {
+        self.user_agent = user_agent.into();
+        self
+    }
+
+    /// Sets [`ClientOptions::metrics`].
+    #[cfg(feature = "metrics")]
+    pub fn metrics(mut self, metrics: impl Into<Option<Metrics>>) -> Self {
+        self.metrics = metrics.into();
+        self
+    }
 }
 
 /// Makes a client from `options`.

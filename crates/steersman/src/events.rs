@@ -74,6 +74,7 @@ pub struct EventRecorder {
 
 /// An event with all that can be said of it.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct NewEvent {
     /// What it is about. Without a namespace, the event goes into `default`.
     pub regarding: ObjectReference,
@@ -113,6 +114,27 @@ pub(crate) struct Effect {
     name: String,
     event: Value,
     patch: Option<Value>,
+}
+
+// === impl NewEvent ===
+
+impl NewEvent {
+    /// An event about one object, whose reason says all that was done.
+    pub fn new(regarding: ObjectReference, event_type: EventType, reason: &str, note: &str) -> Self {
+        Self { regarding, related: None, event_type, reason: reason.to_owned(), action: None, note: note.to_owned() }
+    }
+
+    /// Sets [`NewEvent::related`].
+    pub fn related(mut self, related: impl Into<Option<ObjectReference>>) -> Self {
+        self.related = related.into();
+        self
+    }
+
+    /// Sets [`NewEvent::action`].
+    pub fn action(mut self, action: impl Into<Option<String>>) -> Self {
+        self.action = action.into();
+        self
+    }
 }
 
 // === impl EventRecorder ===
@@ -181,14 +203,7 @@ impl EventRecorder {
 
     /// As [`EventRecorder::event`], for an object of which only a reference is at hand.
     pub fn event_about(&self, object: ObjectReference, event_type: EventType, reason: &str, message: &str) {
-        self.record(NewEvent {
-            regarding: object,
-            related: None,
-            event_type,
-            reason: reason.to_owned(),
-            action: None,
-            note: message.to_owned(),
-        });
+        self.record(NewEvent::new(object, event_type, reason, message));
     }
 
     /// As [`EventRecorder::event`], with all that can be said.

@@ -94,7 +94,7 @@
 //! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
 //! let metrics = Metrics::new();
 //! // With this, requests to the API server count too.
-//! let client = steersman::client(&ClientOptions { metrics: Some(metrics.clone()), ..ClientOptions::default() }).await?;
+//! let client = steersman::client(&ClientOptions::default().metrics(metrics.clone())).await?;
 //! let manager = Manager::new(client).with_metrics(metrics).serve(SocketAddr::from(([0, 0, 0, 0], 8080)))?;
 //! manager.health().ready("backend", || if true { Ok(()) } else { Err("no connection") });
 //! manager.elect("my-operator", "operators").run_until_signal().await?;

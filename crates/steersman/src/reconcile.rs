@@ -12,6 +12,7 @@ use crate::lister::LookupError;
 /// What is to happen after a reconcile that went well.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[must_use = "an action says when the key runs next"]
+#[non_exhaustive]
 pub enum Action {
     /// Run again when something changes.
     AwaitChange,

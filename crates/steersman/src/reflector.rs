@@ -57,6 +57,7 @@ const LISTS_DUE_BITS: u32 = 5;
 
 /// How a reflector lists and watches. The defaults suit; tests and odd servers change them.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct ReflectorOptions {
     /// Waits after failures.
     pub backoff: Limits,
@@ -76,8 +77,53 @@ pub struct ReflectorOptions {
     pub watch_lifetime: (Duration, Duration),
 }
 
+impl ReflectorOptions {
+    /// Sets [`ReflectorOptions::backoff`].
+    pub fn backoff(mut self, backoff: Limits) -> Self {
+        self.backoff = backoff;
+        self
+    }
+
+    /// Sets [`ReflectorOptions::cache`].
+    pub fn cache(mut self, cache: CacheMode) -> Self {
+        self.cache = cache;
+        self
+    }
+
+    /// Sets [`ReflectorOptions::idle_timeout`].
+    pub fn idle_timeout(mut self, idle_timeout: Duration) -> Self {
+        self.idle_timeout = idle_timeout;
+        self
+    }
+
+    /// Sets [`ReflectorOptions::initial`].
+    pub fn initial(mut self, initial: InitialList) -> Self {
+        self.initial = initial;
+        self
+    }
+
+    /// Sets [`ReflectorOptions::page_limit`].
+    pub fn page_limit(mut self, page_limit: u32) -> Self {
+        self.page_limit = page_limit;
+        self
+    }
+
+    /// Sets [`ReflectorOptions::prune`].
+    pub fn prune(mut self, prune: Vec<Vec<String>>) -> Self {
+        self.prune = prune;
+        self
+    }
+
+    /// Sets [`ReflectorOptions::watch_lifetime`].
+    pub fn watch_lifetime(mut self, watch_lifetime: (Duration, Duration)) -> Self {
+        self.watch_lifetime = watch_lifetime;
+        self
+    }
+}
+
 /// How to get the initial state.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
 pub enum InitialList {
     /// LIST, then WATCH.
     Paged,

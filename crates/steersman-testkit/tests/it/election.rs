@@ -49,8 +49,7 @@ fn start(
     number: usize,
     world: &Arc<Mutex<World>>,
 ) -> (JoinHandle<Result<(), ManagerError>>, Arc<Leadership>) {
-    let options =
-        ElectionOptions { identity: format!("replica-{number}"), ..ElectionOptions::new("operator", "kube-system") };
+    let options = ElectionOptions::new("operator", "kube-system").identity(format!("replica-{number}"));
     let manager =
         Manager::new(Client::new(line.clone(), "default"))
             .elect_with(options)

@@ -102,11 +102,9 @@ impl Rig {
     fn start(&mut self, number: usize) {
         let line = Line::new(&self.plane);
         let context = (number, Arc::clone(&self.world));
-        let options = ShardOptions {
-            identity: format!("replica-{number}"),
-            handover: Duration::from_secs(5),
-            ..ShardOptions::new("operator", "kube-system")
-        };
+        let options = ShardOptions::new("operator", "kube-system")
+            .identity(format!("replica-{number}"))
+            .handover(Duration::from_secs(5));
         let manager = Manager::new(Client::new(line.clone(), "default"))
             .shard_with(options)
             // Elsewhere the server has some of its own.

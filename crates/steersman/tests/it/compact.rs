@@ -78,7 +78,7 @@ impl Resource for Counted {
 }
 
 fn compact(server: &Server) -> InformerFactory {
-    let options = ReflectorOptions { cache: CacheMode::COMPACT, ..ReflectorOptions::default() };
+    let options = ReflectorOptions::default().cache(CacheMode::COMPACT);
     InformerFactory::new(server.client()).options(options)
 }
 
@@ -181,7 +181,7 @@ async fn a_predicate_and_a_map_share_one_decoding() {
         Ok(Action::AwaitChange)
     }
     let server = Server::new();
-    let options = ReflectorOptions { cache: CacheMode::Compact { decoded_max: 0 }, ..ReflectorOptions::default() };
+    let options = ReflectorOptions::default().cache(CacheMode::Compact { decoded_max: 0 });
     let factory = InformerFactory::new(server.client()).options(options);
     let watch = Watch::<Counted>::new(Scope::All).when(|_| true);
     let controller = Controller::<Counted>::new(reconcile, ()).watches(watch, |object| vec![ObjectKey::of(object)]);
@@ -273,7 +273,7 @@ async fn members_that_are_pruned_are_not_held() {
         json!({"namespace": "a", "name": "x", "managedFields": [{"manager": "m"}], "annotations": {"a": "b"}});
     server.put_raw("/api/v1/configmaps", json!({"metadata": metadata, "data": {"value": "1"}}));
     let prune = vec![vec!["metadata".to_owned(), "managedFields".to_owned()], vec!["data".to_owned()]];
-    let options = ReflectorOptions { cache: CacheMode::COMPACT, prune, ..ReflectorOptions::default() };
+    let options = ReflectorOptions::default().cache(CacheMode::COMPACT).prune(prune);
     let factory = InformerFactory::new(server.client()).options(options);
     let informer = factory.informer::<ConfigMap>(Scope::All);
     let _running = factory.start();

@@ -214,7 +214,7 @@ async fn a_resync_repeats_the_cache_to_those_who_want_it_without_asking_the_serv
     let factory = InformerFactory::new(server.client());
     let informer = factory.informer::<ConfigMap>(Scope::All);
     let (often, never) = (Log::default(), Log::default());
-    let options = HandlerOptions { resync: Some(Duration::from_secs(60)), ..HandlerOptions::default() };
+    let options = HandlerOptions::default().resync(Duration::from_secs(60));
     informer.add_handler_with(often.handler(), options);
     informer.add_handler(never.handler());
     let _running = factory.start();
