@@ -18,10 +18,12 @@ use prometheus_client::registry::Registry;
 
 use crate::controller::stats::ControllerStats;
 use crate::election::Leadership;
+#[cfg(feature = "events")]
 use crate::events::{self, EventRecorder};
 use crate::factory::{InformerFactory, ObservedInformers};
 use crate::metrics::requests::Requests;
 use crate::queue::{Key, Measured, WorkQueue};
+#[cfg(feature = "shard")]
 use crate::shard::{self, Shards};
 
 pub use prometheus_client;
@@ -99,11 +101,13 @@ struct Shared {
 #[derive(Default)]
 struct Sources {
     controllers: Mutex<Vec<ControllerSource>>,
+    #[cfg(feature = "events")]
     events: Mutex<Vec<Weak<events::stats::Stats>>>,
     informers: Mutex<Vec<InformerSource>>,
     leaders: Mutex<Vec<Weak<Leadership>>>,
     queues: Mutex<Vec<Weak<dyn Measured>>>,
     requests: Arc<Requests>,
+    #[cfg(feature = "shard")]
     shards: Mutex<Vec<Weak<dyn shard::stats::Measured>>>,
     #[cfg(feature = "webhook")]
     webhooks: Mutex<Vec<Weak<crate::webhook::Stats>>>,
@@ -169,6 +173,7 @@ impl Metrics {
     }
 
     /// Reports what a replica has of the keys of its group. A manager does this for its own.
+    #[cfg(feature = "shard")]
     pub fn observe_shards(&self, shards: &Shards) {
         let shards = shards.measured();
         let mut known = self.shared.sources.shards.lock();
@@ -177,6 +182,7 @@ impl Metrics {
     }
 
     /// Reports what becomes of the events of a recorder and its clones: which of them are lost, and why.
+    #[cfg(feature = "events")]
     pub fn observe_events(&self, recorder: &EventRecorder) {
         let stats = Arc::downgrade(recorder.stats());
         let mut events = self.shared.sources.events.lock();

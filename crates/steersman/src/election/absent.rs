@@ -6,6 +6,10 @@ use std::time::Duration;
 
 use kube::Client;
 
+use crate::fence::{Fence, KeySource, Pass};
+use crate::key::ObjectKey;
+use crate::queue::WorkQueue;
+
 /// There are no elections that could fail.
 #[derive(Debug, thiserror::Error)]
 pub enum ElectionError {}
@@ -30,6 +34,14 @@ pub(crate) struct Election {
 }
 
 impl Leadership {
+    pub(crate) async fn lost(&self) {
+        match self.never {}
+    }
+
+    pub(crate) fn give_up(&self) {
+        match self.never {}
+    }
+
     pub(crate) fn lease(&self) -> &str {
         match self.never {}
     }
@@ -39,6 +51,16 @@ impl Leadership {
     }
 
     pub(crate) fn check(&self, _: Duration) -> Result<(), ElectionError> {
+        match self.never {}
+    }
+}
+
+impl Fence for Arc<Leadership> {
+    fn begin(&self, _: &ObjectKey) -> Option<Box<dyn Pass>> {
+        match self.never {}
+    }
+
+    fn feed(&self, _: &WorkQueue<ObjectKey>, _: KeySource) {
         match self.never {}
     }
 }

@@ -67,6 +67,7 @@ pub(crate) async fn run(manager: Manager, shutdown: impl Future<Output = ()>) ->
     }
     if let Some(sharding) = &sharding {
         fences.push(Arc::new(sharding.shards.clone()));
+        #[cfg(feature = "shard")]
         metrics.observe_shards(&sharding.shards);
     }
     let election = election

@@ -25,6 +25,9 @@ impl Metrics {
     #[cfg(feature = "election")]
     pub(crate) fn observe_leadership(&self, _: &Arc<Leadership>) {}
 
+    #[cfg(feature = "shard")]
+    pub(crate) fn observe_shards(&self, _: &crate::shard::Shards) {}
+
     pub(crate) fn observe_informers(&self, _: &str, _: &InformerFactory) {}
 
     pub(crate) fn observe_controller(&self, _: &str, _: usize, _: &Arc<ControllerStats>) {}
