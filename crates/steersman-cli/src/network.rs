@@ -70,10 +70,5 @@ pub(crate) async fn run(options: NetworkOptions) -> Result<(), Failure> {
 /// The election of replicas, with the proportions that Kubernetes' own controllers use: a leader renews at two thirds of the
 /// lease at the latest, and everyone tries eight times in it.
 fn election(namespace: &str, lease: Duration) -> ElectionOptions {
-    ElectionOptions {
-        lease,
-        renew_deadline: lease * 2 / 3,
-        retry: lease / 8,
-        ..ElectionOptions::new(steersman_network::NAME, namespace)
-    }
+    ElectionOptions::new(steersman_network::NAME, namespace).lease(lease).renew_deadline(lease * 2 / 3).retry(lease / 8)
 }

@@ -21,7 +21,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use steersman::cache::Change;
 use steersman::events::{EventRecorder, EventType};
-use steersman::events::{EventRecorder, EventType};
 use steersman::status::Written;
 use steersman::{Action, Lister, LookupError, ObjectKey, ReconcileError, WriteError, finalizers};
 use steersman_neutron::{Cloud, RequestId};
