@@ -5,10 +5,15 @@ use std::process::{Command, ExitCode};
 use anyhow::Context;
 
 use crate::codegen;
+use crate::portable;
 use crate::process::find_program;
+use crate::publish;
 use crate::report::Report;
 use crate::tidy;
 use crate::workspace::Workspace;
+
+/// What the pages of the library are about besides its default features.
+const DOCUMENTED: &str = "steersman/anyhow,steersman/shard,steersman/strategic,steersman/webhook";
 
 pub(crate) fn run(workspace: &Workspace) -> anyhow::Result<ExitCode> {
     let mut report = Report::default();
@@ -26,9 +31,14 @@ pub(crate) fn run(workspace: &Workspace) -> anyhow::Result<ExitCode> {
     report.part("doc", || {
         let mut command = workspace.cargo();
         // The binary is named like the library; its documentation is its `--help`.
-        command.args(["doc", "--workspace", "--no-deps", "--exclude", "steersman-cli"]);
+        command.args(["doc", "--workspace", "--no-deps", "--exclude", "steersman-cli", "--features", DOCUMENTED]);
         succeed(command.env("RUSTDOCFLAGS", "-D warnings"))
     });
+    report.part("features of the library", || portable::check_features(workspace));
+    report.part("other systems", || portable::check_targets(workspace));
+    report.part("metadata of packages", || publish::check_metadata(workspace));
+    report.part("packages", || publish::package(workspace));
+    report.part("versions", || publish::check_versions(workspace));
     match find_program("cargo-deny") {
         Some(_) => {
             report.part("deny", || succeed(workspace.cargo().args(["deny", "check", "licenses", "bans", "sources"])));

@@ -10,7 +10,9 @@ mod clients;
 mod codegen;
 mod known;
 mod metadata;
+mod portable;
 mod process;
+mod publish;
 mod report;
 mod spdx;
 mod steersman;
@@ -40,7 +42,8 @@ enum Command {
     /// Measures the product
     #[command(subcommand)]
     Bench(bench::Command),
-    /// Everything continuous integration checks besides the tests: fmt, clippy, tidy, codegen, doc, deny
+    /// Everything continuous integration checks besides the tests: fmt, clippy, tidy, codegen, doc, features, other systems, packages,
+    /// versions, deny
     Ci,
     /// Writes the generated code in this repository anew
     Codegen(codegen::Options),

@@ -17,7 +17,7 @@ pub(crate) struct Metadata {
     pub(crate) target_directory: PathBuf,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 pub(crate) struct Package {
     pub(crate) id: String,
     pub(crate) name: String,
@@ -27,6 +27,14 @@ pub(crate) struct Package {
     /// Where it came from; nothing for a path in the workspace.
     pub(crate) source: Option<String>,
     pub(crate) dependencies: Vec<Dependency>,
+    /// The registries it may go to: nothing for any, an empty list for none.
+    pub(crate) publish: Option<Vec<String>>,
+    pub(crate) description: Option<String>,
+    pub(crate) repository: Option<String>,
+    pub(crate) readme: Option<PathBuf>,
+    pub(crate) rust_version: Option<String>,
+    pub(crate) keywords: Vec<String>,
+    pub(crate) categories: Vec<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -34,6 +42,13 @@ pub(crate) struct Dependency {
     pub(crate) name: String,
     /// `dev`, `build`, or nothing for a normal dependency.
     pub(crate) kind: Option<String>,
+}
+
+impl Package {
+    /// Whether it goes to a registry.
+    pub(crate) fn is_published(&self) -> bool {
+        self.publish.as_ref().is_none_or(|registries| !registries.is_empty())
+    }
 }
 
 impl Metadata {

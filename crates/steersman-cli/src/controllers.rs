@@ -6,7 +6,9 @@ use anyhow::Context as _;
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use steersman::{Endpoints, Health, Manager, ManagerError, Metrics};
+use steersman::health::{Endpoints, Health};
+use steersman::metrics::Metrics;
+use steersman::{Manager, ManagerError};
 use steersman_controllers::certificates::Authority;
 use steersman_neutron::Cloud;
 use tokio::task::{Id, JoinError, JoinSet};
@@ -116,10 +118,10 @@ impl Monitoring {
     /// Listens on the address, so that one that is taken is an error before anything has begun.
     pub(crate) fn bind(address: SocketAddr) -> Result<Monitoring, Failure> {
         let (metrics, health) = (Metrics::new(), Health::new());
-        let endpoints = Endpoints::bind(address, health.clone(), metrics.clone()).map_err(|error| {
+        let endpoints = Endpoints::bind(address, health.clone()).map_err(|error| {
             Failure::Refused(format!("{}; choose another with --metrics-address", crate::chain(&error)))
         })?;
-        Ok(Monitoring { endpoints, health, metrics })
+        Ok(Monitoring { endpoints: endpoints.with_metrics(metrics.clone()), health, metrics })
     }
 
     /// Where it listens, with the real port.

@@ -7,7 +7,9 @@ use crate::signals::Signals;
 use std::io::Write as _;
 use std::pin::pin;
 use std::time::Duration;
-use steersman::{ClientOptions, ElectionOptions, Manager, Metrics};
+use steersman::election::ElectionOptions;
+use steersman::metrics::Metrics;
+use steersman::{ClientOptions, Manager};
 use tokio_util::sync::CancellationToken;
 
 /// Runs until a signal comes. A second signal ends the process at once.
@@ -19,13 +21,11 @@ pub(crate) async fn run(options: NetworkOptions) -> Result<(), Failure> {
         return Err(Failure::Refused(format!("the Network controller needs a cloud: {way}")));
     }
     let metrics = Metrics::new();
-    let client_options = ClientOptions {
-        kubeconfig: options.kubeconfig,
-        master: options.master,
-        user_agent: Some("steersman-network".to_owned()),
-        metrics: Some(metrics.clone()),
-        ..ClientOptions::default()
-    };
+    let client_options = ClientOptions::default()
+        .kubeconfig(options.kubeconfig)
+        .master(options.master)
+        .user_agent("steersman-network".to_owned())
+        .metrics(metrics.clone());
     let client = steersman::client(&client_options).await.map_err(|error| Failure::Refused(crate::chain(&error)))?;
     let namespace = client.default_namespace().to_owned();
     let mut manager = Manager::new(client).name(steersman_network::NAME).with_metrics(metrics);
@@ -70,10 +70,5 @@ pub(crate) async fn run(options: NetworkOptions) -> Result<(), Failure> {
 /// The election of replicas, with the proportions that Kubernetes' own controllers use: a leader renews at two thirds of the
 /// lease at the latest, and everyone tries eight times in it.
 fn election(namespace: &str, lease: Duration) -> ElectionOptions {
-    ElectionOptions {
-        lease,
-        renew_deadline: lease * 2 / 3,
-        retry: lease / 8,
-        ..ElectionOptions::new(steersman_network::NAME, namespace)
-    }
+    ElectionOptions::new(steersman_network::NAME, namespace).lease(lease).renew_deadline(lease * 2 / 3).retry(lease / 8)
 }

@@ -78,12 +78,122 @@ impl Serialize for Network {
 ///
 /// Used as `spec`.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct NetworkSpec {
+    /// Whether the network carries traffic; it does unless said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub admin_state_up: Option<bool>,
+    /// A network that is there already, named by its id or by a tag that it alone has, to be used
+    /// in place of a new one. Of such a network only what the spec names is changed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub adopt: Option<Adopt>,
+    /// Where ports get their addresses from; everything but the gateway unless said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub allocation_pools: Option<Vec<AllocationPool>>,
     /// The addresses of the network's subnet in CIDR notation, IPv4 or IPv6, for example
-    /// 192.168.0.0/16. Another cidr means another subnet: the old one is deleted first.
+    /// 192.168.0.0/16. Neutron cannot change it: another cidr is refused unless replaceOnChange is
+    /// true.
     pub cidr: String,
-    /// The address of the subnet's router; it lies inside the cidr, for example 192.168.0.1.
-    pub gateway: String,
+    /// What becomes of the network when this object is deleted. Delete unless said, but Retain
+    /// where adopt is set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deletion_policy: Option<DeletionPolicy>,
+    /// The network's description in Neutron; the operator's marker unless said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    /// The name servers that DHCP hands out, in the order of preference; none unless said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dns_nameservers: Option<Vec<String>>,
+    /// What to do about changes that somebody makes in Neutron: Repair them, as unless said, or
+    /// Report them in the conditions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub drift_policy: Option<DriftPolicy>,
+    /// Whether the cloud hands out addresses; it does unless said.
+    #[serde(rename = "enableDHCP", skip_serializing_if = "Option::is_none")]
+    pub enable_dhcp: Option<bool>,
+    /// The address of the subnet's router; it lies inside the cidr, for example 192.168.0.1. The
+    /// first address unless said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gateway: Option<String>,
+    /// Managed, where the operator brings Neutron to agree; Observed, where it compares and says in
+    /// the conditions what differs, which needs adopt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub management_policy: Option<ManagementPolicy>,
+    /// The largest packet in bytes, at most what the cloud carries; that much unless said. Taken
+    /// away again, it stays as it was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mtu: Option<i64>,
+    /// Whether the subnet may be replaced where Neutron cannot change it in place, as another cidr
+    /// needs; not unless said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replace_on_change: Option<bool>,
+    /// Whether every project may use the network, which takes an administrator; not unless said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shared: Option<bool>,
+}
+
+/// A network that is there already, named by its id or by a tag that it alone has, to be used in
+/// place of a new one. Of such a network only what the spec names is changed.
+///
+/// Used as `spec.adopt`.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+pub struct Adopt {
+    /// The id of the network in Neutron.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// A tag that no other network has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tag: Option<String>,
+}
+
+/// A range of addresses, both ends included.
+///
+/// Used as `spec.allocationPools[]`.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+pub struct AllocationPool {
+    /// The last address.
+    pub end: String,
+    /// The first address.
+    pub start: String,
+}
+
+/// What becomes of the network when this object is deleted. Delete unless said, but Retain where
+/// adopt is set.
+///
+/// Used as `spec.deletionPolicy`.
+#[derive(Clone, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
+pub enum DeletionPolicy {
+    Delete,
+    Retain,
+    /// A value that the definition does not name.
+    #[serde(untagged)]
+    Other(String),
+}
+
+/// What to do about changes that somebody makes in Neutron: Repair them, as unless said, or Report
+/// them in the conditions.
+///
+/// Used as `spec.driftPolicy`.
+#[derive(Clone, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
+pub enum DriftPolicy {
+    Repair,
+    Report,
+    /// A value that the definition does not name.
+    #[serde(untagged)]
+    Other(String),
+}
+
+/// Managed, where the operator brings Neutron to agree; Observed, where it compares and says in the
+/// conditions what differs, which needs adopt.
+///
+/// Used as `spec.managementPolicy`.
+#[derive(Clone, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
+pub enum ManagementPolicy {
+    Managed,
+    Observed,
+    /// A value that the definition does not name.
+    #[serde(untagged)]
+    Other(String),
 }
 
 /// What the controller last saw and did. Written by the controller alone.
@@ -92,6 +202,9 @@ pub struct NetworkSpec {
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NetworkStatus {
+    /// Identifies the spec that Neutron was last brought to agree with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub applied_spec: Option<String>,
     /// Where the network is real: the address of the Neutron, or "simulated" and where that one is
     /// kept.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -108,6 +221,9 @@ pub struct NetworkStatus {
     /// The generation of the object that this status speaks of.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
+    /// The project of the credentials with which the network was last seen.
+    #[serde(rename = "projectID", skip_serializing_if = "Option::is_none")]
+    pub project_id: Option<String>,
     /// The id of the network's subnet in Neutron.
     #[serde(rename = "subnetID", skip_serializing_if = "Option::is_none")]
     pub subnet_id: Option<String>,

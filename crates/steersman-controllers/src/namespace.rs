@@ -12,9 +12,10 @@ use k8s_openapi::api::core::v1::{Namespace, NamespaceStatus};
 use kube::api::PostParams;
 use kube::{Api, Client};
 use std::time::Duration;
+use steersman::WriteError;
+use steersman::queue::RateLimiter;
 use steersman::status::Writer;
 use steersman::{Action, Controller, Lister, LookupError, Manager, ManagerError, ObjectKey, ReconcileError, Scope};
-use steersman::{RateLimiter, WriteError};
 
 /// The name under which the loop appears in logs.
 pub const NAME: &str = "namespace-controller";

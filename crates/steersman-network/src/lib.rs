@@ -43,7 +43,8 @@ use crate::survey::Survey;
 use kube::Client;
 use std::sync::Arc;
 use std::time::Duration;
-use steersman::{Controller, EventRecorder, Manager, ManagerError, Scope};
+use steersman::events::EventRecorder;
+use steersman::{Controller, Manager, ManagerError, Scope};
 use steersman_neutron::Cloud;
 
 /// The name under which the operator appears in Events, in finalizers and in the marker of what it makes.

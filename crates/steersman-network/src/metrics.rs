@@ -6,10 +6,10 @@ use jiff::Timestamp;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use steersman::Metrics;
-use steersman::prometheus_client::metrics::counter::Counter;
-use steersman::prometheus_client::metrics::family::Family;
-use steersman::prometheus_client::metrics::gauge::Gauge;
+use steersman::metrics::Metrics;
+use steersman::metrics::prometheus_client::metrics::counter::Counter;
+use steersman::metrics::prometheus_client::metrics::family::Family;
+use steersman::metrics::prometheus_client::metrics::gauge::Gauge;
 use steersman_neutron::{Cloud, Error, Measured, Operation};
 
 type Labels = Vec<(&'static str, String)>;

@@ -4,7 +4,7 @@ use crate::desired::Invalid;
 use crate::plan::{Refusal, Step};
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
-use steersman::RateLimiter;
+use steersman::queue::RateLimiter;
 use steersman_neutron::{Class, Error, Network, NetworkId, NetworkStatus, SubnetId};
 
 /// What will not pass by itself soon is tried again so often.

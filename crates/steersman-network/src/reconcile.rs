@@ -19,10 +19,10 @@ use crate::suspects::Suspects;
 use kube::{Client, ResourceExt as _};
 use std::sync::Arc;
 use std::time::Duration;
+use steersman::cache::Change;
+use steersman::events::{EventRecorder, EventType};
 use steersman::status::Written;
-use steersman::{
-    Action, Change, EventRecorder, EventType, Lister, LookupError, ObjectKey, ReconcileError, WriteError, finalizers,
-};
+use steersman::{Action, Lister, LookupError, ObjectKey, ReconcileError, WriteError, finalizers};
 use steersman_neutron::{Cloud, RequestId};
 
 /// How long a reconcile waits to see its own write. Longer means that the watch is down, and then the next sees it.

@@ -7,9 +7,10 @@ use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace, Pod};
 use kube::Api;
 use kube::api::ListParams;
 use serde_json::json;
+use steersman::cache::Selection;
+use steersman::events::{EventRecorder, EventType};
 use steersman::{
-    Action, Controller, EventRecorder, EventType, Lister, LookupError, Manager, ManagerError, ObjectKey,
-    ReconcileError, Scope, Selection, WriteError, patch,
+    Action, Controller, Lister, LookupError, Manager, ManagerError, ObjectKey, ReconcileError, Scope, WriteError, patch,
 };
 use steersman_testkit::ControlPlane;
 

@@ -74,3 +74,8 @@ pub use crate::manifest::ApplyError;
 pub use crate::plane::{ControlPlane, Options, StartError};
 pub use crate::service::{ApiService, Body, Broken};
 pub use steersman_server::user::User;
+
+/// The code on the page of the registry compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct Readme;

@@ -15,7 +15,9 @@ use http_body_util::{BodyExt, StreamBody};
 use k8s_openapi::api::core::v1::Pod;
 use kube::client::Body;
 use serde_json::{Value, json};
-use steersman::{CacheMode, Event, EventHandler, EventKind, InformerFactory, InitialList, ReflectorOptions, Scope};
+use steersman::cache::{CacheMode, Event, EventHandler, EventKind};
+use steersman::reflector::{InitialList, ReflectorOptions};
+use steersman::{InformerFactory, Scope};
 use tokio::time::Instant;
 
 const OBJECTS: usize = 20_000;
@@ -42,7 +44,7 @@ fn main() {
     let asked = |word: &str| std::env::args().any(|argument| argument == word);
     let initial = if asked("paged") { InitialList::Paged } else { InitialList::Streaming };
     let cache = if asked("compact") { CacheMode::COMPACT } else { CacheMode::Typed };
-    runtime.block_on(run(ReflectorOptions { initial, cache, ..ReflectorOptions::default() }));
+    runtime.block_on(run(ReflectorOptions::default().initial(initial).cache(cache)));
 }
 
 async fn run(options: ReflectorOptions) {

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use steersman::{Metrics, ObjectKey, RateLimiter, WorkQueue};
+use steersman::ObjectKey;
+use steersman::metrics::Metrics;
+use steersman::queue::{RateLimiter, WorkQueue};
 use tokio::time::Instant;
 
 const ROUNDS: u32 = 2_000_000;

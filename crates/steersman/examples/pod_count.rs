@@ -1,9 +1,11 @@
 //! Run it with `cargo run -p steersman --example pod_count`, then `kubectl label namespace default count-pods=true`.
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
 use serde_json::json;
+use steersman::cache::Selection;
+use steersman::events::{EventRecorder, EventType};
 use steersman::{
-    Action, ClientOptions, Controller, EventRecorder, EventType, Lister, LookupError, Manager, ManagerError, ObjectKey,
-    ReconcileError, Scope, Selection, WriteError, patch, shutdown_signal,
+    Action, ClientOptions, Controller, Lister, LookupError, Manager, ManagerError, ObjectKey, ReconcileError, Scope,
+    WriteError, patch, shutdown_signal,
 };
 
 struct Context {

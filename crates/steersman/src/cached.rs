@@ -31,7 +31,7 @@ pub enum CacheMode {
     ///
     /// Memory is about the size of that JSON and some two hundred bytes for each object. A read decodes (some microseconds for
     /// each kilobyte) unless the object is among the `decoded_max` that are kept decoded. A handler that asks only for
-    /// keys or metadata ([`EventHandler::on_event`](crate::EventHandler::on_event)) decodes nothing; an index by a
+    /// keys or metadata ([`EventHandler::on_event`](crate::cache::EventHandler::on_event)) decodes nothing; an index by a
     /// function of the whole object decodes each state of an object when it comes and when it goes, one by a function of
     /// the metadata only that. What cannot be decoded is found out when it is read or delivered, not when it arrives.
     Compact {

@@ -9,10 +9,12 @@ use kube::Client;
 use kube::client::ClientBuilder;
 use kube::config::{Config, InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError};
 
+#[cfg(feature = "metrics")]
 use crate::metrics::Metrics;
 
 /// Where the API server and the credentials are. Everything empty means: find out.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct ClientOptions {
     /// Path of a kubeconfig file. Wins over everything found by searching.
     pub kubeconfig: Option<PathBuf>,
@@ -23,6 +25,7 @@ pub struct ClientOptions {
     /// Sent as `User-Agent`, so that the server's audit log can tell who asked.
     pub user_agent: Option<String>,
     /// Where requests are counted, if anywhere.
+    #[cfg(feature = "metrics")]
     pub metrics: Option<Metrics>,
 }
 
@@ -69,6 +72,39 @@ pub enum ClientError {
     },
 }
 
+impl ClientOptions {
+    /// Sets [`ClientOptions::kubeconfig`].
+    pub fn kubeconfig(mut self, kubeconfig: impl Into<Option<PathBuf>>) -> Self {
+        self.kubeconfig = kubeconfig.into();
+        self
+    }
+
+    /// Sets [`ClientOptions::master`].
+    pub fn master(mut self, master: impl Into<Option<String>>) -> Self {
+        self.master = master.into();
+        self
+    }
+
+    /// Sets [`ClientOptions::context`].
+    pub fn context(mut self, context: impl Into<Option<String>>) -> Self {
+        self.context = context.into();
+        self
+    }
+
+    /// Sets [`ClientOptions::user_agent`].
+    pub fn user_agent(mut self, user_agent: impl Into<Option<String>>) -> Self {
+        self.user_agent = user_agent.into();
+        self
+    }
+
+    /// Sets [`ClientOptions::metrics`].
+    #[cfg(feature = "metrics")]
+    pub fn metrics(mut self, metrics: impl Into<Option<Metrics>>) -> Self {
+        self.metrics = metrics.into();
+        self
+    }
+}
+
 /// Makes a client from `options`.
 ///
 /// With a kubeconfig path, that file. With only a master URL, that URL without credentials. With neither: the service
@@ -76,6 +112,10 @@ pub enum ClientError {
 /// replaces the server of a kubeconfig that was named.
 ///
 /// The client does not retry by itself: work queues, informers and recorders do, each in its own way.
+///
+/// No cryptography is made the default of the process here. A program that links several providers of rustls chooses one before
+/// it makes a client, with `CryptoProvider::install_default` in its `main`: rustls panics where it cannot tell which is
+/// meant.
 ///
 /// # Errors
 /// [`ClientError`]; nothing is sent to the server yet, so an unreachable server is not an error here.
@@ -90,17 +130,14 @@ pub async fn client(options: &ClientOptions) -> Result<Client, ClientError> {
     // reports how stale it is, that the server is away.
     config.default_retry = false;
     let url = config.cluster_url.to_string();
+    #[cfg(feature = "metrics")]
     let host = config.cluster_url.authority().map(ToString::to_string).unwrap_or_default();
-    // Both ring and other providers may be linked by the user's binary; rustls then wants a choice.
-    if rustls::crypto::CryptoProvider::get_default().is_none() {
-        // Losing this race means that someone else chose, which is as good.
-        drop(rustls::crypto::ring::default_provider().install_default());
-    }
     let builder = ClientBuilder::try_from(config).map_err(|source| ClientError::Build { url, source })?;
-    Ok(match &options.metrics {
-        None => builder.build(),
-        Some(metrics) => builder.with_layer(&metrics.request_layer().host(&host)).build(),
-    })
+    #[cfg(feature = "metrics")]
+    if let Some(metrics) = &options.metrics {
+        return Ok(builder.with_layer(&metrics.request_layer().host(&host)).build());
+    }
+    Ok(builder.build())
 }
 
 async fn config(options: &ClientOptions) -> Result<Config, ClientError> {

@@ -27,7 +27,8 @@ use crate::selection::{CachedResource, resource_name};
 ///
 /// ```
 /// # use k8s_openapi::api::core::v1::Pod;
-/// # use steersman::{Action, ConsistencyStore, ObjectKey, ReconcileError, StaleCache};
+/// # use steersman::consistency::{ConsistencyStore, StaleCache};
+/// # use steersman::{Action, ObjectKey, ReconcileError};
 /// struct Context {
 ///     // ConsistencyStore::new().covers(&pods.lister())
 ///     written: ConsistencyStore,

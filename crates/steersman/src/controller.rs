@@ -2,8 +2,8 @@
 //!
 //! A reconciler gets a key, never an event or an object: what happened does not matter, what is does. It reads through
 //! a lister, writes idempotently, and returns what to do next. The controller keeps one key out of two workers, catches
-//! panics, limits time, counts, and retries. This file says what a controller consists of; [`keys`] how events become keys,
-//! [`standby`] what happens to them before it works, [`life`] how it starts and ends, and [`worker`] has the loop.
+//! panics, limits time, counts, and retries. This file says what a controller consists of; `keys` how events become keys,
+//! `standby` what happens to them before it works, `life` how it starts and ends, and `worker` has the loop.
 
 mod keys;
 mod life;

@@ -58,7 +58,8 @@ impl<K> OperationResult<K> {
 ///
 /// ```no_run
 /// # use k8s_openapi::api::core::v1::ConfigMap;
-/// # use steersman::{WriteError, create_or_update};
+/// # use steersman::write::create_or_update;
+/// # use steersman::WriteError;
 /// # async fn ensure(client: &kube::Client, config: ConfigMap) -> Result<(), WriteError> {
 /// let result = create_or_update(client, config, |config| {
 ///     config.data.get_or_insert_default().insert("colour".to_owned(), "green".to_owned());

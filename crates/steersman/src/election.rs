@@ -36,6 +36,7 @@ const JITTER: f64 = 1.2;
 
 /// The durations of an election, and the identity of this replica.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct ElectionOptions {
     /// Name of the Lease.
     pub name: String,
@@ -49,6 +50,32 @@ pub struct ElectionOptions {
     pub renew_deadline: Duration,
     /// The time between attempts. Default 2 s.
     pub retry: Duration,
+}
+
+impl ElectionOptions {
+    /// Sets [`ElectionOptions::identity`].
+    pub fn identity(mut self, identity: impl Into<String>) -> Self {
+        self.identity = identity.into();
+        self
+    }
+
+    /// Sets [`ElectionOptions::lease`].
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.lease = lease;
+        self
+    }
+
+    /// Sets [`ElectionOptions::renew_deadline`].
+    pub fn renew_deadline(mut self, renew_deadline: Duration) -> Self {
+        self.renew_deadline = renew_deadline;
+        self
+    }
+
+    /// Sets [`ElectionOptions::retry`].
+    pub fn retry(mut self, retry: Duration) -> Self {
+        self.retry = retry;
+        self
+    }
 }
 
 /// An election cannot be held as its options say.
@@ -81,9 +108,9 @@ pub enum ElectionError {
 /// One replica's part in an election.
 ///
 /// ```no_run
-/// # use steersman::{Election, ElectionOptions};
+/// # use steersman::election::{Election, ElectionOptions};
 /// # async fn lead() {}
-/// # async fn run(client: kube::Client) -> Result<(), steersman::ElectionError> {
+/// # async fn run(client: kube::Client) -> Result<(), steersman::election::ElectionError> {
 /// let mut election = Election::new(client, ElectionOptions::new("my-operator", "operators"))?;
 /// election.acquire().await;
 /// tokio::select! {

@@ -1,8 +1,8 @@
 //! Events that `kubectl describe` shows, recorded without ever holding up a reconciler.
 //!
-//! A record goes into a bounded queue; one task ([`sink`]) sends. What is sent, [`correlate`] decides for core/v1 (equal events
-//! are counted on one object, similar ones are combined, floods are cut), and [`series`] for events.k8s.io/v1. What waits,
-//! [`outbox`] knows: an event that cannot be sent does not hold up others. When the queue is full, events are dropped. What
+//! A record goes into a bounded queue; one task (`sink`) sends. What is sent, `correlate` decides for core/v1 (equal events
+//! are counted on one object, similar ones are combined, floods are cut), and `series` for events.k8s.io/v1. What waits,
+//! `outbox` knows: an event that cannot be sent does not hold up others. When the queue is full, events are dropped. What
 //! is lost is counted, and logged once a minute at most.
 
 mod correlate;
@@ -52,7 +52,7 @@ pub enum EventType {
 ///
 /// ```no_run
 /// # use k8s_openapi::api::core::v1::ConfigMap;
-/// # use steersman::{EventRecorder, EventType};
+/// # use steersman::events::{EventRecorder, EventType};
 /// # async fn record(client: kube::Client, config: ConfigMap) {
 /// let events = EventRecorder::new(client, "painter");
 /// events.event(&config, EventType::Normal, "Painted", "it is green now");
@@ -74,6 +74,7 @@ pub struct EventRecorder {
 
 /// An event with all that can be said of it.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct NewEvent {
     /// What it is about. Without a namespace, the event goes into `default`.
     pub regarding: ObjectReference,
@@ -113,6 +114,27 @@ pub(crate) struct Effect {
     name: String,
     event: Value,
     patch: Option<Value>,
+}
+
+// === impl NewEvent ===
+
+impl NewEvent {
+    /// An event about one object, whose reason says all that was done.
+    pub fn new(regarding: ObjectReference, event_type: EventType, reason: &str, note: &str) -> Self {
+        Self { regarding, related: None, event_type, reason: reason.to_owned(), action: None, note: note.to_owned() }
+    }
+
+    /// Sets [`NewEvent::related`].
+    pub fn related(mut self, related: impl Into<Option<ObjectReference>>) -> Self {
+        self.related = related.into();
+        self
+    }
+
+    /// Sets [`NewEvent::action`].
+    pub fn action(mut self, action: impl Into<Option<String>>) -> Self {
+        self.action = action.into();
+        self
+    }
 }
 
 // === impl EventRecorder ===
@@ -181,14 +203,7 @@ impl EventRecorder {
 
     /// As [`EventRecorder::event`], for an object of which only a reference is at hand.
     pub fn event_about(&self, object: ObjectReference, event_type: EventType, reason: &str, message: &str) {
-        self.record(NewEvent {
-            regarding: object,
-            related: None,
-            event_type,
-            reason: reason.to_owned(),
-            action: None,
-            note: message.to_owned(),
-        });
+        self.record(NewEvent::new(object, event_type, reason, message));
     }
 
     /// As [`EventRecorder::event`], with all that can be said.
@@ -207,7 +222,7 @@ impl EventRecorder {
         }
     }
 
-    /// How many events were dropped because too many were waiting. [`Metrics::observe_events`](crate::Metrics::observe_events)
+    /// How many events were dropped because too many were waiting. [`Metrics::observe_events`](crate::metrics::Metrics::observe_events)
     /// shows this, and how many were lost otherwise.
     pub fn n_dropped(&self) -> u64 {
         self.stats.n_full.load(Ordering::Relaxed)

@@ -18,7 +18,7 @@ use crate::selection::CachedResource;
 /// Gets the events of an informer, in order per object.
 ///
 /// Called on a task of its own, one call at a time. It must not block: a slow handler falls behind, and once it is too far
-/// behind ([`HandlerOptions::events_max`](crate::HandlerOptions)), the cache waits for it. A panic is caught, logged and
+/// behind ([`HandlerOptions::events_max`](crate::cache::HandlerOptions)), the cache waits for it. A panic is caught, logged and
 /// costs that one event.
 pub trait EventHandler<K: CachedResource>: Send + 'static {
     /// An object appeared. The default does nothing, as that of the others.
@@ -35,7 +35,7 @@ pub trait EventHandler<K: CachedResource>: Send + 'static {
     /// An object exists that cannot be decoded. It stays so until the next event about it. The informer has logged it.
     fn on_error(&mut self, _error: &Arc<DecodeError>) {}
 
-    /// Anything happened. The default decodes what is held as bytes ([`CacheMode::Compact`](crate::CacheMode)) and calls
+    /// Anything happened. The default decodes what is held as bytes ([`CacheMode::Compact`](crate::cache::CacheMode)) and calls
     /// one of the others. A handler that needs only the key or the metadata implements this one alone, and nothing is
     /// decoded for it.
     fn on_event(&mut self, event: &Event<'_, K>) {

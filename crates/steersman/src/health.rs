@@ -1,7 +1,7 @@
 //! Whether a process of controllers is alive and ready, and the port where it says so.
 //!
 //! Two lists of named checks, as Kubernetes' own components have them: `/healthz` (restart me if it fails) and `/readyz`
-//! (send me work only if it succeeds). A check looks at state and returns; it does no IO. [`endpoints`] serves them.
+//! (send me work only if it succeeds). A check looks at state and returns; it does no IO. `endpoints` serves them.
 
 mod endpoints;
 

@@ -1,9 +1,10 @@
-//! Functions for [`Indexer::add_metadata_index`](crate::Indexer::add_metadata_index): what objects are mostly looked up
+//! Functions for [`Indexer::add_metadata_index`](crate::cache::Indexer::add_metadata_index): what objects are mostly looked up
 //! by besides their keys. None decodes more than the metadata.
 //!
 //! ```no_run
 //! # use k8s_openapi::api::core::v1::Pod;
-//! # use steersman::{Informer, LookupError, index_by};
+//! # use steersman::cache::Informer;
+//! # use steersman::{LookupError, index_by};
 //! # fn add(pods: &Informer<Pod>, owner_uid: &str) -> Result<(), LookupError> {
 //! pods.add_metadata_index("owner", index_by::owner_uid)?;
 //! pods.add_metadata_index("app", index_by::label("app"))?;

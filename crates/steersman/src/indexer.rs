@@ -40,6 +40,7 @@ pub struct Indexer<K> {
 
 /// Why an index operation was refused.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
 pub enum IndexError {
     /// The name is taken.
     #[error("an index named {name:?} exists already")]

@@ -53,6 +53,7 @@ pub struct Informer<K> {
 
 /// How one handler is served.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct HandlerOptions {
     /// Deliver the whole cache again every so often, as updates whose old and new are the same object. Local: the
     /// server is not asked. At least one second; `None` never.
@@ -62,6 +63,20 @@ pub struct HandlerOptions {
     /// much waits, states that nobody can have read, because the cache got the next one with them, are left out. Nothing
     /// else is: a reconciler may have acted on any state that the cache showed.
     pub events_max: usize,
+}
+
+impl HandlerOptions {
+    /// Sets [`HandlerOptions::resync`].
+    pub fn resync(mut self, resync: impl Into<Option<Duration>>) -> Self {
+        self.resync = resync.into();
+        self
+    }
+
+    /// Sets [`HandlerOptions::events_max`].
+    pub fn events_max(mut self, events_max: usize) -> Self {
+        self.events_max = events_max;
+        self
+    }
 }
 
 /// Caches or handlers that were not filled in time.
@@ -142,7 +157,7 @@ impl<K: CachedResource> Informer<K> {
 
     /// Adds a handler, before or after the start.
     ///
-    /// It hears of every object that the cache has, as [`Arrival::Initial`](crate::Arrival::Initial), and then of
+    /// It hears of every object that the cache has, as [`Arrival::Initial`](crate::cache::Arrival::Initial), and then of
     /// everything that happens, without a gap and without a repetition. Once the informer has stopped, it hears of what
     /// the cache has and of nothing more.
     ///

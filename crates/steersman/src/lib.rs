@@ -60,7 +60,8 @@
 //! ```no_run
 //! # use std::time::Duration;
 //! # use k8s_openapi::api::core::v1::ConfigMap;
-//! # use steersman::{InformerFactory, RateLimiter, Scope, WorkQueue, Lister, ObjectKey, LookupError};
+//! # use steersman::queue::{RateLimiter, WorkQueue};
+//! # use steersman::{InformerFactory, Scope, Lister, ObjectKey, LookupError};
 //! # async fn sync(key: &ObjectKey, configs: &Lister<ConfigMap>) -> Result<(), LookupError> { configs.get(key).map(drop) }
 //! # async fn run(client: kube::Client) -> Result<(), Box<dyn std::error::Error>> {
 //! let factory = InformerFactory::new(client).resync(Duration::from_secs(30));
@@ -82,17 +83,18 @@
 //! # Metrics and health
 //!
 //! Every [`Manager`] counts what its queues, controllers, informers and election do, under the names that dashboards for
-//! controller-runtime and client-go use; the table is at [`Metrics`]. It serves them, with the probes of the kubelet, on a
+//! controller-runtime and client-go use; the table is at [`Metrics`](metrics::Metrics). It serves them, with the probes of the kubelet, on a
 //! port that it is given:
 //!
 //! ```no_run
 //! # use std::net::SocketAddr;
-//! use steersman::{ClientOptions, Manager, Metrics};
+//! use steersman::metrics::Metrics;
+//! use steersman::{ClientOptions, Manager};
 //!
 //! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
 //! let metrics = Metrics::new();
 //! // With this, requests to the API server count too.
-//! let client = steersman::client(&ClientOptions { metrics: Some(metrics.clone()), ..ClientOptions::default() }).await?;
+//! let client = steersman::client(&ClientOptions::default().metrics(metrics.clone())).await?;
 //! let manager = Manager::new(client).with_metrics(metrics).serve(SocketAddr::from(([0, 0, 0, 0], 8080)))?;
 //! manager.health().ready("backend", || if true { Ok(()) } else { Err("no connection") });
 //! manager.elect("my-operator", "operators").run_until_signal().await?;
@@ -116,51 +118,109 @@
 //! | [`finalizers`] | the type | `get`, `patch` |
 //! | [`status::Writer`] | `<plural>/status`; the type itself where that is no subresource | `patch` |
 //! | [`patch::apply`] | the type | `patch`; `create` where it may not exist yet |
-//! | [`create_or_update`] and its kin | the type | `get`, `create`, `patch` |
+//! | [`create_or_update`](write::create_or_update) and its kin | the type | `get`, `create`, `patch` |
 //! | [`owners::set_controller`] | `<plural>/finalizers` of the owner, where the server enforces permissions on owner references | `update` |
-//! | [`EventRecorder::new`] | `events` | `create`, `patch` |
-//! | [`EventRecorder::with_series`] | `events.events.k8s.io` | `create`, `patch` |
+//! | [`EventRecorder::new`](events::EventRecorder::new) | `events` | `create`, `patch` |
+//! | [`EventRecorder::with_series`](events::EventRecorder::with_series) | `events.events.k8s.io` | `create`, `patch` |
 //! | [`Manager::elect`] | `leases.coordination.k8s.io` in the namespace of the lease | `get`, `create`, `update` |
 //! | [`Manager::shard`] | the same | `list`, `create`, `update`, `delete` |
+//!
+//! # Examples
+//!
+//! In `examples/`, each run by a test against a real API server:
+//!
+//! | | shows |
+//! |---|---|
+//! | `minimal` | a controller in thirty lines |
+//! | `pod_count` | the controller above |
+//! | `informer_index` | a cache with an index, without a controller |
+//! | `work_queue` | an informer, a work queue and workers by hand |
+//! | `owned_objects` | an object that belongs to another, kept as it should be |
+//! | `finalizer` | something outside the cluster, removed before the object goes |
+//! | `events_conditions` | a kind of one's own with conditions and Events |
+//! | `election_metrics` | replicas, health and metrics |
+//! | `dynamic_types` | a kind that is known at run time only |
+//! | `opentelemetry` | reconciles as spans |
+//! | `sharding`, `webhook_mutating`, `webhook_validating`, `webhook_converting` (in `steersman-testkit`) | replicas that share the work; webhooks |
+//!
+//! # Modules
+//!
+//! The names at the root are those of almost every program. The rest is one level down, by purpose:
+//!
+//! | module | has |
+//! |---|---|
+//! | [`cache`], [`index_by`], [`predicates`] | informers, handlers, indexes, listers; which changes count |
+//! | [`reflector`] | below a cache: the watch, and the queue of its events |
+//! | [`queue`], [`controller`], [`reconcile`] | work queues; sources, workers; what a reconciler returns |
+//! | [`manager`], [`health`], `metrics` | the life of a process of controllers, and what it says of itself |
+//! | `election`, `shard` | replicas: one works, or all share the work |
+//! | [`write`](mod@write), [`patch`], [`status`], [`conditions`], [`finalizers`], [`owners`], `events` | writing |
+//! | [`consistency`] | seeing one's own writes |
+//! | [`typed`] | clients for generated code |
+//! | `webhook` | webhooks |
 //!
 //! # Where to look
 //!
 //! | for | see |
 //! |---|---|
 //! | a client from a kubeconfig, a master URL or the pod's service account | [`client`](client()) |
-//! | what a cache costs, and caches of bytes at a third of it and less | [`InformerFactory::compact`], [`CacheMode`] |
-//! | lookups by owner, label or anything else | [`index_by`], [`Informer::add_index`] |
-//! | types known only at run time, or metadata alone | [`InformerFactory::informer_with`], [`Controller::new_with`], [`Watch`] |
+//! | what a cache costs, and caches of bytes at a third of it and less | [`InformerFactory::compact`], [`CacheMode`](cache::CacheMode) |
+//! | lookups by owner, label or anything else | [`index_by`], [`Informer::add_index`](cache::Informer::add_index) |
+//! | types known only at run time, or metadata alone | [`InformerFactory::informer_with`], [`Controller::new_with`], [`Watch`](controller::Watch) |
 //! | which changes count | [`predicates`], [`Controller::when`] |
-//! | retries, priorities, giving up | [`RateLimiter`], [`Priority`], [`ReconcileError`], [`Controller::give_up_after`] |
-//! | seeing one's own writes | in a reconciler [`ConsistencyStore`]: the key comes back when the caches have them; elsewhere [`Lister::wait_for`]: it waits for one |
+//! | retries, priorities, giving up | [`RateLimiter`](queue::RateLimiter), [`Priority`](queue::Priority), [`ReconcileError`], [`Controller::give_up_after`] |
+//! | seeing one's own writes | in a reconciler [`ConsistencyStore`](consistency::ConsistencyStore): the key comes back when the caches have them; elsewhere [`Lister::wait_for`]: it waits for one |
 //! | clients, informers and listers by name, as client-go generates them | [`typed`] |
-//! | writing | [`create_or_update`], [`patch`], [`status`], [`conditions`], [`finalizers`], [`owners`] |
-//! | telling people | [`EventRecorder`]; what it has not sent when the process ends is lost without [`EventRecorder::flush`] |
-//! | one replica works, others wait | [`Manager::elect`], [`Election`] |
-//! | several replicas share the work | [`Manager::shard`], [`ShardMember`] |
+//! | writing | [`create_or_update`](write::create_or_update), [`patch`], [`status`], [`conditions`], [`finalizers`], [`owners`] |
+//! | telling people | [`EventRecorder`](events::EventRecorder); what it has not sent when the process ends is lost without [`EventRecorder::flush`](events::EventRecorder::flush) |
+//! | one replica works, others wait | [`Manager::elect`], [`Election`](election::Election) |
+//! | several replicas share the work | [`Manager::shard`], [`ShardMember`](shard::ShardMember) |
 //! | tests against a real API server in the test's own process | the crate `steersman-testkit` |
 //! | webhooks: mutating, validating, converting | `webhook`, with the feature of that name |
-//! | metrics, health, readiness | [`Manager::serve`], [`Metrics`], [`Health`] |
-//! | what is served while the server is away | [`Lister`]; [`Informer::staleness`] says for how long |
+//! | metrics, health, readiness | [`Manager::serve`], [`Metrics`](metrics::Metrics), [`Health`](health::Health) |
+//! | what is served while the server is away | [`Lister`]; [`Informer::staleness`](cache::Informer::staleness) says for how long |
 #![deny(missing_docs)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
+#![cfg_attr(
+    not(all(feature = "election", feature = "metrics", feature = "shard")),
+    allow(dead_code, reason = "queues and controllers count and divide for features that are off")
+)]
+
+#[cfg(all(feature = "webhook", not(any(feature = "ring", feature = "aws-lc-rs"))))]
+compile_error!("the feature `webhook` needs cryptography: switch on `ring` or `aws-lc-rs` as well");
 
 mod accept;
 mod backoff;
 mod cached;
 mod chain;
-mod client;
+pub mod client;
 mod clock;
 pub mod conditions;
-mod consistency;
-mod controller;
+pub mod consistency;
+pub mod controller;
 mod create_or_update;
 mod delta;
+#[cfg(feature = "election")]
+pub mod election;
+#[cfg(not(feature = "election"))]
+#[path = "election/absent.rs"]
 mod election;
-mod events;
+#[cfg(feature = "events")]
+pub mod events;
 mod factory;
 mod fence;
 pub mod finalizers;
+/// Caches of the server's objects: informers fill them and tell handlers of changes, indexes and listers read them.
+pub mod cache {
+    pub use crate::cached::{CacheMode, Cached};
+    pub use crate::factory::{InformerFactory, Running};
+    pub use crate::handler::{Change, Deleted, Event, EventHandler, EventKind, HandlerFn, handler_fn};
+    pub use crate::indexer::{Found, IndexError, Indexer, NAMESPACE_INDEX};
+    pub use crate::informer::{HandlerOptions, Informer, MAILBOX_MAX, NotSynced, Registration};
+    pub use crate::lister::{Lister, LookupError, WaitError};
+    pub use crate::outcome::{Arrival, Finality, Outcome};
+    pub use crate::selection::{CachedResource, Scope, Selection};
+}
 /// Where things are, for those who know another library.
 pub mod guide {
     #[doc = include_str!("../docs/coming-from-client-go.md")]
@@ -169,59 +229,50 @@ pub mod guide {
     pub mod coming_from_kube_runtime {}
 }
 mod handler;
-mod health;
+pub mod health;
 pub mod index_by;
 mod indexer;
 mod informer;
-mod key;
+pub mod key;
 mod lister;
-mod manager;
+pub mod manager;
+#[cfg(feature = "metrics")]
+pub mod metrics;
+#[cfg(not(feature = "metrics"))]
+#[path = "metrics/absent.rs"]
 mod metrics;
 mod outcome;
 pub mod owners;
 pub mod patch;
 pub mod predicates;
-mod queue;
-mod reconcile;
-mod reflector;
+pub mod queue;
+pub mod reconcile;
+pub mod reflector;
 mod selection;
+#[cfg(feature = "shard")]
 pub mod shard;
+#[cfg(not(feature = "shard"))]
+#[path = "shard/absent.rs"]
+mod shard;
 mod slow_start;
 pub mod status;
 pub mod typed;
 #[cfg(feature = "webhook")]
 pub mod webhook;
 mod wire;
-mod write;
+pub mod write;
 
-pub use prometheus_client;
-
-pub use crate::backoff::Limits as BackoffLimits;
-pub use crate::cached::{CacheMode, Cached};
-pub use crate::client::{ClientError, ClientOptions, client};
-pub use crate::consistency::{ConsistencyStore, StaleCache};
-pub use crate::controller::{Controller, ControllerError, ControllerStats, GRACE, Watch};
-pub use crate::create_or_update::{
-    OperationResult, create_or_patch, create_or_patch_with, create_or_update, create_or_update_with,
-    try_create_or_update, try_create_or_update_with, update, update_with,
-};
-pub use crate::delta::{BATCH_MAX, Closed, DELTAS_MAX, DecodeError, Delta, DeltaFifo, DeltaSender, Entry, delta_fifo};
-pub use crate::election::{Election, ElectionError, ElectionOptions, Leadership, RenewalOverdue};
-pub use crate::events::{EVENTS_MAX, EventRecorder, EventType, NewEvent};
-pub use crate::factory::{InformerFactory, Running};
-pub use crate::handler::{Change, Deleted, Event, EventHandler, EventKind, HandlerFn, handler_fn};
-pub use crate::health::{BindError, Endpoints, Health};
-pub use crate::indexer::{Found, IndexError, Indexer, NAMESPACE_INDEX};
-pub use crate::informer::{HandlerOptions, Informer, MAILBOX_MAX, NotSynced, Registration};
-pub use crate::key::{ObjectKey, ParseKeyError};
-pub use crate::lister::{Lister, LookupError, WaitError};
+pub use crate::client::{ClientOptions, client};
+pub use crate::controller::Controller;
+pub use crate::factory::InformerFactory;
+pub use crate::key::ObjectKey;
+pub use crate::lister::{Lister, LookupError};
 pub use crate::manager::{Manager, ManagerError, shutdown_signal};
-pub use crate::metrics::{MeasuredBody, Metrics, MetricsFormat, RequestMetrics, RequestMetricsLayer};
-pub use crate::outcome::{Arrival, Finality, Outcome};
-pub use crate::queue::{Enqueuer, Item, Key, Priority, RateLimiter, Stats as QueueStats, WorkQueue};
-pub use crate::reconcile::{Action, BoxError, ReconcileError, ReconcileFn, Terminal};
-pub use crate::reflector::{InitialList, Reflector, ReflectorOptions};
-pub use crate::selection::{CachedResource, Scope, Selection};
-pub use crate::shard::{Membership, Permit, ShardError, ShardMember, ShardOptions, Shards};
-pub use crate::slow_start::slow_start;
+pub use crate::reconcile::{Action, BoxError, ReconcileError};
+pub use crate::selection::Scope;
 pub use crate::write::WriteError;
+
+/// The code on the page of the registry compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct Readme;

@@ -186,7 +186,7 @@ impl<K: CachedResource> Lister<K> {
     /// Waits until the cache shows one's own write: `resource_version` of the object at `key`, or anything newer.
     ///
     /// For code that is no reconciler. A reconciler that waits here keeps a worker from other keys;
-    /// [`ConsistencyStore`](crate::ConsistencyStore) has its key come back instead.
+    /// [`ConsistencyStore`](crate::consistency::ConsistencyStore) has its key come back instead.
     ///
     /// Of servers whose versions are not numbers, the object itself must arrive at exactly that version.
     ///

@@ -1,6 +1,6 @@
 //! Runs controllers together: shared informers, one election, and an end in the right order.
 //!
-//! This file says what a manager consists of; [`life`] starts and ends it. Nothing is global; two managers live in one
+//! This file says what a manager consists of; `life` starts and ends it. Nothing is global; two managers live in one
 //! process.
 
 mod group;
@@ -202,16 +202,16 @@ impl Manager {
     }
 
     /// Counts in `metrics` instead of in metrics of the manager's own.
+    #[cfg(feature = "metrics")]
     pub fn with_metrics(mut self, metrics: Metrics) -> Self {
-        if let Some(endpoints) = &mut self.endpoints {
-            endpoints.set_metrics(metrics.clone());
-        }
+        self.endpoints = self.endpoints.map(|endpoints| endpoints.with_metrics(metrics.clone()));
         self.metrics = metrics;
         self
     }
 
     /// What is counted about this manager's queues, controllers, informers and election, from the start of
     /// [`Manager::run`] on.
+    #[cfg(feature = "metrics")]
     pub fn metrics(&self) -> &Metrics {
         &self.metrics
     }
@@ -229,11 +229,13 @@ impl Manager {
     /// replica may lead. That does not stop code that blocks, nor requests that were already sent; and a process that was
     /// stopped, or whose host was suspended, may go on for up to a second with what was under way. What must not happen even
     /// then needs a precondition on the server, such as a resource version.
+    #[cfg(feature = "election")]
     pub fn elect(self, name: &str, namespace: &str) -> Self {
         self.elect_with(ElectionOptions::new(name, namespace))
     }
 
     /// As [`Manager::elect`], with times and identity of one's own.
+    #[cfg(feature = "election")]
     pub fn elect_with(mut self, options: ElectionOptions) -> Self {
         let leadership = Arc::new(Leadership::new(&options));
         self.election = Some((options, leadership));
@@ -241,6 +243,7 @@ impl Manager {
     }
 
     /// Who leads, for probes and dashboards, once this runs; `None` without [`Manager::elect`].
+    #[cfg(feature = "election")]
     pub fn leadership(&self) -> Option<Arc<Leadership>> {
         self.election.as_ref().map(|(_, leadership)| Arc::clone(leadership))
     }
@@ -271,11 +274,13 @@ impl Manager {
     ///     .await
     /// # }
     /// ```
+    #[cfg(feature = "shard")]
     pub fn shard(self, name: &str, namespace: &str) -> Self {
         self.shard_with(ShardOptions::new(name, namespace))
     }
 
     /// As [`Manager::shard`], with times and identity of one's own.
+    #[cfg(feature = "shard")]
     pub fn shard_with(mut self, options: ShardOptions) -> Self {
         let shards = Shards::new(&options.group);
         self.sharding = Some(Sharding { options, shards });
@@ -283,6 +288,7 @@ impl Manager {
     }
 
     /// Which keys are this replica's, once it runs; `None` without [`Manager::shard`].
+    #[cfg(feature = "shard")]
     pub fn shards(&self) -> Option<Shards> {
         self.sharding.as_ref().map(|sharding| sharding.shards.clone())
     }
@@ -298,7 +304,7 @@ impl Manager {
         &self.health
     }
 
-    /// Serves `/healthz`, `/readyz` and `/metrics` on `address` for as long as the manager runs. It listens from now on,
+    /// Serves `/healthz`, `/readyz` and, with the feature `metrics`, `/metrics` on `address` for as long as the manager runs. It listens from now on,
     /// so that a port that is taken is an error before anything has begun. Port 0 is any that is free.
     ///
     /// `/healthz` has the check `leaderElection`, which fails when this replica believes that it leads but has not renewed
@@ -309,7 +315,10 @@ impl Manager {
     /// # Errors
     /// [`BindError`].
     pub fn serve(mut self, address: SocketAddr) -> Result<Self, BindError> {
-        self.endpoints = Some(Endpoints::bind(address, self.health.clone(), self.metrics.clone())?);
+        let endpoints = Endpoints::bind(address, self.health.clone())?;
+        #[cfg(feature = "metrics")]
+        let endpoints = endpoints.with_metrics(self.metrics.clone());
+        self.endpoints = Some(endpoints);
         Ok(self)
     }
 
@@ -398,7 +407,7 @@ impl Manager {
         life::run(self, shutdown).await
     }
 
-    /// Runs until SIGINT or SIGTERM, as [`Manager::run`] does; a second one of them ends everything at once.
+    /// Runs until [the process is asked to end](shutdown_signal), as [`Manager::run`] does; asked again, it ends everything at once.
     ///
     /// # Errors
     /// [`ManagerError`].

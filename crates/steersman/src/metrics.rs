@@ -1,8 +1,8 @@
 //! What a process of controllers tells Prometheus, under the names that the ecosystem's dashboards use.
 //!
 //! Nothing is pushed: queues, controllers, elections and informers count for themselves, and a scrape asks those that
-//! still live. Only requests to the server are counted here ([`requests`]), because nobody else sees them. Nothing is
-//! global: two managers have two sets of metrics, or share the one they are given. [`families`] has the names.
+//! still live. Only requests to the server are counted here (`requests`), because nobody else sees them. Nothing is
+//! global: two managers have two sets of metrics, or share the one they are given. `families` has the names.
 
 mod families;
 pub(crate) mod histogram;
@@ -18,11 +18,15 @@ use prometheus_client::registry::Registry;
 
 use crate::controller::stats::ControllerStats;
 use crate::election::Leadership;
+#[cfg(feature = "events")]
 use crate::events::{self, EventRecorder};
 use crate::factory::{InformerFactory, ObservedInformers};
 use crate::metrics::requests::Requests;
 use crate::queue::{Key, Measured, WorkQueue};
+#[cfg(feature = "shard")]
 use crate::shard::{self, Shards};
+
+pub use prometheus_client;
 
 pub use crate::metrics::requests::{MeasuredBody, RequestMetrics, RequestMetricsLayer};
 pub use crate::metrics::text::MetricsFormat;
@@ -74,7 +78,8 @@ pub use crate::metrics::text::MetricsFormat;
 /// name say is added up. A source is shown for as long as it lives.
 ///
 /// ```
-/// use steersman::{Metrics, MetricsFormat, RateLimiter, WorkQueue};
+/// use steersman::metrics::{Metrics, MetricsFormat};
+/// use steersman::queue::{RateLimiter, WorkQueue};
 ///
 /// let metrics = Metrics::new();
 /// let queue: WorkQueue = WorkQueue::new("networks", RateLimiter::default());
@@ -96,11 +101,13 @@ struct Shared {
 #[derive(Default)]
 struct Sources {
     controllers: Mutex<Vec<ControllerSource>>,
+    #[cfg(feature = "events")]
     events: Mutex<Vec<Weak<events::stats::Stats>>>,
     informers: Mutex<Vec<InformerSource>>,
     leaders: Mutex<Vec<Weak<Leadership>>>,
     queues: Mutex<Vec<Weak<dyn Measured>>>,
     requests: Arc<Requests>,
+    #[cfg(feature = "shard")]
     shards: Mutex<Vec<Weak<dyn shard::stats::Measured>>>,
     #[cfg(feature = "webhook")]
     webhooks: Mutex<Vec<Weak<crate::webhook::Stats>>>,
@@ -133,8 +140,8 @@ impl Metrics {
     /// Adds metrics of one's own: `edit` registers them with `prometheus_client`.
     ///
     /// ```
-    /// # use steersman::{Metrics, MetricsFormat};
-    /// use steersman::prometheus_client::metrics::counter::Counter;
+    /// # use steersman::metrics::{Metrics, MetricsFormat};
+    /// use steersman::metrics::prometheus_client::metrics::counter::Counter;
     ///
     /// let metrics = Metrics::new();
     /// let n_networks: Counter = Counter::default();
@@ -157,6 +164,7 @@ impl Metrics {
     }
 
     /// Reports whether a replica leads. A manager does this for its election.
+    #[cfg(feature = "election")]
     pub fn observe_leadership(&self, leadership: &Arc<Leadership>) {
         let leadership = Arc::downgrade(leadership);
         let mut leaders = self.shared.sources.leaders.lock();
@@ -165,6 +173,7 @@ impl Metrics {
     }
 
     /// Reports what a replica has of the keys of its group. A manager does this for its own.
+    #[cfg(feature = "shard")]
     pub fn observe_shards(&self, shards: &Shards) {
         let shards = shards.measured();
         let mut known = self.shared.sources.shards.lock();
@@ -173,6 +182,7 @@ impl Metrics {
     }
 
     /// Reports what becomes of the events of a recorder and its clones: which of them are lost, and why.
+    #[cfg(feature = "events")]
     pub fn observe_events(&self, recorder: &EventRecorder) {
         let stats = Arc::downgrade(recorder.stats());
         let mut events = self.shared.sources.events.lock();

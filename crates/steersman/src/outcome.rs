@@ -1,7 +1,7 @@
 //! What a change of the cache was: the form in which it goes from the cache to each handler.
 //!
 //! Objects are as the cache holds them, so an outcome costs what its key and two pointers weigh, however many handlers get it.
-//! What a handler makes of it, once its objects are decoded, is a [`Change`](crate::Change).
+//! What a handler makes of it, once its objects are decoded, is a [`Change`](crate::cache::Change).
 
 use std::sync::Arc;
 

@@ -12,6 +12,7 @@ use crate::reconcile::ReconcileError;
 
 /// Why an object cannot be made the property of another.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
 pub enum OwnerError {
     /// It has a controller already, and there can be only one.
     #[error("{child:?} is controlled by {kind} {name:?} already")]

@@ -1,5 +1,5 @@
 //! Which changes are worth a run: ready-made answers for [`Controller::when`](crate::Controller::when) and
-//! [`Watch::when`](crate::Watch::when).
+//! [`Watch::when`](crate::controller::Watch::when).
 //!
 //! A predicate is a function of a [`Change`]: it sees what happened, and the state before and after. The ones here judge
 //! additions and updates only. A deletion passes them all, whether the object is gone or has only begun to go and waits
@@ -70,7 +70,7 @@ pub fn annotations_changed<K: Resource + 'static>() -> impl Combine<K> {
 /// The labels match `selector`, now or before: an object that no longer matches passes once more, so that what was done
 /// for it can be undone.
 ///
-/// To watch only what matches, at the server, give the selector to the [`Selection`](crate::Selection).
+/// To watch only what matches, at the server, give the selector to the [`Selection`](crate::cache::Selection).
 pub fn labels_match<K: Resource + 'static>(selector: Selector) -> impl Combine<K> {
     move |change: &Change<'_, K>| {
         let none = std::collections::BTreeMap::new();
@@ -94,7 +94,7 @@ pub fn is_resync<K: Resource + 'static>() -> impl Combine<K> {
 /// # use k8s_openapi::api::core::v1::ConfigMap;
 /// # use steersman::predicates::{Combine, updated};
 /// let data_changed = updated(|old: &ConfigMap, new: &ConfigMap| old.data != new.data);
-/// # let _: &dyn Fn(&steersman::Change<'_, ConfigMap>) -> bool = &data_changed;
+/// # let _: &dyn Fn(&steersman::cache::Change<'_, ConfigMap>) -> bool = &data_changed;
 /// ```
 pub fn updated<K: Resource + 'static>(differ: impl Fn(&K, &K) -> bool + Send + Sync + 'static) -> impl Combine<K> {
     move |change: &Change<'_, K>| match change {

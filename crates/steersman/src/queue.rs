@@ -1,7 +1,7 @@
 //! The work queue: fair, deduplicating, delayed and rate-limited; the only home of retry.
 //!
 //! A key that is added while it waits runs once; added while it is processed, it runs once more afterwards; it is
-//! never processed twice at the same time. The rules live in [`core`], a plain state machine that is told the time;
+//! never processed twice at the same time. The rules live in `core`, a plain state machine that is told the time;
 //! this file is the shell around it: a lock, a notification, and guards whose drop is Done. No task runs behind a queue: a
 //! worker that waits in [`WorkQueue::get`] also waits for the next delayed key.
 
@@ -27,6 +27,7 @@ use crate::outcome::Arrival;
 use crate::queue::core::{Core, Report, Taken, Wake};
 use crate::selection::CachedResource;
 
+#[cfg(feature = "metrics")]
 pub(crate) use crate::queue::core::Report as QueueReport;
 pub use crate::queue::core::{Priority, Stats};
 pub use crate::queue::limiter::RateLimiter;

@@ -12,6 +12,7 @@ use crate::lister::LookupError;
 /// What is to happen after a reconcile that went well.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[must_use = "an action says when the key runs next"]
+#[non_exhaustive]
 pub enum Action {
     /// Run again when something changes.
     AwaitChange,
@@ -64,7 +65,8 @@ pub trait ReconcileError: Error + Send + Sync + 'static {
 ///
 /// ```
 /// # use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-/// # use steersman::{Action, BoxError, Lister, ObjectKey, Terminal};
+/// # use steersman::reconcile::Terminal;
+/// # use steersman::{Action, BoxError, Lister, ObjectKey};
 /// # struct Context { client: kube::Client, configs: Lister<ConfigMap> }
 /// async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, BoxError> {
 ///     let config = cx.configs.get(&key)?;

@@ -4,7 +4,7 @@
 //! where not; a watch that ends is resumed at the last version without a relist; a version that expired costs one
 //! relist; too many requests cost a wait and nothing else. Failures are logged when they change, not each time.
 //!
-//! The bytes are ours from the socket on, see [`crate::wire`]. After the first fill, an object that a relist repeats at
+//! The bytes are ours from the socket on, see `wire`. After the first fill, an object that a relist repeats at
 //! the version the cache has is not decoded again: it is the cached `Arc`.
 
 mod decoding;
@@ -12,6 +12,8 @@ mod failure;
 mod monitor;
 mod request;
 
+pub use crate::backoff::Limits as BackoffLimits;
+pub use crate::delta::{BATCH_MAX, Closed, DELTAS_MAX, DecodeError, Delta, DeltaFifo, DeltaSender, Entry, delta_fifo};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +28,6 @@ use tokio_util::sync::CancellationToken;
 use crate::backoff::{Backoff, Limits};
 use crate::cached::CacheMode;
 use crate::clock;
-use crate::delta::{Closed, Delta, DeltaSender, Entry};
 use crate::indexer::Indexer;
 use crate::selection::{CachedResource, Selection, Target};
 use crate::wire::event::{self, EventType, RawEvent};
@@ -56,6 +57,7 @@ const LISTS_DUE_BITS: u32 = 5;
 
 /// How a reflector lists and watches. The defaults suit; tests and odd servers change them.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct ReflectorOptions {
     /// Waits after failures.
     pub backoff: Limits,
@@ -75,8 +77,53 @@ pub struct ReflectorOptions {
     pub watch_lifetime: (Duration, Duration),
 }
 
+impl ReflectorOptions {
+    /// Sets [`ReflectorOptions::backoff`].
+    pub fn backoff(mut self, backoff: Limits) -> Self {
+        self.backoff = backoff;
+        self
+    }
+
+    /// Sets [`ReflectorOptions::cache`].
+    pub fn cache(mut self, cache: CacheMode) -> Self {
+        self.cache = cache;
+        self
+    }
+
+    /// Sets [`ReflectorOptions::idle_timeout`].
+    pub fn idle_timeout(mut self, idle_timeout: Duration) -> Self {
+        self.idle_timeout = idle_timeout;
+        self
+    }
+
+    /// Sets [`ReflectorOptions::initial`].
+    pub fn initial(mut self, initial: InitialList) -> Self {
+        self.initial = initial;
+        self
+    }
+
+    /// Sets [`ReflectorOptions::page_limit`].
+    pub fn page_limit(mut self, page_limit: u32) -> Self {
+        self.page_limit = page_limit;
+        self
+    }
+
+    /// Sets [`ReflectorOptions::prune`].
+    pub fn prune(mut self, prune: Vec<Vec<String>>) -> Self {
+        self.prune = prune;
+        self
+    }
+
+    /// Sets [`ReflectorOptions::watch_lifetime`].
+    pub fn watch_lifetime(mut self, watch_lifetime: (Duration, Duration)) -> Self {
+        self.watch_lifetime = watch_lifetime;
+        self
+    }
+}
+
 /// How to get the initial state.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
 pub enum InitialList {
     /// LIST, then WATCH.
     Paged,
@@ -425,7 +472,7 @@ impl<K: CachedResource> Reflector<K> {
     async fn open(&self, version: &str, initial: InitialList) -> Result<Stream, Failure> {
         let (shortest, longest) = self.options.watch_lifetime;
         let lifetime = shortest + longest.saturating_sub(shortest).mul_f64(rand::random::<f64>());
-        // Servers do not take any number.
+        // A longer lifetime than this is more than a server accepts as a number of seconds.
         let lifetime = lifetime.min(clock::FAR);
         let request = request::watch(&self.target, version, lifetime, initial);
         let body = self.send(request).await?;

@@ -14,6 +14,7 @@ impl<K: Resource + Clone + DeserializeOwned + Send + Sync + 'static> CachedResou
 
 /// Where to look: everywhere, or in one namespace.
 #[derive(Clone, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
+#[non_exhaustive]
 pub enum Scope {
     /// All namespaces; the only choice for cluster-scoped types.
     #[default]

@@ -8,7 +8,7 @@ use futures::stream::{FuturesUnordered, StreamExt};
 /// and the first error.
 ///
 /// ```
-/// # use steersman::slow_start;
+/// # use steersman::write::slow_start;
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() {
 /// let create = |number| async move { if number < 2 { Ok(()) } else { Err("quota") } };

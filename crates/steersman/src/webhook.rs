@@ -71,7 +71,9 @@ use tokio::sync::Semaphore;
 use crate::webhook::admission::{Checking, Defaulting, Function, Mutating, Validating};
 use crate::webhook::conversion::Convert;
 
-pub(crate) use crate::webhook::stats::{Stats, Totals};
+pub(crate) use crate::webhook::stats::Stats;
+#[cfg(feature = "metrics")]
+pub(crate) use crate::webhook::stats::Totals;
 
 pub use crate::webhook::admission::{Admissible, Admission, MutateFn, Operation, ValidateFn, Write};
 pub use crate::webhook::certificates::{CertificateError, Certificates, SelfSigned, SelfSignedError};

@@ -1,5 +1,11 @@
 //! Why a write failed, with what it was about and whether trying again can help.
 
+pub use crate::create_or_update::{
+    OperationResult, create_or_patch, create_or_patch_with, create_or_update, create_or_update_with,
+    try_create_or_update, try_create_or_update_with, update, update_with,
+};
+pub use crate::slow_start::slow_start;
+
 use crate::key::ObjectKey;
 use crate::reconcile::ReconcileError;
 

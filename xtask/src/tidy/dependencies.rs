@@ -127,7 +127,7 @@ deny = [
             version: "1.0.0".to_owned(),
             license: license.map(str::to_owned),
             source: source.map(str::to_owned),
-            dependencies: Vec::new(),
+            ..Package::default()
         }
     }
 

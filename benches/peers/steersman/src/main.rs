@@ -7,9 +7,8 @@ use std::time::Duration;
 use bench_common::{Error, Heard, Indexed, Options, Reference, Subject, Workload, measure};
 use clap::Parser;
 use k8s_openapi::api::core::v1::Pod;
-use steersman::{
-    CachedResource, Event, EventHandler, Found, Informer, InformerFactory, ObjectKey, Registration, Running, Scope,
-};
+use steersman::cache::{CachedResource, Event, EventHandler, Found, Informer, Registration, Running};
+use steersman::{InformerFactory, ObjectKey, Scope};
 
 const INDEX: &str = "bench";
 const SYNC_MAX: Duration = Duration::from_secs(300);

@@ -11,8 +11,9 @@ use kube::api::{Api, Patch, PatchParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use serde_json::{Value, json};
+use steersman::cache::Selection;
 use steersman::webhook::{Admission, Denial, SelfSigned, Webhooks};
-use steersman::{Action, Controller, Manager, ObjectKey, ReconcileError, Scope, Selection};
+use steersman::{Action, Controller, Manager, ObjectKey, ReconcileError, Scope};
 use tokio::sync::oneshot;
 
 use crate::support::eventually;

@@ -111,7 +111,7 @@ async fn networks_of_objects_that_are_gone_are_removed_after_the_grace_time() {
     assert!(
         operator
             .metrics
-            .encode(steersman::MetricsFormat::Prometheus)
+            .encode(steersman::metrics::MetricsFormat::Prometheus)
             .contains("network_operator_orphaned_networks_removed_total 1")
     );
     operator.stop().await;

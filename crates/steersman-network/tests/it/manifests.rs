@@ -3,7 +3,7 @@
 use crate::world::{World, plain};
 use serde_json::Value;
 use std::collections::BTreeSet;
-use steersman::MetricsFormat;
+use steersman::metrics::MetricsFormat;
 use steersman_network::permissions::{RULES, missing};
 use steersman_testkit::{ControlPlane, User};
 
@@ -92,7 +92,7 @@ fn names(expression: &str) -> BTreeSet<String> {
 #[tokio::test(start_paused = true)]
 async fn what_alerts_and_dashboard_ask_for_is_among_the_metrics() {
     let world = World::simulated().await;
-    let metrics = steersman::Metrics::new();
+    let metrics = steersman::metrics::Metrics::new();
     let client = kube::client::ClientBuilder::new(world.plane.service_as(User::master("operator")), "default")
         .with_layer(&metrics.request_layer())
         .build();

@@ -6,7 +6,8 @@ use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
-use steersman::{Manager, Metrics, ObjectKey};
+use steersman::metrics::Metrics;
+use steersman::{Manager, ObjectKey};
 use steersman_network::{Network, Options, run_with};
 use steersman_neutron::{
     Cloud, Faulty, Network as Made, NetworkFilter, NetworkId, RequestId, Simulated, Subnet, SubnetFilter,

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use steersman::cache::{Arrival, Deleted, EventHandler, Informer, NotSynced};
+use steersman::queue::{RateLimiter, WorkQueue};
 use steersman::typed::TypedInformer;
-use steersman::{
-    Arrival, Deleted, EventHandler, Informer, Lister, LookupError, NotSynced, ObjectKey, RateLimiter, WorkQueue,
-};
+use steersman::{Lister, LookupError, ObjectKey};
 
 use crate::api::Network;
 use crate::client::samplecrd_v1::NetworkLister as _;

@@ -28,7 +28,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     plane.apply(include_str!("crd.yaml")).await;
     let neutron = Arc::new(Mutex::new(Vec::new()));
 
-    // In a cluster: `steersman::client(&ClientOptions { kubeconfig, master, .. })`.
+    // In a cluster: `steersman::client(&ClientOptions::default().kubeconfig(kubeconfig).master(master))`.
     let client = plane.client();
     let factory = InformerFactory::new(client.clone()).resync(Duration::from_secs(30));
     let controller = Controller::new(&factory.samplecrd_v1().networks(), Arc::clone(&neutron));
@@ -77,6 +77,7 @@ fn networks_are_processed_and_deleted() {
 
 #[test]
 fn the_definition_is_that_of_the_type() {
+    use kube::CustomResourceExt as _;
     use steersman_codegen::output::{Files, is_to_update};
 
     let mut files = Files::default().below("generated");

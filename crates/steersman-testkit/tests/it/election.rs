@@ -9,7 +9,8 @@ use parking_lot::Mutex;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
-use steersman::{Action, Controller, ElectionOptions, Leadership, Manager, ManagerError, ObjectKey};
+use steersman::election::{ElectionOptions, Leadership};
+use steersman::{Action, Controller, Manager, ManagerError, ObjectKey};
 use steersman_testkit::ControlPlane;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
@@ -48,8 +49,7 @@ fn start(
     number: usize,
     world: &Arc<Mutex<World>>,
 ) -> (JoinHandle<Result<(), ManagerError>>, Arc<Leadership>) {
-    let options =
-        ElectionOptions { identity: format!("replica-{number}"), ..ElectionOptions::new("operator", "kube-system") };
+    let options = ElectionOptions::new("operator", "kube-system").identity(format!("replica-{number}"));
     let manager =
         Manager::new(Client::new(line.clone(), "default"))
             .elect_with(options)

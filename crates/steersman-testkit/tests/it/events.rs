@@ -7,7 +7,8 @@ use k8s_openapi::api::events::v1;
 use kube::api::{DeleteParams, ListParams};
 use kube::{Api, Resource, ResourceExt};
 use serde_json::{Value, json};
-use steersman::{EventRecorder, EventType, NewEvent, ObjectKey};
+use steersman::ObjectKey;
+use steersman::events::{EventRecorder, EventType, NewEvent};
 use steersman_testkit::{ControlPlane, Fault};
 
 use crate::{configs, create};
@@ -17,14 +18,10 @@ async fn all(plane: &ControlPlane) -> Vec<Event> {
 }
 
 fn bound(config: &ConfigMap, note: &str) -> NewEvent {
-    NewEvent {
-        regarding: config.object_ref(&()),
-        related: Some(ObjectReference { kind: Some("Node".into()), name: Some("n".into()), ..Default::default() }),
-        event_type: EventType::Normal,
-        reason: "Scheduled".to_owned(),
-        action: Some("Binding".to_owned()),
-        note: note.to_owned(),
-    }
+    let node = ObjectReference { kind: Some("Node".into()), name: Some("n".into()), ..Default::default() };
+    NewEvent::new(config.object_ref(&()), EventType::Normal, "Scheduled", note)
+        .related(node)
+        .action("Binding".to_owned())
 }
 
 #[tokio::test(start_paused = true)]

@@ -7,7 +7,8 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use kube::core::{ApiResource, DynamicObject, PartialObjectMeta};
 use serde_json::json;
-use steersman::{InformerFactory, InitialList, Lister, ObjectKey, ReflectorOptions, Scope};
+use steersman::reflector::{InitialList, ReflectorOptions};
+use steersman::{InformerFactory, Lister, ObjectKey, Scope};
 use steersman_testkit::ControlPlane;
 
 use crate::{configs, create};
@@ -36,7 +37,7 @@ async fn an_informer_of_metadata_gets_no_more_than_that() {
     create(&api, "a").await;
     label(&api, "a", "red").await;
     for initial in [InitialList::Paged, InitialList::Streaming] {
-        let options = ReflectorOptions { initial, prune: Vec::new(), ..ReflectorOptions::default() };
+        let options = ReflectorOptions::default().initial(initial).prune(Vec::new());
         let factory = InformerFactory::new(plane.client()).options(options).compact();
         let resource = ApiResource::erase::<ConfigMap>(&());
         let typed = factory.informer::<PartialObjectMeta<ConfigMap>>(Scope::All);

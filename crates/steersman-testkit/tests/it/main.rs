@@ -7,6 +7,7 @@ mod codegen;
 mod controller;
 mod election;
 mod events;
+mod examples;
 mod informer;
 mod life;
 mod line;

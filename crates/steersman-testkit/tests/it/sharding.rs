@@ -11,7 +11,8 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
-use steersman::{Action, Controller, Manager, ManagerError, Membership, ObjectKey, Scope, ShardOptions};
+use steersman::shard::{Membership, ShardOptions};
+use steersman::{Action, Controller, Manager, ManagerError, ObjectKey, Scope};
 use steersman_testkit::ControlPlane;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
@@ -101,11 +102,9 @@ impl Rig {
     fn start(&mut self, number: usize) {
         let line = Line::new(&self.plane);
         let context = (number, Arc::clone(&self.world));
-        let options = ShardOptions {
-            identity: format!("replica-{number}"),
-            handover: Duration::from_secs(5),
-            ..ShardOptions::new("operator", "kube-system")
-        };
+        let options = ShardOptions::new("operator", "kube-system")
+            .identity(format!("replica-{number}"))
+            .handover(Duration::from_secs(5));
         let manager = Manager::new(Client::new(line.clone(), "default"))
             .shard_with(options)
             // Elsewhere the server has some of its own.

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use kube::core::{ApiResource, DynamicObject, PartialObjectMeta};
+use steersman::controller::Watch;
 use steersman::owners::OwnedBy;
-use steersman::{Action, Controller, Manager, ObjectKey, ReconcileError, Scope, Watch};
+use steersman::{Action, Controller, Manager, ObjectKey, ReconcileError, Scope};
 use steersman_testkit::ControlPlane;
 use tokio::sync::mpsc;
 
@@ -28,7 +29,7 @@ const OWNED: &str = "
 ";
 
 /// Runs `controller` and tells `kind`/`name` of owners whose keys must run when what they own appears.
-async fn check_owner<K: steersman::CachedResource>(
+async fn check_owner<K: steersman::cache::CachedResource>(
     plane: &ControlPlane,
     controller: impl FnOnce(mpsc::Sender<String>) -> Controller<K>,
     (kind, name, uid): (&str, &str, &str),

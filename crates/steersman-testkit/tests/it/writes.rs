@@ -7,7 +7,8 @@ use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::Api;
 use serde_json::{Value, json};
 use steersman::patch::{self, Lock, StrategicError};
-use steersman::{ObjectKey, OperationResult, WriteError, create_or_patch, create_or_update, owners, update};
+use steersman::write::{OperationResult, create_or_patch, create_or_update, update};
+use steersman::{ObjectKey, WriteError, owners};
 use steersman_testkit::{ControlPlane, Fault};
 
 use crate::{config, configs, create};
@@ -112,7 +113,7 @@ async fn a_change_that_fails_or_renames_writes_nothing() {
     let client = plane.client();
     let owner = in_default("unsaved");
     let own = |config: &mut ConfigMap| owners::set_controller(&owner, config).map(drop).map_err(Error::from);
-    let error = steersman::try_create_or_update(&client, in_default("x"), own).await.unwrap_err();
+    let error = steersman::write::try_create_or_update(&client, in_default("x"), own).await.unwrap_err();
     assert!(matches!(error, Error::Owner(_)), "{error:?}");
     let rename = |config: &mut ConfigMap| config.metadata.name = Some("y".to_owned());
     let error = create_or_update(&client, in_default("x"), rename).await.unwrap_err();

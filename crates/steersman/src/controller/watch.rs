@@ -31,7 +31,8 @@ use crate::selection::{CachedResource, Scope, Selection};
 ///
 /// ```
 /// # use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-/// # use steersman::{Controller, ObjectKey, Scope, Watch, predicates};
+/// # use steersman::controller::Watch;
+/// # use steersman::{Controller, ObjectKey, Scope, predicates};
 /// # fn watch(controller: Controller<ConfigMap>) -> Controller<ConfigMap> {
 /// let secrets = Watch::<Secret>::new(Scope::Namespace("shop".to_owned())).when(predicates::labels_changed());
 /// controller.watches(secrets, |secret| vec![ObjectKey::of(secret)])

@@ -12,7 +12,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, ALLOW, CONTENT_TYPE, HeaderName, HeaderValue, X_CONTENT_TYPE_OPTIONS};
+#[cfg(feature = "metrics")]
+use http::header::ACCEPT;
+use http::header::{ALLOW, CONTENT_TYPE, HeaderName, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::server::conn::http1;
@@ -22,7 +24,9 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use crate::accept::Acceptor;
 use crate::chain::Chain;
 use crate::health::{Health, Probe};
-use crate::metrics::{Metrics, MetricsFormat};
+use crate::metrics::Metrics;
+#[cfg(feature = "metrics")]
+use crate::metrics::MetricsFormat;
 
 /// So many connections are served at a time; further ones wait.
 const CONNECTIONS_MAX: usize = 64;
@@ -43,7 +47,7 @@ pub struct Endpoints {
     listener: TcpListener,
     address: SocketAddr,
     health: Health,
-    metrics: Metrics,
+    metrics: Option<Metrics>,
 }
 
 /// The address cannot be listened on.
@@ -62,12 +66,12 @@ impl Endpoints {
     ///
     /// # Errors
     /// [`BindError`].
-    pub fn bind(address: SocketAddr, health: Health, metrics: Metrics) -> Result<Self, BindError> {
+    pub fn bind(address: SocketAddr, health: Health) -> Result<Self, BindError> {
         let failed = |source| BindError { address, source };
         let listener = TcpListener::bind(address).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        Ok(Self { listener, address, health, metrics })
+        Ok(Self { listener, address, health, metrics: None })
     }
 
     /// Where it listens, with the real port.
@@ -75,8 +79,10 @@ impl Endpoints {
         self.address
     }
 
-    pub(crate) fn set_metrics(&mut self, metrics: Metrics) {
-        self.metrics = metrics;
+    /// Serves these metrics at `/metrics` too.
+    #[cfg(feature = "metrics")]
+    pub fn with_metrics(self, metrics: Metrics) -> Self {
+        Self { metrics: Some(metrics), ..self }
     }
 
     /// Serves until `stop`, then lets answers under way finish.
@@ -102,7 +108,7 @@ impl Endpoints {
             let answerer = Arc::clone(&answerer);
             let service = service_fn(move |request| {
                 let (health, metrics) = &*answerer;
-                let answer = answer(&request, health, Some(metrics));
+                let answer = answer(&request, health, metrics.as_ref());
                 async move { Ok::<_, Infallible>(answer) }
             });
             let connection = http1::Builder::new()
@@ -121,13 +127,20 @@ impl Endpoints {
 }
 
 /// The answer to one request; without metrics where they are served elsewhere.
-pub(crate) fn answer<B>(request: &Request<B>, health: &Health, metrics: Option<&Metrics>) -> Response<Full<Bytes>> {
+pub(crate) fn answer<B>(
+    request: &Request<B>,
+    health: &Health,
+    #[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "there are none"))] metrics: Option<
+        &Metrics,
+    >,
+) -> Response<Full<Bytes>> {
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         let mut refusal = text(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD\n".to_owned());
         refusal.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
         return refusal;
     }
     let path = request.uri().path();
+    #[cfg(feature = "metrics")]
     if let ("/metrics", Some(metrics)) = (path, metrics) {
         let accept = request.headers().get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
         let format = MetricsFormat::of_accept(&accept.collect::<Vec<_>>().join(","));

@@ -67,6 +67,7 @@ pub(crate) async fn run(manager: Manager, shutdown: impl Future<Output = ()>) ->
     }
     if let Some(sharding) = &sharding {
         fences.push(Arc::new(sharding.shards.clone()));
+        #[cfg(feature = "shard")]
         metrics.observe_shards(&sharding.shards);
     }
     let election = election
@@ -82,12 +83,15 @@ pub(crate) async fn run(manager: Manager, shutdown: impl Future<Output = ()>) ->
     for prepared in &prepared {
         prepared.observe(&metrics);
     }
+    #[cfg(feature = "election")]
     if let Some(election) = &election {
         metrics.observe_leadership(election.leadership());
     }
     #[cfg(feature = "webhook")]
     let first = manager.webhooks.into_iter().map(|server| {
-        let server = server.with_health(health.clone()).with_metrics(&metrics);
+        let server = server.with_health(health.clone());
+        #[cfg(feature = "metrics")]
+        let server = server.with_metrics(&metrics);
         Task::new("webhooks", |stop| async move { server.run(stop.cancelled()).await })
     });
     #[cfg(not(feature = "webhook"))]
@@ -195,7 +199,7 @@ impl Life {
                     error = leaders.failed() => Ended::Failed(error),
                     error = always.failed() => Ended::Failed(error),
                     error = first.failed() => Ended::Failed(error),
-                    () = left(&mut membership) => Ended::Failed(ManagerError::Panicked),
+                    () = membership_ended(&mut membership) => Ended::Failed(ManagerError::Panicked),
                 }
             };
             self.is_stopping.store(true, Ordering::Relaxed);
@@ -275,9 +279,9 @@ async fn warm_up(factory: &InformerFactory, limit: Option<Duration>) {
     }
 }
 
-/// Ends when the group was left although nobody asked for it, which only a panic does: without its member a manager has no
-/// keys.
-async fn left(membership: &mut JoinSet<()>) {
+/// Completes when the task that keeps the membership has ended by itself, which only a panic makes it do: without a membership
+/// the manager has no keys.
+async fn membership_ended(membership: &mut JoinSet<()>) {
     if membership.join_next().await.is_none() {
         std::future::pending::<()>().await;
     }

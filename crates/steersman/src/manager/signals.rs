@@ -1,41 +1,87 @@
-//! The signals that ask a process to end.
+//! What asks a process to end: SIGINT and SIGTERM, or the console events of Windows.
 
+use std::io;
 use std::sync::Arc;
 
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use crate::chain::Chain;
 
-/// SIGINT and SIGTERM, listened for from the start; `None` where that is not possible.
+/// The signals that ask to end, listened for from the start; `None` where that is not possible.
 struct Signals {
-    listening: Option<(Signal, Signal)>,
+    listening: Option<Listening>,
 }
 
-impl Signals {
-    fn new() -> Self {
-        let (interrupt, terminate) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()));
-        let listening = match (interrupt, terminate) {
-            (Ok(interrupt), Ok(terminate)) => Some((interrupt, terminate)),
-            (Err(error), _) | (_, Err(error)) => {
-                tracing::error!(error = %Chain(&error), "cannot listen to signals");
-                None
-            }
-        };
-        Self { listening }
+#[cfg(unix)]
+struct Listening {
+    interrupt: tokio::signal::unix::Signal,
+    terminate: tokio::signal::unix::Signal,
+}
+
+#[cfg(windows)]
+struct Listening {
+    interrupt: tokio::signal::windows::CtrlC,
+    stop: tokio::signal::windows::CtrlBreak,
+    close: tokio::signal::windows::CtrlClose,
+    shutdown: tokio::signal::windows::CtrlShutdown,
+}
+
+#[cfg(unix)]
+impl Listening {
+    fn new() -> io::Result<Self> {
+        use tokio::signal::unix::{SignalKind, signal};
+        Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
     }
 
     async fn next(&mut self) {
-        let Some((interrupt, terminate)) = &mut self.listening else { return std::future::pending().await };
         tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
         }
     }
 }
 
-/// Completes when the process is asked to end: SIGINT or SIGTERM.
+#[cfg(windows)]
+impl Listening {
+    fn new() -> io::Result<Self> {
+        use tokio::signal::windows;
+        Ok(Self {
+            interrupt: windows::ctrl_c()?,
+            stop: windows::ctrl_break()?,
+            close: windows::ctrl_close()?,
+            shutdown: windows::ctrl_shutdown()?,
+        })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.stop.recv() => {}
+            _ = self.close.recv() => {}
+            _ = self.shutdown.recv() => {}
+        }
+    }
+}
+
+impl Signals {
+    fn new() -> Self {
+        let listening = Listening::new().inspect_err(|error| {
+            tracing::error!(error = %Chain(error), "cannot listen to signals");
+        });
+        Self { listening: listening.ok() }
+    }
+
+    async fn next(&mut self) {
+        match &mut self.listening {
+            None => std::future::pending().await,
+            Some(listening) => listening.next().await,
+        }
+    }
+}
+
+/// Completes when the process is asked to end: SIGINT or SIGTERM; on Windows Ctrl-C, Ctrl-Break, or the end of the console or
+/// of the system.
 ///
 /// # Panics
 /// Never; where signals cannot be listened to, it says so in the log and never completes.

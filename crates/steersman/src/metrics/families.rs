@@ -13,12 +13,16 @@ use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 
 use crate::controller::stats::ControllerTotals;
+#[cfg(feature = "election")]
 use crate::election::Leadership;
+#[cfg(feature = "events")]
 use crate::events::stats::Stats;
 use crate::metrics::histogram::Histogram;
 use crate::metrics::{ControllerSource, InformerSource, Sources};
 use crate::queue::{Measured, QueueReport};
+#[cfg(feature = "shard")]
 use crate::shard;
+#[cfg(feature = "shard")]
 use crate::shard::stats::Report;
 #[cfg(feature = "webhook")]
 use crate::webhook::Totals;
@@ -51,12 +55,21 @@ impl Collector for Sources {
         encode_queues(&mut encoder, &by_queue(&queues))?;
         let controllers = self.controllers.lock().clone();
         encode_controllers(&mut encoder, &by_controller(&controllers))?;
-        let leaders: Vec<_> = self.leaders.lock().iter().filter_map(|leadership| leadership.upgrade()).collect();
-        encode_elections(&mut encoder, &leaders)?;
-        let shards: Vec<_> = self.shards.lock().iter().filter_map(|shards| shards.upgrade()).collect();
-        encode_shards(&mut encoder, &by_group(&shards))?;
-        let events: Vec<_> = self.events.lock().iter().filter_map(|events| events.upgrade()).collect();
-        encode_events(&mut encoder, &events)?;
+        #[cfg(feature = "election")]
+        {
+            let leaders: Vec<_> = self.leaders.lock().iter().filter_map(|leadership| leadership.upgrade()).collect();
+            encode_elections(&mut encoder, &leaders)?;
+        }
+        #[cfg(feature = "shard")]
+        {
+            let shards: Vec<_> = self.shards.lock().iter().filter_map(|shards| shards.upgrade()).collect();
+            encode_shards(&mut encoder, &by_group(&shards))?;
+        }
+        #[cfg(feature = "events")]
+        {
+            let events: Vec<_> = self.events.lock().iter().filter_map(|events| events.upgrade()).collect();
+            encode_events(&mut encoder, &events)?;
+        }
         self.requests.encode(&mut encoder)?;
         #[cfg(feature = "webhook")]
         encode_webhooks(&mut encoder, &Totals::of(&self.webhooks.lock().clone()))?;
@@ -111,6 +124,7 @@ fn by_informer(sources: &[InformerSource]) -> BTreeMap<[String; 4], Cache> {
 }
 
 /// Members of one group in one process, which only tests have, are added up.
+#[cfg(feature = "shard")]
 fn by_group(shards: &[Arc<dyn shard::stats::Measured>]) -> BTreeMap<String, Report> {
     let mut groups: BTreeMap<String, Report> = BTreeMap::new();
     for report in shards.iter().map(|shards| shards.report()) {
@@ -182,9 +196,9 @@ fn encode_controllers(encoder: &mut DescriptorEncoder<'_>, controllers: &BTreeMa
     let times = controllers.iter().map(|(name, of)| (labels(name), &of.totals.times)).collect();
     histograms(encoder, "controller_runtime_reconcile_time_seconds", "How long reconciles take", times)?;
     let workers = controllers.iter().map(|(name, of)| (labels(name), of.workers)).collect();
-    gauges(encoder, "controller_runtime_max_concurrent_reconciles", "Workers there are", workers)?;
+    gauges(encoder, "controller_runtime_max_concurrent_reconciles", "Number of workers", workers)?;
     let active = controllers.iter().map(|(name, of)| (labels(name), of.totals.active_workers)).collect();
-    gauges(encoder, "controller_runtime_active_workers", "Workers that work", active)
+    gauges(encoder, "controller_runtime_active_workers", "Number of workers that run a reconcile", active)
 }
 
 fn encode_informers(encoder: &mut DescriptorEncoder<'_>, caches: BTreeMap<[String; 4], Cache>) -> fmt::Result {
@@ -201,6 +215,7 @@ fn encode_informers(encoder: &mut DescriptorEncoder<'_>, caches: BTreeMap<[Strin
 }
 
 /// After client-go (`tools/leaderelection/metrics.go`).
+#[cfg(feature = "election")]
 fn encode_elections(encoder: &mut DescriptorEncoder<'_>, leaders: &[Arc<Leadership>]) -> fmt::Result {
     let (mut statuses, mut slow) = (BTreeMap::new(), BTreeMap::new());
     for leadership in leaders {
@@ -215,6 +230,7 @@ fn encode_elections(encoder: &mut DescriptorEncoder<'_>, leaders: &[Arc<Leadersh
     counters(encoder, "leader_election_slowpath", help, samples(slow))
 }
 
+#[cfg(feature = "shard")]
 fn encode_shards(encoder: &mut DescriptorEncoder<'_>, groups: &BTreeMap<String, Report>) -> fmt::Result {
     let labels = |group: &str| vec![("group", group.to_owned())];
     let slots = groups.iter().map(|(group, report)| (labels(group), report.slots)).collect();
@@ -237,6 +253,7 @@ fn encode_shards(encoder: &mut DescriptorEncoder<'_>, groups: &BTreeMap<String, 
     Ok(())
 }
 
+#[cfg(feature = "events")]
 fn encode_events(encoder: &mut DescriptorEncoder<'_>, recorders: &[Arc<Stats>]) -> fmt::Result {
     let mut totals = BTreeMap::new();
     for stats in recorders {

@@ -26,7 +26,7 @@ use crate::metrics::histogram::{Histogram, REQUEST_BUCKETS, SIZE_BUCKETS};
 /// The status of a request that got no answer, in client-go's words.
 const NO_ANSWER: &str = "<error>";
 
-/// Puts [`RequestMetrics`] around a service; see [`crate::Metrics::request_layer`].
+/// Puts [`RequestMetrics`] around a service; see [`crate::metrics::Metrics::request_layer`].
 #[derive(Clone, Debug)]
 pub struct RequestMetricsLayer {
     requests: Arc<Requests>,

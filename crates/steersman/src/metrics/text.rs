@@ -9,6 +9,7 @@ use std::borrow::Cow;
 
 /// A text format for metrics.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
 pub enum MetricsFormat {
     /// OpenMetrics 1.0.
     OpenMetrics,

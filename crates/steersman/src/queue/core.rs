@@ -103,7 +103,7 @@ pub(crate) enum Wake {
     One,
 }
 
-/// What a taker finds.
+/// What a worker gets when it asks for a key.
 #[derive(Debug)]
 pub(crate) enum Taken<T> {
     /// Shut down, and nothing ready.

@@ -22,7 +22,7 @@ pub struct Membership {
 /// One replica's membership in a group: renews its Lease, lists those of the others, and updates [`Shards`].
 ///
 /// ```no_run
-/// # use steersman::{ShardError, ShardMember, ShardOptions, Shards};
+/// # use steersman::shard::{ShardError, ShardMember, ShardOptions, Shards};
 /// # async fn work(shards: Shards) {}
 /// # async fn run(client: kube::Client) -> Result<(), ShardError> {
 /// let member = ShardMember::new(client, ShardOptions::new("my-operator", "operators"))?;

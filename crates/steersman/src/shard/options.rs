@@ -7,6 +7,7 @@ use crate::shard::member::Times;
 
 /// A group of replicas, its durations, and the identity of this replica.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct ShardOptions {
     /// Name of the group: a label's value, and what the names of the members' Leases begin with.
     pub group: String,
@@ -22,6 +23,38 @@ pub struct ShardOptions {
     pub period: Duration,
     /// How long a reconcile may go on after its key was given to another replica, before it is cut off. Default 30 s.
     pub handover: Duration,
+}
+
+impl ShardOptions {
+    /// Sets [`ShardOptions::identity`].
+    pub fn identity(mut self, identity: impl Into<String>) -> Self {
+        self.identity = identity.into();
+        self
+    }
+
+    /// Sets [`ShardOptions::lease`].
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.lease = lease;
+        self
+    }
+
+    /// Sets [`ShardOptions::renew_deadline`].
+    pub fn renew_deadline(mut self, renew_deadline: Duration) -> Self {
+        self.renew_deadline = renew_deadline;
+        self
+    }
+
+    /// Sets [`ShardOptions::period`].
+    pub fn period(mut self, period: Duration) -> Self {
+        self.period = period;
+        self
+    }
+
+    /// Sets [`ShardOptions::handover`].
+    pub fn handover(mut self, handover: Duration) -> Self {
+        self.handover = handover;
+        self
+    }
 }
 
 /// The group cannot be formed.

@@ -23,7 +23,8 @@ use crate::shard::stats::{Measured, Report, Stats};
 /// key, and hold the permit as long as they do:
 ///
 /// ```
-/// # use steersman::{ObjectKey, Shards};
+/// # use steersman::shard::Shards;
+/// # use steersman::ObjectKey;
 /// # async fn work(_: &ObjectKey) {}
 /// async fn work_if_ours(key: &ObjectKey, shards: &Shards) {
 ///     let Some(permit) = shards.begin(key) else { return };

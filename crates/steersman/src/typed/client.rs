@@ -178,7 +178,7 @@ where
     }
 
     /// What happens to the objects after `resource_version`, until the server or the caller ends it. For a cache that is
-    /// kept up to date over broken connections, take an [`crate::Informer`].
+    /// kept up to date over broken connections, take an [`crate::cache::Informer`].
     ///
     /// # Errors
     /// [`WriteError`], whose key has `*` in place of a name; later ones come down the stream.

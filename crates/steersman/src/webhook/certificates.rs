@@ -127,8 +127,7 @@ impl Served {
         let (_, parsed) = x509_parser::parse_x509_certificate(leaf).map_err(|error| unreadable(error.to_string()))?;
         let not_after = parsed.validity().not_after.timestamp();
         let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| unusable(error.to_string()))?;
-        let provider: CryptoProvider = rustls::crypto::ring::default_provider();
-        let key = provider.key_provider.load_private_key(key).map_err(|error| unusable(error.to_string()))?;
+        let key = provider().key_provider.load_private_key(key).map_err(|error| unusable(error.to_string()))?;
         let key = CertifiedKey::new(certificates, key);
         key.keys_match().map_err(|error| unusable(error.to_string()))?;
         Ok(Self { key: Arc::new(key), not_after })
@@ -178,6 +177,14 @@ impl Publisher {
 }
 
 // === handshakes ===
+
+/// The cryptography of webhooks. Nothing is made the default of the process.
+pub(crate) fn provider() -> CryptoProvider {
+    #[cfg(feature = "ring")]
+    return rustls::crypto::ring::default_provider();
+    #[cfg(not(feature = "ring"))]
+    return rustls::crypto::aws_lc_rs::default_provider();
+}
 
 /// Answers every handshake with what is served at its moment.
 struct Resolver(watch::Receiver<Option<Arc<Served>>>);

@@ -22,9 +22,10 @@ use tokio_rustls::TlsAcceptor;
 use crate::accept::Acceptor;
 use crate::chain::Chain;
 use crate::health::{Health, answer as answer_probe};
+#[cfg(feature = "metrics")]
 use crate::metrics::Metrics;
 use crate::webhook::Webhooks;
-use crate::webhook::certificates::{CertificateError, Certificates, Publisher, Served, resolver};
+use crate::webhook::certificates::{self, CertificateError, Certificates, Publisher, Served, resolver};
 
 /// How long a client may take for its TLS handshake.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
@@ -115,6 +116,7 @@ impl Server {
     }
 
     /// Counts in these metrics. A manager gives it its own.
+    #[cfg(feature = "metrics")]
     pub fn with_metrics(self, metrics: &Metrics) -> Self {
         metrics.observe_webhooks(&self.webhooks.stats);
         self
@@ -204,7 +206,7 @@ fn protocols() -> auto::Builder<TokioExecutor> {
 }
 
 fn config(served: watch::Receiver<Option<Arc<Served>>>) -> Result<ServerConfig, ServeError> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let provider = Arc::new(certificates::provider());
     let builder =
         ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().map_err(ServeError::Tls)?;
     let mut config = builder.with_no_client_auth().with_cert_resolver(resolver(served));

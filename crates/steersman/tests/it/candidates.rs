@@ -17,7 +17,7 @@ use kube::client::Body;
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use steersman::{Election, ElectionOptions};
+use steersman::election::{Election, ElectionOptions};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
@@ -157,8 +157,7 @@ impl Future for Process {
 fn start(server: &Server, world: &Shared, number: usize) -> JoinHandle<()> {
     world.lock().candidates.insert(number, Candidate::default());
     let client = Client::new(Network { server: server.clone(), world: Arc::clone(world) }, "default");
-    let options =
-        ElectionOptions { identity: format!("candidate-{number}"), ..ElectionOptions::new("test", "kube-system") };
+    let options = ElectionOptions::new("test", "kube-system").identity(format!("candidate-{number}"));
     let shared = Arc::clone(world);
     let main = async move {
         let mut election = Election::new(client, options).expect("the default times are sound");

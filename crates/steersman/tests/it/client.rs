@@ -2,7 +2,8 @@
 
 use std::error::Error;
 
-use steersman::{ClientError, ClientOptions, client};
+use steersman::client::ClientError;
+use steersman::{ClientOptions, client};
 
 const KUBECONFIG: &str = r#"
 apiVersion: v1
@@ -22,7 +23,7 @@ fn file(text: &str) -> tempfile::NamedTempFile {
 }
 
 fn with_file(file: &tempfile::NamedTempFile) -> ClientOptions {
-    ClientOptions { kubeconfig: Some(file.path().to_owned()), ..ClientOptions::default() }
+    ClientOptions::default().kubeconfig(file.path().to_owned())
 }
 
 #[tokio::test]
@@ -30,24 +31,24 @@ async fn a_kubeconfig_gives_its_current_context_or_the_one_asked_for() {
     let file = file(KUBECONFIG);
     let options = with_file(&file);
     assert_eq!(client(&options).await.unwrap().default_namespace(), "team");
-    let options = ClientOptions { context: Some("there".to_owned()), ..options };
+    let options = options.context("there".to_owned());
     assert_eq!(client(&options).await.unwrap().default_namespace(), "other");
 }
 
 #[tokio::test]
 async fn a_master_alone_is_enough() {
-    let options = ClientOptions { master: Some("http://127.0.0.1:1".to_owned()), ..ClientOptions::default() };
+    let options = ClientOptions::default().master("http://127.0.0.1:1".to_owned());
     assert_eq!(client(&options).await.unwrap().default_namespace(), "default");
 }
 
 #[tokio::test]
 async fn what_cannot_be_used_is_named() {
     let broken = file("clusters: 7");
-    let contextless = ClientOptions { context: Some("nowhere".to_owned()), ..with_file(&broken) };
-    let missing = ClientOptions { kubeconfig: Some("/does/not/exist".into()), ..ClientOptions::default() };
-    let master = ClientOptions { master: Some("localhost".to_owned()), ..ClientOptions::default() };
+    let contextless = with_file(&broken).context("nowhere".to_owned());
+    let missing = ClientOptions::default().kubeconfig(std::path::PathBuf::from("/does/not/exist"));
+    let master = ClientOptions::default().master("localhost".to_owned());
     let good = file(KUBECONFIG);
-    let agent = ClientOptions { user_agent: Some("a\nb".to_owned()), ..with_file(&good) };
+    let agent = with_file(&good).user_agent("a\nb".to_owned());
     for (options, expected) in [
         (with_file(&broken), format!("kubeconfig {} cannot be used", broken.path().display())),
         (contextless, format!("kubeconfig {} cannot be used", broken.path().display())),

@@ -12,10 +12,11 @@ use kube::{Resource, ResourceExt};
 use parking_lot::Mutex;
 use serde::{Deserialize, Deserializer};
 use serde_json::json;
-use steersman::{
-    Action, CacheMode, Controller, Event, EventHandler, Informer, InformerFactory, LookupError, ObjectKey,
-    ReflectorOptions, Running, Scope, Selection, Watch, WorkQueue, index_by,
-};
+use steersman::cache::{CacheMode, Event, EventHandler, Informer, Running, Selection};
+use steersman::controller::Watch;
+use steersman::queue::WorkQueue;
+use steersman::reflector::ReflectorOptions;
+use steersman::{Action, Controller, InformerFactory, LookupError, ObjectKey, Scope, index_by};
 use tokio_util::sync::CancellationToken;
 
 use crate::informer::Log;
@@ -77,7 +78,7 @@ impl Resource for Counted {
 }
 
 fn compact(server: &Server) -> InformerFactory {
-    let options = ReflectorOptions { cache: CacheMode::COMPACT, ..ReflectorOptions::default() };
+    let options = ReflectorOptions::default().cache(CacheMode::COMPACT);
     InformerFactory::new(server.client()).options(options)
 }
 
@@ -134,7 +135,7 @@ async fn a_work_queue_is_fed_without_decoding_anything() {
     server.put("a/x", "1");
     let factory = compact(&server);
     let informer = factory.informer::<Counted>(Scope::All);
-    let queue: WorkQueue = WorkQueue::new("counted", steersman::RateLimiter::default());
+    let queue: WorkQueue = WorkQueue::new("counted", steersman::queue::RateLimiter::default());
     informer.add_handler(queue.enqueuer());
     let _running = factory.start();
     informer.wait_synced(WAIT).await.unwrap();
@@ -180,7 +181,7 @@ async fn a_predicate_and_a_map_share_one_decoding() {
         Ok(Action::AwaitChange)
     }
     let server = Server::new();
-    let options = ReflectorOptions { cache: CacheMode::Compact { decoded_max: 0 }, ..ReflectorOptions::default() };
+    let options = ReflectorOptions::default().cache(CacheMode::Compact { decoded_max: 0 });
     let factory = InformerFactory::new(server.client()).options(options);
     let watch = Watch::<Counted>::new(Scope::All).when(|_| true);
     let controller = Controller::<Counted>::new(reconcile, ()).watches(watch, |object| vec![ObjectKey::of(object)]);
@@ -272,7 +273,7 @@ async fn members_that_are_pruned_are_not_held() {
         json!({"namespace": "a", "name": "x", "managedFields": [{"manager": "m"}], "annotations": {"a": "b"}});
     server.put_raw("/api/v1/configmaps", json!({"metadata": metadata, "data": {"value": "1"}}));
     let prune = vec![vec!["metadata".to_owned(), "managedFields".to_owned()], vec!["data".to_owned()]];
-    let options = ReflectorOptions { cache: CacheMode::COMPACT, prune, ..ReflectorOptions::default() };
+    let options = ReflectorOptions::default().cache(CacheMode::COMPACT).prune(prune);
     let factory = InformerFactory::new(server.client()).options(options);
     let informer = factory.informer::<ConfigMap>(Scope::All);
     let _running = factory.start();

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use steersman::{ConsistencyStore, InformerFactory, ObjectKey, ReconcileError, Scope, StaleCache};
+use steersman::consistency::{ConsistencyStore, StaleCache};
+use steersman::{InformerFactory, ObjectKey, ReconcileError, Scope};
 
 use crate::server::{Fault, Server, Verb, settle};
 

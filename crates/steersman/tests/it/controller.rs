@@ -8,9 +8,11 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::ConfigMap;
 use parking_lot::Mutex;
 use serde_json::json;
+use steersman::cache::Change;
+use steersman::controller::{ControllerError, ControllerStats};
+use steersman::queue::RateLimiter;
 use steersman::{
-    Action, Change, Controller, ControllerError, ControllerStats, InformerFactory, Lister, LookupError, ObjectKey,
-    RateLimiter, ReconcileError, Scope, predicates,
+    Action, Controller, InformerFactory, Lister, LookupError, ObjectKey, ReconcileError, Scope, predicates,
 };
 use tokio::task::JoinHandle;
 use tokio::time::Instant;

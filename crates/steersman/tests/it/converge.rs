@@ -10,10 +10,9 @@ use proptest::prelude::{Just, Strategy, any, prop_oneof, proptest};
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, TestRunner};
 use serde_json::json;
-use steersman::{
-    BackoffLimits, CacheMode, Change, HandlerOptions, Informer, InformerFactory, InitialList, ObjectKey,
-    ReflectorOptions, Scope, handler_fn,
-};
+use steersman::cache::{CacheMode, Change, HandlerOptions, Informer, handler_fn};
+use steersman::reflector::{BackoffLimits, InitialList, ReflectorOptions};
+use steersman::{InformerFactory, ObjectKey, Scope};
 
 use crate::server::{Fault, Server, Verb, eventually};
 
@@ -110,7 +109,7 @@ fn join(informer: &Informer<ConfigMap>, events_max: usize) -> Arc<Mutex<Mirror>>
             Change::Undecodable(_) => {}
         }
     });
-    informer.add_handler_with(handler, HandlerOptions { events_max, ..HandlerOptions::default() });
+    informer.add_handler_with(handler, HandlerOptions::default().events_max(events_max));
     mirror
 }
 
@@ -163,7 +162,7 @@ async fn run(options: ReflectorOptions, steps: Vec<Step>) {
 
 fn check(initial: InitialList, cache: CacheMode, steps: Vec<Step>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-    runtime.block_on(run(ReflectorOptions { initial, cache, ..ReflectorOptions::default() }, steps));
+    runtime.block_on(run(ReflectorOptions::default().initial(initial).cache(cache), steps));
 }
 
 /// As a schedule for real time: nothing that only a long wait ends.
@@ -189,7 +188,7 @@ fn on_several_threads_cache_and_handlers_agree_with_the_server_too() {
         let initial = if number % 2 == 0 { InitialList::Paged } else { InitialList::Streaming };
         let cache = cache_modes().new_tree(&mut runner).unwrap().current();
         let steps = without_waits(steps().new_tree(&mut runner).unwrap().current());
-        runtime.block_on(run(ReflectorOptions { backoff, initial, cache, ..ReflectorOptions::default() }, steps));
+        runtime.block_on(run(ReflectorOptions::default().backoff(backoff).initial(initial).cache(cache), steps));
     }
 }
 

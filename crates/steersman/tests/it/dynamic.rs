@@ -4,11 +4,10 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Resource;
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use serde_json::{Value, json};
+use steersman::events::{EventRecorder, EventType};
 use steersman::patch::{Force, Lock};
-use steersman::{
-    EventRecorder, EventType, ObjectKey, OperationResult, create_or_update_with, finalizers, owners, patch, status,
-    update_with,
-};
+use steersman::write::{OperationResult, create_or_update_with, update_with};
+use steersman::{ObjectKey, finalizers, owners, patch, status};
 
 use crate::server::Server;
 

@@ -6,10 +6,9 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::ConfigMap;
 use parking_lot::Mutex;
 use serde_json::json;
-use steersman::{
-    Action, Controller, Election, ElectionOptions, Manager, ManagerError, Metrics, MetricsFormat, ObjectKey,
-    ReconcileError,
-};
+use steersman::election::{Election, ElectionOptions};
+use steersman::metrics::{Metrics, MetricsFormat};
+use steersman::{Action, Controller, Manager, ManagerError, ObjectKey, ReconcileError};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -58,7 +57,7 @@ fn start(server: &Server, name: &'static str, work: &Work) -> Replica {
 }
 
 fn start_with(server: &Server, name: &'static str, controller: Controller<ConfigMap>) -> Replica {
-    let options = ElectionOptions { identity: name.to_owned(), ..ElectionOptions::new("test", "kube-system") };
+    let options = ElectionOptions::new("test", "kube-system").identity(name.to_owned());
     let manager = Manager::new(server.client()).elect_with(options).controller(controller);
     let (shutdown, asked) = oneshot::channel::<()>();
     let task = tokio::spawn(manager.run(async { drop(asked.await) }));
@@ -194,7 +193,7 @@ async fn a_stolen_lease_ends_the_work() {
 
 #[tokio::test(start_paused = true)]
 async fn times_that_allow_two_leaders_are_refused() {
-    let options = ElectionOptions { lease: Duration::from_secs(10), ..ElectionOptions::new("test", "kube-system") };
+    let options = ElectionOptions::new("test", "kube-system").lease(Duration::from_secs(10));
     let error = Manager::new(Server::new().client()).elect_with(options).run(async {}).await.unwrap_err();
     let cause = std::error::Error::source(&error).unwrap().to_string();
     assert!(
@@ -219,7 +218,7 @@ async fn a_manager_stops_in_order_and_without_an_election() {
 // === One election by itself ===
 
 fn candidate(server: &Server, name: &str) -> Election {
-    let options = ElectionOptions { identity: name.to_owned(), ..ElectionOptions::new("test", "kube-system") };
+    let options = ElectionOptions::new("test", "kube-system").identity(name.to_owned());
     Election::new(server.client(), options).expect("the default times are sound")
 }
 
@@ -489,8 +488,7 @@ async fn options_that_make_no_election_are_refused() {
 #[tokio::test(start_paused = true)]
 async fn a_lease_of_broken_seconds_is_written_rounded_up() {
     let server = Server::new();
-    let options =
-        ElectionOptions { lease: Duration::from_millis(10_001), ..ElectionOptions::new("test", "kube-system") };
+    let options = ElectionOptions::new("test", "kube-system").lease(Duration::from_millis(10_001));
     Election::new(server.client(), options).unwrap().acquire().await;
     assert_eq!(lease(&server)["spec"]["leaseDurationSeconds"], 11);
 }

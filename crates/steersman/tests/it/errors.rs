@@ -6,9 +6,10 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Api;
 use parking_lot::Mutex;
-use steersman::{
-    Action, BoxError, Controller, ControllerStats, InformerFactory, Lister, ObjectKey, RateLimiter, ReconcileFn, Scope,
-};
+use steersman::controller::ControllerStats;
+use steersman::queue::RateLimiter;
+use steersman::reconcile::ReconcileFn;
+use steersman::{Action, BoxError, Controller, InformerFactory, Lister, ObjectKey, Scope};
 use tokio_util::sync::CancellationToken;
 
 use crate::server::{Fault, Server, Verb, settle};
@@ -123,7 +124,7 @@ async fn an_anyhow_error_is_retried_unless_it_is_terminal() {
         begin(&key, cx);
         anyhow::ensure!(key.name() != "x" || cx.runs.lock().len() > 3, "not yet");
         if key.name() == "y" {
-            return Err(steersman::Terminal::new("spec.cidr is missing").into());
+            return Err(steersman::reconcile::Terminal::new("spec.cidr is missing").into());
         }
         Ok(Action::AwaitChange)
     }

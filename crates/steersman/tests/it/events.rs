@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use steersman::{EVENTS_MAX, EventRecorder, EventType, Metrics, MetricsFormat};
+use steersman::events::{EVENTS_MAX, EventRecorder, EventType};
+use steersman::metrics::{Metrics, MetricsFormat};
 use tokio::time::Instant;
 
 use crate::server::{Fault, Server, Verb, settle};

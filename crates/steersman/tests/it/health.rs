@@ -4,8 +4,10 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use steersman::prometheus_client::metrics::counter::Counter;
-use steersman::{Endpoints, Health, Manager, Metrics, Scope};
+use steersman::health::{Endpoints, Health};
+use steersman::metrics::Metrics;
+use steersman::metrics::prometheus_client::metrics::counter::Counter;
+use steersman::{Manager, Scope};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
@@ -64,7 +66,7 @@ async fn a_client_that_does_not_read_its_answer_is_sent_away() {
     let metrics = Metrics::new();
     let help = "x".repeat(32 << 20);
     metrics.register(|registry| registry.register("large", &help, Counter::<u64>::default()));
-    let endpoints = Endpoints::bind(any_port(), Health::new(), metrics).unwrap();
+    let endpoints = Endpoints::bind(any_port(), Health::new()).unwrap().with_metrics(metrics);
     let address = endpoints.address();
     let (stop, asked) = oneshot::channel::<()>();
     let serving = tokio::spawn(endpoints.serve(async { drop(asked.await) }));

@@ -7,7 +7,8 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::core::{Expression, Selector};
 use parking_lot::Mutex;
-use steersman::{Arrival, Change, Deleted, HandlerOptions, InformerFactory, LookupError, ObjectKey, Scope, handler_fn};
+use steersman::cache::{Arrival, Change, Deleted, HandlerOptions, handler_fn};
+use steersman::{InformerFactory, LookupError, ObjectKey, Scope};
 
 use crate::server::{Server, eventually, settle};
 
@@ -18,7 +19,7 @@ const WAIT: Duration = Duration::from_secs(600);
 pub(crate) struct Log(Arc<Mutex<Vec<String>>>);
 
 impl Log {
-    pub(crate) fn handler(&self) -> impl steersman::EventHandler<ConfigMap> + use<> {
+    pub(crate) fn handler(&self) -> impl steersman::cache::EventHandler<ConfigMap> + use<> {
         let log = self.clone();
         handler_fn(move |change: Change<'_, ConfigMap>| log.0.lock().push(describe(&change)))
     }
@@ -193,7 +194,7 @@ async fn a_panic_in_a_handler_costs_one_event_of_that_handler() {
     informer.add_handler(handler_fn(move |change: Change<'_, ConfigMap>| {
         assert_ne!(change.key().unwrap().name(), "bad", "scripted");
         if let Change::Added(object, arrival) = change {
-            steersman::EventHandler::on_add(&mut inner, object, arrival);
+            steersman::cache::EventHandler::on_add(&mut inner, object, arrival);
         }
     }));
     informer.add_handler(heard.handler());
@@ -213,7 +214,7 @@ async fn a_resync_repeats_the_cache_to_those_who_want_it_without_asking_the_serv
     let factory = InformerFactory::new(server.client());
     let informer = factory.informer::<ConfigMap>(Scope::All);
     let (often, never) = (Log::default(), Log::default());
-    let options = HandlerOptions { resync: Some(Duration::from_secs(60)), ..HandlerOptions::default() };
+    let options = HandlerOptions::default().resync(Duration::from_secs(60));
     informer.add_handler_with(often.handler(), options);
     informer.add_handler(never.handler());
     let _running = factory.start();

@@ -7,10 +7,12 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use parking_lot::Mutex;
-use steersman::{
-    Action, Change, Controller, ElectionOptions, InformerFactory, Manager, ManagerError, MetricsFormat, ObjectKey,
-    QueueStats, ReconcileError, Scope, ShardOptions,
-};
+use steersman::cache::Change;
+use steersman::election::ElectionOptions;
+use steersman::metrics::MetricsFormat;
+use steersman::queue::Stats as QueueStats;
+use steersman::shard::ShardOptions;
+use steersman::{Action, Controller, InformerFactory, Manager, ManagerError, ObjectKey, ReconcileError, Scope};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
@@ -49,7 +51,7 @@ fn holder(server: &Server) -> String {
 }
 
 fn elected(server: &Server, name: &str) -> Manager {
-    let options = ElectionOptions { identity: name.to_owned(), ..ElectionOptions::new("test", "kube-system") };
+    let options = ElectionOptions::new("test", "kube-system").identity(name.to_owned());
     Manager::new(server.client()).elect_with(options)
 }
 
@@ -362,7 +364,7 @@ async fn a_manager_is_ready_from_filled_caches_to_the_shutdown() {
 #[tokio::test(start_paused = true)]
 async fn times_may_be_without_end() {
     let (server, log) = (Server::new(), Log::default());
-    let shards = ShardOptions { handover: Duration::MAX, ..ShardOptions::new("test", "kube-system") };
+    let shards = ShardOptions::new("test", "kube-system").handover(Duration::MAX);
     let manager = Manager::new(server.client())
         .grace(Duration::MAX)
         .warm_up(Duration::MAX)
@@ -411,7 +413,7 @@ async fn a_manager_that_ends_before_it_leads_leaves_no_handler_in_informers_that
     let controller =
         Controller::<ConfigMap>::new(reconcile, Log::default()).when(move |_| Arc::strong_count(&held) > 0);
     let queue = controller.queue();
-    let options = ElectionOptions { identity: "two".to_owned(), ..ElectionOptions::new("test", "kube-system") };
+    let options = ElectionOptions::new("test", "kube-system").identity("two".to_owned());
     let (shutdown, two) = start(Manager::with_informers(factory).elect_with(options).controller(controller));
     server.put("a/x", "1");
     eventually("the caches of two fill", || config_maps.len().is_ok_and(|len| len == 1)).await;

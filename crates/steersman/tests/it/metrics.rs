@@ -7,10 +7,10 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::{ListParams, WatchParams};
 use kube::client::ClientBuilder;
-use steersman::{
-    Action, Controller, ElectionOptions, Manager, Metrics, MetricsFormat, ObjectKey, Priority, RateLimiter,
-    ReconcileError, WorkQueue,
-};
+use steersman::election::ElectionOptions;
+use steersman::metrics::{Metrics, MetricsFormat};
+use steersman::queue::{Priority, RateLimiter, WorkQueue};
+use steersman::{Action, Controller, Manager, ObjectKey, ReconcileError};
 use tokio::sync::oneshot;
 
 use crate::server::{Fault, Server, Verb, eventually, settle};
@@ -69,7 +69,7 @@ fn start(server: &Server, metrics: &Metrics, name: &str) -> (oneshot::Sender<()>
         .workers(3)
         .rate_limiter(slow())
         .timeout(Duration::from_secs(5));
-    let election = ElectionOptions { identity: name.to_owned(), ..ElectionOptions::new(name, "kube-system") };
+    let election = ElectionOptions::new(name, "kube-system").identity(name.to_owned());
     let manager = Manager::new(server.client())
         .name("test")
         .with_metrics(metrics.clone())
@@ -275,7 +275,7 @@ fn named(name: &str) -> ConfigMap {
 async fn a_client_that_is_given_metrics_counts_its_requests_under_its_server() {
     let metrics = Metrics::new();
     let master = Some("http://127.0.0.1:1".to_owned());
-    let options = steersman::ClientOptions { master, metrics: Some(metrics.clone()), ..Default::default() };
+    let options = steersman::ClientOptions::default().master(master).metrics(metrics.clone());
     let client = steersman::client(&options).await.unwrap();
     client.apiserver_version().await.unwrap_err();
     check(&metrics, &[(r#"rest_client_requests_total{code="<error>",method="GET",host="127.0.0.1:1"}"#, 1.0)]);

@@ -9,7 +9,8 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use parking_lot::{Condvar, Mutex};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use steersman::{Action, Controller, InformerFactory, Lister, MAILBOX_MAX, ObjectKey, Scope};
+use steersman::cache::MAILBOX_MAX;
+use steersman::{Action, Controller, InformerFactory, Lister, ObjectKey, Scope};
 use tokio_util::sync::CancellationToken;
 
 use crate::server::Server;

@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
-use steersman::{
-    Indexer, Informer, InformerFactory, InitialList, LookupError, ObjectKey, Outcome, Reflector, ReflectorOptions,
-    Running, Scope, Selection, delta_fifo,
-};
+use steersman::cache::{Indexer, Informer, Outcome, Running, Selection};
+use steersman::reflector::{InitialList, Reflector, ReflectorOptions, delta_fifo};
+use steersman::{InformerFactory, LookupError, ObjectKey, Scope};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -23,7 +22,7 @@ fn start(server: &Server, options: ReflectorOptions) -> (Informer<ConfigMap>, Ru
 }
 
 fn paged() -> ReflectorOptions {
-    ReflectorOptions { initial: InitialList::Paged, ..ReflectorOptions::default() }
+    ReflectorOptions::default().initial(InitialList::Paged)
 }
 
 /// What the cache holds, as `key=value`, in order.
@@ -59,7 +58,7 @@ async fn managed_fields_are_not_kept_unless_asked_for() {
     let server = Server::new();
     server.put("a/x", "1");
     for (prune, is_kept) in [(ReflectorOptions::default().prune, false), (vec![], true)] {
-        let (informer, _running) = start(&server, ReflectorOptions { prune, ..ReflectorOptions::default() });
+        let (informer, _running) = start(&server, ReflectorOptions::default().prune(prune));
         informer.wait_synced(WAIT).await.unwrap();
         assert_eq!(informer.lister().list().unwrap()[0].metadata.managed_fields.is_some(), is_kept);
     }
@@ -91,7 +90,7 @@ async fn a_streaming_list_that_never_ends_is_given_up_for_a_list() {
 async fn a_streaming_list_that_ends_without_its_bookmark_is_followed_by_a_list() {
     let server = Server::new().without_end_bookmark();
     let lifetime = Duration::from_secs(60);
-    let options = ReflectorOptions { watch_lifetime: (lifetime, lifetime), ..ReflectorOptions::default() };
+    let options = ReflectorOptions::default().watch_lifetime((lifetime, lifetime));
     let (informer, _running) = start(&server, options);
     // So much happens that the stream never stalls.
     for value in 1..=9 {
@@ -401,7 +400,7 @@ async fn lists_from_the_store_come_in_pages() {
     // A version that cannot be served makes the reflector ask for the newest state, from the store.
     server.fail(Verb::List, Fault::Status { code: 410, reason: "Expired", retry_after: None });
     server.fail(Verb::List, Fault::Status { code: 500, reason: "InternalError", retry_after: None });
-    let (informer, _running) = start(&server, ReflectorOptions { page_limit: 3, ..paged() });
+    let (informer, _running) = start(&server, paged().page_limit(3));
     informer.wait_synced(WAIT).await.unwrap();
     assert_eq!(informer.lister().len().unwrap(), 7);
     let lines: Vec<String> = server.seen().into_iter().map(|seen| seen.line).collect();
@@ -454,7 +453,7 @@ async fn a_watch_may_live_and_be_silent_without_end() {
     server.put("a/x", "1");
     let (idle_timeout, watch_lifetime) = (Duration::MAX, (Duration::MAX, Duration::MAX));
     let (informer, _running) =
-        start(&server, ReflectorOptions { idle_timeout, watch_lifetime, ..ReflectorOptions::default() });
+        start(&server, ReflectorOptions::default().idle_timeout(idle_timeout).watch_lifetime(watch_lifetime));
     informer.wait_synced(WAIT).await.unwrap();
     tokio::time::sleep(Duration::from_secs(7 * 24 * 3_600)).await;
     server.put("a/x", "2");

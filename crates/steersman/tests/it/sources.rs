@@ -6,7 +6,9 @@ use futures::StreamExt;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::{Value, json};
-use steersman::{Change, Controller, ObjectKey, Scope, Watch, owners::OwnedBy, predicates};
+use steersman::cache::Change;
+use steersman::controller::Watch;
+use steersman::{Controller, ObjectKey, Scope, owners::OwnedBy, predicates};
 use tokio::sync::mpsc;
 
 use crate::controller::{World, start};

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use parking_lot::Mutex;
-use steersman::{Action, Controller, InformerFactory, ObjectKey, RateLimiter, ReconcileError};
+use steersman::queue::RateLimiter;
+use steersman::{Action, Controller, InformerFactory, ObjectKey, ReconcileError};
 use tokio_util::sync::CancellationToken;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};

@@ -1,0 +1,37 @@
+//! A cache without a controller: which Pods use a ConfigMap? The question costs a lookup in an index, no request.
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use steersman::{ClientOptions, InformerFactory, Scope};
+
+/// The ConfigMaps that a Pod mounts, as `namespace/name`.
+fn mounted_configs(pod: &Pod) -> Vec<String> {
+    let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+    let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+    volumes.filter_map(|volume| Some(format!("{namespace}/{}", volume.config_map.as_ref()?.name))).collect()
+}
+
+/// The names of the Pods that mount `config`.
+pub(crate) async fn users(client: kube::Client, config: &str) -> Result<Vec<String>, Box<dyn std::error::Error>> {
+    let factory = InformerFactory::new(client);
+    let pods = factory.informer::<Pod>(Scope::All);
+    // Before the start, so that the first list is indexed as it comes in.
+    pods.add_index("config", mounted_configs)?;
+    let running = factory.start();
+    pods.wait_synced(Duration::from_secs(30)).await?;
+    let mut names: Vec<String> =
+        pods.lister().by_index("config", config)?.iter().filter_map(|pod| pod.metadata.name.clone()).collect();
+    names.sort();
+    running.shutdown().await;
+    Ok(names)
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let config = std::env::args().nth(1).ok_or("usage: informer_index NAMESPACE/NAME")?;
+    let client = steersman::client(&ClientOptions::default()).await?;
+    for name in users(client, &config).await? {
+        println!("{name}");
+    }
+    Ok(())
+}

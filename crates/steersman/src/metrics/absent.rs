@@ -1,0 +1,34 @@
+//! What stands for the metrics where the feature `metrics` is off: nothing is collected, so that those who report are the
+//! same with the feature and without.
+
+use std::sync::Arc;
+
+use crate::controller::stats::ControllerStats;
+#[cfg(feature = "election")]
+use crate::election::Leadership;
+use crate::factory::InformerFactory;
+use crate::queue::{Key, WorkQueue};
+
+pub(crate) mod histogram;
+
+/// Metrics of nothing.
+#[derive(Clone, Debug)]
+pub(crate) struct Metrics;
+
+impl Metrics {
+    pub(crate) fn new() -> Self {
+        Self
+    }
+
+    pub(crate) fn observe_queue<T: Key>(&self, _: &WorkQueue<T>) {}
+
+    #[cfg(feature = "election")]
+    pub(crate) fn observe_leadership(&self, _: &Arc<Leadership>) {}
+
+    #[cfg(feature = "shard")]
+    pub(crate) fn observe_shards(&self, _: &crate::shard::Shards) {}
+
+    pub(crate) fn observe_informers(&self, _: &str, _: &InformerFactory) {}
+
+    pub(crate) fn observe_controller(&self, _: &str, _: usize, _: &Arc<ControllerStats>) {}
+}
