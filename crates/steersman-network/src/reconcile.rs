@@ -78,12 +78,14 @@ impl ReconcileError for Error {
 /// Whether a change of an object is one to act on. The operator's own writes, of the status and its finalizer, are not.
 pub(crate) fn is_relevant(change: &Change<'_, Network>) -> bool {
     let Change::Updated { old, new } = change else { return true };
+    // What was unreadable may have said anything.
+    let Some(old) = old.object() else { return true };
     let (before, after) = (&old.metadata, &new.metadata);
     change.is_resync()
         || old.spec != new.spec
         || before.uid != after.uid
         || before.deletion_timestamp != after.deletion_timestamp
-        || (finalizers::contains(&***old, FINALIZER) && !finalizers::contains(&***new, FINALIZER))
+        || (finalizers::contains(&**old, FINALIZER) && !finalizers::contains(&***new, FINALIZER))
         || before.annotations != after.annotations
         || before.labels != after.labels
 }

@@ -3,6 +3,8 @@
 //! Handlers are synchronous and only map objects to keys; the work happens behind a queue. Every handler has its own
 //! bounded queue and its own task, see [`crate::informer`].
 
+mod previous;
+
 use std::fmt;
 use std::sync::Arc;
 
@@ -15,6 +17,8 @@ use crate::key::ObjectKey;
 use crate::outcome::{Arrival, Finality, Outcome};
 use crate::selection::CachedResource;
 
+pub use crate::handler::previous::Previous;
+
 /// Gets the events of an informer, in order per object.
 ///
 /// Called on a task of its own, one call at a time. It must not block: a slow handler falls behind, and once it is too far
@@ -22,12 +26,10 @@ use crate::selection::CachedResource;
 /// costs that one event.
 pub trait EventHandler<K: CachedResource>: Send + 'static {
     /// An object appeared. The default does nothing, as that of the others.
-    ///
-    /// Where objects are held as bytes, one that could not be decoded and now can appears, too.
     fn on_add(&mut self, _object: &Arc<K>, _arrival: Arrival) {}
 
-    /// An object changed. At a resync it did not: then `Arc::ptr_eq(old, new)`.
-    fn on_update(&mut self, _old: &Arc<K>, _new: &Arc<K>) {}
+    /// An object changed. At a resync it did not: then both have the same version.
+    fn on_update(&mut self, _old: &Previous<'_, K>, _new: &Arc<K>) {}
 
     /// An object is gone.
     fn on_delete(&mut self, _deleted: &Deleted<K>) {}
@@ -93,10 +95,10 @@ pub enum Change<'a, K> {
     Deleted(&'a Deleted<K>),
     /// An object exists that cannot be decoded.
     Undecodable(&'a Arc<DecodeError>),
-    /// An object changed, or, at a resync, did not: then `Arc::ptr_eq(old, new)`.
+    /// An object changed, or, at a resync, did not.
     Updated {
         /// The state before.
-        old: &'a Arc<K>,
+        old: &'a Previous<'a, K>,
         /// The state now.
         new: &'a Arc<K>,
     },
@@ -182,11 +184,19 @@ impl<K: CachedResource> Event<'_, K> {
             }
             Outcome::Filled => unreachable!("handlers are not told of the end of the initial list"),
             Outcome::Undecodable(error) => function(&Change::Undecodable(error)),
-            Outcome::Updated { old, new, .. } => match (decode(old), decode(new)) {
-                (Ok(old), Ok(new)) => function(&Change::Updated { old: &old, new: &new }),
-                // The state before is not known.
-                (Err(_), Ok(new)) => function(&Change::Added(&new, Arrival::Later)),
-                (_, Err(error)) => {
+            Outcome::Updated { old, new, .. } => match decode(new) {
+                Ok(new) if self.outcome.is_resync() => {
+                    function(&Change::Updated { old: &Previous::from(&new), new: &new })
+                }
+                Ok(new) => {
+                    let decode_old = || decode(old).ok();
+                    let old = match old.decoded() {
+                        Some(old) => Previous::from(old),
+                        None => Previous::held(old, &decode_old),
+                    };
+                    function(&Change::Updated { old: &old, new: &new })
+                }
+                Err(error) => {
                     failed(&error);
                     function(&Change::Undecodable(&error))
                 }
@@ -240,7 +250,7 @@ impl<K> Change<'_, K> {
             Self::Added(_, arrival) => EventKind::Added(*arrival),
             Self::Deleted(_) => EventKind::Deleted,
             Self::Undecodable(_) => EventKind::Undecodable,
-            Self::Updated { old, new } if Arc::ptr_eq(old, new) => EventKind::Resync,
+            Self::Updated { old, new } if old.is(new) => EventKind::Resync,
             Self::Updated { .. } => EventKind::Updated,
         }
     }
@@ -269,7 +279,7 @@ impl<K: Resource> Change<'_, K> {
 
     /// Whether this is a resync: the object is delivered again although nothing happened.
     pub fn is_resync(&self) -> bool {
-        matches!(self, Self::Updated { old, new } if Arc::ptr_eq(old, new))
+        matches!(self, Self::Updated { old, new } if old.is(new))
     }
 
     /// Whether the desired state changed: everything but an update that left `metadata.generation` alone. Objects
@@ -280,9 +290,11 @@ impl<K: Resource> Change<'_, K> {
         match self {
             Self::Added(..) | Self::Deleted(_) | Self::Undecodable(_) => true,
             Self::Updated { old, new } => {
-                let (old, new) = (old.meta(), new.meta());
-                new.generation.is_none_or(|generation| old.generation != Some(generation))
-                    || old.deletion_timestamp != new.deletion_timestamp
+                let new = new.meta();
+                old.metadata().is_none_or(|old| {
+                    new.generation.is_none_or(|generation| old.generation != Some(generation))
+                        || old.deletion_timestamp != new.deletion_timestamp
+                })
             }
         }
     }
@@ -299,7 +311,7 @@ where
         (self.function)(Change::Added(object, arrival));
     }
 
-    fn on_update(&mut self, old: &Arc<K>, new: &Arc<K>) {
+    fn on_update(&mut self, old: &Previous<'_, K>, new: &Arc<K>) {
         (self.function)(Change::Updated { old, new });
     }
 

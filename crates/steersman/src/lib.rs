@@ -214,7 +214,7 @@ pub mod finalizers;
 pub mod cache {
     pub use crate::cached::{CacheMode, Cached};
     pub use crate::factory::{InformerFactory, Running};
-    pub use crate::handler::{Change, Deleted, Event, EventHandler, EventKind, HandlerFn, handler_fn};
+    pub use crate::handler::{Change, Deleted, Event, EventHandler, EventKind, HandlerFn, Previous, handler_fn};
     pub use crate::indexer::{Found, IndexError, Indexer, NAMESPACE_INDEX};
     pub use crate::informer::{HandlerOptions, Informer, MAILBOX_MAX, NotSynced, Registration};
     pub use crate::lister::{Lister, LookupError, WaitError};

@@ -22,6 +22,7 @@
 //!
 //! After controller-runtime's `pkg/predicate`.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use kube::core::{Selector, SelectorExt};
 
@@ -54,17 +55,17 @@ pub fn generation_changed<K: Resource + 'static>() -> impl Combine<K> {
 
 /// Anything changed at all: everything but a resync. New objects pass.
 pub fn resource_version_changed<K: Resource + 'static>() -> impl Combine<K> {
-    updated(|old: &K, new: &K| old.meta().resource_version != new.meta().resource_version)
+    metadata_updated(|old, new| old.resource_version != new.resource_version)
 }
 
 /// A label was set, changed or removed. New objects pass.
 pub fn labels_changed<K: Resource + 'static>() -> impl Combine<K> {
-    updated(|old: &K, new: &K| old.meta().labels.iter().flatten().ne(new.meta().labels.iter().flatten()))
+    metadata_updated(|old, new| old.labels.iter().flatten().ne(new.labels.iter().flatten()))
 }
 
 /// An annotation was set, changed or removed. New objects pass.
 pub fn annotations_changed<K: Resource + 'static>() -> impl Combine<K> {
-    updated(|old: &K, new: &K| old.meta().annotations.iter().flatten().ne(new.meta().annotations.iter().flatten()))
+    metadata_updated(|old, new| old.annotations.iter().flatten().ne(new.annotations.iter().flatten()))
 }
 
 /// The labels match `selector`, now or before: an object that no longer matches passes once more, so that what was done
@@ -74,10 +75,12 @@ pub fn annotations_changed<K: Resource + 'static>() -> impl Combine<K> {
 pub fn labels_match<K: Resource + 'static>(selector: Selector) -> impl Combine<K> {
     move |change: &Change<'_, K>| {
         let none = std::collections::BTreeMap::new();
-        let matches = |object: &K| selector.matches(object.meta().labels.as_ref().unwrap_or(&none));
+        let matches = |metadata: &ObjectMeta| selector.matches(metadata.labels.as_ref().unwrap_or(&none));
         match change {
-            Change::Added(object, _) => matches(object),
-            Change::Updated { old, new } => always_passes(change) || matches(old) || matches(new),
+            Change::Added(object, _) => matches(object.meta()),
+            Change::Updated { old, new } => {
+                always_passes(change) || matches(new.meta()) || old.metadata().is_some_and(matches)
+            }
             Change::Deleted(_) | Change::Undecodable(_) => true,
         }
     }
@@ -88,7 +91,7 @@ pub fn is_resync<K: Resource + 'static>() -> impl Combine<K> {
     |change: &Change<'_, K>| always_passes(change) || change.is_resync()
 }
 
-/// Passes updates of which `differ` is true, and all that is no update.
+/// Passes updates of which `differ` is true, those whose state before cannot be decoded, and all that is no update.
 ///
 /// ```
 /// # use k8s_openapi::api::core::v1::ConfigMap;
@@ -98,7 +101,19 @@ pub fn is_resync<K: Resource + 'static>() -> impl Combine<K> {
 /// ```
 pub fn updated<K: Resource + 'static>(differ: impl Fn(&K, &K) -> bool + Send + Sync + 'static) -> impl Combine<K> {
     move |change: &Change<'_, K>| match change {
-        Change::Updated { old, new } => always_passes(change) || differ(old, new),
+        Change::Updated { old, new } => always_passes(change) || old.object().is_none_or(|old| differ(old, new)),
+        Change::Added(..) | Change::Deleted(_) | Change::Undecodable(_) => true,
+    }
+}
+
+/// As [`updated`], of metadata alone, so that nothing else of the state before is decoded.
+fn metadata_updated<K: Resource + 'static>(
+    differ: impl Fn(&ObjectMeta, &ObjectMeta) -> bool + Send + Sync + 'static,
+) -> impl Combine<K> {
+    move |change: &Change<'_, K>| match change {
+        Change::Updated { old, new } => {
+            always_passes(change) || old.metadata().is_none_or(|old| differ(old, new.meta()))
+        }
         Change::Added(..) | Change::Deleted(_) | Change::Undecodable(_) => true,
     }
 }
@@ -108,7 +123,9 @@ fn always_passes<K: Resource>(change: &Change<'_, K>) -> bool {
     match change {
         Change::Added(..) => false,
         Change::Deleted(_) | Change::Undecodable(_) => true,
-        Change::Updated { old, new } => old.meta().deletion_timestamp != new.meta().deletion_timestamp,
+        Change::Updated { old, new } => {
+            old.metadata().is_none_or(|old| old.deletion_timestamp != new.meta().deletion_timestamp)
+        }
     }
 }
 

@@ -7,7 +7,9 @@ use std::time::Duration;
 use bench_common::{Error, Heard, Indexed, Options, Reference, Subject, Workload, measure};
 use clap::Parser;
 use k8s_openapi::api::core::v1::Pod;
-use steersman::cache::{CachedResource, Event, EventHandler, Found, Informer, Registration, Running};
+use steersman::cache::{
+    Arrival, CachedResource, Event, EventHandler, Found, Informer, Previous, Registration, Running,
+};
 use steersman::{InformerFactory, ObjectKey, Scope};
 
 const INDEX: &str = "bench";
@@ -21,10 +23,18 @@ struct Cli {
     /// Hold the bytes of the objects instead of decoded ones
     #[arg(long)]
     compact: bool,
+    /// With a handler that has every object decoded, as functions of decoded objects do
+    #[arg(long)]
+    decode: bool,
 }
 
 /// A handler that needs no decoded object, as none does that only maps to keys.
 struct Handler {
+    heard: Arc<Heard>,
+}
+
+/// A handler that wants decoded objects.
+struct DecodingHandler {
     heard: Arc<Heard>,
 }
 
@@ -52,7 +62,10 @@ where
         let factory = InformerFactory::new(client);
         let factory = if cli.compact { factory.compact() } else { factory };
         let informer = factory.informer::<K>(Scope::All);
-        let registration = informer.add_handler(Handler { heard });
+        let registration = match cli.decode {
+            true => informer.add_handler(DecodingHandler { heard }),
+            false => informer.add_handler(Handler { heard }),
+        };
         Ok(Steersman { informer, registration, _running: factory.start() })
     })
     .await
@@ -63,6 +76,16 @@ impl<K: CachedResource> EventHandler<K> for Handler {
         if let Some(object) = event.object() {
             self.heard.tell(object.resource_version());
         }
+    }
+}
+
+impl<K: CachedResource> EventHandler<K> for DecodingHandler {
+    fn on_add(&mut self, object: &Arc<K>, _: Arrival) {
+        self.heard.tell(object.meta().resource_version.as_deref().unwrap_or_default());
+    }
+
+    fn on_update(&mut self, _: &Previous<'_, K>, new: &Arc<K>) {
+        self.heard.tell(new.meta().resource_version.as_deref().unwrap_or_default());
     }
 }
 

@@ -135,7 +135,7 @@ fn show(kubectl: &Kubectl, definition: Definition) {
             let wide = kubectl.ok("get net -o wide");
             assert!(wide.contains("NETWORK ID") && wide.contains("REASON"), "{wide}");
             let explained = kubectl.ok("explain network.spec");
-            assert!(explained.contains("gateway\t<string> -required-"), "{explained}");
+            assert!(explained.contains("cidr\t<string> -required-"), "{explained}");
         }
     }
     // An Event is written beside the work, not before it.

@@ -36,11 +36,11 @@ fn types_of_a_build_script_are_included() {
     assert!(is_success, "{messages}");
     let network = json!({"apiVersion": "samplecrd.k8s.io/v1", "kind": "Network", "metadata": {"name": "a"},
         "spec": {"cidr": "192.168.0.0/16", "gateway": "192.168.0.1"}});
-    let without_gateway = json!({"apiVersion": "samplecrd.k8s.io/v1", "kind": "Network", "metadata": {"name": "a"},
-        "spec": {"cidr": "192.168.0.0/16"}});
-    let answers = project.run(program, &[&network, &without_gateway]);
+    let without_cidr = json!({"apiVersion": "samplecrd.k8s.io/v1", "kind": "Network", "metadata": {"name": "a"},
+        "spec": {"gateway": "192.168.0.1"}});
+    let answers = project.run(program, &[&network, &without_cidr]);
     assert_eq!(answers[0]["object"], network);
-    assert!(answers[1]["error"].as_str().unwrap().contains("missing field `gateway`"), "{:?}", answers[1]);
+    assert!(answers[1]["error"].as_str().unwrap().contains("missing field `cidr`"), "{:?}", answers[1]);
 }
 
 #[test]

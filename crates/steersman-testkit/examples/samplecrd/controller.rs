@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use steersman::cache::{Arrival, Deleted, EventHandler, Informer, NotSynced};
+use steersman::cache::{Arrival, Deleted, EventHandler, Informer, NotSynced, Previous};
 use steersman::queue::{RateLimiter, WorkQueue};
 use steersman::typed::TypedInformer;
 use steersman::{Lister, LookupError, ObjectKey};
@@ -29,9 +29,9 @@ impl EventHandler<Network> for Handler {
         self.0.add(ObjectKey::of(&**network));
     }
 
-    fn on_update(&mut self, old: &Arc<Network>, new: &Arc<Network>) {
+    fn on_update(&mut self, old: &Previous<'_, Network>, new: &Arc<Network>) {
         // The cache is delivered again from time to time: then nothing has changed.
-        if old.metadata.resource_version == new.metadata.resource_version {
+        if Some(old.resource_version()) == new.metadata.resource_version.as_deref() {
             return;
         }
         self.0.add(ObjectKey::of(&**new));

@@ -78,7 +78,9 @@ impl<T: CachedResource> Wanted<T> {
                     return;
                 }
                 match change {
-                    Change::Updated { old, .. } if !change.is_resync() => map(old).into_iter().for_each(&mut add),
+                    Change::Updated { old, .. } if !change.is_resync() => {
+                        old.object().map(|old| map(old)).into_iter().flatten().for_each(&mut add);
+                    }
                     // Readers no longer see the state before.
                     Change::Undecodable(_) => {
                         let before = event.old().map(|old| self.keys_of_state(event, old));

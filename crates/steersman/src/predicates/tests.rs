@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::delta::DecodeError;
-use crate::handler::Deleted;
+use crate::handler::{Deleted, Previous};
 use crate::key::ObjectKey;
 use crate::outcome::Arrival;
 
@@ -19,7 +19,7 @@ fn object(meta: Value) -> Arc<ConfigMap> {
 #[track_caller]
 fn check(passes: &impl Combine<ConfigMap>, old: Value, new: Value, expected: bool) {
     let (old, new) = (object(old), object(new));
-    assert_eq!(passes(&Change::Updated { old: &old, new: &new }), expected, "{old:?} -> {new:?}");
+    assert_eq!(passes(&Change::Updated { old: &(&old).into(), new: &new }), expected, "{old:?} -> {new:?}");
 }
 
 fn passes_new(passes: &impl Combine<ConfigMap>, meta: Value) -> bool {
@@ -39,7 +39,7 @@ fn check_loses_no_deletion(passes: &impl Combine<ConfigMap>) {
     });
     assert!(passes(&Change::Deleted(&Deleted::Final(Arc::clone(&alive)))));
     assert!(passes(&Change::Deleted(&tombstone)));
-    assert!(passes(&Change::Updated { old: &alive, new: &dying }));
+    assert!(passes(&Change::Updated { old: &(&alive).into(), new: &dying }));
     assert!(passes(&Change::Undecodable(&broken)));
 }
 
@@ -78,7 +78,8 @@ fn an_object_that_no_longer_matches_passes_once_more() {
 #[test]
 fn a_resync_runs_only_where_it_is_asked_for() {
     let same = object(json!({"generation": 1, "resourceVersion": "1"}));
-    let resync = Change::Updated { old: &same, new: &same };
+    let old = Previous::from(&same);
+    let resync = Change::Updated { old: &old, new: &same };
     assert!(!generation_changed()(&resync) && !resource_version_changed()(&resync));
     assert!(generation_changed().or(is_resync())(&resync));
 }

@@ -12,7 +12,7 @@ use kube::{Resource, ResourceExt};
 use parking_lot::Mutex;
 use serde::{Deserialize, Deserializer};
 use serde_json::json;
-use steersman::cache::{CacheMode, Event, EventHandler, Informer, Running, Selection};
+use steersman::cache::{CacheMode, Change, Event, EventHandler, Informer, Running, Selection, handler_fn};
 use steersman::controller::Watch;
 use steersman::queue::WorkQueue;
 use steersman::reflector::ReflectorOptions;
@@ -146,6 +146,38 @@ async fn a_work_queue_is_fed_without_decoding_anything() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_state_before_a_change_is_decoded_for_who_asks() {
+    let server = Server::new();
+    server.put("a/x", "1");
+    let options = ReflectorOptions::default().cache(CacheMode::Compact { decoded_max: 0 });
+    let factory = InformerFactory::new(server.client()).options(options);
+    let informer = factory.informer::<Counted>(Scope::All);
+    let heard = Arc::<Mutex<Vec<String>>>::default();
+    let handler = {
+        let heard = Arc::clone(&heard);
+        handler_fn(move |change: Change<'_, Counted>| {
+            let Change::Updated { old, new } = change else { return };
+            let value = |object: &Counted| object.inner.data.as_ref().unwrap()["value"].clone();
+            let before = old.metadata().unwrap().resource_version.clone().unwrap();
+            assert_eq!(before, old.resource_version());
+            let old = (value(new) == "3").then(|| value(old.object().unwrap()));
+            heard.lock().push(format!("{old:?} {}", value(new)));
+        })
+    };
+    informer.add_handler(handler);
+    let _running = factory.start();
+    informer.wait_synced(WAIT).await.unwrap();
+    assert_eq!(decoded(), 1);
+    server.put("a/x", "2");
+    settle().await;
+    assert_eq!(decoded(), 2);
+    server.put("a/x", "3");
+    settle().await;
+    assert_eq!(decoded(), 4);
+    assert_eq!(*heard.lock(), ["None 2", "Some(\"2\") 3"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_controller_and_what_it_owns_decode_nothing_by_themselves() {
     let server = Server::new();
     server.put("a/parent", "1");
@@ -263,7 +295,7 @@ async fn what_cannot_be_decoded_is_an_error_for_its_reader_and_its_handler() {
     assert!(informer.lister().list().unwrap().is_empty());
     server.put("a/x", "3");
     settle().await;
-    assert_eq!(log.take(), ["initial a/x=1", "undecodable a/x", "added a/x=3"]);
+    assert_eq!(log.take(), ["initial a/x=1", "undecodable a/x", "updated a/x=?>3"]);
 }
 
 #[tokio::test(start_paused = true)]

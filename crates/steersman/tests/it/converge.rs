@@ -93,7 +93,10 @@ fn join(informer: &Informer<ConfigMap>, events_max: usize) -> Arc<Mutex<Mirror>>
         let known = mirror.objects.get(&key).cloned();
         let is_sound = match &change {
             Change::Added(..) => known.is_none() || mirror.undecodable.contains(&key),
-            Change::Updated { old, .. } => known == Some(summary(old)),
+            Change::Updated { old, .. } => match old.object() {
+                Some(old) => known == Some(summary(old)),
+                None => mirror.undecodable.contains(&key),
+            },
             Change::Deleted(_) | Change::Undecodable(_) => true,
         };
         if !is_sound {

@@ -44,7 +44,10 @@ fn describe(change: &Change<'_, ConfigMap>) -> String {
         }
         Change::Undecodable(_) => format!("undecodable {key}"),
         Change::Updated { new, .. } if change.is_resync() => format!("resync {key}={}", value(new)),
-        Change::Updated { old, new } => format!("updated {key}={}>{}", value(old), value(new)),
+        Change::Updated { old, new } => {
+            let old = old.object().map_or_else(|| "?".to_owned(), |old| value(old).to_string());
+            format!("updated {key}={old}>{}", value(new))
+        }
     }
 }
 

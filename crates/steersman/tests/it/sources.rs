@@ -90,7 +90,7 @@ async fn a_watch_has_predicates_of_its_own_and_all_must_pass() {
 async fn a_map_may_look_at_the_change_as_a_whole() {
     let rig = start(World::default(), Server::new(), |controller| {
         controller.watches_changes::<Deployment>(Scope::All, |change| match change {
-            Change::Updated { old, .. } => key_in_label(old),
+            Change::Updated { old, .. } => key_in_label(old.object().unwrap()),
             _ => Vec::new(),
         })
     })
