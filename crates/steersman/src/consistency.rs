@@ -115,6 +115,7 @@ struct Written {
     version: String,
 }
 
+#[derive(Eq, PartialEq)]
 struct Deleted {
     resource: String,
     key: ObjectKey,
@@ -201,7 +202,11 @@ impl ConsistencyStore {
     pub fn deleted_with<K: Resource>(&self, dynamic: &K::DynamicType, owner: &ObjectKey, object: &K) {
         let Some(uid) = object.meta().uid.clone() else { return };
         let deleted = Deleted { resource: resource_name::<K>(dynamic), key: ObjectKey::of(object), uid };
-        self.shared.done.lock().entry(owner.clone()).or_default().deleted.push(deleted);
+        let mut done = self.shared.done.lock();
+        let known = &mut done.entry(owner.clone()).or_default().deleted;
+        if !known.contains(&deleted) {
+            known.push(deleted);
+        }
     }
 
     /// The reconcile of `owner` sent something and heard no answer: it may have been done, under a name that only the

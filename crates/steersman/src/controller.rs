@@ -51,16 +51,15 @@ pub use crate::controller::watch::Watch;
 /// `took_seconds`. Whatever the reconciler logs is in that span.
 ///
 /// ```no_run
-/// # use steersman::{Action, Controller, InformerFactory, Lister, LookupError, ObjectKey, ReconcileError, Scope};
+/// # use steersman::{Action, BoxError, Controller, InformerFactory, Lister, ObjectKey, Scope};
 /// # use k8s_openapi::api::{apps::v1::Deployment, core::v1::ConfigMap};
-/// # #[derive(Debug, thiserror::Error)] #[error("no")] struct MyError;
-/// # impl ReconcileError for MyError {}
 /// struct Context {
 ///     deployments: Lister<Deployment>,
 /// }
 ///
-/// async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, MyError> {
-///     let Ok(deployment) = cx.deployments.get(&key) else { return Ok(Action::AwaitChange) };
+/// async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, BoxError> {
+///     // Ends the reconcile well if the object is gone; not known yet, it comes back.
+///     let deployment = cx.deployments.get(&key)?;
 ///     // Compare and repair.
 /// #   let _ = deployment;
 ///     Ok(Action::AwaitChange)
@@ -310,7 +309,8 @@ impl<K: CachedResource> Controller<K> {
 
     /// Runs until `stop`: waits until all caches of `factory` are filled, because the reconciler may read any of them,
     /// processes keys, and on `stop` lets running reconciles finish within the grace period. Keys that wait then are
-    /// dropped; the next start finds them again, because it lists everything.
+    /// dropped; the next start finds them again, because it lists everything, but for those of objects that are gone and had no
+    /// finalizer.
     ///
     /// It ends a second after the grace period at the latest. Reconciles whose code blocks or never waits go on beyond that,
     /// and are named in [`ControllerError::StillRunning`]; so do closures that a reconcile gave to

@@ -1,8 +1,9 @@
 //! The server's events in order: the queue between a reflector and its cache.
 //!
 //! Nothing is merged and nothing is reordered. A list comes object by object between two marks, and takes effect as it
-//! comes, as it does in client-go: a relist of everything needs no second copy of everything. The queue is bounded: when
-//! it is full, the reflector waits, which means that the watch is not read and the server holds the rest.
+//! comes, so that a relist of everything needs no second copy of everything; until it ends, a reader sees some objects as
+//! they are and others as they were. The queue is bounded: when it is full, the reflector waits, which means that the
+//! watch is not read and the server holds the rest.
 
 use std::sync::Arc;
 

@@ -1,9 +1,10 @@
 //! The cache: every object of one watch, found by key or by any number of named indexes.
 //!
 //! One writer (the informer's task) applies batches under one lock; readers get `Arc`s and never a copy. What is held as
-//! bytes is decoded by its reader, outside the lock. A relist is done in place while it comes: what the list names is
-//! marked, and at its end what is not marked is swept out as tombstones. Objects that exist but cannot be decoded have an entry of their own, so that nobody
-//! takes them for deleted. [`core`] has the state, [`index`] one index.
+//! bytes is decoded by its reader, outside the lock. A relist is done in place while it comes, so that readers see some objects
+//! as they are and others as they were until it ends: what the list names is marked, and at its end what is not marked is swept
+//! out as tombstones. Objects that exist but cannot be decoded have an entry of their own, so that nobody takes them for
+//! deleted. [`core`] has the state, [`index`] one index.
 
 mod core;
 mod index;
@@ -339,8 +340,10 @@ impl<K: CachedResource> Indexer<K> {
                 self.is_filled.store(true, Ordering::Release);
             }
         }
-        if let Some(version) = version {
-            self.version.send_replace(version);
+        match version {
+            Some(version) => drop(self.version.send_replace(version)),
+            // Those who wait for a version of one object look at that: it may have come with a list that goes on.
+            None => self.version.send_modify(|_| {}),
         }
     }
 }

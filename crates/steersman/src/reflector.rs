@@ -313,6 +313,12 @@ impl<K: CachedResource> Reflector<K> {
         }
     }
 
+    /// The cache shows something of a list that may break off. Another server may be behind this one: only the newest state is
+    /// certain to be no older than that.
+    fn begin_showing(&mut self) {
+        self.is_version_unusable = true;
+    }
+
     /// LIST, page by page where the server reads from its store. Returns the version of the list.
     async fn list(&mut self, deltas: &DeltaSender<K>, page_limit: u32) -> Result<String, Unfilled> {
         let version = match (self.is_version_unusable, self.is_first) {
@@ -333,6 +339,7 @@ impl<K: CachedResource> Reflector<K> {
                         Decoded::Entry(entry) => Delta::Added(entry),
                         Decoded::Undecodable(error) => Delta::Undecodable(error),
                     };
+                    self.begin_showing();
                     deltas.push(delta).await?;
                 }
             }
@@ -370,7 +377,9 @@ impl<K: CachedResource> Reflector<K> {
                 }
                 continue;
             }
-            deltas.push(self.delta(&event, reuse)?).await?;
+            let delta = self.delta(&event, reuse)?;
+            self.begin_showing();
+            deltas.push(delta).await?;
         }
     }
 

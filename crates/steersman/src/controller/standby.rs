@@ -6,12 +6,12 @@
 //! ended before it saw to them. Of these at most [`GONE_MAX`] are kept. The oldest go first: a leader has had the most time
 //! for them.
 
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use hashbrown::HashSet;
+use hashbrown::HashMap;
 use parking_lot::Mutex;
 
 use crate::fence::{KeySource, Refill};
@@ -39,9 +39,11 @@ pub(crate) struct Standby {
 /// Keys of what is gone.
 #[derive(Default)]
 struct Gone {
-    keys: HashSet<ObjectKey>,
+    /// When each was kept last.
+    keys: HashMap<ObjectKey, u64>,
     /// The same, the oldest first.
-    order: VecDeque<ObjectKey>,
+    order: BTreeMap<u64, ObjectKey>,
+    n_kept: u64,
     n_dropped: u64,
 }
 
@@ -101,7 +103,7 @@ impl Standby {
                 "more was deleted while this replica stood by than it keeps; the oldest are left to the finalizers"
             );
         }
-        for key in gone.order {
+        for key in gone.order.into_values() {
             self.queue.add_with(key, Priority::Low);
         }
     }
@@ -124,12 +126,13 @@ impl Standby {
 
 impl Gone {
     fn keep(&mut self, key: ObjectKey) {
-        if !self.keys.insert(key.clone()) {
-            return;
+        self.n_kept += 1;
+        if let Some(before) = self.keys.insert(key.clone(), self.n_kept) {
+            self.order.remove(&before);
         }
-        self.order.push_back(key);
+        self.order.insert(self.n_kept, key);
         if self.order.len() > GONE_MAX
-            && let Some(oldest) = self.order.pop_front()
+            && let Some((_, oldest)) = self.order.pop_first()
         {
             self.keys.remove(&oldest);
             self.n_dropped += 1;
@@ -154,5 +157,16 @@ mod tests {
         assert_eq!(standby.queue().len(), GONE_MAX);
         assert_eq!(standby.queue().get().await.unwrap().key(), &key(10));
         assert!(!standby.keep(vec![key(0)]));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_gone_again_is_the_newest() {
+        let standby = Arc::new(Standby::new(WorkQueue::new("test", RateLimiter::default())));
+        let key = |number: usize| ObjectKey::cluster(&number.to_string());
+        (0..GONE_MAX).for_each(|number| drop(standby.keep(vec![key(number)])));
+        standby.keep(vec![key(0), key(GONE_MAX)]);
+        standby.end().await;
+        let first = standby.queue().get().await.unwrap();
+        assert_eq!(first.key(), &key(2), "1 was dropped, not 0");
     }
 }

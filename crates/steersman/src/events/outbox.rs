@@ -76,12 +76,16 @@ impl Outbox {
             }
             Some(entry) => match entry.state {
                 State::Delayed | State::Ready => entry.effect.supersede(effect),
-                State::UnderWay => entry.newer = Some((effect, number)),
+                State::UnderWay => match &mut entry.newer {
+                    // Sent with the first of those that wait: whoever flushes waits for that number.
+                    Some((waiting, _)) => waiting.supersede(effect),
+                    None => entry.newer = Some((effect, number)),
+                },
             },
         }
     }
 
-    /// What to send now, and the how-manieth try it is. [`Outbox::answered`] must follow.
+    /// What to send now, and the number of the try. [`Outbox::answered`] must follow.
     pub(crate) fn next(&mut self, now: Instant) -> Option<(Target, Effect, u32)> {
         while let Some((due, target)) = self.delayed.first()
             && *due <= now
@@ -226,6 +230,20 @@ mod tests {
         outbox.answered(target("x"), Verdict::GiveUp);
         outbox.answered(target("y"), Verdict::Sent);
         assert!(outbox.is_empty() && outbox.is_done(u64::MAX));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_waits_behind_a_request_is_done_when_it_is_sent_however_often_it_grew() {
+        let (mut outbox, now) = (Outbox::default(), Instant::now());
+        outbox.push(effect("x", 1));
+        assert_eq!(sent(&mut outbox, now), ["create x 1 try 1"]);
+        outbox.push(effect("x", 2));
+        outbox.push(effect("x", 3));
+        outbox.answered(target("x"), Verdict::Sent);
+        assert!(outbox.is_done(1) && !outbox.is_done(2), "the second is still to be sent");
+        assert_eq!(sent(&mut outbox, now), ["patch x 3 try 1"]);
+        outbox.answered(target("x"), Verdict::Sent);
+        assert!(outbox.is_done(3));
     }
 
     #[tokio::test(start_paused = true)]

@@ -116,6 +116,18 @@ fn a_list_takes_effect_as_it_comes_and_covers_a_version_at_its_end() {
     check(&indexer, listed(vec![object("a/y", 102, "")], vec![]), &["-a/x~1"]);
 }
 
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_an_object_hears_of_it_while_a_list_goes_on() {
+    let indexer = Indexer::new();
+    check(&indexer, listed(vec![object("a/x", 1, "")], vec![]), &["+a/x@1", "filled"]);
+    let lister = crate::lister::Lister::new(indexer.clone());
+    let key = "a/x".parse().unwrap();
+    let waiting = tokio::spawn(async move { lister.wait_for(&key, "105", std::time::Duration::from_secs(1)).await });
+    tokio::task::yield_now().await;
+    check(&indexer, vec![Delta::ListBegun, Delta::Added(object("a/x", 107, ""))], &["a/x@1>107"]);
+    waiting.await.unwrap().unwrap();
+}
+
 /// As [`object`], of the object with this uid.
 fn object_of(uid: &str, key: &str, version: u32) -> Entry<ConfigMap> {
     let Entry { key, object } = object(key, version, uid);

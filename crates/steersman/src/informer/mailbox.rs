@@ -4,8 +4,8 @@
 //! handler never heard of may be one that a reconciler acted on, and only the handler knows whose keys it concerns. What
 //! bounds the memory is that the informer takes no more from its watch while too much waits.
 //!
-//! Too much are `excess_max` events beyond those that cost a place and nothing else: one for each object that exists,
-//! whose state the cache holds anyway. So the initial state of many objects holds nobody up, however slow a handler is.
+//! A mailbox is full when `excess_max` events wait in addition to one for each object that exists, whose state the cache
+//! holds anyway. So the initial state of many objects holds nobody up, however slow a handler is.
 //! A mailbox never holds more than `excess_max` events, one for each object, and what one batch changes on top.
 //!
 //! While as much as that waits, states that came and went within one batch are left out: the cache changed under one

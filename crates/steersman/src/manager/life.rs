@@ -181,7 +181,7 @@ impl Life {
                 }
                 if let Some(election) = &mut election {
                     tokio::select! {
-                        // An attempt cut short at worst leaves a lease that expires.
+                        // What an attempt cut short may have got is given back at the end.
                         () = &mut shutdown => break 'working Ended::AsAsked,
                         error = first.failed() => break 'working Ended::Failed(error),
                         error = always.failed() => break 'working Ended::Failed(error),

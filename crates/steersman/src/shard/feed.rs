@@ -2,7 +2,7 @@
 //!
 //! Which keys were gained, only the caches know, and predicates and maps of the user must be asked. These may be slow, block
 //! or panic, so this runs on a thread for blocking work, one for each source of keys: the task that renews the member's
-//! Lease only leaves word what has moved.
+//! Lease only records which slots have moved.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,7 +39,7 @@ impl Feed {
         self.news.notify_one();
     }
 
-    /// Sees to what is noted, for as long as it is polled.
+    /// Processes the recorded moves until it is dropped.
     ///
     /// # Cancel safety
     /// Cancelled, the source goes on until it next asks whether anything more is wanted.
@@ -55,13 +55,13 @@ impl Feed {
         }
     }
 
-    /// Sees to what was noted so far.
+    /// Processes the moves recorded so far.
     pub(crate) fn catch_up(&self) {
         let moved = std::mem::take(&mut *self.moved.lock());
         // Noted again if the source panics as a whole.
         let mut unfinished = Unfinished { feed: self, moved };
-        // First what was lost: a slot that was lost and gained again has its keys added anew.
-        self.queue.retain(|key| !moved.is_lost(key));
+        // First what was lost. Of a slot that was gained again the keys stay: they may have come since, of what is gone by now.
+        self.queue.retain(|key| !moved.is_lost(key) || self.gate.holds(key));
         if moved.has_gained() {
             let is_gained = |key: &ObjectKey| moved.is_gained(key);
             let is_over = || self.gate.is_closed();
@@ -134,6 +134,18 @@ mod tests {
         feed.note(&gate.apply(held(&[key(0), key(2)])));
         feed.catch_up();
         assert_eq!(waiting(&queue), [key(0), key(2)]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_that_came_after_its_slot_had_come_back_stays() {
+        // The object is gone by now, so the source does not name it.
+        let (gate, queue, feed) = rig(|_| {});
+        feed.note(&gate.apply(held(&[key(0)])));
+        feed.note(&gate.apply(held(&[])));
+        feed.note(&gate.apply(held(&[key(0)])));
+        queue.add(key(0));
+        feed.catch_up();
+        assert_eq!(waiting(&queue), [key(0)]);
     }
 
     #[tokio::test(start_paused = true)]

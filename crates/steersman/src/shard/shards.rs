@@ -97,7 +97,7 @@ impl Shards {
         self.shared.feeds.lock().clone()
     }
 
-    /// Puts `permission` in force, and leaves word of what has moved.
+    /// Puts `permission` in force, and records which slots have moved.
     pub(crate) fn apply(&self, permission: Permission) {
         let moved = self.shared.gate.apply(permission);
         self.shared.stats.count_moved(&moved);

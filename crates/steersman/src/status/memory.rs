@@ -82,7 +82,7 @@ impl Memory {
         possible
     }
 
-    /// `status` is about to be sent. Whoever does not hear of an answer, or is dropped before, leaves it at that.
+    /// `status` is about to be sent. It counts as unanswered until `done` or `refused` is called.
     pub(super) fn sending(&self, key: &ObjectKey, uid: &str, status: Value) {
         let mut state = self.state.lock();
         let entry = state.entry(key, uid);

@@ -18,8 +18,8 @@ use crate::selection::{Scope, resource_name};
 use crate::typed::apply::ApplyConfiguration;
 use crate::write::WriteError;
 
-/// Requests about objects of the kind `K`. `S` says which subresources the kind has, so that a method which the server would
-/// not know does not exist.
+/// Requests about objects of the kind `K`. `S` says which subresources the kind has: methods for others do not exist, but for
+/// [`Client::patch_subresource`], which takes the name of any.
 ///
 /// Objects are written where they say they are; one that names no namespace is written in the client's.
 pub struct Client<K: Resource, S = NoSubresources> {
