@@ -11,6 +11,7 @@ pub mod v1 {
     use super::*;
 
     /// Some ships that sail together.
+    #[allow(clippy::duplicated_attributes, reason = "each column says its type")]
     #[derive(Clone, CustomResource, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
     #[kube(
         group = "sea.example.com",
