@@ -14,7 +14,7 @@ use steersman_neutron::{Network, NetworkUpdate};
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Fate {
     Delete,
-    /// It was only observed: nothing of it is changed.
+    /// It was only observed: it keeps nothing of the operator, which may have managed it before.
     Leave,
     Retain,
 }
@@ -58,8 +58,7 @@ impl Release<'_> {
     pub(crate) async fn run(&self, events: &mut Vec<Event>) -> Result<(), Obstacle> {
         match self.fate {
             Fate::Delete => self.delete(events).await,
-            Fate::Leave => Ok(()),
-            Fate::Retain => self.retain(events).await,
+            Fate::Leave | Fate::Retain => self.retain(events).await,
         }
     }
 
@@ -86,12 +85,12 @@ impl Release<'_> {
 
     /// Takes the markers away, so that no sweep takes the network for one that was left behind.
     async fn retain(&self, events: &mut Vec<Event>) -> Result<(), Obstacle> {
-        let networks = match self.search.own(None).await {
-            Ok(found) => found.networks,
-            // It is to stay, wherever it is.
-            Err(Obstacle { reason: "BackendChanged" | "ProjectChanged" | "NotRecognized", .. }) => Vec::new(),
-            Err(obstacle) => return Err(obstacle),
-        };
+        let Search { cloud, request, sight, .. } = self.search;
+        let Found { networks, is_missing } = self.search.carriers().await?;
+        if is_missing && networks.is_empty() {
+            // A network that only cannot be seen still has its marker, and some day a sweep would see it.
+            sight.check(cloud, request, self.cluster).await?;
+        }
         for network in networks {
             self.unmark(&network).await?;
             events.push(Event::new("NetworkRetained", format!("network {} stays in Neutron", network.id)));

@@ -79,6 +79,33 @@ impl Search<'_> {
         Ok(Found { networks, is_missing: false })
     }
 
+    /// The networks with the object's marker, to take it away: what else is wrong with them does not matter then.
+    ///
+    /// # Errors
+    /// What the status says cannot be found where this operator looks, or the cloud's.
+    pub(crate) async fn carriers(&self) -> Result<Found, Obstacle> {
+        let mut networks = self.marked().await?;
+        let named = self.status.and_then(NetworkStatus::network);
+        let Some(id) = named.filter(|id| networks.iter().all(|network| network.id != *id)) else {
+            return Ok(Found { networks, is_missing: false });
+        };
+        match self.cloud.read_network(self.request, id).await {
+            Ok(network) => {
+                self.sight.prove();
+                // An administrator sees one of another project, where the search did not look.
+                if self.identity.standing(&network) == Standing::Own {
+                    networks.push(network);
+                }
+                Ok(Found { networks, is_missing: false })
+            }
+            Err(error) if error.is_not_found() => {
+                self.check_place(id)?;
+                Ok(Found { networks, is_missing: true })
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
     /// The network that the status names, if it is the object's: anyone who may write a status may write any id there, so the
     /// id alone proves nothing.
     fn recognise(&self, network: Network, adopt: Option<&Target>) -> Result<Option<Network>, Obstacle> {
@@ -106,7 +133,7 @@ impl Search<'_> {
             let is_simulated = recorded.starts_with("simulated") && self.cloud.is_simulated();
             if recorded != backend && !is_simulated {
                 let message = format!(
-                    "network {id} is in {recorded}, and this operator works on {backend}: start it with the former, or remove status.networkID to have the network made there"
+                    "network {id} is in {recorded}, and this operator works on {backend}: start it with the former, or remove status.networkID so that the object forgets that network"
                 );
                 return Err(Obstacle::new("BackendChanged", message, Next::After(SLOW)));
             }
@@ -114,7 +141,7 @@ impl Search<'_> {
         match (&status.project_id, self.project) {
             (Some(recorded), Some(project)) if recorded != project => {
                 let message = format!(
-                    "network {id} is in project {recorded}, and this operator's credentials are for project {project}: start it with the former, or remove status.networkID to have the network made there"
+                    "network {id} is in project {recorded}, and this operator's credentials are for project {project}: start it with the former, or remove status.networkID so that the object forgets that network"
                 );
                 Err(Obstacle::new("ProjectChanged", message, Next::After(SLOW)))
             }

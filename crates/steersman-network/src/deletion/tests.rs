@@ -8,7 +8,9 @@ use crate::identity::Identity;
 use crate::observe::Care;
 use crate::sight::Sight;
 use serde_json::json;
-use steersman_neutron::{Cloud as _, NetworkFilter, NetworkId, NetworkUpdate, RequestId, Simulated};
+use steersman_neutron::{
+    Cloud as _, Fault, Faulty, NetworkFilter, NetworkId, NetworkUpdate, Operation, RequestId, Simulated,
+};
 
 struct World {
     cloud: Simulated,
@@ -122,23 +124,58 @@ async fn a_network_without_any_marker_needs_the_name_too() {
 
 #[tokio::test]
 async fn what_is_retained_keeps_nothing_of_the_operator() {
-    let world = World::new();
-    let id = world.converged("own", &nothing()).await;
-    world.released("own", &naming(&id), Fate::Retain).await.unwrap();
-    let networks = world.networks().await;
-    assert_eq!(networks.len(), 1);
-    assert_eq!((networks[0].description.as_str(), networks[0].tags.len()), ("", 0));
-    assert_eq!(world.cluster.owner_of(&networks[0]), None, "no sweep takes it");
+    // What is only observed may have been managed before.
+    for fate in [Fate::Retain, Fate::Leave] {
+        let world = World::new();
+        let id = world.converged("own", &nothing()).await;
+        world.released("own", &naming(&id), fate).await.unwrap();
+        let networks = world.networks().await;
+        assert_eq!(networks.len(), 1, "{fate:?}");
+        assert_eq!((networks[0].description.as_str(), networks[0].tags.len()), ("", 0), "{fate:?}");
+        assert_eq!(world.cluster.owner_of(&networks[0]), None, "{fate:?}: no sweep takes it");
+    }
 }
 
 #[tokio::test]
-async fn what_is_elsewhere_is_not_let_go_of_unless_it_is_to_stay() {
+async fn what_is_elsewhere_is_not_let_go_of() {
     let world = World::new();
     let id = NetworkId::random().to_string();
     let status = NetworkStatus { backend: Some("http://other:9696".to_owned()), ..naming(&id) };
-    assert_eq!(world.released("own", &status, Fate::Delete).await.unwrap_err().reason, "BackendChanged");
-    world.released("own", &status, Fate::Retain).await.unwrap();
-    world.released("own", &status, Fate::Leave).await.unwrap();
+    // Not even where it is to stay: it has a marker there, for which it would be swept.
+    for fate in [Fate::Delete, Fate::Retain, Fate::Leave] {
+        let refused = world.released("own", &status, fate).await.unwrap_err();
+        assert_eq!(refused.reason, "BackendChanged", "{fate:?}");
+        assert!(refused.message.contains("http://other:9696") && refused.message.contains("status.networkID"));
+    }
+    // The way out that the message names.
+    world.released("own", &nothing(), Fate::Retain).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_network_that_cannot_be_read_is_not_retained_with_its_marker() {
+    let world = World::new();
+    let id = world.converged("own", &nothing()).await;
+    tokio::time::advance(std::time::Duration::from_secs(300)).await;
+    let blind = Faulty::new(std::sync::Arc::new(Simulated::in_memory()));
+    for _ in 0..3 {
+        blind.next(Operation::ReadNetwork, Fault::Answer(404, "NetworkNotFound"));
+    }
+    let identity = world.identity("own");
+    let status = naming(&id);
+    let search = Search { cloud: &blind, ..world.search(&identity, &status, Care::Thorough) };
+    let (cluster, pending) = (&world.cluster, &world.pending);
+    let release = Release { search, cluster, uid: "own", pending, fate: Fate::Retain };
+    assert_eq!(release.run(&mut Vec::new()).await.unwrap_err().reason, "NeutronForbidden");
+}
+
+#[tokio::test]
+async fn a_network_without_any_marker_is_retained_as_it_is() {
+    let world = World::new();
+    let id = world.converged("own", &nothing()).await;
+    world.strip(&id, "own").await;
+    let before = world.networks().await;
+    world.released("other", &naming(&id), Fate::Retain).await.unwrap();
+    assert_eq!(world.networks().await, before);
 }
 
 #[test]
