@@ -93,6 +93,15 @@ impl Identity {
         if texts().any(|text| is_marker(text)) { Standing::Others } else { Standing::Unmarked }
     }
 
+    /// The other cluster in whose name a network was marked for this very object, and the object's own.
+    pub(crate) fn renamed_cluster<'a>(&'a self, network: &'a Network) -> Option<(&'a str, &'a str)> {
+        let split = |text: &'a str| text.strip_prefix(PREFIX)?.split_once(':');
+        let (own, uid) = split(&self.marker)?;
+        let texts = network.tags.iter().chain([&network.description]);
+        let (other, _) = texts.filter_map(|text| split(text)).find(|(cluster, its)| *its == uid && *cluster != own)?;
+        Some((other, own))
+    }
+
     /// Whether a network has the marker as a tag.
     pub(crate) fn has_tagged(&self, network: &Network) -> bool {
         network.tags.contains(&self.marker)
@@ -133,6 +142,11 @@ mod tests {
             assert_eq!(identity.standing(&network("", &[others])), Standing::Others);
         }
         assert_eq!(identity.standing(&network("edited", &["x"])), Standing::Unmarked);
+        assert_eq!(identity.renamed_cluster(&network("network-controller:c2:u1", &[])), Some(("c2", "c1")));
+        assert_eq!(identity.renamed_cluster(&network("", &["x", "network-controller:c2:u1"])), Some(("c2", "c1")));
+        for other in [own, "network-controller:c2:u2", "network-controller/u1"] {
+            assert_eq!(identity.renamed_cluster(&network(other, &[])), None, "{other}");
+        }
         assert_eq!(cluster.owner_of(&network("edited", &["x", own])), Some("u1"));
         for others in ["network-controller:c2:u1", "network-controller:c11:u1", "network-controller/u1", ""] {
             assert_eq!(cluster.owner_of(&network(others, &[])), None, "{others}");

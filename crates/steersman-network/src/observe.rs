@@ -93,8 +93,10 @@ impl Search<'_> {
             Ok(network) => {
                 self.sight.prove();
                 // An administrator sees one of another project, where the search did not look.
-                if self.identity.standing(&network) == Standing::Own {
-                    networks.push(network);
+                match self.identity.standing(&network) {
+                    Standing::Own => networks.push(network),
+                    Standing::Others => self.check_cluster(&network)?,
+                    Standing::Unmarked => {}
                 }
                 Ok(Found { networks, is_missing: false })
             }
@@ -111,7 +113,7 @@ impl Search<'_> {
     fn recognise(&self, network: Network, adopt: Option<&Target>) -> Result<Option<Network>, Obstacle> {
         match self.identity.standing(&network) {
             Standing::Own => Ok(Some(network)),
-            Standing::Others => Ok(None),
+            Standing::Others => self.check_cluster(&network).map(|()| None),
             // The marker is gone, as when somebody cleared both tags and description.
             Standing::Unmarked if network.name == self.identity.name => Ok(Some(network)),
             Standing::Unmarked if adopt.is_some_and(|target| target.is(&network)) => Ok(Some(network)),
@@ -123,6 +125,17 @@ impl Search<'_> {
                 Err(Obstacle::new("NotRecognized", message, Next::After(SLOW)))
             }
         }
+    }
+
+    /// Whether a network was marked for this very object by an operator with another cluster id: the object has a network then,
+    /// which this operator may not touch.
+    fn check_cluster(&self, network: &Network) -> Result<(), Obstacle> {
+        let Some((other, own)) = self.identity.renamed_cluster(network) else { return Ok(()) };
+        let message = format!(
+            "network {}, which status.networkID names, was marked for this object by an operator with the cluster id {other}, and this operator has the cluster id {own}: start it with --cluster-id {other}, or give the network the tag {}, or remove status.networkID so that the object forgets that network",
+            network.id, self.identity.marker
+        );
+        Err(Obstacle::new("ClusterChanged", message, Next::After(SLOW)))
     }
 
     /// Whether this operator looks where the network is: elsewhere it is not there, and that says nothing.

@@ -178,6 +178,17 @@ async fn a_network_without_any_marker_is_retained_as_it_is() {
     assert_eq!(world.networks().await, before);
 }
 
+#[tokio::test]
+async fn what_another_cluster_id_has_marked_is_not_let_go_of() {
+    let mut world = World::new();
+    let id = world.converged("own", &nothing()).await;
+    world.cluster = "d".parse().unwrap();
+    for fate in [Fate::Delete, Fate::Retain, Fate::Leave] {
+        assert_eq!(world.released("own", &naming(&id), fate).await.unwrap_err().reason, "ClusterChanged", "{fate:?}");
+    }
+    assert_eq!(world.ids().await, [id]);
+}
+
 #[test]
 fn what_is_to_become_of_a_network_is_read_from_a_spec_that_is_otherwise_bad() {
     let fate = |spec: serde_json::Value| Fate::parse(&serde_json::from_value(spec).unwrap());

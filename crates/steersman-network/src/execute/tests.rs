@@ -21,6 +21,7 @@ struct World {
     care: Care,
     is_applied: bool,
     project: Option<&'static str>,
+    cluster: &'static str,
 }
 
 impl World {
@@ -36,11 +37,12 @@ impl World {
             care: Care::Usual,
             is_applied: false,
             project: None,
+            cluster: "c",
         }
     }
 
     async fn converge(&mut self) -> Outcome {
-        let cluster = "c".parse().unwrap();
+        let cluster = self.cluster.parse().unwrap();
         let identity = Identity::new(&cluster, "u", "default", "a");
         let desired = Desired::parse(&serde_json::from_value(self.spec.clone()).unwrap()).unwrap();
         let search = Search {
@@ -216,6 +218,24 @@ async fn another_cloud_or_project_is_no_reason_to_make_the_network_anew() {
     world.cloud = Faulty::new(Arc::new(world.simulated.clone()));
     world.status.backend = text("http://other:9696");
     world.ready().await;
+}
+
+#[tokio::test]
+async fn another_cluster_id_is_no_reason_to_make_the_network_anew() {
+    let mut world = World::new(plain());
+    let id = world.ready().await;
+    let before = world.networks().await;
+    world.cluster = "d";
+    let refused = world.converge().await.ready.unwrap_err();
+    assert_eq!(refused.reason, "ClusterChanged");
+    assert!(refused.message.contains("--cluster-id c,") && refused.message.contains("cluster id d:"), "{refused:?}");
+    assert_eq!(world.networks().await, before);
+    // The two ways out that keep the network.
+    world.simulated.add_network_tag(RequestId::random(), id, "network-controller:d:u").await.unwrap();
+    assert_eq!(world.ready().await, id);
+    world.cluster = "c";
+    assert_eq!(world.ready().await, id);
+    assert_eq!(world.networks().await.len(), 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -127,6 +127,7 @@ fn the_document_has_every_reason() {
         "AdoptTaken",
         "BackendChanged",
         "CIDROverlap",
+        "ClusterChanged",
         "Differs",
         "Drifted",
         "InUse",
