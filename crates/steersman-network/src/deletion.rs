@@ -8,6 +8,7 @@ use crate::identity::{ClusterId, Standing};
 use crate::observe::{Found, Search};
 use crate::outcome::{Next, Obstacle};
 use crate::pending::Pending;
+use crate::plan::copied;
 use steersman_neutron::{Network, NetworkUpdate};
 
 /// What becomes of the network of an object that is being deleted.
@@ -69,6 +70,11 @@ impl Release<'_> {
         if is_missing && networks.is_empty() {
             sight.check(cloud, request, self.cluster).await?;
         }
+        if let Some((network, others)) = networks.split_first()
+            && let Some(other) = others.iter().find(|other| !identity.has_described(other))
+        {
+            return Err(copied(identity, network, other).into());
+        }
         for network in networks {
             if identity.standing(&network) != Standing::Own {
                 // Only what carries the marker is deleted. If two release it at the same time, the slower one gets a conflict.
@@ -101,7 +107,7 @@ impl Release<'_> {
     async fn unmark(&self, network: &Network) -> Result<(), Obstacle> {
         let Search { cloud, request, identity, .. } = self.search;
         // The description first: whoever is interrupted in between still finds it by its tag.
-        if [&identity.marker, &identity.marker_0_1].contains(&&network.description) {
+        if identity.has_described(network) {
             let change = NetworkUpdate { description: Some(String::new()), ..NetworkUpdate::default() };
             cloud.update_network(request, network.id, &change, network.revision).await?;
         }

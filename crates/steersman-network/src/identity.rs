@@ -107,6 +107,11 @@ impl Identity {
         network.tags.contains(&self.marker)
     }
 
+    /// Whether a network was made by the create of this object: a tag is copied easily, a description is not.
+    pub(crate) fn has_described(&self, network: &Network) -> bool {
+        [&self.marker, &self.marker_0_1].contains(&&network.description)
+    }
+
     /// Whether a subnet of the object's network was made for it.
     pub(crate) fn has_made(&self, subnet: &Subnet) -> bool {
         [&self.marker, &self.marker_0_1].contains(&&subnet.description) || subnet.name == self.name

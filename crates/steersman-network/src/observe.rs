@@ -162,7 +162,7 @@ impl Search<'_> {
         }
     }
 
-    /// The networks with the object's marker, oldest first.
+    /// The networks with the object's marker: those that were made for it first, and of these the oldest.
     async fn marked(&self) -> Result<Vec<Network>, Error> {
         let mut found = BTreeMap::new();
         let descriptions = vec![self.identity.marker.clone(), self.identity.marker_0_1.clone()];
@@ -171,7 +171,9 @@ impl Search<'_> {
             // An administrator sees all projects' networks, and anyone can write any description.
             filter.project_ids = self.project.map(|project| vec![project.to_owned()]);
             for network in self.cloud.find_networks(self.request, &filter).await? {
-                found.insert((network.created_at, network.id), network);
+                // One that only has the tag may have got it by being copied.
+                let is_made = self.identity.has_described(&network) || network.name == self.identity.name;
+                found.insert((!is_made, network.created_at, network.id), network);
             }
         }
         if !found.is_empty() {

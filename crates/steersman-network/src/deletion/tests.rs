@@ -9,7 +9,7 @@ use crate::observe::Care;
 use crate::sight::Sight;
 use serde_json::json;
 use steersman_neutron::{
-    Cloud as _, Fault, Faulty, NetworkFilter, NetworkId, NetworkUpdate, Operation, RequestId, Simulated,
+    Cloud as _, Fault, Faulty, NetworkCreate, NetworkFilter, NetworkId, NetworkUpdate, Operation, RequestId, Simulated,
 };
 
 struct World {
@@ -187,6 +187,19 @@ async fn what_another_cluster_id_has_marked_is_not_let_go_of() {
         assert_eq!(world.released("own", &naming(&id), fate).await.unwrap_err().reason, "ClusterChanged", "{fate:?}");
     }
     assert_eq!(world.ids().await, [id]);
+}
+
+#[tokio::test]
+async fn a_network_with_a_copied_tag_is_not_deleted_with_the_object() {
+    let world = World::new();
+    let id = world.converged("own", &nothing()).await;
+    let copy = world.cloud.create_network(RequestId::random(), &NetworkCreate::default()).await.unwrap().id;
+    world.cloud.add_network_tag(RequestId::random(), copy, &world.identity("own").marker).await.unwrap();
+    let refused = world.released("own", &naming(&id), Fate::Delete).await.unwrap_err();
+    assert_eq!((refused.reason, world.ids().await.len()), ("MarkerCopied", 2));
+    world.cloud.remove_network_tag(RequestId::random(), copy, &world.identity("own").marker).await.unwrap();
+    world.deleted("own", &naming(&id)).await;
+    assert_eq!(world.ids().await, [copy.to_string()]);
 }
 
 #[test]

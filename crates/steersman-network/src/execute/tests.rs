@@ -289,6 +289,35 @@ async fn what_was_made_twice_is_made_once() {
 }
 
 #[tokio::test]
+async fn a_network_with_a_copied_tag_is_left_and_named() {
+    for care in [Care::Usual, Care::Thorough] {
+        let mut world = World::new(plain());
+        // Older than the object's own.
+        let copy = NetworkCreate { name: text("copy"), ..NetworkCreate::default() };
+        let copy = world.simulated.create_network(RequestId::random(), &copy).await.unwrap().id;
+        let id = world.ready().await;
+        world.simulated.add_network_tag(RequestId::random(), copy, "network-controller:c:u").await.unwrap();
+        world.care = care;
+        if care == Care::Usual {
+            // Without it the object's networks have to be looked for.
+            world.status = NetworkStatus::default();
+        }
+        let outcome = world.converge().await;
+        assert_eq!(outcome.network, Some(id));
+        let refused = outcome.ready.unwrap_err();
+        assert_eq!(refused.reason, "MarkerCopied");
+        assert!(
+            refused.message.contains(&copy.to_string()) && refused.message.contains(&id.to_string()),
+            "{refused:?}"
+        );
+        assert_eq!(world.networks().await.len(), 2);
+        // The way out.
+        world.simulated.remove_network_tag(RequestId::random(), copy, "network-controller:c:u").await.unwrap();
+        assert_eq!(world.ready().await, id);
+    }
+}
+
+#[tokio::test]
 async fn a_network_is_ready_when_it_is_active() {
     let mut world = World::new(plain());
     let id = world.ready().await;
@@ -325,7 +354,11 @@ async fn what_is_adopted_is_tagged_and_what_is_observed_is_left() {
 
     let adopt = json!({"id": theirs.id.to_string()});
     world.spec = json!({"cidr": "10.0.0.0/24", "adopt": adopt, "managementPolicy": "Observed"});
-    assert_eq!(world.reason().await, "Differs", "it has no marker");
+    assert_eq!(world.ready().await, theirs.id);
+    world.spec["mtu"] = json!(1400);
+    let differs = world.converge().await.ready.unwrap_err();
+    assert_eq!(differs.reason, "Differs");
+    assert!(differs.message.contains("set mtu to 1400"), "{differs:?}");
     assert_eq!(world.networks().await, before);
 
     world.spec = json!({"cidr": "10.0.0.0/24", "adopt": adopt});

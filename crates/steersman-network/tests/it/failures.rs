@@ -132,6 +132,7 @@ fn the_document_has_every_reason() {
         "Drifted",
         "InUse",
         "InvalidSpec",
+        "MarkerCopied",
         "NetworkBuilding",
         "NetworkDown",
         "NetworkError",
