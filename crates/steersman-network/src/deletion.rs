@@ -76,6 +76,11 @@ impl Release<'_> {
             return Err(copied(identity, network, other).into());
         }
         for network in networks {
+            if identity.is_shared(&network) {
+                self.unmark(&network).await?;
+                events.push(Event::new("NetworkRetained", format!("network {} is another object's too", network.id)));
+                continue;
+            }
             if identity.standing(&network) != Standing::Own {
                 // Only what carries the marker is deleted. If two release it at the same time, the slower one gets a conflict.
                 give_back_marker(cloud, request, identity, network.id, network.revision).await?;

@@ -201,12 +201,16 @@ impl Search<'_> {
             return stuck("AdoptAmbiguous", message);
         }
         if self.identity.standing(&network) == Standing::Others {
-            let message =
-                format!("network {} has the marker of another object: remove that object, or its marker", network.id);
-            return stuck("AdoptTaken", message);
+            return Err(taken(network.id));
         }
         Ok(network)
     }
+}
+
+/// What is said where another object has the network to adopt.
+pub(crate) fn taken(id: NetworkId) -> Obstacle {
+    let message = format!("network {id} has the marker of another object: remove that object, or its marker");
+    Obstacle::new("AdoptTaken", message, Next::After(SLOW))
 }
 
 /// The subnets of a network.

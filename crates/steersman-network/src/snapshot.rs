@@ -48,7 +48,7 @@ impl Snapshot {
         }
         let (mut networks, mut owned) = (HashMap::new(), HashMap::<String, Vec<NetworkId>>::new());
         for network in listed {
-            if let Some(uid) = cluster.owner_of(&network) {
+            for uid in cluster.owners_of(&network) {
                 owned.entry(uid.to_owned()).or_default().push(network.id);
             }
             networks.insert(network.id, network);

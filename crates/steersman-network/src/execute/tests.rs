@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::api::NetworkStatus;
+use crate::meddler::{Meddler, Meddling};
 use crate::observe::Care;
 use crate::pending::SETTLE;
 use crate::sight::Sight;
@@ -13,6 +14,7 @@ use steersman_neutron::{Fault, Faulty, NetworkFilter, NetworkStatus as Working, 
 /// One object, and what a process knows of it.
 struct World {
     cloud: Faulty,
+    meddler: Meddler,
     simulated: Simulated,
     spec: Value,
     pending: Pending,
@@ -27,8 +29,10 @@ struct World {
 impl World {
     fn new(spec: Value) -> World {
         let simulated = Simulated::in_memory();
+        let meddler = Meddler::new(simulated.clone());
         World {
-            cloud: Faulty::new(Arc::new(simulated.clone())),
+            cloud: Faulty::new(Arc::new(meddler.clone())),
+            meddler,
             simulated,
             spec,
             pending: Pending::default(),
@@ -387,4 +391,34 @@ async fn a_network_to_adopt_has_to_be_there_alone_and_nobodys() {
     world.simulated.delete_network(RequestId::random(), ids[0], None).await.unwrap();
     world.simulated.add_network_tag(RequestId::random(), ids[1], "network-controller:c:other").await.unwrap();
     assert_eq!(world.reason().await, "AdoptTaken");
+}
+
+#[tokio::test]
+async fn of_two_objects_that_adopt_at_once_one_at_most_has_the_network() {
+    let mut world = World::new(json!({"cidr": "10.0.0.0/24", "adopt": {"tag": "t"}}));
+    let request = RequestId::random();
+    let theirs = world.simulated.create_network(request, &NetworkCreate::default()).await.unwrap().id;
+    let subnet = SubnetCreate::new(theirs, "10.0.0.0/24".parse().unwrap());
+    world.simulated.create_subnet(request, &subnet).await.unwrap();
+    world.simulated.add_network_tag(request, theirs, "t").await.unwrap();
+    // The other object marks it after this one has looked, and before it marks.
+    let other = "network-controller:c:other";
+    world.meddler.before(Operation::AddNetworkTag, Meddling::Tag(theirs, other));
+    let outcome = world.converge().await;
+    assert_eq!((outcome.ready.unwrap_err().reason, outcome.network), ("AdoptTaken", None));
+    assert_eq!(world.networks().await[0].tags, ["t", other]);
+
+    // Nor where it was cut off before it could look again.
+    world.simulated.remove_network_tag(request, theirs, other).await.unwrap();
+    world.cloud.next(Operation::AddNetworkTag, Fault::LoseAnswer);
+    assert!(world.converge().await.ready.is_err());
+    world.simulated.add_network_tag(request, theirs, other).await.unwrap();
+    assert_eq!(world.reason().await, "AdoptTaken");
+    assert_eq!(world.networks().await[0].tags, ["t", other]);
+
+    // Once it has the network, another one's marker takes nothing from it.
+    world.simulated.remove_network_tag(request, theirs, other).await.unwrap();
+    assert_eq!(world.ready().await, theirs);
+    world.simulated.add_network_tag(request, theirs, other).await.unwrap();
+    assert_eq!(world.ready().await, theirs);
 }
