@@ -81,11 +81,13 @@ impl Release<'_> {
                 events.push(Event::new("NetworkRetained", format!("network {} is another object's too", network.id)));
                 continue;
             }
-            if identity.standing(&network) != Standing::Own {
+            let network = match identity.standing(&network) {
+                Standing::Own => network,
                 // Only what carries the marker is deleted. If two release it at the same time, the slower one gets a conflict.
-                give_back_marker(cloud, request, identity, network.id, network.revision).await?;
-            }
-            match cloud.delete_network(request, network.id, None).await {
+                _ => give_back_marker(cloud, request, identity, network.id, network.revision).await?,
+            };
+            // As it was read: somebody may have taken the marker away since, to keep the network.
+            match cloud.delete_network(request, network.id, network.revision).await {
                 Ok(()) => events.push(Event::new("NetworkDeleted", format!("deleted network {}", network.id))),
                 Err(error) if error.is_not_found() => {}
                 Err(error) => return Err(error.into()),

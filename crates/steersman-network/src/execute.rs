@@ -148,7 +148,9 @@ impl Progress<'_> {
             Step::CreateNetwork => self.create_network().await,
             Step::CreateSubnet(network) => self.create_subnet(network).await,
             Step::DeleteDuplicate(id) => {
-                forgiving(self.cloud().delete_network(self.request(), id, None).await)?;
+                let duplicate = self.observed.networks.iter().find(|network| network.id == id);
+                let revision = duplicate.and_then(|network| network.revision);
+                forgiving(self.cloud().delete_network(self.request(), id, revision).await)?;
                 self.event("DuplicateDeleted", format!("deleted network {id}, which had been made twice"));
                 self.observed.networks.retain(|network| network.id != id);
                 Ok(())
@@ -322,7 +324,7 @@ impl Progress<'_> {
     }
 }
 
-/// Gives a network its name and marker, if it still has this revision.
+/// Gives a network its name and marker, if it still has this revision, and returns it.
 ///
 /// # Errors
 /// The cloud's.
@@ -332,13 +334,13 @@ pub(crate) async fn give_back_marker(
     identity: &Identity,
     id: NetworkId,
     revision: Option<Revision>,
-) -> Result<(), Error> {
+) -> Result<Network, Error> {
     let change = NetworkUpdate {
         name: Some(identity.name.clone()),
         description: Some(identity.marker.clone()),
         ..NetworkUpdate::default()
     };
-    cloud.update_network(request, id, &change, revision).await.map(|_| ())
+    cloud.update_network(request, id, &change, revision).await
 }
 
 /// What is gone already needs no deletion.

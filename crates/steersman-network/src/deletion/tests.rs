@@ -5,6 +5,7 @@ use crate::api::NetworkStatus;
 use crate::desired::Desired;
 use crate::execute::{Work, converge};
 use crate::identity::Identity;
+use crate::meddler::{Meddler, Meddling};
 use crate::observe::Care;
 use crate::sight::Sight;
 use serde_json::json;
@@ -211,6 +212,27 @@ async fn a_network_that_another_object_has_too_is_left_to_it() {
     world.deleted("own", &naming(&id)).await;
     let networks = world.networks().await;
     assert_eq!((networks.len(), networks[0].tags.as_slice()), (1, [other].as_slice()));
+}
+
+#[tokio::test]
+async fn what_somebody_changes_after_it_was_read_is_looked_at_again() {
+    let world = World::new();
+    let id = world.converged("own", &nothing()).await;
+    let meddler = Meddler::new(world.cloud.clone());
+    meddler.before(Operation::DeleteNetwork, Meddling::Describe(id.parse().unwrap(), "kept"));
+    let (identity, status) = (world.identity("own"), naming(&id));
+    let search = || Search { cloud: &meddler, ..world.search(&identity, &status, Care::Thorough) };
+    let release = || Release {
+        search: search(),
+        cluster: &world.cluster,
+        uid: "own",
+        pending: &world.pending,
+        fate: Fate::Delete,
+    };
+    assert_eq!(release().run(&mut Vec::new()).await.unwrap_err().reason, "NeutronChanged");
+    assert_eq!(world.ids().await, [id]);
+    release().run(&mut Vec::new()).await.unwrap();
+    assert_eq!(world.ids().await, [""; 0]);
 }
 
 #[test]

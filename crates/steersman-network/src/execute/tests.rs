@@ -293,6 +293,19 @@ async fn what_was_made_twice_is_made_once() {
 }
 
 #[tokio::test]
+async fn of_what_was_made_twice_nothing_goes_that_somebody_took_in_the_meantime() {
+    let mut world = World::new(plain());
+    let id = world.ready().await;
+    let late = NetworkCreate { description: text("network-controller:c:u"), ..NetworkCreate::default() };
+    let late = world.simulated.create_network(RequestId::random(), &late).await.unwrap().id;
+    world.care = Care::Thorough;
+    world.meddler.before(Operation::DeleteNetwork, Meddling::Describe(late, "kept"));
+    assert_eq!(world.ready().await, id);
+    let networks = world.networks().await;
+    assert!(networks.iter().any(|network| network.description == "kept"), "{networks:?}");
+}
+
+#[tokio::test]
 async fn a_network_with_a_copied_tag_is_left_and_named() {
     for care in [Care::Usual, Care::Thorough] {
         let mut world = World::new(plain());
