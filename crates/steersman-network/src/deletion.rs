@@ -8,13 +8,14 @@ use crate::identity::{ClusterId, Standing};
 use crate::observe::{Found, Search};
 use crate::outcome::{Next, Obstacle};
 use crate::pending::Pending;
+use crate::plan::copied;
 use steersman_neutron::{Network, NetworkUpdate};
 
 /// What becomes of the network of an object that is being deleted.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Fate {
     Delete,
-    /// It was only observed: nothing of it is changed.
+    /// It was only observed: it keeps nothing of the operator, which may have managed it before.
     Leave,
     Retain,
 }
@@ -58,8 +59,7 @@ impl Release<'_> {
     pub(crate) async fn run(&self, events: &mut Vec<Event>) -> Result<(), Obstacle> {
         match self.fate {
             Fate::Delete => self.delete(events).await,
-            Fate::Leave => Ok(()),
-            Fate::Retain => self.retain(events).await,
+            Fate::Leave | Fate::Retain => self.retain(events).await,
         }
     }
 
@@ -70,12 +70,24 @@ impl Release<'_> {
         if is_missing && networks.is_empty() {
             sight.check(cloud, request, self.cluster).await?;
         }
+        if let Some((network, others)) = networks.split_first()
+            && let Some(other) = others.iter().find(|other| !identity.has_described(other))
+        {
+            return Err(copied(identity, network, other).into());
+        }
         for network in networks {
-            if identity.standing(&network) != Standing::Own {
-                // Only what carries the marker is deleted. If two release it at the same time, the slower one gets a conflict.
-                give_back_marker(cloud, request, identity, network.id, network.revision).await?;
+            if identity.is_shared(&network) {
+                self.unmark(&network).await?;
+                events.push(Event::new("NetworkRetained", format!("network {} is another object's too", network.id)));
+                continue;
             }
-            match cloud.delete_network(request, network.id, None).await {
+            let network = match identity.standing(&network) {
+                Standing::Own => network,
+                // Only what carries the marker is deleted. If two release it at the same time, the slower one gets a conflict.
+                _ => give_back_marker(cloud, request, identity, network.id, network.revision).await?,
+            };
+            // As it was read: somebody may have taken the marker away since, to keep the network.
+            match cloud.delete_network(request, network.id, network.revision).await {
                 Ok(()) => events.push(Event::new("NetworkDeleted", format!("deleted network {}", network.id))),
                 Err(error) if error.is_not_found() => {}
                 Err(error) => return Err(error.into()),
@@ -86,12 +98,12 @@ impl Release<'_> {
 
     /// Takes the markers away, so that no sweep takes the network for one that was left behind.
     async fn retain(&self, events: &mut Vec<Event>) -> Result<(), Obstacle> {
-        let networks = match self.search.own(None).await {
-            Ok(found) => found.networks,
-            // It is to stay, wherever it is.
-            Err(Obstacle { reason: "BackendChanged" | "ProjectChanged" | "NotRecognized", .. }) => Vec::new(),
-            Err(obstacle) => return Err(obstacle),
-        };
+        let Search { cloud, request, sight, .. } = self.search;
+        let Found { networks, is_missing } = self.search.carriers().await?;
+        if is_missing && networks.is_empty() {
+            // A network that only cannot be seen still has its marker, and some day a sweep would see it.
+            sight.check(cloud, request, self.cluster).await?;
+        }
         for network in networks {
             self.unmark(&network).await?;
             events.push(Event::new("NetworkRetained", format!("network {} stays in Neutron", network.id)));
@@ -102,7 +114,7 @@ impl Release<'_> {
     async fn unmark(&self, network: &Network) -> Result<(), Obstacle> {
         let Search { cloud, request, identity, .. } = self.search;
         // The description first: whoever is interrupted in between still finds it by its tag.
-        if [&identity.marker, &identity.marker_0_1].contains(&&network.description) {
+        if identity.has_described(network) {
             let change = NetworkUpdate { description: Some(String::new()), ..NetworkUpdate::default() };
             cloud.update_network(request, network.id, &change, network.revision).await?;
         }

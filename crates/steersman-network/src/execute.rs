@@ -1,10 +1,10 @@
 //! Takes steps until nothing is left to do.
 
-use crate::api::{DriftPolicy, ManagementPolicy};
+use crate::api::{DriftPolicy, ManagementPolicy, NetworkStatus};
 use crate::desired::Desired;
 use crate::event::Event;
 use crate::identity::{ClusterId, Identity};
-use crate::observe::{Search, observe};
+use crate::observe::{Search, observe, taken};
 use crate::outcome::{Next, Obstacle, Outcome, check_working};
 use crate::pending::Pending;
 use crate::plan::{Observed, Step, plan};
@@ -74,6 +74,12 @@ pub(crate) async fn converge(work: &Work<'_>, events: &mut Vec<Event>) -> Outcom
             Err(obstacle) => return Outcome::stuck(obstacle),
         };
         let mut progress = Progress { work, observed, is_missing, created, events };
+        if let Err(stop) = progress.yield_unrecorded().await {
+            match stop {
+                Stop::Again => continue,
+                Stop::With(obstacle) => return progress.outcome(Err(obstacle), None),
+            }
+        }
         let obstacle = loop {
             let step = plan(work.desired, work.search.identity, &progress.observed);
             if let Step::Done(_, subnet) = step {
@@ -142,7 +148,9 @@ impl Progress<'_> {
             Step::CreateNetwork => self.create_network().await,
             Step::CreateSubnet(network) => self.create_subnet(network).await,
             Step::DeleteDuplicate(id) => {
-                forgiving(self.cloud().delete_network(self.request(), id, None).await)?;
+                let duplicate = self.observed.networks.iter().find(|network| network.id == id);
+                let revision = duplicate.and_then(|network| network.revision);
+                forgiving(self.cloud().delete_network(self.request(), id, revision).await)?;
                 self.event("DuplicateDeleted", format!("deleted network {id}, which had been made twice"));
                 self.observed.networks.retain(|network| network.id != id);
                 Ok(())
@@ -220,14 +228,49 @@ impl Progress<'_> {
         Ok(())
     }
 
+    /// An earlier reconcile may have been cut off between marking a network to adopt and looking who else has.
+    async fn yield_unrecorded(&mut self) -> Result<(), Stop> {
+        let Work { search, desired, .. } = self.work;
+        let recorded = search.status.and_then(NetworkStatus::network);
+        let is_recorded = self.observed.networks.first().is_some_and(|network| recorded == Some(network.id));
+        let is_managed = desired.management_policy == ManagementPolicy::Managed;
+        if desired.adopt.is_some() && is_managed && !is_recorded { self.yield_shared().await } else { Ok(()) }
+    }
+
+    /// Takes the marker off a network to adopt that another object has marked too. Each looks after it has marked, so of two
+    /// at once the later sees the other; if both do, both try again, a little apart.
+    async fn yield_shared(&mut self) -> Result<(), Stop> {
+        let Work { search, .. } = self.work;
+        let Some(network) = self.observed.networks.first().filter(|it| search.identity.is_shared(it)) else {
+            return Ok(());
+        };
+        let id = network.id;
+        // The status is not to name it.
+        self.observed.networks.clear();
+        forgiving(search.cloud.remove_network_tag(search.request, id, &search.identity.marker).await)?;
+        Err(taken(id).into())
+    }
+
+    /// Marks a network to adopt, and makes sure that no other object did so at the same time.
+    async fn adopt(&mut self, id: NetworkId) -> Result<(), Stop> {
+        let (cloud, request) = (self.work.search.cloud, self.work.search.request);
+        // Not the object's before it is known to be that alone: neither is the status to name it.
+        self.observed.networks.clear();
+        cloud.add_network_tag(request, id, &self.work.search.identity.marker).await?;
+        self.observed.networks.push(cloud.read_network(request, id).await?);
+        self.yield_shared().await?;
+        self.event("NetworkAdopted", format!("network {id} is now this object's"));
+        Ok(())
+    }
+
     async fn add_tag(&mut self, id: NetworkId) -> Result<(), Stop> {
+        if self.work.desired.adopt.is_some() {
+            return self.adopt(id).await;
+        }
         let marker = &self.work.search.identity.marker;
         self.cloud().add_network_tag(self.request(), id, marker).await?;
         if self.created != Some(id) {
-            match self.work.desired.adopt {
-                Some(_) => self.event("NetworkAdopted", format!("network {id} is now this object's")),
-                None => self.event("NetworkRestored", format!("gave network {id} its marker")),
-            }
+            self.event("NetworkRestored", format!("gave network {id} its marker"));
         }
         if let Some(network) = self.observed.networks.first_mut() {
             network.tags.push(marker.clone());
@@ -281,7 +324,7 @@ impl Progress<'_> {
     }
 }
 
-/// Gives a network its name and marker, if it still has this revision.
+/// Gives a network its name and marker, if it still has this revision, and returns it.
 ///
 /// # Errors
 /// The cloud's.
@@ -291,13 +334,13 @@ pub(crate) async fn give_back_marker(
     identity: &Identity,
     id: NetworkId,
     revision: Option<Revision>,
-) -> Result<(), Error> {
+) -> Result<Network, Error> {
     let change = NetworkUpdate {
         name: Some(identity.name.clone()),
         description: Some(identity.marker.clone()),
         ..NetworkUpdate::default()
     };
-    cloud.update_network(request, id, &change, revision).await.map(|_| ())
+    cloud.update_network(request, id, &change, revision).await
 }
 
 /// What is gone already needs no deletion.

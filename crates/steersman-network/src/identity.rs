@@ -4,6 +4,7 @@
 //! nothing else is both atomic with a create and searchable; and then as a tag, which leaves the description to the user and
 //! survives when somebody edits it.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use steersman_neutron::{Network, Subnet};
 
@@ -64,10 +65,10 @@ impl fmt::Display for ClusterId {
 }
 
 impl ClusterId {
-    /// The uid in the marker that a network has, if it is one of this cluster.
-    pub fn owner_of<'a>(&self, network: &'a Network) -> Option<&'a str> {
-        let texts = network.tags.iter().chain([&network.description]);
-        texts.map(String::as_str).find_map(|text| text.strip_prefix(PREFIX)?.strip_prefix(&self.0)?.strip_prefix(':'))
+    /// The uids in the markers of this cluster that a network has: more than one where two objects adopt it at once.
+    pub fn owners_of<'a>(&self, network: &'a Network) -> BTreeSet<&'a str> {
+        let texts = network.tags.iter().chain([&network.description]).map(String::as_str);
+        texts.filter_map(|text| text.strip_prefix(PREFIX)?.strip_prefix(&self.0)?.strip_prefix(':')).collect()
     }
 
     /// The marker of an object, or of anything else that has an id.
@@ -93,9 +94,30 @@ impl Identity {
         if texts().any(|text| is_marker(text)) { Standing::Others } else { Standing::Unmarked }
     }
 
+    /// The other cluster in whose name a network was marked for this very object, and the object's own.
+    pub(crate) fn renamed_cluster<'a>(&'a self, network: &'a Network) -> Option<(&'a str, &'a str)> {
+        let split = |text: &'a str| text.strip_prefix(PREFIX)?.split_once(':');
+        let (own, uid) = split(&self.marker)?;
+        let texts = network.tags.iter().chain([&network.description]);
+        let (other, _) = texts.filter_map(|text| split(text)).find(|(cluster, its)| *its == uid && *cluster != own)?;
+        Some((other, own))
+    }
+
+    /// Whether a network has the marker of another object beside the object's own.
+    pub(crate) fn is_shared(&self, network: &Network) -> bool {
+        let uid = uid_in(&self.marker);
+        let is_anothers = |text: &String| uid_in(text).is_some_and(|its| Some(its) != uid);
+        self.standing(network) == Standing::Own && network.tags.iter().chain([&network.description]).any(is_anothers)
+    }
+
     /// Whether a network has the marker as a tag.
     pub(crate) fn has_tagged(&self, network: &Network) -> bool {
         network.tags.contains(&self.marker)
+    }
+
+    /// Whether a network was made by the create of this object: a tag is copied easily, a description is not.
+    pub(crate) fn has_described(&self, network: &Network) -> bool {
+        [&self.marker, &self.marker_0_1].contains(&&network.description)
     }
 
     /// Whether a subnet of the object's network was made for it.
@@ -107,6 +129,19 @@ impl Identity {
 /// Whether a text is a marker of any object.
 pub(crate) fn is_marker(text: &str) -> bool {
     text.starts_with(PREFIX) || text.starts_with(PREFIX_0_1)
+}
+
+/// The uid in a marker.
+fn uid_in(text: &str) -> Option<&str> {
+    match text.strip_prefix(PREFIX) {
+        Some(rest) => rest.split_once(':').map(|(_, uid)| uid),
+        None => text.strip_prefix(PREFIX_0_1),
+    }
+}
+
+/// The uids in all markers that a network has, of whichever cluster.
+pub(crate) fn uids(network: &Network) -> impl Iterator<Item = &str> {
+    network.tags.iter().chain([&network.description]).filter_map(|text| uid_in(text))
 }
 
 #[cfg(test)]
@@ -133,9 +168,24 @@ mod tests {
             assert_eq!(identity.standing(&network("", &[others])), Standing::Others);
         }
         assert_eq!(identity.standing(&network("edited", &["x"])), Standing::Unmarked);
-        assert_eq!(cluster.owner_of(&network("edited", &["x", own])), Some("u1"));
+        assert_eq!(identity.renamed_cluster(&network("network-controller:c2:u1", &[])), Some(("c2", "c1")));
+        assert_eq!(identity.renamed_cluster(&network("", &["x", "network-controller:c2:u1"])), Some(("c2", "c1")));
+        for other in [own, "network-controller:c2:u2", "network-controller/u1"] {
+            assert_eq!(identity.renamed_cluster(&network(other, &[])), None, "{other}");
+        }
+        assert_eq!(cluster.owners_of(&network(own, &["x", own])), BTreeSet::from(["u1"]));
+        let both = network("edited", &["network-controller:c1:u2", own]);
+        assert_eq!(cluster.owners_of(&both), BTreeSet::from(["u1", "u2"]));
+        assert_eq!(uids(&network("network-controller/u0", &["network-controller:c2:u2", own])).count(), 3);
+        for others in ["network-controller:c1:u2", "network-controller:c2:u2", "network-controller/u2"] {
+            assert!(identity.is_shared(&network(others, &[own])), "{others}");
+            assert!(!identity.is_shared(&network(others, &["x"])), "{others}");
+        }
+        for plain in ["network-controller:c2:u1", "network-controller/u1", own, "edited"] {
+            assert!(!identity.is_shared(&network(plain, &[own])), "{plain}");
+        }
         for others in ["network-controller:c2:u1", "network-controller:c11:u1", "network-controller/u1", ""] {
-            assert_eq!(cluster.owner_of(&network(others, &[])), None, "{others}");
+            assert!(cluster.owners_of(&network(others, &[])).is_empty(), "{others}");
         }
     }
 

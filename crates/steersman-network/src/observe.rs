@@ -79,12 +79,41 @@ impl Search<'_> {
         Ok(Found { networks, is_missing: false })
     }
 
+    /// The networks with the object's marker, to take it away: what else is wrong with them does not matter then.
+    ///
+    /// # Errors
+    /// What the status says cannot be found where this operator looks, or the cloud's.
+    pub(crate) async fn carriers(&self) -> Result<Found, Obstacle> {
+        let mut networks = self.marked().await?;
+        let named = self.status.and_then(NetworkStatus::network);
+        let Some(id) = named.filter(|id| networks.iter().all(|network| network.id != *id)) else {
+            return Ok(Found { networks, is_missing: false });
+        };
+        match self.cloud.read_network(self.request, id).await {
+            Ok(network) => {
+                self.sight.prove();
+                // An administrator sees one of another project, where the search did not look.
+                match self.identity.standing(&network) {
+                    Standing::Own => networks.push(network),
+                    Standing::Others => self.check_cluster(&network)?,
+                    Standing::Unmarked => {}
+                }
+                Ok(Found { networks, is_missing: false })
+            }
+            Err(error) if error.is_not_found() => {
+                self.check_place(id)?;
+                Ok(Found { networks, is_missing: true })
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
     /// The network that the status names, if it is the object's: anyone who may write a status may write any id there, so the
     /// id alone proves nothing.
     fn recognise(&self, network: Network, adopt: Option<&Target>) -> Result<Option<Network>, Obstacle> {
         match self.identity.standing(&network) {
             Standing::Own => Ok(Some(network)),
-            Standing::Others => Ok(None),
+            Standing::Others => self.check_cluster(&network).map(|()| None),
             // The marker is gone, as when somebody cleared both tags and description.
             Standing::Unmarked if network.name == self.identity.name => Ok(Some(network)),
             Standing::Unmarked if adopt.is_some_and(|target| target.is(&network)) => Ok(Some(network)),
@@ -98,6 +127,17 @@ impl Search<'_> {
         }
     }
 
+    /// Whether a network was marked for this very object by an operator with another cluster id: the object has a network then,
+    /// which this operator may not touch.
+    fn check_cluster(&self, network: &Network) -> Result<(), Obstacle> {
+        let Some((other, own)) = self.identity.renamed_cluster(network) else { return Ok(()) };
+        let message = format!(
+            "network {}, which status.networkID names, was marked for this object by an operator with the cluster id {other}, and this operator has the cluster id {own}: start it with --cluster-id {other}, or give the network the tag {}, or remove status.networkID so that the object forgets that network",
+            network.id, self.identity.marker
+        );
+        Err(Obstacle::new("ClusterChanged", message, Next::After(SLOW)))
+    }
+
     /// Whether this operator looks where the network is: elsewhere it is not there, and that says nothing.
     fn check_place(&self, id: NetworkId) -> Result<(), Obstacle> {
         let Some(status) = self.status else { return Ok(()) };
@@ -106,7 +146,7 @@ impl Search<'_> {
             let is_simulated = recorded.starts_with("simulated") && self.cloud.is_simulated();
             if recorded != backend && !is_simulated {
                 let message = format!(
-                    "network {id} is in {recorded}, and this operator works on {backend}: start it with the former, or remove status.networkID to have the network made there"
+                    "network {id} is in {recorded}, and this operator works on {backend}: start it with the former, or remove status.networkID so that the object forgets that network"
                 );
                 return Err(Obstacle::new("BackendChanged", message, Next::After(SLOW)));
             }
@@ -114,7 +154,7 @@ impl Search<'_> {
         match (&status.project_id, self.project) {
             (Some(recorded), Some(project)) if recorded != project => {
                 let message = format!(
-                    "network {id} is in project {recorded}, and this operator's credentials are for project {project}: start it with the former, or remove status.networkID to have the network made there"
+                    "network {id} is in project {recorded}, and this operator's credentials are for project {project}: start it with the former, or remove status.networkID so that the object forgets that network"
                 );
                 Err(Obstacle::new("ProjectChanged", message, Next::After(SLOW)))
             }
@@ -122,7 +162,7 @@ impl Search<'_> {
         }
     }
 
-    /// The networks with the object's marker, oldest first.
+    /// The networks with the object's marker: those that were made for it first, and of these the oldest.
     async fn marked(&self) -> Result<Vec<Network>, Error> {
         let mut found = BTreeMap::new();
         let descriptions = vec![self.identity.marker.clone(), self.identity.marker_0_1.clone()];
@@ -131,7 +171,9 @@ impl Search<'_> {
             // An administrator sees all projects' networks, and anyone can write any description.
             filter.project_ids = self.project.map(|project| vec![project.to_owned()]);
             for network in self.cloud.find_networks(self.request, &filter).await? {
-                found.insert((network.created_at, network.id), network);
+                // One that only has the tag may have got it by being copied.
+                let is_made = self.identity.has_described(&network) || network.name == self.identity.name;
+                found.insert((!is_made, network.created_at, network.id), network);
             }
         }
         if !found.is_empty() {
@@ -159,12 +201,16 @@ impl Search<'_> {
             return stuck("AdoptAmbiguous", message);
         }
         if self.identity.standing(&network) == Standing::Others {
-            let message =
-                format!("network {} has the marker of another object: remove that object, or its marker", network.id);
-            return stuck("AdoptTaken", message);
+            return Err(taken(network.id));
         }
         Ok(network)
     }
+}
+
+/// What is said where another object has the network to adopt.
+pub(crate) fn taken(id: NetworkId) -> Obstacle {
+    let message = format!("network {id} has the marker of another object: remove that object, or its marker");
+    Obstacle::new("AdoptTaken", message, Next::After(SLOW))
 }
 
 /// The subnets of a network.

@@ -133,6 +133,7 @@ impl From<Refusal> for Obstacle {
     fn from(refusal: Refusal) -> Obstacle {
         let (reason, next) = match &refusal {
             Refusal::Adopt { .. } => ("AdoptChanged", Next::After(SLOW)),
+            Refusal::Copied { .. } => ("MarkerCopied", Next::After(SLOW)),
             Refusal::Overlap { .. } => ("CIDROverlap", Next::After(SLOW)),
             Refusal::Replace { .. } => ("ReplaceRequired", Next::Change),
         };

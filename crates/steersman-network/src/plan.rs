@@ -1,5 +1,6 @@
 //! What to do next, from what is wanted and what is there. Pure: no calls, no clock.
 
+use crate::api::ManagementPolicy;
 use crate::desired::{Desired, Target};
 use crate::identity::Identity;
 use ipnet::IpNet;
@@ -55,6 +56,18 @@ pub enum Refusal {
         /// The one to adopt.
         target: Target,
     },
+    /// Another network has the object's marker, and nothing shows that it was made for the object.
+    #[error(
+        "network {other} has the marker {marker} of this object, as has network {network}, which the object uses, and may be somebody's own: remove the tag from it, or delete it"
+    )]
+    Copied {
+        /// The object's.
+        network: NetworkId,
+        /// The other one.
+        other: NetworkId,
+        /// The object's.
+        marker: String,
+    },
     /// Somebody else's subnet of the network has addresses that are wanted.
     #[error(
         "subnet {subnet}, which somebody else made, has the addresses {taken}, so {cidr} cannot be made: remove it, or choose another spec.cidr"
@@ -89,18 +102,31 @@ pub fn plan(desired: &Desired, identity: &Identity, observed: &Observed) -> Step
     if let Some(target) = desired.adopt.as_ref().filter(|target| !target.is(network)) {
         return Step::Refuse(Refusal::Adopt { network: network.id, target: target.clone() });
     }
-    if let Some(duplicate) = duplicates.first() {
-        return Step::DeleteDuplicate(duplicate.id);
-    }
-    // Before the description, which may be all that the network is recognised by.
-    if !identity.has_tagged(network) {
-        return Step::AddTag(network.id);
+    // What is only observed is nobody's to mark, and other networks are nothing to it.
+    if desired.management_policy == ManagementPolicy::Managed {
+        if let Some(duplicate) = duplicates.first() {
+            // An object that adopts makes no networks, so it makes none twice.
+            let is_made_twice = desired.adopt.is_none() && identity.has_described(duplicate);
+            return match is_made_twice {
+                true => Step::DeleteDuplicate(duplicate.id),
+                false => Step::Refuse(copied(identity, network, duplicate)),
+            };
+        }
+        // Before the description, which may be all that the network is recognised by.
+        if !identity.has_tagged(network) {
+            return Step::AddTag(network.id);
+        }
     }
     let update = network_update(desired, identity, network);
     if !update.is_empty() {
         return Step::UpdateNetwork(network.id, update);
     }
     subnet_step(desired, identity, observed, network.id)
+}
+
+/// The refusal to take one network away for having the marker of an object that uses another.
+pub(crate) fn copied(identity: &Identity, network: &Network, other: &Network) -> Refusal {
+    Refusal::Copied { network: network.id, other: other.id, marker: identity.marker.clone() }
 }
 
 /// What is to be done about the subnet, once the network is as it should be.

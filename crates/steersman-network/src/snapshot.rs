@@ -48,7 +48,7 @@ impl Snapshot {
         }
         let (mut networks, mut owned) = (HashMap::new(), HashMap::<String, Vec<NetworkId>>::new());
         for network in listed {
-            if let Some(uid) = cluster.owner_of(&network) {
+            for uid in cluster.owners_of(&network) {
                 owned.entry(uid.to_owned()).or_default().push(network.id);
             }
             networks.insert(network.id, network);
@@ -66,9 +66,10 @@ impl Snapshot {
     ) -> Option<Observed> {
         let status = status?;
         let network = self.networks.get(&status.network()?)?;
-        let is_own = identity.standing(network) == Standing::Own;
-        if !is_own && !adopt.is_some_and(|target| target.is(network)) {
-            return None;
+        match identity.standing(network) {
+            Standing::Own => {}
+            Standing::Unmarked if adopt.is_some_and(|target| target.is(network)) => {}
+            Standing::Unmarked | Standing::Others => return None,
         }
         let others = self.owned.get(uid).into_iter().flatten().filter(|id| **id != network.id);
         let others = others.filter_map(|id| self.networks.get(id));

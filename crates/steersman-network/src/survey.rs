@@ -4,7 +4,7 @@
 use crate::api::Network;
 use crate::cluster::Cluster;
 use crate::desired::Desired;
-use crate::identity::{ClusterId, Identity};
+use crate::identity::{ClusterId, Identity, uids};
 use crate::metrics::Counts;
 use crate::outcome::{check_working, is_outage, jittered};
 use crate::plan::{Step, plan};
@@ -156,12 +156,12 @@ impl Survey {
             }
         };
         for (uid, id) in due.into_iter().filter(|(uid, _)| !live.contains(uid)).take(ORPHANS_PER_SURVEY_MAX) {
-            self.remove(cluster, &uid, id).await;
+            self.remove(cluster, &uid, id, &live).await;
         }
         n_orphans
     }
 
-    async fn remove(&self, cluster: &ClusterId, uid: &str, id: NetworkId) {
+    async fn remove(&self, cluster: &ClusterId, uid: &str, id: NetworkId, live: &HashSet<String>) {
         let request = RequestId::random();
         let network = match self.cloud.read_network(request, id).await {
             Ok(network) => network,
@@ -171,8 +171,8 @@ impl Survey {
                 return;
             }
         };
-        // Somebody may have taken the marker away, to keep it.
-        if cluster.owner_of(&network) != Some(uid) {
+        // Somebody may have taken the marker away, to keep it, and another object may have adopted it.
+        if !cluster.owners_of(&network).contains(uid) || uids(&network).any(|uid| live.contains(uid)) {
             return;
         }
         match self.cloud.delete_network(request, id, network.revision).await {
@@ -204,9 +204,13 @@ impl Survey {
 impl Orphans {
     /// Takes note of the networks without an object, and returns those for which the grace time is over.
     fn note(&mut self, snapshot: &Snapshot, known: &HashSet<String>, grace: Duration) -> Vec<(String, NetworkId)> {
+        let has_object: HashSet<NetworkId> =
+            snapshot.owned().filter(|(uid, _)| known.contains(*uid)).flat_map(|(_, ids)| ids).copied().collect();
         let orphaned = snapshot.owned().filter(|(uid, _)| !known.contains(*uid));
-        let orphaned: Vec<(String, NetworkId)> =
-            orphaned.flat_map(|(uid, ids)| ids.iter().map(move |id| (uid.to_owned(), *id))).collect();
+        let orphaned: Vec<(String, NetworkId)> = orphaned
+            .flat_map(|(uid, ids)| ids.iter().map(move |id| (uid.to_owned(), *id)))
+            .filter(|(_, id)| !has_object.contains(id))
+            .collect();
         let ids: HashSet<NetworkId> = orphaned.iter().map(|(_, id)| *id).collect();
         self.since.retain(|id, _| ids.contains(id));
         let now = Instant::now();
@@ -214,5 +218,28 @@ impl Orphans {
             .into_iter()
             .filter(|(_, id)| grace <= now.duration_since(*self.since.entry(*id).or_insert(now)))
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use steersman_neutron::{NetworkCreate, Simulated};
+
+    #[tokio::test(start_paused = true)]
+    async fn a_network_with_two_markers_is_an_orphan_when_both_objects_are_gone() {
+        let (cloud, cluster) = (Simulated::in_memory(), "c".parse().unwrap());
+        let id = cloud.create_network(RequestId::random(), &NetworkCreate::default()).await.unwrap().id;
+        for tag in ["network-controller:c:gone", "network-controller:c:there"] {
+            cloud.add_network_tag(RequestId::random(), id, tag).await.unwrap();
+        }
+        let snapshot = Snapshot::take(&cloud, &cluster).await.unwrap();
+        let mut orphans = Orphans::default();
+        let there = HashSet::from(["there".to_owned()]);
+        assert_eq!(orphans.note(&snapshot, &there, Duration::ZERO), []);
+        assert!(orphans.since.is_empty());
+        let mut due = orphans.note(&snapshot, &HashSet::new(), Duration::ZERO);
+        due.sort_unstable();
+        assert_eq!(due, [("gone".to_owned(), id), ("there".to_owned(), id)]);
     }
 }

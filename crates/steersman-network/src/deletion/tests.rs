@@ -5,10 +5,13 @@ use crate::api::NetworkStatus;
 use crate::desired::Desired;
 use crate::execute::{Work, converge};
 use crate::identity::Identity;
+use crate::meddler::{Meddler, Meddling};
 use crate::observe::Care;
 use crate::sight::Sight;
 use serde_json::json;
-use steersman_neutron::{Cloud as _, NetworkFilter, NetworkId, NetworkUpdate, RequestId, Simulated};
+use steersman_neutron::{
+    Cloud as _, Fault, Faulty, NetworkCreate, NetworkFilter, NetworkId, NetworkUpdate, Operation, RequestId, Simulated,
+};
 
 struct World {
     cloud: Simulated,
@@ -122,23 +125,114 @@ async fn a_network_without_any_marker_needs_the_name_too() {
 
 #[tokio::test]
 async fn what_is_retained_keeps_nothing_of_the_operator() {
-    let world = World::new();
-    let id = world.converged("own", &nothing()).await;
-    world.released("own", &naming(&id), Fate::Retain).await.unwrap();
-    let networks = world.networks().await;
-    assert_eq!(networks.len(), 1);
-    assert_eq!((networks[0].description.as_str(), networks[0].tags.len()), ("", 0));
-    assert_eq!(world.cluster.owner_of(&networks[0]), None, "no sweep takes it");
+    // What is only observed may have been managed before.
+    for fate in [Fate::Retain, Fate::Leave] {
+        let world = World::new();
+        let id = world.converged("own", &nothing()).await;
+        world.released("own", &naming(&id), fate).await.unwrap();
+        let networks = world.networks().await;
+        assert_eq!(networks.len(), 1, "{fate:?}");
+        assert_eq!((networks[0].description.as_str(), networks[0].tags.len()), ("", 0), "{fate:?}");
+        assert!(world.cluster.owners_of(&networks[0]).is_empty(), "{fate:?}: no sweep takes it");
+    }
 }
 
 #[tokio::test]
-async fn what_is_elsewhere_is_not_let_go_of_unless_it_is_to_stay() {
+async fn what_is_elsewhere_is_not_let_go_of() {
     let world = World::new();
     let id = NetworkId::random().to_string();
     let status = NetworkStatus { backend: Some("http://other:9696".to_owned()), ..naming(&id) };
-    assert_eq!(world.released("own", &status, Fate::Delete).await.unwrap_err().reason, "BackendChanged");
-    world.released("own", &status, Fate::Retain).await.unwrap();
-    world.released("own", &status, Fate::Leave).await.unwrap();
+    // Not even where it is to stay: it has a marker there, for which it would be swept.
+    for fate in [Fate::Delete, Fate::Retain, Fate::Leave] {
+        let refused = world.released("own", &status, fate).await.unwrap_err();
+        assert_eq!(refused.reason, "BackendChanged", "{fate:?}");
+        assert!(refused.message.contains("http://other:9696") && refused.message.contains("status.networkID"));
+    }
+    // The way out that the message names.
+    world.released("own", &nothing(), Fate::Retain).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_network_that_cannot_be_read_is_not_retained_with_its_marker() {
+    let world = World::new();
+    let id = world.converged("own", &nothing()).await;
+    tokio::time::advance(std::time::Duration::from_secs(300)).await;
+    let blind = Faulty::new(std::sync::Arc::new(Simulated::in_memory()));
+    for _ in 0..3 {
+        blind.next(Operation::ReadNetwork, Fault::Answer(404, "NetworkNotFound"));
+    }
+    let identity = world.identity("own");
+    let status = naming(&id);
+    let search = Search { cloud: &blind, ..world.search(&identity, &status, Care::Thorough) };
+    let (cluster, pending) = (&world.cluster, &world.pending);
+    let release = Release { search, cluster, uid: "own", pending, fate: Fate::Retain };
+    assert_eq!(release.run(&mut Vec::new()).await.unwrap_err().reason, "NeutronForbidden");
+}
+
+#[tokio::test]
+async fn a_network_without_any_marker_is_retained_as_it_is() {
+    let world = World::new();
+    let id = world.converged("own", &nothing()).await;
+    world.strip(&id, "own").await;
+    let before = world.networks().await;
+    world.released("other", &naming(&id), Fate::Retain).await.unwrap();
+    assert_eq!(world.networks().await, before);
+}
+
+#[tokio::test]
+async fn what_another_cluster_id_has_marked_is_not_let_go_of() {
+    let mut world = World::new();
+    let id = world.converged("own", &nothing()).await;
+    world.cluster = "d".parse().unwrap();
+    for fate in [Fate::Delete, Fate::Retain, Fate::Leave] {
+        assert_eq!(world.released("own", &naming(&id), fate).await.unwrap_err().reason, "ClusterChanged", "{fate:?}");
+    }
+    assert_eq!(world.ids().await, [id]);
+}
+
+#[tokio::test]
+async fn a_network_with_a_copied_tag_is_not_deleted_with_the_object() {
+    let world = World::new();
+    let id = world.converged("own", &nothing()).await;
+    let copy = world.cloud.create_network(RequestId::random(), &NetworkCreate::default()).await.unwrap().id;
+    world.cloud.add_network_tag(RequestId::random(), copy, &world.identity("own").marker).await.unwrap();
+    let refused = world.released("own", &naming(&id), Fate::Delete).await.unwrap_err();
+    assert_eq!((refused.reason, world.ids().await.len()), ("MarkerCopied", 2));
+    world.cloud.remove_network_tag(RequestId::random(), copy, &world.identity("own").marker).await.unwrap();
+    world.deleted("own", &naming(&id)).await;
+    assert_eq!(world.ids().await, [copy.to_string()]);
+}
+
+#[tokio::test]
+async fn a_network_that_another_object_has_too_is_left_to_it() {
+    let world = World::new();
+    let id = world.converged("own", &nothing()).await;
+    let other = world.identity("other").marker;
+    world.cloud.add_network_tag(RequestId::random(), id.parse().unwrap(), &other).await.unwrap();
+    world.deleted("own", &naming(&id)).await;
+    let networks = world.networks().await;
+    assert_eq!((networks.len(), networks[0].tags.as_slice()), (1, [other].as_slice()));
+}
+
+#[tokio::test]
+async fn what_somebody_changes_after_it_was_read_is_looked_at_again() {
+    let world = World::new();
+    let id = world.converged("own", &nothing()).await;
+    let meddler = Meddler::new(world.cloud.clone());
+    meddler.before(Operation::DeleteNetwork, Meddling::Describe(id.parse().unwrap(), "kept"));
+    let (identity, status) = (world.identity("own"), naming(&id));
+    let search = || Search { cloud: &meddler, ..world.search(&identity, &status, Care::Thorough) };
+    let release = || Release {
+        search: search(),
+        cluster: &world.cluster,
+        uid: "own",
+        pending: &world.pending,
+        fate: Fate::Delete,
+    };
+    assert_eq!(release().run(&mut Vec::new()).await.unwrap_err().reason, "NeutronChanged");
+    assert_eq!(world.ids().await, [id]);
+    release().run(&mut Vec::new()).await.unwrap();
+    assert_eq!(world.ids().await, [""; 0]);
 }
 
 #[test]

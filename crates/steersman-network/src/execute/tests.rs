@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::api::NetworkStatus;
+use crate::meddler::{Meddler, Meddling};
 use crate::observe::Care;
 use crate::pending::SETTLE;
 use crate::sight::Sight;
@@ -13,6 +14,7 @@ use steersman_neutron::{Fault, Faulty, NetworkFilter, NetworkStatus as Working, 
 /// One object, and what a process knows of it.
 struct World {
     cloud: Faulty,
+    meddler: Meddler,
     simulated: Simulated,
     spec: Value,
     pending: Pending,
@@ -21,13 +23,16 @@ struct World {
     care: Care,
     is_applied: bool,
     project: Option<&'static str>,
+    cluster: &'static str,
 }
 
 impl World {
     fn new(spec: Value) -> World {
         let simulated = Simulated::in_memory();
+        let meddler = Meddler::new(simulated.clone());
         World {
-            cloud: Faulty::new(Arc::new(simulated.clone())),
+            cloud: Faulty::new(Arc::new(meddler.clone())),
+            meddler,
             simulated,
             spec,
             pending: Pending::default(),
@@ -36,11 +41,12 @@ impl World {
             care: Care::Usual,
             is_applied: false,
             project: None,
+            cluster: "c",
         }
     }
 
     async fn converge(&mut self) -> Outcome {
-        let cluster = "c".parse().unwrap();
+        let cluster = self.cluster.parse().unwrap();
         let identity = Identity::new(&cluster, "u", "default", "a");
         let desired = Desired::parse(&serde_json::from_value(self.spec.clone()).unwrap()).unwrap();
         let search = Search {
@@ -218,6 +224,24 @@ async fn another_cloud_or_project_is_no_reason_to_make_the_network_anew() {
     world.ready().await;
 }
 
+#[tokio::test]
+async fn another_cluster_id_is_no_reason_to_make_the_network_anew() {
+    let mut world = World::new(plain());
+    let id = world.ready().await;
+    let before = world.networks().await;
+    world.cluster = "d";
+    let refused = world.converge().await.ready.unwrap_err();
+    assert_eq!(refused.reason, "ClusterChanged");
+    assert!(refused.message.contains("--cluster-id c,") && refused.message.contains("cluster id d:"), "{refused:?}");
+    assert_eq!(world.networks().await, before);
+    // The two ways out that keep the network.
+    world.simulated.add_network_tag(RequestId::random(), id, "network-controller:d:u").await.unwrap();
+    assert_eq!(world.ready().await, id);
+    world.cluster = "c";
+    assert_eq!(world.ready().await, id);
+    assert_eq!(world.networks().await.len(), 1);
+}
+
 #[tokio::test(start_paused = true)]
 async fn credentials_that_cannot_read_leave_one_network_at_most() {
     let mut world = World::new(plain());
@@ -269,6 +293,48 @@ async fn what_was_made_twice_is_made_once() {
 }
 
 #[tokio::test]
+async fn of_what_was_made_twice_nothing_goes_that_somebody_took_in_the_meantime() {
+    let mut world = World::new(plain());
+    let id = world.ready().await;
+    let late = NetworkCreate { description: text("network-controller:c:u"), ..NetworkCreate::default() };
+    let late = world.simulated.create_network(RequestId::random(), &late).await.unwrap().id;
+    world.care = Care::Thorough;
+    world.meddler.before(Operation::DeleteNetwork, Meddling::Describe(late, "kept"));
+    assert_eq!(world.ready().await, id);
+    let networks = world.networks().await;
+    assert!(networks.iter().any(|network| network.description == "kept"), "{networks:?}");
+}
+
+#[tokio::test]
+async fn a_network_with_a_copied_tag_is_left_and_named() {
+    for care in [Care::Usual, Care::Thorough] {
+        let mut world = World::new(plain());
+        // Older than the object's own.
+        let copy = NetworkCreate { name: text("copy"), ..NetworkCreate::default() };
+        let copy = world.simulated.create_network(RequestId::random(), &copy).await.unwrap().id;
+        let id = world.ready().await;
+        world.simulated.add_network_tag(RequestId::random(), copy, "network-controller:c:u").await.unwrap();
+        world.care = care;
+        if care == Care::Usual {
+            // Without it the object's networks have to be looked for.
+            world.status = NetworkStatus::default();
+        }
+        let outcome = world.converge().await;
+        assert_eq!(outcome.network, Some(id));
+        let refused = outcome.ready.unwrap_err();
+        assert_eq!(refused.reason, "MarkerCopied");
+        assert!(
+            refused.message.contains(&copy.to_string()) && refused.message.contains(&id.to_string()),
+            "{refused:?}"
+        );
+        assert_eq!(world.networks().await.len(), 2);
+        // The way out.
+        world.simulated.remove_network_tag(RequestId::random(), copy, "network-controller:c:u").await.unwrap();
+        assert_eq!(world.ready().await, id);
+    }
+}
+
+#[tokio::test]
 async fn a_network_is_ready_when_it_is_active() {
     let mut world = World::new(plain());
     let id = world.ready().await;
@@ -305,7 +371,11 @@ async fn what_is_adopted_is_tagged_and_what_is_observed_is_left() {
 
     let adopt = json!({"id": theirs.id.to_string()});
     world.spec = json!({"cidr": "10.0.0.0/24", "adopt": adopt, "managementPolicy": "Observed"});
-    assert_eq!(world.reason().await, "Differs", "it has no marker");
+    assert_eq!(world.ready().await, theirs.id);
+    world.spec["mtu"] = json!(1400);
+    let differs = world.converge().await.ready.unwrap_err();
+    assert_eq!(differs.reason, "Differs");
+    assert!(differs.message.contains("set mtu to 1400"), "{differs:?}");
     assert_eq!(world.networks().await, before);
 
     world.spec = json!({"cidr": "10.0.0.0/24", "adopt": adopt});
@@ -334,4 +404,34 @@ async fn a_network_to_adopt_has_to_be_there_alone_and_nobodys() {
     world.simulated.delete_network(RequestId::random(), ids[0], None).await.unwrap();
     world.simulated.add_network_tag(RequestId::random(), ids[1], "network-controller:c:other").await.unwrap();
     assert_eq!(world.reason().await, "AdoptTaken");
+}
+
+#[tokio::test]
+async fn of_two_objects_that_adopt_at_once_one_at_most_has_the_network() {
+    let mut world = World::new(json!({"cidr": "10.0.0.0/24", "adopt": {"tag": "t"}}));
+    let request = RequestId::random();
+    let theirs = world.simulated.create_network(request, &NetworkCreate::default()).await.unwrap().id;
+    let subnet = SubnetCreate::new(theirs, "10.0.0.0/24".parse().unwrap());
+    world.simulated.create_subnet(request, &subnet).await.unwrap();
+    world.simulated.add_network_tag(request, theirs, "t").await.unwrap();
+    // The other object marks it after this one has looked, and before it marks.
+    let other = "network-controller:c:other";
+    world.meddler.before(Operation::AddNetworkTag, Meddling::Tag(theirs, other));
+    let outcome = world.converge().await;
+    assert_eq!((outcome.ready.unwrap_err().reason, outcome.network), ("AdoptTaken", None));
+    assert_eq!(world.networks().await[0].tags, ["t", other]);
+
+    // Nor where it was cut off before it could look again.
+    world.simulated.remove_network_tag(request, theirs, other).await.unwrap();
+    world.cloud.next(Operation::AddNetworkTag, Fault::LoseAnswer);
+    assert!(world.converge().await.ready.is_err());
+    world.simulated.add_network_tag(request, theirs, other).await.unwrap();
+    assert_eq!(world.reason().await, "AdoptTaken");
+    assert_eq!(world.networks().await[0].tags, ["t", other]);
+
+    // Once it has the network, another one's marker takes nothing from it.
+    world.simulated.remove_network_tag(request, theirs, other).await.unwrap();
+    assert_eq!(world.ready().await, theirs);
+    world.simulated.add_network_tag(request, theirs, other).await.unwrap();
+    assert_eq!(world.ready().await, theirs);
 }

@@ -80,6 +80,40 @@ fn a_network_that_was_made_twice_is_made_once() {
 }
 
 #[test]
+fn a_network_that_only_has_the_tag_is_not_taken_for_one_that_was_made_twice() {
+    let adopt = json!({"adopt": {"id": uuid(1)}});
+    for (spec, other) in [
+        (json!({}), network(2, json!({"name": "theirs", "description": "theirs"}))),
+        (adopt.clone(), network(2, json!({"name": "theirs", "description": "theirs"}))),
+        (adopt, network(2, json!({}))),
+    ] {
+        let refused = next(spec, vec![good(), other], vec![subnet(9, json!({}))]);
+        assert!(matches!(refused, Step::Refuse(Refusal::Copied { .. })), "{refused}");
+        let said = refused.to_string();
+        assert!(said.contains(&uuid(1)) && said.contains(&uuid(2)) && said.contains(MARKER), "{said}");
+    }
+}
+
+#[test]
+fn what_is_observed_needs_no_marker_and_differs_only_where_the_spec_says_something_else() {
+    let observe = |more: Value| {
+        let mut spec = json!({"adopt": {"id": uuid(1)}, "managementPolicy": "Observed"});
+        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        spec
+    };
+    let unmarked = || network(1, json!({"name": "theirs", "description": "", "tags": []}));
+    let subnets = || vec![theirs(9, "10.0.0.0/24")];
+    assert_eq!(next(observe(json!({})), vec![unmarked()], subnets()), Step::Done(net(1), sub(9)));
+    assert_eq!(
+        next(observe(json!({})), vec![unmarked(), network(2, json!({}))], subnets()),
+        Step::Done(net(1), sub(9))
+    );
+    let want = format!("set mtu to 1400 of network {}", uuid(1));
+    check(observe(json!({"mtu": 1400})), vec![unmarked()], subnets(), &want);
+    assert_eq!(next(observe(json!({})), vec![unmarked()], vec![]), Step::CreateSubnet(net(1)));
+}
+
+#[test]
 fn what_somebody_changed_is_changed_back() {
     let of_network = |changed: Value, want: &str| {
         let want = format!("set {want} of network {}", uuid(1));

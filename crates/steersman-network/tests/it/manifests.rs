@@ -89,6 +89,15 @@ fn names(expression: &str) -> BTreeSet<String> {
     words.filter(is_metric).map(str::to_owned).collect()
 }
 
+#[test]
+fn alerts_of_what_is_not_done_fire_where_nobody_tells() {
+    for series in
+        ["leader_election_master_status{name=\"network-controller\"}", "network_operator_survey_timestamp_seconds"]
+    {
+        assert!(ALERTS.contains(&format!("or absent({series})\n")), "no alert where there is no {series}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_alerts_and_dashboard_ask_for_is_among_the_metrics() {
     let world = World::simulated().await;
