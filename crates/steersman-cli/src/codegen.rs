@@ -39,7 +39,7 @@ async fn types(options: &TypesOptions) -> Result<(), Failure> {
     let definitions = definitions::read(&options.definitions).await?;
     let definitions = crd::from_list("the definitions", definitions.into()).map_err(|error| refused(&error))?;
     let mut types = types::Options::default();
-    types.layout = types::Layout::Tree(module.clone());
+    types.layout = types::Layout::Tree(module);
     types.enums = match options.enums {
         Enums::Closed => types::Enums::Closed,
         Enums::Open => types::Enums::Open,
@@ -48,7 +48,7 @@ async fn types(options: &TypesOptions) -> Result<(), Failure> {
     types.schemars = options.schemars;
     types.unserved_versions = options.unserved;
     types.derives.clone_from(&options.derive);
-    let files = types::generate(&definitions, &types).map_err(|error| refused(&error))?.below(module);
+    let files = types::generate(&definitions, &types).map_err(|error| refused(&error))?;
     let mut command = command("types", &options.definitions);
     _ = write!(command, " --out {}", options.out.display());
     if options.enums != Enums::Open {

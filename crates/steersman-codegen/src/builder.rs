@@ -112,7 +112,8 @@ impl Builder {
         Ok(types::generate(&definitions, &self.options)?)
     }
 
-    /// Writes one file into `$OUT_DIR`, called after the module, and tells cargo which files it was made of.
+    /// Writes one file into `$OUT_DIR`, called after the module, and tells cargo which files it was made of. Other files there
+    /// are left alone, so that a build script may write several modules.
     ///
     /// # Errors
     ///
@@ -132,7 +133,8 @@ impl Builder {
         Ok(())
     }
 
-    /// Writes a directory of sources: a file for each module. Returns the files that were not up to date.
+    /// Writes a directory of sources: a file for each module. Returns the files that were not up to date. In the module's own
+    /// directory, files that were generated from something that is gone are removed; elsewhere, none is.
     ///
     /// # Errors
     ///
@@ -166,5 +168,39 @@ impl Builder {
             return Err(Error::NoInput);
         }
         Ok((definitions, read))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NETWORK: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../manifests/crd/network-v1.yaml");
+
+    #[test]
+    fn types_that_are_written_leave_other_generated_code_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let client = directory.path().join("client.rs");
+        std::fs::write(&client, format!("//! {}: do not edit.\n", output::MARK)).unwrap();
+        let builder = Builder::new().manifest(NETWORK);
+        builder.write_to(directory.path()).unwrap();
+        assert!(client.exists());
+        builder.check(directory.path(), "make").unwrap();
+        let old = directory.path().join("apis/old.rs");
+        std::fs::write(&old, format!("//! {}: do not edit.\n", output::MARK)).unwrap();
+        assert_eq!(builder.write_to(directory.path()).unwrap(), [PathBuf::from("apis/old.rs")]);
+        assert!(!old.exists(), "the directory of the module is its own");
+    }
+
+    #[test]
+    fn single_files_of_different_names_stand_side_by_side() {
+        let directory = tempfile::tempdir().unwrap();
+        for name in ["first.rs", "second.rs"] {
+            let options = Options { layout: Layout::SingleFile(name.to_owned()), ..Options::default() };
+            let definitions = crd::read_file(Path::new(NETWORK)).unwrap();
+            types::generate(&definitions, &options).unwrap().write(directory.path()).unwrap();
+        }
+        assert!(directory.path().join("first.rs").exists());
+        assert!(directory.path().join("second.rs").exists());
     }
 }

@@ -1,8 +1,8 @@
 //! A set of generated files: written to a directory, or compared with what is there.
 //!
 //! A file is only written if its text changes, so that cargo does not build again what is the same. Files that are in the
-//! directory and not in the set are left alone, except those with [`MARK`] in their first lines: they were generated from
-//! something that is gone.
+//! directory and not in the set are left alone, except where the set has a directory of its own ([`Files::below`]): there, a
+//! Rust file with [`MARK`] in its first lines was generated from something that is gone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -17,8 +17,9 @@ const LINES_WITH_MARK_MAX: usize = 5;
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Files {
     files: BTreeMap<PathBuf, String>,
-    /// Files that were generated and are not in the set are looked for below this.
-    below: PathBuf,
+    /// The directory that is the set's own: generated files in it that are not in the set are superfluous. Without one, no
+    /// file is looked for.
+    below: Option<PathBuf>,
 }
 
 /// How a file on disk differs from what would be generated.
@@ -51,10 +52,11 @@ pub enum Error {
 // === impl Files ===
 
 impl Files {
-    /// Leaves files alone that are not below `path`, where others may have been generated from something else.
+    /// Makes `path` a directory of the set's own: generated Rust files below it that are not in the set are removed when it is
+    /// written. Without this, other files are left alone, since they may have been generated from something else.
     #[must_use]
     pub fn below(mut self, path: impl Into<PathBuf>) -> Files {
-        self.below = path.into();
+        self.below = Some(path.into());
         self
     }
 
@@ -124,7 +126,9 @@ impl Files {
             }
         }
         let mut there = BTreeSet::new();
-        generated(directory, &self.below, &mut there)?;
+        if let Some(below) = &self.below {
+            generated(directory, below, &mut there)?;
+        }
         stale.extend(there.into_iter().filter(|name| !self.files.contains_key(name)).map(Stale::Superfluous));
         stale.sort();
         Ok(stale)
@@ -254,17 +258,32 @@ mod tests {
     fn verify_names_each_stale_file_and_the_command() {
         let directory = tempfile::tempdir().unwrap();
         let mark = format!("// {MARK}\n");
-        files(&[("a.rs", "// a\n"), ("old/b.rs", &mark), ("mine.rs", "// mine\n")]).write(directory.path()).unwrap();
-        let set = files(&[("a.rs", "// another\n"), ("c.rs", "// c\n")]);
+        files(&[("a.rs", "// a\n"), ("a/old/b.rs", &mark), ("a/mine.rs", "// mine\n"), ("other.rs", &mark)])
+            .write(directory.path())
+            .unwrap();
+        let set = files(&[("a.rs", "// another\n"), ("a/c.rs", "// c\n")]).below("a");
         let error = set.verify(directory.path(), "steersman codegen types").unwrap_err();
         assert_eq!(
             error.to_string(),
-            "3 generated files are out of date: a.rs differs, c.rs is missing, old/b.rs is no longer generated; \
+            "3 generated files are out of date: a.rs differs, a/c.rs is missing, a/old/b.rs is no longer generated; \
              run `steersman codegen types`"
         );
         set.write(directory.path()).unwrap();
         set.verify(directory.path(), "steersman codegen types").unwrap();
-        assert!(!directory.path().join("old/b.rs").exists());
-        assert!(directory.path().join("mine.rs").exists(), "a file of somebody else is left alone");
+        assert!(!directory.path().join("a/old/b.rs").exists());
+        assert!(directory.path().join("a/mine.rs").exists(), "a file of somebody else is left alone");
+        assert!(directory.path().join("other.rs").exists(), "what was generated elsewhere is left alone");
+    }
+
+    #[test]
+    fn a_set_without_a_directory_of_its_own_removes_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let mark = format!("// {MARK}\n");
+        files(&[("first.rs", &mark), ("src/client.rs", &mark)]).write(directory.path()).unwrap();
+        let set = files(&[("second.rs", &mark), ("definition.yaml", "kind: A\n")]);
+        assert_eq!(set.write(directory.path()).unwrap().len(), 2);
+        set.verify(directory.path(), "make").unwrap();
+        assert!(directory.path().join("first.rs").exists());
+        assert!(directory.path().join("src/client.rs").exists());
     }
 }

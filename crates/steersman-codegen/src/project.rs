@@ -58,7 +58,6 @@ const RUST_VERSION: &str = env!("CARGO_PKG_RUST_VERSION");
 /// Every file: its path in the project, and its template.
 const FILES: &[(&str, &str)] = &[
     (".dockerignore", include_str!("../templates/operator/dockerignore.template")),
-    (".github/workflows/ci.yaml", include_str!("../templates/operator/github/workflows/ci.yaml.template")),
     (".gitignore", include_str!("../templates/operator/gitignore.template")),
     ("Cargo.toml", include_str!("../templates/operator/Cargo.toml.template")),
     ("Dockerfile", include_str!("../templates/operator/Dockerfile.template")),
@@ -82,7 +81,11 @@ const WEBHOOK_FILES: &[(&str, &str)] = &[
     ("src/webhook.rs", include_str!("../templates/operator/src/webhook.rs.template")),
 ];
 
-/// The files of the project.
+/// That of a project that any machine can build: a machine of the CI has no checkout of Steersman.
+const CI_FILE: (&str, &str) =
+    (".github/workflows/ci.yaml", include_str!("../templates/operator/github/workflows/ci.yaml.template"));
+
+/// The files of the project. With [`Dependency::Path`] there is none for CI.
 ///
 /// # Errors
 ///
@@ -92,7 +95,11 @@ pub fn generate(options: &Options) -> Result<Files, Error> {
     let template = variables(options);
     let mut files = Files::default();
     let webhook_files = if options.webhook { WEBHOOK_FILES } else { &[] };
-    for (path, text) in FILES.iter().chain(webhook_files) {
+    let ci_file = match options.dependency {
+        Dependency::Path(_) => None,
+        Dependency::Published => Some(&CI_FILE),
+    };
+    for (path, text) in FILES.iter().chain(webhook_files).chain(ci_file) {
         files.insert(*path, template.fill(text));
     }
     let account = ServiceAccount::new(&options.name, &options.name);

@@ -121,6 +121,14 @@ fn a_project_is_made_in_a_directory_that_is_empty_or_not_there() {
     {
         assert!(home.path().join("my-operator").join(file).is_file(), "{file}");
     }
+    assert!(!printed.contains("CI"), "{printed}");
+    let checkout = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    let (printed, _) = steersman(home.path(), &format!("new of-a-checkout --steersman-path {checkout}"), 0);
+    assert!(
+        printed.ends_with("There is no CI workflow, since its machines have no checkout of Steersman.\n"),
+        "{printed}"
+    );
+    assert!(!home.path().join("of-a-checkout/.github").exists());
     let (_, said) = steersman(home.path(), "new my-operator", 2);
     assert!(said.contains("my-operator is there already and is not an empty directory"), "{said}");
     fs::write(home.path().join("taken"), "").unwrap();

@@ -364,6 +364,9 @@ impl<'a> Printer<'a> {
         if let Some(items) = &schema.items {
             self.find_atomic_maps(&format!("{path}[]"), items);
         }
+        if let Some(Additional::Of(values)) = &schema.additional {
+            self.find_atomic_maps(&format!("{path}.*"), values);
+        }
     }
 }
 

@@ -158,6 +158,23 @@ fn a_group_has_a_module_for_each_version() {
 }
 
 #[test]
+fn atomic_maps_are_found_in_lists_and_maps() {
+    let selector = "{type: object, x-kubernetes-map-type: atomic, properties: {matchLabels: {type: object, \
+                    additionalProperties: {type: string}}}}";
+    let schema = format!(
+        "{{type: object, properties: {{spec: {{type: object, properties: {{ports: {{type: array, items: {selector}}}, \
+         zones: {{type: object, additionalProperties: {selector}}}, \
+         lists: {{type: object, additionalProperties: {{type: array, items: {{type: object, \
+         properties: {{pods: {selector}}}}}}}}}}}}}}}}}"
+    );
+    let files = files(&definition("example.com", "Net", "nets", &["v1"], &schema));
+    assert_eq!(
+        lines(&files, "client/example_v1/apply.rs", "\"spec."),
+        [r#""spec.lists.*[].pods","#, r#""spec.ports[]","#, r#""spec.zones.*","#]
+    );
+}
+
+#[test]
 fn an_apply_configuration_names_its_fields_one_by_one() {
     let schema = "{type: object, properties: {spec: {type: object, properties: {
         networkID: {type: string, description: The id.}, type: {type: integer, format: int32},

@@ -1,10 +1,11 @@
 //! The part of a version's OpenAPI schema that decides about types.
 //!
-//! Rules that only say which values of a type are valid (patterns, lengths, `oneOf`, CEL) are not kept.
+//! Rules that only say which values of a type are valid (patterns, lengths, `oneOf`, CEL) are not kept, except whether there are
+//! any that an empty object might break.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::crd::parse::{Reader, Wrong};
 
@@ -42,6 +43,9 @@ pub struct Schema {
     pub list_map_keys: Vec<String>,
     /// `x-kubernetes-map-type: atomic`: whoever applies the map owns all of it.
     pub is_atomic_map: bool,
+    /// Whether there is a rule that an empty object might break: `minProperties`, `allOf`, `anyOf`, `oneOf`, `not`, `enum` or
+    /// `x-kubernetes-validations`.
+    pub has_rules_for_empty: bool,
 }
 
 /// The type that a schema names.
@@ -87,6 +91,7 @@ pub(crate) fn read(reader: &Reader<'_>) -> Result<Schema, Wrong> {
         list_type: list_type(reader)?,
         list_map_keys: reader.texts("x-kubernetes-list-map-keys")?,
         is_atomic_map: reader.optional_text("x-kubernetes-map-type")?.as_deref() == Some("atomic"),
+        has_rules_for_empty: has_rules_for_empty(reader),
         ..Schema::default()
     };
     if reader.value("$ref").is_some() {
@@ -115,6 +120,13 @@ pub(crate) fn read(reader: &Reader<'_>) -> Result<Schema, Wrong> {
     schema.is_int_or_string |= is_int_or_string(reader, &schema);
     infer_type(&mut schema);
     Ok(schema)
+}
+
+fn has_rules_for_empty(reader: &Reader<'_>) -> bool {
+    let asks_for_properties =
+        reader.value("minProperties").and_then(Value::as_f64).is_some_and(|minimum| minimum > 0.0);
+    let rules = ["allOf", "anyOf", "oneOf", "not", "enum", "x-kubernetes-validations"];
+    asks_for_properties || rules.iter().any(|rule| reader.value(rule).is_some_and(|rule| *rule != json!([])))
 }
 
 fn schema_type(reader: &Reader<'_>) -> Result<Option<SchemaType>, Wrong> {

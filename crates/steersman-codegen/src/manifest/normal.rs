@@ -10,7 +10,7 @@ const METADATA_OF_SERVER: [&str; 6] =
 
 /// Brings a CustomResourceDefinition into its normal form.
 pub(super) fn definition(definition: &mut Value) {
-    remove_nulls(definition);
+    remove_nulls_of_definition(definition);
     if let Some(object) = definition.as_object_mut() {
         object.remove("status");
     }
@@ -44,6 +44,43 @@ pub(super) fn definition(definition: &mut Value) {
                 map.remove("title");
             }
             schema(whole);
+        }
+    }
+}
+
+/// Removes what says nothing from a definition, and leaves the values that its schemas quote as they are.
+fn remove_nulls_of_definition(value: &mut Value) {
+    match value {
+        Value::Object(map) => {
+            map.retain(|_, value| !value.is_null());
+            for (key, below) in map {
+                match key.as_str() {
+                    "openAPIV3Schema" => remove_nulls_of_schema(below),
+                    _ => remove_nulls_of_definition(below),
+                }
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(remove_nulls_of_definition),
+        _ => {}
+    }
+}
+
+fn remove_nulls_of_schema(schema: &mut Value) {
+    let Some(map) = schema.as_object_mut() else { return };
+    // A whole default of null goes too: the API server reads it as no default, and the derive writes it for every `Option`.
+    map.retain(|_, value| !value.is_null());
+    for (key, below) in map {
+        match key.as_str() {
+            // A null in a default is stored, and one in a valid value is compared.
+            "default" | "enum" | "example" => {}
+            "properties" => {
+                below.as_object_mut().into_iter().flat_map(Map::values_mut).for_each(remove_nulls_of_schema);
+            }
+            "items" | "additionalProperties" | "not" => remove_nulls_of_schema(below),
+            "allOf" | "anyOf" | "oneOf" => {
+                below.as_array_mut().into_iter().flatten().for_each(remove_nulls_of_schema);
+            }
+            _ => remove_nulls(below),
         }
     }
 }

@@ -84,6 +84,25 @@ fn a_definition_says_what_it_must_in_the_order_of_reading() {
 }
 
 #[test]
+fn nulls_in_the_values_that_a_schema_quotes_are_kept() {
+    let mut fleet = fleet("v1");
+    let flag = json!({"type": "object", "nullable": true, "title": null, "default": {"color": null, "size": [{"x": null}]},
+        "enum": [{"color": null}], "properties": {
+            "default": {"type": "string", "nullable": true, "default": null, "description": null},
+            "color": {"type": "string", "nullable": true}}});
+    let schema = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties";
+    fleet.pointer_mut(schema).unwrap()["flag"] = flag;
+    let merged = merge(&[fleet], "v1").unwrap();
+    assert_eq!(
+        merged.pointer(&format!("{schema}/flag")).unwrap(),
+        &json!({"type": "object", "nullable": true, "default": {"color": null, "size": [{"x": null}]},
+            "enum": [{"color": null}], "properties": {
+                "default": {"type": "string", "nullable": true},
+                "color": {"type": "string", "nullable": true}}})
+    );
+}
+
+#[test]
 fn versions_become_one_definition_newest_first() {
     let merged = merge(&[fleet("v1beta1"), fleet("v1"), fleet("v2alpha1"), fleet("v2")], "v1").unwrap();
     let versions: Vec<(&str, bool)> = merged["spec"]["versions"]

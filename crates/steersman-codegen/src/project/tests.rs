@@ -51,6 +51,30 @@ fn every_gap_is_filled() {
 }
 
 #[test]
+fn a_project_that_is_built_of_a_checkout_has_no_ci() {
+    let ci = ".github/workflows/ci.yaml";
+    let files = generate(&options()).unwrap();
+    let toolchain = concat!("rustup toolchain install ", env!("CARGO_PKG_RUST_VERSION"), " ");
+    assert!(files.text(ci).unwrap().contains(toolchain), "the toolchain of the machine may be older");
+    let dependency = Dependency::Path(PathBuf::from("/src/steersman"));
+    let files = generate(&Options { dependency, ..options() }).unwrap();
+    assert_eq!(files.text(ci), None);
+}
+
+#[test]
+fn the_image_that_is_pushed_is_the_one_that_runs() {
+    for dependency in [Dependency::Published, Dependency::Path(PathBuf::from("/src/steersman"))] {
+        let files = generate(&Options { dependency, ..options() }).unwrap();
+        let image = "registry.example.com/my-operator";
+        let readme = files.text("README.md").unwrap();
+        assert!(readme.contains(&format!("docker push {image}:dev\n")), "{readme}");
+        assert!(readme.contains(&format!("-t {image}:dev .\n")), "{readme}");
+        let kustomization = files.text("manifests/kustomization.yaml").unwrap();
+        assert!(kustomization.contains(&format!("newName: {image}\n  newTag: dev\n")), "{kustomization}");
+    }
+}
+
+#[test]
 fn a_kind_of_another_name_is_called_so_everywhere() {
     let files =
         generate(&Options { kind: "BackupPolicy".to_owned(), group: "dr.acme.io".to_owned(), ..options() }).unwrap();

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::crd::{Additional, Definition, ListType, Schema, SchemaType, Version};
 use crate::types::known::{self, Known};
@@ -62,12 +62,9 @@ impl Inference<'_> {
         for name in names.into_iter().filter(|name| !matches!(name.as_str(), "apiVersion" | "kind" | "metadata")) {
             let mut field = self.field(schema, name, &place, &mut taken);
             if name == "spec" && field.presence == Presence::Optional {
-                // Nothing in it is required, so that an empty one says as much as none.
-                let spec = &schema.properties[name];
-                let says_nothing_required =
-                    spec.schema_type == Some(SchemaType::Object) && !spec.is_nullable && spec.required.is_empty();
-                if says_nothing_required || self.options.spec_always {
-                    field.presence = if says_nothing_required { Presence::Defaulted } else { Presence::Required };
+                let is_empty_as_absent = is_empty_as_absent(&schema.properties[name]);
+                if is_empty_as_absent || self.options.spec_always {
+                    field.presence = if is_empty_as_absent { Presence::Defaulted } else { Presence::Required };
                 }
             }
             fields.push(field);
@@ -207,6 +204,22 @@ impl Inference<'_> {
         self.types.push(TypeDef { name: String::new(), body, uses: vec![place], can_default: true });
         id
     }
+}
+
+/// Whether an empty object says as much as none: it is valid, and the API server puts the same defaults into both.
+fn is_empty_as_absent(schema: &Schema) -> bool {
+    let is_valid_empty = schema.schema_type == Some(SchemaType::Object)
+        && !schema.is_nullable
+        && schema.required.is_empty()
+        && !schema.has_rules_for_empty;
+    let has_same_defaults = match &schema.default {
+        // What is absent becomes this.
+        Some(default) => default.as_object().is_some_and(Map::is_empty),
+        // Of an empty object the server makes one with the defaults of its fields; those further down need a parent that is
+        // written.
+        None => schema.properties.values().all(|property| property.default.is_none()),
+    };
+    is_valid_empty && has_same_defaults
 }
 
 fn integer(schema: &Schema) -> Type {

@@ -64,6 +64,7 @@ pub(crate) fn files(groups: BTreeMap<&str, BTreeMap<&str, Vec<Kind>>>, options: 
         Layout::Tree(name) => {
             let docs = format!("//! Types of custom resources.\n//!\n//! {MARK}: do not edit.\n");
             tree(&Module { name: name.clone(), docs, body: String::new(), children }, "", &mut files);
+            files = files.below(name);
         }
         Layout::SingleFile(name) => {
             let mut text = format!("// Types of custom resources. {MARK}: do not edit.\n");

@@ -440,6 +440,11 @@ fn spec_is_an_option_where_an_object_may_do_without() {
         "pub metadata: ObjectMeta, pub spec: Option<CrateSpec>,"
     );
     assert_eq!(spec(json!({"a": {"type": "string"}}), &[], &options), "#[serde(default)] pub spec: CrateSpec,");
+    assert_eq!(
+        spec(json!({"a": {"type": "string", "default": "b"}}), &[], &options),
+        "pub metadata: ObjectMeta, pub spec: Option<CrateSpec>,",
+        "the server would put the default into an empty one, and not into none"
+    );
     let mut options = options;
     let mode = definition(json!({"type": "object", "properties": {"spec": {"type": "string", "enum": ["a"]}}}));
     let files = generate(&[mode], &options).unwrap();
@@ -449,6 +454,37 @@ fn spec_is_an_option_where_an_object_may_do_without() {
         spec(json!({"a": {"type": "string"}}), &["a"], &options),
         "pub metadata: ObjectMeta, pub spec: CrateSpec,"
     );
+}
+
+#[test]
+fn spec_is_an_option_where_an_empty_one_is_invalid_or_says_something_else() {
+    let is_option = |more: Value| {
+        let mut spec = json!({"type": "object", "properties": {"a": {"type": "string"}}});
+        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let definition = definition(json!({"type": "object", "properties": {"spec": spec}}));
+        let files = generate(&[definition], &Options::default()).unwrap();
+        files.text("apis/e_com/v1/crate_.rs").unwrap().contains("    pub spec: Option<CrateSpec>,\n")
+    };
+    for more in [
+        json!({"minProperties": 1}),
+        json!({"anyOf": [{"required": ["a"]}]}),
+        json!({"oneOf": [{"required": ["a"]}]}),
+        json!({"allOf": [{"minProperties": 1}]}),
+        json!({"not": {"maxProperties": 0}}),
+        json!({"x-kubernetes-validations": [{"rule": "has(self.a)"}]}),
+        json!({"default": {"a": "b"}}),
+    ] {
+        assert!(is_option(more.clone()), "{more}");
+    }
+    let inner = json!({"type": "object", "properties": {"c": {"type": "string", "default": "d"}}});
+    for more in [
+        json!({}),
+        json!({"minProperties": 0, "anyOf": []}),
+        json!({"default": {}, "properties": {"a": {"type": "string", "default": "b"}}}),
+        json!({"properties": {"a": inner}}),
+    ] {
+        assert!(!is_option(more.clone()), "{more}");
+    }
 }
 
 #[test]

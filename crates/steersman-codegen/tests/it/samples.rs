@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Number, Value};
 use steersman_schema::schema::Schema;
 
 /// Larger files are generated data and no samples.
@@ -134,21 +134,26 @@ impl Served {
 /// Where an object differs from what came of it, if it does. A spec that is empty says as much as none, where both are allowed.
 pub(crate) fn change(object: &Value, there: &Value) -> Option<String> {
     let mut there = there.clone();
-    if object["spec"].is_null() && there["spec"] == Value::Object(Map::new()) {
-        there["spec"] = Value::Null;
+    if object["spec"].is_null()
+        && there["spec"] == Value::Object(Map::new())
+        && let Some(there) = there.as_object_mut()
+    {
+        there.remove("spec");
     }
     difference(object, &there)
 }
 
-/// The first place at which two values say something else, if there is one. Numbers and times may be written differently, and null
-/// may stand for what is absent.
+/// The first place at which two values say something else, if there is one. Numbers and times may be written differently, and a
+/// field that was null may be absent; none may become null.
 fn difference(left: &Value, right: &Value) -> Option<String> {
     match (left, right) {
         (Value::Object(left), Value::Object(right)) => {
             let names: BTreeSet<_> = left.keys().chain(right.keys()).collect();
-            names.into_iter().find_map(|name| {
-                let of = |object: &Map<String, Value>| object.get(name).cloned().unwrap_or_default();
-                difference(&of(left), &of(right)).map(|place| format!(".{name}{place}"))
+            names.into_iter().find_map(|name| match (left.get(name), right.get(name)) {
+                (Some(left), Some(right)) => difference(left, right).map(|place| format!(".{name}{place}")),
+                (Some(Value::Null), None) => None,
+                (Some(left), None) => Some(format!(".{name}: {left} became absent")),
+                (None, right) => Some(format!(".{name}: absent became {}", right.unwrap_or(&Value::Null))),
             })
         }
         (Value::Array(left), Value::Array(right)) if left.len() == right.len() => {
@@ -157,15 +162,68 @@ fn difference(left: &Value, right: &Value) -> Option<String> {
                 .into_iter()
                 .find_map(|(index, (left, right))| difference(left, right).map(|place| format!("[{index}]{place}")))
         }
-        (Value::Number(left), Value::Number(right)) if left.as_f64() == right.as_f64() => None,
+        (Value::Number(left), Value::Number(right)) if is_same_number(left, right) => None,
         (Value::String(left), Value::String(right)) if is_same_time(left, right) => None,
         (left, right) if left == right => None,
         (left, right) => Some(format!(": {left} became {right}")),
     }
 }
 
+/// Whether two numbers are the same, as `1` and `1.0` are. Integers that a floating-point number cannot tell apart are not.
+fn is_same_number(left: &Number, right: &Number) -> bool {
+    match (integer(left), integer(right)) {
+        (Some(left), Some(right)) => left == right,
+        (None, None) => left.as_f64() == right.as_f64(),
+        _ => false,
+    }
+}
+
+/// The integer that a number is, however it is written.
+fn integer(number: &Number) -> Option<i128> {
+    if let Some(integer) = number.as_i128() {
+        return Some(integer);
+    }
+    let float = number.as_f64().filter(|float| float.fract() == 0.0 && float.abs() < 1e30)?;
+    #[expect(clippy::cast_possible_truncation, reason = "a whole number below 10^30 fits")]
+    Some(float as i128)
+}
+
 /// Times have no fractions of a second in Kubernetes.
 fn is_same_time(left: &str, right: &str) -> bool {
     let time = |text: &str| text.parse::<jiff::Timestamp>().ok().map(|time| time.as_second());
     time(left).is_some_and(|left| Some(left) == time(right))
+}
+
+#[test]
+fn a_change_is_found_where_values_say_something_else() {
+    let found = |left: &str, right: &str| {
+        let value = |text: &str| serde_json::from_str::<Value>(text).unwrap();
+        change(&value(left), &value(right))
+    };
+    for (left, right) in [
+        (r#"{"a": 1, "b": null}"#, r#"{"a": 1.0}"#),
+        (r#"{"a": 0.5}"#, r#"{"a": 5e-1}"#),
+        (r#"{"a": "2024-01-01T00:00:00.5Z"}"#, r#"{"a": "2024-01-01T00:00:00Z"}"#),
+        (r#"{}"#, r#"{"spec": {}}"#),
+    ] {
+        assert_eq!(found(left, right), None, "{left} {right}");
+    }
+    for (left, right, place) in [
+        (r#"{"a": 9007199254740993}"#, r#"{"a": 9007199254740992}"#, ".a: 9007199254740993 became 9007199254740992"),
+        (
+            r#"{"a": 18446744073709551615}"#,
+            r#"{"a": 18446744073709551614}"#,
+            ".a: 18446744073709551615 became 18446744073709551614",
+        ),
+        (
+            r#"{"a": 9007199254740993}"#,
+            r#"{"a": 9007199254740992.0}"#,
+            ".a: 9007199254740993 became 9007199254740992.0",
+        ),
+        (r#"{"a": {}}"#, r#"{"a": {"b": null}}"#, ".a.b: absent became null"),
+        (r#"{"a": [null]}"#, r#"{"a": []}"#, ".a: [null] became []"),
+        (r#"{"a": 0}"#, r#"{}"#, ".a: 0 became absent"),
+    ] {
+        assert_eq!(found(left, right).as_deref(), Some(place), "{left} {right}");
+    }
 }

@@ -17,8 +17,9 @@ pub trait ApplyConfiguration: DeserializeOwned + Serialize {
     /// The kind.
     type Object: Resource<DynamicType = ()> + Serialize;
 
-    /// The maps, as `spec.selector`, that have one owner as a whole (`x-kubernetes-map-type: atomic`). Of other maps each
-    /// entry has its own.
+    /// The maps that have one owner as a whole (`x-kubernetes-map-type: atomic`), by their paths: `spec.selector`,
+    /// `spec.ports[].selector` in every entry of a list, `spec.zones.*` for every value of a map. Of other maps each entry has
+    /// its own owner.
     const ATOMIC_MAPS: &'static [&'static str] = &[];
 
     /// Name and namespace, and what else of the metadata is to be applied.

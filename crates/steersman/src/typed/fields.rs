@@ -7,54 +7,82 @@ use serde_json::{Map, Value};
 
 /// What of `object` is in `set`. `atomic_maps` are the paths of maps that have one owner as a whole.
 pub(crate) fn owned(object: &Value, set: &Value, atomic_maps: &[&str]) -> Value {
-    let fields = Fields { atomic_maps };
-    fields.of_map(object, set, "").unwrap_or_else(|| Value::Object(Map::new()))
+    let root = Place { atomic_maps: atomic_maps.to_vec() };
+    root.of_map(object, set).unwrap_or_else(|| Value::Object(Map::new()))
 }
 
-struct Fields<'a> {
-    atomic_maps: &'a [&'a str],
+/// A place in an object.
+struct Place<'a> {
+    /// The atomic maps at and below this place: what is left of their paths. The path of the place itself is empty here.
+    atomic_maps: Vec<&'a str>,
 }
 
-/// Below an entry of a list a place has no name of its own: it has that of the list.
+/// The step of a path into the entries of a list.
 const ENTRY: &str = "[]";
 
-impl Fields<'_> {
-    /// What is owned of a place that is in the set, with what the set says below it.
-    fn of_place(&self, value: &Value, below: &Value, path: &str) -> Option<Value> {
+/// The step of a path into the values of a map, whatever their keys.
+const ANY_KEY: &str = "*";
+
+impl<'a> Place<'a> {
+    /// The place of a field, or of the value of a map.
+    fn field(&self, name: &str) -> Place<'a> {
+        self.below(|path| {
+            let path = path.strip_prefix('.').unwrap_or(path);
+            let is_step = |rest: &&str| rest.is_empty() || rest.starts_with(['.', '[']);
+            path.strip_prefix(name).filter(is_step).or_else(|| path.strip_prefix(ANY_KEY).filter(is_step))
+        })
+    }
+
+    /// The place of every entry of a list.
+    fn entry(&self) -> Place<'a> {
+        self.below(|path| path.strip_prefix(ENTRY))
+    }
+
+    fn below(&self, step: impl Fn(&'a str) -> Option<&'a str>) -> Place<'a> {
+        // The path of this place, which is empty, leads nowhere.
+        let paths = self.atomic_maps.iter().copied().filter(|path| !path.is_empty());
+        Place { atomic_maps: paths.filter_map(step).collect() }
+    }
+
+    fn is_atomic_map(&self) -> bool {
+        self.atomic_maps.contains(&"")
+    }
+
+    /// What is owned of this place, which is in the set, with what the set says below it.
+    fn of_value(&self, value: &Value, below: &Value) -> Option<Value> {
         let names_children = below.as_object().is_some_and(|below| below.keys().any(|key| key != "."));
         match value {
-            Value::Object(_) if names_children => self.of_map(value, below, path),
-            Value::Array(_) if names_children => self.of_list(value, below, path),
+            Value::Object(_) if names_children => self.of_map(value, below),
+            Value::Array(_) if names_children => self.of_list(value, below),
             // Whoever owns such a map without any of its entries has applied an empty one.
-            Value::Object(_) if !self.atomic_maps.contains(&path) => Some(Value::Object(Map::new())),
+            Value::Object(_) if !self.is_atomic_map() => Some(Value::Object(Map::new())),
             _ => Some(value.clone()),
         }
     }
 
-    fn of_map(&self, value: &Value, set: &Value, path: &str) -> Option<Value> {
+    fn of_map(&self, value: &Value, set: &Value) -> Option<Value> {
         let (value, set) = (value.as_object()?, set.as_object()?);
         let mut owned = Map::new();
         for (key, below) in set {
             let Some(name) = key.strip_prefix("f:") else { continue };
             let Some(field) = value.get(name) else { continue };
-            let path = if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
-            if let Some(field) = self.of_place(field, below, &path) {
+            if let Some(field) = self.field(name).of_value(field, below) {
                 owned.insert(name.to_owned(), field);
             }
         }
         Some(Value::Object(owned))
     }
 
-    fn of_list(&self, value: &Value, set: &Value, path: &str) -> Option<Value> {
+    fn of_list(&self, value: &Value, set: &Value) -> Option<Value> {
         let (entries, set) = (value.as_array()?, set.as_object()?);
-        let path = format!("{path}{ENTRY}");
+        let place = self.entry();
         let mut owned = Vec::new();
         // In the order of the list, which the set does not keep.
         for (position, entry) in entries.iter().enumerate() {
             for (key, below) in set {
                 let Some(keys) = keys_of(key, entry, position) else { continue };
                 let part = match below.as_object().is_some_and(|below| below.keys().any(|key| key != ".")) {
-                    true => self.of_place(entry, below, &path),
+                    true => place.of_value(entry, below),
                     // An entry that is owned without its fields is owned as a whole where its map is atomic.
                     false => Some(entry.clone()),
                 };
@@ -96,7 +124,8 @@ mod tests {
 
     #[track_caller]
     fn check(object: Value, set: Value, expected: Value) {
-        assert_eq!(owned(&object, &set, &["spec.selector", "spec.ports[].target"]), expected);
+        let atomic_maps = ["spec.selector", "spec.ports[].target", "spec.zones.*", "spec.rules.*[].pods"];
+        assert_eq!(owned(&object, &set, &atomic_maps), expected);
     }
 
     #[test]
@@ -142,6 +171,29 @@ mod tests {
         let object = json!({"metadata": {"labels": {"theirs": "1"}}, "spec": {"selector": {"app": "a"}}});
         let set = json!({"f:metadata": {"f:labels": {}}, "f:spec": {"f:selector": {}}});
         check(object, set, json!({"metadata": {"labels": {}}, "spec": {"selector": {"app": "a"}}}));
+    }
+
+    #[test]
+    fn an_atomic_map_that_is_the_value_of_a_map_is_whole() {
+        let object = json!({"spec": {
+            "zones": {"a": {"matchLabels": {"x": "1"}}, "b.example.com/c": {"matchLabels": {"y": "2"}}, "theirs": {}},
+            "rules": {"in": [{"port": 80, "pods": {"x": "1"}, "labels": {"z": "3"}}]},
+            "zonesOfOthers": {"a": {"x": "1"}},
+        }});
+        let set = json!({"f:spec": {
+            "f:zones": {".": {}, "f:a": {}, "f:b.example.com/c": {}},
+            "f:rules": {".": {}, "f:in": {"k:{\"port\":80}": {".": {}, "f:port": {}, "f:pods": {}, "f:labels": {}}}},
+            "f:zonesOfOthers": {".": {}, "f:a": {}},
+        }});
+        check(
+            object,
+            set,
+            json!({"spec": {
+                "zones": {"a": {"matchLabels": {"x": "1"}}, "b.example.com/c": {"matchLabels": {"y": "2"}}},
+                "rules": {"in": [{"port": 80, "pods": {"x": "1"}, "labels": {}}]},
+                "zonesOfOthers": {"a": {}},
+            }}),
+        );
     }
 
     #[test]
