@@ -2,7 +2,7 @@
 //!
 //! A kind becomes a struct with `metadata`, `spec` and so on, the impls that make it a `kube::Resource`, and the types below it.
 //! Those that say the same (fields, their descriptions, the name they are used under) are one type, under the shortest name that is
-//! free. The stages are: [`infer`] (schema to [`model`]), [`names`], [`derives`], [`print`], [`layout`] (files and modules).
+//! free. The stages are: `infer` (schema to `model`), `names`, `derives`, `print`, `layout` (files and modules).
 //!
 //! What a type can hold is what the API server lets through, and no value changes on its way through one, as far as Rust and
 //! Kubernetes' own types allow: an optional field is an `Option`, an empty list is not an absent one, quantities keep the form
