@@ -125,7 +125,7 @@ fn a_project_is_made_in_a_directory_that_is_empty_or_not_there() {
     let checkout = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
     let (printed, _) = steersman(home.path(), &format!("new of-a-checkout --steersman-path {checkout}"), 0);
     assert!(
-        printed.ends_with("There is no CI workflow, since its machines have no checkout of Steersman.\n"),
+        printed.ends_with("There is no CI workflow, since its machines have no checkout of Steersman."),
         "{printed}"
     );
     assert!(!home.path().join("of-a-checkout/.github").exists());
