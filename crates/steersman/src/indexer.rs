@@ -326,15 +326,17 @@ impl<K: CachedResource> Indexer<K> {
     /// Applies `batch` under one lock and appends what it changed to `outcomes`. An informer does this; call it only on
     /// an indexer of your own.
     pub fn apply(&self, batch: &mut Vec<Delta<K>>, outcomes: &mut Vec<Outcome<K>>) {
-        let mut version = None;
+        let mut version: Option<String> = None;
         {
             let mut core = self.core.write();
             for delta in batch.drain(..) {
-                let covered = delta.resource_version().map(str::to_owned);
-                core.apply(delta, &self.decoder, outcomes);
-                if !core.is_listing() {
-                    version = covered.or(version);
+                // One of a list covers no version but the end, which covers all.
+                if (!core.is_listing() || matches!(delta, Delta::ListEnded { .. }))
+                    && let Some(covered) = delta.resource_version()
+                {
+                    covered.clone_into(version.get_or_insert_default());
                 }
+                core.apply(delta, &self.decoder, outcomes);
             }
             if core.is_filled() {
                 self.is_filled.store(true, Ordering::Release);

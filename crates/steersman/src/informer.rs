@@ -162,7 +162,7 @@ impl<K: CachedResource> Informer<K> {
     /// the cache has and of nothing more.
     ///
     /// # Panics
-    /// When the informer runs and this is called outside a tokio runtime.
+    /// When the informer runs, or has stopped, and this is called outside a tokio runtime.
     pub fn add_handler_with<H: EventHandler<K>>(&self, handler: H, options: HandlerOptions) -> Registration<K> {
         let mailbox = Arc::new(Mailbox::new(options.events_max));
         let resync = options.resync.map(|period| {

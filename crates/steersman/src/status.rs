@@ -115,7 +115,7 @@ where
                 let answered = status_of(object).map(|status| Answered { version, status });
                 self.memory.done(&key, uid, answered.map_err(not_json)?);
             }
-            Err(error) if error.status_code().is_some_and(|code| code < 500) => self.memory.refused(&key),
+            Err(error) if error.is_refusal() => self.memory.refused(&key),
             // It may have been done, or be done yet.
             Err(_) => {}
         }

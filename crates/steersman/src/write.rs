@@ -33,6 +33,11 @@ impl WriteError {
         }
     }
 
+    /// Nothing was written, and nothing will be: the server has refused the request.
+    pub(crate) fn is_refusal(&self) -> bool {
+        is_refusal(&self.source)
+    }
+
     /// The object (or the type) does not exist.
     pub fn is_not_found(&self) -> bool {
         self.status_code() == Some(404)
@@ -55,3 +60,8 @@ impl WriteError {
 /// As terminal as its source: only when no request could be made. Permissions are granted and admission rules change
 /// without an event about the object.
 impl ReconcileError for WriteError {}
+
+/// Whether an error says for certain that the request was not carried out, and will not be. One that timed out may yet be.
+pub(crate) fn is_refusal(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if (400..500).contains(&status.code) && status.code != 408)
+}

@@ -150,7 +150,7 @@ impl Sink {
 
     fn give_up(&mut self, answer: &Answer) {
         let Err(error) = &answer.result else { return };
-        let counter = if answer.n_tries == TRIES_MAX { &self.stats.n_unanswered } else { &self.stats.n_refused };
+        let counter = if is_final(error) { &self.stats.n_refused } else { &self.stats.n_unanswered };
         counter.fetch_add(1, Ordering::Relaxed);
         // An object that goes with its namespace: nobody is there to read of it.
         if matches!(error, kube::Error::Api(status) if is_of_terminating_namespace(status)) {
@@ -176,13 +176,20 @@ fn verdict(answer: &Answer, error: &kube::Error) -> Verdict {
         // It expired on the server; begin a new one.
         return Verdict::MakeAnew;
     }
-    let is_no_request = matches!(error, kube::Error::HttpError(_) | kube::Error::SerdeError(_));
-    let is_refused = code.is_some_and(|code| code != 429 && code < 500);
-    if is_no_request || is_refused || answer.n_tries >= TRIES_MAX {
+    if is_final(error) || answer.n_tries >= TRIES_MAX {
         return Verdict::GiveUp;
     }
     let share = if answer.n_tries == 1 { rand::random::<f64>() } else { 1.0 };
     Verdict::Again(Instant::now() + RETRY_WAIT.mul_f64(share))
+}
+
+/// Whether another try could only fail again: there is no request, or the server refuses it and is not merely busy.
+fn is_final(error: &kube::Error) -> bool {
+    match error {
+        kube::Error::HttpError(_) | kube::Error::SerdeError(_) => true,
+        kube::Error::Api(status) => status.code != 429 && status.code < 500,
+        _ => false,
+    }
 }
 
 async fn send(client: Client, api: &str, effect: Effect) -> Result<(), kube::Error> {

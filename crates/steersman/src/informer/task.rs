@@ -88,15 +88,17 @@ impl<K: CachedResource> Shared<K> {
             mailbox.push(handlers.next_batch(), present.chain(undecodable).chain(synced));
             let number = handlers.next_number;
             handlers.next_number += 1;
-            handlers.present.push(Registered { number, mailbox: Arc::clone(&mailbox), resync });
+            let served = Arc::clone(&mailbox);
+            // Outside a runtime a spawn panics. A mailbox that nobody empties must not be among those that are filled by then.
             match &handlers.phase {
-                Phase::Created => handlers.waiting.push((handler, mailbox)),
-                Phase::Running(tasks) => drop(tasks.spawn(serve(handler, mailbox, self.decoder()))),
+                Phase::Created => handlers.waiting.push((handler, served)),
+                Phase::Running(tasks) => drop(tasks.spawn(serve(handler, served, self.decoder()))),
                 Phase::Stopped => {
-                    mailbox.close();
-                    drop(tokio::spawn(serve(handler, mailbox, self.decoder())));
+                    served.close();
+                    drop(tokio::spawn(serve(handler, served, self.decoder())));
                 }
             }
+            handlers.present.push(Registered { number, mailbox, resync });
             number
         };
         self.resync_changed.notify_one();

@@ -21,6 +21,7 @@ use crate::shard::membership::Membership;
 use crate::shard::options::ShardOptions;
 use crate::shard::shards::Shards;
 use crate::shard::slots::Slots;
+use crate::write::is_refusal;
 
 /// The label of a member's Lease: its group.
 const GROUP_LABEL: &str = "steersman.dev/shard-group";
@@ -270,10 +271,7 @@ fn wrote(written: Result<Lease, kube::Error>) -> Outcome {
             Outcome { is_taken: false, input: Input::Written { version }, own: Some(lease), trouble: None }
         }
         Err(error) => {
-            // Only a refusal says for certain that nothing was done, and nothing will be.
-            let is_refused =
-                matches!(&error, kube::Error::Api(status) if (400..500).contains(&status.code) && status.code != 408);
-            let input = if is_refused { Input::Refused } else { Input::Unanswered };
+            let input = if is_refusal(&error) { Input::Refused } else { Input::Unanswered };
             Outcome { is_taken: false, input, own: None, trouble: Some(Chain(&error).to_string()) }
         }
     }

@@ -151,11 +151,18 @@ async fn lost_events_are_counted_by_what_became_of_them() {
     }
     recorder.event(&object("x"), EventType::Normal, "Created", "unanswered");
     recorder.flush().await;
+    // A refusal is one also as the answer to the last try.
+    for _ in 0..11 {
+        server.fail(Verb::Write, Fault::Cut);
+    }
+    server.fail(Verb::Write, Fault::Status { code: 403, reason: "Forbidden", retry_after: None });
+    recorder.event(&object("x"), EventType::Normal, "Created", "refused in the end");
+    recorder.flush().await;
     for _ in 0..EVENTS_MAX + 2 {
         recorder.event(&object("x"), EventType::Normal, "Created", "fine");
     }
     let text = metrics.encode(MetricsFormat::Prometheus);
-    for (outcome, n) in [("queue_full", 2), ("refused", 1), ("sent", 1), ("unanswered", 1)] {
+    for (outcome, n) in [("queue_full", 2), ("refused", 2), ("sent", 1), ("unanswered", 1)] {
         let line = format!(r#"steersman_events_total{{component="tester",outcome="{outcome}"}} {n}"#);
         assert!(text.contains(&line), "{line} in {text}");
     }

@@ -70,6 +70,27 @@ async fn handlers_hear_the_initial_state_and_then_every_change_with_the_state_be
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_handler_that_could_not_be_added_holds_up_nobody() {
+    let server = Server::new();
+    let factory = InformerFactory::new(server.client());
+    let informer = factory.informer::<ConfigMap>(Scope::All);
+    let log = Log::default();
+    informer.add_handler(log.handler());
+    let _running = factory.start();
+    informer.wait_synced(WAIT).await.unwrap();
+    let outside = informer.clone();
+    let added = std::thread::spawn(move || {
+        outside.add_handler_with(handler_fn(|_: Change<'_, ConfigMap>| {}), HandlerOptions::default().events_max(1))
+    });
+    assert!(added.join().is_err(), "there is no runtime to run it on");
+    for number in 0..10 {
+        server.put("a/x", &number.to_string());
+        settle().await;
+    }
+    assert_eq!(log.take().last().unwrap(), "updated a/x=8>9");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_deletion_missed_while_away_is_a_tombstone_with_the_last_known_state() {
     let server = Server::new();
     server.put("a/x", "1");

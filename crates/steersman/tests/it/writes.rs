@@ -128,7 +128,8 @@ async fn a_status_is_compared_with_what_was_written_and_not_with_a_cache_that_la
 
 #[tokio::test(start_paused = true)]
 async fn a_status_whose_answer_was_lost_is_not_taken_for_unwritten() {
-    for gives_up in [false, true] {
+    let timeout = Fault::Status { code: 408, reason: "Timeout", retry_after: None };
+    for (fault, gives_up) in [(Fault::Cut, false), (timeout, false), (Fault::Silence, true)] {
         let server = Server::new();
         discovery(&server, &["deployments", "deployments/status"]);
         server
@@ -137,11 +138,10 @@ async fn a_status_whose_answer_was_lost_is_not_taken_for_unwritten() {
         let writer = status::Writer::<Deployment>::new(server.client());
         writer.route().await.unwrap();
         let two = DeploymentStatus { replicas: Some(2), ..ready(2) };
+        server.fail(Verb::Write, fault);
         if gives_up {
-            server.fail(Verb::Write, Fault::Silence);
             assert!(tokio::time::timeout(Duration::from_secs(5), writer.write(&cached, &two)).await.is_err());
         } else {
-            server.fail(Verb::Write, Fault::Cut);
             writer.write(&cached, &two).await.unwrap_err();
         }
         // It was done all the same.
