@@ -3,6 +3,7 @@
 mod circles;
 mod dependencies;
 mod edges;
+mod locks;
 mod snippets;
 mod sources;
 
@@ -66,6 +67,7 @@ pub(crate) fn check(workspace: &Workspace) -> anyhow::Result<usize> {
         }
     }
     findings.extend(circles::check(&rust));
+    findings.extend(locks::check(&workspace.root, &files)?);
     for finding in &findings {
         println!("{finding}");
     }
