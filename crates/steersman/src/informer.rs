@@ -34,8 +34,9 @@ use crate::indexer::{IndexError, Indexer};
 use crate::informer::mailbox::Mailbox;
 use crate::informer::task::{Handlers, Phase, Resync};
 use crate::lister::Lister;
+use crate::owners::OwnerType;
 use crate::reflector::{Monitor, ReflectorOptions};
-use crate::selection::{CachedResource, Target};
+use crate::selection::{CachedResource, Selection, Target};
 
 pub use crate::informer::mailbox::MAILBOX_MAX;
 pub use crate::informer::registration::Registration;
@@ -120,9 +121,16 @@ pub(crate) struct Report {
 // === impl Informer ===
 
 impl<K: CachedResource> Informer<K> {
-    pub(crate) fn new(client: Client, target: Target, options: ReflectorOptions, resync: Option<Duration>) -> Self {
+    pub(crate) fn new(
+        client: Client,
+        dynamic: &K::DynamicType,
+        target: Target,
+        options: ReflectorOptions,
+        resync: Option<Duration>,
+    ) -> Self {
         let shared = Shared {
             client,
+            owner_type: OwnerType::of::<K>(dynamic),
             indexer: Indexer::with(&target.resource, options.cache.decoded_max()),
             target,
             options,
@@ -243,9 +251,21 @@ impl<K: CachedResource> Informer<K> {
         self.shared.monitor.last_error()
     }
 
+    /// Which objects are watched.
+    pub fn selection(&self) -> &Selection {
+        &self.shared.target.selection
+    }
+
     /// `plural.group` of the type.
     pub fn resource(&self) -> &str {
         &self.shared.target.resource
+    }
+}
+
+impl<K> Informer<K> {
+    /// What owner references say of the type.
+    pub(crate) fn owner_type(&self) -> &OwnerType {
+        &self.shared.owner_type
     }
 }
 

@@ -190,7 +190,7 @@ async fn a_controller_and_what_it_owns_decode_nothing_by_themselves() {
         Ok(Action::AwaitChange)
     }
     let scope = Selection::new(Scope::All).fields("metadata.name=parent");
-    let controller = Controller::<Counted>::new(reconcile, Arc::clone(&runs)).selection(scope).owns::<Counted>();
+    let controller = Controller::<Counted>::of(scope, reconcile, Arc::clone(&runs)).owns::<Counted>();
     let stop = CancellationToken::new();
     let factory = compact(&server);
     let running = tokio::spawn({
