@@ -51,17 +51,12 @@ async fn run(client: kube::Client, end: impl Future<Output = ()>) -> Result<(), 
     let counted = Selection::new(Scope::All).labels("count-pods=true");
     let manager = Manager::new(client.clone());
     let events = EventRecorder::new(client.clone(), "pod-counter");
-    let context = Context {
-        namespaces: manager.informers().informer::<Namespace>(counted.clone()).lister(),
-        pods: manager.informers().informer::<Pod>(Scope::All).lister(),
-        events: events.clone(),
-        client,
-    };
+    let namespaces = manager.informers().informer::<Namespace>(counted);
+    let pods = manager.informers().informer::<Pod>(Scope::All);
+    let context =
+        Context { client, namespaces: namespaces.lister(), pods: pods.lister(), events: events.clone() };
     let namespace_of = |pod: &Pod| pod.metadata.namespace.iter().map(|name| ObjectKey::cluster(name)).collect();
-    let controller = Controller::<Namespace>::new(reconcile, context)
-        .selection(counted)
-        .watches::<Pod>(Scope::All, namespace_of)
-        .workers(2);
+    let controller = Controller::of(&namespaces, reconcile, context).watches(&pods, namespace_of).workers(2);
     manager.elect("pod-counter", "default").controller(controller).run(end).await?;
     events.flush().await;
     Ok(())

@@ -54,8 +54,8 @@ pub(crate) async fn run(
 ) -> Result<(), ManagerError> {
     let wanted = Selection::new(Scope::All).labels("bucket=wanted");
     let manager = Manager::new(client.clone());
-    let configs = manager.informers().informer(wanted.clone()).lister();
-    let controller = Controller::<ConfigMap>::new(reconcile, Context { client, configs, buckets }).selection(wanted);
+    let configs = manager.informers().informer(wanted);
+    let controller = Controller::of(&configs, reconcile, Context { client, configs: configs.lister(), buckets });
     manager.controller(controller).run(end).await
 }
 

@@ -33,10 +33,9 @@ async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, BoxError> {
 pub(crate) async fn run(client: kube::Client, end: impl Future<Output = ()>) -> Result<(), ManagerError> {
     let selected = Selection::new(Scope::All).labels("publish-scale=true");
     let manager = Manager::new(client.clone());
-    let deployments = manager.informers().informer(selected.clone()).lister();
-    let controller = Controller::<Deployment>::new(reconcile, Context { client, deployments })
-        .selection(selected)
-        .owns::<ConfigMap>();
+    let deployments = manager.informers().informer(selected);
+    let context = Context { client, deployments: deployments.lister() };
+    let controller = Controller::of(&deployments, reconcile, context).owns::<ConfigMap>();
     manager.controller(controller).run(end).await
 }
 

@@ -27,16 +27,16 @@ use tokio_util::task::TaskTracker;
 use crate::controller::keys::{Map, Wanted, to_owners};
 use crate::controller::life::Attached;
 use crate::controller::standby::Standby;
-use crate::controller::watch::{KeyStream, Primary};
+use crate::controller::watch::{KeyStream, Objects, Primary};
 use crate::factory::InformerFactory;
 use crate::fence::Fence;
 use crate::handler::Change;
-use crate::informer::HandlerOptions;
+use crate::informer::{HandlerOptions, Informer};
 use crate::key::ObjectKey;
 use crate::owners::{OwnedBy, OwnerType};
 use crate::queue::{RateLimiter, WorkQueue};
 use crate::reconcile::{Action, BoxError, ReconcileError, ReconcileFn};
-use crate::selection::{CachedResource, Selection, resource_name};
+use crate::selection::{CachedResource, Scope};
 
 pub(crate) use crate::controller::life::{CUT_OFF_WAIT, Prepared};
 pub use crate::controller::life::{ControllerError, GRACE};
@@ -67,8 +67,9 @@ pub use crate::controller::watch::Watch;
 ///
 /// # async fn run(client: kube::Client, stop: tokio_util::sync::CancellationToken) -> Result<(), Box<dyn std::error::Error>> {
 /// let factory = InformerFactory::new(client);
-/// let deployments = factory.informer::<Deployment>(Scope::All).lister();
-/// Controller::<Deployment>::new(reconcile, Context { deployments })
+/// // Which objects: said here, for whoever reads them and for the controller.
+/// let deployments = factory.informer::<Deployment>(Scope::All);
+/// Controller::of(&deployments, reconcile, Context { deployments: deployments.lister() })
 ///     .owns::<ConfigMap>()
 ///     .workers(4)
 ///     .run(&factory, stop)
@@ -78,8 +79,8 @@ pub use crate::controller::watch::Watch;
 #[must_use = "a controller does nothing until it runs"]
 pub struct Controller<K: Resource> {
     name: String,
-    dynamic: K::DynamicType,
-    selection: Selection,
+    objects: Objects<K>,
+    owner_type: OwnerType,
     resync: Option<Duration>,
     workers: usize,
     timeout: Option<Duration>,
@@ -113,7 +114,8 @@ where
     K: CachedResource,
     K::DynamicType: Default,
 {
-    /// A controller of all objects of type `K` (the `For` of controller-runtime), with one worker.
+    /// A controller of all objects of type `K` (the `For` of controller-runtime), with one worker. For some of them only,
+    /// [`Controller::of`].
     ///
     /// `reconcile` is an `async fn(ObjectKey, &C) -> Result<Action, E>`, and `E` a [`ReconcileError`], a [`BoxError`] or, with
     /// the feature `anyhow`, an `anyhow::Error`. With `PartialObjectMeta<K>` as the type, only
@@ -129,13 +131,31 @@ where
 }
 
 impl<K: CachedResource> Controller<K> {
-    /// As [`Controller::new`], for a type that is known at run time, such as `DynamicObject` with its `ApiResource`.
-    pub fn new_with<C, E, F>(dynamic: K::DynamicType, reconcile: F, context: C) -> Self
+    /// As [`Controller::new`], of the objects that `watch` says: those of an informer, whose lister the context has, so that
+    /// what is selected is said once; or those of a scope or a selection. See [`Watch`].
+    ///
+    /// ```no_run
+    /// # use steersman::cache::Selection;
+    /// # use steersman::{Action, BoxError, Controller, Lister, Manager, ObjectKey, Scope};
+    /// # use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+    /// # struct Context { configs: Lister<ConfigMap>, secrets: Lister<Secret> }
+    /// # async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, BoxError> { Ok(Action::AwaitChange) }
+    /// # fn add(manager: Manager) -> Manager {
+    /// let informers = manager.informers();
+    /// let configs = informers.informer::<ConfigMap>(Selection::new(Scope::All).labels("vault=yes"));
+    /// let secrets = informers.informer::<Secret>(Selection::new(Scope::All).labels("vault=yes"));
+    /// let context = Context { configs: configs.lister(), secrets: secrets.lister() };
+    /// let controller = Controller::of(&configs, reconcile, context).watches(&secrets, |secret| vec![ObjectKey::of(secret)]);
+    /// manager.controller(controller)
+    /// # }
+    /// ```
+    pub fn of<C, E, F>(watch: impl Into<Watch<K>>, reconcile: F, context: C) -> Self
     where
         C: Send + Sync + 'static,
         E: Into<BoxError> + 'static,
         F: for<'a> ReconcileFn<'a, C, E> + 'static,
     {
+        let Watch { objects, predicates } = watch.into();
         let shared = Arc::new((reconcile, context));
         let erased: Arc<Reconcile> = Arc::new(move |key| {
             let shared = Arc::clone(&shared);
@@ -145,35 +165,40 @@ impl<K: CachedResource> Controller<K> {
                 result.map_err(|error| error.into().into_inner())
             })
         });
-        let name = K::kind(&dynamic).to_ascii_lowercase();
+        let owner_type = objects.owner_type();
+        let name = owner_type.kind().to_ascii_lowercase();
         Self {
             queue: WorkQueue::new(&name, RateLimiter::default()),
             name,
-            dynamic,
-            selection: Selection::default(),
+            objects,
+            owner_type,
             resync: None,
             workers: 1,
             timeout: None,
             sync_timeout: None,
             grace: GRACE,
             reconcile: erased,
-            predicates: Vec::new(),
+            predicates,
             others: Vec::new(),
             give_up: None,
             stats: Arc::default(),
         }
     }
 
+    /// As [`Controller::new`], for a type that is known at run time, such as `DynamicObject` with its `ApiResource`.
+    pub fn new_with<C, E, F>(dynamic: K::DynamicType, reconcile: F, context: C) -> Self
+    where
+        C: Send + Sync + 'static,
+        E: Into<BoxError> + 'static,
+        F: for<'a> ReconcileFn<'a, C, E> + 'static,
+    {
+        Self::of(Watch::new_with(dynamic, Scope::All), reconcile, context)
+    }
+
     /// Replaces the name, which is the kind in lower case.
     pub fn name(mut self, name: &str) -> Self {
         name.clone_into(&mut self.name);
         self.queue.set_name(name);
-        self
-    }
-
-    /// Reconciles only the objects of `selection`.
-    pub fn selection(mut self, selection: impl Into<Selection>) -> Self {
-        self.selection = selection.into();
         self
     }
 
@@ -242,7 +267,7 @@ impl<K: CachedResource> Controller<K> {
 
     /// Every change of an object of type `T` makes the keys run that `map` gives for its state before and after.
     ///
-    /// A scope or a selection says which objects; a [`Watch`] also says which changes, and of which dynamic type.
+    /// An informer, a scope or a selection says which objects; a [`Watch`] also says which changes, and of which dynamic type.
     pub fn watches<T: CachedResource>(
         self,
         watch: impl Into<Watch<T>>,
@@ -274,7 +299,7 @@ impl<K: CachedResource> Controller<K> {
     }
 
     fn owned<T: CachedResource>(mut self, watch: Watch<T>, owned_by: OwnedBy) -> Self {
-        let owner = OwnerType::of::<K>(&self.dynamic);
+        let owner = self.owner_type.clone();
         self.others.push(Box::new(move |primary| {
             let map = to_owners(owner, owned_by, primary.informer);
             watch.attach(primary, map)
@@ -295,6 +320,12 @@ impl<K: CachedResource> Controller<K> {
     {
         self.give_up = Some(GiveUp { n_failures_max, report: Box::new(report) });
         self
+    }
+
+    /// The informer of the objects that this reconciles, which is one of `factory` unless the controller was made of an informer:
+    /// for what reads their cache beside the reconciler.
+    pub fn informer(&self, factory: &InformerFactory) -> Informer<K> {
+        self.objects.informer(factory, &Scope::All)
     }
 
     /// The queue of this controller, to add keys from elsewhere: a scan for drift, a webhook, a timer.
@@ -335,10 +366,9 @@ impl<K: CachedResource> Controller<K> {
     /// Registers the handlers, so that caches fill from the start of the factory on. The workers ask `fences` in
     /// this order.
     pub(crate) fn prepare(self, factory: &InformerFactory, fences: Vec<Arc<dyn Fence>>) -> Prepared {
-        let informer = factory.informer_with::<K>(&self.dynamic, self.selection.clone());
+        let informer = self.informer(factory);
         let standby = Arc::new(Standby::new(self.queue.clone()));
-        let primary =
-            Primary { factory, informer: &informer, selection: &self.selection, standby: &standby, fences: &fences };
+        let primary = Primary { factory, informer: &informer, standby: &standby, fences: &fences };
         let options = self.resync.map(|resync| HandlerOptions { resync: Some(resync), ..HandlerOptions::default() });
         let wanted = Wanted { predicates: self.predicates, map: Map::Key };
         let mut attached: Vec<Box<dyn Attached>> = vec![Box::new(primary.add_handler(&informer, wanted, options))];
@@ -352,7 +382,7 @@ impl<K: CachedResource> Controller<K> {
             reconcile: self.reconcile,
             timeout: self.timeout,
             give_up: self.give_up,
-            resource: resource_name::<K>(&self.dynamic),
+            resource: informer.resource().to_owned(),
             is_cached: Box::new({
                 let indexer = informer.indexer();
                 move |key| indexer.contains(key)
@@ -378,7 +408,7 @@ impl<K: Resource> fmt::Debug for Controller<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Controller")
             .field("name", &self.name)
-            .field("selection", &self.selection)
+            .field("objects", &self.objects)
             .field("workers", &self.workers)
             .finish_non_exhaustive()
     }

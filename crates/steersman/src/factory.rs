@@ -116,10 +116,10 @@ impl InformerFactory {
         dynamic: &K::DynamicType,
         selection: impl Into<Selection>,
     ) -> Informer<K> {
-        self.at(Target::of::<K>(dynamic, selection.into()))
+        self.at(dynamic, Target::of::<K>(dynamic, selection.into()))
     }
 
-    fn at<K: CachedResource>(&self, target: Target) -> Informer<K> {
+    fn at<K: CachedResource>(&self, dynamic: &K::DynamicType, target: Target) -> Informer<K> {
         let mut state = self.state.lock();
         let key = (TypeId::of::<K>(), target);
         if let Some(known) = state.informers.get(&key)
@@ -127,7 +127,7 @@ impl InformerFactory {
         {
             return Informer::from_shared(shared);
         }
-        let informer = Informer::new(self.client.clone(), key.1.clone(), self.options.clone(), self.resync);
+        let informer = Informer::new(self.client.clone(), dynamic, key.1.clone(), self.options.clone(), self.resync);
         if let Some(run) = state.run.as_ref().and_then(Weak::upgrade) {
             informer.shared().start(&run.tasks, &run.stop);
         }

@@ -6,18 +6,18 @@
 //! # use steersman::cache::Informer;
 //! # use steersman::{LookupError, index_by};
 //! # fn add(pods: &Informer<Pod>, owner_uid: &str) -> Result<(), LookupError> {
-//! pods.add_metadata_index("owner", index_by::owner_uid)?;
-//! pods.add_metadata_index("app", index_by::label("app"))?;
-//! let of_owner = pods.lister().by_index("owner", owner_uid)?;
+//! let by_owner = pods.add_metadata_index(index_by::owner_uid);
+//! let by_app = pods.add_metadata_index(index_by::label("app"));
+//! let of_owner = by_owner.get(owner_uid)?;
 //! # Ok(()) }
 //! ```
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 /// By the value of one label. Objects without it are not in the index.
-pub fn label(name: &str) -> impl Fn(&ObjectMeta) -> Vec<String> + Send + Sync + 'static {
+pub fn label(name: &str) -> impl Fn(&ObjectMeta) -> Option<String> + Send + Sync + 'static {
     let name = name.to_owned();
-    move |metadata| metadata.labels.iter().filter_map(|labels| labels.get(&name).cloned()).collect()
+    move |metadata| metadata.labels.as_ref()?.get(&name).cloned()
 }
 
 /// By the uid of every owner.
@@ -26,7 +26,7 @@ pub fn owner_uid(metadata: &ObjectMeta) -> Vec<String> {
 }
 
 /// By the uid of the owner that is the controller.
-pub fn controller_uid(metadata: &ObjectMeta) -> Vec<String> {
-    let owners = metadata.owner_references.iter().flatten();
-    owners.filter(|owner| owner.controller == Some(true)).map(|owner| owner.uid.clone()).collect()
+pub fn controller_uid(metadata: &ObjectMeta) -> Option<String> {
+    let mut owners = metadata.owner_references.iter().flatten();
+    owners.find(|owner| owner.controller == Some(true)).map(|owner| owner.uid.clone())
 }

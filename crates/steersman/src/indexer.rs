@@ -1,16 +1,18 @@
-//! The cache: every object of one watch, found by key or by any number of named indexes.
+//! The cache: every object of one watch, found by key, by namespace or by any number of indexes.
 //!
 //! One writer (the informer's task) applies batches under one lock; readers get `Arc`s and never a copy. What is held as
 //! bytes is decoded by its reader, outside the lock. A relist is done in place while it comes, so that readers see some objects
 //! as they are and others as they were until it ends: what the list names is marked, and at its end what is not marked is swept
 //! out as tombstones. Objects that exist but cannot be decoded have an entry of their own, so that nobody takes them for
-//! deleted. [`core`] has the state, [`index`] one index.
+//! deleted. [`core`] has the state, [`index`] one index, [`crate::index`] how an index is added and read.
 
 mod core;
 mod index;
 mod posting;
 
+use std::borrow;
 use std::fmt;
+use std::hash::Hash;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -21,13 +23,12 @@ use tokio::sync::watch;
 use crate::cached::{Cached, Decoder};
 use crate::delta::{DecodeError, Delta, Entry};
 use crate::indexer::core::{Core, Slot};
-use crate::indexer::index::Function;
+use crate::indexer::index::ByFunction;
 use crate::key::ObjectKey;
 use crate::outcome::Outcome;
 use crate::selection::{CachedResource, resource_name};
 
-/// The name of the index that every indexer has: by namespace, cluster-scoped objects under the empty string.
-pub const NAMESPACE_INDEX: &str = "namespace";
+pub(crate) use crate::indexer::index::Function;
 
 /// A thread-safe cache of the objects of one type. Clones share the cache.
 pub struct Indexer<K> {
@@ -37,26 +38,6 @@ pub struct Indexer<K> {
     version: Arc<watch::Sender<String>>,
     /// True once the first list is in `core`. Set under its lock, so that who sees it set reads a complete state.
     is_filled: Arc<AtomicBool>,
-}
-
-/// Why an index operation was refused.
-#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-#[non_exhaustive]
-pub enum IndexError {
-    /// The name is taken.
-    #[error("an index named {name:?} exists already")]
-    Exists {
-        /// The name.
-        name: String,
-    },
-    /// There is no such index.
-    #[error("there is no index named {name:?}; there are {known:?}")]
-    Unknown {
-        /// The name asked for.
-        name: String,
-        /// The names that exist.
-        known: Vec<String>,
-    },
 }
 
 /// What a read of one key found.
@@ -88,7 +69,7 @@ where
 }
 
 impl<K: CachedResource> Indexer<K> {
-    /// An empty cache with the namespace index, for a type known when the program is built.
+    /// An empty cache, for a type known when the program is built.
     pub fn new() -> Self
     where
         K::DynamicType: Default,
@@ -96,7 +77,7 @@ impl<K: CachedResource> Indexer<K> {
         Self::with(&resource_name::<K>(&K::DynamicType::default()), 0)
     }
 
-    /// An empty cache with the namespace index. `resource` names the type in errors; of the objects that are held as
+    /// An empty cache. `resource` names the type in errors; of the objects that are held as
     /// bytes, `decoded_max` are also kept decoded.
     pub fn with(resource: &str, decoded_max: usize) -> Self {
         Self {
@@ -107,40 +88,9 @@ impl<K: CachedResource> Indexer<K> {
         }
     }
 
-    /// Adds an index and fills it from the objects present, at any time.
-    ///
-    /// `function` gives the values an object is found under, always the same for the same object. It runs under the
-    /// write lock, so it must be quick and must not read this cache. If it panics, the object has no place in this
-    /// index. Where objects are held as bytes, each of their states is decoded for it when it comes and when it goes:
-    /// prefer [`Indexer::add_metadata_index`] there.
-    ///
-    /// # Errors
-    /// [`IndexError::Exists`].
-    pub fn add_index<F>(&self, name: &str, function: F) -> Result<(), IndexError>
-    where
-        F: Fn(&K) -> Vec<String> + Send + Sync + 'static,
-    {
-        self.add(name, Function::Object(Box::new(function)))
-    }
-
-    /// As [`Indexer::add_index`], by a function of the metadata alone. There are some in [`crate::index_by`].
-    ///
-    /// # Errors
-    /// [`IndexError::Exists`].
-    pub fn add_metadata_index<F>(&self, name: &str, function: F) -> Result<(), IndexError>
-    where
-        F: Fn(&ObjectMeta) -> Vec<String> + Send + Sync + 'static,
-    {
-        self.add(name, Function::Metadata(Box::new(function)))
-    }
-
-    fn add(&self, name: &str, function: Function<K>) -> Result<(), IndexError> {
-        let mut core = self.core.write();
-        if core.indexes.contains_key(name) {
-            return Err(IndexError::Exists { name: name.to_owned() });
-        }
-        core.add_index(name, function, &self.decoder);
-        Ok(())
+    /// Adds an index and fills it from the objects present. Returns its number.
+    pub(crate) fn add<V: Eq + Hash + Send + Sync + 'static>(&self, function: Function<K, V>) -> usize {
+        self.core.write().add_index(function, &self.decoder)
     }
 
     /// Looks one key up.
@@ -187,57 +137,69 @@ impl<K: CachedResource> Indexer<K> {
         self.core.read().slots().map(|(_, slot)| slot.key.clone()).collect()
     }
 
-    /// The objects under `value` of the index `name`, in no order.
-    ///
-    /// # Errors
-    /// [`IndexError::Unknown`].
-    pub fn by_index(&self, name: &str, value: &str) -> Result<Vec<Arc<K>>, IndexError> {
+    /// Every object in `namespace`, in no order; with the empty string, every cluster-scoped one.
+    pub fn list_in(&self, namespace: &str) -> Vec<Arc<K>> {
         let mut found = Hits::default();
         {
             let core = self.core.read();
-            let index = core.index(name)?;
-            match index.objects(value) {
-                Some(objects) => found.extend(objects, &core),
-                None => index
-                    .slots(value)
-                    .into_iter()
-                    .filter_map(|number| core.slot(number))
-                    .for_each(|slot| found.push(slot)),
-            }
+            core.slots_in(namespace).for_each(|slot| found.push(slot));
         }
-        Ok(found.decode(&self.decoder))
+        found.decode(&self.decoder)
     }
 
-    /// The objects under `value` of the index `name` whose metadata passes, in no order. Of objects that are held as
-    /// bytes, only those are decoded.
-    ///
-    /// # Errors
-    /// [`IndexError::Unknown`].
-    pub fn by_index_where(
+    /// Every object in `namespace` whose metadata passes, in no order. Of objects that are held as bytes, only those are
+    /// decoded.
+    pub fn list_in_where(&self, namespace: &str, passes: impl Fn(&ObjectMeta) -> bool) -> Vec<Arc<K>> {
+        let entries = self.core.read().slots_in(namespace).filter_map(Slot::entry).collect();
+        self.decode_where(entries, passes)
+    }
+
+    /// The key of every object in `namespace`, undecodable ones included, in no order. Decodes nothing.
+    pub fn keys_in(&self, namespace: &str) -> Vec<ObjectKey> {
+        self.core.read().slots_in(namespace).map(|slot| slot.key.clone()).collect()
+    }
+
+    /// The objects under `value` of the index `number`, whose values are of type `V`; in no order.
+    pub(crate) fn indexed<V, Q>(&self, number: usize, value: &Q) -> Vec<Arc<K>>
+    where
+        V: borrow::Borrow<Q> + Eq + Hash + Send + Sync + 'static,
+        Q: ?Sized + Eq + Hash,
+    {
+        let mut found = Hits::default();
+        {
+            let core = self.core.read();
+            found.extend(core.index::<V>(number).map(|index| index.objects(value)).unwrap_or_default(), &core);
+        }
+        found.decode(&self.decoder)
+    }
+
+    /// As [`Indexer::indexed`], of the objects whose metadata passes.
+    pub(crate) fn indexed_where<V, Q>(
         &self,
-        name: &str,
-        value: &str,
+        number: usize,
+        value: &Q,
         passes: impl Fn(&ObjectMeta) -> bool,
-    ) -> Result<Vec<Arc<K>>, IndexError> {
-        Ok(self.decode_where(self.entries_at(name, value)?, passes))
+    ) -> Vec<Arc<K>>
+    where
+        V: borrow::Borrow<Q> + Eq + Hash + Send + Sync + 'static,
+        Q: ?Sized + Eq + Hash,
+    {
+        let entries = self.core.read().indexed_slots::<V, Q>(number, value).filter_map(Slot::entry).collect();
+        self.decode_where(entries, passes)
     }
 
-    /// The keys under `value` of the index `name`, in no order. Decodes nothing.
-    ///
-    /// # Errors
-    /// [`IndexError::Unknown`].
-    pub fn keys_by_index(&self, name: &str, value: &str) -> Result<Vec<ObjectKey>, IndexError> {
-        let core = self.core.read();
-        let index = core.index(name)?;
-        Ok(index.slots(value).into_iter().filter_map(|number| Some(core.slot(number)?.key.clone())).collect())
+    /// The keys under `value` of the index `number`, whose values are of type `V`; in no order.
+    pub(crate) fn indexed_keys<V, Q>(&self, number: usize, value: &Q) -> Vec<ObjectKey>
+    where
+        V: borrow::Borrow<Q> + Eq + Hash + Send + Sync + 'static,
+        Q: ?Sized + Eq + Hash,
+    {
+        self.core.read().indexed_slots::<V, Q>(number, value).map(|slot| slot.key.clone()).collect()
     }
 
-    /// The values that the index `name` has objects under, in no order.
-    ///
-    /// # Errors
-    /// [`IndexError::Unknown`].
-    pub fn index_values(&self, name: &str) -> Result<Vec<String>, IndexError> {
-        Ok(self.core.read().index(name)?.used_values())
+    /// The values that the index `number` has objects under, in no order.
+    pub(crate) fn indexed_values<V: Clone + Eq + Hash + Send + Sync + 'static>(&self, number: usize) -> Vec<V> {
+        self.core.read().index::<V>(number).map(ByFunction::used_values).unwrap_or_default()
     }
 
     /// Whether the cache has had a complete list. Before that, what it does not have may exist: its own reads do not
@@ -301,21 +263,11 @@ impl<K: CachedResource> Indexer<K> {
     /// Every object with its key, for a handler that joins or a resync.
     pub(crate) fn entries(&self) -> Vec<Entry<K>> {
         let core = self.core.read();
-        let slots = core.slots();
-        slots.filter_map(|(_, slot)| Some(Entry { key: slot.key.clone(), object: slot.object.clone()? })).collect()
+        core.slots().filter_map(|(_, slot)| slot.entry()).collect()
     }
 
     pub(crate) fn decoder(&self) -> &Arc<Decoder<K>> {
         &self.decoder
-    }
-
-    fn entries_at(&self, name: &str, value: &str) -> Result<Vec<Entry<K>>, IndexError> {
-        let core = self.core.read();
-        let found = core.index(name)?.slots(value).into_iter().filter_map(|number| {
-            let slot = core.slot(number)?;
-            Some(Entry { key: slot.key.clone(), object: slot.object.clone()? })
-        });
-        Ok(found.collect())
     }
 
     fn decode_where(&self, entries: Vec<Entry<K>>, passes: impl Fn(&ObjectMeta) -> bool) -> Vec<Arc<K>> {
@@ -364,10 +316,7 @@ impl<K> Clone for Indexer<K> {
 impl<K> fmt::Debug for Indexer<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let core = self.core.read();
-        f.debug_struct("Indexer")
-            .field("objects", &core.len())
-            .field("indexes", &core.indexes.keys().collect::<Vec<_>>())
-            .finish()
+        f.debug_struct("Indexer").field("objects", &core.len()).field("indexes", &core.n_indexes()).finish()
     }
 }
 

@@ -16,6 +16,7 @@ mod task;
 
 use std::any::Any;
 use std::fmt;
+use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,12 +31,14 @@ use tokio_util::task::TaskTracker;
 use crate::cached::CacheMode;
 use crate::clock;
 use crate::handler::EventHandler;
-use crate::indexer::{IndexError, Indexer};
+use crate::index::Index;
+use crate::indexer::Indexer;
 use crate::informer::mailbox::Mailbox;
 use crate::informer::task::{Handlers, Phase, Resync};
 use crate::lister::Lister;
+use crate::owners::OwnerType;
 use crate::reflector::{Monitor, ReflectorOptions};
-use crate::selection::{CachedResource, Target};
+use crate::selection::{CachedResource, Selection, Target};
 
 pub use crate::informer::mailbox::MAILBOX_MAX;
 pub use crate::informer::registration::Registration;
@@ -120,9 +123,16 @@ pub(crate) struct Report {
 // === impl Informer ===
 
 impl<K: CachedResource> Informer<K> {
-    pub(crate) fn new(client: Client, target: Target, options: ReflectorOptions, resync: Option<Duration>) -> Self {
+    pub(crate) fn new(
+        client: Client,
+        dynamic: &K::DynamicType,
+        target: Target,
+        options: ReflectorOptions,
+        resync: Option<Duration>,
+    ) -> Self {
         let shared = Shared {
             client,
+            owner_type: OwnerType::of::<K>(dynamic),
             indexer: Indexer::with(&target.resource, options.cache.decoded_max()),
             target,
             options,
@@ -173,26 +183,22 @@ impl<K: CachedResource> Informer<K> {
         Registration { shared: Arc::clone(&self.shared), mailbox, number }
     }
 
-    /// Adds a named index, before or after the start; see [`Indexer::add_index`].
-    ///
-    /// # Errors
-    /// [`IndexError::Exists`].
-    pub fn add_index<F>(&self, name: &str, function: F) -> Result<(), IndexError>
+    /// Adds an index, before or after the start; see [`Indexer::add_index`].
+    pub fn add_index<V, I>(&self, function: impl Fn(&K) -> I + Send + Sync + 'static) -> Index<K, V>
     where
-        F: Fn(&K) -> Vec<String> + Send + Sync + 'static,
+        V: Eq + Hash + Send + Sync + 'static,
+        I: IntoIterator<Item = V>,
     {
-        self.shared.indexer.add_index(name, function)
+        self.shared.indexer.add_index(function)
     }
 
     /// As [`Informer::add_index`], by a function of the metadata alone; see [`Indexer::add_metadata_index`].
-    ///
-    /// # Errors
-    /// [`IndexError::Exists`].
-    pub fn add_metadata_index<F>(&self, name: &str, function: F) -> Result<(), IndexError>
+    pub fn add_metadata_index<V, I>(&self, function: impl Fn(&ObjectMeta) -> I + Send + Sync + 'static) -> Index<K, V>
     where
-        F: Fn(&ObjectMeta) -> Vec<String> + Send + Sync + 'static,
+        V: Eq + Hash + Send + Sync + 'static,
+        I: IntoIterator<Item = V>,
     {
-        self.shared.indexer.add_metadata_index(name, function)
+        self.shared.indexer.add_metadata_index(function)
     }
 
     /// How the objects are held, which whoever asked for this informer first has chosen.
@@ -243,9 +249,21 @@ impl<K: CachedResource> Informer<K> {
         self.shared.monitor.last_error()
     }
 
+    /// Which objects are watched.
+    pub fn selection(&self) -> &Selection {
+        &self.shared.target.selection
+    }
+
     /// `plural.group` of the type.
     pub fn resource(&self) -> &str {
         &self.shared.target.resource
+    }
+}
+
+impl<K> Informer<K> {
+    /// What owner references say of the type.
+    pub(crate) fn owner_type(&self) -> &OwnerType {
+        &self.shared.owner_type
     }
 }
 

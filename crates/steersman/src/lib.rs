@@ -165,7 +165,7 @@
 //! |---|---|
 //! | a client from a kubeconfig, a master URL or the pod's service account | [`client`](client()) |
 //! | what a cache costs, and caches of bytes at a third of it and less | [`InformerFactory::compact`], [`CacheMode`](cache::CacheMode) |
-//! | lookups by owner, label or anything else | [`index_by`], [`Informer::add_index`](cache::Informer::add_index) |
+//! | lookups by owner, label or anything else | [`Informer::add_index`](cache::Informer::add_index), [`Index`](cache::Index), [`index_by`] |
 //! | types known only at run time, or metadata alone | [`InformerFactory::informer_with`], [`Controller::new_with`], [`Watch`](controller::Watch) |
 //! | which changes count | [`predicates`], [`Controller::when`] |
 //! | retries, priorities, giving up | [`RateLimiter`](queue::RateLimiter), [`Priority`](queue::Priority), [`ReconcileError`], [`Controller::give_up_after`] |
@@ -215,7 +215,8 @@ pub mod cache {
     pub use crate::cached::{CacheMode, Cached};
     pub use crate::factory::{InformerFactory, Running};
     pub use crate::handler::{Change, Deleted, Event, EventHandler, EventKind, HandlerFn, Previous, handler_fn};
-    pub use crate::indexer::{Found, IndexError, Indexer, NAMESPACE_INDEX};
+    pub use crate::index::Index;
+    pub use crate::indexer::{Found, Indexer};
     pub use crate::informer::{HandlerOptions, Informer, MAILBOX_MAX, NotSynced, Registration};
     pub use crate::lister::{Lister, LookupError, WaitError};
     pub use crate::outcome::{Arrival, Finality, Outcome};
@@ -230,6 +231,7 @@ pub mod guide {
 }
 mod handler;
 pub mod health;
+mod index;
 pub mod index_by;
 mod indexer;
 mod informer;

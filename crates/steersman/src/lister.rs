@@ -12,11 +12,12 @@ use kube::core::{Selector, SelectorExt};
 
 use crate::consistency::is_at_least;
 use crate::delta::DecodeError;
-use crate::indexer::{Found, IndexError, Indexer, NAMESPACE_INDEX};
+use crate::indexer::{Found, Indexer};
 use crate::key::ObjectKey;
 use crate::selection::CachedResource;
 
-/// Reads the objects of one informer. Clones share the cache; every answer is an `Arc`, never a copy.
+/// Reads the objects of one informer. Clones share the cache; every answer is an `Arc`, never a copy. By anything else than key,
+/// namespace and labels, an [`Index`](crate::cache::Index) reads.
 ///
 /// Until the cache is filled for the first time, every read is [`LookupError::NotSynced`]. A controller does not start its
 /// workers before the caches of its factory are filled, so its reconciler meets this only through an informer that was
@@ -29,9 +30,6 @@ pub struct Lister<K> {
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LookupError {
-    /// The index does not exist.
-    #[error(transparent)]
-    Index(#[from] IndexError),
     /// The object does not exist, as far as the cache knows. For a reconciler: it was deleted.
     #[error("{resource} {key:?} not found")]
     NotFound {
@@ -117,7 +115,7 @@ impl<K: CachedResource> Lister<K> {
     /// # Errors
     /// [`LookupError::NotSynced`].
     pub fn list_in(&self, namespace: &str) -> Result<Vec<Arc<K>>, LookupError> {
-        Ok(self.filled()?.by_index(NAMESPACE_INDEX, namespace)?)
+        Ok(self.filled()?.list_in(namespace))
     }
 
     /// Every object whose labels match, in no order.
@@ -139,16 +137,7 @@ impl<K: CachedResource> Lister<K> {
         if selector.selects_all() {
             return self.list_in(namespace);
         }
-        let selected = |metadata: &ObjectMeta| is_selected(metadata, selector);
-        Ok(self.filled()?.by_index_where(NAMESPACE_INDEX, namespace, selected)?)
-    }
-
-    /// The objects under `value` of the index `name`, in no order.
-    ///
-    /// # Errors
-    /// [`LookupError::Index`] if there is no such index, [`LookupError::NotSynced`].
-    pub fn by_index(&self, name: &str, value: &str) -> Result<Vec<Arc<K>>, LookupError> {
-        Ok(self.filled()?.by_index(name, value)?)
+        Ok(self.filled()?.list_in_where(namespace, |metadata| is_selected(metadata, selector)))
     }
 
     /// The key of every object that exists, undecodable ones included, in no order.
@@ -176,7 +165,7 @@ impl<K: CachedResource> Lister<K> {
     }
 
     /// The cache, once it has had its first list. It is never emptied again.
-    fn filled(&self) -> Result<&Indexer<K>, LookupError> {
+    pub(crate) fn filled(&self) -> Result<&Indexer<K>, LookupError> {
         if self.indexer.is_filled() {
             return Ok(&self.indexer);
         }

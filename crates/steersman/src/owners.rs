@@ -245,6 +245,10 @@ impl OwnerType {
         Self { kind: O::kind(dynamic).into_owned(), group: O::group(dynamic).into_owned(), place }
     }
 
+    pub(crate) fn kind(&self) -> &str {
+        &self.kind
+    }
+
     /// The keys of the owners of the object with `metadata` that are of this type. `is_known` says whether there is such an owner; it is
     /// asked only where the type does not say whether its objects live in namespaces.
     pub(crate) fn keys(

@@ -1,18 +1,17 @@
 //! The measured program on `steersman`: an informer with its defaults.
 
 use std::hint::black_box;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bench_common::{Error, Heard, Indexed, Options, Reference, Subject, Workload, measure};
 use clap::Parser;
 use k8s_openapi::api::core::v1::Pod;
 use steersman::cache::{
-    Arrival, CachedResource, Event, EventHandler, Found, Informer, Previous, Registration, Running,
+    Arrival, CachedResource, Event, EventHandler, Found, Index, Informer, Previous, Registration, Running,
 };
 use steersman::{InformerFactory, ObjectKey, Scope};
 
-const INDEX: &str = "bench";
 const SYNC_MAX: Duration = Duration::from_secs(300);
 
 /// Measures steersman.
@@ -40,6 +39,7 @@ struct DecodingHandler {
 
 struct Steersman<K> {
     informer: Informer<K>,
+    index: OnceLock<Index<K, String>>,
     registration: Registration<K>,
     _running: Running,
 }
@@ -66,7 +66,7 @@ where
             true => informer.add_handler(DecodingHandler { heard }),
             false => informer.add_handler(Handler { heard }),
         };
-        Ok(Steersman { informer, registration, _running: factory.start() })
+        Ok(Steersman { informer, index: OnceLock::new(), registration, _running: factory.start() })
     })
     .await
 }
@@ -117,14 +117,15 @@ where
     }
 
     fn add_index(&self) -> Result<(), Error> {
-        Ok(self.informer.add_index(INDEX, |object| object.index_value().map(str::to_owned).into_iter().collect())?)
+        self.index.get_or_init(|| self.informer.add_index(|object| object.index_value().map(str::to_owned)));
+        Ok(())
     }
 
     fn lookup(&self, value: &str) -> Vec<Arc<K>> {
-        self.informer.indexer().by_index(INDEX, value).unwrap_or_default()
+        self.index.get().and_then(|index| index.get(value).ok()).unwrap_or_default()
     }
 
     fn lookup_keys(&self, value: &str) -> usize {
-        black_box(self.informer.indexer().keys_by_index(INDEX, value)).map_or(0, |keys| keys.len())
+        black_box(self.index.get().and_then(|index| index.keys(value).ok())).map_or(0, |keys| keys.len())
     }
 }

@@ -72,8 +72,8 @@ impl Injector {
             runtime.block_on(async {
                 let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
                 let client = Client::try_from(config).unwrap();
-                let controller = Controller::<Pod>::new(inject, client.clone())
-                    .selection(Selection::new(Scope::Namespace("default".to_owned())).include_uninitialized());
+                let all = Selection::new(Scope::Namespace("default".to_owned())).include_uninitialized();
+                let controller = Controller::<Pod>::of(all, inject, client.clone());
                 let stopped = async { drop(stopped.await) };
                 Manager::new(client).controller(controller).run(stopped).await.unwrap();
             });

@@ -76,8 +76,8 @@ async fn informer_index_finds_the_pods_that_mount_a_config() {
         let spec = format!("spec: {{containers: [{{name: c, image: c}}], {volumes}}}");
         plane.apply(&format!("{{kind: Pod, apiVersion: v1, metadata: {{name: {pod}}}, {spec}}}")).await;
     }
-    assert_eq!(informer_index::users(plane.client(), "default/one").await.unwrap(), ["a", "c"]);
-    assert_eq!(informer_index::users(plane.client(), "default/none").await.unwrap(), [""; 0]);
+    assert_eq!(informer_index::users(plane.client(), &"default/one".parse().unwrap()).await.unwrap(), ["a", "c"]);
+    assert_eq!(informer_index::users(plane.client(), &"default/none".parse().unwrap()).await.unwrap(), [""; 0]);
     plane.stop().await;
 }
 

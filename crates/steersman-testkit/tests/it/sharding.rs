@@ -109,9 +109,7 @@ impl Rig {
             .shard_with(options)
             // Elsewhere the server has some of its own.
             .controller(
-                Controller::<ConfigMap>::new(reconcile, context)
-                    .selection(Scope::Namespace("default".to_owned()))
-                    .workers(KEYS),
+                Controller::<ConfigMap>::of(Scope::Namespace("default".to_owned()), reconcile, context).workers(KEYS),
             );
         let membership = manager.shards().unwrap().membership();
         let (shutdown, asked) = oneshot::channel::<()>();

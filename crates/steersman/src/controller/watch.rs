@@ -21,13 +21,15 @@ use crate::fence::Fence;
 use crate::handler::Change;
 use crate::informer::{HandlerOptions, Informer, Registration};
 use crate::key::ObjectKey;
+use crate::owners::OwnerType;
 use crate::queue::WorkQueue;
 use crate::selection::{CachedResource, Scope, Selection};
 
-/// Which objects of a type a controller watches besides its own, and which of their changes count.
+/// Which objects of a type a controller watches, and which of their changes count.
 ///
-/// A [`Scope`] or a [`Selection`] turns into one where nothing more is to be said. For types known at run time, see
-/// [`Watch::new_with`].
+/// A [`Scope`], a [`Selection`] or a reference to an [`Informer`] turns into one where nothing more is to be said. With an
+/// informer, what is selected is said once, for the controller as well as for whoever reads the cache. For types known at run
+/// time, see [`Watch::new_with`].
 ///
 /// ```
 /// # use k8s_openapi::api::core::v1::{ConfigMap, Secret};
@@ -39,17 +41,28 @@ use crate::selection::{CachedResource, Scope, Selection};
 /// # }
 /// ```
 pub struct Watch<T: Resource> {
-    dynamic: T::DynamicType,
-    /// `None`: everything in the scope of the controller's own objects.
-    selection: Option<Selection>,
-    predicates: Vec<Box<Predicate<T>>>,
+    pub(crate) objects: Objects<T>,
+    pub(crate) predicates: Vec<Box<Predicate<T>>>,
+}
+
+/// Which objects are watched.
+pub(crate) enum Objects<T: Resource> {
+    /// Everything in the scope of the controller's own objects.
+    Alongside {
+        dynamic: T::DynamicType,
+    },
+    /// Those of an informer.
+    Of(Informer<T>),
+    Selected {
+        dynamic: T::DynamicType,
+        selection: Selection,
+    },
 }
 
 /// What a source of keys is given when it is attached.
 pub(crate) struct Primary<'a, K: Resource> {
     pub(crate) factory: &'a InformerFactory,
     pub(crate) informer: &'a Informer<K>,
-    pub(crate) selection: &'a Selection,
     pub(crate) standby: &'a Arc<Standby>,
     pub(crate) fences: &'a [Arc<dyn Fence>],
 }
@@ -78,12 +91,17 @@ where
 impl<T: Resource> Watch<T> {
     /// As [`Watch::new`], for a type that is known at run time, such as `DynamicObject` with its `ApiResource`.
     pub fn new_with(dynamic: T::DynamicType, selection: impl Into<Selection>) -> Self {
-        Self { dynamic, selection: Some(selection.into()), predicates: Vec::new() }
+        Self { objects: Objects::Selected { dynamic, selection: selection.into() }, predicates: Vec::new() }
+    }
+
+    /// All changes of the objects of `informer`. It must run while the controller does, so mostly it is one of the manager's.
+    pub fn of(informer: &Informer<T>) -> Self {
+        Self { objects: Objects::Of(informer.clone()), predicates: Vec::new() }
     }
 
     /// Everything in the scope of the controller's own objects.
     pub(crate) fn alongside(dynamic: T::DynamicType) -> Self {
-        Self { dynamic, selection: None, predicates: Vec::new() }
+        Self { objects: Objects::Alongside { dynamic }, predicates: Vec::new() }
     }
 
     /// Only changes that pass count. Called again, a change must pass all; see [`crate::predicates`].
@@ -99,10 +117,38 @@ impl<T: Resource> Watch<T> {
 impl<T: CachedResource> Watch<T> {
     /// Registers a handler that adds the keys which `map` gives for each change that passes.
     pub(crate) fn attach<K: CachedResource>(self, primary: &Primary<'_, K>, map: Map<T>) -> Box<dyn Attached> {
-        let selection = self.selection.unwrap_or_else(|| Selection::new(primary.selection.scope.clone()));
-        let informer = primary.factory.informer_with::<T>(&self.dynamic, selection);
+        let informer = self.objects.informer(primary.factory, &primary.informer.selection().scope);
         let wanted = Wanted { predicates: self.predicates, map };
         Box::new(primary.add_handler(&informer, wanted, None))
+    }
+}
+
+impl<T: CachedResource> Objects<T> {
+    /// The informer of these objects, by `factory` where it is not given. `scope` is that of the controller's own objects.
+    pub(crate) fn informer(&self, factory: &InformerFactory, scope: &Scope) -> Informer<T> {
+        match self {
+            Self::Alongside { dynamic } => factory.informer_with(dynamic, scope.clone()),
+            Self::Of(informer) => informer.clone(),
+            Self::Selected { dynamic, selection } => factory.informer_with(dynamic, selection.clone()),
+        }
+    }
+
+    /// What owner references say of the type.
+    pub(crate) fn owner_type(&self) -> OwnerType {
+        match self {
+            Self::Alongside { dynamic } | Self::Selected { dynamic, .. } => OwnerType::of::<T>(dynamic),
+            Self::Of(informer) => informer.owner_type().clone(),
+        }
+    }
+}
+
+impl<T: Resource> fmt::Debug for Objects<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Alongside { .. } => f.write_str("in the scope of the controller"),
+            Self::Of(informer) => informer.fmt(f),
+            Self::Selected { selection, .. } => selection.fmt(f),
+        }
     }
 }
 
@@ -147,12 +193,15 @@ where
     }
 }
 
+impl<T: Resource> From<&Informer<T>> for Watch<T> {
+    fn from(informer: &Informer<T>) -> Self {
+        Self::of(informer)
+    }
+}
+
 impl<T: Resource> fmt::Debug for Watch<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Watch")
-            .field("kind", &T::kind(&self.dynamic))
-            .field("selection", &self.selection)
-            .finish_non_exhaustive()
+        f.debug_struct("Watch").field("objects", &self.objects).finish_non_exhaustive()
     }
 }
 

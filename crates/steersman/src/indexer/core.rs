@@ -1,15 +1,15 @@
 //! The state of a cache and how deltas change it. The lock is around all of it, in [`crate::indexer`].
 
-use std::collections::BTreeMap;
-use std::hash::BuildHasher;
+use std::any::Any;
+use std::borrow::Borrow;
+use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 
 use crate::cached::{Cached, Decoder};
 use crate::delta::{DecodeError, Delta, Entry};
-use crate::indexer::index::{Function, Index};
-use crate::indexer::{IndexError, NAMESPACE_INDEX};
+use crate::indexer::index::{AnyIndex, ByFunction, ByNamespace, Function};
 use crate::key::ObjectKey;
 use crate::outcome::{Arrival, Finality, Outcome};
 use crate::selection::CachedResource;
@@ -20,7 +20,9 @@ pub(super) struct Core<K> {
     hasher: DefaultHashBuilder,
     slots: Vec<Option<Slot<K>>>,
     free: Vec<u32>,
-    pub(super) indexes: BTreeMap<String, Index<K>>,
+    by_namespace: ByNamespace,
+    /// In the order in which they were added. None is ever removed.
+    indexes: Vec<Box<dyn AnyIndex<K>>>,
     /// Number of the current list; slots marked with an older one are swept at its end.
     list: u32,
     /// The list that has begun and not ended.
@@ -43,6 +45,12 @@ pub(super) struct Slot<K> {
     list: u32,
 }
 
+impl<K> Slot<K> {
+    pub(super) fn entry(&self) -> Option<Entry<K>> {
+        Some(Entry { key: self.key.clone(), object: self.object.clone()? })
+    }
+}
+
 impl<K> Core<K> {
     pub(super) fn new() -> Self {
         Self {
@@ -50,7 +58,8 @@ impl<K> Core<K> {
             hasher: DefaultHashBuilder::default(),
             slots: Vec::new(),
             free: Vec::new(),
-            indexes: BTreeMap::from([(NAMESPACE_INDEX.to_owned(), Index::by_namespace())]),
+            by_namespace: ByNamespace::default(),
+            indexes: Vec::new(),
             list: 0,
             listing: None,
             filled: false,
@@ -89,10 +98,13 @@ impl<K> Core<K> {
         self.slot(self.number(key)?)
     }
 
-    pub(super) fn index(&self, name: &str) -> Result<&Index<K>, IndexError> {
-        self.indexes
-            .get(name)
-            .ok_or_else(|| IndexError::Unknown { name: name.to_owned(), known: self.indexes.keys().cloned().collect() })
+    pub(super) fn n_indexes(&self) -> usize {
+        self.indexes.len()
+    }
+
+    /// Every object in `namespace`.
+    pub(super) fn slots_in(&self, namespace: &str) -> impl Iterator<Item = &Slot<K>> {
+        self.by_namespace.slots(namespace).iter().filter_map(|(number, ())| self.slot(*number))
     }
 
     /// The slot of the key that reads `text`.
@@ -112,13 +124,34 @@ impl<K> Core<K> {
 }
 
 impl<K: CachedResource> Core<K> {
-    /// Adds an index and fills it.
-    pub(super) fn add_index(&mut self, name: &str, function: Function<K>, decoder: &Decoder<K>) {
-        let mut index = Index::by(function);
+    /// Adds an index and fills it. Returns its number.
+    pub(super) fn add_index<V>(&mut self, function: Function<K, V>, decoder: &Decoder<K>) -> usize
+    where
+        V: Eq + Hash + Send + Sync + 'static,
+    {
+        let mut index = ByFunction::new(function);
         for (number, slot) in self.slots() {
             index.update(number, &slot.key, (None, slot.object.as_ref()), decoder);
         }
-        self.indexes.insert(name.to_owned(), index);
+        self.indexes.push(Box::new(index));
+        self.indexes.len() - 1
+    }
+
+    /// The index `number`, if it is one by values of type `V`. Whoever has the number has it from [`Core::add_index`], and with
+    /// it the type.
+    pub(super) fn index<V: 'static>(&self, number: usize) -> Option<&ByFunction<K, V>> {
+        let index: &dyn Any = &**self.indexes.get(number)?;
+        index.downcast_ref()
+    }
+
+    /// The objects under `value` of the index `number`.
+    pub(super) fn indexed_slots<V, Q>(&self, number: usize, value: &Q) -> impl Iterator<Item = &Slot<K>>
+    where
+        V: Borrow<Q> + Eq + Hash + 'static,
+        Q: ?Sized + Eq + Hash,
+    {
+        let objects = self.index::<V>(number).map(|index| index.objects(value)).unwrap_or_default();
+        objects.iter().filter_map(|(slot, _)| self.slot(*slot))
     }
 
     pub(super) fn apply(&mut self, delta: Delta<K>, decoder: &Decoder<K>, outcomes: &mut Vec<Outcome<K>>) {
@@ -182,7 +215,7 @@ impl<K: CachedResource> Core<K> {
         }
         let key = slot.key.clone();
         let old = slot.object.replace(entry.object.clone());
-        for index in self.indexes.values_mut() {
+        for index in &mut self.indexes {
             index.update(number, &key, (old.as_ref(), Some(&entry.object)), decoder);
         }
         outcomes.push(match old {
@@ -246,7 +279,8 @@ impl<K: CachedResource> Core<K> {
             self.slots.push(None);
             u32::try_from(self.slots.len() - 1).expect("invariant: four billion objects do not fit into memory")
         });
-        for index in self.indexes.values_mut() {
+        self.by_namespace.insert(number, &key);
+        for index in &mut self.indexes {
             index.update(number, &key, (None, object.as_ref()), decoder);
         }
         let hash = self.hasher.hash_one(&key);
@@ -263,7 +297,8 @@ impl<K: CachedResource> Core<K> {
         if let Ok(entry) = self.by_key.find_entry(self.hasher.hash_one(&slot.key), |&found| found == number) {
             entry.remove();
         }
-        for index in self.indexes.values_mut() {
+        self.by_namespace.remove(number, &slot.key);
+        for index in &mut self.indexes {
             index.update(number, &slot.key, (slot.object.as_ref(), None), decoder);
         }
         slot.object

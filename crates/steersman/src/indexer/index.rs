@@ -1,5 +1,8 @@
-//! One named index: which objects are found under which values.
+//! One index: which objects are found under which values.
 
+use std::any::Any;
+use std::borrow::Borrow;
+use std::hash::Hash;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use hashbrown::HashMap;
@@ -11,95 +14,111 @@ use crate::key::ObjectKey;
 use crate::selection::CachedResource;
 
 /// Computes the values under which an object is found.
-pub(super) enum Function<K> {
-    Metadata(Box<Values<ObjectMeta>>),
-    Object(Box<Values<K>>),
+pub(crate) enum Function<K, V> {
+    Metadata(Box<Values<ObjectMeta, V>>),
+    Object(Box<Values<K, V>>),
 }
 
-type Values<T> = dyn Fn(&T) -> Vec<String> + Send + Sync;
+type Values<T, V> = dyn Fn(&T) -> Vec<V> + Send + Sync;
 
-/// No posting is empty.
-pub(super) enum Index<K> {
-    /// By what the function gives. The postings hold the objects.
-    Function { function: Function<K>, postings: HashMap<String, Posting<Cached<K>>> },
-    /// By the namespace, which the key has: nothing to compute, and it never changes, so that updates cost nothing. The
-    /// objects are in their slots.
-    Namespace { postings: HashMap<String, Posting<()>> },
+/// An index by values of any type, as the cache sees it that keeps it.
+pub(super) trait AnyIndex<K>: Any + Send + Sync {
+    /// Moves the object at `key`, which is in `slot`, from the values of its old state to those of its new one.
+    fn update(
+        &mut self,
+        slot: u32,
+        key: &ObjectKey,
+        states: (Option<&Cached<K>>, Option<&Cached<K>>),
+        decoder: &Decoder<K>,
+    );
 }
 
-impl<K> Index<K> {
-    pub(super) fn by(function: Function<K>) -> Self {
-        Self::Function { function, postings: HashMap::new() }
+/// An index by what a function gives. The postings hold the objects. No posting is empty.
+pub(super) struct ByFunction<K, V> {
+    function: Function<K, V>,
+    postings: HashMap<V, Posting<Cached<K>>>,
+}
+
+/// By the namespace, which the key has: nothing to compute, and it never changes, so that updates cost nothing. The objects are
+/// in their slots. No posting is empty.
+#[derive(Default)]
+pub(super) struct ByNamespace {
+    postings: HashMap<String, Posting<()>>,
+}
+
+// === impl ByFunction ===
+
+impl<K, V: Eq + Hash> ByFunction<K, V> {
+    pub(super) fn new(function: Function<K, V>) -> Self {
+        Self { function, postings: HashMap::new() }
     }
 
-    pub(super) fn by_namespace() -> Self {
-        Self::Namespace { postings: HashMap::new() }
-    }
-
-    /// The slots under `value`.
-    pub(super) fn slots(&self, value: &str) -> Vec<u32> {
-        match self {
-            Self::Function { .. } => self.objects(value).unwrap_or_default().iter().map(|(slot, _)| *slot).collect(),
-            Self::Namespace { postings } => {
-                postings.get(value).map(Posting::members).unwrap_or_default().iter().map(|(slot, ())| *slot).collect()
-            }
-        }
-    }
-
-    /// The objects under `value` with their slots; `None` where the index holds none.
-    pub(super) fn objects(&self, value: &str) -> Option<&[(u32, Cached<K>)]> {
-        match self {
-            Self::Function { postings, .. } => Some(postings.get(value).map(Posting::members).unwrap_or_default()),
-            Self::Namespace { .. } => None,
-        }
+    /// The objects under `value` with their slots.
+    pub(super) fn objects<Q>(&self, value: &Q) -> &[(u32, Cached<K>)]
+    where
+        V: Borrow<Q>,
+        Q: ?Sized + Eq + Hash,
+    {
+        self.postings.get(value).map(Posting::members).unwrap_or_default()
     }
 
     /// Every value that has an object.
-    pub(super) fn used_values(&self) -> Vec<String> {
-        match self {
-            Self::Function { postings, .. } => postings.keys().cloned().collect(),
-            Self::Namespace { postings } => postings.keys().cloned().collect(),
-        }
+    pub(super) fn used_values(&self) -> Vec<V>
+    where
+        V: Clone,
+    {
+        self.postings.keys().cloned().collect()
     }
 }
 
-impl<K: CachedResource> Index<K> {
-    /// Moves the object at `key`, which is in `slot`, from the values of `old` to those of `new`.
-    pub(super) fn update(
+impl<K: CachedResource, V: Eq + Hash + Send + Sync + 'static> AnyIndex<K> for ByFunction<K, V> {
+    fn update(
         &mut self,
         slot: u32,
         key: &ObjectKey,
         (old, new): (Option<&Cached<K>>, Option<&Cached<K>>),
         decoder: &Decoder<K>,
     ) {
-        match self {
-            Self::Function { function, postings } => {
-                let values = |object: Option<&Cached<K>>| object.map(|object| function.values(key, object, decoder));
-                let (before, after) = (values(old).unwrap_or_default(), values(new).unwrap_or_default());
-                for value in before.iter().filter(|value| !after.contains(value)) {
-                    remove(postings, value, slot);
-                }
-                for value in after {
-                    if let Some(new) = new {
-                        set(postings, &value, slot, new.clone());
-                    }
-                }
-            }
-            Self::Namespace { postings } => {
-                let namespace = key.namespace().unwrap_or_default();
-                match (old.is_some(), new.is_some()) {
-                    (false, true) => set(postings, namespace, slot, ()),
-                    (true, false) => remove(postings, namespace, slot),
-                    (true, true) | (false, false) => {}
-                }
+        let Self { function, postings } = self;
+        let values = |object: Option<&Cached<K>>| object.map(|object| function.values(key, object, decoder));
+        let (before, after) = (values(old).unwrap_or_default(), values(new).unwrap_or_default());
+        for value in before.iter().filter(|value| !after.contains(value)) {
+            remove(postings, value, slot);
+        }
+        for value in after {
+            if let Some(new) = new {
+                postings.entry(value).or_default().set(slot, new.clone());
             }
         }
     }
 }
 
-impl<K: CachedResource> Function<K> {
+// === impl ByNamespace ===
+
+impl ByNamespace {
+    /// The slots of the objects in `namespace`; of those that are in none, with the empty string.
+    pub(super) fn slots(&self, namespace: &str) -> &[(u32, ())] {
+        self.postings.get(namespace).map(Posting::members).unwrap_or_default()
+    }
+
+    pub(super) fn insert(&mut self, slot: u32, key: &ObjectKey) {
+        let namespace = key.namespace().unwrap_or_default();
+        match self.postings.get_mut(namespace) {
+            Some(posting) => posting.set(slot, ()),
+            None => self.postings.entry(namespace.to_owned()).or_default().set(slot, ()),
+        }
+    }
+
+    pub(super) fn remove(&mut self, slot: u32, key: &ObjectKey) {
+        remove(&mut self.postings, key.namespace().unwrap_or_default(), slot);
+    }
+}
+
+// === impl Function ===
+
+impl<K: CachedResource, V> Function<K, V> {
     /// An object that cannot be decoded has no values; its readers get the error.
-    fn values(&self, key: &ObjectKey, object: &Cached<K>, decoder: &Decoder<K>) -> Vec<String> {
+    fn values(&self, key: &ObjectKey, object: &Cached<K>, decoder: &Decoder<K>) -> Vec<V> {
         // A panic must not take the informer down with it; it has changed nothing of ours.
         let values = catch_unwind(AssertUnwindSafe(|| match self {
             Self::Metadata(function) => object.metadata().map(|metadata| function(&metadata)).unwrap_or_default(),
@@ -112,14 +131,11 @@ impl<K: CachedResource> Function<K> {
     }
 }
 
-fn set<M>(postings: &mut HashMap<String, Posting<M>>, value: &str, slot: u32, member: M) {
-    match postings.get_mut(value) {
-        Some(posting) => posting.set(slot, member),
-        None => postings.entry(value.to_owned()).or_default().set(slot, member),
-    }
-}
-
-fn remove<M>(postings: &mut HashMap<String, Posting<M>>, value: &str, slot: u32) {
+fn remove<V, Q, M>(postings: &mut HashMap<V, Posting<M>>, value: &Q, slot: u32)
+where
+    V: Borrow<Q> + Eq + Hash,
+    Q: ?Sized + Eq + Hash,
+{
     if let Some(posting) = postings.get_mut(value) {
         posting.remove(slot);
         if posting.members().is_empty() {

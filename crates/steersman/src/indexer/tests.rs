@@ -8,6 +8,7 @@ use serde::de::Error;
 
 use super::*;
 use crate::cached::{HEADER, Packed};
+use crate::lister::LookupError;
 use crate::outcome::Finality;
 use crate::wire::meta;
 
@@ -140,13 +141,13 @@ fn object_of(uid: &str, key: &str, version: u32) -> Entry<ConfigMap> {
 #[test]
 fn an_object_made_again_while_away_is_a_deletion_and_an_addition() {
     let indexer = Indexer::new();
-    indexer.add_index("color", colors).unwrap();
+    let by_color = indexer.add_index(colors);
     check(&indexer, listed(vec![object_of("u1", "a/x", 1)], vec![]), &["+a/x@1", "filled"]);
     check(&indexer, listed(vec![object_of("u2", "a/x", 9)], vec![]), &["-a/x~1", "+a/x@9"]);
-    assert_eq!(indexer.keys_by_index("color", "u1").unwrap(), []);
-    assert_eq!(indexer.keys_by_index("color", "u2").unwrap(), ["a/x".parse().unwrap()]);
+    assert_eq!(by_color.keys("u1").unwrap(), []);
+    assert_eq!(by_color.keys("u2").unwrap(), ["a/x".parse().unwrap()]);
     check(&indexer, vec![Delta::Modified(object_of("u3", "a/x", 12))], &["-a/x~9", "+a/x@12"]);
-    assert_eq!(indexer.keys_by_index("color", "u3").unwrap(), ["a/x".parse().unwrap()]);
+    assert_eq!(by_color.keys("u3").unwrap(), ["a/x".parse().unwrap()]);
     assert_eq!(indexer.len(), 1);
     // A relist takes the one that was made again for listed.
     check(&indexer, listed(vec![object_of("u3", "a/x", 12)], vec![]), &[]);
@@ -202,32 +203,48 @@ fn a_relist_with_a_nameless_object_deletes_nothing() {
 }
 
 #[test]
-fn an_index_can_be_added_late_and_only_once() {
+fn an_index_can_be_added_late_and_knows_nothing_before_the_first_list() {
     let indexer = Indexer::new();
     check(&indexer, vec![Delta::Added(object("a/x", 1, "red+blue"))], &["+a/x@1"]);
-    indexer.add_index("color", colors).unwrap();
-    assert_eq!(indexer.by_index("color", "blue").unwrap().len(), 1);
-    assert_eq!(indexer.add_index("color", colors), Err(IndexError::Exists { name: "color".to_owned() }));
-    let error = indexer.by_index("size", "1").unwrap_err();
-    assert_eq!(error.to_string(), r#"there is no index named "size"; there are ["color", "namespace"]"#);
+    let by_color = indexer.add_index(colors);
+    assert!(matches!(by_color.get("blue"), Err(LookupError::NotSynced { .. })));
+    check(&indexer, listed(vec![object("a/x", 1, "red+blue")], vec![]), &["filled"]);
+    assert_eq!(by_color.get("blue").unwrap().len(), 1);
     check(&indexer, vec![Delta::Modified(object("a/x", 2, "green"))], &["a/x@1>2"]);
-    assert_eq!(indexer.index_values("color").unwrap(), ["green"], "no empty sets are left behind");
+    assert_eq!(by_color.values().unwrap(), ["green"], "no empty sets are left behind");
+}
+
+#[test]
+fn indexes_of_one_cache_have_values_of_types_of_their_own() {
+    let indexer = Indexer::new();
+    let by_color = indexer.add_index(colors);
+    let by_length = indexer.add_index(|object: &ConfigMap| colors(object).first().map(String::len));
+    let by_name = indexer.add_metadata_index(|metadata| [ObjectKey::cluster(metadata.name.as_deref().unwrap_or(""))]);
+    let objects = vec![object("a/x", 1, "red"), object("a/y", 2, "blue"), object("b/x", 3, "teal+red")];
+    check(&indexer, listed(objects, vec![]), &["+a/x@1", "+a/y@2", "+b/x@3", "filled"]);
+    let sorted = |mut keys: Vec<ObjectKey>| {
+        keys.sort();
+        keys.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!(sorted(by_color.keys("red").unwrap()), ["a/x", "b/x"]);
+    assert_eq!(sorted(by_length.keys(&4).unwrap()), ["a/y", "b/x"]);
+    assert_eq!(sorted(by_name.clone().keys(&ObjectKey::cluster("x")).unwrap()), ["a/x", "b/x"]);
+    let in_b = by_name.get_where(&ObjectKey::cluster("x"), |metadata| metadata.namespace.as_deref() == Some("b"));
+    assert_eq!(in_b.unwrap().len(), 1);
 }
 
 #[test]
 fn a_panic_in_an_index_function_costs_the_object_its_place_in_that_index() {
     let indexer = Indexer::new();
-    indexer
-        .add_index("picky", |object: &ConfigMap| {
-            assert_ne!(colors(object), ["red"], "scripted");
-            colors(object)
-        })
-        .unwrap();
-    let deltas = vec![Delta::Added(object("a/x", 1, "red")), Delta::Added(object("a/y", 2, "blue"))];
-    check(&indexer, deltas, &["+a/x@1", "+a/y@2"]);
-    assert_eq!(indexer.index_values("picky").unwrap(), ["blue"]);
+    let picky = indexer.add_index(|object: &ConfigMap| {
+        assert_ne!(colors(object), ["red"], "scripted");
+        colors(object)
+    });
+    let objects = vec![object("a/x", 1, "red"), object("a/y", 2, "blue")];
+    check(&indexer, listed(objects, vec![]), &["+a/x@1", "+a/y@2", "filled"]);
+    assert_eq!(picky.values().unwrap(), ["blue"]);
     check(&indexer, vec![Delta::Modified(object("a/x", 3, "blue"))], &["a/x@1>3"]);
-    assert_eq!(indexer.by_index("picky", "blue").unwrap().len(), 2);
+    assert_eq!(picky.get("blue").unwrap().len(), 2);
 }
 
 fn deltas() -> impl Strategy<Value = Vec<Vec<(u8, u8, u8)>>> {
@@ -243,11 +260,13 @@ proptest! {
     #[test]
     fn indexes_agree_with_a_scan_and_outcomes_with_the_cache(batches in deltas(), late in prop_oneof![0..20_usize]) {
         let indexer = Indexer::new();
+        check(&indexer, listed(vec![], vec![]), &["filled"]);
+        let mut by_color = None;
         let mut mirror: BTreeMap<ObjectKey, String> = BTreeMap::new();
         let mut version = 0;
         for (round, batch) in batches.into_iter().enumerate() {
             if round == late {
-                indexer.add_index("color", colors).unwrap();
+                by_color = Some(indexer.add_index(colors));
             }
             let mut deltas = Vec::new();
             for (kind, number, color) in batch {
@@ -287,14 +306,14 @@ proptest! {
         assert_eq!(mirror, listed);
         for namespace in ["ns0", "ns1", "ns2"] {
             let indexed: BTreeSet<ObjectKey> =
-                indexer.by_index(NAMESPACE_INDEX, namespace).unwrap().iter().map(|object| ObjectKey::of(&**object)).collect();
+                indexer.list_in(namespace).iter().map(|object| ObjectKey::of(&**object)).collect();
             let scanned = listed.keys().filter(|key| key.namespace() == Some(namespace)).cloned().collect();
             assert_eq!(indexed, scanned);
         }
-        if indexer.by_index("color", "").is_ok() {
+        if let Some(by_color) = by_color {
             for color in ["", "red", "blue"] {
                 let scanned = indexer.list().iter().filter(|object| colors(object).contains(&color.to_owned())).count();
-                assert_eq!(indexer.by_index("color", color).unwrap().len(), scanned);
+                assert_eq!(by_color.get(color).unwrap().len(), scanned);
             }
         }
     }

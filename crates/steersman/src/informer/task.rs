@@ -21,6 +21,7 @@ use crate::indexer::Indexer;
 use crate::informer::mailbox::Mailbox;
 use crate::informer::{AnyInformer, Report};
 use crate::outcome::{Arrival, Outcome};
+use crate::owners::OwnerType;
 use crate::reflector::{Monitor, Reflector, ReflectorOptions};
 use crate::selection::{CachedResource, Target};
 
@@ -30,6 +31,7 @@ const BEHIND_LOG_PERIOD: Duration = Duration::from_secs(10);
 pub(crate) struct Shared<K> {
     pub(super) client: Client,
     pub(super) target: Target,
+    pub(super) owner_type: OwnerType,
     pub(super) options: ReflectorOptions,
     pub(super) resync: Option<Duration>,
     pub(super) indexer: Indexer<K>,

@@ -190,7 +190,7 @@ async fn a_controller_and_what_it_owns_decode_nothing_by_themselves() {
         Ok(Action::AwaitChange)
     }
     let scope = Selection::new(Scope::All).fields("metadata.name=parent");
-    let controller = Controller::<Counted>::new(reconcile, Arc::clone(&runs)).selection(scope).owns::<Counted>();
+    let controller = Controller::<Counted>::of(scope, reconcile, Arc::clone(&runs)).owns::<Counted>();
     let stop = CancellationToken::new();
     let factory = compact(&server);
     let running = tokio::spawn({
@@ -266,19 +266,18 @@ async fn indexes_by_metadata_decode_nothing_but_it() {
     let server = Server::new();
     labelled(&server, "x", "web");
     let (informer, _running) = start(&server).await;
-    informer.add_metadata_index("app", index_by::label("app")).unwrap();
-    informer.add_metadata_index("owner", index_by::controller_uid).unwrap();
+    let by_app = informer.add_metadata_index(index_by::label("app"));
+    let by_owner = informer.add_metadata_index(index_by::controller_uid);
     labelled(&server, "y", "db");
     labelled(&server, "x", "db");
     settle().await;
-    let indexer = informer.indexer();
-    let mut found = indexer.keys_by_index("app", "db").unwrap();
+    let mut found = by_app.keys("db").unwrap();
     found.sort();
     assert_eq!(found, [key("a/x"), key("a/y")]);
-    assert!(indexer.keys_by_index("app", "web").unwrap().is_empty());
-    assert_eq!(indexer.keys_by_index("owner", "uid-db").unwrap().len(), 2);
+    assert!(by_app.keys("web").unwrap().is_empty());
+    assert_eq!(by_owner.keys("uid-db").unwrap().len(), 2);
     assert_eq!(decoded(), 0);
-    assert_eq!(informer.lister().by_index("app", "db").unwrap().len(), 2);
+    assert_eq!(by_app.get("db").unwrap().len(), 2);
     assert_eq!(decoded(), 2);
 }
 
@@ -377,15 +376,15 @@ async fn a_decoder_that_panics_costs_one_object() {
     for factory in [compact(&server), InformerFactory::new(server.client())] {
         server.put("a/x", "panic");
         let informer = factory.informer::<Counted>(Scope::All);
-        informer.add_index("name", |counted| vec![counted.inner.name_any()]).unwrap();
+        let by_name = informer.add_index(|counted| vec![counted.inner.name_any()]);
         let _running = factory.start();
         informer.wait_synced(WAIT).await.unwrap();
         let lister = informer.lister();
         assert!(matches!(lister.get(&key("a/x")), Err(LookupError::Undecodable { .. })));
-        assert_eq!((lister.list().unwrap().len(), lister.by_index("name", "y").unwrap().len()), (1, 1));
+        assert_eq!((lister.list().unwrap().len(), by_name.get("y").unwrap().len()), (1, 1));
         server.put("a/x", "1");
         settle().await;
         assert!(lister.get(&key("a/x")).is_ok());
-        assert_eq!(lister.by_index("name", "x").unwrap().len(), 1);
+        assert_eq!(by_name.get("x").unwrap().len(), 1);
     }
 }

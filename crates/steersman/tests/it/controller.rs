@@ -108,8 +108,18 @@ pub(crate) async fn start(
     server: Server,
     configure: impl FnOnce(Controller<ConfigMap>) -> Controller<ConfigMap>,
 ) -> Rig {
+    start_of(world, server, Scope::All, configure).await
+}
+
+/// As [`start`], of the config maps of `scope`.
+pub(crate) async fn start_of(
+    world: World,
+    server: Server,
+    scope: Scope,
+    configure: impl FnOnce(Controller<ConfigMap>) -> Controller<ConfigMap>,
+) -> Rig {
     let controller = configure(
-        Controller::<ConfigMap>::new(reconcile, world.clone())
+        Controller::<ConfigMap>::of(scope, reconcile, world.clone())
             .rate_limiter(RateLimiter::exponential(Duration::from_secs(1), Duration::from_secs(1_000))),
     );
     let (stats, stop) = (controller.stats(), CancellationToken::new());
@@ -414,7 +424,7 @@ async fn a_controller_watches_one_scope() {
     let server = Server::new();
     server.put("a/x", "1");
     server.put("b/y", "1");
-    let rig = start(World::default(), server, |controller| controller.selection(Scope::Namespace("b".into()))).await;
+    let rig = start_of(World::default(), server, Scope::Namespace("b".into()), |controller| controller).await;
     assert_eq!(rig.world.runs(), ["b/y"]);
     rig.finish().await.unwrap();
 }

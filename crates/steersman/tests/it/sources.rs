@@ -1,17 +1,21 @@
 //! What makes a controller's keys run besides its own objects.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::ConfigMap;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use steersman::cache::Change;
 use steersman::controller::Watch;
-use steersman::{Controller, ObjectKey, Scope, owners::OwnedBy, predicates};
+use steersman::owners::OwnedBy;
+use steersman::{Action, BoxError, Controller, InformerFactory, Lister, ObjectKey, Scope, predicates};
 use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
 
-use crate::controller::{World, start};
+use crate::controller::{World, start, start_of};
 use crate::server::{Server, settle};
 
 const DEPLOYMENTS: &str = "/apis/apps/v1/deployments";
@@ -45,23 +49,59 @@ async fn every_owner_runs_where_all_owners_count() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_owned_is_watched_in_the_scope_of_the_owners_whatever_is_said_first() {
-    for (selects_first, expected) in [(true, &["a/x"][..]), (false, &["a/x"])] {
-        let server = Server::new();
-        server.put_raw(DEPLOYMENTS, deployment("a", "", &[("x", true)]));
-        server.put_raw(DEPLOYMENTS, deployment("b", "", &[("x", true)]));
-        let rig = start(World::default(), server, |controller| {
-            let scope = Scope::Namespace("a".to_owned());
-            if selects_first {
-                controller.selection(scope).owns::<Deployment>()
-            } else {
-                controller.owns::<Deployment>().selection(scope)
-            }
-        })
-        .await;
-        assert_eq!(rig.world.take_runs(), expected);
-        rig.finish().await.unwrap();
-    }
+async fn what_is_owned_is_watched_in_the_scope_of_the_owners() {
+    let server = Server::new();
+    server.put_raw(DEPLOYMENTS, deployment("a", "", &[("x", true)]));
+    server.put_raw(DEPLOYMENTS, deployment("b", "", &[("x", true)]));
+    let owns = |controller: Controller<ConfigMap>| controller.owns::<Deployment>();
+    let rig = start_of(World::default(), server, Scope::Namespace("a".to_owned()), owns).await;
+    assert_eq!(rig.world.take_runs(), ["a/x"]);
+    rig.finish().await.unwrap();
+}
+
+/// What the reconciler of the next test reads, and what it found.
+struct Reads {
+    configs: Lister<ConfigMap>,
+    deployments: Lister<Deployment>,
+    found: Mutex<Vec<String>>,
+}
+
+async fn read(key: ObjectKey, cx: &Arc<Reads>) -> Result<Action, BoxError> {
+    let config = cx.configs.get(&key)?;
+    let found = format!("{key} {} {}", config.data.as_ref().unwrap()["value"], cx.deployments.list()?.len());
+    cx.found.lock().push(found);
+    Ok(Action::AwaitChange)
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_informer_says_what_is_watched_for_the_controller_and_its_readers() {
+    let server = Server::new();
+    server.put("a/x", "1");
+    server.put("b/x", "1");
+    server.put_raw(DEPLOYMENTS, deployment("a", "x", &[]));
+    server.put_raw(DEPLOYMENTS, deployment("b", "x", &[("x", true)]));
+    let factory = InformerFactory::new(server.client());
+    let configs = factory.informer::<ConfigMap>(Scope::Namespace("a".to_owned()));
+    let deployments = factory.informer::<Deployment>(Scope::All);
+    let reads =
+        Arc::new(Reads { configs: configs.lister(), deployments: deployments.lister(), found: Mutex::default() });
+    let all = Watch::of(&configs).when(|change| !matches!(change, Change::Deleted(_)));
+    let controller = Controller::of(all, read, Arc::clone(&reads)).watches(&deployments, key_in_label);
+    assert_eq!(controller.informer(&factory).selection(), configs.selection());
+    let stop = CancellationToken::new();
+    let running = tokio::spawn({
+        let (stop, factory) = (stop.clone(), factory.clone());
+        async move { controller.run(&factory, stop).await }
+    });
+    settle().await;
+    assert_eq!(reads.found.lock().drain(..).collect::<Vec<_>>(), ["a/x 1 2"]);
+    server.put("a/x", "2");
+    server.put("b/x", "2");
+    settle().await;
+    assert_eq!(reads.found.lock().drain(..).collect::<Vec<_>>(), ["a/x 2 2"]);
+    assert_eq!(server.n_watches(), 2, "one for each informer");
+    stop.cancel();
+    running.await.unwrap().unwrap();
 }
 
 #[tokio::test(start_paused = true)]
