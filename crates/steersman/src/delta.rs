@@ -5,8 +5,11 @@
 //! they are and others as they were. The queue is bounded: when it is full, the reflector waits, which means that the
 //! watch is not read and the server holds the rest.
 
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
+use futures::Stream;
 use kube::Resource;
 use tokio::sync::mpsc;
 
@@ -79,7 +82,7 @@ pub struct DeltaSender<K> {
     sender: mpsc::Sender<Delta<K>>,
 }
 
-/// The consuming end of a delta queue: every event in order, one consumer.
+/// The consuming end of a delta queue: every event in order, one consumer. As a [`Stream`] it ends when the reflector is gone.
 #[derive(Debug)]
 pub struct DeltaFifo<K> {
     receiver: mpsc::Receiver<Delta<K>>,
@@ -140,5 +143,13 @@ impl<K> DeltaFifo<K> {
     /// Cancelled, it has taken nothing.
     pub async fn pop(&mut self, batch: &mut Vec<Delta<K>>, batch_max: usize) -> usize {
         self.receiver.recv_many(batch, batch_max).await
+    }
+}
+
+impl<K> Stream for DeltaFifo<K> {
+    type Item = Delta<K>;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Delta<K>>> {
+        self.get_mut().receiver.poll_recv(cx)
     }
 }

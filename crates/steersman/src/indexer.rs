@@ -266,6 +266,17 @@ impl<K: CachedResource> Indexer<K> {
         core.slots().filter_map(|(_, slot)| slot.entry()).collect()
     }
 
+    /// The state at `key` for a stream of one object: the object, or what is wrong with its current state.
+    pub(crate) fn entry(&self, key: &ObjectKey) -> (Vec<Entry<K>>, Vec<Arc<DecodeError>>) {
+        let core = self.core.read();
+        let Some(slot) = core.find(key) else { return (Vec::new(), Vec::new()) };
+        if let Some(broken) = &slot.broken {
+            return (Vec::new(), vec![Arc::clone(broken)]);
+        }
+        let entry = slot.object.clone().map(|object| Entry { key: slot.key.clone(), object });
+        (entry.into_iter().collect(), Vec::new())
+    }
+
     pub(crate) fn decoder(&self) -> &Arc<Decoder<K>> {
         &self.decoder
     }

@@ -5,12 +5,15 @@
 //! the bound of its mailbox; then the task waits for it, see [`mailbox`]. Whoever asks for the same objects shares the
 //! informer ([`crate::factory`]).
 //!
-//! This file is what users hold; [`task`] is what runs, [`registration`] a handler that was added.
+//! This file is what users hold; [`task`] is what runs, [`registration`] a handler that was added, [`changes`] and
+//! [`object_states`] are streams, which are handlers that their reader calls.
 //!
 //! Lock order: handlers, then cache, then mailbox. Holding the first while the other two change is what makes a late
 //! handler see every object exactly once.
 
+mod changes;
 mod mailbox;
+mod object_states;
 mod registration;
 mod task;
 
@@ -34,13 +37,15 @@ use crate::handler::EventHandler;
 use crate::index::Index;
 use crate::indexer::Indexer;
 use crate::informer::mailbox::Mailbox;
-use crate::informer::task::{Handlers, Phase, Resync};
+use crate::informer::task::{Consumer, Handlers, Interest, Phase, Resync};
 use crate::lister::Lister;
 use crate::owners::OwnerType;
 use crate::reflector::{Monitor, ReflectorOptions};
 use crate::selection::{CachedResource, Selection, Target};
 
+pub use crate::informer::changes::{Changes, OwnedEvent};
 pub use crate::informer::mailbox::MAILBOX_MAX;
+pub use crate::informer::object_states::ObjectStates;
 pub use crate::informer::registration::Registration;
 pub(crate) use crate::informer::task::Shared;
 
@@ -175,11 +180,21 @@ impl<K: CachedResource> Informer<K> {
     /// When the informer runs, or has stopped, and this is called outside a tokio runtime.
     pub fn add_handler_with<H: EventHandler<K>>(&self, handler: H, options: HandlerOptions) -> Registration<K> {
         let mailbox = Arc::new(Mailbox::new(options.events_max));
-        let resync = options.resync.map(|period| {
+        self.add_consumer(Consumer::Handler(Box::new(handler)), mailbox, Interest::All, options.resync)
+    }
+
+    fn add_consumer(
+        &self,
+        consumer: Consumer<K>,
+        mailbox: Arc<Mailbox<K>>,
+        interest: Interest,
+        resync: Option<Duration>,
+    ) -> Registration<K> {
+        let resync = resync.map(|period| {
             let period = period.max(RESYNC_MIN);
             Resync { period, due: clock::after(Instant::now(), period) }
         });
-        let number = self.shared.add(Box::new(handler), Arc::clone(&mailbox), resync);
+        let number = self.shared.add(consumer, Arc::clone(&mailbox), interest, resync);
         Registration { shared: Arc::clone(&self.shared), mailbox, number }
     }
 

@@ -156,6 +156,7 @@
 //! | `election`, `shard` | replicas: one works, or all share the work |
 //! | [`write`](mod@write), [`patch`], [`status`], [`conditions`], [`finalizers`], [`owners`], `events` | writing |
 //! | [`consistency`] | seeing one's own writes |
+//! | [`wait`] | waiting until an object is as one wants it |
 //! | [`typed`] | clients for generated code |
 //! | `webhook` | webhooks |
 //!
@@ -171,6 +172,8 @@
 //! | retries, priorities, giving up | [`RateLimiter`](queue::RateLimiter), [`Priority`](queue::Priority), [`ReconcileError`], [`Controller::give_up_after`] |
 //! | seeing one's own writes | in a reconciler [`ConsistencyStore`](consistency::ConsistencyStore): the key comes back when the caches have them; elsewhere [`Lister::wait_for`]: it waits for one |
 //! | clients, informers and listers by name, as client-go generates them | [`typed`] |
+//! | changes as a `Stream`, without another watch | [`Informer::changes`](cache::Informer::changes), [`Informer::watch_object`](cache::Informer::watch_object) |
+//! | waiting for an object to be established, running, gone | [`wait::await_condition`], [`Informer::await_condition`](cache::Informer::await_condition) |
 //! | writing | [`create_or_update`](write::create_or_update), [`patch`], [`status`], [`conditions`], [`finalizers`], [`owners`] |
 //! | telling people | [`EventRecorder`](events::EventRecorder); what it has not sent when the process ends is lost without [`EventRecorder::flush`](events::EventRecorder::flush) |
 //! | one replica works, others wait | [`Manager::elect`], [`Election`](election::Election) |
@@ -217,7 +220,9 @@ pub mod cache {
     pub use crate::handler::{Change, Deleted, Event, EventHandler, EventKind, HandlerFn, Previous, handler_fn};
     pub use crate::index::Index;
     pub use crate::indexer::{Found, Indexer};
-    pub use crate::informer::{HandlerOptions, Informer, MAILBOX_MAX, NotSynced, Registration};
+    pub use crate::informer::{
+        Changes, HandlerOptions, Informer, MAILBOX_MAX, NotSynced, ObjectStates, OwnedEvent, Registration,
+    };
     pub use crate::lister::{Lister, LookupError, WaitError};
     pub use crate::outcome::{Arrival, Finality, Outcome};
     pub use crate::selection::{CachedResource, Scope, Selection};
@@ -259,6 +264,7 @@ mod shard;
 mod slow_start;
 pub mod status;
 pub mod typed;
+pub mod wait;
 #[cfg(feature = "webhook")]
 pub mod webhook;
 mod wire;

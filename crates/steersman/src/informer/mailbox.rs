@@ -95,8 +95,14 @@ impl<K> Mailbox<K> {
             if state.is_closed {
                 return;
             }
+            let mut is_nothing = true;
             for event in events {
                 state.push(batch, event);
+                is_nothing = false;
+            }
+            if is_nothing {
+                // Of a batch about other objects.
+                return;
             }
             self.is_full.fetch_or(state.excess() >= state.excess_max, Ordering::Relaxed);
         }

@@ -20,6 +20,7 @@ use crate::handler::{Event, EventHandler};
 use crate::indexer::Indexer;
 use crate::informer::mailbox::Mailbox;
 use crate::informer::{AnyInformer, Report};
+use crate::key::ObjectKey;
 use crate::outcome::{Arrival, Outcome};
 use crate::owners::OwnerType;
 use crate::reflector::{Monitor, Reflector, ReflectorOptions};
@@ -55,9 +56,25 @@ pub(super) struct Handlers<K> {
 
 pub(super) type Unserved<K> = (Box<dyn EventHandler<K>>, Arc<Mailbox<K>>);
 
+/// Who empties a mailbox.
+pub(super) enum Consumer<K> {
+    /// A task that calls a handler.
+    Handler(Box<dyn EventHandler<K>>),
+    /// Whoever polls a stream.
+    Stream,
+}
+
+/// Which objects' changes go into a mailbox.
+#[derive(Clone, Debug)]
+pub(super) enum Interest {
+    All,
+    One(ObjectKey),
+}
+
 pub(super) struct Registered<K> {
     pub(super) number: u64,
     pub(super) mailbox: Arc<Mailbox<K>>,
+    pub(super) interest: Interest,
     pub(super) resync: Option<Resync>,
 }
 
@@ -78,36 +95,45 @@ pub(super) enum Phase {
 impl<K: CachedResource> Shared<K> {
     pub(super) fn add(
         &self,
-        handler: Box<dyn EventHandler<K>>,
+        consumer: Consumer<K>,
         mailbox: Arc<Mailbox<K>>,
+        interest: Interest,
         resync: Option<Resync>,
     ) -> u64 {
         let number = {
             let mut handlers = self.handlers.lock();
-            let present = self.indexer.entries().into_iter().map(|entry| Outcome::Added(entry, Arrival::Initial));
-            let undecodable = self.indexer.undecodable().into_iter().map(Outcome::Undecodable);
+            let (entries, undecodable) = match &interest {
+                Interest::All => (self.indexer.entries(), self.indexer.undecodable()),
+                Interest::One(key) => self.indexer.entry(key),
+            };
+            let present = entries.into_iter().map(|entry| Outcome::Added(entry, Arrival::Initial));
+            let undecodable = undecodable.into_iter().map(Outcome::Undecodable);
             let synced = self.filled.borrow().then_some(Outcome::Filled);
             mailbox.push(handlers.next_batch(), present.chain(undecodable).chain(synced));
             let number = handlers.next_number;
             handlers.next_number += 1;
             let served = Arc::clone(&mailbox);
             // Outside a runtime a spawn panics. A mailbox that nobody empties must not be among those that are filled by then.
-            match &handlers.phase {
-                Phase::Created => handlers.waiting.push((handler, served)),
-                Phase::Running(tasks) => drop(tasks.spawn(serve(handler, served, self.decoder()))),
-                Phase::Stopped => {
+            match (&handlers.phase, consumer) {
+                (Phase::Created, Consumer::Handler(handler)) => handlers.waiting.push((handler, served)),
+                (Phase::Running(tasks), Consumer::Handler(handler)) => {
+                    drop(tasks.spawn(serve(handler, served, self.decoder())));
+                }
+                (Phase::Stopped, Consumer::Handler(handler)) => {
                     served.close();
                     drop(tokio::spawn(serve(handler, served, self.decoder())));
                 }
+                (Phase::Created | Phase::Running(_), Consumer::Stream) => {}
+                (Phase::Stopped, Consumer::Stream) => served.close(),
             }
-            handlers.present.push(Registered { number, mailbox, resync });
+            handlers.present.push(Registered { number, mailbox, interest, resync });
             number
         };
         self.resync_changed.notify_one();
         number
     }
 
-    fn decoder(&self) -> Arc<Decoder<K>> {
+    pub(super) fn decoder(&self) -> Arc<Decoder<K>> {
         Arc::clone(self.indexer.decoder())
     }
 
@@ -153,7 +179,8 @@ impl<K: CachedResource> Shared<K> {
         }
         let number = handlers.next_batch();
         for registered in &handlers.present {
-            registered.mailbox.push(number, outcomes.iter().cloned());
+            let wanted = outcomes.iter().filter(|outcome| registered.interest.includes(outcome));
+            registered.mailbox.push(number, wanted.cloned());
         }
         if outcomes.drain(..).any(|outcome| matches!(outcome, Outcome::Filled)) {
             self.filled.send_replace(true);
@@ -220,7 +247,7 @@ impl<K: CachedResource> Shared<K> {
         self.describe_unfilled()
     }
 
-    pub(super) fn describe_unfilled(&self) -> String {
+    pub(crate) fn describe_unfilled(&self) -> String {
         let why = match (self.monitor.last_error(), self.monitor.is_stopped(), self.monitor.staleness()) {
             (_, true, _) => "stopped".to_owned(),
             (Some(error), ..) => error,
@@ -228,6 +255,15 @@ impl<K: CachedResource> Shared<K> {
             (None, _, Some(_)) => "the list is not complete".to_owned(),
         };
         format!("{} ({why})", self.target)
+    }
+}
+
+impl Interest {
+    fn includes<K>(&self, outcome: &Outcome<K>) -> bool {
+        match self {
+            Self::All => true,
+            Self::One(key) => matches!(outcome, Outcome::Filled) || outcome.key() == Some(key),
+        }
     }
 }
 

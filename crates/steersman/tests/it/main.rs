@@ -22,4 +22,5 @@ mod reflector;
 mod server;
 mod sources;
 mod spans;
+mod streams;
 mod writes;

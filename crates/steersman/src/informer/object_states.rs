@@ -1,0 +1,85 @@
+//! The states of one object as a stream, from the cache that it is in anyway.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use futures::stream::BoxStream;
+use futures::{Stream, StreamExt};
+
+use crate::cached::{Cached, Decoder};
+use crate::indexer::Found;
+use crate::informer::changes::Reader;
+use crate::informer::task::Interest;
+use crate::informer::{HandlerOptions, Informer};
+use crate::key::ObjectKey;
+use crate::outcome::Outcome;
+use crate::selection::CachedResource;
+
+/// The states of one object; see [`Informer::watch_object`].
+#[must_use = "the cache waits for a stream that nobody reads"]
+pub struct ObjectStates<K> {
+    states: BoxStream<'static, Found<K>>,
+}
+
+impl<K: CachedResource> Informer<K> {
+    /// The present state of the object at `key`, once the cache is filled, and then every state that the cache comes to
+    /// show of it. An object that is gone and comes again is absent in between. It ends when the informer has stopped.
+    ///
+    /// Asks the server nothing; changes of other objects do not wake the reader. Read it to the end or drop it, as
+    /// [`Changes`](crate::cache::Changes).
+    pub fn watch_object(&self, key: &ObjectKey) -> ObjectStates<K> {
+        let reader = Reader::new(self, Interest::One(key.clone()), &HandlerOptions::default());
+        let key = key.clone();
+        let states = futures::stream::unfold((reader, false), move |(mut reader, mut is_known)| {
+            let key = key.clone();
+            async move {
+                loop {
+                    let outcome = reader.next().await?;
+                    if let Some(state) = state_after(&outcome, &key, reader.decoder(), is_known) {
+                        is_known = true;
+                        return Some((state, (reader, is_known)));
+                    }
+                }
+            }
+        });
+        ObjectStates { states: states.boxed() }
+    }
+}
+
+/// What the cache shows after `outcome`; `None` if that is what was known before.
+fn state_after<K: CachedResource>(
+    outcome: &Outcome<K>,
+    key: &ObjectKey,
+    decoder: &Decoder<K>,
+    is_known: bool,
+) -> Option<Found<K>> {
+    let decoded = |object: &Cached<K>| match decoder.decode(key, object) {
+        Ok(object) => Found::Object(object),
+        Err(error) => Found::Undecodable(error),
+    };
+    Some(match outcome {
+        Outcome::Added(entry, _) => decoded(&entry.object),
+        Outcome::Deleted { .. } => Found::Absent,
+        // The list did not name it.
+        Outcome::Filled if !is_known => Found::Absent,
+        Outcome::Filled => return None,
+        Outcome::Undecodable(error) => Found::Undecodable(Arc::clone(error)),
+        Outcome::Updated { new, .. } => decoded(new),
+    })
+}
+
+impl<K> Stream for ObjectStates<K> {
+    type Item = Found<K>;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.get_mut().states.poll_next_unpin(cx)
+    }
+}
+
+impl<K> fmt::Debug for ObjectStates<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ObjectStates").finish_non_exhaustive()
+    }
+}
