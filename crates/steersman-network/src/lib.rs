@@ -19,8 +19,6 @@ mod cluster;
 mod deletion;
 mod event;
 mod execute;
-#[cfg(test)]
-mod meddler;
 mod metrics;
 mod observe;
 mod outcome;

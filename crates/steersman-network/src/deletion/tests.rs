@@ -5,7 +5,6 @@ use crate::api::NetworkStatus;
 use crate::desired::Desired;
 use crate::execute::{Work, converge};
 use crate::identity::Identity;
-use crate::meddler::{Meddler, Meddling};
 use crate::observe::Care;
 use crate::sight::Sight;
 use serde_json::json;
@@ -218,10 +217,14 @@ async fn a_network_that_another_object_has_too_is_left_to_it() {
 async fn what_somebody_changes_after_it_was_read_is_looked_at_again() {
     let world = World::new();
     let id = world.converged("own", &nothing()).await;
-    let meddler = Meddler::new(world.cloud.clone());
-    meddler.before(Operation::DeleteNetwork, Meddling::Describe(id.parse().unwrap(), "kept"));
+    let (simulated, network) = (world.cloud.clone(), id.parse().unwrap());
+    let cloud = Faulty::new(std::sync::Arc::new(simulated.clone()));
+    cloud.before(Operation::DeleteNetwork, async move {
+        let kept = NetworkUpdate { description: Some("kept".to_owned()), ..NetworkUpdate::default() };
+        simulated.update_network(RequestId::random(), network, &kept, None).await.unwrap();
+    });
     let (identity, status) = (world.identity("own"), naming(&id));
-    let search = || Search { cloud: &meddler, ..world.search(&identity, &status, Care::Thorough) };
+    let search = || Search { cloud: &cloud, ..world.search(&identity, &status, Care::Thorough) };
     let release = || Release {
         search: search(),
         cluster: &world.cluster,

@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::api::NetworkStatus;
-use crate::meddler::{Meddler, Meddling};
 use crate::observe::Care;
 use crate::pending::SETTLE;
 use crate::sight::Sight;
@@ -14,7 +13,6 @@ use steersman_neutron::{Fault, Faulty, NetworkFilter, NetworkStatus as Working, 
 /// One object, and what a process knows of it.
 struct World {
     cloud: Faulty,
-    meddler: Meddler,
     simulated: Simulated,
     spec: Value,
     pending: Pending,
@@ -29,10 +27,8 @@ struct World {
 impl World {
     fn new(spec: Value) -> World {
         let simulated = Simulated::in_memory();
-        let meddler = Meddler::new(simulated.clone());
         World {
-            cloud: Faulty::new(Arc::new(meddler.clone())),
-            meddler,
+            cloud: Faulty::new(Arc::new(simulated.clone())),
             simulated,
             spec,
             pending: Pending::default(),
@@ -87,6 +83,11 @@ impl World {
 
     async fn change(&self, id: NetworkId, change: NetworkUpdate) {
         self.simulated.update_network(RequestId::random(), id, &change, None).await.unwrap();
+    }
+
+    /// Somebody else does this to the cloud just before the next such call.
+    fn before<W: Future<Output = ()> + Send + 'static>(&self, operation: Operation, work: impl FnOnce(Simulated) -> W) {
+        self.cloud.before(operation, work(self.simulated.clone()));
     }
 }
 
@@ -299,7 +300,10 @@ async fn of_what_was_made_twice_nothing_goes_that_somebody_took_in_the_meantime(
     let late = NetworkCreate { description: text("network-controller:c:u"), ..NetworkCreate::default() };
     let late = world.simulated.create_network(RequestId::random(), &late).await.unwrap().id;
     world.care = Care::Thorough;
-    world.meddler.before(Operation::DeleteNetwork, Meddling::Describe(late, "kept"));
+    world.before(Operation::DeleteNetwork, async move |cloud: Simulated| {
+        let kept = NetworkUpdate { description: text("kept"), ..NetworkUpdate::default() };
+        cloud.update_network(RequestId::random(), late, &kept, None).await.unwrap();
+    });
     assert_eq!(world.ready().await, id);
     let networks = world.networks().await;
     assert!(networks.iter().any(|network| network.description == "kept"), "{networks:?}");
@@ -416,7 +420,9 @@ async fn of_two_objects_that_adopt_at_once_one_at_most_has_the_network() {
     world.simulated.add_network_tag(request, theirs, "t").await.unwrap();
     // The other object marks it after this one has looked, and before it marks.
     let other = "network-controller:c:other";
-    world.meddler.before(Operation::AddNetworkTag, Meddling::Tag(theirs, other));
+    world.before(Operation::AddNetworkTag, async move |cloud: Simulated| {
+        cloud.add_network_tag(request, theirs, other).await.unwrap();
+    });
     let outcome = world.converge().await;
     assert_eq!((outcome.ready.unwrap_err().reason, outcome.network), ("AdoptTaken", None));
     assert_eq!(world.networks().await[0].tags, ["t", other]);
