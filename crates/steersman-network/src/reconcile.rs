@@ -9,9 +9,8 @@ use crate::event::Event;
 use crate::execute::{Work, converge};
 use crate::identity::{ClusterId, Identity};
 use crate::observe::{Care, Search};
-use crate::outcome::{Next, Obstacle, Outcome, check_working, jittered};
+use crate::outcome::{Next, Obstacle, Outcome, jittered};
 use crate::pending::Pending;
-use crate::plan::{Step, plan};
 use crate::sight::Sight;
 use crate::snapshot::Snapshots;
 use crate::status::{Circumstances, is_news, status};
@@ -180,10 +179,7 @@ impl<'a> Subject<'a> {
             return None;
         }
         let snapshot = self.cx.snapshots.of(&self.uid)?;
-        let status = self.object.status.as_ref();
-        let observed = snapshot.observed(&self.uid, &self.identity, status, desired.adopt.as_ref())?;
-        let Step::Done(network, subnet) = plan(desired, &self.identity, &observed) else { return None };
-        check_working(observed.networks.first()?, desired.admin_state_up).ok()?;
+        let (network, subnet) = snapshot.agreed(&self.uid, &self.identity, self.object.status.as_ref(), desired)?;
         Some(Outcome { ready: Ok(()), network: Some(network), subnet: Some(subnet) })
     }
 

@@ -6,8 +6,7 @@ use crate::cluster::Cluster;
 use crate::desired::Desired;
 use crate::identity::{ClusterId, Identity, uids};
 use crate::metrics::Counts;
-use crate::outcome::{check_working, is_outage, jittered};
-use crate::plan::{Step, plan};
+use crate::outcome::{is_outage, jittered};
 use crate::sight::Sight;
 use crate::snapshot::{Snapshot, Snapshots};
 use crate::status::ready;
@@ -119,14 +118,7 @@ impl Survey {
         let Ok(desired) = Desired::parse(&object.spec) else { return false };
         let namespace = object.namespace().unwrap_or_default();
         let identity = Identity::new(cluster, &uid, &namespace, &object.name_any());
-        let observed = snapshot.observed(&uid, &identity, object.status.as_ref(), desired.adopt.as_ref());
-        let is_well = observed.is_some_and(|observed| {
-            matches!(plan(&desired, &identity, &observed), Step::Done(..))
-                && observed
-                    .networks
-                    .first()
-                    .is_some_and(|network| check_working(network, desired.admin_state_up).is_ok())
-        });
+        let is_well = snapshot.agreed(&uid, &identity, object.status.as_ref(), &desired).is_some();
         if !is_well {
             self.queue.add(key);
         }
