@@ -4,7 +4,8 @@
 #[path = "../../../steersman-neutron/tests/it/neutron.rs"]
 mod server;
 
-use std::sync::Arc;
+use server::Server;
+use std::sync::{Arc, OnceLock};
 use steersman_neutron::Cloud;
 use steersman_neutron::config::Limits;
 
@@ -16,12 +17,22 @@ pub(crate) enum Role {
     Member,
 }
 
-/// The cloud of a project that no other test uses; none, said loudly, where there is no Neutron.
-pub(crate) fn cloud(role: Role) -> Option<Arc<dyn Cloud>> {
+/// Two Neutrons, started side by side; none, said loudly, where they cannot be had.
+pub(crate) fn two() -> Option<[&'static Server; 2]> {
+    static SECOND: OnceLock<Option<Server>> = OnceLock::new();
+    std::thread::scope(|scope| {
+        let second = scope.spawn(|| SECOND.get_or_init(|| server::start("headers")).as_ref());
+        let first = server::headers();
+        Some([first?, second.join().unwrap()?])
+    })
+}
+
+/// The cloud of a project that no other test uses.
+pub(crate) fn cloud_in(server: &Server, role: Role) -> Arc<dyn Cloud> {
     let roles: &[&str] = match role {
         Role::Admin => &["admin", "member", "reader"],
         Role::Member => &["member", "reader"],
     };
     let identity = server::identity(&server::fresh_project(), roles);
-    Some(Arc::new(server::headers()?.client_with(identity, Limits::default())))
+    Arc::new(server.client_with(identity, Limits::default()))
 }
