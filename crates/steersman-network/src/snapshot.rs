@@ -5,7 +5,7 @@
 
 use crate::api::NetworkStatus;
 use crate::desired::{Desired, Target};
-use crate::identity::{ClusterId, Identity, Standing};
+use crate::identity::{ClusterId, Identity, Ownership};
 use crate::outcome::check_working;
 use crate::plan::{Observed, Step, plan};
 use parking_lot::Mutex;
@@ -82,10 +82,10 @@ impl Snapshot {
     ) -> Option<Observed> {
         let status = status?;
         let network = self.networks.get(&status.network()?)?;
-        match identity.standing(network) {
-            Standing::Own => {}
-            Standing::Unmarked if adopt.is_some_and(|target| target.is(network)) => {}
-            Standing::Unmarked | Standing::Others => return None,
+        match identity.ownership(network) {
+            Ownership::Own => {}
+            Ownership::Unmarked if adopt.is_some_and(|target| target.is(network)) => {}
+            Ownership::Unmarked | Ownership::Others => return None,
         }
         let others = self.owned.get(uid).into_iter().flatten().filter(|id| **id != network.id);
         let others = others.filter_map(|id| self.networks.get(id));

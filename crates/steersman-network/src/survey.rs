@@ -4,13 +4,13 @@
 use crate::api::Network;
 use crate::cluster::Cluster;
 use crate::desired::Desired;
+use crate::duplicates::PossibleDuplicates;
 use crate::identity::{ClusterId, Identity, uids};
 use crate::metrics::Counts;
 use crate::outcome::{is_outage, jittered};
-use crate::sight::Sight;
+use crate::read_access::ReadAccess;
 use crate::snapshot::{Snapshot, Snapshots};
 use crate::status::ready;
-use crate::suspects::Suspects;
 use kube::{Api, Client, ResourceExt as _, api::ListParams};
 use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
@@ -37,8 +37,8 @@ pub(crate) struct Survey {
     pub(crate) networks: Lister<Network>,
     pub(crate) queue: WorkQueue<ObjectKey>,
     pub(crate) snapshots: Arc<Snapshots>,
-    pub(crate) sight: Arc<Sight>,
-    pub(crate) suspects: Arc<Suspects>,
+    pub(crate) read_access: Arc<ReadAccess>,
+    pub(crate) possible_duplicates: Arc<PossibleDuplicates>,
     pub(crate) counts: Counts,
     pub(crate) interval: Duration,
     pub(crate) orphan_grace: Duration,
@@ -84,7 +84,7 @@ impl Survey {
             }
         };
         if snapshot.has_own() {
-            self.sight.prove();
+            self.read_access.confirm();
         }
         self.snapshots.replace(Arc::clone(&snapshot));
         // Which objects there are is known later: nothing is an orphan until then.
@@ -102,7 +102,7 @@ impl Survey {
     fn look(&self, cluster: &ClusterId, snapshot: &Snapshot, object: &Network) -> bool {
         let (uid, key) = (object.uid().unwrap_or_default(), ObjectKey::of(object));
         if 1 < snapshot.n_owned(&uid) {
-            self.suspects.add(&uid);
+            self.possible_duplicates.add(&uid);
             self.queue.add(key);
             return true;
         }

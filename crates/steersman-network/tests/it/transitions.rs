@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use steersman::ObjectKey;
 use steersman_network::Network;
-use steersman_network::transitions::{Verdict, Field, document, fields, transition};
+use steersman_network::transitions::{Effect, Field, document, fields, transition};
 use steersman_neutron::{Cloud, Network as Made, NetworkCreate, RequestId, Simulated, Subnet, SubnetCreate};
 
 #[test]
@@ -78,15 +78,15 @@ impl<'a> Drive<'a> {
         (self.present, self.state) = (Some(to), after_state.clone());
 
         match transition(&self.field.spec(from), &self.field.spec(to)) {
-            Verdict::Invalid(sentence) => {
+            Effect::Invalid(sentence) => {
                 assert_eq!((ready.reason.as_str(), &ready.message), ("InvalidSpec", &sentence), "{row}");
                 assert_eq!(after_state, before_state, "{row}");
             }
-            Verdict::Refused(_) => {
+            Effect::Refused(_) => {
                 assert_eq!(ready.status, "False", "{row}: {ready:?}");
                 assert_eq!(after_state, before_state, "{row}");
             }
-            Verdict::Steps(steps) => {
+            Effect::Steps(steps) => {
                 assert_eq!(ready.status, "True", "{row}: {ready:?}");
                 let after_state = after_state.unwrap();
                 match before_state {
@@ -130,7 +130,7 @@ impl<'a> Drive<'a> {
     /// where the value leads to nothing, and to what is adopted.
     fn can_go_to(&self, from: &Value) -> bool {
         let Some(agreed) = self.agreed.filter(|_| is_valid(&self.field.spec(from))) else { return false };
-        let is_reached = || matches!(transition(&self.field.spec(agreed), &self.field.spec(from)), Verdict::Steps(_));
+        let is_reached = || matches!(transition(&self.field.spec(agreed), &self.field.spec(from)), Effect::Steps(_));
         agreed == from || (!needs_own(self.field) && is_reached())
     }
 }
@@ -245,7 +245,7 @@ async fn drive_field(cloud: Arc<dyn Cloud>, field: &Field) -> (usize, u64) {
 }
 
 fn is_valid(spec: &Value) -> bool {
-    !matches!(transition(&Value::Null, spec), Verdict::Invalid(_))
+    !matches!(transition(&Value::Null, spec), Effect::Invalid(_))
 }
 
 #[tokio::test(start_paused = true)]
