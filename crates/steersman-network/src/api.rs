@@ -24,47 +24,47 @@ use serde_json::Value;
 #[serde(rename_all = "camelCase")]
 pub struct NetworkSpec {
     /// A network that is there already, to be used in place of a new one.
-    #[serde(skip_serializing_if = "Given::is_absent")]
-    pub adopt: Given<Adopt>,
+    #[serde(skip_serializing_if = "Lenient::is_absent")]
+    pub adopt: Lenient<Adopt>,
     /// Whether the network should carry traffic.
-    #[serde(skip_serializing_if = "Given::is_absent")]
-    pub admin_state_up: Given<bool>,
+    #[serde(skip_serializing_if = "Lenient::is_absent")]
+    pub admin_state_up: Lenient<bool>,
     /// Where ports get their addresses from.
-    #[serde(skip_serializing_if = "Given::is_absent")]
-    pub allocation_pools: Given<Vec<Pool>>,
+    #[serde(skip_serializing_if = "Lenient::is_absent")]
+    pub allocation_pools: Lenient<Vec<Pool>>,
     /// The subnet's addresses, such as `192.168.0.0/16`.
-    #[serde(skip_serializing_if = "Given::is_absent")]
-    pub cidr: Given<String>,
+    #[serde(skip_serializing_if = "Lenient::is_absent")]
+    pub cidr: Lenient<String>,
     /// What becomes of the network when the object is deleted.
-    #[serde(skip_serializing_if = "Given::is_absent")]
-    pub deletion_policy: Given<DeletionPolicy>,
+    #[serde(skip_serializing_if = "Lenient::is_absent")]
+    pub deletion_policy: Lenient<DeletionPolicy>,
     /// The network's description in Neutron.
-    #[serde(skip_serializing_if = "Given::is_absent")]
-    pub description: Given<String>,
+    #[serde(skip_serializing_if = "Lenient::is_absent")]
+    pub description: Lenient<String>,
     /// The name servers that DHCP hands out, in the order of preference.
-    #[serde(skip_serializing_if = "Given::is_absent")]
-    pub dns_nameservers: Given<Vec<String>>,
+    #[serde(skip_serializing_if = "Lenient::is_absent")]
+    pub dns_nameservers: Lenient<Vec<String>>,
     /// What to do about a change that somebody made in Neutron.
-    #[serde(skip_serializing_if = "Given::is_absent")]
-    pub drift_policy: Given<DriftPolicy>,
+    #[serde(skip_serializing_if = "Lenient::is_absent")]
+    pub drift_policy: Lenient<DriftPolicy>,
     /// Whether the cloud hands out addresses.
-    #[serde(rename = "enableDHCP", skip_serializing_if = "Given::is_absent")]
-    pub enable_dhcp: Given<bool>,
+    #[serde(rename = "enableDHCP", skip_serializing_if = "Lenient::is_absent")]
+    pub enable_dhcp: Lenient<bool>,
     /// The subnet's gateway, an address within `cidr`.
-    #[serde(skip_serializing_if = "Given::is_absent")]
-    pub gateway: Given<String>,
+    #[serde(skip_serializing_if = "Lenient::is_absent")]
+    pub gateway: Lenient<String>,
     /// Whether the operator may write to Neutron for this object.
-    #[serde(skip_serializing_if = "Given::is_absent")]
-    pub management_policy: Given<ManagementPolicy>,
+    #[serde(skip_serializing_if = "Lenient::is_absent")]
+    pub management_policy: Lenient<ManagementPolicy>,
     /// The largest packet, in bytes.
-    #[serde(skip_serializing_if = "Given::is_absent")]
-    pub mtu: Given<u32>,
+    #[serde(skip_serializing_if = "Lenient::is_absent")]
+    pub mtu: Lenient<u32>,
     /// Whether what cannot be changed in place may be made anew.
-    #[serde(skip_serializing_if = "Given::is_absent")]
-    pub replace_on_change: Given<bool>,
+    #[serde(skip_serializing_if = "Lenient::is_absent")]
+    pub replace_on_change: Lenient<bool>,
     /// Whether every project may use the network.
-    #[serde(skip_serializing_if = "Given::is_absent")]
-    pub shared: Given<bool>,
+    #[serde(skip_serializing_if = "Lenient::is_absent")]
+    pub shared: Lenient<bool>,
 }
 
 /// A network that is there already: exactly one of the two is set.
@@ -147,22 +147,22 @@ pub struct NetworkStatus {
     pub conditions: Vec<Condition>,
 }
 
-/// A field that should be a `T`.
+/// A field that should be a `T`, and may hold anything.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub enum Given<T> {
+pub enum Lenient<T> {
     /// It is not there, or null.
     #[default]
     Absent,
     /// It is something else: the JSON of it.
-    Other(String),
+    Invalid(String),
     /// It is one.
-    Is(T),
+    Valid(T),
 }
 
-impl<T> Given<T> {
+impl<T> Lenient<T> {
     /// Whether it is not there.
     pub fn is_absent(&self) -> bool {
-        matches!(self, Given::Absent)
+        matches!(self, Lenient::Absent)
     }
 }
 
@@ -217,24 +217,24 @@ impl<'de> Deserialize<'de> for NetworkStatus {
     }
 }
 
-impl<T: DeserializeOwned> From<Value> for Given<T> {
-    fn from(value: Value) -> Given<T> {
+impl<T: DeserializeOwned> From<Value> for Lenient<T> {
+    fn from(value: Value) -> Lenient<T> {
         match value {
-            Value::Null => Given::Absent,
+            Value::Null => Lenient::Absent,
             value => match T::deserialize(&value) {
-                Ok(is) => Given::Is(is),
-                Err(_) => Given::Other(value.to_string()),
+                Ok(is) => Lenient::Valid(is),
+                Err(_) => Lenient::Invalid(value.to_string()),
             },
         }
     }
 }
 
-impl<T: Serialize> Serialize for Given<T> {
+impl<T: Serialize> Serialize for Lenient<T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
-            Given::Absent => serializer.serialize_none(),
-            Given::Is(is) => is.serialize(serializer),
-            Given::Other(json) => match serde_json::from_str::<Value>(json) {
+            Lenient::Absent => serializer.serialize_none(),
+            Lenient::Valid(is) => is.serialize(serializer),
+            Lenient::Invalid(json) => match serde_json::from_str::<Value>(json) {
                 Ok(value) => value.serialize(serializer),
                 Err(_) => serializer.serialize_str(json),
             },

@@ -1,12 +1,12 @@
 //! Lets go of the network of an object that is being deleted: out of Neutron, or out of the operator's hands.
 
-use crate::api::{DeletionPolicy, Given, ManagementPolicy, NetworkSpec};
+use crate::api::{DeletionPolicy, Lenient, ManagementPolicy, NetworkSpec};
 use crate::desired::Invalid;
 use crate::event::Event;
 use crate::execute::give_back_marker;
-use crate::identity::{ClusterId, Standing};
+use crate::identity::{ClusterId, Ownership};
 use crate::observe::{Found, Search};
-use crate::outcome::{Next, Obstacle};
+use crate::outcome::{NotReady, Retry};
 use crate::pending::Pending;
 use crate::plan::copied;
 use steersman_neutron::{Network, NetworkUpdate};
@@ -28,16 +28,16 @@ impl Fate {
     pub(crate) fn parse(spec: &NetworkSpec) -> Result<Fate, Invalid> {
         let unclear = |field, json: &String, want| Err(Invalid::Type { field, json: json.clone(), want });
         match &spec.management_policy {
-            Given::Is(ManagementPolicy::Observed) => return Ok(Fate::Leave),
-            Given::Other(json) => return unclear("managementPolicy", json, "Managed or Observed"),
-            Given::Is(ManagementPolicy::Managed) | Given::Absent => {}
+            Lenient::Valid(ManagementPolicy::Observed) => return Ok(Fate::Leave),
+            Lenient::Invalid(json) => return unclear("managementPolicy", json, "Managed or Observed"),
+            Lenient::Valid(ManagementPolicy::Managed) | Lenient::Absent => {}
         }
         match &spec.deletion_policy {
-            Given::Is(DeletionPolicy::Delete) => Ok(Fate::Delete),
-            Given::Is(DeletionPolicy::Retain) => Ok(Fate::Retain),
-            Given::Absent if spec.adopt.is_absent() => Ok(Fate::Delete),
-            Given::Absent => Ok(Fate::Retain),
-            Given::Other(json) => unclear("deletionPolicy", json, "Delete or Retain"),
+            Lenient::Valid(DeletionPolicy::Delete) => Ok(Fate::Delete),
+            Lenient::Valid(DeletionPolicy::Retain) => Ok(Fate::Retain),
+            Lenient::Absent if spec.adopt.is_absent() => Ok(Fate::Delete),
+            Lenient::Absent => Ok(Fate::Retain),
+            Lenient::Invalid(json) => unclear("deletionPolicy", json, "Delete or Retain"),
         }
     }
 }
@@ -56,7 +56,7 @@ impl Release<'_> {
     ///
     /// # Errors
     /// What is in the way.
-    pub(crate) async fn run(&self, events: &mut Vec<Event>) -> Result<(), Obstacle> {
+    pub(crate) async fn run(&self, events: &mut Vec<Event>) -> Result<(), NotReady> {
         match self.fate {
             Fate::Delete => self.delete(events).await,
             Fate::Leave | Fate::Retain => self.retain(events).await,
@@ -64,11 +64,11 @@ impl Release<'_> {
     }
 
     /// Deletes what carries the marker, and what has lost it.
-    async fn delete(&self, events: &mut Vec<Event>) -> Result<(), Obstacle> {
-        let Search { cloud, request, identity, sight, .. } = self.search;
+    async fn delete(&self, events: &mut Vec<Event>) -> Result<(), NotReady> {
+        let Search { cloud, request, identity, read_access, .. } = self.search;
         let Found { networks, is_missing } = self.search.own(None).await?;
         if is_missing && networks.is_empty() {
-            sight.check(cloud, request, self.cluster).await?;
+            read_access.check(cloud, request, self.cluster).await?;
         }
         if let Some((network, others)) = networks.split_first()
             && let Some(other) = others.iter().find(|other| !identity.has_described(other))
@@ -81,8 +81,8 @@ impl Release<'_> {
                 events.push(Event::new("NetworkRetained", format!("network {} is another object's too", network.id)));
                 continue;
             }
-            let network = match identity.standing(&network) {
-                Standing::Own => network,
+            let network = match identity.ownership(&network) {
+                Ownership::Own => network,
                 // Only what carries the marker is deleted. If two release it at the same time, the slower one gets a conflict.
                 _ => give_back_marker(cloud, request, identity, network.id, network.revision).await?,
             };
@@ -97,12 +97,12 @@ impl Release<'_> {
     }
 
     /// Takes the markers away, so that no sweep takes the network for one that was left behind.
-    async fn retain(&self, events: &mut Vec<Event>) -> Result<(), Obstacle> {
-        let Search { cloud, request, sight, .. } = self.search;
+    async fn retain(&self, events: &mut Vec<Event>) -> Result<(), NotReady> {
+        let Search { cloud, request, read_access, .. } = self.search;
         let Found { networks, is_missing } = self.search.carriers().await?;
         if is_missing && networks.is_empty() {
             // A network that only cannot be seen still has its marker, and some day a sweep would see it.
-            sight.check(cloud, request, self.cluster).await?;
+            read_access.check(cloud, request, self.cluster).await?;
         }
         for network in networks {
             self.unmark(&network).await?;
@@ -111,7 +111,7 @@ impl Release<'_> {
         self.settle()
     }
 
-    async fn unmark(&self, network: &Network) -> Result<(), Obstacle> {
+    async fn unmark(&self, network: &Network) -> Result<(), NotReady> {
         let Search { cloud, request, identity, .. } = self.search;
         // The description first: whoever is interrupted in between still finds it by its tag.
         if identity.has_described(network) {
@@ -128,11 +128,11 @@ impl Release<'_> {
     }
 
     /// A create whose answer was lost may still come about: wait, then look once more.
-    fn settle(&self) -> Result<(), Obstacle> {
+    fn settle(&self) -> Result<(), NotReady> {
         match self.pending.wait(self.uid) {
             Some(wait) => {
                 let message = "the answer to a create was lost: waiting to see whether there is something to let go of";
-                Err(Obstacle::new("AnswerLost", message, Next::After(wait)))
+                Err(NotReady::new("AnswerLost", message, Retry::After(wait)))
             }
             None => Ok(()),
         }

@@ -3,7 +3,7 @@
 mod addresses;
 mod invalid;
 
-use crate::api::{Adopt, DeletionPolicy, DriftPolicy, Given, ManagementPolicy, NetworkSpec};
+use crate::api::{Adopt, DeletionPolicy, DriftPolicy, Lenient, ManagementPolicy, NetworkSpec};
 use ipnet::IpNet;
 use std::fmt;
 use std::net::IpAddr;
@@ -131,15 +131,15 @@ pub(crate) fn fingerprint(spec: &NetworkSpec) -> String {
 }
 
 /// The value of a field, if it is there and of the right type.
-fn given<'a, T>(field: &'a Given<T>, name: &'static str, want: &'static str) -> Result<Option<&'a T>, Invalid> {
+fn given<'a, T>(field: &'a Lenient<T>, name: &'static str, want: &'static str) -> Result<Option<&'a T>, Invalid> {
     match field {
-        Given::Absent => Ok(None),
-        Given::Is(value) => Ok(Some(value)),
-        Given::Other(json) => Err(Invalid::Type { field: name, json: json.clone(), want }),
+        Lenient::Absent => Ok(None),
+        Lenient::Valid(value) => Ok(Some(value)),
+        Lenient::Invalid(json) => Err(Invalid::Type { field: name, json: json.clone(), want }),
     }
 }
 
-fn boolean(field: &Given<bool>, name: &'static str) -> Result<Option<bool>, Invalid> {
+fn boolean(field: &Lenient<bool>, name: &'static str) -> Result<Option<bool>, Invalid> {
     Ok(given(field, name, "true or false")?.copied())
 }
 
@@ -152,7 +152,7 @@ fn target(adopt: &Adopt) -> Result<Target, Invalid> {
     }
 }
 
-fn description(field: &Given<String>) -> Result<Option<String>, Invalid> {
+fn description(field: &Lenient<String>) -> Result<Option<String>, Invalid> {
     let Some(text) = given(field, "description", "a text")? else { return Ok(None) };
     let chars = text.chars().count();
     if DESCRIPTION_CHARS_MAX < chars {
@@ -165,7 +165,7 @@ fn description(field: &Given<String>) -> Result<Option<String>, Invalid> {
     Ok(Some(text.clone()))
 }
 
-fn mtu(cidr: IpNet, field: &Given<u32>) -> Result<Option<u32>, Invalid> {
+fn mtu(cidr: IpNet, field: &Lenient<u32>) -> Result<Option<u32>, Invalid> {
     let Some(&mtu) = given(field, "mtu", "a number of bytes such as 1400")? else { return Ok(None) };
     let mtu_min = if matches!(cidr, IpNet::V4(_)) { MTU_MIN_V4 } else { MTU_MIN_V6 };
     if mtu < mtu_min {

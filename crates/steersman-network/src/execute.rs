@@ -5,10 +5,10 @@ use crate::desired::Desired;
 use crate::event::Event;
 use crate::identity::{ClusterId, Identity};
 use crate::observe::{Search, observe, taken};
-use crate::outcome::{Next, Obstacle, Outcome, check_working};
+use crate::outcome::{NotReady, Outcome, Retry, check_working};
 use crate::pending::Pending;
 use crate::plan::{Observed, Step, plan};
-use crate::sight::unreadable;
+use crate::read_access::unreadable;
 use steersman_neutron::{
     Class, Cloud, Error, Network, NetworkCreate, NetworkId, NetworkUpdate, RequestId, Revision, Subnet, SubnetCreate,
     SubnetId, SubnetUpdate,
@@ -31,25 +31,25 @@ pub(crate) struct Work<'a> {
     pub(crate) is_applied: bool,
 }
 
-/// Why a step was not the last word.
-enum Stop {
-    Again,
-    With(Obstacle),
+/// Why a step was not taken.
+enum StepError {
+    /// Somebody else wrote in between: look again.
+    Conflict,
+    NotReady(NotReady),
 }
 
-impl From<Error> for Stop {
-    fn from(error: Error) -> Stop {
+impl From<Error> for StepError {
+    fn from(error: Error) -> StepError {
         match error.class() {
-            // Somebody else wrote in between: look again.
-            Some(Class::PreconditionFailed) => Stop::Again,
-            _ => Stop::With(error.into()),
+            Some(Class::PreconditionFailed) => StepError::Conflict,
+            _ => StepError::NotReady(error.into()),
         }
     }
 }
 
-impl From<Obstacle> for Stop {
-    fn from(obstacle: Obstacle) -> Stop {
-        Stop::With(obstacle)
+impl From<NotReady> for StepError {
+    fn from(not_ready: NotReady) -> StepError {
+        StepError::NotReady(not_ready)
     }
 }
 
@@ -71,16 +71,16 @@ pub(crate) async fn converge(work: &Work<'_>, events: &mut Vec<Event>) -> Outcom
     for _ in 0..LOOKS_MAX {
         let (observed, is_missing) = match observe(&work.search, work.desired).await {
             Ok(observed) => observed,
-            Err(obstacle) => return Outcome::stuck(obstacle),
+            Err(not_ready) => return Outcome::stuck(not_ready),
         };
         let mut progress = Progress { work, observed, is_missing, created, events };
         if let Err(stop) = progress.yield_unrecorded().await {
             match stop {
-                Stop::Again => continue,
-                Stop::With(obstacle) => return progress.outcome(Err(obstacle), None),
+                StepError::Conflict => continue,
+                StepError::NotReady(not_ready) => return progress.outcome(Err(not_ready), None),
             }
         }
-        let obstacle = loop {
+        let not_ready = loop {
             let step = plan(work.desired, work.search.identity, &progress.observed);
             if let Step::Done(_, subnet) = step {
                 work.pending.forget(work.uid);
@@ -92,22 +92,22 @@ pub(crate) async fn converge(work: &Work<'_>, events: &mut Vec<Event>) -> Outcom
             }
             match progress.take(step).await {
                 Ok(()) => {}
-                Err(Stop::Again) => break None,
-                Err(Stop::With(obstacle)) => break Some(obstacle),
+                Err(StepError::Conflict) => break None,
+                Err(StepError::NotReady(not_ready)) => break Some(not_ready),
             }
         };
         created = progress.created;
-        if let Some(obstacle) = obstacle {
-            return progress.outcome(Err(obstacle), None);
+        if let Some(not_ready) = not_ready {
+            return progress.outcome(Err(not_ready), None);
         }
     }
     Outcome::stuck(contested())
 }
 
 /// What is said where what was done did not last, or could not be done for changes in between.
-fn contested() -> Obstacle {
+fn contested() -> NotReady {
     let message = "Neutron was not as it should be after many steps: something else changes the same network";
-    Obstacle::new("NeutronChanged", message, Next::BackOff)
+    NotReady::new("NeutronChanged", message, Retry::BackOff)
 }
 
 impl Progress<'_> {
@@ -119,26 +119,26 @@ impl Progress<'_> {
         self.outcome(working, Some(subnet))
     }
 
-    fn outcome(&self, ready: Result<(), Obstacle>, subnet: Option<SubnetId>) -> Outcome {
+    fn outcome(&self, ready: Result<(), NotReady>, subnet: Option<SubnetId>) -> Outcome {
         let network = self.observed.networks.first().map(|network| network.id);
         Outcome { ready, network, subnet }
     }
 
-    async fn take(&mut self, step: Step) -> Result<(), Stop> {
+    async fn take(&mut self, step: Step) -> Result<(), StepError> {
         let desired = self.work.desired;
         match &step {
-            Step::Refuse(refusal) => return Err(Obstacle::from(refusal.clone()).into()),
+            Step::Refuse(refusal) => return Err(NotReady::from(refusal.clone()).into()),
             step if desired.management_policy == ManagementPolicy::Observed => {
-                return Err(Obstacle::differs(step).into());
+                return Err(NotReady::differs(step).into());
             }
             // Its own half-made pair is finished whatever the policy.
             step if desired.drift_policy == DriftPolicy::Report && self.work.is_applied && self.created.is_none() => {
-                return Err(Obstacle::drifted(step).into());
+                return Err(NotReady::drifted(step).into());
             }
             Step::CreateNetwork | Step::CreateSubnet(_) => {
                 if let Some(wait) = self.work.pending.wait(self.work.uid) {
                     let message = "the answer to a create was lost: waiting to see whether it came about";
-                    return Err(Obstacle::new("AnswerLost", message, Next::After(wait)).into());
+                    return Err(NotReady::new("AnswerLost", message, Retry::After(wait)).into());
                 }
             }
             _ => {}
@@ -169,16 +169,16 @@ impl Progress<'_> {
         }
     }
 
-    async fn create_network(&mut self) -> Result<(), Stop> {
+    async fn create_network(&mut self) -> Result<(), StepError> {
         let Work { search, cluster, uid, pending, .. } = self.work;
-        let (cloud, request, sight) = (search.cloud, search.request, search.sight);
+        let (cloud, request, read_access) = (search.cloud, search.request, search.read_access);
         if self.is_missing {
-            sight.check(cloud, request, cluster).await?;
+            read_access.check(cloud, request, cluster).await?;
         }
         // One at a time until something that was created has been read.
-        let turn = sight.turn().await;
+        let turn = read_access.turn().await;
         if turn.is_some() {
-            sight.look_again(cloud, request).await?;
+            read_access.recheck(cloud, request).await?;
         }
         let create = NetworkCreate {
             name: Some(search.identity.name.clone()),
@@ -188,8 +188,8 @@ impl Progress<'_> {
             shared: self.work.desired.shared,
             ..NetworkCreate::default()
         };
-        let sending = pending.sending(uid);
-        let network = sending.outcome(cloud.create_network(request, &create).await)?;
+        let in_flight = pending.in_flight(uid);
+        let network = in_flight.outcome(cloud.create_network(request, &create).await)?;
         let id = network.id;
         self.event("NetworkCreated", format!("created network {id}"));
         self.created = Some(id);
@@ -198,9 +198,9 @@ impl Progress<'_> {
         self.observed.subnets.clear();
         if turn.is_some() {
             match cloud.read_network(request, id).await {
-                Ok(_) => sight.prove(),
+                Ok(_) => read_access.confirm(),
                 Err(error) if error.is_not_found() => {
-                    sight.disprove(id);
+                    read_access.refute(id);
                     return Err(unreadable(id).into());
                 }
                 Err(error) => return Err(error.into()),
@@ -209,7 +209,7 @@ impl Progress<'_> {
         Ok(())
     }
 
-    async fn create_subnet(&mut self, network: NetworkId) -> Result<(), Stop> {
+    async fn create_subnet(&mut self, network: NetworkId) -> Result<(), StepError> {
         let Work { search, uid, desired, pending, .. } = self.work;
         let create = SubnetCreate {
             name: Some(search.identity.name.clone()),
@@ -220,8 +220,8 @@ impl Progress<'_> {
             dns_nameservers: desired.dns_nameservers.clone(),
             ..SubnetCreate::new(network, desired.cidr)
         };
-        let sending = pending.sending(uid);
-        let subnet = sending.outcome(search.cloud.create_subnet(search.request, &create).await)?;
+        let in_flight = pending.in_flight(uid);
+        let subnet = in_flight.outcome(search.cloud.create_subnet(search.request, &create).await)?;
         self.event("SubnetCreated", format!("created subnet {} with {}", subnet.id, desired.cidr));
         self.observed.subnets.push(subnet);
         self.forget_revision();
@@ -229,7 +229,7 @@ impl Progress<'_> {
     }
 
     /// An earlier reconcile may have been cut off between marking a network to adopt and looking who else has.
-    async fn yield_unrecorded(&mut self) -> Result<(), Stop> {
+    async fn yield_unrecorded(&mut self) -> Result<(), StepError> {
         let Work { search, desired, .. } = self.work;
         let recorded = search.status.and_then(NetworkStatus::network);
         let is_recorded = self.observed.networks.first().is_some_and(|network| recorded == Some(network.id));
@@ -239,7 +239,7 @@ impl Progress<'_> {
 
     /// Takes the marker off a network to adopt that another object has marked too. Each looks after it has marked, so of two
     /// at once the later sees the other; if both do, both try again, a little apart.
-    async fn yield_shared(&mut self) -> Result<(), Stop> {
+    async fn yield_shared(&mut self) -> Result<(), StepError> {
         let Work { search, .. } = self.work;
         let Some(network) = self.observed.networks.first().filter(|it| search.identity.is_shared(it)) else {
             return Ok(());
@@ -252,7 +252,7 @@ impl Progress<'_> {
     }
 
     /// Marks a network to adopt, and makes sure that no other object did so at the same time.
-    async fn adopt(&mut self, id: NetworkId) -> Result<(), Stop> {
+    async fn adopt(&mut self, id: NetworkId) -> Result<(), StepError> {
         let (cloud, request) = (self.work.search.cloud, self.work.search.request);
         // Not the object's before it is known to be that alone: neither is the status to name it.
         self.observed.networks.clear();
@@ -263,7 +263,7 @@ impl Progress<'_> {
         Ok(())
     }
 
-    async fn add_tag(&mut self, id: NetworkId) -> Result<(), Stop> {
+    async fn add_tag(&mut self, id: NetworkId) -> Result<(), StepError> {
         if self.work.desired.adopt.is_some() {
             return self.adopt(id).await;
         }
@@ -279,7 +279,7 @@ impl Progress<'_> {
         Ok(())
     }
 
-    async fn update_network(&mut self, id: NetworkId, update: &NetworkUpdate, what: String) -> Result<(), Stop> {
+    async fn update_network(&mut self, id: NetworkId, update: &NetworkUpdate, what: String) -> Result<(), StepError> {
         let revision = self.observed.networks.first().and_then(|network| network.revision);
         let network: Network = self.cloud().update_network(self.request(), id, update, revision).await?;
         self.event(self.reason("NetworkUpdated", "NetworkRestored"), what);
@@ -289,7 +289,7 @@ impl Progress<'_> {
         Ok(())
     }
 
-    async fn update_subnet(&mut self, id: SubnetId, update: &SubnetUpdate, what: String) -> Result<(), Stop> {
+    async fn update_subnet(&mut self, id: SubnetId, update: &SubnetUpdate, what: String) -> Result<(), StepError> {
         let Some(position) = self.observed.subnets.iter().position(|subnet| subnet.id == id) else { return Ok(()) };
         let revision = self.observed.subnets[position].revision;
         let subnet: Subnet = self.cloud().update_subnet(self.request(), id, update, revision).await?;

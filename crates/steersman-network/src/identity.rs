@@ -37,7 +37,7 @@ pub struct Identity {
 
 /// Whose a network is.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Standing {
+pub enum Ownership {
     /// The object's: it has its marker.
     Own,
     /// Another object's: it has the marker of one.
@@ -86,12 +86,12 @@ impl Identity {
     }
 
     /// Whose a network is.
-    pub fn standing(&self, network: &Network) -> Standing {
+    pub fn ownership(&self, network: &Network) -> Ownership {
         let texts = || network.tags.iter().chain([&network.description]);
         if texts().any(|text| *text == self.marker || *text == self.marker_0_1) {
-            return Standing::Own;
+            return Ownership::Own;
         }
-        if texts().any(|text| is_marker(text)) { Standing::Others } else { Standing::Unmarked }
+        if texts().any(|text| is_marker(text)) { Ownership::Others } else { Ownership::Unmarked }
     }
 
     /// The other cluster in whose name a network was marked for this very object, and the object's own.
@@ -107,7 +107,7 @@ impl Identity {
     pub(crate) fn is_shared(&self, network: &Network) -> bool {
         let uid = uid_in(&self.marker);
         let is_anothers = |text: &String| uid_in(text).is_some_and(|its| Some(its) != uid);
-        self.standing(network) == Standing::Own && network.tags.iter().chain([&network.description]).any(is_anothers)
+        self.ownership(network) == Ownership::Own && network.tags.iter().chain([&network.description]).any(is_anothers)
     }
 
     /// Whether a network has the marker as a tag.
@@ -160,14 +160,14 @@ mod tests {
         let identity = Identity::new(&cluster, "u1", "default", "a");
         let own = "network-controller:c1:u1";
         assert_eq!(identity.marker, own);
-        assert_eq!(identity.standing(&network(own, &[])), Standing::Own);
-        assert_eq!(identity.standing(&network("edited", &["x", own])), Standing::Own);
-        assert_eq!(identity.standing(&network("network-controller/u1", &[])), Standing::Own);
+        assert_eq!(identity.ownership(&network(own, &[])), Ownership::Own);
+        assert_eq!(identity.ownership(&network("edited", &["x", own])), Ownership::Own);
+        assert_eq!(identity.ownership(&network("network-controller/u1", &[])), Ownership::Own);
         for others in ["network-controller:c1:u2", "network-controller:c2:u1", "network-controller/u2"] {
-            assert_eq!(identity.standing(&network(others, &[])), Standing::Others);
-            assert_eq!(identity.standing(&network("", &[others])), Standing::Others);
+            assert_eq!(identity.ownership(&network(others, &[])), Ownership::Others);
+            assert_eq!(identity.ownership(&network("", &[others])), Ownership::Others);
         }
-        assert_eq!(identity.standing(&network("edited", &["x"])), Standing::Unmarked);
+        assert_eq!(identity.ownership(&network("edited", &["x"])), Ownership::Unmarked);
         assert_eq!(identity.renamed_cluster(&network("network-controller:c2:u1", &[])), Some(("c2", "c1")));
         assert_eq!(identity.renamed_cluster(&network("", &["x", "network-controller:c2:u1"])), Some(("c2", "c1")));
         for other in [own, "network-controller:c2:u2", "network-controller/u1"] {

@@ -17,20 +17,18 @@ pub mod transitions;
 
 mod cluster;
 mod deletion;
+mod duplicates;
 mod event;
 mod execute;
-#[cfg(test)]
-mod meddler;
 mod metrics;
 mod observe;
 mod outcome;
 mod pending;
+mod read_access;
 mod reconcile;
-mod sight;
 mod snapshot;
 mod status;
 mod survey;
-mod suspects;
 
 pub use crate::api::Network;
 pub use crate::identity::{ClusterId, InvalidClusterId};
@@ -38,8 +36,8 @@ pub use crate::identity::{ClusterId, InvalidClusterId};
 use crate::cluster::Cluster;
 use crate::metrics::Counts;
 use crate::pending::Pending;
+use crate::read_access::ReadAccess;
 use crate::reconcile::Context;
-use crate::sight::Sight;
 use crate::snapshot::Snapshots;
 use crate::survey::Survey;
 use kube::Client;
@@ -112,7 +110,7 @@ pub async fn run_with(
     counts.register(manager.metrics());
     let cloud = counts.measure(cloud);
     let cluster = Arc::new(Cluster::new(options.cluster));
-    let (sight, suspects) = (Arc::<Sight>::default(), Arc::default());
+    let (read_access, possible_duplicates) = (Arc::<ReadAccess>::default(), Arc::default());
     // Two intervals: one listing may fail.
     let snapshots = Arc::new(Snapshots::new(2 * options.drift_interval));
     let context = Context {
@@ -123,9 +121,9 @@ pub async fn run_with(
         cloud: Arc::clone(&cloud),
         cluster: Arc::clone(&cluster),
         pending: Pending::default(),
-        sight: Arc::clone(&sight),
+        read_access: Arc::clone(&read_access),
         snapshots: Arc::clone(&snapshots),
-        suspects: Arc::clone(&suspects),
+        possible_duplicates: Arc::clone(&possible_duplicates),
     };
     let controller = Controller::<Network>::new(reconcile::reconcile, context)
         .name(NAME)
@@ -140,8 +138,8 @@ pub async fn run_with(
         networks,
         queue: controller.queue(),
         snapshots,
-        sight,
-        suspects,
+        read_access,
+        possible_duplicates,
         counts: counts.clone(),
         interval: options.drift_interval,
         orphan_grace: options.orphan_grace,

@@ -2,20 +2,20 @@
 
 use crate::api::NetworkStatus;
 use crate::desired::{Desired, Target};
-use crate::identity::{Identity, Standing};
-use crate::outcome::{Next, Obstacle, SLOW};
+use crate::identity::{Identity, Ownership};
+use crate::outcome::{NotReady, Retry, SLOW};
 use crate::plan::Observed;
-use crate::sight::Sight;
+use crate::read_access::ReadAccess;
 use std::collections::BTreeMap;
 use steersman_neutron::{Cloud, Error, Network, NetworkFilter, NetworkId, RequestId, Subnet, SubnetFilter, SubnetId};
 
-/// How carefully to look.
+/// Which networks of an object to look for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Care {
-    /// The network that the status names is enough.
-    Usual,
-    /// Look for others with the marker too: one was made twice, or all are to go.
-    Thorough,
+pub(crate) enum Lookup {
+    /// The one that the status records, if it is there.
+    Recorded,
+    /// All that have the marker: one was made twice, or all are to go.
+    All,
 }
 
 /// Whose network is looked for, and where.
@@ -26,8 +26,8 @@ pub(crate) struct Search<'a> {
     pub(crate) status: Option<&'a NetworkStatus>,
     /// The project of the credentials.
     pub(crate) project: Option<&'a str>,
-    pub(crate) sight: &'a Sight,
-    pub(crate) care: Care,
+    pub(crate) read_access: &'a ReadAccess,
+    pub(crate) lookup: Lookup,
 }
 
 /// The networks of an object.
@@ -56,13 +56,13 @@ impl Search<'_> {
     ///
     /// # Errors
     /// What the status says cannot be found where this operator looks, or the cloud's.
-    pub(crate) async fn own(&self, adopt: Option<&Target>) -> Result<Found, Obstacle> {
+    pub(crate) async fn own(&self, adopt: Option<&Target>) -> Result<Found, NotReady> {
         let mut networks = Vec::new();
         let named = match self.status.and_then(NetworkStatus::network) {
             None => None,
             Some(id) => match self.cloud.read_network(self.request, id).await {
                 Ok(network) => {
-                    self.sight.prove();
+                    self.read_access.confirm();
                     networks.extend(self.recognise(network, adopt)?);
                     Some(id)
                 }
@@ -73,7 +73,7 @@ impl Search<'_> {
                 Err(error) => return Err(error.into()),
             },
         };
-        if networks.is_empty() || self.care == Care::Thorough {
+        if networks.is_empty() || self.lookup == Lookup::All {
             networks.extend(self.marked().await?.into_iter().filter(|network| Some(network.id) != named));
         }
         Ok(Found { networks, is_missing: false })
@@ -83,7 +83,7 @@ impl Search<'_> {
     ///
     /// # Errors
     /// What the status says cannot be found where this operator looks, or the cloud's.
-    pub(crate) async fn carriers(&self) -> Result<Found, Obstacle> {
+    pub(crate) async fn carriers(&self) -> Result<Found, NotReady> {
         let mut networks = self.marked().await?;
         let named = self.status.and_then(NetworkStatus::network);
         let Some(id) = named.filter(|id| networks.iter().all(|network| network.id != *id)) else {
@@ -91,12 +91,12 @@ impl Search<'_> {
         };
         match self.cloud.read_network(self.request, id).await {
             Ok(network) => {
-                self.sight.prove();
+                self.read_access.confirm();
                 // An administrator sees one of another project, where the search did not look.
-                match self.identity.standing(&network) {
-                    Standing::Own => networks.push(network),
-                    Standing::Others => self.check_cluster(&network)?,
-                    Standing::Unmarked => {}
+                match self.identity.ownership(&network) {
+                    Ownership::Own => networks.push(network),
+                    Ownership::Others => self.check_cluster(&network)?,
+                    Ownership::Unmarked => {}
                 }
                 Ok(Found { networks, is_missing: false })
             }
@@ -110,36 +110,36 @@ impl Search<'_> {
 
     /// The network that the status names, if it is the object's: anyone who may write a status may write any id there, so the
     /// id alone proves nothing.
-    fn recognise(&self, network: Network, adopt: Option<&Target>) -> Result<Option<Network>, Obstacle> {
-        match self.identity.standing(&network) {
-            Standing::Own => Ok(Some(network)),
-            Standing::Others => self.check_cluster(&network).map(|()| None),
+    fn recognise(&self, network: Network, adopt: Option<&Target>) -> Result<Option<Network>, NotReady> {
+        match self.identity.ownership(&network) {
+            Ownership::Own => Ok(Some(network)),
+            Ownership::Others => self.check_cluster(&network).map(|()| None),
             // The marker is gone, as when somebody cleared both tags and description.
-            Standing::Unmarked if network.name == self.identity.name => Ok(Some(network)),
-            Standing::Unmarked if adopt.is_some_and(|target| target.is(&network)) => Ok(Some(network)),
-            Standing::Unmarked => {
+            Ownership::Unmarked if network.name == self.identity.name => Ok(Some(network)),
+            Ownership::Unmarked if adopt.is_some_and(|target| target.is(&network)) => Ok(Some(network)),
+            Ownership::Unmarked => {
                 let message = format!(
                     "network {}, which status.networkID names, has neither the marker {} as a tag nor the name {}: give it one of them back, or remove status.networkID to have another made",
                     network.id, self.identity.marker, self.identity.name
                 );
-                Err(Obstacle::new("NotRecognized", message, Next::After(SLOW)))
+                Err(NotReady::new("NotRecognized", message, Retry::After(SLOW)))
             }
         }
     }
 
     /// Whether a network was marked for this very object by an operator with another cluster id: the object has a network then,
     /// which this operator may not touch.
-    fn check_cluster(&self, network: &Network) -> Result<(), Obstacle> {
+    fn check_cluster(&self, network: &Network) -> Result<(), NotReady> {
         let Some((other, own)) = self.identity.renamed_cluster(network) else { return Ok(()) };
         let message = format!(
             "network {}, which status.networkID names, was marked for this object by an operator with the cluster id {other}, and this operator has the cluster id {own}: start it with --cluster-id {other}, or give the network the tag {}, or remove status.networkID so that the object forgets that network",
             network.id, self.identity.marker
         );
-        Err(Obstacle::new("ClusterChanged", message, Next::After(SLOW)))
+        Err(NotReady::new("ClusterChanged", message, Retry::After(SLOW)))
     }
 
     /// Whether this operator looks where the network is: elsewhere it is not there, and that says nothing.
-    fn check_place(&self, id: NetworkId) -> Result<(), Obstacle> {
+    fn check_place(&self, id: NetworkId) -> Result<(), NotReady> {
         let Some(status) = self.status else { return Ok(()) };
         let backend = self.cloud.name();
         if let Some(recorded) = &status.backend {
@@ -148,7 +148,7 @@ impl Search<'_> {
                 let message = format!(
                     "network {id} is in {recorded}, and this operator works on {backend}: start it with the former, or remove status.networkID so that the object forgets that network"
                 );
-                return Err(Obstacle::new("BackendChanged", message, Next::After(SLOW)));
+                return Err(NotReady::new("BackendChanged", message, Retry::After(SLOW)));
             }
         }
         match (&status.project_id, self.project) {
@@ -156,7 +156,7 @@ impl Search<'_> {
                 let message = format!(
                     "network {id} is in project {recorded}, and this operator's credentials are for project {project}: start it with the former, or remove status.networkID so that the object forgets that network"
                 );
-                Err(Obstacle::new("ProjectChanged", message, Next::After(SLOW)))
+                Err(NotReady::new("ProjectChanged", message, Retry::After(SLOW)))
             }
             _ => Ok(()),
         }
@@ -177,7 +177,7 @@ impl Search<'_> {
             }
         }
         if !found.is_empty() {
-            self.sight.prove();
+            self.read_access.confirm();
         }
         Ok(found.into_values().collect())
     }
@@ -186,13 +186,13 @@ impl Search<'_> {
     ///
     /// # Errors
     /// It is not there, it is not the only one, another object has it, or the cloud's.
-    pub(crate) async fn adoptee(&self, target: &Target) -> Result<Network, Obstacle> {
+    pub(crate) async fn network_to_adopt(&self, target: &Target) -> Result<Network, NotReady> {
         let filter = match target {
             Target::Id(id) => NetworkFilter::id(*id),
             Target::Tag(tag) => NetworkFilter::tag(tag),
         };
         let mut networks = self.cloud.find_networks(self.request, &filter).await?;
-        let stuck = |reason, message| Err(Obstacle::new(reason, message, Next::After(SLOW)));
+        let stuck = |reason, message| Err(NotReady::new(reason, message, Retry::After(SLOW)));
         let Some(network) = networks.pop() else {
             return stuck("AdoptNotFound", format!("there is no network {target} that these credentials can see"));
         };
@@ -200,7 +200,7 @@ impl Search<'_> {
             let message = format!("networks {} and {} are both {target}: name one by its id", other.id, network.id);
             return stuck("AdoptAmbiguous", message);
         }
-        if self.identity.standing(&network) == Standing::Others {
+        if self.identity.ownership(&network) == Ownership::Others {
             return Err(taken(network.id));
         }
         Ok(network)
@@ -208,9 +208,9 @@ impl Search<'_> {
 }
 
 /// What is said where another object has the network to adopt.
-pub(crate) fn taken(id: NetworkId) -> Obstacle {
+pub(crate) fn taken(id: NetworkId) -> NotReady {
     let message = format!("network {id} has the marker of another object: remove that object, or its marker");
-    Obstacle::new("AdoptTaken", message, Next::After(SLOW))
+    NotReady::new("AdoptTaken", message, Retry::After(SLOW))
 }
 
 /// The subnets of a network.
@@ -224,11 +224,11 @@ pub(crate) async fn subnets(cloud: &dyn Cloud, request: RequestId, network: Netw
 /// What is the object's, for [`crate::plan::plan`].
 ///
 /// # Errors
-/// As [`Search::own`] and [`Search::adoptee`].
-pub(crate) async fn observe(search: &Search<'_>, desired: &Desired) -> Result<(Observed, bool), Obstacle> {
+/// As [`Search::own`] and [`Search::network_to_adopt`].
+pub(crate) async fn observe(search: &Search<'_>, desired: &Desired) -> Result<(Observed, bool), NotReady> {
     let Found { mut networks, is_missing } = search.own(desired.adopt.as_ref()).await?;
     if let (Some(target), true) = (&desired.adopt, networks.is_empty()) {
-        networks.push(search.adoptee(target).await?);
+        networks.push(search.network_to_adopt(target).await?);
     }
     let subnets = match networks.first() {
         Some(network) => subnets(search.cloud, search.request, network.id).await?,

@@ -21,32 +21,32 @@ const RETRIES_BURST: u32 = 100;
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Outcome {
     /// `Ok` where network and subnet are as they should be.
-    pub(crate) ready: Result<(), Obstacle>,
+    pub(crate) ready: Result<(), NotReady>,
     /// The object's network, as far as it is known.
     pub(crate) network: Option<NetworkId>,
     /// The object's subnet, as far as it is known.
     pub(crate) subnet: Option<SubnetId>,
 }
 
-/// What is in the way.
+/// Why a network is not ready.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) struct Obstacle {
+pub(crate) struct NotReady {
     /// For programs: the reason of the conditions and the Event.
     pub(crate) reason: &'static str,
     /// For people.
     pub(crate) message: String,
-    pub(crate) next: Next,
+    pub(crate) retry: Retry,
 }
 
-/// When to look again.
+/// When an object is reconciled again.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Next {
+pub(crate) enum Retry {
     /// After so long.
     After(Duration),
     /// When the rate limiter allows, later each time.
     BackOff,
     /// When the object changes.
-    Change,
+    OnChange,
 }
 
 /// How failed objects are spaced: 0.5 s doubling to two minutes, a little more or less for each, so that those that failed
@@ -68,33 +68,33 @@ pub(crate) fn jittered(duration: Duration) -> Duration {
 }
 
 impl Outcome {
-    /// Nothing is known but what is in the way.
-    pub(crate) fn stuck(obstacle: impl Into<Obstacle>) -> Outcome {
-        Outcome { ready: Err(obstacle.into()), network: None, subnet: None }
+    /// Nothing is known but why it is not ready.
+    pub(crate) fn stuck(not_ready: impl Into<NotReady>) -> Outcome {
+        Outcome { ready: Err(not_ready.into()), network: None, subnet: None }
     }
 }
 
-impl Obstacle {
-    pub(crate) fn new(reason: &'static str, message: impl Into<String>, next: Next) -> Obstacle {
-        Obstacle { reason, message: message.into(), next }
+impl NotReady {
+    pub(crate) fn new(reason: &'static str, message: impl Into<String>, retry: Retry) -> NotReady {
+        NotReady { reason, message: message.into(), retry }
     }
 
     /// Somebody changed something in Neutron, and the object says that it is to be left.
-    pub(crate) fn drifted(step: &Step) -> Obstacle {
+    pub(crate) fn drifted(step: &Step) -> NotReady {
         let message = format!("Neutron was changed, and spec.driftPolicy is Report: to repair it would be to {step}");
-        Obstacle::new("Drifted", message, Next::After(SLOW))
+        NotReady::new("Drifted", message, Retry::After(SLOW))
     }
 
     /// What is observed is not what the spec says.
-    pub(crate) fn differs(step: &Step) -> Obstacle {
+    pub(crate) fn differs(step: &Step) -> NotReady {
         let message =
             format!("Neutron has something else, and spec.managementPolicy is Observed: to agree would be to {step}");
-        Obstacle::new("Differs", message, Next::After(SLOW))
+        NotReady::new("Differs", message, Retry::After(SLOW))
     }
 
     /// Whether work goes on by itself.
     pub(crate) fn is_progressing(&self) -> bool {
-        self.next != Next::Change
+        self.retry != Retry::OnChange
     }
 }
 
@@ -102,75 +102,75 @@ impl Obstacle {
 ///
 /// # Errors
 /// What Neutron says of it.
-pub(crate) fn check_working(network: &Network, admin_state_up: Option<bool>) -> Result<(), Obstacle> {
+pub(crate) fn check_working(network: &Network, admin_state_up: Option<bool>) -> Result<(), NotReady> {
     let id = network.id;
-    let stuck = |reason, text: &str, next| Err(Obstacle::new(reason, format!("network {id} {text}"), next));
+    let stuck = |reason, text: &str, retry| Err(NotReady::new(reason, format!("network {id} {text}"), retry));
     match &network.status {
         None | Some(NetworkStatus::Active) => Ok(()),
         Some(NetworkStatus::Down) if admin_state_up == Some(false) => Ok(()),
-        Some(NetworkStatus::Build) => stuck("NetworkBuilding", "is being built by Neutron", Next::BackOff),
+        Some(NetworkStatus::Build) => stuck("NetworkBuilding", "is being built by Neutron", Retry::BackOff),
         Some(NetworkStatus::Down) => {
-            stuck("NetworkDown", "is there, but Neutron says that it is DOWN", Next::After(SLOW))
+            stuck("NetworkDown", "is there, but Neutron says that it is DOWN", Retry::After(SLOW))
         }
         Some(NetworkStatus::Error) => {
             let text =
                 "is there, but Neutron says that it is in ERROR: its administrator finds the cause in Neutron's log";
-            stuck("NetworkError", text, Next::After(SLOW))
+            stuck("NetworkError", text, Retry::After(SLOW))
         }
         Some(NetworkStatus::Other(word)) => {
-            stuck("NetworkNotActive", &format!("is there, but Neutron says that it is {word}"), Next::After(SLOW))
+            stuck("NetworkNotActive", &format!("is there, but Neutron says that it is {word}"), Retry::After(SLOW))
         }
     }
 }
 
-impl From<Invalid> for Obstacle {
-    fn from(invalid: Invalid) -> Obstacle {
-        Obstacle::new("InvalidSpec", invalid.to_string(), Next::Change)
+impl From<Invalid> for NotReady {
+    fn from(invalid: Invalid) -> NotReady {
+        NotReady::new("InvalidSpec", invalid.to_string(), Retry::OnChange)
     }
 }
 
-impl From<Refusal> for Obstacle {
-    fn from(refusal: Refusal) -> Obstacle {
-        let (reason, next) = match &refusal {
-            Refusal::Adopt { .. } => ("AdoptChanged", Next::After(SLOW)),
-            Refusal::Copied { .. } => ("MarkerCopied", Next::After(SLOW)),
-            Refusal::Overlap { .. } => ("CIDROverlap", Next::After(SLOW)),
-            Refusal::Replace { .. } => ("ReplaceRequired", Next::Change),
+impl From<Refusal> for NotReady {
+    fn from(refusal: Refusal) -> NotReady {
+        let (reason, retry) = match &refusal {
+            Refusal::Adopt { .. } => ("AdoptChanged", Retry::After(SLOW)),
+            Refusal::Copied { .. } => ("MarkerCopied", Retry::After(SLOW)),
+            Refusal::Overlap { .. } => ("CIDROverlap", Retry::After(SLOW)),
+            Refusal::Replace { .. } => ("ReplaceRequired", Retry::OnChange),
         };
-        Obstacle::new(reason, refusal.to_string(), next)
+        NotReady::new(reason, refusal.to_string(), retry)
     }
 }
 
-impl From<Error> for Obstacle {
-    fn from(error: Error) -> Obstacle {
-        let (reason, next) = match error.class() {
-            None if error.is_uncertain() => ("AnswerLost", Next::BackOff),
-            None => ("NeutronUnreachable", Next::BackOff),
+impl From<Error> for NotReady {
+    fn from(error: Error) -> NotReady {
+        let (reason, retry) = match error.class() {
+            None if error.is_uncertain() => ("AnswerLost", Retry::BackOff),
+            None => ("NeutronUnreachable", Retry::BackOff),
             Some(class) => by_class(class),
         };
-        let next = match (next, error.retry_after()) {
-            (Next::BackOff | Next::After(_), Some(after)) => Next::After(after),
-            (next, _) => next,
+        let retry = match (retry, error.retry_after()) {
+            (Retry::BackOff | Retry::After(_), Some(after)) => Retry::After(after),
+            (retry, _) => retry,
         };
-        Obstacle::new(reason, sentence(&error), next)
+        NotReady::new(reason, sentence(&error), retry)
     }
 }
 
-fn by_class(class: Class) -> (&'static str, Next) {
+fn by_class(class: Class) -> (&'static str, Retry) {
     match class {
-        Class::OverQuota => ("QuotaExceeded", Next::After(SLOW)),
-        Class::Exhausted => ("NoNetworkAvailable", Next::After(SLOW)),
-        Class::Overlap => ("CIDROverlap", Next::After(SLOW)),
-        Class::InUse => ("InUse", Next::BackOff),
-        Class::Conflict => ("NeutronConflict", Next::After(SLOW)),
-        Class::GatewayConflict => ("GatewayConflict", Next::After(SLOW)),
-        Class::InvalidInput | Class::TooLarge => ("NeutronRefused", Next::After(SLOW)),
-        Class::Unauthorized => ("NeutronCredentials", Next::After(SLOW)),
-        Class::Forbidden => ("NeutronForbidden", Next::After(SLOW)),
-        Class::NotFound | Class::PreconditionFailed => ("NeutronChanged", Next::BackOff),
-        Class::RateLimited => ("NeutronBusy", Next::BackOff),
-        Class::ServerError | Class::Unavailable => ("NeutronUnavailable", Next::BackOff),
-        _ => ("NeutronUnexpected", Next::After(SLOW)),
+        Class::OverQuota => ("QuotaExceeded", Retry::After(SLOW)),
+        Class::Exhausted => ("NoNetworkAvailable", Retry::After(SLOW)),
+        Class::Overlap => ("CIDROverlap", Retry::After(SLOW)),
+        Class::InUse => ("InUse", Retry::BackOff),
+        Class::Conflict => ("NeutronConflict", Retry::After(SLOW)),
+        Class::GatewayConflict => ("GatewayConflict", Retry::After(SLOW)),
+        Class::InvalidInput | Class::TooLarge => ("NeutronRefused", Retry::After(SLOW)),
+        Class::Unauthorized => ("NeutronCredentials", Retry::After(SLOW)),
+        Class::Forbidden => ("NeutronForbidden", Retry::After(SLOW)),
+        Class::NotFound | Class::PreconditionFailed => ("NeutronChanged", Retry::BackOff),
+        Class::RateLimited => ("NeutronBusy", Retry::BackOff),
+        Class::ServerError | Class::Unavailable => ("NeutronUnavailable", Retry::BackOff),
+        _ => ("NeutronUnexpected", Retry::After(SLOW)),
     }
 }
 
@@ -210,7 +210,7 @@ mod tests {
             let id = "00000000-0000-4000-8000-000000000001";
             serde_json::from_value::<Network>(serde_json::json!({"id": id, "status": status})).unwrap()
         };
-        let reason = |status, up| check_working(&network(status), up).err().map(|obstacle| obstacle.reason);
+        let reason = |status, up| check_working(&network(status), up).err().map(|not_ready| not_ready.reason);
         assert_eq!(reason("ACTIVE", None), None);
         assert_eq!(reason("BUILD", None), Some("NetworkBuilding"));
         assert_eq!(reason("DOWN", None), Some("NetworkDown"));

@@ -20,13 +20,13 @@ pub(crate) struct Pending {
 /// A create under way. Dropped without an outcome, as when its reconcile is cut off, its answer counts as lost from then on.
 #[derive(Debug)]
 #[must_use = "a create is over when its outcome is known"]
-pub(crate) struct Sending<'a> {
+pub(crate) struct InFlight<'a> {
     pending: &'a Pending,
     uid: &'a str,
     is_answered: bool,
 }
 
-impl Sending<'_> {
+impl InFlight<'_> {
     /// Takes note of how the create ended: only an error that leaves its effect open is remembered.
     pub(crate) fn outcome<T>(mut self, outcome: Result<T, Error>) -> Result<T, Error> {
         self.is_answered = !outcome.as_ref().is_err_and(Error::is_uncertain);
@@ -34,7 +34,7 @@ impl Sending<'_> {
     }
 }
 
-impl Drop for Sending<'_> {
+impl Drop for InFlight<'_> {
     fn drop(&mut self) {
         if !self.is_answered {
             self.pending.note(self.uid);
@@ -44,8 +44,8 @@ impl Drop for Sending<'_> {
 
 impl Pending {
     /// A create for the object is about to be sent.
-    pub(crate) fn sending<'a>(&'a self, uid: &'a str) -> Sending<'a> {
-        Sending { pending: self, uid, is_answered: false }
+    pub(crate) fn in_flight<'a>(&'a self, uid: &'a str) -> InFlight<'a> {
+        InFlight { pending: self, uid, is_answered: false }
     }
 
     /// An answer was lost now.

@@ -5,17 +5,16 @@ use crate::api::{ManagementPolicy, Network};
 use crate::cluster::{Cluster, ClusterError};
 use crate::deletion::{Fate, Release};
 use crate::desired::{Desired, fingerprint};
+use crate::duplicates::PossibleDuplicates;
 use crate::event::Event;
 use crate::execute::{Work, converge};
 use crate::identity::{ClusterId, Identity};
-use crate::observe::{Care, Search};
-use crate::outcome::{Next, Obstacle, Outcome, check_working, jittered};
+use crate::observe::{Lookup, Search};
+use crate::outcome::{NotReady, Outcome, Retry, jittered};
 use crate::pending::Pending;
-use crate::plan::{Step, plan};
-use crate::sight::Sight;
+use crate::read_access::ReadAccess;
 use crate::snapshot::Snapshots;
-use crate::status::{Circumstances, is_news, status};
-use crate::suspects::Suspects;
+use crate::status::{StatusContext, is_news, status};
 use kube::{Client, ResourceExt as _};
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,9 +36,9 @@ pub(crate) struct Context {
     pub(crate) cloud: Arc<dyn Cloud>,
     pub(crate) cluster: Arc<Cluster>,
     pub(crate) pending: Pending,
-    pub(crate) sight: Arc<Sight>,
+    pub(crate) read_access: Arc<ReadAccess>,
     pub(crate) snapshots: Arc<Snapshots>,
-    pub(crate) suspects: Arc<Suspects>,
+    pub(crate) possible_duplicates: Arc<PossibleDuplicates>,
 }
 
 /// Why a key is tried again.
@@ -91,7 +90,7 @@ pub(crate) fn is_relevant(change: &Change<'_, Network>) -> bool {
 }
 
 /// An object in work.
-struct Subject<'a> {
+struct Reconciliation<'a> {
     cx: &'a Context,
     object: &'a Network,
     uid: String,
@@ -113,7 +112,7 @@ pub(crate) async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, Er
     };
     let cluster = cx.cluster.id(&cx.client).await.map_err(Error::Cluster)?;
     if finalizers::is_deleting(&*object) {
-        return Subject::new(cx, cluster, &object).remove().await;
+        return Reconciliation::new(cx, cluster, &object).remove().await;
     }
     let desired = Desired::parse(&object.spec);
     let needs_finalizer =
@@ -126,20 +125,20 @@ pub(crate) async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, Er
         },
         false => object,
     };
-    let subject = Subject::new(cx, cluster, &object);
+    let reconciliation = Reconciliation::new(cx, cluster, &object);
     let mut events = Vec::new();
     let (outcome, project) = match desired {
         Err(invalid) => (Outcome::stuck(invalid), None),
-        Ok(desired) => subject.agree(&desired, &mut events).await,
+        Ok(desired) => reconciliation.agree(&desired, &mut events).await,
     };
-    subject.conclude(&outcome, project.as_deref(), &events).await
+    reconciliation.conclude(&outcome, project.as_deref(), &events).await
 }
 
-impl<'a> Subject<'a> {
-    fn new(cx: &'a Context, cluster: &'a ClusterId, object: &'a Network) -> Subject<'a> {
+impl<'a> Reconciliation<'a> {
+    fn new(cx: &'a Context, cluster: &'a ClusterId, object: &'a Network) -> Reconciliation<'a> {
         let uid = object.uid().unwrap_or_default();
         let identity = Identity::new(cluster, &uid, &object.namespace().unwrap_or_default(), &object.name_any());
-        Subject { cx, object, uid, cluster, identity, request: RequestId::random() }
+        Reconciliation { cx, object, uid, cluster, identity, request: RequestId::random() }
     }
 
     /// Brings Neutron to agree, and says with the credentials of which project.
@@ -156,7 +155,7 @@ impl<'a> Subject<'a> {
         self.cx.snapshots.touch(&self.uid);
         let status = self.object.status.as_ref();
         let work = Work {
-            search: self.search(project.as_deref(), self.cx.suspects.care(&self.uid)),
+            search: self.search(project.as_deref(), self.cx.possible_duplicates.lookup(&self.uid)),
             cluster: self.cluster,
             uid: &self.uid,
             desired,
@@ -168,7 +167,7 @@ impl<'a> Subject<'a> {
             self.cx.snapshots.touch(&self.uid);
         }
         if outcome.ready.is_ok() {
-            self.cx.suspects.clear(&self.uid);
+            self.cx.possible_duplicates.clear(&self.uid);
         }
         (outcome, project)
     }
@@ -176,26 +175,23 @@ impl<'a> Subject<'a> {
     /// Where the latest listing shows that all is well, that is the outcome, without a request.
     async fn agreed(&self, desired: &Desired) -> Option<Outcome> {
         self.cx.snapshots.first().await;
-        if self.cx.suspects.care(&self.uid) == Care::Thorough {
+        if self.cx.possible_duplicates.lookup(&self.uid) == Lookup::All {
             return None;
         }
         let snapshot = self.cx.snapshots.of(&self.uid)?;
-        let status = self.object.status.as_ref();
-        let observed = snapshot.observed(&self.uid, &self.identity, status, desired.adopt.as_ref())?;
-        let Step::Done(network, subnet) = plan(desired, &self.identity, &observed) else { return None };
-        check_working(observed.networks.first()?, desired.admin_state_up).ok()?;
+        let (network, subnet) = snapshot.agreed(&self.uid, &self.identity, self.object.status.as_ref(), desired)?;
         Some(Outcome { ready: Ok(()), network: Some(network), subnet: Some(subnet) })
     }
 
-    fn search<'b>(&'b self, project: Option<&'b str>, care: Care) -> Search<'b> {
+    fn search<'b>(&'b self, project: Option<&'b str>, lookup: Lookup) -> Search<'b> {
         Search {
             cloud: &*self.cx.cloud,
             request: self.request,
             identity: &self.identity,
             status: self.object.status.as_ref(),
             project,
-            sight: &self.cx.sight,
-            care,
+            read_access: &self.cx.read_access,
+            lookup,
         }
     }
 
@@ -209,14 +205,14 @@ impl<'a> Subject<'a> {
             Err(error) => return Err(Error::Write(error)),
         };
         let fingerprint = fingerprint(&object.spec);
-        let circumstances = Circumstances { backend: cx.cloud.name(), project, fingerprint: &fingerprint, route };
-        let status = status(object, outcome, &circumstances);
+        let status_context = StatusContext { backend: cx.cloud.name(), project, fingerprint: &fingerprint, route };
+        let status = status(object, outcome, &status_context);
         if is_news(object.status.as_ref(), &status) {
             match &outcome.ready {
                 Ok(()) => {
                     cx.events.event(object, EventType::Normal, "Ready", "the network and its subnet are in Neutron");
                 }
-                Err(obstacle) => cx.events.event(object, EventType::Warning, obstacle.reason, &obstacle.message),
+                Err(not_ready) => cx.events.event(object, EventType::Warning, not_ready.reason, &not_ready.message),
             }
         }
         match cx.status.write(object, &status).await {
@@ -228,7 +224,7 @@ impl<'a> Subject<'a> {
         match &outcome.ready {
             // The survey finds what changes in Neutron.
             Ok(()) => Ok(Action::AwaitChange),
-            Err(obstacle) => next(obstacle),
+            Err(not_ready) => action(not_ready),
         }
     }
 
@@ -239,22 +235,22 @@ impl<'a> Subject<'a> {
             return Ok(Action::AwaitChange);
         }
         let mut events = Vec::new();
-        if let Err(obstacle) = self.release(&mut events).await {
-            return self.conclude(&Outcome::stuck(obstacle), None, &events).await;
+        if let Err(not_ready) = self.release(&mut events).await {
+            return self.conclude(&Outcome::stuck(not_ready), None, &events).await;
         }
         self.record(&events);
         cx.pending.forget(&self.uid);
-        cx.suspects.clear(&self.uid);
+        cx.possible_duplicates.clear(&self.uid);
         finalizers::remove(&cx.client, object, FINALIZER).await.map_err(Error::Write)?;
         Ok(Action::AwaitChange)
     }
 
-    async fn release(&self, events: &mut Vec<Event>) -> Result<(), Obstacle> {
+    async fn release(&self, events: &mut Vec<Event>) -> Result<(), NotReady> {
         let fate = Fate::parse(&self.object.spec)?;
         let project = self.cx.cloud.project_id(self.request).await?;
         self.cx.snapshots.touch(&self.uid);
         let release = Release {
-            search: self.search(project.as_deref(), Care::Thorough),
+            search: self.search(project.as_deref(), Lookup::All),
             cluster: self.cluster,
             uid: &self.uid,
             pending: &self.cx.pending,
@@ -278,10 +274,10 @@ async fn own_write_seen(cx: &Context, written: &Network) {
     }
 }
 
-fn next(obstacle: &Obstacle) -> Result<Action, Error> {
-    match obstacle.next {
-        Next::After(after) => Ok(Action::RequeueAfter(jittered(after))),
-        Next::BackOff => Err(Error::Stuck { reason: obstacle.reason, message: obstacle.message.clone() }),
-        Next::Change => Ok(Action::AwaitChange),
+fn action(not_ready: &NotReady) -> Result<Action, Error> {
+    match not_ready.retry {
+        Retry::After(after) => Ok(Action::RequeueAfter(jittered(after))),
+        Retry::BackOff => Err(Error::Stuck { reason: not_ready.reason, message: not_ready.message.clone() }),
+        Retry::OnChange => Ok(Action::AwaitChange),
     }
 }

@@ -4,14 +4,15 @@
 //! read.
 
 use crate::api::NetworkStatus;
-use crate::desired::Target;
-use crate::identity::{ClusterId, Identity, Standing};
-use crate::plan::Observed;
+use crate::desired::{Desired, Target};
+use crate::identity::{ClusterId, Identity, Ownership};
+use crate::outcome::check_working;
+use crate::plan::{Observed, Step, plan};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
-use steersman_neutron::{Cloud, Error, Network, NetworkFilter, NetworkId, RequestId, Subnet, SubnetFilter};
+use steersman_neutron::{Cloud, Error, Network, NetworkFilter, NetworkId, RequestId, Subnet, SubnetFilter, SubnetId};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -56,8 +57,23 @@ impl Snapshot {
         Ok(Snapshot { begun, networks, owned, subnets })
     }
 
-    /// What an object has, if its status names a network that is recognised; none where only a look of its own can tell.
-    pub(crate) fn observed(
+    /// An object's network and subnet, if they are as the spec says and Neutron says that the network works; none as well where
+    /// only requests for the object alone can tell.
+    pub(crate) fn agreed(
+        &self,
+        uid: &str,
+        identity: &Identity,
+        status: Option<&NetworkStatus>,
+        desired: &Desired,
+    ) -> Option<(NetworkId, SubnetId)> {
+        let observed = self.observed(uid, identity, status, desired.adopt.as_ref())?;
+        let Step::Done(network, subnet) = plan(desired, identity, &observed) else { return None };
+        check_working(observed.networks.first()?, desired.admin_state_up).ok()?;
+        Some((network, subnet))
+    }
+
+    /// What an object has, if its status names a network that is recognised.
+    fn observed(
         &self,
         uid: &str,
         identity: &Identity,
@@ -66,10 +82,10 @@ impl Snapshot {
     ) -> Option<Observed> {
         let status = status?;
         let network = self.networks.get(&status.network()?)?;
-        match identity.standing(network) {
-            Standing::Own => {}
-            Standing::Unmarked if adopt.is_some_and(|target| target.is(network)) => {}
-            Standing::Unmarked | Standing::Others => return None,
+        match identity.ownership(network) {
+            Ownership::Own => {}
+            Ownership::Unmarked if adopt.is_some_and(|target| target.is(network)) => {}
+            Ownership::Unmarked | Ownership::Others => return None,
         }
         let others = self.owned.get(uid).into_iter().flatten().filter(|id| **id != network.id);
         let others = others.filter_map(|id| self.networks.get(id));

@@ -12,7 +12,7 @@ pub(crate) const READY: &str = "Ready";
 pub(crate) const PROGRESSING: &str = "Progressing";
 
 /// What a status says beside the outcome.
-pub(crate) struct Circumstances<'a> {
+pub(crate) struct StatusContext<'a> {
     /// Which Neutron was looked at.
     pub(crate) backend: &'a str,
     /// The project of the credentials, where it is known.
@@ -23,36 +23,36 @@ pub(crate) struct Circumstances<'a> {
 }
 
 /// The status of an object after an outcome. What is as it was keeps its times.
-pub(crate) fn status(object: &Network, outcome: &Outcome, circumstances: &Circumstances<'_>) -> NetworkStatus {
+pub(crate) fn status(object: &Network, outcome: &Outcome, status_context: &StatusContext<'_>) -> NetworkStatus {
     let mut status = object.status.clone().unwrap_or_default();
     // Where it is, is recorded together with what is there: of what was not found the record is all that is known.
     if let Some(network) = outcome.network {
         status.network_id = Some(network.to_string());
-        status.backend = Some(circumstances.backend.to_owned());
-        status.project_id = circumstances.project.map(str::to_owned);
+        status.backend = Some(status_context.backend.to_owned());
+        status.project_id = status_context.project.map(str::to_owned);
     }
     if let Some(subnet) = outcome.subnet {
         status.subnet_id = Some(subnet.to_string());
     }
     if status.backend.is_none() {
-        status.backend = Some(circumstances.backend.to_owned());
+        status.backend = Some(status_context.backend.to_owned());
     }
     if outcome.subnet.is_some() {
-        status.applied_spec = Some(circumstances.fingerprint.to_owned());
+        status.applied_spec = Some(status_context.fingerprint.to_owned());
     }
     // Without a status subresource every status write makes a new generation: naming one would never end.
-    let generation = object.metadata.generation.filter(|_| circumstances.route == Route::Subresource);
+    let generation = object.metadata.generation.filter(|_| status_context.route == Route::Subresource);
     status.observed_generation = generation;
     let conditions = match &outcome.ready {
         Ok(()) => [
             (READY, Status::True, "NetworkReady", "the network and its subnet are in Neutron"),
             (PROGRESSING, Status::False, "Done", "nothing is left to do"),
         ],
-        Err(obstacle) => {
-            let progressing = if obstacle.is_progressing() { Status::True } else { Status::False };
+        Err(not_ready) => {
+            let progressing = if not_ready.is_progressing() { Status::True } else { Status::False };
             [
-                (READY, Status::False, obstacle.reason, obstacle.message.as_str()),
-                (PROGRESSING, progressing, obstacle.reason, obstacle.message.as_str()),
+                (READY, Status::False, not_ready.reason, not_ready.message.as_str()),
+                (PROGRESSING, progressing, not_ready.reason, not_ready.message.as_str()),
             ]
         }
     };
@@ -79,7 +79,7 @@ pub(crate) fn is_news(before: Option<&NetworkStatus>, after: &NetworkStatus) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::outcome::{Next, Obstacle};
+    use crate::outcome::{NotReady, Retry};
 
     const NETWORK: &str = "00000000-0000-4000-8000-000000000001";
     const SUBNET: &str = "00000000-0000-4000-8000-000000000002";
@@ -90,8 +90,8 @@ mod tests {
         object
     }
 
-    fn at(route: Route) -> Circumstances<'static> {
-        Circumstances { backend: "b", project: Some("p"), fingerprint: "f", route }
+    fn at(route: Route) -> StatusContext<'static> {
+        StatusContext { backend: "b", project: Some("p"), fingerprint: "f", route }
     }
 
     fn ready_outcome() -> Outcome {
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn the_same_again_is_no_news_and_changes_nothing() {
-        let stuck = Outcome::stuck(Obstacle::new("InvalidSpec", "m", Next::Change));
+        let stuck = Outcome::stuck(NotReady::new("InvalidSpec", "m", Retry::OnChange));
         let mut object = object();
         let first = status(&object, &stuck, &at(Route::Subresource));
         assert!(is_news(None, &first));
@@ -122,8 +122,8 @@ mod tests {
     fn where_a_network_is_stays_recorded_while_it_cannot_be_found() {
         let mut object = object();
         object.status = Some(status(&object, &ready_outcome(), &at(Route::Subresource)));
-        let elsewhere = Circumstances { backend: "other", project: Some("q"), ..at(Route::Subresource) };
-        let stuck = Outcome::stuck(Obstacle::new("BackendChanged", "m", Next::Change));
+        let elsewhere = StatusContext { backend: "other", project: Some("q"), ..at(Route::Subresource) };
+        let stuck = Outcome::stuck(NotReady::new("BackendChanged", "m", Retry::OnChange));
         let after = status(&object, &stuck, &elsewhere);
         assert_eq!((after.network_id.as_deref(), after.backend.as_deref()), (Some(NETWORK), Some("b")));
         assert_eq!((after.project_id.as_deref(), after.applied_spec.as_deref()), (Some("p"), Some("f")));

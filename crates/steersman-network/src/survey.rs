@@ -4,14 +4,13 @@
 use crate::api::Network;
 use crate::cluster::Cluster;
 use crate::desired::Desired;
+use crate::duplicates::PossibleDuplicates;
 use crate::identity::{ClusterId, Identity, uids};
 use crate::metrics::Counts;
-use crate::outcome::{check_working, is_outage, jittered};
-use crate::plan::{Step, plan};
-use crate::sight::Sight;
+use crate::outcome::{is_outage, jittered};
+use crate::read_access::ReadAccess;
 use crate::snapshot::{Snapshot, Snapshots};
 use crate::status::ready;
-use crate::suspects::Suspects;
 use kube::{Api, Client, ResourceExt as _, api::ListParams};
 use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
@@ -38,8 +37,8 @@ pub(crate) struct Survey {
     pub(crate) networks: Lister<Network>,
     pub(crate) queue: WorkQueue<ObjectKey>,
     pub(crate) snapshots: Arc<Snapshots>,
-    pub(crate) sight: Arc<Sight>,
-    pub(crate) suspects: Arc<Suspects>,
+    pub(crate) read_access: Arc<ReadAccess>,
+    pub(crate) possible_duplicates: Arc<PossibleDuplicates>,
     pub(crate) counts: Counts,
     pub(crate) interval: Duration,
     pub(crate) orphan_grace: Duration,
@@ -85,7 +84,7 @@ impl Survey {
             }
         };
         if snapshot.has_own() {
-            self.sight.prove();
+            self.read_access.confirm();
         }
         self.snapshots.replace(Arc::clone(&snapshot));
         // Which objects there are is known later: nothing is an orphan until then.
@@ -103,7 +102,7 @@ impl Survey {
     fn look(&self, cluster: &ClusterId, snapshot: &Snapshot, object: &Network) -> bool {
         let (uid, key) = (object.uid().unwrap_or_default(), ObjectKey::of(object));
         if 1 < snapshot.n_owned(&uid) {
-            self.suspects.add(&uid);
+            self.possible_duplicates.add(&uid);
             self.queue.add(key);
             return true;
         }
@@ -119,14 +118,7 @@ impl Survey {
         let Ok(desired) = Desired::parse(&object.spec) else { return false };
         let namespace = object.namespace().unwrap_or_default();
         let identity = Identity::new(cluster, &uid, &namespace, &object.name_any());
-        let observed = snapshot.observed(&uid, &identity, object.status.as_ref(), desired.adopt.as_ref());
-        let is_well = observed.is_some_and(|observed| {
-            matches!(plan(&desired, &identity, &observed), Step::Done(..))
-                && observed
-                    .networks
-                    .first()
-                    .is_some_and(|network| check_working(network, desired.admin_state_up).is_ok())
-        });
+        let is_well = snapshot.agreed(&uid, &identity, object.status.as_ref(), &desired).is_some();
         if !is_well {
             self.queue.add(key);
         }

@@ -28,7 +28,7 @@ pub struct Field {
 
 /// What a change of a spec leads to.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Verdict {
+pub enum Effect {
     /// The new spec cannot be made real; Neutron stays as it is.
     Invalid(String),
     /// The change cannot be made; Neutron stays as it is.
@@ -112,13 +112,13 @@ fn list(values: Value) -> Vec<Value> {
 }
 
 /// What a change from one spec to another leads to, where Neutron agrees with the first as far as it can.
-pub fn transition(from: &Value, to: &Value) -> Verdict {
+pub fn transition(from: &Value, to: &Value) -> Effect {
     let mut world = World::with_theirs();
     if let Ok(from) = read(from) {
         world.settle(&from);
     }
     match read(to) {
-        Err(invalid) => Verdict::Invalid(invalid),
+        Err(invalid) => Effect::Invalid(invalid),
         Ok(to) => world.settle(&to),
     }
 }
@@ -142,8 +142,8 @@ pub fn document() -> String {
         // Writing to a String does not fail.
         let _ = write!(text, "\n## {}\n\n| from | to | what happens |\n|---|---|---|\n", field.title);
         for (from, to) in field.pairs() {
-            let verdict = transition(&field.spec(from), &field.spec(to));
-            let _ = writeln!(text, "| {} | {} | {verdict} |", show(from), show(to));
+            let effect = transition(&field.spec(from), &field.spec(to));
+            let _ = writeln!(text, "| {} | {} | {effect} |", show(from), show(to));
         }
     }
     text
@@ -156,13 +156,13 @@ fn show(value: &Value) -> String {
     }
 }
 
-impl std::fmt::Display for Verdict {
+impl std::fmt::Display for Effect {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Verdict::Invalid(sentence) => write!(f, "invalid: {sentence}"),
-            Verdict::Refused(sentence) => write!(f, "refused: {sentence}"),
-            Verdict::Steps(steps) if steps.is_empty() => f.write_str("nothing"),
-            Verdict::Steps(steps) => f.write_str(&steps.join("; then ")),
+            Effect::Invalid(sentence) => write!(f, "invalid: {sentence}"),
+            Effect::Refused(sentence) => write!(f, "refused: {sentence}"),
+            Effect::Steps(steps) if steps.is_empty() => f.write_str("nothing"),
+            Effect::Steps(steps) => f.write_str(&steps.join("; then ")),
         }
     }
 }
@@ -195,11 +195,11 @@ impl World {
     }
 
     /// Takes steps as the operator does, until nothing is left to do or it stops.
-    fn settle(&mut self, desired: &Desired) -> Verdict {
+    fn settle(&mut self, desired: &Desired) -> Effect {
         let mut steps = Vec::new();
         if let (Some(target), true) = (&desired.adopt, self.observed.networks.is_empty()) {
             if !self.theirs.networks.iter().any(|network| target.is(network)) {
-                return Verdict::Refused(format!("there is no network {target} that these credentials can see"));
+                return Effect::Refused(format!("there is no network {target} that these credentials can see"));
             }
             self.observed = self.theirs.clone();
         }
@@ -208,12 +208,12 @@ impl World {
             match &step {
                 Step::Done(_, subnet) => {
                     self.observed.known_subnet = Some(*subnet);
-                    return Verdict::Steps(steps);
+                    return Effect::Steps(steps);
                 }
-                Step::Refuse(refusal) => return Verdict::Refused(without_ids(&refusal.to_string())),
+                Step::Refuse(refusal) => return Effect::Refused(without_ids(&refusal.to_string())),
                 step if desired.management_policy == ManagementPolicy::Observed => {
-                    let obstacle = crate::outcome::Obstacle::differs(step);
-                    return Verdict::Refused(without_ids(&obstacle.message));
+                    let not_ready = crate::outcome::NotReady::differs(step);
+                    return Effect::Refused(without_ids(&not_ready.message));
                 }
                 step => {
                     steps.push(without_ids(&step.to_string()));

@@ -1,10 +1,12 @@
 //! A cloud that fails on demand, for tests of code that uses a cloud.
 //!
 //! It wraps any backend and is one itself, so what is tested runs against the same trait as in production. Faults are asked
-//! for one by one; without any, every call passes through.
+//! for one by one, and so is work of the test's own that runs just before a call; without any, every call passes through.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -17,7 +19,7 @@ use crate::id::{NetworkId, Revision, SubnetId};
 use crate::network::{Network, NetworkCreate, NetworkFilter, NetworkUpdate};
 use crate::subnet::{Subnet, SubnetCreate, SubnetFilter, SubnetUpdate};
 
-/// The most faults that can wait; asking for more is a bug in the test and panics.
+/// The most faults that can wait, and the most work; asking for more is a bug in the test and panics.
 const PENDING_MAX: usize = 1024;
 
 /// What goes wrong with a call.
@@ -59,15 +61,53 @@ pub enum Fault {
 #[derive(Clone, Debug)]
 pub struct Faulty {
     inner: Arc<dyn Cloud>,
+    before: Arc<Mutex<VecDeque<(Operation, Work)>>>,
     pending: Arc<Mutex<VecDeque<(Operation, Fault)>>>,
     outage: Arc<Mutex<Option<Fault>>>,
     n_calls: Arc<AtomicU64>,
 }
 
+/// What runs before a call.
+struct Work(Pin<Box<dyn Future<Output = ()> + Send>>);
+
+impl fmt::Debug for Work {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Work(..)")
+    }
+}
+
 impl Faulty {
     /// A cloud that behaves as `inner` until a fault is asked for.
     pub fn new(inner: Arc<dyn Cloud>) -> Self {
-        Self { inner, pending: Arc::default(), outage: Arc::default(), n_calls: Arc::default() }
+        Self { inner, before: Arc::default(), pending: Arc::default(), outage: Arc::default(), n_calls: Arc::default() }
+    }
+
+    /// Runs `work` to its end just before the next call of this kind, which waits for it: what somebody else does between two
+    /// calls of the code under test. It comes before a fault of the same call. Several for the same kind run before one call
+    /// each, in the order asked for.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use steersman_neutron::{Cloud, Faulty, NetworkCreate, NetworkFilter, Operation, RequestId, Simulated};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), steersman_neutron::Error> {
+    /// let (inner, request) = (Simulated::in_memory(), RequestId::random());
+    /// let cloud = Faulty::new(Arc::new(inner.clone()));
+    /// cloud.before(Operation::FindNetworks, async move {
+    ///     drop(inner.create_network(request, &NetworkCreate::default()).await);
+    /// });
+    /// assert_eq!(cloud.find_networks(request, &NetworkFilter::all()).await?.len(), 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If 1024 wait already.
+    pub fn before(&self, operation: Operation, work: impl Future<Output = ()> + Send + 'static) {
+        let mut before = self.before.lock();
+        assert!(before.len() < PENDING_MAX, "{PENDING_MAX} wait already");
+        before.push_back((operation, Work(Box::pin(work))));
     }
 
     /// Makes the next call of this kind fail in this way. Several for the same kind happen in the order asked for.
@@ -92,21 +132,26 @@ impl Faulty {
         self.n_calls.load(Ordering::Relaxed)
     }
 
-    /// Whether every fault asked for has happened.
+    /// Whether every fault asked for has happened, and all work was begun.
     pub fn is_spent(&self) -> bool {
-        self.pending.lock().is_empty()
+        self.pending.lock().is_empty() && self.before.lock().is_empty()
     }
 
-    /// Takes back every fault that has not happened.
+    /// Takes back every fault that has not happened, and all work that was not begun.
     pub fn clear(&self) {
         self.pending.lock().clear();
+        self.before.lock().clear();
     }
 
     async fn pass<T>(&self, call: Call, inner: Reply<'_, T>) -> Result<T, Error> {
         // The project of the credentials is known without a request, once there is a token.
         self.n_calls.fetch_add(u64::from(call.operation != Operation::Authenticate), Ordering::Relaxed);
+        let work = take(&self.before, call.operation);
+        if let Some(Work(work)) = work {
+            work.await;
+        }
         let outage = self.outage.lock().filter(|_| call.operation != Operation::Authenticate);
-        match self.take(call.operation).or(outage) {
+        match take(&self.pending, call.operation).or(outage) {
             None => inner.await,
             Some(Fault::Answer(status, kind)) => {
                 Err(call.answered(Answer::refusal(status, kind, "A fault was asked for.")))
@@ -127,12 +172,13 @@ impl Faulty {
             }
         }
     }
+}
 
-    fn take(&self, operation: Operation) -> Option<Fault> {
-        let mut pending = self.pending.lock();
-        let position = pending.iter().position(|(wanted, _)| *wanted == operation)?;
-        pending.remove(position).map(|(_, fault)| fault)
-    }
+/// The first of what waits for a call of this kind.
+fn take<T>(waiting: &Mutex<VecDeque<(Operation, T)>>, operation: Operation) -> Option<T> {
+    let mut waiting = waiting.lock();
+    let position = waiting.iter().position(|(wanted, _)| *wanted == operation)?;
+    waiting.remove(position).map(|(_, it)| it)
 }
 
 impl Cloud for Faulty {

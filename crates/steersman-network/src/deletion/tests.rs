@@ -5,9 +5,8 @@ use crate::api::NetworkStatus;
 use crate::desired::Desired;
 use crate::execute::{Work, converge};
 use crate::identity::Identity;
-use crate::meddler::{Meddler, Meddling};
-use crate::observe::Care;
-use crate::sight::Sight;
+use crate::observe::Lookup;
+use crate::read_access::ReadAccess;
 use serde_json::json;
 use steersman_neutron::{
     Cloud as _, Fault, Faulty, NetworkCreate, NetworkFilter, NetworkId, NetworkUpdate, Operation, RequestId, Simulated,
@@ -17,24 +16,29 @@ struct World {
     cloud: Simulated,
     cluster: ClusterId,
     pending: Pending,
-    sight: Sight,
+    read_access: ReadAccess,
 }
 
 impl World {
     fn new() -> World {
         let cluster = "c".parse().unwrap();
-        World { cloud: Simulated::in_memory(), cluster, pending: Pending::default(), sight: Sight::default() }
+        World {
+            cloud: Simulated::in_memory(),
+            cluster,
+            pending: Pending::default(),
+            read_access: ReadAccess::default(),
+        }
     }
 
-    fn search<'a>(&'a self, identity: &'a Identity, status: &'a NetworkStatus, care: Care) -> Search<'a> {
+    fn search<'a>(&'a self, identity: &'a Identity, status: &'a NetworkStatus, lookup: Lookup) -> Search<'a> {
         Search {
             cloud: &self.cloud,
             request: RequestId::random(),
             identity,
             status: Some(status),
             project: None,
-            sight: &self.sight,
-            care,
+            read_access: &self.read_access,
+            lookup,
         }
     }
 
@@ -47,7 +51,7 @@ impl World {
         let spec = serde_json::from_value(json!({"cidr": "10.0.0.0/24"})).unwrap();
         let (desired, identity) = (Desired::parse(&spec).unwrap(), self.identity(uid));
         let work = Work {
-            search: self.search(&identity, status, Care::Usual),
+            search: self.search(&identity, status, Lookup::Recorded),
             cluster: &self.cluster,
             uid,
             desired: &desired,
@@ -59,9 +63,9 @@ impl World {
         outcome.network.unwrap().to_string()
     }
 
-    async fn released(&self, uid: &str, status: &NetworkStatus, fate: Fate) -> Result<(), Obstacle> {
+    async fn released(&self, uid: &str, status: &NetworkStatus, fate: Fate) -> Result<(), NotReady> {
         let identity = self.identity(uid);
-        let search = self.search(&identity, status, Care::Thorough);
+        let search = self.search(&identity, status, Lookup::All);
         let release = Release { search, cluster: &self.cluster, uid, pending: &self.pending, fate };
         release.run(&mut Vec::new()).await
     }
@@ -163,7 +167,7 @@ async fn a_network_that_cannot_be_read_is_not_retained_with_its_marker() {
     }
     let identity = world.identity("own");
     let status = naming(&id);
-    let search = Search { cloud: &blind, ..world.search(&identity, &status, Care::Thorough) };
+    let search = Search { cloud: &blind, ..world.search(&identity, &status, Lookup::All) };
     let (cluster, pending) = (&world.cluster, &world.pending);
     let release = Release { search, cluster, uid: "own", pending, fate: Fate::Retain };
     assert_eq!(release.run(&mut Vec::new()).await.unwrap_err().reason, "NeutronForbidden");
@@ -218,10 +222,14 @@ async fn a_network_that_another_object_has_too_is_left_to_it() {
 async fn what_somebody_changes_after_it_was_read_is_looked_at_again() {
     let world = World::new();
     let id = world.converged("own", &nothing()).await;
-    let meddler = Meddler::new(world.cloud.clone());
-    meddler.before(Operation::DeleteNetwork, Meddling::Describe(id.parse().unwrap(), "kept"));
+    let (simulated, network) = (world.cloud.clone(), id.parse().unwrap());
+    let cloud = Faulty::new(std::sync::Arc::new(simulated.clone()));
+    cloud.before(Operation::DeleteNetwork, async move {
+        let kept = NetworkUpdate { description: Some("kept".to_owned()), ..NetworkUpdate::default() };
+        simulated.update_network(RequestId::random(), network, &kept, None).await.unwrap();
+    });
     let (identity, status) = (world.identity("own"), naming(&id));
-    let search = || Search { cloud: &meddler, ..world.search(&identity, &status, Care::Thorough) };
+    let search = || Search { cloud: &cloud, ..world.search(&identity, &status, Lookup::All) };
     let release = || Release {
         search: search(),
         cluster: &world.cluster,

@@ -1,6 +1,6 @@
 //! The fields of a spec that are addresses.
 
-use crate::api::{Given, Pool};
+use crate::api::{Lenient, Pool};
 use crate::desired::{Invalid, given};
 use ipnet::IpNet;
 use std::net::IpAddr;
@@ -8,7 +8,7 @@ use steersman_neutron::{AllocationPool, default_gateway};
 
 const CIDR_EXAMPLE: &str = "192.168.0.0/16";
 
-pub(crate) fn cidr(field: &Given<String>) -> Result<IpNet, Invalid> {
+pub(crate) fn cidr(field: &Lenient<String>) -> Result<IpNet, Invalid> {
     let Some(text) = given(field, "cidr", "a text such as \"192.168.0.0/16\"")? else {
         return Err(Invalid::Missing { field: "cidr", example: CIDR_EXAMPLE });
     };
@@ -27,7 +27,7 @@ pub(crate) fn cidr(field: &Given<String>) -> Result<IpNet, Invalid> {
     Ok(cidr)
 }
 
-pub(crate) fn gateway(cidr: IpNet, field: &Given<String>) -> Result<Option<IpAddr>, Invalid> {
+pub(crate) fn gateway(cidr: IpNet, field: &Lenient<String>) -> Result<Option<IpAddr>, Invalid> {
     let Some(text) = given(field, "gateway", "a text such as \"192.168.0.1\"")? else { return Ok(None) };
     let gateway: IpAddr = text.trim().parse().map_err(|_| Invalid::Gateway { text: text.clone() })?;
     if !cidr.contains(&gateway) {
@@ -49,7 +49,7 @@ fn reserved(cidr: IpNet, address: IpAddr) -> Option<&'static str> {
     (is_v4 && address == cidr.broadcast()).then_some("broadcast")
 }
 
-pub(crate) fn nameservers(cidr: IpNet, field: &Given<Vec<String>>) -> Result<Option<Vec<IpAddr>>, Invalid> {
+pub(crate) fn nameservers(cidr: IpNet, field: &Lenient<Vec<String>>) -> Result<Option<Vec<IpAddr>>, Invalid> {
     let want = "a list of addresses such as [\"192.168.0.2\"]";
     let Some(texts) = given(field, "dnsNameservers", want)? else { return Ok(None) };
     let mut servers = Vec::new();
@@ -70,7 +70,7 @@ pub(crate) fn nameservers(cidr: IpNet, field: &Given<Vec<String>>) -> Result<Opt
 pub(crate) fn pools(
     cidr: IpNet,
     gateway: Option<IpAddr>,
-    field: &Given<Vec<Pool>>,
+    field: &Lenient<Vec<Pool>>,
 ) -> Result<Option<Vec<AllocationPool>>, Invalid> {
     let want = "a list of ranges such as [{\"start\": \"192.168.0.10\", \"end\": \"192.168.0.99\"}]";
     let Some(given) = given(field, "allocationPools", want)? else { return Ok(None) };

@@ -2,10 +2,9 @@
 
 use super::*;
 use crate::api::NetworkStatus;
-use crate::meddler::{Meddler, Meddling};
-use crate::observe::Care;
+use crate::observe::Lookup;
 use crate::pending::SETTLE;
-use crate::sight::Sight;
+use crate::read_access::ReadAccess;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,13 +13,12 @@ use steersman_neutron::{Fault, Faulty, NetworkFilter, NetworkStatus as Working, 
 /// One object, and what a process knows of it.
 struct World {
     cloud: Faulty,
-    meddler: Meddler,
     simulated: Simulated,
     spec: Value,
     pending: Pending,
-    sight: Sight,
+    read_access: ReadAccess,
     status: NetworkStatus,
-    care: Care,
+    lookup: Lookup,
     is_applied: bool,
     project: Option<&'static str>,
     cluster: &'static str,
@@ -29,16 +27,14 @@ struct World {
 impl World {
     fn new(spec: Value) -> World {
         let simulated = Simulated::in_memory();
-        let meddler = Meddler::new(simulated.clone());
         World {
-            cloud: Faulty::new(Arc::new(meddler.clone())),
-            meddler,
+            cloud: Faulty::new(Arc::new(simulated.clone())),
             simulated,
             spec,
             pending: Pending::default(),
-            sight: Sight::default(),
+            read_access: ReadAccess::default(),
             status: NetworkStatus::default(),
-            care: Care::Usual,
+            lookup: Lookup::Recorded,
             is_applied: false,
             project: None,
             cluster: "c",
@@ -55,8 +51,8 @@ impl World {
             identity: &identity,
             status: Some(&self.status),
             project: self.project,
-            sight: &self.sight,
-            care: self.care,
+            read_access: &self.read_access,
+            lookup: self.lookup,
         };
         let is_applied = self.is_applied;
         let work = Work { search, cluster: &cluster, uid: "u", desired: &desired, pending: &self.pending, is_applied };
@@ -87,6 +83,11 @@ impl World {
 
     async fn change(&self, id: NetworkId, change: NetworkUpdate) {
         self.simulated.update_network(RequestId::random(), id, &change, None).await.unwrap();
+    }
+
+    /// Somebody else does this to the cloud just before the next such call.
+    fn before<W: Future<Output = ()> + Send + 'static>(&self, operation: Operation, work: impl FnOnce(Simulated) -> W) {
+        self.cloud.before(operation, work(self.simulated.clone()));
     }
 }
 
@@ -148,7 +149,7 @@ async fn wherever_it_is_interrupted_there_is_one_network_in_the_end() {
             world.cloud.clear();
             // Another process, which knows nothing of what the first has sent, and whose status write was lost.
             world.pending = Pending::default();
-            world.sight = Sight::default();
+            world.read_access = ReadAccess::default();
             world.status = NetworkStatus::default();
             let id = world.ready().await;
             let networks = world.networks().await;
@@ -287,7 +288,7 @@ async fn what_was_made_twice_is_made_once() {
         ..NetworkCreate::default()
     };
     world.simulated.create_network(RequestId::random(), &late).await.unwrap();
-    world.care = Care::Thorough;
+    world.lookup = Lookup::All;
     assert_eq!(world.ready().await, id);
     assert_eq!(world.networks().await.len(), 1);
 }
@@ -298,8 +299,11 @@ async fn of_what_was_made_twice_nothing_goes_that_somebody_took_in_the_meantime(
     let id = world.ready().await;
     let late = NetworkCreate { description: text("network-controller:c:u"), ..NetworkCreate::default() };
     let late = world.simulated.create_network(RequestId::random(), &late).await.unwrap().id;
-    world.care = Care::Thorough;
-    world.meddler.before(Operation::DeleteNetwork, Meddling::Describe(late, "kept"));
+    world.lookup = Lookup::All;
+    world.before(Operation::DeleteNetwork, async move |cloud: Simulated| {
+        let kept = NetworkUpdate { description: text("kept"), ..NetworkUpdate::default() };
+        cloud.update_network(RequestId::random(), late, &kept, None).await.unwrap();
+    });
     assert_eq!(world.ready().await, id);
     let networks = world.networks().await;
     assert!(networks.iter().any(|network| network.description == "kept"), "{networks:?}");
@@ -307,15 +311,15 @@ async fn of_what_was_made_twice_nothing_goes_that_somebody_took_in_the_meantime(
 
 #[tokio::test]
 async fn a_network_with_a_copied_tag_is_left_and_named() {
-    for care in [Care::Usual, Care::Thorough] {
+    for lookup in [Lookup::Recorded, Lookup::All] {
         let mut world = World::new(plain());
         // Older than the object's own.
         let copy = NetworkCreate { name: text("copy"), ..NetworkCreate::default() };
         let copy = world.simulated.create_network(RequestId::random(), &copy).await.unwrap().id;
         let id = world.ready().await;
         world.simulated.add_network_tag(RequestId::random(), copy, "network-controller:c:u").await.unwrap();
-        world.care = care;
-        if care == Care::Usual {
+        world.lookup = lookup;
+        if lookup == Lookup::Recorded {
             // Without it the object's networks have to be looked for.
             world.status = NetworkStatus::default();
         }
@@ -416,7 +420,9 @@ async fn of_two_objects_that_adopt_at_once_one_at_most_has_the_network() {
     world.simulated.add_network_tag(request, theirs, "t").await.unwrap();
     // The other object marks it after this one has looked, and before it marks.
     let other = "network-controller:c:other";
-    world.meddler.before(Operation::AddNetworkTag, Meddling::Tag(theirs, other));
+    world.before(Operation::AddNetworkTag, async move |cloud: Simulated| {
+        cloud.add_network_tag(request, theirs, other).await.unwrap();
+    });
     let outcome = world.converge().await;
     assert_eq!((outcome.ready.unwrap_err().reason, outcome.network), ("AdoptTaken", None));
     assert_eq!(world.networks().await[0].tags, ["t", other]);

@@ -5,16 +5,18 @@ use crate::world::{Ready, World, id_of, plain};
 use expect_test::expect_file;
 use serde_json::{Value, json};
 use std::sync::Arc;
-use std::time::Duration;
 use steersman::ObjectKey;
 use steersman_network::Network;
-use steersman_network::transitions::{Field, Verdict, document, fields, transition};
+use steersman_network::transitions::{Effect, Field, document, fields, transition};
 use steersman_neutron::{Cloud, Network as Made, NetworkCreate, RequestId, Simulated, Subnet, SubnetCreate};
 
 #[test]
 fn the_document_is_what_the_code_decides() {
     expect_file!["../../../../docs/network-transitions.md"].assert_eq(&document());
 }
+
+/// The object's.
+const NAME: &str = "a";
 
 /// What an object has in Neutron.
 #[derive(Clone, Debug, PartialEq)]
@@ -51,43 +53,113 @@ fn is_settled(ready: &Ready) -> bool {
     ready.status == "True" || is_refusal
 }
 
-/// One change, on an object that agrees with `from`; `present` is its spec now, if it is there.
-async fn drive(world: &World, field: &Field, present: Option<Value>, from: &Value, to: &Value) {
-    let row = format!("{}: {from} -> {to}", field.title);
-    let name = "a";
-    match present {
-        Some(present) if present == field.spec(from) => {}
-        Some(_) => drop(world.respec(name, field.spec(from)).await),
-        None => drop(world.create(name, field.spec(from)).await),
-    }
-    let (before, _) = world.until(name, is_settled).await;
-    let before_state = state(world, &before).await;
-    world.respec(name, field.spec(to)).await;
-    let (after, ready) = world.until(name, is_settled).await;
-    let after_state = state(world, &after).await;
+/// One object, driven from value to value of a field.
+struct Drive<'a> {
+    world: World,
+    field: &'a Field,
+    /// The value that the object has; none where there is no object.
+    present: Option<&'a Value>,
+    /// The value that Neutron agrees with, if it does with any.
+    agreed: Option<&'a Value>,
+    /// What the object had in Neutron when it was looked at last.
+    state: Option<State>,
+}
 
-    let verdict = transition(&field.spec(from), &field.spec(to));
-    match &verdict {
-        Verdict::Invalid(sentence) => {
-            assert_eq!((ready.reason.as_str(), &ready.message), ("InvalidSpec", sentence), "{row}");
-            assert_eq!(after_state, before_state, "{row}");
-        }
-        Verdict::Refused(_) => {
-            assert_eq!(ready.status, "False", "{row}: {ready:?}");
-            assert_eq!(after_state, before_state, "{row}");
-        }
-        Verdict::Steps(steps) => {
-            assert_eq!(ready.status, "True", "{row}: {ready:?}");
-            let (before_state, after_state) = (before_state.clone(), after_state.unwrap());
-            match before_state {
-                Some(before_state) if steps.is_empty() => assert_eq!(after_state, before_state, "{row}"),
-                // The network is never replaced.
-                Some(before_state) => assert_eq!(after_state.network.id, before_state.network.id, "{row}"),
-                None => {}
+impl<'a> Drive<'a> {
+    /// One row of the document, and what it says of it.
+    async fn row(&mut self, from: &'a Value, to: &'a Value) {
+        let row = format!("{}: {from} -> {to}", self.field.title);
+        self.start_at(from).await;
+        let before_state = self.state.clone();
+        let world = &self.world;
+        world.respec(NAME, self.field.spec(to)).await;
+        let (after, ready) = world.until(NAME, is_settled).await;
+        let after_state = state(world, &after).await;
+        (self.present, self.state) = (Some(to), after_state.clone());
+
+        match transition(&self.field.spec(from), &self.field.spec(to)) {
+            Effect::Invalid(sentence) => {
+                assert_eq!((ready.reason.as_str(), &ready.message), ("InvalidSpec", &sentence), "{row}");
+                assert_eq!(after_state, before_state, "{row}");
             }
-            check(&row, &field.spec(to), &after_state);
+            Effect::Refused(_) => {
+                assert_eq!(ready.status, "False", "{row}: {ready:?}");
+                assert_eq!(after_state, before_state, "{row}");
+            }
+            Effect::Steps(steps) => {
+                assert_eq!(ready.status, "True", "{row}: {ready:?}");
+                let after_state = after_state.unwrap();
+                match before_state {
+                    Some(before_state) if steps.is_empty() => assert_eq!(after_state, before_state, "{row}"),
+                    // The network is never replaced.
+                    Some(before_state) => assert_eq!(after_state.network.id, before_state.network.id, "{row}"),
+                    None => {}
+                }
+                check(&row, &self.field.spec(to), &after_state);
+                self.agreed = Some(to);
+            }
         }
     }
+
+    /// Brings the object to agree with a value as far as it can: from where it is, or as a new one.
+    async fn start_at(&mut self, from: &'a Value) {
+        if !self.can_go_to(from) {
+            if self.present.take().is_some() {
+                remove(&self.world).await;
+            }
+            (self.agreed, self.state) = (None, None);
+            if self.field.name == "adopt" || self.field.base.get("adopt").is_some() {
+                make_theirs(&self.world.cloud).await;
+            }
+        }
+        match self.present {
+            // Settled at the end of the row before, which has looked at it.
+            Some(present) if present == from => return,
+            Some(_) => drop(self.world.respec(NAME, self.field.spec(from)).await),
+            None => drop(self.world.create(NAME, self.field.spec(from)).await),
+        }
+        let (object, ready) = self.world.until(NAME, is_settled).await;
+        self.state = state(&self.world, &object).await;
+        self.present = Some(from);
+        if ready.status == "True" {
+            self.agreed = Some(from);
+        }
+    }
+
+    /// Whether the object can serve for a row that begins with a value. What was there before matters where it cannot be left,
+    /// where the value leads to nothing, and to what is adopted.
+    fn can_go_to(&self, from: &Value) -> bool {
+        let Some(agreed) = self.agreed.filter(|_| is_valid(&self.field.spec(from))) else { return false };
+        let is_reached = || matches!(transition(&self.field.spec(agreed), &self.field.spec(from)), Effect::Steps(_));
+        agreed == from || (!needs_own(self.field) && is_reached())
+    }
+}
+
+/// The rows of a field. Where its values can be left, most begin with the value that the one before has ended with, and those
+/// from values that lead to nothing come last; otherwise those that begin with the same value follow each other. Either way
+/// few rows need an object of their own, or two changes.
+fn rows(field: &Field) -> Vec<(&Value, &Value)> {
+    let all = || field.pairs();
+    if needs_own(field) {
+        return all().collect();
+    }
+    let (valid, invalid): (Vec<&Value>, Vec<&Value>) =
+        field.values.iter().partition(|value| is_valid(&field.spec(value)));
+    let mut rows = Vec::new();
+    for (i, &from) in valid.iter().enumerate() {
+        rows.extend(invalid.iter().map(|to| (from, *to)));
+        rows.extend(valid.iter().skip(i + 2).flat_map(|&to| [(from, to), (to, from)]));
+        rows.extend(valid.get(i + 1).map(|&to| (from, to)));
+    }
+    rows.extend((1..valid.len()).rev().map(|i| (valid[i], valid[i - 1])));
+    rows.extend(all().filter(|(from, _)| invalid.contains(from)));
+    assert!(rows.len() == all().count() && all().all(|row| rows.contains(&row)), "{}: {rows:?}", field.title);
+    rows
+}
+
+/// Whether what was there before matters: a value cannot be left, or the network was there before the object.
+fn needs_own(field: &Field) -> bool {
+    ["cidr", "adopt", "managementPolicy, with adopt"].contains(&field.title)
 }
 
 /// Whether what the spec names is so in Neutron.
@@ -133,9 +205,9 @@ fn check(row: &str, spec: &Value, state: &State) {
 
 /// Takes the object and all that it had away.
 async fn remove(world: &World) {
-    world.respec("a", plain()).await;
-    world.api().delete("a", &Default::default()).await.unwrap();
-    world.plane.until_gone::<Network>(&ObjectKey::namespaced("default", "a")).await;
+    world.respec(NAME, plain()).await;
+    world.api().delete(NAME, &Default::default()).await.unwrap();
+    world.plane.until_gone::<Network>(&ObjectKey::namespaced("default", NAME)).await;
     for network in world.networks().await {
         world.cloud.delete_network(RequestId::random(), network.id, None).await.unwrap();
     }
@@ -160,35 +232,20 @@ spec:
     schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
 ";
 
-async fn drive_field(cloud: Arc<dyn Cloud>, field: &Field) -> usize {
+async fn drive_field(cloud: Arc<dyn Cloud>, field: &Field) -> (usize, u64) {
     let world = World::defined(cloud, DEFINITION).await;
     let operator = world.operate();
-    let mut n_rows = 0;
-    let mut present: Option<Value> = None;
-    for (from, to) in field.pairs() {
-        // What was there before matters where it cannot be left, where the first spec leads to nothing, and to what is adopted.
-        let is_fresh =
-            ["cidr", "adopt", "managementPolicy, with adopt"].contains(&field.title) || !is_valid(&field.spec(from));
-        if is_fresh && present.take().is_some() {
-            remove(&world).await;
-        }
-        if field.title == "adopt" || field.base.get("adopt").is_some() {
-            make_theirs(&world.cloud).await;
-        }
-        drive(&world, field, present.take(), from, to).await;
-        present = Some(field.spec(to));
-        n_rows += 1;
-        if is_fresh {
-            remove(&world).await;
-            present = None;
-        }
+    let mut drive = Drive { world, field, present: None, agreed: None, state: None };
+    let rows = rows(field);
+    for (from, to) in &rows {
+        drive.row(from, to).await;
     }
     operator.stop().await;
-    n_rows
+    (rows.len(), drive.world.cloud.n_calls())
 }
 
 fn is_valid(spec: &Value) -> bool {
-    !matches!(transition(&Value::Null, spec), Verdict::Invalid(_))
+    !matches!(transition(&Value::Null, spec), Effect::Invalid(_))
 }
 
 #[tokio::test(start_paused = true)]
@@ -200,22 +257,21 @@ async fn every_transition_is_as_the_document_says_on_the_double() {
 
 #[tokio::test]
 async fn every_transition_is_as_the_document_says_on_a_real_neutron() {
-    if neutron::cloud(Role::Member).is_none() {
-        return;
-    }
     let begun = tokio::time::Instant::now();
+    // A Neutron uses one core, and it is what takes the time.
+    let Some(servers) = neutron::two() else { return };
     let all = async {
         let mut tasks = tokio::task::JoinSet::new();
-        for field in fields() {
+        for (field, server) in fields().into_iter().zip(servers.into_iter().cycle()) {
             // A project each, so that they do not see each other. To share a network takes an administrator.
             let role = if field.name == "shared" { Role::Admin } else { Role::Member };
-            let cloud = neutron::cloud(role).unwrap();
+            let cloud = neutron::cloud_in(server, role);
             tasks.spawn_local(async move { drive_field(cloud, &field).await });
         }
-        tasks.join_all().await.into_iter().sum::<usize>()
+        tasks.join_all().await.into_iter().fold((0, 0), |sum, (n_rows, n_calls)| (sum.0 + n_rows, sum.1 + n_calls))
     };
-    let n_rows = tokio::task::LocalSet::new().run_until(all).await;
-    let took: Duration = begun.elapsed();
-    println!("{n_rows} transitions driven on a real Neutron in {} s", took.as_secs());
+    let (n_rows, n_calls) = tokio::task::LocalSet::new().run_until(all).await;
+    let seconds = begun.elapsed().as_secs();
+    println!("{n_rows} transitions driven on a real Neutron with {n_calls} calls in {seconds} s");
     assert_eq!(n_rows, fields().iter().map(|field| field.pairs().count()).sum::<usize>());
 }

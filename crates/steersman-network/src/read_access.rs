@@ -6,7 +6,7 @@
 //! deleted. One at a time, so that credentials that cannot read leave at most one network behind.
 
 use crate::identity::ClusterId;
-use crate::outcome::{Next, Obstacle, SLOW};
+use crate::outcome::{NotReady, Retry, SLOW};
 use parking_lot::Mutex;
 use std::time::Duration;
 use steersman_neutron::{Cloud, NetworkCreate, NetworkId, RequestId};
@@ -17,39 +17,39 @@ const PROOF: Duration = Duration::from_secs(60);
 /// In place of a uid in the marker of a network that was made to be read: the sweep removes one that was left behind.
 const PROBE: &str = "probe";
 
-/// What is known of the credentials' sight.
+/// Whether the credentials can read, as far as it is known.
 #[derive(Debug, Default)]
-pub(crate) struct Sight {
-    proven: Mutex<Option<Instant>>,
+pub(crate) struct ReadAccess {
+    confirmed: Mutex<Option<Instant>>,
     /// A network that was made and could not be read.
     unseen: Mutex<Option<NetworkId>>,
     turn: tokio::sync::Mutex<()>,
 }
 
-impl Sight {
+impl ReadAccess {
     /// Something of the credentials' own was read.
-    pub(crate) fn prove(&self) {
-        *self.proven.lock() = Some(Instant::now());
+    pub(crate) fn confirm(&self) {
+        *self.confirmed.lock() = Some(Instant::now());
         *self.unseen.lock() = None;
     }
 
     /// Whether something was read lately.
-    pub(crate) fn is_proven(&self) -> bool {
-        self.proven.lock().is_some_and(|since| since.elapsed() < PROOF)
+    pub(crate) fn is_confirmed(&self) -> bool {
+        self.confirmed.lock().is_some_and(|since| since.elapsed() < PROOF)
     }
 
     /// Waits until no other create is under way that nobody knows whether it can be read; none where reading is proven.
     pub(crate) async fn turn(&self) -> Option<tokio::sync::MutexGuard<'_, ()>> {
-        if self.is_proven() {
+        if self.is_confirmed() {
             return None;
         }
         let turn = self.turn.lock().await;
-        if self.is_proven() { None } else { Some(turn) }
+        if self.is_confirmed() { None } else { Some(turn) }
     }
 
     /// A network was made and cannot be read.
-    pub(crate) fn disprove(&self, id: NetworkId) {
-        *self.proven.lock() = None;
+    pub(crate) fn refute(&self, id: NetworkId) {
+        *self.confirmed.lock() = None;
         *self.unseen.lock() = Some(id);
     }
 
@@ -57,12 +57,12 @@ impl Sight {
     ///
     /// # Errors
     /// It cannot, or the cloud's.
-    pub(crate) async fn look_again(&self, cloud: &dyn Cloud, request: RequestId) -> Result<(), Obstacle> {
+    pub(crate) async fn recheck(&self, cloud: &dyn Cloud, request: RequestId) -> Result<(), NotReady> {
         let unseen = *self.unseen.lock();
         let Some(id) = unseen else { return Ok(()) };
         match cloud.read_network(request, id).await {
             Ok(_) => {
-                self.prove();
+                self.confirm();
                 Ok(())
             }
             Err(error) if error.is_not_found() => Err(unreadable(id)),
@@ -79,10 +79,10 @@ impl Sight {
         cloud: &dyn Cloud,
         request: RequestId,
         cluster: &ClusterId,
-    ) -> Result<(), Obstacle> {
+    ) -> Result<(), NotReady> {
         let Some(_turn) = self.turn().await else { return Ok(()) };
-        self.look_again(cloud, request).await?;
-        if self.is_proven() {
+        self.recheck(cloud, request).await?;
+        if self.is_confirmed() {
             return Ok(());
         }
         let create = NetworkCreate {
@@ -92,9 +92,9 @@ impl Sight {
         };
         let probe = cloud.create_network(request, &create).await?.id;
         match cloud.read_network(request, probe).await {
-            Ok(_) => self.prove(),
+            Ok(_) => self.confirm(),
             Err(error) if error.is_not_found() => {
-                self.disprove(probe);
+                self.refute(probe);
                 return Err(unreadable(probe));
             }
             Err(error) => return Err(error.into()),
@@ -110,8 +110,8 @@ impl Sight {
 }
 
 /// What is said where a network was made and cannot be read.
-pub(crate) fn unreadable(id: NetworkId) -> Obstacle {
+pub(crate) fn unreadable(id: NetworkId) -> NotReady {
     let message =
         format!("network {id} was created but cannot be read: the credentials need the role reader in their project");
-    Obstacle::new("NeutronForbidden", message, Next::After(5 * SLOW))
+    NotReady::new("NeutronForbidden", message, Retry::After(5 * SLOW))
 }
