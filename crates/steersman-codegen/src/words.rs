@@ -157,6 +157,16 @@ pub(crate) fn pascal(words: &[String]) -> String {
     words.iter().map(|word| capital(word)).collect()
 }
 
+/// What serde's `rename_all = "camelCase"` makes of a field: `pod_cidrs` is `podCidrs`.
+pub(crate) fn camel(field: &str) -> String {
+    let pascal: String = field.split('_').map(capital).collect();
+    let mut characters = pascal.chars();
+    match characters.next() {
+        Some(first) => first.to_ascii_lowercase().to_string() + characters.as_str(),
+        None => pascal,
+    }
+}
+
 fn capital(word: &str) -> String {
     let mut characters = word.chars();
     match characters.next() {
@@ -243,6 +253,16 @@ mod tests {
         check("x509", "x509", "X509");
         check("matchDNSNames", "match_dns_names", "MatchDnsNames");
         check("foo-bar.baz/qux_quux", "foo_bar_baz_qux_quux", "FooBarBazQuxQuux");
+    }
+
+    #[test]
+    fn fields_are_renamed_as_serde_does() {
+        assert_eq!(camel("pod_cidrs"), "podCidrs");
+        assert_eq!(camel("cidr"), "cidr");
+        assert_eq!(camel("type_"), "type");
+        assert_eq!(camel("_3scale"), "3scale");
+        assert_eq!(camel("a__b"), "aB");
+        assert_eq!(camel("_"), "");
     }
 
     #[test]

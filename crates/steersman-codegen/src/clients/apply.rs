@@ -237,7 +237,7 @@ impl<'a> Printer<'a> {
             if let Some(text) = &field.schema.description {
                 self.text.description(text);
             }
-            let rename = match camel(&field.name) == field.json {
+            let rename = match words::camel(&field.name) == field.json {
                 true => String::new(),
                 false => format!("rename = {:?}, ", field.json),
             };
@@ -380,19 +380,4 @@ impl Type {
             Type::Text => "String".to_owned(),
         }
     }
-}
-
-/// What serde's `rename_all = "camelCase"` makes of a field's name.
-fn camel(name: &str) -> String {
-    let pascal: String = name
-        .split('_')
-        .map(|word| {
-            let mut characters = word.chars();
-            let first = characters.next().map(|first| first.to_ascii_uppercase());
-            first.into_iter().chain(characters).collect::<String>()
-        })
-        .collect();
-    let mut characters = pascal.chars();
-    let first = characters.next().map(|first| first.to_ascii_lowercase());
-    first.into_iter().chain(characters).collect()
 }

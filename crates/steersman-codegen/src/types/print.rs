@@ -8,6 +8,7 @@ use crate::docs;
 use crate::output::MARK;
 use crate::types::model::{Body, Field, Model, Place, Presence, Type, TypeDef, TypeId, Variant};
 use crate::types::{Enums, Options, resource};
+use crate::words;
 
 /// Columns of a line of code.
 pub(crate) const COLUMNS: usize = 100;
@@ -147,7 +148,7 @@ impl Printer<'_> {
         serialization: Serialization,
     ) {
         let renames_all =
-            fields.iter().any(|field| field.name != field.json_name && camel(&field.name) == field.json_name);
+            fields.iter().any(|field| field.name != field.json_name && words::camel(&field.name) == field.json_name);
         if renames_all {
             self.out.push_str("#[serde(rename_all = \"camelCase\")]\n");
         }
@@ -183,7 +184,7 @@ impl Printer<'_> {
         }
         self.docs(&docs, 4);
         let mut attributes = Vec::new();
-        let name = if renames_all { camel(&field.name) } else { field.name.clone() };
+        let name = if renames_all { words::camel(&field.name) } else { field.name.clone() };
         if name != field.json_name {
             attributes.push(format!("rename = {}", literal(&field.json_name)));
         }
@@ -344,27 +345,6 @@ fn import_lines(imports: &BTreeMap<&'static str, BTreeSet<&'static str>>) -> Str
 /// A string as it is written in Rust.
 pub(crate) fn literal(text: &str) -> String {
     format!("{text:?}")
-}
-
-/// What serde's `rename_all = "camelCase"` makes of a field.
-fn camel(field: &str) -> String {
-    let mut name = String::new();
-    let mut is_capital = true;
-    for character in field.chars() {
-        if character == '_' {
-            is_capital = true;
-        } else if is_capital {
-            name.push(character.to_ascii_uppercase());
-            is_capital = false;
-        } else {
-            name.push(character);
-        }
-    }
-    let mut characters = name.chars();
-    match characters.next() {
-        Some(first) => first.to_ascii_lowercase().to_string() + characters.as_str(),
-        None => name,
-    }
 }
 
 /// The rules of serde's `rename_all` for variants.
