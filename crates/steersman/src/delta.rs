@@ -15,6 +15,7 @@ use tokio::sync::mpsc;
 
 use crate::cached::Cached;
 use crate::key::ObjectKey;
+use crate::selection::Scope;
 
 /// How many deltas wait between a reflector and its cache.
 pub const DELTAS_MAX: usize = 1_024;
@@ -29,6 +30,8 @@ pub enum Delta<K> {
     Added(Entry<K>),
     /// Nothing changed, but the cache now covers this version.
     Bookmark {
+        /// Where.
+        scope: Scope,
         /// Everything up to here has been seen.
         resource_version: String,
     },
@@ -41,10 +44,15 @@ pub enum Delta<K> {
     },
     /// An object changed.
     Modified(Entry<K>),
-    /// A list of every object begins. If it breaks off, it begins anew.
-    ListBegun,
-    /// The list is complete. Objects that it did not name are gone; treat them as deleted.
+    /// A list of every object in a scope begins. If it breaks off, it begins anew.
+    ListBegun {
+        /// Where: of several namespaces, each has lists of its own.
+        scope: Scope,
+    },
+    /// The list is complete. Objects in its scope that it did not name are gone; treat them as deleted.
     ListEnded {
+        /// Where.
+        scope: Scope,
         /// The version of the whole.
         resource_version: String,
     },
@@ -76,7 +84,7 @@ pub struct DecodeError {
     pub source: serde_json::Error,
 }
 
-/// The producing end of a delta queue; a reflector holds it.
+/// The producing end of a delta queue; a reflector holds it. Clones feed the same queue.
 #[derive(Debug)]
 pub struct DeltaSender<K> {
     sender: mpsc::Sender<Delta<K>>,
@@ -99,14 +107,27 @@ impl<K: Resource> Delta<K> {
     pub fn resource_version(&self) -> Option<&str> {
         let version = match self {
             Self::Added(entry) | Self::Modified(entry) => Some(entry.object.resource_version()),
-            Self::Bookmark { resource_version } | Self::ListEnded { resource_version } => {
+            Self::Bookmark { resource_version, .. } | Self::ListEnded { resource_version, .. } => {
                 Some(resource_version.as_str())
             }
             Self::Deleted { object, .. } => object.as_ref().map(Cached::resource_version),
-            Self::ListBegun => None,
+            Self::ListBegun { .. } => None,
             Self::Undecodable(error) => Some(error.resource_version.as_str()),
         };
         version.filter(|version| !version.is_empty())
+    }
+
+    /// The namespace that this is about; `None` if it is about a cluster-scoped object, all namespaces, or an object without a
+    /// name.
+    pub(crate) fn namespace(&self) -> Option<&str> {
+        match self {
+            Self::Added(entry) | Self::Modified(entry) => entry.key.namespace(),
+            Self::Bookmark { scope, .. } | Self::ListBegun { scope } | Self::ListEnded { scope, .. } => {
+                scope.namespace()
+            }
+            Self::Deleted { key, .. } => key.namespace(),
+            Self::Undecodable(error) => error.key.as_ref().and_then(ObjectKey::namespace),
+        }
     }
 }
 
@@ -132,6 +153,12 @@ impl<K> DeltaSender<K> {
     /// [`Closed`] once the consumer is gone.
     pub async fn push(&self, delta: Delta<K>) -> Result<(), Closed> {
         self.sender.send(delta).await.map_err(|_| Closed)
+    }
+}
+
+impl<K> Clone for DeltaSender<K> {
+    fn clone(&self) -> Self {
+        Self { sender: self.sender.clone() }
     }
 }
 

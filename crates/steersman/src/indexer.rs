@@ -1,4 +1,4 @@
-//! The cache: every object of one watch, found by key, by namespace or by any number of indexes.
+//! The cache: every object of one selection, found by key, by namespace or by any number of indexes.
 //!
 //! One writer (the informer's task) applies batches under one lock; readers get `Arc`s and never a copy. What is held as
 //! bytes is decoded by its reader, outside the lock. A relist is done in place while it comes, so that readers see some objects
@@ -8,6 +8,7 @@
 
 mod core;
 mod index;
+mod lists;
 mod posting;
 
 use std::borrow;
@@ -26,16 +27,19 @@ use crate::indexer::core::{Core, Slot};
 use crate::indexer::index::ByFunction;
 use crate::key::ObjectKey;
 use crate::outcome::Outcome;
-use crate::selection::{CachedResource, resource_name};
+use crate::selection::{CachedResource, Scope, resource_name};
 
 pub(crate) use crate::indexer::index::Function;
+pub(crate) use crate::indexer::lists::Covered;
 
 /// A thread-safe cache of the objects of one type. Clones share the cache.
 pub struct Indexer<K> {
     core: Arc<RwLock<Core<K>>>,
     decoder: Arc<Decoder<K>>,
+    /// What is watched. A namespace beyond it may have any objects.
+    scope: Arc<Scope>,
     /// The newest version the cache covers, empty before the first list. Those who wait for a version subscribe to it.
-    version: Arc<watch::Sender<String>>,
+    version: Arc<watch::Sender<Covered>>,
     /// True once the first list is in `core`. Set under its lock, so that who sees it set reads a complete state.
     is_filled: Arc<AtomicBool>,
 }
@@ -81,11 +85,29 @@ impl<K: CachedResource> Indexer<K> {
     /// bytes, `decoded_max` are also kept decoded.
     pub fn with(resource: &str, decoded_max: usize) -> Self {
         Self {
-            core: Arc::new(RwLock::new(Core::new())),
+            core: Arc::new(RwLock::new(Core::new(&Scope::All))),
             decoder: Arc::new(Decoder::new(resource, decoded_max)),
-            version: Arc::new(watch::Sender::new(String::new())),
+            scope: Arc::default(),
+            version: Arc::new(watch::Sender::new(Covered::default())),
             is_filled: Arc::default(),
         }
+    }
+
+    /// The same, empty, of the objects in `scope`. Of several namespaces, each is listed for itself, and the cache is filled
+    /// when all have been. A [`Lister`](crate::Lister) refuses reads of other namespaces, of which nothing is known.
+    pub fn scoped(self, scope: &Scope) -> Self {
+        Self {
+            core: Arc::new(RwLock::new(Core::new(scope))),
+            decoder: self.decoder,
+            scope: Arc::new(scope.clone()),
+            version: Arc::new(watch::Sender::new(Covered::nothing(scope))),
+            is_filled: Arc::default(),
+        }
+    }
+
+    /// What is watched.
+    pub fn scope(&self) -> &Scope {
+        &self.scope
     }
 
     /// Adds an index and fills it from the objects present. Returns its number.
@@ -224,13 +246,19 @@ impl<K: CachedResource> Indexer<K> {
         self.core.read().slots().filter_map(|(_, slot)| slot.broken.clone()).collect()
     }
 
-    /// The newest version that the cache covers; empty before the first list.
+    /// The newest version that the cache covers; empty before the first list. Of several namespaces, each of which it covers up
+    /// to a version of its own, the oldest.
     pub fn resource_version(&self) -> String {
-        self.version.borrow().clone()
+        self.version.borrow().all()
+    }
+
+    /// The newest version up to which the cache covers the objects of `namespace`.
+    pub(crate) fn version_in(&self, namespace: Option<&str>) -> String {
+        self.version.borrow().of(namespace).to_owned()
     }
 
     /// Announces every version that the cache comes to cover.
-    pub(crate) fn versions(&self) -> watch::Receiver<String> {
+    pub(crate) fn versions(&self) -> watch::Receiver<Covered> {
         self.version.subscribe()
     }
 
@@ -289,15 +317,15 @@ impl<K: CachedResource> Indexer<K> {
     /// Applies `batch` under one lock and appends what it changed to `outcomes`. An informer does this; call it only on
     /// an indexer of your own.
     pub fn apply(&self, batch: &mut Vec<Delta<K>>, outcomes: &mut Vec<Outcome<K>>) {
-        let mut version: Option<String> = None;
+        let mut reached = Covered::nothing(&self.scope);
         {
             let mut core = self.core.write();
             for delta in batch.drain(..) {
                 // One of a list covers no version but the end, which covers all.
-                if (!core.is_listing() || matches!(delta, Delta::ListEnded { .. }))
-                    && let Some(covered) = delta.resource_version()
+                if (!core.is_listing(&delta) || matches!(delta, Delta::ListEnded { .. }))
+                    && let Some(version) = delta.resource_version()
                 {
-                    covered.clone_into(version.get_or_insert_default());
+                    reached.set(delta.namespace(), version);
                 }
                 core.apply(delta, &self.decoder, outcomes);
             }
@@ -305,11 +333,9 @@ impl<K: CachedResource> Indexer<K> {
                 self.is_filled.store(true, Ordering::Release);
             }
         }
-        match version {
-            Some(version) => drop(self.version.send_replace(version)),
-            // Those who wait for a version of one object look at that: it may have come with a list that goes on.
-            None => self.version.send_modify(|_| {}),
-        }
+        // Without news too: those who wait for a version of one object look at that, and it may have come with a list that goes
+        // on.
+        self.version.send_modify(|covered| covered.advance(reached));
     }
 }
 
@@ -318,6 +344,7 @@ impl<K> Clone for Indexer<K> {
         Self {
             core: Arc::clone(&self.core),
             decoder: Arc::clone(&self.decoder),
+            scope: Arc::clone(&self.scope),
             version: Arc::clone(&self.version),
             is_filled: Arc::clone(&self.is_filled),
         }

@@ -52,7 +52,8 @@ pub(crate) use crate::informer::task::Shared;
 /// The shortest resync period; shorter ones are raised to it.
 const RESYNC_MIN: Duration = Duration::from_secs(1);
 
-/// A cache of one selection of one type, kept up to date by one watch, and the handlers that hear of its changes.
+/// A cache of one selection of one type, kept up to date by one watch (of several namespaces, one each), and the handlers that
+/// hear of its changes.
 ///
 /// Clones are the same informer. Reads keep working while the server is away, from the last known state.
 pub struct Informer<K> {
@@ -138,11 +139,11 @@ impl<K: CachedResource> Informer<K> {
         let shared = Shared {
             client,
             owner_type: OwnerType::of::<K>(dynamic),
-            indexer: Indexer::with(&target.resource, options.cache.decoded_max()),
+            indexer: Indexer::with(&target.resource, options.cache.decoded_max()).scoped(&target.selection.scope),
+            monitor: Arc::new(Monitor::new(&target)),
             target,
             options,
             resync,
-            monitor: Arc::new(Monitor::default()),
             filled: watch::Sender::new(false),
             handlers: Mutex::new(Handlers {
                 present: Vec::new(),

@@ -14,7 +14,7 @@ use crate::consistency::is_at_least;
 use crate::delta::DecodeError;
 use crate::indexer::{Found, Indexer};
 use crate::key::ObjectKey;
-use crate::selection::CachedResource;
+use crate::selection::{CachedResource, Scope};
 
 /// Reads the objects of one informer. Clones share the cache; every answer is an `Arc`, never a copy. By anything else than key,
 /// namespace and labels, an [`Index`](crate::cache::Index) reads.
@@ -37,6 +37,16 @@ pub enum LookupError {
         resource: Arc<str>,
         /// The key asked for.
         key: ObjectKey,
+    },
+    /// The cache is of other namespaces, so nothing is known of the objects there. Reading again does not help.
+    #[error("nothing is known of {resource} in namespace {namespace}: they are watched {scope}")]
+    NotSelected {
+        /// `plural.group` of the type.
+        resource: Arc<str>,
+        /// The namespace asked for.
+        namespace: String,
+        /// What is watched.
+        scope: Scope,
     },
     /// The cache has not had its first list, so nothing is known of any object. Never treat this as deleted: return it as
     /// an error, so that the key comes back.
@@ -82,9 +92,10 @@ impl<K: CachedResource> Lister<K> {
     ///
     /// # Errors
     /// [`LookupError::NotFound`] if it does not exist, [`LookupError::Undecodable`] if it exists and cannot be decoded,
-    /// [`LookupError::NotSynced`] if neither is known yet.
+    /// [`LookupError::NotSynced`] if neither is known yet, [`LookupError::NotSelected`] if it is in a namespace that is not
+    /// watched.
     pub fn get(&self, key: &ObjectKey) -> Result<Arc<K>, LookupError> {
-        match self.filled()?.get(key) {
+        match self.filled_in(key.namespace())?.get(key) {
             Found::Absent => {
                 let resource = Arc::clone(self.indexer.decoder().resource());
                 Err(LookupError::NotFound { resource, key: key.clone() })
@@ -97,9 +108,9 @@ impl<K: CachedResource> Lister<K> {
     /// Whether an object exists at `key`, undecodable or not. Decodes nothing.
     ///
     /// # Errors
-    /// [`LookupError::NotSynced`].
+    /// [`LookupError::NotSynced`], [`LookupError::NotSelected`].
     pub fn contains(&self, key: &ObjectKey) -> Result<bool, LookupError> {
-        Ok(self.filled()?.contains(key))
+        Ok(self.filled_in(key.namespace())?.contains(key))
     }
 
     /// Every object, in no order; see [`Indexer::list`].
@@ -113,9 +124,9 @@ impl<K: CachedResource> Lister<K> {
     /// Every object in `namespace`, in no order.
     ///
     /// # Errors
-    /// [`LookupError::NotSynced`].
+    /// [`LookupError::NotSynced`], [`LookupError::NotSelected`].
     pub fn list_in(&self, namespace: &str) -> Result<Vec<Arc<K>>, LookupError> {
-        Ok(self.filled()?.list_in(namespace))
+        Ok(self.filled_in(Some(namespace))?.list_in(namespace))
     }
 
     /// Every object whose labels match, in no order.
@@ -132,12 +143,12 @@ impl<K: CachedResource> Lister<K> {
     /// Every object in `namespace` whose labels match, in no order.
     ///
     /// # Errors
-    /// [`LookupError::NotSynced`].
+    /// [`LookupError::NotSynced`], [`LookupError::NotSelected`].
     pub fn select_in(&self, namespace: &str, selector: &Selector) -> Result<Vec<Arc<K>>, LookupError> {
         if selector.selects_all() {
             return self.list_in(namespace);
         }
-        Ok(self.filled()?.list_in_where(namespace, |metadata| is_selected(metadata, selector)))
+        Ok(self.filled_in(Some(namespace))?.list_in_where(namespace, |metadata| is_selected(metadata, selector)))
     }
 
     /// The key of every object that exists, undecodable ones included, in no order.
@@ -172,6 +183,18 @@ impl<K: CachedResource> Lister<K> {
         Err(LookupError::NotSynced { resource: Arc::clone(self.indexer.decoder().resource()) })
     }
 
+    /// As [`Lister::filled`], if the objects of `namespace` are watched.
+    fn filled_in(&self, namespace: Option<&str>) -> Result<&Indexer<K>, LookupError> {
+        if let Some(namespace) = namespace.filter(|namespace| !namespace.is_empty())
+            && !self.indexer.scope().contains(namespace)
+        {
+            let resource = Arc::clone(self.indexer.decoder().resource());
+            let scope = self.indexer.scope().clone();
+            return Err(LookupError::NotSelected { resource, namespace: namespace.to_owned(), scope });
+        }
+        self.filled()
+    }
+
     /// Waits until the cache shows one's own write: `resource_version` of the object at `key`, or anything newer.
     ///
     /// For code that is no reconciler. A reconciler that waits here keeps a worker from other keys;
@@ -188,7 +211,7 @@ impl<K: CachedResource> Lister<K> {
         let mut versions = self.indexer.versions();
         let reached = async {
             loop {
-                if self.covers(key, resource_version, &versions.borrow_and_update()) {
+                if self.covers(key, resource_version, versions.borrow_and_update().of(key.namespace())) {
                     return;
                 }
                 // The sender lives in `self.indexer`.
@@ -200,7 +223,7 @@ impl<K: CachedResource> Lister<K> {
         tokio::time::timeout(deadline, reached).await.map_err(|_| WaitError {
             key: key.clone(),
             wanted: resource_version.to_owned(),
-            reached: self.indexer.resource_version(),
+            reached: self.indexer.version_in(key.namespace()),
             waited: deadline,
         })
     }
@@ -208,7 +231,7 @@ impl<K: CachedResource> Lister<K> {
     /// Whether the cache shows `resource_version` of the object at `key`, or anything newer; as [`Lister::wait_for`],
     /// without the wait.
     pub fn has_seen(&self, key: &ObjectKey, resource_version: &str) -> bool {
-        self.covers(key, resource_version, &self.indexer.resource_version())
+        self.covers(key, resource_version, &self.indexer.version_in(key.namespace()))
     }
 
     /// Whether the cache no longer shows the object with `uid` at `key`, or shows that it is being deleted.

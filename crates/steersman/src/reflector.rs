@@ -22,6 +22,7 @@ use bytes::Bytes;
 use http_body_util::BodyExt;
 use kube::Client;
 use kube::client::Body;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -29,7 +30,7 @@ use crate::backoff::{Backoff, Limits};
 use crate::cached::CacheMode;
 use crate::clock;
 use crate::indexer::Indexer;
-use crate::selection::{CachedResource, Selection, Target};
+use crate::selection::{CachedResource, Scope, Selection, Target};
 use crate::wire::event::{self, EventType, RawEvent};
 use crate::wire::lines::Lines;
 use crate::wire::list::ListScanner;
@@ -132,7 +133,7 @@ pub enum InitialList {
     Streaming,
 }
 
-/// Keeps one selection of one type mirrored into a delta queue.
+/// Keeps one selection of one type mirrored into a delta queue, by one watch, or by one for each of several namespaces.
 pub struct Reflector<K> {
     client: Client,
     target: Target,
@@ -195,7 +196,8 @@ impl Default for ReflectorOptions {
 impl<K: CachedResource> Reflector<K> {
     /// A reflector for a type whose place in the API is known at run time; for others, `&()`.
     ///
-    /// `known` is the cache that the deltas are applied to, or a new one.
+    /// `known` is the cache that the deltas are applied to, or a new one. Of several namespaces, each is listed and watched for
+    /// itself, and the cache is one with that scope ([`Indexer::scoped`]).
     pub fn new(
         client: Client,
         dynamic: &K::DynamicType,
@@ -203,7 +205,9 @@ impl<K: CachedResource> Reflector<K> {
         options: ReflectorOptions,
         known: Indexer<K>,
     ) -> Self {
-        Self::with_target(client, Target::of::<K>(dynamic, selection), options, known, Arc::new(Monitor::default()))
+        let target = Target::of::<K>(dynamic, selection);
+        let monitor = Arc::new(Monitor::new(&target));
+        Self::with_target(client, target, options, known, monitor)
     }
 
     pub(crate) fn with_target(
@@ -229,14 +233,35 @@ impl<K: CachedResource> Reflector<K> {
     }
 
     /// Lists and watches until `stop`, or until nobody takes the deltas any more.
-    pub async fn run(mut self, deltas: DeltaSender<K>, stop: CancellationToken) {
+    pub async fn run(self, deltas: DeltaSender<K>, stop: CancellationToken) {
+        if self.target.parts.is_empty() {
+            return self.watch(deltas, stop).await;
+        }
+        // Aborted when this is dropped.
+        let mut parts = JoinSet::new();
+        for target in &self.target.parts {
+            let known = self.decoding.known().clone();
+            let (client, options) = (self.client.clone(), self.options.clone());
+            let part = Self::with_target(client, target.clone(), options, known, Arc::clone(&self.monitor));
+            parts.spawn(part.watch(deltas.clone(), stop.clone()));
+        }
+        drop(deltas);
+        while parts.join_next().await.is_some() {}
+    }
+
+    /// Lists and watches what one watch covers.
+    async fn watch(mut self, deltas: DeltaSender<K>, stop: CancellationToken) {
         tokio::select! {
             biased;
             // Cut off anywhere: nothing outside `self` is half done, a cancelled push has not pushed.
             () = stop.cancelled() => {}
             closed = self.cycles(&deltas) => tracing::debug!(watch = %self.target, ?closed, "reflector ends"),
         }
-        self.monitor.stopped();
+        self.monitor.stopped(&self.target);
+    }
+
+    fn scope(&self) -> Scope {
+        self.target.selection.scope.clone()
     }
 
     async fn cycles(&mut self, deltas: &DeltaSender<K>) -> Closed {
@@ -246,7 +271,7 @@ impl<K: CachedResource> Reflector<K> {
                     self.version.clone_from(&resource_version);
                     self.is_first = false;
                     self.is_version_unusable = false;
-                    if let Err(closed) = deltas.push(Delta::ListEnded { resource_version }).await {
+                    if let Err(closed) = deltas.push(Delta::ListEnded { scope: self.scope(), resource_version }).await {
                         return closed;
                     }
                     if let Err(closed) = self.follow(deltas, stream).await {
@@ -327,7 +352,7 @@ impl<K: CachedResource> Reflector<K> {
             (false, false) => self.version.clone(),
         };
         let (mut page, reuse) = (String::new(), self.reuse());
-        deltas.push(Delta::ListBegun).await?;
+        deltas.push(Delta::ListBegun { scope: self.scope() }).await?;
         loop {
             let request = request::list(&self.target, &version, page_limit, &page);
             let mut body = self.send(request).await?;
@@ -356,7 +381,7 @@ impl<K: CachedResource> Reflector<K> {
         let version = if self.is_version_unusable { String::new() } else { self.version.clone() };
         let mut stream = self.open(&version, InitialList::Streaming).await?;
         let reuse = self.reuse();
-        deltas.push(Delta::ListBegun).await?;
+        deltas.push(Delta::ListBegun { scope: self.scope() }).await?;
         loop {
             let line = match stream.next_line(BOOKMARK_TIMEOUT).await {
                 Ok(Some(line)) => line,
@@ -460,7 +485,8 @@ impl<K: CachedResource> Reflector<K> {
                 Decoded::Undecodable(error) => Delta::Undecodable(error),
             },
             EventType::Bookmark => {
-                Delta::Bookmark { resource_version: event::bookmark(&event.object).resource_version }
+                let resource_version = event::bookmark(&event.object).resource_version;
+                Delta::Bookmark { scope: self.scope(), resource_version }
             }
             EventType::Deleted => match self.decoding.event(event, Reuse::Never) {
                 Decoded::Entry(Entry { key, object }) => Delta::Deleted { key, object: Some(object) },

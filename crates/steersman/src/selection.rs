@@ -1,5 +1,6 @@
 //! What an informer watches: the type's place in the API, the scope and the selectors.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use kube::Resource;
@@ -12,7 +13,7 @@ pub trait CachedResource: Resource + Clone + DeserializeOwned + Send + Sync + 's
 
 impl<K: Resource + Clone + DeserializeOwned + Send + Sync + 'static> CachedResource for K {}
 
-/// Where to look: everywhere, or in one namespace.
+/// Where to look: everywhere, in one namespace, or in several.
 #[derive(Clone, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
 #[non_exhaustive]
 pub enum Scope {
@@ -21,6 +22,9 @@ pub enum Scope {
     All,
     /// One namespace.
     Namespace(String),
+    /// Several namespaces: a watch for each, which needs permissions there only, and one cache, which is filled when all are.
+    /// [`Scope::namespaces`] makes one.
+    Namespaces(BTreeSet<String>),
 }
 
 /// Which objects of a type to watch. Two equal selections of one type share one watch.
@@ -46,6 +50,8 @@ pub(crate) struct Target {
     /// `networks.samplecrd.k8s.io`, the way errors and logs name the type.
     pub(crate) resource: String,
     pub(crate) selection: Selection,
+    /// A target for each of several namespaces; none where one watch covers everything.
+    pub(crate) parts: Vec<Self>,
     /// Ask for `PartialObjectMetadata` instead of whole objects.
     pub(crate) form: Form,
 }
@@ -60,11 +66,41 @@ pub(crate) enum Form {
 // === impl Scope ===
 
 impl Scope {
-    /// The namespace as kube's functions want it.
+    /// These namespaces; all namespaces if there are none, as with controller-runtime's `DefaultNamespaces`.
+    ///
+    /// ```
+    /// use steersman::Scope;
+    ///
+    /// let from_flag = "shop,bank";
+    /// assert!(Scope::namespaces(from_flag.split(',')).contains("bank"));
+    /// assert_eq!(Scope::namespaces(["shop"]), Scope::Namespace("shop".to_owned()));
+    /// ```
+    pub fn namespaces<N: Into<String>>(names: impl IntoIterator<Item = N>) -> Self {
+        Self::Namespaces(names.into_iter().map(Into::into).collect()).normal()
+    }
+
+    /// Whether the objects of `namespace` are looked at.
+    pub fn contains(&self, namespace: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Namespace(only) => only == namespace,
+            Self::Namespaces(some) => some.contains(namespace),
+        }
+    }
+
+    /// The namespace as kube's functions want it; `None` also for several, which no single request covers.
     pub fn namespace(&self) -> Option<&str> {
         match self {
-            Self::All => None,
+            Self::All | Self::Namespaces(_) => None,
             Self::Namespace(namespace) => Some(namespace),
+        }
+    }
+
+    /// The same scope, as everybody says it who means it: a set of namespaces has at least two.
+    fn normal(self) -> Self {
+        match self {
+            Self::Namespaces(names) if names.len() < 2 => names.into_iter().next().map_or(Self::All, Self::Namespace),
+            scope => scope,
         }
     }
 }
@@ -115,12 +151,22 @@ impl From<Scope> for Selection {
     }
 }
 
+impl fmt::Display for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::All => f.write_str("in all namespaces"),
+            Self::Namespace(namespace) => write!(f, "in namespace {namespace}"),
+            Self::Namespaces(namespaces) => {
+                let names: Vec<&str> = namespaces.iter().map(String::as_str).collect();
+                write!(f, "in namespaces {}", names.join(", "))
+            }
+        }
+    }
+}
+
 impl fmt::Display for Selection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.scope {
-            Scope::All => f.write_str("in all namespaces")?,
-            Scope::Namespace(namespace) => write!(f, "in namespace {namespace}")?,
-        }
+        self.scope.fmt(f)?;
         for (name, value) in [("labels", &self.labels), ("fields", &self.fields), ("shard", &self.shard)] {
             if !value.is_empty() {
                 write!(f, ", {name} {value:?}")?;
@@ -146,12 +192,19 @@ impl Target {
     }
 
     pub(crate) fn of<K: Resource>(dynamic: &K::DynamicType, selection: Selection) -> Self {
-        Self {
-            path: K::url_path(dynamic, selection.scope.namespace()),
+        let scope = selection.scope.clone().normal();
+        let of_scope = |scope: Scope| Self {
+            path: K::url_path(dynamic, scope.namespace()),
             resource: resource_name::<K>(dynamic),
-            selection,
+            selection: Selection { scope, ..selection.clone() },
+            parts: Vec::new(),
             form: if K::metadata_api() { Form::Metadata } else { Form::Whole },
-        }
+        };
+        let parts = match &scope {
+            Scope::All | Scope::Namespace(_) => Vec::new(),
+            Scope::Namespaces(names) => names.iter().map(|name| of_scope(Scope::Namespace(name.clone()))).collect(),
+        };
+        Self { parts, ..of_scope(scope) }
     }
 }
 

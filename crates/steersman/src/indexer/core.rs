@@ -6,13 +6,15 @@ use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 
 use hashbrown::{DefaultHashBuilder, HashTable};
+use kube::Resource;
 
 use crate::cached::{Cached, Decoder};
 use crate::delta::{DecodeError, Delta, Entry};
 use crate::indexer::index::{AnyIndex, ByFunction, ByNamespace, Function};
+use crate::indexer::lists::Lists;
 use crate::key::ObjectKey;
 use crate::outcome::{Arrival, Finality, Outcome};
-use crate::selection::CachedResource;
+use crate::selection::{CachedResource, Scope};
 
 pub(super) struct Core<K> {
     /// The slot of each key. Every number here is an occupied slot, whose key it is found by.
@@ -23,16 +25,9 @@ pub(super) struct Core<K> {
     by_namespace: ByNamespace,
     /// In the order in which they were added. None is ever removed.
     indexes: Vec<Box<dyn AnyIndex<K>>>,
-    /// Number of the current list; slots marked with an older one are swept at its end.
-    list: u32,
-    /// The list that has begun and not ended.
-    listing: Option<Listing>,
+    lists: Lists,
+    /// Each list has ended once, and those who wait for that have been told.
     filled: bool,
-}
-
-struct Listing {
-    /// An object came whose name cannot be read.
-    has_nameless: bool,
 }
 
 pub(super) struct Slot<K> {
@@ -41,7 +36,7 @@ pub(super) struct Slot<K> {
     pub(super) object: Option<Cached<K>>,
     /// Set while the current state cannot be decoded.
     pub(super) broken: Option<Arc<DecodeError>>,
-    /// The list that last named this object, or that was the current one when a change did.
+    /// Number of the list that last named this object, or that was the current one when a change did.
     list: u32,
 }
 
@@ -52,7 +47,7 @@ impl<K> Slot<K> {
 }
 
 impl<K> Core<K> {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(scope: &Scope) -> Self {
         Self {
             by_key: HashTable::new(),
             hasher: DefaultHashBuilder::default(),
@@ -60,18 +55,20 @@ impl<K> Core<K> {
             free: Vec::new(),
             by_namespace: ByNamespace::default(),
             indexes: Vec::new(),
-            list: 0,
-            listing: None,
+            lists: Lists::new(scope),
             filled: false,
         }
     }
 
-    /// Whether a list has begun and not ended, so that what is here covers no version.
-    pub(super) fn is_listing(&self) -> bool {
-        self.listing.is_some()
+    /// Whether a list of what `delta` is about has begun and not ended, so that what is here covers no version.
+    pub(super) fn is_listing(&self, delta: &Delta<K>) -> bool
+    where
+        K: Resource,
+    {
+        self.lists.of(delta.namespace()).is_listing()
     }
 
-    /// Whether the first list is in.
+    /// Whether the first list is in; of several namespaces, that of each.
     pub(super) fn is_filled(&self) -> bool {
         self.filled
     }
@@ -180,11 +177,8 @@ impl<K: CachedResource> Core<K> {
                     }
                 }
             }
-            Delta::ListBegun => {
-                self.list = self.list.wrapping_add(1);
-                self.listing = Some(Listing { has_nameless: false });
-            }
-            Delta::ListEnded { .. } => self.end_list(decoder, outcomes),
+            Delta::ListBegun { scope } => self.lists.of_mut(scope.namespace()).begin(),
+            Delta::ListEnded { scope, .. } => self.end_list(&scope, decoder, outcomes),
             Delta::Undecodable(error) => self.mark_broken(error, decoder, outcomes),
         }
     }
@@ -204,7 +198,7 @@ impl<K: CachedResource> Core<K> {
             outcomes.push(Outcome::Added(entry, self.arrival()));
             return;
         }
-        let (list, arrival) = (self.list, self.arrival());
+        let (list, arrival) = (self.lists.mark(&entry.key), self.arrival());
         let Some(slot) = self.slot_mut(number) else { return };
         slot.list = list;
         let was_broken = slot.broken.take().is_some();
@@ -225,13 +219,11 @@ impl<K: CachedResource> Core<K> {
     }
 
     fn mark_broken(&mut self, error: Arc<DecodeError>, decoder: &Decoder<K>, outcomes: &mut Vec<Outcome<K>>) {
-        if error.key.is_none()
-            && let Some(listing) = &mut self.listing
-        {
-            listing.has_nameless = true;
+        if error.key.is_none() {
+            self.lists.note_nameless();
         }
         if let Some(key) = &error.key {
-            let list = self.list;
+            let list = self.lists.mark(key);
             match self.number(key) {
                 None => self.insert(key.clone(), None, Some(Arc::clone(&error)), decoder),
                 Some(number) => {
@@ -250,19 +242,20 @@ impl<K: CachedResource> Core<K> {
         outcomes.push(Outcome::Undecodable(error));
     }
 
-    /// Sweeps out what the list did not name.
-    fn end_list(&mut self, decoder: &Decoder<K>, outcomes: &mut Vec<Outcome<K>>) {
-        let list = self.list;
-        // An object whose name cannot even be read might be any of the unmarked: nothing is swept then, and the next list
-        // tries again.
-        let sweeps = self.listing.take().is_some_and(|listing| !listing.has_nameless);
-        let unmarked = self.slots().filter(|(_, slot)| sweeps && slot.list != list);
+    /// Sweeps out what the list of `scope` did not name.
+    fn end_list(&mut self, scope: &Scope, decoder: &Decoder<K>, outcomes: &mut Vec<Outcome<K>>) {
+        let sweeps = self.lists.of_mut(scope.namespace()).end();
+        let is_missing = |slot: &Slot<K>| {
+            let is_listed = slot.key.namespace().is_none_or(|namespace| scope.contains(namespace));
+            is_listed && slot.list != self.lists.mark(&slot.key)
+        };
+        let unmarked = self.slots().filter(|(_, slot)| sweeps && is_missing(slot));
         let missing: Vec<(u32, ObjectKey)> = unmarked.map(|(number, slot)| (number, slot.key.clone())).collect();
         for (number, key) in missing {
             let object = self.remove(number, decoder);
             outcomes.push(Outcome::Deleted { key, object, finality: Finality::Missed });
         }
-        if !self.filled {
+        if !self.filled && self.lists.is_filled() {
             self.filled = true;
             outcomes.push(Outcome::Filled);
         }
@@ -284,7 +277,8 @@ impl<K: CachedResource> Core<K> {
             index.update(number, &key, (None, object.as_ref()), decoder);
         }
         let hash = self.hasher.hash_one(&key);
-        self.slots[number as usize] = Some(Slot { key, object, broken, list: self.list });
+        let list = self.lists.mark(&key);
+        self.slots[number as usize] = Some(Slot { key, object, broken, list });
         let Self { by_key, hasher, slots, .. } = self;
         by_key.insert_unique(hash, number, |&number| {
             slots[number as usize].as_ref().map_or(0, |slot| hasher.hash_one(&slot.key))

@@ -42,8 +42,8 @@ fn broken(key: &str, version: u32) -> Arc<DecodeError> {
 fn listed(entries: Vec<Entry<ConfigMap>>, undecodable: Vec<Arc<DecodeError>>) -> Vec<Delta<ConfigMap>> {
     let entries = entries.into_iter().map(Delta::Added);
     let items = entries.chain(undecodable.into_iter().map(Delta::Undecodable));
-    let end = Delta::ListEnded { resource_version: "99".to_owned() };
-    std::iter::once(Delta::ListBegun).chain(items).chain([end]).collect()
+    let end = Delta::ListEnded { scope: Scope::All, resource_version: "99".to_owned() };
+    std::iter::once(Delta::ListBegun { scope: Scope::All }).chain(items).chain([end]).collect()
 }
 
 fn colors(object: &ConfigMap) -> Vec<String> {
@@ -85,7 +85,7 @@ fn events_become_outcomes_with_the_state_before() {
     check(&indexer, vec![Delta::Modified(object("a/y", 3, "red"))], &["+a/y@3"]);
     check(&indexer, vec![deleted("a/x", 4), deleted("a/x", 4)], &["-a/x@4"]);
     assert_eq!(indexer.resource_version(), "4");
-    check(&indexer, vec![Delta::Bookmark { resource_version: "9".to_owned() }], &[]);
+    check(&indexer, vec![Delta::Bookmark { scope: Scope::All, resource_version: "9".to_owned() }], &[]);
     assert_eq!(indexer.resource_version(), "9");
 }
 
@@ -125,7 +125,7 @@ async fn who_waits_for_an_object_hears_of_it_while_a_list_goes_on() {
     let key = "a/x".parse().unwrap();
     let waiting = tokio::spawn(async move { lister.wait_for(&key, "105", std::time::Duration::from_secs(1)).await });
     tokio::task::yield_now().await;
-    check(&indexer, vec![Delta::ListBegun, Delta::Added(object("a/x", 107, ""))], &["a/x@1>107"]);
+    check(&indexer, vec![Delta::ListBegun { scope: Scope::All }, Delta::Added(object("a/x", 107, ""))], &["a/x@1>107"]);
     waiting.await.unwrap().unwrap();
 }
 
@@ -247,6 +247,32 @@ fn a_panic_in_an_index_function_costs_the_object_its_place_in_that_index() {
     assert_eq!(picky.get("blue").unwrap().len(), 2);
 }
 
+/// The lists of one namespace, as `listed` makes those of all.
+fn listed_in(namespace: &str, version: u32, entries: Vec<Entry<ConfigMap>>) -> Vec<Delta<ConfigMap>> {
+    let scope = Scope::Namespace(namespace.to_owned());
+    let end = Delta::ListEnded { scope: scope.clone(), resource_version: version.to_string() };
+    std::iter::once(Delta::ListBegun { scope }).chain(entries.into_iter().map(Delta::Added)).chain([end]).collect()
+}
+
+#[test]
+fn of_several_namespaces_each_is_listed_and_covered_for_itself() {
+    let indexer = Indexer::new().scoped(&Scope::namespaces(["a", "b"]));
+    check(&indexer, listed_in("a", 10, vec![object("a/x", 1, ""), object("a/y", 2, "")]), &["+a/x@1", "+a/y@2"]);
+    assert!(!indexer.is_filled(), "of b nothing is known");
+    assert_eq!((indexer.version_in(Some("a")).as_str(), indexer.resource_version().as_str()), ("10", ""));
+    check(&indexer, listed_in("b", 12, vec![object("b/x", 3, "")]), &["+b/x@3", "filled"]);
+    assert_eq!(indexer.resource_version(), "10");
+    check(&indexer, vec![Delta::Modified(object("a/x", 15, ""))], &["a/x@1>15"]);
+    assert_eq!((indexer.version_in(Some("a")).as_str(), indexer.resource_version().as_str()), ("15", "12"));
+    // Two lists at once: each sweeps what is its own.
+    let (mut a, b) = (listed_in("a", 20, vec![object("a/x", 15, "")]), listed_in("b", 21, vec![]));
+    let end = a.pop().unwrap();
+    check(&indexer, a.into_iter().chain(b).collect(), &["-b/x~3"]);
+    assert_eq!((indexer.version_in(Some("a")).as_str(), indexer.version_in(Some("b")).as_str()), ("15", "21"));
+    check(&indexer, vec![end], &["-a/y~2"]);
+    assert_eq!((indexer.resource_version().as_str(), indexer.keys()), ("20", vec!["a/x".parse().unwrap()]));
+}
+
 fn deltas() -> impl Strategy<Value = Vec<Vec<(u8, u8, u8)>>> {
     let delta = (0..5_u8, 0..6_u8, any::<u8>());
     proptest::collection::vec(proptest::collection::vec(delta, 0..6), 0..20)
@@ -279,7 +305,7 @@ proptest! {
                     2 => deltas.push(Delta::Undecodable(broken(&key, version))),
                     3 => deltas.extend(listed((0..number).map(|other| object(&key_of(other), version, color)).collect(), vec![broken(&key, version)])),
                     // The beginning of a list that breaks off.
-                    _ => deltas.extend([Delta::ListBegun, Delta::Added(object(&key, version, color))]),
+                    _ => deltas.extend([Delta::ListBegun { scope: Scope::All }, Delta::Added(object(&key, version, color))]),
                 }
             }
             let mut outcomes = Vec::new();

@@ -255,7 +255,7 @@ impl World {
         let mut deltas: Vec<Delta<ConfigMap>> =
             objects.values().map(|state| entry(state).map_or_else(Delta::Undecodable, Delta::Added)).collect();
         deltas.shuffle(&mut self.rng);
-        self.deltas.push(Delta::ListBegun);
+        self.deltas.push(Delta::ListBegun { scope: Scope::All });
         self.reached = version;
         if self.rng.random_ratio(1, 4) {
             let kept = self.rng.random_range(0..=deltas.len());
@@ -264,7 +264,7 @@ impl World {
             return;
         }
         self.deltas.extend(deltas);
-        self.deltas.push(Delta::ListEnded { resource_version: version.to_string() });
+        self.deltas.push(Delta::ListEnded { scope: Scope::All, resource_version: version.to_string() });
         self.cursor = Some(version);
     }
 

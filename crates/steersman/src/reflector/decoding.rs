@@ -51,6 +51,11 @@ impl<K: CachedResource> Decoding<K> {
         }
     }
 
+    /// The cache that the entries end up in.
+    pub(super) fn known(&self) -> &Indexer<K> {
+        &self.known
+    }
+
     pub(super) fn event(&mut self, event: &RawEvent, reuse: Reuse) -> Decoded<K> {
         let mut decoded = self.object(&event.object, reuse);
         if matches!(decoded, Decoded::Undecodable(_))

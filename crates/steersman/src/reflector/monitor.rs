@@ -6,16 +6,19 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::reflector::failure::{Failure, Kind};
-use crate::selection::Target;
+use crate::selection::{Scope, Target};
 
 /// Shared between a reflector, which writes, and its informer, which reads.
 #[derive(Debug)]
 pub(crate) struct Monitor {
-    state: Mutex<State>,
+    /// One for each watch.
+    parts: Mutex<Vec<Part>>,
 }
 
+/// One watch.
 #[derive(Debug)]
-struct State {
+struct Part {
+    scope: Scope,
     /// `None` while the watch is up.
     away_since: Option<Instant>,
     /// Why it is not up, or was not before it came up.
@@ -23,36 +26,46 @@ struct State {
     is_stopped: bool,
 }
 
-impl Default for Monitor {
-    fn default() -> Self {
-        Self { state: Mutex::new(State { away_since: None, last_error: None, is_stopped: false }) }
-    }
-}
-
 impl Monitor {
+    /// Of the watches of `target`, none of which has begun.
+    pub(crate) fn new(target: &Target) -> Self {
+        let targets = if target.parts.is_empty() { std::slice::from_ref(target) } else { &target.parts };
+        let parts = targets.iter().map(|target| Part {
+            scope: target.selection.scope.clone(),
+            away_since: None,
+            last_error: None,
+            is_stopped: false,
+        });
+        Self { parts: Mutex::new(parts.collect()) }
+    }
+
     /// Starts the clock of [`Monitor::staleness`].
     pub(crate) fn started(&self) {
-        self.state.lock().away_since.get_or_insert_with(Instant::now);
+        for part in &mut *self.parts.lock() {
+            part.away_since.get_or_insert_with(Instant::now);
+        }
     }
 
     pub(crate) fn connected(&self, target: &Target) {
-        let mut state = self.state.lock();
-        state.away_since = None;
-        if state.last_error.take().is_some() {
+        let mut parts = self.parts.lock();
+        let Some(part) = of(&mut parts, target) else { return };
+        part.away_since = None;
+        if part.last_error.take().is_some() {
             tracing::info!(watch = %target, "watching again");
         }
     }
 
     /// Logs `failure` unless it is the one logged last.
     pub(crate) fn failed(&self, target: &Target, failure: &Failure) {
-        let mut state = self.state.lock();
-        state.away_since.get_or_insert_with(Instant::now);
+        let mut parts = self.parts.lock();
+        let Some(part) = of(&mut parts, target) else { return };
+        part.away_since.get_or_insert_with(Instant::now);
         if matches!(failure.kind, Kind::Expired | Kind::Idle) {
             // All in a day's work: a relist or a new connection follows at once.
             tracing::debug!(watch = %target, error = %failure, "starting over");
             return;
         }
-        if state.last_error.as_deref() == Some(&failure.message) {
+        if part.last_error.as_deref() == Some(&failure.message) {
             tracing::debug!(watch = %target, error = %failure, "cannot list or watch, still");
             return;
         }
@@ -62,25 +75,37 @@ impl Monitor {
             }
             _ => tracing::warn!(watch = %target, error = %failure, "cannot list or watch, trying again until it works"),
         }
-        state.last_error = Some(failure.message.clone());
+        part.last_error = Some(failure.message.clone());
     }
 
-    pub(crate) fn stopped(&self) {
-        let mut state = self.state.lock();
-        state.is_stopped = true;
-        state.away_since.get_or_insert_with(Instant::now);
+    pub(crate) fn stopped(&self, target: &Target) {
+        if let Some(part) = of(&mut self.parts.lock(), target) {
+            part.is_stopped = true;
+            part.away_since.get_or_insert_with(Instant::now);
+        }
     }
 
     pub(crate) fn is_stopped(&self) -> bool {
-        self.state.lock().is_stopped
+        self.parts.lock().iter().all(|part| part.is_stopped)
     }
 
+    /// Why watches are down; of several, each with its namespace.
     pub(crate) fn last_error(&self) -> Option<String> {
-        self.state.lock().last_error.clone()
+        let parts = self.parts.lock();
+        if let [part] = &**parts {
+            return part.last_error.clone();
+        }
+        let errors = parts.iter().filter_map(|part| Some(format!("{}: {}", part.scope, part.last_error.as_ref()?)));
+        let errors: Vec<String> = errors.collect();
+        (!errors.is_empty()).then(|| errors.join("; "))
     }
 
-    /// How long the watch has been down; `None` while it is up.
+    /// How long the watch has been down, of several the one that has been down longest; `None` while all are up.
     pub(crate) fn staleness(&self) -> Option<Duration> {
-        self.state.lock().away_since.map(|since| since.elapsed())
+        self.parts.lock().iter().filter_map(|part| part.away_since).min().map(|since| since.elapsed())
     }
+}
+
+fn of<'a>(parts: &'a mut [Part], target: &Target) -> Option<&'a mut Part> {
+    parts.iter_mut().find(|part| part.scope == target.selection.scope)
 }

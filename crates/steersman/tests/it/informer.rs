@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use steersman::cache::{Arrival, Change, Deleted, HandlerOptions, handler_fn};
 use steersman::{InformerFactory, LookupError, ObjectKey, Scope};
 
-use crate::server::{Server, eventually, settle};
+use crate::server::{Fault, Server, Verb, eventually, settle};
 
 const WAIT: Duration = Duration::from_secs(600);
 
@@ -402,4 +402,74 @@ async fn what_is_not_synced_is_named() {
     let error = factory.wait_synced(Duration::from_secs(20)).await.unwrap_err();
     let what = "configmaps in namespace a (the server answered 404 NotFound: the server could not find the requested resource)";
     assert_eq!(error.what, [what]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_informer_of_several_namespaces_watches_each_and_has_one_cache() {
+    let server = Server::new();
+    for key in ["a/x", "b/x", "b/y", "c/x"] {
+        server.put(key, "1");
+    }
+    let factory = InformerFactory::new(server.client());
+    let informer = factory.informer::<ConfigMap>(Scope::namespaces(["b", "a"]));
+    let by_name = informer.add_metadata_index(|metadata| metadata.name.clone());
+    let log = Log::default();
+    informer.add_handler(log.handler());
+    let _running = factory.start();
+    informer.wait_synced(WAIT).await.unwrap();
+    assert_eq!((server.n_seen("/namespaces/a/configmaps?watch"), server.n_seen("/api/v1/configmaps")), (1, 0));
+    let lister = informer.lister();
+    assert_eq!((lister.len().unwrap(), by_name.get("x").unwrap().len()), (3, 2));
+    assert_eq!(lister.list_in("b").unwrap().len(), 2);
+    for read in
+        [lister.get(&key("c/x")).map(drop), lister.list_in("c").map(drop), lister.contains(&key("c/x")).map(drop)]
+    {
+        let error = read.unwrap_err();
+        assert!(matches!(error, LookupError::NotSelected { .. }));
+        let text = "nothing is known of configmaps in namespace c: they are watched in namespaces a, b";
+        assert_eq!(error.to_string(), text);
+    }
+    assert!(matches!(lister.get(&key("a/y")), Err(LookupError::NotFound { .. })));
+    // What goes in one namespace while nobody watches goes in that one alone.
+    log.take();
+    server.end_watches();
+    server.delete("b/x");
+    server.put("a/x", "2");
+    server.compact();
+    let mut heard = Vec::new();
+    eventually("both relist", || {
+        heard.extend(log.take());
+        heard.len() == 2
+    })
+    .await;
+    heard.sort();
+    assert_eq!(heard, ["updated a/x=1>2", "vanished b/x=1"]);
+    assert_eq!(lister.len().unwrap(), 2);
+    let version = server.put("b/y", "2");
+    lister.wait_for(&key("b/y"), &version, WAIT).await.unwrap();
+    assert!(!lister.has_seen(&key("a/x"), &version), "of a it covers what it was told");
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_namespace_that_cannot_be_listed_keeps_the_cache_from_being_filled_and_is_named() {
+    let server = Server::new();
+    server.put("a/x", "1");
+    server.put("b/x", "1");
+    let forbidden = Fault::Status { code: 403, reason: "Forbidden", retry_after: None };
+    // The first watch, and the list in its place.
+    server.fail(Verb::Watch, forbidden.clone());
+    server.fail(Verb::List, forbidden);
+    let factory = InformerFactory::new(server.client());
+    let informer = factory.informer::<ConfigMap>(Scope::namespaces(["a", "b"]));
+    let _running = factory.start();
+    let error = informer.wait_synced(Duration::from_millis(100)).await.unwrap_err().to_string();
+    assert!(error.contains("configmaps in namespaces a, b (in namespace a: "), "{error}");
+    assert!(informer.staleness().is_some());
+    assert!(matches!(informer.lister().get(&key("b/x")), Err(LookupError::NotSynced { .. })));
+    informer.wait_synced(WAIT).await.unwrap();
+    assert_eq!(informer.lister().len().unwrap(), 2);
+}
+
+fn key(text: &str) -> ObjectKey {
+    text.parse().unwrap()
 }

@@ -178,3 +178,19 @@ async fn a_stream_of_keys_is_not_read_before_the_workers_start() {
     assert!(rig.world.take_runs().len() >= 3);
     rig.finish().await.unwrap();
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_controller_of_several_namespaces_watches_what_it_owns_there() {
+    let server = Server::new();
+    for namespace in ["a", "b", "c"] {
+        server.put_raw(DEPLOYMENTS, deployment(namespace, "", &[("x", true)]));
+    }
+    let owns = |controller: Controller<ConfigMap>| controller.owns::<Deployment>();
+    let rig = start_of(World::default(), server, Scope::namespaces(["a", "b"]), owns).await;
+    assert_eq!(rig.world.take_runs(), ["a/x", "b/x"]);
+    rig.server.put_raw(DEPLOYMENTS, deployment("b", "changed", &[("x", true)]));
+    rig.server.put_raw(DEPLOYMENTS, deployment("c", "changed", &[("x", true)]));
+    settle().await;
+    assert_eq!(rig.world.take_runs(), ["b/x"]);
+    rig.finish().await.unwrap();
+}
