@@ -1,6 +1,7 @@
 //! How fast an informer fills its cache and takes updates, and what it costs in memory, from pre-made bytes.
 //!
-//! 20,000 Pods of about 5 KB, a third of each managedFields. Run with `paged` or `streaming`, and with `compact` or `typed`.
+//! 20,000 Pods of about 5 KB, a third of each managedFields. Run with `paged` or `streaming`, with `compact` or `typed`,
+//! and with `strip` for a transform that leaves little.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -44,10 +45,11 @@ fn main() {
     let asked = |word: &str| std::env::args().any(|argument| argument == word);
     let initial = if asked("paged") { InitialList::Paged } else { InitialList::Streaming };
     let cache = if asked("compact") { CacheMode::COMPACT } else { CacheMode::Typed };
-    runtime.block_on(run(ReflectorOptions::default().initial(initial).cache(cache)));
+    let options = ReflectorOptions::default().initial(initial).cache(cache);
+    runtime.block_on(run(options, asked("strip")));
 }
 
-async fn run(options: ReflectorOptions) {
+async fn run(options: ReflectorOptions, strips: bool) {
     // All bytes are made before the clock starts.
     let items: Vec<String> = (0..OBJECTS).map(|number| pod(number, number + 1)).collect();
     let list = chunks(
@@ -92,6 +94,7 @@ async fn run(options: ReflectorOptions) {
     let before = resident_mb();
     let client = kube::Client::new(service, "default");
     let factory = InformerFactory::new(client).options(options.clone());
+    let factory = if strips { factory.transform(strip) } else { factory };
     let pods = factory.informer::<Pod>(Scope::All);
     let updates = Arc::new(AtomicU64::new(0));
     let counter = Arc::clone(&updates);
@@ -120,6 +123,14 @@ async fn run(options: ReflectorOptions) {
         updates.load(Ordering::Relaxed),
         resident_mb() - before
     );
+}
+
+/// Leaves metadata and where a Pod runs.
+fn strip(pod: &mut Pod) {
+    (pod.metadata.annotations, pod.status) = (None, None);
+    let Some(spec) = &mut pod.spec else { return };
+    spec.containers.clear();
+    (spec.volumes, spec.tolerations) = (None, None);
 }
 
 fn line(event_type: &str, object: &impl std::fmt::Display) -> String {

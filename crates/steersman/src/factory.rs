@@ -9,13 +9,15 @@ use std::time::Duration;
 use hashbrown::HashMap;
 use kube::Client;
 use parking_lot::Mutex;
+use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::cached::CacheMode;
-use crate::informer::{self, AnyInformer, Informer, NotSynced, Shared};
+use crate::informer::{self, AnyInformer, Informer, Made, NotSynced, Shared};
 use crate::reflector::ReflectorOptions;
 use crate::selection::{CachedResource, Selection, Target};
+use crate::transform::{Transform, Transforms};
 
 /// How often those who wait for caches say so.
 const SYNC_LOG_PERIOD: Duration = Duration::from_secs(30);
@@ -26,6 +28,7 @@ pub struct InformerFactory {
     client: Client,
     resync: Option<Duration>,
     options: ReflectorOptions,
+    transforms: Transforms,
     state: Arc<Mutex<State>>,
 }
 
@@ -62,7 +65,8 @@ struct Run {
 impl InformerFactory {
     /// A factory without informers.
     pub fn new(client: Client) -> Self {
-        Self { client, resync: None, options: ReflectorOptions::default(), state: Arc::default() }
+        let (options, transforms) = (ReflectorOptions::default(), Transforms::default());
+        Self { client, resync: None, options, transforms, state: Arc::default() }
     }
 
     /// Delivers the whole cache to handlers again every `period`, unless they ask for something else. Without this,
@@ -85,6 +89,38 @@ impl InformerFactory {
     /// ```
     pub fn compact(mut self) -> Self {
         self.options.cache = CacheMode::COMPACT;
+        self
+    }
+
+    /// Changes each object of type `K` before the informers made from here on hold it, so that what nobody reads costs no
+    /// memory: readers and handlers never see it. Works with decoded objects and with bytes, which are decoded for it once, when
+    /// they come. Called again for the same type, the last one counts. As with [`InformerFactory::compact`], an informer that
+    /// exists stays as it is, and a clone of the factory is for one informer only.
+    ///
+    /// Name, namespace, uid and resourceVersion stay what they are, whatever `transform` does. An object for which it panics counts
+    /// as one that cannot be decoded. What is written back to the server must not come from an object that lacks something: patch or
+    /// apply instead. Whole members are left out for less, before anything is decoded, with [`ReflectorOptions::prune`], which
+    /// `metadata.managedFields` are by default.
+    ///
+    /// ```no_run
+    /// # use k8s_openapi::api::core::v1::Pod;
+    /// # use steersman::{InformerFactory, Scope};
+    /// # fn make(factory: InformerFactory) {
+    /// let factory = factory.transform(|pod: &mut Pod| {
+    ///     pod.metadata.annotations = None;
+    ///     if let Some(spec) = &mut pod.spec {
+    ///         spec.volumes = None;
+    ///         spec.containers.iter_mut().for_each(|container| container.env = None);
+    ///     }
+    /// });
+    /// let pods = factory.informer::<Pod>(Scope::All);
+    /// # }
+    /// ```
+    pub fn transform<K>(mut self, transform: impl Fn(&mut K) + Send + Sync + 'static) -> Self
+    where
+        K: CachedResource + Serialize,
+    {
+        self.transforms.set(Transform::new(transform));
         self
     }
 
@@ -127,7 +163,8 @@ impl InformerFactory {
         {
             return Informer::from_shared(shared);
         }
-        let informer = Informer::new(self.client.clone(), dynamic, key.1.clone(), self.options.clone(), self.resync);
+        let made = Made { options: self.options.clone(), transform: self.transforms.of::<K>(), resync: self.resync };
+        let informer = Informer::new(self.client.clone(), dynamic, key.1.clone(), made);
         if let Some(run) = state.run.as_ref().and_then(Weak::upgrade) {
             informer.shared().start(&run.tasks, &run.stop);
         }

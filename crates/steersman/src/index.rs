@@ -25,13 +25,13 @@ use crate::selection::CachedResource;
 /// # use steersman::{LookupError, ObjectKey};
 /// fn mounted(pod: &Pod) -> Vec<ObjectKey> {
 ///     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-///     let volumes = pod.spec.volumes.iter().flatten();
+///     let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
 ///     volumes.filter_map(|volume| Some(ObjectKey::namespaced(namespace, &volume.config_map.as_ref()?.name))).collect()
 /// }
 ///
 /// # fn find(pods: &Informer<Pod>, config: &ConfigMap) -> Result<(), LookupError> {
 /// let by_config: Index<Pod, ObjectKey> = pods.add_index(mounted);
-/// let by_node = pods.add_index(|pod| pod.spec.node_name.clone());
+/// let by_node = pods.add_index(|pod| pod.spec.as_ref()?.node_name.clone());
 /// let using_it = by_config.get(&ObjectKey::of(config))?;
 /// let on_node = by_node.get("node-1")?;
 /// # Ok(()) }

@@ -42,6 +42,7 @@ use crate::lister::Lister;
 use crate::owners::OwnerType;
 use crate::reflector::{Monitor, ReflectorOptions};
 use crate::selection::{CachedResource, Selection, Target};
+use crate::transform::Transform;
 
 pub use crate::informer::changes::{Changes, OwnedEvent};
 pub use crate::informer::mailbox::MAILBOX_MAX;
@@ -98,6 +99,14 @@ pub struct NotSynced {
     pub waited: Duration,
 }
 
+/// How a factory makes an informer.
+pub(crate) struct Made<K> {
+    pub(crate) options: ReflectorOptions,
+    pub(crate) transform: Option<Arc<Transform<K>>>,
+    /// The period for handlers that ask for none.
+    pub(crate) resync: Option<Duration>,
+}
+
 /// An informer of any type, as its factory sees it.
 pub(crate) trait AnyInformer: Any + Send + Sync {
     /// Starts the watch and the handlers. Does nothing if they run.
@@ -129,13 +138,8 @@ pub(crate) struct Report {
 // === impl Informer ===
 
 impl<K: CachedResource> Informer<K> {
-    pub(crate) fn new(
-        client: Client,
-        dynamic: &K::DynamicType,
-        target: Target,
-        options: ReflectorOptions,
-        resync: Option<Duration>,
-    ) -> Self {
+    pub(crate) fn new(client: Client, dynamic: &K::DynamicType, target: Target, made: Made<K>) -> Self {
+        let Made { options, transform, resync } = made;
         let shared = Shared {
             client,
             owner_type: OwnerType::of::<K>(dynamic),
@@ -143,6 +147,7 @@ impl<K: CachedResource> Informer<K> {
             monitor: Arc::new(Monitor::new(&target)),
             target,
             options,
+            transform,
             resync,
             filled: watch::Sender::new(false),
             handlers: Mutex::new(Handlers {

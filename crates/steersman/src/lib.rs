@@ -263,6 +263,7 @@ pub mod shard;
 mod shard;
 mod slow_start;
 pub mod status;
+mod transform;
 pub mod typed;
 pub mod wait;
 #[cfg(feature = "webhook")]

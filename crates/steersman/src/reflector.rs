@@ -22,6 +22,7 @@ use bytes::Bytes;
 use http_body_util::BodyExt;
 use kube::Client;
 use kube::client::Body;
+use serde::Serialize;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -31,6 +32,7 @@ use crate::cached::CacheMode;
 use crate::clock;
 use crate::indexer::Indexer;
 use crate::selection::{CachedResource, Scope, Selection, Target};
+use crate::transform::Transform;
 use crate::wire::event::{self, EventType, RawEvent};
 use crate::wire::lines::Lines;
 use crate::wire::list::ListScanner;
@@ -210,6 +212,19 @@ impl<K: CachedResource> Reflector<K> {
         Self::with_target(client, target, options, known, monitor)
     }
 
+    /// Changes each object before it is pushed; see [`InformerFactory::transform`](crate::InformerFactory::transform).
+    pub fn transform(self, transform: impl Fn(&mut K) + Send + Sync + 'static) -> Self
+    where
+        K: Serialize,
+    {
+        self.transformed(Some(Arc::new(Transform::new(transform))))
+    }
+
+    pub(crate) fn transformed(mut self, transform: Option<Arc<Transform<K>>>) -> Self {
+        self.decoding.transform = transform;
+        self
+    }
+
     pub(crate) fn with_target(
         client: Client,
         target: Target,
@@ -243,6 +258,7 @@ impl<K: CachedResource> Reflector<K> {
             let known = self.decoding.known().clone();
             let (client, options) = (self.client.clone(), self.options.clone());
             let part = Self::with_target(client, target.clone(), options, known, Arc::clone(&self.monitor));
+            let part = part.transformed(self.decoding.transform.clone());
             parts.spawn(part.watch(deltas.clone(), stop.clone()));
         }
         drop(deltas);

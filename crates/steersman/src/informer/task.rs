@@ -25,6 +25,7 @@ use crate::outcome::{Arrival, Outcome};
 use crate::owners::OwnerType;
 use crate::reflector::{Monitor, Reflector, ReflectorOptions};
 use crate::selection::{CachedResource, Target};
+use crate::transform::Transform;
 
 /// How often the log says that the cache waits for a handler.
 const BEHIND_LOG_PERIOD: Duration = Duration::from_secs(10);
@@ -34,6 +35,7 @@ pub(crate) struct Shared<K> {
     pub(super) target: Target,
     pub(super) owner_type: OwnerType,
     pub(super) options: ReflectorOptions,
+    pub(super) transform: Option<Arc<Transform<K>>>,
     pub(super) resync: Option<Duration>,
     pub(super) indexer: Indexer<K>,
     pub(super) monitor: Arc<Monitor>,
@@ -295,6 +297,7 @@ impl<K: CachedResource> AnyInformer for Shared<K> {
             self.indexer.clone(),
             Arc::clone(&self.monitor),
         );
+        let reflector = reflector.transformed(self.transform.clone());
         tasks.spawn(reflector.run(sender, stop.clone()));
         tasks.spawn(self.process(deltas));
     }

@@ -9,6 +9,7 @@ use crate::indexer::Indexer;
 use crate::key::ObjectKey;
 use crate::reflector::ReflectorOptions;
 use crate::selection::{CachedResource, Target};
+use crate::transform::Transform;
 use crate::wire::event::{self, RawEvent};
 use crate::wire::{meta, scan};
 
@@ -18,6 +19,7 @@ pub(super) struct Decoding<K> {
     resource: String,
     cache: CacheMode,
     prune: Vec<scan::Path>,
+    pub(super) transform: Option<Arc<Transform<K>>>,
     /// The cache the entries end up in. Objects it has need not be decoded again.
     known: Indexer<K>,
     /// Holds the pruned copy of the object being decoded.
@@ -45,6 +47,7 @@ impl<K: CachedResource> Decoding<K> {
             resource: target.resource.clone(),
             cache: options.cache,
             prune: options.prune.clone(),
+            transform: None,
             known,
             scratch: Vec::new(),
             key_text: String::new(),
@@ -111,6 +114,10 @@ impl<K: CachedResource> Decoding<K> {
         if object.meta().name.as_deref().is_none_or(str::is_empty) {
             return Err(nameless());
         }
+        let object = match &self.transform {
+            None => object,
+            Some(transform) => transform.apply(object)?,
+        };
         // Decoding grows lists by doubling, and a Pod of few containers holds room for many. A copy has no room to spare: a
         // sixth less memory for an eighth more time.
         let object = object.clone();
@@ -122,6 +129,11 @@ impl<K: CachedResource> Decoding<K> {
         self.scratch.clear();
         self.scratch.resize(HEADER, 0);
         scan::append_pruned(bytes, &self.prune, &mut self.scratch);
+        if let Some(transform) = &self.transform {
+            let object = transform.apply(cached::decode(&self.scratch[HEADER..])?)?;
+            self.scratch.truncate(HEADER);
+            transform.write(&object, &mut self.scratch)?;
+        }
         let json = &self.scratch[HEADER..];
         let Some(spans) = meta::spans(json) else {
             let error = serde_json::from_slice::<serde::de::IgnoredAny>(bytes).err();

@@ -23,4 +23,5 @@ mod server;
 mod sources;
 mod spans;
 mod streams;
+mod transform;
 mod writes;
