@@ -55,6 +55,14 @@ pub enum Found<K> {
     Undecodable(Arc<DecodeError>),
 }
 
+/// What is known of the metadata of one object.
+pub(crate) enum Metadata {
+    Absent,
+    Known(Box<ObjectMeta>),
+    /// The object exists, and its current state cannot be decoded.
+    Unreadable,
+}
+
 /// What a read found under the lock: decoded objects, and bytes that are decoded once the lock is released.
 struct Hits<K> {
     decoded: Vec<Arc<K>>,
@@ -277,6 +285,28 @@ impl<K: CachedResource> Indexer<K> {
         let core = self.core.read();
         let slot = core.find(key).filter(|slot| slot.broken.is_none())?;
         Some(slot.object.as_ref()?.resource_version().to_owned())
+    }
+
+    /// The metadata of the object at `key`, without the rest.
+    pub(crate) fn metadata_of(&self, key: &ObjectKey) -> Metadata {
+        let object = {
+            let core = self.core.read();
+            let Some(slot) = core.find(key) else { return Metadata::Absent };
+            slot.object.clone().filter(|_| slot.broken.is_none())
+        };
+        match object.as_ref().map(Cached::metadata) {
+            Some(Ok(metadata)) => Metadata::Known(Box::new(metadata.into_owned())),
+            Some(Err(_)) | None => Metadata::Unreadable,
+        }
+    }
+
+    /// The metadata of every object in `namespace`, or of every object, with their keys.
+    pub(crate) fn metadata_in(&self, namespace: Option<&str>) -> Vec<(ObjectKey, ObjectMeta)> {
+        let entries = match namespace {
+            None => self.entries(),
+            Some(namespace) => self.core.read().slots_in(namespace).filter_map(Slot::entry).collect(),
+        };
+        entries.into_iter().filter_map(|entry| Some((entry.key, entry.object.metadata().ok()?.into_owned()))).collect()
     }
 
     /// Whether the object with `uid` at `key` is not there, or waits for its finalizers.

@@ -167,6 +167,7 @@
 //! | a client from a kubeconfig, a master URL or the pod's service account | [`client`](client()) |
 //! | what a cache costs, and caches of bytes at a third of it and less | [`InformerFactory::compact`], [`CacheMode`](cache::CacheMode) |
 //! | lookups by owner, label or anything else | [`Informer::add_index`](cache::Informer::add_index), [`Index`](cache::Index), [`index_by`] |
+//! | code that was written against `kube::Api` | [`Reader`](cache::Reader) |
 //! | types known only at run time, or metadata alone | [`InformerFactory::informer_with`], [`Controller::new_with`], [`Watch`](controller::Watch) |
 //! | which changes count | [`predicates`], [`Controller::when`] |
 //! | retries, priorities, giving up | [`RateLimiter`](queue::RateLimiter), [`Priority`](queue::Priority), [`ReconcileError`], [`Controller::give_up_after`] |
@@ -225,6 +226,7 @@ pub mod cache {
     };
     pub use crate::lister::{Lister, LookupError, WaitError};
     pub use crate::outcome::{Arrival, Finality, Outcome};
+    pub use crate::reader::{ReadError, Reader, SelectorError};
     pub use crate::selection::{CachedResource, Scope, Selection};
 }
 /// Where things are, for those who know another library.
@@ -253,6 +255,7 @@ pub mod owners;
 pub mod patch;
 pub mod predicates;
 pub mod queue;
+mod reader;
 pub mod reconcile;
 pub mod reflector;
 mod selection;

@@ -184,7 +184,7 @@ impl<K: CachedResource> Lister<K> {
     }
 
     /// As [`Lister::filled`], if the objects of `namespace` are watched.
-    fn filled_in(&self, namespace: Option<&str>) -> Result<&Indexer<K>, LookupError> {
+    pub(crate) fn filled_in(&self, namespace: Option<&str>) -> Result<&Indexer<K>, LookupError> {
         if let Some(namespace) = namespace.filter(|namespace| !namespace.is_empty())
             && !self.indexer.scope().contains(namespace)
         {
@@ -232,6 +232,14 @@ impl<K: CachedResource> Lister<K> {
     /// without the wait.
     pub fn has_seen(&self, key: &ObjectKey, resource_version: &str) -> bool {
         self.covers(key, resource_version, &self.indexer.version_in(key.namespace()))
+    }
+
+    /// Up to which version the cache covers the objects of `namespace`, or everything.
+    pub(crate) fn version_in(&self, namespace: Option<&str>) -> String {
+        match namespace {
+            None => self.indexer.resource_version(),
+            Some(_) => self.indexer.version_in(namespace),
+        }
     }
 
     /// Whether the cache no longer shows the object with `uid` at `key`, or shows that it is being deleted.

@@ -18,6 +18,7 @@ mod informer;
 mod manager;
 mod metrics;
 mod parallel;
+mod reader;
 mod reflector;
 mod server;
 mod sources;
