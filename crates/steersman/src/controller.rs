@@ -363,6 +363,12 @@ impl<K: CachedResource> Controller<K> {
         result
     }
 
+    /// The same, named after the cluster whose objects it is of.
+    pub(crate) fn in_cluster(self, cluster: &str) -> Self {
+        let name = format!("{cluster}/{}", self.name);
+        self.name(&name)
+    }
+
     /// Registers the handlers, so that caches fill from the start of the factory on. The workers ask `fences` in
     /// this order.
     pub(crate) fn prepare(self, factory: &InformerFactory, fences: Vec<Arc<dyn Fence>>) -> Prepared {
@@ -392,7 +398,7 @@ impl<K: CachedResource> Controller<K> {
         };
         Prepared {
             until_synced: None,
-            factory: factory.clone(),
+            factories: vec![factory.clone()],
             name: self.name,
             workers: self.workers,
             sync_timeout: self.sync_timeout,

@@ -172,6 +172,11 @@ impl InformerFactory {
         informer
     }
 
+    /// Whether both are clones of one.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.state, &other.state)
+    }
+
     /// Starts every informer made so far, and from now on every new one at once. Started again, it does nothing and
     /// returns the same thing. What has been stopped stays stopped and keeps its last state; to watch again, make a new
     /// factory.

@@ -177,6 +177,7 @@
 //! | waiting for an object to be established, running, gone | [`wait::await_condition`], [`Informer::await_condition`](cache::Informer::await_condition) |
 //! | writing | [`create_or_update`](write::create_or_update), [`patch`], [`status`], [`conditions`], [`finalizers`], [`owners`] |
 //! | telling people | [`EventRecorder`](events::EventRecorder); what it has not sent when the process ends is lost without [`EventRecorder::flush`](events::EventRecorder::flush) |
+//! | objects of several clusters | [`Cluster`](manager::Cluster), [`Manager::controller_in`] |
 //! | one replica works, others wait | [`Manager::elect`], [`Election`](election::Election) |
 //! | several replicas share the work | [`Manager::shard`], [`ShardMember`](shard::ShardMember) |
 //! | tests against a real API server in the test's own process | the crate `steersman-testkit` |

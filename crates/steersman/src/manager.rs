@@ -3,6 +3,7 @@
 //! This file says what a manager consists of; `life` starts and ends it. Nothing is global; two managers live in one
 //! process.
 
+mod cluster;
 mod group;
 mod life;
 mod signals;
@@ -27,12 +28,15 @@ use crate::metrics::Metrics;
 use crate::selection::CachedResource;
 use crate::shard::{ShardError, ShardOptions, Shards};
 
+pub use crate::manager::cluster::Cluster;
 pub use crate::manager::signals::shutdown_signal;
 
 /// A set of controllers that start and stop together.
 #[must_use = "a manager does nothing until it runs"]
 pub struct Manager {
     factory: InformerFactory,
+    /// Besides the one of `factory`.
+    clusters: Vec<Cluster>,
     election: Option<(ElectionOptions, Arc<Leadership>)>,
     sharding: Option<Sharding>,
     name: String,
@@ -52,7 +56,7 @@ pub struct Manager {
     interrupt: Option<BoxFuture<'static, ()>>,
 }
 
-/// A controller of any type, to be attached to the informers.
+/// A controller of any type, to be attached to the informers, by default those of the manager.
 type Prepare = Box<dyn FnOnce(&InformerFactory, Vec<Arc<dyn Fence>>) -> Prepared + Send>;
 
 /// Keys are divided among replicas.
@@ -178,6 +182,7 @@ impl Manager {
     pub fn with_informers(factory: InformerFactory) -> Self {
         Self {
             factory,
+            clusters: Vec::new(),
             election: None,
             sharding: None,
             name: "manager".to_owned(),
@@ -296,6 +301,26 @@ impl Manager {
     /// Adds a controller.
     pub fn controller<K: CachedResource>(mut self, controller: Controller<K>) -> Self {
         self.controllers.push(Box::new(move |factory, fences| controller.prepare(factory, fences)));
+        self
+    }
+
+    /// Adds a controller of the objects in another cluster: what it owns and watches is there too, unless it was given an
+    /// informer. Its name is `CLUSTER/NAME`, in logs, metrics and its queue; informers are counted under the manager's name,
+    /// a slash and the cluster's.
+    ///
+    /// A cluster that cannot be reached holds up the controllers there, and nothing else: neither the election nor `/readyz` waits
+    /// for its caches. With [`Manager::shard`], the same key of different clusters is in the same replica. For clusters that come
+    /// and go, run a manager for each.
+    pub fn controller_in<K: CachedResource>(mut self, cluster: &Cluster, controller: Controller<K>) -> Self {
+        if !self.clusters.iter().any(|known| known.informers().is_same(cluster.informers())) {
+            self.clusters.push(cluster.clone());
+        }
+        let cluster = cluster.clone();
+        self.controllers.push(Box::new(move |home, fences| {
+            let mut prepared = controller.in_cluster(cluster.name()).prepare(cluster.informers(), fences);
+            prepared.read_too(home);
+            prepared
+        }));
         self
     }
 

@@ -78,8 +78,8 @@ pub(crate) trait Attached: Send + Sync {
 pub(crate) struct Prepared {
     /// Dropped when the caches are synced.
     pub(crate) until_synced: Option<mpsc::Sender<Infallible>>,
-    /// Whatever the reconciler reads comes from here, however it got it.
-    pub(super) factory: InformerFactory,
+    /// Whatever the reconciler reads comes from these, however it got it. The first is of the cluster whose objects it is of.
+    pub(super) factories: Vec<InformerFactory>,
     pub(super) name: String,
     pub(super) workers: usize,
     pub(super) sync_timeout: Option<Duration>,
@@ -93,6 +93,18 @@ pub(crate) struct Prepared {
 // === impl Prepared ===
 
 impl Prepared {
+    /// The reconciler may also read the caches of the manager's own cluster, `home`, of whose objects it is not.
+    pub(crate) fn read_too(&mut self, home: &InformerFactory) {
+        if !self.factories[0].is_same(home) {
+            self.factories.push(home.clone());
+        }
+    }
+
+    /// Whether the objects are those of another cluster than the manager's own.
+    pub(crate) fn is_elsewhere(&self) -> bool {
+        self.factories.len() > 1
+    }
+
     /// Measures what the controller does.
     pub(crate) fn observe(&self, metrics: &Metrics) {
         metrics.observe_queue(&self.worker.queue);
@@ -148,7 +160,9 @@ impl Prepared {
     /// handlers have heard of what is there. Says from time to time what is missing.
     async fn synced(&self) -> Result<(), ControllerError> {
         let all = async {
-            self.factory.filled().await;
+            for factory in &self.factories {
+                factory.filled().await;
+            }
             for attached in &self.attached {
                 attached.synced().await;
             }
@@ -165,7 +179,7 @@ impl Prepared {
     }
 
     fn unsynced(&self) -> Vec<String> {
-        let mut what = self.factory.unfilled();
+        let mut what: Vec<String> = self.factories.iter().flat_map(InformerFactory::unfilled).collect();
         what.extend(self.attached.iter().filter_map(|attached| attached.unsynced()));
         what.sort();
         what.dedup();

@@ -23,12 +23,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::controller::{CUT_OFF_WAIT, Prepared};
 use crate::election::{Election, Leadership};
-use crate::factory::{InformerFactory, reporting};
+use crate::factory::{InformerFactory, Running, reporting};
 use crate::fence::Fence;
 use crate::health::Health;
 use crate::informer::NotSynced;
 use crate::manager::group::{Grace, Group};
-use crate::manager::{Manager, ManagerError, Sharding, Task};
+use crate::manager::{Cluster, Manager, ManagerError, Sharding, Task};
 use crate::shard::ShardMember;
 
 /// How long after its lease ran out a leader that hangs is still called healthy, as in controller-runtime.
@@ -44,6 +44,8 @@ enum Ended {
 /// What runs once the manager does.
 struct Life {
     factory: InformerFactory,
+    /// Besides the one of `factory`. Their caches hold up nobody but their controllers.
+    clusters: Vec<Cluster>,
     election: Option<Election>,
     /// For how long a lost lease is still ours after we have noticed.
     remainder: Duration,
@@ -59,7 +61,7 @@ struct Life {
 }
 
 pub(crate) async fn run(manager: Manager, shutdown: impl Future<Output = ()>) -> Result<(), ManagerError> {
-    let Manager { factory, election, sharding, name, metrics, health, endpoints, controllers, .. } = manager;
+    let Manager { factory, clusters, election, sharding, name, metrics, health, endpoints, controllers, .. } = manager;
     let remainder = election.as_ref().map(|(options, _)| options.lease.saturating_sub(options.renew_deadline));
     let mut fences: Vec<Arc<dyn Fence>> = Vec::new();
     if let Some((_, leadership)) = &election {
@@ -80,6 +82,9 @@ pub(crate) async fn run(manager: Manager, shutdown: impl Future<Output = ()>) ->
     let member = member.transpose()?;
     let prepared: Vec<Prepared> = controllers.into_iter().map(|prepare| prepare(&factory, fences.clone())).collect();
     metrics.observe_informers(&name, &factory);
+    for cluster in &clusters {
+        metrics.observe_informers(&format!("{name}/{}", cluster.name()), cluster.informers());
+    }
     for prepared in &prepared {
         prepared.observe(&metrics);
     }
@@ -98,6 +103,7 @@ pub(crate) async fn run(manager: Manager, shutdown: impl Future<Output = ()>) ->
     let first = std::iter::empty();
     let life = Life {
         factory,
+        clusters,
         election,
         remainder: remainder.unwrap_or_default(),
         member,
@@ -160,7 +166,8 @@ impl Life {
         for task in std::mem::take(&mut self.first) {
             first.start(task);
         }
-        let running = self.factory.start();
+        let mut running = vec![self.factory.start()];
+        running.extend(self.clusters.iter().map(|cluster| cluster.informers().start()));
         let leave = CancellationToken::new();
         let mut membership = JoinSet::new();
         let mut election = self.election.take();
@@ -233,7 +240,8 @@ impl Life {
             None => {}
         }
         let ended = ended.then(always.stop().await);
-        if tokio::time::timeout(CUT_OFF_WAIT, running.leave()).await.is_err() {
+        let left = futures::future::join_all(running.into_iter().map(Running::leave));
+        if tokio::time::timeout(CUT_OFF_WAIT, left).await.is_err() {
             tracing::warn!("a handler of an informer still runs: it does not return to the runtime");
         }
         let ended = ended.then(first.stop().await);
@@ -295,7 +303,8 @@ fn take_part(
 ) -> impl Future<Output = ()> + use<> {
     // Nothing is ever sent: it is closed when all are synced.
     let (until_synced, mut synced) = mpsc::channel::<Infallible>(1);
-    for prepared in prepared {
+    // A cluster that cannot be reached is not to keep this replica out.
+    for prepared in prepared.iter_mut().filter(|prepared| !prepared.is_elsewhere()) {
         prepared.until_synced = Some(until_synced.clone());
     }
     drop(until_synced);

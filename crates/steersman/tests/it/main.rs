@@ -5,6 +5,7 @@
 
 mod candidates;
 mod client;
+mod clusters;
 mod compact;
 mod consistency;
 mod controller;
