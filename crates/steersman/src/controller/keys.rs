@@ -24,6 +24,8 @@ use crate::selection::CachedResource;
 pub(crate) struct Wanted<T> {
     pub(crate) predicates: Vec<Box<Predicate<T>>>,
     pub(crate) map: Map<T>,
+    /// Of the keys that changes give.
+    pub(crate) priority: Priority,
 }
 
 /// How changes become keys.
@@ -127,6 +129,14 @@ impl<T: CachedResource> Wanted<T> {
         }
     }
 
+    /// What was there at the start, and what a resync repeats, can wait whatever its changes are worth.
+    fn priority(&self, kind: EventKind) -> Priority {
+        match Priority::of(kind) {
+            Priority::Low => Priority::Low,
+            Priority::Normal | Priority::High => self.priority,
+        }
+    }
+
     /// Whether a change passes all predicates. Without any, nothing is decoded.
     fn counts(&self, event: &Event<'_, T>) -> bool {
         self.predicates.is_empty() || event.with_change(|change| passes(&self.predicates, change))
@@ -166,7 +176,7 @@ impl<T: CachedResource> EventHandler<T> for Mapped<T> {
         if !self.standby.is_over() && self.standby.keep(self.wanted.keys_left_behind(event)) {
             return;
         }
-        let priority = Priority::of(event.kind());
+        let priority = self.wanted.priority(event.kind());
         self.wanted.each_key(event, |key| self.standby.queue().add_with(key, priority));
     }
 }
