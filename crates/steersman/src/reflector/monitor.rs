@@ -1,5 +1,6 @@
 //! How a watch is doing, for those who ask: connected or since when not, and why.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -20,19 +21,38 @@ struct State {
     away_since: Option<Instant>,
     /// Why it is not up, or was not before it came up.
     last_error: Option<String>,
+    /// When the server said something last; before that, when the watch was started.
+    heard: Option<Instant>,
+    /// Lists after the first, by what made them necessary.
+    relists: BTreeMap<&'static str, u64>,
     is_stopped: bool,
 }
 
 impl Default for Monitor {
     fn default() -> Self {
-        Self { state: Mutex::new(State { away_since: None, last_error: None, is_stopped: false }) }
+        let state =
+            State { away_since: None, last_error: None, heard: None, relists: BTreeMap::new(), is_stopped: false };
+        Self { state: Mutex::new(state) }
     }
 }
 
 impl Monitor {
     /// Starts the clock of [`Monitor::staleness`].
     pub(crate) fn started(&self) {
-        self.state.lock().away_since.get_or_insert_with(Instant::now);
+        let mut state = self.state.lock();
+        let now = Instant::now();
+        state.away_since.get_or_insert(now);
+        state.heard.get_or_insert(now);
+    }
+
+    /// The server has told what the state is: an event, a bookmark, or a whole list.
+    pub(crate) fn heard(&self) {
+        self.state.lock().heard = Some(Instant::now());
+    }
+
+    /// Another list is asked for.
+    pub(crate) fn relisting(&self, why: Kind) {
+        *self.state.lock().relists.entry(why.as_str()).or_insert(0) += 1;
     }
 
     pub(crate) fn connected(&self, target: &Target) {
@@ -77,6 +97,16 @@ impl Monitor {
 
     pub(crate) fn last_error(&self) -> Option<String> {
         self.state.lock().last_error.clone()
+    }
+
+    /// How long ago the server said something last; `None` before the start.
+    pub(crate) fn since_heard(&self) -> Option<Duration> {
+        self.state.lock().heard.map(|heard| heard.elapsed())
+    }
+
+    /// Lists after the first, by what made them necessary.
+    pub(crate) fn relists(&self) -> BTreeMap<&'static str, u64> {
+        self.state.lock().relists.clone()
     }
 
     /// How long the watch has been down; `None` while it is up.
