@@ -53,8 +53,7 @@ async fn run(client: kube::Client, end: impl Future<Output = ()>) -> Result<(), 
     let events = EventRecorder::new(client.clone(), "pod-counter");
     let namespaces = manager.informers().informer::<Namespace>(counted);
     let pods = manager.informers().informer::<Pod>(Scope::All);
-    let context =
-        Context { client, namespaces: namespaces.lister(), pods: pods.lister(), events: events.clone() };
+    let context = Context { client, namespaces: namespaces.lister(), pods: pods.lister(), events: events.clone() };
     let namespace_of = |pod: &Pod| pod.metadata.namespace.iter().map(|name| ObjectKey::cluster(name)).collect();
     let controller = Controller::of(&namespaces, reconcile, context).watches(&pods, namespace_of).workers(2);
     manager.elect("pod-counter", "default").controller(controller).run(end).await?;

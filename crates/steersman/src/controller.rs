@@ -34,7 +34,7 @@ use crate::handler::Change;
 use crate::informer::{HandlerOptions, Informer};
 use crate::key::ObjectKey;
 use crate::owners::{OwnedBy, OwnerType};
-use crate::queue::{RateLimiter, WorkQueue};
+use crate::queue::{Priority, RateLimiter, WorkQueue};
 use crate::reconcile::{Action, BoxError, ReconcileError, ReconcileFn};
 use crate::selection::{CachedResource, Scope};
 
@@ -89,6 +89,7 @@ pub struct Controller<K: Resource> {
     queue: WorkQueue<ObjectKey>,
     reconcile: Arc<Reconcile>,
     predicates: Vec<Box<Predicate<K>>>,
+    priority: Priority,
     /// What else makes keys run.
     others: Vec<Source<K>>,
     give_up: Option<GiveUp>,
@@ -155,7 +156,7 @@ impl<K: CachedResource> Controller<K> {
         E: Into<BoxError> + 'static,
         F: for<'a> ReconcileFn<'a, C, E> + 'static,
     {
-        let Watch { objects, predicates } = watch.into();
+        let Watch { objects, predicates, priority } = watch.into();
         let shared = Arc::new((reconcile, context));
         let erased: Arc<Reconcile> = Arc::new(move |key| {
             let shared = Arc::clone(&shared);
@@ -179,6 +180,7 @@ impl<K: CachedResource> Controller<K> {
             grace: GRACE,
             reconcile: erased,
             predicates,
+            priority,
             others: Vec::new(),
             give_up: None,
             stats: Arc::default(),
@@ -217,6 +219,21 @@ impl<K: CachedResource> Controller<K> {
     /// Runs every key again every `period`, from the cache, with low priority. Default: what the factory says.
     pub fn resync(mut self, period: Duration) -> Self {
         self.resync = Some(period);
+        self
+    }
+
+    /// The priority of the keys of objects that changed. Default: [`Priority::Normal`]. What is there at the start, and what a
+    /// resync repeats, has [`Priority::Low`] in any case, so that changes come first. Other sources have priorities
+    /// of their own ([`Watch::priority`], [`Controller::keys_from_with`]), and a reconciler gives one to what it asks for
+    /// ([`Action::with_priority`]); [`Priority`] has the rule by which none of them waits for ever.
+    pub fn priority(mut self, priority: Priority) -> Self {
+        self.priority = priority;
+        self
+    }
+
+    /// Seeds what [`Action::jittered`] draws from, so that a test draws the same again.
+    pub fn jitter_seed(self, seed: u64) -> Self {
+        self.queue.seed_jitter(seed);
         self
     }
 
@@ -290,10 +307,16 @@ impl<K: CachedResource> Controller<K> {
     ///
     /// The stream is read from when the workers start, so only while holding the lease if there is an election, and is
     /// dropped when the controller stops. That it ends does not matter.
-    pub fn keys_from(mut self, keys: impl Stream<Item = ObjectKey> + Send + 'static) -> Self {
+    pub fn keys_from(self, keys: impl Stream<Item = ObjectKey> + Send + 'static) -> Self {
+        self.keys_from_with(keys, Priority::Normal)
+    }
+
+    /// As [`Controller::keys_from`], with a priority.
+    pub fn keys_from_with(mut self, keys: impl Stream<Item = ObjectKey> + Send + 'static, priority: Priority) -> Self {
         let keys = keys.boxed();
         self.others.push(Box::new(move |primary| {
-            Box::new(KeyStream { keys: Mutex::new(Some(keys)), queue: primary.standby.queue().clone(), task: None })
+            let queue = primary.standby.queue().clone();
+            Box::new(KeyStream { keys: Mutex::new(Some(keys)), priority, queue, task: None })
         }));
         self
     }
@@ -376,7 +399,7 @@ impl<K: CachedResource> Controller<K> {
         let standby = Arc::new(Standby::new(self.queue.clone()));
         let primary = Primary { factory, informer: &informer, standby: &standby, fences: &fences };
         let options = self.resync.map(|resync| HandlerOptions { resync: Some(resync), ..HandlerOptions::default() });
-        let wanted = Wanted { predicates: self.predicates, map: Map::Key };
+        let wanted = Wanted { predicates: self.predicates, map: Map::Key, priority: self.priority };
         let mut attached: Vec<Box<dyn Attached>> = vec![Box::new(primary.add_handler(&informer, wanted, options))];
         for source in self.others {
             attached.push(source(&primary));

@@ -12,7 +12,7 @@ use kube::Resource;
 
 use crate::cached::{Cached, Decoder};
 use crate::chain::Chain;
-use crate::delta::DecodeError;
+use crate::delta::{DecodeError, Entry};
 use crate::key::ObjectKey;
 use crate::outcome::{Arrival, Finality, Outcome};
 use crate::selection::CachedResource;
@@ -157,6 +157,24 @@ impl<'a, K> Event<'a, K> {
             Outcome::Updated { old, .. } => Some(old),
             Outcome::Added(..) | Outcome::Deleted { .. } | Outcome::Filled | Outcome::Undecodable(_) => None,
         }
+    }
+}
+
+impl<K> Event<'_, K> {
+    /// What a reader of the cache finds after this event, as if it appeared; `None` if that is nothing.
+    pub(crate) fn arrival(&self) -> Option<Outcome<K>> {
+        let arrived = |entry| Outcome::Added(entry, Arrival::Initial);
+        match self.outcome {
+            Outcome::Added(entry, _) => Some(arrived(entry.clone())),
+            Outcome::Deleted { .. } | Outcome::Filled => None,
+            Outcome::Undecodable(error) => Some(Outcome::Undecodable(Arc::clone(error))),
+            Outcome::Updated { key, new, .. } => Some(arrived(Entry { key: key.clone(), object: new.clone() })),
+        }
+    }
+
+    /// The same of another outcome of the same cache.
+    pub(crate) fn with_outcome<'b>(&'b self, outcome: &'b Outcome<K>) -> Event<'b, K> {
+        Event { outcome, decoder: self.decoder }
     }
 }
 

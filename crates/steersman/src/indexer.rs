@@ -280,11 +280,15 @@ impl<K: CachedResource> Indexer<K> {
         is_same.then(|| Entry { key: slot.key.clone(), object: object.clone() })
     }
 
-    /// The version of the object at `key` that the cache has; `None` if it has none that is whole.
+    /// The version of the object at `key` that the cache has seen, also of a state that cannot be decoded; `None` if there is
+    /// no such object.
     pub(crate) fn version_of(&self, key: &ObjectKey) -> Option<String> {
         let core = self.core.read();
-        let slot = core.find(key).filter(|slot| slot.broken.is_none())?;
-        Some(slot.object.as_ref()?.resource_version().to_owned())
+        let slot = core.find(key)?;
+        match &slot.broken {
+            Some(error) => Some(error.resource_version.clone()),
+            None => Some(slot.object.as_ref()?.resource_version().to_owned()),
+        }
     }
 
     /// The metadata of the object at `key`, without the rest.
@@ -309,13 +313,15 @@ impl<K: CachedResource> Indexer<K> {
         entries.into_iter().filter_map(|entry| Some((entry.key, entry.object.metadata().ok()?.into_owned()))).collect()
     }
 
-    /// Whether the object with `uid` at `key` is not there, or waits for its finalizers.
+    /// Whether the object with `uid` at `key` is not there, or waits for its finalizers. Of a state that cannot be decoded
+    /// that is assumed: the cache will not come to know more, and who waited for it might wait for ever.
     pub(crate) fn is_gone_or_going(&self, key: &ObjectKey, uid: &str) -> bool {
         let object = {
             let core = self.core.read();
-            core.find(key).and_then(|slot| slot.object.clone()).filter(|object| object.uid() == uid)
+            let slot = core.find(key).filter(|slot| slot.broken.is_none());
+            slot.and_then(|slot| slot.object.clone()).filter(|object| object.uid() == uid)
         };
-        object.is_none_or(|object| object.metadata().is_ok_and(|metadata| metadata.deletion_timestamp.is_some()))
+        object.is_none_or(|object| object.metadata().map_or(true, |metadata| metadata.deletion_timestamp.is_some()))
     }
 
     /// Every object with its key, for a handler that joins or a resync.

@@ -18,6 +18,7 @@ mod registration;
 mod task;
 
 use std::any::Any;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::hash::Hash;
 use std::sync::Arc;
@@ -133,6 +134,10 @@ pub(crate) struct Report {
     /// Events that wait for handlers.
     pub(crate) queued: usize,
     pub(crate) resource_version: Option<u64>,
+    /// How long ago the server said something last; unknown before the start.
+    pub(crate) since_heard: Option<Duration>,
+    /// Lists after the first, by what made them necessary.
+    pub(crate) relists: BTreeMap<&'static str, u64>,
 }
 
 // === impl Informer ===

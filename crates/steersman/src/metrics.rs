@@ -56,7 +56,7 @@ pub use crate::metrics::text::MetricsFormat;
 /// | `leader_election_slowpath_total` | counter | `name` | renewals that had to read the lease first, because it was not as expected |
 /// | `steersman_shard_slots_held` | gauge | `group` | slots on whose keys this replica works, of 1,024 |
 /// | `steersman_shard_members` | gauge | `group` | replicas that this one sees alive, itself included |
-/// | `steersman_shard_slots_gained_total` | counter | `group` | slots that came to this replica |
+/// | `steersman_shard_slots_gained_total` | counter | `group` | slots that came to this replica, without those that it had and works through again |
 /// | `steersman_shard_slots_lost_total` | counter | `group` | slots that went from it |
 /// | `steersman_shard_renewals_late_total` | counter | `group` | renewals sent more than two periods after the one before |
 /// | `steersman_shard_stops_total` | counter | `group` | times when all work had to stop, because the lease could not be renewed |
@@ -73,6 +73,8 @@ pub use crate::metrics::text::MetricsFormat;
 /// | `steersman_events_total` | counter | `component`, `outcome` | Events of recorders by outcome: `sent`, `refused`, `unanswered`, `queue_full` |
 /// | `informer_queued_items` | gauge | `name`, `group`, `version`, `resource` | events that handlers have not heard yet |
 /// | `informer_store_resource_version` | gauge | `name`, `group`, `version`, `resource` | how far the cache has come |
+/// | `steersman_informer_staleness_seconds` | gauge | `name`, `group`, `version`, `resource` | how stale the cache may be: time since the last event, bookmark or list. Servers send a bookmark about once a minute |
+/// | `steersman_informer_relists_total` | counter | `name`, `group`, `version`, `resource`, `reason` | lists after the first, by what made them necessary: for instance `expired` (the server has forgotten the version), `transport`, `refused`; a reason is there once it was one |
 ///
 /// The priorities of `workqueue_depth` are `-100` (initial list and resyncs), `0` and `100`. What two sources of one
 /// name say is added up. A source is shown for as long as it lives.

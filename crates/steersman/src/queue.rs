@@ -7,6 +7,7 @@
 
 mod core;
 mod limiter;
+mod requeue;
 
 use std::error::Error;
 use std::fmt;
@@ -16,6 +17,8 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
+use rand::SeedableRng;
+use rand::rngs::StdRng;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -31,6 +34,7 @@ use crate::selection::CachedResource;
 pub(crate) use crate::queue::core::Report as QueueReport;
 pub use crate::queue::core::{Priority, Stats};
 pub use crate::queue::limiter::RateLimiter;
+pub use crate::queue::requeue::Requeue;
 
 /// A queue of keys for a set of workers. Clones are the same queue.
 ///
@@ -75,6 +79,8 @@ pub(crate) trait Measured: Send + Sync {
 struct Shared<T> {
     name: Mutex<Arc<str>>,
     core: Mutex<Core<T>>,
+    /// What jitters are drawn from. Never locked together with `core`.
+    jitter: Mutex<StdRng>,
     /// Keys that it rejects are not added. Not asked about those being processed.
     admits: OnceLock<Box<Admits<T>>>,
     /// Notifies one worker for every key that becomes ready, and all when the next delayed key is due earlier than before.
@@ -91,6 +97,7 @@ impl<T: Key> WorkQueue<T> {
         let shared = Shared {
             name: Mutex::new(name.into()),
             core: Mutex::new(Core::new(limiter)),
+            jitter: Mutex::new(StdRng::seed_from_u64(rand::random())),
             admits: OnceLock::new(),
             ready: Notify::new(),
             drained: Notify::new(),
@@ -124,11 +131,24 @@ impl<T: Key> WorkQueue<T> {
         if delay.is_zero() {
             return self.add(key);
         }
+        self.add_delayed(key, delay, None);
+    }
+
+    /// As [`WorkQueue::add_after`], with a priority for when the time has come. What makes the key run sooner makes it run
+    /// with that priority at least.
+    pub fn add_after_with(&self, key: T, delay: Duration, priority: Priority) {
+        if delay.is_zero() {
+            return self.add_with(key, priority);
+        }
+        self.add_delayed(key, delay, Some(priority));
+    }
+
+    fn add_delayed(&self, key: T, delay: Duration, priority: Option<Priority>) {
         if !self.admits(&key) {
             return;
         }
         let due = clock::after(Instant::now(), delay);
-        let wake = self.shared.core().add_at(key, due);
+        let wake = self.shared.core().add_at(key, due, priority);
         self.wake(wake);
     }
 
@@ -144,6 +164,12 @@ impl<T: Key> WorkQueue<T> {
         let (due, wake) = self.shared.core().fail_key(key, now);
         self.wake(wake);
         due.saturating_duration_since(now)
+    }
+
+    /// Seeds what [`Requeue::jittered`] draws from, so that a test draws the same again. Without this, each queue draws
+    /// something else.
+    pub fn seed_jitter(&self, seed: u64) {
+        *self.shared.jitter.lock() = StdRng::seed_from_u64(seed);
     }
 
     /// Forgets the failures of `key`: the next one is its first. A delayed add stays.
@@ -390,11 +416,19 @@ impl<T: Key> Item<T> {
 
     /// It went well, and the key is to run again after `delay` even if nothing happens.
     pub fn retry_after(self, delay: Duration) {
-        let due = clock::after(Instant::now(), delay);
-        let wake = {
-            let mut core = self.queue.shared.core();
-            core.forget_at(self.place);
-            core.add_at(self.key.clone(), due)
+        self.requeue(Requeue::after(delay));
+    }
+
+    /// It went well, and the key is to run again as `requeue` says even if nothing happens.
+    pub fn requeue(self, requeue: Requeue) {
+        let now = Instant::now();
+        let wake = match requeue.delay(&mut self.queue.shared.jitter.lock()) {
+            None => self.queue.shared.core().fail_at(self.place, now, Duration::ZERO, requeue.priority).1,
+            Some(delay) => {
+                let mut core = self.queue.shared.core();
+                core.forget_at(self.place);
+                core.add_at(self.key.clone(), clock::after(now, delay), requeue.priority)
+            }
         };
         self.queue.wake(wake);
     }
@@ -407,7 +441,7 @@ impl<T: Key> Item<T> {
     /// As [`Item::retry`] without the log line, and with a wait of at least `wait_min`.
     pub(crate) fn fail_for(&self, wait_min: Duration) -> Duration {
         let now = Instant::now();
-        let (due, wake) = self.queue.shared.core().fail_at(self.place, now, wait_min);
+        let (due, wake) = self.queue.shared.core().fail_at(self.place, now, wait_min, None);
         self.queue.wake(wake);
         due.saturating_duration_since(now)
     }

@@ -8,6 +8,7 @@ use futures::future::BoxFuture;
 
 use crate::key::ObjectKey;
 use crate::lister::LookupError;
+use crate::queue::{Priority, Requeue};
 
 /// What is to happen after a reconcile that went well.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -21,6 +22,8 @@ pub enum Action {
     Requeue,
     /// Run again after this time, or when something changes, whichever comes first.
     RequeueAfter(Duration),
+    /// Run again with a jitter or a priority: what [`Action::jittered`] and [`Action::with_priority`] make.
+    RequeueWith(Requeue),
 }
 
 /// The error of a reconciler. The key runs again when the rate limiter allows, unless the error says otherwise.
@@ -88,6 +91,40 @@ pub struct BoxError(Box<dyn ReconcileError>);
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 pub struct Terminal(Box<dyn Error + Send + Sync>);
+
+// === impl Action ===
+
+impl Action {
+    /// Later by up to `factor` of the time; see [`Requeue::jittered`]. Changes nothing of what has no time.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use steersman::Action;
+    /// // In 300 to 330 seconds: a thousand objects that were looked at together do not come back together.
+    /// let again = Action::RequeueAfter(Duration::from_secs(300)).jittered(0.1);
+    /// ```
+    pub fn jittered(self, factor: f64) -> Self {
+        self.requeue()
+            .filter(|requeue| requeue.is_timed())
+            .map_or(self, |requeue| Self::RequeueWith(requeue.jittered(factor)))
+    }
+
+    /// With this priority; see [`Requeue::with_priority`]. Changes nothing of [`Action::AwaitChange`]: what a change is
+    /// worth, its source says ([`Watch::priority`](crate::controller::Watch::priority)).
+    pub fn with_priority(self, priority: Priority) -> Self {
+        self.requeue().map_or(self, |requeue| Self::RequeueWith(requeue.with_priority(priority)))
+    }
+
+    /// When the key runs again by itself.
+    pub(crate) fn requeue(self) -> Option<Requeue> {
+        match self {
+            Self::AwaitChange => None,
+            Self::Requeue => Some(Requeue::rate_limited()),
+            Self::RequeueAfter(delay) => Some(Requeue::after(delay)),
+            Self::RequeueWith(requeue) => Some(requeue),
+        }
+    }
+}
 
 // === impl Terminal ===
 

@@ -282,7 +282,7 @@ impl<K: CachedResource> Reflector<K> {
 
     async fn cycles(&mut self, deltas: &DeltaSender<K>) -> Closed {
         loop {
-            match self.fill(deltas).await {
+            let why = match self.fill(deltas).await {
                 Ok((resource_version, stream)) => {
                     self.version.clone_from(&resource_version);
                     self.is_first = false;
@@ -290,13 +290,19 @@ impl<K: CachedResource> Reflector<K> {
                     if let Err(closed) = deltas.push(Delta::ListEnded { scope: self.scope(), resource_version }).await {
                         return closed;
                     }
-                    if let Err(closed) = self.follow(deltas, stream).await {
-                        return closed;
+                    self.monitor.heard(&self.target);
+                    match self.follow(deltas, stream).await {
+                        Ok(why) => why,
+                        Err(closed) => return closed,
                     }
                 }
                 Err(Unfilled::Closed(closed)) => return closed,
-                Err(Unfilled::Failed(failure)) => self.pause(&failure).await,
-            }
+                Err(Unfilled::Failed(failure)) => {
+                    self.pause(&failure).await;
+                    failure.kind
+                }
+            };
+            self.monitor.relisting(&self.target, why);
         }
     }
 
@@ -424,8 +430,8 @@ impl<K: CachedResource> Reflector<K> {
         }
     }
 
-    /// Watches from `self.version` on, resuming as long as that can work. Returns when a relist is due.
-    async fn follow(&mut self, deltas: &DeltaSender<K>, mut open: Option<Stream>) -> Result<(), Closed> {
+    /// Watches from `self.version` on, resuming as long as that can work. Returns when a relist is due, and why it is.
+    async fn follow(&mut self, deltas: &DeltaSender<K>, mut open: Option<Stream>) -> Result<Kind, Closed> {
         let mut n_resumes = 0;
         loop {
             let stream = match open.take() {
@@ -463,7 +469,7 @@ impl<K: CachedResource> Reflector<K> {
             }
             self.pause(&failure).await;
             if next == Next::Relist {
-                return Ok(());
+                return Ok(failure.kind);
             }
         }
     }
@@ -488,6 +494,7 @@ impl<K: CachedResource> Reflector<K> {
             if let Some(version) = delta.resource_version() {
                 version.clone_into(&mut self.version);
             }
+            self.monitor.heard(&self.target);
             deltas.push(delta).await?;
         }
     }

@@ -24,6 +24,8 @@ use crate::selection::CachedResource;
 pub(crate) struct Wanted<T> {
     pub(crate) predicates: Vec<Box<Predicate<T>>>,
     pub(crate) map: Map<T>,
+    /// Of the keys that changes give.
+    pub(crate) priority: Priority,
 }
 
 /// How changes become keys.
@@ -103,7 +105,14 @@ impl<T: CachedResource> Wanted<T> {
         };
         let mut keys = Vec::new();
         match &self.map {
-            Map::Change(_) => self.each_key(event, |key| keys.push(key)),
+            Map::Change(_) => {
+                let mut found = Vec::new();
+                if let Some(arrival) = event.arrival() {
+                    self.each_key(&event.with_outcome(&arrival), |key| found.push(key));
+                }
+                self.each_key(event, |key| keys.push(key));
+                keys.retain(|key| !found.contains(key));
+            }
             Map::Key if event.kind() == EventKind::Deleted => self.each_key(event, |key| keys.push(key)),
             Map::Key => {}
             Map::Metadata(_) | Map::States(_) => {
@@ -124,6 +133,14 @@ impl<T: CachedResource> Wanted<T> {
             Map::Metadata(map) => state.metadata().map(|metadata| map(&metadata)).unwrap_or_default(),
             Map::States(map) => event.decode_state(state).map(|state| map(&state)).unwrap_or_default(),
             Map::Change(_) | Map::Key => Vec::new(),
+        }
+    }
+
+    /// What was there at the start, and what a resync repeats, can wait whatever its changes are worth.
+    fn priority(&self, kind: EventKind) -> Priority {
+        match Priority::of(kind) {
+            Priority::Low => Priority::Low,
+            Priority::Normal | Priority::High => self.priority,
         }
     }
 
@@ -166,7 +183,7 @@ impl<T: CachedResource> EventHandler<T> for Mapped<T> {
         if !self.standby.is_over() && self.standby.keep(self.wanted.keys_left_behind(event)) {
             return;
         }
-        let priority = Priority::of(event.kind());
+        let priority = self.wanted.priority(event.kind());
         self.wanted.each_key(event, |key| self.standby.queue().add_with(key, priority));
     }
 }
@@ -177,4 +194,51 @@ pub(crate) fn to_owners<K: CachedResource, T>(owner: OwnerType, owned_by: OwnedB
     // Where the type does not tell whether owners live in namespaces, those that are known do. An owner that is not known
     // yet runs when it comes.
     Map::Metadata(Box::new(move |metadata| owner.keys(metadata, owned_by, |key| known.contains(key))))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use k8s_openapi::api::core::v1::ConfigMap;
+
+    use super::*;
+    use crate::delta::Entry;
+    use crate::outcome::Finality;
+
+    fn owned_by(owner: &str) -> Cached<ConfigMap> {
+        let data = Some(BTreeMap::from([("owner".to_owned(), owner.to_owned())]));
+        Arc::new(ConfigMap { data, ..ConfigMap::default() }).into()
+    }
+
+    fn owners(object: Option<&Arc<ConfigMap>>) -> Vec<ObjectKey> {
+        let owner = object.and_then(|object| object.data.as_ref()?.get("owner"));
+        owner.into_iter().map(|owner| ObjectKey::cluster(owner)).collect()
+    }
+
+    /// The keys that are left behind by an event, for a map of the change as a whole.
+    #[track_caller]
+    fn check(outcome: &Outcome<ConfigMap>, expected: &[&str]) {
+        let map: Map<ConfigMap> = Map::Change(Box::new(|change| match change {
+            Change::Added(object, _) => owners(Some(object)),
+            Change::Deleted(deleted) => owners(deleted.object()),
+            Change::Undecodable(_) => Vec::new(),
+            Change::Updated { old, new } => [owners(old.object()), owners(Some(new))].concat(),
+        }));
+        let wanted = Wanted { predicates: Vec::new(), map, priority: Priority::Normal };
+        let indexer = Indexer::<ConfigMap>::new();
+        let keys = wanted.keys_left_behind(&Event::new(outcome, indexer.decoder()));
+        assert_eq!(keys.iter().map(ObjectKey::as_str).collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn of_a_change_as_a_whole_only_those_keys_are_left_behind_that_the_cache_does_not_give() {
+        let key = ObjectKey::cluster("x");
+        let updated = |old, new| Outcome::Updated { key: key.clone(), old: owned_by(old), new: owned_by(new) };
+        check(&updated("a", "a"), &[]);
+        check(&updated("a", "b"), &["a"]);
+        check(&Outcome::Added(Entry { key: key.clone(), object: owned_by("a") }, Arrival::Later), &[]);
+        let object = Some(owned_by("a"));
+        check(&Outcome::Deleted { key: key.clone(), object, finality: Finality::Reported }, &["a"]);
+    }
 }

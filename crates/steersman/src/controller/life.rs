@@ -7,9 +7,11 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::clock;
 use crate::controller::standby::Standby;
 use crate::controller::worker;
 use crate::factory::{InformerFactory, reporting};
@@ -121,6 +123,7 @@ impl Prepared {
         };
         self.until_synced = None;
         let mut result = synced;
+        let mut deadline = self.deadline();
         if result.is_ok() && !stop.is_cancelled() {
             tracing::info!(controller = self.name, workers = self.workers, "caches are synced, starting workers");
             for attached in &mut self.attached {
@@ -131,6 +134,7 @@ impl Prepared {
                 workers.spawn(alive.track_future(Arc::clone(&self.worker).run()));
             }
             stop.cancelled().await;
+            deadline = self.deadline();
             self.worker.queue.shutdown_now();
             result = self.finish(workers).await;
         }
@@ -140,13 +144,15 @@ impl Prepared {
                 attached.remove().await;
             }
         };
-        if tokio::time::timeout(CUT_OFF_WAIT, removed).await.is_err() {
-            tracing::warn!(
-                controller = self.name,
-                "a predicate or a map still runs: it does not return to the runtime"
-            );
+        if tokio::time::timeout_at(deadline, removed).await.is_err() {
+            tracing::warn!(controller = self.name, "the grace period is over, and a predicate or a map still runs");
         }
         result
+    }
+
+    /// When what still runs is left alone, if the stop was now.
+    fn deadline(&self) -> Instant {
+        clock::after(clock::after(Instant::now(), self.grace), CUT_OFF_WAIT)
     }
 
     /// Waits for the caches, and moves what is to be done from them into the queue.

@@ -22,7 +22,7 @@ use crate::handler::Change;
 use crate::informer::{HandlerOptions, Informer, Registration};
 use crate::key::ObjectKey;
 use crate::owners::OwnerType;
-use crate::queue::WorkQueue;
+use crate::queue::{Priority, WorkQueue};
 use crate::selection::{CachedResource, Scope, Selection};
 
 /// Which objects of a type a controller watches, and which of their changes count.
@@ -43,6 +43,7 @@ use crate::selection::{CachedResource, Scope, Selection};
 pub struct Watch<T: Resource> {
     pub(crate) objects: Objects<T>,
     pub(crate) predicates: Vec<Box<Predicate<T>>>,
+    pub(crate) priority: Priority,
 }
 
 /// Which objects are watched.
@@ -71,6 +72,7 @@ pub(crate) struct Primary<'a, K: Resource> {
 pub(crate) struct KeyStream {
     /// Taken by the start.
     pub(crate) keys: Mutex<Option<BoxStream<'static, ObjectKey>>>,
+    pub(crate) priority: Priority,
     pub(crate) queue: WorkQueue<ObjectKey>,
     pub(crate) task: Option<AbortOnDropHandle<()>>,
 }
@@ -91,17 +93,21 @@ where
 impl<T: Resource> Watch<T> {
     /// As [`Watch::new`], for a type that is known at run time, such as `DynamicObject` with its `ApiResource`.
     pub fn new_with(dynamic: T::DynamicType, selection: impl Into<Selection>) -> Self {
-        Self { objects: Objects::Selected { dynamic, selection: selection.into() }, predicates: Vec::new() }
+        Self {
+            objects: Objects::Selected { dynamic, selection: selection.into() },
+            predicates: Vec::new(),
+            priority: Priority::Normal,
+        }
     }
 
     /// All changes of the objects of `informer`. It must run while the controller does, so mostly it is one of the manager's.
     pub fn of(informer: &Informer<T>) -> Self {
-        Self { objects: Objects::Of(informer.clone()), predicates: Vec::new() }
+        Self { objects: Objects::Of(informer.clone()), predicates: Vec::new(), priority: Priority::Normal }
     }
 
     /// Everything in the scope of the controller's own objects.
     pub(crate) fn alongside(dynamic: T::DynamicType) -> Self {
-        Self { objects: Objects::Alongside { dynamic }, predicates: Vec::new() }
+        Self { objects: Objects::Alongside { dynamic }, predicates: Vec::new(), priority: Priority::Normal }
     }
 
     /// Only changes that pass count. Called again, a change must pass all; see [`crate::predicates`].
@@ -114,11 +120,20 @@ impl<T: Resource> Watch<T> {
     }
 }
 
+impl<T: Resource> Watch<T> {
+    /// The priority of the keys that changes of these objects give. Default: [`Priority::Normal`]. What is there at the start,
+    /// and what a resync repeats, has [`Priority::Low`] in any case.
+    pub fn priority(mut self, priority: Priority) -> Self {
+        self.priority = priority;
+        self
+    }
+}
+
 impl<T: CachedResource> Watch<T> {
     /// Registers a handler that adds the keys which `map` gives for each change that passes.
     pub(crate) fn attach<K: CachedResource>(self, primary: &Primary<'_, K>, map: Map<T>) -> Box<dyn Attached> {
         let informer = self.objects.informer(primary.factory, &primary.informer.selection().scope);
-        let wanted = Wanted { predicates: self.predicates, map };
+        let wanted = Wanted { predicates: self.predicates, map, priority: self.priority };
         Box::new(primary.add_handler(&informer, wanted, None))
     }
 }
@@ -210,9 +225,10 @@ impl<T: Resource> fmt::Debug for Watch<T> {
 impl Attached for KeyStream {
     fn start(&mut self) {
         let (Some(mut keys), queue) = (self.keys.get_mut().take(), self.queue.clone()) else { return };
+        let priority = self.priority;
         let drive = async move {
             while let Some(key) = keys.next().await {
-                queue.add(key);
+                queue.add_with(key, priority);
             }
         };
         let guarded = async move {

@@ -109,19 +109,17 @@ impl Worker {
         self.stats.times.0.lock().observe(took.as_secs_f64());
         tell(took, result_of(&result));
         tracing::debug!(?took, "reconciled");
-        match result {
-            Ok(Action::AwaitChange) => {
+        match result.map(Action::requeue) {
+            Ok(None) => {
                 count(&self.stats.n_succeeded);
                 item.forget();
             }
-            Ok(Action::Requeue) => {
+            Ok(Some(requeue)) => {
                 count(&self.stats.n_requeued);
-                item.fail();
-            }
-            Ok(Action::RequeueAfter(delay)) => {
-                count(&self.stats.n_requeued);
-                count(&self.stats.n_requeued_after);
-                item.retry_after(delay);
+                if requeue.is_timed() {
+                    count(&self.stats.n_requeued_after);
+                }
+                item.requeue(requeue);
             }
             Err(error) => self.failed(item, &*error),
         }
@@ -198,10 +196,10 @@ fn tell(took: Duration, result: &'static str) {
 
 /// A result in the words of the metrics.
 fn result_of(result: &Result<Action, Box<dyn ReconcileError>>) -> &'static str {
-    match result {
-        Ok(Action::AwaitChange) => "success",
-        Ok(Action::Requeue) => "requeue",
-        Ok(Action::RequeueAfter(_)) => "requeue_after",
+    match result.as_ref().map(|action| action.requeue()) {
+        Ok(None) => "success",
+        Ok(Some(requeue)) if requeue.is_timed() => "requeue_after",
+        Ok(Some(_)) => "requeue",
         Err(_) => "error",
     }
 }

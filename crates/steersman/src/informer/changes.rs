@@ -79,7 +79,7 @@ impl<K: CachedResource> Informer<K> {
                 }
             }
         });
-        Changes { events: events.boxed() }
+        Changes { events: events.fuse().boxed() }
     }
 }
 

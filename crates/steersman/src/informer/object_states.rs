@@ -44,7 +44,7 @@ impl<K: CachedResource> Informer<K> {
                 }
             }
         });
-        ObjectStates { states: states.boxed() }
+        ObjectStates { states: states.fuse().boxed() }
     }
 }
 

@@ -339,7 +339,15 @@ impl<K: CachedResource> AnyInformer for Shared<K> {
     fn report(&self) -> Report {
         let [group, version, resource] = self.target.group_version_resource();
         let queued = self.handlers.lock().present.iter().map(|registered| registered.mailbox.n_waiting()).sum();
-        Report { group, version, resource, queued, resource_version: self.indexer.resource_version().parse().ok() }
+        Report {
+            group,
+            version,
+            resource,
+            queued,
+            resource_version: self.indexer.resource_version().parse().ok(),
+            since_heard: self.monitor.since_heard(),
+            relists: self.monitor.relists(),
+        }
     }
 
     fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {

@@ -45,6 +45,11 @@ impl Grace {
     fn end(&self) -> Instant {
         *self.end.get_or_init(|| clock::after(Instant::now(), self.period))
     }
+
+    /// When what does not stop is left alone: it has had the period, and a moment to get back to the runtime.
+    pub(crate) fn deadline(&self) -> Instant {
+        clock::after(self.end(), CUT_OFF_WAIT)
+    }
 }
 
 // === impl Group ===
@@ -127,7 +132,7 @@ impl Group {
     /// Asks all to stop and waits until they have, or have shown that they cannot. The first failure, if any.
     pub(crate) async fn stop(&mut self) -> Result<(), ManagerError> {
         // The period begins now, not when the first task looks.
-        let deadline = clock::after(self.grace.end(), CUT_OFF_WAIT);
+        let deadline = self.grace.deadline();
         self.stop.cancel();
         let mut result = Ok(());
         while let Some(ended) = self.controllers.join_next().await {

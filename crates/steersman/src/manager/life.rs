@@ -162,7 +162,7 @@ impl Life {
     async fn live(mut self, mut shutdown: Pin<&mut impl Future<Output = ()>>) -> Result<(), ManagerError> {
         let grace = Grace::new(self.grace);
         let (mut first, mut always) = (Group::new(grace.clone()), Group::new(grace.clone()));
-        let mut leaders = Group::new(grace);
+        let mut leaders = Group::new(grace.clone());
         for task in std::mem::take(&mut self.first) {
             first.start(task);
         }
@@ -240,9 +240,11 @@ impl Life {
             None => {}
         }
         let ended = ended.then(always.stop().await);
+        // Handlers hear of what was read, for which they have the rest of the grace period.
+        let deadline = grace.deadline().max(Instant::now() + CUT_OFF_WAIT);
         let left = futures::future::join_all(running.into_iter().map(Running::leave));
-        if tokio::time::timeout(CUT_OFF_WAIT, left).await.is_err() {
-            tracing::warn!("a handler of an informer still runs: it does not return to the runtime");
+        if tokio::time::timeout_at(deadline, left).await.is_err() {
+            tracing::warn!("the grace period is over, and a handler of an informer still runs");
         }
         let ended = ended.then(first.stop().await);
         match ended {

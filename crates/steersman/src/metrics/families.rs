@@ -46,6 +46,8 @@ struct Cache {
     queued: usize,
     /// Unknown while nothing was listed.
     resource_version: Option<u64>,
+    since_heard: Option<Duration>,
+    relists: BTreeMap<&'static str, u64>,
 }
 
 impl Collector for Sources {
@@ -114,10 +116,19 @@ fn by_informer(sources: &[InformerSource]) -> BTreeMap<[String; 4], Cache> {
         let Some(informers) = source.informers.upgrade() else { continue };
         for report in informers.reports() {
             let labels = [source.name.clone(), report.group, report.version, report.resource];
-            let cache = caches.entry(labels).or_insert(Cache { queued: 0, resource_version: report.resource_version });
+            let cache = caches.entry(labels).or_insert(Cache {
+                queued: 0,
+                resource_version: report.resource_version,
+                since_heard: None,
+                relists: BTreeMap::new(),
+            });
             cache.queued += report.queued;
             // Of several caches of one type, the one that is furthest behind counts.
             cache.resource_version = cache.resource_version.min(report.resource_version);
+            cache.since_heard = cache.since_heard.max(report.since_heard);
+            for (reason, n) in report.relists {
+                *cache.relists.entry(reason).or_insert(0) += n;
+            }
         }
     }
     caches
@@ -202,16 +213,27 @@ fn encode_controllers(encoder: &mut DescriptorEncoder<'_>, controllers: &BTreeMa
 }
 
 fn encode_informers(encoder: &mut DescriptorEncoder<'_>, caches: BTreeMap<[String; 4], Cache>) -> fmt::Result {
-    let (mut queued, mut versions) = (Vec::new(), Vec::new());
+    let (mut queued, mut versions, mut ages, mut relists) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for ([name, group, version, resource], cache) in caches {
         let labels = vec![("name", name), ("group", group), ("version", version), ("resource", resource)];
         if let Some(version) = cache.resource_version {
             versions.push((labels.clone(), version));
         }
+        if let Some(since_heard) = cache.since_heard {
+            ages.push((labels.clone(), seconds(since_heard)));
+        }
+        for (reason, n) in cache.relists {
+            let mut labels = labels.clone();
+            labels.push(("reason", reason.to_owned()));
+            relists.push((labels, n));
+        }
         queued.push((labels, cache.queued));
     }
     gauges(encoder, "informer_queued_items", "Events that handlers have not heard yet", queued)?;
-    gauges(encoder, "informer_store_resource_version", "The resource version that the cache has reached", versions)
+    gauges(encoder, "informer_store_resource_version", "The resource version that the cache has reached", versions)?;
+    let help = "Time since the last event, bookmark or list";
+    gauges(encoder, "steersman_informer_staleness_seconds", help, ages)?;
+    counters(encoder, "steersman_informer_relists", "Lists after the first, by what made them necessary", relists)
 }
 
 /// After client-go (`tools/leaderelection/metrics.go`).

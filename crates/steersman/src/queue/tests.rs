@@ -154,6 +154,79 @@ async fn higher_priorities_come_first_and_none_starves() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_low_key_has_its_turn_however_many_high_ones_come_back_at_once() {
+    let queue = WorkQueue::new("test", RateLimiter::default());
+    queue.add_with("normal", Priority::Normal);
+    queue.add_with("low", Priority::Low);
+    queue.add_with("high", Priority::High);
+    let mut keys = Vec::new();
+    for _ in 0..100 {
+        let item = queue.get().await.unwrap();
+        keys.push(*item.key());
+        queue.add_with(item.key(), item.priority());
+    }
+    for key in ["normal", "low"] {
+        let turns: Vec<usize> = (0..keys.len()).filter(|turn| keys[*turn] == key).collect();
+        assert!(turns.windows(2).all(|pair| pair[1] - pair[0] <= 18), "{key} had the turns {turns:?}");
+        assert!((5..=6).contains(&turns.len()), "{key} had the turns {turns:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_requeued_key_runs_with_the_priority_it_asked_for_also_when_something_makes_it_run_sooner() {
+    let queue = WorkQueue::new("test", RateLimiter::default());
+    for (asked, sooner, expected) in [
+        (Some(Priority::High), None, Priority::High),
+        (Some(Priority::Low), None, Priority::Low),
+        (None, None, Priority::Normal),
+        (Some(Priority::High), Some(Priority::Low), Priority::High),
+        (Some(Priority::Low), Some(Priority::Normal), Priority::Normal),
+        (None, Some(Priority::Low), Priority::Low),
+    ] {
+        queue.add("a");
+        let requeue = Requeue::after(Duration::from_secs(60));
+        queue.get().await.unwrap().requeue(asked.map_or(requeue, |priority| requeue.with_priority(priority)));
+        if let Some(priority) = sooner {
+            queue.add_with("a", priority);
+        }
+        assert_eq!(queue.get().await.unwrap().priority(), expected, "{asked:?} {sooner:?}");
+    }
+    queue.add("a");
+    queue.get().await.unwrap().requeue(Requeue::rate_limited().with_priority(Priority::High));
+    assert_eq!(queue.n_requeues(&"a"), 1);
+    assert_eq!(queue.get().await.unwrap().priority(), Priority::High);
+    queue.add_after_with("b", Duration::ZERO, Priority::High);
+    assert_eq!(queue.get().await.unwrap().priority(), Priority::High);
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_requeued_together_come_back_spread_and_a_seed_repeats_it() {
+    let run = async |seed: u64| {
+        let queue = WorkQueue::new("test", RateLimiter::default());
+        queue.seed_jitter(seed);
+        (0..1_000).for_each(|key| queue.add(key));
+        for _ in 0..1_000 {
+            queue.get().await.unwrap().requeue(Requeue::after(Duration::from_secs(300)).jittered(0.1));
+        }
+        let started = Instant::now();
+        let mut seconds = Vec::new();
+        for _ in 0..1_000 {
+            drop(queue.get().await);
+            seconds.push(started.elapsed().as_secs());
+        }
+        seconds
+    };
+    let seconds = run(7).await;
+    assert!(seconds.iter().all(|second| (300..=330).contains(second)));
+    for second in 300..330 {
+        let n = seconds.iter().filter(|other| **other == second).count();
+        assert!((10..=60).contains(&n), "{n} of 1000 in second {second}");
+    }
+    assert_eq!(run(7).await, seconds);
+    assert_ne!(run(8).await, seconds);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_shutdown_gives_out_what_is_ready_and_then_ends_the_workers() {
     let queue = queue();
     queue.add("a");
@@ -245,7 +318,7 @@ async fn every_add_is_followed_by_a_run_with_many_producers_and_workers() {
 #[derive(Clone, Debug)]
 enum Step {
     Add(u8, Priority),
-    AddAfter(u8, u64),
+    AddAfter(u8, u64, Option<Priority>),
     Advance(u64),
     /// Ends the n-th of the keys in processing: done, failed, or forgotten.
     Done(u8, u8),
@@ -255,14 +328,11 @@ enum Step {
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let priority = prop_oneof![
-        proptest::strategy::Just(Priority::Low),
-        proptest::strategy::Just(Priority::Normal),
-        proptest::strategy::Just(Priority::High)
-    ];
+    let priority = || proptest::sample::select(vec![Priority::Low, Priority::Normal, Priority::High]);
     let step = prop_oneof![
-        (0..5_u8, priority).prop_map(|(key, priority)| Step::Add(key, priority)),
-        (0..5_u8, 0..50_u64).prop_map(|(key, ms)| Step::AddAfter(key, ms)),
+        (0..5_u8, priority()).prop_map(|(key, priority)| Step::Add(key, priority)),
+        (0..5_u8, 0..50_u64, proptest::option::of(priority()))
+            .prop_map(|(key, ms, priority)| Step::AddAfter(key, ms, priority)),
         (0..30_u64).prop_map(Step::Advance),
         (any::<u8>(), 0..3_u8).prop_map(|(which, how)| Step::Done(which, how)),
         (0..5_u8).prop_map(Step::Fail),
@@ -300,8 +370,8 @@ fn check(steps: Vec<Step>) {
                 core.add(key, priority);
                 owed.insert(key);
             }
-            Step::AddAfter(key, ms) => {
-                core.add_at(key, now + Duration::from_millis(ms));
+            Step::AddAfter(key, ms, priority) => {
+                core.add_at(key, now + Duration::from_millis(ms), priority);
                 owed.insert(key);
             }
             Step::Advance(ms) => now += Duration::from_millis(ms),
@@ -310,7 +380,7 @@ fn check(steps: Vec<Step>) {
                 match how {
                     0 => core.forget_at(place),
                     1 => {
-                        core.fail_at(place, now, Duration::ZERO);
+                        core.fail_at(place, now, Duration::ZERO, None);
                         owed.insert(key);
                     }
                     _ => {}
@@ -373,6 +443,8 @@ struct PlainKey {
     is_dirty: bool,
     priority: Priority,
     due: Option<Instant>,
+    /// The priority that the delayed add asked for.
+    asked: Option<Priority>,
     n_failures: u32,
     window_end: Option<Instant>,
 }
@@ -381,6 +453,7 @@ impl Plain {
     fn add(&mut self, key: u8, priority: Priority) {
         let known = self.keys.entry(key).or_default();
         known.due = None;
+        let priority = known.asked.take().map_or(priority, |asked| asked.max(priority));
         match (known.is_ready, known.is_held && known.is_dirty) {
             (false, true) => known.priority = known.priority.max(priority),
             (true, _) if priority <= known.priority => {}
@@ -400,9 +473,14 @@ impl Plain {
         }
     }
 
-    fn add_at(&mut self, key: u8, due: Instant) {
+    fn add_at(&mut self, key: u8, due: Instant, priority: Option<Priority>) {
         let known = self.keys.entry(key).or_default();
         if !known.is_ready && !known.is_dirty {
+            known.asked = match (known.due, priority) {
+                (None, priority) => priority,
+                (Some(_), None) => known.asked,
+                (Some(_), Some(priority)) => Some(known.asked.unwrap_or(known.priority).max(priority)),
+            };
             known.due = Some(known.due.map_or(due, |earlier| earlier.min(due)));
         }
     }
@@ -418,7 +496,7 @@ impl Plain {
             }
         };
         known.window_end = Some(due);
-        self.add_at(key, due);
+        self.add_at(key, due, None);
     }
 
     fn forget(&mut self, key: u8) {
@@ -436,7 +514,7 @@ impl Plain {
             .collect();
         due.sort();
         for (_, key) in due {
-            self.add(key, self.keys[&key].priority);
+            self.add(key, self.keys[&key].asked.unwrap_or(self.keys[&key].priority));
         }
         let waiting: Vec<usize> = (0..3).rev().filter(|class| !self.ready[*class].is_empty()).collect();
         let (highest, others) = waiting.split_first()?;
@@ -463,7 +541,7 @@ impl Plain {
 
     fn close(&mut self) {
         self.is_closed = true;
-        self.keys.values_mut().for_each(|known| known.due = None);
+        self.keys.values_mut().for_each(|known| (known.due, known.asked) = (None, None));
     }
 
     fn drop_ready(&mut self) {
@@ -496,11 +574,11 @@ fn compare(steps: Vec<Step>, end: (usize, bool)) {
                     plain.add(key, priority);
                 }
             }
-            Step::AddAfter(key, ms) => {
+            Step::AddAfter(key, ms, priority) => {
                 let due = now + Duration::from_millis(ms);
-                core.add_at(key, due);
+                core.add_at(key, due, priority);
                 if is_open {
-                    plain.add_at(key, due);
+                    plain.add_at(key, due, priority);
                 }
             }
             Step::Advance(ms) => now += Duration::from_millis(ms),
@@ -512,7 +590,7 @@ fn compare(steps: Vec<Step>, end: (usize, bool)) {
                         plain.forget(key);
                     }
                     1 => {
-                        core.fail_at(place, now, Duration::ZERO);
+                        core.fail_at(place, now, Duration::ZERO, None);
                         if is_open {
                             plain.fail(key, now);
                         }

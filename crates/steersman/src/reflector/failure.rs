@@ -75,6 +75,25 @@ struct Cause {
     message: String,
 }
 
+impl Kind {
+    /// The word for it in metrics.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Expired => "expired",
+            Self::Idle => "idle",
+            Self::Internal => "internal",
+            Self::Invalid => "invalid",
+            Self::Malformed => "malformed",
+            Self::NoBookmark => "no_bookmark",
+            Self::NotServed => "not_served",
+            Self::Refused => "refused",
+            Self::TooLargeVersion => "too_large_version",
+            Self::TooManyRequests => "too_many_requests",
+            Self::Transport => "transport",
+        }
+    }
+}
+
 impl Failure {
     pub(crate) fn new(kind: Kind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into(), retry_after: None }

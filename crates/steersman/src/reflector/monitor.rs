@@ -1,5 +1,6 @@
 //! How a watch is doing, for those who ask: connected or since when not, and why.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -23,6 +24,10 @@ struct Part {
     away_since: Option<Instant>,
     /// Why it is not up, or was not before it came up.
     last_error: Option<String>,
+    /// When the server said something last; before that, when the watch was started.
+    heard: Option<Instant>,
+    /// Lists after the first, by what made them necessary.
+    relists: BTreeMap<&'static str, u64>,
     is_stopped: bool,
 }
 
@@ -34,6 +39,8 @@ impl Monitor {
             scope: target.selection.scope.clone(),
             away_since: None,
             last_error: None,
+            heard: None,
+            relists: BTreeMap::new(),
             is_stopped: false,
         });
         Self { parts: Mutex::new(parts.collect()) }
@@ -41,8 +48,24 @@ impl Monitor {
 
     /// Starts the clock of [`Monitor::staleness`].
     pub(crate) fn started(&self) {
+        let now = Instant::now();
         for part in &mut *self.parts.lock() {
-            part.away_since.get_or_insert_with(Instant::now);
+            part.away_since.get_or_insert(now);
+            part.heard.get_or_insert(now);
+        }
+    }
+
+    /// The server has told what the state is: an event, a bookmark, or a whole list.
+    pub(crate) fn heard(&self, target: &Target) {
+        if let Some(part) = of(&mut self.parts.lock(), target) {
+            part.heard = Some(Instant::now());
+        }
+    }
+
+    /// Another list is asked for.
+    pub(crate) fn relisting(&self, target: &Target, why: Kind) {
+        if let Some(part) = of(&mut self.parts.lock(), target) {
+            *part.relists.entry(why.as_str()).or_insert(0) += 1;
         }
     }
 
@@ -98,6 +121,23 @@ impl Monitor {
         let errors = parts.iter().filter_map(|part| Some(format!("{}: {}", part.scope, part.last_error.as_ref()?)));
         let errors: Vec<String> = errors.collect();
         (!errors.is_empty()).then(|| errors.join("; "))
+    }
+
+    /// How long ago the server said something last, of several watches the one that has been silent longest; `None` before
+    /// the start.
+    pub(crate) fn since_heard(&self) -> Option<Duration> {
+        self.parts.lock().iter().filter_map(|part| part.heard).min().map(|heard| heard.elapsed())
+    }
+
+    /// Lists after the first, by what made them necessary.
+    pub(crate) fn relists(&self) -> BTreeMap<&'static str, u64> {
+        let mut sum = BTreeMap::new();
+        for part in &*self.parts.lock() {
+            for (why, n_relists) in &part.relists {
+                *sum.entry(*why).or_insert(0) += n_relists;
+            }
+        }
+        sum
     }
 
     /// How long the watch has been down, of several the one that has been down longest; `None` while all are up.

@@ -26,7 +26,10 @@ pub(crate) struct Gate {
 /// Slots that have come and gone.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Moved {
+    /// Slots whose keys must be looked at: those that came, and those whose keys were turned away meanwhile.
     gained: Slots,
+    /// Of the gained, those that were not held before.
+    came: Slots,
     lost: Slots,
 }
 
@@ -85,7 +88,11 @@ impl Gate {
         // ours all the same, and nobody else would bring them back.
         let has_expired = std::mem::take(&mut state.has_expired);
         let held_before = if is_new_term || has_expired { Slots::NONE } else { before.held };
-        Moved { gained: permission.held - held_before, lost: before.held - permission.held }
+        Moved {
+            gained: permission.held - held_before,
+            came: permission.held - before.held,
+            lost: before.held - permission.held,
+        }
     }
 
     /// Ends everything.
@@ -186,12 +193,13 @@ impl Moved {
     /// Adds what moved later.
     pub(crate) fn append(&mut self, later: &Self) {
         self.gained = (self.gained - later.lost) | later.gained;
+        self.came = (self.came - later.lost) | later.came;
         self.lost = self.lost | later.lost;
     }
 
     /// How many slots have come and gone.
     pub(crate) fn counts(&self) -> (usize, usize) {
-        (self.gained.len(), self.lost.len())
+        (self.came.len(), self.lost.len())
     }
 
     pub(crate) fn is_nothing(&self) -> bool {
@@ -309,6 +317,7 @@ mod tests {
             }
             let moved = gate.apply(all_until(until + Duration::from_secs(2)));
             assert!(moved.is_gained(&key()), "nobody would bring it back");
+            assert_eq!(moved.counts(), (0, 0), "no slot has moved");
             assert!(gate.begin(&key()).is_some());
             assert!(gate.apply(all_until(until + Duration::from_secs(4))).is_nothing());
         }

@@ -61,20 +61,20 @@ impl Memory {
         let mut state = self.state.lock();
         let Some(entry) = state.by_key.get_mut(key) else { return vec![known.status.clone()] };
         let mut possible = Vec::new();
-        let has_answered = entry
+        let includes_answered = entry
             .answered
             .as_ref()
             .is_none_or(|answered| known.version == answered.version || is_at_least(known.version, &answered.version));
         let is_comparable =
             entry.answered.as_ref().is_some_and(|answered| is_version(known.version) && is_version(&answered.version));
-        if entry.uid != known.uid || (has_answered && entry.unanswered.is_empty()) {
+        if entry.uid != known.uid || (includes_answered && entry.unanswered.is_empty()) {
             state.remove(key);
             return vec![known.status.clone()];
         }
-        if has_answered {
+        if includes_answered {
             entry.answered = None;
         }
-        if has_answered || !is_comparable {
+        if includes_answered || !is_comparable {
             possible.push(known.status.clone());
         }
         possible.extend(entry.answered.iter().map(|answered| answered.status.clone()));

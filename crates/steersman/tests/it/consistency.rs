@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use steersman::consistency::{ConsistencyStore, StaleCache};
-use steersman::{InformerFactory, ObjectKey, ReconcileError, Scope};
+use steersman::{InformerFactory, LookupError, ObjectKey, ReconcileError, Scope};
 
 use crate::server::{Fault, Server, Verb, settle};
 
@@ -105,6 +105,35 @@ async fn a_key_is_ready_when_the_cache_no_longer_has_what_it_deleted() {
     }
     assert_eq!(store.ensure_ready(&owner), Ok(()));
     assert!(store.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_decoded_holds_up_nobody() {
+    for is_compact in [false, true] {
+        let server = Server::new();
+        server.put("a/x", "1");
+        let factory = InformerFactory::new(server.client());
+        let factory = if is_compact { factory.compact() } else { factory };
+        let config_maps = factory.informer::<ConfigMap>(Scope::All);
+        let _running = factory.start();
+        config_maps.wait_synced(Duration::from_secs(60)).await.unwrap();
+        let (lister, owner, key) =
+            (config_maps.lister(), ObjectKey::namespaced("a", "owner"), ObjectKey::namespaced("a", "x"));
+        let store = ConsistencyStore::new().covers(&lister);
+        store.deleted(&owner, &*lister.get(&key).unwrap());
+        assert!(store.ensure_ready(&owner).is_err());
+        // It is being deleted, and has a finalizer that holds it for ever.
+        let mut going = server.get("/api/v1/configmaps", "a/x").unwrap();
+        going["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+        going["metadata"]["finalizers"] = "no list".into();
+        going["data"] = 7.into();
+        let version = server.put_raw("/api/v1/configmaps", going);
+        store.wrote_at(&owner, &config_map("x", &version));
+        settle().await;
+        assert!(matches!(lister.get(&key), Err(LookupError::Undecodable { .. })));
+        assert_eq!(store.ensure_ready(&owner), Ok(()), "compact: {is_compact}");
+        lister.wait_for(&key, &version, Duration::from_secs(1)).await.unwrap();
+    }
 }
 
 #[tokio::test(start_paused = true)]

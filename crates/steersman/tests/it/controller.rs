@@ -78,6 +78,7 @@ async fn reconcile(key: ObjectKey, world: &World) -> Result<Action, Trouble> {
     match answer {
         "come back" => Err(Trouble::ComeBack),
         "error" => Err(Trouble::Scripted),
+        "jittered" => Ok(Action::RequeueAfter(Duration::from_secs(300)).jittered(0.1)),
         "hang" => {
             tokio::time::sleep(Duration::from_secs(1_000_000)).await;
             Ok(Action::AwaitChange)
@@ -241,6 +242,25 @@ async fn workers_process_different_keys_at_once_and_one_key_never() {
     tokio::time::sleep(Duration::from_secs(30)).await;
     assert_eq!(rig.world.runs().len(), 5);
     assert!(rig.world.waits(&started)[0] >= Duration::from_secs(10));
+    rig.finish().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn objects_that_ask_for_the_same_time_with_a_jitter_do_not_come_back_together() {
+    let (world, server) = (World::default(), Server::new());
+    let keys: Vec<String> = (0..200).map(|number| format!("a/x{number}")).collect();
+    for key in &keys {
+        world.script(key, &["jittered"]);
+        server.put(key, "1");
+    }
+    let rig = start(world, server, |controller| controller.jitter_seed(1)).await;
+    tokio::time::sleep(Duration::from_secs(400)).await;
+    let mut waits: Vec<u64> = keys.iter().map(|key| rig.world.waits(key)[0].as_secs()).collect();
+    waits.sort_unstable();
+    assert!(waits[0] < 303 && waits[199] > 327 && waits[199] <= 330, "{waits:?}");
+    waits.dedup();
+    assert!(waits.len() >= 29, "{waits:?}");
+    assert_eq!(rig.stats.n_requeued(), 200);
     rig.finish().await.unwrap();
 }
 

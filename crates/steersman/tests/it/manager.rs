@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use parking_lot::Mutex;
-use steersman::cache::Change;
+use steersman::cache::{Change, handler_fn};
 use steersman::election::ElectionOptions;
 use steersman::metrics::MetricsFormat;
 use steersman::queue::Stats as QueueStats;
@@ -565,6 +565,28 @@ async fn a_manager_ends_although_a_task_blocks_and_says_which() {
     assert_eq!(error.to_string(), r#"tasks ["stuck"] still run after 10ms: they do not return to the runtime"#);
     assert_eq!(holder(&server), "one");
     release.send(()).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn a_slow_handler_has_the_grace_period_to_hear_of_what_was_read() {
+    let server = Server::new();
+    server.put("a/x", "1");
+    let (blocked, release, begun) = Blocked::new();
+    let manager = Manager::new(server.client()).grace(Duration::from_secs(60));
+    let mut blocked = Some(blocked);
+    manager.informers().informer::<ConfigMap>(Scope::All).add_handler(handler_fn(move |_: Change<'_, ConfigMap>| {
+        if let Some(blocked) = blocked.take() {
+            blocked.block();
+        }
+    }));
+    let (shutdown, mut task) = start(manager);
+    drop(timeout(Duration::from_secs(30), begun.acquire()).await.expect("it begins").unwrap());
+    shutdown.send(()).unwrap();
+    // Longer than what returns to the runtime at all would be waited for.
+    let early = timeout(Duration::from_millis(1_500), &mut task).await;
+    assert!(early.is_err(), "the manager ended while a handler was at work: {early:?}");
+    release.send(()).unwrap();
+    timeout(Duration::from_secs(30), task).await.expect("it ends with the handler").unwrap().unwrap();
 }
 
 #[tokio::test(start_paused = true)]

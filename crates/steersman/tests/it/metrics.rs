@@ -10,10 +10,10 @@ use kube::client::ClientBuilder;
 use steersman::election::ElectionOptions;
 use steersman::metrics::{Metrics, MetricsFormat};
 use steersman::queue::{Priority, RateLimiter, WorkQueue};
-use steersman::{Action, Controller, Manager, ObjectKey, ReconcileError};
+use steersman::{Action, Controller, InformerFactory, Manager, ObjectKey, ReconcileError, Scope};
 use tokio::sync::oneshot;
 
-use crate::server::{Fault, Server, Verb, eventually, settle};
+use crate::server::{Fault, Server, Verb, bookmark, eventually, settle};
 
 #[derive(Debug, thiserror::Error)]
 #[error("scripted")]
@@ -150,6 +150,7 @@ async fn families_have_the_names_of_the_ecosystem_and_begin_at_zero() {
         "leader_election_slowpath_total counter",
         "informer_queued_items gauge",
         "informer_store_resource_version gauge",
+        "steersman_informer_staleness_seconds gauge",
     ];
     assert_eq!(types, expected);
     for expected in &expected {
@@ -164,6 +165,44 @@ async fn families_have_the_names_of_the_ecosystem_and_begin_at_zero() {
     assert!(text.ends_with("\n# EOF\n"));
     drop(shutdown);
     task.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cache_tells_how_long_nothing_was_heard_and_why_it_was_listed_again() {
+    let server = Server::new();
+    server.put("a/x", "1");
+    let (metrics, factory) = (Metrics::new(), InformerFactory::new(server.client()));
+    metrics.observe_informers("test", &factory);
+    let informer = factory.informer::<ConfigMap>(Scope::All);
+    let labels = r#"name="test",group="",version="v1",resource="configmaps""#;
+    let since_heard = || samples(&metrics).get(&format!("steersman_informer_staleness_seconds{{{labels}}}")).copied();
+    let relists = || -> BTreeMap<String, f64> {
+        let prefix = format!("steersman_informer_relists_total{{{labels},reason=");
+        let all = samples(&metrics).into_iter();
+        all.filter_map(|(series, n)| Some((series.strip_prefix(&prefix)?.to_owned(), n))).collect()
+    };
+    assert_eq!(since_heard(), None);
+    let _running = factory.start();
+    informer.wait_synced(Duration::from_secs(60)).await.unwrap();
+    assert_eq!((since_heard(), relists()), (Some(0.0), BTreeMap::new()));
+    tokio::time::sleep(Duration::from_secs(40)).await;
+    assert_eq!(since_heard().map(f64::round), Some(40.0));
+    // An event, and then a bookmark.
+    server.put("a/x", "2");
+    settle().await;
+    assert!(since_heard() < Some(1.0));
+    tokio::time::sleep(Duration::from_secs(40)).await;
+    server.say(&bookmark(102, serde_json::json!({})));
+    settle().await;
+    assert!(since_heard() < Some(1.0));
+    // The watch cannot be resumed, because the server has forgotten its version; then it is refused.
+    server.compact();
+    server.end_watches();
+    eventually("a list", || relists().get("\"expired\"}") == Some(&1.0)).await;
+    server.fail(Verb::Watch, Fault::Status { code: 403, reason: "Forbidden", retry_after: None });
+    server.end_watches();
+    eventually("another list", || relists().get("\"refused\"}") == Some(&1.0)).await;
+    assert_eq!(relists().len(), 2, "{:?}", relists());
 }
 
 #[tokio::test(start_paused = true)]

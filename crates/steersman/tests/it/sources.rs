@@ -1,5 +1,6 @@
 //! What makes a controller's keys run besides its own objects.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,8 +12,9 @@ use serde_json::{Value, json};
 use steersman::cache::Change;
 use steersman::controller::Watch;
 use steersman::owners::OwnedBy;
+use steersman::queue::Priority;
 use steersman::{Action, BoxError, Controller, InformerFactory, Lister, ObjectKey, Scope, predicates};
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use crate::controller::{World, start, start_of};
@@ -140,6 +142,51 @@ async fn a_map_may_look_at_the_change_as_a_whole() {
     settle().await;
     assert_eq!(rig.world.take_runs(), ["a/x"]);
     rig.finish().await.unwrap();
+}
+
+/// The order in which keys ran, and what the key `gate` waits for.
+#[derive(Default)]
+struct Order {
+    runs: Mutex<Vec<String>>,
+    gate: Notify,
+}
+
+async fn in_order(key: ObjectKey, order: &Arc<Order>) -> Result<Action, Infallible> {
+    order.runs.lock().push(key.name().to_owned());
+    if key.name() == "gate" {
+        order.gate.notified().await;
+    }
+    Ok(Action::AwaitChange)
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_source_has_a_priority_and_what_was_there_before_comes_last() {
+    let (server, order) = (Server::new(), Arc::new(Order::default()));
+    server.put_raw(DEPLOYMENTS, deployment("a", "there", &[]));
+    let (sender, receiver) = mpsc::channel(1);
+    let keys = futures::stream::unfold(receiver, |mut receiver| async {
+        Some((ObjectKey::cluster(receiver.recv().await?), receiver))
+    });
+    let controller = Controller::<ConfigMap>::new(in_order, Arc::clone(&order))
+        .watches(Watch::<Deployment>::new(Scope::All).priority(Priority::High), key_in_label)
+        .priority(Priority::Low)
+        .keys_from_with(keys, Priority::Normal);
+    controller.queue().add_with(ObjectKey::cluster("gate"), Priority::High);
+    let factory = InformerFactory::new(server.client());
+    let task = tokio::spawn(async move { controller.run(&factory, CancellationToken::new()).await });
+    settle().await;
+    assert_eq!(*order.runs.lock(), ["gate"]);
+    // While the one worker is busy, keys come from all sources, the least urgent first.
+    server.put("a/own", "1");
+    settle().await;
+    sender.send("streamed").await.unwrap();
+    settle().await;
+    server.put_raw(DEPLOYMENTS, deployment("b", "changed", &[]));
+    settle().await;
+    order.gate.notify_one();
+    settle().await;
+    assert_eq!(*order.runs.lock(), ["gate", "changed", "streamed", "there", "own"]);
+    task.abort();
 }
 
 #[tokio::test(start_paused = true)]
