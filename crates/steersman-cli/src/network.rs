@@ -29,9 +29,9 @@ pub(crate) async fn run(options: NetworkOptions) -> Result<(), Failure> {
     let client = steersman::client(&client_options).await.map_err(|error| Failure::Refused(crate::chain(&error)))?;
     let namespace = client.default_namespace().to_owned();
     let mut manager = Manager::new(client).name(steersman_network::NAME).with_metrics(metrics);
-    if options.leader_elect {
-        let namespace = options.leader_elect_namespace.clone().unwrap_or_else(|| namespace.clone());
-        manager = manager.elect_with(election(&namespace, options.leader_elect_lease_duration));
+    let lease_namespace = options.leader_elect.then(|| options.leader_elect_namespace.unwrap_or(namespace));
+    if let Some(namespace) = &lease_namespace {
+        manager = manager.elect_with(election(namespace, options.leader_elect_lease_duration));
     }
     if let Some(address) = options.metrics_address {
         manager = manager.serve(address).map_err(|error| {
@@ -49,6 +49,7 @@ pub(crate) async fn run(options: NetworkOptions) -> Result<(), Failure> {
         cluster: options.cluster_id,
         drift_interval: options.drift_interval,
         orphan_grace: options.orphan_grace,
+        lease_namespace,
     };
     let stop = CancellationToken::new();
     let mut running = pin!(steersman_network::run_with(manager, cloud, work, stop.clone().cancelled_owned()));

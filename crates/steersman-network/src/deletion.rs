@@ -11,34 +11,22 @@ use crate::pending::Pending;
 use crate::plan::copied;
 use steersman_neutron::{Network, NetworkUpdate};
 
-/// What becomes of the network of an object that is being deleted.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Fate {
-    Delete,
-    /// It was only observed: it keeps nothing of the operator, which may have managed it before.
-    Leave,
-    Retain,
-}
-
-impl Fate {
-    /// As the spec says, the rest of which may be invalid.
-    ///
-    /// # Errors
-    /// What it says of this cannot be understood: deleting might be what was to be prevented.
-    pub(crate) fn parse(spec: &NetworkSpec) -> Result<Fate, Invalid> {
-        let unclear = |field, json: &String, want| Err(Invalid::Type { field, json: json.clone(), want });
-        match &spec.management_policy {
-            Lenient::Valid(ManagementPolicy::Observed) => return Ok(Fate::Leave),
-            Lenient::Invalid(json) => return unclear("managementPolicy", json, "Managed or Observed"),
-            Lenient::Valid(ManagementPolicy::Managed) | Lenient::Absent => {}
-        }
-        match &spec.deletion_policy {
-            Lenient::Valid(DeletionPolicy::Delete) => Ok(Fate::Delete),
-            Lenient::Valid(DeletionPolicy::Retain) => Ok(Fate::Retain),
-            Lenient::Absent if spec.adopt.is_absent() => Ok(Fate::Delete),
-            Lenient::Absent => Ok(Fate::Retain),
-            Lenient::Invalid(json) => unclear("deletionPolicy", json, "Delete or Retain"),
-        }
+/// What a spec, the rest of which may be invalid, says of the network of an object that is being deleted; none where it leaves
+/// that open. What is only observed keeps nothing of the operator, which may have managed it before.
+///
+/// # Errors
+/// What it says cannot be understood: deleting might be what was to be prevented.
+pub(crate) fn deletion_policy(spec: &NetworkSpec) -> Result<Option<DeletionPolicy>, Invalid> {
+    let unclear = |field, json: &String, want| Err(Invalid::Type { field, json: json.clone(), want });
+    match &spec.management_policy {
+        Lenient::Valid(ManagementPolicy::Observed) => return Ok(Some(DeletionPolicy::Retain)),
+        Lenient::Invalid(json) => return unclear("managementPolicy", json, "Managed or Observed"),
+        Lenient::Valid(ManagementPolicy::Managed) | Lenient::Absent => {}
+    }
+    match &spec.deletion_policy {
+        Lenient::Valid(policy) => Ok(Some(*policy)),
+        Lenient::Absent => Ok((!spec.adopt.is_absent()).then_some(DeletionPolicy::Retain)),
+        Lenient::Invalid(json) => unclear("deletionPolicy", json, "Delete or Retain"),
     }
 }
 
@@ -48,7 +36,8 @@ pub(crate) struct Release<'a> {
     pub(crate) cluster: &'a ClusterId,
     pub(crate) uid: &'a str,
     pub(crate) pending: &'a Pending,
-    pub(crate) fate: Fate,
+    /// None: what was made is deleted, and what was adopted stays.
+    pub(crate) policy: Option<DeletionPolicy>,
 }
 
 impl Release<'_> {
@@ -57,13 +46,13 @@ impl Release<'_> {
     /// # Errors
     /// What is in the way.
     pub(crate) async fn run(&self, events: &mut Vec<Event>) -> Result<(), NotReady> {
-        match self.fate {
-            Fate::Delete => self.delete(events).await,
-            Fate::Leave | Fate::Retain => self.retain(events).await,
+        match self.policy {
+            Some(DeletionPolicy::Delete) | None => self.delete(events).await,
+            Some(DeletionPolicy::Retain) => self.retain(events).await,
         }
     }
 
-    /// Deletes what carries the marker, and what has lost it.
+    /// Deletes what carries the marker, and what has lost it; what was adopted only if the spec says so.
     async fn delete(&self, events: &mut Vec<Event>) -> Result<(), NotReady> {
         let Search { cloud, request, identity, read_access, .. } = self.search;
         let Found { networks, is_missing } = self.search.own(None).await?;
@@ -79,6 +68,12 @@ impl Release<'_> {
             if identity.is_shared(&network) {
                 self.unmark(&network).await?;
                 events.push(Event::new("NetworkRetained", format!("network {} is another object's too", network.id)));
+                continue;
+            }
+            if self.policy.is_none() && identity.has_adopted(&network) {
+                self.unmark(&network).await?;
+                let text = format!("network {} stays in Neutron: it was adopted", network.id);
+                events.push(Event::new("NetworkRetained", text));
                 continue;
             }
             let network = match identity.ownership(&network) {
@@ -118,8 +113,8 @@ impl Release<'_> {
             let change = NetworkUpdate { description: Some(String::new()), ..NetworkUpdate::default() };
             cloud.update_network(request, network.id, &change, network.revision).await?;
         }
-        if identity.has_tagged(network) {
-            match cloud.remove_network_tag(request, network.id, &identity.marker).await {
+        for tag in identity.tags_of(network) {
+            match cloud.remove_network_tag(request, network.id, tag).await {
                 Err(error) if !error.is_not_found() => return Err(error.into()),
                 Ok(()) | Err(_) => {}
             }

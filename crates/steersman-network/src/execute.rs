@@ -245,9 +245,11 @@ impl Progress<'_> {
             return Ok(());
         };
         let id = network.id;
+        for tag in search.identity.tags_of(network) {
+            forgiving(search.cloud.remove_network_tag(search.request, id, tag).await)?;
+        }
         // The status is not to name it.
         self.observed.networks.clear();
-        forgiving(search.cloud.remove_network_tag(search.request, id, &search.identity.marker).await)?;
         Err(taken(id).into())
     }
 
@@ -256,7 +258,7 @@ impl Progress<'_> {
         let (cloud, request) = (self.work.search.cloud, self.work.search.request);
         // Not the object's before it is known to be that alone: neither is the status to name it.
         self.observed.networks.clear();
-        cloud.add_network_tag(request, id, &self.work.search.identity.marker).await?;
+        cloud.add_network_tag(request, id, &self.work.search.identity.marker_adopted).await?;
         self.observed.networks.push(cloud.read_network(request, id).await?);
         self.yield_shared().await?;
         self.event("NetworkAdopted", format!("network {id} is now this object's"));
@@ -264,7 +266,8 @@ impl Progress<'_> {
     }
 
     async fn add_tag(&mut self, id: NetworkId) -> Result<(), StepError> {
-        if self.work.desired.adopt.is_some() {
+        let is_made = |network: &Network| self.work.search.identity.has_described(network);
+        if self.work.desired.adopt.is_some() && !self.observed.networks.first().is_some_and(is_made) {
             return self.adopt(id).await;
         }
         let marker = &self.work.search.identity.marker;

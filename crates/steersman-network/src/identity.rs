@@ -12,6 +12,9 @@ use steersman_neutron::{Network, Subnet};
 const PREFIX: &str = "network-controller:";
 /// How the markers of version 0.1.0 began, which named no cluster and were descriptions only.
 const PREFIX_0_1: &str = "network-controller/";
+/// How the tag of a network ends that was there before the object, and adopted. It is kept in Neutron because the spec may
+/// change and the status may be lost, and a network that was adopted is not the operator's to delete.
+const ADOPTED: &str = ":adopted";
 /// The longest name, in bytes, that Neutron takes.
 const NAME_BYTES_MAX: usize = 255;
 
@@ -29,6 +32,8 @@ pub struct InvalidClusterId(String);
 pub struct Identity {
     /// The tag of the network, the description of the subnet, and of the network unless the spec has one.
     pub marker: String,
+    /// The tag of a network that was adopted, in place of the marker.
+    pub marker_adopted: String,
     /// The marker of version 0.1.0.
     pub marker_0_1: String,
     /// The name of network and subnet, for people.
@@ -67,8 +72,13 @@ impl fmt::Display for ClusterId {
 impl ClusterId {
     /// The uids in the markers of this cluster that a network has: more than one where two objects adopt it at once.
     pub fn owners_of<'a>(&self, network: &'a Network) -> BTreeSet<&'a str> {
-        let texts = network.tags.iter().chain([&network.description]).map(String::as_str);
-        texts.filter_map(|text| text.strip_prefix(PREFIX)?.strip_prefix(&self.0)?.strip_prefix(':')).collect()
+        let texts = network.tags.iter().chain([&network.description]);
+        texts.filter_map(|text| parse(text)).filter(|(cluster, _)| *cluster == self.0).map(|(_, uid)| uid).collect()
+    }
+
+    /// Whether a network was adopted by an object.
+    pub(crate) fn is_adopted(&self, network: &Network, uid: &str) -> bool {
+        network.tags.contains(&format!("{}{ADOPTED}", self.marker(uid)))
     }
 
     /// The marker of an object, or of anything else that has an id.
@@ -82,13 +92,15 @@ impl Identity {
     pub fn new(cluster: &ClusterId, uid: &str, namespace: &str, name: &str) -> Identity {
         let mut name = format!("{namespace}/{name}");
         name.truncate(NAME_BYTES_MAX);
-        Identity { marker: cluster.marker(uid), marker_0_1: format!("{PREFIX_0_1}{uid}"), name }
+        let marker = cluster.marker(uid);
+        let marker_adopted = format!("{marker}{ADOPTED}");
+        Identity { marker, marker_adopted, marker_0_1: format!("{PREFIX_0_1}{uid}"), name }
     }
 
     /// Whose a network is.
     pub fn ownership(&self, network: &Network) -> Ownership {
         let texts = || network.tags.iter().chain([&network.description]);
-        if texts().any(|text| *text == self.marker || *text == self.marker_0_1) {
+        if texts().any(|text| [&self.marker, &self.marker_adopted, &self.marker_0_1].contains(&text)) {
             return Ownership::Own;
         }
         if texts().any(|text| is_marker(text)) { Ownership::Others } else { Ownership::Unmarked }
@@ -96,10 +108,9 @@ impl Identity {
 
     /// The other cluster in whose name a network was marked for this very object, and the object's own.
     pub(crate) fn renamed_cluster<'a>(&'a self, network: &'a Network) -> Option<(&'a str, &'a str)> {
-        let split = |text: &'a str| text.strip_prefix(PREFIX)?.split_once(':');
-        let (own, uid) = split(&self.marker)?;
+        let (own, uid) = parse(&self.marker)?;
         let texts = network.tags.iter().chain([&network.description]);
-        let (other, _) = texts.filter_map(|text| split(text)).find(|(cluster, its)| *its == uid && *cluster != own)?;
+        let (other, _) = texts.filter_map(|text| parse(text)).find(|(cluster, its)| *its == uid && *cluster != own)?;
         Some((other, own))
     }
 
@@ -110,9 +121,25 @@ impl Identity {
         self.ownership(network) == Ownership::Own && network.tags.iter().chain([&network.description]).any(is_anothers)
     }
 
+    /// The tags by which a network is the object's.
+    pub(crate) fn tags_of<'a>(&'a self, network: &Network) -> impl Iterator<Item = &'a str> {
+        let own = [&self.marker, &self.marker_adopted].map(|tag| network.tags.contains(tag).then_some(tag.as_str()));
+        own.into_iter().flatten()
+    }
+
     /// Whether a network has the marker as a tag.
     pub(crate) fn has_tagged(&self, network: &Network) -> bool {
-        network.tags.contains(&self.marker)
+        self.tags_of(network).next().is_some()
+    }
+
+    /// Whether a network was there before the object, which has adopted it.
+    pub(crate) fn has_adopted(&self, network: &Network) -> bool {
+        network.tags.contains(&self.marker_adopted)
+    }
+
+    /// Whether more than a tag, which may have been copied, shows that a network is the object's.
+    pub(crate) fn is_certain_of(&self, network: &Network) -> bool {
+        self.has_described(network) || network.name == self.name || self.has_adopted(network)
     }
 
     /// Whether a network was made by the create of this object: a tag is copied easily, a description is not.
@@ -131,12 +158,15 @@ pub(crate) fn is_marker(text: &str) -> bool {
     text.starts_with(PREFIX) || text.starts_with(PREFIX_0_1)
 }
 
-/// The uid in a marker.
+/// The cluster and the uid in a marker.
+fn parse(text: &str) -> Option<(&str, &str)> {
+    let (cluster, uid) = text.strip_prefix(PREFIX)?.split_once(':')?;
+    Some((cluster, uid.strip_suffix(ADOPTED).unwrap_or(uid)))
+}
+
+/// The uid in a marker of any version.
 fn uid_in(text: &str) -> Option<&str> {
-    match text.strip_prefix(PREFIX) {
-        Some(rest) => rest.split_once(':').map(|(_, uid)| uid),
-        None => text.strip_prefix(PREFIX_0_1),
-    }
+    parse(text).map(|(_, uid)| uid).or_else(|| text.strip_prefix(PREFIX_0_1))
 }
 
 /// The uids in all markers that a network has, of whichever cluster.
@@ -168,6 +198,12 @@ mod tests {
             assert_eq!(identity.ownership(&network("", &[others])), Ownership::Others);
         }
         assert_eq!(identity.ownership(&network("edited", &["x"])), Ownership::Unmarked);
+        let adopted = "network-controller:c1:u1:adopted";
+        assert_eq!(identity.ownership(&network("theirs", &[adopted])), Ownership::Own);
+        assert_eq!(cluster.owners_of(&network("theirs", &[adopted])), BTreeSet::from(["u1"]));
+        assert!(!identity.is_shared(&network("theirs", &[adopted, own])));
+        assert!(cluster.is_adopted(&network("theirs", &[adopted]), "u1"));
+        assert!(!cluster.is_adopted(&network(own, &[own]), "u1"));
         assert_eq!(identity.renamed_cluster(&network("network-controller:c2:u1", &[])), Some(("c2", "c1")));
         assert_eq!(identity.renamed_cluster(&network("", &["x", "network-controller:c2:u1"])), Some(("c2", "c1")));
         for other in [own, "network-controller:c2:u2", "network-controller/u1"] {

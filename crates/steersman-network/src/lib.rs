@@ -60,6 +60,9 @@ pub const ORPHAN_GRACE: Duration = Duration::from_secs(600);
 const WORKERS: usize = 4;
 /// How long one reconcile may take: a dozen calls to a slow Neutron.
 const RECONCILE_TIMEOUT: Duration = Duration::from_secs(180);
+/// How long reconciles may go on once the operator is to end: shorter than a pod has, and enough for calls that Neutron answers.
+/// What is cut off after that has its marker already, and is finished by the next operator.
+pub const SHUTDOWN_GRACE: Duration = Duration::from_secs(30);
 /// How long the last Events may take to be written: the API server may be gone, and then nobody takes them.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -72,18 +75,21 @@ pub struct Options {
     pub drift_interval: Duration,
     /// How long a network with the cluster's marker is left alone although its object is gone.
     pub orphan_grace: Duration,
+    /// The namespace of the Lease [`NAME`], if the manager holds an election by it: the permissions for it are needed then.
+    pub lease_namespace: Option<String>,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { cluster: None, drift_interval: DRIFT_INTERVAL, orphan_grace: ORPHAN_GRACE }
+        Options { cluster: None, drift_interval: DRIFT_INTERVAL, orphan_grace: ORPHAN_GRACE, lease_namespace: None }
     }
 }
 
-/// Runs the operator until `shutdown` resolves; reconciles under way end first.
+/// Runs the operator until `shutdown` resolves; reconciles under way end first, or are cut off after [`SHUTDOWN_GRACE`].
 ///
 /// # Errors
-/// When the controllers cannot be run, or were cut off at the end.
+/// When the controllers cannot be run, or reconciles were cut off at the end: the next operator finds what these have made, and
+/// finishes it.
 pub async fn run(
     client: Client,
     cloud: Arc<dyn Cloud>,
@@ -106,6 +112,7 @@ pub async fn run_with(
     let client = manager.informers().client().clone();
     let networks = manager.informers().informer::<Network>(Scope::All).lister();
     let events = EventRecorder::new(client.clone(), NAME);
+    let rules = permissions::rules(&options);
     let counts = Counts::default();
     counts.register(manager.metrics());
     let cloud = counts.measure(cloud);
@@ -129,6 +136,7 @@ pub async fn run_with(
         .name(NAME)
         .workers(WORKERS)
         .timeout(RECONCILE_TIMEOUT)
+        .grace(SHUTDOWN_GRACE)
         .rate_limiter(outcome::limiter())
         .when(reconcile::is_relevant);
     let survey = Survey {
@@ -145,7 +153,7 @@ pub async fn run_with(
         orphan_grace: options.orphan_grace,
     };
     let manager = manager
-        .run_always("permissions", move |stop| permissions::watch(client, counts, stop))
+        .run_always("permissions", move |stop| permissions::watch(client, rules, counts, stop))
         .run_leading("survey", move |stop| survey.run(stop))
         .controller(controller);
     let outcome = manager.run(shutdown).await;

@@ -68,7 +68,9 @@ impl Search<'_> {
                 }
                 Err(error) if error.is_not_found() => {
                     self.check_place(id)?;
-                    return Ok(Found { networks: self.marked().await?, is_missing: true });
+                    let networks = self.marked().await?;
+                    self.check_first(&networks, None, adopt)?;
+                    return Ok(Found { networks, is_missing: true });
                 }
                 Err(error) => return Err(error.into()),
             },
@@ -76,7 +78,28 @@ impl Search<'_> {
         if networks.is_empty() || self.lookup == Lookup::All {
             networks.extend(self.marked().await?.into_iter().filter(|network| Some(network.id) != named));
         }
+        self.check_first(&networks, named, adopt)?;
         Ok(Found { networks, is_missing: false })
+    }
+
+    /// Whether more than a tag shows that the network to use is the object's: tags are copied, with a template or by hand.
+    fn check_first(
+        &self,
+        networks: &[Network],
+        named: Option<NetworkId>,
+        adopt: Option<&Target>,
+    ) -> Result<(), NotReady> {
+        let is_known = |network: &Network| {
+            named == Some(network.id)
+                || self.identity.is_certain_of(network)
+                || adopt.is_some_and(|target| target.is(network))
+        };
+        let Some(network) = networks.first().filter(|network| !is_known(network)) else { return Ok(()) };
+        let message = format!(
+            "network {} has the tag {} of this object, but neither its description nor its name, and status.networkID does not name it, so it may be somebody's own: remove the tag from it, or name it {} to have the object use it",
+            network.id, self.identity.marker, self.identity.name
+        );
+        Err(NotReady::new("MarkerCopied", message, Retry::After(SLOW)))
     }
 
     /// The networks with the object's marker, to take it away: what else is wrong with them does not matter then.
@@ -162,18 +185,17 @@ impl Search<'_> {
         }
     }
 
-    /// The networks with the object's marker: those that were made for it first, and of these the oldest.
+    /// The networks with the object's marker: those first that have more than a tag, and of these the oldest.
     async fn marked(&self) -> Result<Vec<Network>, Error> {
         let mut found = BTreeMap::new();
         let descriptions = vec![self.identity.marker.clone(), self.identity.marker_0_1.clone()];
         let described = NetworkFilter { descriptions: Some(descriptions), ..NetworkFilter::all() };
-        for mut filter in [described, NetworkFilter::tag(&self.identity.marker)] {
+        let tags = [&self.identity.marker, &self.identity.marker_adopted].map(String::clone);
+        for mut filter in [described, NetworkFilter::tags(tags)] {
             // An administrator sees all projects' networks, and anyone can write any description.
             filter.project_ids = self.project.map(|project| vec![project.to_owned()]);
             for network in self.cloud.find_networks(self.request, &filter).await? {
-                // One that only has the tag may have got it by being copied.
-                let is_made = self.identity.has_described(&network) || network.name == self.identity.name;
-                found.insert((!is_made, network.created_at, network.id), network);
+                found.insert((!self.identity.is_certain_of(&network), network.created_at, network.id), network);
             }
         }
         if !found.is_empty() {

@@ -103,10 +103,11 @@ pub fn plan(desired: &Desired, identity: &Identity, observed: &Observed) -> Step
         return Step::Refuse(Refusal::Adopt { network: network.id, target: target.clone() });
     }
     // What is only observed is nobody's to mark, and other networks are nothing to it.
+    let is_adopted = is_adopted(desired, identity, network);
     if desired.management_policy == ManagementPolicy::Managed {
         if let Some(duplicate) = duplicates.first() {
             // An object that adopts makes no networks, so it makes none twice.
-            let is_made_twice = desired.adopt.is_none() && identity.has_described(duplicate);
+            let is_made_twice = !is_adopted && identity.has_described(duplicate);
             return match is_made_twice {
                 true => Step::DeleteDuplicate(duplicate.id),
                 false => Step::Refuse(copied(identity, network, duplicate)),
@@ -117,11 +118,16 @@ pub fn plan(desired: &Desired, identity: &Identity, observed: &Observed) -> Step
             return Step::AddTag(network.id);
         }
     }
-    let update = network_update(desired, identity, network);
+    let update = network_update(desired, identity, network, is_adopted);
     if !update.is_empty() {
         return Step::UpdateNetwork(network.id, update);
     }
-    subnet_step(desired, identity, observed, network.id)
+    subnet_step(desired, identity, observed, network.id, is_adopted)
+}
+
+/// Whether the network is somebody's who made it before: as long as the spec names it, and after that as long as it has the tag.
+fn is_adopted(desired: &Desired, identity: &Identity, network: &Network) -> bool {
+    desired.adopt.is_some() || identity.has_adopted(network)
 }
 
 /// The refusal to take one network away for having the marker of an object that uses another.
@@ -130,10 +136,16 @@ pub(crate) fn copied(identity: &Identity, network: &Network, other: &Network) ->
 }
 
 /// What is to be done about the subnet, once the network is as it should be.
-fn subnet_step(desired: &Desired, identity: &Identity, observed: &Observed, network: NetworkId) -> Step {
+fn subnet_step(
+    desired: &Desired,
+    identity: &Identity,
+    observed: &Observed,
+    network: NetworkId,
+    is_adopted: bool,
+) -> Step {
     let cidr = desired.cidr;
     // In a network that was adopted the status may name a subnet that was there before.
-    let is_known = |subnet: &Subnet| desired.adopt.is_none() && observed.known_subnet == Some(subnet.id);
+    let is_known = |subnet: &Subnet| !is_adopted && observed.known_subnet == Some(subnet.id);
     let is_ours = |subnet: &Subnet| identity.has_made(subnet) || is_known(subnet);
     let outdated = observed.subnets.iter().find(|subnet| is_ours(subnet) && subnet.cidr != cidr);
     if let Some(outdated) = outdated
@@ -142,7 +154,7 @@ fn subnet_step(desired: &Desired, identity: &Identity, observed: &Observed, netw
         return Step::Refuse(Refusal::Replace { subnet: outdated.id, present: outdated.cidr, cidr });
     }
     if let Some(subnet) = observed.subnets.iter().find(|subnet| subnet.cidr == cidr) {
-        if !is_ours(subnet) && desired.adopt.is_none() {
+        if !is_ours(subnet) && !is_adopted {
             return Step::Refuse(Refusal::Overlap { subnet: subnet.id, taken: subnet.cidr, cidr });
         }
         let update = subnet_update(desired, identity, subnet, is_ours(subnet));
@@ -166,8 +178,7 @@ fn subnet_step(desired: &Desired, identity: &Identity, observed: &Observed, netw
 }
 
 /// The fields of the network that differ. What a server does not show is not compared.
-fn network_update(desired: &Desired, identity: &Identity, network: &Network) -> NetworkUpdate {
-    let is_adopted = desired.adopt.is_some();
+fn network_update(desired: &Desired, identity: &Identity, network: &Network, is_adopted: bool) -> NetworkUpdate {
     let by_default = |default: bool| (!is_adopted).then_some(default);
     let flag = |wanted: Option<bool>, default: bool, present: Option<bool>| {
         let present = present?;

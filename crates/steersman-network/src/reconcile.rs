@@ -3,7 +3,7 @@
 use crate::FINALIZER;
 use crate::api::{ManagementPolicy, Network};
 use crate::cluster::{Cluster, ClusterError};
-use crate::deletion::{Fate, Release};
+use crate::deletion::{Release, deletion_policy};
 use crate::desired::{Desired, fingerprint};
 use crate::duplicates::PossibleDuplicates;
 use crate::event::Event;
@@ -246,7 +246,7 @@ impl<'a> Reconciliation<'a> {
     }
 
     async fn release(&self, events: &mut Vec<Event>) -> Result<(), NotReady> {
-        let fate = Fate::parse(&self.object.spec)?;
+        let policy = deletion_policy(&self.object.spec)?;
         let project = self.cx.cloud.project_id(self.request).await?;
         self.cx.snapshots.touch(&self.uid);
         let release = Release {
@@ -254,7 +254,7 @@ impl<'a> Reconciliation<'a> {
             cluster: self.cluster,
             uid: &self.uid,
             pending: &self.cx.pending,
-            fate,
+            policy,
         };
         release.run(events).await
     }

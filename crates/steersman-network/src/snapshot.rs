@@ -33,11 +33,15 @@ pub(crate) struct Snapshot {
 }
 
 impl Snapshot {
-    /// Lists everything that the credentials' project has.
+    /// Lists everything that the credentials' project has, and of other projects the networks that are `named`: adopted ones.
     ///
     /// # Errors
     /// The cloud's.
-    pub(crate) async fn take(cloud: &dyn Cloud, cluster: &ClusterId) -> Result<Snapshot, Error> {
+    pub(crate) async fn take(
+        cloud: &dyn Cloud,
+        cluster: &ClusterId,
+        named: impl IntoIterator<Item = NetworkId>,
+    ) -> Result<Snapshot, Error> {
         let (request, begun) = (RequestId::random(), Instant::now());
         let project_ids = cloud.project_id(request).await?.map(|project| vec![project]);
         let filter = NetworkFilter { project_ids: project_ids.clone(), ..NetworkFilter::all() };
@@ -53,6 +57,20 @@ impl Snapshot {
                 owned.entry(uid.to_owned()).or_default().push(network.id);
             }
             networks.insert(network.id, network);
+        }
+        let elsewhere: Vec<NetworkId> = named.into_iter().filter(|id| !networks.contains_key(id)).collect();
+        if !elsewhere.is_empty() {
+            let found = cloud.find_networks(request, &NetworkFilter::ids(elsewhere)).await?;
+            let ids: Vec<NetworkId> = found.iter().map(|network| network.id).collect();
+            networks.extend(found.into_iter().map(|network| (network.id, network)));
+            if !ids.is_empty() {
+                // All of them, whosever they are: those of this project are among them once more.
+                let filter = SubnetFilter { network_ids: Some(ids.clone()), ..SubnetFilter::all() };
+                subnets.retain(|network, _| !ids.contains(network));
+                for subnet in cloud.find_subnets(request, &filter).await? {
+                    subnets.entry(subnet.network_id).or_default().push(subnet);
+                }
+            }
         }
         Ok(Snapshot { begun, networks, owned, subnets })
     }
@@ -104,6 +122,17 @@ impl Snapshot {
     /// The uids in markers of this cluster, each with its networks.
     pub(crate) fn owned(&self) -> impl Iterator<Item = (&str, &[NetworkId])> {
         self.owned.iter().map(|(uid, ids)| (uid.as_str(), ids.as_slice()))
+    }
+
+    /// Whether more than a tag, which may have been copied, shows that a network was made for an object, or that the object has
+    /// adopted it.
+    pub(crate) fn is_certain(&self, cluster: &ClusterId, uid: &str, id: NetworkId) -> bool {
+        let marker = cluster.marker(uid);
+        let is_made = self
+            .networks
+            .get(&id)
+            .is_some_and(|network| network.description == marker || cluster.is_adopted(network, uid));
+        is_made || self.subnets.get(&id).into_iter().flatten().any(|subnet| subnet.description == marker)
     }
 
     /// Whether anything in it is this cluster's.

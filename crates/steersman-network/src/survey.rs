@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use steersman::queue::WorkQueue;
 use steersman::{Lister, ObjectKey};
-use steersman_neutron::{Cloud, NetworkId, RequestId};
+use steersman_neutron::{Cloud, Network as Made, NetworkId, RequestId};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -75,7 +75,7 @@ impl Survey {
                 return false;
             }
         };
-        let snapshot = match Snapshot::take(&*self.cloud, cluster).await {
+        let snapshot = match Snapshot::take(&*self.cloud, cluster, self.recorded()).await {
             Ok(snapshot) => Arc::new(snapshot),
             Err(error) => {
                 tracing::warn!(%error, "Neutron cannot be surveyed");
@@ -96,6 +96,16 @@ impl Survey {
         let n_orphans = self.sweep(cluster, &snapshot, &objects, orphans).await;
         self.counts.surveyed(&objects, n_drifted, n_orphans);
         true
+    }
+
+    /// The networks of objects that are ready: what is wrong with others they have said, and have a time of their own to be tried
+    /// again.
+    fn recorded(&self) -> Vec<NetworkId> {
+        // None where it is not known yet which objects there are: then each is looked at on its own once.
+        let objects = self.networks.list().unwrap_or_default();
+        let is_ready =
+            |object: &&Arc<Network>| ready(object.status.as_ref()).is_some_and(|ready| ready.status == "True");
+        objects.iter().filter(is_ready).filter_map(|object| object.status.as_ref()?.network()).collect()
     }
 
     /// Has an object reconciled where that could help; whether its network was changed.
@@ -134,7 +144,7 @@ impl Survey {
         orphans: &mut Orphans,
     ) -> usize {
         let known: HashSet<String> = objects.iter().filter_map(|object| object.uid()).collect();
-        let due = orphans.note(snapshot, &known, self.orphan_grace);
+        let due = orphans.note(cluster, snapshot, &known, self.orphan_grace);
         let n_orphans = orphans.since.len();
         if due.is_empty() {
             return n_orphans;
@@ -167,6 +177,10 @@ impl Survey {
         if !cluster.owners_of(&network).contains(uid) || uids(&network).any(|uid| live.contains(uid)) {
             return;
         }
+        if cluster.is_adopted(&network, uid) {
+            self.leave(cluster, request, uid, &network).await;
+            return;
+        }
         match self.cloud.delete_network(request, id, network.revision).await {
             Ok(()) => {
                 tracing::info!(network = %id, uid, name = network.name, "removed a network whose object is gone");
@@ -176,6 +190,21 @@ impl Survey {
                 tracing::warn!(network = %id, uid, %error, "a network whose object is gone cannot be removed");
             }
         }
+    }
+
+    /// Takes the tags away from a network that was adopted by an object that is gone: it was there before, and stays.
+    async fn leave(&self, cluster: &ClusterId, request: RequestId, uid: &str, network: &Made) {
+        let identity = Identity::new(cluster, uid, "", "");
+        for tag in identity.tags_of(network) {
+            match self.cloud.remove_network_tag(request, network.id, tag).await {
+                Err(error) if !error.is_not_found() => {
+                    tracing::warn!(network = %network.id, uid, %error, "an adopted network whose object is gone keeps its tag");
+                    return;
+                }
+                Ok(()) | Err(_) => {}
+            }
+        }
+        tracing::info!(network = %network.id, uid, name = network.name, "an adopted network whose object is gone stays, without the tag");
     }
 
     /// The uids of all Networks, from the server.
@@ -194,14 +223,21 @@ impl Survey {
 }
 
 impl Orphans {
-    /// Takes note of the networks without an object, and returns those for which the grace time is over.
-    fn note(&mut self, snapshot: &Snapshot, known: &HashSet<String>, grace: Duration) -> Vec<(String, NetworkId)> {
+    /// Takes note of the networks without an object, and returns those for which the grace time is over. A network that only has
+    /// the tag of an object may have got it by being copied, and is none.
+    fn note(
+        &mut self,
+        cluster: &ClusterId,
+        snapshot: &Snapshot,
+        known: &HashSet<String>,
+        grace: Duration,
+    ) -> Vec<(String, NetworkId)> {
         let has_object: HashSet<NetworkId> =
             snapshot.owned().filter(|(uid, _)| known.contains(*uid)).flat_map(|(_, ids)| ids).copied().collect();
         let orphaned = snapshot.owned().filter(|(uid, _)| !known.contains(*uid));
         let orphaned: Vec<(String, NetworkId)> = orphaned
             .flat_map(|(uid, ids)| ids.iter().map(move |id| (uid.to_owned(), *id)))
-            .filter(|(_, id)| !has_object.contains(id))
+            .filter(|(uid, id)| !has_object.contains(id) && snapshot.is_certain(cluster, uid, *id))
             .collect();
         let ids: HashSet<NetworkId> = orphaned.iter().map(|(_, id)| *id).collect();
         self.since.retain(|id, _| ids.contains(id));
@@ -221,17 +257,18 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_network_with_two_markers_is_an_orphan_when_both_objects_are_gone() {
         let (cloud, cluster) = (Simulated::in_memory(), "c".parse().unwrap());
-        let id = cloud.create_network(RequestId::random(), &NetworkCreate::default()).await.unwrap().id;
+        let made =
+            NetworkCreate { description: Some("network-controller:c:gone".to_owned()), ..NetworkCreate::default() };
+        let id = cloud.create_network(RequestId::random(), &made).await.unwrap().id;
         for tag in ["network-controller:c:gone", "network-controller:c:there"] {
             cloud.add_network_tag(RequestId::random(), id, tag).await.unwrap();
         }
-        let snapshot = Snapshot::take(&cloud, &cluster).await.unwrap();
+        let snapshot = Snapshot::take(&cloud, &cluster, []).await.unwrap();
         let mut orphans = Orphans::default();
         let there = HashSet::from(["there".to_owned()]);
-        assert_eq!(orphans.note(&snapshot, &there, Duration::ZERO), []);
+        assert_eq!(orphans.note(&cluster, &snapshot, &there, Duration::ZERO), []);
         assert!(orphans.since.is_empty());
-        let mut due = orphans.note(&snapshot, &HashSet::new(), Duration::ZERO);
-        due.sort_unstable();
-        assert_eq!(due, [("gone".to_owned(), id), ("there".to_owned(), id)]);
+        let due = orphans.note(&cluster, &snapshot, &HashSet::new(), Duration::ZERO);
+        assert_eq!(due, [("gone".to_owned(), id)]);
     }
 }

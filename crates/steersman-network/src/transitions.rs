@@ -180,6 +180,7 @@ impl World {
     fn with_theirs() -> World {
         let identity = Identity {
             marker: "network-controller:c:u".to_owned(),
+            marker_adopted: "network-controller:c:u:adopted".to_owned(),
             marker_0_1: "network-controller/u".to_owned(),
             name: "default/a".to_owned(),
         };
@@ -226,7 +227,10 @@ impl World {
     fn take(&mut self, desired: &Desired, step: &Step) {
         let marker = self.identity.marker.clone();
         match step {
-            Step::AddTag(_) => self.observed.networks.iter_mut().for_each(|network| network.tags.push(marker.clone())),
+            Step::AddTag(_) => {
+                let tag = if desired.adopt.is_some() { self.identity.marker_adopted.clone() } else { marker };
+                self.observed.networks.iter_mut().for_each(|network| network.tags.push(tag.clone()));
+            }
             Step::CreateNetwork => {
                 let mut network = Network { name: self.identity.name.clone(), description: marker, ..blank_network() };
                 network.admin_state_up = Some(desired.admin_state_up.unwrap_or(true));

@@ -165,8 +165,8 @@ pub struct NetworkFilter {
     pub descriptions: Option<Vec<String>>,
     /// By owner.
     pub project_ids: Option<Vec<String>>,
-    /// By one of its tags.
-    pub tag: Option<String>,
+    /// By its tags, of which it has one of these.
+    pub tags: Option<Vec<String>>,
 }
 
 impl NetworkFilter {
@@ -197,7 +197,12 @@ impl NetworkFilter {
 
     /// The networks that have this tag.
     pub fn tag(tag: impl Into<String>) -> Self {
-        Self { tag: Some(tag.into()), ..Self::default() }
+        Self::tags([tag.into()])
+    }
+
+    /// The networks that have one of these tags.
+    pub fn tags(tags: impl IntoIterator<Item = String>) -> Self {
+        Self { tags: Some(tags.into_iter().collect()), ..Self::default() }
     }
 
     /// Whether a network is among those looked for.
@@ -206,14 +211,16 @@ impl NetworkFilter {
             && contains(&self.names, &network.name)
             && contains(&self.descriptions, &network.description)
             && owned_by(&self.project_ids, &network.project_id)
-            && self.tag.as_ref().is_none_or(|tag| network.tags.contains(tag))
+            && self.tags.as_ref().is_none_or(|tags| tags.iter().any(|tag| network.tags.contains(tag)))
     }
 
     /// The keys and values of the query; a set but empty key has an empty list.
     pub(crate) fn query(&self) -> Vec<(&'static str, Vec<String>)> {
         let mut query = Vec::new();
-        // Neutron reads a comma as the end of one tag and the beginning of another; `matches` leaves out what that finds.
-        push(&mut query, "tags", &self.tag.as_ref().map(|tag| vec![tag]));
+        // One value for all, because Neutron wants them so. It reads a comma in a tag as the end of one and the beginning of another;
+        // `matches` leaves out what that finds.
+        let tags = self.tags.as_ref().map(|tags| if tags.is_empty() { Vec::new() } else { vec![tags.join(",")] });
+        push(&mut query, "tags-any", &tags);
         push(&mut query, "id", &self.ids);
         push(&mut query, "name", &self.names);
         push(&mut query, "description", &self.descriptions);

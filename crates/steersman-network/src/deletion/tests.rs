@@ -63,15 +63,15 @@ impl World {
         outcome.network.unwrap().to_string()
     }
 
-    async fn released(&self, uid: &str, status: &NetworkStatus, fate: Fate) -> Result<(), NotReady> {
+    async fn released(&self, uid: &str, status: &NetworkStatus, policy: DeletionPolicy) -> Result<(), NotReady> {
         let identity = self.identity(uid);
         let search = self.search(&identity, status, Lookup::All);
-        let release = Release { search, cluster: &self.cluster, uid, pending: &self.pending, fate };
+        let release = Release { search, cluster: &self.cluster, uid, pending: &self.pending, policy: Some(policy) };
         release.run(&mut Vec::new()).await
     }
 
     async fn deleted(&self, uid: &str, status: &NetworkStatus) {
-        self.released(uid, status, Fate::Delete).await.unwrap();
+        self.released(uid, status, DeletionPolicy::Delete).await.unwrap();
     }
 
     async fn networks(&self) -> Vec<Network> {
@@ -118,7 +118,7 @@ async fn a_network_without_any_marker_needs_the_name_too() {
     let world = World::new();
     let own = world.converged("own", &nothing()).await;
     world.strip(&own, "own").await;
-    let refused = world.released("other", &naming(&own), Fate::Delete).await.unwrap_err();
+    let refused = world.released("other", &naming(&own), DeletionPolicy::Delete).await.unwrap_err();
     assert_eq!(refused.reason, "NotRecognized");
     assert_eq!(world.ids().await, std::slice::from_ref(&own));
     assert_eq!(world.converged("own", &naming(&own)).await, own, "a lost marker is given back");
@@ -129,16 +129,13 @@ async fn a_network_without_any_marker_needs_the_name_too() {
 
 #[tokio::test]
 async fn what_is_retained_keeps_nothing_of_the_operator() {
-    // What is only observed may have been managed before.
-    for fate in [Fate::Retain, Fate::Leave] {
-        let world = World::new();
-        let id = world.converged("own", &nothing()).await;
-        world.released("own", &naming(&id), fate).await.unwrap();
-        let networks = world.networks().await;
-        assert_eq!(networks.len(), 1, "{fate:?}");
-        assert_eq!((networks[0].description.as_str(), networks[0].tags.len()), ("", 0), "{fate:?}");
-        assert!(world.cluster.owners_of(&networks[0]).is_empty(), "{fate:?}: no sweep takes it");
-    }
+    let world = World::new();
+    let id = world.converged("own", &nothing()).await;
+    world.released("own", &naming(&id), DeletionPolicy::Retain).await.unwrap();
+    let networks = world.networks().await;
+    assert_eq!(networks.len(), 1);
+    assert_eq!((networks[0].description.as_str(), networks[0].tags.len()), ("", 0));
+    assert!(world.cluster.owners_of(&networks[0]).is_empty(), "no sweep takes it");
 }
 
 #[tokio::test]
@@ -147,13 +144,13 @@ async fn what_is_elsewhere_is_not_let_go_of() {
     let id = NetworkId::random().to_string();
     let status = NetworkStatus { backend: Some("http://other:9696".to_owned()), ..naming(&id) };
     // Not even where it is to stay: it has a marker there, for which it would be swept.
-    for fate in [Fate::Delete, Fate::Retain, Fate::Leave] {
-        let refused = world.released("own", &status, fate).await.unwrap_err();
-        assert_eq!(refused.reason, "BackendChanged", "{fate:?}");
+    for policy in [DeletionPolicy::Delete, DeletionPolicy::Retain] {
+        let refused = world.released("own", &status, policy).await.unwrap_err();
+        assert_eq!(refused.reason, "BackendChanged", "{policy:?}");
         assert!(refused.message.contains("http://other:9696") && refused.message.contains("status.networkID"));
     }
     // The way out that the message names.
-    world.released("own", &nothing(), Fate::Retain).await.unwrap();
+    world.released("own", &nothing(), DeletionPolicy::Retain).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -169,7 +166,7 @@ async fn a_network_that_cannot_be_read_is_not_retained_with_its_marker() {
     let status = naming(&id);
     let search = Search { cloud: &blind, ..world.search(&identity, &status, Lookup::All) };
     let (cluster, pending) = (&world.cluster, &world.pending);
-    let release = Release { search, cluster, uid: "own", pending, fate: Fate::Retain };
+    let release = Release { search, cluster, uid: "own", pending, policy: Some(DeletionPolicy::Retain) };
     assert_eq!(release.run(&mut Vec::new()).await.unwrap_err().reason, "NeutronForbidden");
 }
 
@@ -179,7 +176,7 @@ async fn a_network_without_any_marker_is_retained_as_it_is() {
     let id = world.converged("own", &nothing()).await;
     world.strip(&id, "own").await;
     let before = world.networks().await;
-    world.released("other", &naming(&id), Fate::Retain).await.unwrap();
+    world.released("other", &naming(&id), DeletionPolicy::Retain).await.unwrap();
     assert_eq!(world.networks().await, before);
 }
 
@@ -188,8 +185,12 @@ async fn what_another_cluster_id_has_marked_is_not_let_go_of() {
     let mut world = World::new();
     let id = world.converged("own", &nothing()).await;
     world.cluster = "d".parse().unwrap();
-    for fate in [Fate::Delete, Fate::Retain, Fate::Leave] {
-        assert_eq!(world.released("own", &naming(&id), fate).await.unwrap_err().reason, "ClusterChanged", "{fate:?}");
+    for policy in [DeletionPolicy::Delete, DeletionPolicy::Retain] {
+        assert_eq!(
+            world.released("own", &naming(&id), policy).await.unwrap_err().reason,
+            "ClusterChanged",
+            "{policy:?}"
+        );
     }
     assert_eq!(world.ids().await, [id]);
 }
@@ -200,11 +201,45 @@ async fn a_network_with_a_copied_tag_is_not_deleted_with_the_object() {
     let id = world.converged("own", &nothing()).await;
     let copy = world.cloud.create_network(RequestId::random(), &NetworkCreate::default()).await.unwrap().id;
     world.cloud.add_network_tag(RequestId::random(), copy, &world.identity("own").marker).await.unwrap();
-    let refused = world.released("own", &naming(&id), Fate::Delete).await.unwrap_err();
+    let refused = world.released("own", &naming(&id), DeletionPolicy::Delete).await.unwrap_err();
     assert_eq!((refused.reason, world.ids().await.len()), ("MarkerCopied", 2));
     world.cloud.remove_network_tag(RequestId::random(), copy, &world.identity("own").marker).await.unwrap();
     world.deleted("own", &naming(&id)).await;
     assert_eq!(world.ids().await, [copy.to_string()]);
+}
+
+#[tokio::test]
+async fn without_a_policy_what_was_made_is_deleted_and_what_was_adopted_stays() {
+    let world = World::new();
+    let made = world.converged("own", &nothing()).await;
+    let theirs = world.cloud.create_network(RequestId::random(), &NetworkCreate::default()).await.unwrap().id;
+    let tag = world.identity("adopter").marker_adopted;
+    world.cloud.add_network_tag(RequestId::random(), theirs, &tag).await.unwrap();
+    // By its status, and where that is lost.
+    for status in [naming(&theirs.to_string()), nothing()] {
+        let identity = world.identity("adopter");
+        let search = world.search(&identity, &status, Lookup::All);
+        let (cluster, pending) = (&world.cluster, &world.pending);
+        let release = Release { search, cluster, uid: "adopter", pending, policy: None };
+        release.run(&mut Vec::new()).await.unwrap();
+        let networks = world.networks().await;
+        let left = networks.iter().find(|network| network.id == theirs).unwrap();
+        assert_eq!(left.tags, [""; 0]);
+        world.cloud.add_network_tag(RequestId::random(), theirs, &tag).await.unwrap();
+    }
+    // Only where the spec says so.
+    world.deleted("adopter", &naming(&theirs.to_string())).await;
+    assert_eq!(world.ids().await, [made]);
+}
+
+#[tokio::test]
+async fn a_network_that_only_has_the_tag_is_not_deleted_where_no_status_names_it() {
+    let world = World::new();
+    let copy = world.cloud.create_network(RequestId::random(), &NetworkCreate::default()).await.unwrap().id;
+    world.cloud.add_network_tag(RequestId::random(), copy, &world.identity("own").marker).await.unwrap();
+    let refused = world.released("own", &nothing(), DeletionPolicy::Delete).await.unwrap_err();
+    assert_eq!((refused.reason, world.ids().await.len()), ("MarkerCopied", 1));
+    assert!(refused.message.contains(&copy.to_string()), "{refused:?}");
 }
 
 #[tokio::test]
@@ -235,7 +270,7 @@ async fn what_somebody_changes_after_it_was_read_is_looked_at_again() {
         cluster: &world.cluster,
         uid: "own",
         pending: &world.pending,
-        fate: Fate::Delete,
+        policy: Some(DeletionPolicy::Delete),
     };
     assert_eq!(release().run(&mut Vec::new()).await.unwrap_err().reason, "NeutronChanged");
     assert_eq!(world.ids().await, [id]);
@@ -245,11 +280,15 @@ async fn what_somebody_changes_after_it_was_read_is_looked_at_again() {
 
 #[test]
 fn what_is_to_become_of_a_network_is_read_from_a_spec_that_is_otherwise_bad() {
-    let fate = |spec: serde_json::Value| Fate::parse(&serde_json::from_value(spec).unwrap());
-    assert_eq!(fate(json!({"cidr": 7})), Ok(Fate::Delete));
-    assert_eq!(fate(json!({"deletionPolicy": "Retain"})), Ok(Fate::Retain));
-    assert_eq!(fate(json!({"adopt": {"tag": "t"}})), Ok(Fate::Retain));
-    assert_eq!(fate(json!({"adopt": {"tag": "t"}, "deletionPolicy": "Delete"})), Ok(Fate::Delete));
-    assert_eq!(fate(json!({"managementPolicy": "Observed", "deletionPolicy": "Delete"})), Ok(Fate::Leave));
-    assert!(fate(json!({"deletionPolicy": "retain"})).is_err());
+    let policy = |spec: serde_json::Value| deletion_policy(&serde_json::from_value(spec).unwrap());
+    assert_eq!(policy(json!({"cidr": 7})), Ok(None));
+    assert_eq!(policy(json!({"deletionPolicy": "Delete"})), Ok(Some(DeletionPolicy::Delete)));
+    assert_eq!(policy(json!({"deletionPolicy": "Retain"})), Ok(Some(DeletionPolicy::Retain)));
+    assert_eq!(policy(json!({"adopt": {"tag": "t"}})), Ok(Some(DeletionPolicy::Retain)));
+    let adopted = json!({"adopt": {"tag": "t"}, "deletionPolicy": "Delete"});
+    assert_eq!(policy(adopted), Ok(Some(DeletionPolicy::Delete)));
+    // It may have been managed before, and keeps nothing of the operator.
+    let observed = json!({"managementPolicy": "Observed", "deletionPolicy": "Delete"});
+    assert_eq!(policy(observed), Ok(Some(DeletionPolicy::Retain)));
+    assert!(policy(json!({"deletionPolicy": "retain"})).is_err());
 }

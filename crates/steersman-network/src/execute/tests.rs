@@ -168,11 +168,14 @@ async fn an_edited_description_and_name_make_no_second_network() {
         .change(id, NetworkUpdate { description: text("edited"), name: text("renamed"), ..NetworkUpdate::default() })
         .await;
     assert_eq!(world.ready().await, id);
-    // Nor where the status was lost as well.
+    // Nor where the status was lost as well, though nothing but a tag that may have been copied is left then.
     world
         .change(id, NetworkUpdate { description: text("edited"), name: text("renamed"), ..NetworkUpdate::default() })
         .await;
     world.status = NetworkStatus::default();
+    assert_eq!(world.reason().await, "MarkerCopied");
+    // The way out that the message names.
+    world.change(id, NetworkUpdate { name: text("default/a"), ..NetworkUpdate::default() }).await;
     assert_eq!(world.ready().await, id);
     let networks = world.networks().await;
     assert_eq!(networks.len(), 1);
@@ -338,6 +341,54 @@ async fn a_network_with_a_copied_tag_is_left_and_named() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_copied_tag_makes_nobodys_network_the_objects_when_its_own_is_gone() {
+    let mut world = World::new(plain());
+    let id = world.ready().await;
+    let copy = NetworkCreate { name: text("theirs"), description: text("kept"), ..NetworkCreate::default() };
+    let copy = world.simulated.create_network(RequestId::random(), &copy).await.unwrap().id;
+    world.simulated.add_network_tag(RequestId::random(), copy, "network-controller:c:u").await.unwrap();
+    world.simulated.delete_network(RequestId::random(), id, None).await.unwrap();
+    tokio::time::advance(Duration::from_secs(300)).await;
+    let before = world.networks().await;
+    let refused = world.converge().await.ready.unwrap_err();
+    assert_eq!(refused.reason, "MarkerCopied");
+    assert!(refused.message.contains(&copy.to_string()), "{refused:?}");
+    assert_eq!(world.networks().await, before);
+    // The way out.
+    world.simulated.remove_network_tag(RequestId::random(), copy, "network-controller:c:u").await.unwrap();
+    assert_ne!(world.ready().await, copy);
+    assert_eq!(world.networks().await.len(), 2);
+}
+
+#[tokio::test]
+async fn what_was_adopted_stays_as_it_is_when_the_spec_no_longer_names_it() {
+    let mut world = World::new(plain());
+    let theirs = NetworkCreate {
+        name: text("theirs"),
+        description: text("d"),
+        admin_state_up: Some(false),
+        ..NetworkCreate::default()
+    };
+    let theirs = world.simulated.create_network(RequestId::random(), &theirs).await.unwrap().id;
+    let subnet = SubnetCreate { name: text("s"), ..SubnetCreate::new(theirs, "10.0.0.0/24".parse().unwrap()) };
+    world.simulated.create_subnet(RequestId::random(), &subnet).await.unwrap();
+    world.spec = json!({"cidr": "10.0.0.0/24", "adopt": {"id": theirs.to_string()}});
+    assert_eq!(world.ready().await, theirs);
+    let before = world.networks().await;
+    world.spec = plain();
+    assert_eq!(world.ready().await, theirs);
+    assert_eq!(world.networks().await, before);
+    // Nor where the status is lost: the tag says that it was adopted.
+    world.status = NetworkStatus::default();
+    assert_eq!(world.ready().await, theirs);
+    assert_eq!(world.networks().await, before);
+    // What the spec says is done.
+    world.spec = json!({"cidr": "10.0.0.0/24", "adminStateUp": true});
+    world.ready().await;
+    assert_eq!(world.networks().await[0].admin_state_up, Some(true));
+}
+
 #[tokio::test]
 async fn a_network_is_ready_when_it_is_active() {
     let mut world = World::new(plain());
@@ -386,7 +437,7 @@ async fn what_is_adopted_is_tagged_and_what_is_observed_is_left() {
     assert_eq!(world.ready().await, theirs.id);
     let after = world.networks().await;
     assert_eq!((after[0].name.as_str(), after[0].description.as_str()), ("theirs", "d"));
-    assert_eq!(after[0].tags, ["network-controller:c:u"]);
+    assert_eq!(after[0].tags, ["network-controller:c:u:adopted"]);
 
     // Gone, it is not made anew.
     world.simulated.delete_network(RequestId::random(), theirs.id, None).await.unwrap();

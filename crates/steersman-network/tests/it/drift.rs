@@ -4,8 +4,12 @@ use crate::world::{GRACE, INTERVAL, World, id_of, plain};
 use kube::ResourceExt as _;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
+use std::time::Duration;
+use steersman::ManagerError;
+use steersman_network::SHUTDOWN_GRACE;
 use steersman_neutron::{
-    Cloud as _, Fault, NetworkCreate, NetworkUpdate, Operation, RequestId, SubnetFilter, SubnetUpdate,
+    Cloud as _, Fault, NetworkCreate, NetworkId, NetworkUpdate, Operation, RequestId, SubnetCreate, SubnetFilter,
+    SubnetUpdate,
 };
 
 fn text(text: &str) -> Option<String> {
@@ -153,6 +157,76 @@ async fn a_create_that_comes_about_late_is_taken_back() {
     assert!(world.network(id).await.is_some(), "the one in use is the one that stays");
     operator.stop().await;
     assert!(world.events("a").await.contains(&"DuplicateDeleted".to_owned()));
+}
+
+/// A network that somebody made for another purpose, with a tag.
+async fn tagged(world: &World, create: NetworkCreate, tag: &str) -> NetworkId {
+    let id = world.cloud.create_network(RequestId::random(), &create).await.unwrap().id;
+    world.cloud.add_network_tag(RequestId::random(), id, tag).await.unwrap();
+    id
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_objects_that_are_gone_what_was_adopted_or_only_has_the_tag_stays() {
+    let world = World::simulated().await;
+    let gone = "network-controller:c:0aa7e6ad-0000-4000-8000-000000000001";
+    let theirs = NetworkCreate { name: text("theirs"), description: text("d"), ..NetworkCreate::default() };
+    let copy = tagged(&world, theirs.clone(), gone).await;
+    // Made with a description of its own: its subnet shows that.
+    let made = tagged(&world, theirs.clone(), gone).await;
+    let subnet = SubnetCreate { description: text(gone), ..SubnetCreate::new(made, "10.0.0.0/24".parse().unwrap()) };
+    world.cloud.create_subnet(RequestId::random(), &subnet).await.unwrap();
+    let adopted = tagged(&world, theirs, &format!("{gone}:adopted")).await;
+    let operator = world.operate();
+    world.create("a", plain()).await;
+    world.until_ready("a").await;
+    tokio::time::sleep(GRACE + 4 * INTERVAL).await;
+    assert_eq!(world.network(copy).await.unwrap().tags, [gone]);
+    assert_eq!(world.network(adopted).await.unwrap().tags, [""; 0], "another object may adopt it now");
+    assert_eq!(world.network(made).await, None);
+    operator.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_adopted_stays_when_the_spec_forgets_it_and_the_object_is_deleted() {
+    let world = World::simulated().await;
+    let theirs = NetworkCreate { name: text("theirs"), description: text("d"), ..NetworkCreate::default() };
+    let id = tagged(&world, theirs, "theirs").await;
+    let subnet = SubnetCreate::new(id, "10.0.0.0/24".parse().unwrap());
+    world.cloud.create_subnet(RequestId::random(), &subnet).await.unwrap();
+    let operator = world.operate();
+    let adopt = json!({"cidr": "10.0.0.0/24", "gateway": "10.0.0.1", "adopt": {"tag": "theirs"}});
+    world.create("a", adopt).await;
+    assert_eq!(id_of(&world.until_ready("a").await), id);
+    world.respec("a", plain()).await;
+    assert_eq!(id_of(&world.until_ready("a").await), id);
+    let network = world.network(id).await.unwrap();
+    assert_eq!((network.name.as_str(), network.description.as_str()), ("theirs", "d"));
+    world.api().delete("a", &Default::default()).await.unwrap();
+    world.eventually("the object is gone", async || world.api().get_opt("a").await.unwrap().is_none()).await;
+    tokio::time::sleep(GRACE + 4 * INTERVAL).await;
+    assert_eq!(world.network(id).await.unwrap().tags, ["theirs"]);
+    operator.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_half_made_at_a_shutdown_is_cut_off_in_time_and_finished_by_the_next() {
+    for operation in [Operation::CreateNetwork, Operation::AddNetworkTag, Operation::CreateSubnet] {
+        let world = World::simulated().await;
+        let operator = world.operate();
+        world.cloud.next(operation, Fault::Hang);
+        world.create("a", plain()).await;
+        world.eventually("the call hangs", async || world.cloud.is_spent()).await;
+        let begun = tokio::time::Instant::now();
+        let ended = operator.end().await;
+        assert!(matches!(ended, Err(ManagerError::Controller(_))), "{operation:?}: {ended:?}");
+        let took = begun.elapsed();
+        assert!((SHUTDOWN_GRACE..SHUTDOWN_GRACE + Duration::from_secs(10)).contains(&took), "{took:?}");
+        let operator = world.operate();
+        let id = id_of(&world.until_ready("a").await);
+        assert_eq!((world.networks().await.len(), world.subnets(id).await.len()), (1, 1), "{operation:?}");
+        operator.stop().await;
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,10 +1,12 @@
 //! The manifests: what they grant is what the operator needs, and what dashboards and alerts ask for is there.
 
 use crate::world::{World, plain};
+use k8s_openapi::api::rbac::v1::{ClusterRole, Role};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use steersman::metrics::MetricsFormat;
-use steersman_network::permissions::{RULES, missing};
+use steersman_network::Options;
+use steersman_network::permissions::{missing, rules};
 use steersman_testkit::{ControlPlane, User};
 
 const RBAC: &str = include_str!("../../../../manifests/network-operator/rbac.yaml");
@@ -29,16 +31,21 @@ async fn the_service_account_may_do_what_the_operator_needs_and_no_more() {
     let account = "system:serviceaccount:network-operator:network-controller";
     let groups = ["system:serviceaccounts".to_owned(), "system:serviceaccounts:network-operator".to_owned()];
     let client = plane.client_as(User::authenticated(account, groups));
-    assert_eq!(missing(&client).await.unwrap(), []);
-    let role: kube::Api<k8s_openapi::api::rbac::v1::ClusterRole> = kube::Api::all(plane.client());
-    let granted = role.get("network-controller").await.unwrap().rules.unwrap();
-    assert_eq!(granted.len(), RULES.len());
-    for (granted, needed) in granted.iter().zip(RULES) {
+    // As the Deployment's arguments say.
+    let options = Options { lease_namespace: Some("network-operator".to_owned()), ..Options::default() };
+    let needed = rules(&options);
+    assert_eq!(missing(&client, &needed).await.unwrap(), []);
+    let of_cluster: kube::Api<ClusterRole> = kube::Api::all(plane.client());
+    let mut granted = of_cluster.get("network-controller").await.unwrap().rules.unwrap();
+    let of_namespace: kube::Api<Role> = kube::Api::namespaced(plane.client(), "network-operator");
+    granted.extend(of_namespace.get("network-controller").await.unwrap().rules.unwrap());
+    assert_eq!(granted.len(), needed.len());
+    for (granted, needed) in granted.iter().zip(&needed) {
         assert_eq!(granted.verbs, needed.verbs, "{needed:?}");
         assert_eq!(granted.resources.as_deref(), Some([needed.resource.to_owned()].as_slice()));
-        assert_eq!(granted.resource_names.as_ref().map(Vec::len), needed.name.map(|_| 1));
+        let name = needed.name.map(|name| vec![name.to_owned()]);
+        assert_eq!(granted.resource_names, name, "{needed:?}");
     }
-    // The election.
     let leases = kube::Api::<k8s_openapi::api::coordination::v1::Lease>::namespaced(client.clone(), "network-operator");
     let lease = serde_json::json!({"metadata": {"name": "network-controller"}});
     leases.create(&Default::default(), &serde_json::from_value(lease).unwrap()).await.unwrap();
@@ -57,7 +64,7 @@ async fn the_operator_works_with_the_rules_of_the_manifests() {
     let manager = steersman::Manager::new(client).elect("network-controller", "network-operator");
     let cloud = std::sync::Arc::new(world.cloud.clone());
     // The uid of kube-system, which the role lets it read, names the cluster.
-    let options = steersman_network::Options::default();
+    let options = Options::default();
     world.create("a", plain()).await;
     let made = async {
         world.until_ready("a").await;

@@ -3,7 +3,9 @@
 use crate::world::{INTERVAL, World, plain};
 use serde_json::json;
 use std::time::Duration;
-use steersman_neutron::{Fault, Operation};
+use steersman_neutron::{
+    Cloud as _, Fault, Gateway, NetworkCreate, NetworkId, Operation, RequestId, SubnetCreate, SubnetUpdate,
+};
 
 /// Calls that an object may cost in any minute, however things go wrong. `docs/network-operator.md` names it.
 const CALLS_PER_MINUTE_MAX: u64 = 60;
@@ -37,6 +39,43 @@ async fn while_nothing_happens_one_listing_per_interval_is_all() {
     tokio::time::sleep(INTERVAL / 2).await;
     let n_calls = world.cloud.n_calls() - before;
     assert_eq!(n_calls, 2, "calls after a start");
+    operator.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn adopted_networks_of_another_project_are_listed_together() {
+    let world = World::simulated().await;
+    let operator = world.operate();
+    let request = RequestId::random();
+    for index in 0..10 {
+        let theirs = NetworkCreate { project_id: Some("other".to_owned()), ..NetworkCreate::default() };
+        let id = world.cloud.create_network(request, &theirs).await.unwrap().id;
+        let cidr = format!("10.0.{index}.0/24");
+        let subnet =
+            SubnetCreate { project_id: Some("other".to_owned()), ..SubnetCreate::new(id, cidr.parse().unwrap()) };
+        world.cloud.create_subnet(request, &subnet).await.unwrap();
+        world.create(&format!("n-{index}"), json!({"cidr": cidr, "adopt": {"id": id.to_string()}})).await;
+    }
+    for index in 0..10 {
+        world.until_ready(&format!("n-{index}")).await;
+    }
+    tokio::time::sleep(2 * INTERVAL).await;
+    let before = world.cloud.n_calls();
+    tokio::time::sleep(20 * INTERVAL).await;
+    let n_calls = world.cloud.n_calls() - before;
+    // Networks and subnets of the project, and of those that are elsewhere.
+    assert!((72..=92).contains(&n_calls), "{n_calls} calls for 10 objects in 20 intervals");
+
+    // What changes there is found all the same.
+    let id = world.api().get("n-3").await.unwrap().status.unwrap().network_id.unwrap().parse::<NetworkId>().unwrap();
+    let change = SubnetUpdate { gateway: Gateway::Disabled, ..SubnetUpdate::default() };
+    let subnet = world.subnets(id).await[0].id;
+    world.respec("n-3", json!({"cidr": "10.0.3.0/24", "gateway": "10.0.3.1", "adopt": {"id": id.to_string()}})).await;
+    world.until_ready("n-3").await;
+    tokio::time::sleep(2 * INTERVAL).await;
+    world.cloud.update_subnet(request, subnet, &change, None).await.unwrap();
+    tokio::time::sleep(2 * INTERVAL).await;
+    assert_eq!(world.subnets(id).await[0].gateway_ip, "10.0.3.1".parse().ok());
     operator.stop().await;
 }
 

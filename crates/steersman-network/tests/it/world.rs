@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 use steersman::metrics::Metrics;
-use steersman::{Manager, ObjectKey};
+use steersman::{Manager, ManagerError, ObjectKey};
 use steersman_network::{Network, Options, run_with};
 use steersman_neutron::{
     Cloud, Faulty, Network as Made, NetworkFilter, NetworkId, RequestId, Simulated, Subnet, SubnetFilter,
@@ -28,7 +28,7 @@ pub(crate) struct World {
 /// A running operator.
 pub(crate) struct Operator {
     stop: CancellationToken,
-    task: JoinHandle<()>,
+    task: JoinHandle<Result<(), ManagerError>>,
     pub(crate) metrics: Metrics,
 }
 
@@ -60,7 +60,7 @@ impl World {
     }
 
     pub(crate) fn options() -> Options {
-        Options { cluster: "c".parse().ok(), drift_interval: INTERVAL, orphan_grace: GRACE }
+        Options { cluster: "c".parse().ok(), drift_interval: INTERVAL, orphan_grace: GRACE, lease_namespace: None }
     }
 
     /// Starts the operator.
@@ -72,7 +72,7 @@ impl World {
         let (stop, metrics) = (CancellationToken::new(), Metrics::new());
         let manager = Manager::new(self.plane.client()).with_metrics(metrics.clone());
         let (cloud, stopped) = (Arc::new(self.cloud.clone()), stop.clone().cancelled_owned());
-        let task = tokio::spawn(async move { run_with(manager, cloud, options, stopped).await.unwrap() });
+        let task = tokio::spawn(run_with(manager, cloud, options, stopped));
         Operator { stop, task, metrics }
     }
 
@@ -152,8 +152,13 @@ impl World {
 
 impl Operator {
     pub(crate) async fn stop(self) {
+        self.end().await.unwrap();
+    }
+
+    /// As [`Operator::stop`], which may fail.
+    pub(crate) async fn end(self) -> Result<(), ManagerError> {
         self.stop.cancel();
-        self.task.await.unwrap();
+        self.task.await.unwrap()
     }
 
     /// As when its process is killed: what was under way is dropped where it waits.

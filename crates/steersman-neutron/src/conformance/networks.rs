@@ -181,6 +181,13 @@ pub async fn a_tag_finds_its_network_until_it_is_taken_away(cloud: &dyn Cloud) {
     let found = accepted(cloud.find_networks(case.request, &NetworkFilter::tag(tag)).await);
     assert_eq!(ids(found), [made.id]);
     assert_eq!(accepted(cloud.find_networks(case.request, &NetworkFilter::tag("steersman-test:c1")).await), []);
+    let either = NetworkFilter::tags([tag, "steersman-test:c1:u2", "steersman-test:c1:u3"].map(str::to_owned));
+    let mut found = ids(accepted(cloud.find_networks(case.request, &either).await));
+    found.sort_unstable();
+    let mut both = [made.id, other.id];
+    both.sort_unstable();
+    assert_eq!(found, both);
+    assert_eq!(accepted(cloud.find_networks(case.request, &NetworkFilter::tags([])).await), []);
     accepted(cloud.remove_network_tag(case.request, made.id, tag).await);
     assert_eq!(accepted(cloud.find_networks(case.request, &NetworkFilter::tag(tag)).await), []);
     assert!(cloud.remove_network_tag(case.request, made.id, tag).await.is_err_and(|error| error.is_not_found()));
