@@ -222,33 +222,29 @@ func measure(server, workload string, strip bool) (map[string]float64, error) {
 		}
 		return nil
 	}
-	if _, err := control(server, "watching"); err != nil {
+	// relist has the server end the watch with 410, and notes the peak of memory until the cache has come to last.
+	relist := func(what, figure string, last reference) error {
+		if _, err := control(server, "watching"); err != nil {
+			return err
+		}
+		if err := resetPeak(); err != nil {
+			return err
+		}
+		if _, err := control(server, "expire"); err != nil {
+			return err
+		}
+		if err := until(what, func() bool { return isAt(last) }); err != nil {
+			return err
+		}
+		memory(figure, "VmHWM:")
+		return nil
+	}
+	if err := relist("the relist", "peak_relist_mb", facts.LastChanged); err != nil {
 		return nil, err
 	}
-	if err := resetPeak(); err != nil {
+	if err := relist("the relist of changed objects", "peak_full_relist_mb", facts.LastReplaced); err != nil {
 		return nil, err
 	}
-	if _, err := control(server, "expire"); err != nil {
-		return nil, err
-	}
-	if err := until("the relist", func() bool { return isAt(facts.LastChanged) }); err != nil {
-		return nil, err
-	}
-	memory("peak_relist_mb", "VmHWM:")
-
-	if _, err := control(server, "watching"); err != nil {
-		return nil, err
-	}
-	if err := resetPeak(); err != nil {
-		return nil, err
-	}
-	if _, err := control(server, "expire"); err != nil {
-		return nil, err
-	}
-	if err := until("the relist of changed objects", func() bool { return isAt(facts.LastReplaced) }); err != nil {
-		return nil, err
-	}
-	memory("peak_full_relist_mb", "VmHWM:")
 	if n := nChanged(); n != facts.Objects {
 		return nil, fmt.Errorf("%d changed objects where %d should be", n, facts.Objects)
 	}
@@ -257,6 +253,10 @@ func measure(server, workload string, strip bool) (map[string]float64, error) {
 		return nil, err
 	}
 	nBefore := heard.onceQuiet()
+	cpuBefore, err := cpuSeconds()
+	if err != nil {
+		return nil, err
+	}
 	started = time.Now()
 	if _, err := control(server, "updates"); err != nil {
 		return nil, err
@@ -268,6 +268,10 @@ func measure(server, workload string, strip bool) (map[string]float64, error) {
 		return nil, err
 	}
 	figures["updates_per_s"] = float64(facts.Updates) / time.Since(started).Seconds()
+	if cpu, err = cpuSeconds(); err != nil {
+		return nil, err
+	}
+	figures["update_cpu_us"] = (cpu - cpuBefore) / float64(facts.Updates) * 1e6
 	figures["updates_heard_percent"] = float64(heard.nEvents.Load()-nBefore) / float64(facts.Updates) * 100
 	if n := nChanged(); n != facts.Objects {
 		return nil, fmt.Errorf("%d updated objects where %d should be", n, facts.Objects)

@@ -97,22 +97,14 @@ where
     figures.insert("resident_mb", process::resident_mb()?);
     require_equal("objects in the cache", subject.count(), facts.objects)?;
 
-    control(server, "watching").await?;
-    process::reset_peak()?;
-    control(server, "expire").await?;
-    until("the relist", || is_at(&subject, &facts.last_changed)).await?;
-    figures.insert("peak_relist_mb", process::peak_mb()?);
-
-    control(server, "watching").await?;
-    process::reset_peak()?;
-    control(server, "expire").await?;
-    until("the relist of changed objects", || is_at(&subject, &facts.last_replaced)).await?;
-    figures.insert("peak_full_relist_mb", process::peak_mb()?);
+    figures.insert("peak_relist_mb", relist(server, "the relist", &subject, &facts.last_changed).await?);
+    let peak_mb = relist(server, "the relist of changed objects", &subject, &facts.last_replaced).await?;
+    figures.insert("peak_full_relist_mb", peak_mb);
     require_equal("changed objects", n_changed(&subject, &facts), facts.objects)?;
 
     control(server, "watching").await?;
     let n_before = heard.once_quiet().await;
-    let started = Instant::now();
+    let (started, cpu_before_s) = (Instant::now(), process::cpu_s()?);
     control(server, "updates").await?;
     until("the updates", || {
         heard.newest_version.load(Ordering::Relaxed) == facts.last_updated.version
@@ -121,6 +113,8 @@ where
     })
     .await?;
     figures.insert("updates_per_s", facts.updates as f64 / started.elapsed().as_secs_f64());
+    let cpu_s = process::cpu_s()? - cpu_before_s;
+    figures.insert("update_cpu_us", cpu_s / facts.updates as f64 * 1e6);
     let n_heard = heard.n_events.load(Ordering::Relaxed) - n_before;
     figures.insert("updates_heard_percent", n_heard as f64 / facts.updates as f64 * 100.0);
     require_equal("updated objects", n_changed(&subject, &facts), facts.objects)?;
@@ -142,6 +136,20 @@ where
     figures.insert("hash_map_lookups_per_s", lookups_per_s(&values, hash_map));
     println!("{}", serde_json::to_string(&figures)?);
     Ok(())
+}
+
+/// Has the server end the watch with 410, and returns the peak of memory until the cache has come to `last`.
+async fn relist<K: Resource>(
+    server: &str,
+    what: &str,
+    subject: &impl Subject<K>,
+    last: &Reference,
+) -> Result<f64, Error> {
+    control(server, "watching").await?;
+    process::reset_peak()?;
+    control(server, "expire").await?;
+    until(what, || is_at(subject, last)).await?;
+    Ok(process::peak_mb()?)
 }
 
 async fn until(what: &str, is_done: impl Fn() -> bool) -> Result<(), Error> {
