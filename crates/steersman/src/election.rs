@@ -52,32 +52,6 @@ pub struct ElectionOptions {
     pub retry: Duration,
 }
 
-impl ElectionOptions {
-    /// Sets [`ElectionOptions::identity`].
-    pub fn identity(mut self, identity: impl Into<String>) -> Self {
-        self.identity = identity.into();
-        self
-    }
-
-    /// Sets [`ElectionOptions::lease`].
-    pub fn lease(mut self, lease: Duration) -> Self {
-        self.lease = lease;
-        self
-    }
-
-    /// Sets [`ElectionOptions::renew_deadline`].
-    pub fn renew_deadline(mut self, renew_deadline: Duration) -> Self {
-        self.renew_deadline = renew_deadline;
-        self
-    }
-
-    /// Sets [`ElectionOptions::retry`].
-    pub fn retry(mut self, retry: Duration) -> Self {
-        self.retry = retry;
-        self
-    }
-}
-
 /// An election cannot be held as its options say.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -164,6 +138,30 @@ impl ElectionOptions {
             renew_deadline: Duration::from_secs(10),
             retry: Duration::from_secs(2),
         }
+    }
+
+    /// Sets [`ElectionOptions::identity`].
+    pub fn identity(mut self, identity: impl Into<String>) -> Self {
+        self.identity = identity.into();
+        self
+    }
+
+    /// Sets [`ElectionOptions::lease`].
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.lease = lease;
+        self
+    }
+
+    /// Sets [`ElectionOptions::renew_deadline`].
+    pub fn renew_deadline(mut self, renew_deadline: Duration) -> Self {
+        self.renew_deadline = renew_deadline;
+        self
+    }
+
+    /// Sets [`ElectionOptions::retry`].
+    pub fn retry(mut self, retry: Duration) -> Self {
+        self.retry = retry;
+        self
     }
 }
 

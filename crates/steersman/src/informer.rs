@@ -76,20 +76,6 @@ pub struct HandlerOptions {
     pub events_max: usize,
 }
 
-impl HandlerOptions {
-    /// Sets [`HandlerOptions::resync`].
-    pub fn resync(mut self, resync: impl Into<Option<Duration>>) -> Self {
-        self.resync = resync.into();
-        self
-    }
-
-    /// Sets [`HandlerOptions::events_max`].
-    pub fn events_max(mut self, events_max: usize) -> Self {
-        self.events_max = events_max;
-        self
-    }
-}
-
 /// Caches or handlers that were not filled in time.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("not synced after {waited:?}: {}", what.join("; "))]
@@ -138,6 +124,28 @@ pub(crate) struct Report {
     pub(crate) since_heard: Option<Duration>,
     /// Lists after the first, by what made them necessary.
     pub(crate) relists: BTreeMap<&'static str, u64>,
+}
+
+// === impl HandlerOptions ===
+
+impl Default for HandlerOptions {
+    fn default() -> Self {
+        Self { resync: None, events_max: MAILBOX_MAX }
+    }
+}
+
+impl HandlerOptions {
+    /// Sets [`HandlerOptions::resync`].
+    pub fn resync(mut self, resync: impl Into<Option<Duration>>) -> Self {
+        self.resync = resync.into();
+        self
+    }
+
+    /// Sets [`HandlerOptions::events_max`].
+    pub fn events_max(mut self, events_max: usize) -> Self {
+        self.events_max = events_max;
+        self
+    }
 }
 
 // === impl Informer ===
@@ -305,12 +313,6 @@ impl<K> fmt::Debug for Informer<K> {
             .field("target", &self.shared.target)
             .field("indexer", &self.shared.indexer)
             .finish_non_exhaustive()
-    }
-}
-
-impl Default for HandlerOptions {
-    fn default() -> Self {
-        Self { resync: None, events_max: MAILBOX_MAX }
     }
 }
 

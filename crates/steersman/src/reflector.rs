@@ -80,50 +80,6 @@ pub struct ReflectorOptions {
     pub watch_lifetime: (Duration, Duration),
 }
 
-impl ReflectorOptions {
-    /// Sets [`ReflectorOptions::backoff`].
-    pub fn backoff(mut self, backoff: Limits) -> Self {
-        self.backoff = backoff;
-        self
-    }
-
-    /// Sets [`ReflectorOptions::cache`].
-    pub fn cache(mut self, cache: CacheMode) -> Self {
-        self.cache = cache;
-        self
-    }
-
-    /// Sets [`ReflectorOptions::idle_timeout`].
-    pub fn idle_timeout(mut self, idle_timeout: Duration) -> Self {
-        self.idle_timeout = idle_timeout;
-        self
-    }
-
-    /// Sets [`ReflectorOptions::initial`].
-    pub fn initial(mut self, initial: InitialList) -> Self {
-        self.initial = initial;
-        self
-    }
-
-    /// Sets [`ReflectorOptions::page_limit`].
-    pub fn page_limit(mut self, page_limit: u32) -> Self {
-        self.page_limit = page_limit;
-        self
-    }
-
-    /// Sets [`ReflectorOptions::prune`].
-    pub fn prune(mut self, prune: Vec<Vec<String>>) -> Self {
-        self.prune = prune;
-        self
-    }
-
-    /// Sets [`ReflectorOptions::watch_lifetime`].
-    pub fn watch_lifetime(mut self, watch_lifetime: (Duration, Duration)) -> Self {
-        self.watch_lifetime = watch_lifetime;
-        self
-    }
-}
-
 /// How to get the initial state.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
@@ -179,6 +135,8 @@ enum Next {
     Resume,
 }
 
+// === impl ReflectorOptions ===
+
 impl Default for ReflectorOptions {
     fn default() -> Self {
         Self {
@@ -190,6 +148,50 @@ impl Default for ReflectorOptions {
             prune: vec![vec!["metadata".to_owned(), "managedFields".to_owned()]],
             watch_lifetime: (Duration::from_secs(5 * 60), Duration::from_secs(10 * 60)),
         }
+    }
+}
+
+impl ReflectorOptions {
+    /// Sets [`ReflectorOptions::backoff`].
+    pub fn backoff(mut self, backoff: Limits) -> Self {
+        self.backoff = backoff;
+        self
+    }
+
+    /// Sets [`ReflectorOptions::cache`].
+    pub fn cache(mut self, cache: CacheMode) -> Self {
+        self.cache = cache;
+        self
+    }
+
+    /// Sets [`ReflectorOptions::idle_timeout`].
+    pub fn idle_timeout(mut self, idle_timeout: Duration) -> Self {
+        self.idle_timeout = idle_timeout;
+        self
+    }
+
+    /// Sets [`ReflectorOptions::initial`].
+    pub fn initial(mut self, initial: InitialList) -> Self {
+        self.initial = initial;
+        self
+    }
+
+    /// Sets [`ReflectorOptions::page_limit`].
+    pub fn page_limit(mut self, page_limit: u32) -> Self {
+        self.page_limit = page_limit;
+        self
+    }
+
+    /// Sets [`ReflectorOptions::prune`].
+    pub fn prune(mut self, prune: Vec<Vec<String>>) -> Self {
+        self.prune = prune;
+        self
+    }
+
+    /// Sets [`ReflectorOptions::watch_lifetime`].
+    pub fn watch_lifetime(mut self, watch_lifetime: (Duration, Duration)) -> Self {
+        self.watch_lifetime = watch_lifetime;
+        self
     }
 }
 

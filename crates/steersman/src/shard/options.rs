@@ -25,38 +25,6 @@ pub struct ShardOptions {
     pub handover: Duration,
 }
 
-impl ShardOptions {
-    /// Sets [`ShardOptions::identity`].
-    pub fn identity(mut self, identity: impl Into<String>) -> Self {
-        self.identity = identity.into();
-        self
-    }
-
-    /// Sets [`ShardOptions::lease`].
-    pub fn lease(mut self, lease: Duration) -> Self {
-        self.lease = lease;
-        self
-    }
-
-    /// Sets [`ShardOptions::renew_deadline`].
-    pub fn renew_deadline(mut self, renew_deadline: Duration) -> Self {
-        self.renew_deadline = renew_deadline;
-        self
-    }
-
-    /// Sets [`ShardOptions::period`].
-    pub fn period(mut self, period: Duration) -> Self {
-        self.period = period;
-        self
-    }
-
-    /// Sets [`ShardOptions::handover`].
-    pub fn handover(mut self, handover: Duration) -> Self {
-        self.handover = handover;
-        self
-    }
-}
-
 /// The group cannot be formed.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -100,6 +68,36 @@ impl ShardOptions {
             period: Duration::from_secs(2),
             handover: Duration::from_secs(30),
         }
+    }
+
+    /// Sets [`ShardOptions::identity`].
+    pub fn identity(mut self, identity: impl Into<String>) -> Self {
+        self.identity = identity.into();
+        self
+    }
+
+    /// Sets [`ShardOptions::lease`].
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.lease = lease;
+        self
+    }
+
+    /// Sets [`ShardOptions::renew_deadline`].
+    pub fn renew_deadline(mut self, renew_deadline: Duration) -> Self {
+        self.renew_deadline = renew_deadline;
+        self
+    }
+
+    /// Sets [`ShardOptions::period`].
+    pub fn period(mut self, period: Duration) -> Self {
+        self.period = period;
+        self
+    }
+
+    /// Sets [`ShardOptions::handover`].
+    pub fn handover(mut self, handover: Duration) -> Self {
+        self.handover = handover;
+        self
     }
 
     pub(crate) fn check(&self) -> Result<Times, ShardError> {
