@@ -163,9 +163,7 @@ impl ElectionOptions {
         self.retry = retry;
         self
     }
-}
 
-impl ElectionOptions {
     fn check(&self) -> Result<(), ElectionError> {
         let parts = [("a name", &self.name), ("a namespace", &self.namespace), ("an identity", &self.identity)];
         if let Some((missing, _)) = parts.into_iter().find(|(_, part)| part.is_empty()) {

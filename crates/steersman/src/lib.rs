@@ -168,6 +168,8 @@
 //! | what a cache costs, and caches of bytes at a third of it and less | [`InformerFactory::compact`], [`CacheMode`](cache::CacheMode) |
 //! | lookups by owner, label or anything else | [`Informer::add_index`](cache::Informer::add_index), [`Index`](cache::Index), [`index_by`] |
 //! | code that was written against `kube::Api` | [`Reader`](cache::Reader) |
+//! | some namespaces only | [`Scope::namespaces`] |
+//! | less memory: what nobody reads is not held | [`InformerFactory::transform`], [`ReflectorOptions::prune`](reflector::ReflectorOptions::prune) |
 //! | types known only at run time, or metadata alone | [`InformerFactory::informer_with`], [`Controller::new_with`], [`Watch`](controller::Watch) |
 //! | which changes count | [`predicates`], [`Controller::when`] |
 //! | retries, priorities, giving up | [`RateLimiter`](queue::RateLimiter), [`Priority`](queue::Priority), [`ReconcileError`], [`Controller::give_up_after`] |
