@@ -172,7 +172,8 @@
 //! | less memory: what nobody reads is not held | [`InformerFactory::transform`], [`ReflectorOptions::prune`](reflector::ReflectorOptions::prune) |
 //! | types known only at run time, or metadata alone | [`InformerFactory::informer_with`], [`Controller::new_with`], [`Watch`](controller::Watch) |
 //! | which changes count | [`predicates`], [`Controller::when`] |
-//! | retries, priorities, giving up | [`RateLimiter`](queue::RateLimiter), [`Priority`](queue::Priority), [`ReconcileError`], [`Controller::give_up_after`] |
+//! | retries, giving up | [`RateLimiter`](queue::RateLimiter), [`ReconcileError`], [`Controller::give_up_after`] |
+//! | what runs first; not all at the same time | [`Priority`](queue::Priority), [`Controller::priority`], [`Action::with_priority`]; [`Action::jittered`] |
 //! | seeing one's own writes | in a reconciler [`ConsistencyStore`](consistency::ConsistencyStore): the key comes back when the caches have them; elsewhere [`Lister::wait_for`]: it waits for one |
 //! | clients, informers and listers by name, as client-go generates them | [`typed`] |
 //! | changes as a `Stream`, without another watch | [`Informer::changes`](cache::Informer::changes), [`Informer::watch_object`](cache::Informer::watch_object) |

@@ -6,7 +6,12 @@
 //! worker that waits in [`WorkQueue::get`] also waits for the next delayed key.
 
 mod core;
+mod delayed;
+mod entries;
 mod limiter;
+mod priority;
+mod ready;
+mod report;
 mod requeue;
 
 use std::error::Error;
@@ -24,16 +29,17 @@ use tokio::time::Instant;
 
 use crate::chain::Chain;
 use crate::clock;
-use crate::handler::{Event, EventHandler, EventKind};
+use crate::handler::{Event, EventHandler};
 use crate::key::ObjectKey;
-use crate::outcome::Arrival;
-use crate::queue::core::{Core, Report, Taken, Wake};
+use crate::queue::core::{Core, Taken, Wake};
+use crate::queue::report::Report;
 use crate::selection::CachedResource;
 
-#[cfg(feature = "metrics")]
-pub(crate) use crate::queue::core::Report as QueueReport;
-pub use crate::queue::core::{Priority, Stats};
 pub use crate::queue::limiter::RateLimiter;
+pub use crate::queue::priority::Priority;
+#[cfg(feature = "metrics")]
+pub(crate) use crate::queue::report::Report as QueueReport;
+pub use crate::queue::report::Stats;
 pub use crate::queue::requeue::Requeue;
 
 /// A queue of keys for a set of workers. Clones are the same queue.
@@ -335,20 +341,6 @@ impl<T: Key> Clone for WorkQueue<T> {
 impl<T: Key> fmt::Debug for WorkQueue<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("WorkQueue").field("name", &self.name()).field("stats", &self.stats()).finish()
-    }
-}
-
-// === impl Priority ===
-
-impl Priority {
-    /// What an event is worth that makes a key run: what was there at the start, and what a resync repeats, can wait.
-    pub fn of(event: EventKind) -> Self {
-        match event {
-            EventKind::Added(Arrival::Initial) | EventKind::Resync => Self::Low,
-            EventKind::Added(Arrival::Later) | EventKind::Deleted | EventKind::Undecodable | EventKind::Updated => {
-                Self::Normal
-            }
-        }
     }
 }
 

@@ -144,6 +144,7 @@ impl Prepared {
                 attached.remove().await;
             }
         };
+        let deadline = deadline.max(Instant::now() + CUT_OFF_WAIT);
         if tokio::time::timeout_at(deadline, removed).await.is_err() {
             tracing::warn!(controller = self.name, "the grace period is over, and a predicate or a map still runs");
         }

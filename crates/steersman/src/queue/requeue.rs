@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rand::Rng;
 
-use crate::queue::core::Priority;
+use crate::queue::priority::Priority;
 
 /// When a key that went well runs again, and how; for [`Item::requeue`](crate::queue::Item::requeue) and
 /// [`Action::RequeueWith`](crate::Action::RequeueWith).
