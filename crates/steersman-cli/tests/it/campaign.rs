@@ -23,18 +23,24 @@ struct Extent {
     outage: Duration,
     /// How long each state may take to come about.
     patience: Duration,
+    /// How long a leader that was killed holds up the other replica.
+    lease: Duration,
     /// How often the leader lists everything.
     interval: Duration,
+    orphan_grace: Duration,
     quiet: Duration,
 }
 
 const SHORT: Extent = Extent {
     n_networks: 20,
     n_kills: 3,
-    outage: Duration::from_secs(6),
+    // Longer than the lease, so that a leader without a control plane gives up.
+    outage: Duration::from_secs(5),
     patience: Duration::from_secs(240),
-    interval: Duration::from_secs(5),
-    quiet: Duration::from_secs(40),
+    lease: Duration::from_secs(3),
+    interval: Duration::from_secs(2),
+    orphan_grace: Duration::from_secs(3),
+    quiet: Duration::from_secs(16),
 };
 
 const LONG: Extent = Extent {
@@ -42,7 +48,9 @@ const LONG: Extent = Extent {
     n_kills: 20,
     outage: Duration::from_secs(60),
     patience: Duration::from_secs(3600),
+    lease: Duration::from_secs(4),
     interval: Duration::from_secs(20),
+    orphan_grace: Duration::from_secs(10),
     quiet: Duration::from_secs(120),
 };
 
@@ -88,8 +96,11 @@ impl Campaign<'_> {
             .arg("--kubeconfig")
             .arg(self.plane.kubeconfig());
         command.args(["--neutron-url", &self.proxy.url, "--neutron-auth", "none", "--leader-elect"]);
-        command.args(["--leader-elect-namespace", "default", "--leader-elect-lease-duration", "4s"]);
-        command.args(["--drift-interval", &format!("{}s", self.extent.interval.as_secs()), "--orphan-grace", "10s"]);
+        let seconds = |duration: Duration| format!("{}s", duration.as_secs());
+        command.args(["--leader-elect-namespace", "default"]);
+        command.args(["--leader-elect-lease-duration", &seconds(self.extent.lease)]);
+        command.args(["--drift-interval", &seconds(self.extent.interval)]);
+        command.args(["--orphan-grace", &seconds(self.extent.orphan_grace)]);
         self.replicas.insert(name, Process::start(&mut command));
     }
 
@@ -185,11 +196,20 @@ impl Campaign<'_> {
         );
     }
 
-    /// Does something to a network behind the operator's back.
-    fn meddle(&self, index: usize) {
-        let object = self.kubectl.run(&format!("get network {} -o json", name(index)));
-        let Ok(object) = serde_json::from_str::<Value>(&object.stdout) else { return };
-        let Some(id) = object["status"]["networkID"].as_str() else { return };
+    /// Does something to networks behind the operator's back.
+    fn meddle(&self, indices: impl IntoIterator<Item = usize>) {
+        let listed = self.kubectl.run("get networks -o json");
+        let Ok(listed) = serde_json::from_str::<Value>(&listed.stdout) else { return };
+        let objects = listed["items"].as_array().map(Vec::as_slice).unwrap_or_default();
+        for index in indices {
+            let object = objects.iter().find(|object| object["metadata"]["name"] == json!(name(index)));
+            if let Some(id) = object.and_then(|object| object["status"]["networkID"].as_str()) {
+                self.meddle_with(index, id);
+            }
+        }
+    }
+
+    fn meddle_with(&self, index: usize, id: &str) {
         let change = match index % 4 {
             0 => return self.neutron.delete(&format!("/v2.0/networks/{id}")),
             1 => json!({"network": {"description": "edited by hand"}}),
@@ -230,9 +250,7 @@ fn two_replicas_keep_a_real_neutron_in_agreement_whatever_fails() {
     // The leader is killed while it makes them, and while it repairs what was done to them.
     for round in 0..campaign.extent.n_kills {
         let leader = campaign.leader();
-        for step in 0..4 {
-            campaign.meddle((round * 4 + step) % n);
-        }
+        campaign.meddle((0..4).map(|step| (round * 4 + step) % n));
         campaign.kill(&leader);
         campaign.start_replica();
     }
@@ -240,9 +258,7 @@ fn two_replicas_keep_a_real_neutron_in_agreement_whatever_fails() {
     campaign.agree("kills and meddling");
 
     campaign.proxy.set_away(true);
-    for index in 0..4 {
-        campaign.meddle(index);
-    }
+    campaign.meddle(0..4);
     campaign.kubectl.ok(&format!("delete network {} --wait=false", name(4)));
     std::thread::park_timeout(campaign.extent.outage);
     campaign.proxy.set_away(false);
@@ -259,7 +275,7 @@ fn two_replicas_keep_a_real_neutron_in_agreement_whatever_fails() {
     let (waits, forced) = (name(5), name(6));
     campaign.kubectl.ok(&format!("delete network {waits} {forced} --wait=false"));
     campaign.kubectl.ok(&format!("patch network {forced} --type=merge -p {{\"metadata\":{{\"finalizers\":null}}}}"));
-    campaign.meddle(7);
+    campaign.meddle([7]);
     campaign.start_replica();
     campaign.start_replica();
     campaign.agree("objects were deleted while no operator ran");

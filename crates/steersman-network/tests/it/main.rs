@@ -9,6 +9,7 @@ mod failures;
 mod manifests;
 mod neutron;
 mod permissions;
+mod real;
 mod requests;
 mod transitions;
 mod world;

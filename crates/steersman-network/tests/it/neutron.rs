@@ -4,7 +4,10 @@
 #[path = "../../../steersman-neutron/tests/it/neutron.rs"]
 mod server;
 
+use serde_json::{Value, json};
 use server::Server;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::sync::{Arc, OnceLock};
 use steersman_neutron::Cloud;
 use steersman_neutron::config::Limits;
@@ -15,6 +18,27 @@ pub(crate) enum Role {
     /// Everything, in all projects.
     Admin,
     Member,
+}
+
+/// A Neutron; none, said loudly, where it cannot be had.
+pub(crate) fn one() -> Option<&'static Server> {
+    server::headers()
+}
+
+/// Changes a project's quotas.
+pub(crate) fn set_quota(server: &Server, project_id: &str, quota: &Value) {
+    let address = server.url.strip_prefix("http://").unwrap().trim_end_matches('/');
+    let mut stream = TcpStream::connect(address).unwrap();
+    let body = json!({"quota": quota}).to_string();
+    let length = body.len();
+    write!(
+        stream,
+        "PUT /v2.0/quotas/{project_id} HTTP/1.0\r\nX-User-Id: tester\r\nX-Project-Id: admins\r\nX-Roles: admin,member,reader\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
+    )
+    .unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.lines().next().unwrap().contains(" 200 "), "{answer}");
 }
 
 /// Two Neutrons, started side by side; none, said loudly, where they cannot be had.

@@ -59,6 +59,11 @@ impl World {
         World { plane, cloud: Faulty::new(cloud) }
     }
 
+    /// Another cloud for the operators that start from now on; the one before is returned.
+    pub(crate) fn replace_cloud(&mut self, cloud: Arc<dyn Cloud>) -> Arc<dyn Cloud> {
+        Arc::new(std::mem::replace(&mut self.cloud, Faulty::new(cloud)))
+    }
+
     pub(crate) fn options() -> Options {
         Options { cluster: "c".parse().ok(), drift_interval: INTERVAL, orphan_grace: GRACE, lease_namespace: None }
     }
