@@ -36,6 +36,7 @@ const SUITES: &[Suite] = &[
     Suite { name: "java", programs: &["java", "mvn"], layers: &[] },
     Suite { name: "kube-runtime", programs: &[], layers: &[] },
     Suite { name: "new-operator", programs: &["bash"], layers: &[Layer::V35] },
+    Suite { name: "tutorial", programs: &["bash", "python3"], layers: &[Layer::V35] },
 ];
 
 #[derive(clap::Args)]

@@ -12,11 +12,11 @@ use crate::workspace::{Profile, Workspace};
 const GENERATED: &[&[&str]] = &[
     &[
         "clients",
-        "crates/steersman-testkit/examples/samplecrd/crd.yaml",
+        "manifests/crd/network-v1.yaml",
         "--types",
         "crate::api",
         "--out",
-        "crates/steersman-testkit/examples/samplecrd/client.rs",
+        "crates/steersman-network/src/client.rs",
     ],
     &[
         "clients",

@@ -4,8 +4,8 @@
 //! configurations. What is the same for every kind is not generated: it is `steersman::typed`. The Rust types of the kinds exist
 //! already, written by hand or generated; [`Options::types`] says where.
 //!
-//! The text has the layout of rustfmt as far as its lines are short. Whoever formats with other settings keeps rustfmt away from
-//! it: `#[rustfmt::skip] pub mod client;`.
+//! The text is what rustfmt would make of it with its default settings, unless names are very long. Whoever formats with others keeps
+//! rustfmt away from it: `#[rustfmt::skip] pub mod client;`.
 
 mod apply;
 mod names;

@@ -6,9 +6,13 @@
 //! a survey lists everything that Neutron has, finds what was changed there, and removes what has no object any more.
 //!
 //! Nothing here knows a server or a store: everything goes through a `kube::Client` and a [`Cloud`], and it uses nothing
-//! of the controller library that a user's controller could not. It installs no CRD: until one exists it waits.
+//! of the controller library that a user's controller could not. It installs no CRD: until one exists it waits. `client.rs` and what
+//! is below it is generated of `manifests/crd/network-v1.yaml`: `cargo xtask codegen` has the command, and CI checks that it is up to
+//! date.
 
 pub mod api;
+#[rustfmt::skip]
+pub mod client;
 pub mod desired;
 pub mod identity;
 pub mod permissions;
@@ -33,6 +37,7 @@ mod survey;
 pub use crate::api::Network;
 pub use crate::identity::{ClusterId, InvalidClusterId};
 
+use crate::client::Informers as _;
 use crate::cluster::Cluster;
 use crate::metrics::Counts;
 use crate::pending::Pending;
@@ -44,7 +49,7 @@ use kube::Client;
 use std::sync::Arc;
 use std::time::Duration;
 use steersman::events::EventRecorder;
-use steersman::{Controller, Manager, ManagerError, Scope};
+use steersman::{Controller, Manager, ManagerError};
 use steersman_neutron::Cloud;
 
 /// The name under which the operator appears in Events, in finalizers and in the marker of what it makes.
@@ -110,7 +115,7 @@ pub async fn run_with(
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), ManagerError> {
     let client = manager.informers().client().clone();
-    let networks = manager.informers().informer::<Network>(Scope::All).lister();
+    let networks = manager.informers().samplecrd_v1().networks().lister();
     let events = EventRecorder::new(client.clone(), NAME);
     let rules = permissions::rules(&options);
     let counts = Counts::default();

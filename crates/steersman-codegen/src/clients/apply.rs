@@ -162,16 +162,20 @@ impl<'a> Printer<'a> {
                 self.text.doc("The configuration of the object `name`.");
                 self.text.open("pub fn new(name: &str) -> Self {");
                 self.text.line("let name = Some(name.to_owned());");
-                self.text.line("let metadata = ObjectMeta { name, ..ObjectMeta::default() };");
+                self.text.literal("let metadata = ObjectMeta", &["name,", "..ObjectMeta::default()"], ";");
             }
             Scope::Namespaced => {
                 self.text.doc("The configuration of the object `name` in `namespace`.");
                 self.text.open("pub fn new(name: &str, namespace: &str) -> Self {");
                 self.text.line("let (name, namespace) = (Some(name.to_owned()), Some(namespace.to_owned()));");
-                self.text.line("let metadata = ObjectMeta { name, namespace, ..ObjectMeta::default() };");
+                self.text.literal(
+                    "let metadata = ObjectMeta",
+                    &["name,", "namespace,", "..ObjectMeta::default()"],
+                    ";",
+                );
             }
         }
-        self.text.line("Self { metadata, ..Self::default() }");
+        self.text.literal("Self", &["metadata,", "..Self::default()"], "");
         self.text.close("}");
     }
 
@@ -202,7 +206,8 @@ impl<'a> Printer<'a> {
                 &["mut self".to_owned(), format!("{name}: {value}")],
                 " -> Self {",
             );
-            self.text.line(&format!("self.metadata.{field}.get_or_insert_default().push({pushed});"));
+            let links = [format!(".{field}"), ".get_or_insert_default()".to_owned(), format!(".push({pushed})")];
+            self.text.chain("self.metadata", &links);
             self.text.line("self");
             self.text.close("}");
         }
@@ -258,35 +263,40 @@ impl<'a> Printer<'a> {
                 self.text.blank();
             }
             let (argument, name) = (&field.name, &field.name);
-            let body = match &field.field_type {
+            match &field.field_type {
                 Type::List(item) => {
                     self.text.doc(&format!("Adds entries to `{}`.", field.json));
                     let items = if matches!(**item, Type::Text) { "impl Into<String>" } else { &item.rust() };
                     self.signature(&field.word, argument, &format!("impl IntoIterator<Item = {items}>"));
                     let into = if matches!(**item, Type::Text) { ".into_iter().map(Into::into)" } else { "" };
-                    format!("self.{name}.get_or_insert_default().extend({argument}{into});")
+                    self.extend(name, &format!("{argument}{into}"));
                 }
                 Type::Map(value) => {
                     self.text.doc(&format!("Adds entries to `{}`.", field.json));
                     let entries = format!("impl IntoIterator<Item = (String, {})>", value.rust());
                     self.signature(&field.word, argument, &entries);
-                    format!("self.{name}.get_or_insert_default().extend({argument});")
+                    self.extend(name, argument);
                 }
                 Type::Text => {
                     self.text.doc(&format!("Sets `{}`.", field.json));
                     self.signature(&field.word, argument, "impl Into<String>");
-                    format!("self.{name} = Some({argument}.into());")
+                    self.text.line(&format!("self.{name} = Some({argument}.into());"));
                 }
                 Type::Plain(_) | Type::Struct(_) => {
                     self.text.doc(&format!("Sets `{}`.", field.json));
                     self.signature(&field.word, argument, &field.field_type.rust());
-                    format!("self.{name} = Some({argument});")
+                    self.text.line(&format!("self.{name} = Some({argument});"));
                 }
-            };
-            self.text.line(&body);
+            }
             self.text.line("self");
             self.text.close("}");
         }
+    }
+
+    /// Adds what `entries` gives to a field that may be absent.
+    fn extend(&mut self, name: &str, entries: &str) {
+        let links = [".get_or_insert_default()".to_owned(), format!(".extend({entries})")];
+        self.text.chain(&format!("self.{name}"), &links);
     }
 
     fn signature(&mut self, word: &str, argument: &str, argument_type: &str) {

@@ -216,8 +216,14 @@ fn an_apply_configuration_names_its_fields_one_by_one() {
                 /// The configuration of the object `name`.
                 pub fn new(name: &str) -> Self {
                     let name = Some(name.to_owned());
-                    let metadata = ObjectMeta { name, ..ObjectMeta::default() };
-                    Self { metadata, ..Self::default() }
+                    let metadata = ObjectMeta {
+                        name,
+                        ..ObjectMeta::default()
+                    };
+                    Self {
+                        metadata,
+                        ..Self::default()
+                    }
                 }
 
                 /// The label `key` is to be `value`.
@@ -236,13 +242,19 @@ fn an_apply_configuration_names_its_fields_one_by_one() {
 
                 /// The finalizer is to be there.
                 pub fn with_finalizer(mut self, finalizer: impl Into<String>) -> Self {
-                    self.metadata.finalizers.get_or_insert_default().push(finalizer.into());
+                    self.metadata
+                        .finalizers
+                        .get_or_insert_default()
+                        .push(finalizer.into());
                     self
                 }
 
                 /// The owner is to be there.
                 pub fn with_owner_reference(mut self, owner_reference: OwnerReference) -> Self {
-                    self.metadata.owner_references.get_or_insert_default().push(owner_reference);
+                    self.metadata
+                        .owner_references
+                        .get_or_insert_default()
+                        .push(owner_reference);
                     self
                 }
 

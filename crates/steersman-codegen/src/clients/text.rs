@@ -2,8 +2,14 @@
 
 use crate::docs;
 
-/// The longest line of a comment.
+/// The longest line.
 const WIDTH: usize = 100;
+
+/// Columns up to which rustfmt leaves a list of imports on one line.
+const USE_WIDTH: usize = 98;
+
+/// Columns up to which rustfmt leaves a chain of calls on one line.
+const CHAIN_WIDTH: usize = 60;
 
 #[derive(Default)]
 pub(super) struct Text {
@@ -58,6 +64,54 @@ impl Text {
         self.open(&format!("){tail}"));
     }
 
+    /// A statement that is a chain of calls.
+    pub(super) fn chain(&mut self, root: &str, links: &[String]) {
+        let line = format!("{root}{}", links.concat());
+        if line.len() <= CHAIN_WIDTH {
+            self.line(&format!("{line};"));
+            return;
+        }
+        self.open(root);
+        for (index, link) in links.iter().enumerate() {
+            let end = if index + 1 == links.len() { ";" } else { "" };
+            self.line(&format!("{link}{end}"));
+        }
+        self.depth -= 1;
+    }
+
+    /// The literal of a struct, a field a line, as rustfmt writes all but the shortest.
+    pub(super) fn literal(&mut self, head: &str, fields: &[&str], tail: &str) {
+        self.open(&format!("{head} {{"));
+        for field in fields {
+            self.line(field);
+        }
+        self.close(&format!("}}{tail}"));
+    }
+
+    /// The names that a module imports from another, on several lines if they are too many for one.
+    pub(super) fn imports(&mut self, path: &str, names: &[&str]) {
+        let line = match names {
+            [name] => format!("use {path}::{name};"),
+            names => format!("use {path}::{{{}}};", names.join(", ")),
+        };
+        if line.len() <= USE_WIDTH {
+            self.line(&line);
+            return;
+        }
+        self.open(&format!("use {path}::{{"));
+        let mut row = String::new();
+        for name in names {
+            if !row.is_empty() && self.depth * 4 + row.len() + name.len() + 1 > WIDTH {
+                self.line(row.trim_end());
+                row.clear();
+            }
+            row.push_str(name);
+            row.push_str(", ");
+        }
+        self.line(row.trim_end());
+        self.close("};");
+    }
+
     /// A comment on what follows.
     pub(super) fn doc(&mut self, text: &str) {
         self.comment("///", text);
@@ -95,5 +149,36 @@ impl Text {
 
     pub(super) fn finish(self) -> String {
         self.text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(print: impl FnOnce(&mut Text), expected: &str) {
+        let mut text = Text::default();
+        print(&mut text);
+        assert_eq!(text.finish(), expected);
+    }
+
+    #[test]
+    fn lines_break_where_rustfmt_breaks_them() {
+        let links = [".get_or_insert_default()".to_owned(), ".extend(pools)".to_owned()];
+        check(|text| text.chain("self.pools", &links), "self.pools.get_or_insert_default().extend(pools);\n");
+        check(
+            |text| text.chain("self.the_pools_of_addresses", &links),
+            "self.the_pools_of_addresses\n    .get_or_insert_default()\n    .extend(pools);\n",
+        );
+        check(|text| text.literal("Self", &["a,", "..b"], ";"), "Self {\n    a,\n    ..b\n};\n");
+        check(|text| text.imports("crate::api", &["A"]), "use crate::api::A;\n");
+        check(|text| text.imports("crate::api", &["A", "B"]), "use crate::api::{A, B};\n");
+        let long = ["VirtualService"; 7];
+        check(
+            |text| text.imports("crate::api", &long),
+            "use crate::api::{\n    VirtualService, VirtualService, VirtualService, VirtualService, VirtualService, VirtualService,\n    \
+             VirtualService,\n};\n",
+        );
     }
 }

@@ -14,14 +14,9 @@ pub(super) fn module(group_version: &GroupVersion, kinds: &[Kind<'_>], options: 
     text.line("use steersman::{InformerFactory, Lister, typed};");
     text.blank();
     let path = types(group_version, options);
-    match kinds {
-        [kind] => text.line(&format!("use {path}::{};", kind.name)),
-        kinds => {
-            let mut names: Vec<&str> = kinds.iter().map(|kind| kind.name).collect();
-            names.sort_unstable();
-            text.line(&format!("use {path}::{{{}}};", names.join(", ")));
-        }
-    }
+    let mut names: Vec<&str> = kinds.iter().map(|kind| kind.name).collect();
+    names.sort_unstable();
+    text.imports(&path, &names);
     text.blank();
     clients(&mut text, &api_version, kinds);
     text.blank();

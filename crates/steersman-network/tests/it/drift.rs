@@ -2,7 +2,7 @@
 
 use crate::world::{GRACE, INTERVAL, World, id_of, plain};
 use kube::ResourceExt as _;
-use kube::api::{Patch, PatchParams};
+use kube::api::Patch;
 use serde_json::json;
 use std::time::Duration;
 use steersman::ManagerError;
@@ -134,7 +134,7 @@ async fn objects_that_are_deleted_while_the_operator_is_away_leave_nothing() {
     world.api().delete("waits", &Default::default()).await.unwrap();
     world.api().delete("forced", &Default::default()).await.unwrap();
     let none = Patch::Merge(json!({"metadata": {"finalizers": null}}));
-    world.api().patch("forced", &PatchParams::default(), &none).await.unwrap();
+    world.api().patch("forced", &none).await.unwrap();
     assert_eq!(world.networks().await.len(), 2);
 
     let operator = world.operate();
@@ -203,7 +203,9 @@ async fn what_was_adopted_stays_when_the_spec_forgets_it_and_the_object_is_delet
     let network = world.network(id).await.unwrap();
     assert_eq!((network.name.as_str(), network.description.as_str()), ("theirs", "d"));
     world.api().delete("a", &Default::default()).await.unwrap();
-    world.eventually("the object is gone", async || world.api().get_opt("a").await.unwrap().is_none()).await;
+    world
+        .eventually("the object is gone", async || world.api().get("a").await.is_err_and(|error| error.is_not_found()))
+        .await;
     tokio::time::sleep(GRACE + 4 * INTERVAL).await;
     assert_eq!(world.network(id).await.unwrap().tags, ["theirs"]);
     operator.stop().await;
@@ -236,7 +238,9 @@ async fn what_is_retained_is_no_orphan() {
     world.create("a", json!({"cidr": "10.0.0.0/24", "gateway": "10.0.0.1", "deletionPolicy": "Retain"})).await;
     let id = id_of(&world.until_ready("a").await);
     world.api().delete("a", &Default::default()).await.unwrap();
-    world.eventually("the object is gone", async || world.api().get_opt("a").await.unwrap().is_none()).await;
+    world
+        .eventually("the object is gone", async || world.api().get("a").await.is_err_and(|error| error.is_not_found()))
+        .await;
     tokio::time::sleep(2 * GRACE).await;
     assert!(world.network(id).await.is_some());
     operator.stop().await;

@@ -1,13 +1,14 @@
 //! A control plane with the definition of Networks, a cloud, and an operator between them.
 
 use k8s_openapi::api::core::v1::Event;
-use kube::api::{Patch, PatchParams};
+use kube::api::Patch;
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 use steersman::metrics::Metrics;
-use steersman::{Manager, ManagerError, ObjectKey};
+use steersman::{Manager, ManagerError, ObjectKey, typed};
+use steersman_network::client::Clientset as _;
 use steersman_network::{Network, Options, run_with};
 use steersman_neutron::{
     Cloud, Faulty, Network as Made, NetworkFilter, NetworkId, RequestId, Simulated, Subnet, SubnetFilter,
@@ -81,8 +82,9 @@ impl World {
         Operator { stop, task, metrics }
     }
 
-    pub(crate) fn api(&self) -> Api<Network> {
-        Api::namespaced(self.client(), "default")
+    /// The Networks of the namespace `default`.
+    pub(crate) fn api(&self) -> typed::Client<Network, typed::Status> {
+        self.client().samplecrd_v1().networks("default")
     }
 
     pub(crate) fn client(&self) -> Client {
@@ -94,14 +96,14 @@ impl World {
         let object = json!({
             "apiVersion": "samplecrd.k8s.io/v1", "kind": "Network", "metadata": {"name": name, "namespace": "default"}, "spec": spec
         });
-        self.api().create(&Default::default(), &serde_json::from_value(object).unwrap()).await.unwrap()
+        self.api().create(&serde_json::from_value(object).unwrap()).await.unwrap()
     }
 
     /// Replaces the spec of an object.
     pub(crate) async fn respec(&self, name: &str, spec: Value) -> Network {
         let patch = json!([{"op": "replace", "path": "/spec", "value": spec}]);
         let patch = Patch::Json::<()>(serde_json::from_value(patch).unwrap());
-        self.api().patch(name, &PatchParams::default(), &patch).await.unwrap()
+        self.api().patch(name, &patch).await.unwrap()
     }
 
     /// The condition of an object once the operator has looked at its present spec and `condition` holds.

@@ -30,8 +30,15 @@ impl Fleet {
     /// The configuration of the object `name` in `namespace`.
     pub fn new(name: &str, namespace: &str) -> Self {
         let (name, namespace) = (Some(name.to_owned()), Some(namespace.to_owned()));
-        let metadata = ObjectMeta { name, namespace, ..ObjectMeta::default() };
-        Self { metadata, ..Self::default() }
+        let metadata = ObjectMeta {
+            name,
+            namespace,
+            ..ObjectMeta::default()
+        };
+        Self {
+            metadata,
+            ..Self::default()
+        }
     }
 
     /// The label `key` is to be `value`.
@@ -50,13 +57,19 @@ impl Fleet {
 
     /// The finalizer is to be there.
     pub fn with_finalizer(mut self, finalizer: impl Into<String>) -> Self {
-        self.metadata.finalizers.get_or_insert_default().push(finalizer.into());
+        self.metadata
+            .finalizers
+            .get_or_insert_default()
+            .push(finalizer.into());
         self
     }
 
     /// The owner is to be there.
     pub fn with_owner_reference(mut self, owner_reference: OwnerReference) -> Self {
-        self.metadata.owner_references.get_or_insert_default().push(owner_reference);
+        self.metadata
+            .owner_references
+            .get_or_insert_default()
+            .push(owner_reference);
         self
     }
 
@@ -127,7 +140,9 @@ impl FleetSpec {
 
     /// Adds entries to `ports`.
     pub fn with_ports(mut self, ports: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        self.ports.get_or_insert_default().extend(ports.into_iter().map(Into::into));
+        self.ports
+            .get_or_insert_default()
+            .extend(ports.into_iter().map(Into::into));
         self
     }
 

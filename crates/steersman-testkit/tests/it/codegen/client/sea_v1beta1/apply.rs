@@ -25,8 +25,15 @@ impl Fleet {
     /// The configuration of the object `name` in `namespace`.
     pub fn new(name: &str, namespace: &str) -> Self {
         let (name, namespace) = (Some(name.to_owned()), Some(namespace.to_owned()));
-        let metadata = ObjectMeta { name, namespace, ..ObjectMeta::default() };
-        Self { metadata, ..Self::default() }
+        let metadata = ObjectMeta {
+            name,
+            namespace,
+            ..ObjectMeta::default()
+        };
+        Self {
+            metadata,
+            ..Self::default()
+        }
     }
 
     /// The label `key` is to be `value`.
@@ -45,13 +52,19 @@ impl Fleet {
 
     /// The finalizer is to be there.
     pub fn with_finalizer(mut self, finalizer: impl Into<String>) -> Self {
-        self.metadata.finalizers.get_or_insert_default().push(finalizer.into());
+        self.metadata
+            .finalizers
+            .get_or_insert_default()
+            .push(finalizer.into());
         self
     }
 
     /// The owner is to be there.
     pub fn with_owner_reference(mut self, owner_reference: OwnerReference) -> Self {
-        self.metadata.owner_references.get_or_insert_default().push(owner_reference);
+        self.metadata
+            .owner_references
+            .get_or_insert_default()
+            .push(owner_reference);
         self
     }
 
