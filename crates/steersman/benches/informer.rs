@@ -1,6 +1,7 @@
 //! How fast an informer fills its cache and takes updates, and what it costs in memory, from pre-made bytes.
 //!
-//! 20,000 Pods of about 5 KB, a third of each managedFields. Run with `paged` or `streaming`, with `compact` or `typed`,
+//! 20,000 Pods of about 5 KB, a third of each managedFields. Run with `paged` or `streaming`, with `auto`, `compact` or
+//! `typed`,
 //! and with `strip` for a transform that leaves little.
 
 use std::convert::Infallible;
@@ -44,7 +45,11 @@ fn main() {
     };
     let asked = |word: &str| std::env::args().any(|argument| argument == word);
     let initial = if asked("paged") { InitialList::Paged } else { InitialList::Streaming };
-    let cache = if asked("compact") { CacheMode::COMPACT } else { CacheMode::Typed };
+    let cache = match (asked("compact"), asked("typed")) {
+        (true, _) => CacheMode::COMPACT,
+        (false, true) => CacheMode::Typed,
+        (false, false) => CacheMode::Auto,
+    };
     let options = ReflectorOptions::default().initial(initial).cache(cache);
     runtime.block_on(run(options, asked("strip")));
 }

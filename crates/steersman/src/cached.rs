@@ -1,8 +1,8 @@
 //! One object as a cache holds it: decoded, or as the bytes the server sent.
 //!
 //! A decoded object is read for nothing and costs many times its bytes in memory; the bytes cost what they weigh and a
-//! decoding for every read that [`recent`] has forgotten. Which of the two an informer holds is chosen with
-//! [`CacheMode`]; whoever reads through a lister sees no difference.
+//! decoding for every read of an object that nobody holds and [`recent`] has forgotten. Which of the two an informer holds is
+//! chosen with [`CacheMode`]; whoever reads through a lister sees no difference.
 
 mod packed;
 mod recent;
@@ -15,31 +15,57 @@ use std::sync::Arc;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 
-use crate::cached::recent::Recent;
+use crate::cached::recent::{Purpose, Recent};
 use crate::delta::DecodeError;
 use crate::key::ObjectKey;
 use crate::selection::CachedResource;
 
-pub(crate) use crate::cached::packed::{HEADER, Packed};
+pub(crate) use crate::cached::packed::Packed;
+pub(crate) use crate::cached::recent::Keep;
 
-/// How an informer holds its objects.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+/// A type whose values take more than this, without what they point to, is wide: most of what it takes in memory is room for
+/// fields that are not set. Pods are, everything with a template of Pods, Nodes and volumes.
+const WIDE_BYTES: usize = 1_024;
+
+/// Of objects of a wide type, one in so many is kept decoded.
+const WIDE_DECODED_DIVISOR: usize = 8;
+
+/// So many are kept decoded however few there are.
+const WIDE_DECODED_LEAST: usize = 256;
+
+/// How an informer holds its objects. The default is [`CacheMode::Auto`].
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum CacheMode {
+    /// As [`CacheMode::Compact`] for types whose values are wider than 1 KB in memory before anything is in their lists and
+    /// texts: Pods, what has a template of Pods, Nodes, volumes. As [`CacheMode::Typed`] for all others.
+    ///
+    /// Of what is held as bytes, an eighth is kept decoded, at least 256 objects: those that were read lately.
+    #[default]
+    Auto,
     /// As bytes: the JSON that the server sent, less what was pruned, decoded when it is read. For many objects of which
     /// few are read at a time.
     ///
     /// Memory is about the size of that JSON and some two hundred bytes for each object. A read decodes (some microseconds for
-    /// each kilobyte) unless the object is among the `decoded_max` that are kept decoded. A handler that asks only for
+    /// each kilobyte) unless somebody still holds the object decoded, or it is among the `decoded_max` that are kept decoded;
+    /// then the reader gets the same `Arc`. A handler that asks only for
     /// keys or metadata ([`EventHandler::on_event`](crate::cache::EventHandler::on_event)) decodes nothing; an index by a
-    /// function of the whole object decodes each state of an object when it comes and when it goes, one by a function of
-    /// the metadata only that. What cannot be decoded is found out when it is read or delivered, not when it arrives.
+    /// function of the whole object decodes each state of an object when it comes, one by a function of
+    /// the metadata only that. A handler that asks for objects decodes each state too, and what it was given is not kept. What cannot be decoded is found out when it is read or delivered, not when it arrives.
     Compact {
-        /// How many objects are kept decoded besides their bytes. 0 keeps none.
+        /// How many objects are kept decoded besides their bytes: of those that were read lately. 0 keeps none, and then
+        /// readers do not share what they decode.
         decoded_max: usize,
     },
     /// Decoded when they arrive. For objects that are read often, or whole lists of them.
     Typed,
+}
+
+/// What a mode means for one type.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Holding {
+    Bytes(Keep),
+    Decoded,
 }
 
 /// One object as a cache holds it. Cheap to clone.
@@ -49,7 +75,7 @@ pub struct Cached<K> {
 
 enum Held<K> {
     Decoded(Arc<K>),
-    Packed(Packed),
+    Packed(Packed<K>),
 }
 
 /// Turns what a cache holds into what a reader wants, and remembers some of it.
@@ -65,10 +91,24 @@ impl CacheMode {
     /// As bytes, with 256 objects kept decoded.
     pub const COMPACT: Self = Self::Compact { decoded_max: 256 };
 
-    pub(crate) fn decoded_max(self) -> usize {
+    /// What this means for objects of the type `K`.
+    pub(crate) fn holding<K>(self) -> Holding {
         match self {
-            Self::Compact { decoded_max } => decoded_max,
-            Self::Typed => 0,
+            Self::Auto if size_of::<K>() > WIDE_BYTES => {
+                Holding::Bytes(Keep::Share { divisor: WIDE_DECODED_DIVISOR, least: WIDE_DECODED_LEAST })
+            }
+            Self::Auto | Self::Typed => Holding::Decoded,
+            Self::Compact { decoded_max } => Holding::Bytes(Keep::AtMost(decoded_max)),
+        }
+    }
+}
+
+impl Holding {
+    /// How many objects are kept decoded besides their bytes.
+    pub(crate) fn keep(self) -> Keep {
+        match self {
+            Self::Bytes(keep) => keep,
+            Self::Decoded => Keep::AtMost(0),
         }
     }
 }
@@ -76,15 +116,31 @@ impl CacheMode {
 // === impl Cached ===
 
 impl<K> Cached<K> {
-    pub(crate) fn packed(packed: Packed) -> Self {
+    pub(crate) fn packed(packed: Packed<K>) -> Self {
         Self { held: Held::Packed(packed) }
     }
 
-    /// The object, if it need not be decoded.
+    /// The object, if it is held decoded.
     pub(crate) fn decoded(&self) -> Option<&Arc<K>> {
         match &self.held {
             Held::Decoded(object) => Some(object),
             Held::Packed(_) => None,
+        }
+    }
+
+    /// Whether [`Cached::known`] is likely to give an object.
+    pub(crate) fn is_likely_known(&self) -> bool {
+        match &self.held {
+            Held::Decoded(_) => true,
+            Held::Packed(packed) => packed.was_read(),
+        }
+    }
+
+    /// The object, if it need not be decoded, which it has been lately where it is held as bytes.
+    pub(crate) fn known(&self) -> Option<Arc<K>> {
+        match &self.held {
+            Held::Decoded(object) => Some(Arc::clone(object)),
+            Held::Packed(packed) => packed.known().and_then(Result::ok),
         }
     }
 
@@ -122,7 +178,7 @@ impl<K: Resource> Cached<K> {
     pub fn metadata(&self) -> Result<Cow<'_, ObjectMeta>, serde_json::Error> {
         match &self.held {
             Held::Decoded(object) => Ok(Cow::Borrowed(object.meta())),
-            Held::Packed(packed) => serde_json::from_slice(packed.metadata()).map(Cow::Owned),
+            Held::Packed(packed) => serde_json::from_str(packed.metadata()).map(Cow::Owned),
         }
     }
 
@@ -167,8 +223,13 @@ impl<K> fmt::Debug for Cached<K> {
 // === impl Decoder ===
 
 impl<K> Decoder<K> {
-    pub(crate) fn new(resource: &str, decoded_max: usize) -> Self {
-        Self { resource: resource.into(), recent: Recent::new(decoded_max) }
+    pub(crate) fn new(resource: &str, keep: Keep) -> Self {
+        Self { resource: resource.into(), recent: Recent::new(keep) }
+    }
+
+    /// Says how many objects the cache has.
+    pub(crate) fn set_objects(&self, n_objects: usize) {
+        self.recent.set_objects(n_objects);
     }
 
     /// `plural.group` of what is decoded.
@@ -178,16 +239,25 @@ impl<K> Decoder<K> {
 }
 
 impl<K: CachedResource> Decoder<K> {
-    /// The object behind `cached`, which is at `key`.
+    /// The object behind `cached`, which is at `key`, for somebody who asked for it.
     pub(crate) fn decode(&self, key: &ObjectKey, cached: &Cached<K>) -> Result<Arc<K>, Arc<DecodeError>> {
+        self.decode_for(Purpose::Read, key, cached)
+    }
+
+    /// The same for a handler or an index, which sees every object that changes.
+    pub(crate) fn decode_delivered(&self, key: &ObjectKey, cached: &Cached<K>) -> Result<Arc<K>, Arc<DecodeError>> {
+        self.decode_for(Purpose::Delivery, key, cached)
+    }
+
+    fn decode_for(&self, purpose: Purpose, key: &ObjectKey, cached: &Cached<K>) -> Result<Arc<K>, Arc<DecodeError>> {
         let packed = match &cached.held {
             Held::Decoded(object) => return Ok(Arc::clone(object)),
             Held::Packed(packed) => packed,
         };
-        if let Some(known) = self.recent.find(key, packed) {
+        if let Some(known) = packed.known() {
             return known;
         }
-        let decoded = decode::<K>(packed.json()).map(Arc::new).map_err(|source| {
+        let outcome = decode::<K>(packed.json()).map(Arc::new).map_err(|source| {
             Arc::new(DecodeError {
                 resource: self.resource.to_string(),
                 key: Some(key.clone()),
@@ -195,19 +265,48 @@ impl<K: CachedResource> Decoder<K> {
                 source,
             })
         });
-        self.recent.keep(key, packed, &decoded);
-        decoded
+        self.recent.keep(packed, outcome, purpose)
     }
 }
 
 /// Decodes one object. A decoder of the user's that panics has not decoded: nobody else is to go down with it.
-pub(crate) fn decode<K: CachedResource>(json: &[u8]) -> Result<K, serde_json::Error> {
-    catch_unwind(AssertUnwindSafe(|| serde_json::from_slice(json)))
+///
+/// From a text, not from bytes: then not every text in it is looked through again for what is no UTF-8.
+pub(crate) fn decode<K: CachedResource>(json: &str) -> Result<K, serde_json::Error> {
+    catch_unwind(AssertUnwindSafe(|| serde_json::from_str(json)))
         .unwrap_or_else(|_| Err(serde::de::Error::custom("the decoder of this type panicked")))
 }
 
 impl<K> fmt::Debug for Decoder<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Decoder").field("resource", &self.resource).field("recent", &self.recent).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
+    use k8s_openapi::api::batch::v1::{CronJob, Job};
+    use k8s_openapi::api::core::v1::{ConfigMap, Endpoints, Node, PersistentVolume, Pod, Secret, Service};
+    use k8s_openapi::api::discovery::v1::EndpointSlice;
+    use kube::core::{DynamicObject, PartialObjectMeta};
+
+    use super::*;
+
+    fn is_decoded<K>() -> bool {
+        CacheMode::Auto.holding::<K>() == Holding::Decoded
+    }
+
+    #[test]
+    fn wide_types_are_held_as_bytes_and_the_rest_decoded() {
+        let pods = [is_decoded::<Pod>(), is_decoded::<Job>(), is_decoded::<CronJob>()];
+        let templates = [is_decoded::<Deployment>(), is_decoded::<ReplicaSet>()];
+        let sets = [is_decoded::<DaemonSet>(), is_decoded::<StatefulSet>()];
+        let hosts = [is_decoded::<Node>(), is_decoded::<PersistentVolume>()];
+        assert_eq!((pods, templates, sets, hosts), ([false; 3], [false; 2], [false; 2], [false; 2]));
+        let small = [is_decoded::<ConfigMap>(), is_decoded::<Secret>(), is_decoded::<Service>()];
+        let endpoints = [is_decoded::<Endpoints>(), is_decoded::<EndpointSlice>()];
+        let dynamic = [is_decoded::<DynamicObject>(), is_decoded::<PartialObjectMeta<Pod>>()];
+        assert_eq!((small, endpoints, dynamic), ([true; 3], [true; 2], [true; 2]));
     }
 }

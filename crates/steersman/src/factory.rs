@@ -76,7 +76,8 @@ impl InformerFactory {
         self
     }
 
-    /// Holds the objects of the informers made from here on as bytes ([`CacheMode::COMPACT`]). An informer that exists
+    /// Holds the objects of the informers made from here on as bytes ([`CacheMode::COMPACT`]), which without this only those
+    /// of wide types such as Pods are ([`CacheMode::Auto`]). An informer that exists
     /// stays as it is: who asks first chooses. To choose for one type, make it through a clone:
     ///
     /// ```no_run
@@ -89,6 +90,13 @@ impl InformerFactory {
     /// ```
     pub fn compact(mut self) -> Self {
         self.options.cache = CacheMode::COMPACT;
+        self
+    }
+
+    /// Holds the objects of the informers made from here on decoded ([`CacheMode::Typed`]), also those of wide types such as
+    /// Pods: for who reads all of them again and again and has the memory.
+    pub fn typed(mut self) -> Self {
+        self.options.cache = CacheMode::Typed;
         self
     }
 

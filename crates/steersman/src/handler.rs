@@ -183,7 +183,7 @@ impl<K: CachedResource> Event<'_, K> {
     /// says so.
     pub fn with_change<R>(&self, function: impl FnOnce(&Change<'_, K>) -> R) -> R {
         let key = self.key().cloned().unwrap_or_else(|| ObjectKey::cluster(""));
-        let decode = |cached: &Cached<K>| self.decoder.decode(&key, cached);
+        let decode = |cached: &Cached<K>| self.decoder.decode_delivered(&key, cached);
         let failed = |error: &Arc<DecodeError>| tracing::warn!(error = %Chain(error), "skipping an object");
         match self.outcome {
             Outcome::Added(entry, arrival) => match decode(&entry.object) {
@@ -224,7 +224,7 @@ impl<K: CachedResource> Event<'_, K> {
 
     /// A state of the object, if it can be decoded.
     pub(crate) fn decode_state(&self, state: &Cached<K>) -> Option<Arc<K>> {
-        self.decoder.decode(self.key()?, state).ok()
+        self.decoder.decode_delivered(self.key()?, state).ok()
     }
 }
 

@@ -113,8 +113,8 @@ impl<K: CachedResource> Indexer<K> {
     ///
     /// `function` gives the values an object is found under (a `Vec`, an `Option`, an array), always the same for the same
     /// object. It runs under the write lock, so it must be quick and must not read this cache. If it panics, the object has no
-    /// place in this index. Where objects are held as bytes, each of their states is decoded for it when it comes and when it
-    /// goes: prefer [`Indexer::add_metadata_index`] there.
+    /// place in this index. Where objects are held as bytes, each of their states is decoded for it when it comes: prefer
+    /// [`Indexer::add_metadata_index`] there.
     ///
     /// An index lives as long as the cache. Added twice, it is kept twice: share the handle.
     pub fn add_index<V, I>(&self, function: impl Fn(&K) -> I + Send + Sync + 'static) -> Index<K, V>

@@ -21,7 +21,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use parking_lot::RwLock;
 use tokio::sync::watch;
 
-use crate::cached::{Cached, Decoder};
+use crate::cached::{Cached, Decoder, Keep};
 use crate::delta::{DecodeError, Delta, Entry};
 use crate::indexer::core::{Core, Slot};
 use crate::indexer::index::ByFunction;
@@ -92,9 +92,13 @@ impl<K: CachedResource> Indexer<K> {
     /// An empty cache. `resource` names the type in errors; of the objects that are held as
     /// bytes, `decoded_max` are also kept decoded.
     pub fn with(resource: &str, decoded_max: usize) -> Self {
+        Self::keeping(resource, Keep::AtMost(decoded_max))
+    }
+
+    pub(crate) fn keeping(resource: &str, keep: Keep) -> Self {
         Self {
             core: Arc::new(RwLock::new(Core::new(&Scope::All))),
-            decoder: Arc::new(Decoder::new(resource, decoded_max)),
+            decoder: Arc::new(Decoder::new(resource, keep)),
             scope: Arc::default(),
             version: Arc::new(watch::Sender::new(Covered::default())),
             is_filled: Arc::default(),
@@ -365,6 +369,7 @@ impl<K: CachedResource> Indexer<K> {
                 }
                 core.apply(delta, &self.decoder, outcomes);
             }
+            self.decoder.set_objects(core.len());
             if core.is_filled() {
                 self.is_filled.store(true, Ordering::Release);
             }
@@ -405,17 +410,18 @@ impl<K> Default for Hits<K> {
 impl<K: CachedResource> Hits<K> {
     fn push(&mut self, slot: &Slot<K>) {
         let Some(object) = &slot.object else { return };
-        match object.decoded() {
-            Some(object) => self.decoded.push(Arc::clone(object)),
+        match object.known() {
+            Some(object) => self.decoded.push(object),
             None => self.held.push(Entry { key: slot.key.clone(), object: object.clone() }),
         }
     }
 
     fn extend(&mut self, objects: &[(u32, Cached<K>)], core: &Core<K>) {
-        self.decoded.reserve(objects.len());
+        // A look at each that waits for none: the memory of all is on its way by the time that their locks are taken.
+        self.decoded.reserve(objects.iter().filter(|(_, object)| object.is_likely_known()).count());
         for (number, object) in objects {
-            match object.decoded() {
-                Some(object) => self.decoded.push(Arc::clone(object)),
+            match object.known() {
+                Some(object) => self.decoded.push(object),
                 None => self
                     .held
                     .extend(core.slot(*number).map(|slot| Entry { key: slot.key.clone(), object: object.clone() })),

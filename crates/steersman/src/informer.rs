@@ -156,7 +156,8 @@ impl<K: CachedResource> Informer<K> {
         let shared = Shared {
             client,
             owner_type: OwnerType::of::<K>(dynamic),
-            indexer: Indexer::with(&target.resource, options.cache.decoded_max()).scoped(&target.selection.scope),
+            indexer: Indexer::keeping(&target.resource, options.cache.holding::<K>().keep())
+                .scoped(&target.selection.scope),
             monitor: Arc::new(Monitor::new(&target)),
             target,
             options,

@@ -165,7 +165,7 @@
 //! | for | see |
 //! |---|---|
 //! | a client from a kubeconfig, a master URL or the pod's service account | [`client`](client()) |
-//! | what a cache costs, and caches of bytes at a third of it and less | [`InformerFactory::compact`], [`CacheMode`](cache::CacheMode) |
+//! | what a cache costs, and caches of bytes at a third of it and less | [`CacheMode`](cache::CacheMode), [`InformerFactory::compact`], [`InformerFactory::typed`] |
 //! | lookups by owner, label or anything else | [`Informer::add_index`](cache::Informer::add_index), [`Index`](cache::Index), [`index_by`] |
 //! | code that was written against `kube::Api` | [`Reader`](cache::Reader) |
 //! | some namespaces only | [`Scope::namespaces`] |

@@ -113,7 +113,9 @@ impl<K: CachedResource> Lister<K> {
         Ok(self.filled_in(key.namespace())?.contains(key))
     }
 
-    /// Every object, in no order; see [`Indexer::list`].
+    /// Every object, in no order; see [`Indexer::list`]. Where objects are held as bytes, as Pods are, every one that was not read
+    /// lately is decoded for it, some twenty microseconds each: look up by an index or select by labels, or choose
+    /// [`InformerFactory::typed`](crate::InformerFactory::typed).
     ///
     /// # Errors
     /// [`LookupError::NotSynced`].

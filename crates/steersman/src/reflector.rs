@@ -141,7 +141,7 @@ impl Default for ReflectorOptions {
     fn default() -> Self {
         Self {
             backoff: Limits::default(),
-            cache: CacheMode::Typed,
+            cache: CacheMode::Auto,
             idle_timeout: Duration::from_secs(5 * 60),
             initial: InitialList::Streaming,
             page_limit: 500,

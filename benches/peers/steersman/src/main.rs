@@ -19,12 +19,22 @@ const SYNC_MAX: Duration = Duration::from_secs(300);
 struct Cli {
     #[command(flatten)]
     options: Options,
-    /// Hold the bytes of the objects instead of decoded ones
-    #[arg(long)]
-    compact: bool,
+    /// How the objects are held
+    #[arg(long, default_value = "auto")]
+    cache: Cache,
     /// With a handler that has every object decoded, as functions of decoded objects do
     #[arg(long)]
     decode: bool,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Cache {
+    /// As by default
+    Auto,
+    /// As bytes
+    Compact,
+    /// Decoded
+    Typed,
 }
 
 /// A handler that needs no decoded object, as none does that only maps to keys.
@@ -60,7 +70,11 @@ where
 {
     measure(&cli.options, |client, heard| {
         let factory = InformerFactory::new(client);
-        let factory = if cli.compact { factory.compact() } else { factory };
+        let factory = match cli.cache {
+            Cache::Auto => factory,
+            Cache::Compact => factory.compact(),
+            Cache::Typed => factory.typed(),
+        };
         let informer = factory.informer::<K>(Scope::All);
         let registration = match cli.decode {
             true => informer.add_handler(DecodingHandler { heard }),

@@ -1,66 +1,161 @@
-//! The bytes of one object, with a small header in front, in one allocation.
+//! The JSON of one object, and what has been decoded from it as long as somebody holds that.
 
 use std::fmt;
-use std::sync::Arc;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 
+use parking_lot::Mutex;
+
+use crate::delta::DecodeError;
 use crate::wire::meta::Spans;
 
-/// Length of the header: six positions of four bytes each.
-pub(crate) const HEADER: usize = 24;
+/// What came of decoding an object.
+pub(crate) type Outcome<K> = Result<Arc<K>, Arc<DecodeError>>;
 
-/// The JSON of one object and where in it the members stand that are read without decoding. Cheap to clone.
-#[derive(Clone)]
-pub(crate) struct Packed {
-    /// The header, then the JSON. Positions count from the beginning of the JSON and lie within it, on the borders of
-    /// characters.
-    bytes: Arc<[u8]>,
+/// One state of one object as bytes. Cheap to clone.
+pub(crate) struct Packed<K> {
+    state: Arc<State<K>>,
 }
 
-impl Packed {
-    /// Packs the JSON that follows the first [`HEADER`] bytes of `buffer`, which are overwritten.
-    pub(crate) fn new(buffer: &mut [u8], spans: &Spans) -> Self {
-        let positions = [&spans.metadata, &spans.resource_version, &spans.uid];
-        let positions = positions.into_iter().flat_map(|span| [span.start, span.end]);
-        for (place, position) in buffer[..HEADER].chunks_exact_mut(4).zip(positions) {
-            // Larger objects are refused long before.
-            place.copy_from_slice(&u32::try_from(position).unwrap_or_default().to_le_bytes());
-        }
-        Self { bytes: Arc::from(&*buffer) }
+/// What a read of a known object needs stands first: it is in one line of the processor's cache with the counts of the `Arc`.
+#[repr(C)]
+struct State<K> {
+    known: Mutex<Known<K>>,
+    /// Whether it was read since the last look at this, see [`Packed::take_read_mark`].
+    was_read: AtomicBool,
+    json: Box<str>,
+    metadata: Span,
+    resource_version: Span,
+    uid: Span,
+}
+
+/// A range within `json`, on the borders of characters. Objects are far smaller than four billion bytes.
+#[derive(Clone, Copy)]
+struct Span {
+    start: u32,
+    end: u32,
+}
+
+/// What is known of the decoded object. Whoever holds it keeps it alive: the bytes do not.
+enum Known<K> {
+    Decoded(Weak<K>),
+    Failed(Arc<DecodeError>),
+    Nothing,
+}
+
+// === impl Packed ===
+
+impl<K> Packed<K> {
+    /// The state with this JSON, whose members `spans` were found in it.
+    pub(crate) fn new(json: &str, spans: &Spans) -> Self {
+        let state = State {
+            json: json.into(),
+            metadata: Span::of(&spans.metadata),
+            resource_version: Span::of(&spans.resource_version),
+            uid: Span::of(&spans.uid),
+            known: Mutex::new(Known::Nothing),
+            was_read: AtomicBool::new(false),
+        };
+        Self { state: Arc::new(state) }
     }
 
-    pub(crate) fn json(&self) -> &[u8] {
-        &self.bytes[HEADER..]
+    pub(crate) fn json(&self) -> &str {
+        &self.state.json
     }
 
     /// The value of `metadata`.
-    pub(crate) fn metadata(&self) -> &[u8] {
-        self.span(0)
+    pub(crate) fn metadata(&self) -> &str {
+        self.text(self.state.metadata)
     }
 
     pub(crate) fn resource_version(&self) -> &str {
-        std::str::from_utf8(self.span(1)).unwrap_or_default()
+        self.text(self.state.resource_version)
     }
 
     pub(crate) fn uid(&self) -> &str {
-        std::str::from_utf8(self.span(2)).unwrap_or_default()
+        self.text(self.state.uid)
     }
 
     pub(crate) fn ptr_eq(a: &Self, b: &Self) -> bool {
-        Arc::ptr_eq(&a.bytes, &b.bytes)
+        Arc::ptr_eq(&a.state, &b.state)
     }
 
-    fn span(&self, number: usize) -> &[u8] {
-        let position = |number: usize| {
-            let bytes = self.bytes.get(4 * number..4 * number + 4).and_then(|bytes| bytes.try_into().ok());
-            bytes.map_or(0, u32::from_le_bytes) as usize
+    /// What came of decoding it, if it failed or somebody still holds the object.
+    pub(crate) fn known(&self) -> Option<Outcome<K>> {
+        let known = match &*self.state.known.lock() {
+            Known::Decoded(object) => object.upgrade().map(Ok),
+            Known::Failed(error) => Some(Err(Arc::clone(error))),
+            Known::Nothing => None,
         };
-        self.json().get(position(2 * number)..position(2 * number + 1)).unwrap_or_default()
+        if known.is_some() && !self.was_read() {
+            self.state.was_read.store(true, Ordering::Relaxed);
+        }
+        known
+    }
+
+    /// Notes what came of decoding it, unless somebody else has decoded it meanwhile: then returns that object, so that all
+    /// readers share one.
+    pub(crate) fn learn(&self, outcome: &Outcome<K>) -> Option<Arc<K>> {
+        let mut known = self.state.known.lock();
+        if let Known::Decoded(object) = &*known
+            && let Some(object) = object.upgrade()
+        {
+            return Some(object);
+        }
+        *known = match outcome {
+            Ok(object) => Known::Decoded(Arc::downgrade(object)),
+            Err(error) => Known::Failed(Arc::clone(error)),
+        };
+        None
+    }
+
+    /// Forgets a decoded object that nobody holds any more: until then its memory is not free.
+    pub(crate) fn forget_unheld(&self) {
+        let mut known = self.state.known.lock();
+        if matches!(&*known, Known::Decoded(object) if object.strong_count() == 0) {
+            *known = Known::Nothing;
+        }
+    }
+
+    /// Whether it was read lately.
+    pub(crate) fn was_read(&self) -> bool {
+        self.state.was_read.load(Ordering::Relaxed)
+    }
+
+    /// Whether it was read since this was asked last.
+    pub(crate) fn take_read_mark(&self) -> bool {
+        self.state.was_read.swap(false, Ordering::Relaxed)
+    }
+
+    /// Whether this is the only one that holds these bytes.
+    pub(crate) fn is_last(&self) -> bool {
+        Arc::strong_count(&self.state) == 1
+    }
+
+    fn text(&self, span: Span) -> &str {
+        self.state.json.get(span.start as usize..span.end as usize).unwrap_or_default()
     }
 }
 
-impl fmt::Debug for Packed {
+impl<K> Clone for Packed<K> {
+    fn clone(&self) -> Self {
+        Self { state: Arc::clone(&self.state) }
+    }
+}
+
+impl<K> fmt::Debug for Packed<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Packed({} bytes)", self.json().len())
+    }
+}
+
+// === impl Span ===
+
+impl Span {
+    fn of(range: &Range<usize>) -> Self {
+        let position = |position: usize| u32::try_from(position).unwrap_or_default();
+        Self { start: position(range.start), end: position(range.end) }
     }
 }
 
@@ -70,14 +165,29 @@ mod tests {
     use crate::wire::meta;
 
     #[test]
-    fn the_header_points_into_the_json() {
-        let json = br#"{"metadata":{"name":"a","resourceVersion":"7","uid":"u"},"spec":1}"#;
-        let mut buffer = [vec![0; HEADER], json.to_vec()].concat();
-        let packed = Packed::new(&mut buffer, &meta::spans(json).unwrap());
+    fn the_spans_point_into_the_json() {
+        let json = r#"{"metadata":{"name":"a","resourceVersion":"7","uid":"u"},"spec":1}"#;
+        let packed = Packed::<u8>::new(json, &meta::spans(json.as_bytes()).unwrap());
         assert_eq!(packed.json(), json);
-        assert_eq!(packed.metadata(), br#"{"name":"a","resourceVersion":"7","uid":"u"}"#);
+        assert_eq!(packed.metadata(), r#"{"name":"a","resourceVersion":"7","uid":"u"}"#);
         assert_eq!((packed.resource_version(), packed.uid()), ("7", "u"));
-        assert!(!Packed::ptr_eq(&packed, &Packed::new(&mut buffer, &Spans::default())));
-        assert_eq!(Packed::new(&mut buffer, &Spans::default()).resource_version(), "");
+        assert!(!Packed::ptr_eq(&packed, &Packed::new(json, &Spans::default())));
+        assert_eq!(Packed::<u8>::new(json, &Spans::default()).resource_version(), "");
+    }
+
+    #[test]
+    fn a_decoded_object_is_known_as_long_as_it_is_held() {
+        let packed = Packed::new("{}", &Spans::default());
+        assert!(packed.known().is_none());
+        let first = Arc::new(1);
+        assert!(packed.learn(&Ok(Arc::clone(&first))).is_none());
+        let other = packed.learn(&Ok(Arc::new(2))).unwrap();
+        assert!(Arc::ptr_eq(&first, &other), "who decoded it at the same time gets the same object");
+        packed.forget_unheld();
+        assert!(packed.known().is_some());
+        drop((first, other));
+        assert!(packed.known().is_none());
+        packed.forget_unheld();
+        assert!(matches!(&*packed.state.known.lock(), Known::Nothing));
     }
 }

@@ -1,130 +1,244 @@
-//! The objects lately decoded from bytes: a bounded memory in front of a compact cache.
+//! The objects lately decoded from bytes: what keeps them alive though nobody holds them.
 //!
-//! Several small sets, each under a lock of its own; a key belongs to one of them. An entry is good for the very bytes it
-//! was decoded from and for no others, so that nobody needs to be told when an object changes.
+//! They stand in a ring. Once it is full, a new one takes the place of one that was not read since the hand last passed, of
+//! a state that the cache has replaced before any other. An object that a reader holds costs nothing more here, so it stays as well.
+//!
+//! What handlers and indexes are given goes through a ring of its own, which is short: they see every object once, and memory
+//! that is used again at once is still in the processor's cache, which saves a third of a decoding.
 
 use std::fmt;
-use std::hash::BuildHasher;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use hashbrown::DefaultHashBuilder;
 use parking_lot::Mutex;
 
-use crate::cached::packed::Packed;
-use crate::delta::DecodeError;
-use crate::key::ObjectKey;
+use crate::cached::packed::{Outcome, Packed};
 
-/// Entries of one set.
-const WAYS: usize = 4;
+/// So many entries are looked at for one that may go; then the next one goes.
+const LOOKS_MAX: usize = 16;
 
-pub(crate) struct Recent<K> {
-    sets: Box<[Mutex<Set<K>>]>,
-    hasher: DefaultHashBuilder,
+/// So many of those that handlers and indexes were given: several handlers are told of the same object at about the same time.
+const DELIVERED_MAX: usize = 16;
+
+/// What an object is decoded for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Purpose {
+    /// A handler or an index is given it because it has changed.
+    Delivery,
+    /// Somebody asked for it.
+    Read,
 }
 
-type Outcome<K> = Result<Arc<K>, Arc<DecodeError>>;
+/// How many decoded objects are kept.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Keep {
+    AtMost(usize),
+    /// A part of those that exist, and never fewer than some.
+    Share {
+        divisor: usize,
+        least: usize,
+    },
+}
 
-struct Set<K> {
-    entries: [Option<Entry<K>>; WAYS],
-    /// Which entry makes room next.
-    next: usize,
+pub(crate) struct Recent<K> {
+    keep: Keep,
+    /// How many objects exist.
+    n_objects: AtomicUsize,
+    delivered: Mutex<Ring<K>>,
+    read: Mutex<Ring<K>>,
+}
+
+struct Ring<K> {
+    entries: Vec<Entry<K>>,
+    /// Which entry is looked at next.
+    hand: usize,
 }
 
 struct Entry<K> {
-    key: ObjectKey,
-    /// Held, so that its address is not used again for other bytes.
-    packed: Packed,
-    decoded: Outcome<K>,
+    packed: Packed<K>,
+    /// What `packed` knows weakly.
+    decoded: Arc<K>,
 }
 
+// === impl Recent ===
+
 impl<K> Recent<K> {
-    /// Remembers about `entries_max` objects, rounded up to a multiple of [`WAYS`].
-    pub(crate) fn new(entries_max: usize) -> Self {
-        let sets =
-            (0..entries_max.div_ceil(WAYS)).map(|_| Mutex::new(Set { entries: [const { None }; WAYS], next: 0 }));
-        Self { sets: sets.collect(), hasher: DefaultHashBuilder::default() }
+    pub(crate) fn new(keep: Keep) -> Self {
+        Self { keep, n_objects: AtomicUsize::new(0), delivered: Mutex::default(), read: Mutex::default() }
     }
 
-    /// What came of decoding `packed`, if that is remembered.
-    pub(crate) fn find(&self, key: &ObjectKey, packed: &Packed) -> Option<Outcome<K>> {
-        let set = self.set(key)?.lock();
-        let entry = set.entries.iter().flatten().find(|entry| Packed::ptr_eq(&entry.packed, packed))?;
-        Some(entry.decoded.clone())
+    /// Says how many objects exist, of which some are kept decoded.
+    pub(crate) fn set_objects(&self, n_objects: usize) {
+        self.n_objects.store(n_objects, Ordering::Relaxed);
     }
 
-    /// Remembers what came of decoding `packed`, in place of an older state of the same object, or of another object.
-    pub(crate) fn keep(&self, key: &ObjectKey, packed: &Packed, decoded: &Outcome<K>) {
-        let Some(set) = self.set(key) else { return };
-        let entry = Entry { key: key.clone(), packed: packed.clone(), decoded: decoded.clone() };
-        let forgotten = {
-            let mut set = set.lock();
-            let same = set.entries.iter().position(|known| known.as_ref().is_some_and(|known| known.key == *key));
-            let place = same.unwrap_or(set.next);
-            if same.is_none() {
-                set.next = (place + 1) % WAYS;
-            }
-            set.entries[place].replace(entry)
+    /// Remembers what came of decoding `packed`, and returns what all its readers share.
+    pub(crate) fn keep(&self, packed: &Packed<K>, outcome: Outcome<K>, purpose: Purpose) -> Outcome<K> {
+        let (ring, entries_max) = match purpose {
+            Purpose::Delivery => (&self.delivered, self.entries_max().min(DELIVERED_MAX)),
+            Purpose::Read => (&self.read, self.entries_max()),
         };
-        // What may be a large object is freed outside the lock.
-        drop(forgotten);
+        if entries_max == 0 {
+            return outcome;
+        }
+        if let Some(known) = packed.learn(&outcome) {
+            return Ok(known);
+        }
+        if let Ok(decoded) = &outcome {
+            let entry = Entry { packed: packed.clone(), decoded: Arc::clone(decoded) };
+            // What may be large objects is freed outside the lock.
+            let forgotten = ring.lock().put(entry, entries_max);
+            forgotten.into_iter().for_each(Entry::forget);
+        }
+        outcome
     }
 
-    fn set(&self, key: &ObjectKey) -> Option<&Mutex<Set<K>>> {
-        if self.sets.is_empty() {
-            return None;
+    fn entries_max(&self) -> usize {
+        match self.keep {
+            Keep::AtMost(entries_max) => entries_max,
+            Keep::Share { divisor, least } => (self.n_objects.load(Ordering::Relaxed) / divisor.max(1)).max(least),
         }
-        let hash = usize::try_from(self.hasher.hash_one(key) & u64::from(u32::MAX)).unwrap_or_default();
-        self.sets.get(hash % self.sets.len())
     }
 }
 
 impl<K> fmt::Debug for Recent<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Recent").field("entries_max", &(self.sets.len() * WAYS)).finish_non_exhaustive()
+        f.debug_struct("Recent").field("keep", &self.keep).finish_non_exhaustive()
+    }
+}
+
+// === impl Ring ===
+
+impl<K> Default for Ring<K> {
+    fn default() -> Self {
+        Self { entries: Vec::new(), hand: 0 }
+    }
+}
+
+impl<K> Ring<K> {
+    /// Adds an entry and returns those that made room.
+    fn put(&mut self, entry: Entry<K>, entries_max: usize) -> Vec<Entry<K>> {
+        if self.entries.len() < entries_max {
+            self.entries.push(entry);
+            return Vec::new();
+        }
+        // The bound may have fallen.
+        let mut forgotten = self.entries.split_off(entries_max);
+        self.hand %= entries_max;
+        for _ in 0..LOOKS_MAX {
+            if self.entries[self.hand].may_go() {
+                break;
+            }
+            self.hand = (self.hand + 1) % entries_max;
+        }
+        forgotten.push(std::mem::replace(&mut self.entries[self.hand], entry));
+        self.hand = (self.hand + 1) % entries_max;
+        forgotten
+    }
+}
+
+// === impl Entry ===
+
+impl<K> Entry<K> {
+    fn may_go(&self) -> bool {
+        let was_read = self.packed.take_read_mark();
+        let is_held = Arc::strong_count(&self.decoded) > 1;
+        self.packed.is_last() || !was_read && !is_held
+    }
+
+    fn forget(self) {
+        let Self { packed, decoded } = self;
+        drop(decoded);
+        packed.forget_unheld();
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cached::packed::HEADER;
     use crate::wire::meta::Spans;
 
-    fn packed() -> Packed {
-        Packed::new(&mut [0; HEADER + 2], &Spans::default())
+    fn packed() -> Packed<usize> {
+        Packed::new("{}", &Spans::default())
     }
 
-    fn key(number: usize) -> ObjectKey {
-        ObjectKey::cluster(&number.to_string())
+    fn is_known(packed: &Packed<usize>) -> bool {
+        packed.known().is_some()
     }
 
-    #[test]
-    fn only_the_same_bytes_are_remembered() {
-        let recent = Recent::new(4);
-        let (old, new) = (packed(), packed());
-        recent.keep(&key(1), &old, &Ok(Arc::new(1)));
-        assert_eq!(*recent.find(&key(1), &old).unwrap().unwrap(), 1);
-        assert!(recent.find(&key(1), &new).is_none());
-        recent.keep(&key(1), &new, &Ok(Arc::new(2)));
-        assert!(recent.find(&key(1), &old).is_none(), "the older state made room");
-        assert_eq!(*recent.find(&key(1), &new).unwrap().unwrap(), 2);
+    /// New states of as many objects, decoded one after the other.
+    fn decode(recent: &Recent<usize>, n_objects: usize) -> Vec<Packed<usize>> {
+        let all: Vec<_> = (0..n_objects).map(|_| packed()).collect();
+        all.iter()
+            .enumerate()
+            .for_each(|(number, packed)| drop(recent.keep(packed, Ok(Arc::new(number)), Purpose::Read)));
+        all
     }
 
     #[test]
-    fn no_more_is_held_than_the_bound() {
-        let recent = Recent::new(16);
-        let decoded = Arc::new(0);
-        for number in 0..1_000 {
-            recent.keep(&key(number), &packed(), &Ok(Arc::clone(&decoded)));
+    fn no_more_is_kept_than_the_bound() {
+        let recent = Recent::new(Keep::AtMost(16));
+        let all = decode(&recent, 1_000);
+        assert_eq!(all.iter().filter(|packed| is_known(packed)).count(), 16);
+    }
+
+    #[test]
+    fn a_share_follows_the_number_of_objects_both_ways() {
+        let recent = Recent::new(Keep::Share { divisor: 4, least: 10 });
+        let all = decode(&recent, 1_000);
+        assert_eq!(all.iter().filter(|packed| is_known(packed)).count(), 10);
+        recent.set_objects(400);
+        let all = decode(&recent, 1_000);
+        assert_eq!(all.iter().filter(|packed| is_known(packed)).count(), 100);
+        recent.set_objects(0);
+        drop(all);
+        let all = decode(&recent, 1);
+        assert!(is_known(&all[0]));
+        assert_eq!(recent.read.lock().entries.len(), 10);
+    }
+
+    #[test]
+    fn what_is_read_outlives_what_is_not() {
+        let recent = Recent::new(Keep::AtMost(16));
+        let read = decode(&recent, 4);
+        for _ in 0..100 {
+            assert!(read.iter().all(is_known));
+            decode(&recent, 4);
         }
-        assert_eq!(Arc::strong_count(&decoded), 16 + 1);
+        let others = decode(&recent, 100);
+        assert!(!others.iter().take(50).any(is_known));
     }
 
     #[test]
-    fn a_bound_of_none_holds_none() {
-        let recent = Recent::new(0);
+    fn a_state_that_the_cache_has_replaced_goes_first() {
+        let recent = Recent::new(Keep::AtMost(2));
+        let (current, replaced) = (packed(), packed());
+        drop((
+            recent.keep(&replaced, Ok(Arc::new(1)), Purpose::Read),
+            recent.keep(&current, Ok(Arc::new(2)), Purpose::Read),
+        ));
+        assert!(is_known(&current) && is_known(&replaced));
+        drop(replaced);
+        let next = packed();
+        drop(recent.keep(&next, Ok(Arc::new(3)), Purpose::Read));
+        assert!(is_known(&current));
+    }
+
+    #[test]
+    fn what_is_delivered_leaves_what_was_read_alone() {
+        let recent = Recent::new(Keep::AtMost(20));
+        let read = decode(&recent, 20);
+        let delivered: Vec<_> = (0..100).map(|_| packed()).collect();
+        delivered.iter().for_each(|packed| drop(recent.keep(packed, Ok(Arc::new(0)), Purpose::Delivery)));
+        assert_eq!(read.iter().filter(|packed| is_known(packed)).count(), 20);
+        assert_eq!(delivered.iter().filter(|packed| is_known(packed)).count(), DELIVERED_MAX);
+    }
+
+    #[test]
+    fn a_bound_of_none_keeps_none() {
+        let recent = Recent::new(Keep::AtMost(0));
         let bytes = packed();
-        recent.keep(&key(1), &bytes, &Ok(Arc::new(1)));
-        assert!(recent.find(&key(1), &bytes).is_none());
+        drop(recent.keep(&bytes, Ok(Arc::new(1)), Purpose::Read));
+        assert!(!is_known(&bytes));
     }
 }

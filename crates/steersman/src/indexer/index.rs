@@ -2,10 +2,11 @@
 
 use std::any::Any;
 use std::borrow::Borrow;
-use std::hash::Hash;
+use std::hash::{Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
-use hashbrown::HashMap;
+use hashbrown::{Equivalent, HashMap};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::cached::{Cached, Decoder};
@@ -36,8 +37,20 @@ pub(super) trait AnyIndex<K>: Any + Send + Sync {
 /// An index by what a function gives. The postings hold the objects. No posting is empty.
 pub(super) struct ByFunction<K, V> {
     function: Function<K, V>,
-    postings: HashMap<V, Posting<Cached<K>>>,
+    postings: HashMap<Arc<V>, Posting<Cached<K>>>,
+    /// The values of the objects that are held as bytes, by their slots: to find out what they were would take a decoding. An
+    /// object without values is not here.
+    filed: HashMap<u32, Filed<V>>,
 }
+
+/// The values under which an object is found. Most have one.
+enum Filed<V> {
+    Many(Box<[Arc<V>]>),
+    One(Arc<V>),
+}
+
+/// A value that is looked for among shared ones.
+struct Sought<'a, Q: ?Sized>(&'a Q);
 
 /// By the namespace, which the key has: nothing to compute, and it never changes, so that updates cost nothing. The objects are
 /// in their slots. No posting is empty.
@@ -50,7 +63,7 @@ pub(super) struct ByNamespace {
 
 impl<K, V: Eq + Hash> ByFunction<K, V> {
     pub(super) fn new(function: Function<K, V>) -> Self {
-        Self { function, postings: HashMap::new() }
+        Self { function, postings: HashMap::new(), filed: HashMap::new() }
     }
 
     /// The objects under `value` with their slots.
@@ -59,7 +72,7 @@ impl<K, V: Eq + Hash> ByFunction<K, V> {
         V: Borrow<Q>,
         Q: ?Sized + Eq + Hash,
     {
-        self.postings.get(value).map(Posting::members).unwrap_or_default()
+        self.postings.get(&Sought(value)).map(Posting::members).unwrap_or_default()
     }
 
     /// Every value that has an object.
@@ -67,7 +80,7 @@ impl<K, V: Eq + Hash> ByFunction<K, V> {
     where
         V: Clone,
     {
-        self.postings.keys().cloned().collect()
+        self.postings.keys().map(|value| V::clone(value)).collect()
     }
 }
 
@@ -79,17 +92,60 @@ impl<K: CachedResource, V: Eq + Hash + Send + Sync + 'static> AnyIndex<K> for By
         (old, new): (Option<&Cached<K>>, Option<&Cached<K>>),
         decoder: &Decoder<K>,
     ) {
-        let Self { function, postings } = self;
-        let values = |object: Option<&Cached<K>>| object.map(|object| function.values(key, object, decoder));
-        let (before, after) = (values(old).unwrap_or_default(), values(new).unwrap_or_default());
-        for value in before.iter().filter(|value| !after.contains(value)) {
-            remove(postings, value, slot);
-        }
-        for value in after {
-            if let Some(new) = new {
-                postings.entry(value).or_default().set(slot, new.clone());
+        let Self { function, postings, filed } = self;
+        let after = new.map(|new| function.values(key, new, decoder)).unwrap_or_default();
+        let mut leave = |value: &V| {
+            if !after.contains(value) {
+                remove(postings, &Sought(value), slot);
             }
+        };
+        match (filed.remove(&slot), old) {
+            (Some(filed), _) => filed.values().iter().for_each(|value| leave(value)),
+            (None, Some(old)) if old.decoded().is_some() => {
+                function.values(key, old, decoder).iter().for_each(leave);
+            }
+            // Where nothing was filed, an object held as bytes had no values.
+            (None, _) => {}
         }
+        let Some(new) = new else { return };
+        let values = after.into_iter().map(|value| set(postings, value, slot, new.clone()));
+        match new.decoded() {
+            Some(_) => values.for_each(drop),
+            None => drop(Filed::of(values.collect()).and_then(|values| filed.insert(slot, values))),
+        }
+    }
+}
+
+// === impl Filed ===
+
+impl<V> Filed<V> {
+    fn of(mut values: Vec<Arc<V>>) -> Option<Self> {
+        match values.len() {
+            0 => None,
+            1 => values.pop().map(Self::One),
+            _ => Some(Self::Many(values.into())),
+        }
+    }
+
+    fn values(&self) -> &[Arc<V>] {
+        match self {
+            Self::Many(values) => values,
+            Self::One(value) => std::slice::from_ref(value),
+        }
+    }
+}
+
+// === impl Sought ===
+
+impl<Q: ?Sized + Hash> Hash for Sought<'_, Q> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.hash(state);
+    }
+}
+
+impl<V: Borrow<Q>, Q: ?Sized + Eq> Equivalent<Arc<V>> for Sought<'_, Q> {
+    fn equivalent(&self, known: &Arc<V>) -> bool {
+        *self.0 == *V::borrow(known)
     }
 }
 
@@ -122,7 +178,9 @@ impl<K: CachedResource, V> Function<K, V> {
         // A panic must not take the informer down with it; it has changed nothing of ours.
         let values = catch_unwind(AssertUnwindSafe(|| match self {
             Self::Metadata(function) => object.metadata().map(|metadata| function(&metadata)).unwrap_or_default(),
-            Self::Object(function) => decoder.decode(key, object).map(|object| function(&object)).unwrap_or_default(),
+            Self::Object(function) => {
+                decoder.decode_delivered(key, object).map(|object| function(&object)).unwrap_or_default()
+            }
         }));
         values.unwrap_or_else(|_| {
             tracing::error!("an index function panicked; the object is not in that index");
@@ -131,10 +189,21 @@ impl<K: CachedResource, V> Function<K, V> {
     }
 }
 
+/// Files `slot` under `value`, and returns the value as the index has it.
+fn set<V: Eq + Hash, M>(postings: &mut HashMap<Arc<V>, Posting<M>>, value: V, slot: u32, member: M) -> Arc<V> {
+    if let Some((known, posting)) = postings.get_key_value_mut(&Sought(&value)) {
+        posting.set(slot, member);
+        return Arc::clone(known);
+    }
+    let value = Arc::new(value);
+    postings.entry(Arc::clone(&value)).or_default().set(slot, member);
+    value
+}
+
 fn remove<V, Q, M>(postings: &mut HashMap<V, Posting<M>>, value: &Q, slot: u32)
 where
-    V: Borrow<Q> + Eq + Hash,
-    Q: ?Sized + Eq + Hash,
+    V: Eq + Hash,
+    Q: ?Sized + Equivalent<V> + Hash,
 {
     if let Some(posting) = postings.get_mut(value) {
         posting.remove(slot);

@@ -7,7 +7,7 @@ use proptest::prelude::{Strategy, any, prop_oneof, proptest};
 use serde::de::Error;
 
 use super::*;
-use crate::cached::{HEADER, Packed};
+use crate::cached::{Keep, Packed};
 use crate::lister::LookupError;
 use crate::outcome::Finality;
 use crate::wire::meta;
@@ -25,9 +25,9 @@ fn object(key: &str, version: u32, color: &str) -> Entry<ConfigMap> {
 }
 
 fn pack(object: &ConfigMap) -> Cached<ConfigMap> {
-    let json = serde_json::to_vec(object).expect("a ConfigMap can be written");
-    let spans = meta::spans(&json).expect("what is written is an object");
-    Cached::packed(Packed::new(&mut [vec![0; HEADER], json].concat(), &spans))
+    let json = serde_json::to_string(object).expect("a ConfigMap can be written");
+    let spans = meta::spans(json.as_bytes()).expect("what is written is an object");
+    Cached::packed(Packed::new(&json, &spans))
 }
 
 fn broken(key: &str, version: u32) -> Arc<DecodeError> {
@@ -132,7 +132,7 @@ async fn who_waits_for_an_object_hears_of_it_while_a_list_goes_on() {
 /// As [`object`], of the object with this uid.
 fn object_of(uid: &str, key: &str, version: u32) -> Entry<ConfigMap> {
     let Entry { key, object } = object(key, version, uid);
-    let mut object = Decoder::new("configmaps", 0).decode(&key, &object).unwrap().as_ref().clone();
+    let mut object = Decoder::new("configmaps", Keep::AtMost(0)).decode(&key, &object).unwrap().as_ref().clone();
     object.metadata.uid = Some(uid.to_owned());
     let object = if version.is_multiple_of(2) { Arc::new(object).into() } else { pack(&object) };
     Entry { key, object }

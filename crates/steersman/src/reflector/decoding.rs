@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::cached::{self, CacheMode, Cached, HEADER, Packed};
+use crate::cached::{self, Cached, Holding, Packed};
 use crate::delta::{DecodeError, Entry};
 use crate::indexer::Indexer;
 use crate::key::ObjectKey;
@@ -17,7 +17,7 @@ use crate::wire::{meta, scan};
 pub(super) struct Decoding<K> {
     /// `plural.group`, for errors.
     resource: String,
-    cache: CacheMode,
+    holding: Holding,
     prune: Vec<scan::Path>,
     pub(super) transform: Option<Arc<Transform<K>>>,
     /// The cache the entries end up in. Objects it has need not be decoded again.
@@ -45,7 +45,7 @@ impl<K: CachedResource> Decoding<K> {
     pub(super) fn new(target: &Target, options: &ReflectorOptions, known: Indexer<K>) -> Self {
         Self {
             resource: target.resource.clone(),
-            cache: options.cache,
+            holding: options.cache.holding::<K>(),
             prune: options.prune.clone(),
             transform: None,
             known,
@@ -76,9 +76,9 @@ impl<K: CachedResource> Decoding<K> {
         {
             return Decoded::Entry(entry);
         }
-        let decoded = match self.cache {
-            CacheMode::Compact { .. } => self.pack(bytes),
-            CacheMode::Typed => self.decode_typed(bytes),
+        let decoded = match self.holding {
+            Holding::Bytes(_) => self.pack(bytes),
+            Holding::Decoded => self.decode_typed(bytes),
         };
         decoded.map_or_else(
             |source| {
@@ -109,8 +109,8 @@ impl<K: CachedResource> Decoding<K> {
     }
 
     fn decode_typed(&mut self, bytes: &[u8]) -> Result<Entry<K>, serde_json::Error> {
-        let pruned = scan::prune(bytes, &self.prune, &mut self.scratch);
-        let object = cached::decode::<K>(if pruned { &self.scratch } else { bytes })?;
+        let is_pruned = scan::prune(bytes, &self.prune, &mut self.scratch);
+        let object = cached::decode::<K>(text(if is_pruned { &self.scratch } else { bytes })?)?;
         if object.meta().name.as_deref().is_none_or(str::is_empty) {
             return Err(nameless());
         }
@@ -126,27 +126,30 @@ impl<K: CachedResource> Decoding<K> {
 
     /// Takes the bytes as they are, if they are one JSON object with a name as far as a walk through it tells.
     fn pack(&mut self, bytes: &[u8]) -> Result<Entry<K>, serde_json::Error> {
-        self.scratch.clear();
-        self.scratch.resize(HEADER, 0);
-        scan::append_pruned(bytes, &self.prune, &mut self.scratch);
+        let is_pruned = scan::prune(bytes, &self.prune, &mut self.scratch);
         if let Some(transform) = &self.transform {
-            let object = transform.apply(cached::decode(&self.scratch[HEADER..])?)?;
-            self.scratch.truncate(HEADER);
+            let object = transform.apply(cached::decode(text(if is_pruned { &self.scratch } else { bytes })?)?)?;
+            self.scratch.clear();
             transform.write(&object, &mut self.scratch)?;
         }
-        let json = &self.scratch[HEADER..];
-        let Some(spans) = meta::spans(json) else {
+        let json = text(if is_pruned || self.transform.is_some() { &self.scratch } else { bytes })?;
+        let Some(spans) = meta::spans(json.as_bytes()) else {
             let error = serde_json::from_slice::<serde::de::IgnoredAny>(bytes).err();
             return Err(error.unwrap_or_else(|| serde::de::Error::custom("this is not an object")));
         };
-        let text = |span: &Range<usize>| std::str::from_utf8(&json[span.clone()]).unwrap_or_default();
-        let key = match text(&spans.name) {
+        let member = |span: &Range<usize>| json.get(span.clone()).unwrap_or_default();
+        let key = match member(&spans.name) {
             // Absent, or written in a way that takes a parser to read.
-            "" => event::header(json).key().ok_or_else(nameless)?,
-            name => ObjectKey::namespaced(text(&spans.namespace), name),
+            "" => event::header(json.as_bytes()).key().ok_or_else(nameless)?,
+            name => ObjectKey::namespaced(member(&spans.namespace), name),
         };
-        Ok(Entry { key, object: Cached::packed(Packed::new(&mut self.scratch, &spans)) })
+        Ok(Entry { key, object: Cached::packed(Packed::new(json, &spans)) })
     }
+}
+
+/// What is no text is refused here, so that the decoder need not look for that again.
+fn text(bytes: &[u8]) -> Result<&str, serde_json::Error> {
+    std::str::from_utf8(bytes).map_err(|error| serde::de::Error::custom(format_args!("it is no text: {error}")))
 }
 
 fn nameless() -> serde_json::Error {
@@ -158,12 +161,14 @@ mod tests {
     use k8s_openapi::api::core::v1::Pod;
 
     use super::*;
+    use crate::cached::CacheMode;
     use crate::selection::Scope;
 
     #[test]
     fn what_is_held_has_no_room_to_spare() {
         let target = Target::of::<Pod>(&(), Scope::All.into());
-        let mut decoding = Decoding::<Pod>::new(&target, &ReflectorOptions::default(), Indexer::new());
+        let mut decoding =
+            Decoding::<Pod>::new(&target, &ReflectorOptions::default().cache(CacheMode::Typed), Indexer::new());
         let json = br#"{"metadata": {"name": "a"}, "spec": {"containers": [{"name": "c", "env": [{"name": "e"}]}]}}"#;
         let Decoded::Entry(entry) = decoding.object(json, Reuse::Never) else { panic!("this is a Pod") };
         let pod = entry.object.decoded().unwrap();

@@ -16,13 +16,14 @@ pub(crate) fn prune(json: &[u8], paths: &[Path], into: &mut Vec<u8>) -> bool {
         return false;
     }
     into.clear();
-    copy_without(json, &cuts, into);
+    into.reserve(json.len());
+    let mut kept = 0;
+    for cut in cuts {
+        into.extend_from_slice(&json[kept..cut.start]);
+        kept = cut.end;
+    }
+    into.extend_from_slice(&json[kept..]);
     true
-}
-
-/// Appends `json` to `into` without the members at `paths`.
-pub(crate) fn append_pruned(json: &[u8], paths: &[Path], into: &mut Vec<u8>) {
-    copy_without(json, &cuts(json, paths), into);
 }
 
 /// What to cut from `json`, in order and without overlap; nothing from what is no JSON object.
@@ -34,16 +35,6 @@ fn cuts(json: &[u8], paths: &[Path]) -> Vec<Range<usize>> {
         return Vec::new();
     }
     cuts
-}
-
-fn copy_without(json: &[u8], cuts: &[Range<usize>], into: &mut Vec<u8>) {
-    into.reserve(json.len());
-    let mut kept = 0;
-    for cut in cuts {
-        into.extend_from_slice(&json[kept..cut.start]);
-        kept = cut.end;
-    }
-    into.extend_from_slice(&json[kept..]);
 }
 
 /// The value of the member `key` of the object `json`, as bytes.
@@ -137,12 +128,36 @@ pub(super) fn skip_space(json: &[u8], mut at: usize) -> usize {
 fn skip_string(json: &[u8], quote: usize) -> Option<usize> {
     let mut at = quote + 1;
     loop {
-        let found = at + memchr::memchr2(b'"', b'\\', json.get(at..)?)?;
-        if json[found] == b'"' {
-            return Some(found + 1);
+        at += quote_or_escape(json.get(at..)?)?;
+        if json[at] == b'"' {
+            return Some(at + 1);
         }
-        at = found + 2;
+        at += 2;
     }
+}
+
+/// Where the first quote or backslash is. Most texts of an object are shorter than what calling a search with wide registers
+/// costs, so eight bytes are looked at together first.
+fn quote_or_escape(text: &[u8]) -> Option<usize> {
+    const WORDS_MAX: usize = 4;
+    let (words, _) = text.as_chunks::<8>();
+    for (number, word) in words.iter().take(WORDS_MAX).enumerate() {
+        let word = u64::from_le_bytes(*word);
+        let found = bytes_equal(word, b'"') | bytes_equal(word, b'\\');
+        if found != 0 {
+            return Some(8 * number + found.trailing_zeros() as usize / 8);
+        }
+    }
+    let looked_at = 8 * words.len().min(WORDS_MAX);
+    Some(looked_at + memchr::memchr2(b'"', b'\\', &text[looked_at..])?)
+}
+
+/// The highest bit of the lowest byte of `word` that is `byte`, and nothing if none is. Bits above that one mean nothing.
+fn bytes_equal(word: u64, byte: u8) -> u64 {
+    const LOW: u64 = u64::from_le_bytes([0x01; 8]);
+    const HIGH: u64 = u64::from_le_bytes([0x80; 8]);
+    let difference = word ^ u64::from_le_bytes([byte; 8]);
+    difference.wrapping_sub(LOW) & !difference & HIGH
 }
 
 /// The position after the value that starts at `at`.
@@ -247,6 +262,12 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn quotes_and_escapes_are_found_wherever_they_stand(text in "[a-c!#\\[\\]é]{0,60}", tail in "[\"\\\\a]{0,12}") {
+            let text = text + &tail;
+            assert_eq!(quote_or_escape(text.as_bytes()), text.find(['"', '\\']), "{text}");
+        }
+
         #[test]
         fn pruning_equals_removing_from_the_tree(value in tree()) {
             check(&value.to_string());

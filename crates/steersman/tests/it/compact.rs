@@ -248,6 +248,68 @@ async fn an_object_is_decoded_when_it_is_read_and_again_when_it_changed() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_object_that_somebody_holds_is_not_decoded_again() {
+    let server = Server::new();
+    for number in 0..100 {
+        server.put(&format!("a/x{number}"), "1");
+    }
+    let options = ReflectorOptions::default().cache(CacheMode::Compact { decoded_max: 4 });
+    let factory = InformerFactory::new(server.client()).options(options);
+    let informer = factory.informer::<Counted>(Scope::All);
+    let _running = factory.start();
+    informer.wait_synced(WAIT).await.unwrap();
+    let lister = informer.lister();
+    let held = lister.list().unwrap();
+    assert_eq!((held.len(), decoded()), (100, 100));
+    let again = lister.list().unwrap();
+    assert!(held.iter().zip(&again).all(|(held, again)| Arc::ptr_eq(held, again)));
+    assert_eq!(decoded(), 100);
+    drop((held, again));
+    lister.list().unwrap();
+    assert!(decoded() > 190, "no more than a few were kept, and {} have been decoded", decoded());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_index_by_the_whole_object_decodes_each_state_once_and_so_do_handlers() {
+    let server = Server::new();
+    server.put("a/x", "1");
+    let (informer, _running) = start(&server).await;
+    let by_value = informer.add_index(|counted| counted.inner.data.clone().unwrap_or_default().into_values());
+    let heard = Arc::<Mutex<Vec<String>>>::default();
+    for _ in 0..2 {
+        let heard = Arc::clone(&heard);
+        informer.add_handler(handler_fn(move |change: Change<'_, Counted>| {
+            heard.lock().extend(change.object().map(|object| object.inner.name_any()));
+        }));
+    }
+    settle().await;
+    assert_eq!(decoded(), 1);
+    server.put("a/x", "2");
+    settle().await;
+    assert_eq!(decoded(), 2);
+    assert!(by_value.get("1").unwrap().is_empty());
+    assert_eq!(by_value.get("2").unwrap().len(), 1);
+    server.delete("a/x");
+    settle().await;
+    assert!(by_value.get("2").unwrap().is_empty());
+    assert_eq!(heard.lock().len(), 6);
+}
+
+#[tokio::test(start_paused = true)]
+async fn whether_objects_are_decoded_when_they_arrive_is_one_setter() {
+    let server = Server::new();
+    server.put("a/x", "1");
+    for (factory, expected) in
+        [(compact(&server), 0), (compact(&server).typed(), 1), (compact(&server).typed().compact(), 1)]
+    {
+        let informer = factory.informer::<Counted>(Scope::All);
+        let _running = factory.start();
+        informer.wait_synced(WAIT).await.unwrap();
+        assert_eq!(decoded(), expected);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_selection_decodes_only_what_it_selects() {
     let server = Server::new();
     for number in 0..20 {

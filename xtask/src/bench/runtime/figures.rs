@@ -82,6 +82,7 @@ pub(crate) fn informer([synced, resident, peak_list, peak_relist, updates]: [f64
         Row::less("peak while relisting", "peak_relist_mb", "MB", Target::At(peak_relist)),
         Row::less("  where all has changed", "peak_full_relist_mb", "MB", Target::Of(OF_RESIDENT, "resident_mb")),
         Row::more("updates", "updates_per_s", Target::At(updates)),
+        Row::less("  processor time of each", "update_cpu_us", "us", Target::None),
         Row {
             better: Better::Neither,
             unit: "%",

@@ -46,8 +46,9 @@ pub(crate) fn build(workspace: &Workspace, strip: bool) -> anyhow::Result<Progra
     };
     let informers = vec![
         Program::new("steersman", Ok(steersman.clone()), vec![]),
-        Program::new("steersman compact", Ok(steersman.clone()), vec!["--compact"]),
-        Program::new("steersman compact, decoding", Ok(steersman), vec!["--compact", "--decode"]),
+        Program::new("steersman typed", Ok(steersman.clone()), vec!["--cache", "typed"]),
+        Program::new("steersman compact", Ok(steersman.clone()), vec!["--cache", "compact"]),
+        Program::new("steersman decoding", Ok(steersman), vec!["--decode"]),
         Program::new("kube-runtime list", Ok(kube_runtime.clone()), stripped(&["--initial", "list"])),
         Program::new("kube-runtime stream", Ok(kube_runtime), stripped(&["--initial", "stream"])),
         Program::new("client-go", clientgo.clone(), stripped(&[])),
