@@ -141,6 +141,8 @@ async fn status_and_scale_are_written_on_their_own() {
 
     let refused = fleets.update_status(&fleet("gone", "Cadiz")).await.unwrap_err();
     assert!(refused.is_not_found());
+    assert!(fleets.get_opt("gone").await.unwrap().is_none());
+    assert_eq!(fleets.get_opt("a").await.unwrap().unwrap().spec.replicas, 2);
     assert_eq!(refused.to_string(), r#"cannot update the status of fleets.sea.example.com "default/gone""#);
     plane.stop().await;
 }

@@ -165,6 +165,18 @@ where
         self.send(Verb("get"), &key, self.request(&key).get(name, &GetParams::default())).await
     }
 
+    /// The object `name`, or `None` if there is none.
+    ///
+    /// # Errors
+    /// [`WriteError`], of which none is [`WriteError::is_not_found`].
+    pub async fn get_opt(&self, name: &str) -> Result<Option<K>, WriteError> {
+        match self.get(name).await {
+            Ok(object) => Ok(Some(object)),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     /// One page of objects, or all of them.
     ///
     /// # Errors
