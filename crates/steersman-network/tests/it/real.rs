@@ -64,7 +64,7 @@ async fn of_two_objects_that_adopt_one_network_one_at_most_has_it_and_the_other_
         delete(&world, winner).await;
         assert_eq!(world.network(id).await.unwrap().tags, ["theirs"]);
     }
-    if world.api().get_opt("b").await.unwrap().is_some() && loser == "a" {
+    if loser == "a" && !world.api().get("b").await.is_err_and(|error| error.is_not_found()) {
         delete(&world, "b").await;
     }
     let mut changed = adopting();
