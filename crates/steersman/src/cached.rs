@@ -16,7 +16,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 
 use crate::cached::recent::{Purpose, Recent};
-use crate::delta::DecodeError;
+use crate::decode_error::DecodeError;
 use crate::key::ObjectKey;
 use crate::selection::CachedResource;
 

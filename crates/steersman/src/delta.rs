@@ -14,6 +14,7 @@ use kube::Resource;
 use tokio::sync::mpsc;
 
 use crate::cached::Cached;
+use crate::decode_error::DecodeError;
 use crate::key::ObjectKey;
 use crate::selection::Scope;
 
@@ -67,21 +68,6 @@ pub struct Entry<K> {
     pub key: ObjectKey,
     /// The object, decoded or as bytes.
     pub object: Cached<K>,
-}
-
-/// An object that the server sent cannot be decoded as the type that was asked for.
-#[derive(Debug, thiserror::Error)]
-#[error("{resource} {} at version {resource_version:?} cannot be decoded", key.as_ref().map_or("without a name", ObjectKey::as_str))]
-pub struct DecodeError {
-    /// `plural.group` of the type.
-    pub resource: String,
-    /// Which object, if that much could be read.
-    pub key: Option<ObjectKey>,
-    /// Its version, empty if unknown.
-    pub resource_version: String,
-    /// What the decoder stumbled over.
-    #[source]
-    pub source: serde_json::Error,
 }
 
 /// The producing end of a delta queue; a reflector holds it. Clones feed the same queue.

@@ -12,7 +12,8 @@ use kube::Resource;
 
 use crate::cached::{Cached, Decoder};
 use crate::chain::Chain;
-use crate::delta::{DecodeError, Entry};
+use crate::decode_error::DecodeError;
+use crate::delta::Entry;
 use crate::key::ObjectKey;
 use crate::outcome::{Arrival, Finality, Outcome};
 use crate::selection::CachedResource;

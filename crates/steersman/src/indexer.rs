@@ -22,7 +22,8 @@ use parking_lot::RwLock;
 use tokio::sync::watch;
 
 use crate::cached::{Cached, Decoder, Keep};
-use crate::delta::{DecodeError, Delta, Entry};
+use crate::decode_error::DecodeError;
+use crate::delta::{Delta, Entry};
 use crate::indexer::core::{Core, Slot};
 use crate::indexer::index::ByFunction;
 use crate::key::ObjectKey;

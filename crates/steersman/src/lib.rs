@@ -207,6 +207,7 @@ pub mod conditions;
 pub mod consistency;
 pub mod controller;
 mod create_or_update;
+mod decode_error;
 mod delta;
 #[cfg(feature = "election")]
 pub mod election;

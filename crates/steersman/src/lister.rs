@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::{Selector, SelectorExt};
 
 use crate::consistency::is_at_least;
-use crate::delta::DecodeError;
+use crate::decode_error::DecodeError;
 use crate::indexer::{Found, Indexer};
 use crate::key::ObjectKey;
 use crate::selection::{CachedResource, Scope};

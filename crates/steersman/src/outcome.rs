@@ -6,7 +6,8 @@
 use std::sync::Arc;
 
 use crate::cached::Cached;
-use crate::delta::{DecodeError, Entry};
+use crate::decode_error::DecodeError;
+use crate::delta::Entry;
 use crate::key::ObjectKey;
 
 /// What a delta changed, in the order handlers hear of it.

@@ -13,7 +13,8 @@ mod monitor;
 mod request;
 
 pub use crate::backoff::Limits as BackoffLimits;
-pub use crate::delta::{BATCH_MAX, Closed, DELTAS_MAX, DecodeError, Delta, DeltaFifo, DeltaSender, Entry, delta_fifo};
+pub use crate::decode_error::DecodeError;
+pub use crate::delta::{BATCH_MAX, Closed, DELTAS_MAX, Delta, DeltaFifo, DeltaSender, Entry, delta_fifo};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;

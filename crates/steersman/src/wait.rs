@@ -18,7 +18,7 @@ use std::time::Duration;
 use futures::StreamExt;
 use kube::{Client, Resource};
 
-use crate::delta::DecodeError;
+use crate::decode_error::DecodeError;
 use crate::factory::InformerFactory;
 use crate::indexer::Found;
 use crate::informer::{Informer, ObjectStates};

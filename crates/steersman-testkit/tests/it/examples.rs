@@ -241,6 +241,8 @@ async fn opentelemetry_exports_a_span_for_every_reconcile() {
     plane.apply(&config("metadata: {name: c, namespace: default}, data: {a: b}")).await;
     let exporter = InMemorySpanExporter::default();
     let provider = SdkTracerProvider::builder().with_simple_exporter(exporter.clone()).build();
+    // With a single subscriber, whether it wants a span is asked of the thread that comes by first, which may be another test's.
+    let _other = tracing::Dispatch::new(tracing::subscriber::NoSubscriber::new());
     // Heard on this thread only, on which everything of this test runs.
     let _guard = tracing::subscriber::set_default(opentelemetry::subscriber(&provider));
     let exported = exporter.clone();

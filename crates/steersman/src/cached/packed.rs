@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-use crate::delta::DecodeError;
+use crate::decode_error::DecodeError;
 use crate::wire::meta::Spans;
 
 /// What came of decoding an object.

@@ -9,7 +9,8 @@ use hashbrown::{DefaultHashBuilder, HashTable};
 use kube::Resource;
 
 use crate::cached::{Cached, Decoder};
-use crate::delta::{DecodeError, Delta, Entry};
+use crate::decode_error::DecodeError;
+use crate::delta::{Delta, Entry};
 use crate::indexer::index::{AnyIndex, ByFunction, ByNamespace, Function};
 use crate::indexer::lists::Lists;
 use crate::key::ObjectKey;

@@ -19,7 +19,8 @@ use rand::{Rng, SeedableRng};
 use serde::de::Error;
 
 use crate::controller::{Controller, Prepared};
-use crate::delta::{DecodeError, Delta, Entry};
+use crate::decode_error::DecodeError;
+use crate::delta::{Delta, Entry};
 use crate::factory::InformerFactory;
 use crate::handler::Event;
 use crate::informer::task::{Shared, Unserved};

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::delta::DecodeError;
+use crate::decode_error::DecodeError;
 use crate::handler::{Deleted, Previous};
 use crate::key::ObjectKey;
 use crate::outcome::Arrival;

@@ -4,7 +4,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::cached::{self, Cached, Holding, Packed};
-use crate::delta::{DecodeError, Entry};
+use crate::decode_error::DecodeError;
+use crate::delta::Entry;
 use crate::indexer::Indexer;
 use crate::key::ObjectKey;
 use crate::reflector::ReflectorOptions;

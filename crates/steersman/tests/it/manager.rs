@@ -525,6 +525,8 @@ impl Blocked {
 }
 
 async fn reconcile_blocking(_: ObjectKey, blocked: &Blocked) -> Result<Action, Scripted> {
+    // A task that this one woke just before is run by this thread and no other: not behind what blocks.
+    tokio::task::yield_now().await;
     blocked.block();
     Ok(Action::AwaitChange)
 }
@@ -555,6 +557,7 @@ async fn a_manager_ends_although_a_task_blocks_and_says_which() {
     let server = Server::new();
     let (blocked, release, begun) = Blocked::new();
     let manager = elected(&server, "one").grace(Duration::from_millis(10)).run_leading("stuck", |_| async move {
+        tokio::task::yield_now().await;
         blocked.block();
         Ok::<_, Scripted>(())
     });

@@ -8,7 +8,8 @@ use serde::de::Error;
 
 use super::*;
 use crate::cached::Cached;
-use crate::delta::{DecodeError, Entry};
+use crate::decode_error::DecodeError;
+use crate::delta::Entry;
 use crate::outcome::{Arrival, Finality};
 
 /// Any value will do; the mailbox never looks at it.
