@@ -27,7 +27,8 @@ use crate::selection::CachedResource;
 /// happens, without a gap and without a repetition. It ends when the informer has stopped.
 ///
 /// Read it to the end or drop it: what is not read waits, and once too much does
-/// ([`HandlerOptions::events_max`]), the cache waits for the reader. Nobody waits for a stream to be synced.
+/// ([`HandlerOptions::events_max`]), the cache waits for the reader. Nobody waits for a stream to be synced, nor, when the
+/// informer stops, for it to be read.
 ///
 /// ```
 /// # use futures::StreamExt;
