@@ -244,6 +244,22 @@ async fn the_error_of_a_wait_says_what_was_seen_last() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn of_an_object_in_a_namespace_that_is_not_watched_nothing_is_said() {
+    let server = Server::new();
+    server.put("b/x", "1");
+    let factory = InformerFactory::new(server.client());
+    let informer = factory.informer::<ConfigMap>(Scope::Namespace("a".to_owned()));
+    let _running = factory.start();
+    synced(&informer).await;
+    let elsewhere = ObjectKey::namespaced("b", "x");
+    let error = informer.await_condition(&elsewhere, conditions::is_deleted("u"), WAIT).await.unwrap_err();
+    assert!(matches!(error, AwaitError::NotSelected { .. }));
+    assert_eq!(error.to_string(), r#""b/x" cannot be awaited: configmaps are watched in namespace a"#);
+    assert_eq!(ready(&mut informer.watch_object(&elsewhere)).len(), 0);
+    assert_eq!(ready(&mut informer.watch_object(&ObjectKey::namespaced("a", "x"))).len(), 1, "that it is absent");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_wait_ends_when_the_informer_has_stopped() {
     let server = Server::new();
     let factory = InformerFactory::new(server.client());
