@@ -47,8 +47,8 @@ use crate::selection::{CachedResource, resource_name};
 /// }
 /// ```
 ///
-/// Bounded by the keys that did something and were not asked about since: of each the newest write of each resource, and its
-/// deletions until the caches have seen them.
+/// Bounded by the keys that did something and were not asked about since: of each the newest write of each resource in
+/// each namespace, and its deletions until the caches have seen them.
 #[derive(Clone, Default)]
 pub struct ConsistencyStore {
     shared: Arc<Shared>,
@@ -94,7 +94,7 @@ struct Shared {
 
 /// What a cache of any type has seen.
 trait Cache: Send + Sync {
-    /// A version of an object, or a newer one.
+    /// A version of an object, or a newer one; also of an object that it never sees, being in a namespace that is not watched.
     fn has_seen(&self, key: &ObjectKey, version: &str) -> bool;
     /// That an object is gone, or going.
     fn has_seen_deletion(&self, key: &ObjectKey, uid: &str) -> bool;
@@ -103,11 +103,19 @@ trait Cache: Send + Sync {
 /// What the reconciles of one key did and the caches were not asked about since.
 #[derive(Default)]
 struct Done {
-    /// The newest write of each resource.
-    written: HashMap<String, Written>,
+    /// The newest write of each resource in each namespace, which a cache of several namespaces watches for itself.
+    written: HashMap<Place, Written>,
     deleted: Vec<Deleted>,
     /// The end of the time for which a request without an answer counts.
     unanswered_until: Option<Instant>,
+}
+
+/// Where a write was made.
+#[derive(Clone, Eq, Hash, PartialEq)]
+struct Place {
+    resource: String,
+    /// Empty for cluster-scoped objects.
+    namespace: String,
 }
 
 struct Written {
@@ -124,7 +132,7 @@ struct Deleted {
 
 impl<K: CachedResource> Cache for Lister<K> {
     fn has_seen(&self, key: &ObjectKey, version: &str) -> bool {
-        self.has_seen(key, version)
+        !self.selects(key.namespace()) || self.has_seen(key, version)
     }
 
     fn has_seen_deletion(&self, key: &ObjectKey, uid: &str) -> bool {
@@ -164,8 +172,9 @@ impl ConsistencyStore {
 
     /// The reconcile of `owner` wrote `object`, which is what the server answered.
     ///
-    /// Only the newest write of each resource is kept: a cache that has seen it has seen the earlier ones. Versions that
-    /// are no numbers cannot be compared, and nothing ever waits for them.
+    /// Of each resource only the newest write in each namespace is kept: a cache that has seen it has seen the earlier ones
+    /// there. Versions that are no numbers cannot be compared, and nothing ever waits for them; nor does anything for writes
+    /// in a namespace that the cache does not watch.
     pub fn wrote_at<K>(&self, owner: &ObjectKey, object: &K)
     where
         K: Resource,
@@ -181,10 +190,12 @@ impl ConsistencyStore {
         };
         let mut done = self.shared.done.lock();
         let written = &mut done.entry(owner.clone()).or_default().written;
-        let resource = resource_name::<K>(dynamic);
-        match written.get(&resource) {
+        let key = ObjectKey::of(object);
+        let namespace = key.namespace().unwrap_or_default().to_owned();
+        let place = Place { resource: resource_name::<K>(dynamic), namespace };
+        match written.get(&place) {
             Some(known) if is_at_least(&known.version, version) => {}
-            _ => drop(written.insert(resource, Written { key: ObjectKey::of(object), version: version.to_owned() })),
+            _ => drop(written.insert(place, Written { key, version: version.to_owned() })),
         }
     }
 
@@ -258,15 +269,15 @@ impl ConsistencyStore {
 impl Done {
     /// Drops what the caches have seen, and says what they have not.
     fn missing(&mut self, caches: &HashMap<String, Arc<dyn Cache>>) -> Option<StaleCache> {
-        self.written.retain(|resource, write| {
-            caches.get(resource).is_some_and(|cache| !cache.has_seen(&write.key, &write.version))
+        self.written.retain(|place, write| {
+            caches.get(&place.resource).is_some_and(|cache| !cache.has_seen(&write.key, &write.version))
         });
         self.deleted.retain(|Deleted { resource, key, uid }| {
             caches.get(resource).is_some_and(|cache| !cache.has_seen_deletion(key, uid))
         });
         self.unanswered_until = self.unanswered_until.filter(|until| Instant::now() < *until);
-        let written = self.written.iter().next().map(|(resource, Written { key, version })| StaleCache::Write {
-            resource: resource.clone(),
+        let written = self.written.iter().next().map(|(place, Written { key, version })| StaleCache::Write {
+            resource: place.resource.clone(),
             key: key.clone(),
             version: version.clone(),
         });

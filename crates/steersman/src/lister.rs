@@ -187,14 +187,18 @@ impl<K: CachedResource> Lister<K> {
 
     /// As [`Lister::filled`], if the objects of `namespace` are watched.
     pub(crate) fn filled_in(&self, namespace: Option<&str>) -> Result<&Indexer<K>, LookupError> {
-        if let Some(namespace) = namespace.filter(|namespace| !namespace.is_empty())
-            && !self.indexer.scope().contains(namespace)
-        {
+        if let Some(namespace) = namespace.filter(|_| !self.selects(namespace)) {
             let resource = Arc::clone(self.indexer.decoder().resource());
             let scope = self.indexer.scope().clone();
             return Err(LookupError::NotSelected { resource, namespace: namespace.to_owned(), scope });
         }
         self.filled()
+    }
+
+    /// Whether the objects of `namespace` are watched.
+    pub(crate) fn selects(&self, namespace: Option<&str>) -> bool {
+        let namespace = namespace.filter(|namespace| !namespace.is_empty());
+        namespace.is_none_or(|namespace| self.indexer.scope().contains(namespace))
     }
 
     /// Waits until the cache shows one's own write: `resource_version` of the object at `key`, or anything newer.

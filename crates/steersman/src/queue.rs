@@ -414,7 +414,9 @@ impl<T: Key> Item<T> {
     /// It went well, and the key is to run again as `requeue` says even if nothing happens.
     pub fn requeue(self, requeue: Requeue) {
         let now = Instant::now();
-        let wake = match requeue.delay(&mut self.queue.shared.jitter.lock()) {
+        // Drawn before the match, which would hold the generator's lock to its end.
+        let delay = requeue.delay(&mut self.queue.shared.jitter.lock());
+        let wake = match delay {
             None => self.queue.shared.core().fail_at(self.place, now, Duration::ZERO, requeue.priority).1,
             Some(delay) => {
                 let mut core = self.queue.shared.core();

@@ -53,6 +53,14 @@ pub enum ReadError {
         /// The token.
         token: String,
     },
+    /// A list at exactly one version.
+    #[error(
+        "a cache moves on, and gives no list at exactly version {wanted:?}: ask it for one that is not older, or ask the server"
+    )]
+    Exact {
+        /// The version.
+        wanted: String,
+    },
     /// A selector that the cache does not understand.
     #[error(transparent)]
     Selector(#[from] SelectorError),
@@ -170,31 +178,14 @@ impl<K: CachedResource> Reader<K> {
         params: &ListParams,
         read: impl FnOnce(&dyn Fn(&ObjectMeta) -> bool) -> Result<Vec<(ObjectKey, T)>, LookupError>,
     ) -> kube::Result<ObjectList<T>> {
-        let selectors = self.check(params).map_err(|error| kube::Error::Service(Box::new(error)))?;
+        // Read before the objects, which may be newer: whoever watches from this version on hears of everything since.
+        let version = self.version();
+        let selectors = check(params, &version).map_err(|error| kube::Error::Service(Box::new(error)))?;
         let mut found = read(&|metadata| selectors.match_metadata(metadata)).map_err(to_kube)?;
         found.sort_by(|(one, _), (other, _)| (one.namespace(), one.name()).cmp(&(other.namespace(), other.name())));
-        let metadata = ListMeta { resource_version: Some(self.version()), ..ListMeta::default() };
+        let metadata = ListMeta { resource_version: Some(version), ..ListMeta::default() };
         let types = TypeMeta { api_version: "v1".to_owned(), kind: "List".to_owned() };
         Ok(ObjectList { types, metadata, items: found.into_iter().map(|(_, item)| item).collect() })
-    }
-
-    /// Whether the cache can answer `params`; then what they select.
-    fn check(&self, params: &ListParams) -> Result<Selectors, ReadError> {
-        if let Some(token) = params.continue_token.as_ref().filter(|token| !token.is_empty()) {
-            return Err(ReadError::Continue { token: token.clone() });
-        }
-        if let Some(wanted) = params.resource_version.as_ref().filter(|wanted| !matches!(wanted.as_str(), "" | "0")) {
-            let reached = self.version();
-            let is_there = match params.version_match {
-                Some(VersionMatch::Exact) => reached == *wanted,
-                Some(VersionMatch::NotOlderThan) | None => reached == *wanted || is_at_least(&reached, wanted),
-            };
-            if !is_there {
-                return Err(ReadError::Version { reached, wanted: wanted.clone() });
-            }
-        }
-        let (labels, fields) = (params.label_selector.as_deref(), params.field_selector.as_deref());
-        Ok(Selectors::parse(labels.unwrap_or_default(), fields.unwrap_or_default())?)
     }
 
     /// Up to where the cache covers what this reads.
@@ -215,6 +206,23 @@ impl<K> fmt::Debug for Reader<K> {
     }
 }
 
+/// Whether a cache at version `reached` can answer `params`; then what they select.
+fn check(params: &ListParams, reached: &str) -> Result<Selectors, ReadError> {
+    if let Some(token) = params.continue_token.as_ref().filter(|token| !token.is_empty()) {
+        return Err(ReadError::Continue { token: token.clone() });
+    }
+    if let Some(wanted) = params.resource_version.as_ref().filter(|wanted| !matches!(wanted.as_str(), "" | "0")) {
+        if matches!(params.version_match, Some(VersionMatch::Exact)) {
+            return Err(ReadError::Exact { wanted: wanted.clone() });
+        }
+        if reached != *wanted && !is_at_least(reached, wanted) {
+            return Err(ReadError::Version { reached: reached.to_owned(), wanted: wanted.clone() });
+        }
+    }
+    let (labels, fields) = (params.label_selector.as_deref(), params.field_selector.as_deref());
+    Ok(Selectors::parse(labels.unwrap_or_default(), fields.unwrap_or_default())?)
+}
+
 fn optional<T>(found: kube::Result<T>) -> kube::Result<Option<T>> {
     match found {
         Err(kube::Error::Api(status)) if status.is_not_found() => Ok(None),
@@ -229,5 +237,34 @@ fn to_kube(error: LookupError) -> kube::Error {
             kube::Error::Api(Status::failure(&error.to_string(), "NotFound").with_code(404).boxed())
         }
         _ => kube::Error::Service(Box::new(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::ConfigMap;
+
+    use super::*;
+    use crate::delta::Delta;
+    use crate::indexer::Indexer;
+    use crate::selection::Scope;
+
+    #[test]
+    fn a_list_claims_no_version_that_the_cache_reached_while_it_was_read() {
+        let indexer = Indexer::<ConfigMap>::new();
+        let reach = |version: &str| {
+            let resource_version = version.to_owned();
+            let list =
+                [Delta::ListBegun { scope: Scope::All }, Delta::ListEnded { scope: Scope::All, resource_version }];
+            indexer.apply(&mut list.into(), &mut Vec::new());
+        };
+        reach("5");
+        let reader = Reader::all(&Lister::new(indexer.clone()));
+        let list = reader.found(&ListParams::default(), |_| {
+            reach("6");
+            Ok(Vec::<(ObjectKey, ConfigMap)>::new())
+        });
+        assert_eq!(list.unwrap().metadata.resource_version.as_deref(), Some("5"));
+        assert_eq!(reader.version(), "6");
     }
 }

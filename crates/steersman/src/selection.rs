@@ -29,6 +29,7 @@ pub enum Scope {
 
 /// Which objects of a type to watch. Two equal selections of one type share one watch.
 #[derive(Clone, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
+#[non_exhaustive]
 pub struct Selection {
     /// Where to look.
     pub scope: Scope,

@@ -31,6 +31,16 @@ pub use crate::wait::condition::Condition;
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AwaitError {
+    /// The informer watches other namespaces, so nothing is known of the object.
+    #[error("{key:?} cannot be awaited: {resource} are watched {scope}")]
+    NotSelected {
+        /// `plural.group` of the type.
+        resource: String,
+        /// The object to wait for.
+        key: ObjectKey,
+        /// What is watched.
+        scope: Scope,
+    },
     /// The informer has stopped: no more states come.
     #[error("the informer of {resource} has stopped, and {key:?} is not as awaited: {last}")]
     Stopped {
@@ -151,6 +161,10 @@ impl<K: CachedResource> Informer<K> {
         condition: impl Condition<K>,
         deadline: Duration,
     ) -> Result<Option<Arc<K>>, AwaitError> {
+        if !self.lister().selects(key.namespace()) {
+            let (resource, scope) = (self.resource().to_owned(), self.selection().scope.clone());
+            return Err(AwaitError::NotSelected { resource, key: key.clone(), scope });
+        }
         let (mut states, mut last) = (self.watch_object(key), None);
         let met = tokio::time::timeout(deadline, until_met(&mut states, &condition, &mut last)).await;
         let last = || match &last {

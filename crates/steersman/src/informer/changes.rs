@@ -27,7 +27,8 @@ use crate::selection::CachedResource;
 /// happens, without a gap and without a repetition. It ends when the informer has stopped.
 ///
 /// Read it to the end or drop it: what is not read waits, and once too much does
-/// ([`HandlerOptions::events_max`]), the cache waits for the reader. Nobody waits for a stream to be synced.
+/// ([`HandlerOptions::events_max`]), the cache waits for the reader. Nobody waits for a stream to be synced, nor, when the
+/// informer stops, for it to be read.
 ///
 /// ```
 /// # use futures::StreamExt;
@@ -108,7 +109,10 @@ impl<K: CachedResource> Changes<K> {
         self.events.filter_map(|event| std::future::ready(event.object()))
     }
 
-    /// The keys alone, for instance for [`Controller::keys_from`](crate::Controller::keys_from). Decodes nothing.
+    /// The keys alone. Decodes nothing.
+    ///
+    /// A controller is better given the informer itself ([`Controller::watches`](crate::Controller::watches)): while another replica
+    /// has the lease, it reads no stream, and a stream of changes that is not read holds up the cache.
     pub fn keys(self) -> impl Stream<Item = ObjectKey> + Send + Unpin + use<K> {
         self.events.filter_map(|event| std::future::ready(event.key().cloned()))
     }

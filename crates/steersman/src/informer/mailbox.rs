@@ -6,7 +6,8 @@
 //!
 //! A mailbox is full when `excess_max` events wait in addition to one for each object that exists, whose state the cache
 //! holds anyway. So the initial state of many objects holds nobody up, however slow a handler is.
-//! A mailbox never holds more than `excess_max` events, one for each object, and what one batch changes on top.
+//! A mailbox never holds more than `excess_max` events, one for each object, and what one batch changes on top; when the
+//! informer stops, also what it had read of its watch by then.
 //!
 //! While as much as that waits, states that came and went within one batch are left out: the cache changed under one
 //! lock, so nobody can have read them. The further the informer falls behind, the larger its batches are, so a handler

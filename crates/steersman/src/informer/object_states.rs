@@ -26,13 +26,16 @@ pub struct ObjectStates<K> {
 impl<K: CachedResource> Informer<K> {
     /// The present state of the object at `key`, once the cache is filled, and then every state that the cache comes to
     /// show of it. An object that is gone and comes again is absent in between. It ends when the informer has stopped.
+    /// Of an object in a namespace that is not watched nothing is known, and no state comes.
     ///
     /// Asks the server nothing; changes of other objects do not wake the reader. Read it to the end or drop it, as
     /// [`Changes`](crate::cache::Changes).
     pub fn watch_object(&self, key: &ObjectKey) -> ObjectStates<K> {
         let reader = Reader::new(self, Interest::One(key.clone()), &HandlerOptions::default());
+        // That a list has ended tells that an object is absent, if it is in a namespace that was listed.
+        let is_known = !self.lister().selects(key.namespace());
         let key = key.clone();
-        let states = futures::stream::unfold((reader, false), move |(mut reader, mut is_known)| {
+        let states = futures::stream::unfold((reader, is_known), move |(mut reader, mut is_known)| {
             let key = key.clone();
             async move {
                 loop {

@@ -139,11 +139,12 @@ impl<K: CachedResource> Shared<K> {
         Arc::clone(self.indexer.decoder())
     }
 
-    /// Applies deltas and runs resyncs until the reflector is gone.
-    async fn process(self: Arc<Self>, mut deltas: DeltaFifo<K>) {
+    /// Applies deltas and runs resyncs until the reflector is gone, which it is soon after `stop`.
+    async fn process(self: Arc<Self>, mut deltas: DeltaFifo<K>, stop: CancellationToken) {
         let (mut batch, mut outcomes) = (Vec::new(), Vec::new());
         loop {
-            self.room().await;
+            // After the stop only what is in `deltas` comes. That is bounded, and who reads a stream may be waiting for this to end.
+            stop.run_until_cancelled(self.room()).await;
             let next_resync = self.next_resync();
             let resync_due = async {
                 match next_resync {
@@ -299,7 +300,7 @@ impl<K: CachedResource> AnyInformer for Shared<K> {
         );
         let reflector = reflector.transformed(self.transform.clone());
         tasks.spawn(reflector.run(sender, stop.clone()));
-        tasks.spawn(self.process(deltas));
+        tasks.spawn(self.process(deltas, stop.clone()));
     }
 
     fn unsynced(&self) -> Vec<String> {

@@ -9,8 +9,12 @@ use steersman::{InformerFactory, LookupError, ObjectKey, ReconcileError, Scope};
 use crate::server::{Fault, Server, Verb, settle};
 
 fn config_map(name: &str, version: &str) -> ConfigMap {
+    config_map_in("a", name, version)
+}
+
+fn config_map_in(namespace: &str, name: &str, version: &str) -> ConfigMap {
     let mut object = ConfigMap::default();
-    object.metadata.namespace = Some("a".to_owned());
+    object.metadata.namespace = Some(namespace.to_owned());
     object.metadata.name = Some(name.to_owned());
     object.metadata.resource_version = Some(version.to_owned());
     object
@@ -105,6 +109,34 @@ async fn a_key_is_ready_when_the_cache_no_longer_has_what_it_deleted() {
     }
     assert_eq!(store.ensure_ready(&owner), Ok(()));
     assert!(store.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cache_of_several_namespaces_is_asked_about_each() {
+    let server = Server::new();
+    for key in ["a/x", "b/x", "c/x"] {
+        server.put(key, "1");
+    }
+    let factory = InformerFactory::new(server.client());
+    let config_maps = factory.informer::<ConfigMap>(Scope::namespaces(["a", "b"]));
+    let _running = factory.start();
+    config_maps.wait_synced(Duration::from_secs(60)).await.unwrap();
+    let store = ConsistencyStore::new().covers(&config_maps.lister());
+    let owner = ObjectKey::namespaced("a", "owner");
+    // Nothing has happened in `a`, so its watch has not told of the versions since.
+    let (earlier, later) = (server.put("b/x", "2"), server.put("b/x", "3"));
+    settle().await;
+    store.wrote_at(&owner, &config_map_in("b", "x", &later));
+    assert_eq!(store.ensure_ready(&owner), Ok(()));
+    store.wrote_at(&owner, &config_map_in("a", "x", &earlier));
+    store.wrote_at(&owner, &config_map_in("b", "x", &later));
+    let stale = store.ensure_ready(&owner).unwrap_err();
+    assert!(matches!(&stale, StaleCache::Write { version, .. } if *version == earlier), "{stale}");
+    store.clear(&owner);
+    // What it does not watch it never sees.
+    store.wrote_at(&owner, &config_map_in("c", "x", &server.put("c/x", "2")));
+    settle().await;
+    assert_eq!(store.ensure_ready(&owner), Ok(()));
 }
 
 #[tokio::test(start_paused = true)]

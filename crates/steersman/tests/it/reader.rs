@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::{Api, ListParams, ResourceExt};
+use kube::api::{Api, ListParams, ResourceExt, VersionMatch};
 use serde_json::json;
 use steersman::cache::{CacheMode, ReadError, Reader};
 use steersman::reflector::ReflectorOptions;
@@ -99,6 +99,10 @@ async fn what_a_cache_cannot_answer_is_refused_with_a_sentence() {
     assert_eq!(
         refused(all.clone().at("9000")).await,
         r#"the cache is at version "101", and "9000" was asked for: wait for it, or ask the server"#
+    );
+    assert_eq!(
+        refused(all.clone().at("101").matching(VersionMatch::Exact)).await,
+        r#"a cache moves on, and gives no list at exactly version "101": ask it for one that is not older, or ask the server"#
     );
     assert!(refused(all.clone().labels("app in web")).await.contains("want ( and values"));
     assert_eq!(reader.list(&all.at("101")).await.unwrap().items.len(), 1);

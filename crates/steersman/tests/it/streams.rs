@@ -124,6 +124,26 @@ async fn a_stream_that_nobody_reads_holds_the_cache_up_until_it_is_dropped() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_stream_that_nobody_reads_does_not_hold_up_the_end() {
+    let server = Server::new();
+    let factory = InformerFactory::new(server.client());
+    let informer = factory.informer::<ConfigMap>(Scope::All);
+    let unread = informer.changes_with(HandlerOptions::default().events_max(2));
+    let running = factory.start();
+    synced(&informer).await;
+    for round in 0..10 {
+        server.put("a/x", &round.to_string());
+        settle().await;
+    }
+    let key = ObjectKey::namespaced("a", "x");
+    assert_ne!(value(&informer.lister().get(&key).unwrap()), "9", "the cache waits for the reader");
+    tokio::time::timeout(WAIT, running.shutdown()).await.expect("it ends all the same");
+    assert_eq!(value(&informer.lister().get(&key).unwrap()), "9", "what was read of the watch is there");
+    let last = unread.applied().collect::<Vec<_>>().await;
+    assert_eq!(last.last().map(|object| value(object)), Some("9"));
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_states_of_one_object_are_all_that_the_cache_shows_of_it() {
     let server = Server::new();
     server.put("a/other", "1");
@@ -221,6 +241,22 @@ async fn the_error_of_a_wait_says_what_was_seen_last() {
     server.put_raw("/api/v1/configmaps", json!({"metadata": {"namespace": "a", "name": "x"}, "data": 7}));
     let error = wait(has_value("2")).await.unwrap_err();
     assert!(matches!(error, AwaitError::TimedOut { last: LastSeen::Undecodable { .. }, .. }), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_an_object_in_a_namespace_that_is_not_watched_nothing_is_said() {
+    let server = Server::new();
+    server.put("b/x", "1");
+    let factory = InformerFactory::new(server.client());
+    let informer = factory.informer::<ConfigMap>(Scope::Namespace("a".to_owned()));
+    let _running = factory.start();
+    synced(&informer).await;
+    let elsewhere = ObjectKey::namespaced("b", "x");
+    let error = informer.await_condition(&elsewhere, conditions::is_deleted("u"), WAIT).await.unwrap_err();
+    assert!(matches!(error, AwaitError::NotSelected { .. }));
+    assert_eq!(error.to_string(), r#""b/x" cannot be awaited: configmaps are watched in namespace a"#);
+    assert_eq!(ready(&mut informer.watch_object(&elsewhere)).len(), 0);
+    assert_eq!(ready(&mut informer.watch_object(&ObjectKey::namespaced("a", "x"))).len(), 1, "that it is absent");
 }
 
 #[tokio::test(start_paused = true)]
