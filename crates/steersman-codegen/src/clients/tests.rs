@@ -420,6 +420,23 @@ fn fields_that_are_spelled_alike_have_methods_of_their_own() {
     );
 }
 
+/// A newline in a comment would end it, and a block of code in it is run by `cargo test`.
+#[test]
+fn names_of_fields_stay_within_their_comments() {
+    let schema = r#"{type: object, properties: {spec: {type: object, properties: {
+        "a\n\n```\nstd::process::exit(1);\n```": {type: string},
+        "b\u202e": {type: object, properties: {c: {type: string}}}}}}}"#;
+    let files = files(&definition("example.com", "Pool", "pools", &["v1"], schema));
+    assert_eq!(
+        lines(&files, "client/example_v1/apply.rs", "/// Sets"),
+        ["/// Sets `spec`.", "/// Sets `a'''std::process::exit(1);'''`.", "/// Sets `b`.", "/// Sets `c`."]
+    );
+    assert_eq!(
+        lines(&files, "client/example_v1/apply.rs", "/// `"),
+        ["/// `spec`, of which every field may be absent.", "/// `spec.b`, of which every field may be absent."]
+    );
+}
+
 #[test]
 fn what_is_not_served_or_defined_twice_is_refused() {
     let twice = [definition("a.b", "A", "as", &["v1"], "{}"), definition("a.b", "A", "as", &["v1"], "{}")].concat();
