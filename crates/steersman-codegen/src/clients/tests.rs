@@ -446,3 +446,13 @@ fn what_is_not_served_or_defined_twice_is_refused() {
     let error = generate(&read("crds.yaml", &unserved).unwrap(), &options()).unwrap_err();
     assert!(matches!(error, Error::Nothing), "{error}");
 }
+
+#[test]
+fn groups_that_are_spelled_alike_and_versions_with_hyphens() {
+    let group = |group: &str, version: &str| definition(group, "A", "as", &[version], "{type: object}");
+    let alike = [group("a.b", "v1"), group("a.c", "v1"), group("a-b.d", "v1")].concat();
+    let error = generate(&read("crds.yaml", &alike).unwrap(), &options()).map(|_| ()).unwrap_err();
+    assert_eq!(error.to_string(), "a-b.d/v1 and a.b/v1 would both be the module a_b_v1: generate them apart");
+    let files = files(&group("3scale.net", "v1-a"));
+    assert_eq!(lines(&files, "client.rs", "pub mod"), ["pub mod _3scale_v1_a;"]);
+}
