@@ -41,6 +41,9 @@ pub enum Error {
     /// There is nothing to generate clients of.
     #[error("no definition has a version that is served: there are no clients to generate")]
     Nothing,
+    /// Two groups and versions have modules of one name.
+    #[error("{first} and {second} would both be the module {module}: generate them apart")]
+    Alike { first: String, second: String, module: String },
     /// The same kind was given twice.
     #[error("{name} is defined twice: in {first} and in {second}")]
     Repeated { name: String, first: String, second: String },
@@ -50,7 +53,7 @@ pub enum Error {
 ///
 /// # Errors
 ///
-/// If no version is served, or a kind is defined twice.
+/// If no version is served, a kind is defined twice, or two groups have one name in Rust.
 pub fn generate(definitions: &[Definition], options: &Options) -> Result<Files, Error> {
     let mut sources: BTreeMap<&str, &Definition> = BTreeMap::new();
     for definition in definitions {
@@ -75,7 +78,15 @@ pub fn generate(definitions: &[Definition], options: &Options) -> Result<Files, 
     }
     let mut files = Files::default().below(&options.module);
     files.insert(format!("{}.rs", options.module), root(&versions, options));
+    let mut modules: BTreeMap<&str, &GroupVersion> = BTreeMap::new();
     for (group_version, kinds) in &versions {
+        if let Some(first) = modules.insert(&group_version.module, group_version) {
+            return Err(Error::Alike {
+                first: first.api_version(),
+                second: group_version.api_version(),
+                module: group_version.module.clone(),
+            });
+        }
         let path = format!("{}/{}", options.module, group_version.module);
         files.insert(format!("{path}.rs"), version::module(group_version, kinds, options));
         files.insert(format!("{path}/apply.rs"), apply::module(group_version, kinds, options));

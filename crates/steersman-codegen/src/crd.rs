@@ -3,7 +3,7 @@
 //! [`read`] takes a manifest with any number of documents, [`from_list`] the answer of a server. Both API versions,
 //! `apiextensions.k8s.io/v1` and `v1beta1`, end in the same [`Definition`]. Documents of other kinds are passed over, and what
 //! generation has no use for (webhooks, short names' conflicts, conditions) is not read. Nothing is validated that only an API
-//! server needs to refuse.
+//! server needs to refuse, except names: they go into generated code and the names of its files.
 
 mod parse;
 mod schema;

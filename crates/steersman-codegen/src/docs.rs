@@ -53,6 +53,13 @@ pub(crate) fn lines(description: &str, indent: usize) -> Vec<String> {
     out
 }
 
+/// A name that anybody may have chosen, as code in a comment.
+pub(crate) fn code(name: &str) -> String {
+    let plain = name.chars().filter(|character| !is_invisible(*character));
+    let plain: String = plain.map(|character| if character == '`' { '\'' } else { character }).collect();
+    format!("`{plain}`")
+}
+
 /// A paragraph or an item of a list, on its way to lines.
 #[derive(Default)]
 struct Block {
@@ -173,7 +180,10 @@ fn escape(text: &str) -> String {
             // Any number of backticks opens a span, and as many close it.
             let n = rest.len() - rest.trim_start_matches('`').len();
             let ticks = &rest[..n];
-            if let Some(end) = closing(&rest[n..], ticks) {
+            // Three may open a block of code, and one without a language is a test that `cargo test` runs.
+            if n < 3
+                && let Some(end) = closing(&rest[n..], ticks)
+            {
                 let whole = n + end + n;
                 out.push_str(&rest[..whole]);
                 rest = &rest[whole..];
@@ -201,7 +211,8 @@ fn escape(text: &str) -> String {
             rest = &rest[whole..];
             continue;
         }
-        if matches!(first, '<' | '[' | ']' | '\\') {
+        let is_fence = rest.starts_with("~~~");
+        if is_fence || matches!(first, '<' | '[' | ']' | '\\') {
             out.push('\\');
         }
         out.push(first);
@@ -320,6 +331,33 @@ mod tests {
             panic!()
             ```"#]],
         );
+    }
+
+    /// A block of code without a language, or in Rust, would be compiled and run by `cargo test` of whoever generates.
+    #[test]
+    fn no_description_is_run_as_a_test() {
+        check(
+            "~~~\n\nstd::process::exit(1);\n\n~~~",
+            expect![[r#"
+            \~~~
+
+            std::process::exit(1);
+
+            \~~~"#]],
+        );
+        check(
+            "- ~~~rust\n\nstd::process::exit(1);",
+            expect![[r#"
+            - \~~~rust
+
+            std::process::exit(1);"#]],
+        );
+        check("- ```rust a ```", expect![[r#"- \`\`\`rust a \`\`\`"#]]);
+        let long = format!("{}```rust fn main() {{ panic!() }} ```", "word ".repeat(19));
+        for line in lines(&long, 0) {
+            assert!(!line.trim_start().starts_with("```"), "{line}");
+        }
+        assert_eq!(code("a\n\n`b\r\u{202e}"), "`a'b`");
     }
 
     #[test]

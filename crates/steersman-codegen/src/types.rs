@@ -75,6 +75,9 @@ pub enum Error {
     /// Two definitions say what one version of one kind is.
     #[error("{kind} of {group}/{version} is defined twice, in {first} and in {second}: leave one out")]
     Twice { group: String, version: String, kind: String, first: Source, second: Source },
+    /// Two groups, versions or kinds have one name in Rust.
+    #[error("{first} and {second} would both be {name} in Rust: generate them apart")]
+    Alike { first: String, second: String, name: String },
     /// No version of any definition is served.
     #[error("no version of {definitions} is served: ask for versions that are not")]
     NothingServed { definitions: String },
@@ -84,10 +87,13 @@ pub enum Error {
 ///
 /// # Errors
 ///
-/// If two definitions are of the same version of the same kind, or one has no version to generate.
+/// If two definitions are of the same version of the same kind, one has no version to generate, or two groups, versions or kinds
+/// have one name in Rust.
 pub fn generate(definitions: &[Definition], options: &Options) -> Result<Files, Error> {
     let mut groups: BTreeMap<&str, BTreeMap<&str, Vec<layout::Kind>>> = BTreeMap::new();
+    let mut names: BTreeMap<String, String> = BTreeMap::new();
     for (definition, version) in versions(definitions, options)? {
+        check_names(definition, version, &mut names)?;
         let model = infer::infer(definition, version, options);
         let kind = layout::Kind {
             module: words::field(&definition.names.kind),
@@ -99,6 +105,23 @@ pub fn generate(definitions: &[Definition], options: &Options) -> Result<Files, 
         groups.entry(&definition.group).or_default().entry(&version.name).or_default().push(kind);
     }
     Ok(layout::files(groups, options))
+}
+
+/// Notes what the names in Rust of a kind stand for. `a-b.com` and `a.b.com` are one module, `Foo` and `foo` one type.
+fn check_names(definition: &Definition, version: &Version, names: &mut BTreeMap<String, String>) -> Result<(), Error> {
+    let group = &definition.group;
+    let group_name = words::field(group);
+    let version_name = format!("{group_name}::{}", words::field(&version.name));
+    let kind_name = format!("{version_name}::{}", names::of_kind(&definition.names.kind));
+    let group_version = format!("{group}/{}", version.name);
+    let kind = format!("{} of {group_version}", definition.names.kind);
+    for (name, what) in [(group_name, group.clone()), (version_name, group_version), (kind_name, kind)] {
+        if let Some(first) = names.get(&name).filter(|first| **first != what) {
+            return Err(Error::Alike { first: first.clone(), second: what, name });
+        }
+        names.insert(name, what);
+    }
+    Ok(())
 }
 
 /// Where the generated type of a kind is, below the module of the output: `apis::example_com::v1::Network`.

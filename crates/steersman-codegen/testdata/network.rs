@@ -94,8 +94,8 @@ pub struct NetworkSpec {
     /// 192.168.0.0/16. Neutron cannot change it: another cidr is refused unless replaceOnChange is
     /// true.
     pub cidr: String,
-    /// What becomes of the network when this object is deleted. Delete unless said, but Retain
-    /// where adopt is set.
+    /// What becomes of the network when this object is deleted. Delete unless said, but Retain for
+    /// one that was adopted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deletion_policy: Option<DeletionPolicy>,
     /// The network's description in Neutron; the operator's marker unless said.
@@ -157,8 +157,8 @@ pub struct AllocationPool {
     pub start: String,
 }
 
-/// What becomes of the network when this object is deleted. Delete unless said, but Retain where
-/// adopt is set.
+/// What becomes of the network when this object is deleted. Delete unless said, but Retain for one
+/// that was adopted.
 ///
 /// Used as `spec.deletionPolicy`.
 #[derive(Clone, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]

@@ -53,6 +53,9 @@ const BOOKMARK_TIMEOUT: Duration = Duration::from_secs(30);
 const SHORT_WATCH: Duration = Duration::from_secs(1);
 /// The longest wait, before jitter, for a type that the server does not serve (yet).
 const NOT_SERVED_WAIT_MAX: Duration = Duration::from_secs(2);
+/// How long a server can make us wait. Servers ask for seconds; what is between them and us may ask for an hour or a century, and a
+/// cache that nobody fills meanwhile costs more than a request now and then.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(300);
 /// So many failures of the kind that a resume may cure, one after the other, and a relist is tried.
 const RESUMES_MAX: u32 = 3;
 
@@ -394,10 +397,15 @@ impl<K: CachedResource> Reflector<K> {
                 }
             }
             let envelope = scanner.finish().map_err(|error| Failure::malformed("the list", &error))?;
-            page = envelope.metadata.next_page;
-            if page.is_empty() {
+            let next = envelope.metadata.next_page;
+            if next.is_empty() {
                 return Ok(envelope.metadata.resource_version);
             }
+            if next == page {
+                // Asked for again at once, it would come again, and so on for ever.
+                return Err(Failure::new(Kind::Malformed, "the list goes on with the page it has just sent").into());
+            }
+            page = next;
         }
     }
 
@@ -563,7 +571,8 @@ impl<K: CachedResource> Reflector<K> {
             Kind::NotServed => self.backoff.next(now, dice).min(NOT_SERVED_WAIT_MAX.mul_f64(1.0 + dice)),
             _ => self.backoff.next(now, dice),
         };
-        tokio::time::sleep(wait.max(failure.retry_after.unwrap_or_default())).await;
+        let retry_after = failure.retry_after.unwrap_or_default().min(RETRY_AFTER_MAX);
+        tokio::time::sleep(wait.max(retry_after)).await;
     }
 }
 

@@ -6,6 +6,7 @@ use crate::clients::names::{GroupVersion, Kind, unique};
 use crate::clients::text::Text;
 use crate::clients::{Options, head, types};
 use crate::crd::{Additional, Schema, SchemaType, Scope};
+use crate::docs;
 use crate::words;
 
 /// What the file imports: no struct is called so.
@@ -265,25 +266,25 @@ impl<'a> Printer<'a> {
             let (argument, name) = (&field.name, &field.name);
             match &field.field_type {
                 Type::List(item) => {
-                    self.text.doc(&format!("Adds entries to `{}`.", field.json));
+                    self.text.doc(&format!("Adds entries to {}.", docs::code(field.json)));
                     let items = if matches!(**item, Type::Text) { "impl Into<String>" } else { &item.rust() };
                     self.signature(&field.word, argument, &format!("impl IntoIterator<Item = {items}>"));
                     let into = if matches!(**item, Type::Text) { ".into_iter().map(Into::into)" } else { "" };
                     self.extend(name, &format!("{argument}{into}"));
                 }
                 Type::Map(value) => {
-                    self.text.doc(&format!("Adds entries to `{}`.", field.json));
+                    self.text.doc(&format!("Adds entries to {}.", docs::code(field.json)));
                     let entries = format!("impl IntoIterator<Item = (String, {})>", value.rust());
                     self.signature(&field.word, argument, &entries);
                     self.extend(name, argument);
                 }
                 Type::Text => {
-                    self.text.doc(&format!("Sets `{}`.", field.json));
+                    self.text.doc(&format!("Sets {}.", docs::code(field.json)));
                     self.signature(&field.word, argument, "impl Into<String>");
                     self.text.line(&format!("self.{name} = Some({argument}.into());"));
                 }
                 Type::Plain(_) | Type::Struct(_) => {
-                    self.text.doc(&format!("Sets `{}`.", field.json));
+                    self.text.doc(&format!("Sets {}.", docs::code(field.json)));
                     self.signature(&field.word, argument, &field.field_type.rust());
                     self.text.line(&format!("self.{name} = Some({argument});"));
                 }
@@ -352,7 +353,7 @@ impl<'a> Printer<'a> {
                 _ if schema.properties.is_empty() => Type::Plain("Value"),
                 _ => {
                     let name = unique(name.to_owned(), &mut self.structs);
-                    let what = format!("`{path}`, of which every field may be absent.");
+                    let what = format!("{}, of which every field may be absent.", docs::code(path));
                     self.pending.push_back(Pending { name: name.clone(), what, path: path.to_owned(), schema });
                     Type::Struct(name)
                 }

@@ -32,7 +32,8 @@ impl GroupVersion {
         let first = |group: &str| group.split('.').next().unwrap_or_default().to_owned();
         let n_alike = groups.iter().filter(|other| first(other) == first(group)).count();
         let short = words::field(&if n_alike > 1 { group.to_owned() } else { first(group) });
-        GroupVersion { group: group.to_owned(), version: version.to_owned(), module: format!("{short}_{version}") }
+        let module = words::identifier(words::snake(&words::words(&format!("{short}_{version}"))));
+        GroupVersion { group: group.to_owned(), version: version.to_owned(), module }
     }
 
     /// `samplecrd.k8s.io/v1`

@@ -420,6 +420,23 @@ fn fields_that_are_spelled_alike_have_methods_of_their_own() {
     );
 }
 
+/// A newline in a comment would end it, and a block of code in it is run by `cargo test`.
+#[test]
+fn names_of_fields_stay_within_their_comments() {
+    let schema = r#"{type: object, properties: {spec: {type: object, properties: {
+        "a\n\n```\nstd::process::exit(1);\n```": {type: string},
+        "b\u202e": {type: object, properties: {c: {type: string}}}}}}}"#;
+    let files = files(&definition("example.com", "Pool", "pools", &["v1"], schema));
+    assert_eq!(
+        lines(&files, "client/example_v1/apply.rs", "/// Sets"),
+        ["/// Sets `spec`.", "/// Sets `a'''std::process::exit(1);'''`.", "/// Sets `b`.", "/// Sets `c`."]
+    );
+    assert_eq!(
+        lines(&files, "client/example_v1/apply.rs", "/// `"),
+        ["/// `spec`, of which every field may be absent.", "/// `spec.b`, of which every field may be absent."]
+    );
+}
+
 #[test]
 fn what_is_not_served_or_defined_twice_is_refused() {
     let twice = [definition("a.b", "A", "as", &["v1"], "{}"), definition("a.b", "A", "as", &["v1"], "{}")].concat();
@@ -428,4 +445,14 @@ fn what_is_not_served_or_defined_twice_is_refused() {
     let unserved = definition("a.b", "A", "as", &["v1"], "{}").replace("served: true", "served: false");
     let error = generate(&read("crds.yaml", &unserved).unwrap(), &options()).unwrap_err();
     assert!(matches!(error, Error::Nothing), "{error}");
+}
+
+#[test]
+fn groups_that_are_spelled_alike_and_versions_with_hyphens() {
+    let group = |group: &str, version: &str| definition(group, "A", "as", &[version], "{type: object}");
+    let alike = [group("a.b", "v1"), group("a.c", "v1"), group("a-b.d", "v1")].concat();
+    let error = generate(&read("crds.yaml", &alike).unwrap(), &options()).map(|_| ()).unwrap_err();
+    assert_eq!(error.to_string(), "a-b.d/v1 and a.b/v1 would both be the module a_b_v1: generate them apart");
+    let files = files(&group("3scale.net", "v1-a"));
+    assert_eq!(lines(&files, "client.rs", "pub mod"), ["pub mod _3scale_v1_a;"]);
 }

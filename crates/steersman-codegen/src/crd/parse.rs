@@ -93,6 +93,7 @@ fn definition(source: &Source, api_version: &str, object: &Map<String, Value>) -
     }
     let spec = root.child("spec")?;
     let group = spec.text("group")?;
+    spec.check("group", &group, is_domain(&group), "a domain in lower case, such as storage.example.org")?;
     let names = names(&spec.child("names")?)?;
     let scope = match spec.optional_text("scope")?.as_deref() {
         Some("Cluster") => Scope::Cluster,
@@ -104,7 +105,13 @@ fn definition(source: &Source, api_version: &str, object: &Map<String, Value>) -
     };
     let versions = versions(&spec)?;
     let name = match root.optional_child("metadata")? {
-        Some(metadata) => metadata.optional_text("name")?,
+        Some(metadata) => {
+            let name = metadata.optional_text("name")?;
+            if let Some(name) = &name {
+                metadata.check("name", name, is_domain(name), "<plural>.<group>")?;
+            }
+            name
+        }
         None => None,
     };
     let name = name.unwrap_or_else(|| format!("{}.{group}", names.plural));
@@ -116,14 +123,43 @@ fn names(reader: &Reader<'_>) -> Result<Names, Wrong> {
     let plural = reader.text("plural")?;
     let list_kind = reader.optional_text("listKind")?.filter(|name| !name.is_empty());
     let singular = reader.optional_text("singular")?.filter(|name| !name.is_empty());
-    Ok(Names {
+    let names = Names {
         list_kind: list_kind.unwrap_or_else(|| format!("{kind}List")),
         singular: singular.unwrap_or_else(|| kind.to_lowercase()),
         short_names: reader.texts("shortNames")?,
         categories: reader.texts("categories")?,
         kind,
         plural,
-    })
+    };
+    for (key, name) in [("kind", &names.kind), ("listKind", &names.list_kind)] {
+        let wanted = "letters, digits and '-', beginning with a letter, at most 63";
+        reader.check(key, name, is_label(&name.to_ascii_lowercase()), wanted)?;
+    }
+    let others = [("plural", &names.plural), ("singular", &names.singular)];
+    let short_names = names.short_names.iter().map(|name| ("shortNames", name));
+    let categories = names.categories.iter().map(|name| ("categories", name));
+    for (key, name) in others.into_iter().chain(short_names).chain(categories) {
+        reader.check(key, name, is_label(name), LABEL)?;
+    }
+    Ok(names)
+}
+
+/// What [`is_label`] wants.
+const LABEL: &str = "lower-case letters, digits and '-', beginning with a letter, at most 63";
+
+/// Names become file names, identifiers and comments of generated code, so they have to be what an API server takes: RFC 1035.
+fn is_label(name: &str) -> bool {
+    name.starts_with(|first: char| first.is_ascii_lowercase()) && is_part_of_domain(name)
+}
+
+/// RFC 1123.
+fn is_domain(name: &str) -> bool {
+    name.len() <= 253 && name.split('.').all(is_part_of_domain)
+}
+
+fn is_part_of_domain(name: &str) -> bool {
+    let is_known = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    (1..=63).contains(&name.len()) && name.bytes().all(is_known) && !name.starts_with('-') && !name.ends_with('-')
 }
 
 /// The versions of a definition. Those of v1beta1 take what they lack from the spec, and may be only a name there.
@@ -133,6 +169,7 @@ fn versions(spec: &Reader<'_>) -> Result<Vec<Version>, Wrong> {
         let Some(name) = spec.optional_text("version")? else {
             return Err(spec.wrong("versions", "is missing: a definition has at least one version"));
         };
+        spec.check("version", &name, is_label(&name), LABEL)?;
         return Ok(vec![Version { name, is_served: true, is_storage: true, ..version(spec, spec)? }]);
     }
     listed
@@ -140,7 +177,9 @@ fn versions(spec: &Reader<'_>) -> Result<Vec<Version>, Wrong> {
         .map(|reader| {
             let version = version(reader, spec)?;
             let is_served = reader.value("served").is_none() || reader.flag("served")?;
-            Ok(Version { name: reader.text("name")?, is_served, is_storage: reader.flag("storage")?, ..version })
+            let name = reader.text("name")?;
+            reader.check("name", &name, is_label(&name), LABEL)?;
+            Ok(Version { name, is_served, is_storage: reader.flag("storage")?, ..version })
         })
         .collect()
 }
@@ -227,6 +266,11 @@ impl<'a> Reader<'a> {
 
     pub(crate) fn wrong(&self, key: &str, problem: &str) -> Wrong {
         Wrong { path: self.path_of(key), problem: problem.to_owned() }
+    }
+
+    /// An error unless `is_valid`.
+    fn check(&self, key: &str, value: &str, is_valid: bool, wanted: &str) -> Result<(), Wrong> {
+        if is_valid { Ok(()) } else { Err(self.wrong(key, &format!("is {value:?}: want {wanted}"))) }
     }
 
     pub(crate) fn optional_text(&self, key: &str) -> Result<Option<String>, Wrong> {

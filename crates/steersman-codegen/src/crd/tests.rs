@@ -103,6 +103,36 @@ fn items_of_a_server_need_no_kind() {
     assert_eq!(from_list("https://server", items).unwrap()[0].scope, Scope::Cluster);
 }
 
+/// Names end up in comments, identifiers and file names: a newline would be code, and a slash another directory.
+#[test]
+fn names_that_no_server_takes_are_refused() {
+    #[track_caller]
+    fn check(pointer: &str, value: &str, path: &str) {
+        let mut object = json!({"kind": "CustomResourceDefinition", "metadata": {"name": "as.e.com"}, "spec": {
+            "group": "e.com", "scope": "Cluster",
+            "names": {"kind": "A", "listKind": "AList", "plural": "as", "singular": "a", "shortNames": ["x"],
+                "categories": ["all"]},
+            "versions": [{"name": "v1", "served": true, "storage": true}]}});
+        from_list("test", object.clone()).unwrap();
+        *object.pointer_mut(pointer).unwrap() = json!(value);
+        let error = from_list("test", object).unwrap_err().to_string();
+        assert!(error.contains(&format!("{path} is {value:?}: want ")), "{error}");
+    }
+    for name in ["../../as", "/tmp/as", "as\nfn main() {}", "as..e", "As", "as.e.com.", "a*"] {
+        check("/metadata/name", name, "metadata.name");
+        check("/spec/group", name, "spec.group");
+        check("/spec/names/plural", name, "spec.names.plural");
+        check("/spec/names/singular", name, "spec.names.singular");
+        check("/spec/names/shortNames/0", name, "spec.names.shortNames");
+        check("/spec/names/categories/0", name, "spec.names.categories");
+        check("/spec/versions/0/name", name, "spec.versions[0].name");
+    }
+    for name in ["../A", "A\n", "A B", "名", "1A", "-A", "A/B", "A\"B"] {
+        check("/spec/names/kind", name, "spec.names.kind");
+        check("/spec/names/listKind", name, "spec.names.listKind");
+    }
+}
+
 #[test]
 fn int_or_string_is_known_in_its_older_forms() {
     let schema = |schema: serde_json::Value| {

@@ -106,3 +106,23 @@ fn names_that_cannot_be_are_refused_with_what_can() {
     }
     refused(|options| options.group = "x.k8s.io".to_owned(), "belongs to the Kubernetes community");
 }
+
+#[test]
+fn no_kind_has_the_name_of_a_type_that_the_project_imports() {
+    for webhook in [false, true] {
+        let files = generate(&Options { webhook, ..options() }).unwrap();
+        let imports = files.iter().filter(|(path, _)| path.extension().is_some_and(|extension| extension == "rs"));
+        let imports = imports.flat_map(|(_, text)| text.split("use ").skip(1).filter_map(|rest| rest.split_once(';')));
+        let names = imports.flat_map(|(path, _)| path.split(|character: char| !character.is_ascii_alphanumeric()));
+        let is_type = |name: &&str| {
+            name.starts_with(|first: char| first.is_ascii_uppercase())
+                && name.contains(|c: char| c.is_ascii_lowercase())
+        };
+        let names: Vec<&str> = names.filter(is_type).filter(|name| !name.starts_with("Greeting")).collect();
+        assert!(names.contains(&"Client") && names.contains(&"Manager"), "{names:?}");
+        for kind in names.into_iter().chain(["Vec", "String", "Default", "Send"]) {
+            let error = generate(&Options { kind: kind.to_owned(), webhook, ..options() }).map(|_| ());
+            assert!(error.is_err(), "{kind} is imported, and is allowed as a kind");
+        }
+    }
+}

@@ -303,8 +303,7 @@ fn mentioned(fields: &[Field]) -> Vec<TypeId> {
 /// Where a type is used.
 fn uses(places: &[Place]) -> String {
     let paths: BTreeSet<&str> = places.iter().map(|place| place.path.as_str()).collect();
-    let mut named: Vec<String> =
-        places.iter().take(PLACES_NAMED_MAX).map(|place| format!("`{}`", place.path)).collect();
+    let mut named: Vec<String> = places.iter().take(PLACES_NAMED_MAX).map(|place| docs::code(&place.path)).collect();
     let more = paths.len().saturating_sub(named.len());
     if more > 0 {
         named.push(format!("{more} more"));

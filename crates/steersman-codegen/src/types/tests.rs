@@ -548,3 +548,29 @@ fn one_kind_that_is_defined_twice_is_an_error_that_names_both_places() {
     let error = generate(&[unserved], &Options::default()).unwrap_err();
     assert_eq!(error.to_string(), "no version of crates.e.com is served: ask for versions that are not");
 }
+
+#[test]
+fn what_has_one_name_in_rust_is_refused() {
+    #[track_caller]
+    fn check(first: (&str, &str, &str), second: (&str, &str, &str), expected: &str) {
+        let definition = |(group, version, kind): (&str, &str, &str)| {
+            serde_json::json!({"kind": "CustomResourceDefinition", "spec": {"group": group, "scope": "Cluster",
+                "names": {"kind": kind, "plural": "as"}, "versions": [{"name": version, "served": true}]}})
+        };
+        let list = serde_json::json!([definition(first), definition(second)]);
+        let definitions = crd::from_list("test", list).unwrap();
+        let error = generate(&definitions, &Options::default()).unwrap_err();
+        assert_eq!(error.to_string(), format!("{expected}: generate them apart"));
+    }
+    check(("a-b.com", "v1", "A"), ("a.b.com", "v1", "A"), "a-b.com and a.b.com would both be a_b_com in Rust");
+    check(
+        ("b.com", "v1-a", "A"),
+        ("b.com", "v1--a", "B"),
+        "b.com/v1--a and b.com/v1-a would both be b_com::v1_a in Rust",
+    );
+    check(
+        ("b.com", "v1", "Foo"),
+        ("b.com", "v1", "foo"),
+        "Foo of b.com/v1 and foo of b.com/v1 would both be b_com::v1::Foo in Rust",
+    );
+}

@@ -278,6 +278,39 @@ async fn too_many_requests_cost_a_wait_and_no_relist() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn no_server_silences_a_watch_for_ever() {
+    let server = Server::new();
+    let (informer, _running) = start(&server, paged());
+    informer.wait_synced(WAIT).await.unwrap();
+    settle().await;
+    let n_before = server.seen().len();
+    server.fail(Verb::Watch, Fault::Status { code: 429, reason: "TooManyRequests", retry_after: Some(u32::MAX) });
+    server.end_watches();
+    server.put("a/x", "1");
+    tokio::time::sleep(Duration::from_secs(360)).await;
+    let seen = server.seen().split_off(n_before);
+    assert_eq!(seen.len(), 2, "{seen:?}");
+    assert!(seen[1].at - seen[0].at >= Duration::from_secs(300), "it is left alone for some time");
+    assert_eq!(cached(&informer), ["a/x=1"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_without_an_end_is_given_up_and_tried_again_later() {
+    let server = Server::new();
+    server.put("a/x", "1");
+    for _ in 0..20 {
+        let page = r#"{"kind": "ConfigMapList", "metadata": {"resourceVersion": "1", "continue": "on"}, "items": []}"#;
+        server.fail(Verb::List, Fault::Garbage(page));
+    }
+    let (informer, _running) = start(&server, paged());
+    informer.wait_synced(WAIT).await.unwrap();
+    let seen = server.seen();
+    let n_at_once = seen.iter().filter(|request| request.at == seen[0].at).count();
+    assert_eq!(n_at_once, 2, "{seen:?}");
+    assert_eq!(cached(&informer), ["a/x=1"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_silent_connection_is_noticed() {
     let server = Server::new();
     server.fail(Verb::List, Fault::Silence);
