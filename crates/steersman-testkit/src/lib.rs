@@ -59,7 +59,8 @@
 //!
 //! The server can be [restarted](ControlPlane::restart) under its clients, its history [forgotten](ControlPlane::compact),
 //! its [watches cut](ControlPlane::cut_watches), and requests [fail](ControlPlane::fail_next) in the ways that requests
-//! fail. Time is tokio's: under `#[tokio::test(start_paused = true)]` backoffs and resyncs pass at once.
+//! fail. Time is tokio's: under `#[tokio::test(start_paused = true)]`, which needs tokio's feature `test-util`, backoffs and
+//! resyncs pass at once.
 #![deny(missing_docs)]
 
 mod fault;

@@ -129,7 +129,7 @@ enum Move {
 impl ElectionOptions {
     /// The default times and an identity of our own.
     pub fn new(name: &str, namespace: &str) -> Self {
-        let host = std::env::var("HOSTNAME").unwrap_or_else(|_| "steersman".to_owned());
+        let host = crate::host::name();
         Self {
             name: name.to_owned(),
             namespace: namespace.to_owned(),

@@ -157,7 +157,7 @@ impl EventRecorder {
     /// # Panics
     /// Outside a tokio runtime.
     pub fn with_series(client: Client, controller: &str) -> Self {
-        let host = std::env::var("HOSTNAME").unwrap_or_else(|_| "steersman".to_owned());
+        let host = crate::host::name();
         let name = controller.rsplit('/').next().unwrap_or_default();
         let mut instance = format!("{name}-{host}");
         instance.truncate(instance.floor_char_boundary(INSTANCE_BYTES_MAX));

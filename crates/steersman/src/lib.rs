@@ -45,6 +45,15 @@
 //! steersman-testkit = { path = "../steersman/crates/steersman-testkit" }
 //! ```
 //!
+//! | feature | brings |
+//! |---|---|
+//! | `election`, `events`, `metrics` (default) | [`Manager::elect`], [`EventRecorder`](events::EventRecorder), [`Metrics`](metrics::Metrics) |
+//! | `rustls-tls` with `ring` (default) or `aws-lc-rs`; `openssl-tls` | how the client speaks TLS |
+//! | `shard` | [`Manager::shard`]: replicas share the work |
+//! | `anyhow` | `anyhow::Error` as the error of a reconciler |
+//! | `strategic` | strategic merge patches: `patch::strategic_from` |
+//! | `webhook` | a server for webhooks |
+//!
 //! # A controller
 //!
 //! This one keeps a ConfigMap with a count of pods in every namespace that asks for one with a label.
@@ -183,6 +192,7 @@
 //! | objects of several clusters | [`Cluster`](manager::Cluster), [`Manager::controller_in`] |
 //! | one replica works, others wait | [`Manager::elect`], [`Election`](election::Election) |
 //! | several replicas share the work | [`Manager::shard`], [`ShardMember`](shard::ShardMember) |
+//! | some controllers share the work, others run in one replica only | [two managers](Manager::shard), one within the other |
 //! | tests against a real API server in the test's own process | the crate `steersman-testkit` |
 //! | webhooks: mutating, validating, converting | `webhook`, with the feature of that name |
 //! | metrics, health, readiness | [`Manager::serve`], [`Metrics`](metrics::Metrics), [`Health`](health::Health) |
@@ -243,6 +253,8 @@ pub mod guide {
 }
 mod handler;
 pub mod health;
+#[cfg(any(feature = "election", feature = "events", feature = "shard"))]
+mod host;
 mod index;
 pub mod index_by;
 mod indexer;

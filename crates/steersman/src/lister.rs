@@ -14,6 +14,7 @@ use crate::consistency::is_at_least;
 use crate::decode_error::DecodeError;
 use crate::indexer::{Found, Indexer};
 use crate::key::ObjectKey;
+use crate::reconcile::ReconcileError;
 use crate::selection::{CachedResource, Scope};
 
 /// Reads the objects of one informer. Clones share the cache; every answer is an `Arc`, never a copy. By anything else than key,
@@ -79,6 +80,9 @@ pub struct WaitError {
     /// How long was waited.
     pub waited: Duration,
 }
+
+/// Not terminal: the cache catches up.
+impl ReconcileError for WaitError {}
 
 // === impl Lister ===
 

@@ -265,6 +265,9 @@ impl Manager {
     /// The same key of different controllers is in the same replica. With an election as well, only the leader takes
     /// part, which leaves nothing to divide.
     ///
+    /// The service account needs the verbs `list`, `create`, `update` and `delete` on Leases. Without the last, the Leases of
+    /// replicas that are gone stay, and the log says so; a test that ends sooner does not ask for it.
+    ///
     /// ```no_run
     /// # use steersman::{Action, Controller, Manager, ObjectKey, ReconcileError};
     /// # use k8s_openapi::api::core::v1::ConfigMap;
@@ -275,6 +278,34 @@ impl Manager {
     /// Manager::new(client)
     ///     .shard("config-operator", "operators")
     ///     .controller(Controller::<ConfigMap>::new(reconcile, ()).workers(4))
+    ///     .run(steersman::shutdown_signal())
+    ///     .await
+    /// # }
+    /// ```
+    ///
+    /// Where some controllers share the work and one may run in one replica only, such as a scheduler, the latter gets a manager
+    /// with an election. It uses the same informers and runs as a task of the first one, so that both begin and end together:
+    ///
+    /// ```no_run
+    /// # use std::convert::Infallible;
+    /// # use std::time::Duration;
+    /// # use steersman::{Action, Controller, Manager, ObjectKey};
+    /// # use k8s_openapi::api::core::v1::ConfigMap;
+    /// # async fn fill(_: ObjectKey, _: &()) -> Result<Action, Infallible> { Ok(Action::AwaitChange) }
+    /// # async fn place(_: ObjectKey, _: &()) -> Result<Action, Infallible> { Ok(Action::AwaitChange) }
+    /// # async fn run(client: kube::Client) -> Result<(), steersman::ManagerError> {
+    /// let sharing = Manager::new(client).shard("config-operator", "operators");
+    /// let leading = Manager::with_informers(sharing.informers().clone())
+    ///     .name("leader")
+    ///     .with_metrics(sharing.metrics().clone())
+    ///     .elect("config-leader", "operators")
+    ///     .controller(Controller::<ConfigMap>::new(place, ()).name("placer"));
+    /// if let Some(leadership) = leading.leadership() {
+    ///     sharing.health().live("leaderElection", move || leadership.check(Duration::from_secs(20)));
+    /// }
+    /// sharing
+    ///     .controller(Controller::<ConfigMap>::new(fill, ()).workers(4))
+    ///     .run_always("leader", |stop| leading.run(stop.cancelled_owned()))
     ///     .run(steersman::shutdown_signal())
     ///     .await
     /// # }

@@ -44,6 +44,11 @@ pub enum Action {
 ///     }
 /// }
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not say whether a retry helps: it is no `ReconcileError`",
+    note = "name it in an error type of your own, and `impl steersman::ReconcileError for` that; or wrap it in \
+            `steersman::reconcile::Terminal` if a retry cannot help; or return an `anyhow::Error`, with the feature `anyhow`"
+)]
 pub trait ReconcileError: Error + Send + Sync + 'static {
     /// Whether trying again is useless until something changes.
     ///
@@ -62,9 +67,9 @@ pub trait ReconcileError: Error + Send + Sync + 'static {
     }
 }
 
-/// The error of a reconciler, of any type: `?` makes it of a `kube::Error`, a [`LookupError`], a
-/// [`WriteError`](crate::WriteError), every other [`ReconcileError`] and, with the feature `anyhow`, an `anyhow::Error`. What
-/// the error says about retries stays in force.
+/// The error of a reconciler, whichever [`ReconcileError`] it is: `?` makes it of a `kube::Error`, a [`LookupError`], a
+/// [`WriteError`](crate::WriteError), an error type of one's own that implements the trait and, with the feature `anyhow`, an
+/// `anyhow::Error`, but not of any other error, such as an `io::Error`. What the error says about retries stays in force.
 ///
 /// ```
 /// # use k8s_openapi::api::core::v1::{ConfigMap, Secret};
@@ -281,6 +286,7 @@ mod tests {
 
     use super::*;
     use crate::key::ObjectKey;
+    use crate::lister::WaitError;
     use crate::write::WriteError;
 
     #[derive(Debug, thiserror::Error)]
@@ -313,6 +319,13 @@ mod tests {
         assert_eq!(Wrapped::Around(refused(7)).retry_after(), wait);
         assert_eq!(Wrapped::Around(refused(0)).retry_after(), None);
         assert_eq!(Wrapped::Not.retry_after(), None);
+    }
+
+    #[test]
+    fn a_cache_that_is_late_is_tried_again() {
+        let (key, waited) = (ObjectKey::cluster("a"), Duration::from_secs(10));
+        let late = WaitError { key, wanted: "7".to_owned(), reached: "6".to_owned(), waited };
+        assert!(!BoxError::from(late).as_error().is_terminal());
     }
 
     #[test]

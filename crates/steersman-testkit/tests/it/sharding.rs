@@ -9,11 +9,12 @@ use kube::{Api, Client};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 use steersman::shard::{Membership, ShardOptions};
 use steersman::{Action, Controller, Manager, ManagerError, ObjectKey, Scope};
-use steersman_testkit::ControlPlane;
+use steersman_testkit::{ControlPlane, User};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
@@ -282,4 +283,70 @@ async fn a_lease_that_somebody_deletes_stops_its_member_which_joins_anew() {
     assert!(took < Duration::from_secs(12), "{took:?}");
     assert_eq!(before, after);
     rig.check();
+}
+
+const MAY_NOT_DELETE: &str = "
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: operator}
+rules:
+- {apiGroups: [''], resources: [configmaps], verbs: [list, watch]}
+- {apiGroups: [coordination.k8s.io], resources: [leases], verbs: [list, create, update]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: operator}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: operator}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: operator}]
+";
+
+#[tokio::test(start_paused = true)]
+async fn a_replica_that_may_not_delete_leases_says_once_that_they_stay() {
+    let plane = ControlPlane::start().await;
+    plane.apply(MAY_NOT_DELETE).await;
+    let log = Log::default();
+    // Heard on this thread only, on which everything of this test runs.
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
+    let _guard = tracing::subscriber::set_default(subscriber);
+    let replica = || {
+        let manager = Manager::new(plane.client_as(User::authenticated("operator", Vec::<String>::new())))
+            .shard("operator", "kube-system")
+            .controller(Controller::<ConfigMap>::new(nothing, ()));
+        let (shutdown, asked) = oneshot::channel::<()>();
+        (tokio::spawn(manager.run(async { drop(asked.await) })), shutdown)
+    };
+    let (stays, goes) = (replica(), replica());
+    sleep(Duration::from_secs(30)).await;
+    goes.1.send(()).unwrap();
+    goes.0.await.unwrap().unwrap();
+    sleep(Duration::from_secs(300)).await;
+
+    let leases: Api<Lease> = Api::namespaced(plane.client(), "kube-system");
+    let of_group = ListParams::default().labels("steersman.dev/shard-group=operator");
+    assert_eq!(leases.list(&of_group).await.unwrap().items.len(), 2);
+    let text = String::from_utf8(log.0.lock().clone()).unwrap();
+    let said = "allow the verb delete on leases in the namespace kube-system";
+    assert_eq!(text.matches(said).count(), 1, "{text}");
+    stays.1.send(()).unwrap();
+    stays.0.await.unwrap().unwrap();
+}
+
+async fn nothing(_: ObjectKey, (): &()) -> Result<Action, Infallible> {
+    Ok(Action::AwaitChange)
+}
+
+/// What was logged.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }

@@ -47,6 +47,8 @@ pub(crate) struct Agent {
     known: Option<Lease>,
     /// The last trouble, so that it is logged once.
     trouble: Option<String>,
+    /// Whether it was logged that Leases are left over.
+    told_of_leftovers: bool,
 }
 
 /// Ends all work when the agent is gone, however it went.
@@ -74,6 +76,8 @@ struct Outcome {
     input: Input,
     own: Option<Lease>,
     trouble: Option<String>,
+    /// Why the Lease of a replica that is long gone may not be deleted.
+    leftover: Option<String>,
 }
 
 impl Agent {
@@ -82,7 +86,17 @@ impl Agent {
         let run = format!("{:032x}", rand::random::<u128>());
         let period = times.period.mul_f64(1.0 + SPREAD * rand::random::<f64>());
         let api = Api::namespaced(client, &options.namespace);
-        Self { api, options, times: Times { period, ..times }, id, run, shards, known: None, trouble: None }
+        Self {
+            api,
+            options,
+            times: Times { period, ..times },
+            id,
+            run,
+            shards,
+            known: None,
+            trouble: None,
+            told_of_leftovers: false,
+        }
     }
 
     pub(crate) fn shards(&self) -> Shards {
@@ -148,6 +162,7 @@ impl Agent {
                         input: member.unanswered(),
                         own: None,
                         trouble: Some("the server does not answer".to_owned()),
+                        leftover: None,
                     });
                     if outcome.is_taken {
                         return if leave_deadline.is_some() { Ended::Left } else { Ended::NameTaken };
@@ -179,8 +194,11 @@ impl Agent {
                     let preconditions = Preconditions { resource_version: Some(version), uid: None };
                     let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
                     // Somebody may have been faster, or the member is back.
-                    drop(api.delete(&id, &params).await);
-                    Outcome { is_taken: false, input: Input::Forgot, own: None, trouble: None }
+                    let leftover = match api.delete(&id, &params).await {
+                        Err(kube::Error::Api(status)) if status.is_forbidden() => Some(status.message),
+                        _ => None,
+                    };
+                    Outcome { is_taken: false, input: Input::Forgot, own: None, trouble: None, leftover }
                 }
                 (Effect::Write { version, .. }, Some(lease)) => {
                     let written = match version {
@@ -240,6 +258,16 @@ impl Agent {
             _ => {}
         }
         self.trouble = outcome.trouble;
+        if let Some(error) = outcome.leftover
+            && !std::mem::replace(&mut self.told_of_leftovers, true)
+        {
+            let ShardOptions { group, namespace, .. } = &self.options;
+            tracing::warn!(
+                group,
+                error,
+                "Leases of replicas that are gone stay: allow the verb delete on leases in the namespace {namespace}",
+            );
+        }
         outcome.input
     }
 
@@ -268,11 +296,17 @@ fn wrote(written: Result<Lease, kube::Error>) -> Outcome {
     match written {
         Ok(lease) => {
             let version = lease.metadata.resource_version.clone().unwrap_or_default();
-            Outcome { is_taken: false, input: Input::Written { version }, own: Some(lease), trouble: None }
+            Outcome {
+                is_taken: false,
+                input: Input::Written { version },
+                own: Some(lease),
+                trouble: None,
+                leftover: None,
+            }
         }
         Err(error) => {
             let input = if is_refusal(&error) { Input::Refused } else { Input::Unanswered };
-            Outcome { is_taken: false, input, own: None, trouble: Some(Chain(&error).to_string()) }
+            Outcome { is_taken: false, input, own: None, trouble: Some(Chain(&error).to_string()), leftover: None }
         }
     }
 }
@@ -283,11 +317,11 @@ fn looked(listed: Result<Vec<Lease>, kube::Error>, id: &str, run: &str, default_
             let records = leases.iter().map(|lease| record(lease, default_lease)).collect();
             let own = leases.into_iter().find(|lease| lease.metadata.name.as_deref() == Some(id));
             let is_taken = own.as_ref().is_some_and(|lease| annotation(lease, RUN_ANNOTATION) != Some(run));
-            Outcome { is_taken, input: Input::Listed(records), own, trouble: None }
+            Outcome { is_taken, input: Input::Listed(records), own, trouble: None, leftover: None }
         }
         Err(error) => {
             let trouble = Some(Chain(&error).to_string());
-            Outcome { is_taken: false, input: Input::ListFailed, own: None, trouble }
+            Outcome { is_taken: false, input: Input::ListFailed, own: None, trouble, leftover: None }
         }
     }
 }

@@ -62,7 +62,7 @@ impl ShardOptions {
         Self {
             group: group.to_owned(),
             namespace: namespace.to_owned(),
-            identity: std::env::var("HOSTNAME").unwrap_or_else(|_| "steersman".to_owned()),
+            identity: crate::host::name(),
             lease: Duration::from_secs(15),
             renew_deadline: Duration::from_secs(10),
             period: Duration::from_secs(2),
