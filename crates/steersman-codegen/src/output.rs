@@ -196,7 +196,8 @@ fn generated(directory: &Path, below: &Path, found: &mut BTreeSet<PathBuf>) -> R
         let file_type = entry.file_type().map_err(|source| Error::Io { action: "read", path: path.clone(), source })?;
         if file_type.is_dir() {
             generated(directory, &name, found)?;
-        } else if path.extension().is_some_and(|extension| extension == "rs") && has_mark(&path)? {
+        } else if file_type.is_file() && path.extension().is_some_and(|extension| extension == "rs") && has_mark(&path)?
+        {
             found.insert(name);
         }
     }
@@ -292,6 +293,18 @@ mod tests {
             assert!(matches!(&error, Error::Outside { path } if path == Path::new(name)), "{error}");
         }
         assert_eq!(std::fs::read_dir(parent.path()).unwrap().count(), 0);
+    }
+
+    /// A pipe is never read to its end, and what a link leads to was not generated here.
+    #[cfg(unix)]
+    #[test]
+    fn only_files_are_superfluous() {
+        let directory = tempfile::tempdir().unwrap();
+        files(&[("there.rs", &format!("// {MARK}\n")), ("a/b.rs", "// b\n")]).write(directory.path()).unwrap();
+        let link = directory.path().join("a/link.rs");
+        std::os::unix::fs::symlink(directory.path().join("there.rs"), &link).unwrap();
+        files(&[("a/b.rs", "// b\n")]).below("a").write(directory.path()).unwrap();
+        assert!(link.exists());
     }
 
     #[test]

@@ -13,7 +13,7 @@ mod infer;
 mod known;
 mod layout;
 mod model;
-mod names;
+pub(crate) mod names;
 mod print;
 mod resource;
 #[cfg(test)]

@@ -68,7 +68,7 @@ struct Field<'a> {
 pub(super) fn module(group_version: &GroupVersion, kinds: &[Kind<'_>], options: &Options) -> String {
     let mut body = Printer {
         text: Text::default(),
-        structs: kinds.iter().map(|kind| kind.name).chain(IMPORTED).map(str::to_owned).collect(),
+        structs: kinds.iter().map(|kind| kind.name.as_str()).chain(IMPORTED).map(str::to_owned).collect(),
         pending: VecDeque::new(),
         atomic_maps: Vec::new(),
     };
@@ -115,7 +115,7 @@ pub(super) fn module(group_version: &GroupVersion, kinds: &[Kind<'_>], options: 
 impl<'a> Printer<'a> {
     /// The configuration of a kind.
     fn kind(&mut self, kind: &Kind<'a>) {
-        let fields = self.fields(kind.name, "", &kind.version.schema, &["apiVersion", "kind", "metadata"]);
+        let fields = self.fields(&kind.name, "", &kind.version.schema, &["apiVersion", "kind", "metadata"]);
         self.text.doc(&format!("The fields of a {} that one field manager wants.", kind.name));
         self.derives();
         self.text.open(&format!("pub struct {} {{", kind.name));

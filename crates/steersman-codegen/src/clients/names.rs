@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::crd::{Definition, Scope, Version};
+use crate::types::names::of_kind;
 use crate::words;
 
 /// A group and version, and what their module is called.
@@ -16,8 +17,8 @@ pub(super) struct GroupVersion {
 
 /// A version of a kind.
 pub(super) struct Kind<'a> {
-    /// `VirtualService`
-    pub(super) name: &'a str,
+    /// `VirtualService`; of a kind that is no name in Rust, or another type's, the one that [`crate::types`] gives it.
+    pub(super) name: String,
     /// `virtual_services`
     pub(super) method: String,
     pub(super) scope: Scope,
@@ -48,7 +49,7 @@ impl<'a> Kind<'a> {
     pub(super) fn new(definition: &'a Definition, version: &'a Version) -> Kind<'a> {
         let names = &definition.names;
         let method = words::identifier(plural(&names.kind, &names.plural));
-        Kind { name: &names.kind, method, scope: definition.scope, version }
+        Kind { name: of_kind(&names.kind), method, scope: definition.scope, version }
     }
 }
 

@@ -456,3 +456,20 @@ fn groups_that_are_spelled_alike_and_versions_with_hyphens() {
     let files = files(&group("3scale.net", "v1-a"));
     assert_eq!(lines(&files, "client.rs", "pub mod"), ["pub mod _3scale_v1_a;"]);
 }
+
+#[test]
+fn kinds_with_the_name_of_another_type_are_called_as_the_types_call_them() {
+    let kinds = [
+        definition("example.com", "Option", "options", &["v1"], "{type: object}"),
+        definition("example.com", "widget", "widgets", &["v1"], "{type: object}"),
+    ];
+    let files = files(&kinds.concat());
+    assert_eq!(
+        lines(&files, "client/example_v1.rs", "use crate"),
+        ["use crate::apis::example_com::v1::{OptionObject, Widget};"]
+    );
+    assert_eq!(
+        lines(&files, "client/example_v1/apply.rs", "pub struct"),
+        ["pub struct OptionObject {", "pub struct Widget {"]
+    );
+}

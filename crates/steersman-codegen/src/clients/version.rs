@@ -14,7 +14,7 @@ pub(super) fn module(group_version: &GroupVersion, kinds: &[Kind<'_>], options: 
     text.line("use steersman::{InformerFactory, Lister, typed};");
     text.blank();
     let path = types(group_version, options);
-    let mut names: Vec<&str> = kinds.iter().map(|kind| kind.name).collect();
+    let mut names: Vec<&str> = kinds.iter().map(|kind| kind.name.as_str()).collect();
     names.sort_unstable();
     text.imports(&path, &names);
     text.blank();
