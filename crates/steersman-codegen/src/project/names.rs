@@ -32,7 +32,7 @@ const NAMES_TAKEN: [&str; 19] = [
 ];
 
 /// Types that the project uses itself, and those and the traits that every Rust file has.
-const KINDS_TAKEN: [&str; 91] = [
+const KINDS_TAKEN: [&str; 92] = [
     "Action",
     "Api",
     "AsMut",
@@ -75,6 +75,7 @@ const KINDS_TAKEN: [&str; 91] = [
     "Hash",
     "Into",
     "IntoIterator",
+    "IsTerminal",
     "Iterator",
     "KubeSchema",
     "ListParams",
