@@ -137,8 +137,11 @@ impl Search<'_> {
         match self.identity.ownership(&network) {
             Ownership::Own => Ok(Some(network)),
             Ownership::Others => self.check_cluster(&network).map(|()| None),
-            // The marker is gone, as when somebody cleared both tags and description.
-            Ownership::Unmarked if network.name == self.identity.name => Ok(Some(network)),
+            // The marker is gone, as when somebody cleared both tags and description. In another project a network of this
+            // name is somebody's own, which an administrator sees too.
+            Ownership::Unmarked if network.name == self.identity.name && self.is_of_this_project(&network) => {
+                Ok(Some(network))
+            }
             Ownership::Unmarked if adopt.is_some_and(|target| target.is(&network)) => Ok(Some(network)),
             Ownership::Unmarked => {
                 let message = format!(
@@ -148,6 +151,11 @@ impl Search<'_> {
                 Err(NotReady::new("NotRecognized", message, Retry::After(SLOW)))
             }
         }
+    }
+
+    /// Whether the operator's credentials are for the project that has the network; true where either says nothing of projects.
+    fn is_of_this_project(&self, network: &Network) -> bool {
+        self.project.is_none_or(|own| network.project_id.as_deref().is_none_or(|its| its == own))
     }
 
     /// Whether a network was marked for this very object by an operator with another cluster id: the object has a network then,

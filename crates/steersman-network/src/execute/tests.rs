@@ -211,6 +211,21 @@ async fn a_network_without_marker_and_name_is_not_taken_for_one_that_is_gone() {
 }
 
 #[tokio::test]
+async fn a_network_of_another_project_is_not_known_by_its_name() {
+    let mut world = World::new(plain());
+    world.project = Some("ours");
+    let create =
+        |project| NetworkCreate { name: text("default/a"), project_id: text(project), ..NetworkCreate::default() };
+    let theirs = world.simulated.create_network(RequestId::random(), &create("theirs")).await.unwrap();
+    world.status.network_id = Some(theirs.id.to_string());
+    assert_eq!(world.reason().await, "NotRecognized");
+    assert_eq!(world.networks().await, [theirs]);
+    let ours = world.simulated.create_network(RequestId::random(), &create("ours")).await.unwrap();
+    world.status.network_id = Some(ours.id.to_string());
+    assert_eq!(world.ready().await, ours.id);
+}
+
+#[tokio::test]
 async fn another_cloud_or_project_is_no_reason_to_make_the_network_anew() {
     let mut world = World::new(plain());
     world.ready().await;
