@@ -44,11 +44,6 @@ pub enum Action {
 ///     }
 /// }
 /// ```
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` does not say whether a retry helps: it is no `ReconcileError`",
-    note = "name it in an error type of your own, and `impl steersman::ReconcileError for` that; or wrap it in \
-            `steersman::reconcile::Terminal` if a retry cannot help; or return an `anyhow::Error`, with the feature `anyhow`"
-)]
 pub trait ReconcileError: Error + Send + Sync + 'static {
     /// Whether trying again is useless until something changes.
     ///
@@ -69,7 +64,10 @@ pub trait ReconcileError: Error + Send + Sync + 'static {
 
 /// The error of a reconciler, whichever [`ReconcileError`] it is: `?` makes it of a `kube::Error`, a [`LookupError`], a
 /// [`WriteError`](crate::WriteError), an error type of one's own that implements the trait and, with the feature `anyhow`, an
-/// `anyhow::Error`, but not of any other error, such as an `io::Error`. What the error says about retries stays in force.
+/// `anyhow::Error`. What the error says about retries stays in force.
+///
+/// Of any other error, such as an `io::Error`, it is not made: that becomes a variant of an error type of one's own, or, where a
+/// retry cannot help, [`Terminal`].
 ///
 /// ```
 /// # use k8s_openapi::api::core::v1::{ConfigMap, Secret};
