@@ -1,6 +1,6 @@
 //! Descriptions of a schema as doc comments that rustdoc and clippy take without a warning.
 //!
-//! Descriptions are prose in Go's manner: long lines, indented examples, `<placeholders>`, bare addresses, markers of
+//! Descriptions are prose in Go's manner: long lines, indented examples, `<names>` to fill in, bare addresses, markers of
 //! kubebuilder. Nothing of that may end up as a doctest, a broken link or an HTML tag.
 
 /// Columns that a line may have, its indentation and `/// ` included.
