@@ -113,13 +113,7 @@ impl Release<'_> {
             let change = NetworkUpdate { description: Some(String::new()), ..NetworkUpdate::default() };
             cloud.update_network(request, network.id, &change, network.revision).await?;
         }
-        for tag in identity.tags_of(network) {
-            match cloud.remove_network_tag(request, network.id, tag).await {
-                Err(error) if !error.is_not_found() => return Err(error.into()),
-                Ok(()) | Err(_) => {}
-            }
-        }
-        Ok(())
+        Ok(identity.untag(cloud, request, network).await?)
     }
 
     /// A create whose answer was lost may still come about: wait, then look once more.

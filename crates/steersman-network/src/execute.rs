@@ -245,9 +245,7 @@ impl Progress<'_> {
             return Ok(());
         };
         let id = network.id;
-        for tag in search.identity.tags_of(network) {
-            forgiving(search.cloud.remove_network_tag(search.request, id, tag).await)?;
-        }
+        search.identity.untag(search.cloud, search.request, network).await?;
         // The status is not to name it.
         self.observed.networks.clear();
         Err(taken(id).into())

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use steersman_neutron::{Network, Subnet};
+use steersman_neutron::{Cloud, Error, Network, RequestId, Subnet};
 
 /// How markers begin. Tags take no slash.
 const PREFIX: &str = "network-controller:";
@@ -125,6 +125,17 @@ impl Identity {
     pub(crate) fn tags_of<'a>(&'a self, network: &Network) -> impl Iterator<Item = &'a str> {
         let own = [&self.marker, &self.marker_adopted].map(|tag| network.tags.contains(tag).then_some(tag.as_str()));
         own.into_iter().flatten()
+    }
+
+    /// Takes the tags away by which a network is the object's. One that is gone already is as good.
+    pub(crate) async fn untag(&self, cloud: &dyn Cloud, request: RequestId, network: &Network) -> Result<(), Error> {
+        for tag in self.tags_of(network) {
+            match cloud.remove_network_tag(request, network.id, tag).await {
+                Err(error) if !error.is_not_found() => return Err(error),
+                Ok(()) | Err(_) => {}
+            }
+        }
+        Ok(())
     }
 
     /// Whether a network has the marker as a tag.

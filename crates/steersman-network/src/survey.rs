@@ -195,14 +195,9 @@ impl Survey {
     /// Takes the tags away from a network that was adopted by an object that is gone: it was there before, and stays.
     async fn leave(&self, cluster: &ClusterId, request: RequestId, uid: &str, network: &Made) {
         let identity = Identity::new(cluster, uid, "", "");
-        for tag in identity.tags_of(network) {
-            match self.cloud.remove_network_tag(request, network.id, tag).await {
-                Err(error) if !error.is_not_found() => {
-                    tracing::warn!(network = %network.id, uid, %error, "an adopted network whose object is gone keeps its tag");
-                    return;
-                }
-                Ok(()) | Err(_) => {}
-            }
+        if let Err(error) = identity.untag(&*self.cloud, request, network).await {
+            tracing::warn!(network = %network.id, uid, %error, "an adopted network whose object is gone keeps its tag");
+            return;
         }
         tracing::info!(network = %network.id, uid, name = network.name, "an adopted network whose object is gone stays, without the tag");
     }
