@@ -39,6 +39,11 @@ impl Representation {
         !self.is_stored_form
     }
 
+    /// Whether a conversion may call a webhook.
+    pub(crate) fn may_call(&self) -> bool {
+        self.converts() && self.resource().strategy.webhook().is_some()
+    }
+
     /// The key by which the frames of an event are shared; nothing where it does not fit into its bits, which takes a
     /// definition with more than 256 versions. Tables contain an age, so they are shared within one second only.
     pub(crate) fn frame_key(&self, word: Word, has_columns: bool) -> Option<FrameKey> {

@@ -356,8 +356,9 @@ impl WatchStream {
             let frame = payload.and_then(|payload| representation.frame(word, &payload, has_columns).ok());
             frame.unwrap_or_default()
         };
-        let shared =
-            representation.frame_key(word, has_columns).map_or_else(Bytes::new, |key| event.frame(key.0, make));
+        // A call of a webhook is not begun where it cannot be waited for: it would be made twice.
+        let key = representation.frame_key(word, has_columns).filter(|_| !representation.may_call());
+        let shared = key.map_or_else(Bytes::new, |key| event.frame(key.0, make));
         if !shared.is_empty() {
             return Ok(Some(shared));
         }
