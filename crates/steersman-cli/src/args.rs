@@ -153,9 +153,8 @@ pub(crate) struct ServerOptions {
 pub(crate) struct ServerCommand {
     #[command(flatten)]
     pub(crate) server: ServerOptions,
-    /// Which controllers to run: `certificates` (signs approved requests for certificates), `namespace` (without it, namespaces
-    /// that are deleted stay), `service-cidr` (makes further ranges of addresses ready), `serviceaccount-token` (fills the Secrets that are to hold a token),
-    /// `validatingadmissionpolicy-status` (says whether the expressions of policies fit their kinds), `*` for all, `-*` for none.
+    /// Which controllers to run, such as `namespace` (without it, namespaces that are deleted stay): `*` for all, `-*` for none, `-NAME`
+    /// for all but one. A name that there is none of is answered with all there are.
     #[arg(long, default_value = "*", value_delimiter = ',', allow_hyphen_values = true, value_name = "a,-b")]
     pub(crate) controllers: Vec<String>,
 }
@@ -167,8 +166,8 @@ pub(crate) struct UpOptions {
     pub(crate) server: ServerOptions,
     #[command(flatten)]
     pub(crate) cloud: CloudOptions,
-    /// Which controllers to run: `certificates`, `namespace`, `network`, `service-cidr`, `serviceaccount-token`,
-    /// `validatingadmissionpolicy-status`, `*` for all, `-name` for all but one.
+    /// Which controllers to run, such as `namespace` or `network`: `*` for all, `-*` for none, `-NAME` for all but one. A name that
+    /// there is none of is answered with all there are.
     #[arg(long, default_value = "*", value_delimiter = ',', allow_hyphen_values = true, value_name = "a,b,-c")]
     pub(crate) controllers: Vec<String>,
 }

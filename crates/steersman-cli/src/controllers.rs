@@ -3,28 +3,22 @@
 use crate::Failure;
 use crate::plane::Plane;
 use anyhow::Context as _;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use steersman::health::{Endpoints, Health};
 use steersman::metrics::Metrics;
-use steersman::{Manager, ManagerError};
-use steersman_controllers::certificates::Authority;
+use steersman::{InformerFactory, Manager, ManagerError};
+use steersman_controllers::{ControlLoop, Parts, Settings};
 use steersman_neutron::Cloud;
+use steersman_server::user::User;
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-/// Which controllers are wanted.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+/// Which controllers are wanted, by name.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Controllers {
-    pub(crate) certificates: bool,
-    pub(crate) namespace: bool,
-    pub(crate) network: bool,
-    pub(crate) service_cidr: bool,
-    /// Fills Secrets with tokens. Runs in the server, which has the keys.
-    pub(crate) service_account_token: bool,
-    /// Keeps the status of ValidatingAdmissionPolicies. Runs in the server, which has the schemas.
-    pub(crate) policy_status: bool,
+    wanted: BTreeSet<&'static str>,
 }
 
 /// Which command asks: not every controller is offered by each.
@@ -34,12 +28,12 @@ pub(crate) enum Role {
     Up,
 }
 
-const CERTIFICATES: &str = "certificates";
-const NAMESPACE: &str = "namespace";
-const NETWORK: &str = "network";
-const SERVICE_CIDR: &str = "service-cidr";
-const SERVICE_ACCOUNT_TOKEN: &str = "serviceaccount-token";
-const POLICY_STATUS: &str = "validatingadmissionpolicy-status";
+/// Works on a cloud.
+pub(crate) const NETWORK: &str = "network";
+/// Fills Secrets with tokens. Runs in the server, which has the keys.
+pub(crate) const SERVICE_ACCOUNT_TOKEN: &str = "serviceaccount-token";
+/// Keeps the status of ValidatingAdmissionPolicies. Runs in the server, which has the schemas.
+pub(crate) const POLICY_STATUS: &str = "validatingadmissionpolicy-status";
 
 /// The port where the controllers' metrics and health are served.
 #[derive(Debug)]
@@ -61,57 +55,55 @@ pub(crate) struct Running {
 }
 
 impl Controllers {
-    /// Reads `a,b,-c`; `*` is all that the role offers, and the last word on a controller counts.
+    /// Reads `a,b,-c`; `*` is all that the role offers and that run where nothing is said about them, and the last word on a
+    /// controller counts.
     pub(crate) fn parse(words: &[String], role: Role) -> Result<Controllers, Failure> {
-        let all = Controllers {
-            certificates: true,
-            namespace: true,
-            network: role == Role::Up,
-            service_cidr: true,
-            service_account_token: true,
-            policy_status: true,
-        };
+        let all =
+            Controllers { wanted: offered(role).filter(|(_, is_default)| *is_default).map(|(name, _)| name).collect() };
         // If the list only excludes controllers, all others are wanted.
         let is_rest = !words.is_empty() && words.iter().all(|word| word.trim().starts_with('-'));
-        let mut controllers = if is_rest { all } else { Controllers::default() };
+        let mut controllers = if is_rest { all.clone() } else { Controllers::default() };
         for word in words.iter().map(|word| word.trim()).filter(|word| !word.is_empty()) {
             let (name, is_wanted) = word.strip_prefix('-').map_or((word, true), |name| (name, false));
-            match (name, role) {
-                ("*", _) => controllers = if is_wanted { all } else { Controllers::default() },
-                (CERTIFICATES, _) => controllers.certificates = is_wanted,
-                (NAMESPACE, _) => controllers.namespace = is_wanted,
-                (NETWORK, Role::Up) => controllers.network = is_wanted,
-                (SERVICE_CIDR, _) => controllers.service_cidr = is_wanted,
-                (SERVICE_ACCOUNT_TOKEN, _) => controllers.service_account_token = is_wanted,
-                (POLICY_STATUS, _) => controllers.policy_status = is_wanted,
-                (NETWORK, Role::Server) => {
+            if name == "*" {
+                controllers = if is_wanted { all.clone() } else { Controllers::default() };
+                continue;
+            }
+            match offered(role).find(|(offered, _)| *offered == name) {
+                Some((name, _)) if is_wanted => controllers.wanted.insert(name),
+                Some((name, _)) => controllers.wanted.remove(name),
+                None if name == NETWORK => {
                     return Err(Failure::Refused(format!(
                         "the controller {NETWORK} needs a cloud: use steersman up, or steersman network beside this server"
                     )));
                 }
-                _ => {
+                None => {
+                    let names: Vec<&str> = offered(role).map(|(name, _)| name).collect();
                     return Err(Failure::Refused(format!(
                         "there is no controller {name:?}: --controllers takes {}, * for all, and -NAME for all but one",
-                        all.names().join(", ")
+                        names.join(", ")
                     )));
                 }
-            }
+            };
         }
         Ok(controllers)
     }
 
-    /// The names of those that are wanted.
-    pub(crate) fn names(self) -> Vec<&'static str> {
-        let wanted = [
-            (CERTIFICATES, self.certificates),
-            (NAMESPACE, self.namespace),
-            (NETWORK, self.network),
-            (SERVICE_CIDR, self.service_cidr),
-            (SERVICE_ACCOUNT_TOKEN, self.service_account_token),
-            (POLICY_STATUS, self.policy_status),
-        ];
-        wanted.into_iter().filter_map(|(name, is_wanted)| is_wanted.then_some(name)).collect()
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.wanted.contains(name)
     }
+
+    /// The names of those that are wanted.
+    pub(crate) fn names(&self) -> Vec<&'static str> {
+        self.wanted.iter().copied().collect()
+    }
+}
+
+/// The controllers that a role offers, and whether they run where nothing is said about them.
+fn offered(role: Role) -> impl Iterator<Item = (&'static str, bool)> {
+    let loops = ControlLoop::ALL.iter().map(|one| (one.name, one.is_default));
+    let network = (role == Role::Up).then_some(NETWORK);
+    loops.chain(network.into_iter().chain([SERVICE_ACCOUNT_TOKEN, POLICY_STATUS]).map(|name| (name, true)))
 }
 
 impl Monitoring {
@@ -141,11 +133,11 @@ impl Monitoring {
 }
 
 impl Running {
-    /// Starts the controllers that are wanted; the Network controller needs a cloud, and who signs certificates an authority.
+    /// Starts the controllers that are wanted; the Network controller needs a cloud.
     pub(crate) fn start(
-        wanted: Controllers,
+        wanted: &Controllers,
         plane: &Plane,
-        authority: Option<Authority>,
+        settings: &Arc<Settings>,
         cloud: Option<Arc<dyn Cloud>>,
         monitoring: Option<Monitoring>,
     ) -> Running {
@@ -156,30 +148,24 @@ impl Running {
             monitoring: JoinSet::new(),
             stop_monitoring: CancellationToken::new(),
         };
-        let manager = |name: &'static str| {
-            let manager = Manager::new(plane.client(&format!("system:steersman:{name}-controller")));
-            match &monitoring {
-                Some(monitoring) => monitoring.watch(name, manager),
-                None => manager,
-            }
+        let watched = |name: &'static str, manager: Manager| match &monitoring {
+            Some(monitoring) => monitoring.watch(name, manager),
+            None => manager,
         };
-        if let Some(authority) = authority {
-            let stopped = running.stop.clone().cancelled_owned();
-            let signing = steersman_controllers::certificates::run_with(manager(CERTIFICATES), authority, stopped);
-            running.spawn(CERTIFICATES, signing);
-        }
-        if wanted.namespace {
-            let stopped = running.stop.clone().cancelled_owned();
-            running.spawn(NAMESPACE, steersman_controllers::namespace::run_with(manager(NAMESPACE), stopped));
-        }
-        if wanted.service_cidr {
-            let stopped = running.stop.clone().cancelled_owned();
-            running.spawn(SERVICE_CIDR, steersman_controllers::service_cidr::run_with(manager(SERVICE_CIDR), stopped));
+        // One watch of each kind for all loops.
+        let informers = InformerFactory::new(plane.client(User::authenticated(ControlLoop::READER, [])));
+        for one in ControlLoop::ALL.iter().filter(|one| wanted.has(one.name)) {
+            let manager = watched(one.name, Manager::with_informers(informers.clone()));
+            let client = plane.client(User::service_account("kube-system", one.account));
+            let (settings, stopped) = (Arc::clone(settings), running.stop.clone().cancelled_owned());
+            running
+                .spawn(one.name, async move { one.run(manager, Parts { client, settings: &settings }, stopped).await });
         }
         if let Some(cloud) = cloud {
             let stopped = running.stop.clone().cancelled_owned();
             let options = steersman_network::Options::default();
-            running.spawn(NETWORK, steersman_network::run_with(manager(NETWORK), cloud, options, stopped));
+            let manager = Manager::new(plane.client(User::master("system:steersman:network-controller")));
+            running.spawn(NETWORK, steersman_network::run_with(watched(NETWORK, manager), cloud, options, stopped));
         }
         if let Some(monitoring) = monitoring {
             running.monitoring.spawn(monitoring.endpoints.serve(running.stop_monitoring.clone().cancelled_owned()));
@@ -234,44 +220,39 @@ impl Running {
 mod tests {
     use super::*;
 
-    /// All that need no other service.
-    const LOOPS: &[&str] =
-        &["certificates", "namespace", "service-cidr", "serviceaccount-token", "validatingadmissionpolicy-status"];
-
+    /// What `words` switch on, of three that are there.
     #[track_caller]
     fn check(role: Role, words: &[&str], want: Option<&[&str]>) {
         let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
-        assert_eq!(Controllers::parse(&words, role).ok().map(Controllers::names).as_deref(), want);
+        let names = Controllers::parse(&words, role).ok().map(|controllers| controllers.names());
+        let known = |names: Vec<&'static str>| -> Vec<&'static str> {
+            names.into_iter().filter(|name| ["namespace", NETWORK, SERVICE_ACCOUNT_TOKEN].contains(name)).collect()
+        };
+        assert_eq!(names.map(known).as_deref(), want);
     }
 
     #[test]
     fn the_last_word_on_a_controller_counts() {
-        check(
-            Role::Up,
-            &["*"],
-            Some(&[
-                "certificates",
-                "namespace",
-                "network",
-                "service-cidr",
-                "serviceaccount-token",
-                "validatingadmissionpolicy-status",
-            ]),
-        );
+        check(Role::Up, &["*"], Some(&["namespace", "network", "serviceaccount-token"]));
         check(Role::Up, &[], Some(&[]));
         check(Role::Up, &["network"], Some(&["network"]));
-        check(Role::Up, &["-network"], Some(LOOPS));
+        check(Role::Up, &["-network"], Some(&["namespace", "serviceaccount-token"]));
         check(Role::Up, &["-*"], Some(&[]));
-        check(Role::Up, &["*", "-network"], Some(LOOPS));
+        check(Role::Up, &["*", "-network"], Some(&["namespace", "serviceaccount-token"]));
         check(Role::Up, &["-network", "network"], Some(&["network"]));
         check(Role::Up, &["nework"], None);
-        check(Role::Server, &["*"], Some(LOOPS));
-        check(
-            Role::Server,
-            &["-namespace"],
-            Some(&["certificates", "service-cidr", "serviceaccount-token", "validatingadmissionpolicy-status"]),
-        );
+        check(Role::Server, &["*"], Some(&["namespace", "serviceaccount-token"]));
+        check(Role::Server, &["-namespace"], Some(&["serviceaccount-token"]));
         check(Role::Server, &["-*"], Some(&[]));
         check(Role::Server, &["network"], None);
+    }
+
+    #[test]
+    fn every_loop_is_offered_once_and_all_that_are_default_run_without_a_word() {
+        let all = Controllers::parse(&["*".to_owned()], Role::Server).unwrap();
+        for one in ControlLoop::ALL {
+            assert_eq!(all.has(one.name), one.is_default, "{}", one.name);
+            assert_eq!(offered(Role::Up).filter(|(name, _)| *name == one.name).count(), 1, "{}", one.name);
+        }
     }
 }

@@ -188,8 +188,8 @@ impl Plane {
     }
 
     /// A client within the process, as a user of the server like any other.
-    pub(crate) fn client(&self, user: &str) -> kube::Client {
-        let service = self.server.service_as(User::master(user));
+    pub(crate) fn client(&self, user: User) -> kube::Client {
+        let service = self.server.service_as(user);
         kube::Client::new(AccessLog::layer(self.access_log.clone(), None, service), "default")
     }
 
@@ -197,6 +197,11 @@ impl Plane {
     pub(crate) fn authority(&self) -> Result<Authority, Failure> {
         let ca = pki::read_ca(&self.data_dir.pki())?.context("the CA that was made is not there any more")?;
         Ok(Authority::new(&ca.certificate, &ca.key).context("the CA cannot sign certificates")?)
+    }
+
+    /// The certificate of the CA, in PEM, by which pods know the server.
+    pub(crate) fn root_ca(&self) -> Result<String, Failure> {
+        Ok(pki::read_ca(&self.data_dir.pki())?.context("the CA that was made is not there any more")?.certificate)
     }
 
     /// Asks the server whether it is ready, as anyone would.

@@ -3,14 +3,16 @@
 use crate::Failure;
 use crate::args::UpOptions;
 use crate::cloud::Choice;
-use crate::controllers::{Controllers, Monitoring, Role, Running};
+use crate::controllers::{Controllers, Monitoring, NETWORK, POLICY_STATUS, Role, Running, SERVICE_ACCOUNT_TOKEN};
 use crate::plane::Plan;
 use crate::signals::Signals;
+use std::sync::Arc;
+use steersman_controllers::Settings;
 
 /// Runs until a signal comes. A second signal ends the process at once.
 pub(crate) async fn run(options: UpOptions, role: Role) -> Result<(), Failure> {
     let controllers = Controllers::parse(&options.controllers, role)?;
-    let choice = if controllers.network {
+    let choice = if controllers.has(NETWORK) {
         Some(Choice::new(&options.cloud)?)
     } else {
         options.cloud.check_unused()?;
@@ -20,18 +22,18 @@ pub(crate) async fn run(options: UpOptions, role: Role) -> Result<(), Failure> {
     let monitoring = options.server.metrics_address.map(Monitoring::bind).transpose()?;
     let plan = Plan::new(options.server).await?;
     let mut signals = Signals::new()?;
-    let mut plane = plan.start(controllers.service_account_token).await?;
-    if controllers.policy_status {
+    let mut plane = plan.start(controllers.has(SERVICE_ACCOUNT_TOKEN)).await?;
+    if controllers.has(POLICY_STATUS) {
         plane.check_policies();
     }
     let cloud = match choice {
         Some(choice) => Some(choice.open(plane.data_dir.path(), in_memory)?),
         None => None,
     };
-    let authority = if controllers.certificates { Some(plane.authority()?) } else { None };
+    let settings = Arc::new(Settings::new().authority(plane.authority()?).root_ca(plane.root_ca()?));
     plane.check_ready().await?;
     let metrics_address = monitoring.as_ref().map(Monitoring::address);
-    let mut running = Running::start(controllers, &plane, authority, cloud.clone(), monitoring);
+    let mut running = Running::start(&controllers, &plane, &settings, cloud.clone(), monitoring);
     plane.say_ready(controllers.names(), cloud.map(|cloud| cloud.name().to_owned()), metrics_address);
     let failed = tokio::select! {
         signal = signals.next() => {

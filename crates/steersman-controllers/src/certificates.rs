@@ -12,15 +12,18 @@ pub use crate::certificates::authority::{Authority, AuthorityError};
 
 use crate::certificates::authority::SignError;
 use crate::certificates::signer::Signer;
-use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
-use kube::api::{Patch, PatchParams};
+use crate::control_loop::Parts;
+use crate::refusal::{self, Refused};
+use jiff::Timestamp;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestCondition};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{Api, Client};
-use serde_json::json;
 use std::sync::Arc;
-use steersman::{Action, Controller, Lister, LookupError, Manager, ManagerError, ObjectKey, ReconcileError, Scope};
+use steersman::{Action, Controller, Lister, LookupError, Manager, ObjectKey, ReconcileError, Scope};
 
 /// The name under which the loop appears in logs.
-pub const NAME: &str = "certificates-controller";
+const NAME: &str = "certificates-controller";
 
 const APPROVED: &str = "Approved";
 const DENIED: &str = "Denied";
@@ -29,6 +32,7 @@ const FAILED: &str = "Failed";
 struct Context {
     authority: Arc<Authority>,
     client: Client,
+    clock: fn() -> Timestamp,
     requests: Lister<CertificateSigningRequest>,
 }
 
@@ -38,26 +42,18 @@ enum Error {
     Read(#[from] LookupError),
     #[error("cannot sign the certificate")]
     Sign(#[source] SignError),
-    #[error("cannot write the status of the request")]
-    Write(#[source] kube::Error),
+    #[error(transparent)]
+    Refused(#[from] Refused),
 }
 
 impl ReconcileError for Error {}
 
-/// Runs the loop in a manager until `shutdown` resolves; passes under way end first.
-///
-/// # Errors
-/// When the controller cannot be run, or was cut off at the end.
-pub async fn run_with(
-    manager: Manager,
-    authority: Authority,
-    shutdown: impl Future<Output = ()>,
-) -> Result<(), ManagerError> {
-    let client = manager.informers().client().clone();
+/// Puts the loop into a manager.
+pub(crate) fn add(manager: Manager, Parts { client, settings }: Parts<'_>) -> Manager {
+    let Some(authority) = settings.authority.clone() else { return manager };
     let requests = manager.informers().informer::<CertificateSigningRequest>(Scope::All).lister();
-    let context = Context { authority: Arc::new(authority), client, requests };
-    let controller = Controller::<CertificateSigningRequest>::new(reconcile, context).name(NAME);
-    manager.controller(controller).run(shutdown).await
+    let context = Context { authority, client, clock: settings.clock, requests };
+    manager.controller(Controller::<CertificateSigningRequest>::new(reconcile, context).name(NAME))
 }
 
 async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, Error> {
@@ -69,34 +65,30 @@ async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, Error> {
     let Some(signer) = Signer::of(&request.spec.signer_name).filter(|_| is_to_be_signed(&request)) else {
         return Ok(Action::AwaitChange);
     };
-    let now = jiff::Timestamp::now();
-    let status = match cx.authority.sign(signer, &request.spec, now) {
-        Ok(certificate) => json!({"certificate": k8s_openapi::ByteString(certificate.into_bytes())}),
+    let now = (cx.clock)();
+    let mut status = request.status.clone().unwrap_or_default();
+    match cx.authority.sign(signer, &request.spec, now) {
+        Ok(certificate) => status.certificate = Some(ByteString(certificate.into_bytes())),
         Err(SignError::Refused(why)) => {
-            let failed = json!({
-                "type": FAILED, "status": "True", "reason": "SignerValidationFailure", "message": why,
-                "lastUpdateTime": k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(now),
-            });
-            let known = request.status.as_ref().and_then(|status| status.conditions.clone()).unwrap_or_default();
-            let mut conditions: Vec<serde_json::Value> = known.iter().map(|one| json!(one)).collect();
-            conditions.push(failed);
-            json!({ "conditions": conditions })
+            let failed = CertificateSigningRequestCondition {
+                type_: FAILED.to_owned(),
+                status: "True".to_owned(),
+                reason: Some("SignerValidationFailure".to_owned()),
+                message: Some(why),
+                last_update_time: Some(Time(now)),
+                last_transition_time: None,
+            };
+            status.conditions.get_or_insert_default().push(failed);
         }
         Err(error) => return Err(Error::Sign(error)),
-    };
-    // A request that has changed since it was read is signed by the next pass, if it still is to be signed.
-    let patch = json!({
-        "metadata": {"resourceVersion": request.metadata.resource_version, "uid": request.metadata.uid}, "status": status,
-    });
-    let api = Api::<CertificateSigningRequest>::all(cx.client.clone());
-    match api.patch_status(key.name(), &PatchParams::default(), &Patch::Merge(patch)).await {
-        Ok(_) => {
-            tracing::info!(request = key.name(), signer = request.spec.signer_name, "the request has been answered");
-            Ok(Action::AwaitChange)
-        }
-        Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => Ok(Action::AwaitChange),
-        Err(error) => Err(Error::Write(error)),
     }
+    // A request that has changed since it was read is signed by the next pass, if it still is to be signed.
+    let request = CertificateSigningRequest { status: Some(status), ..(*request).clone() };
+    let api = Api::<CertificateSigningRequest>::all(cx.client.clone());
+    if refusal::replace_status(&api, &request).await?.is_some() {
+        tracing::info!(request = key.name(), signer = request.spec.signer_name, "the request has been answered");
+    }
+    Ok(Action::AwaitChange)
 }
 
 /// Whether a request is approved and has neither a certificate nor a reason why it gets none.

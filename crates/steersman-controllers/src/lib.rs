@@ -1,8 +1,15 @@
 //! The control loops that a Kubernetes control plane itself is made of.
 //!
 //! They know no server and no store: everything goes through a `kube::Client`, and they use nothing of the controller
-//! library that a user's controller could not.
+//! library that a user's controller could not. [`ControlLoop`] is the table of them.
 
 pub mod certificates;
-pub mod namespace;
-pub mod service_cidr;
+mod control_loop;
+mod dependents;
+mod namespace;
+mod pods;
+mod refusal;
+mod service_cidr;
+mod stale;
+
+pub use crate::control_loop::{ControlLoop, Parts, Settings};

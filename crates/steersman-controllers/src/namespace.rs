@@ -8,17 +8,17 @@
 mod conditions;
 mod content;
 
+use crate::control_loop::Parts;
+use crate::refusal::{self, Refused};
 use k8s_openapi::api::core::v1::{Namespace, NamespaceStatus};
 use kube::api::PostParams;
 use kube::{Api, Client};
 use std::time::Duration;
-use steersman::WriteError;
 use steersman::queue::RateLimiter;
-use steersman::status::Writer;
-use steersman::{Action, Controller, Lister, LookupError, Manager, ManagerError, ObjectKey, ReconcileError, Scope};
+use steersman::{Action, Controller, Lister, LookupError, Manager, ObjectKey, ReconcileError, Scope};
 
 /// The name under which the loop appears in logs.
-pub const NAME: &str = "namespace-controller";
+const NAME: &str = "namespace-controller";
 
 /// The finalizer in the spec of a namespace that stands for its content.
 const FINALIZER: &str = "kubernetes";
@@ -31,43 +31,30 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from
 struct Context {
     client: Client,
     namespaces: Lister<Namespace>,
-    status: Writer<Namespace>,
 }
 
 #[derive(Debug, thiserror::Error)]
 enum Error {
     #[error("cannot read the namespace")]
     Read(#[from] LookupError),
-    #[error("cannot write what remains in the namespace")]
-    Write(#[source] WriteError),
+    #[error(transparent)]
+    Refused(#[from] Refused),
     #[error("cannot {what} the namespace")]
     Request { what: &'static str, source: kube::Error },
 }
 
 impl ReconcileError for Error {}
 
-/// Runs the loop until `shutdown` resolves; passes under way end first.
-///
-/// # Errors
-/// When the controller cannot be run, or was cut off at the end.
-pub async fn run(client: Client, shutdown: impl Future<Output = ()>) -> Result<(), ManagerError> {
-    run_with(Manager::new(client), shutdown).await
-}
-
-/// As [`run`], in a manager that is already set up: with metrics and a port, with an election.
-///
-/// # Errors
-/// As [`run`].
-pub async fn run_with(manager: Manager, shutdown: impl Future<Output = ()>) -> Result<(), ManagerError> {
-    let client = manager.informers().client().clone();
+/// Puts the loop into a manager.
+pub(crate) fn add(manager: Manager, Parts { client, .. }: Parts<'_>) -> Manager {
     let namespaces = manager.informers().informer::<Namespace>(Scope::All).lister();
-    let context = Context { status: Writer::new(client.clone()), namespaces, client };
+    let context = Context { namespaces, client };
     let controller = Controller::<Namespace>::new(reconcile, context)
         .name(NAME)
         .workers(WORKERS)
         .rate_limiter(RateLimiter::exponential(BACKOFF.0, BACKOFF.1))
         .timeout(RECONCILE_TIMEOUT);
-    manager.controller(controller).run(shutdown).await
+    manager.controller(controller)
 }
 
 async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, Error> {
@@ -89,11 +76,11 @@ async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, Error> {
         phase: Some("Terminating".to_owned()),
         conditions: Some(conditions::of(&outcome, namespace.status.as_ref())),
     };
-    match cx.status.write(&namespace, &status).await {
-        Ok(_) => Ok(Action::Requeue),
-        Err(error) if error.is_not_found() => Ok(Action::AwaitChange),
-        Err(error) => Err(Error::Write(error)),
+    if namespace.status.as_ref() != Some(&status) {
+        let namespace = Namespace { status: Some(status), ..namespace };
+        refusal::replace_status(&api, &namespace).await?;
     }
+    Ok(Action::Requeue)
 }
 
 fn is_to_end(namespace: &Namespace) -> bool {

@@ -4,6 +4,7 @@
 //! server gives out its addresses. One that is being deleted goes when no Service has an address that only this range has. Upstream
 //! waits ten more seconds, for allocators of other servers; here the allocator knows of the deletion with its write.
 
+use crate::control_loop::Parts;
 use ipnet::IpNet;
 use k8s_openapi::api::networking::v1::{IPAddress, ServiceCIDR, ServiceCIDRStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -14,11 +15,11 @@ use serde_json::{Value, json};
 use std::net::IpAddr;
 use std::time::Duration;
 use steersman::status::Writer;
-use steersman::{Action, Controller, Lister, LookupError, Manager, ManagerError, ObjectKey, ReconcileError, Scope};
+use steersman::{Action, Controller, Lister, LookupError, Manager, ObjectKey, ReconcileError, Scope};
 use steersman::{WriteError, finalizers};
 
 /// The name under which the loop appears in logs.
-pub const NAME: &str = "service-cidr-controller";
+const NAME: &str = "service-cidr-controller";
 
 const FINALIZER: &str = "networking.k8s.io/service-cidr-finalizer";
 const READY: &str = "Ready";
@@ -49,23 +50,11 @@ enum Error {
 
 impl ReconcileError for Error {}
 
-/// Runs the loop until `shutdown` resolves; passes under way end first.
-///
-/// # Errors
-/// When the controller cannot be run, or was cut off at the end.
-pub async fn run(client: Client, shutdown: impl Future<Output = ()>) -> Result<(), ManagerError> {
-    run_with(Manager::new(client), shutdown).await
-}
-
-/// As [`run`], in a manager that is already set up: with metrics and a port, with an election.
-///
-/// # Errors
-/// As [`run`].
-pub async fn run_with(manager: Manager, shutdown: impl Future<Output = ()>) -> Result<(), ManagerError> {
-    let client = manager.informers().client().clone();
+/// Puts the loop into a manager.
+pub(crate) fn add(manager: Manager, Parts { client, .. }: Parts<'_>) -> Manager {
     let ranges = manager.informers().informer::<ServiceCIDR>(Scope::All).lister();
     let context = Context { status: Writer::new(client.clone()), ranges, client };
-    manager.controller(Controller::<ServiceCIDR>::new(reconcile, context).name(NAME)).run(shutdown).await
+    manager.controller(Controller::<ServiceCIDR>::new(reconcile, context).name(NAME))
 }
 
 async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, Error> {

@@ -16,6 +16,8 @@ pub const UNAUTHENTICATED: &str = "system:unauthenticated";
 pub const NODES: &str = "system:nodes";
 /// How the name of a node's agent begins; the rest is the name of the node.
 const NODE: &str = "system:node:";
+/// The group of all ServiceAccounts; with a colon and a namespace, of those there.
+const ACCOUNTS: &str = "system:serviceaccounts";
 
 /// A user as authentication found it, in the shape of `authentication.k8s.io` `UserInfo`.
 #[derive(Clone, Debug, Default, Eq, PartialEq, serde::Serialize)]
@@ -52,6 +54,12 @@ impl User {
     /// The user that a process embedding the server acts as.
     pub fn master(name: impl Into<String>) -> User {
         User::authenticated(name, [MASTERS.to_owned()])
+    }
+
+    /// A ServiceAccount, as its tokens authenticate it.
+    pub fn service_account(namespace: &str, name: &str) -> User {
+        let groups = [ACCOUNTS.to_owned(), format!("{ACCOUNTS}:{namespace}")];
+        User::authenticated(format!("system:serviceaccount:{namespace}:{name}"), groups)
     }
 
     /// The node whose agent the user is; empty if the user says that it is one and not which.

@@ -45,10 +45,10 @@
 //!
 //! # What does not run
 //!
-//! The server is alone. No garbage collector deletes what an object owned that was deleted; a namespace that is deleted
-//! stays `Terminating`; no controller makes pods of a Deployment or says in its status that they are ready; there is no
+//! [`ControlPlane::start`] starts the server alone. No garbage collector deletes what an object owned that was deleted; a
+//! namespace that is deleted stays `Terminating`; no controller makes pods of a Deployment or says in its status that they are ready; there is no
 //! scheduler and no kubelet. A test plays them: it patches the status, and looks for owner references instead of for the
-//! disappearance of what is owned.
+//! disappearance of what is owned. Or it starts the control loops as well, all or some, with [`ControlPlane::start_with`].
 //!
 //! # Permissions
 //!
@@ -64,6 +64,7 @@
 #![deny(missing_docs)]
 
 mod fault;
+mod loops;
 mod manifest;
 mod plane;
 mod requests;
@@ -71,6 +72,7 @@ mod service;
 mod wait;
 
 pub use crate::fault::Fault;
+pub use crate::loops::Loops;
 pub use crate::manifest::ApplyError;
 pub use crate::plane::{ControlPlane, Options, StartError};
 pub use crate::service::{ApiService, Body, Broken};

@@ -1,6 +1,7 @@
 //! The control plane itself: start, restart and stop, and clients for its users.
 
 use crate::fault::{Fault, Faults};
+use crate::loops::{self, Loops};
 use crate::requests::Requests;
 use crate::service::{ApiService, Caller, Plane, Running};
 use crate::wait::PATIENCE;
@@ -33,6 +34,7 @@ pub struct ControlPlane {
     plane: Arc<Plane>,
     kv: Arc<dyn Kv>,
     options: Options,
+    loops: loops::Running,
 }
 
 /// Options of a control plane.
@@ -43,6 +45,8 @@ pub struct Options {
     pub authorization: Authorization,
     /// The clock of timestamps in objects. Default: the real time, which tokio's paused time does not change.
     pub clock: fn() -> Timestamp,
+    /// Which control loops run. Usually none: the server is alone.
+    pub loops: Loops,
     /// How much history there is for watches and continued lists.
     pub history: steersman_storage::Options,
     /// Whether there are initializers: InitializerConfigurations, the field `metadata.initializers`, and creations that wait for
@@ -80,6 +84,7 @@ impl Default for Options {
             clock: Timestamp::now,
             history: steersman_storage::Options::default(),
             initializers: false,
+            loops: Loops::none(),
             patience: PATIENCE,
             tokens: String::new(),
             webhook_services: Services::default(),
@@ -95,6 +100,16 @@ impl ControlPlane {
         ControlPlane::try_start(Options::default()).await.unwrap_or_else(|error| panic!("{}", chain(&error)))
     }
 
+    /// Starts a control plane with control loops: a Deployment there makes ReplicaSets and Pods, what an owner leaves behind is
+    /// collected, and a namespace that is deleted goes.
+    ///
+    /// # Panics
+    /// When it does not start.
+    pub async fn start_with(loops: Loops) -> ControlPlane {
+        let options = Options { loops, ..Options::default() };
+        ControlPlane::try_start(options).await.unwrap_or_else(|error| panic!("{}", chain(&error)))
+    }
+
     /// Starts a control plane with these options.
     ///
     /// # Errors
@@ -108,7 +123,17 @@ impl ControlPlane {
             cuts: watch::Sender::new(()),
             requests: Requests::default(),
         };
-        Ok(ControlPlane { plane: Arc::new(plane), kv, options })
+        let (wanted, loops) = (options.loops.clone(), loops::Running::none());
+        let options = Options { loops: Loops::none(), ..options };
+        Ok(ControlPlane { plane: Arc::new(plane), kv, options, loops }.with_loops(wanted).await)
+    }
+
+    /// The same control plane, with these control loops instead of those that ran until now.
+    pub async fn with_loops(mut self, loops: Loops) -> ControlPlane {
+        self.loops.stop().await;
+        self.options.loops = loops;
+        self.loops = loops::Running::start(&self.options, |user| self.client_as(user));
+        self
     }
 
     /// Stops the server and starts another on the same store. Clients stay good: requests under way are answered before,
@@ -122,8 +147,10 @@ impl ControlPlane {
         *running = Some(new.unwrap_or_else(|error| panic!("{}", chain(&error))));
     }
 
-    /// Stops the control plane: requests under way are answered, watches end, new requests fail.
-    pub async fn stop(self) {
+    /// Stops the control plane: the control loops end what they are at, requests under way are answered, watches end, new requests
+    /// fail.
+    pub async fn stop(mut self) {
+        self.loops.stop().await;
         let Some(Running { server, store }) = self.plane.running.write().await.take() else { return };
         server.stop().await;
         if let Err(error) = store.close().await {
@@ -134,6 +161,7 @@ impl ControlPlane {
 
 impl Drop for ControlPlane {
     fn drop(&mut self) {
+        self.loops.begin_stop();
         // Only the plane itself takes the write lock.
         if let Ok(running) = self.plane.running.try_read()
             && let Some(Running { server, .. }) = &*running

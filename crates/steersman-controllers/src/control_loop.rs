@@ -1,0 +1,136 @@
+//! The table of control loops: their names, their accounts, and how each is put into a manager.
+//!
+//! Whoever runs loops (the binary, the testkit) goes through [`ControlLoop::ALL`]. A loop gets informers that all loops share, a client as
+//! the ServiceAccount that kube-controller-manager's controller of the same job has, and the [`Settings`] of the cluster. What a loop
+//! does is in a module of its own.
+
+use crate::certificates::Authority;
+use jiff::Timestamp;
+use kube::Client;
+use std::fmt;
+use std::sync::Arc;
+use steersman::{Manager, ManagerError};
+
+/// What the loops of a cluster have to know about it.
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct Settings {
+    /// Signs certificates. Without it, the loop `certificates` does nothing.
+    pub authority: Option<Arc<Authority>>,
+    /// The clock of what is compared with times in objects.
+    pub clock: fn() -> Timestamp,
+    /// The bundle by which pods know the API server, in PEM. Without it, nothing is published.
+    pub root_ca: Option<Arc<str>>,
+}
+
+/// What a loop is made of.
+pub struct Parts<'a> {
+    /// A client as the account of the loop, for everything but informers.
+    pub client: Client,
+    /// What it has to know about the cluster.
+    pub settings: &'a Settings,
+}
+
+/// A loop that a control plane may run.
+pub struct ControlLoop {
+    /// The name in `--controllers`, in logs, metrics and health checks.
+    pub name: &'static str,
+    /// The ServiceAccount in `kube-system` as which it acts.
+    pub account: &'static str,
+    /// Whether it runs where nothing is said about it.
+    pub is_default: bool,
+    add: fn(Manager, Parts<'_>) -> Manager,
+}
+
+// === impl Settings ===
+
+impl Settings {
+    /// With the clock of the system, and nothing to sign or to publish.
+    pub fn new() -> Settings {
+        Settings { authority: None, clock: Timestamp::now, root_ca: None }
+    }
+
+    /// Signs certificates with `authority`.
+    pub fn authority(mut self, authority: impl Into<Option<Authority>>) -> Settings {
+        self.authority = authority.into().map(Arc::new);
+        self
+    }
+
+    /// Compares times in objects with another clock.
+    pub fn clock(mut self, clock: fn() -> Timestamp) -> Settings {
+        self.clock = clock;
+        self
+    }
+
+    /// Publishes `bundle` to all namespaces.
+    pub fn root_ca(mut self, bundle: impl Into<Option<String>>) -> Settings {
+        self.root_ca = bundle.into().map(Arc::from);
+        self
+    }
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings::new()
+    }
+}
+
+// === impl ControlLoop ===
+
+impl ControlLoop {
+    /// All loops, by name.
+    pub const ALL: &[ControlLoop] = &[
+        ControlLoop::new("certificates", "certificate-controller", crate::certificates::add),
+        ControlLoop::new("namespace", "namespace-controller", crate::namespace::add),
+        ControlLoop::new("service-cidr", "service-cidrs-controller", crate::service_cidr::add),
+    ];
+
+    /// The user whose client the shared informers of all loops use.
+    pub const READER: &str = "system:kube-controller-manager";
+
+    const fn new(name: &'static str, account: &'static str, add: fn(Manager, Parts<'_>) -> Manager) -> ControlLoop {
+        ControlLoop { name, account, is_default: true, add }
+    }
+
+    /// The loop of a name.
+    pub fn named(name: &str) -> Option<&'static ControlLoop> {
+        ControlLoop::ALL.iter().find(|one| one.name == name)
+    }
+
+    /// Runs the loop until `shutdown` resolves; passes under way end first. The manager comes with the informers of all loops, and with
+    /// the metrics, the health checks and the election that are wanted.
+    ///
+    /// # Errors
+    /// When a controller of the loop cannot be run, or was cut off at the end.
+    pub async fn run(
+        &self,
+        manager: Manager,
+        parts: Parts<'_>,
+        shutdown: impl Future<Output = ()>,
+    ) -> Result<(), ManagerError> {
+        (self.add)(manager.name(self.name), parts).run(shutdown).await
+    }
+}
+
+impl fmt::Debug for ControlLoop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ControlLoop").field("name", &self.name).field("account", &self.account).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Settings").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_is_sorted_and_names_are_unique() {
+        let names: Vec<&str> = ControlLoop::ALL.iter().map(|one| one.name).collect();
+        assert!(names.is_sorted_by(|a, b| a < b), "{names:?}");
+    }
+}

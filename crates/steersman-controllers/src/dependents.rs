@@ -1,0 +1,180 @@
+//! The objects of a kind that an owner controls, or may come to control: found by an index, adopted and released.
+//!
+//! Follows upstream's `pkg/controller/controller_ref_manager.go`: an object without a controller that the selector of an owner matches
+//! gets it as its controller; one that it does not match any more is let go.
+
+use crate::refusal::{self, Refused};
+use kube::api::{Patch, PatchParams};
+use kube::core::{Resource, Selector, SelectorExt as _};
+use kube::{Api, Client};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::json;
+use std::fmt::Debug;
+use std::sync::Arc;
+use steersman::cache::{CachedResource, Index, Informer};
+use steersman::{LookupError, owners};
+
+/// Objects by who controls them.
+pub(crate) struct Dependents<K> {
+    index: Index<K, Place>,
+}
+
+/// Where the index has an object.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+enum Place {
+    /// Below the uid of its controller.
+    Controlled(String),
+    /// Below its namespace, if it has no controller.
+    Free(String),
+}
+
+/// An owner that is claiming.
+pub(crate) struct Claim<'a, O> {
+    pub(crate) client: &'a Client,
+    pub(crate) owner: &'a O,
+    pub(crate) selector: &'a Selector,
+}
+
+// === impl Dependents ===
+
+impl<K> Dependents<K>
+where
+    K: CachedResource + Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
+{
+    /// Adds the index to an informer.
+    pub(crate) fn of(informer: &Informer<K>) -> Dependents<K> {
+        let index = informer.add_metadata_index(|metadata| {
+            let controller = metadata.owner_references.iter().flatten().find(|owner| owner.controller == Some(true));
+            Some(match controller {
+                Some(owner) => Place::Controlled(owner.uid.clone()),
+                None => Place::Free(metadata.namespace.clone().unwrap_or_default()),
+            })
+        });
+        Dependents { index }
+    }
+
+    /// Those that an owner controls.
+    pub(crate) fn controlled_by(&self, uid: &str) -> Result<Vec<Arc<K>>, LookupError> {
+        self.index.get(&Place::Controlled(uid.to_owned()))
+    }
+
+    /// Those without a controller in a namespace.
+    pub(crate) fn free_in(&self, namespace: &str) -> Result<Vec<Arc<K>>, LookupError> {
+        self.index.get(&Place::Free(namespace.to_owned()))
+    }
+}
+
+// === impl Claim ===
+
+impl<O> Claim<'_, O>
+where
+    O: Clone + Debug + DeserializeOwned + Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
+{
+    /// The objects that are the owner's after this: those that it controls and its selector matches, and those without a controller
+    /// that it matches, which are adopted. Those that it controls and does not match are released.
+    ///
+    /// # Errors
+    /// When the cache is not filled, or the server refuses a change.
+    pub(crate) async fn of<K>(&self, dependents: &Dependents<K>) -> Result<Vec<Arc<K>>, ClaimError>
+    where
+        K: CachedResource + Clone + Debug + DeserializeOwned + Serialize,
+        K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
+    {
+        let meta = self.owner.meta();
+        let is_ending = meta.deletion_timestamp.is_some();
+        let namespace = meta.namespace.as_deref().unwrap_or_default();
+        let api = Api::<K>::namespaced(self.client.clone(), namespace);
+        let mut owned = Vec::new();
+        for object in dependents.controlled_by(meta.uid.as_deref().unwrap_or_default())? {
+            if self.matches(&*object) {
+                owned.push(object);
+            } else if !is_ending {
+                self.release(&api, &*object).await?;
+            }
+        }
+        if is_ending {
+            return Ok(owned);
+        }
+        let mut may_adopt = None;
+        for object in dependents.free_in(namespace)? {
+            if object.meta().deletion_timestamp.is_some() || !self.matches(&*object) {
+                continue;
+            }
+            let may_adopt = match may_adopt {
+                Some(known) => known,
+                None => *may_adopt.insert(self.is_there().await?),
+            };
+            if may_adopt && let Some(adopted) = self.adopt(&api, &*object).await? {
+                owned.push(Arc::new(adopted));
+            }
+        }
+        Ok(owned)
+    }
+
+    fn matches(&self, object: &impl Resource) -> bool {
+        // An empty selector matches everything; an owner with one owns nothing.
+        !self.selector.selects_all()
+            && self.selector.matches(object.meta().labels.as_ref().unwrap_or(&std::collections::BTreeMap::new()))
+    }
+
+    /// Whether the server still has the owner, and not being deleted: the cache may be behind.
+    async fn is_there(&self) -> Result<bool, Refused> {
+        let meta = self.owner.meta();
+        let (namespace, name) =
+            (meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default());
+        let found = Api::<O>::namespaced(self.client.clone(), namespace).get_opt(name).await;
+        let found = found.map_err(Refused::to(format!("read the owner {name:?}")))?;
+        Ok(found.is_some_and(|found| found.meta().uid == meta.uid && found.meta().deletion_timestamp.is_none()))
+    }
+
+    async fn adopt<K>(&self, api: &Api<K>, object: &K) -> Result<Option<K>, Refused>
+    where
+        K: Clone + Debug + DeserializeOwned + Resource,
+    {
+        let Some(owner) = self.owner.controller_owner_ref(&()) else { return Ok(None) };
+        let reference = json!({
+            "apiVersion": owner.api_version, "kind": owner.kind, "name": owner.name, "uid": owner.uid,
+            "controller": true, "blockOwnerDeletion": true,
+        });
+        self.patch(api, object, &json!([reference])).await
+    }
+
+    async fn release<K>(&self, api: &Api<K>, object: &K) -> Result<(), Refused>
+    where
+        K: Clone + Debug + DeserializeOwned + Resource,
+    {
+        let uid = self.owner.meta().uid.clone();
+        self.patch(api, object, &json!([{"$patch": "delete", "uid": uid}])).await.map(|_| ())
+    }
+
+    /// `None` if the object is gone, or another one now.
+    async fn patch<K>(&self, api: &Api<K>, object: &K, owners: &serde_json::Value) -> Result<Option<K>, Refused>
+    where
+        K: Clone + Debug + DeserializeOwned + Resource,
+    {
+        let name = object.meta().name.as_deref().unwrap_or_default();
+        let patch = json!({"metadata": {"uid": object.meta().uid, "ownerReferences": owners}});
+        match api.patch(name, &PatchParams::default(), &Patch::Strategic(patch)).await {
+            Ok(object) => Ok(Some(object)),
+            Err(error) if refusal::is_gone(&error) || refusal::is_conflict(&error) || refusal::is_invalid(&error) => {
+                Ok(None)
+            }
+            Err(error) => Err(Refused::to(format!("change the owners of {name:?}"))(error)),
+        }
+    }
+}
+
+/// Why objects could not be claimed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ClaimError {
+    #[error("cannot read what the owner controls")]
+    Read(#[from] LookupError),
+    #[error(transparent)]
+    Refused(#[from] Refused),
+}
+
+/// Whether an object is controlled by the owner of a uid.
+pub(crate) fn is_controlled_by(object: &impl Resource, uid: Option<&str>) -> bool {
+    owners::controller_of(object).is_some_and(|owner| Some(&*owner.uid) == uid)
+}
