@@ -81,7 +81,11 @@ impl ControlLoop {
     /// All loops, by name.
     pub const ALL: &[ControlLoop] = &[
         ControlLoop::new("certificates", "certificate-controller", crate::certificates::add),
+        ControlLoop::new("ephemeral-volume", "ephemeral-volume-controller", crate::volumes::ephemeral::add),
         ControlLoop::new("namespace", "namespace-controller", crate::namespace::add),
+        ControlLoop::new("persistentvolume-binder", "persistent-volume-binder", crate::volumes::binder::add),
+        ControlLoop::new("pv-protection", "pv-protection-controller", crate::volumes::protection::add_for_volumes),
+        ControlLoop::new("pvc-protection", "pvc-protection-controller", crate::volumes::protection::add_for_claims),
         ControlLoop::new("service-cidr", "service-cidrs-controller", crate::service_cidr::add),
     ];
 

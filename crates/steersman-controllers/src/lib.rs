@@ -11,5 +11,6 @@ mod pods;
 mod refusal;
 mod service_cidr;
 mod stale;
+mod volumes;
 
 pub use crate::control_loop::{ControlLoop, Parts, Settings};
