@@ -82,6 +82,8 @@ impl ControlLoop {
     pub const ALL: &[ControlLoop] = &[
         ControlLoop::new("certificates", "certificate-controller", crate::certificates::add),
         ControlLoop::new("namespace", "namespace-controller", crate::namespace::add),
+        ControlLoop::new("replicaset", "replicaset-controller", crate::replicas::add_sets),
+        ControlLoop::new("replicationcontroller", "replication-controller", crate::replicas::add_controllers),
         ControlLoop::new("service-cidr", "service-cidrs-controller", crate::service_cidr::add),
     ];
 
