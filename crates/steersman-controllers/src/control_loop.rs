@@ -86,6 +86,8 @@ impl ControlLoop {
         ControlLoop::new("persistentvolume-binder", "persistent-volume-binder", crate::volumes::binder::add),
         ControlLoop::new("pv-protection", "pv-protection-controller", crate::volumes::protection::add_for_volumes),
         ControlLoop::new("pvc-protection", "pvc-protection-controller", crate::volumes::protection::add_for_claims),
+        ControlLoop::new("replicaset", "replicaset-controller", crate::replicas::add_sets),
+        ControlLoop::new("replicationcontroller", "replication-controller", crate::replicas::add_controllers),
         ControlLoop::new("service-cidr", "service-cidrs-controller", crate::service_cidr::add),
     ];
 

@@ -9,6 +9,8 @@ mod dependents;
 mod namespace;
 mod pods;
 mod refusal;
+mod replicas;
+mod selectors;
 mod service_cidr;
 mod stale;
 mod volumes;

@@ -1,5 +1,6 @@
 //! Namespaces that end, on a whole control plane.
 
+mod replicas;
 mod service_cidrs;
 mod volumes;
 
