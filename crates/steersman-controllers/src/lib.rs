@@ -6,9 +6,11 @@
 pub mod certificates;
 mod control_loop;
 mod dependents;
+mod garbage_collector;
 mod namespace;
 mod pods;
 mod refusal;
+mod served;
 mod service_cidr;
 mod stale;
 
