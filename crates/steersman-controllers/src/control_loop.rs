@@ -82,6 +82,7 @@ impl ControlLoop {
     pub const ALL: &[ControlLoop] = &[
         ControlLoop::new("certificates", "certificate-controller", crate::certificates::add),
         ControlLoop::new("ephemeral-volume", "ephemeral-volume-controller", crate::volumes::ephemeral::add),
+        ControlLoop::new("garbagecollector", "generic-garbage-collector", crate::garbage_collector::add),
         ControlLoop::new("namespace", "namespace-controller", crate::namespace::add),
         ControlLoop::new("persistentvolume-binder", "persistent-volume-binder", crate::volumes::binder::add),
         ControlLoop::new("pv-protection", "pv-protection-controller", crate::volumes::protection::add_for_volumes),

@@ -6,11 +6,13 @@
 pub mod certificates;
 mod control_loop;
 mod dependents;
+mod garbage_collector;
 mod namespace;
 mod pods;
 mod refusal;
 mod replicas;
 mod selectors;
+mod served;
 mod service_cidr;
 mod stale;
 mod volumes;
