@@ -81,8 +81,10 @@ impl ControlLoop {
     /// All loops, by name.
     pub const ALL: &[ControlLoop] = &[
         ControlLoop::new("certificates", "certificate-controller", crate::certificates::add),
+        ControlLoop::new("cronjob", "cronjob-controller", crate::cron_job::add),
         ControlLoop::new("namespace", "namespace-controller", crate::namespace::add),
         ControlLoop::new("service-cidr", "service-cidrs-controller", crate::service_cidr::add),
+        ControlLoop::new("ttl-after-finished", "ttl-after-finished-controller", crate::ttl_after_finished::add),
     ];
 
     /// The user whose client the shared informers of all loops use.

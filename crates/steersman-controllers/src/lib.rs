@@ -5,11 +5,14 @@
 
 pub mod certificates;
 mod control_loop;
+mod cron_job;
 mod dependents;
+mod job;
 mod namespace;
 mod pods;
 mod refusal;
 mod service_cidr;
 mod stale;
+mod ttl_after_finished;
 
 pub use crate::control_loop::{ControlLoop, Parts, Settings};
