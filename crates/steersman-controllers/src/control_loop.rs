@@ -82,6 +82,7 @@ impl ControlLoop {
     pub const ALL: &[ControlLoop] = &[
         ControlLoop::new("certificates", "certificate-controller", crate::certificates::add),
         ControlLoop::new("cronjob", "cronjob-controller", crate::cron_job::add),
+        ControlLoop::new("job", "job-controller", crate::job::add),
         ControlLoop::new("namespace", "namespace-controller", crate::namespace::add),
         ControlLoop::new("service-cidr", "service-cidrs-controller", crate::service_cidr::add),
         ControlLoop::new("ttl-after-finished", "ttl-after-finished-controller", crate::ttl_after_finished::add),
