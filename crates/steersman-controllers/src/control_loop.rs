@@ -83,6 +83,8 @@ impl ControlLoop {
         ControlLoop::new("certificates", "certificate-controller", crate::certificates::add),
         ControlLoop::new("ephemeral-volume", "ephemeral-volume-controller", crate::volumes::ephemeral::add),
         ControlLoop::new("garbagecollector", "generic-garbage-collector", crate::garbage_collector::add),
+        ControlLoop::new("cronjob", "cronjob-controller", crate::cron_job::add),
+        ControlLoop::new("job", "job-controller", crate::job::add),
         ControlLoop::new("namespace", "namespace-controller", crate::namespace::add),
         ControlLoop::new("persistentvolume-binder", "persistent-volume-binder", crate::volumes::binder::add),
         ControlLoop::new("pv-protection", "pv-protection-controller", crate::volumes::protection::add_for_volumes),
@@ -90,6 +92,7 @@ impl ControlLoop {
         ControlLoop::new("replicaset", "replicaset-controller", crate::replicas::add_sets),
         ControlLoop::new("replicationcontroller", "replication-controller", crate::replicas::add_controllers),
         ControlLoop::new("service-cidr", "service-cidrs-controller", crate::service_cidr::add),
+        ControlLoop::new("ttl-after-finished", "ttl-after-finished-controller", crate::ttl_after_finished::add),
     ];
 
     /// The user whose client the shared informers of all loops use.

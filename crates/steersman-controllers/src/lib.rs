@@ -5,8 +5,10 @@
 
 pub mod certificates;
 mod control_loop;
+mod cron_job;
 mod dependents;
 mod garbage_collector;
+mod job;
 mod namespace;
 mod pods;
 mod refusal;
@@ -16,5 +18,6 @@ mod served;
 mod service_cidr;
 mod stale;
 mod volumes;
+mod ttl_after_finished;
 
 pub use crate::control_loop::{ControlLoop, Parts, Settings};
