@@ -81,6 +81,8 @@ impl ControlLoop {
     /// All loops, by name.
     pub const ALL: &[ControlLoop] = &[
         ControlLoop::new("certificates", "certificate-controller", crate::certificates::add),
+        ControlLoop::new("endpoint", "endpoint-controller", crate::endpoints::add),
+        ControlLoop::new("endpointslice", "endpointslice-controller", crate::endpoint_slices::add),
         ControlLoop::new("namespace", "namespace-controller", crate::namespace::add),
         ControlLoop::new("service-cidr", "service-cidrs-controller", crate::service_cidr::add),
     ];

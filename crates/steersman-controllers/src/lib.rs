@@ -6,10 +6,13 @@
 pub mod certificates;
 mod control_loop;
 mod dependents;
+mod endpoint_slices;
+mod endpoints;
 mod namespace;
 mod pods;
 mod refusal;
 mod service_cidr;
+mod service_pods;
 mod stale;
 
 pub use crate::control_loop::{ControlLoop, Parts, Settings};
