@@ -1,6 +1,7 @@
 //! Namespaces that end, on a whole control plane.
 
 mod replicas;
+mod endpoints;
 mod service_cidrs;
 mod volumes;
 
