@@ -81,6 +81,7 @@ impl ControlLoop {
     /// All loops, by name.
     pub const ALL: &[ControlLoop] = &[
         ControlLoop::new("certificates", "certificate-controller", crate::certificates::add),
+        ControlLoop::new("daemonset", "daemon-set-controller", crate::daemonset::add),
         ControlLoop::new("namespace", "namespace-controller", crate::namespace::add),
         ControlLoop::new("service-cidr", "service-cidrs-controller", crate::service_cidr::add),
     ];

@@ -5,10 +5,13 @@
 
 pub mod certificates;
 mod control_loop;
+mod daemonset;
 mod dependents;
+mod history;
 mod namespace;
 mod pods;
 mod refusal;
+mod scaled;
 mod service_cidr;
 mod stale;
 
