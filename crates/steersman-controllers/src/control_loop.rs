@@ -88,6 +88,7 @@ impl ControlLoop {
         ControlLoop::new("job", "job-controller", crate::job::add),
         ControlLoop::new("endpoint", "endpoint-controller", crate::endpoints::add),
         ControlLoop::new("endpointslice", "endpointslice-controller", crate::endpoint_slices::add),
+        ControlLoop::new("daemonset", "daemon-set-controller", crate::daemonset::add),
         ControlLoop::new("namespace", "namespace-controller", crate::namespace::add),
         ControlLoop::new("persistentvolume-binder", "persistent-volume-binder", crate::volumes::binder::add),
         ControlLoop::new("pv-protection", "pv-protection-controller", crate::volumes::protection::add_for_volumes),
