@@ -6,6 +6,7 @@
 pub mod certificates;
 mod control_loop;
 mod dependents;
+pub mod kubelet;
 mod namespace;
 mod pods;
 mod refusal;
