@@ -16,6 +16,7 @@ mod legacy_tokens;
 mod daemonset;
 mod dependents;
 mod history;
+pub mod kubelet;
 mod namespace;
 mod node_ttl;
 mod pods;
