@@ -1,12 +1,11 @@
 //! Namespaces that end, on a whole control plane.
 
-mod replicas;
-mod endpoints;
-mod service_cidrs;
-mod volumes;
 mod accounts;
+mod endpoints;
+mod replicas;
 mod service_cidrs;
 mod tokens;
+mod volumes;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, NamespaceCondition};
 use kube::Api;
