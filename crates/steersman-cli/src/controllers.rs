@@ -28,6 +28,8 @@ pub(crate) enum Role {
     Up,
 }
 
+/// Whom managedFields name as the manager of what loops write.
+const LOOPS: &str = "kube-controller-manager";
 /// Works on a cloud.
 pub(crate) const NETWORK: &str = "network";
 /// Fills Secrets with tokens. Runs in the server, which has the keys.
@@ -153,10 +155,10 @@ impl Running {
             None => manager,
         };
         // One watch of each kind for all loops.
-        let informers = InformerFactory::new(plane.client(User::authenticated(ControlLoop::READER, [])));
+        let informers = InformerFactory::new(plane.client(User::authenticated(ControlLoop::READER, []), LOOPS));
         for one in ControlLoop::ALL.iter().filter(|one| wanted.has(one.name)) {
             let manager = watched(one.name, Manager::with_informers(informers.clone()));
-            let client = plane.client(User::service_account("kube-system", one.account));
+            let client = plane.client(User::service_account("kube-system", one.account), LOOPS);
             let (settings, stopped) = (Arc::clone(settings), running.stop.clone().cancelled_owned());
             running
                 .spawn(one.name, async move { one.run(manager, Parts { client, settings: &settings }, stopped).await });
@@ -164,7 +166,7 @@ impl Running {
         if let Some(cloud) = cloud {
             let stopped = running.stop.clone().cancelled_owned();
             let options = steersman_network::Options::default();
-            let manager = Manager::new(plane.client(User::master("system:steersman:network-controller")));
+            let manager = Manager::new(plane.client(User::master("system:steersman:network-controller"), "network-controller"));
             running.spawn(NETWORK, steersman_network::run_with(watched(NETWORK, manager), cloud, options, stopped));
         }
         if let Some(monitoring) = monitoring {

@@ -11,6 +11,7 @@ use crate::renewal::{Renewal, write_kubeconfig};
 use crate::tls_policy::TlsPolicy;
 use crate::{Failure, accept, admission, authorization, pki, process_usage};
 use anyhow::Context as _;
+use http::header::{HeaderValue, USER_AGENT};
 use http::Request;
 use jiff::Timestamp;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -187,10 +188,15 @@ impl Plane {
         self.server.check_policies();
     }
 
-    /// A client within the process, as a user of the server like any other.
-    pub(crate) fn client(&self, user: User) -> kube::Client {
+    /// A client within the process, as a user of the server like any other. What it writes is managed by `agent`.
+    pub(crate) fn client(&self, user: User, agent: &'static str) -> kube::Client {
         let service = self.server.service_as(user);
-        kube::Client::new(AccessLog::layer(self.access_log.clone(), None, service), "default")
+        let service = AccessLog::layer(self.access_log.clone(), None, service);
+        let named = service.map_request(move |mut request: Request<kube::client::Body>| {
+            request.headers_mut().entry(USER_AGENT).or_insert(HeaderValue::from_static(agent));
+            request
+        });
+        kube::Client::new(named, "default")
     }
 
     /// The CA of the data directory, which clients' certificates are trusted by.
