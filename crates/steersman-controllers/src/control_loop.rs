@@ -83,6 +83,7 @@ impl ControlLoop {
         ControlLoop::new("certificates", "certificate-controller", crate::certificates::add),
         ControlLoop::new("garbagecollector", "generic-garbage-collector", crate::garbage_collector::add),
         ControlLoop::new("namespace", "namespace-controller", crate::namespace::add),
+        ControlLoop::new("podgc", "pod-garbage-collector", crate::pod_gc::add),
         ControlLoop::new("service-cidr", "service-cidrs-controller", crate::service_cidr::add),
     ];
 

@@ -8,6 +8,7 @@ mod control_loop;
 mod dependents;
 mod garbage_collector;
 mod namespace;
+mod pod_gc;
 mod pods;
 mod refusal;
 mod served;
