@@ -99,6 +99,7 @@ impl ControlLoop {
         ControlLoop::new("replicaset", "replicaset-controller", crate::replicas::add_sets),
         ControlLoop::new("replicationcontroller", "replication-controller", crate::replicas::add_controllers),
         ControlLoop::new("root-ca-certificate-publisher", "root-ca-cert-publisher", crate::root_ca::add),
+        ControlLoop::new("podgc", "pod-garbage-collector", crate::pod_gc::add),
         ControlLoop::new("service-cidr", "service-cidrs-controller", crate::service_cidr::add),
         ControlLoop::new("serviceaccount", "service-account-controller", crate::service_account::add),
         ControlLoop::new("tokencleaner", "token-cleaner", crate::bootstrap_tokens::cleaner::add).off(),

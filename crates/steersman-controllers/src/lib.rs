@@ -18,6 +18,7 @@ pub mod kubelet;
 mod legacy_tokens;
 mod namespace;
 mod node_ttl;
+mod pod_gc;
 mod pods;
 mod refusal;
 mod replicas;

@@ -3,6 +3,7 @@
 mod accounts;
 mod endpoints;
 mod replicas;
+mod garbage_collection;
 mod service_cidrs;
 mod tokens;
 mod volumes;
