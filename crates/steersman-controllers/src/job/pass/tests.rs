@@ -4,7 +4,7 @@ use super::*;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-fn at(second: i64) -> Timestamp {
+fn time(second: i64) -> Timestamp {
     Timestamp::from_second(1_800_000_000 + second).unwrap()
 }
 
@@ -25,9 +25,9 @@ fn pod(name: &str, phase: &str) -> Arc<Pod> {
         annotations = json!({index::COMPLETION_INDEX: index});
     }
     let mut metadata = json!({"name": name, "uid": name, "finalizers": [FINALIZER], "annotations": annotations,
-        "creationTimestamp": at(0).to_string()});
+        "creationTimestamp": time(0).to_string()});
     if is_deleted {
-        metadata["deletionTimestamp"] = json!(at(0).to_string());
+        metadata["deletionTimestamp"] = json!(time(0).to_string());
     }
     Arc::new(serde_json::from_value(json!({"metadata": metadata, "status": {"phase": phase}})).unwrap())
 }
@@ -43,7 +43,7 @@ struct Outcome {
 
 fn run(job: &Job, pods: &[Arc<Pod>], second: i64) -> Outcome {
     let none = HashSet::new();
-    let mut pass = Pass::new(job, pods.to_vec(), &none, Backoff::default(), at(second)).unwrap();
+    let mut pass = Pass::new(job, pods.to_vec(), &none, Backoff::default(), time(second)).unwrap();
     let todo = pass.todo();
     pass.done(match &todo {
         Todo::Create(orders) => Done { n_created: orders.len(), ..Done::default() },
@@ -115,7 +115,7 @@ fn failed_pods_are_replaced_after_a_wait() {
 
 #[test]
 fn a_deadline_is_waited_for_and_passes() {
-    let status = json!({"startTime": at(0).to_string()});
+    let status = json!({"startTime": time(0).to_string()});
     let outcome = run(&job(json!({"activeDeadlineSeconds": 10}), status.clone()), &[], 7);
     assert_eq!(outcome.wait, Some(Duration::from_secs(3)));
     let outcome = run(&job(json!({"activeDeadlineSeconds": 10}), status.clone()), &[], 10);
@@ -282,7 +282,7 @@ impl World {
     }
 
     fn delete(&mut self, at: usize) {
-        self.pods[at].metadata.deletion_timestamp.get_or_insert(Time(super::tests::at(self.now)));
+        self.pods[at].metadata.deletion_timestamp.get_or_insert(Time(time(self.now)));
         self.collect();
     }
 
@@ -312,7 +312,7 @@ impl World {
         let cached = self.cached();
         self.released.retain(|uid| cached.iter().any(|pod| has_finalizer(pod) && super::uid(pod) == uid));
         let released = self.released.clone();
-        let mut pass = Pass::new(&job, cached, &released, self.backoff, at(self.now)).unwrap();
+        let mut pass = Pass::new(&job, cached, &released, self.backoff, time(self.now)).unwrap();
         let done = self.carry_out(pass.todo(), cut.n_done);
         pass.done(done);
         let release = pass.account();
