@@ -81,9 +81,11 @@ impl ControlLoop {
     /// All loops, by name.
     pub const ALL: &[ControlLoop] = &[
         ControlLoop::new("certificates", "certificate-controller", crate::certificates::add),
+        ControlLoop::new("disruption", "disruption-controller", crate::disruption::add),
         ControlLoop::new("endpoint", "endpoint-controller", crate::endpoints::add),
         ControlLoop::new("endpointslice", "endpointslice-controller", crate::endpoint_slices::add),
         ControlLoop::new("namespace", "namespace-controller", crate::namespace::add),
+        ControlLoop::new("resourcequota", "resourcequota-controller", crate::resource_quota::add),
         ControlLoop::new("service-cidr", "service-cidrs-controller", crate::service_cidr::add),
     ];
 

@@ -6,11 +6,13 @@
 pub mod certificates;
 mod control_loop;
 mod dependents;
+mod disruption;
 mod endpoint_slices;
 mod endpoints;
 mod namespace;
 mod pods;
 mod refusal;
+mod resource_quota;
 mod service_cidr;
 mod service_pods;
 mod stale;

@@ -1,6 +1,8 @@
 //! Namespaces that end, on a whole control plane.
 
+mod disruption;
 mod endpoints;
+mod resource_quotas;
 mod service_cidrs;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, NamespaceCondition};
