@@ -90,9 +90,11 @@ impl ControlLoop {
             crate::legacy_tokens::add,
         ),
         ControlLoop::new("namespace", "namespace-controller", crate::namespace::add),
+        ControlLoop::new("nodelifecycle", "node-controller", crate::node_lifecycle::add),
         ControlLoop::new("root-ca-certificate-publisher", "root-ca-cert-publisher", crate::root_ca::add),
         ControlLoop::new("service-cidr", "service-cidrs-controller", crate::service_cidr::add),
         ControlLoop::new("serviceaccount", "service-account-controller", crate::service_account::add),
+        ControlLoop::new("taint-eviction-controller", "node-controller", crate::taint_eviction::add),
         ControlLoop::new("tokencleaner", "token-cleaner", crate::bootstrap_tokens::cleaner::add).off(),
         ControlLoop::new("ttl", "ttl-controller", crate::node_ttl::add),
     ];

@@ -9,6 +9,7 @@ mod control_loop;
 mod dependents;
 mod legacy_tokens;
 mod namespace;
+mod node_lifecycle;
 mod node_ttl;
 mod pods;
 mod refusal;
@@ -16,5 +17,7 @@ mod root_ca;
 mod service_account;
 mod service_cidr;
 mod stale;
+mod taint_eviction;
+mod tolerations;
 
 pub use crate::control_loop::{ControlLoop, Parts, Settings};

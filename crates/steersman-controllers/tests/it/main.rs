@@ -1,6 +1,7 @@
 //! Namespaces that end, on a whole control plane.
 
 mod accounts;
+mod nodes;
 mod service_cidrs;
 mod tokens;
 
