@@ -37,6 +37,11 @@ pub(crate) const SERVICE_ACCOUNT_TOKEN: &str = "serviceaccount-token";
 /// Keeps the status of ValidatingAdmissionPolicies. Runs in the server, which has the schemas.
 pub(crate) const POLICY_STATUS: &str = "validatingadmissionpolicy-status";
 
+/// Admission plugins, and the controllers without which they get in the way: no pod is created without its account, and what is
+/// protected is not deleted until somebody takes the protection off.
+const RELYING: [(&str, &[&str]); 2] =
+    [("ServiceAccount", &["serviceaccount"]), ("StorageObjectInUseProtection", &["pv-protection", "pvc-protection"])];
+
 /// The port where the controllers' metrics and health are served.
 #[derive(Debug)]
 pub(crate) struct Monitoring {
@@ -93,6 +98,12 @@ impl Controllers {
 
     pub(crate) fn has(&self, name: &str) -> bool {
         self.wanted.contains(name)
+    }
+
+    /// The admission plugins that rely on controllers which are wanted.
+    pub(crate) fn plugins(&self) -> Vec<&'static str> {
+        let relying = RELYING.iter().filter(|(_, names)| names.iter().all(|name| self.has(name)));
+        relying.map(|(plugin, _)| *plugin).collect()
     }
 
     /// The names of those that are wanted.
@@ -247,6 +258,17 @@ mod tests {
         check(Role::Server, &["-namespace"], Some(&["serviceaccount-token"]));
         check(Role::Server, &["-*"], Some(&[]));
         check(Role::Server, &["network"], None);
+    }
+
+    #[test]
+    fn accounts_are_asked_for_where_they_are_made() {
+        let plugins = |words: &[&str]| {
+            let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+            Controllers::parse(&words, Role::Server).unwrap().plugins()
+        };
+        assert!(plugins(&["*"]).contains(&"ServiceAccount"));
+        assert_eq!(plugins(&["namespace"]), [""; 0]);
+        assert_eq!(plugins(&["serviceaccount"]), ["ServiceAccount"]);
     }
 
     #[test]

@@ -69,15 +69,15 @@ pub(crate) struct Plane {
 }
 
 impl Plan {
-    /// Checks what can be checked without changing anything.
-    pub(crate) async fn new(options: ServerOptions) -> Result<Plan, Failure> {
+    /// Checks what can be checked without changing anything. `plugins` are admission plugins that are on unless the options say otherwise.
+    pub(crate) async fn new(options: ServerOptions, plugins: &[&str]) -> Result<Plan, Failure> {
         let authentication = Authentication::read(options.authentication.clone())?;
         let authorization = authorization::read(&options.authorization)?;
         let (tls, web) = (TlsPolicy::read(&options.serving)?, options.serving.web()?);
         let service_ranges = options.services.ranges()?;
         let webhook_services = options.webhooks.services()?;
         let runtime_config = options.served.read()?;
-        let admission = admission::read(&options.admission)?;
+        let admission = admission::read(&options.admission, plugins)?;
         // Before the port, which the process that holds the directory has as well, most likely.
         DataDir::check_free(&options.data_dir)?;
         let listener = TcpListener::bind(options.listen).await.map_err(|error| {

@@ -18,6 +18,7 @@ mod job;
 pub mod kubelet;
 mod legacy_tokens;
 mod namespace;
+mod node_lifecycle;
 mod node_ttl;
 mod pod_gc;
 mod pods;
@@ -34,5 +35,7 @@ mod service_pods;
 mod stale;
 mod ttl_after_finished;
 mod volumes;
+mod taint_eviction;
+mod tolerations;
 
 pub use crate::control_loop::{ControlLoop, Parts, Settings};

@@ -7,6 +7,7 @@ mod garbage_collection;
 mod disruption;
 mod endpoints;
 mod resource_quotas;
+mod nodes;
 mod service_cidrs;
 mod tokens;
 mod volumes;
