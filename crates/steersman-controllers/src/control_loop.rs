@@ -84,6 +84,7 @@ impl ControlLoop {
         ControlLoop::new("daemonset", "daemon-set-controller", crate::daemonset::add),
         ControlLoop::new("namespace", "namespace-controller", crate::namespace::add),
         ControlLoop::new("service-cidr", "service-cidrs-controller", crate::service_cidr::add),
+        ControlLoop::new("statefulset", "statefulset-controller", crate::statefulset::add),
     ];
 
     /// The user whose client the shared informers of all loops use.

@@ -14,5 +14,6 @@ mod refusal;
 mod scaled;
 mod service_cidr;
 mod stale;
+mod statefulset;
 
 pub use crate::control_loop::{ControlLoop, Parts, Settings};
