@@ -19,6 +19,7 @@ use crate::{history, stale};
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{ControllerRevision, StatefulSet, StatefulSetStatus};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::Selector;
 use kube::{Api, Client};
 use std::borrow::Cow;
@@ -99,21 +100,21 @@ pub(crate) fn add(manager: Manager, Parts { client, settings }: Parts<'_>) -> Ma
         .name(NAME)
         .workers(WORKERS)
         .owns_with(&pods, OwnedBy::Controller)
-        .watches(&pods, wanted_by(&sets))
+        .watches_metadata(&pods, wanted_by(&sets))
         .watches_changes(&claims, waited_for_by(&sets));
     manager.controller(controller)
 }
 
 /// The StatefulSet that may adopt a Pod: the one that it is named after, if nobody controls it.
-fn wanted_by(sets: &Informer<StatefulSet>) -> impl Fn(&Pod) -> Vec<ObjectKey> + Send + Sync + 'static {
+fn wanted_by(sets: &Informer<StatefulSet>) -> impl Fn(&ObjectMeta) -> Vec<ObjectKey> + Send + Sync + 'static {
     let sets = sets.lister();
-    move |pod| {
-        let mut owners = pod.metadata.owner_references.iter().flatten();
-        if owners.any(|owner| owner.controller == Some(true)) {
+    move |metadata| {
+        let is_controlled = metadata.owner_references.iter().flatten().any(|owner| owner.controller == Some(true));
+        if is_controlled || metadata.deletion_timestamp.is_some() || metadata.labels.is_none() {
             return Vec::new();
         }
-        let Some((parent, _)) = identity::parse(pod.metadata.name.as_deref().unwrap_or_default()) else { return Vec::new() };
-        let key = ObjectKey::namespaced(pod.metadata.namespace.as_deref().unwrap_or_default(), parent);
+        let Some((parent, _)) = identity::parse(metadata.name.as_deref().unwrap_or_default()) else { return Vec::new() };
+        let key = ObjectKey::namespaced(metadata.namespace.as_deref().unwrap_or_default(), parent);
         sets.contains(&key).is_ok_and(|is_there| is_there).then_some(key).into_iter().collect()
     }
 }
@@ -140,7 +141,10 @@ async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, Error> {
     }
     let set = match cx.sets.get(&key) {
         Ok(set) => set,
-        Err(LookupError::NotFound { .. }) => return Ok(Action::AwaitChange),
+        Err(LookupError::NotFound { .. }) => {
+            cx.written.clear(&key);
+            return Ok(Action::AwaitChange);
+        }
         Err(error) => return Err(error.into()),
     };
     let Ok(selector) = Selector::try_from(set.spec.selector.clone()) else { return Ok(Action::AwaitChange) };

@@ -1,6 +1,13 @@
 //! Namespaces that end, on a whole control plane.
 
+mod accounts;
+mod daemon_sets;
+mod endpoints;
+mod replicas;
 mod service_cidrs;
+mod stateful_sets;
+mod tokens;
+mod volumes;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, NamespaceCondition};
 use kube::Api;
