@@ -106,6 +106,7 @@ impl ControlLoop {
         ControlLoop::new("service-cidr", "service-cidrs-controller", crate::service_cidr::add),
         ControlLoop::new("serviceaccount", "service-account-controller", crate::service_account::add),
         ControlLoop::new("taint-eviction-controller", "node-controller", crate::taint_eviction::add),
+        ControlLoop::new("statefulset", "statefulset-controller", crate::statefulset::add),
         ControlLoop::new("tokencleaner", "token-cleaner", crate::bootstrap_tokens::cleaner::add).off(),
         ControlLoop::new("ttl", "ttl-controller", crate::node_ttl::add),
         ControlLoop::new("ttl-after-finished", "ttl-after-finished-controller", crate::ttl_after_finished::add),

@@ -37,5 +37,11 @@ mod ttl_after_finished;
 mod volumes;
 mod taint_eviction;
 mod tolerations;
+mod service_cidr;
+mod service_pods;
+mod stale;
+mod statefulset;
+mod ttl_after_finished;
+mod volumes;
 
 pub use crate::control_loop::{ControlLoop, Parts, Settings};

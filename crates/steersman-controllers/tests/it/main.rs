@@ -8,7 +8,11 @@ mod disruption;
 mod endpoints;
 mod resource_quotas;
 mod nodes;
+mod daemon_sets;
+mod endpoints;
+mod replicas;
 mod service_cidrs;
+mod stateful_sets;
 mod tokens;
 mod volumes;
 
