@@ -1,6 +1,7 @@
 //! Namespaces that end, on a whole control plane.
 
 mod service_cidrs;
+mod simulated_nodes;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, NamespaceCondition};
 use kube::Api;
