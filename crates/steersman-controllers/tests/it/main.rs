@@ -1,7 +1,12 @@
 //! Namespaces that end, on a whole control plane.
 
+mod accounts;
+mod endpoints;
+mod replicas;
 mod service_cidrs;
 mod simulated_nodes;
+mod tokens;
+mod volumes;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, NamespaceCondition};
 use kube::Api;
