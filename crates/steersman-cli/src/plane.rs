@@ -5,6 +5,7 @@ use crate::args::{Output, ServerOptions};
 use crate::audit;
 use crate::authentication::Authentication;
 use crate::data_dir::DataDir;
+use crate::nodes::{Nodes, Simulated};
 use crate::output::Ready;
 use crate::pki::Tls;
 use crate::renewal::{Renewal, write_kubeconfig};
@@ -19,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use steersman_controllers::certificates::Authority;
 use steersman_server::admission::Plugins;
-use steersman_server::authn::TokenSecrets;
+use steersman_server::authn::{Peer, TokenSecrets};
 use steersman_server::authz::Authorization;
 use steersman_server::builtin::service::Ranges;
 use steersman_server::user::User;
@@ -107,7 +108,7 @@ impl Plan {
     }
 
     /// Starts the control plane; `fills_token_secrets` says whether Secrets are given tokens.
-    pub(crate) async fn start(self, fills_token_secrets: bool) -> Result<Plane, Failure> {
+    pub(crate) async fn start(self, fills_token_secrets: bool, nodes: &Nodes) -> Result<Plane, Failure> {
         let Plan { listener, authentication, options, .. } = self;
         let data_dir = DataDir::take(&options.data_dir)?;
         let ca = pki::read_ca(&data_dir.pki())?;
@@ -147,6 +148,7 @@ impl Plan {
             timeouts: options.serving.timeouts(),
             event_ttl: options.serving.event_ttl,
             web: self.web,
+            agents: Some(Arc::new(Simulated(nodes.agent.clone()))),
             clock: Timestamp::now,
         });
         let server = server.await.context("the server cannot be started")?;
@@ -199,6 +201,15 @@ impl Plane {
         kube::Client::new(named, "default")
     }
 
+    /// As [`Plane::client`], for users that are known later.
+    pub(crate) fn clients(&self) -> impl Fn(User) -> kube::Client + Send + Sync + use<> {
+        let (service, log) = (self.server.service(), self.access_log.clone());
+        move |user| {
+            let service = service.with_peer(Some(Peer::new(user)));
+            kube::Client::new(AccessLog::layer(log.clone(), None, service), "default")
+        }
+    }
+
     /// The CA of the data directory, which clients' certificates are trusted by.
     pub(crate) fn authority(&self) -> Result<Authority, Failure> {
         let ca = pki::read_ca(&self.data_dir.pki())?.context("the CA that was made is not there any more")?;
@@ -227,6 +238,7 @@ impl Plane {
         &self,
         controllers: Vec<&'static str>,
         neutron: Option<String>,
+        nodes: Option<String>,
         metrics_address: Option<SocketAddr>,
     ) {
         let ready = Ready {
@@ -236,6 +248,7 @@ impl Plane {
             in_memory: self.in_memory,
             controllers,
             neutron,
+            nodes,
             metrics_address,
             version: env!("CARGO_PKG_VERSION"),
         };

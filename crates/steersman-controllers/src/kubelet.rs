@@ -10,6 +10,7 @@
 //! happens nothing is written but Leases. Whoever embeds a control plane calls [`Simulation::add`]. Follows kubernetes' `pkg/kubelet`.
 
 mod addresses;
+mod agent;
 pub(crate) mod behavior;
 mod container;
 mod duration;
@@ -19,6 +20,8 @@ pub(crate) mod pod;
 mod requests;
 mod resources;
 mod run;
+
+pub use crate::kubelet::agent::Agent;
 
 use jiff::Timestamp;
 use kube::Client;
@@ -48,6 +51,7 @@ pub struct Simulation {
     n_nodes: usize,
     client_of: ClientOf,
     clock: fn() -> Timestamp,
+    agent: Agent,
 }
 
 // === impl Identity ===
@@ -70,7 +74,7 @@ impl Identity {
 impl Simulation {
     /// Makes the nodes `node-1` to `node-N`, unless they are there, and plays them and all that are labelled so.
     pub fn new(n_nodes: usize, client_of: ClientOf) -> Simulation {
-        Simulation { n_nodes, client_of, clock: Timestamp::now }
+        Simulation { n_nodes, client_of, clock: Timestamp::now, agent: Agent::default() }
     }
 
     /// Writes the time of another clock.
@@ -79,9 +83,16 @@ impl Simulation {
         self
     }
 
+    /// Lets `agent` answer for the nodes.
+    pub fn agent(mut self, agent: Agent) -> Simulation {
+        self.agent = agent;
+        self
+    }
+
     /// Puts the nodes into a manager, whose informers read all Pods and Nodes.
     pub fn add(self, manager: Manager) -> Manager {
         let informers = run::Informers::of(manager.informers());
+        informers.connect(&self.agent);
         manager.run_always(NAME, move |stop| async move {
             run::run(self, informers, stop).await;
             Ok::<(), Infallible>(())

@@ -13,6 +13,8 @@ mod endpoints;
 mod replicas;
 mod service_cidrs;
 mod stateful_sets;
+mod service_cidrs;
+mod simulated_nodes;
 mod tokens;
 mod volumes;
 
