@@ -9,6 +9,7 @@ mod dependents;
 mod namespace;
 mod pods;
 mod refusal;
+pub mod scheduler;
 mod service_cidr;
 mod stale;
 
