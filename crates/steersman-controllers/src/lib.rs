@@ -30,6 +30,7 @@ mod selectors;
 mod served;
 mod service_account;
 mod resource_quota;
+pub mod scheduler;
 mod service_cidr;
 mod service_pods;
 mod stale;
