@@ -81,6 +81,7 @@ impl ControlLoop {
     /// All loops, by name.
     pub const ALL: &[ControlLoop] = &[
         ControlLoop::new("certificates", "certificate-controller", crate::certificates::add),
+        ControlLoop::new("deployment", "deployment-controller", crate::deployment::add),
         ControlLoop::new("namespace", "namespace-controller", crate::namespace::add),
         ControlLoop::new("replicaset", "replicaset-controller", crate::replicas::add_sets),
         ControlLoop::new("replicationcontroller", "replication-controller", crate::replicas::add_controllers),

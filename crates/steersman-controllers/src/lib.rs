@@ -6,6 +6,7 @@
 pub mod certificates;
 mod control_loop;
 mod dependents;
+mod deployment;
 mod namespace;
 mod pods;
 mod refusal;
@@ -13,5 +14,6 @@ mod replicas;
 mod selectors;
 mod service_cidr;
 mod stale;
+mod template_hash;
 
 pub use crate::control_loop::{ControlLoop, Parts, Settings};
