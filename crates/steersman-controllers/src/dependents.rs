@@ -4,7 +4,7 @@
 //! gets it as its controller; one that it does not match any more is let go.
 
 use crate::refusal::{self, Refused};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::api::{Patch, PatchParams};
 use kube::core::{Resource, Selector, SelectorExt as _};
 use kube::{Api, Client};
@@ -203,6 +203,11 @@ pub(crate) enum ClaimError {
 pub(crate) fn selects(selector: &Selector, metadata: &ObjectMeta) -> bool {
     static NONE: BTreeMap<String, String> = BTreeMap::new();
     !selector.selects_all() && selector.matches(metadata.labels.as_ref().unwrap_or(&NONE))
+}
+
+/// What the owner references of an object say that `owner` controls. `None` if `owner` is not on the server.
+pub(crate) fn reference_to<O: Resource<DynamicType = ()>>(owner: &O) -> Option<OwnerReference> {
+    owner.controller_owner_ref(&()).map(|reference| OwnerReference { block_owner_deletion: Some(true), ..reference })
 }
 
 /// Whether an object is controlled by the owner of a uid.

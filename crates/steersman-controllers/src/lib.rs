@@ -3,17 +3,35 @@
 //! They know no server and no store: everything goes through a `kube::Client`, and they use nothing of the controller
 //! library that a user's controller could not. [`ControlLoop`] is the table of them.
 
+mod bootstrap_tokens;
 pub mod certificates;
 mod control_loop;
+mod cron_job;
+mod daemonset;
 mod dependents;
 mod deployment;
+mod endpoint_slices;
+mod endpoints;
+mod garbage_collector;
+mod history;
+mod job;
+pub mod kubelet;
+mod legacy_tokens;
 mod namespace;
+mod node_ttl;
 mod pods;
 mod refusal;
 mod replicas;
+mod root_ca;
+mod scaled;
 mod selectors;
+mod served;
+mod service_account;
 mod service_cidr;
+mod service_pods;
 mod stale;
 mod template_hash;
+mod ttl_after_finished;
+mod volumes;
 
 pub use crate::control_loop::{ControlLoop, Parts, Settings};

@@ -12,6 +12,8 @@ use tokio_util::sync::CancellationToken;
 
 /// Where the accounts of the loops are.
 const NAMESPACE: &str = "kube-system";
+/// A certificate that stands for the cluster's authority: nobody connects to a control plane without a socket.
+const ROOT_CA: &str = include_str!("root_ca.pem");
 
 /// Which control loops run, of those that `steersman up` has.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -83,7 +85,7 @@ impl Running {
         if options.loops == Loops::none() {
             return running;
         }
-        let settings = Arc::new(Settings::new().clock(options.clock));
+        let settings = Arc::new(Settings::new().clock(options.clock).root_ca(ROOT_CA.to_owned()));
         let informers = InformerFactory::new(client_of(User::authenticated(ControlLoop::READER, [])));
         for one in ControlLoop::ALL.iter().filter(|one| options.loops.names.contains(one.name)) {
             let manager = Manager::with_informers(informers.clone());

@@ -1,7 +1,12 @@
 //! Namespaces that end, on a whole control plane.
 
 mod replicas;
+mod endpoints;
 mod service_cidrs;
+mod volumes;
+mod accounts;
+mod service_cidrs;
+mod tokens;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, NamespaceCondition};
 use kube::Api;
