@@ -1,20 +1,16 @@
 //! Namespaces that end, on a whole control plane.
 
 mod accounts;
-mod endpoints;
-mod replicas;
-mod garbage_collection;
+mod daemon_sets;
 mod disruption;
 mod endpoints;
-mod resource_quotas;
+mod garbage_collection;
 mod nodes;
-mod daemon_sets;
-mod endpoints;
 mod replicas;
-mod service_cidrs;
-mod stateful_sets;
+mod resource_quotas;
 mod service_cidrs;
 mod simulated_nodes;
+mod stateful_sets;
 mod tokens;
 mod volumes;
 
