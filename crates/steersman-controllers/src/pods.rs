@@ -2,6 +2,7 @@
 //!
 //! Follows upstream's `pkg/controller/controller_utils.go` and `pkg/api/v1/pod`.
 
+pub(crate) mod by_label;
 pub(crate) mod control;
 pub(crate) mod ranking;
 

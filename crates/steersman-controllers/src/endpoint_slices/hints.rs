@@ -1,0 +1,160 @@
+//! Which zone or node should use which endpoint.
+//!
+//! Two ways lead there. A Service with `trafficDistribution` has each endpoint used where it is: upstream's
+//! `k8s.io/endpointslice/trafficdist`. One with the older annotation `service.kubernetes.io/topology-mode` has its endpoints divided
+//! among the zones by their CPUs: upstream's `topologycache`.
+
+use crate::endpoint_slices::topology::{self, Refusal, Zones};
+use hashbrown::HashSet;
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::{Endpoint, EndpointHints, EndpointSlice, ForNode, ForZone};
+use std::sync::Arc;
+use steersman::events::EventType;
+
+/// The slices of one family that hints are put into. Those that are unchanged become updates where their hints change.
+pub(crate) struct Hints {
+    pub(crate) create: Vec<EndpointSlice>,
+    pub(crate) update: Vec<EndpointSlice>,
+    pub(crate) unchanged: Vec<Arc<EndpointSlice>>,
+}
+
+/// Something to record about the hints of a Service.
+#[derive(Debug, Eq, PartialEq)]
+pub(crate) struct Note {
+    pub(crate) event_type: EventType,
+    pub(crate) reason: &'static str,
+    pub(crate) message: String,
+}
+
+/// What hints depend on besides the Service.
+pub(crate) struct Hinting<'a> {
+    /// The share of each zone in the CPUs. `None`: too little is known of the nodes.
+    pub(crate) zones: Option<Zones>,
+    /// The address families in which the Service has had its endpoints divided among zones.
+    pub(crate) divided: &'a mut HashSet<String>,
+}
+
+/// Where `trafficDistribution` wants an endpoint used.
+#[derive(Clone, Copy)]
+enum Prefer {
+    SameNode,
+    SameZone,
+}
+
+// === impl Hinting ===
+
+impl Hinting<'_> {
+    /// The Service has no endpoints of this family any more.
+    pub(crate) fn forget(&mut self, family: &str) {
+        self.divided.remove(family);
+    }
+
+    /// Puts hints into slices, or takes them away.
+    pub(crate) fn apply(&mut self, service: &Service, family: &str, slices: &mut Hints, notes: &mut Vec<Note>) {
+        if is_divided(service) {
+            match topology::divide(self.zones.as_ref(), slices) {
+                Ok(()) => {
+                    if self.divided.is_empty() {
+                        notes.push(Note::new(EventType::Normal, "Topology Aware Hints has been enabled", family));
+                    }
+                    self.divided.insert(family.to_owned());
+                }
+                Err(Refusal(message)) => {
+                    notes.push(Note::new(EventType::Warning, &message, family));
+                    self.divided.clear();
+                    slices.remove();
+                }
+            }
+            return;
+        }
+        if !self.divided.is_empty() {
+            notes.push(Note::new(EventType::Warning, "Topology Aware Hints has been disabled", family));
+            self.divided.clear();
+        }
+        match prefer(service) {
+            Some(prefer) => slices.keep_close(prefer),
+            None => slices.remove(),
+        }
+    }
+}
+
+/// Whether the annotation asks for endpoints divided among zones.
+pub(crate) fn is_divided(service: &Service) -> bool {
+    let annotation = |name: &str| service.metadata.annotations.as_ref()?.get(name);
+    let value = annotation("service.kubernetes.io/topology-aware-hints")
+        .or_else(|| annotation("service.kubernetes.io/topology-mode"));
+    value.is_some_and(|value| value == "Auto" || value == "auto")
+}
+
+fn prefer(service: &Service) -> Option<Prefer> {
+    match service.spec.as_ref()?.traffic_distribution.as_deref()? {
+        "PreferClose" | "PreferSameZone" => Some(Prefer::SameZone),
+        "PreferSameNode" => Some(Prefer::SameNode),
+        _ => None,
+    }
+}
+
+pub(crate) fn is_ready(endpoint: &Endpoint) -> bool {
+    endpoint.conditions.as_ref().and_then(|conditions| conditions.ready) == Some(true)
+}
+
+fn endpoints(slice: &EndpointSlice) -> &[Endpoint] {
+    slice.endpoints.as_deref().unwrap_or_default()
+}
+
+// === impl Hints ===
+
+impl Hints {
+    /// Makes updates of unchanged slices that are not as they should be.
+    pub(crate) fn touch(&mut self, mut needs_update: impl FnMut(&EndpointSlice) -> bool) {
+        let (touched, unchanged) = self.unchanged.drain(..).partition(|slice| needs_update(slice));
+        let touched: Vec<Arc<EndpointSlice>> = touched;
+        self.update.extend(touched.into_iter().map(Arc::unwrap_or_clone));
+        self.unchanged = unchanged;
+    }
+
+    /// The endpoints of the slices that are written.
+    pub(crate) fn written(&mut self) -> impl Iterator<Item = &mut Endpoint> {
+        let slices = self.create.iter_mut().chain(&mut self.update);
+        slices.flat_map(|slice| slice.endpoints.iter_mut().flatten())
+    }
+
+    fn remove(&mut self) {
+        self.touch(|slice| endpoints(slice).iter().any(|endpoint| endpoint.hints.is_some()));
+        self.written().for_each(|endpoint| endpoint.hints = None);
+    }
+
+    fn keep_close(&mut self, prefer: Prefer) {
+        let differs = |endpoint: &Endpoint| {
+            let (wanted, present) = (close(endpoint, prefer), endpoint.hints.clone());
+            let lists = |hints: Option<EndpointHints>| {
+                let hints = hints.unwrap_or_default();
+                (hints.for_zones.unwrap_or_default(), hints.for_nodes.unwrap_or_default())
+            };
+            is_ready(endpoint) && lists(wanted) != lists(present)
+        };
+        self.touch(|slice| endpoints(slice).iter().any(differs));
+        for endpoint in self.written().filter(|endpoint| is_ready(endpoint)) {
+            endpoint.hints = close(endpoint, prefer);
+        }
+    }
+}
+
+fn close(endpoint: &Endpoint, prefer: Prefer) -> Option<EndpointHints> {
+    let for_zones = endpoint.zone.as_ref().map(|zone| vec![ForZone { name: zone.clone() }]);
+    let node = endpoint.node_name.as_ref().filter(|_| matches!(prefer, Prefer::SameNode));
+    let for_nodes = node.map(|node| vec![ForNode { name: node.clone() }]);
+    (for_zones.is_some() || for_nodes.is_some()).then_some(EndpointHints { for_nodes, for_zones })
+}
+
+// === impl Note ===
+
+impl Note {
+    fn new(event_type: EventType, message: &str, family: &str) -> Note {
+        let reason = match event_type {
+            EventType::Normal => "TopologyAwareHintsEnabled",
+            EventType::Warning => "TopologyAwareHintsDisabled",
+        };
+        Note { event_type, reason, message: format!("{message}, addressType: {family}") }
+    }
+}

@@ -1,0 +1,152 @@
+//! Keeps the Endpoints of Services that select Pods: the older API, beside EndpointSlices.
+//!
+//! Follows kube-controller-manager's Endpoints controller. An Endpoints object has the name of its Service, and goes with it.
+
+mod plan;
+mod subsets;
+
+use crate::control_loop::Parts;
+use crate::endpoints::plan::Change as Planned;
+use crate::refusal::{self, Refused};
+use crate::service_pods::pace::Pace;
+use crate::service_pods::triggers::TriggerTimes;
+use crate::service_pods::{self, ServicePods};
+use crate::stale;
+use k8s_openapi::api::core::v1::{Endpoints, Pod, Service};
+use kube::api::{DeleteParams, PostParams};
+use kube::{Api, Client};
+use std::sync::Arc;
+use steersman::cache::{Arrival, Change};
+use steersman::consistency::ConsistencyStore;
+use steersman::events::{EventRecorder, EventType};
+use steersman::{Action, Controller, Lister, LookupError, Manager, ObjectKey, ReconcileError, Scope};
+
+/// The name under which the loop appears in logs, and its objects in their label.
+const NAME: &str = "endpoint-controller";
+
+const WORKERS: usize = 5;
+const N_FAILURES_MAX: u32 = 15;
+/// Endpoints with this annotation are locks of programs that elect a leader, and nobody's endpoints.
+const LEADER: &str = "control-plane.alpha.kubernetes.io/leader";
+
+struct Context {
+    client: Client,
+    events: EventRecorder,
+    services: Lister<Service>,
+    endpoints: Lister<Endpoints>,
+    service_pods: ServicePods,
+    written: ConsistencyStore,
+    triggers: TriggerTimes,
+    pace: Pace,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    #[error("cannot read what the endpoints are made of")]
+    Read(#[from] LookupError),
+    #[error(transparent)]
+    Refused(#[from] Refused),
+}
+
+impl ReconcileError for Error {}
+
+/// Puts the loop into a manager.
+pub(crate) fn add(manager: Manager, Parts { client, .. }: Parts<'_>) -> Manager {
+    let informers = manager.informers();
+    let (services, pods) = (informers.informer::<Service>(Scope::All), informers.informer::<Pod>(Scope::All));
+    let endpoints = informers.informer::<Endpoints>(Scope::All);
+    let context = Arc::new(Context {
+        events: EventRecorder::new(client.clone(), NAME),
+        services: services.lister(),
+        endpoints: endpoints.lister(),
+        service_pods: ServicePods::of(&services, &pods),
+        written: ConsistencyStore::new().covers(&endpoints.lister()),
+        triggers: TriggerTimes::default(),
+        pace: Pace::default(),
+        client,
+    });
+    let of_pods = Arc::clone(&context);
+    let controller = Controller::of(&services, reconcile, context)
+        .name(NAME)
+        .workers(WORKERS)
+        .give_up_after(N_FAILURES_MAX, |key, error| {
+            tracing::warn!(service = %key, error = error as &dyn std::error::Error, "the endpoints stay as they are");
+        })
+        .watches_changes(&pods, move |change| of_pods.service_pods.concerned(change))
+        .watches_changes(&endpoints, |change| match change {
+            // What is there at the start may be of a Service that went while nobody looked.
+            Change::Added(endpoints, Arrival::Initial) if !is_lock(endpoints) => vec![ObjectKey::of(&***endpoints)],
+            Change::Deleted(deleted) => vec![deleted.key()],
+            _ => Vec::new(),
+        });
+    manager.controller(controller)
+}
+
+fn is_lock(endpoints: &Endpoints) -> bool {
+    endpoints.metadata.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(LEADER))
+}
+
+async fn reconcile(key: ObjectKey, cx: &Arc<Context>) -> Result<Action, Error> {
+    let api = Api::<Endpoints>::namespaced(cx.client.clone(), key.namespace().unwrap_or_default());
+    let service = match cx.services.get(&key) {
+        Ok(service) => service,
+        Err(LookupError::NotFound { .. }) => {
+            match api.delete(key.name(), &DeleteParams::default()).await {
+                Err(error) if !refusal::is_gone(&error) => {
+                    return Err(Refused::to(format!("delete the endpoints {key}"))(error).into());
+                }
+                _ => {}
+            }
+            cx.triggers.forget(&key);
+            cx.written.clear(&key);
+            return Ok(Action::AwaitChange);
+        }
+        Err(error) => return Err(error.into()),
+    };
+    if service_pods::selector(&service).is_none() {
+        return Ok(Action::AwaitChange);
+    }
+    if let Some(wait) = cx.pace.wait(&key) {
+        return Ok(Action::RequeueAfter(wait));
+    }
+    if let Some(action) = stale::action(&cx.written, &key) {
+        return Ok(action);
+    }
+    let pods = cx.service_pods.of_service(&service)?;
+    let time = cx.triggers.next(&key, &service, &pods);
+    let present = match cx.endpoints.get(&key) {
+        Ok(endpoints) => Some(endpoints),
+        Err(LookupError::NotFound { .. }) => None,
+        Err(error) => return Err(error.into()),
+    };
+    let (result, reason, note, about) = match plan::plan(&service, &pods, present.as_deref(), time) {
+        Planned::Nothing => return Ok(Action::AwaitChange),
+        Planned::Create(endpoints) => {
+            let note = format!("Failed to create endpoint for service {key}");
+            (api.create(&PostParams::default(), &endpoints).await, "FailedToCreateEndpoint", note, endpoints)
+        }
+        Planned::Update(endpoints) => {
+            let written = api.replace(key.name(), &PostParams::default(), &endpoints).await;
+            (written, "FailedToUpdateEndpoint", format!("Failed to update endpoint {key}"), endpoints)
+        }
+    };
+    cx.pace.wrote(&key);
+    match result {
+        Ok(endpoints) => {
+            cx.written.wrote_at(&key, &endpoints);
+            Ok(Action::AwaitChange)
+        }
+        Err(error) if refusal::is_namespace_ending(&error) => Ok(Action::AwaitChange),
+        // Another has written it. Its events bring no Service back, so this asks again.
+        Err(error)
+            if refusal::is_conflict(&error) || refusal::exists_already(&error) || refusal::is_gone(&error) =>
+        {
+            Ok(Action::Requeue)
+        }
+        Err(error) => {
+            let note = format!("{note}: {}", refusal::message(&error));
+            cx.events.event(&*about, EventType::Warning, reason, &note);
+            Err(Refused::to(format!("write the endpoints {key}"))(error).into())
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! Objects by their labels: those that a selector matches, without looking at all others of their namespace.
+//!
+//! Each label of each object is in the index by a hash of the namespace, the name of the label and its value. What a selector finds
+//! there is compared with the whole selector, so that equal hashes do no harm.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
+use kube::core::{Selector, SelectorExt as _};
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::Arc;
+use steersman::cache::{CachedResource, Index, Informer};
+use steersman::{Lister, LookupError};
+
+/// The labels of an object, or what a selector wants of them.
+pub(crate) type Labels = BTreeMap<String, String>;
+
+/// Objects of one kind by their labels.
+pub(crate) struct ByLabel<K> {
+    index: Index<K, u64>,
+    lister: Lister<K>,
+}
+
+impl<K: CachedResource> ByLabel<K> {
+    /// Adds the index to an informer.
+    pub(crate) fn of(informer: &Informer<K>) -> ByLabel<K> {
+        let index = informer.add_metadata_index(|metadata| {
+            let namespace = metadata.namespace.as_deref().unwrap_or_default();
+            let hashes = metadata.labels.iter().flatten().map(|(name, value)| hash(namespace, name, value));
+            hashes.collect::<Vec<u64>>()
+        });
+        ByLabel { index, lister: informer.lister() }
+    }
+
+    /// Those in a namespace that have all of `labels`, of which there is at least one.
+    pub(crate) fn with_all(&self, namespace: &str, labels: &Labels) -> Result<Vec<Arc<K>>, LookupError> {
+        let Some((name, value)) = labels.first_key_value() else { return Ok(Vec::new()) };
+        self.index.get_where(&hash(namespace, name, value), |metadata| {
+            metadata.namespace.as_deref() == Some(namespace) && has_all(metadata.labels.as_ref(), labels)
+        })
+    }
+
+    /// Those in a namespace that a selector matches; an empty one matches all. One that is no selector matches nothing.
+    pub(crate) fn selected(&self, namespace: &str, selector: &LabelSelector) -> Result<Vec<Arc<K>>, LookupError> {
+        let Ok(whole) = Selector::try_from(selector.clone()) else { return Ok(Vec::new()) };
+        let Some((name, value)) = selector.match_labels.iter().flatten().next() else {
+            return self.lister.select_in(namespace, &whole);
+        };
+        self.index.get_where(&hash(namespace, name, value), |metadata| {
+            metadata.namespace.as_deref() == Some(namespace) && matches(&whole, metadata)
+        })
+    }
+}
+
+/// Whether a selector matches the labels of an object.
+pub(crate) fn matches(selector: &Selector, metadata: &ObjectMeta) -> bool {
+    metadata.labels.as_ref().map_or_else(|| selector.matches(&Labels::new()), |labels| selector.matches(labels))
+}
+
+/// Whether all of `wanted` are among `labels`.
+pub(crate) fn has_all(labels: Option<&Labels>, wanted: &Labels) -> bool {
+    wanted.iter().all(|(name, value)| labels.is_some_and(|labels| labels.get(name) == Some(value)))
+}
+
+/// What stands for a label of an object in a namespace.
+pub(crate) fn hash(namespace: &str, name: &str, value: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (namespace, name, value).hash(&mut hasher);
+    hasher.finish()
+}
