@@ -10,7 +10,7 @@ use crate::control_loop::Parts;
 use crate::refusal::{self, Refused};
 use crate::taint_eviction::plan::{Eviction, Plan};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Node, ObjectReference, Pod, PodCondition};
+use k8s_openapi::api::core::v1::{Node, ObjectReference, Pod, PodCondition, Toleration};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::{Api, Client};
@@ -65,7 +65,6 @@ pub(crate) fn add(manager: Manager, Parts { client, settings }: Parts<'_>) -> Ma
 fn is_concerned(change: &Change<'_, Pod>) -> bool {
     let Change::Updated { old, new } = change else { return true };
     let Some(old) = old.object() else { return true };
-    let tolerations = |pod: &Pod| pod.spec.as_ref().and_then(|spec| spec.tolerations.clone()).unwrap_or_default();
     node_name(old) != node_name(new) || old.metadata.uid != new.metadata.uid || tolerations(old) != tolerations(new)
 }
 
@@ -82,6 +81,10 @@ fn on_node(change: &Change<'_, Node>, pods: &Index<Pod, String>) -> Vec<ObjectKe
     };
     // Not synced: the Pods come by themselves.
     name.filter(|_| is_changed).and_then(|name| pods.keys(name).ok()).unwrap_or_default()
+}
+
+fn tolerations(pod: &Pod) -> &[Toleration] {
+    pod.spec.as_ref().and_then(|spec| spec.tolerations.as_deref()).unwrap_or_default()
 }
 
 fn node_name(pod: &Pod) -> Option<&str> {
@@ -106,9 +109,8 @@ async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, BoxError> {
         Err(LookupError::NotFound { .. }) => None,
         Err(error) => return Err(error.into()),
     };
-    let tolerations = pod.spec.as_ref().and_then(|spec| spec.tolerations.as_deref()).unwrap_or_default();
     let now = Instant::now();
-    match taints.map(|taints| plan::plan(&taints, tolerations)) {
+    match taints.map(|taints| plan::plan(&taints, tolerations(&pod))) {
         Some(Plan::Keep) => {
             cx.cancel(&key);
             return Ok(Action::AwaitChange);

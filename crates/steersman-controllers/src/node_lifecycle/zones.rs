@@ -241,6 +241,33 @@ mod tests {
         zones.iter().map(count).collect()
     }
 
+    proptest::proptest! {
+        /// Whoever asks, leaves and asks again, and whenever.
+        #[test]
+        fn two_nodes_of_a_zone_are_never_tainted_within_ten_seconds_and_whoever_keeps_asking_is(
+            asks in proptest::collection::vec((0_u8..4, proptest::bool::weighted(0.2), 0_u64..5_000), 1..80),
+        ) {
+            let start = Instant::now();
+            let (mut zones, mut now, mut last) = (Zones::default(), start, None::<Instant>);
+            for (node, leaves, millis) in asks {
+                now += Duration::from_millis(millis);
+                if leaves {
+                    zones.forget("z", &node.to_string());
+                } else if zones.permit("z", &node.to_string(), now) == Permit::Now {
+                    proptest::prop_assert!(last.is_none_or(|last| now >= last + PERIOD));
+                    last = Some(now);
+                }
+            }
+            let mut waiting: Vec<String> = zones.zones.get("z").map(|zone| zone.waiting.numbers.keys().cloned().collect()).unwrap_or_default();
+            while !waiting.is_empty() {
+                now += PERIOD;
+                let before = waiting.len();
+                waiting.retain(|node| zones.permit("z", node, now) != Permit::Now);
+                proptest::prop_assert_eq!(waiting.len(), before - 1);
+            }
+        }
+    }
+
     #[track_caller]
     fn check(ready: usize, not_ready: usize, want: State) {
         assert_eq!(Count { ready, not_ready }.state(), want);
