@@ -27,6 +27,7 @@ mod served;
 mod root_ca;
 mod service_account;
 mod scaled;
+pub mod scheduler;
 mod service_cidr;
 mod service_pods;
 mod stale;
