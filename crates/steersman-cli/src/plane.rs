@@ -12,6 +12,7 @@ use crate::renewal::{Renewal, write_kubeconfig};
 use crate::tls_policy::TlsPolicy;
 use crate::{Failure, accept, admission, authorization, pki, process_usage};
 use anyhow::Context as _;
+use http::header::{HeaderValue, USER_AGENT};
 use http::Request;
 use jiff::Timestamp;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -69,15 +70,15 @@ pub(crate) struct Plane {
 }
 
 impl Plan {
-    /// Checks what can be checked without changing anything.
-    pub(crate) async fn new(options: ServerOptions) -> Result<Plan, Failure> {
+    /// Checks what can be checked without changing anything. `plugins` are admission plugins that are on unless the options say otherwise.
+    pub(crate) async fn new(options: ServerOptions, plugins: &[&str]) -> Result<Plan, Failure> {
         let authentication = Authentication::read(options.authentication.clone())?;
         let authorization = authorization::read(&options.authorization)?;
         let (tls, web) = (TlsPolicy::read(&options.serving)?, options.serving.web()?);
         let service_ranges = options.services.ranges()?;
         let webhook_services = options.webhooks.services()?;
         let runtime_config = options.served.read()?;
-        let admission = admission::read(&options.admission)?;
+        let admission = admission::read(&options.admission, plugins)?;
         // Before the port, which the process that holds the directory has as well, most likely.
         DataDir::check_free(&options.data_dir)?;
         let listener = TcpListener::bind(options.listen).await.map_err(|error| {
@@ -189,10 +190,15 @@ impl Plane {
         self.server.check_policies();
     }
 
-    /// A client within the process, as a user of the server like any other.
-    pub(crate) fn client(&self, user: User) -> kube::Client {
+    /// A client within the process, as a user of the server like any other. What it writes is managed by `agent`.
+    pub(crate) fn client(&self, user: User, agent: &'static str) -> kube::Client {
         let service = self.server.service_as(user);
-        kube::Client::new(AccessLog::layer(self.access_log.clone(), None, service), "default")
+        let service = AccessLog::layer(self.access_log.clone(), None, service);
+        let named = service.map_request(move |mut request: Request<kube::client::Body>| {
+            request.headers_mut().entry(USER_AGENT).or_insert(HeaderValue::from_static(agent));
+            request
+        });
+        kube::Client::new(named, "default")
     }
 
     /// As [`Plane::client`], for users that are known later.

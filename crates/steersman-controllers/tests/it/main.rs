@@ -1,10 +1,16 @@
 //! Namespaces that end, on a whole control plane.
 
 mod accounts;
+mod daemon_sets;
+mod disruption;
 mod endpoints;
+mod garbage_collection;
+mod nodes;
 mod replicas;
+mod resource_quotas;
 mod service_cidrs;
 mod simulated_nodes;
+mod stateful_sets;
 mod tokens;
 mod volumes;
 
