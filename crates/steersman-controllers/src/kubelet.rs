@@ -23,6 +23,7 @@ mod run;
 
 pub use crate::kubelet::agent::Agent;
 
+use crate::scheduler::Scheduler;
 use jiff::Timestamp;
 use kube::Client;
 use std::convert::Infallible;
@@ -61,6 +62,10 @@ impl Identity {
         Identity { user: format!("system:node:{name}"), groups: vec!["system:nodes".to_owned()] }
     }
 
+    fn scheduler() -> Identity {
+        Identity { user: Scheduler::USER.to_owned(), groups: Vec::new() }
+    }
+
     /// Of the loop that takes the taint from a node that is ready.
     fn node_controller() -> Identity {
         let account = "system:serviceaccount:kube-system:node-controller".to_owned();
@@ -89,8 +94,10 @@ impl Simulation {
         self
     }
 
-    /// Puts the nodes into a manager, whose informers read all Pods and Nodes.
+    /// Puts the nodes into a manager, whose informers read all Pods and Nodes, and with them the scheduler, without which no Pod comes to a
+    /// node by itself.
     pub fn add(self, manager: Manager) -> Manager {
+        let manager = Scheduler::add(manager, (self.client_of)(Identity::scheduler()));
         let informers = run::Informers::of(manager.informers());
         informers.connect(&self.agent);
         manager.run_always(NAME, move |stop| async move {
