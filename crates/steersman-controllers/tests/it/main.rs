@@ -1,12 +1,14 @@
 //! Namespaces that end, on a whole control plane.
 
-mod replicas;
-mod endpoints;
-mod service_cidrs;
-mod volumes;
 mod accounts;
+mod cron_jobs;
+mod endpoints;
+mod jobs;
+mod moved;
+mod replicas;
 mod service_cidrs;
 mod tokens;
+mod volumes;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, NamespaceCondition};
 use kube::Api;
