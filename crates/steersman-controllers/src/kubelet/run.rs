@@ -9,7 +9,7 @@ use crate::kubelet::pod::references::{self, Found};
 use crate::kubelet::pod::{self, Input, Now, PodEvent, PodState, seed, status};
 use crate::kubelet::requests::{self, Outcome};
 use crate::kubelet::resources::{self, Amounts, Used};
-use crate::kubelet::{Identity, Simulation, duration, node};
+use crate::kubelet::{Agent, Identity, Simulation, duration, node};
 use crate::refusal;
 use futures::StreamExt;
 use hashbrown::{HashMap, HashSet};
@@ -116,6 +116,10 @@ struct Run {
 impl Informers {
     pub(crate) fn of(factory: &InformerFactory) -> Informers {
         Informers { nodes: factory.informer(Scope::All), pods: factory.informer(Scope::All) }
+    }
+
+    pub(crate) fn connect(&self, agent: &Agent) {
+        agent.connect(self.nodes.lister(), self.pods.lister());
     }
 }
 

@@ -2,11 +2,18 @@
 
 mod accounts;
 mod cron_jobs;
+mod daemon_sets;
+mod disruption;
 mod endpoints;
+mod garbage_collection;
 mod jobs;
 mod moved;
+mod nodes;
 mod replicas;
+mod resource_quotas;
 mod service_cidrs;
+mod simulated_nodes;
+mod stateful_sets;
 mod tokens;
 mod volumes;
 
