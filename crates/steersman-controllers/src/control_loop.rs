@@ -84,6 +84,16 @@ impl ControlLoop {
         ControlLoop::new("disruption", "disruption-controller", crate::disruption::add),
         ControlLoop::new("endpoint", "endpoint-controller", crate::endpoints::add),
         ControlLoop::new("endpointslice", "endpointslice-controller", crate::endpoint_slices::add),
+        ControlLoop::new(
+            "endpointslicemirroring",
+            "endpointslicemirroring-controller",
+            crate::endpoint_slice_mirroring::add,
+        ),
+        ControlLoop::new(
+            "horizontalpodautoscaling",
+            "horizontal-pod-autoscaler",
+            crate::horizontal_pod_autoscaler::add,
+        ),
         ControlLoop::new("namespace", "namespace-controller", crate::namespace::add),
         ControlLoop::new("resourcequota", "resourcequota-controller", crate::resource_quota::add),
         ControlLoop::new("service-cidr", "service-cidrs-controller", crate::service_cidr::add),

@@ -6,9 +6,12 @@
 pub mod certificates;
 mod control_loop;
 mod dependents;
+mod discovery;
 mod disruption;
+mod endpoint_slice_mirroring;
 mod endpoint_slices;
 mod endpoints;
+mod horizontal_pod_autoscaler;
 mod namespace;
 mod pods;
 mod refusal;

@@ -1,5 +1,6 @@
 //! Namespaces that end, on a whole control plane.
 
+mod autoscalers;
 mod disruption;
 mod endpoints;
 mod resource_quotas;
