@@ -10,7 +10,7 @@ use steersman::ObjectKey;
 use steersman_testkit::{ControlPlane, Loops};
 
 const SHOP: &str = "
-{kind: Node, apiVersion: v1, metadata: {name: n, labels: {topology.kubernetes.io/zone: east}}}
+{kind: Node, apiVersion: v1, metadata: {name: node-1, labels: {topology.kubernetes.io/zone: east}}}
 ---
 {kind: Service, apiVersion: v1, metadata: {name: web, namespace: default, labels: {tier: front}}, spec: {selector: {app: web}, ports: [{port: 80, targetPort: 8080}]}}
 ";
@@ -19,7 +19,7 @@ async fn pod(plane: &ControlPlane, n: usize) {
     plane
         .apply(&format!(
             "{{kind: Pod, apiVersion: v1, metadata: {{name: p{n}, namespace: default, labels: {{app: web}}}}, \
-             spec: {{nodeName: n, containers: [{{name: c, image: i}}]}}}}"
+             spec: {{nodeName: node-1, containers: [{{name: c, image: i}}]}}}}"
         ))
         .await;
 }
