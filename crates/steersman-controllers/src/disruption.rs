@@ -17,10 +17,8 @@ use crate::stale;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::core::Selector;
 use kube::{Api, Client};
-use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 use steersman::cache::{Change, EventKind};
@@ -149,7 +147,7 @@ async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, Error> {
             "Pods selected by this PodDisruptionBudget (selector: {}) were found to be unmanaged. As a result, the status of the \
              PDB cannot be calculated correctly, which may result in undefined behavior. To account for these pods please set \
              \".spec.minAvailable\" field of the PDB to an integer value.",
-            as_go_prints(selector)
+            by_label::as_go_prints(selector)
         );
         cx.events.event(&*budget, EventType::Warning, "UnmanagedPods", &note);
     }
@@ -185,22 +183,6 @@ impl Context {
         }
         Ok(())
     }
-}
-
-/// A selector in the words of upstream's Events.
-fn as_go_prints(selector: Option<&LabelSelector>) -> String {
-    let Some(selector) = selector else { return "nil".to_owned() };
-    let mut text = "&LabelSelector{MatchLabels:map[string]string{".to_owned();
-    for (name, value) in selector.match_labels.iter().flatten() {
-        let _ = write!(text, "{name}: {value},");
-    }
-    text.push_str("},MatchExpressions:[]LabelSelectorRequirement{");
-    for one in selector.match_expressions.iter().flatten() {
-        let values = one.values.as_deref().unwrap_or_default().join(" ");
-        let _ = write!(text, "LabelSelectorRequirement{{Key:{},Operator:{},Values:[{values}],}},", one.key, one.operator);
-    }
-    text.push_str("},}");
-    text
 }
 
 /// How long a Pod that was evicted counts as gone while it is not, and one that was to be disrupted as being so.

@@ -3,12 +3,12 @@
 //! A kind is watched from when it is counted first. The watch ends when no quota holds the kind any more, and when its definition is
 //! deleted.
 
+use crate::discovery;
 use crate::refusal::{self, Refused};
 use crate::resource_quota::plan::Held;
 use hashbrown::HashMap;
 use k8s_openapi::api::core::v1::ResourceQuota;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResourceList;
 use kube::Client;
 use kube::core::{ApiResource, DynamicObject, PartialObjectMeta};
 use parking_lot::Mutex;
@@ -148,24 +148,15 @@ impl Counters {
     }
 
     async fn try_discover(&self, group: &str, resource: &str) -> Result<Option<ApiResource>, kube::Error> {
-        let (api_version, version, listed): (String, String, APIResourceList) = if group.is_empty() {
-            ("v1".to_owned(), "v1".to_owned(), self.client.list_core_api_resources("v1").await?)
-        } else {
-            let groups = self.client.list_api_groups().await?;
-            let Some(found) = groups.groups.into_iter().find(|found| found.name == group) else { return Ok(None) };
-            let Some(preferred) = found.preferred_version.or_else(|| found.versions.into_iter().next()) else {
-                return Ok(None);
-            };
-            let listed = self.client.list_api_group_resources(&preferred.group_version).await?;
-            (preferred.group_version, preferred.version, listed)
-        };
         let is_countable = |verbs: &[String]| VERBS.iter().all(|verb| verbs.iter().any(|known| known == verb));
-        let found = listed.resources.into_iter().find(|one| one.name == resource);
-        Ok(found.filter(|one| one.namespaced && is_countable(&one.verbs)).map(|one| ApiResource {
+        let found = discovery::find(&self.client, group, |one| {
+            one.name == resource && one.namespaced && is_countable(&one.verbs)
+        });
+        Ok(found.await?.map(|found| ApiResource {
             group: group.to_owned(),
-            version,
-            api_version,
-            kind: one.kind,
+            version: found.version,
+            api_version: found.api_version,
+            kind: found.resource.kind,
             plural: resource.to_owned(),
         }))
     }

@@ -68,7 +68,7 @@ async fn pods_without_an_owner_are_unmanaged_and_an_owner_without_a_scale_is_an_
     plane.apply("{kind: PodDisruptionBudget, apiVersion: policy/v1, metadata: {name: b, namespace: default}, spec: {maxUnavailable: 1, selector: {matchLabels: {app: bare}}}}").await;
     let key = ObjectKey::namespaced("default", "b");
     plane.until(&key, |budget: &PodDisruptionBudget| counts(budget) == Some([1, 0, 0, 0])).await;
-    plane.apply("{kind: Node, apiVersion: v1, metadata: {name: n}}").await;
+    plane.apply("{kind: Node, apiVersion: v1, metadata: {name: node-1}}").await;
     plane.apply("{kind: Pod, apiVersion: v1, metadata: {name: odd, namespace: default, labels: {app: bare}, ownerReferences: [{apiVersion: example.com/v1, kind: Thing, name: t, uid: u, controller: true}]}, spec: {containers: [{name: c, image: i}]}}").await;
     let failed = plane
         .until(&key, |budget: &PodDisruptionBudget| {

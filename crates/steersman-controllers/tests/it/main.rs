@@ -1,6 +1,7 @@
 //! Namespaces that end, on a whole control plane.
 
 mod accounts;
+mod autoscalers;
 mod cron_jobs;
 mod daemon_sets;
 mod disruption;
