@@ -104,6 +104,7 @@ impl ControlLoop {
         ControlLoop::new("pvc-protection", "pvc-protection-controller", crate::volumes::protection::add_for_claims),
         ControlLoop::new("replicaset", "replicaset-controller", crate::replicas::add_sets),
         ControlLoop::new("replicationcontroller", "replication-controller", crate::replicas::add_controllers),
+        ControlLoop::new("resourceclaim", "resource-claim-controller", crate::resource_claims::add),
         ControlLoop::new("resourcequota", "resourcequota-controller", crate::resource_quota::add),
         ControlLoop::new("root-ca-certificate-publisher", "root-ca-cert-publisher", crate::root_ca::add),
         ControlLoop::new("service-cidr", "service-cidrs-controller", crate::service_cidr::add),

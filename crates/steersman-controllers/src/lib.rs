@@ -28,6 +28,7 @@ mod pod_gc;
 mod pods;
 mod refusal;
 mod replicas;
+mod resource_claims;
 mod resource_quota;
 mod root_ca;
 mod scaled;
