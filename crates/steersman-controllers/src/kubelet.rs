@@ -24,6 +24,7 @@ mod run;
 pub use crate::kubelet::agent::Agent;
 
 use crate::scheduler::Scheduler;
+use crate::volumes::provisioner;
 use jiff::Timestamp;
 use kube::Client;
 use std::convert::Infallible;
@@ -66,6 +67,11 @@ impl Identity {
         Identity { user: Scheduler::USER.to_owned(), groups: Vec::new() }
     }
 
+    /// Of who makes volumes for the class of simulated nodes, and the class.
+    fn provisioner() -> Identity {
+        Identity { user: "system:steersman:simulated-provisioner".to_owned(), groups: vec!["system:masters".to_owned()] }
+    }
+
     /// Of the loop that takes the taint from a node that is ready.
     fn node_controller() -> Identity {
         let account = "system:serviceaccount:kube-system:node-controller".to_owned();
@@ -95,9 +101,10 @@ impl Simulation {
     }
 
     /// Puts the nodes into a manager, whose informers read all Pods and Nodes, and with them the scheduler, without which no Pod comes to a
-    /// node by itself.
+    /// node by itself, and the provisioner of the class `simulated`.
     pub fn add(self, manager: Manager) -> Manager {
         let manager = Scheduler::add(manager, (self.client_of)(Identity::scheduler()));
+        let manager = provisioner::add(manager, (self.client_of)(Identity::provisioner()));
         let informers = run::Informers::of(manager.informers());
         informers.connect(&self.agent);
         manager.run_always(NAME, move |stop| async move {
