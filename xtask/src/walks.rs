@@ -2,7 +2,7 @@
 //!
 //! `tests/walks/walk.py` does the replaying and the comparing; here a server is started for it, the files are shared out
 //! over a few replayers at once (every walk keeps to a namespace and names of its own), and the failures are held against
-//! `tests/walks/known-failures.txt`. Walks that it lists as a whole wait for something that does not exist yet, many of
+//! `tests/walks/known-failures.txt`. The walks of `loops` go to a server of their own, with all control loops. Walks that it lists as a whole wait for something that does not exist yet, many of
 //! them for as long as walk.py waits at all, so that a run leaves them out unless it is told otherwise.
 
 use std::collections::BTreeSet;
@@ -24,8 +24,10 @@ use crate::workspace::{Profile, Workspace};
 /// Where the walks are, below the root of the workspace.
 const DIRECTORY: &str = "tests/walks";
 const KNOWN_FILE: &str = "known-failures.txt";
-/// Walks that share Nodes and clocks with each other: they are replayed last, one after another.
-const ONE_AT_A_TIME: &str = "loops/";
+/// Walks that were recorded with kube-controller-manager beside the server.
+const WITH_LOOPS: &str = "loops/";
+/// Of those, the ones that count all Nodes, and the Pods of one on each: they are replayed one after another.
+const ONE_AT_A_TIME: [&str; 2] = ["loops/daemon-sets.walk", "loops/nodes-and-their-pods.walk"];
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
@@ -166,58 +168,91 @@ fn replay_all(
     anyhow::ensure!(find_program("python3").is_some(), "python3 is not on PATH; the walks are replayed with it");
     let binary = workspace.build_steersman(profile)?;
     let scratch = workspace.scratch("walks")?;
-    let tokens = workspace.root.join(DIRECTORY).join("tokens.csv");
+    let (with_loops, without): (Vec<&String>, Vec<&String>) =
+        files.iter().partition(|file| file.starts_with(WITH_LOOPS));
     // The answers were recorded without any controller, and with claims and volumes that are protected nevertheless.
-    let extra = [
-        "--token-auth-file",
-        &tokens.to_string_lossy(),
-        "--controllers=-*",
-        "--enable-admission-plugins=StorageObjectInUseProtection",
-    ];
-    let log = scratch.join("server.log");
-    let server = Steersman::start(&binary, Role::Server, &scratch.join("data"), &extra, &log)?;
-
-    let replay = |file: &str| {
-        let replay = replay(workspace, kubectl, &server.ready.kubeconfig, &scratch, file);
-        if let Ok(replay) = &replay {
-            print_replay(known, replay);
+    let bare = ["--controllers=-*", "--enable-admission-plugins=StorageObjectInUseProtection"];
+    let mut outcomes = Vec::new();
+    for (name, extra, files) in [("bare", &bare[..], without), ("loops", &[][..], with_loops)] {
+        if files.is_empty() {
+            continue;
         }
-        replay
-    };
-    let (alone, together): (Vec<&String>, Vec<&String>) =
-        files.iter().partition(|file| file.starts_with(ONE_AT_A_TIME));
-    let mut replays = at_once(&together, jobs, replay);
-    replays.extend(at_once(&alone, 1, replay));
-    // Some recordings have races of their own: one reads a log that the process it starts has yet to create. A file that
-    // differs unexpectedly is replayed once more, with nothing else running, and that counts.
-    for replayed in &mut replays {
-        let surprising = match replayed {
-            Ok(Replay { outcome, .. }) => {
-                let is_known = |title: &String| known.contains(&outcome.file, title);
-                (!outcome.failed.iter().all(is_known)).then(|| outcome.file.clone())
-            }
-            Err(_) => None,
-        };
-        if let Some(file) = surprising {
-            println!("REPLAYED ONCE MORE, ALONE  {file}");
-            *replayed = replay(&file);
-        }
+        let scratch = scratch.join(name);
+        std::fs::create_dir_all(&scratch).with_context(|| format!("cannot make {}", scratch.display()))?;
+        let replayer = Replayer { workspace, kubectl, known, scratch: &scratch };
+        outcomes.extend(replayer.replay_at(&binary, extra, &files, jobs)?);
     }
-    let mut outcomes = replays
-        .into_iter()
-        .map(|replay| replay.map(|replay| replay.outcome))
-        .collect::<anyhow::Result<Vec<Outcome>>>()
-        .with_context(|| format!("the server's log is {}", log.display()))?;
     outcomes.sort_by(|a, b| a.file.cmp(&b.file));
-
-    let status = server.stop()?;
-    anyhow::ensure!(
-        status.success(),
-        "steersman server ended with {status} after SIGTERM; its log is {}",
-        log.display()
-    );
     std::fs::remove_dir_all(&scratch).with_context(|| format!("cannot remove {}", scratch.display()))?;
     Ok(outcomes)
+}
+
+/// What every replay at a server needs.
+struct Replayer<'a> {
+    workspace: &'a Workspace,
+    kubectl: &'a Path,
+    known: &'a Known,
+    scratch: &'a Path,
+}
+
+impl Replayer<'_> {
+    /// Starts a server and replays `files` against it.
+    fn replay_at(&self, binary: &Path, extra: &[&str], files: &[&String], jobs: u8) -> anyhow::Result<Vec<Outcome>> {
+        let tokens = self.workspace.root.join(DIRECTORY).join("tokens.csv");
+        let tokens = tokens.to_string_lossy();
+        let extra = [&["--token-auth-file", &*tokens], extra].concat();
+        let log = self.scratch.join("server.log");
+        let server = Steersman::start(binary, Role::Server, &self.scratch.join("data"), &extra, &log)?;
+        let kubeconfig = &server.ready.kubeconfig;
+
+        let (alone, together): (Vec<&String>, Vec<&String>) =
+            files.iter().partition(|file| ONE_AT_A_TIME.contains(&file.as_str()));
+        let mut replays = Vec::new();
+        std::thread::scope(|scope| {
+            let alone = scope.spawn(|| at_once(&alone, 1, |file| self.replay(kubeconfig, file)));
+            replays.extend(at_once(&together, jobs, |file| self.replay(kubeconfig, file)));
+            // A panic there has been printed; what it leaves out would be missed below.
+            replays.extend(alone.join().unwrap_or_default());
+        });
+        anyhow::ensure!(replays.len() == files.len(), "not all walks were replayed");
+        // Some recordings have races of their own: one reads a log that the process it starts has yet to create. A file that
+        // differs unexpectedly is replayed once more, with nothing else running, and that counts.
+        for replayed in &mut replays {
+            let surprising = match replayed {
+                Ok(Replay { outcome, .. }) => {
+                    let is_known = |title: &String| self.known.contains(&outcome.file, title);
+                    (!outcome.failed.iter().all(is_known)).then(|| outcome.file.clone())
+                }
+                Err(_) => None,
+            };
+            if let Some(file) = surprising {
+                println!("REPLAYED ONCE MORE, ALONE  {file}");
+                *replayed = self.replay(kubeconfig, &file);
+            }
+        }
+        let outcomes = replays
+            .into_iter()
+            .map(|replay| replay.map(|replay| replay.outcome))
+            .collect::<anyhow::Result<Vec<Outcome>>>()
+            .with_context(|| format!("the server's log is {}", log.display()))?;
+
+        let status = server.stop()?;
+        anyhow::ensure!(
+            status.success(),
+            "steersman server ended with {status} after SIGTERM; its log is {}",
+            log.display()
+        );
+        Ok(outcomes)
+    }
+
+    /// Replays a file, and prints what differs in steps that are not known to fail.
+    fn replay(&self, kubeconfig: &Path, file: &str) -> anyhow::Result<Replay> {
+        let replay = replay(self.workspace, self.kubectl, kubeconfig, self.scratch, file);
+        if let Ok(replay) = &replay {
+            print_replay(self.known, replay);
+        }
+        replay
+    }
 }
 
 /// Replays `files`, at most `jobs` of them at any moment.

@@ -2,9 +2,12 @@
 //!
 //! Follows kube-controller-manager's signing controllers for `kubernetes.io/kube-apiserver-client`,
 //! `kubernetes.io/kube-apiserver-client-kubelet` and `kubernetes.io/kubelet-serving`. A request that breaks the rules of its signer
-//! gets the condition `Failed`. Nobody is asked for approval here, and `kubernetes.io/legacy-unknown` is not signed.
+//! gets the condition `Failed`. `kubernetes.io/legacy-unknown` is not signed. The loops beside it approve the requests of kubelets
+//! ([`approver`]) and delete requests that are done with ([`cleaner`]).
 
+pub(crate) mod approver;
 mod authority;
+pub(crate) mod cleaner;
 mod der;
 mod signer;
 

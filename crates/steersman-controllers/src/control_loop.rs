@@ -80,7 +80,13 @@ impl Default for Settings {
 impl ControlLoop {
     /// All loops, by name.
     pub const ALL: &[ControlLoop] = &[
+        ControlLoop::new("bootstrapsigner", "bootstrap-signer", crate::bootstrap_tokens::signer::add).off(),
         ControlLoop::new("certificates", "certificate-controller", crate::certificates::add),
+        ControlLoop::new("cronjob", "cronjob-controller", crate::cron_job::add),
+        ControlLoop::new("csrapproving", "certificate-controller", crate::certificates::approver::add),
+        ControlLoop::new("csrcleaner", "certificate-controller", crate::certificates::cleaner::add),
+        ControlLoop::new("daemonset", "daemon-set-controller", crate::daemonset::add),
+        ControlLoop::new("deployment", "deployment-controller", crate::deployment::add),
         ControlLoop::new("disruption", "disruption-controller", crate::disruption::add),
         ControlLoop::new("endpoint", "endpoint-controller", crate::endpoints::add),
         ControlLoop::new("endpointslice", "endpointslice-controller", crate::endpoint_slices::add),
@@ -89,14 +95,32 @@ impl ControlLoop {
             "endpointslicemirroring-controller",
             crate::endpoint_slice_mirroring::add,
         ),
+        ControlLoop::new("ephemeral-volume", "ephemeral-volume-controller", crate::volumes::ephemeral::add),
+        ControlLoop::new("garbagecollector", "generic-garbage-collector", crate::garbage_collector::add),
         ControlLoop::new(
             "horizontalpodautoscaling",
             "horizontal-pod-autoscaler",
             crate::horizontal_pod_autoscaler::add,
         ),
+        ControlLoop::new("job", "job-controller", crate::job::add),
+        ControlLoop::new("legacy-serviceaccount-token-cleaner", "legacy-service-account-token-cleaner", crate::legacy_tokens::add),
         ControlLoop::new("namespace", "namespace-controller", crate::namespace::add),
+        ControlLoop::new("nodelifecycle", "node-controller", crate::node_lifecycle::add),
+        ControlLoop::new("persistentvolume-binder", "persistent-volume-binder", crate::volumes::binder::add),
+        ControlLoop::new("podgc", "pod-garbage-collector", crate::pod_gc::add),
+        ControlLoop::new("pv-protection", "pv-protection-controller", crate::volumes::protection::add_for_volumes),
+        ControlLoop::new("pvc-protection", "pvc-protection-controller", crate::volumes::protection::add_for_claims),
+        ControlLoop::new("replicaset", "replicaset-controller", crate::replicas::add_sets),
+        ControlLoop::new("replicationcontroller", "replication-controller", crate::replicas::add_controllers),
         ControlLoop::new("resourcequota", "resourcequota-controller", crate::resource_quota::add),
+        ControlLoop::new("root-ca-certificate-publisher", "root-ca-cert-publisher", crate::root_ca::add),
         ControlLoop::new("service-cidr", "service-cidrs-controller", crate::service_cidr::add),
+        ControlLoop::new("serviceaccount", "service-account-controller", crate::service_account::add),
+        ControlLoop::new("statefulset", "statefulset-controller", crate::statefulset::add),
+        ControlLoop::new("taint-eviction-controller", "node-controller", crate::taint_eviction::add),
+        ControlLoop::new("tokencleaner", "token-cleaner", crate::bootstrap_tokens::cleaner::add).off(),
+        ControlLoop::new("ttl", "ttl-controller", crate::node_ttl::add),
+        ControlLoop::new("ttl-after-finished", "ttl-after-finished-controller", crate::ttl_after_finished::add),
     ];
 
     /// The user whose client the shared informers of all loops use.
@@ -104,6 +128,11 @@ impl ControlLoop {
 
     const fn new(name: &'static str, account: &'static str, add: fn(Manager, Parts<'_>) -> Manager) -> ControlLoop {
         ControlLoop { name, account, is_default: true, add }
+    }
+
+    /// The same, running only where it is named.
+    const fn off(self) -> ControlLoop {
+        ControlLoop { is_default: false, ..self }
     }
 
     /// The loop of a name.

@@ -4,12 +4,14 @@
 //! gets it as its controller; one that it does not match any more is let go.
 
 use crate::refusal::{self, Refused};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::api::{Patch, PatchParams};
 use kube::core::{Resource, Selector, SelectorExt as _};
 use kube::{Api, Client};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::Arc;
 use steersman::cache::{CachedResource, Index, Informer};
@@ -59,9 +61,13 @@ where
         self.index.get(&Place::Controlled(uid.to_owned()))
     }
 
-    /// Those without a controller in a namespace.
-    pub(crate) fn free_in(&self, namespace: &str) -> Result<Vec<Arc<K>>, LookupError> {
-        self.index.get(&Place::Free(namespace.to_owned()))
+    /// Those without a controller in a namespace whose metadata passes. Nothing else is decoded.
+    pub(crate) fn free_in(
+        &self,
+        namespace: &str,
+        passes: impl Fn(&ObjectMeta) -> bool,
+    ) -> Result<Vec<Arc<K>>, LookupError> {
+        self.index.get_where(&Place::Free(namespace.to_owned()), passes)
     }
 }
 
@@ -81,13 +87,32 @@ where
         K: CachedResource + Clone + Debug + DeserializeOwned + Serialize,
         K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
     {
+        self.of_those(dependents, |_| true).await
+    }
+
+    /// As [`Claim::of`], of those objects that `counts`. The others are neither adopted nor released.
+    ///
+    /// # Errors
+    /// As for [`Claim::of`].
+    pub(crate) async fn of_those<K>(
+        &self,
+        dependents: &Dependents<K>,
+        counts: impl Fn(&K) -> bool,
+    ) -> Result<Vec<Arc<K>>, ClaimError>
+    where
+        K: CachedResource + Clone + Debug + DeserializeOwned + Serialize,
+        K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
+    {
         let meta = self.owner.meta();
         let is_ending = meta.deletion_timestamp.is_some();
         let namespace = meta.namespace.as_deref().unwrap_or_default();
         let api = Api::<K>::namespaced(self.client.clone(), namespace);
         let mut owned = Vec::new();
         for object in dependents.controlled_by(meta.uid.as_deref().unwrap_or_default())? {
-            if self.matches(&*object) {
+            if !counts(&object) {
+                continue;
+            }
+            if self.matches(object.meta()) {
                 owned.push(object);
             } else if !is_ending {
                 self.release(&api, &*object).await?;
@@ -97,8 +122,10 @@ where
             return Ok(owned);
         }
         let mut may_adopt = None;
-        for object in dependents.free_in(namespace)? {
-            if object.meta().deletion_timestamp.is_some() || !self.matches(&*object) {
+        for object in dependents.free_in(namespace, |metadata| {
+            metadata.deletion_timestamp.is_none() && self.matches(metadata)
+        })? {
+            if !counts(&object) {
                 continue;
             }
             let may_adopt = match may_adopt {
@@ -112,10 +139,8 @@ where
         Ok(owned)
     }
 
-    fn matches(&self, object: &impl Resource) -> bool {
-        // An empty selector matches everything; an owner with one owns nothing.
-        !self.selector.selects_all()
-            && self.selector.matches(object.meta().labels.as_ref().unwrap_or(&std::collections::BTreeMap::new()))
+    fn matches(&self, metadata: &ObjectMeta) -> bool {
+        selects(self.selector, metadata)
     }
 
     /// Whether the server still has the owner, and not being deleted: the cache may be behind.
@@ -172,6 +197,17 @@ pub(crate) enum ClaimError {
     Read(#[from] LookupError),
     #[error(transparent)]
     Refused(#[from] Refused),
+}
+
+/// Whether the selector of an owner matches. An empty one matches everything elsewhere; an owner that has one owns nothing.
+pub(crate) fn selects(selector: &Selector, metadata: &ObjectMeta) -> bool {
+    static NONE: BTreeMap<String, String> = BTreeMap::new();
+    !selector.selects_all() && selector.matches(metadata.labels.as_ref().unwrap_or(&NONE))
+}
+
+/// What the owner references of an object say that `owner` controls. `None` if `owner` is not on the server.
+pub(crate) fn reference_to<O: Resource<DynamicType = ()>>(owner: &O) -> Option<OwnerReference> {
+    owner.controller_owner_ref(&()).map(|reference| OwnerReference { block_owner_deletion: Some(true), ..reference })
 }
 
 /// Whether an object is controlled by the owner of a uid.

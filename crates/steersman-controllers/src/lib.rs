@@ -3,21 +3,46 @@
 //! They know no server and no store: everything goes through a `kube::Client`, and they use nothing of the controller
 //! library that a user's controller could not. [`ControlLoop`] is the table of them.
 
+mod bootstrap_tokens;
 pub mod certificates;
 mod control_loop;
+mod cron_job;
+mod daemonset;
 mod dependents;
+mod deployment;
 mod discovery;
 mod disruption;
 mod endpoint_slice_mirroring;
 mod endpoint_slices;
 mod endpoints;
+mod garbage_collector;
+mod history;
 mod horizontal_pod_autoscaler;
+mod job;
+pub mod kubelet;
+mod legacy_tokens;
 mod namespace;
+mod node_lifecycle;
+mod node_ttl;
+mod pod_gc;
 mod pods;
 mod refusal;
+mod replicas;
 mod resource_quota;
+mod root_ca;
+mod scaled;
+pub mod scheduler;
+mod selectors;
+mod served;
+mod service_account;
 mod service_cidr;
 mod service_pods;
 mod stale;
+mod statefulset;
+mod taint_eviction;
+mod template_hash;
+mod tolerations;
+mod ttl_after_finished;
+mod volumes;
 
 pub use crate::control_loop::{ControlLoop, Parts, Settings};

@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use futures::{Stream, StreamExt};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
@@ -291,6 +292,16 @@ impl<K: CachedResource> Controller<K> {
         map: impl Fn(&T) -> Vec<ObjectKey> + Send + Sync + 'static,
     ) -> Self {
         self.mapped(watch.into(), Map::States(Box::new(map)))
+    }
+
+    /// As [`Controller::watches`], by the metadata of the states before and after. Of objects that are held as bytes, nothing else is
+    /// decoded.
+    pub fn watches_metadata<T: CachedResource>(
+        self,
+        watch: impl Into<Watch<T>>,
+        map: impl Fn(&ObjectMeta) -> Vec<ObjectKey> + Send + Sync + 'static,
+    ) -> Self {
+        self.mapped(watch.into(), Map::Metadata(Box::new(map)))
     }
 
     /// Every change of an object of type `T` makes the keys run that `map` gives for the change as a whole: what

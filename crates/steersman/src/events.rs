@@ -149,6 +149,14 @@ impl EventRecorder {
         Self::start(client, component, Memory::Counted(Correlator::new(component)))
     }
 
+    /// As [`EventRecorder::new`], for a component that runs on a host, such as the kubelet of a node, which the events name.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub fn on_host(client: Client, component: &str, host: &str) -> Self {
+        Self::start(client, component, Memory::Counted(Correlator::new(component).on_host(host)))
+    }
+
     /// A recorder for events reported by `controller`, such as `example.com/painter`, in events.k8s.io/v1: a repetition
     /// begins a series, whose count is written when it begins, every half hour, and after six minutes of silence.
     ///

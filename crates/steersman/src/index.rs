@@ -82,6 +82,18 @@ impl<K: CachedResource, V: Eq + Hash + Send + Sync + 'static> Index<K, V> {
         Ok(self.lister.filled()?.indexed_keys::<V, Q>(self.number, value))
     }
 
+    /// How many objects are under `value`. Decodes nothing.
+    ///
+    /// # Errors
+    /// [`LookupError::NotSynced`].
+    pub fn count<Q>(&self, value: &Q) -> Result<usize, LookupError>
+    where
+        V: Borrow<Q>,
+        Q: ?Sized + Eq + Hash,
+    {
+        Ok(self.lister.filled()?.indexed_count::<V, Q>(self.number, value))
+    }
+
     /// The values that have objects, in no order.
     ///
     /// # Errors

@@ -232,6 +232,15 @@ impl<K: CachedResource> Indexer<K> {
         self.core.read().indexed_slots::<V, Q>(number, value).map(|slot| slot.key.clone()).collect()
     }
 
+    /// How many objects are under `value` of the index `number`, whose values are of type `V`.
+    pub(crate) fn indexed_count<V, Q>(&self, number: usize, value: &Q) -> usize
+    where
+        V: borrow::Borrow<Q> + Eq + Hash + Send + Sync + 'static,
+        Q: ?Sized + Eq + Hash,
+    {
+        self.core.read().index::<V>(number).map_or(0, |index| index.objects(value).len())
+    }
+
     /// The values that the index `number` has objects under, in no order.
     pub(crate) fn indexed_values<V: Clone + Eq + Hash + Send + Sync + 'static>(&self, number: usize) -> Vec<V> {
         self.core.read().index::<V>(number).map(ByFunction::used_values).unwrap_or_default()

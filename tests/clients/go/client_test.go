@@ -482,32 +482,44 @@ func TestEvictionsRespectBudgets(t *testing.T) {
 		t.Fatal(err)
 	}
 	pods := w.client.CoreV1().Pods(w.namespace)
-	made, err := pods.Create(w.ctx, pod("web"), metav1.CreateOptions{})
-	must(t, err)
-	made.Status.Phase = corev1.PodRunning
-	made.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
-	_, err = pods.UpdateStatus(w.ctx, made, metav1.UpdateOptions{})
-	must(t, err)
+	ready := func(name string) {
+		wanted := pod(name)
+		wanted.Spec.SchedulerName = "nobody"
+		made, err := pods.Create(w.ctx, wanted, metav1.CreateOptions{})
+		must(t, err)
+		made.Status.Phase = corev1.PodRunning
+		made.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+		_, err = pods.UpdateStatus(w.ctx, made, metav1.UpdateOptions{})
+		must(t, err)
+	}
+	ready("web")
 	one := intstr.FromInt32(1)
 	budgets := w.client.PolicyV1().PodDisruptionBudgets(w.namespace)
-	budget, err := budgets.Create(w.ctx, &policyv1.PodDisruptionBudget{
+	watcher, err := budgets.Watch(w.ctx, metav1.ListOptions{})
+	must(t, err)
+	defer watcher.Stop()
+	_, err = budgets.Create(w.ctx, &policyv1.PodDisruptionBudget{
 		ObjectMeta: metav1.ObjectMeta{Name: "web"},
 		Spec: policyv1.PodDisruptionBudgetSpec{
 			MinAvailable: &one, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}},
 		},
 	}, metav1.CreateOptions{})
 	must(t, err)
-	budget.Status = policyv1.PodDisruptionBudgetStatus{
-		ObservedGeneration: budget.Generation, CurrentHealthy: 1, DesiredHealthy: 1, ExpectedPods: 1,
+	healthy := func(count, allowed int32) {
+		for event := range watcher.ResultChan() {
+			status := event.Object.(*policyv1.PodDisruptionBudget).Status
+			if status.CurrentHealthy == count && status.DisruptionsAllowed == allowed {
+				return
+			}
+		}
+		t.Fatalf("the budget never counted %d healthy pods, %d of them to spare", count, allowed)
 	}
-	budget, err = budgets.UpdateStatus(w.ctx, budget, metav1.UpdateOptions{})
-	must(t, err)
+	healthy(1, 0)
 	eviction := &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: w.namespace}}
 	err = pods.EvictV1(w.ctx, eviction)
 	equal(t, apierrors.IsTooManyRequests(err), true)
-	budget.Status.DisruptionsAllowed = 1
-	_, err = budgets.UpdateStatus(w.ctx, budget, metav1.UpdateOptions{})
-	must(t, err)
+	ready("spare")
+	healthy(2, 1)
 	must(t, pods.EvictV1(w.ctx, eviction))
 }
 

@@ -47,8 +47,8 @@ fact "the versions that there are" 'apps/v1' "$KUBECTL" api-versions
 fact "explain a field" 'FIELD:? *:? *replicas' "$KUBECTL" explain deployment.spec.replicas
 
 fact "make a deployment" 'deployment.apps/web created' k create deployment web --image=web:1 --replicas=2
-fact "read it as a table" 'web +0/2 +0 +0' k get deployment web
-fact "read it wide" 'web +0/2 +0 +0 +[0-9a-z]+ +web +web:1 +app=web' k get deployment web -o wide
+fact "read it as a table" 'web +0/2 +[0-2] +0' k get deployment web
+fact "read it wide" 'web +0/2 +[0-2] +0 +[0-9a-z]+ +web +web:1 +app=web' k get deployment web -o wide
 fact "read a field of it" '^2$' k get deployment web -o 'jsonpath={.spec.replicas}'
 fact "read a column of it" 'web:1' k get deployment web -o custom-columns=IMAGE:.spec.template.spec.containers[0].image
 fact "read it as YAML" 'kind: Deployment' k get deployment web -o yaml

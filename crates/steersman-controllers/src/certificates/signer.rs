@@ -106,6 +106,11 @@ pub(crate) fn alternative_names<'a>(
     })
 }
 
+/// The name of the subject of a request.
+pub(crate) fn common_name(request: &X509CertificationRequest<'_>) -> String {
+    Subject::of(request).common_name
+}
+
 const NOT_OF_NODES: &str = "subject organization is not system:nodes";
 const NOT_A_NODE: &str = "subject common name does not begin with system:node:";
 

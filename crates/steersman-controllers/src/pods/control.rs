@@ -2,6 +2,7 @@
 //!
 //! Follows upstream's `RealPodControl`: its reasons and sentences.
 
+use crate::dependents;
 use crate::refusal::{self, Refused};
 use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -80,12 +81,7 @@ pub(crate) fn from_template<O: Resource<DynamicType = ()>>(owner: &O, template: 
             generate_name: Some(format!("{name}-")),
             labels: described.labels,
             namespace: owner.meta().namespace.clone(),
-            owner_references: owner.controller_owner_ref(&()).map(|reference| {
-                vec![k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference {
-                    block_owner_deletion: Some(true),
-                    ..reference
-                }]
-            }),
+            owner_references: dependents::reference_to(owner).map(|reference| vec![reference]),
             ..ObjectMeta::default()
         },
         spec: template.spec.clone(),

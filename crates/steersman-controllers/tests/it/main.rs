@@ -1,10 +1,19 @@
 //! Namespaces that end, on a whole control plane.
 
+mod accounts;
 mod autoscalers;
+mod daemon_sets;
 mod disruption;
 mod endpoints;
+mod garbage_collection;
+mod nodes;
+mod replicas;
 mod resource_quotas;
 mod service_cidrs;
+mod simulated_nodes;
+mod stateful_sets;
+mod tokens;
+mod volumes;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, NamespaceCondition};
 use kube::Api;

@@ -96,6 +96,10 @@ fn validate_update(request: &Request<'_>, faults: &mut Vec<Error>) {
     if old.field("volumeName").is_empty() {
         restore(&mut allowed, old.value, &["volumeName"]);
     }
+    // One that said nothing about its class may be given the default one later.
+    if old.value.get("storageClassName").is_none() {
+        restore(&mut allowed, old.value, &["storageClassName"]);
+    }
     if &allowed != old.value {
         faults.push(spec.forbidden(
             "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims",
@@ -103,10 +107,12 @@ fn validate_update(request: &Request<'_>, faults: &mut Vec<Error>) {
     }
     let path = ["resources", "requests"];
     let (room, before) = (spec.at(&path).key("storage"), old.at(&path).key("storage"));
-    let floor = str_at(request.new, &["status", "capacity", "storage"]).unwrap_or(before.text());
-    if is_bound
-        && let (Ok(room_now), Ok(floor)) = (Quantity::parse(room.text()), Quantity::parse(floor))
-        && room_now < floor
+    // A larger volume than was asked for is no fault; asking for less than one has is.
+    let floor = str_at(request.old, &["status", "capacity", "storage"]).unwrap_or("0");
+    let amounts = [room.text(), before.text(), floor].map(Quantity::parse);
+    if let [Ok(room_now), Ok(room_before), Ok(floor)] = amounts
+        && room_now < room_before
+        && room_now <= floor
     {
         faults.push(spec.at(&path).forbidden("field can not be less than status.capacity"));
     }

@@ -25,6 +25,8 @@ const REFILL: Duration = Duration::from_secs(300);
 #[derive(Debug)]
 pub(crate) struct Correlator {
     component: String,
+    /// Where the component runs, if that matters.
+    host: Option<String>,
     /// Events by all they say.
     known: Recent<(Subject, String), Counted>,
     /// Messages of events that differ in nothing else.
@@ -48,7 +50,17 @@ type Subject = (Object, &'static str, String);
 
 impl Correlator {
     pub(crate) fn new(component: &str) -> Self {
-        Self { component: component.to_owned(), known: Recent::new(), similar: Recent::new(), budgets: Recent::new() }
+        Self {
+            component: component.to_owned(),
+            host: None,
+            known: Recent::new(),
+            similar: Recent::new(),
+            budgets: Recent::new(),
+        }
+    }
+
+    pub(crate) fn on_host(self, host: &str) -> Self {
+        Self { host: Some(host.to_owned()), ..self }
     }
 
     pub(crate) fn step(&mut self, now: Instant, mut note: Note) -> Option<Effect> {
@@ -77,7 +89,7 @@ impl Correlator {
         let (_, counted) = self.known.entry(now, identity, Counted::default);
         let event = &mut counted.event;
         if event.metadata.name.is_none() {
-            *event = first(&self.component, &note);
+            *event = first(&self.component, self.host.as_deref(), &note);
         } else {
             event.count = Some(event.count.unwrap_or(1).saturating_add(1));
             event.last_timestamp = Some(Time(note.at));
@@ -100,7 +112,7 @@ impl Correlator {
     }
 }
 
-fn first(component: &str, note: &Note) -> Event {
+fn first(component: &str, host: Option<&str>, note: &Note) -> Event {
     Event {
         metadata: note.metadata(),
         involved_object: note.object.clone(),
@@ -110,8 +122,9 @@ fn first(component: &str, note: &Note) -> Event {
         count: Some(1),
         first_timestamp: Some(Time(note.at)),
         last_timestamp: Some(Time(note.at)),
-        source: Some(EventSource { component: Some(component.to_owned()), ..EventSource::default() }),
+        source: Some(EventSource { component: Some(component.to_owned()), host: host.map(str::to_owned) }),
         reporting_component: Some(component.to_owned()),
+        reporting_instance: host.map(str::to_owned),
         action: note.action.clone(),
         related: note.related.clone(),
         ..Event::default()

@@ -212,6 +212,7 @@ fn an_index_can_be_added_late_and_knows_nothing_before_the_first_list() {
     assert_eq!(by_color.get("blue").unwrap().len(), 1);
     check(&indexer, vec![Delta::Modified(object("a/x", 2, "green"))], &["a/x@1>2"]);
     assert_eq!(by_color.values().unwrap(), ["green"], "no empty sets are left behind");
+    assert_eq!((by_color.count("green").unwrap(), by_color.count("blue").unwrap()), (1, 0));
 }
 
 #[test]

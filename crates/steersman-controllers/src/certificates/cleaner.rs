@@ -1,0 +1,137 @@
+//! Deletes CertificateSigningRequests that are done with: those that were signed, denied or failed an hour ago, those that nobody has
+//! answered or signed for a day, and those whose certificate has expired.
+//!
+//! Follows kube-controller-manager's csrcleaner controller, which looks once an hour; here each request has a timer.
+
+use crate::certificates::{APPROVED, DENIED, FAILED};
+use crate::control_loop::Parts;
+use crate::refusal::{self, Refused};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use kube::api::{DeleteParams, Preconditions};
+use kube::{Api, Client};
+use std::time::Duration;
+use steersman::{Action, BoxError, Controller, Lister, Manager, ObjectKey, Scope};
+use x509_parser::pem::Pem;
+
+/// The name under which the loop appears in logs.
+const NAME: &str = "certificatesigningrequest-cleaner-controller";
+/// How long a request stays that has been answered.
+const ANSWERED: SignedDuration = SignedDuration::from_hours(1);
+/// How long a request stays that waits for an answer, or for its certificate.
+const PENDING: SignedDuration = SignedDuration::from_hours(24);
+/// The longest time between two looks at a request: the clock may be set meanwhile.
+const LOOK_MAX: Duration = Duration::from_secs(3_600);
+
+struct Context {
+    client: Client,
+    clock: fn() -> Timestamp,
+    requests: Lister<CertificateSigningRequest>,
+}
+
+/// Puts the loop into a manager.
+pub(crate) fn add(manager: Manager, Parts { client, settings }: Parts<'_>) -> Manager {
+    let requests = manager.informers().informer::<CertificateSigningRequest>(Scope::All);
+    let context = Context { client, clock: settings.clock, requests: requests.lister() };
+    manager.controller(Controller::<CertificateSigningRequest>::of(&requests, reconcile, context).name(NAME))
+}
+
+async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, BoxError> {
+    let request = cx.requests.get(&key)?;
+    let Some(end) = end(&request) else { return Ok(Action::AwaitChange) };
+    let left = end.duration_since((cx.clock)());
+    // The end itself is not past it.
+    if left >= SignedDuration::ZERO {
+        let left = Duration::try_from(left).unwrap_or_default().saturating_add(Duration::from_millis(1));
+        return Ok(Action::RequeueAfter(left.min(LOOK_MAX)));
+    }
+    let preconditions = Preconditions { uid: request.metadata.uid.clone(), resource_version: None };
+    let params = DeleteParams::default().preconditions(preconditions);
+    match Api::<CertificateSigningRequest>::all(cx.client.clone()).delete(key.name(), &params).await {
+        Ok(_) => {
+            tracing::info!(request = key.name(), "the request is done with: it goes");
+            Ok(Action::AwaitChange)
+        }
+        Err(error) if refusal::is_gone(&error) || refusal::is_conflict(&error) => Ok(Action::AwaitChange),
+        Err(error) => Err(Refused::to("delete the request")(error).into()),
+    }
+}
+
+/// After which moment a request goes.
+fn end(request: &CertificateSigningRequest) -> Option<Timestamp> {
+    let status = request.status.as_ref();
+    let certificate = status.and_then(|status| status.certificate.as_ref()).map(|certificate| &certificate.0[..]);
+    let certificate = certificate.filter(|certificate| !certificate.is_empty());
+    let conditions = status.and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+    if conditions.is_empty() {
+        return request.metadata.creation_timestamp.as_ref().and_then(|time| time.0.checked_add(PENDING).ok());
+    }
+    let mut ends = Vec::new();
+    for condition in conditions {
+        let stays = match condition.type_.as_str() {
+            APPROVED if certificate.is_none() => PENDING,
+            APPROVED => {
+                ends.extend(certificate.and_then(not_after));
+                ANSWERED
+            }
+            DENIED | FAILED => ANSWERED,
+            _ => continue,
+        };
+        // A condition without a time has none from which to count.
+        ends.extend(condition.last_update_time.as_ref().and_then(|time| time.0.checked_add(stays).ok()));
+    }
+    ends.into_iter().min()
+}
+
+/// When a certificate expires; `None` if it cannot be read.
+fn not_after(certificate: &[u8]) -> Option<Timestamp> {
+    let block = Pem::iter_from_buffer(certificate).next()?.ok()?;
+    let certificate = block.parse_x509().ok()?;
+    Timestamp::from_second(certificate.validity().not_after.timestamp()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::ByteString;
+    use k8s_openapi::api::certificates::v1::CertificateSigningRequestCondition;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+    const CREATED: i64 = 1_000_000;
+    const UPDATED: i64 = 1_000_100;
+
+    /// After how many seconds from 1970 a request with these conditions goes.
+    #[track_caller]
+    fn check(conditions: &[&str], certificate: &str, want: Option<i64>) {
+        let mut request = CertificateSigningRequest::default();
+        request.metadata.creation_timestamp = Some(Time(Timestamp::from_second(CREATED).unwrap()));
+        let status = request.status.get_or_insert_default();
+        status.certificate = Some(ByteString(certificate.as_bytes().to_vec()));
+        let conditions = conditions.iter().map(|type_| CertificateSigningRequestCondition {
+            type_: (*type_).to_owned(),
+            status: "True".to_owned(),
+            last_update_time: Some(Time(Timestamp::from_second(UPDATED).unwrap())),
+            ..CertificateSigningRequestCondition::default()
+        });
+        status.conditions = Some(conditions.collect());
+        assert_eq!(end(&request).map(Timestamp::as_second), want);
+    }
+
+    #[test]
+    fn an_answered_request_stays_an_hour_and_an_open_one_a_day() {
+        check(&[], "", Some(CREATED + 86_400));
+        check(&[APPROVED], "", Some(UPDATED + 86_400));
+        check(&[APPROVED], "not a certificate", Some(UPDATED + 3_600));
+        check(&[DENIED], "", Some(UPDATED + 3_600));
+        check(&[APPROVED, FAILED], "", Some(UPDATED + 3_600));
+        check(&["example.com/Seen"], "", None);
+    }
+
+    #[test]
+    fn an_expired_certificate_ends_its_request_earlier() {
+        let mut params = rcgen::CertificateParams::default();
+        params.not_after = rcgen::date_time_ymd(1970, 1, 2);
+        let certificate = params.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap();
+        check(&[APPROVED], &certificate.pem(), Some(86_400));
+    }
+}

@@ -1,0 +1,246 @@
+//! What the times of a schedule and the Jobs that are there mean for a CronJob: which Job to start, what to write into its status,
+//! and when to look again.
+//!
+//! Called by the reconciler with what it has read; nothing here makes requests. Follows upstream's `syncCronJob` and
+//! `pkg/controller/cronjob/utils.go`.
+
+use crate::cron_job::schedule::Schedule;
+use crate::job;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::batch::v1::{CronJob, CronJobStatus, Job};
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::ResourceExt as _;
+use std::sync::Arc;
+use std::time::Duration;
+use steersman::events::EventType;
+
+/// How long after its time a Job is started, so that a clock that is a little behind does not miss it.
+const DELTA: Duration = Duration::from_millis(100);
+/// More missed times than this are worth a warning.
+const MISSED_MAX: i64 = 100;
+
+/// Something to be said about a CronJob.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Say {
+    pub(crate) type_: EventType,
+    pub(crate) reason: &'static str,
+    pub(crate) note: String,
+}
+
+/// What is to be done at a time.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Decision {
+    pub(crate) says: Vec<Say>,
+    /// The time for which a Job is to be started now.
+    pub(crate) start: Option<Timestamp>,
+    /// When to look again; `None` if only a change can be a reason to.
+    pub(crate) wait: Option<Duration>,
+}
+
+/// The times of a schedule since the last one that counted.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+struct Recent {
+    since: Timestamp,
+    last: Option<Timestamp>,
+    missed: Missed,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Missed {
+    None,
+    Few,
+    Many,
+}
+
+/// The schedule can be read but its times make no sense, such as the 31st of February.
+#[derive(Debug, Eq, PartialEq, thiserror::Error)]
+#[error("time difference between two schedules is less than 1 second")]
+pub(crate) struct Unsatisfiable;
+
+// === impl Say ===
+
+impl Say {
+    pub(crate) fn normal(reason: &'static str, note: impl Into<String>) -> Say {
+        Say { type_: EventType::Normal, reason, note: note.into() }
+    }
+
+    pub(crate) fn warning(reason: &'static str, note: impl Into<String>) -> Say {
+        Say { type_: EventType::Warning, reason, note: note.into() }
+    }
+}
+
+// === status ===
+
+/// The place of a Job in the list of those that run.
+pub(crate) fn is_active(status: &CronJobStatus, uid: Option<&str>) -> bool {
+    status.active.iter().flatten().any(|active| active.uid.as_deref() == uid)
+}
+
+pub(crate) fn remove_active(status: &mut CronJobStatus, uid: Option<&str>) {
+    if let Some(active) = &mut status.active {
+        active.retain(|one| one.uid.as_deref() != uid);
+    }
+    if status.active.as_ref().is_some_and(Vec::is_empty) {
+        status.active = None;
+    }
+}
+
+/// Jobs that have not finished and that the status does not list.
+pub(crate) fn unexpected<'a>(status: &CronJobStatus, jobs: &'a [Arc<Job>]) -> Vec<&'a Arc<Job>> {
+    jobs.iter().filter(|job| job::finished(job).is_none() && !is_active(status, job.metadata.uid.as_deref())).collect()
+}
+
+/// Writes into the status what Jobs have finished, and when the last one succeeded.
+pub(crate) fn note_finished(status: &mut CronJobStatus, jobs: &[Arc<Job>]) -> Vec<Say> {
+    let mut says = Vec::new();
+    for job in jobs {
+        let Some(condition) = job::finished(job) else { continue };
+        let uid = job.metadata.uid.as_deref();
+        if is_active(status, uid) {
+            remove_active(status, uid);
+            let note = format!("Saw completed job: {}, condition: {}", job.name_any(), condition.type_);
+            says.push(Say::normal("SawCompletedJob", note));
+        }
+        let completed = job.status.as_ref().and_then(|status| status.completion_time.as_ref());
+        let is_later = |time| status.last_successful_time.as_ref().is_none_or(|last| last < time);
+        if job::is_complete(job)
+            && let Some(completed) = completed.filter(|time| is_later(time))
+        {
+            status.last_successful_time = Some(completed.clone());
+        }
+    }
+    says
+}
+
+/// The Jobs that the status lists and that are not there.
+pub(crate) fn missing(status: &CronJobStatus, jobs: &[Arc<Job>]) -> Vec<ObjectReference> {
+    let is_there = |active: &ObjectReference| jobs.iter().any(|job| job.metadata.uid == active.uid);
+    status.active.iter().flatten().filter(|active| !is_there(active)).cloned().collect()
+}
+
+/// The Jobs that have finished and are more than the history may hold, the oldest first.
+pub(crate) fn surplus(cron_job: &CronJob, jobs: &[Arc<Job>]) -> Vec<Arc<Job>> {
+    let spec = &cron_job.spec;
+    let mut surplus = Vec::new();
+    for (type_, limit) in [("Complete", spec.successful_jobs_history_limit), ("Failed", spec.failed_jobs_history_limit)]
+    {
+        let Some(limit) = limit else { continue };
+        let is_of_type = |job: &&Arc<Job>| job::finished(job).is_some_and(|condition| condition.type_ == type_);
+        let mut finished: Vec<Arc<Job>> = jobs.iter().filter(is_of_type).cloned().collect();
+        let started = |job: &Job| job.status.as_ref().and_then(|status| status.start_time.as_ref()).map(|time| time.0);
+        finished.sort_by_key(|job| (started(job).is_none(), started(job), job.name_any()));
+        let n_surplus = finished.len().saturating_sub(usize::try_from(limit).unwrap_or(0));
+        surplus.extend(finished.into_iter().take(n_surplus).filter(|job| job.metadata.deletion_timestamp.is_none()));
+    }
+    surplus
+}
+
+/// The name of the Job for a time: the same whoever makes it, so that it is made once.
+pub(crate) fn job_name(cron_job: &CronJob, time: Timestamp) -> String {
+    format!("{}-{}", cron_job.name_any(), time.as_second().div_euclid(60))
+}
+
+// === times ===
+
+/// What the schedule says is to be done now.
+pub(crate) fn decide(cron_job: &CronJob, status: &CronJobStatus, schedule: &Schedule, now: Timestamp) -> Decision {
+    let mut decision = Decision { says: Vec::new(), start: None, wait: None };
+    let spec = &cron_job.spec;
+    let deadline = spec.starting_deadline_seconds;
+    let time = match recent(since(cron_job, status, deadline, now), schedule, now) {
+        Ok(recent) => recent.last.inspect(|_| {
+            if recent.missed == Missed::Many {
+                let note =
+                    "too many missed start times. Set or decrease .spec.startingDeadlineSeconds or check clock skew";
+                decision.says.push(Say::warning("TooManyMissedTimes", note));
+            }
+        }),
+        Err(error) => {
+            let note = format!("invalid schedule: {} : {error}", spec.schedule);
+            decision.says.push(Say::warning("InvalidSchedule", note));
+            return decision;
+        }
+    };
+    decision.wait = next_wait(cron_job, status, schedule, now);
+    let Some(time) = time else { return decision };
+    let latest = deadline.map(|seconds| SignedDuration::from_secs(time.as_second().saturating_add(seconds)));
+    if latest.is_some_and(|latest| latest < now.as_duration()) {
+        let time = time.strftime("%a, %d %b %Y %H:%M:%S +0000");
+        decision.says.push(Say::warning("MissSchedule", format!("Missed scheduled time to start a job: {time}")));
+        return decision;
+    }
+    let name = job_name(cron_job, time);
+    let is_listed = status.active.iter().flatten().any(|active| active.name.as_deref() == Some(&name));
+    let is_last = status.last_schedule_time.as_ref().is_some_and(|last| last.0 == time);
+    if is_listed || is_last {
+        return decision;
+    }
+    let is_running = status.active.as_ref().is_some_and(|active| !active.is_empty());
+    if spec.concurrency_policy.as_deref() == Some("Forbid") && is_running {
+        let note = "Not starting job because prior execution is running and concurrency policy is Forbid";
+        decision.says.push(Say::normal("JobAlreadyActive", note));
+        return decision;
+    }
+    decision.start = Some(time);
+    decision
+}
+
+/// How long until the next time of the schedule.
+pub(crate) fn next_wait(
+    cron_job: &CronJob,
+    status: &CronJobStatus,
+    schedule: &Schedule,
+    now: Timestamp,
+) -> Option<Duration> {
+    let from = match recent(since(cron_job, status, None, now), schedule, now) {
+        Ok(Recent { last: Some(last), .. }) => last,
+        Ok(Recent { since, missed: Missed::None, .. }) => since,
+        Ok(_) | Err(Unsatisfiable) => now,
+    };
+    let next = schedule.next(from)?;
+    let left = Duration::try_from(next.duration_since(now)).unwrap_or_default();
+    Some(left.saturating_add(DELTA))
+}
+
+/// From when on times count: the last one for which a Job was started or the creation, and not before the deadline.
+fn since(cron_job: &CronJob, status: &CronJobStatus, deadline_seconds: Option<i64>, now: Timestamp) -> Timestamp {
+    let created = cron_job.metadata.creation_timestamp.as_ref().map_or(now, |time| time.0);
+    let since = status.last_schedule_time.as_ref().map_or(created, |time| time.0);
+    let deadline = deadline_seconds.map(|seconds| {
+        let span = SignedDuration::from_secs(seconds);
+        now.checked_sub(span).unwrap_or(Timestamp::MIN)
+    });
+    deadline.map_or(since, |deadline| deadline.max(since))
+}
+
+/// The last time of the schedule up to `now`. How many there were is estimated from the first two.
+fn recent(since: Timestamp, schedule: &Schedule, now: Timestamp) -> Result<Recent, Unsatisfiable> {
+    let none = Recent { since, last: None, missed: Missed::None };
+    let first = schedule.next(since).ok_or(Unsatisfiable)?;
+    if now < first {
+        return Ok(none);
+    }
+    let second = schedule.next(first).ok_or(Unsatisfiable)?;
+    if now < second {
+        return Ok(Recent { last: Some(first), ..none });
+    }
+    let interval = second.duration_since(first).as_secs();
+    if interval < 1 {
+        return Err(Unsatisfiable);
+    }
+    let n_missed = now.duration_since(first).as_secs() / interval + 1;
+    let missed = match n_missed {
+        ..=0 => Missed::None,
+        1..=MISSED_MAX => Missed::Few,
+        _ => Missed::Many,
+    };
+    // Times need not be equally far apart: the search begins one interval early.
+    let from = first.as_second().saturating_add((n_missed - 2).saturating_mul(interval));
+    let from = Timestamp::from_second(from).map_err(|_| Unsatisfiable)?;
+    let last =
+        std::iter::successors(schedule.next(from), |time| schedule.next(*time)).take_while(|time| *time <= now).last();
+    Ok(Recent { since, last, missed })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,97 @@
+//! How often a failed Pod on a Node is replaced: at once, and then ever later while its successors fail too.
+//!
+//! Follows the `flowcontrol.Backoff` that upstream's DaemonSet controller uses. The kubelet may reject each Pod at once, and without this
+//! the two would make and reject Pods as fast as they can.
+
+use hashbrown::HashMap;
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use std::time::Duration;
+
+const FIRST: Duration = Duration::from_secs(1);
+const MAX: Duration = Duration::from_secs(15 * 60);
+/// After so long without a failure, the next one is the first again.
+const FORGET_AFTER: Duration = Duration::from_secs(30 * 60);
+/// How often the entries that count no longer are thrown away.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
+
+/// The failures of the Pods of all DaemonSets. Bounded by the Nodes on which Pods have failed within half an hour.
+#[derive(Default)]
+pub(crate) struct Failures {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    last: HashMap<Place, Failure>,
+    swept: Option<Timestamp>,
+}
+
+/// Where a Pod has failed.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub(crate) struct Place {
+    /// Of the DaemonSet.
+    pub(crate) uid: String,
+    /// A DaemonSet that was changed starts over.
+    pub(crate) generation: i64,
+    pub(crate) node: String,
+}
+
+struct Failure {
+    at: Timestamp,
+    wait: Duration,
+}
+
+// === impl Failures ===
+
+impl Failures {
+    /// Whether a failed Pod may be deleted now, which counts as its failure.
+    ///
+    /// # Errors
+    /// How long it has to stay yet.
+    pub(crate) fn may_replace(&self, place: Place, now: Timestamp) -> Result<(), Duration> {
+        let mut inner = self.inner.lock();
+        if inner.swept.is_none_or(|swept| since(swept, now) >= SWEEP_INTERVAL) {
+            inner.swept = Some(now);
+            inner.last.retain(|_, failure| since(failure.at, now) <= FORGET_AFTER);
+        }
+        let known = inner.last.get(&place).filter(|failure| since(failure.at, now) <= FORGET_AFTER);
+        let wait = match known {
+            None => FIRST,
+            Some(failure) => match failure.wait.checked_sub(since(failure.at, now)) {
+                None | Some(Duration::ZERO) => failure.wait.saturating_mul(2).min(MAX),
+                Some(left) => return Err(left),
+            },
+        };
+        inner.last.insert(place, Failure { at: now, wait });
+        Ok(())
+    }
+}
+
+/// None, if the clock was put back.
+fn since(then: Timestamp, now: Timestamp) -> Duration {
+    Duration::try_from(now.duration_since(then)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_double_and_are_forgotten() {
+        let failures = Failures::default();
+        let place = |node: &str| Place { uid: "u".to_owned(), generation: 1, node: node.to_owned() };
+        let at = |seconds: i64| Timestamp::from_second(1_000_000 + seconds).unwrap();
+        let try_at = |seconds| failures.may_replace(place("n"), at(seconds));
+        assert_eq!(try_at(0), Ok(()));
+        assert_eq!(try_at(0), Err(Duration::from_secs(1)));
+        assert_eq!(failures.may_replace(place("m"), at(0)), Ok(()));
+        assert_eq!(try_at(1), Ok(()));
+        assert_eq!(try_at(2), Err(Duration::from_secs(1)));
+        assert_eq!(try_at(3), Ok(()));
+        assert_eq!(try_at(4), Err(Duration::from_secs(3)));
+        assert_eq!(try_at(3 + 1801), Ok(()));
+        assert_eq!(try_at(3 + 1802), Ok(()), "the first wait again");
+        assert_eq!(failures.inner.lock().last.len(), 1, "what has long passed is not kept");
+    }
+}

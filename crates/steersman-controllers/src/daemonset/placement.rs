@@ -1,0 +1,319 @@
+//! On which Nodes a DaemonSet wants a Pod, and on which one that is there may stay.
+//!
+//! Follows upstream's `NodeShouldRunDaemonPod`: the node name, the node selector, the required node affinity, and the taints of effect
+//! NoSchedule and NoExecute against the tolerations of the template and those that every daemon has.
+
+use k8s_openapi::api::core::v1::{
+    Affinity, Node, NodeAffinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PodSpec, Taint, Toleration,
+};
+use std::collections::BTreeMap;
+
+const NAME_FIELD: &str = "metadata.name";
+const NO_EXECUTE: &str = "NoExecute";
+const NO_SCHEDULE: &str = "NoSchedule";
+
+/// What matters of a Node, so that looking at all of them costs little. Also the key of an index, thus comparable.
+#[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]
+pub(crate) struct Site {
+    pub(crate) name: String,
+    labels: BTreeMap<String, String>,
+    taints: Vec<NodeTaint>,
+}
+
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+struct NodeTaint {
+    key: String,
+    value: String,
+    effect: String,
+}
+
+/// What the template of a DaemonSet asks of Nodes.
+pub(crate) struct Placement<'a> {
+    node_name: Option<&'a str>,
+    node_selector: Option<&'a BTreeMap<String, String>>,
+    affinity: Option<&'a NodeSelector>,
+    tolerations: Vec<Toleration>,
+}
+
+/// Whether a Node is to have a Pod.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Verdict {
+    /// It is to have one.
+    Run,
+    /// It does not get one, but one that is there stays: only new Pods are kept away.
+    Stay,
+    /// One that is there goes.
+    Leave,
+}
+
+// === impl Site ===
+
+impl Site {
+    pub(crate) fn of(node: &Node) -> Site {
+        let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
+        Site {
+            name: node.metadata.name.clone().unwrap_or_default(),
+            labels: node.metadata.labels.clone().unwrap_or_default(),
+            taints: taints.map(NodeTaint::of).collect(),
+        }
+    }
+}
+
+impl NodeTaint {
+    fn of(Taint { key, value, effect, .. }: &Taint) -> NodeTaint {
+        NodeTaint { key: key.clone(), value: value.clone().unwrap_or_default(), effect: effect.clone() }
+    }
+
+    fn is_tolerated(&self, tolerations: &[Toleration]) -> bool {
+        tolerations.iter().any(|toleration| {
+            let wants = |wanted: &Option<String>, is: &str| match wanted.as_deref() {
+                None | Some("") => true,
+                Some(wanted) => wanted == is,
+            };
+            wants(&toleration.effect, &self.effect)
+                && wants(&toleration.key, &self.key)
+                && match toleration.operator.as_deref() {
+                    None | Some("" | "Equal") => toleration.value.as_deref().unwrap_or_default() == self.value,
+                    Some("Exists") => true,
+                    Some(_) => false,
+                }
+        })
+    }
+}
+
+// === impl Placement ===
+
+impl<'a> Placement<'a> {
+    pub(crate) fn of(spec: &'a PodSpec) -> Placement<'a> {
+        let affinity = spec.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref());
+        Placement {
+            node_name: spec.node_name.as_deref().filter(|name| !name.is_empty()),
+            node_selector: spec.node_selector.as_ref(),
+            affinity: affinity.and_then(|affinity| affinity.required_during_scheduling_ignored_during_execution.as_ref()),
+            tolerations: tolerations(spec),
+        }
+    }
+
+    pub(crate) fn on(&self, site: &Site) -> Verdict {
+        let is_named = self.node_name.is_none_or(|name| name == site.name);
+        let is_selected = self.node_selector.is_none_or(|wanted| {
+            wanted.iter().all(|(key, value)| site.labels.get(key) == Some(value))
+        });
+        // A term without requirements selects nothing, and neither does one with a requirement that makes no sense.
+        let is_attractive = || self.affinity.is_none_or(|selector| {
+            selector.node_selector_terms.iter().any(|term| term_matches(term, site))
+        });
+        if !is_named || !is_selected || !is_attractive() {
+            return Verdict::Leave;
+        }
+        let repels = |effect: &str| {
+            site.taints.iter().any(|taint| taint.effect == effect && !taint.is_tolerated(&self.tolerations))
+        };
+        match (repels(NO_EXECUTE), repels(NO_SCHEDULE)) {
+            (true, _) => Verdict::Leave,
+            (false, true) => Verdict::Stay,
+            (false, false) => Verdict::Run,
+        }
+    }
+}
+
+fn term_matches(term: &NodeSelectorTerm, site: &Site) -> bool {
+    let expressions = term.match_expressions.as_deref().unwrap_or_default();
+    let fields = term.match_fields.as_deref().unwrap_or_default();
+    let is_empty = expressions.is_empty() && fields.is_empty();
+    !is_empty
+        && expressions.iter().all(|one| label_matches(one, site.labels.get(&one.key).map(String::as_str)))
+        && fields.iter().all(|one| field_matches(one, if one.key == NAME_FIELD { &site.name } else { "" }))
+}
+
+fn label_matches(requirement: &NodeSelectorRequirement, label: Option<&str>) -> bool {
+    let values = requirement.values.as_deref().unwrap_or_default();
+    let is_among = label.is_some_and(|label| values.iter().any(|value| value == label));
+    let compared = || {
+        let [bound] = values else { return None };
+        Some(label?.parse::<i64>().ok()?.cmp(&bound.parse().ok()?))
+    };
+    match &*requirement.operator {
+        "DoesNotExist" => values.is_empty() && label.is_none(),
+        "Exists" => values.is_empty() && label.is_some(),
+        "Gt" => compared().is_some_and(std::cmp::Ordering::is_gt),
+        "In" => is_among,
+        "Lt" => compared().is_some_and(std::cmp::Ordering::is_lt),
+        "NotIn" => !values.is_empty() && !is_among,
+        _ => false,
+    }
+}
+
+fn field_matches(requirement: &NodeSelectorRequirement, field: &str) -> bool {
+    let [value] = requirement.values.as_deref().unwrap_or_default() else { return false };
+    match &*requirement.operator {
+        "In" => value == field,
+        "NotIn" => value != field,
+        _ => false,
+    }
+}
+
+/// The tolerations of a Pod of this template: a daemon stays on a Node that is in trouble, and is put where only others are kept away.
+pub(crate) fn tolerations(spec: &PodSpec) -> Vec<Toleration> {
+    let mut tolerations = spec.tolerations.clone().unwrap_or_default();
+    let of_network = ("network-unavailable", NO_SCHEDULE);
+    let of_all = [
+        ("not-ready", NO_EXECUTE),
+        ("unreachable", NO_EXECUTE),
+        ("disk-pressure", NO_SCHEDULE),
+        ("memory-pressure", NO_SCHEDULE),
+        ("pid-pressure", NO_SCHEDULE),
+        ("unschedulable", NO_SCHEDULE),
+    ];
+    let of_network = (spec.host_network == Some(true)).then_some(of_network);
+    for (condition, effect) in of_all.into_iter().chain(of_network) {
+        let wanted = Toleration {
+            effect: Some(effect.to_owned()),
+            key: Some(format!("node.kubernetes.io/{condition}")),
+            operator: Some("Exists".to_owned()),
+            ..Toleration::default()
+        };
+        // The same toleration with a time gives way to the one without.
+        let is_same = |one: &Toleration| {
+            one.key == wanted.key
+                && one.effect == wanted.effect
+                && one.operator == wanted.operator
+                && one.value.as_deref().unwrap_or_default().is_empty()
+        };
+        match tolerations.iter_mut().find(|one| is_same(one)) {
+            Some(known) => *known = wanted,
+            None => tolerations.push(wanted),
+        }
+    }
+    tolerations
+}
+
+/// Requires the Node of this name, in place of what the template requires: the DaemonSet has looked at that itself.
+pub(crate) fn pin(affinity: &mut Option<Affinity>, node: &str) {
+    let term = NodeSelectorTerm {
+        match_expressions: None,
+        match_fields: Some(vec![NodeSelectorRequirement {
+            key: NAME_FIELD.to_owned(),
+            operator: "In".to_owned(),
+            values: Some(vec![node.to_owned()]),
+        }]),
+    };
+    affinity
+        .get_or_insert_default()
+        .node_affinity
+        .get_or_insert_with(NodeAffinity::default)
+        .required_during_scheduling_ignored_during_execution = Some(NodeSelector { node_selector_terms: vec![term] });
+}
+
+/// The Node that a Pod is on, or meant for.
+pub(crate) fn target(spec: &PodSpec) -> Option<&str> {
+    if let Some(name) = spec.node_name.as_deref().filter(|name| !name.is_empty()) {
+        return Some(name);
+    }
+    let affinity = spec.affinity.as_ref()?.node_affinity.as_ref()?;
+    let terms = &affinity.required_during_scheduling_ignored_during_execution.as_ref()?.node_selector_terms;
+    let mut fields = terms.iter().flat_map(|term| term.match_fields.iter().flatten());
+    let by_name = fields.find(|field| field.key == NAME_FIELD && field.operator == "In")?;
+    match by_name.values.as_deref() {
+        Some([name]) => Some(name),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn site(node: Value) -> Site {
+        Site::of(&serde_json::from_value(node).unwrap())
+    }
+
+    fn spec(spec: Value) -> PodSpec {
+        let mut spec = spec;
+        spec["containers"] = json!([]);
+        serde_json::from_value(spec).unwrap()
+    }
+
+    fn verdict(pod: Value, node: Value) -> Verdict {
+        Placement::of(&spec(pod)).on(&site(node))
+    }
+
+    fn expression(key: &str, operator: &str, values: &[&str]) -> Value {
+        json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+            {}, {"matchExpressions": [{"key": key, "operator": operator, "values": values}]},
+        ]}}}})
+    }
+
+    #[test]
+    fn selectors_and_affinity_decide_who_gets_a_pod() {
+        let node = || json!({"metadata": {"name": "n", "labels": {"zone": "a", "cores": "8"}}});
+        let cases = [
+            (json!({}), Verdict::Run),
+            (json!({"nodeName": "n"}), Verdict::Run),
+            (json!({"nodeName": "m"}), Verdict::Leave),
+            (json!({"nodeSelector": {"zone": "a"}}), Verdict::Run),
+            (json!({"nodeSelector": {"zone": "b"}}), Verdict::Leave),
+            (expression("zone", "In", &["a", "b"]), Verdict::Run),
+            (expression("zone", "In", &[]), Verdict::Leave),
+            (expression("zone", "NotIn", &["b"]), Verdict::Run),
+            (expression("rack", "NotIn", &["b"]), Verdict::Run),
+            (expression("zone", "Exists", &[]), Verdict::Run),
+            (expression("rack", "DoesNotExist", &[]), Verdict::Run),
+            (expression("cores", "Gt", &["7"]), Verdict::Run),
+            (expression("cores", "Lt", &["7"]), Verdict::Leave),
+            (expression("zone", "Gt", &["7"]), Verdict::Leave),
+            (expression("zone", "Like", &["a"]), Verdict::Leave),
+            (expression("rack", "Exists", &[]), Verdict::Leave),
+        ];
+        for (pod, expected) in cases {
+            assert_eq!(verdict(pod.clone(), node()), expected, "{pod}");
+        }
+    }
+
+    #[test]
+    fn taints_keep_away_or_drive_away_unless_tolerated() {
+        let node = |key: &str, effect: &str| json!({"metadata": {"name": "n"}, "spec": {"taints": [{"key": key, "value": "v", "effect": effect}]}});
+        let tolerating = |toleration: Value| json!({"tolerations": [toleration]});
+        let cases = [
+            (json!({}), node("x", "NoSchedule"), Verdict::Stay),
+            (json!({}), node("x", "NoExecute"), Verdict::Leave),
+            (json!({}), node("x", "PreferNoSchedule"), Verdict::Run),
+            (json!({}), node("node.kubernetes.io/not-ready", "NoExecute"), Verdict::Run),
+            (json!({}), node("node.kubernetes.io/not-ready", "NoSchedule"), Verdict::Stay),
+            (json!({}), node("node.kubernetes.io/unschedulable", "NoSchedule"), Verdict::Run),
+            (json!({}), node("node.kubernetes.io/network-unavailable", "NoSchedule"), Verdict::Stay),
+            (json!({"hostNetwork": true}), node("node.kubernetes.io/network-unavailable", "NoSchedule"), Verdict::Run),
+            (tolerating(json!({"operator": "Exists"})), node("x", "NoExecute"), Verdict::Run),
+            (tolerating(json!({"key": "x", "value": "v"})), node("x", "NoExecute"), Verdict::Run),
+            (tolerating(json!({"key": "x", "value": "w"})), node("x", "NoExecute"), Verdict::Leave),
+            (tolerating(json!({"key": "x", "operator": "Exists", "effect": "NoSchedule"})), node("x", "NoExecute"), Verdict::Leave),
+        ];
+        for (pod, node, expected) in cases {
+            assert_eq!(verdict(pod.clone(), node.clone()), expected, "{pod} {node}");
+        }
+    }
+
+    #[test]
+    fn a_toleration_for_a_time_becomes_one_for_ever() {
+        let of = spec(json!({"tolerations": [
+            {"key": "mine", "operator": "Exists"},
+            {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5},
+        ]}));
+        let tolerations = tolerations(&of);
+        let keys: Vec<_> = tolerations.iter().map(|one| one.key.as_deref().unwrap().rsplit('/').next().unwrap()).collect();
+        assert_eq!(keys, ["mine", "not-ready", "unreachable", "disk-pressure", "memory-pressure", "pid-pressure", "unschedulable"]);
+        assert!(tolerations.iter().all(|one| one.toleration_seconds.is_none()));
+    }
+
+    #[test]
+    fn a_pod_is_meant_for_the_node_that_it_is_pinned_to() {
+        let mut pod = spec(expression("zone", "In", &["a"]));
+        assert_eq!(target(&pod), None);
+        pin(&mut pod.affinity, "n");
+        assert_eq!(target(&pod), Some("n"));
+        assert_eq!(Placement::of(&pod).on(&site(json!({"metadata": {"name": "m"}}))), Verdict::Leave);
+        pod.node_name = Some("m".to_owned());
+        assert_eq!(target(&pod), Some("m"));
+    }
+}

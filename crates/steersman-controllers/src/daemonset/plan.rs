@@ -1,0 +1,368 @@
+//! What is to be done for a DaemonSet, from what is there: pure.
+//!
+//! Follows upstream's `podsShouldBeOnNode`, `rollingUpdate` and `updateDaemonSetStatus`. [`manage`] gives every Node its Pod and takes
+//! away what is too much; where that leaves nothing to do, [`roll`] replaces Pods of older templates.
+
+use crate::daemonset::placement::{Placement, Site, Verdict, target};
+use crate::history;
+use crate::pods::{self, Availability};
+use crate::scaled::{self, Round};
+use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::{DaemonSet, DaemonSetSpec, DaemonSetStatus};
+use k8s_openapi::api::core::v1::Pod;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+use steersman::events::EventType;
+
+const GENERATION_ANNOTATION: &str = "deprecated.daemonset.template.generation";
+pub(crate) const GENERATION_LABEL: &str = "pod-template-generation";
+
+/// A DaemonSet with all that is decided from.
+pub(crate) struct View<'a> {
+    spec: &'a DaemonSetSpec,
+    set: &'a DaemonSet,
+    /// Of the revision that the template is now.
+    hash: &'a str,
+    now: Timestamp,
+    sites: Vec<(&'a Site, Verdict)>,
+    /// Pods by the Node that they are on or meant for, without those that are over and being deleted.
+    by_node: BTreeMap<&'a str, Vec<&'a Arc<Pod>>>,
+}
+
+/// What is to be done.
+#[derive(Debug, Default)]
+pub(crate) struct Change {
+    /// The Nodes that get a Pod.
+    pub(crate) create: Vec<String>,
+    pub(crate) delete: Vec<Arc<Pod>>,
+    pub(crate) notes: Vec<Note>,
+    /// When to look again because a failed Pod may be replaced then.
+    pub(crate) again: Option<Duration>,
+}
+
+/// An Event that is to be recorded about the DaemonSet.
+#[derive(Debug, Eq, PartialEq)]
+pub(crate) struct Note {
+    pub(crate) event_type: EventType,
+    pub(crate) reason: &'static str,
+    pub(crate) text: String,
+}
+
+/// The Pods of a Node, none of which are being deleted, where there is at most one of each.
+struct Pair<'a> {
+    new: Option<&'a Arc<Pod>>,
+    old: Option<&'a Arc<Pod>>,
+}
+
+/// How many Nodes may be without an available Pod, or have two, while Pods are replaced.
+struct Limits {
+    surge: i64,
+    unavailable: i64,
+    desired: i64,
+}
+
+// === impl Change ===
+
+impl Change {
+    pub(crate) fn is_nothing(&self) -> bool {
+        self.create.is_empty() && self.delete.is_empty()
+    }
+}
+
+// === impl View ===
+
+impl<'a> View<'a> {
+    pub(crate) fn new(
+        set: &'a DaemonSet,
+        sites: &'a [Arc<Site>],
+        pods: &'a [Arc<Pod>],
+        hash: &'a str,
+        now: Timestamp,
+    ) -> View<'a> {
+        let spec = &set.spec;
+        let sites = match &spec.template.spec {
+            Some(pod) => {
+                let placement = Placement::of(pod);
+                sites.iter().map(|site| (&**site, placement.on(site))).collect()
+            }
+            None => Vec::new(),
+        };
+        let mut by_node = BTreeMap::<&str, Vec<&Arc<Pod>>>::new();
+        for pod in pods.iter().filter(|pod| !(pods::is_terminal(pod) && pods::is_terminating(pod))) {
+            if let Some(node) = pod.spec.as_ref().and_then(target) {
+                by_node.entry(node).or_default().push(pod);
+            }
+        }
+        for pods in by_node.values_mut() {
+            pods.sort_by_key(|pod| oldest_first(pod));
+        }
+        View { spec, set, hash, now, sites, by_node }
+    }
+
+    fn is_updated(&self, pod: &Pod) -> bool {
+        let label = |name: &str| pod.metadata.labels.as_ref().and_then(|labels| labels.get(name));
+        let is_of_hash = !self.hash.is_empty() && history::pod_revision(pod) == Some(self.hash);
+        let is_of_generation =
+            || generation(self.set).is_some_and(|number| label(GENERATION_LABEL) == Some(&number.to_string()));
+        is_of_hash || is_of_generation()
+    }
+
+    fn is_available(&self, pod: &Pod) -> bool {
+        self.availability(pod) == Availability::Available
+    }
+
+    fn availability(&self, pod: &Pod) -> Availability {
+        pods::availability(pod, self.spec.min_ready_seconds.unwrap_or(0), self.now)
+    }
+
+    /// `None` where there are more of a kind than there should be.
+    fn pair(&self, pods: &[&'a Arc<Pod>]) -> Option<Pair<'a>> {
+        let mut pair = Pair { new: None, old: None };
+        for pod in pods.iter().filter(|pod| !pods::is_terminating(pod)) {
+            let place = if self.is_updated(pod) { &mut pair.new } else { &mut pair.old };
+            if place.replace(pod).is_some() {
+                return None;
+            }
+        }
+        Some(pair)
+    }
+
+    fn verdict(&self, node: &str) -> Option<Verdict> {
+        self.sites.iter().find(|(site, _)| site.name == node).map(|(_, verdict)| *verdict)
+    }
+
+    fn limits(&self) -> Limits {
+        let desired = self.sites.iter().filter(|(_, verdict)| *verdict == Verdict::Run).count();
+        let desired = i64::try_from(desired).unwrap_or(i64::MAX);
+        let surge = surge(self.spec, desired);
+        let strategy = self.spec.update_strategy.as_ref().and_then(|strategy| strategy.rolling_update.as_ref());
+        let unavailable = strategy.and_then(|rolling| rolling.max_unavailable.as_ref());
+        let unavailable = unavailable.and_then(|value| scaled::number(value, desired, Round::Up)).unwrap_or(1);
+        // With neither, nothing would ever be replaced.
+        let unavailable = if surge == 0 && unavailable == 0 { 1 } else { unavailable };
+        Limits { surge, unavailable, desired }
+    }
+}
+
+/// The number in the annotation that counts the templates, if it is one.
+pub(crate) fn generation(set: &DaemonSet) -> Option<i64> {
+    set.metadata.annotations.as_ref()?.get(GENERATION_ANNOTATION)?.parse().ok()
+}
+
+fn is_rolling(spec: &DaemonSetSpec) -> bool {
+    spec.update_strategy.as_ref().and_then(|strategy| strategy.type_.as_deref()) == Some("RollingUpdate")
+}
+
+/// How many Nodes may have a Pod of the new template besides one of an old one.
+fn surge(spec: &DaemonSetSpec, desired: i64) -> i64 {
+    let rolling = spec.update_strategy.as_ref().and_then(|strategy| strategy.rolling_update.as_ref());
+    let value = rolling.filter(|_| is_rolling(spec)).and_then(|rolling| rolling.max_surge.as_ref());
+    value.and_then(|value| scaled::number(value, desired, Round::Up)).unwrap_or(0)
+}
+
+/// The order in which the Pods of a Node are kept: those that are bound, and then the oldest.
+fn oldest_first(pod: &Pod) -> (bool, Option<Timestamp>, Option<String>) {
+    let is_bound = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).is_some_and(|name| !name.is_empty());
+    (!is_bound, pod.metadata.creation_timestamp.as_ref().map(|time| time.0), pod.metadata.name.clone())
+}
+
+/// Gives every Node that should have one its Pod, and deletes those that are over, too many, or where they should not be.
+///
+/// `may_replace` says whether the failed Pod of a Node may be deleted now, or for how long not.
+pub(crate) fn manage(view: &View<'_>, mut may_replace: impl FnMut(&str) -> Result<(), Duration>) -> Change {
+    let mut change = Change::default();
+    for (site, verdict) in &view.sites {
+        let pods = view.by_node.get(&*site.name);
+        match (verdict, pods) {
+            (Verdict::Run, None) => change.create.push(site.name.clone()),
+            (Verdict::Run | Verdict::Stay, Some(pods)) => {
+                manage_node(view, (site, *verdict), pods, &mut may_replace, &mut change);
+            }
+            (Verdict::Leave, Some(pods)) => {
+                change.delete.extend(pods.iter().filter(|pod| !pods::is_terminating(pod)).map(|pod| Arc::clone(pod)));
+            }
+            (Verdict::Stay | Verdict::Leave, None) => {}
+        }
+    }
+    // Where a Node is gone, its Pods are deleted by the one who cleans up after Nodes, but those that were never bound to it.
+    let known: BTreeSet<&str> = view.sites.iter().map(|(site, _)| &*site.name).collect();
+    for (_, pods) in view.by_node.iter().filter(|(node, _)| !known.contains(**node)) {
+        let is_bound = |pod: &Pod| pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
+        change.delete.extend(pods.iter().filter(|pod| !is_bound(pod)).map(|pod| Arc::clone(pod)));
+    }
+    change
+}
+
+fn manage_node(
+    view: &View<'_>,
+    (site, verdict): (&Site, Verdict),
+    pods: &[&Arc<Pod>],
+    may_replace: &mut impl FnMut(&str) -> Result<(), Duration>,
+    change: &mut Change,
+) {
+    let mut running = Vec::new();
+    for &pod in pods.iter().filter(|pod| !pods::is_terminating(pod)) {
+        let (namespace, name) = (&pod.metadata.namespace, &pod.metadata.name);
+        let what = format!("{}/{}", namespace.as_deref().unwrap_or_default(), name.as_deref().unwrap_or_default());
+        match pods::phase(pod) {
+            "Failed" => match may_replace(&site.name) {
+                Ok(()) => {
+                    let text = format!("Found failed daemon pod {what} on node {}, will try to kill it", site.name);
+                    change.notes.push(Note { event_type: EventType::Warning, reason: "FailedDaemonPod", text });
+                    change.delete.push(Arc::clone(pod));
+                }
+                Err(left) => change.again = Some(change.again.map_or(left, |known| known.min(left))),
+            },
+            "Succeeded" => {
+                let text = format!("Found succeeded daemon pod {what} on node {}, will try to delete it", site.name);
+                change.notes.push(Note { event_type: EventType::Normal, reason: "SucceededDaemonPod", text });
+                change.delete.push(Arc::clone(pod));
+            }
+            _ => running.push(pod),
+        }
+    }
+    if surge(view.spec, 1) == 0 {
+        change.delete.extend(running.into_iter().skip(1).map(Arc::clone));
+        return;
+    }
+    if running.is_empty() && verdict == Verdict::Run {
+        change.create.push(site.name.clone());
+    }
+    if running.len() <= 1 {
+        return;
+    }
+    let is_new = |pod: &Pod| history::pod_revision(pod) == Some(view.hash);
+    let (new, old): (Vec<_>, Vec<_>) = running.into_iter().partition(|pod| is_new(pod));
+    if let ([new, ..], [old, ..]) = (&*new, &*old)
+        && (!pods::is_ready(old) || view.is_available(new))
+    {
+        change.delete.push(Arc::clone(old));
+    }
+    change.delete.extend(new.into_iter().skip(1).chain(old.into_iter().skip(1)).map(Arc::clone));
+}
+
+/// Replaces Pods of older templates, as the strategy allows.
+pub(crate) fn roll(view: &View<'_>) -> Change {
+    if !is_rolling(view.spec) {
+        return Change::default();
+    }
+    let limits = view.limits();
+    if limits.surge == 0 { roll_in_place(view, &limits) } else { roll_with_surge(view, &limits) }
+}
+
+/// The Nodes that have Pods or should have some, with their Pods.
+fn nodes<'v, 'a>(view: &'v View<'a>) -> BTreeMap<&'v str, &'v [&'a Arc<Pod>]> {
+    let wanted = view.sites.iter().filter(|(_, verdict)| *verdict == Verdict::Run);
+    let mut nodes: BTreeMap<&str, &[&Arc<Pod>]> = wanted.map(|(site, _)| (&*site.name, &[][..])).collect();
+    nodes.extend(view.by_node.iter().map(|(node, pods)| (*node, &**pods)));
+    nodes
+}
+
+/// Deletes Pods of old templates while few enough Nodes are without an available Pod; new ones follow where they were.
+fn roll_in_place(view: &View<'_>, limits: &Limits) -> Change {
+    let mut n_unavailable: i64 = 0;
+    let (mut broken, mut candidates) = (Vec::new(), Vec::new());
+    for pods in nodes(view).into_values() {
+        match view.pair(pods) {
+            None | Some(Pair { new: None, old: None } | Pair { new: Some(_), old: Some(_) }) => n_unavailable += 1,
+            Some(Pair { new: Some(new), old: None }) => n_unavailable += i64::from(!view.is_available(new)),
+            Some(Pair { new: None, old: Some(old) }) if view.is_available(old) => candidates.push(old),
+            Some(Pair { new: None, old: Some(old) }) => {
+                broken.push(old);
+                n_unavailable += 1;
+            }
+        }
+    }
+    let n_left = usize::try_from(limits.unavailable.saturating_sub(n_unavailable)).unwrap_or(0);
+    let delete = broken.into_iter().chain(candidates.into_iter().take(n_left)).map(Arc::clone).collect();
+    Change { delete, ..Change::default() }
+}
+
+/// Creates Pods of the new template beside those of old ones, which go when the new ones are available.
+fn roll_with_surge(view: &View<'_>, limits: &Limits) -> Change {
+    let mut change = Change::default();
+    let (mut n_surging, mut n_available): (i64, i64) = (0, 0);
+    let (mut misplaced, mut candidates) = (Vec::new(), Vec::new());
+    for (node, pods) in nodes(view) {
+        let Some(pair) = view.pair(pods) else {
+            n_surging += 1;
+            continue;
+        };
+        n_available += i64::from(pair.old.or(pair.new).is_some_and(|pod| view.is_available(pod)));
+        match pair {
+            Pair { old: None, .. } => {}
+            Pair { old: Some(old), new: Some(new) } => {
+                if view.is_available(new) {
+                    change.delete.push(Arc::clone(old));
+                } else {
+                    n_surging += 1;
+                }
+            }
+            Pair { old: Some(old), new: None } => match (view.verdict(node), view.is_available(old)) {
+                // The Node is gone: so will its Pod be.
+                (None, _) => {}
+                (Some(Verdict::Run), true) => candidates.push(node),
+                (Some(Verdict::Run), false) => change.create.push(node.to_owned()),
+                (Some(Verdict::Stay | Verdict::Leave), true) => misplaced.push(old),
+                (Some(Verdict::Stay | Verdict::Leave), false) => change.delete.push(Arc::clone(old)),
+            },
+        }
+    }
+    let n_spare = usize::try_from(n_available.saturating_sub(limits.desired)).unwrap_or(0);
+    change.delete.extend(misplaced.into_iter().take(n_spare).map(Arc::clone));
+    let n_left = usize::try_from(limits.surge.saturating_sub(n_surging)).unwrap_or(0);
+    change.create.extend(candidates.into_iter().take(n_left).map(str::to_owned));
+    change
+}
+
+/// The status, and when a Pod that is ready will be available, if that changes it.
+pub(crate) fn status(view: &View<'_>) -> (DaemonSetStatus, Option<Duration>) {
+    let mut status = DaemonSetStatus {
+        collision_count: view.set.status.as_ref().and_then(|status| status.collision_count),
+        conditions: view.set.status.as_ref().and_then(|status| status.conditions.clone()),
+        observed_generation: view.set.metadata.generation,
+        ..DaemonSetStatus::default()
+    };
+    let (mut n_updated, mut n_available, mut again) = (0, 0, None::<Duration>);
+    for (site, verdict) in &view.sites {
+        let oldest = view.by_node.get(&*site.name).and_then(|pods| pods.first());
+        if *verdict != Verdict::Run {
+            status.number_misscheduled += i32::from(oldest.is_some());
+            continue;
+        }
+        status.desired_number_scheduled += 1;
+        let Some(pod) = oldest else { continue };
+        status.current_number_scheduled += 1;
+        n_updated += i32::from(view.is_updated(pod));
+        match view.availability(pod) {
+            Availability::NotReady => status.number_ready += i32::from(pods::is_ready(pod)),
+            Availability::In(left) => {
+                status.number_ready += 1;
+                again = Some(again.map_or(left, |known| known.min(left)));
+            }
+            Availability::Available => {
+                status.number_ready += 1;
+                n_available += 1;
+            }
+        }
+    }
+    let unless_none = |number: i32| Some(number).filter(|&number| number != 0);
+    status.updated_number_scheduled = unless_none(n_updated);
+    status.number_available = unless_none(n_available);
+    status.number_unavailable = unless_none(status.desired_number_scheduled - n_available);
+    (status, again.or_else(|| soonest(view)))
+}
+
+/// When a Pod of any Node will be available: a new one may wait beside an old one for that.
+fn soonest(view: &View<'_>) -> Option<Duration> {
+    let pods = view.by_node.values().flatten();
+    pods.filter_map(|pod| match view.availability(pod) {
+        Availability::In(left) => Some(left),
+        Availability::Available | Availability::NotReady => None,
+    })
+    .min()
+}
+
+#[cfg(test)]
+mod tests;

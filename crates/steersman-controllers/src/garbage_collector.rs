@@ -1,0 +1,233 @@
+//! Deletes what belongs to owners that are gone, and keeps the order that a deletion in the foreground or with orphans asks for.
+//!
+//! Follows kube-controller-manager's garbage collector. Informers of all resources ([`monitors`]) keep a graph of owners and dependents
+//! ([`graph`]), which says whose turn it is. Workers take these from two queues and ask the server before they change anything
+//! ([`attempt`], [`requests`]).
+//!
+//! Other than upstream, which discovers every 30 seconds, it discovers when a definition or an APIService has changed, and what waits for
+//! a kind that is not served is looked at when one has come. Its informers hold metadata only and are not shared with other loops.
+
+mod absent;
+mod attempt;
+mod graph;
+mod identity;
+#[cfg(test)]
+mod model;
+mod monitors;
+mod requests;
+
+use crate::control_loop::Parts;
+use crate::garbage_collector::attempt::Next;
+use crate::garbage_collector::graph::{Effects, Graph, InvalidOwner};
+use crate::garbage_collector::identity::{Identity, Uid};
+use crate::garbage_collector::monitors::{Gone, Monitors};
+use crate::garbage_collector::requests::Requests;
+use crate::served::Catalog;
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::Client;
+use parking_lot::Mutex;
+use std::collections::HashSet;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+use steersman::Manager;
+use steersman::events::{EventRecorder, EventType};
+use steersman::queue::{RateLimiter, WorkQueue};
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+/// The name under which the loop appears in logs, and in Events.
+const NAME: &str = "garbage-collector-controller";
+/// How many objects are looked at at a time, and how many owners orphan their dependents.
+const WORKERS: (usize, usize) = (20, 4);
+/// How soon an object is looked at again, and how late at most.
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(1_000));
+/// How long the work waits at the start for resources that cannot be listed.
+const SYNC_TIMEOUT: Duration = Duration::from_secs(30);
+/// When the server is asked what it serves after a definition has changed: at once, and again because it may take a moment. Informers of
+/// what is gone are stopped with the last time.
+const DISCOVERIES: [Duration; 4] =
+    [Duration::ZERO, Duration::from_millis(100), Duration::from_millis(500), Duration::from_secs(3)];
+/// How soon discovery is tried again when it fails.
+const DISCOVERY_RETRY: Duration = Duration::from_secs(2);
+/// How long Events that were recorded last may take at the end.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// What informers and workers share.
+struct Collector {
+    graph: Mutex<Graph>,
+    server: Requests,
+    deletions: WorkQueue<Uid>,
+    orphanings: WorkQueue<Uid>,
+    /// What depends on a kind that is not served. All of it is in the graph, or was.
+    unserved: Mutex<HashSet<Uid>>,
+    events: EventRecorder,
+    /// Notified when what is served may have changed.
+    redefined: Notify,
+}
+
+/// Puts the loop into a manager.
+pub(crate) fn add(manager: Manager, Parts { client, .. }: Parts<'_>) -> Manager {
+    manager.run_leading(NAME, move |stop| run(client, stop))
+}
+
+async fn run(client: Client, stop: CancellationToken) -> Result<(), Infallible> {
+    let limiter = || RateLimiter::exponential(BACKOFF.0, BACKOFF.1);
+    let collector = Arc::new(Collector {
+        graph: Mutex::new(Graph::new()),
+        server: Requests::new(client.clone()),
+        deletions: WorkQueue::new("garbage_collector_attempt_to_delete", limiter()),
+        orphanings: WorkQueue::new("garbage_collector_attempt_to_orphan", limiter()),
+        unserved: Mutex::default(),
+        events: EventRecorder::new(client.clone(), NAME),
+        redefined: Notify::new(),
+    });
+    // Dropped where they wait: whatever they were at begins anew from the state of the objects.
+    stop.run_until_cancelled(collect(&collector, client)).await;
+    let flushed = tokio::time::timeout(FLUSH_TIMEOUT, collector.events.flush()).await;
+    if flushed.is_err() {
+        tracing::debug!("the last events could not be sent");
+    }
+    Ok(())
+}
+
+async fn collect(collector: &Arc<Collector>, client: Client) {
+    let mut monitors = Monitors::new(client.clone());
+    while !discover(collector, &client, &mut monitors, Gone::Stop).await {
+        tokio::time::sleep(DISCOVERY_RETRY).await;
+    }
+    if !monitors.synced(SYNC_TIMEOUT).await {
+        tracing::warn!("some resources cannot be listed: garbage is collected without them");
+    }
+    let mut workers = JoinSet::new();
+    for _ in 0..WORKERS.0 {
+        workers.spawn(Arc::clone(collector).delete());
+    }
+    for _ in 0..WORKERS.1 {
+        workers.spawn(Arc::clone(collector).orphan());
+    }
+    loop {
+        collector.redefined.notified().await;
+        follow_definitions(collector, &client, &mut monitors).await;
+    }
+}
+
+/// Discovers until nothing can be on its way any more.
+async fn follow_definitions(collector: &Arc<Collector>, client: &Client, monitors: &mut Monitors) {
+    let mut times = DISCOVERIES.iter().peekable();
+    while let Some(&after) = times.next() {
+        let changed = async {
+            tokio::time::sleep(after.min(DISCOVERIES[1])).await;
+            collector.redefined.notified().await;
+        };
+        tokio::select! {
+            // Both only wait. A change begins anew, but never without a pause, however many follow each other.
+            () = tokio::time::sleep(after) => {}
+            () = changed => times = DISCOVERIES[1..].iter().peekable(),
+        }
+        let gone = if times.peek().is_none() { Gone::Stop } else { Gone::Keep };
+        if !discover(collector, client, monitors, gone).await && times.peek().is_none() {
+            tokio::time::sleep(DISCOVERY_RETRY).await;
+            times = DISCOVERIES[3..].iter().peekable();
+        }
+    }
+}
+
+/// Watches what is served. Says whether the server has answered.
+async fn discover(collector: &Arc<Collector>, client: &Client, monitors: &mut Monitors, gone: Gone) -> bool {
+    let catalog = match Catalog::discover(client).await {
+        Ok(catalog) => catalog,
+        Err(error) => {
+            tracing::warn!(%error, "cannot discover the resources whose garbage is collected");
+            return false;
+        }
+    };
+    collector.serve(&catalog);
+    if monitors.follow(collector, &catalog, gone) {
+        tracing::debug!("some resources are not served any more, and watched a little longer");
+    }
+    true
+}
+
+// === impl Collector ===
+
+impl Collector {
+    fn apply(&self, effects: Effects) {
+        let Effects { delete, delete_later, invalid, orphan } = effects;
+        delete.into_iter().for_each(|uid| self.deletions.add(uid));
+        orphan.into_iter().for_each(|uid| self.orphanings.add(uid));
+        for uid in delete_later {
+            self.deletions.add_rate_limited(uid);
+        }
+        for InvalidOwner { dependent, owner } in invalid {
+            let note = format!("ownerRef {owner} does not exist in namespace {:?}", &*dependent.namespace);
+            self.events.event_about(reference(&dependent), EventType::Warning, "OwnerRefInvalidNamespace", &note);
+        }
+    }
+
+    /// What is served has been discovered: what waited for it has its turn.
+    fn serve(&self, catalog: &Catalog) {
+        if !self.server.set_kinds(catalog) {
+            return;
+        }
+        let waiting = std::mem::take(&mut *self.unserved.lock());
+        waiting.into_iter().for_each(|uid| self.deletions.add(uid));
+    }
+
+    async fn delete(self: Arc<Self>) {
+        while let Some(item) = self.deletions.get().await {
+            let generation = self.server.generation();
+            let next = match attempt::to_delete(&self.graph, &self.server, item.key()).await {
+                Ok((effects, next)) => {
+                    self.apply(effects);
+                    next
+                }
+                Err(error) => {
+                    item.retry(error);
+                    continue;
+                }
+            };
+            match next {
+                Next::Never => item.forget(),
+                Next::Later => {
+                    self.deletions.add_rate_limited(item.key().clone());
+                }
+                Next::WhenServed => {
+                    let uid = item.key().clone();
+                    self.unserved.lock().insert(uid.clone());
+                    item.forget();
+                    // It may have come meanwhile.
+                    if self.server.generation() != generation {
+                        self.deletions.add(uid);
+                    }
+                }
+            }
+        }
+    }
+
+    async fn orphan(self: Arc<Self>) {
+        while let Some(item) = self.orphanings.get().await {
+            match attempt::to_orphan(&self.graph, &self.server, item.key()).await {
+                Ok(Next::Never | Next::WhenServed) => item.forget(),
+                Ok(Next::Later) => {
+                    self.orphanings.add_rate_limited(item.key().clone());
+                }
+                Err(error) => {
+                    item.retry(error);
+                }
+            }
+        }
+    }
+}
+
+fn reference(object: &Identity) -> ObjectReference {
+    ObjectReference {
+        api_version: Some(object.kind.api_version.to_string()),
+        kind: Some(object.kind.kind.to_string()),
+        name: Some(object.name.to_string()),
+        namespace: Some(object.namespace.to_string()).filter(|namespace| !namespace.is_empty()),
+        uid: Some(object.uid.to_string()),
+        ..ObjectReference::default()
+    }
+}

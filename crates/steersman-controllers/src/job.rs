@@ -1,0 +1,395 @@
+//! Runs the Pods of Jobs, counts how they finish, and says when a Job has.
+//!
+//! Follows upstream's `pkg/controller/job`. A Pod is created with the finalizer `batch.kubernetes.io/job-tracking`, so that none
+//! goes uncounted; what is decided and how it is counted is in `pass`, and here are the requests. Pods whose Job does not count
+//! them, because it is gone or has finished, lose the finalizer in `orphans`. Upstream gathers the events of Pods for a second
+//! before it looks at their Job; here the Job is looked at once they are there.
+
+mod backoff;
+mod index;
+mod intervals;
+mod orphans;
+mod pass;
+mod policy;
+mod removal;
+mod template;
+
+use crate::control_loop::Parts;
+use crate::dependents::{Claim, ClaimError, Dependents};
+use crate::job::backoff::Backoff;
+use crate::job::pass::{Done, Pass, Stage, Suspension, Todo};
+use crate::pods;
+use crate::pods::control::PodControl;
+use crate::refusal::{self, Refused};
+use crate::stale;
+use futures::StreamExt as _;
+use hashbrown::HashMap;
+use jiff::Timestamp;
+use k8s_openapi::api::batch::v1::{Job, JobCondition, JobStatus};
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use kube::core::Selector;
+use parking_lot::Mutex;
+use serde_json::json;
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+use steersman::cache::Change;
+use steersman::consistency::ConsistencyStore;
+use steersman::controller::Watch;
+use steersman::events::EventType;
+use steersman::queue::RateLimiter;
+use steersman::write::slow_start;
+use steersman::{Action, Controller, Lister, LookupError, Manager, ObjectKey, ReconcileError, Scope, owners};
+
+/// What the Events come from, and the name under which the loop appears in logs. Jobs may say that they are managed by it.
+const NAME: &str = "job-controller";
+const MANAGED_BY: &str = "kubernetes.io/job-controller";
+/// As upstream by default.
+const WORKERS: usize = 5;
+
+/// Keeps a Pod until it is counted.
+const FINALIZER: &str = "batch.kubernetes.io/job-tracking";
+
+const RETRY: Duration = Duration::from_secs(1);
+const RETRY_MAX: Duration = Duration::from_secs(60);
+/// How long a Job waits after the answer to a creation was lost: longer than a Pod needs to appear.
+const UNANSWERED: Duration = Duration::from_secs(5);
+/// How many requests about the Pods of one Job are under way at a time.
+const REQUESTS_MAX: usize = 50;
+
+struct Context {
+    clock: fn() -> Timestamp,
+    control: PodControl,
+    jobs: Lister<Job>,
+    memory: Mutex<HashMap<ObjectKey, Memory>>,
+    pods: Dependents<Pod>,
+    written: ConsistencyStore,
+}
+
+/// What is known of a Job that has not finished and that its status does not say.
+#[derive(Clone, Default)]
+struct Memory {
+    /// Of the Job: another one of the name begins anew.
+    uid: Option<String>,
+    backoff: Backoff,
+    /// Uids of Pods whose finalizer was taken away and that the cache still showed with it when it was last looked at.
+    released: HashSet<String>,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    #[error("cannot find the pods of the job")]
+    Claim(#[source] ClaimError),
+    #[error("cannot read the job")]
+    Read(#[from] LookupError),
+    #[error(transparent)]
+    Refused(#[from] Refused),
+    #[error("the selector of the job cannot be read")]
+    Selector(#[source] kube::core::ParseExpressionError),
+}
+
+impl ReconcileError for Error {}
+
+/// Puts the loop into a manager.
+pub(crate) fn add(manager: Manager, Parts { client, settings }: Parts<'_>) -> Manager {
+    let (jobs, pods) = {
+        let informers = manager.informers();
+        (informers.informer::<Job>(Scope::All), informers.informer::<Pod>(Scope::All))
+    };
+    let manager = orphans::add(manager, client.clone(), &jobs, &pods);
+    let context = Context {
+        clock: settings.clock,
+        control: PodControl::new(client, NAME),
+        jobs: jobs.lister(),
+        memory: Mutex::default(),
+        pods: Dependents::of(&pods),
+        written: ConsistencyStore::new().covers(&jobs.lister()).covers(&pods.lister()),
+    };
+    // A Pod without a controller may be one that a Job adopts.
+    let selecting = jobs.add_index(selected_places);
+    let free = Watch::of(&pods).when(|change: &Change<'_, Pod>| match change {
+        Change::Added(pod, _) => owners::controller_of(&***pod).is_none(),
+        Change::Updated { old, new } => {
+            let is_same = old.metadata().is_some_and(|old| {
+                old.labels == new.metadata.labels && old.owner_references == new.metadata.owner_references
+            });
+            owners::controller_of(&***new).is_none() && !is_same
+        }
+        Change::Deleted(_) | Change::Undecodable(_) => false,
+    });
+    let controller = Controller::of(&jobs, reconcile, context)
+        .name(NAME)
+        .workers(WORKERS)
+        .rate_limiter(RateLimiter::exponential(RETRY, RETRY_MAX))
+        .owns_with(Watch::of(&pods), owners::OwnedBy::Controller)
+        .watches(free, move |pod| {
+            let places = [Some(Place::Manual(pod.metadata.namespace.clone().unwrap_or_default())), uid_label(pod)];
+            let keys = places.into_iter().flatten().filter_map(|place| selecting.keys(&place).ok());
+            keys.flatten().collect()
+        });
+    manager.controller(controller)
+}
+
+/// Where Jobs are found that may adopt a Pod.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+enum Place {
+    /// In this namespace, with a selector that somebody wrote.
+    Manual(String),
+    /// With the selector that the server gives a Job of this uid.
+    Uid(String),
+}
+
+fn selected_places(job: &Job) -> Vec<Place> {
+    let is_manual = job.spec.as_ref().is_some_and(|spec| spec.manual_selector == Some(true));
+    let uid = job.metadata.uid.clone().map(Place::Uid);
+    let manual = is_manual.then(|| Place::Manual(job.metadata.namespace.clone().unwrap_or_default()));
+    uid.into_iter().chain(manual).collect()
+}
+
+fn uid_label(pod: &Pod) -> Option<Place> {
+    let labels = pod.metadata.labels.as_ref()?;
+    let uid = labels.get("batch.kubernetes.io/controller-uid").or_else(|| labels.get("controller-uid"))?;
+    Some(Place::Uid(uid.clone()))
+}
+
+/// The condition that says how a Job has finished, if it has.
+pub(crate) fn finished(job: &Job) -> Option<&JobCondition> {
+    let conditions = job.status.as_ref()?.conditions.as_deref()?;
+    conditions.iter().find(|one| matches!(&*one.type_, "Complete" | "Failed") && one.status == "True")
+}
+
+/// Whether a Job has finished well.
+pub(crate) fn is_complete(job: &Job) -> bool {
+    let mut conditions = job.status.iter().flat_map(|status| &status.conditions).flatten();
+    conditions.any(|one| one.type_ == "Complete" && one.status == "True")
+}
+
+/// Whether something else looks after the Job.
+fn is_managed_elsewhere(job: &Job) -> bool {
+    let manager = job.spec.as_ref().and_then(|spec| spec.managed_by.as_deref());
+    manager.is_some_and(|manager| manager != MANAGED_BY)
+}
+
+async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, Error> {
+    if let Some(action) = stale::action(&cx.written, &key) {
+        return Ok(action);
+    }
+    let job = match cx.jobs.get(&key) {
+        Ok(job) => job,
+        Err(LookupError::NotFound { .. }) => {
+            cx.forget(&key);
+            return Ok(Action::AwaitChange);
+        }
+        Err(error) => return Err(error.into()),
+    };
+    if is_managed_elsewhere(&job) || finished(&job).is_some() {
+        cx.forget(&key);
+        return Ok(Action::AwaitChange);
+    }
+    let Some(spec) = &job.spec else { return Ok(Action::AwaitChange) };
+    if !matches!(spec.completion_mode.as_deref(), None | Some("Indexed" | "NonIndexed")) {
+        let note = "Skipped Job sync because completion mode is unknown";
+        cx.control.events.event(&*job, EventType::Warning, "UnknownCompletionMode", note);
+        return Ok(Action::AwaitChange);
+    }
+    let selector = Selector::try_from(spec.selector.clone().unwrap_or_default()).map_err(Error::Selector)?;
+    let claim = Claim { client: &cx.control.client, owner: &*job, selector: &selector };
+    let pods = claim.of(&cx.pods).await.map_err(Error::Claim)?;
+    let mut memory = cx.recall(&key, &job, &pods);
+    let released = memory.released.clone();
+    let Some(mut pass) = Pass::new(&job, pods, &released, memory.backoff, (cx.clock)()) else {
+        return Ok(Action::AwaitChange);
+    };
+    let todo = pass.todo();
+    let (done, refused) = carry_out(cx, &key, &job, todo).await;
+    pass.done(done);
+    let release = pass.account();
+    let mut status = Writer { cx, key: &key, job: &job, written: None };
+    if !status.write(&pass.status).await? {
+        return refused.map_or(Ok(Action::AwaitChange), |refused| Err(refused.into()));
+    }
+    memory.backoff = pass.backoff;
+    say_suspension(cx, &job, pass.suspension);
+    let (released_now, not_released) = release_all(cx, &key, release).await;
+    memory.released.extend(released_now.iter().cloned());
+    cx.memory.lock().insert(key.clone(), memory);
+    let finish = pass.settle(|pod| released_now.contains(pass::uid(pod)));
+    if let Some(refused) = not_released {
+        return Err(refused.into());
+    }
+    if status.write(&pass.status).await?
+        && let Some(finish) = finish
+    {
+        let event = |type_, reason: &str, note: &str| cx.control.events.event(&*job, type_, reason, note);
+        if matches!(finish.stage, Stage::Complete | Stage::SuccessCriteriaMet) {
+            if pass.has_too_many_successes() {
+                let note = "Too many succeeded pods running after completion count reached";
+                event(EventType::Warning, "TooManySucceededPods", note);
+            }
+            event(EventType::Normal, "Completed", "Job completed");
+        } else {
+            event(EventType::Warning, &finish.reason, &finish.message);
+        }
+    }
+    match refused {
+        Some(refused) => Err(refused.into()),
+        None => Ok(pass.wait.map_or(Action::AwaitChange, Action::RequeueAfter)),
+    }
+}
+
+// === impl Context ===
+
+impl Context {
+    fn forget(&self, key: &ObjectKey) {
+        self.memory.lock().remove(key);
+        self.written.clear(key);
+    }
+
+    /// What is known of the Job. What the cache shows by now need not be kept.
+    fn recall(&self, key: &ObjectKey, job: &Job, pods: &[Arc<Pod>]) -> Memory {
+        let known = self.memory.lock().get(key).filter(|known| known.uid == job.metadata.uid).cloned();
+        let mut memory = known.unwrap_or_else(|| Memory { uid: job.metadata.uid.clone(), ..Memory::default() });
+        if !memory.released.is_empty() {
+            let held = pods.iter().filter(|pod| pass::has_finalizer(pod)).map(|pod| pass::uid(pod));
+            let held: HashSet<&str> = held.collect();
+            memory.released.retain(|uid| held.contains(&**uid));
+        }
+        memory
+    }
+}
+
+// === Pods ===
+
+/// Creates and deletes Pods. Says how many, and what was refused.
+async fn carry_out(cx: &Context, key: &ObjectKey, job: &Job, todo: Todo) -> (Done, Option<Refused>) {
+    match todo {
+        Todo::Create(orders) => {
+            let template = template::Template::of(job);
+            let create = |at: usize| {
+                let pod = template.pod(&orders[at]);
+                async move {
+                    let pod = cx.control.create(job, &pod).await?;
+                    cx.written.wrote_at(key, &pod);
+                    Ok(())
+                }
+            };
+            let (n_created, refused): (_, Option<Refused>) = slow_start(orders.len(), create).await;
+            if let Some(refused) = &refused
+                && !matches!(refused.error(), kube::Error::Api(_))
+            {
+                cx.written.unanswered(key, UNANSWERED);
+            }
+            let refused = refused.filter(|refused| !refusal::is_namespace_ending(refused.error()));
+            (Done { n_created, ..Done::default() }, refused)
+        }
+        Todo::End(pods) => delete_all(cx, key, job, pods, Releasing::No).await,
+        Todo::Nothing => (Done::default(), None),
+        Todo::Remove(pods) => delete_all(cx, key, job, pods, Releasing::Yes).await,
+    }
+}
+
+/// Whether Pods lose the finalizer before they are deleted.
+#[derive(Clone, Copy, Eq, PartialEq)]
+enum Releasing {
+    No,
+    Yes,
+}
+
+async fn delete_all(
+    cx: &Context,
+    key: &ObjectKey,
+    job: &Job,
+    pods: Vec<Arc<Pod>>,
+    releasing: Releasing,
+) -> (Done, Option<Refused>) {
+    let delete = async |pod: Arc<Pod>| {
+        if releasing == Releasing::Yes && pass::has_finalizer(&pod) {
+            release(cx, key, &pod).await?;
+        }
+        cx.control.delete(job, &pod).await?;
+        cx.written.deleted(key, &*pod);
+        Ok::<bool, Refused>(pods::is_ready(&pod))
+    };
+    let mut results = futures::stream::iter(pods).map(delete).buffer_unordered(REQUESTS_MAX);
+    let (mut done, mut refused) = (Done::default(), None);
+    while let Some(result) = results.next().await {
+        match result {
+            Ok(is_ready) => {
+                done.n_deleted += 1;
+                done.n_ready += usize::from(is_ready);
+            }
+            Err(error) => refused = refused.or(Some(error)),
+        }
+    }
+    (done, refused)
+}
+
+/// Takes the finalizer from Pods. Returns the uids of those that do not have it any more, and what was refused.
+async fn release_all(cx: &Context, key: &ObjectKey, pods: Vec<Arc<Pod>>) -> (HashSet<String>, Option<Refused>) {
+    let release = async |pod: Arc<Pod>| release(cx, key, &pod).await.map(|()| pass::uid(&pod).to_owned());
+    let mut results = futures::stream::iter(pods).map(release).buffer_unordered(REQUESTS_MAX);
+    let (mut released, mut refused) = (HashSet::new(), None);
+    while let Some(result) = results.next().await {
+        match result {
+            Ok(uid) => drop(released.insert(uid)),
+            Err(error) => refused = refused.or(Some(error)),
+        }
+    }
+    (released, refused)
+}
+
+/// Takes the finalizer from a Pod. One that is gone has none.
+async fn release(cx: &Context, key: &ObjectKey, pod: &Pod) -> Result<(), Refused> {
+    let api = Api::<Pod>::namespaced(cx.control.client.clone(), key.namespace().unwrap_or_default());
+    release_in(&api, pod).await
+}
+
+async fn release_in(api: &Api<Pod>, pod: &Pod) -> Result<(), Refused> {
+    let name = pod.metadata.name.as_deref().unwrap_or_default();
+    let metadata = json!({"uid": pod.metadata.uid, "$deleteFromPrimitiveList/finalizers": [FINALIZER]});
+    let patch = Patch::Strategic(json!({"metadata": metadata}));
+    match api.patch_metadata(name, &PatchParams::default(), &patch).await {
+        Ok(_) => Ok(()),
+        Err(error) if refusal::is_gone(&error) || refusal::is_conflict(&error) => Ok(()),
+        Err(error) => Err(Refused::to(format!("take the finalizer from the pod {name:?}"))(error)),
+    }
+}
+
+// === status ===
+
+/// Writes the status of a Job, several times in a pass.
+struct Writer<'a> {
+    cx: &'a Context,
+    key: &'a ObjectKey,
+    job: &'a Job,
+    /// As the server has it since.
+    written: Option<Job>,
+}
+
+impl Writer<'_> {
+    /// Whether the server has this status after it: not if the Job has changed since it was read, and an event follows.
+    async fn write(&mut self, status: &JobStatus) -> Result<bool, Refused> {
+        let known = self.written.as_ref().unwrap_or(self.job);
+        if known.status.as_ref() == Some(status) {
+            return Ok(true);
+        }
+        let changed = Job { status: Some(status.clone()), ..known.clone() };
+        let api = Api::<Job>::namespaced(self.cx.control.client.clone(), self.key.namespace().unwrap_or_default());
+        let Some(written) = refusal::replace_status(&api, &changed).await? else { return Ok(false) };
+        self.cx.written.wrote_at(self.key, &written);
+        // Times are written in whole seconds; what was meant is what counts.
+        self.written = Some(Job { status: Some(status.clone()), ..written });
+        Ok(true)
+    }
+}
+
+fn say_suspension(cx: &Context, job: &Job, suspension: Option<Suspension>) {
+    let (reason, note) = match suspension {
+        None => return,
+        Some(Suspension::Resumed) => ("Resumed", "Job resumed"),
+        Some(Suspension::Suspended) => ("Suspended", "Job suspended"),
+    };
+    cx.control.events.event(job, EventType::Normal, reason, note);
+}

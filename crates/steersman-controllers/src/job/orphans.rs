@@ -1,0 +1,86 @@
+//! Takes the finalizer from Pods that no Job counts any more: their Job is gone, has finished, or is not their controller now.
+//!
+//! Follows upstream's `syncOrphanPod`. Without this, what the garbage collector deletes after a Job would stay for ever.
+
+use crate::dependents::Dependents;
+use crate::job::pass::has_finalizer;
+use crate::job::{finished, is_managed_elsewhere, release_in};
+use crate::refusal::Refused;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::Pod;
+use kube::core::Resource as _;
+use kube::{Api, Client};
+use steersman::cache::{Change, Informer};
+use steersman::controller::Watch;
+use steersman::{Action, Controller, Lister, LookupError, Manager, ObjectKey, ReconcileError, owners};
+
+const NAME: &str = "job-controller-orphan-pods";
+const WORKERS: usize = 5;
+
+struct Context {
+    client: Client,
+    jobs: Lister<Job>,
+    pods: Lister<Pod>,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    #[error("cannot read the pod or its job")]
+    Read(#[from] LookupError),
+    #[error(transparent)]
+    Refused(#[from] Refused),
+}
+
+impl ReconcileError for Error {}
+
+pub(super) fn add(manager: Manager, client: Client, jobs: &Informer<Job>, pods: &Informer<Pod>) -> Manager {
+    let context = Context { client, jobs: jobs.lister(), pods: pods.lister() };
+    let (all_jobs, by_job) = (jobs.lister(), Dependents::of(pods));
+    let ended = Watch::of(jobs).when(|change: &Change<'_, Job>| match change {
+        Change::Added(job, _) | Change::Updated { new: job, .. } => finished(job).is_some(),
+        Change::Deleted(_) | Change::Undecodable(_) => true,
+    });
+    let controller = Controller::of(pods, reconcile, context)
+        .name(NAME)
+        .workers(WORKERS)
+        .when(move |change| match change {
+            // What cannot be told yet is looked at again by the reconciler.
+            Change::Added(pod, _) | Change::Updated { new: pod, .. } => {
+                has_finalizer(pod) && is_orphan(pod, &all_jobs).unwrap_or(true)
+            }
+            Change::Deleted(_) | Change::Undecodable(_) => false,
+        })
+        .watches(ended, move |job| {
+            let pods = by_job.controlled_by(job.metadata.uid.as_deref().unwrap_or_default()).unwrap_or_default();
+            pods.iter().filter(|pod| has_finalizer(pod)).map(|pod| ObjectKey::of(&**pod)).collect()
+        });
+    manager.controller(controller)
+}
+
+async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, Error> {
+    let pod = match cx.pods.get(&key) {
+        Ok(pod) => pod,
+        Err(LookupError::NotFound { .. }) => return Ok(Action::AwaitChange),
+        Err(error) => return Err(error.into()),
+    };
+    if has_finalizer(&pod) && is_orphan(&pod, &cx.jobs)? {
+        let api = Api::namespaced(cx.client.clone(), key.namespace().unwrap_or_default());
+        release_in(&api, &pod).await?;
+    }
+    Ok(Action::AwaitChange)
+}
+
+/// Whether no Job counts the Pod. One that something else controls is not a Job's to touch.
+fn is_orphan(pod: &Pod, jobs: &Lister<Job>) -> Result<bool, LookupError> {
+    let Some(controller) = owners::controller_of(pod) else { return Ok(true) };
+    if controller.kind != Job::kind(&()) || controller.api_version != Job::api_version(&()) {
+        return Ok(false);
+    }
+    let key = ObjectKey::namespaced(pod.metadata.namespace.as_deref().unwrap_or_default(), &controller.name);
+    match jobs.get(&key) {
+        Ok(job) if job.metadata.uid.as_deref() != Some(&*controller.uid) => Ok(true),
+        Ok(job) => Ok(!is_managed_elsewhere(&job) && finished(&job).is_some()),
+        Err(LookupError::NotFound { .. }) => Ok(true),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,689 @@
+//! One look at a Job: what its Pods mean for it, which to create or delete, and what its status says after that.
+//!
+//! Pure: the reconciler reads, hands over, carries out and reports back, in this order. [`Pass::new`] judges what is there,
+//! [`Pass::todo`] says what to do with Pods, [`Pass::done`] hears how that went, [`Pass::account`] lists in the status the Pods
+//! that have finished and says which of them to release, and [`Pass::settle`] counts those that were. Between the last two the
+//! status must be written: a Pod is counted when its uid has left the status, and released only while it is in there, so nothing
+//! is counted twice or lost wherever this stops. Follows upstream's `syncJob` and `trackJobStatusAndRemoveFinalizers`.
+
+use crate::job::backoff::{self, Backoff};
+use crate::job::index;
+use crate::job::intervals::Intervals;
+use crate::job::policy::{self, Failure};
+use crate::job::{FINALIZER, removal};
+use crate::pods;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::batch::v1::{Job, JobCondition, JobSpec, JobStatus, UncountedTerminatedPods};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How many uids the status lists at most, so that it stays below some 20 kB.
+const UNCOUNTED_MAX: usize = 500;
+/// How many Pods are created or deleted at most before the Job is looked at again.
+const CHANGES_MAX: usize = 500;
+
+/// What a pass knows and has found out.
+pub(crate) struct Pass<'a> {
+    job: &'a Job,
+    spec: &'a JobSpec,
+    pods: Vec<Arc<Pod>>,
+    /// Uids of Pods that were released, though the cache may still show them with their finalizer.
+    released: &'a HashSet<String>,
+    now: Timestamp,
+    /// As it is to be written.
+    pub(crate) status: JobStatus,
+    /// The failures of Pods, to be kept once the status is written.
+    pub(crate) backoff: Backoff,
+    /// When the Job has to be looked at again though nothing changes.
+    pub(crate) wait: Option<Duration>,
+    /// What there is to be said of a suspension, once the status is written.
+    pub(crate) suspension: Option<Suspension>,
+    active: Vec<Arc<Pod>>,
+    counts: Counts,
+    finish: Option<Finish>,
+    succeeded_before: Intervals,
+    succeeded_indexes: Intervals,
+    failed_indexes: Option<Intervals>,
+    /// The last failed Pod of each index that waits for another one. It is kept until then, because the other one is told how often
+    /// the index has failed.
+    kept: BTreeMap<i32, Arc<Pod>>,
+    is_list_full: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    active: i32,
+    ready: i32,
+    succeeded: i32,
+    terminating: i32,
+}
+
+/// What is to be done with Pods.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Todo {
+    Create(Vec<Order>),
+    /// Delete these. They keep their finalizers until they are counted.
+    End(Vec<Arc<Pod>>),
+    Nothing,
+    /// Release these and delete them: they never count.
+    Remove(Vec<Arc<Pod>>),
+}
+
+/// A Pod to be created.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Order {
+    /// The completion index, in an Indexed Job.
+    pub(crate) index: Option<i32>,
+    /// How often Pods of the index failed, where that has a limit: those that count, and those that the policy ignores.
+    pub(crate) n_failures: Option<(i32, i32)>,
+}
+
+/// How it went.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Done {
+    pub(crate) n_created: usize,
+    pub(crate) n_deleted: usize,
+    /// Of those that were deleted.
+    pub(crate) n_ready: usize,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Suspension {
+    Resumed,
+    Suspended,
+}
+
+/// How the Job ends, and why.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Finish {
+    pub(crate) stage: Stage,
+    pub(crate) reason: String,
+    pub(crate) message: String,
+}
+
+/// The condition that says how the Job ends: first that it will, then that it has.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Stage {
+    Complete,
+    Failed,
+    FailureTarget,
+    SuccessCriteriaMet,
+}
+
+// === impl Pass: what there is ===
+
+impl<'a> Pass<'a> {
+    /// Judges what is there. `None` for a Job without a spec, which the server does not let in.
+    pub(crate) fn new(
+        job: &'a Job,
+        mut pods: Vec<Arc<Pod>>,
+        released: &'a HashSet<String>,
+        backoff: Backoff,
+        now: Timestamp,
+    ) -> Option<Pass<'a>> {
+        let spec = job.spec.as_ref()?;
+        pods.sort_by(|a, b| (index::of(a), &a.metadata.name).cmp(&(index::of(b), &b.metadata.name)));
+        let active: Vec<Arc<Pod>> = pods.iter().filter(|pod| pods::is_active(pod)).cloned().collect();
+        let counts = Counts {
+            active: to_i32(active.len()),
+            ready: to_i32(active.iter().filter(|pod| pods::is_ready(pod)).count()),
+            succeeded: 0,
+            terminating: to_i32(pods.iter().filter(|pod| is_ending(pod)).count()),
+        };
+        let mut status = job.status.clone().unwrap_or_default();
+        status.uncounted_terminated_pods.get_or_insert_default();
+        let mut pass = Pass {
+            job,
+            spec,
+            pods,
+            released,
+            now,
+            status,
+            backoff,
+            wait: None,
+            suspension: None,
+            active,
+            counts,
+            finish: None,
+            succeeded_before: Intervals::default(),
+            succeeded_indexes: Intervals::default(),
+            failed_indexes: None,
+            kept: BTreeMap::new(),
+            is_list_full: false,
+        };
+        pass.judge();
+        Some(pass)
+    }
+
+    fn judge(&mut self) {
+        let uncounted = self.uncounted();
+        let succeeded = self.new_pods(&uncounted.succeeded, |pod| pods::phase(pod) == "Succeeded");
+        let failed = self.new_pods(&uncounted.failed, |pod| self.has_failed(pod));
+        let n_failed = failed.iter().filter(|pod| self.failure(pod) != Failure::Ignored).count();
+        let total = |counted: Option<i32>, new: usize, listed: &Option<Vec<String>>| {
+            counted.unwrap_or(0).saturating_add(to_i32(new + listed.as_ref().map_or(0, Vec::len)))
+        };
+        self.counts.succeeded = total(self.status.succeeded, succeeded.len(), &uncounted.succeeded);
+        let n_failed = total(self.status.failed, n_failed, &uncounted.failed);
+        if self.status.start_time.is_none() && !self.is_suspended() {
+            self.status.start_time = Some(Time(self.now));
+        }
+        self.backoff = self.backoff.after(&succeeded, &failed);
+
+        self.finish = self.decided().or_else(|| self.failed_by_policy()).or_else(|| self.failed_by_limit(n_failed));
+        if self.finish.is_none()
+            && let Some(left) = self.deadline_left()
+        {
+            self.wait_at_most(left);
+        }
+        if let Some(completions) = self.indexed() {
+            self.judge_indexes(completions);
+        }
+    }
+
+    /// What a pass before this one has decided.
+    fn decided(&self) -> Option<Finish> {
+        let has = |type_| {
+            let found = find(&self.status, type_)?;
+            (found.status == "True").then(|| found.clone())
+        };
+        let finish = |stage, condition: JobCondition| Finish {
+            stage,
+            reason: condition.reason.unwrap_or_default(),
+            message: condition.message.unwrap_or_default(),
+        };
+        has("SuccessCriteriaMet")
+            .map(|condition| finish(Stage::SuccessCriteriaMet, condition))
+            .or_else(|| has("FailureTarget").map(|condition| finish(Stage::Failed, condition)))
+    }
+
+    fn failed_by_policy(&self) -> Option<Finish> {
+        self.spec.pod_failure_policy.as_ref()?;
+        let message = self.pods.iter().filter(|pod| self.has_failed(pod)).find_map(|pod| match self.failure(pod) {
+            Failure::FailsJob(message) => Some(message),
+            Failure::Counts | Failure::FailsIndex | Failure::Ignored => None,
+        })?;
+        Some(Finish { stage: Stage::FailureTarget, reason: "PodFailurePolicy".to_owned(), message })
+    }
+
+    fn failed_by_limit(&self, n_failed: i32) -> Option<Finish> {
+        // The server's default.
+        let limit = self.spec.backoff_limit.unwrap_or(6);
+        if n_failed > limit || self.has_restarted_too_often(limit) {
+            return Some(failure("BackoffLimitExceeded", "Job has reached the specified backoff limit"));
+        }
+        let is_late = self.deadline_left().is_some_and(|left| left.is_zero());
+        is_late.then(|| failure("DeadlineExceeded", "Job was active longer than specified deadline"))
+    }
+
+    /// Where containers are restarted in their Pods, restarts count as failures.
+    fn has_restarted_too_often(&self, limit: i32) -> bool {
+        let template = self.spec.template.spec.as_ref();
+        if template.and_then(|spec| spec.restart_policy.as_deref()) != Some("OnFailure") {
+            return false;
+        }
+        let running = self.pods.iter().filter(|pod| matches!(pods::phase(pod), "Running" | "Pending"));
+        let statuses = running.filter_map(|pod| pod.status.as_ref());
+        let containers =
+            statuses.flat_map(|status| status.init_container_statuses.iter().chain(&status.container_statuses)).flatten();
+        let n_restarts = containers.fold(0i32, |n, container| n.saturating_add(container.restart_count));
+        if limit == 0 { n_restarts > 0 } else { n_restarts >= limit }
+    }
+
+    /// How long the Job may be active yet; `None` if that has no limit, or it is suspended.
+    fn deadline_left(&self) -> Option<Duration> {
+        let seconds = self.spec.active_deadline_seconds.filter(|_| !self.is_suspended())?;
+        let since = self.status.start_time.as_ref()?.0;
+        let left = SignedDuration::from_secs(seconds).saturating_sub(self.now.duration_since(since));
+        Some(Duration::try_from(left).unwrap_or_default())
+    }
+
+    fn judge_indexes(&mut self, completions: i32) {
+        let parse = |text: Option<&String>| Intervals::parse(text.map_or("", |text| text), completions);
+        let index_of = |pod: &Pod| index::within(pod, completions).filter(|_| has_finalizer(pod));
+        self.succeeded_before = parse(self.status.completed_indexes.as_ref());
+        let succeeded = self.pods.iter().filter(|pod| pods::phase(pod) == "Succeeded");
+        self.succeeded_indexes = self.succeeded_before.with(succeeded.filter_map(|pod| index_of(pod)));
+        self.counts.succeeded = self.succeeded_indexes.total();
+        if let Some(limit) = self.spec.backoff_limit_per_index {
+            let failed = self.pods.iter().filter(|pod| self.has_index_failed(pod, limit));
+            let failed = parse(self.status.failed_indexes.as_ref()).with(failed.filter_map(|pod| index_of(pod)));
+            let (n_failed, n_succeeded) = (failed.total(), self.succeeded_indexes.total());
+            if self.finish.is_none() {
+                if self.spec.max_failed_indexes.is_some_and(|most| n_failed > most) {
+                    let message = "Job has exceeded the specified maximal number of failed indexes";
+                    self.finish = Some(failure("MaxFailedIndexesExceeded", message));
+                } else if n_failed > 0 && n_failed.saturating_add(n_succeeded) >= completions {
+                    self.finish = Some(failure("FailedIndexes", "Job has failed indexes"));
+                }
+            }
+            self.kept = self.keep(completions, &failed);
+            self.failed_indexes = Some(failed);
+        }
+        if self.finish.is_none()
+            && let Some(message) =
+                policy::success(self.spec.success_policy.as_ref(), completions, &self.succeeded_indexes)
+        {
+            self.finish = Some(Finish { stage: Stage::SuccessCriteriaMet, reason: "SuccessPolicy".to_owned(), message });
+        }
+    }
+
+    fn has_index_failed(&self, pod: &Pod, limit: i32) -> bool {
+        self.has_failed(pod)
+            && match self.failure(pod) {
+                Failure::Counts | Failure::FailsJob(_) => index::n_failures(pod) >= limit,
+                Failure::FailsIndex => true,
+                Failure::Ignored => false,
+            }
+    }
+
+    fn keep(&self, completions: i32, failed_indexes: &Intervals) -> BTreeMap<i32, Arc<Pod>> {
+        let active: BTreeSet<i32> = self.active.iter().filter_map(|pod| index::of(pod)).collect();
+        let mut kept: BTreeMap<i32, Arc<Pod>> = BTreeMap::new();
+        for pod in self.new_pods(&None, |pod| self.has_failed(pod)) {
+            let Some(at) = index::within(&pod, completions) else { continue };
+            if self.succeeded_indexes.has(at) || failed_indexes.has(at) || active.contains(&at) {
+                continue;
+            }
+            let rank = |pod: &Pod| index::n_failures(pod).saturating_add(index::n_ignored_failures(pod));
+            let is_later = |last: &Arc<Pod>| {
+                rank(last) <= rank(&pod) && backoff::finished_at(&pod) >= backoff::finished_at(last)
+            };
+            if kept.get(&at).is_none_or(is_later) {
+                kept.insert(at, pod);
+            }
+        }
+        kept
+    }
+
+    /// Pods that have neither been released nor listed in the status and that count for the Job.
+    fn new_pods(&self, listed: &Option<Vec<String>>, passes: impl Fn(&Pod) -> bool) -> Vec<Arc<Pod>> {
+        let listed: HashSet<&str> = listed.iter().flatten().map(String::as_str).collect();
+        let is_new = |pod: &&Arc<Pod>| self.is_held(pod) && !listed.contains(uid(pod)) && self.is_wanted(pod);
+        self.pods.iter().filter(is_new).filter(|pod| passes(pod)).cloned().collect()
+    }
+
+    /// Whether a Pod is of an index that the Job wants.
+    fn is_wanted(&self, pod: &Pod) -> bool {
+        self.indexed().is_none_or(|completions| index::within(pod, completions).is_some())
+    }
+
+    fn is_held(&self, pod: &Pod) -> bool {
+        has_finalizer(pod) && !self.released.contains(uid(pod))
+    }
+
+    fn has_failed(&self, pod: &Pod) -> bool {
+        match pods::phase(pod) {
+            "Failed" => true,
+            "Succeeded" => false,
+            // One that was deleted may never come to say that it has failed.
+            _ => pods::is_terminating(pod) && !self.waits_for_the_end(),
+        }
+    }
+
+    fn failure(&self, pod: &Pod) -> Failure {
+        policy::failure(self.spec.pod_failure_policy.as_ref(), pod)
+    }
+
+    /// Whether a Pod is replaced only when it has come to its end.
+    fn waits_for_the_end(&self) -> bool {
+        self.spec.pod_replacement_policy.as_deref() == Some("Failed") || self.spec.pod_failure_policy.is_some()
+    }
+
+    fn is_suspended(&self) -> bool {
+        self.spec.suspend == Some(true)
+    }
+
+    fn is_deleting(&self) -> bool {
+        self.job.metadata.deletion_timestamp.is_some()
+    }
+
+    /// The number of completions of an Indexed Job.
+    fn indexed(&self) -> Option<i32> {
+        let is_indexed = self.spec.completion_mode.as_deref() == Some("Indexed");
+        is_indexed.then(|| self.spec.completions.unwrap_or(0))
+    }
+
+    fn uncounted(&self) -> UncountedTerminatedPods {
+        self.status.uncounted_terminated_pods.clone().unwrap_or_default()
+    }
+
+    fn wait_at_most(&mut self, wait: Duration) {
+        self.wait = Some(self.wait.map_or(wait, |known| known.min(wait)));
+    }
+}
+
+// === impl Pass: Pods to create and to delete ===
+
+impl Pass<'_> {
+    pub(crate) fn todo(&mut self) -> Todo {
+        if self.finish.is_some() {
+            return Todo::End(self.active.clone());
+        }
+        if self.is_deleting() {
+            return Todo::Nothing;
+        }
+        if self.is_suspended() {
+            return remove(removal::order(&self.active, self.indexed(), self.active.len()));
+        }
+        let wanted = self.n_wanted();
+        let surplus = usize::try_from(self.counts.active.saturating_sub(wanted)).unwrap_or(0);
+        let mut surplus = removal::order(&self.active, self.indexed(), surplus);
+        surplus.truncate(CHANGES_MAX);
+        if !surplus.is_empty() {
+            return remove(surplus);
+        }
+        let still_there = if self.waits_for_the_end() { self.counts.terminating } else { 0 };
+        let missing = wanted.saturating_sub(still_there).saturating_sub(self.counts.active);
+        match usize::try_from(missing) {
+            Ok(missing @ 1..) => self.create(missing.min(CHANGES_MAX)),
+            _ => Todo::Nothing,
+        }
+    }
+
+    /// How many Pods should run.
+    fn n_wanted(&self) -> i32 {
+        let parallelism = self.spec.parallelism.unwrap_or(1);
+        match self.spec.completions {
+            // The first success decides, and those that run may go on.
+            None if self.counts.succeeded > 0 => self.counts.active,
+            None => parallelism,
+            Some(completions) => completions.saturating_sub(self.counts.succeeded).min(parallelism).max(0),
+        }
+    }
+
+    fn create(&mut self, n: usize) -> Todo {
+        let has_limit_per_index = self.spec.backoff_limit_per_index.is_some();
+        if !has_limit_per_index {
+            let left = self.backoff.left(self.now);
+            if !left.is_zero() {
+                self.wait_at_most(left);
+                return Todo::Nothing;
+            }
+        }
+        let Some(completions) = self.indexed() else {
+            return Todo::Create(vec![Order { index: None, n_failures: None }; n]);
+        };
+        let mut indexes = self.pending_indexes(n, completions);
+        if has_limit_per_index {
+            let left = |at: &i32| backoff::left_of_index(self.kept.get(at).map(|pod| &**pod), self.now);
+            let least = indexes.iter().map(left).min().unwrap_or_default();
+            if !least.is_zero() {
+                self.wait_at_most(least);
+                return Todo::Nothing;
+            }
+            let next = indexes.iter().map(left).filter(|left| !left.is_zero()).min();
+            indexes.retain(|at| left(at).is_zero());
+            if let Some(next) = next {
+                self.wait_at_most(next);
+            }
+        }
+        let orders = indexes.into_iter().map(|at| Order {
+            index: Some(at),
+            n_failures: has_limit_per_index.then(|| self.n_failures(self.kept.get(&at))),
+        });
+        match orders.collect::<Vec<_>>() {
+            orders if orders.is_empty() => Todo::Nothing,
+            orders => Todo::Create(orders),
+        }
+    }
+
+    fn pending_indexes(&self, n: usize, completions: i32) -> Vec<i32> {
+        let active = self.active.iter().filter_map(|pod| index::of(pod));
+        let mut taken = self.succeeded_indexes.with(active);
+        if self.waits_for_the_end() {
+            taken = taken.with(self.pods.iter().filter(|pod| is_ending(pod)).filter_map(|pod| index::of(pod)));
+        }
+        if let Some(failed) = &self.failed_indexes {
+            taken = taken.union(failed);
+        }
+        taken.first_missing(n, completions)
+    }
+
+    /// How often an index has failed, with its last Pod.
+    fn n_failures(&self, last: Option<&Arc<Pod>>) -> (i32, i32) {
+        let Some(last) = last else { return (0, 0) };
+        let (counted, ignored) = (index::n_failures(last), index::n_ignored_failures(last));
+        match self.failure(last) {
+            Failure::Ignored => (counted, ignored.saturating_add(1)),
+            Failure::Counts | Failure::FailsIndex | Failure::FailsJob(_) => (counted.saturating_add(1), ignored),
+        }
+    }
+
+    /// Hears what became of what was to do. Only then it is known whether the Job is complete.
+    pub(crate) fn done(&mut self, done: Done) {
+        let n_deleted = to_i32(done.n_deleted);
+        self.counts.active = self.counts.active.saturating_sub(n_deleted).saturating_add(to_i32(done.n_created));
+        self.counts.ready = self.counts.ready.saturating_sub(to_i32(done.n_ready)).max(0);
+        self.counts.terminating = self.counts.terminating.saturating_add(n_deleted);
+        if self.finish.is_some() {
+            if done.n_deleted != self.active.len() {
+                // The rest has to be deleted before the Job may be said to end.
+                self.finish = None;
+            }
+        } else {
+            self.complete_or_suspend();
+        }
+        self.status.active = positive(self.counts.active);
+        self.status.ready = Some(self.counts.ready);
+        self.status.terminating = Some(self.counts.terminating);
+    }
+
+    fn complete_or_suspend(&mut self) {
+        let is_complete = match self.spec.completions {
+            None => self.counts.succeeded > 0,
+            Some(completions) => self.counts.succeeded >= completions,
+        };
+        if is_complete && self.counts.active == 0 {
+            self.finish = Some(Finish {
+                stage: Stage::SuccessCriteriaMet,
+                reason: "CompletionsReached".to_owned(),
+                message: "Reached expected number of succeeded pods".to_owned(),
+            });
+        } else if !self.is_deleting() && self.is_suspended() {
+            if self.set_condition("Suspended", "True", "JobSuspended", "Job suspended") {
+                self.suspension = Some(Suspension::Suspended);
+                self.status.start_time = None;
+            }
+        } else if !self.is_deleting() && self.set_condition("Suspended", "False", "JobResumed", "Job resumed") {
+            self.suspension = Some(Suspension::Resumed);
+            // The deadline does not run while the Job is suspended.
+            self.status.start_time = Some(Time(self.now));
+        }
+    }
+}
+
+fn remove(pods: Vec<Arc<Pod>>) -> Todo {
+    if pods.is_empty() { Todo::Nothing } else { Todo::Remove(pods) }
+}
+
+// === impl Pass: accounting ===
+
+impl Pass<'_> {
+    /// Lists in the status the Pods that have finished, and counts those listed before that have been released since. Returns the
+    /// Pods to release when the status is written.
+    pub(crate) fn account(&mut self) -> Vec<Arc<Pod>> {
+        self.count_released(|pass, pod| pass.is_held(pod));
+        let mut uncounted = self.uncounted();
+        let listed: HashSet<String> = uncounted.succeeded.iter().chain(&uncounted.failed).flatten().cloned().collect();
+        let has_listed_failure: HashSet<String> = uncounted.failed.iter().flatten().cloned().collect();
+        let mut n_listed = listed.len();
+        let (mut release, mut is_full) = (Vec::new(), false);
+        for pod in &self.pods {
+            let has_failed = self.has_failed(pod);
+            if !self.is_held(pod) || !self.may_release(pod, has_failed) {
+                continue;
+            }
+            release.push(pod.clone());
+            let uid = uid(pod);
+            if pods::phase(pod) == "Succeeded" && !has_listed_failure.contains(uid) {
+                if let Some(completions) = self.indexed() {
+                    // The index itself is enough not to count it again.
+                    let is_new = |at: &i32| !self.succeeded_before.has(*at);
+                    n_listed += usize::from(index::within(pod, completions).filter(is_new).is_some());
+                } else if !listed.contains(uid) {
+                    uncounted.succeeded.get_or_insert_default().push(uid.to_owned());
+                    n_listed += 1;
+                }
+            } else if (has_failed || self.fails()) && !listed.contains(uid) && self.is_wanted(pod) {
+                if self.failure(pod) != Failure::Ignored {
+                    uncounted.failed.get_or_insert_default().push(uid.to_owned());
+                    n_listed += 1;
+                }
+            }
+            if n_listed >= UNCOUNTED_MAX {
+                // The rest follows when these are counted.
+                is_full = true;
+                break;
+            }
+        }
+        self.is_list_full = is_full;
+        self.status.uncounted_terminated_pods = Some(uncounted);
+        if self.indexed().is_some() {
+            self.status.succeeded = positive(self.succeeded_indexes.total());
+            self.status.completed_indexes = Some(self.succeeded_indexes.to_string()).filter(|text| !text.is_empty());
+            self.status.failed_indexes = self.failed_indexes.as_ref().map(Intervals::to_string);
+        }
+        self.announce();
+        release
+    }
+
+    /// Whether the finalizer may be taken from a Pod.
+    fn may_release(&self, pod: &Pod, has_failed: bool) -> bool {
+        if self.is_deleting() || self.finish.is_some() || pods::phase(pod) == "Succeeded" {
+            return true;
+        }
+        let is_kept = || {
+            let kept = index::of(pod).and_then(|at| self.kept.get(&at));
+            kept.is_some_and(|kept| kept.metadata.uid == pod.metadata.uid)
+        };
+        has_failed && !is_kept()
+    }
+
+    /// Whether the Job fails, so that every Pod that has not finished counts as failed.
+    fn fails(&self) -> bool {
+        matches!(self.finish, Some(Finish { stage: Stage::Failed | Stage::FailureTarget, .. }))
+    }
+
+    /// Says in the status how the Job will end. It has ended when all Pods are counted.
+    fn announce(&mut self) {
+        let Some(finish) = self.finish.clone() else { return };
+        let (type_, end) = match finish.stage {
+            Stage::Complete | Stage::Failed => return,
+            Stage::FailureTarget => ("FailureTarget", Stage::Failed),
+            Stage::SuccessCriteriaMet => ("SuccessCriteriaMet", Stage::Complete),
+        };
+        if find(&self.status, type_).is_none_or(|known| known.status != "True") {
+            self.set_condition(type_, "True", &finish.reason, &finish.message);
+        }
+        self.finish = Some(Finish { stage: end, ..finish });
+    }
+
+    /// Counts the Pods that are listed in the status and have been released; `is_released` knows of those of this pass. Returns how
+    /// the Job has finished, if it has.
+    pub(crate) fn settle(&mut self, is_released: impl Fn(&Pod) -> bool) -> Option<Finish> {
+        self.count_released(|pass, pod| pass.is_held(pod) && !is_released(pod));
+        let uncounted = self.uncounted();
+        let is_all_counted = uncounted.succeeded.is_none() && uncounted.failed.is_none() && !self.is_list_full;
+        let finish = self.finish.clone().filter(|_| is_all_counted && self.counts.terminating == 0)?;
+        let type_ = match finish.stage {
+            Stage::Complete | Stage::SuccessCriteriaMet => "Complete",
+            Stage::Failed | Stage::FailureTarget => "Failed",
+        };
+        self.set_condition(type_, "True", &finish.reason, &finish.message);
+        if type_ == "Complete" {
+            self.status.completion_time = Some(Time(self.now));
+        }
+        Some(finish)
+    }
+
+    /// Whether more Pods succeeded than were wanted.
+    pub(crate) fn has_too_many_successes(&self) -> bool {
+        self.spec.completions.is_some_and(|completions| self.status.succeeded.unwrap_or(0) > completions)
+    }
+
+    fn count_released(&mut self, is_held: impl Fn(&Self, &Pod) -> bool) {
+        let held: HashSet<&str> = self.pods.iter().filter(|pod| is_held(self, pod)).map(|pod| uid(pod)).collect();
+        let mut uncounted = self.status.uncounted_terminated_pods.take().unwrap_or_default();
+        let count = |counted: &mut Option<i32>, listed: &mut Option<Vec<String>>| {
+            let Some(uids) = listed else { return };
+            let n_before = uids.len();
+            uids.retain(|uid| held.contains(&**uid));
+            *counted = positive(counted.unwrap_or(0).saturating_add(to_i32(n_before - uids.len())));
+            if uids.is_empty() {
+                *listed = None;
+            }
+        };
+        count(&mut self.status.succeeded, &mut uncounted.succeeded);
+        count(&mut self.status.failed, &mut uncounted.failed);
+        self.status.uncounted_terminated_pods = Some(uncounted);
+    }
+
+    /// Writes a condition, unless it says so already. One that is not there is not false either.
+    fn set_condition(&mut self, type_: &str, status: &str, reason: &str, message: &str) -> bool {
+        let condition = JobCondition {
+            last_probe_time: Some(Time(self.now)),
+            last_transition_time: Some(Time(self.now)),
+            message: Some(message.to_owned()),
+            reason: Some(reason.to_owned()),
+            status: status.to_owned(),
+            type_: type_.to_owned(),
+        };
+        let conditions = self.status.conditions.get_or_insert_default();
+        match conditions.iter_mut().find(|known| known.type_ == type_) {
+            Some(known) if known.status == status && known.reason == condition.reason && known.message == condition.message => {
+                false
+            }
+            Some(known) => {
+                *known = condition;
+                true
+            }
+            None if status == "False" => {
+                if conditions.is_empty() {
+                    self.status.conditions = None;
+                }
+                false
+            }
+            None => {
+                conditions.push(condition);
+                true
+            }
+        }
+    }
+}
+
+fn failure(reason: &str, message: &str) -> Finish {
+    Finish { stage: Stage::FailureTarget, reason: reason.to_owned(), message: message.to_owned() }
+}
+
+fn find<'a>(status: &'a JobStatus, type_: &str) -> Option<&'a JobCondition> {
+    status.conditions.iter().flatten().find(|condition| condition.type_ == type_)
+}
+
+pub(crate) fn has_finalizer(pod: &Pod) -> bool {
+    pod.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == FINALIZER)
+}
+
+/// Whether a Pod is being deleted and has not come to its end.
+fn is_ending(pod: &Pod) -> bool {
+    pods::is_terminating(pod) && !pods::is_terminal(pod)
+}
+
+pub(crate) fn uid(pod: &Pod) -> &str {
+    pod.metadata.uid.as_deref().unwrap_or_default()
+}
+
+/// Zero is not written.
+fn positive(count: i32) -> Option<i32> {
+    Some(count).filter(|&count| count != 0)
+}
+
+fn to_i32(count: usize) -> i32 {
+    i32::try_from(count).unwrap_or(i32::MAX)
+}
+
+#[cfg(test)]
+mod tests;

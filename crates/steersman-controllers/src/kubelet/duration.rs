@@ -1,0 +1,92 @@
+//! Durations as Go writes and reads them.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+/// Reads `1h2m3.5s`, `250ms`, `0`. Nothing negative.
+pub(crate) fn parse(text: &str) -> Option<Duration> {
+    if text == "0" {
+        return Some(Duration::ZERO);
+    }
+    let mut rest = text;
+    let mut sum = Duration::ZERO;
+    if rest.is_empty() {
+        return None;
+    }
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+        let number: f64 = rest.get(..digits)?.parse().ok()?;
+        rest = rest.get(digits..)?;
+        let unit = rest.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(rest.len());
+        let seconds = match rest.get(..unit)? {
+            "ns" => 1e-9,
+            "us" | "µs" => 1e-6,
+            "ms" => 1e-3,
+            "s" => 1.0,
+            "m" => 60.0,
+            "h" => 3600.0,
+            _ => return None,
+        };
+        sum = sum.checked_add(Duration::try_from_secs_f64(number * seconds).ok()?)?;
+        rest = rest.get(unit..)?;
+    }
+    Some(sum)
+}
+
+/// Writes `1m20s`, `1.5s`, `0s`, to the millisecond.
+pub(crate) fn format(duration: Duration) -> String {
+    let (seconds, millis) = (duration.as_secs(), duration.subsec_millis());
+    if seconds == 0 && millis > 0 {
+        return format!("{millis}ms");
+    }
+    let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    let mut text = String::new();
+    // Writing to a string cannot fail.
+    if hours > 0 {
+        let _ = write!(text, "{hours}h");
+    }
+    if hours > 0 || minutes > 0 {
+        let _ = write!(text, "{minutes}m");
+    }
+    let _ = write!(text, "{seconds}");
+    if millis > 0 {
+        let fraction = format!("{millis:03}");
+        let _ = write!(text, ".{}", fraction.trim_end_matches('0'));
+    }
+    text.push('s');
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn durations_are_written_as_go_does() {
+        for (millis, want) in [(0, "0s"), (350, "350ms"), (1500, "1.5s"), (80_000, "1m20s"), (3_600_000, "1h0m0s")] {
+            assert_eq!(format(Duration::from_millis(millis)), want);
+        }
+    }
+
+    #[test]
+    fn what_is_no_duration_is_refused() {
+        for text in ["", "1", "s", "-1s", "1x", "1s1", ".", "99999999999999999999999h"] {
+            assert_eq!(parse(text), None, "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_was_written_is_read(millis in 0_u64..1 << 45) {
+            let duration = Duration::from_millis(millis);
+            let read = parse(&format(duration)).unwrap();
+            prop_assert!(read.abs_diff(duration) < Duration::from_millis(1));
+        }
+
+        #[test]
+        fn no_text_makes_it_panic(text in ".*") {
+            let _ = parse(&text);
+        }
+    }
+}

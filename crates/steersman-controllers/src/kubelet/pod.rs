@@ -1,0 +1,752 @@
+//! The life of one Pod on a simulated node, as a state machine without a clock of its own.
+//!
+//! [`PodState::step`] takes the Pod as it is in the cluster and the time, and says what is to be done: Events, a look at the ConfigMaps
+//! and Secrets that the Pod refers to, the end of the Pod; [`status`] says what its status is then. What a kubelet would learn from a container runtime and
+//! from probes follows from the Pod's [`Behavior`]. Follows kubernetes' `pkg/kubelet`: its reasons, messages, back-offs and
+//! phases.
+
+pub(crate) mod references;
+pub(crate) mod status;
+
+use crate::kubelet::behavior::Behavior;
+use crate::kubelet::container::{self, Cause, Container, Exit, Phase, Role, Run, after};
+use crate::kubelet::duration;
+use crate::kubelet::images::Images;
+use crate::kubelet::pod::references::Found;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::api::core::v1::Pod;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::net::IpAddr;
+use std::time::Duration;
+use steersman::events::EventType;
+use tokio::time::Instant;
+
+/// How long the containers of a Pod run that is there to come to an end.
+const RUN_TIME: Duration = Duration::from_millis(250);
+/// How long a failed pull is shown as such before the pause until the next one.
+const PULL_FAILED: Duration = Duration::from_secs(2);
+/// How long until it is looked again for what a container refers to.
+const CONFIG_RETRY: Duration = Duration::from_secs(10);
+/// The exit codes of a process that was asked to end and had not arranged for it, and of one that was killed.
+const TERMINATED: i32 = 143;
+const KILLED: i32 = 137;
+const GRACE: Duration = Duration::from_secs(30);
+
+/// A Pod on a node.
+#[derive(Clone, Debug)]
+pub(crate) struct PodState {
+    pub(crate) uid: String,
+    behavior: Behavior,
+    /// What of the annotations could not be read, until an Event has said so.
+    faults: Vec<String>,
+    pub(crate) ips: Vec<IpAddr>,
+    pub(crate) began: Timestamp,
+    deadline: Option<Instant>,
+    /// As [`container::all`] lists them.
+    pub(crate) containers: Vec<Container>,
+    lookup: Lookup,
+    ending: Option<Ending>,
+    /// Why the Pod has failed as a whole, in a word and a sentence.
+    pub(crate) failure: Option<(String, String)>,
+    pub(crate) verdict: Option<Verdict>,
+    /// Since when each of the conditions is what it is.
+    conditions: [Option<(bool, Timestamp)>; status::CONDITIONS],
+    /// Nothing begins again: what was to end has ended, or cannot begin.
+    is_finishing: bool,
+    is_removed: bool,
+}
+
+/// What became of the Pod in the end.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Verdict {
+    Failed,
+    Succeeded,
+}
+
+/// The time, for what is waited for and for what is written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Now {
+    pub(crate) instant: Instant,
+    pub(crate) time: Timestamp,
+}
+
+/// What has happened.
+#[derive(Clone, Debug)]
+pub(crate) enum Input {
+    /// The Pod has changed, or a time has come.
+    Wake,
+    /// What was asked for by [`Effects::asks`].
+    References(Found),
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Effects {
+    pub(crate) events: Vec<PodEvent>,
+    /// Whether to look for the ConfigMaps and Secrets that the Pod refers to.
+    pub(crate) asks: bool,
+    /// Whether nothing runs any more in a Pod that is to be deleted.
+    pub(crate) removes: bool,
+    /// When to call again if nothing happens before.
+    pub(crate) wakes: Option<Instant>,
+}
+
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct PodEvent {
+    pub(crate) event_type: EventType,
+    pub(crate) reason: String,
+    pub(crate) message: String,
+    /// Of a container; `None`: about the Pod.
+    pub(crate) field_path: Option<String>,
+}
+
+#[derive(Clone, Debug)]
+enum Lookup {
+    /// Nothing is referred to.
+    NotNeeded,
+    /// To be asked for.
+    Needed,
+    Asked,
+    Known(Found),
+    /// Volumes cannot be mounted.
+    Unmountable { until: Instant },
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Ending {
+    why: EndingCause,
+    /// When what still runs is killed.
+    kill_at: Instant,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum EndingCause {
+    Deadline,
+    Deletion,
+}
+
+/// What a step works with.
+struct Step<'a> {
+    pod: &'a Pod,
+    images: &'a mut Images,
+    now: Now,
+    effects: Effects,
+}
+
+/// A number that is the same for the same of everything, for what may be any but must not change.
+pub(crate) fn seed(of: impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    of.hash(&mut hasher);
+    hasher.finish()
+}
+
+pub(crate) fn name(pod: &Pod) -> &str {
+    pod.metadata.name.as_deref().unwrap_or_default()
+}
+
+pub(crate) fn namespace(pod: &Pod) -> &str {
+    pod.metadata.namespace.as_deref().unwrap_or_default()
+}
+
+fn uid(pod: &Pod) -> &str {
+    pod.metadata.uid.as_deref().unwrap_or_default()
+}
+
+fn seconds(seconds: i64) -> Duration {
+    Duration::from_secs(u64::try_from(seconds).unwrap_or_default())
+}
+
+/// Whether the containers of a Pod are there to come to an end.
+fn is_to_complete(pod: &Pod) -> bool {
+    let policy = pod.spec.as_ref().and_then(|spec| spec.restart_policy.as_deref());
+    policy.is_some_and(|policy| policy != "Always")
+        || pod.metadata.owner_references.iter().flatten().any(|owner| owner.kind == "Job" && owner.controller == Some(true))
+}
+
+// === impl PodState ===
+
+impl PodState {
+    /// A Pod that has come to the node. Where its status says what runs in it, that goes on: the node was there before.
+    pub(crate) fn new(pod: &Pod, now: Now) -> PodState {
+        let (behavior, faults) = Behavior::of(pod);
+        let began = pod.status.as_ref().and_then(|status| status.start_time.as_ref()).map_or(now.time, |time| time.0);
+        let deadline = pod.spec.as_ref().and_then(|spec| spec.active_deadline_seconds).map(|allowed| {
+            let passed = Duration::try_from(now.time.duration_since(began)).unwrap_or_default();
+            after(now.instant, seconds(allowed).saturating_sub(passed))
+        });
+        let mut state = PodState {
+            uid: uid(pod).to_owned(),
+            behavior,
+            faults,
+            ips: Vec::new(),
+            began,
+            deadline,
+            containers: container::all(pod).map(|_| Container::new()).collect(),
+            lookup: if references::has_any(pod) { Lookup::Needed } else { Lookup::NotNeeded },
+            ending: None,
+            failure: None,
+            verdict: None,
+            conditions: [None; status::CONDITIONS],
+            is_finishing: false,
+            is_removed: false,
+        };
+        if let Some(known) = &pod.status {
+            status::adopt(&mut state, pod, known, now);
+        }
+        state
+    }
+
+    /// The node does not take the Pod, for a reason and with a message.
+    pub(crate) fn reject(&mut self, reason: &str, message: &str) -> PodEvent {
+        self.verdict = Some(Verdict::Failed);
+        self.failure = Some((reason.to_owned(), format!("Pod was rejected: {message}")));
+        PodEvent::about_pod(EventType::Warning, reason, message.to_owned())
+    }
+
+    /// Whether the Pod takes part of the node.
+    pub(crate) fn is_active(&self) -> bool {
+        self.verdict.is_none()
+    }
+
+    /// Whether nothing of the Pod ran before, so that the node has still to say whether it takes it.
+    pub(crate) fn is_new(&self) -> bool {
+        self.verdict.is_none() && !self.containers.iter().any(Container::has_run)
+    }
+
+    /// Whether the Pod has come to the end that its deletion asked for.
+    pub(crate) fn is_removed(&self) -> bool {
+        self.is_removed
+    }
+
+    /// Whether what the cluster knows of the Pod is what the node has said.
+    pub(crate) fn agrees(&self, is_ready: Option<bool>, phase: Option<&str>) -> bool {
+        let has_said = self.conditions.get(status::READY).and_then(|known| known.map(|(holds, _)| holds));
+        let is_over = matches!(phase, Some("Failed" | "Succeeded"));
+        has_said == is_ready && is_over == self.verdict.is_some()
+    }
+
+    /// Goes on as far as it can at this time.
+    pub(crate) fn step(&mut self, pod: &Pod, images: &mut Images, now: Now, input: Input) -> Effects {
+        let mut step = Step { pod, images, now, effects: Effects::default() };
+        for fault in std::mem::take(&mut self.faults) {
+            step.effects.events.push(PodEvent::about_pod(EventType::Warning, "InvalidSimulation", fault));
+        }
+        if let Input::References(found) = input {
+            self.lookup = Lookup::Known(found);
+        }
+        self.heed_ending(&mut step);
+        match self.ending {
+            Some(ending) => self.wind_down(&mut step, ending),
+            None if self.verdict.is_none() => self.run(&mut step),
+            None => {}
+        }
+        let Step { mut effects, .. } = step;
+        if !self.is_removed {
+            effects.wakes = self.wakes(now.instant);
+        }
+        effects
+    }
+
+    fn wakes(&self, now: Instant) -> Option<Instant> {
+        if self.verdict.is_some() && self.ending.is_none() {
+            return None;
+        }
+        let deadline = self.deadline.filter(|_| self.ending.is_none());
+        let lookup = match self.lookup {
+            Lookup::Unmountable { until } => Some(until),
+            _ => None,
+        };
+        let containers = self.containers.iter().filter_map(|container| container.wakes(now));
+        // What waits for something else is woken by it.
+        let is_mounted = !matches!(self.lookup, Lookup::Needed | Lookup::Asked);
+        let next = containers.filter(|at| *at > now || is_mounted).chain(deadline).chain(lookup).min()?;
+        // All that could be done by now has been: what is due all the same waits for something else.
+        Some(if next > now { next } else { after(now, CONFIG_RETRY) })
+    }
+
+    // --- the end ---
+
+    /// Begins to end the Pod if it is deleted or has been active for too long.
+    fn heed_ending(&mut self, step: &mut Step<'_>) {
+        let now = step.now.instant;
+        let spec_grace = step.pod.spec.as_ref().and_then(|spec| spec.termination_grace_period_seconds);
+        if step.pod.metadata.deletion_timestamp.is_some() {
+            let grace = step.pod.metadata.deletion_grace_period_seconds.or(spec_grace).map_or(GRACE, seconds);
+            match &mut self.ending {
+                Some(ending) if ending.why == EndingCause::Deletion => {
+                    // Deleted again, with less time.
+                    let kill_at = ending.kill_at.min(after(now, grace));
+                    ending.kill_at = kill_at;
+                    for container in &mut self.containers {
+                        if let Phase::Running(Run { ends: Some((at, cause)), .. }) = &mut container.phase
+                            && *at > kill_at
+                        {
+                            (*at, *cause) = (kill_at, Cause::Exit(KILLED));
+                        }
+                    }
+                }
+                _ => self.begin_ending(step, EndingCause::Deletion, grace),
+            }
+        } else if self.ending.is_none() && self.verdict.is_none() && self.deadline.is_some_and(|at| at <= now) {
+            let (reason, message) = ("DeadlineExceeded", "Pod was active on the node longer than the specified deadline");
+            step.effects.events.push(PodEvent::about_pod(EventType::Normal, reason, message.to_owned()));
+            self.failure = Some((reason.to_owned(), message.to_owned()));
+            self.begin_ending(step, EndingCause::Deadline, spec_grace.map_or(GRACE, seconds));
+        }
+    }
+
+    fn begin_ending(&mut self, step: &mut Step<'_>, why: EndingCause, grace: Duration) {
+        self.ending = Some(Ending { why, kill_at: after(step.now.instant, grace) });
+        for (index, (spec, role)) in container::all(step.pod).enumerate() {
+            self.stop(step, index, spec, role, grace);
+        }
+    }
+
+    /// Asks a container to end, if it runs.
+    fn stop(&mut self, step: &mut Step<'_>, index: usize, spec: &core::Container, role: Role, grace: Duration) {
+        let hook = spec.lifecycle.as_ref().and_then(|lifecycle| lifecycle.pre_stop.as_ref()?.sleep.as_ref());
+        let own = self.behavior.stop_delay.map_or(Duration::ZERO, |range| range.pick(seed((&self.uid, index))));
+        let wanted = own.saturating_add(hook.map_or(Duration::ZERO, |sleep| seconds(sleep.seconds)));
+        let Some(Container { phase: Phase::Running(run), .. }) = self.containers.get_mut(index) else { return };
+        let code = match () {
+            () if wanted > grace => KILLED,
+            () if role != Role::Sidecar && is_to_complete(step.pod) => TERMINATED,
+            () => 0,
+        };
+        run.ends = Some((after(step.now.instant, wanted.min(grace)), Cause::Exit(code)));
+        step.container_event(spec, role, EventType::Normal, "Killing", format!("Stopping container {}", spec.name));
+    }
+
+    /// Waits until nothing runs any more.
+    fn wind_down(&mut self, step: &mut Step<'_>, ending: Ending) {
+        let now = step.now.instant;
+        for (index, (spec, role)) in container::all(step.pod).enumerate() {
+            let Some(container) = self.containers.get_mut(index) else { continue };
+            match &container.phase {
+                Phase::Running(run) => {
+                    let (at, cause) = run.ends.unwrap_or((ending.kill_at, Cause::Exit(KILLED)));
+                    if at <= now {
+                        self.exited(step, index, spec, role, cause);
+                    }
+                }
+                // It has ended before, and is not begun again.
+                Phase::BackOff { .. } => {
+                    if let Some(exit) = container.last.take() {
+                        container.phase = Phase::Exited(exit);
+                    }
+                }
+                _ => {}
+            }
+        }
+        if self.containers.iter().any(Container::is_running) {
+            return;
+        }
+        if self.verdict.is_none() {
+            self.close(step.pod, now);
+        }
+        if ending.why == EndingCause::Deletion && !std::mem::replace(&mut self.is_removed, true) {
+            step.effects.removes = true;
+        }
+    }
+
+    /// Nothing runs any more: what has not begun never will.
+    fn close(&mut self, pod: &Pod, now: Instant) {
+        let is_initialized = container::all(pod).all(|(_, role)| role == Role::Main)
+            || container::all(pod).zip(&self.containers).any(|((_, role), one)| role == Role::Main && one.has_run());
+        for ((_, role), container) in container::all(pod).zip(&mut self.containers) {
+            let is_lost = if role == Role::Main { is_initialized } else { container.has_run() };
+            if is_lost && !matches!(container.phase, Phase::Exited(_)) {
+                container.phase = Phase::Exited(Exit {
+                    code: KILLED,
+                    began: None,
+                    ended: None,
+                    reason: "ContainerStatusUnknown".to_owned(),
+                    message: Some("The container could not be located when the pod was terminated".to_owned()),
+                    id: None,
+                });
+            }
+        }
+        self.verdict = Some(match self.phase_of_containers(pod, now) {
+            "Succeeded" if self.failure.is_none() => Verdict::Succeeded,
+            _ => Verdict::Failed,
+        });
+    }
+
+    // --- the middle ---
+
+    fn run(&mut self, step: &mut Step<'_>) {
+        if !self.is_mounted(step) {
+            return;
+        }
+        let mut is_initialized = true;
+        let is_past_init =
+            container::all(step.pod).zip(&self.containers).any(|((_, role), one)| role == Role::Main && one.has_run());
+        for (index, (spec, role)) in container::all(step.pod).enumerate() {
+            if role == Role::Main && !is_initialized && !is_past_init {
+                break;
+            }
+            // What comes after an init container waits for it; what goes on running does so all the same.
+            let has_turn = is_initialized || is_past_init || self.containers.get(index).is_some_and(Container::has_run);
+            if has_turn && !(role == Role::Init && is_past_init) {
+                self.settle(step, index, spec, role);
+            }
+            let Some(container) = self.containers.get(index) else { break };
+            match role {
+                Role::Init => is_initialized &= container.has_succeeded(),
+                Role::Sidecar => is_initialized &= container.is_started(step.now.instant),
+                Role::Main => {}
+            }
+        }
+        self.finish(step);
+    }
+
+    /// Whether the volumes of the Pod are there.
+    fn is_mounted(&mut self, step: &mut Step<'_>) -> bool {
+        let now = step.now.instant;
+        match &self.lookup {
+            Lookup::NotNeeded => return true,
+            Lookup::Asked => return self.containers.iter().any(Container::has_run),
+            Lookup::Needed => {}
+            Lookup::Unmountable { until } if *until > now => return false,
+            Lookup::Unmountable { .. } => {}
+            Lookup::Known(found) => match references::unmountable(step.pod, found) {
+                None => return true,
+                // What has been mounted stays.
+                Some(_) if self.containers.iter().any(Container::has_run) => return true,
+                Some(message) => {
+                    let event = PodEvent::about_pod(EventType::Warning, "FailedMount", message);
+                    step.effects.events.push(event);
+                    self.lookup = Lookup::Unmountable { until: after(now, CONFIG_RETRY) };
+                    return false;
+                }
+            },
+        }
+        self.lookup = Lookup::Asked;
+        step.effects.asks = true;
+        self.containers.iter().any(Container::has_run)
+    }
+
+    /// Brings a container as far as it comes at this time.
+    fn settle(&mut self, step: &mut Step<'_>, index: usize, spec: &core::Container, role: Role) {
+        let now = step.now.instant;
+        loop {
+            let Some(container) = self.containers.get_mut(index) else { return };
+            match container.phase.clone() {
+                Phase::Waiting if self.is_finishing || matches!(self.lookup, Lookup::Asked) => return,
+                Phase::Waiting => self.begin(step, index, spec, role),
+                Phase::Pulling { began, until } if until <= now => {
+                    self.pulled(step, index, spec, role, until.saturating_duration_since(began));
+                }
+                Phase::PullFailed { until } if until <= now => {
+                    let wait = container.next_pull();
+                    container.phase = Phase::PullBackOff { until: after(now, wait.saturating_sub(PULL_FAILED)) };
+                    let message = format!("Back-off pulling image {:?}", image(spec));
+                    step.container_event(spec, role, EventType::Normal, "BackOff", message);
+                    step.container_event(spec, role, EventType::Warning, "Failed", "Error: ImagePullBackOff".to_owned());
+                    return;
+                }
+                Phase::PullBackOff { until } if until <= now => self.begin(step, index, spec, role),
+                Phase::Misconfigured { until, .. } if until <= now => {
+                    // Another look; the answer is another step.
+                    if !matches!(self.lookup, Lookup::Asked) {
+                        self.lookup = Lookup::Asked;
+                        step.effects.asks = true;
+                    }
+                    container.phase = Phase::Waiting;
+                    return;
+                }
+                Phase::BackOff { until, .. } if until <= now => {
+                    container.begin_again(now);
+                    self.begin(step, index, spec, role);
+                }
+                Phase::Running(Run { ends: Some((at, cause)), .. }) if at <= now => {
+                    self.exited(step, index, spec, role, cause);
+                }
+                _ => return,
+            }
+        }
+    }
+
+    /// Checks what a container needs, and pulls its image.
+    fn begin(&mut self, step: &mut Step<'_>, index: usize, spec: &core::Container, role: Role) {
+        let now = step.now.instant;
+        let problem = match &self.lookup {
+            Lookup::Known(found) => references::problem(namespace(step.pod), spec, found),
+            _ => None,
+        };
+        let Some(container) = self.containers.get_mut(index) else { return };
+        if let Some(message) = problem {
+            step.container_event(spec, role, EventType::Warning, "Failed", format!("Error: {message}"));
+            container.phase = Phase::Misconfigured { message, until: after(now, CONFIG_RETRY) };
+            return;
+        }
+        let image = image(spec);
+        let pulls_always = spec.image_pull_policy.as_deref() == Some("Always");
+        if !pulls_always && step.images.has(image) && !self.is_missing(image) {
+            let message =
+                format!("Container image {image:?} already present on machine and can be accessed by the pod");
+            step.container_event(spec, role, EventType::Normal, "Pulled", message);
+            self.start(step, index, spec, role);
+            return;
+        }
+        step.container_event(spec, role, EventType::Normal, "Pulling", format!("Pulling image {image:?}"));
+        if self.is_missing(image) {
+            let why = pull_error(image);
+            let message = format!("Failed to pull image {image:?}: {why}");
+            step.container_event(spec, role, EventType::Warning, "Failed", message);
+            step.container_event(spec, role, EventType::Warning, "Failed", "Error: ErrImagePull".to_owned());
+            if let Some(container) = self.containers.get_mut(index) {
+                container.phase = Phase::PullFailed { until: after(now, PULL_FAILED) };
+            }
+            return;
+        }
+        let delay = self.behavior.delay.map_or(Duration::ZERO, |range| range.pick(seed((&self.uid, index, "delay"))));
+        if let Some(container) = self.containers.get_mut(index) {
+            container.phase = Phase::Pulling { began: now, until: after(now, delay) };
+        }
+    }
+
+    fn is_missing(&self, image: &str) -> bool {
+        self.behavior.is_image_missing || image.rsplit_once(':').is_some_and(|(_, tag)| tag == "missing")
+    }
+
+    fn pulled(&mut self, step: &mut Step<'_>, index: usize, spec: &core::Container, role: Role, took: Duration) {
+        let image = image(spec);
+        step.images.add(image);
+        let (took, size) = (duration::format(took), Images::size(image));
+        let message = format!(
+            "Successfully pulled image {image:?} in {took} ({took} including waiting). Image size: {size} bytes."
+        );
+        step.container_event(spec, role, EventType::Normal, "Pulled", message);
+        self.start(step, index, spec, role);
+    }
+
+    fn start(&mut self, step: &mut Step<'_>, index: usize, spec: &core::Container, role: Role) {
+        step.container_event(spec, role, EventType::Normal, "Created", "Container created".to_owned());
+        step.container_event(spec, role, EventType::Normal, "Started", "Container started".to_owned());
+        let run = self.planned(step.pod, index, spec, role, step.now, Duration::ZERO);
+        if run.is_ready_at.is_none() && spec.readiness_probe.is_some() && role != Role::Init {
+            let message = "Readiness probe failed: the simulation never lets it succeed".to_owned();
+            step.container_event(spec, role, EventType::Warning, "Unhealthy", message);
+        }
+        if let Some(container) = self.containers.get_mut(index) {
+            container.phase = Phase::Running(run);
+        }
+    }
+
+    /// What will happen to a container that has been running for some time.
+    fn planned(
+        &self,
+        pod: &Pod,
+        index: usize,
+        spec: &core::Container,
+        role: Role,
+        now: Now,
+        passed: Duration,
+    ) -> Run {
+        let at = |wait: Duration| after(now.instant, wait.saturating_sub(passed));
+        let restarts = self.containers.get(index).map_or(0, |container| container.restarts);
+        let picked = |range: crate::kubelet::behavior::Range, what: &str| range.pick(seed((&self.uid, index, restarts, what)));
+        let initial = |probe: &core::Probe| seconds(probe.initial_delay_seconds.unwrap_or_default().into());
+        let period = |probe: &core::Probe| seconds(probe.period_seconds.unwrap_or(10).max(1).into());
+        let startup = spec.startup_probe.as_ref().map_or(Duration::ZERO, initial);
+        let ready = spec.readiness_probe.as_ref().map_or(startup, |probe| {
+            let further = u32::try_from(probe.success_threshold.unwrap_or(1)).unwrap_or(1).saturating_sub(1);
+            initial(probe).max(startup).saturating_add(period(probe).saturating_mul(further))
+        });
+        let ready_delay = self.behavior.ready_delay.map_or(Duration::ZERO, |range| picked(range, "ready"));
+        let end = match (role, self.behavior.ends) {
+            // Those that come before the others end by themselves, and those that accompany them do not.
+            (Role::Init, _) => Some((Duration::ZERO, 0)),
+            (Role::Sidecar, _) => None,
+            (Role::Main, Some(end)) => Some((picked(end.after, "end"), end.exit_code)),
+            (Role::Main, None) => is_to_complete(pod).then_some((RUN_TIME, 0)),
+        };
+        let dies = self.behavior.liveness_fails_after.zip(spec.liveness_probe.as_ref()).map(|(range, probe)| {
+            let further = u32::try_from(probe.failure_threshold.unwrap_or(3)).unwrap_or(3).saturating_sub(1);
+            let first = picked(range, "liveness").max(initial(probe)).max(startup);
+            first.saturating_add(period(probe).saturating_mul(further))
+        });
+        let end = end.map(|(wait, code)| (wait, Cause::Exit(code)));
+        let dies = dies.map(|wait| (wait, Cause::Liveness));
+        let first = [end, dies].into_iter().flatten().min_by_key(|(wait, _)| *wait);
+        Run {
+            at: now.time,
+            is_started_at: at(startup),
+            is_ready_at: (!self.behavior.is_never_ready).then(|| at(ready.saturating_add(ready_delay))),
+            ends: first.map(|(wait, cause)| (at(wait), cause)),
+        }
+    }
+
+    /// A container has ended: it begins again, now or later, or not.
+    fn exited(&mut self, step: &mut Step<'_>, index: usize, spec: &core::Container, role: Role, cause: Cause) {
+        let now = step.now;
+        let id = self.container_id(spec, index);
+        let is_ending = self.ending.is_some() || self.is_finishing;
+        let code = match cause {
+            Cause::Exit(code) => code,
+            Cause::Liveness => {
+                let message = "Liveness probe failed: the simulation lets it fail".to_owned();
+                step.container_event(spec, role, EventType::Warning, "Unhealthy", message);
+                let message = format!("Container {} failed liveness probe, will be restarted", spec.name);
+                step.container_event(spec, role, EventType::Normal, "Killing", message);
+                TERMINATED
+            }
+        };
+        let Some(container) = self.containers.get_mut(index) else { return };
+        let began = match &container.phase {
+            Phase::Running(run) => Some(run.at),
+            _ => None,
+        };
+        let exit = Exit {
+            code,
+            began,
+            ended: Some(now.time),
+            reason: if code == 0 { "Completed" } else { "Error" }.to_owned(),
+            message: None,
+            id: Some(id),
+        };
+        if is_ending || !container::restarts(step.pod, spec, role, code) {
+            container.phase = Phase::Exited(exit);
+            return;
+        }
+        container.last = Some(exit);
+        match container.back_off(now.instant) {
+            None => {
+                container.begin_again(now.instant);
+                self.begin(step, index, spec, role);
+            }
+            Some(wait) => {
+                container.phase = Phase::BackOff { wait, until: after(now.instant, wait) };
+                let message =
+                    format!("Back-off restarting failed container {} in pod {}", spec.name, described(step.pod));
+                step.container_event(spec, role, EventType::Warning, "BackOff", message);
+            }
+        }
+    }
+
+    /// Ends what accompanies containers that have ended for good, and then the Pod.
+    fn finish(&mut self, step: &mut Step<'_>) {
+        let with_roles = || container::all(step.pod).map(|(_, role)| role).zip(&self.containers);
+        let has_ended = |one: &Container| matches!(one.phase, Phase::Exited(_));
+        let is_done = with_roles().all(|(role, one)| role != Role::Main || has_ended(one));
+        let is_failed = with_roles().any(|(role, one)| role == Role::Init && has_ended(one) && !one.has_succeeded());
+        if !is_done && !is_failed {
+            return;
+        }
+        let grace = step.pod.spec.as_ref().and_then(|spec| spec.termination_grace_period_seconds).map_or(GRACE, seconds);
+        let is_first = !std::mem::replace(&mut self.is_finishing, true);
+        for (index, (spec, role)) in container::all(step.pod).enumerate() {
+            if is_first {
+                self.stop(step, index, spec, role, grace);
+            }
+            self.settle(step, index, spec, role);
+        }
+        if !self.containers.iter().any(Container::is_running) {
+            self.verdict = match self.phase_of_containers(step.pod, step.now.instant) {
+                "Succeeded" => Some(Verdict::Succeeded),
+                "Failed" => Some(Verdict::Failed),
+                _ => None,
+            };
+        }
+    }
+
+    /// The phase that follows from the containers, as kubelet's `getPhase` has it.
+    fn phase_of_containers(&self, pod: &Pod, now: Instant) -> &'static str {
+        let (mut pending_init, mut pending_sidecars, mut has_failed_init) = (0, 0, false);
+        let (mut running, mut waiting, mut stopped, mut restarting, mut succeeded) = (0, 0, 0, 0, 0);
+        let mut has_begun = false;
+        for ((_, role), container) in container::all(pod).zip(&self.containers) {
+            let has_run = container.has_run();
+            match (role, &container.phase) {
+                (Role::Init, Phase::Exited(exit)) => has_failed_init |= exit.code != 0,
+                (Role::Init, Phase::Running(_)) => pending_init += 1,
+                (Role::Init, _) if has_run => {}
+                (Role::Init, _) => pending_init += 1,
+                (Role::Sidecar, Phase::Running(_)) => {
+                    pending_sidecars += usize::from(!container.is_started(now));
+                    running += 1;
+                }
+                (Role::Sidecar, _) if has_run => {}
+                (Role::Sidecar, _) => {
+                    pending_sidecars += 1;
+                    waiting += 1;
+                }
+                (Role::Main, Phase::Running(_)) => {
+                    running += 1;
+                    has_begun = true;
+                }
+                (Role::Main, Phase::Exited(exit)) => {
+                    stopped += 1;
+                    succeeded += usize::from(exit.code == 0);
+                    has_begun = true;
+                }
+                (Role::Main, _) if has_run => {
+                    stopped += 1;
+                    restarting += 1;
+                }
+                (Role::Main, _) => waiting += 1,
+            }
+        }
+        match () {
+            () if has_failed_init && running == 0 => "Failed",
+            () if pending_init > 0 || (pending_sidecars > 0 && !has_begun) || waiting > 0 => "Pending",
+            () if running > 0 || restarting > 0 => "Running",
+            () if stopped == 0 => "Pending",
+            () if stopped == succeeded => "Succeeded",
+            () => "Failed",
+        }
+    }
+
+    fn container_id(&self, spec: &core::Container, index: usize) -> String {
+        let restarts = self.containers.get(index).map_or(0, |container| container.restarts);
+        container_id(&self.uid, &spec.name, restarts)
+    }
+}
+
+fn container_id(uid: &str, name: &str, restarts: i32) -> String {
+    let part = |n: u8| seed((uid, name, restarts, n));
+    format!("containerd://{:016x}{:016x}{:016x}{:016x}", part(0), part(1), part(2), part(3))
+}
+
+fn image(spec: &core::Container) -> &str {
+    spec.image.as_deref().unwrap_or_default()
+}
+
+/// What a runtime says of an image that its registry does not have.
+fn pull_error(image: &str) -> String {
+    let reference = crate::kubelet::images::reference(image);
+    format!(
+        "rpc error: code = NotFound desc = failed to pull and unpack image {reference:?}: failed to resolve reference {reference:?}: {reference}: not found"
+    )
+}
+
+/// A Pod in messages.
+fn described(pod: &Pod) -> String {
+    format!("{}_{}({})", name(pod), namespace(pod), uid(pod))
+}
+
+impl Step<'_> {
+    fn container_event(
+        &mut self,
+        spec: &core::Container,
+        role: Role,
+        event_type: EventType,
+        reason: &str,
+        message: String,
+    ) {
+        let list = if role == Role::Main { "containers" } else { "initContainers" };
+        let field_path = Some(format!("spec.{list}{{{}}}", spec.name));
+        self.effects.events.push(PodEvent { event_type, reason: reason.to_owned(), message, field_path });
+    }
+}
+
+impl PodEvent {
+    pub(crate) fn about_pod(event_type: EventType, reason: &str, message: String) -> PodEvent {
+        PodEvent { event_type, reason: reason.to_owned(), message, field_path: None }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,155 @@
+//! What simulated nodes ask of the API server, each as the user that a kubelet is.
+
+use crate::kubelet::node;
+use crate::kubelet::pod::references::{Found, Kind};
+use crate::refusal;
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod, PodStatus, Secret};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// The name under which the server remembers who has set which fields.
+const MANAGER: &str = "kubelet";
+/// What a Pod refers to is a node's to read once the server has seen that the Pod is on the node, which may take it a moment.
+const READS_MAX: u32 = 20;
+const READ_WAIT: Duration = Duration::from_millis(50);
+
+/// What became of a write.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    /// It is done; the version of the object now, where there is one.
+    Done(Option<u64>),
+    /// There is no such object any more.
+    Gone,
+    /// It was refused, or nobody answered.
+    Failed(kube::Error),
+}
+
+fn params() -> PatchParams {
+    PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() }
+}
+
+fn outcome(result: Result<Option<String>, kube::Error>) -> Outcome {
+    match result {
+        Ok(version) => Outcome::Done(version.and_then(|version| version.parse().ok())),
+        // Under this name there is another object now.
+        Err(error) if refusal::is_gone(&error) || refusal::is_conflict(&error) => Outcome::Gone,
+        Err(error) => Outcome::Failed(error),
+    }
+}
+
+pub(crate) async fn write_pod_status(
+    client: Client,
+    namespace: String,
+    name: String,
+    uid: String,
+    status: PodStatus,
+) -> Outcome {
+    let mut patch = json!({"metadata": {"uid": uid}, "status": status});
+    if let Some(status) = patch.get_mut("status").and_then(Value::as_object_mut) {
+        // What is not there any more must be said to be absent.
+        for key in ["reason", "message"] {
+            status.entry(key).or_insert(Value::Null);
+        }
+    }
+    let api = Api::<Pod>::namespaced(client, &namespace);
+    outcome(api.patch_status(&name, &params(), &Patch::Strategic(patch)).await.map(|pod| pod.metadata.resource_version))
+}
+
+pub(crate) async fn remove_pod(client: Client, namespace: String, name: String, uid: String) -> Outcome {
+    let preconditions = Preconditions { uid: Some(uid), resource_version: None };
+    let params = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() }.preconditions(preconditions);
+    outcome(Api::<Pod>::namespaced(client, &namespace).delete(&name, &params).await.map(|_| None))
+}
+
+/// Creates a Node; one of that name is fine.
+pub(crate) async fn register(client: Client, node: Value) -> Outcome {
+    let node: Node = match serde_json::from_value(node) {
+        Ok(node) => node,
+        Err(error) => return Outcome::Failed(kube::Error::SerdeError(error)),
+    };
+    let params = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
+    match Api::<Node>::all(client).create(&params, &node).await {
+        Ok(_) => Outcome::Done(None),
+        Err(error) if refusal::exists_already(&error) => Outcome::Done(None),
+        Err(error) => Outcome::Failed(error),
+    }
+}
+
+pub(crate) async fn write_node_status(client: Client, name: String, patch: Value) -> Outcome {
+    let result = Api::<Node>::all(client).patch_status(&name, &params(), &Patch::Strategic(patch)).await;
+    outcome(result.map(|node| node.metadata.resource_version))
+}
+
+/// As the loop does that looks after nodes.
+pub(crate) async fn write_taints(client: Client, name: String, patch: Value) -> Outcome {
+    let result = Api::<Node>::all(client).patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await;
+    outcome(result.map(|node| node.metadata.resource_version))
+}
+
+/// Renews the Lease of a node, or makes it.
+pub(crate) async fn renew(client: Client, node: Value, name: String, now: Timestamp) -> Outcome {
+    let api = Api::<Lease>::namespaced(client, node::LEASES);
+    match api.patch(&name, &params(), &Patch::Merge(node::renewal(&name, now))).await {
+        Ok(_) => return Outcome::Done(None),
+        Err(error) if refusal::is_gone(&error) => {}
+        Err(error) => return Outcome::Failed(error),
+    }
+    let lease: Lease = match serde_json::from_value(node) {
+        Ok(lease) => lease,
+        Err(error) => return Outcome::Failed(kube::Error::SerdeError(error)),
+    };
+    outcome(api.create(&PostParams::default(), &lease).await.map(|_| None))
+}
+
+/// Looks for what a Pod refers to. What cannot be read for another reason than that it is not there counts as found, with all keys.
+pub(crate) async fn look_up(client: Client, namespace: String, wanted: BTreeSet<(Kind, String)>) -> Found {
+    let mut found = Found::new();
+    for (kind, name) in wanted {
+        let keys = read(&client, &namespace, kind, &name).await;
+        match keys {
+            Ok(keys) => {
+                found.insert((kind, name), keys);
+            }
+            Err(error) => tracing::warn!(%namespace, name, error = refusal::message(&error), "a simulated node cannot read"),
+        }
+    }
+    found
+}
+
+async fn read(
+    client: &Client,
+    namespace: &str,
+    kind: Kind,
+    name: &str,
+) -> Result<Option<BTreeSet<String>>, kube::Error> {
+    let mut n_tries = 0;
+    loop {
+        let read = match kind {
+            Kind::ConfigMap => {
+                let found = Api::<ConfigMap>::namespaced(client.clone(), namespace).get_opt(name).await;
+                found.map(|found| {
+                    found.map(|one| {
+                        let binary = one.binary_data.into_iter().flatten().map(|(key, _)| key);
+                        one.data.into_iter().flatten().map(|(key, _)| key).chain(binary).collect()
+                    })
+                })
+            }
+            Kind::Secret => {
+                let found = Api::<Secret>::namespaced(client.clone(), namespace).get_opt(name).await;
+                found.map(|found| found.map(|one| one.data.into_iter().flatten().map(|(key, _)| key).collect()))
+            }
+        };
+        n_tries += 1;
+        match read {
+            Err(kube::Error::Api(status)) if status.code == 403 && n_tries < READS_MAX => {
+                tokio::time::sleep(READ_WAIT).await;
+            }
+            read => return read,
+        }
+    }
+}

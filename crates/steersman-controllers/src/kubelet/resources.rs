@@ -1,0 +1,281 @@
+//! Whether a node takes a Pod: its resources, and the labels that the Pod asks for.
+//!
+//! Follows kubernetes' `pkg/kubelet/lifecycle/predicate.go` in what is checked, in which order, and what is said.
+
+use crate::kubelet::container::{self, Role};
+use k8s_openapi::api::core::v1::{Node, NodeSelectorRequirement, NodeSelectorTerm, Pod};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use std::collections::BTreeMap;
+
+/// Amounts by the name of the resource: thousandths of a CPU, and whole units of everything else.
+pub(crate) type Amounts = BTreeMap<String, i64>;
+type Quantities = BTreeMap<String, Quantity>;
+
+/// Why a Pod is not taken.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Rejection {
+    pub(crate) reason: String,
+    pub(crate) message: String,
+}
+
+/// What Pods on a node have asked for together.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Used {
+    pub(crate) n_pods: i64,
+    pub(crate) amounts: Amounts,
+}
+
+impl Used {
+    pub(crate) fn add(&mut self, requests: &Amounts) {
+        self.n_pods = self.n_pods.saturating_add(1);
+        for (name, amount) in requests {
+            let sum = self.amounts.entry(name.clone()).or_default();
+            *sum = sum.saturating_add(*amount);
+        }
+    }
+
+    pub(crate) fn subtract(&mut self, requests: &Amounts) {
+        self.n_pods = self.n_pods.saturating_sub(1);
+        for (name, amount) in requests {
+            if let Some(sum) = self.amounts.get_mut(name) {
+                *sum = sum.saturating_sub(*amount);
+            }
+        }
+    }
+}
+
+/// What of a quantity counts, in thousandths for CPUs.
+fn amount(name: &str, quantity: &Quantity) -> i64 {
+    let thousandths = thousandths(&quantity.0).unwrap_or_default();
+    let amount = if name == "cpu" { thousandths } else { thousandths.saturating_add(999).div_euclid(1000) };
+    i64::try_from(amount).unwrap_or(i64::MAX)
+}
+
+/// A quantity in thousandths, rounded up. `None` if it is none.
+fn thousandths(text: &str) -> Option<i128> {
+    let text = text.trim();
+    let end = text.find(|c: char| !(c.is_ascii_digit() || matches!(c, '.' | '+' | '-'))).unwrap_or(text.len());
+    let (number, suffix) = (text.get(..end)?, text.get(end..)?);
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    let fraction = fraction.get(..fraction.len().min(12))?;
+    let mantissa: i128 = format!("{whole}{fraction}").parse().ok()?;
+    let (base, power): (i128, i32) = match suffix {
+        "n" => (10, -9),
+        "u" => (10, -6),
+        "m" => (10, -3),
+        "" => (10, 0),
+        "k" => (10, 3),
+        "M" => (10, 6),
+        "G" => (10, 9),
+        "T" => (10, 12),
+        "P" => (10, 15),
+        "E" => (10, 18),
+        "Ki" => (2, 10),
+        "Mi" => (2, 20),
+        "Gi" => (2, 30),
+        "Ti" => (2, 40),
+        "Pi" => (2, 50),
+        "Ei" => (2, 60),
+        exponent => (10, exponent.strip_prefix(['e', 'E'])?.parse::<i32>().ok()?.clamp(-30, 30)),
+    };
+    let scale = base.checked_pow(power.unsigned_abs())?;
+    let tens = 10_i128.checked_pow(u32::try_from(fraction.len()).ok()?)?;
+    let (top, bottom) = if power < 0 { (1000, tens.checked_mul(scale)?) } else { (scale.checked_mul(1000)?, tens) };
+    let product = mantissa.saturating_mul(top);
+    Some(product.div_euclid(bottom) + i128::from(product.rem_euclid(bottom) != 0))
+}
+
+fn amounts(quantities: Option<&Quantities>) -> Amounts {
+    quantities.into_iter().flatten().map(|(name, quantity)| (name.clone(), amount(name, quantity))).collect()
+}
+
+fn add(to: &mut Amounts, other: &Amounts) {
+    for (name, amount) in other {
+        let sum = to.entry(name.clone()).or_default();
+        *sum = sum.saturating_add(*amount);
+    }
+}
+
+/// What a Pod needs: its containers together, or an init container with the sidecars before it if that is more, and what it needs
+/// beyond its containers.
+pub(crate) fn requests(pod: &Pod) -> Amounts {
+    let (mut sum, mut sidecars, mut most) = (Amounts::new(), Amounts::new(), Amounts::new());
+    for (spec, role) in container::all(pod) {
+        let own = amounts(spec.resources.as_ref().and_then(|resources| resources.requests.as_ref()));
+        match role {
+            Role::Main => add(&mut sum, &own),
+            Role::Sidecar => {
+                add(&mut sum, &own);
+                add(&mut sidecars, &own);
+            }
+            Role::Init => {
+                let mut at_once = sidecars.clone();
+                add(&mut at_once, &own);
+                for (name, amount) in at_once {
+                    let known = most.entry(name).or_default();
+                    *known = (*known).max(amount);
+                }
+            }
+        }
+    }
+    for (name, amount) in most {
+        let known = sum.entry(name).or_default();
+        *known = (*known).max(amount);
+    }
+    let spec = pod.spec.as_ref();
+    let of_pod = spec.and_then(|spec| spec.resources.as_ref()).and_then(|resources| resources.requests.as_ref());
+    sum.extend(amounts(of_pod));
+    add(&mut sum, &amounts(spec.and_then(|spec| spec.overhead.as_ref())));
+    sum
+}
+
+/// Why a node does not take a Pod beside those that it has.
+pub(crate) fn rejection(node: &Node, used: &Used, pod: &Pod, requests: &Amounts) -> Option<Rejection> {
+    let allocatable = node.status.as_ref().and_then(|status| status.allocatable.as_ref());
+    let capacity = |name: &str| allocatable.and_then(|all| all.get(name)).map(|quantity| amount(name, quantity));
+    let lacking = |name: &str, requested: i64, used: i64| {
+        let capacity = capacity(name).unwrap_or_default();
+        let is_lacking = requested > 0 && requested > capacity.saturating_sub(used);
+        is_lacking.then(|| Rejection {
+            reason: format!("OutOf{name}"),
+            message: format!(
+                "Node didn't have enough resource: {name}, requested: {requested}, used: {used}, capacity: {capacity}"
+            ),
+        })
+    };
+    let first = ["cpu", "memory", "ephemeral-storage"];
+    // A resource that the node does not know is none of its own.
+    let others = requests.keys().map(String::as_str).filter(|name| !first.contains(name) && capacity(name).is_some());
+    let of_requests = |name: &str| {
+        let requested = requests.get(name).copied().unwrap_or_default();
+        lacking(name, requested, used.amounts.get(name).copied().unwrap_or_default())
+    };
+    lacking("pods", 1, used.n_pods)
+        .or_else(|| first.into_iter().chain(others).find_map(of_requests))
+        .or_else(|| (!is_selected(node, pod)).then(|| Rejection {
+            reason: "NodeAffinity".to_owned(),
+            message: "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector".to_owned(),
+        }))
+}
+
+/// Whether the node has the labels that the Pod asks for.
+fn is_selected(node: &Node, pod: &Pod) -> bool {
+    let Some(spec) = &pod.spec else { return true };
+    let empty = BTreeMap::new();
+    let labels = node.metadata.labels.as_ref().unwrap_or(&empty);
+    let has_labels = spec.node_selector.iter().flatten().all(|(key, value)| labels.get(key) == Some(value));
+    let affinity = spec.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref());
+    let required = affinity.and_then(|one| one.required_during_scheduling_ignored_during_execution.as_ref());
+    let name = node.metadata.name.as_deref();
+    let matches = |term: &NodeSelectorTerm| {
+        let (labelled, fields) = (term.match_expressions.as_deref(), term.match_fields.as_deref());
+        let is_empty = labelled.is_none_or(<[_]>::is_empty) && fields.is_none_or(<[_]>::is_empty);
+        !is_empty
+            && labelled.unwrap_or_default().iter().all(|one| meets(one, labels.get(&one.key).map(String::as_str)))
+            && fields.unwrap_or_default().iter().all(|one| meets(one, name.filter(|_| one.key == "metadata.name")))
+    };
+    has_labels && required.is_none_or(|required| required.node_selector_terms.iter().any(matches))
+}
+
+fn meets(requirement: &NodeSelectorRequirement, value: Option<&str>) -> bool {
+    let values = requirement.values.as_deref().unwrap_or_default();
+    let is_among = value.is_some_and(|value| values.iter().any(|one| one == value));
+    let numbers = || Some((value?.parse::<i64>().ok()?, values.first()?.parse::<i64>().ok()?));
+    match requirement.operator.as_str() {
+        "In" => is_among,
+        "NotIn" => !is_among,
+        "Exists" => value.is_some(),
+        "DoesNotExist" => value.is_none(),
+        "Gt" => numbers().is_some_and(|(has, wants)| has > wants),
+        "Lt" => numbers().is_some_and(|(has, wants)| has < wants),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    fn pod(spec: serde_json::Value) -> Pod {
+        serde_json::from_value(json!({"spec": spec})).unwrap()
+    }
+
+    fn node(allocatable: serde_json::Value) -> Node {
+        serde_json::from_value(json!({
+            "metadata": {"name": "n", "labels": {"disk": "ssd", "rack": "7"}}, "status": {"allocatable": allocatable},
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn quantities_are_read_exactly() {
+        for (text, want) in [
+            ("100m", 100), ("0.1", 100), ("1", 1000), ("1.5", 1500), ("1u", 1), ("2k", 2_000_000),
+            ("1Ki", 1_024_000), ("1e3", 1_000_000), ("0.5Gi", 536_870_912_000),
+        ] {
+            assert_eq!(thousandths(text), Some(want), "{text}");
+        }
+        for text in ["", "x", "1x", "1.2.3", "--1", "."] {
+            assert_eq!(thousandths(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn an_init_container_counts_only_if_it_needs_more_than_the_rest() {
+        let of = |cpu: &str| json!({"name": "c", "resources": {"requests": {"cpu": cpu}}});
+        let sidecar = json!({"name": "s", "restartPolicy": "Always", "resources": {"requests": {"cpu": "100m"}}});
+        let pod = pod(json!({
+            "initContainers": [sidecar, of("1")], "containers": [of("300m"), of("200m")], "overhead": {"cpu": "10m"},
+        }));
+        assert_eq!(requests(&pod)["cpu"], 1110);
+    }
+
+    #[test]
+    fn what_lacks_first_is_said() {
+        let node = node(json!({"cpu": "1", "memory": "1Gi", "pods": "1"}));
+        let pod = pod(json!({"containers": [{"name": "c", "resources": {"requests": {"cpu": "2", "memory": "2Gi"}}}]}));
+        let says = |used: &Used| rejection(&node, used, &pod, &requests(&pod)).unwrap();
+        let first = says(&Used::default());
+        assert_eq!(first.reason, "OutOfcpu");
+        assert_eq!(first.message, "Node didn't have enough resource: cpu, requested: 2000, used: 0, capacity: 1000");
+        let full = says(&Used { n_pods: 1, amounts: Amounts::new() });
+        assert_eq!(full.message, "Node didn't have enough resource: pods, requested: 1, used: 1, capacity: 1");
+    }
+
+    #[test]
+    fn a_pod_for_other_nodes_is_not_taken() {
+        let node = node(json!({"pods": "1"}));
+        let reason = |spec| {
+            let pod = pod(spec);
+            rejection(&node, &Used::default(), &pod, &requests(&pod)).map(|rejection| rejection.reason)
+        };
+        let requires = |key: &str, operator: &str, values: &[&str]| {
+            let expression = json!({"key": key, "operator": operator, "values": values});
+            json!({"containers": [], "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":
+                {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}}}})
+        };
+        assert_eq!(reason(json!({"containers": [], "nodeSelector": {"disk": "ssd"}})), None);
+        assert_eq!(reason(json!({"containers": [], "nodeSelector": {"disk": "hdd"}})).as_deref(), Some("NodeAffinity"));
+        assert_eq!(reason(requires("rack", "Gt", &["6"])), None);
+        assert_eq!(reason(requires("rack", "Lt", &["6"])).as_deref(), Some("NodeAffinity"));
+        assert_eq!(reason(requires("disk", "NotIn", &["ssd"])).as_deref(), Some("NodeAffinity"));
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_it_panic(text in ".*") {
+            let _ = thousandths(&text);
+        }
+
+        #[test]
+        fn what_was_added_can_be_subtracted(amounts in proptest::collection::btree_map("[a-c]", 0_i64..1000, 0..3)) {
+            let mut used = Used::default();
+            used.add(&amounts);
+            used.subtract(&amounts);
+            prop_assert_eq!(used.n_pods, 0);
+            prop_assert!(used.amounts.values().all(|amount| *amount == 0));
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! Keeps as many Pods of a template as a ReplicaSet or a ReplicationController wants: the loops `replicaset` and `replicationcontroller`.
+//!
+//! Follows upstream's `pkg/controller/replicaset`, which is one implementation for both kinds too. [`kind`] says what the two differ
+//! in, [`plan`] decides, and this file reads, writes and wakes. In place of expectations, a key is held back until the caches have
+//! seen what was written for it.
+
+mod kind;
+mod plan;
+
+use crate::control_loop::Parts;
+use crate::dependents::{Claim, ClaimError, Dependents};
+use crate::pods::control::{self, PodControl};
+use crate::pods::{self, ranking};
+use crate::refusal::{self, Refused};
+use crate::replicas::kind::{Kind, Wanted};
+use crate::replicas::plan::{Counts, Failure, Step};
+use crate::selectors::Selectors;
+use crate::stale;
+use futures::StreamExt as _;
+use futures::stream;
+use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::ReplicaSet;
+use k8s_openapi::api::core::v1::{Pod, ReplicationController};
+use kube::{Api, Client};
+use std::sync::Arc;
+use std::time::Duration;
+use steersman::consistency::ConsistencyStore;
+use steersman::{Action, Controller, Lister, LookupError, Manager, ObjectKey, ReconcileError, Scope, owners, write};
+
+/// How many keys are worked at by each loop at a time.
+const WORKERS: usize = 16;
+
+/// How many Pods of one owner are deleted at a time.
+const DELETIONS_MAX: usize = 64;
+
+/// For how long a creation without an answer may still turn out to have been done.
+const UNANSWERED: Duration = Duration::from_secs(5);
+
+struct Context<K> {
+    client: Client,
+    clock: fn() -> Timestamp,
+    objects: Lister<K>,
+    pods: Dependents<Pod>,
+    control: PodControl,
+    /// The objects of the kind by their own controllers.
+    siblings: Dependents<K>,
+    written: ConsistencyStore,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    #[error("cannot claim pods")]
+    Claim(#[from] ClaimError),
+    #[error("cannot read the cache")]
+    Read(#[from] LookupError),
+    #[error(transparent)]
+    Refused(#[from] Refused),
+}
+
+impl ReconcileError for Error {}
+
+/// Puts the loop `replicaset` into a manager.
+pub(crate) fn add_sets(manager: Manager, parts: Parts<'_>) -> Manager {
+    add::<ReplicaSet>(manager, parts)
+}
+
+/// Puts the loop `replicationcontroller` into a manager.
+pub(crate) fn add_controllers(manager: Manager, parts: Parts<'_>) -> Manager {
+    add::<ReplicationController>(manager, parts)
+}
+
+fn add<K: Kind>(manager: Manager, Parts { client, settings }: Parts<'_>) -> Manager {
+    let objects = manager.informers().informer::<K>(Scope::All);
+    let pods = manager.informers().informer::<Pod>(Scope::All);
+    let wanting = Selectors::of(&objects, K::label_selector);
+    let context = Context {
+        control: PodControl::new(client.clone(), K::COMPONENT),
+        clock: settings.clock,
+        client,
+        pods: Dependents::of(&pods),
+        siblings: Dependents::of(&objects),
+        written: ConsistencyStore::new().covers(&objects.lister()).covers(&pods.lister()),
+        objects: objects.lister(),
+    };
+    let controller = Controller::of(&objects, reconcile::<K>, context)
+        .name(K::COMPONENT)
+        .workers(WORKERS)
+        .owns::<Pod>()
+        // A Pod without a controller may be adopted by whoever selects it.
+        .watches_metadata(&pods, move |metadata| {
+            let is_free = metadata.owner_references.iter().flatten().all(|owner| owner.controller != Some(true));
+            if !is_free || metadata.deletion_timestamp.is_some() || metadata.labels.is_none() {
+                return Vec::new();
+            }
+            let found = wanting.matching(metadata).unwrap_or_default();
+            found.iter().map(|object| ObjectKey::of(&**object)).collect()
+        });
+    manager.controller(controller)
+}
+
+async fn reconcile<K: Kind>(key: ObjectKey, cx: &Context<K>) -> Result<Action, Error> {
+    if let Some(later) = stale::action(&cx.written, &key) {
+        return Ok(later);
+    }
+    let object = match cx.objects.get(&key) {
+        Ok(object) => object,
+        Err(LookupError::NotFound { .. }) => {
+            cx.written.clear(&key);
+            return Ok(Action::AwaitChange);
+        }
+        Err(error) => return Err(error.into()),
+    };
+    // What validation does not let through has nothing to be done for.
+    let Some(wanted) = object.wanted() else { return Ok(Action::AwaitChange) };
+    let claim = Claim { client: &cx.client, owner: &*object, selector: &wanted.selector };
+    let active = claim.of_those(&cx.pods, pods::is_active).await?;
+    let terminating = if K::COUNTS_TERMINATING { Some(terminating(cx, &*object, &wanted)?) } else { None };
+
+    let (failure, error) = match plan::step(wanted.replicas, active.len()) {
+        _ if object.meta().deletion_timestamp.is_some() => (None, None),
+        Step::Nothing => (None, None),
+        Step::Create(n) => failed(Failure::CREATE, create(&key, cx, &*object, &wanted, n).await),
+        Step::Delete(n) => failed(Failure::DELETE, delete(&key, cx, &*object, active.clone(), n).await),
+    };
+    let now = (cx.clock)();
+    let counts = Counts::of(&active, terminating, &wanted, now);
+    let known = object.status();
+    let status = plan::status(&known, &counts, failure, object.meta().generation, now);
+    if status != known {
+        let namespace = object.meta().namespace.as_deref().unwrap_or_default();
+        let api = Api::<K>::namespaced(cx.client.clone(), namespace);
+        if let Some(written) = refusal::replace_status(&api, &object.with_status(status)).await? {
+            cx.written.wrote_at(&key, &written);
+        }
+    }
+    match (error, counts.next_available) {
+        (Some(error), _) => Err(error.into()),
+        (None, Some(wait)) => Ok(Action::RequeueAfter(wait)),
+        (None, None) => Ok(Action::AwaitChange),
+    }
+}
+
+/// What the status says of a failure, and what the reconcile returns of it.
+fn failed(reason: &'static str, error: Option<Refused>) -> (Option<Failure>, Option<Refused>) {
+    let failure = error.as_ref().map(|error| Failure { reason, message: refusal::message(error.error()) });
+    (failure, error)
+}
+
+/// How many Pods of the object are on their way out.
+fn terminating<K: Kind>(cx: &Context<K>, object: &K, wanted: &Wanted<'_>) -> Result<usize, LookupError> {
+    let controlled = cx.pods.controlled_by(object.meta().uid.as_deref().unwrap_or_default())?;
+    let is_counted = |pod: &&Arc<Pod>| {
+        pods::is_terminating(pod)
+            && !pods::is_terminal(pod)
+            && crate::dependents::selects(&wanted.selector, &pod.metadata)
+    };
+    Ok(controlled.iter().filter(is_counted).count())
+}
+
+/// Creates `n` Pods, slowly at first: what a quota forbids is not tried hundreds of times. The first failure.
+async fn create<K: Kind>(
+    key: &ObjectKey,
+    cx: &Context<K>,
+    object: &K,
+    wanted: &Wanted<'_>,
+    n: usize,
+) -> Option<Refused> {
+    let pod = control::from_template(object, wanted.template);
+    let (_, error) = write::slow_start(n, |_| async {
+        match cx.control.create(object, &pod).await {
+            Ok(pod) => cx.written.wrote_at(key, &pod),
+            // Nothing can be made there any more.
+            Err(error) if refusal::is_namespace_ending(error.error()) => {}
+            Err(error) => {
+                if !matches!(error.error(), kube::Error::Api(_)) {
+                    cx.written.unanswered(key, UNANSWERED);
+                }
+                return Err(error);
+            }
+        }
+        Ok(())
+    })
+    .await;
+    error
+}
+
+/// Deletes the `n` Pods that are worth least. The first failure.
+async fn delete<K: Kind>(
+    key: &ObjectKey,
+    cx: &Context<K>,
+    object: &K,
+    mut active: Vec<Arc<Pod>>,
+    n: usize,
+) -> Option<Refused> {
+    if n < active.len() {
+        let related = match related(cx, object) {
+            Ok(related) => related,
+            // The order is a preference.
+            Err(error) => {
+                tracing::debug!(%error, "cannot read the related pods");
+                Vec::new()
+            }
+        };
+        let on_nodes = plan::count_by_node(&related);
+        ranking::sort(&mut active, |pod| on_nodes.get(plan::node(pod)).copied().unwrap_or(0), (cx.clock)());
+        active.truncate(n);
+    }
+    let delete = |pod: Arc<Pod>| async move {
+        let deleted = cx.control.delete(object, &pod).await;
+        if deleted.is_ok() {
+            cx.written.deleted(key, &*pod);
+        }
+        deleted.err()
+    };
+    let failures: Vec<Refused> =
+        stream::iter(active).map(delete).buffer_unordered(DELETIONS_MAX).filter_map(std::future::ready).collect().await;
+    failures.into_iter().next()
+}
+
+/// The Pods of all objects that the controller of this one controls, this one's among them.
+fn related<K: Kind>(cx: &Context<K>, object: &K) -> Result<Vec<Arc<Pod>>, LookupError> {
+    let Some(controller) = owners::controller_of(object) else { return Ok(Vec::new()) };
+    let mut pods = Vec::new();
+    for sibling in cx.siblings.controlled_by(&controller.uid)? {
+        pods.extend(cx.pods.controlled_by(sibling.meta().uid.as_deref().unwrap_or_default())?);
+    }
+    Ok(pods)
+}

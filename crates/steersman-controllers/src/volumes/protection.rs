@@ -1,0 +1,177 @@
+//! Keeps claims while Pods use them, and volumes while claims are bound to them.
+//!
+//! Follows upstream's pvc- and pv-protection controllers. The finalizers are mostly set by the admission plugin
+//! StorageObjectInUseProtection; an object without one gets it here. Before a claim is let go, the Pods of its namespace are listed anew,
+//! since the cache may lack the one that has just begun to use it.
+
+use crate::control_loop::Parts;
+use crate::refusal::{self, Refused};
+use crate::volumes::{claims_of_pod, ephemeral};
+use crate::{dependents, pods};
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
+use kube::api::{ListParams, PostParams};
+use kube::{Api, Client, Resource};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::fmt::Debug;
+use steersman::cache::{Change, Index};
+use steersman::{Action, Controller, Lister, LookupError, Manager, ObjectKey, ReconcileError, Scope, finalizers};
+
+const OF_CLAIMS: &str = "kubernetes.io/pvc-protection";
+const OF_VOLUMES: &str = "kubernetes.io/pv-protection";
+/// Pods that a page of the list holds that is made before a claim goes.
+const PAGE: u32 = 500;
+
+struct Claims {
+    client: Client,
+    claims: Lister<PersistentVolumeClaim>,
+    by_claim: Index<Pod, ObjectKey>,
+}
+
+struct Volumes {
+    client: Client,
+    volumes: Lister<PersistentVolume>,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    #[error("cannot read the cache")]
+    Read(#[from] LookupError),
+    #[error(transparent)]
+    Refused(#[from] Refused),
+}
+
+impl ReconcileError for Error {}
+
+/// Puts the loop that protects claims into a manager.
+pub(crate) fn add_for_claims(manager: Manager, Parts { client, .. }: Parts<'_>) -> Manager {
+    let informers = manager.informers();
+    let (pods, claims) =
+        (informers.informer::<Pod>(Scope::All), informers.informer::<PersistentVolumeClaim>(Scope::All));
+    let context = Claims { client, claims: claims.lister(), by_claim: pods.add_index(claims_of_pod) };
+    let known = claims.lister();
+    let controller = Controller::of(&claims, protect_claim, context)
+        .name("pvc-protection-controller")
+        .when(needs_work(OF_CLAIMS))
+        .watches_changes(&pods, move |change: &Change<'_, Pod>| {
+            let old = match change {
+                Change::Updated { old, .. } => old.object().map(|pod| claims_of_pod(&pod)).unwrap_or_default(),
+                _ => Vec::new(),
+            };
+            let Some(pod) = change.object() else { return old };
+            let may_release = matches!(change, Change::Deleted(_)) || pods::is_terminal(pod) || is_shut_down(pod);
+            let now = if may_release { claims_of_pod(pod) } else { Vec::new() };
+            // Only those that wait for it.
+            let waits = |key: &ObjectKey| known.get(key).is_ok_and(|claim| finalizers::is_deleting(&*claim));
+            now.into_iter().chain(old).filter(waits).collect()
+        });
+    manager.controller(controller)
+}
+
+/// Puts the loop that protects volumes into a manager.
+pub(crate) fn add_for_volumes(manager: Manager, Parts { client, .. }: Parts<'_>) -> Manager {
+    let volumes = manager.informers().informer::<PersistentVolume>(Scope::All);
+    let context = Volumes { client, volumes: volumes.lister() };
+    let controller = Controller::of(&volumes, protect_volume, context)
+        .name("pv-protection-controller")
+        .when(needs_work(OF_VOLUMES));
+    manager.controller(controller)
+}
+
+/// Whether an object lacks the finalizer, or waits for its end with it.
+fn needs_work<K: Resource>(finalizer: &'static str) -> impl Fn(&Change<'_, K>) -> bool {
+    move |change| {
+        let Some(object) = change.object() else { return false };
+        finalizers::is_deleting(object) == finalizers::contains(object, finalizer)
+    }
+}
+
+async fn protect_claim(key: ObjectKey, cx: &Claims) -> Result<Action, Error> {
+    let claim = match cx.claims.get(&key) {
+        Ok(claim) => claim,
+        Err(LookupError::NotFound { .. }) => return Ok(Action::AwaitChange),
+        Err(error) => return Err(error.into()),
+    };
+    let api = Api::<PersistentVolumeClaim>::namespaced(cx.client.clone(), key.namespace().unwrap_or_default());
+    match (finalizers::is_deleting(&*claim), finalizers::contains(&*claim, OF_CLAIMS)) {
+        (true, true) if !is_used(cx, &key, &claim).await? => with_finalizer(&api, &claim, OF_CLAIMS, false).await?,
+        (false, false) => with_finalizer(&api, &claim, OF_CLAIMS, true).await?,
+        _ => {}
+    }
+    Ok(Action::AwaitChange)
+}
+
+async fn protect_volume(key: ObjectKey, cx: &Volumes) -> Result<Action, Error> {
+    let volume = match cx.volumes.get(&key) {
+        Ok(volume) => volume,
+        Err(LookupError::NotFound { .. }) => return Ok(Action::AwaitChange),
+        Err(error) => return Err(error.into()),
+    };
+    let api = Api::<PersistentVolume>::all(cx.client.clone());
+    let is_bound = volume.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Bound");
+    match (finalizers::is_deleting(&*volume), finalizers::contains(&*volume, OF_VOLUMES)) {
+        (true, true) if !is_bound => with_finalizer(&api, &volume, OF_VOLUMES, false).await?,
+        (false, false) => with_finalizer(&api, &volume, OF_VOLUMES, true).await?,
+        _ => {}
+    }
+    Ok(Action::AwaitChange)
+}
+
+/// Whether a Pod with a node uses a claim: by the cache, and if none does there, by the server.
+async fn is_used(cx: &Claims, key: &ObjectKey, claim: &PersistentVolumeClaim) -> Result<bool, Error> {
+    if cx.by_claim.get(key)?.iter().any(|pod| uses(pod, claim)) {
+        return Ok(true);
+    }
+    let pods = Api::<Pod>::namespaced(cx.client.clone(), key.namespace().unwrap_or_default());
+    let mut page = ListParams::default().limit(PAGE);
+    loop {
+        let list = pods.list(&page).await.map_err(Refused::to("list the pods that may use a claim"))?;
+        if list.items.iter().any(|pod| uses(pod, claim)) {
+            return Ok(true);
+        }
+        match list.metadata.continue_.filter(|next| !next.is_empty()) {
+            Some(next) => page = page.continue_token(&next),
+            None => return Ok(false),
+        }
+    }
+}
+
+fn uses(pod: &Pod, claim: &PersistentVolumeClaim) -> bool {
+    let Some(spec) = &pod.spec else { return false };
+    let Some(name) = claim.metadata.name.as_deref() else { return false };
+    if spec.node_name.as_deref().unwrap_or_default().is_empty() {
+        return false;
+    }
+    spec.volumes.iter().flatten().any(|volume| {
+        let is_named = volume.persistent_volume_claim.as_ref().is_some_and(|named| named.claim_name == name);
+        let is_own = volume.ephemeral.is_some()
+            && !is_shut_down(pod)
+            && ephemeral::claim_name(pod, &volume.name) == name
+            && dependents::is_controlled_by(claim, pod.metadata.uid.as_deref());
+        is_named || is_own
+    })
+}
+
+/// Whether the node is done with a Pod: only finalizers hold it.
+fn is_shut_down(pod: &Pod) -> bool {
+    pods::is_terminating(pod) && pod.metadata.deletion_grace_period_seconds == Some(0)
+}
+
+/// Replaces an object with one that has a finalizer, or does not. If it has changed since it was read, an event follows.
+async fn with_finalizer<K>(api: &Api<K>, object: &K, finalizer: &str, is_wanted: bool) -> Result<(), Refused>
+where
+    K: Clone + Debug + DeserializeOwned + Resource<DynamicType = ()> + Serialize,
+{
+    let mut object = object.clone();
+    let all = object.meta_mut().finalizers.get_or_insert_default();
+    all.retain(|one| one != finalizer);
+    if is_wanted {
+        all.push(finalizer.to_owned());
+    }
+    let name = object.meta().name.clone().unwrap_or_default();
+    match api.replace(&name, &PostParams::default(), &object).await {
+        Ok(_) => Ok(()),
+        Err(error) if refusal::is_gone(&error) || refusal::is_conflict(&error) => Ok(()),
+        Err(error) => Err(Refused::to(format!("change the finalizers of {name:?}"))(error)),
+    }
+}

@@ -1,0 +1,195 @@
+//! A provisioner for simulated nodes: its volumes are objects, and nothing is behind them.
+//!
+//! Works as CSI's external provisioner does: a claim whose annotation names it gets a volume that is reserved for it, once a node was chosen if
+//! its class waits for that; a volume of its own that was released is deleted if its reclaim policy says so. The class is made at the start
+//! unless there is one of that name. It is the default class only if there is no other.
+
+use crate::refusal::{self, Refused};
+use crate::volumes::{PROVISIONED_BY, SELECTED_NODE, STORAGE_PROVISIONER, annotation, class_of_claim, volume_name};
+use k8s_openapi::api::core::v1::{
+    HostPathVolumeSource, ObjectReference, PersistentVolume, PersistentVolumeClaim, PersistentVolumeSpec,
+};
+use k8s_openapi::api::storage::v1::StorageClass;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{DeleteParams, PostParams, Preconditions};
+use kube::{Api, Client};
+
+use std::collections::BTreeMap;
+use steersman::cache::Change;
+use steersman::events::{EventRecorder, EventType};
+use steersman::{Action, Controller, Lister, LookupError, Manager, ObjectKey, ReconcileError, Scope};
+use tokio_util::sync::CancellationToken;
+
+/// The name of the provisioner, in classes and annotations.
+pub(crate) const PROVISIONER: &str = "simulate.steersman.dev/provisioner";
+/// The class that is made.
+pub(crate) const CLASS: &str = "simulated";
+
+struct Claims {
+    client: Client,
+    events: EventRecorder,
+    claims: Lister<PersistentVolumeClaim>,
+    classes: Lister<StorageClass>,
+}
+
+struct Volumes {
+    client: Client,
+    volumes: Lister<PersistentVolume>,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    #[error("cannot read the cache")]
+    Read(#[from] LookupError),
+    #[error(transparent)]
+    Refused(#[from] Refused),
+}
+
+impl ReconcileError for Error {}
+
+/// Puts the provisioner into a manager; the client may do what it takes.
+pub(crate) fn add(manager: Manager, client: Client) -> Manager {
+    let informers = manager.informers();
+    let claims = informers.informer::<PersistentVolumeClaim>(Scope::All);
+    let volumes = informers.informer::<PersistentVolume>(Scope::All);
+    let classes = informers.informer::<StorageClass>(Scope::All);
+    let making = Claims {
+        events: EventRecorder::new(client.clone(), PROVISIONER),
+        client: client.clone(),
+        claims: claims.lister(),
+        classes: classes.lister(),
+    };
+    let deleting = Volumes { client: client.clone(), volumes: volumes.lister() };
+    let making = Controller::of(&claims, provision, making)
+        .name("simulated-provisioner")
+        .workers(4)
+        .when(|change: &Change<'_, PersistentVolumeClaim>| change.object().is_some_and(is_ours));
+    let deleting = Controller::of(&volumes, delete, deleting).name("simulated-deleter").workers(4).when(
+        |change: &Change<'_, PersistentVolume>| change.object().is_some_and(|volume| provisioner_of(volume) == PROVISIONER),
+    );
+    let make_class = move |_: CancellationToken| async move { make_class(&client).await };
+    manager.controller(making).controller(deleting).run_leading("simulated-class", make_class)
+}
+
+/// Makes the class, unless there is one of its name.
+async fn make_class(client: &Client) -> Result<(), Refused> {
+    let classes = Api::<StorageClass>::all(client.clone());
+    let class = StorageClass {
+        metadata: ObjectMeta {
+            annotations: Some(BTreeMap::from([(
+                "storageclass.kubernetes.io/is-default-class".to_owned(),
+                "true".to_owned(),
+            )])),
+            name: Some(CLASS.to_owned()),
+            ..ObjectMeta::default()
+        },
+        provisioner: PROVISIONER.to_owned(),
+        reclaim_policy: Some("Delete".to_owned()),
+        volume_binding_mode: Some("WaitForFirstConsumer".to_owned()),
+        ..StorageClass::default()
+    };
+    match classes.create(&PostParams::default(), &class).await {
+        Ok(_) => Ok(()),
+        Err(error) if refusal::exists_already(&error) => Ok(()),
+        Err(error) => Err(Refused::to("make the simulated storage class")(error)),
+    }
+}
+
+fn is_ours(claim: &PersistentVolumeClaim) -> bool {
+    annotation(&claim.metadata.annotations, STORAGE_PROVISIONER) == Some(PROVISIONER)
+        && volume_name(claim).is_empty()
+        && claim.metadata.deletion_timestamp.is_none()
+}
+
+fn provisioner_of(volume: &PersistentVolume) -> &str {
+    annotation(&volume.metadata.annotations, PROVISIONED_BY).unwrap_or_default()
+}
+
+async fn provision(key: ObjectKey, cx: &Claims) -> Result<Action, Error> {
+    let claim = match cx.claims.get(&key) {
+        Ok(claim) if is_ours(&claim) => claim,
+        Ok(_) | Err(LookupError::NotFound { .. }) => return Ok(Action::AwaitChange),
+        Err(error) => return Err(error.into()),
+    };
+    let class = match cx.classes.get(&ObjectKey::cluster(class_of_claim(&claim))) {
+        Ok(class) => class,
+        Err(LookupError::NotFound { .. }) => return Ok(Action::AwaitChange),
+        Err(error) => return Err(error.into()),
+    };
+    let waits = class.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer");
+    if waits && annotation(&claim.metadata.annotations, SELECTED_NODE).is_none() {
+        return Ok(Action::AwaitChange);
+    }
+    let volume = volume_for(&claim, &class);
+    let name = volume.metadata.name.clone().unwrap_or_default();
+    match Api::<PersistentVolume>::all(cx.client.clone()).create(&PostParams::default(), &volume).await {
+        Ok(_) => {
+            let note = format!("Successfully provisioned volume {name}");
+            cx.events.event(&*claim, EventType::Normal, "ProvisioningSucceeded", &note);
+        }
+        Err(error) if refusal::exists_already(&error) => {}
+        Err(error) => {
+            let note = format!("failed to provision volume with StorageClass {:?}: {}", class_of_claim(&claim), refusal::message(&error));
+            cx.events.event(&*claim, EventType::Warning, "ProvisioningFailed", &note);
+            return Err(Refused::to(format!("create the volume {name:?}"))(error).into());
+        }
+    }
+    Ok(Action::AwaitChange)
+}
+
+/// The volume for a claim, named by its uid, so that a second attempt makes no second one.
+fn volume_for(claim: &PersistentVolumeClaim, class: &StorageClass) -> PersistentVolume {
+    let spec = claim.spec.clone().unwrap_or_default();
+    let name = format!("pvc-{}", claim.metadata.uid.as_deref().unwrap_or_default());
+    let path = format!("/simulated/{name}");
+    PersistentVolume {
+        metadata: ObjectMeta {
+            annotations: Some(BTreeMap::from([(PROVISIONED_BY.to_owned(), PROVISIONER.to_owned())])),
+            name: Some(name),
+            ..ObjectMeta::default()
+        },
+        spec: Some(PersistentVolumeSpec {
+            access_modes: spec.access_modes,
+            capacity: spec.resources.and_then(|resources| resources.requests),
+            claim_ref: Some(ObjectReference {
+                api_version: Some("v1".to_owned()),
+                kind: Some("PersistentVolumeClaim".to_owned()),
+                name: claim.metadata.name.clone(),
+                namespace: claim.metadata.namespace.clone(),
+                resource_version: claim.metadata.resource_version.clone(),
+                uid: claim.metadata.uid.clone(),
+                field_path: None,
+            }),
+            host_path: Some(HostPathVolumeSource { path, type_: None }),
+            mount_options: class.mount_options.clone(),
+            persistent_volume_reclaim_policy: class.reclaim_policy.clone().or_else(|| Some("Delete".to_owned())),
+            storage_class_name: class.metadata.name.clone(),
+            volume_attributes_class_name: spec.volume_attributes_class_name,
+            volume_mode: spec.volume_mode,
+            ..PersistentVolumeSpec::default()
+        }),
+        status: None,
+    }
+}
+
+/// Deletes a volume of its own that was released.
+async fn delete(key: ObjectKey, cx: &Volumes) -> Result<Action, Error> {
+    let volume = match cx.volumes.get(&key) {
+        Ok(volume) => volume,
+        Err(LookupError::NotFound { .. }) => return Ok(Action::AwaitChange),
+        Err(error) => return Err(error.into()),
+    };
+    let policy = volume.spec.as_ref().and_then(|spec| spec.persistent_volume_reclaim_policy.as_deref());
+    let phase = volume.status.as_ref().and_then(|status| status.phase.as_deref());
+    let is_to_go = provisioner_of(&volume) == PROVISIONER && policy == Some("Delete") && phase == Some("Released");
+    if !is_to_go || volume.metadata.deletion_timestamp.is_some() {
+        return Ok(Action::AwaitChange);
+    }
+    let preconditions = Preconditions { uid: volume.metadata.uid.clone(), resource_version: None };
+    let params = DeleteParams::default().preconditions(preconditions);
+    match Api::<PersistentVolume>::all(cx.client.clone()).delete(key.name(), &params).await {
+        Ok(_) => Ok(Action::AwaitChange),
+        Err(error) if refusal::is_gone(&error) || refusal::is_conflict(&error) => Ok(Action::AwaitChange),
+        Err(error) => Err(Refused::to(format!("delete the volume {:?}", key.name()))(error).into()),
+    }
+}

@@ -1,0 +1,214 @@
+//! Claims and volumes that find each other, keep each other, and part, on a whole control plane.
+
+use k8s_openapi::api::core::v1::{Event, PersistentVolume, PersistentVolumeClaim, Pod};
+use kube::Api;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use serde_json::json;
+use steersman::ObjectKey;
+use steersman_testkit::{ControlPlane, Loops};
+
+const LOOPS: [&str; 4] = ["ephemeral-volume", "persistentvolume-binder", "pv-protection", "pvc-protection"];
+const VOLUME: &str = "
+kind: PersistentVolume
+apiVersion: v1
+metadata: {name: disk}
+spec: {capacity: {storage: 2Gi}, accessModes: [ReadWriteOnce], persistentVolumeReclaimPolicy: Retain, hostPath: {path: /data}}
+";
+const CLAIM: &str = "
+kind: PersistentVolumeClaim
+apiVersion: v1
+metadata: {name: data, namespace: default}
+spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}
+";
+const ACCOUNT: &str = "{kind: ServiceAccount, apiVersion: v1, metadata: {name: default, namespace: default}}";
+
+fn claim_key() -> ObjectKey {
+    ObjectKey::namespaced("default", "data")
+}
+
+fn phase(claim: &PersistentVolumeClaim) -> Option<&str> {
+    claim.status.as_ref()?.phase.as_deref()
+}
+
+fn volume_phase(volume: &PersistentVolume) -> Option<&str> {
+    volume.status.as_ref()?.phase.as_deref()
+}
+
+/// Waits for an Event with a reason about a claim, and returns its message.
+async fn event(plane: &ControlPlane, reason: &str) -> String {
+    let events = Api::<Event>::namespaced(plane.client(), "default");
+    loop {
+        let list = events.list(&ListParams::default()).await.unwrap();
+        if let Some(found) = list.items.into_iter().find(|event| event.reason.as_deref() == Some(reason)) {
+            return found.message.unwrap_or_default();
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_is_bound_to_a_volume_that_comes_later_and_the_volume_is_released_with_it() {
+    let plane = ControlPlane::start_with(Loops::only(LOOPS)).await;
+    plane.apply(CLAIM).await;
+    let note = event(&plane, "FailedBinding").await;
+    assert_eq!(note, "no persistent volumes available for this claim and no storage class is set");
+    plane.apply(VOLUME).await;
+    let claim = plane.until(&claim_key(), |claim| phase(claim) == Some("Bound")).await;
+    assert_eq!(claim.spec.unwrap().volume_name.as_deref(), Some("disk"));
+    let annotations = claim.metadata.annotations.unwrap();
+    assert_eq!(annotations.get("pv.kubernetes.io/bind-completed").map(String::as_str), Some("yes"));
+    assert_eq!(claim.status.unwrap().capacity.unwrap()["storage"].0, "2Gi");
+    let disk = ObjectKey::cluster("disk");
+    plane.until(&disk, |volume| volume_phase(volume) == Some("Bound")).await;
+    let claims = Api::<PersistentVolumeClaim>::namespaced(plane.client(), "default");
+    claims.delete("data", &DeleteParams::default()).await.unwrap();
+    plane.until_gone::<PersistentVolumeClaim>(&claim_key()).await;
+    let volume = plane.until(&disk, |volume| volume_phase(volume) == Some("Released")).await;
+    assert_eq!(volume.spec.unwrap().claim_ref.unwrap().name.as_deref(), Some("data"), "nobody else gets it");
+    plane.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_that_a_pod_with_a_node_uses_outlives_its_deletion_until_the_pod_goes() {
+    let plane = ControlPlane::start_with(Loops::only(LOOPS)).await;
+    plane.apply(VOLUME).await;
+    plane.apply(CLAIM).await;
+    plane.apply(ACCOUNT).await;
+    plane
+        .apply(
+            "
+kind: Pod
+apiVersion: v1
+metadata: {name: user, namespace: default}
+spec:
+  nodeName: node
+  containers: [{name: c, image: i}]
+  volumes: [{name: data, persistentVolumeClaim: {claimName: data}}]
+",
+        )
+        .await;
+    let protected = |claim: &PersistentVolumeClaim| {
+        phase(claim) == Some("Bound")
+            && claim.metadata.finalizers.as_deref() == Some(&["kubernetes.io/pvc-protection".to_owned()])
+    };
+    plane.until(&claim_key(), protected).await;
+    let claims = Api::<PersistentVolumeClaim>::namespaced(plane.client(), "default");
+    claims.delete("data", &DeleteParams::default()).await.unwrap();
+    // The volume waits for the claim, and the claim for the Pod.
+    let volumes = Api::<PersistentVolume>::all(plane.client());
+    volumes.delete("disk", &DeleteParams::default()).await.unwrap();
+    let other = CLAIM.replace("name: data", "name: other");
+    plane.apply(&other).await;
+    let key = ObjectKey::namespaced("default", "other");
+    plane.until(&key, |claim: &PersistentVolumeClaim| claim.metadata.finalizers.is_some()).await;
+    assert!(claims.get_opt("data").await.unwrap().is_some(), "a Pod uses it");
+    let pods = Api::<Pod>::namespaced(plane.client(), "default");
+    pods.delete("user", &DeleteParams::default().grace_period(0)).await.unwrap();
+    plane.until_gone::<PersistentVolumeClaim>(&claim_key()).await;
+    plane.until_gone::<PersistentVolume>(&ObjectKey::cluster("disk")).await;
+    plane.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_many_claims_each_gets_a_volume_of_its_own() {
+    let plane = ControlPlane::start_with(Loops::only(LOOPS)).await;
+    for number in 0..20 {
+        plane.apply(&CLAIM.replace("name: data", &format!("name: data-{number}"))).await;
+        plane.apply(&VOLUME.replace("name: disk", &format!("name: disk-{number}"))).await;
+    }
+    let mut taken = std::collections::BTreeSet::new();
+    for number in 0..20 {
+        let key = ObjectKey::namespaced("default", &format!("data-{number}"));
+        let claim = plane.until(&key, |claim| phase(claim) == Some("Bound")).await;
+        assert!(taken.insert(claim.spec.unwrap().volume_name.unwrap()), "a volume is bound to two claims");
+    }
+    let volumes = Api::<PersistentVolume>::all(plane.client()).list(&ListParams::default()).await.unwrap();
+    let bound: std::collections::BTreeSet<String> =
+        volumes.items.into_iter().map(|volume| volume.spec.unwrap().claim_ref.unwrap().uid.unwrap()).collect();
+    assert_eq!(bound.len(), 20, "a volume is held for a claim that has another");
+    plane.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_says_for_whom_it_waits_and_asks_the_provisioner_once_a_node_is_chosen() {
+    let plane = ControlPlane::start_with(Loops::only(LOOPS)).await;
+    plane.apply(ACCOUNT).await;
+    plane.apply("{kind: StorageClass, apiVersion: storage.k8s.io/v1, metadata: {name: late}, provisioner: disks.example, volumeBindingMode: WaitForFirstConsumer}").await;
+    plane.apply(&CLAIM.replace("spec: {", "spec: {storageClassName: late, ")).await;
+    assert_eq!(event(&plane, "WaitForFirstConsumer").await, "waiting for first consumer to be created before binding");
+    plane
+        .apply(
+            "
+kind: Pod
+apiVersion: v1
+metadata: {name: user, namespace: default}
+spec:
+  containers: [{name: c, image: i}]
+  volumes: [{name: data, persistentVolumeClaim: {claimName: data}}]
+",
+        )
+        .await;
+    assert_eq!(event(&plane, "WaitForPodScheduled").await, "waiting for pod user to be scheduled");
+    let claims = Api::<PersistentVolumeClaim>::namespaced(plane.client(), "default");
+    let chosen = json!({"metadata": {"annotations": {"volume.kubernetes.io/selected-node": "n"}}});
+    claims.patch("data", &PatchParams::default(), &Patch::Merge(chosen)).await.unwrap();
+    plane
+        .until(&claim_key(), |claim: &PersistentVolumeClaim| {
+            let annotations = claim.metadata.annotations.iter().flatten();
+            annotations.into_iter().any(|(name, value)| name == "volume.kubernetes.io/storage-provisioner" && value == "disks.example")
+        })
+        .await;
+    plane.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_that_names_no_class_gets_the_default_one_when_there_is_one() {
+    let plane = ControlPlane::start_with(Loops::only(LOOPS)).await;
+    plane.apply(CLAIM).await;
+    plane.apply("{kind: StorageClass, apiVersion: storage.k8s.io/v1, metadata: {name: std, annotations: {storageclass.kubernetes.io/is-default-class: 'true'}}, provisioner: disks.example}").await;
+    plane
+        .until(&claim_key(), |claim: &PersistentVolumeClaim| {
+            claim.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref()) == Some("std")
+        })
+        .await;
+    event(&plane, "ExternalProvisioning").await;
+    plane.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_gets_the_claims_that_it_describes_and_they_are_its_own() {
+    let plane = ControlPlane::start_with(Loops::only(LOOPS)).await;
+    plane.apply(ACCOUNT).await;
+    let pod = "
+kind: Pod
+apiVersion: v1
+metadata: {name: web, namespace: default}
+spec:
+  containers: [{name: c, image: i}]
+  volumes:
+  - name: scratch
+    ephemeral:
+      volumeClaimTemplate:
+        metadata: {labels: {kind: scratch}}
+        spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}
+";
+    plane.apply(pod).await;
+    let key = ObjectKey::namespaced("default", "web-scratch");
+    let claim = plane.until(&key, |_: &PersistentVolumeClaim| true).await;
+    assert_eq!(claim.metadata.owner_references.unwrap()[0].kind, "Pod");
+    assert_eq!(claim.metadata.labels.unwrap()["kind"], "scratch");
+    plane.apply(&CLAIM.replace("name: data", "name: other-scratch")).await;
+    plane.apply(&pod.replace("name: web", "name: other")).await;
+    let events = Api::<Event>::namespaced(plane.client(), "default");
+    loop {
+        let list = events.list(&ListParams::default()).await.unwrap();
+        let said = list.items.iter().any(|event| {
+            event.message.as_deref().is_some_and(|note| note.contains("was not created for pod default/other"))
+        });
+        if said {
+            break;
+        }
+        tokio::task::yield_now().await;
+    }
+    plane.stop().await;
+}
