@@ -289,3 +289,28 @@ async fn logs_say_what_would_run_and_what_does_not() {
     assert!(error.contains("container \"c\" in pod \"q\" is waiting to start: ContainerCreating"), "{error}");
     plane.stop().await;
 }
+
+/// The loops that a Deployment needs.
+const LOOPS: [&str; 4] = ["deployment", "replicaset", "root-ca-certificate-publisher", "serviceaccount"];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deployment_becomes_available_and_goes_on_when_its_pods_are_deleted() {
+    let plane = ControlPlane::start_with(Loops::only(LOOPS).nodes(2)).await;
+    let template = json!({"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "nginx", "image": "nginx"}]}});
+    let web = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"},
+        "spec": {"replicas": 3, "selector": {"matchLabels": {"app": "web"}}, "template": template},
+    });
+    plane.apply(&web.to_string()).await;
+    let is_available = |deployment: &k8s_openapi::api::apps::v1::Deployment| {
+        deployment.status.as_ref().is_some_and(|status| status.available_replicas == Some(3))
+    };
+    let key = ObjectKey::namespaced("default", "web");
+    plane.until(&key, is_available).await;
+    let pods = Api::<Pod>::namespaced(plane.client(), "default");
+    let first = pods.list(&ListParams::default()).await.unwrap().items.remove(0);
+    delete(&plane, &first.metadata.name.clone().unwrap()).await;
+    plane.until_gone::<Pod>(&ObjectKey::of(&first)).await;
+    plane.until(&key, is_available).await;
+    plane.stop().await;
+}
