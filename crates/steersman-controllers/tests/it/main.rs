@@ -1,5 +1,6 @@
 //! Namespaces that end, on a whole control plane.
 
+mod scheduler;
 mod service_cidrs;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, NamespaceCondition};
