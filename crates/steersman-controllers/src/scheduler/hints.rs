@@ -28,6 +28,29 @@ pub(super) enum Event<'a> {
 }
 
 impl Event<'_> {
+    /// Whether this can help Pods at all that these rules kept from nodes: a quick look before [`Event::helps`].
+    pub(super) fn concerns(&self, plugins: PluginSet) -> bool {
+        let any = |of: &[Plugin]| of.iter().any(|plugin| plugins.contains(*plugin));
+        match self {
+            Event::Capacity
+            | Event::Claim(_)
+            | Event::Class
+            | Event::CsiNode
+            | Event::Driver
+            | Event::NodeAdded { .. }
+            | Event::NodeChanged { .. }
+            | Event::Volume => true,
+            Event::NodeDeleted { .. } => any(&[Plugin::PodTopologySpread]),
+            Event::PodAdded(_) => any(&[Plugin::PodTopologySpread, Plugin::InterPodAffinity]),
+            Event::PodChanged { old, new } => {
+                let is_other = !Arc::ptr_eq(&old.identity, &new.identity);
+                (is_other && any(&[Plugin::PodTopologySpread, Plugin::InterPodAffinity]))
+                    || (any(&[Plugin::NodeResourcesFit]) && is_scaled_down(old, new))
+            }
+            Event::PodDeleted(_) => true,
+        }
+    }
+
     /// Whether a Pod that these rules kept from nodes may find one now.
     pub(super) fn helps(&self, cluster: &Cluster, pending: &Pending, plugins: PluginSet) -> bool {
         let any = |of: &[Plugin]| of.iter().any(|plugin| plugins.contains(*plugin));

@@ -198,8 +198,8 @@ impl Queue {
     }
 
     /// Pods that wait for an event, by what kept them from nodes.
-    pub(super) fn unschedulable(&self) -> impl Iterator<Item = (PluginSet, &ObjectKey)> {
-        self.unschedulable.iter().flat_map(|(plugins, keys)| keys.iter().map(|key| (*plugins, key)))
+    pub(super) fn unschedulable(&self) -> impl Iterator<Item = (PluginSet, &HashSet<ObjectKey>)> {
+        self.unschedulable.iter().map(|(plugins, keys)| (*plugins, keys))
     }
 
     /// Whether some Pod waits for an event.

@@ -312,11 +312,10 @@ impl State {
             return;
         }
         let mut helped: Vec<ObjectKey> = Vec::new();
-        for (plugins, key) in self.queue.unschedulable() {
-            let Some(entry) = self.queue.get(key) else { continue };
-            if event.helps(&self.cluster, &entry.pending, plugins) {
-                helped.push(key.clone());
-            }
+        for (plugins, keys) in self.queue.unschedulable().filter(|(plugins, _)| event.concerns(*plugins)) {
+            let entries = keys.iter().filter_map(|key| self.queue.get(key));
+            let helps = entries.filter(|entry| event.helps(&self.cluster, &entry.pending, plugins));
+            helped.extend(helps.map(|entry| entry.pending.pod.key.clone()));
         }
         for key in helped {
             self.queue.activate(&key, now);
@@ -445,7 +444,6 @@ impl State {
         let pod = PodRef::of(&pending.pod);
         self.cluster.assume(&pending.pod, &node);
         self.set_nominated(&pending.pod, None);
-        self.notify(&Event::PodAdded(&pending.pod), now);
         if volumes.is_empty() {
             self.effects.push_back(Effect::Bind { pod, node });
             return;

@@ -13,6 +13,7 @@ mod nodes;
 mod pods_without_a_node;
 mod replicas;
 mod resource_quotas;
+mod scheduler;
 mod service_cidrs;
 mod simulated_nodes;
 mod stateful_sets;
