@@ -638,8 +638,12 @@ impl Run {
                 entry.version = version.unwrap_or(entry.version).max(entry.version);
                 self.enqueue(key);
             }
-            // The event that says so has come or comes.
-            Outcome::Gone => {}
+            // The event that says so comes, or the server was asked at a bad moment; then there is something to write still.
+            Outcome::Gone => {
+                entry.is_dirty = true;
+                entry.is_to_be_removed |= entry.state.is_removed();
+                self.timers.insert((Instant::now() + RETRY.0, Timer::Write(key.clone())));
+            }
             Outcome::Failed(error) => {
                 let wait = RETRY.0.saturating_mul(2_u32.saturating_pow(entry.n_failures)).min(RETRY.1);
                 entry.n_failures = entry.n_failures.saturating_add(1).min(16);

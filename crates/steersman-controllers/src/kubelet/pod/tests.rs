@@ -14,7 +14,6 @@ struct Simulated {
     events: Vec<String>,
     wakes: Option<Instant>,
     n_removals: usize,
-    n_asked: usize,
     found: Found,
 }
 
@@ -48,7 +47,6 @@ impl Simulated {
             events: Vec::new(),
             wakes: None,
             n_removals: 0,
-            n_asked: 0,
             found: Found::new(),
         };
         simulated.step(Input::Wake);
@@ -61,7 +59,6 @@ impl Simulated {
         self.n_removals += usize::from(effects.removes);
         self.wakes = effects.wakes;
         if effects.asks {
-            self.n_asked += 1;
             self.step(Input::References(self.found.clone()));
         }
     }
