@@ -156,9 +156,7 @@ async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, Error> {
 fn verdict(pod: &Pod, host: Host) -> Verdict {
     let is_terminating = pods::is_terminating(pod);
     // What is left then is for whoever holds it.
-    let is_done = is_terminating
-        && pod.metadata.deletion_grace_period_seconds == Some(0)
-        && pods::is_terminal(pod);
+    let is_done = is_terminating && pod.metadata.deletion_grace_period_seconds == Some(0) && pods::is_terminal(pod);
     match host {
         _ if is_done => Verdict::Keep,
         Host::Absent => Verdict::DeleteAfterQuarantine,
@@ -341,7 +339,8 @@ mod tests {
     use k8s_openapi::api::core::v1::PodStatus;
 
     fn pod(name: &str, phase: &str, second: i64) -> Pod {
-        let mut pod = Pod { status: Some(PodStatus { phase: Some(phase.to_owned()), ..PodStatus::default() }), ..Pod::default() };
+        let mut pod =
+            Pod { status: Some(PodStatus { phase: Some(phase.to_owned()), ..PodStatus::default() }), ..Pod::default() };
         pod.metadata.name = Some(name.to_owned());
         pod.metadata.creation_timestamp = Some(Time(Timestamp::from_second(second).unwrap()));
         pod

@@ -95,9 +95,7 @@ mod tests {
 
     #[test]
     fn a_resource_is_preferred_in_the_first_version_that_has_it() {
-        let resource = |plural: &str| {
-            json!({"resource": plural, "scope": "Namespaced", "verbs": ["list"], "responseKind": {"kind": plural}})
-        };
+        let resource = |plural: &str| json!({"resource": plural, "scope": "Namespaced", "verbs": ["list"], "responseKind": {"kind": plural}});
         let document = json!({"items": [{"metadata": {"name": "shop"}, "versions": [
             {"version": "v2", "freshness": "Current", "resources": [resource("carts")]},
             {"version": "v1", "freshness": "Stale", "resources": [resource("carts"), resource("tills")]},

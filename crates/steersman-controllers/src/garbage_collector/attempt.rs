@@ -139,7 +139,7 @@ pub(super) async fn to_delete<S: Server>(
 pub(super) async fn to_orphan<S: Server>(graph: &Mutex<Graph>, server: &S, uid: &Uid) -> Result<Next, S::Error> {
     let (owner, dependents) = {
         let graph = graph.lock();
-        let Some(node) = graph.node(uid) else { return Ok(Next::Never) };
+        let Some(node) = graph.node(uid).filter(|node| node.is_to_orphan()) else { return Ok(Next::Never) };
         (node.identity.clone(), graph.dependents_of(uid))
     };
     let owners = std::slice::from_ref(uid);
@@ -353,7 +353,8 @@ mod tests {
 
     #[test]
     fn without_one_the_object_goes_in_the_way_that_its_finalizers_say() {
-        let with = |finalizer: &str| ObjectMeta { finalizers: Some(vec![finalizer.to_owned()]), ..ObjectMeta::default() };
+        let with =
+            |finalizer: &str| ObjectMeta { finalizers: Some(vec![finalizer.to_owned()]), ..ObjectMeta::default() };
         let of = |live: &ObjectMeta| verdict(owners(&["a"], 0, &["b"]), false, live);
         assert_eq!(of(&ObjectMeta::default()), Verdict::Delete(PropagationPolicy::Background));
         assert_eq!(of(&with(ORPHAN)), Verdict::Delete(PropagationPolicy::Orphan));

@@ -171,11 +171,12 @@ impl Graph {
         if node.is_virtual {
             let is_assumed = node.identity == *identity;
             let (matching, others) = self.partition(identity);
-            if !others.is_empty() {
+            self.absent.insert(identity.clone());
+            let alternate = self.alternate(&others, identity);
+            if alternate.is_some() || (!is_assumed && !others.is_empty()) {
                 self.abandon(identity, matching, &mut effects);
-                if is_assumed
-                    && let Some(alternate) = self.alternate(&others, identity)
-                    && let Some(node) = self.nodes.get_mut(&identity.uid)
+                if let Some(node) = self.nodes.get_mut(&identity.uid).filter(|_| is_assumed)
+                    && let Some(alternate) = alternate
                 {
                     node.identity = alternate;
                     effects.delete_later.push(identity.uid.clone());
@@ -410,7 +411,8 @@ impl Graph {
         (matching, others)
     }
 
-    /// What else an owner may be according to its dependents: the identity after `absent`, or the first one.
+    /// What else an owner may be according to its dependents, of what is not known to be absent: the identity after `absent`, or the
+    /// first one.
     fn alternate(&mut self, dependents: &[Uid], absent: &Identity) -> Option<Identity> {
         let cluster = self.names.namespace("");
         let mut candidates = BTreeSet::new();
@@ -425,6 +427,7 @@ impl Graph {
                 }
             }
         }
+        candidates.retain(|candidate: &Identity| !self.is_known_absent(candidate, &candidate.namespace));
         candidates.iter().find(|candidate| **candidate > *absent).or_else(|| candidates.first()).cloned()
     }
 }
@@ -461,6 +464,11 @@ impl Node {
 
     pub(super) fn is_virtual(&self) -> bool {
         self.is_virtual
+    }
+
+    /// Whether it leaves its dependents behind.
+    pub(super) fn is_to_orphan(&self) -> bool {
+        self.deletion.is_to_orphan()
     }
 
     fn clone_without_dependents(&self) -> Node {

@@ -121,7 +121,13 @@ impl PartialOrd for Identity {
 impl Ord for Identity {
     fn cmp(&self, other: &Identity) -> Ordering {
         let key = |one: &Identity| {
-            (one.kind.kind.clone(), one.kind.api_version.clone(), one.namespace.clone(), one.name.clone(), one.uid.clone())
+            (
+                one.kind.kind.clone(),
+                one.kind.api_version.clone(),
+                one.namespace.clone(),
+                one.name.clone(),
+                one.uid.clone(),
+            )
         };
         key(self).cmp(&key(other))
     }

@@ -13,7 +13,7 @@ use kube::api::PropagationPolicy;
 use kube::discovery::Scope;
 use parking_lot::Mutex;
 use proptest::prelude::*;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::convert::Infallible;
 
 const HOLD: &str = "example.com/hold";
@@ -30,8 +30,15 @@ type Place = (usize, usize, usize);
 #[derive(Clone, Debug)]
 enum Reference {
     /// To an object that is there, if it is, by its own name or another.
-    Existing { place: Place, is_blocking: bool, is_misnamed: bool },
-    Never { kind: usize, uid: u8 },
+    Existing {
+        place: Place,
+        is_blocking: bool,
+        is_misnamed: bool,
+    },
+    Never {
+        kind: usize,
+        uid: u8,
+    },
 }
 
 #[derive(Clone, Debug)]
@@ -58,6 +65,10 @@ struct World {
     /// What users do between the requests of the collector.
     meanwhile: VecDeque<Option<Op>>,
     n_made: u64,
+    /// The uids of owners that were ever to leave their dependents behind, or to go after them: a user may change that while it is
+    /// under way.
+    orphaning: BTreeSet<String>,
+    waiting: BTreeSet<String>,
     version: u64,
     wrong: Vec<String>,
 }
@@ -127,6 +138,11 @@ impl World {
     fn is_garbage(&self, object: &ObjectMeta) -> bool {
         let owners = object.owner_references.as_deref().unwrap_or_default();
         !owners.is_empty() && !owners.iter().any(|owner| self.keeps(object, owner))
+    }
+
+    /// Whether it is wrong to act as if the reference led nowhere.
+    fn must_keep(&self, dependent: &ObjectMeta, reference: &OwnerReference) -> bool {
+        self.keeps(dependent, reference) && !self.waiting.contains(&reference.uid)
     }
 
     /// Those with a reference that leads to the object.
@@ -237,8 +253,14 @@ impl World {
         finalizers.retain(|one| one != FOREGROUND && one != ORPHAN);
         match policy {
             PropagationPolicy::Background => {}
-            PropagationPolicy::Foreground => finalizers.push(FOREGROUND.to_owned()),
-            PropagationPolicy::Orphan => finalizers.push(ORPHAN.to_owned()),
+            PropagationPolicy::Foreground => {
+                finalizers.push(FOREGROUND.to_owned());
+                self.waiting.extend(metadata.uid.clone());
+            }
+            PropagationPolicy::Orphan => {
+                finalizers.push(ORPHAN.to_owned());
+                self.orphaning.extend(metadata.uid.clone());
+            }
         }
         metadata.deletion_timestamp.get_or_insert(Time(jiff::Timestamp::UNIX_EPOCH));
         self.write(place, metadata);
@@ -265,9 +287,12 @@ impl World {
             if self.is_garbage(object) && !is_deleting(object) {
                 wrong.push(format!("{place:?} is left without an owner"));
             }
-            let is_blocked = self.dependents(object).any(|(dependent, reference)| {
-                dependent.uid != object.uid && reference.block_owner_deletion == Some(true)
-            });
+            // Also by a reference that is wrong, as long as what has it stays.
+            let blocks = |reference: &OwnerReference| {
+                Some(&reference.uid) == object.uid.as_ref() && reference.block_owner_deletion == Some(true)
+            };
+            let others = self.objects.values().filter(|other| other.uid != object.uid);
+            let is_blocked = others.flat_map(|other| other.owner_references.iter().flatten()).any(blocks);
             let is_to_go = has(object, ORPHAN) || (has(object, FOREGROUND) && !is_blocked);
             if is_deleting(object) && is_to_go {
                 wrong.push(format!("{place:?} waits for nothing"));
@@ -296,10 +321,12 @@ impl Server for Mutex<World> {
     ) -> Result<Answer, Infallible> {
         let mut world = self.lock();
         let Some((place, found)) = world.request(object) else { return Ok(Answer::Gone) };
-        if !World::is_meant(&found, object) || version.is_some_and(|one| found.resource_version.as_deref() != Some(one)) {
+        if !World::is_meant(&found, object) || version.is_some_and(|one| found.resource_version.as_deref() != Some(one))
+        {
             return Ok(Answer::Conflict);
         }
-        if !world.is_garbage(&found) {
+        let owners = found.owner_references.as_deref().unwrap_or_default();
+        if owners.is_empty() || owners.iter().any(|owner| world.must_keep(&found, owner)) {
             world.blame(format!("{place:?} has an owner and is deleted"));
         }
         Ok(world.delete(place, &policy))
@@ -314,10 +341,8 @@ impl Server for Mutex<World> {
         let before = found.clone();
         let is_removed = |reference: &OwnerReference| owners.contains(&Uid::from(reference.uid.as_str()));
         for reference in before.owner_references.iter().flatten().filter(|reference| is_removed(reference)) {
-            let is_orphaning = world.objects.values().any(|owner| {
-                owner.uid.as_deref() == Some(&reference.uid) && is_deleting(owner) && has(owner, ORPHAN)
-            });
-            if world.keeps(&before, reference) && !is_orphaning {
+            let is_orphaning = world.orphaning.contains(&reference.uid);
+            if world.must_keep(&before, reference) && !is_orphaning {
                 world.blame(format!("{place:?} loses an owner that exists"));
             }
         }
@@ -382,7 +407,7 @@ impl Model {
     fn new(meanwhile: Vec<Option<Op>>) -> Model {
         let world = World { meanwhile: meanwhile.into(), ..World::default() };
         Model {
-            graph: Mutex::new(Graph::remembering(2)),
+            graph: Mutex::new(Graph::remembering(6)),
             world: Mutex::new(world),
             deletions: VecDeque::new(),
             orphanings: VecDeque::new(),

@@ -72,17 +72,20 @@ impl Monitors {
 
     /// Starts and stops informers, so that there is one for each resource that is served. Says whether any is left over.
     pub(super) fn follow(&mut self, collector: &Arc<Collector>, catalog: &Catalog, gone: Gone) -> bool {
-        let wanted: BTreeMap<_, _> =
-            catalog.resources.iter().filter(|served| is_monitored(served)).map(|served| (key(served), served)).collect();
+        let wanted: BTreeMap<_, _> = catalog
+            .resources
+            .iter()
+            .filter(|served| is_monitored(served))
+            .map(|served| (key(served), served))
+            .collect();
         for (key, served) in &wanted {
             if !self.running.contains_key(key) {
                 tracing::debug!(resource = %key.1, api_version = %key.0, "watching for owners and dependents");
                 self.running.insert(key.clone(), Monitor::start(&self.client, collector, served));
             }
         }
-        let is_left = |key: &_, monitor: &Monitor| {
-            !wanted.contains_key(key) && !catalog.stale.contains(&monitor.group_version)
-        };
+        let is_left =
+            |key: &_, monitor: &Monitor| !wanted.contains_key(key) && !catalog.stale.contains(&monitor.group_version);
         if gone == Gone::Keep {
             return self.running.iter().any(|(key, monitor)| is_left(key, monitor));
         }

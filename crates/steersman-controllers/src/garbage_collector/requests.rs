@@ -160,14 +160,11 @@ impl Server for Requests {
         object: &Identity,
         references: &[OwnerReference],
     ) -> Result<Option<ObjectMeta>, RequestError> {
-        let unblocked = |reference: &OwnerReference| OwnerReference {
-            block_owner_deletion: Some(false),
-            ..reference.clone()
-        };
+        let unblocked =
+            |reference: &OwnerReference| OwnerReference { block_owner_deletion: Some(false), ..reference.clone() };
         let free: Vec<OwnerReference> = references.iter().map(unblocked).collect();
         let patch = json!({"metadata": {"uid": object.uid.to_string(), "ownerReferences": free}});
-        let changed =
-            self.patch_owners(object, patch, |references| references.iter().map(unblocked).collect()).await?;
+        let changed = self.patch_owners(object, patch, |references| references.iter().map(unblocked).collect()).await?;
         Ok(changed.ok())
     }
 

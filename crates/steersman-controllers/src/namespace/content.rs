@@ -83,7 +83,8 @@ impl Outcome {
 
 /// The kinds whose instances go with a namespace.
 pub(super) fn kinds_of(catalog: &Catalog) -> Vec<Served> {
-    let goes = |served: &&Served| served.is_preferred && served.is_namespaced() && served.can("delete") && served.can("list");
+    let goes =
+        |served: &&Served| served.is_preferred && served.is_namespaced() && served.can("delete") && served.can("list");
     catalog.resources.iter().filter(goes).cloned().collect()
 }
 

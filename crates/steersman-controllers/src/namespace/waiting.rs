@@ -88,7 +88,8 @@ async fn until_something_goes(client: &Client, namespace: &str, left: &[Left]) {
                     Ok(WatchEvent::Bookmark(_)) => false,
                     Ok(WatchEvent::Modified(object)) => {
                         let name = object.metadata.name.as_deref().unwrap_or_default();
-                        held.get(name).map(Vec::as_slice) != Some(object.metadata.finalizers.as_deref().unwrap_or_default())
+                        held.get(name).map(Vec::as_slice)
+                            != Some(object.metadata.finalizers.as_deref().unwrap_or_default())
                     }
                     Ok(WatchEvent::Added(_) | WatchEvent::Deleted(_) | WatchEvent::Error(_)) | Err(_) => true,
                 };

@@ -181,7 +181,8 @@ async fn what_was_left_without_an_owner_before_the_start_goes() {
 async fn custom_resources_own_and_are_owned_from_the_start_of_their_definition() {
     let plane = start().await;
     plane.apply(crate::KIND).await;
-    let carts = plane.apply("{kind: Cart, apiVersion: shop.example/v1, metadata: {name: first, namespace: default}}").await;
+    let carts =
+        plane.apply("{kind: Cart, apiVersion: shop.example/v1, metadata: {name: first, namespace: default}}").await;
     let owner = OwnerReference {
         api_version: "shop.example/v1".to_owned(),
         kind: "Cart".to_owned(),

@@ -105,7 +105,8 @@ fn one_owner_that_may_exist_has_the_server_asked() {
 #[test]
 fn in_the_foreground_the_last_dependent_that_blocks_releases_the_owner() {
     let mut scene = Scene::new();
-    let (one, two) = (object("shop", "one", &[reference("owner", true)]), object("shop", "two", &[reference("owner", true)]));
+    let (one, two) =
+        (object("shop", "one", &[reference("owner", true)]), object("shop", "two", &[reference("owner", true)]));
     scene.see(object("shop", "owner", &[]));
     scene.see(one.clone());
     scene.see(two.clone());
@@ -178,7 +179,9 @@ fn an_owner_that_nobody_has_seen_is_looked_up_under_each_of_its_names() {
     let effects = scene.graph.is_absent(&named("owner"));
     assert_eq!((effects.delete, effects.delete_later), (uids(&["one"]), uids(&["owner"])));
     assert!(matches!(scene.plan("owner"), Plan::Look(node) if node.identity == named("second")));
-    assert_eq!(scene.graph.is_absent(&named("second")).delete, uids(&["two"]));
+    assert_eq!(scene.graph.is_absent(&named("second")).delete, uids(&["one", "two"]));
+    assert!(matches!(scene.plan("one"), Plan::Delete { .. }));
+    assert!(matches!(scene.plan("two"), Plan::Delete { .. }));
 }
 
 #[test]
