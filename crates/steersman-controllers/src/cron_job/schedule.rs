@@ -147,7 +147,8 @@ impl Fields {
                 step()?;
                 if !is_begun {
                     is_begun = true;
-                    time = time.date().first_of_month().at(0, 0, 0, 0);
+                    second = instant(time.date().first_of_month().at(0, 0, 0, 0), zone)?;
+                    time = civil(second, zone)?;
                 }
                 second = instant(later_by_a_month(time)?, zone)?;
                 time = civil(second, zone)?;
@@ -162,7 +163,9 @@ impl Fields {
                     second = instant(time.date().at(0, 0, 0, 0), zone)?;
                     time = civil(second, zone)?;
                 }
-                second = instant(time.checked_add(1.day()).ok()?, zone)?;
+                // A zone may leave out a whole day: then the clock of the next day is not later.
+                let next = instant(time.checked_add(1.day()).ok()?, zone)?;
+                second = if next > second { next } else { second.checked_add(24 * 3600)? };
                 time = civil(second, zone)?;
                 // Where clocks are put forward at midnight, the day begins at another hour.
                 match i64::from(time.hour()) {

@@ -89,6 +89,31 @@ fn a_day_that_begins_at_one_in_the_morning_is_found() {
     check("0 5 4 * *", "America/Sao_Paulo", "2018-11-01T12:00:00Z", &["2018-11-04T05:00:00-02:00"]);
 }
 
+/// Computed with `robfig/cron` itself.
+#[test]
+fn near_changes_of_clocks_times_are_those_of_the_go_library() {
+    for (in_zone, text, from, want) in [
+        ("America/Asuncion", "7/1,*/2 15/16 */9 3 1-4", 1_698_393_834, 1_709_575_200),
+        ("Australia/Lord_Howe", "33-46,* 10-10,23/3 27-30,6 11/7 1-6,*/17", 1_506_784_997, 1_509_490_800),
+        ("America/Havana", "5 * 13/9 */12 5", 1_390_991_455, 1_391_144_700),
+        ("Asia/Beirut", "* 3/17 8 8/16 2-4", 1_497_801_855, 1_501_545_600),
+        ("Africa/Cairo", "30-46 14,8-14 7 10 2/15", 1_286_298_372, 1_286_433_000),
+        ("America/Sao_Paulo", "10-10,*/19 */9 *,23/5 *,* */12", 1_382_911_895, 1_383_444_000),
+        ("Asia/Tehran", "* * 5-11 5-7,3-10 2,*", 1_426_904_292, 1_428_175_800),
+        ("America/New_York", "40-51,* 7-9 *,* *,1/19 */9", 1_351_938_663, 1_352_030_400),
+        ("Europe/London", "55/17 */15,* */10 3/17 *", 1_262_221_586, 1_267_404_900),
+    ] {
+        let next = schedule(text, in_zone).next(Timestamp::from_second(from).unwrap());
+        assert_eq!(next.map(Timestamp::as_second), Some(want), "{text} in {in_zone}");
+    }
+}
+
+#[test]
+fn a_day_that_a_zone_leaves_out_holds_nothing_up() {
+    // There was no 30th of December 2011.
+    check("0 12 31 * *", "Pacific/Apia", "2011-12-29T12:00:00Z", &["2011-12-31T12:00:00+14:00"]);
+}
+
 #[test]
 fn a_zone_in_the_schedule_goes_before_the_other() {
     check("TZ=Asia/Tokyo 0 3 * * *", "", "2026-01-01T00:00:00Z", &["2026-01-01T18:00:00+00:00"]);
