@@ -22,6 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use steersman::cache::Change;
 use steersman::{Action, Controller, Lister, LookupError, Manager, ObjectKey, ReconcileError, Scope};
+use tokio::time::Instant;
 
 /// The name under which the loop appears in logs.
 const NAME: &str = "resource-quota-controller";
@@ -133,10 +134,11 @@ async fn reconcile(key: ObjectKey, cx: &Arc<Context>) -> Result<Action, Error> {
         return Ok(Action::RequeueAfter(wait));
     }
     cx.counters.drop_unused()?;
+    let began = Instant::now();
     let (usage, next) = cx.count(&quota).await?;
+    cx.pace.ran(&key, began);
     let after = next.map_or(Action::AwaitChange, Action::RequeueAfter);
     let Some(counted) = plan::counted(&quota, usage) else { return Ok(after) };
-    cx.pace.wrote(&key);
     let api = Api::<ResourceQuota>::namespaced(cx.client.clone(), key.namespace().unwrap_or_default());
     match refusal::replace_status(&api, &counted).await? {
         Some(_) => Ok(Action::RequeueAfter(next.map_or(AGAIN, |next| next.min(AGAIN)))),
