@@ -98,7 +98,9 @@ pub(crate) fn add(manager: Manager, Parts { client, .. }: Parts<'_>) -> Manager 
         })
         .watches_changes(&pods, move |change| of_pods.service_pods.concerned(change))
         .watches(&slices, |slice| service_of(&slice.metadata).into_iter().collect())
-        .watches_changes(&nodes, move |change| if moves_shares(change) { divided.lock().keys().cloned().collect() } else { Vec::new() });
+        .watches_changes(&nodes, move |change| {
+            if moves_shares(change) { divided.lock().keys().cloned().collect() } else { Vec::new() }
+        });
     manager.controller(controller)
 }
 
@@ -184,7 +186,8 @@ impl Context {
     fn nodes_of(&self, pods: &[Arc<Pod>]) -> Result<Nodes, LookupError> {
         let mut nodes = Nodes::new();
         let mut missing = HashSet::new();
-        for name in pods.iter().filter_map(|pod| pod.spec.as_ref()?.node_name.as_deref()).filter(|name| !name.is_empty())
+        for name in
+            pods.iter().filter_map(|pod| pod.spec.as_ref()?.node_name.as_deref()).filter(|name| !name.is_empty())
         {
             if nodes.contains_key(name) || missing.contains(name) {
                 continue;

@@ -143,9 +143,7 @@ async fn reconcile(key: ObjectKey, cx: &Arc<Context>) -> Result<Action, Error> {
         }
         Err(error) if refusal::is_namespace_ending(&error) => Ok(Action::AwaitChange),
         // Another has written it. Its events bring no Service back, so this asks again.
-        Err(error)
-            if refusal::is_conflict(&error) || refusal::exists_already(&error) || refusal::is_gone(&error) =>
-        {
+        Err(error) if refusal::is_conflict(&error) || refusal::exists_already(&error) || refusal::is_gone(&error) => {
             Ok(Action::Requeue)
         }
         Err(error) => {

@@ -10,7 +10,7 @@ mod plan;
 
 use crate::control_loop::Parts;
 use crate::refusal::{self, Refused};
-use crate::resource_quota::counters::{Counters, Definition};
+use crate::resource_quota::counters::{Counters, Definition, Uncounted};
 use crate::resource_quota::plan::{Held, Usage};
 use crate::service_pods::pace::Pace;
 use jiff::Timestamp;
@@ -50,6 +50,8 @@ enum Error {
     Read(#[from] LookupError),
     #[error(transparent)]
     Refused(#[from] Refused),
+    #[error(transparent)]
+    Uncounted(#[from] Uncounted),
     #[error("cannot tell what a quota is")]
     Encode(#[from] serde_json::Error),
 }
@@ -133,7 +135,10 @@ async fn reconcile(key: ObjectKey, cx: &Arc<Context>) -> Result<Action, Error> {
     if let Some(wait) = cx.pace.wait(&key) {
         return Ok(Action::RequeueAfter(wait));
     }
-    cx.counters.drop_unused()?;
+    let hard = quota.spec.as_ref().and_then(|spec| spec.hard.as_ref());
+    if quota.status.as_ref().and_then(|status| status.hard.as_ref()) != hard {
+        cx.counters.drop_unused()?;
+    }
     let began = Instant::now();
     let (usage, next) = cx.count(&quota).await?;
     cx.pace.ran(&key, began);
