@@ -13,6 +13,7 @@ use crate::disruption::plan::{Expected, Wanted};
 use crate::disruption::scale::{Scales, Unknown};
 use crate::pods::by_label::{self, ByLabel};
 use crate::refusal::{self, Refused};
+use crate::service_pods::pace::Pace;
 use crate::stale;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
@@ -25,6 +26,7 @@ use steersman::cache::{Change, EventKind};
 use steersman::consistency::ConsistencyStore;
 use steersman::events::{EventRecorder, EventType};
 use steersman::{Action, Controller, Lister, LookupError, Manager, ObjectKey, ReconcileError, Scope};
+use tokio::time::Instant;
 
 /// The name under which the loop appears in logs.
 const NAME: &str = "disruption-controller";
@@ -40,6 +42,7 @@ struct Context {
     pods: ByLabel<Pod>,
     scales: Scales,
     written: ConsistencyStore,
+    pace: Pace,
     clock: fn() -> Timestamp,
 }
 
@@ -64,6 +67,7 @@ pub(crate) fn add(manager: Manager, Parts { client, settings }: Parts<'_>) -> Ma
         pods: ByLabel::of(&pods),
         scales: Scales::new(informers, client.clone()),
         written: ConsistencyStore::new().covers(&budgets.lister()),
+        pace: Pace::default(),
         clock: settings.clock,
         client: client.clone(),
     };
@@ -124,6 +128,10 @@ async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, Error> {
     if let Some(action) = stale::action(&cx.written, &key) {
         return Ok(action);
     }
+    if let Some(wait) = cx.pace.wait(&key) {
+        return Ok(Action::RequeueAfter(wait));
+    }
+    let began = Instant::now();
     let selector = budget.spec.as_ref().and_then(|spec| spec.selector.as_ref());
     let pods = match selector {
         Some(selector) => cx.pods.selected(key.namespace().unwrap_or_default(), selector)?,
@@ -133,7 +141,9 @@ async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, Error> {
         cx.events.event(&*budget, EventType::Normal, "NoPods", "No matching pods found");
     }
     let now = (cx.clock)();
-    let expected = match cx.expected(&budget, &pods).await {
+    let expected = cx.expected(&budget, &pods).await;
+    cx.pace.ran(&key, began);
+    let expected = match expected {
         Ok(expected) => expected,
         Err(Unknown::Read(error)) => return Err(error.into()),
         Err(Unknown::Owner(why)) => {

@@ -22,6 +22,7 @@ use steersman::consistency::ConsistencyStore;
 use steersman::events::{EventRecorder, EventType};
 use steersman::queue::RateLimiter;
 use steersman::{Action, Controller, Lister, LookupError, Manager, ObjectKey, ReconcileError, Scope};
+use tokio::time::Instant;
 
 /// The name under which the loop appears in logs, and what Events are said to come from.
 const NAME: &str = "endpoint-slice-mirroring-controller";
@@ -161,7 +162,7 @@ impl Context {
         if create.is_empty() && update.is_empty() && delete.is_empty() {
             return Ok(Action::AwaitChange);
         }
-        self.pace.wrote(key);
+        self.pace.ran(key, Instant::now());
         for slice in create.into_iter().filter(|_| may_create) {
             match api.create(&PostParams::default(), &slice).await {
                 Ok(slice) => self.written.wrote_at(key, &slice),

@@ -30,6 +30,7 @@ use steersman::consistency::ConsistencyStore;
 use steersman::events::{EventRecorder, EventType};
 use steersman::queue::RateLimiter;
 use steersman::{Action, Controller, Lister, LookupError, Manager, ObjectKey, ReconcileError, Scope};
+use tokio::time::Instant;
 
 pub(crate) use crate::endpoint_slices::plan::ports_key;
 
@@ -97,7 +98,9 @@ pub(crate) fn add(manager: Manager, Parts { client, .. }: Parts<'_>) -> Manager 
         })
         .watches_changes(&pods, move |change| of_pods.service_pods.concerned(change))
         .watches(&slices, |slice| service_of(&slice.metadata).into_iter().collect())
-        .watches_changes(&nodes, move |change| if moves_shares(change) { divided.lock().keys().cloned().collect() } else { Vec::new() });
+        .watches_changes(&nodes, move |change| {
+            if moves_shares(change) { divided.lock().keys().cloned().collect() } else { Vec::new() }
+        });
     manager.controller(controller)
 }
 
@@ -144,6 +147,7 @@ async fn reconcile(key: ObjectKey, cx: &Arc<Context>) -> Result<Action, Error> {
     if let Some(action) = stale::action(&cx.written, &key) {
         return Ok(action);
     }
+    let began = Instant::now();
     let pods = cx.service_pods.of_service(&service)?;
     let mut slices = cx.slices.get(&key)?;
     slices.retain(|slice| slice.metadata.deletion_timestamp.is_none());
@@ -163,6 +167,7 @@ async fn reconcile(key: ObjectKey, cx: &Arc<Context>) -> Result<Action, Error> {
             faults.push(fault);
         }
     }
+    cx.pace.ran(&key, began);
     for note in plan.events {
         cx.events.event(&*service, note.event_type, note.reason, &note.message);
     }
@@ -181,7 +186,8 @@ impl Context {
     fn nodes_of(&self, pods: &[Arc<Pod>]) -> Result<Nodes, LookupError> {
         let mut nodes = Nodes::new();
         let mut missing = HashSet::new();
-        for name in pods.iter().filter_map(|pod| pod.spec.as_ref()?.node_name.as_deref()).filter(|name| !name.is_empty())
+        for name in
+            pods.iter().filter_map(|pod| pod.spec.as_ref()?.node_name.as_deref()).filter(|name| !name.is_empty())
         {
             if nodes.contains_key(name) || missing.contains(name) {
                 continue;
@@ -209,9 +215,6 @@ impl Context {
     ) -> Result<(), String> {
         let api = Api::<EndpointSlice>::namespaced(self.client.clone(), key.namespace().unwrap_or_default());
         let Changes { create, update, delete } = changes;
-        if create.len() + update.len() + delete.len() > 0 {
-            self.pace.wrote(key);
-        }
         // A Service that is being deleted gets no new slices, which the garbage collector would have to find.
         for mut slice in create.into_iter().filter(|_| service.metadata.deletion_timestamp.is_none()) {
             annotate(&mut slice, time);

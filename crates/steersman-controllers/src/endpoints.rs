@@ -20,6 +20,7 @@ use steersman::cache::{Arrival, Change};
 use steersman::consistency::ConsistencyStore;
 use steersman::events::{EventRecorder, EventType};
 use steersman::{Action, Controller, Lister, LookupError, Manager, ObjectKey, ReconcileError, Scope};
+use tokio::time::Instant;
 
 /// The name under which the loop appears in logs, and its objects in their label.
 const NAME: &str = "endpoint-controller";
@@ -112,6 +113,7 @@ async fn reconcile(key: ObjectKey, cx: &Arc<Context>) -> Result<Action, Error> {
     if let Some(action) = stale::action(&cx.written, &key) {
         return Ok(action);
     }
+    let began = Instant::now();
     let pods = cx.service_pods.of_service(&service)?;
     let time = cx.triggers.next(&key, &service, &pods);
     let present = match cx.endpoints.get(&key) {
@@ -120,7 +122,10 @@ async fn reconcile(key: ObjectKey, cx: &Arc<Context>) -> Result<Action, Error> {
         Err(error) => return Err(error.into()),
     };
     let (result, reason, note, about) = match plan::plan(&service, &pods, present.as_deref(), time) {
-        Planned::Nothing => return Ok(Action::AwaitChange),
+        Planned::Nothing => {
+            cx.pace.ran(&key, began);
+            return Ok(Action::AwaitChange);
+        }
         Planned::Create(endpoints) => {
             let note = format!("Failed to create endpoint for service {key}");
             (api.create(&PostParams::default(), &endpoints).await, "FailedToCreateEndpoint", note, endpoints)
@@ -130,7 +135,7 @@ async fn reconcile(key: ObjectKey, cx: &Arc<Context>) -> Result<Action, Error> {
             (written, "FailedToUpdateEndpoint", format!("Failed to update endpoint {key}"), endpoints)
         }
     };
-    cx.pace.wrote(&key);
+    cx.pace.ran(&key, began);
     match result {
         Ok(endpoints) => {
             cx.written.wrote_at(&key, &endpoints);
@@ -138,9 +143,7 @@ async fn reconcile(key: ObjectKey, cx: &Arc<Context>) -> Result<Action, Error> {
         }
         Err(error) if refusal::is_namespace_ending(&error) => Ok(Action::AwaitChange),
         // Another has written it. Its events bring no Service back, so this asks again.
-        Err(error)
-            if refusal::is_conflict(&error) || refusal::exists_already(&error) || refusal::is_gone(&error) =>
-        {
+        Err(error) if refusal::is_conflict(&error) || refusal::exists_already(&error) || refusal::is_gone(&error) => {
             Ok(Action::Requeue)
         }
         Err(error) => {

@@ -175,8 +175,7 @@ impl Context {
         now: Timestamp,
     ) -> Option<Decision> {
         let spec = &autoscaler.spec;
-        let bounds =
-            Bounds { current: target.replicas(), min: spec.min_replicas.unwrap_or(1), max: spec.max_replicas };
+        let bounds = Bounds { current: target.replicas(), min: spec.min_replicas.unwrap_or(1), max: spec.max_replicas };
         let rescale = |replicas, reason: &str| Some(Decision { replicas, is_rescale: true, reason: reason.to_owned() });
         if bounds.current == 0 {
             let message = "scaling is disabled since the replica count of the target is zero";
@@ -264,8 +263,11 @@ impl Context {
         if let Some(failure) = first_failure.filter(|_| n_failed >= specs.len() || most < target.replicas()) {
             let message = format!("the HPA was unable to compute the replica count: {}", failure.said);
             status.set("ScalingActive", false, failure.reason, &message);
-            let error =
-                format!("invalid metrics ({n_failed} invalid out of {}), first error is: {}", specs.len(), failure.error);
+            let error = format!(
+                "invalid metrics ({n_failed} invalid out of {}), first error is: {}",
+                specs.len(),
+                failure.error
+            );
             self.warn(autoscaler, "FailedComputeMetricsReplicas", &error);
             return None;
         }
@@ -287,7 +289,12 @@ impl Context {
         }
         let parsed = Labels::parse(selector).map_err(|error| {
             let why = format!("couldn't convert selector into a corresponding internal selector object: {error}");
-            SelectorFault { event: Some("InvalidSelector"), error: why.clone(), reason: "InvalidSelector", message: why }
+            SelectorFault {
+                event: Some("InvalidSelector"),
+                error: why.clone(),
+                reason: "InvalidSelector",
+                message: why,
+            }
         })?;
         let parsed = Arc::new(parsed);
         self.with_memory(key, |memory| memory.selector = Some(Arc::clone(&parsed)));

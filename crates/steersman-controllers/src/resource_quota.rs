@@ -10,7 +10,7 @@ mod plan;
 
 use crate::control_loop::Parts;
 use crate::refusal::{self, Refused};
-use crate::resource_quota::counters::{Counters, Definition};
+use crate::resource_quota::counters::{Counters, Definition, Uncounted};
 use crate::resource_quota::plan::{Held, Usage};
 use crate::service_pods::pace::Pace;
 use jiff::Timestamp;
@@ -22,6 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use steersman::cache::Change;
 use steersman::{Action, Controller, Lister, LookupError, Manager, ObjectKey, ReconcileError, Scope};
+use tokio::time::Instant;
 
 /// The name under which the loop appears in logs.
 const NAME: &str = "resource-quota-controller";
@@ -49,6 +50,8 @@ enum Error {
     Read(#[from] LookupError),
     #[error(transparent)]
     Refused(#[from] Refused),
+    #[error(transparent)]
+    Uncounted(#[from] Uncounted),
     #[error("cannot tell what a quota is")]
     Encode(#[from] serde_json::Error),
 }
@@ -132,11 +135,15 @@ async fn reconcile(key: ObjectKey, cx: &Arc<Context>) -> Result<Action, Error> {
     if let Some(wait) = cx.pace.wait(&key) {
         return Ok(Action::RequeueAfter(wait));
     }
-    cx.counters.drop_unused()?;
+    let hard = quota.spec.as_ref().and_then(|spec| spec.hard.as_ref());
+    if quota.status.as_ref().and_then(|status| status.hard.as_ref()) != hard {
+        cx.counters.drop_unused()?;
+    }
+    let began = Instant::now();
     let (usage, next) = cx.count(&quota).await?;
+    cx.pace.ran(&key, began);
     let after = next.map_or(Action::AwaitChange, Action::RequeueAfter);
     let Some(counted) = plan::counted(&quota, usage) else { return Ok(after) };
-    cx.pace.wrote(&key);
     let api = Api::<ResourceQuota>::namespaced(cx.client.clone(), key.namespace().unwrap_or_default());
     match refusal::replace_status(&api, &counted).await? {
         Some(_) => Ok(Action::RequeueAfter(next.map_or(AGAIN, |next| next.min(AGAIN)))),

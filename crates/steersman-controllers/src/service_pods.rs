@@ -143,8 +143,7 @@ pub(crate) fn canonical(text: &str) -> Option<IpAddr> {
 pub(crate) fn hostname<'a>(pod: &'a Pod, service: &Service) -> Option<&'a str> {
     let spec = pod.spec.as_ref()?;
     let hostname = spec.hostname.as_deref().filter(|name| !name.is_empty())?;
-    let is_within =
-        spec.subdomain == service.metadata.name && pod.metadata.namespace == service.metadata.namespace;
+    let is_within = spec.subdomain == service.metadata.name && pod.metadata.namespace == service.metadata.namespace;
     is_within.then_some(hostname)
 }
 

@@ -90,9 +90,9 @@ fn scaled(wanted: &IntOrString, total: i32) -> Result<i32, String> {
     let Some(percent) = text.strip_suffix('%') else {
         return Err(invalid("invalid type: string is not a percentage".to_owned()));
     };
-    let percent: i32 = percent.parse().map_err(|_| {
-        invalid(format!("invalid value {text:?}: strconv.Atoi: parsing {percent:?}: invalid syntax"))
-    })?;
+    let percent: i32 = percent
+        .parse()
+        .map_err(|_| invalid(format!("invalid value {text:?}: strconv.Atoi: parsing {percent:?}: invalid syntax")))?;
     let product = i64::from(percent) * i64::from(total);
     let up = product.div_euclid(100) + i64::from(product.rem_euclid(100) > 0);
     Ok(i32::try_from(up).unwrap_or(if up < 0 { i32::MIN } else { i32::MAX }))

@@ -83,15 +83,15 @@ impl Scales {
         let found = match (group, &*owner.kind) {
             ("", "ReplicationController") => {
                 let found = present(self.replication_controllers.get(&key))?;
-                found.filter(|one| one.metadata.uid.as_ref() == Some(&owner.uid)).map(|one| {
-                    (owner.uid.clone(), one.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1))
-                })
+                found
+                    .filter(|one| one.metadata.uid.as_ref() == Some(&owner.uid))
+                    .map(|one| (owner.uid.clone(), one.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1)))
             }
             ("apps", "StatefulSet") => {
                 let found = present(self.stateful_sets.get(&key))?;
-                found.filter(|one| one.metadata.uid.as_ref() == Some(&owner.uid)).map(|one| {
-                    (owner.uid.clone(), one.spec.replicas.unwrap_or(1))
-                })
+                found
+                    .filter(|one| one.metadata.uid.as_ref() == Some(&owner.uid))
+                    .map(|one| (owner.uid.clone(), one.spec.replicas.unwrap_or(1)))
             }
             ("apps" | "extensions", "ReplicaSet") => {
                 let found = present(self.replica_sets.get(&key))?;

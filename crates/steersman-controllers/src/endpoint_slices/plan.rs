@@ -172,9 +172,7 @@ fn groups(
     let mut groups: BTreeMap<String, Group> = BTreeMap::new();
     for pod in pods.iter().filter(|pod| service_pods::is_endpoint(pod, true)) {
         let ports = slice_ports(service, pod);
-        let group = groups
-            .entry(ports_key(&ports))
-            .or_insert_with(|| Group { ports, wanted: Wanted::default() });
+        let group = groups.entry(ports_key(&ports)).or_insert_with(|| Group { ports, wanted: Wanted::default() });
         let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default();
         let zone = nodes.get(node);
         if zone.is_none() && !service_pods::publishes_not_ready(service) {
@@ -359,8 +357,7 @@ fn new_slice(service: &Service, family: &str, ports: Vec<EndpointPort>) -> Endpo
 fn labels(present: Option<&BTreeMap<String, String>>, service: &Service) -> (BTreeMap<String, String>, bool) {
     let is_free = |name: &str| ![LABEL_MANAGED_BY, LABEL_SERVICE_NAME, LABEL_HEADLESS].contains(&name);
     let of_service = service.metadata.labels.iter().flatten().filter(|(name, _)| is_free(name));
-    let mut labels: BTreeMap<String, String> =
-        of_service.map(|(name, value)| (name.clone(), value.clone())).collect();
+    let mut labels: BTreeMap<String, String> = of_service.map(|(name, value)| (name.clone(), value.clone())).collect();
     let is_changed = !present.into_iter().flatten().filter(|(name, _)| is_free(name)).eq(labels.iter());
     if !service_pods::has_cluster_ip(service) {
         labels.insert(LABEL_HEADLESS.to_owned(), String::new());
@@ -379,9 +376,7 @@ fn is_owned(slice: &EndpointSlice, service: &Service) -> bool {
 
 /// Whether a slice is the empty one that would take its place.
 fn is_same_empty(slice: &EndpointSlice, empty: &EndpointSlice) -> bool {
-    len(slice) == 0
-        && slice.ports.as_ref().is_none_or(Vec::is_empty)
-        && slice.metadata.labels == empty.metadata.labels
+    len(slice) == 0 && slice.ports.as_ref().is_none_or(Vec::is_empty) && slice.metadata.labels == empty.metadata.labels
 }
 
 /// Whether two endpoints of the same identity say the same. Hints are compared elsewhere.

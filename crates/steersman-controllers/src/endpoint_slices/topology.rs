@@ -31,7 +31,8 @@ pub(crate) fn zones(nodes: &[Arc<Node>]) -> Option<Zones> {
     let mut cpus: BTreeMap<String, f64> = BTreeMap::new();
     for node in nodes.iter().filter(|node| counts(node)) {
         let labels = node.metadata.labels.as_ref();
-        let zone = labels.and_then(|labels| labels.get("topology.kubernetes.io/zone")).filter(|zone| !zone.is_empty())?;
+        let zone =
+            labels.and_then(|labels| labels.get("topology.kubernetes.io/zone")).filter(|zone| !zone.is_empty())?;
         let allocatable = node.status.as_ref().and_then(|status| status.allocatable.as_ref());
         let cpu = Quantity::parse(&allocatable?.get("cpu")?.0).ok()?;
         let cpu = cpu.to_f64();
@@ -46,7 +47,8 @@ pub(crate) fn zones(nodes: &[Arc<Node>]) -> Option<Zones> {
 
 fn counts(node: &Node) -> bool {
     let is_excluded = node.metadata.labels.as_ref().is_some_and(|labels| {
-        labels.contains_key("node-role.kubernetes.io/control-plane") || labels.contains_key("node-role.kubernetes.io/master")
+        labels.contains_key("node-role.kubernetes.io/control-plane")
+            || labels.contains_key("node-role.kubernetes.io/master")
     });
     let mut conditions = node.status.iter().flat_map(|status| &status.conditions).flatten();
     !is_excluded && conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")

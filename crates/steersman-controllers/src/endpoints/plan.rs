@@ -1,7 +1,7 @@
 //! What the Endpoints of a Service should be.
 
 use crate::endpoints::NAME;
-use crate::endpoints::subsets::{self, Address, ADDRESSES_MAX};
+use crate::endpoints::subsets::{self, ADDRESSES_MAX, Address};
 use crate::service_pods::ports::{self, Port};
 use crate::service_pods::{self, canonical, triggers};
 use jiff::Timestamp;

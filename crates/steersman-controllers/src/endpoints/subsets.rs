@@ -81,9 +81,8 @@ pub(crate) fn normal(subsets: &[EndpointSubset]) -> BTreeSet<String> {
     subsets
         .iter()
         .map(|subset| {
-            let sorted = |list: &Option<Vec<EndpointAddress>>| {
-                list.iter().flatten().map(text).collect::<BTreeSet<String>>()
-            };
+            let sorted =
+                |list: &Option<Vec<EndpointAddress>>| list.iter().flatten().map(text).collect::<BTreeSet<String>>();
             let ports: BTreeSet<String> = subset.ports.iter().flatten().map(|port| format!("{port:?}")).collect();
             format!("{:?} {:?} {ports:?}", sorted(&subset.addresses), sorted(&subset.not_ready_addresses))
         })

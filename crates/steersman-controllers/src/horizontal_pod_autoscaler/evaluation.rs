@@ -130,7 +130,8 @@ impl Evaluation<'_> {
         let is_memory = name == "memory";
         if let Some(average) = &target.average_value {
             let wanted = thousandths(average);
-            let proposal = replicas::by_average(current, wanted, name == "cpu", tolerance, of, metrics).map_err(said)?;
+            let proposal =
+                replicas::by_average(current, wanted, name == "cpu", tolerance, of, metrics).map_err(said)?;
             let average_value = Some(quantity(proposal.average, is_memory));
             let value = MetricValueStatus { average_value, ..MetricValueStatus::default() };
             return Ok((proposal.replicas, format!("{name} resource"), value));
@@ -149,7 +150,8 @@ impl Evaluation<'_> {
     async fn of_pods(&self, source: &PodsMetricSource) -> Result<Proposed, String> {
         let Subject { namespace, selector, pods, current, now, .. } = self.subject;
         let metric = &source.metric.name;
-        let metrics = self.metrics.of_pods(namespace, selector, metric, &text_of(source.metric.selector.as_ref())).await;
+        let metrics =
+            self.metrics.of_pods(namespace, selector, metric, &text_of(source.metric.selector.as_ref())).await;
         let metrics = metrics.map_err(|why| format!("unable to get metric {metric}: {why}"))?;
         let wanted = source.target.average_value.as_ref().map_or(0, thousandths);
         let of = Pods { pods, now };
@@ -162,7 +164,8 @@ impl Evaluation<'_> {
     async fn of_object(&self, source: &ObjectMetricSource) -> Result<Proposed, Failure> {
         const REASON: &str = "FailedGetObjectMetric";
         let Subject { namespace, pods, current, present, now, .. } = self.subject;
-        let ObjectMetricSource { described_object: object, metric: MetricIdentifier { name, selector }, target } = source;
+        let ObjectMetricSource { described_object: object, metric: MetricIdentifier { name, selector }, target } =
+            source;
         let failure = |said: String, error: String| Failure {
             reason: REASON,
             said,

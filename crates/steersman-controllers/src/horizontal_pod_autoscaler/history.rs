@@ -66,8 +66,7 @@ const UP_LIMIT: (&str, &str) =
     ("ScaleUpLimit", "the desired replica count is increasing faster than the maximum scale rate");
 const DOWN_LIMIT: (&str, &str) =
     ("ScaleDownLimit", "the desired replica count is decreasing faster than the maximum scale rate");
-const TOO_MANY: (&str, &str) =
-    ("TooManyReplicas", "the desired replica count is more than the maximum replica count");
+const TOO_MANY: (&str, &str) = ("TooManyReplicas", "the desired replica count is more than the maximum replica count");
 const TOO_FEW: (&str, &str) = ("TooFewReplicas", "the desired replica count is less than the minimum replica count");
 
 // === impl History ===

@@ -31,7 +31,8 @@ impl MetricsClient {
         resource: &str,
         container: &str,
     ) -> Result<Metrics, String> {
-        let path = format!("/apis/metrics.k8s.io/v1beta1/namespaces/{namespace}/pods?labelSelector={}", encoded(selector));
+        let path =
+            format!("/apis/metrics.k8s.io/v1beta1/namespaces/{namespace}/pods?labelSelector={}", encoded(selector));
         let list = self.get(path, "get pods.metrics.k8s.io").await;
         let list = list.map_err(|why| format!("unable to fetch metrics from resource metrics API: {why}"))?;
         let items = list["items"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -143,9 +144,8 @@ impl MetricsClient {
             return Err(format!("no custom metrics API ({CUSTOM}) registered"));
         };
         let preferred = group.preferred_version.into_iter().chain(group.versions);
-        let mut known = preferred.filter_map(|version| {
-            CUSTOM_VERSIONS.into_iter().find(|known| *known == version.group_version)
-        });
+        let mut known =
+            preferred.filter_map(|version| CUSTOM_VERSIONS.into_iter().find(|known| *known == version.group_version));
         known.next().ok_or_else(|| "no known available metric versions found".to_owned())
     }
 
@@ -165,7 +165,8 @@ impl MetricsClient {
 }
 
 fn amount(value: &Value) -> Option<i64> {
-    let text = value.as_str().map_or_else(|| value.is_number().then(|| value.to_string()), |text| Some(text.to_owned()));
+    let text =
+        value.as_str().map_or_else(|| value.is_number().then(|| value.to_string()), |text| Some(text.to_owned()));
     Quantity::parse(&text?).ok().map(milli)
 }
 

@@ -79,7 +79,8 @@ pub(crate) fn as_go_prints(selector: Option<&LabelSelector>) -> String {
     text.push_str("},MatchExpressions:[]LabelSelectorRequirement{");
     for one in selector.match_expressions.iter().flatten() {
         let values = one.values.as_deref().unwrap_or_default().join(" ");
-        let _ = write!(text, "LabelSelectorRequirement{{Key:{},Operator:{},Values:[{values}],}},", one.key, one.operator);
+        let _ =
+            write!(text, "LabelSelectorRequirement{{Key:{},Operator:{},Values:[{values}],}},", one.key, one.operator);
     }
     text.push_str("},}");
     text

@@ -14,7 +14,7 @@ use kube::core::{ApiResource, DynamicObject, PartialObjectMeta};
 use parking_lot::Mutex;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use steersman::cache::{Change, Event, EventHandler, EventKind, Informer, Running};
+use steersman::cache::{Change, Event, EventHandler, EventKind, Informer, NotSynced, Running};
 use steersman::queue::WorkQueue;
 use steersman::{InformerFactory, Lister, LookupError, ObjectKey, Scope};
 
@@ -39,6 +39,15 @@ pub(crate) struct Counters {
 struct Counter {
     informer: Informer<Counted>,
     _running: Running,
+}
+
+/// Why objects could not be counted.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Uncounted {
+    #[error("the objects that a quota counts are not listed yet")]
+    NotListed(#[from] NotSynced),
+    #[error(transparent)]
+    Refused(#[from] Refused),
 }
 
 /// Wakes the quotas that count an object that is gone.
@@ -81,7 +90,7 @@ impl Counters {
     ///
     /// # Errors
     /// When the server does not say, or does not list them in time.
-    pub(crate) async fn count(&self, group: &str, resource: &str, namespace: &str) -> Result<Option<usize>, Refused> {
+    pub(crate) async fn count(&self, group: &str, resource: &str, namespace: &str) -> Result<Option<usize>, Uncounted> {
         let held = Held::Object { group: group.to_owned(), resource: resource.to_owned() };
         let known = self.kinds.lock().get(&held).cloned();
         let counter = match known {
@@ -91,10 +100,7 @@ impl Counters {
                 self.start(held, &resource)
             }
         };
-        if counter.informer.wait_synced(SYNC_WAIT).await.is_err() {
-            tracing::debug!(group, resource, "the objects that a quota counts are not listed yet");
-            return Ok(None);
-        }
+        counter.informer.wait_synced(SYNC_WAIT).await?;
         Ok(Some(counter.informer.indexer().keys_in(namespace).len()))
     }
 

@@ -116,7 +116,8 @@ pub(crate) fn counted(quota: &ResourceQuota, usage: Usage) -> Option<ResourceQuo
     used.retain(|name, _| hard.contains_key(name));
     let amount = |text: &Text| Quantity::parse(&text.0).map(Quantity::nanos).ok();
     let is_same = |a: &BTreeMap<String, Text>, b: &BTreeMap<String, Text>| {
-        a.len() == b.len() && a.iter().all(|(name, text)| b.get(name).is_some_and(|other| amount(text) == amount(other)))
+        a.len() == b.len()
+            && a.iter().all(|(name, text)| b.get(name).is_some_and(|other| amount(text) == amount(other)))
     };
     let is_written = known.is_some_and(|status| status.hard.is_some() && status.used.is_some());
     let hard_before = known.and_then(|status| status.hard.clone()).unwrap_or_default();

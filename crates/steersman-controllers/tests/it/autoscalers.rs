@@ -84,7 +84,8 @@ async fn targets_are_kept_within_bounds_and_scaled_by_what_their_pods_use() {
     target(&plane, "none", 0, CPU).await;
     target(&plane, "busy", 2, CPU).await;
     target(&plane, "blind", 3, CPU).await;
-    target(&plane, "odd", 3, "{type: External, external: {metric: {name: queue}, target: {type: Value, value: 5}}}").await;
+    target(&plane, "odd", 3, "{type: External, external: {metric: {name: queue}, target: {type: Value, value: 5}}}")
+        .await;
     plane.apply("{kind: HorizontalPodAutoscaler, apiVersion: autoscaling/v2, metadata: {name: void, namespace: default}, spec: {maxReplicas: 3, scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: void}}}").await;
     for n in 0..2 {
         pod(&plane, "busy", n, "900m").await;
@@ -102,7 +103,9 @@ async fn targets_are_kept_within_bounds_and_scaled_by_what_their_pods_use() {
         status["currentMetrics"],
         json!([{"type": "Resource", "resource": {"name": "cpu", "current": {"averageUtilization": 90, "averageValue": "900m"}}}])
     );
-    plane.until(&key("none"), |one: &HorizontalPodAutoscaler| says(one, "ScalingActive=False", "ScalingDisabled")).await;
+    plane
+        .until(&key("none"), |one: &HorizontalPodAutoscaler| says(one, "ScalingActive=False", "ScalingDisabled"))
+        .await;
     let void = plane
         .until(&key("void"), |one: &HorizontalPodAutoscaler| says(one, "AbleToScale=False", "FailedGetScale"))
         .await;

@@ -15,7 +15,9 @@ const SET: &str = "
 async fn pods(plane: &ControlPlane, owner: Option<&str>, app: &str, n: usize) {
     let pods = Api::<Pod>::namespaced(plane.client(), "default");
     let owners = owner.map(|uid| {
-        format!(", ownerReferences: [{{apiVersion: apps/v1, kind: ReplicaSet, name: web, uid: {uid}, controller: true}}]")
+        format!(
+            ", ownerReferences: [{{apiVersion: apps/v1, kind: ReplicaSet, name: web, uid: {uid}, controller: true}}]"
+        )
     });
     let owners = owners.unwrap_or_default();
     for n in 0..n {

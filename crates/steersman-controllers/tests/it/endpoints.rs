@@ -125,7 +125,11 @@ async fn endpoints_go_with_their_service_also_if_it_went_while_nobody_looked() {
 async fn endpoints_written_by_hand_are_mirrored_while_their_service_has_no_selector() {
     let plane = ControlPlane::start_with(Loops::only(["endpointslicemirroring"])).await;
     plane.apply("{kind: Endpoints, apiVersion: v1, metadata: {name: web, namespace: default}, subsets: [{addresses: [{ip: 192.0.2.1}], ports: [{port: 80}]}]}").await;
-    plane.apply("{kind: Service, apiVersion: v1, metadata: {name: web, namespace: default}, spec: {ports: [{port: 80}]}}").await;
+    plane
+        .apply(
+            "{kind: Service, apiVersion: v1, metadata: {name: web, namespace: default}, spec: {ports: [{port: 80}]}}",
+        )
+        .await;
     let mirrored = until(&plane, |slices| slices.len() == 1).await;
     let labels = mirrored[0].metadata.labels.as_ref().unwrap();
     assert_eq!(labels["endpointslice.kubernetes.io/managed-by"], "endpointslicemirroring-controller.k8s.io");

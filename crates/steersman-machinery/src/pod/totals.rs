@@ -3,10 +3,10 @@
 //! Follows `k8s.io/component-helpers/resource`. Init containers run one after the other before the others, so of them the
 //! greatest counts; those that restart always run beside everything that starts after them.
 
-use std::collections::BTreeMap;
 use crate::Value;
 use crate::quantity::Quantity;
 use crate::value::{at, str_at};
+use std::collections::BTreeMap;
 
 /// Amounts by resource.
 pub type Amounts = BTreeMap<String, Quantity>;

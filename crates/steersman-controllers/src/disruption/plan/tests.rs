@@ -55,7 +55,10 @@ fn a_status_says_how_many_may_go_and_is_written_once() {
     );
     assert!(plan(&written, &pods, &expected, NOW.parse().unwrap()).status.is_none());
     let said = status(plan(&written, &pods[..2], &expected, NOW.parse().unwrap()));
-    assert_eq!((&said["disruptionsAllowed"], &said["conditions"][0]["reason"]), (&json!(0), &json!("InsufficientPods")));
+    assert_eq!(
+        (&said["disruptionsAllowed"], &said["conditions"][0]["reason"]),
+        (&json!(0), &json!("InsufficientPods"))
+    );
     let absurd = Expected { count: i32::MAX, healthy: i32::MIN, unmanaged: Vec::new() };
     assert_eq!(status(plan(&written, &pods, &absurd, NOW.parse().unwrap()))["disruptionsAllowed"], i32::MAX);
 }
@@ -79,7 +82,8 @@ fn one_that_was_evicted_counts_as_gone_for_two_minutes() {
 #[test]
 fn when_the_owners_are_not_known_nothing_may_be_evicted() {
     let one = budget(json!({"maxUnavailable": 1}), json!({"disruptionsAllowed": 3, "expectedPods": 4}));
-    let said = serde_json::to_value(failed(&one, "found no controllers for pod \"a\"", NOW.parse().unwrap()).status).unwrap();
+    let said =
+        serde_json::to_value(failed(&one, "found no controllers for pod \"a\"", NOW.parse().unwrap()).status).unwrap();
     assert_eq!((&said["disruptionsAllowed"], &said["expectedPods"]), (&json!(0), &json!(4)));
     assert_eq!(said["conditions"][0]["reason"], "SyncFailed");
     assert_eq!(said["conditions"][0]["message"], "found no controllers for pod \"a\"");

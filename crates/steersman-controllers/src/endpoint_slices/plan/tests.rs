@@ -1,5 +1,8 @@
 use super::*;
 use serde_json::{Value, json};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+static NAMES: AtomicUsize = AtomicUsize::new(0);
 
 fn service(spec: Value) -> Service {
     let metadata = json!({"name": "web", "namespace": "shop", "uid": "s", "labels": {"tier": "front"}});
@@ -27,8 +30,12 @@ fn nodes() -> Nodes {
 }
 
 /// The changes of one pass, and the slices after it.
-fn pass(service: &Service, pods: &[Arc<Pod>], existing: &[Arc<EndpointSlice>]) -> (Vec<usize>, Vec<Arc<EndpointSlice>>) {
-    let mut divided = hashbrown::HashSet::new();
+fn pass(
+    service: &Service,
+    pods: &[Arc<Pod>],
+    existing: &[Arc<EndpointSlice>],
+) -> (Vec<usize>, Vec<Arc<EndpointSlice>>) {
+    let mut divided = HashSet::new();
     let mut hinting = Hinting { zones: None, divided: &mut divided };
     let plan = plan(service, pods, existing, &nodes(), &mut hinting);
     assert_eq!(plan.skipped, Vec::<String>::new());
@@ -43,7 +50,7 @@ fn pass(service: &Service, pods: &[Arc<Pod>], existing: &[Arc<EndpointSlice>]) -
             *old = Arc::new(new);
         }
         for mut new in create {
-            new.metadata.name = Some(format!("web-{}", after.len()));
+            new.metadata.name = Some(format!("web-{}", NAMES.fetch_add(1, Ordering::Relaxed)));
             after.push(Arc::new(new));
         }
     }
@@ -136,7 +143,7 @@ fn a_headless_service_of_two_families_has_slices_of_both() {
 fn a_pod_on_a_node_that_is_not_there_is_left_out_and_named() {
     let mut lost = Pod::clone(&pod(1, true));
     lost.spec.as_mut().unwrap().node_name = Some("gone".to_owned());
-    let mut divided = hashbrown::HashSet::new();
+    let mut divided = HashSet::new();
     let mut hinting = Hinting { zones: None, divided: &mut divided };
     let plan = plan(&web(), &[Arc::new(lost)], &[], &nodes(), &mut hinting);
     assert_eq!(plan.skipped, ["skipping Pod p0001 for Service shop/web: Node gone Not Found"]);
@@ -164,7 +171,7 @@ fn the_annotation_divides_endpoints_among_zones_by_their_cpus() {
     let mut service = web();
     let annotation = ("service.kubernetes.io/topology-mode".to_owned(), "Auto".to_owned());
     service.metadata.annotations = Some(BTreeMap::from([annotation]));
-    let mut divided = hashbrown::HashSet::new();
+    let mut divided = HashSet::new();
     let zones = |list: &[(&str, f64)]| list.iter().map(|(zone, share)| ((*zone).to_owned(), *share)).collect();
     let pods: Vec<_> = (0..8).map(|n| pod(n, true)).collect();
     let mut plan_with = |list: &[(&str, f64)]| {
@@ -182,8 +189,35 @@ fn the_annotation_divides_endpoints_among_zones_by_their_cpus() {
     let many: Vec<(String, f64)> = (0..9).map(|n| (format!("z{n}"), 1.0 / 9.0)).collect();
     let many: Vec<(&str, f64)> = many.iter().map(|(zone, share)| (&**zone, *share)).collect();
     let none = plan_with(&many);
-    assert_eq!(
-        none.events[0].message,
-        "Insufficient number of endpoints (8 endpoints, 9 zones), addressType: IPv4"
-    );
+    assert_eq!(none.events[0].message, "Insufficient number of endpoints (8 endpoints, 9 zones), addressType: IPv4");
+}
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig { cases: 32, ..Default::default() })]
+
+    #[test]
+    fn after_any_changes_each_pod_is_in_one_slice_and_nothing_is_left_to_do(
+        rounds in proptest::collection::vec(proptest::collection::btree_map(0_usize..350, proptest::bool::ANY, 0..300), 1..6)
+    ) {
+        let mut slices = Vec::new();
+        for round in rounds {
+            let pods: Vec<_> = round.iter().map(|(n, is_ready)| pod(*n, *is_ready)).collect();
+            let (_, after) = pass(&web(), &pods, &slices);
+            let endpoints = after.iter().flat_map(|slice| slice.endpoints.iter().flatten());
+            let found: BTreeMap<String, bool> = endpoints
+                .clone()
+                .map(|one| {
+                    let name = one.target_ref.as_ref().and_then(|target| target.name.clone()).unwrap();
+                    (name, one.conditions.as_ref().and_then(|conditions| conditions.ready).unwrap())
+                })
+                .collect();
+            let wanted: BTreeMap<String, bool> =
+                round.iter().map(|(n, is_ready)| (format!("p{n:04}"), *is_ready)).collect();
+            proptest::prop_assert_eq!(endpoints.count(), wanted.len());
+            proptest::prop_assert_eq!(found, wanted);
+            proptest::prop_assert!(sizes(&after).iter().all(|size| *size <= ENDPOINTS_MAX));
+            proptest::prop_assert_eq!(pass(&web(), &pods, &after).0, [0, 0, 0]);
+            slices = after;
+        }
+    }
 }

@@ -39,7 +39,10 @@ fn the_status_is_written_when_something_differs_and_keeps_what_was_not_counted()
 
 #[test]
 fn nothing_is_written_when_all_is_said_in_other_words() {
-    let quota = quota(json!({"hard": {"requests.cpu": "2"}}), json!({"hard": {"requests.cpu": "2000m"}, "used": {"requests.cpu": "0.1"}}));
+    let quota = quota(
+        json!({"hard": {"requests.cpu": "2"}}),
+        json!({"hard": {"requests.cpu": "2000m"}, "used": {"requests.cpu": "0.1"}}),
+    );
     let pod = json!({"spec": {"containers": [{"resources": {"requests": {"cpu": "100m"}}}]}});
     let mut usage = Usage::new();
     usage.add(&Held::Pod, &["requests.cpu"], &Value::Null, &[pod]);
@@ -49,7 +52,10 @@ fn nothing_is_written_when_all_is_said_in_other_words() {
 #[test]
 fn only_what_is_in_the_scopes_counts() {
     let scoped = json!({"spec": {"scopes": ["BestEffort"]}});
-    let pods = [json!({"spec": {"containers": [{}]}}), json!({"spec": {"containers": [{"resources": {"requests": {"cpu": "1"}}}]}})];
+    let pods = [
+        json!({"spec": {"containers": [{}]}}),
+        json!({"spec": {"containers": [{"resources": {"requests": {"cpu": "1"}}}]}}),
+    ];
     let mut usage = Usage::new();
     usage.add(&Held::Pod, &["pods"], &scoped, &pods);
     assert_eq!(usage.used["pods"].to_string(), "1");
