@@ -25,7 +25,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{ControllerRevision, DaemonSet};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::core::{Selector, SelectorExt as _};
+use kube::core::Selector;
 use kube::{Api, Client};
 use std::sync::Arc;
 use std::time::Duration;
