@@ -1,0 +1,227 @@
+//! Pods that get nodes, or do not, on a whole control plane with Nodes that nobody runs.
+
+use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim, Pod, PodCondition};
+use k8s_openapi::api::events::v1::Event;
+use kube::Api;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use serde_json::json;
+use std::time::Duration;
+use steersman::{Manager, ManagerError, ObjectKey};
+use steersman_controllers::ControlLoop;
+use steersman_controllers::scheduler::Scheduler;
+use steersman_testkit::{ControlPlane, Fault, User};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+/// A control plane with the scheduler and nothing else.
+struct World {
+    plane: ControlPlane,
+    stop: CancellationToken,
+    scheduler: JoinHandle<Result<(), ManagerError>>,
+}
+
+impl World {
+    async fn start() -> World {
+        let plane = ControlPlane::start().await;
+        let manager = Manager::new(plane.client_as(User::authenticated(ControlLoop::READER, []))).name("scheduler");
+        let manager = Scheduler::add(manager, plane.client_as(User::authenticated(Scheduler::USER, [])));
+        let stop = CancellationToken::new();
+        let scheduler = tokio::spawn(manager.run(stop.clone().cancelled_owned()));
+        World { plane, stop, scheduler }
+    }
+
+    async fn stop(self) {
+        self.stop.cancel();
+        self.scheduler.await.unwrap().unwrap();
+        self.plane.stop().await;
+    }
+
+    /// Applies a node with so many cores.
+    async fn node(&self, name: &str, cpu: &str) {
+        let node = json!({
+            "apiVersion": "v1", "kind": "Node",
+            "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
+        });
+        self.plane.apply(&node.to_string()).await;
+        // A node that is new is tainted until it is ready, which nobody here says.
+        let nodes = Api::<Node>::all(self.plane.client());
+        let untainted = json!({"spec": {"taints": null}});
+        nodes.patch(name, &PatchParams::default(), &Patch::Merge(untainted)).await.unwrap();
+        let amounts = json!({"cpu": cpu, "memory": "64Gi", "pods": "5000"});
+        let status = json!({"status": {"capacity": amounts, "allocatable": amounts}});
+        nodes.patch_status(name, &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
+    }
+
+    async fn pod(&self, name: &str, cpu: &str, priority_class: Option<&str>) {
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": name, "namespace": "default"},
+            "spec": {
+                "priorityClassName": priority_class,
+                "containers": [{"name": "c", "image": "nginx", "resources": {"requests": {"cpu": cpu}}}],
+            },
+        });
+        self.plane.apply(&pod.to_string()).await;
+    }
+
+    async fn node_of(&self, name: &str) -> String {
+        let pod = self.plane.until(&key(name), |pod: &Pod| node_of(pod).is_some()).await;
+        node_of(&pod).unwrap_or_default().to_owned()
+    }
+
+    async fn event(&self, reason: &str) -> Event {
+        let events = Api::<Event>::namespaced(self.plane.client(), "default");
+        loop {
+            let all = events.list(&ListParams::default()).await.unwrap();
+            if let Some(found) = all.items.into_iter().find(|event| event.reason.as_deref() == Some(reason)) {
+                return found;
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+fn key(name: &str) -> ObjectKey {
+    ObjectKey::namespaced("default", name)
+}
+
+fn node_of(pod: &Pod) -> Option<&str> {
+    pod.spec.as_ref()?.node_name.as_deref()
+}
+
+fn scheduled(pod: &Pod) -> Option<&PodCondition> {
+    pod.status.as_ref()?.conditions.as_ref()?.iter().find(|condition| condition.type_ == "PodScheduled")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_is_bound_to_the_node_that_has_room_and_an_event_says_so() {
+    let world = World::start().await;
+    world.node("small", "1").await;
+    world.node("large", "8").await;
+    world.pod("p", "4", None).await;
+    assert_eq!(world.node_of("p").await, "large");
+    let pod = world.plane.until(&key("p"), |pod: &Pod| scheduled(pod).is_some_and(|one| one.status == "True")).await;
+    assert!(scheduled(&pod).is_some());
+    let event = world.event("Scheduled").await;
+    assert_eq!(event.note.as_deref(), Some("Successfully assigned default/p to large"));
+    assert_eq!(event.reporting_controller.as_deref(), Some("default-scheduler"));
+    assert_eq!(event.action.as_deref(), Some("Binding"));
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_without_a_node_says_why_and_gets_one_when_one_comes() {
+    let world = World::start().await;
+    world.node("small", "1").await;
+    world.pod("p", "4", None).await;
+    let said = |pod: &Pod| scheduled(pod).is_some_and(|one| one.reason.as_deref() == Some("Unschedulable"));
+    let pod = world.plane.until(&key("p"), said).await;
+    assert_eq!(
+        scheduled(&pod).and_then(|one| one.message.as_deref()),
+        Some(
+            "0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 Preemption is not \
+             helpful for scheduling."
+        )
+    );
+    assert_eq!(world.event("FailedScheduling").await.type_.as_deref(), Some("Warning"));
+    world.node("large", "8").await;
+    assert_eq!(world.node_of("p").await, "large");
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_less_important_pod_makes_room() {
+    let world = World::start().await;
+    world.node("n", "4").await;
+    let class = "{apiVersion: scheduling.k8s.io/v1, kind: PriorityClass, metadata: {name: high}, value: 1000}";
+    world.plane.apply(class).await;
+    world.pod("low", "4", None).await;
+    world.node_of("low").await;
+    world.pod("high", "4", Some("high")).await;
+    let low = world.plane.until(&key("low"), |pod: &Pod| pod.metadata.deletion_timestamp.is_some()).await;
+    let conditions = low.status.and_then(|status| status.conditions).unwrap_or_default();
+    let target = conditions.iter().find(|condition| condition.type_ == "DisruptionTarget").unwrap();
+    assert_eq!(target.reason.as_deref(), Some("PreemptionByScheduler"));
+    assert_eq!(
+        target.message.as_deref(),
+        Some("default-scheduler: preempting to accommodate a higher priority pod")
+    );
+    let nominated = |pod: &Pod| pod.status.as_ref().is_some_and(|status| status.nominated_node_name.is_some());
+    let high = world.plane.until(&key("high"), nominated).await;
+    let uid = high.metadata.uid.unwrap();
+    let event = world.event("Preempted").await;
+    assert_eq!(event.note, Some(format!("Preempted by pod {uid} on node n")));
+    let now = DeleteParams::default().grace_period(0);
+    Api::<Pod>::namespaced(world.plane.client(), "default").delete("low", &now).await.unwrap();
+    assert_eq!(world.node_of("high").await, "n");
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_binding_that_fails_is_tried_again() {
+    let world = World::start().await;
+    world.node("n", "4").await;
+    let is_binding = |_: &http::Method, path: &str| path.ends_with("/binding");
+    world.plane.fail_next_where(1, Fault::Refused(500), is_binding);
+    world.pod("p", "1", None).await;
+    assert_eq!(world.node_of("p").await, "n");
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_that_waits_for_its_consumer_is_told_the_node() {
+    let world = World::start().await;
+    world.node("n", "4").await;
+    world.plane.apply("
+{apiVersion: storage.k8s.io/v1, kind: StorageClass, metadata: {name: fast}, provisioner: example.com/disks, volumeBindingMode: WaitForFirstConsumer}
+---
+{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: data, namespace: default}, spec: {storageClassName: fast, accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}
+---
+{apiVersion: v1, kind: Pod, metadata: {name: p, namespace: default}, spec: {containers: [{name: c, image: nginx}], volumes: [{name: v, persistentVolumeClaim: {claimName: data}}]}}
+").await;
+    let selected = "volume.kubernetes.io/selected-node";
+    let is_told = |claim: &PersistentVolumeClaim| {
+        claim.metadata.annotations.as_ref().is_some_and(|all| all.get(selected).is_some_and(|node| node == "n"))
+    };
+    world.plane.until(&key("data"), is_told).await;
+    let claims = Api::<PersistentVolumeClaim>::namespaced(world.plane.client(), "default");
+    let bound = json!({
+        "metadata": {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}},
+        "spec": {"volumeName": "disk"},
+    });
+    world.plane.apply("{apiVersion: v1, kind: PersistentVolume, metadata: {name: disk}, spec: {capacity: {storage: 1Gi}, accessModes: [ReadWriteOnce], storageClassName: fast, hostPath: {path: /disk}}}").await;
+    claims.patch("data", &PatchParams::default(), &Patch::Merge(bound)).await.unwrap();
+    assert_eq!(world.node_of("p").await, "n");
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_thousand_pods_are_spread_evenly() {
+    let world = World::start().await;
+    for at in 0..10 {
+        world.node(&format!("n{at}"), "64").await;
+    }
+    let pods = Api::<Pod>::namespaced(world.plane.client(), "default");
+    let begun = tokio::time::Instant::now();
+    let created = (0..1_000).map(|at| {
+        let pods = pods.clone();
+        async move {
+            let pod = json!({
+                "metadata": {"name": format!("p{at}")},
+                "spec": {"containers": [{"name": "c", "image": "nginx", "resources": {"requests": {"cpu": "100m"}}}]},
+            });
+            let pod = serde_json::from_value(pod).unwrap();
+            pods.create(&kube::api::PostParams::default(), &pod).await.unwrap();
+        }
+    });
+    futures::future::join_all(created).await;
+    let created_after = begun.elapsed();
+    let mut counts = std::collections::BTreeMap::<String, usize>::new();
+    for at in 0..1_000 {
+        *counts.entry(world.node_of(&format!("p{at}")).await).or_default() += 1;
+    }
+    assert!(begun.elapsed() < Duration::from_secs(120), "{created_after:?} {:?}", begun.elapsed());
+    let (least, most) = (counts.values().min().unwrap(), counts.values().max().unwrap());
+    assert!(counts.len() == 10 && most - least <= 20, "{counts:?}");
+    world.stop().await;
+}
