@@ -10,7 +10,7 @@ use crate::scaled::{self, Round};
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{DaemonSet, DaemonSetSpec, DaemonSetStatus};
 use k8s_openapi::api::core::v1::Pod;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use steersman::events::EventType;
@@ -25,7 +25,8 @@ pub(crate) struct View<'a> {
     /// Of the revision that the template is now.
     hash: &'a str,
     now: Timestamp,
-    sites: Vec<(&'a Site, Verdict)>,
+    /// What each Node is to have, by name.
+    sites: BTreeMap<&'a str, Verdict>,
     /// Pods by the Node that they are on or meant for, without those that are over and being deleted.
     by_node: BTreeMap<&'a str, Vec<&'a Arc<Pod>>>,
 }
@@ -84,9 +85,9 @@ impl<'a> View<'a> {
         let sites = match &spec.template.spec {
             Some(pod) => {
                 let placement = Placement::of(pod);
-                sites.iter().map(|site| (&**site, placement.on(site))).collect()
+                sites.iter().map(|site| (&*site.name, placement.on(site))).collect()
             }
-            None => Vec::new(),
+            None => BTreeMap::new(),
         };
         let mut by_node = BTreeMap::<&str, Vec<&Arc<Pod>>>::new();
         for pod in pods.iter().filter(|pod| !(pods::is_terminal(pod) && pods::is_terminating(pod))) {
@@ -128,12 +129,8 @@ impl<'a> View<'a> {
         Some(pair)
     }
 
-    fn verdict(&self, node: &str) -> Option<Verdict> {
-        self.sites.iter().find(|(site, _)| site.name == node).map(|(_, verdict)| *verdict)
-    }
-
     fn limits(&self) -> Limits {
-        let desired = self.sites.iter().filter(|(_, verdict)| *verdict == Verdict::Run).count();
+        let desired = self.sites.values().filter(|verdict| **verdict == Verdict::Run).count();
         let desired = i64::try_from(desired).unwrap_or(i64::MAX);
         let surge = surge(self.spec, desired);
         let strategy = self.spec.update_strategy.as_ref().and_then(|strategy| strategy.rolling_update.as_ref());
@@ -172,12 +169,11 @@ fn oldest_first(pod: &Pod) -> (bool, Option<Timestamp>, Option<String>) {
 /// `may_replace` says whether the failed Pod of a Node may be deleted now, or for how long not.
 pub(crate) fn manage(view: &View<'_>, mut may_replace: impl FnMut(&str) -> Result<(), Duration>) -> Change {
     let mut change = Change::default();
-    for (site, verdict) in &view.sites {
-        let pods = view.by_node.get(&*site.name);
-        match (verdict, pods) {
-            (Verdict::Run, None) => change.create.push(site.name.clone()),
+    for (&node, &verdict) in &view.sites {
+        match (verdict, view.by_node.get(node)) {
+            (Verdict::Run, None) => change.create.push(node.to_owned()),
             (Verdict::Run | Verdict::Stay, Some(pods)) => {
-                manage_node(view, (site, *verdict), pods, &mut may_replace, &mut change);
+                manage_node(view, (node, verdict), pods, &mut may_replace, &mut change);
             }
             (Verdict::Leave, Some(pods)) => {
                 change.delete.extend(pods.iter().filter(|pod| !pods::is_terminating(pod)).map(|pod| Arc::clone(pod)));
@@ -186,8 +182,7 @@ pub(crate) fn manage(view: &View<'_>, mut may_replace: impl FnMut(&str) -> Resul
         }
     }
     // Where a Node is gone, its Pods are deleted by the one who cleans up after Nodes, but those that were never bound to it.
-    let known: BTreeSet<&str> = view.sites.iter().map(|(site, _)| &*site.name).collect();
-    for (_, pods) in view.by_node.iter().filter(|(node, _)| !known.contains(**node)) {
+    for (_, pods) in view.by_node.iter().filter(|(node, _)| !view.sites.contains_key(**node)) {
         let is_bound = |pod: &Pod| pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
         change.delete.extend(pods.iter().filter(|pod| !is_bound(pod)).map(|pod| Arc::clone(pod)));
     }
@@ -196,7 +191,7 @@ pub(crate) fn manage(view: &View<'_>, mut may_replace: impl FnMut(&str) -> Resul
 
 fn manage_node(
     view: &View<'_>,
-    (site, verdict): (&Site, Verdict),
+    (node, verdict): (&str, Verdict),
     pods: &[&Arc<Pod>],
     may_replace: &mut impl FnMut(&str) -> Result<(), Duration>,
     change: &mut Change,
@@ -206,16 +201,16 @@ fn manage_node(
         let (namespace, name) = (&pod.metadata.namespace, &pod.metadata.name);
         let what = format!("{}/{}", namespace.as_deref().unwrap_or_default(), name.as_deref().unwrap_or_default());
         match pods::phase(pod) {
-            "Failed" => match may_replace(&site.name) {
+            "Failed" => match may_replace(node) {
                 Ok(()) => {
-                    let text = format!("Found failed daemon pod {what} on node {}, will try to kill it", site.name);
+                    let text = format!("Found failed daemon pod {what} on node {node}, will try to kill it");
                     change.notes.push(Note { event_type: EventType::Warning, reason: "FailedDaemonPod", text });
                     change.delete.push(Arc::clone(pod));
                 }
                 Err(left) => change.again = Some(change.again.map_or(left, |known| known.min(left))),
             },
             "Succeeded" => {
-                let text = format!("Found succeeded daemon pod {what} on node {}, will try to delete it", site.name);
+                let text = format!("Found succeeded daemon pod {what} on node {node}, will try to delete it");
                 change.notes.push(Note { event_type: EventType::Normal, reason: "SucceededDaemonPod", text });
                 change.delete.push(Arc::clone(pod));
             }
@@ -227,7 +222,7 @@ fn manage_node(
         return;
     }
     if running.is_empty() && verdict == Verdict::Run {
-        change.create.push(site.name.clone());
+        change.create.push(node.to_owned());
     }
     if running.len() <= 1 {
         return;
@@ -253,8 +248,8 @@ pub(crate) fn roll(view: &View<'_>) -> Change {
 
 /// The Nodes that have Pods or should have some, with their Pods.
 fn nodes<'v, 'a>(view: &'v View<'a>) -> BTreeMap<&'v str, &'v [&'a Arc<Pod>]> {
-    let wanted = view.sites.iter().filter(|(_, verdict)| *verdict == Verdict::Run);
-    let mut nodes: BTreeMap<&str, &[&Arc<Pod>]> = wanted.map(|(site, _)| (&*site.name, &[][..])).collect();
+    let wanted = view.sites.iter().filter(|(_, verdict)| **verdict == Verdict::Run);
+    let mut nodes: BTreeMap<&str, &[&Arc<Pod>]> = wanted.map(|(node, _)| (*node, &[][..])).collect();
     nodes.extend(view.by_node.iter().map(|(node, pods)| (*node, &**pods)));
     nodes
 }
@@ -299,7 +294,7 @@ fn roll_with_surge(view: &View<'_>, limits: &Limits) -> Change {
                     n_surging += 1;
                 }
             }
-            Pair { old: Some(old), new: None } => match (view.verdict(node), view.is_available(old)) {
+            Pair { old: Some(old), new: None } => match (view.sites.get(node), view.is_available(old)) {
                 // The Node is gone: so will its Pod be.
                 (None, _) => {}
                 (Some(Verdict::Run), true) => candidates.push(node),
@@ -316,7 +311,7 @@ fn roll_with_surge(view: &View<'_>, limits: &Limits) -> Change {
     change
 }
 
-/// The status, and when a Pod that is ready will be available, if that changes it.
+/// The status, and when the next Pod that is ready will be available.
 pub(crate) fn status(view: &View<'_>) -> (DaemonSetStatus, Option<Duration>) {
     let mut status = DaemonSetStatus {
         collision_count: view.set.status.as_ref().and_then(|status| status.collision_count),
@@ -324,9 +319,9 @@ pub(crate) fn status(view: &View<'_>) -> (DaemonSetStatus, Option<Duration>) {
         observed_generation: view.set.metadata.generation,
         ..DaemonSetStatus::default()
     };
-    let (mut n_updated, mut n_available, mut again) = (0, 0, None::<Duration>);
-    for (site, verdict) in &view.sites {
-        let oldest = view.by_node.get(&*site.name).and_then(|pods| pods.first());
+    let (mut n_updated, mut n_available) = (0, 0);
+    for (node, verdict) in &view.sites {
+        let oldest = view.by_node.get(node).and_then(|pods| pods.first());
         if *verdict != Verdict::Run {
             status.number_misscheduled += i32::from(oldest.is_some());
             continue;
@@ -334,27 +329,17 @@ pub(crate) fn status(view: &View<'_>) -> (DaemonSetStatus, Option<Duration>) {
         status.desired_number_scheduled += 1;
         let Some(pod) = oldest else { continue };
         status.current_number_scheduled += 1;
+        status.number_ready += i32::from(pods::is_ready(pod));
         n_updated += i32::from(view.is_updated(pod));
-        match view.availability(pod) {
-            Availability::NotReady => status.number_ready += i32::from(pods::is_ready(pod)),
-            Availability::In(left) => {
-                status.number_ready += 1;
-                again = Some(again.map_or(left, |known| known.min(left)));
-            }
-            Availability::Available => {
-                status.number_ready += 1;
-                n_available += 1;
-            }
-        }
+        n_available += i32::from(view.is_available(pod));
     }
     let unless_none = |number: i32| Some(number).filter(|&number| number != 0);
     status.updated_number_scheduled = unless_none(n_updated);
     status.number_available = unless_none(n_available);
     status.number_unavailable = unless_none(status.desired_number_scheduled - n_available);
-    (status, again.or_else(|| soonest(view)))
+    (status, soonest(view))
 }
 
-/// When a Pod of any Node will be available: a new one may wait beside an old one for that.
 fn soonest(view: &View<'_>) -> Option<Duration> {
     let pods = view.by_node.values().flatten();
     pods.filter_map(|pod| match view.availability(pod) {

@@ -249,7 +249,7 @@ impl World {
 
     fn happen(&mut self, event: &Event) {
         let chosen = |world: &World, at: usize| world.pods.keys().nth(at % world.pods.len().max(1)).copied();
-        let mut become_ = |world: &mut World, at: usize, state: &'static str, from: &[&str]| {
+        let become_ = |world: &mut World, at: usize, state: &'static str, from: &[&str]| {
             let Some(ordinal) = chosen(world, at) else { return };
             let life = world.pods.get_mut(&ordinal).unwrap();
             if from.contains(&life.state) {
@@ -340,7 +340,7 @@ impl World {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
+    #![proptest_config(ProptestConfig::with_cases(100))]
 
     #[test]
     fn whatever_happens_the_order_is_kept_and_the_set_gets_there(
