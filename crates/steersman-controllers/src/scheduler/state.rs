@@ -179,9 +179,14 @@ impl State {
         }
         let placed = self.read(pod);
         let old = self.cluster.set_pod(&placed, node);
-        match old.filter(|old| !is_assumed && old.uid == placed.uid) {
-            None => self.notify(&Event::PodAdded(&placed), now),
-            Some(old) => self.notify(&Event::PodChanged { old: &old, new: &placed }, now),
+        match old {
+            Some(old) if old.uid != placed.uid => {
+                // The deletion of an earlier Pod of this name was not seen.
+                self.notify(&Event::PodDeleted(&old), now);
+                self.notify(&Event::PodAdded(&placed), now);
+            }
+            Some(old) if !is_assumed => self.notify(&Event::PodChanged { old: &old, new: &placed }, now),
+            None | Some(_) => self.notify(&Event::PodAdded(&placed), now),
         }
     }
 
