@@ -43,6 +43,7 @@ use kube::Client;
 use parking_lot::Mutex;
 use std::convert::Infallible;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 use steersman::cache::{CachedResource, Change, Deleted, Informer, InformerFactory, handler_fn};
 use steersman::{Lister, Manager, ObjectKey, Scope};
 use tokio::sync::Notify;
@@ -52,6 +53,9 @@ use tokio_util::sync::CancellationToken;
 
 /// How many Pods' requests are under way at the same time.
 const REQUESTS_MAX: usize = 64;
+
+/// How long requests that are under way at the end may take.
+const END_MAX: Duration = Duration::from_secs(5);
 
 /// The scheduler of a cluster.
 #[derive(Debug)]
@@ -147,9 +151,14 @@ async fn work(shared: &Arc<Shared>, requests: Requests, stop: &CancellationToken
             () = due => {}
         }
     }
-    // What was decided is carried out.
-    while running.join_next().await.is_some() {}
-    requests.flush().await;
+    // What was decided is carried out, as far as the server answers.
+    let ended = async {
+        while running.join_next().await.is_some() {}
+        requests.flush().await;
+    };
+    if tokio::time::timeout(END_MAX, ended).await.is_err() {
+        tracing::warn!("the server does not answer: requests of the scheduler were given up");
+    }
 }
 
 // === impl Inputs ===

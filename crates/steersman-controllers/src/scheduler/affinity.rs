@@ -138,7 +138,8 @@ impl AffinityState {
         if required_anti.iter().any(is_near) {
             return Err(AffinityConflict::AntiAffinity);
         }
-        let is_unwelcome = |((key, value), count): (&(String, String), &i64)| 0 < *count && node.label(key) == Some(value);
+        let is_unwelcome =
+            |((key, value), count): (&(String, String), &i64)| 0 < *count && node.label(key) == Some(value);
         if self.unwelcome.iter().any(is_unwelcome) {
             return Err(AffinityConflict::ExistingAntiAffinity);
         }

@@ -21,6 +21,9 @@ const SELECTORS_MAX: usize = 4_096;
 /// Finds the selector of a ReplicaSet, ReplicationController or StatefulSet in a namespace.
 pub(super) type OwnerSelectors = Box<dyn Fn(&str, &Owner) -> Option<Selector> + Send>;
 
+/// By the address of a Pod's identity, which is kept so that the address stays its own, and its owner.
+type Selectors = HashMap<(usize, Option<Owner>), (Arc<Identity>, Arc<Selector>)>;
+
 /// How many Pods of an application may go at the same time.
 #[derive(Clone, Debug)]
 pub(super) struct Budget {
@@ -41,8 +44,7 @@ pub(super) struct Cluster {
     /// Selectors of Services by namespace and name.
     services: HashMap<String, HashMap<String, Labels>>,
     owner_selectors: OwnerSelectors,
-    /// By identity, kept so that its address stays its own, and owner.
-    selectors: HashMap<(usize, Option<Owner>), (Arc<Identity>, Arc<Selector>)>,
+    selectors: Selectors,
     pub(super) budgets: HashMap<ObjectKey, Budget>,
     pub(super) volumes: Volumes,
     /// How many nodes have an image.
@@ -79,7 +81,7 @@ impl Cluster {
             namespaces: HashMap::new(),
             services: HashMap::new(),
             owner_selectors,
-            selectors: HashMap::new(),
+            selectors: Selectors::new(),
             budgets: HashMap::new(),
             volumes: Volumes::default(),
             images: HashMap::new(),
@@ -147,7 +149,8 @@ impl Cluster {
             names.sort();
         }
         let longest = zones.values().map(Vec::len).max().unwrap_or_default();
-        self.order = (0..longest).flat_map(|at| zones.values().filter_map(move |names| names.get(at))).cloned().collect();
+        self.order =
+            (0..longest).flat_map(|at| zones.values().filter_map(move |names| names.get(at))).cloned().collect();
     }
 
     /// The nodes that there are.

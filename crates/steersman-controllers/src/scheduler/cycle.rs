@@ -8,8 +8,8 @@ use crate::scheduler::labels::Selector;
 use crate::scheduler::node::Node;
 use crate::scheduler::pod::{Pending, Placed};
 use crate::scheduler::spread::{self, SpreadConflict, SpreadScores, SpreadState};
-use crate::scheduler::volumes::{ClaimError, ClaimsOfPod, NodeError, VolumePlan, Volumes};
 use crate::scheduler::volumes;
+use crate::scheduler::volumes::{ClaimError, ClaimsOfPod, NodeError, VolumePlan, Volumes};
 use hashbrown::HashMap;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -533,9 +533,12 @@ fn least_allocated(pod: &Placed, node: &Node) -> i64 {
     };
     let cpu = of(has.cpu, node.cpu_at_least, pod.requests.cpu_at_least);
     let memory = of(has.memory, node.memory_at_least, pod.requests.memory_at_least);
-    let scores: Vec<i128> = cpu.into_iter().chain(memory).collect();
-    let count = i128::try_from(scores.len().max(1)).unwrap_or(1);
-    i64::try_from(scores.iter().sum::<i128>() / count).unwrap_or_default()
+    let sum = match (cpu, memory) {
+        (Some(cpu), Some(memory)) => (cpu + memory) / 2,
+        (Some(only), None) | (None, Some(only)) => only,
+        (None, None) => 0,
+    };
+    i64::try_from(sum).unwrap_or_default()
 }
 
 /// The more evenly CPU and memory are used, the better.

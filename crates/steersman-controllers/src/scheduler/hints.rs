@@ -17,12 +17,24 @@ pub(super) enum Event<'a> {
     Class,
     CsiNode,
     Driver,
-    NodeAdded { name: &'a str, facts: &'a Arc<NodeFacts> },
-    NodeChanged { name: &'a str, old: &'a NodeFacts, facts: &'a Arc<NodeFacts> },
-    NodeDeleted { facts: &'a NodeFacts },
+    NodeAdded {
+        name: &'a str,
+        facts: &'a Arc<NodeFacts>,
+    },
+    NodeChanged {
+        name: &'a str,
+        old: &'a NodeFacts,
+        facts: &'a Arc<NodeFacts>,
+    },
+    NodeDeleted {
+        facts: &'a NodeFacts,
+    },
     /// A Pod is on a node, or about to be.
     PodAdded(&'a Placed),
-    PodChanged { old: &'a Placed, new: &'a Placed },
+    PodChanged {
+        old: &'a Placed,
+        new: &'a Placed,
+    },
     PodDeleted(&'a Placed),
     Volume,
 }

@@ -74,7 +74,8 @@ impl NodeFacts {
 
     /// The region and zone, by which nodes are taken in turn.
     pub(super) fn zone(&self) -> String {
-        let label = |names: [&str; 2]| names.into_iter().find_map(|name| self.labels.get(name)).map_or("", String::as_str);
+        let label =
+            |names: [&str; 2]| names.into_iter().find_map(|name| self.labels.get(name)).map_or("", String::as_str);
         let region = label(["topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/region"]);
         let zone = label(["topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"]);
         format!("{region}:\0:{zone}")

@@ -59,12 +59,8 @@ pub(super) fn preempt(
 ) -> Result<Preemption, NoPreemption> {
     ensure_eligible(cycle.cluster, cycle.pending, diagnosis)?;
     let is_potential = |(_, rejection): &(&Arc<str>, &Rejection)| rejection.remedy == Remedy::Preemption;
-    let potential: Vec<&Node> = diagnosis
-        .rejections
-        .iter()
-        .filter(is_potential)
-        .filter_map(|(name, _)| cycle.cluster.node(name))
-        .collect();
+    let potential: Vec<&Node> =
+        diagnosis.rejections.iter().filter(is_potential).filter_map(|(name, _)| cycle.cluster.node(name)).collect();
     let wanted = (potential.len() / CANDIDATES_SHARE).max(CANDIDATES_MIN);
     let offset = if potential.is_empty() { 0 } else { offset(potential.len()) };
     let budgets: Vec<&Budget> = cycle.cluster.budgets.values().collect();

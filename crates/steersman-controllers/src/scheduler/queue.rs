@@ -64,7 +64,9 @@ enum Place {
     Binding,
     Error(Instant),
     Gated,
-    Unschedulable { until: Instant },
+    Unschedulable {
+        until: Instant,
+    },
 }
 
 /// What the last attempt came to.

@@ -98,7 +98,8 @@ fn is_scalar(name: &str) -> bool {
 }
 
 fn nanos(quantity: &Quantity) -> i128 {
-    steersman_machinery::quantity::Quantity::parse(&quantity.0).map_or(0, steersman_machinery::quantity::Quantity::nanos)
+    steersman_machinery::quantity::Quantity::parse(&quantity.0)
+        .map_or(0, steersman_machinery::quantity::Quantity::nanos)
 }
 
 fn units(nanos: i128) -> i64 {
@@ -160,7 +161,10 @@ impl Requests {
         let exact = total(pod, &List::new());
         let of_pod = of_pod_as_a_whole(pod);
         // Where the Pod as a whole asks for an amount, its containers need none of their own.
-        let defaults = [(CPU, i128::from(DEFAULT_CPU_MILLIS) * NANOS_OF_MILLI), (MEMORY, i128::from(DEFAULT_MEMORY_BYTES) * NANOS)];
+        let defaults = [
+            (CPU, i128::from(DEFAULT_CPU_MILLIS) * NANOS_OF_MILLI),
+            (MEMORY, i128::from(DEFAULT_MEMORY_BYTES) * NANOS),
+        ];
         let defaults = defaults.into_iter().filter(|(name, _)| of_pod.is_empty() || !exact.contains_key(*name));
         let defaults: List = defaults.map(|(name, amount)| (name.to_owned(), amount)).collect();
         let at_least = total(pod, &defaults);
@@ -184,9 +188,10 @@ fn of_pod_as_a_whole(pod: &Pod) -> List {
 fn total(pod: &Pod, defaults: &List) -> List {
     let Some(spec) = &pod.spec else { return List::new() };
     let status = pod.status.as_ref();
-    let is_infeasible = status.into_iter().flat_map(|status| status.conditions.iter().flatten()).any(|condition| {
-        condition.type_ == "PodResizePending" && condition.reason.as_deref() == Some("Infeasible")
-    });
+    let is_infeasible = status
+        .into_iter()
+        .flat_map(|status| status.conditions.iter().flatten())
+        .any(|condition| condition.type_ == "PodResizePending" && condition.reason.as_deref() == Some("Infeasible"));
     let of = |container: &Container, statuses: Option<&Vec<ContainerStatus>>| {
         let known = statuses.into_iter().flatten().find(|status| status.name == container.name);
         let mut wanted = effective(container, known, is_infeasible);
@@ -262,7 +267,8 @@ mod tests {
         let found = requests(json!({"containers": [container("1")], "initContainers": [sidecar, container("900m")]}));
         assert_eq!(found.exact.cpu, 1_300);
         let sidecar = json!({"name": "s", "restartPolicy": "Always", "resources": {"requests": {"cpu": "300m"}}});
-        let found = requests(json!({"containers": [container("100m")], "initContainers": [sidecar, container("900m")]}));
+        let found =
+            requests(json!({"containers": [container("100m")], "initContainers": [sidecar, container("900m")]}));
         assert_eq!(found.exact.cpu, 1_200);
     }
 

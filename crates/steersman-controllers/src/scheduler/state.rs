@@ -179,9 +179,14 @@ impl State {
         }
         let placed = self.read(pod);
         let old = self.cluster.set_pod(&placed, node);
-        match old.filter(|old| !is_assumed && old.uid == placed.uid) {
-            None => self.notify(&Event::PodAdded(&placed), now),
-            Some(old) => self.notify(&Event::PodChanged { old: &old, new: &placed }, now),
+        match old {
+            Some(old) if old.uid != placed.uid => {
+                // The deletion of an earlier Pod of this name was not seen.
+                self.notify(&Event::PodDeleted(&old), now);
+                self.notify(&Event::PodAdded(&placed), now);
+            }
+            Some(old) if !is_assumed => self.notify(&Event::PodChanged { old: &old, new: &placed }, now),
+            None | Some(_) => self.notify(&Event::PodAdded(&placed), now),
         }
     }
 
@@ -346,7 +351,10 @@ fn is_same(known: &Placed, pod: &Pod) -> bool {
     let metadata = &pod.metadata;
     let status = pod.status.as_ref();
     let resizes = || {
-        status.into_iter().flat_map(|status| status.conditions.iter().flatten()).any(|one| one.type_.starts_with("PodResize"))
+        status
+            .into_iter()
+            .flat_map(|status| status.conditions.iter().flatten())
+            .any(|one| one.type_.starts_with("PodResize"))
     };
     let has_started = || status.is_some_and(|status| status.start_time.is_some());
     Some(&*known.uid) == metadata.uid.as_deref()
@@ -520,8 +528,8 @@ impl State {
         let known = pending.scheduled.as_ref();
         let was_false = known.is_some_and(|known| known.status == "False");
         let was_false = if was_false { WasFalse::Yes } else { WasFalse::No };
-        let nominated = (entry.nominated != pending.nominated)
-            .then(|| entry.nominated.clone().unwrap_or_else(|| Arc::from("")));
+        let nominated =
+            (entry.nominated != pending.nominated).then(|| entry.nominated.clone().unwrap_or_else(|| Arc::from("")));
         let report = Report {
             pod: PodRef::of(&pending.pod),
             reason,
@@ -580,7 +588,8 @@ impl State {
         if self.cluster.is_assumed(&pod.key, &pod.uid) {
             self.release(&pod.key, now);
         }
-        let is_waiting = |entry: &crate::scheduler::queue::Entry| entry.pending.pod.uid == pod.uid && entry.is_binding();
+        let is_waiting =
+            |entry: &crate::scheduler::queue::Entry| entry.pending.pod.uid == pod.uid && entry.is_binding();
         if self.queue.get(&pod.key).is_some_and(is_waiting) {
             self.fail(pod, why, now);
         }

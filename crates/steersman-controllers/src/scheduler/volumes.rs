@@ -7,9 +7,7 @@ use crate::scheduler::node::Node;
 use crate::scheduler::pod::{ClaimUse, Placed};
 use crate::scheduler::resources;
 use hashbrown::HashMap;
-use k8s_openapi::api::core::v1::{
-    ObjectReference, PersistentVolume, PersistentVolumeClaim, TopologySelectorTerm,
-};
+use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolume, PersistentVolumeClaim, TopologySelectorTerm};
 use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, CSIStorageCapacity, StorageClass};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -215,9 +213,7 @@ impl Volumes {
     }
 
     pub(super) fn set_driver(&mut self, name: &str, driver: Option<&CSIDriver>) {
-        let read = |driver: &CSIDriver| Driver {
-            checks_capacity: driver.spec.storage_capacity.unwrap_or_default(),
-        };
+        let read = |driver: &CSIDriver| Driver { checks_capacity: driver.spec.storage_capacity.unwrap_or_default() };
         set(&mut self.drivers, name, driver.map(read));
     }
 
@@ -343,10 +339,8 @@ impl Volumes {
     /// When no node will do until a claim has changed.
     pub(super) fn of_pod(&self, pod: &Placed, uses: &[ClaimUse]) -> Result<ClaimsOfPod, ClaimError> {
         let mut found = ClaimsOfPod::default();
-        let keys: Vec<(ObjectKey, &ClaimUse)> = uses
-            .iter()
-            .map(|claim| (ObjectKey::namespaced(&pod.identity.namespace, &claim.name), claim))
-            .collect();
+        let keys: Vec<(ObjectKey, &ClaimUse)> =
+            uses.iter().map(|claim| (ObjectKey::namespaced(&pod.identity.namespace, &claim.name), claim)).collect();
         for (key, used) in keys.iter().filter(|(_, used)| !used.is_ephemeral) {
             let Some(claim) = self.claims.get(key) else { return Err(ClaimError::Restrictions(missing(&used.name))) };
             if claim.is_for_one_pod {

@@ -44,10 +44,16 @@ fn node_selectors_and_affinities_have_to_match() {
         let required = json!({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}});
         pod("p", json!({"spec": {"affinity": {"nodeAffinity": required}}}))
     };
-    accepts(labelled(), &affinity(json!([{"matchExpressions": [{"key": "cores", "operator": "Gt", "values": ["4"]}]}])));
+    accepts(
+        labelled(),
+        &affinity(json!([{"matchExpressions": [{"key": "cores", "operator": "Gt", "values": ["4"]}]}])),
+    );
     let expression = json!([{"matchExpressions": [{"key": "cores", "operator": "Lt", "values": ["4"]}]}]);
     refuses(labelled(), &affinity(expression), reason, NOT_HELPFUL);
-    accepts(labelled(), &affinity(json!([{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}])));
+    accepts(
+        labelled(),
+        &affinity(json!([{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}])),
+    );
     let other = json!([{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["m"]}]}]);
     refuses(labelled(), &affinity(other), "node(s) didn't satisfy plugin(s) [NodeAffinity]", NOT_HELPFUL);
 }
@@ -129,7 +135,10 @@ fn anti_affinity_holds_both_ways() {
     let second = world.node_of(&labelled("two", "db", anti.clone()));
     assert_ne!(first[..1], second[..1], "each zone has one");
     let refusal = world.refusal_of(&labelled("three", "db", anti));
-    assert!(refusal.starts_with("0/3 nodes are available: 3 node(s) didn't match pod anti-affinity rules."), "{refusal}");
+    assert!(
+        refusal.starts_with("0/3 nodes are available: 3 node(s) didn't match pod anti-affinity rules."),
+        "{refusal}"
+    );
     let refusal = world.refusal_of(&labelled("four", "db", json!({})));
     let expected = "0/3 nodes are available: 3 node(s) didn't satisfy existing pods anti-affinity rules.";
     assert!(refusal.starts_with(expected), "{refusal}");
@@ -138,7 +147,8 @@ fn anti_affinity_holds_both_ways() {
 #[test]
 fn affinity_follows_the_pods_it_selects_and_the_first_of_them_may_go_anywhere() {
     let term = |app: &str| json!([{"labelSelector": {"matchLabels": {"app": app}}, "topologyKey": "zone"}]);
-    let near = |app: &str| json!({"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": term(app)}}});
+    let near =
+        |app: &str| json!({"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": term(app)}}});
     let mut world = World::with_nodes(zones());
     let refusal = world.refusal_of(&labelled("client", "client", near("server")));
     assert!(refusal.starts_with("0/3 nodes are available: 3 node(s) didn't match pod affinity rules."), "{refusal}");
@@ -186,7 +196,8 @@ fn too_few_domains_count_as_empty_ones() {
     assert!(refusal.starts_with(expected), "{refusal}");
     let rule = json!([{"maxSkew": 1, "topologyKey": "rack", "whenUnsatisfiable": "DoNotSchedule"}]);
     let refusal = world.refusal_of(&labelled("four", "web", json!({"topologySpreadConstraints": rule})));
-    let expected = "0/3 nodes are available: 3 node(s) didn't match pod topology spread constraints (missing required label).";
+    let expected =
+        "0/3 nodes are available: 3 node(s) didn't match pod topology spread constraints (missing required label).";
     assert!(refusal.starts_with(expected), "{refusal}");
 }
 
@@ -231,7 +242,9 @@ fn claims_have_to_be_there_and_bound() {
 #[test]
 fn a_claim_that_waits_for_its_first_consumer_gets_a_node_before_the_pod_does() {
     let mut world = World::with_nodes([node("n", json!({}))]);
-    let class = serde_json::from_value(json!({"provisioner": "example.com/disks", "volumeBindingMode": "WaitForFirstConsumer"}));
+    let class = serde_json::from_value(
+        json!({"provisioner": "example.com/disks", "volumeBindingMode": "WaitForFirstConsumer"}),
+    );
     let class = class.unwrap();
     let event = crate::scheduler::hints::Event::Class;
     world.state.storage_changed(&event, world.now, |volumes| volumes.set_class("fast", Some(&class)));
@@ -251,7 +264,10 @@ fn a_claim_that_waits_for_its_first_consumer_gets_a_node_before_the_pod_does() {
     world.state.volumes_written(&pod, Ok(()), world.now);
     assert!(world.effects().is_empty(), "the volume is not made yet");
     let mut bound = selected;
-    merge(&mut bound, json!({"metadata": {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}}, "spec": {"volumeName": "v"}}));
+    merge(
+        &mut bound,
+        json!({"metadata": {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}}, "spec": {"volumeName": "v"}}),
+    );
     world.state.claim_changed(&key("data"), Some(&claim(bound)), world.now);
     assert_eq!(world.bindings(), [("p".to_owned(), "n".to_owned())]);
 }

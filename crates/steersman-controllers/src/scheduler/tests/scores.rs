@@ -51,11 +51,14 @@ fn pods_of_a_service_are_spread_over_nodes() {
 
 #[test]
 fn preferred_affinity_draws_pods_together_and_anti_affinity_apart() {
-    let term = |weight: i32| json!([{"weight": weight, "podAffinityTerm": {"topologyKey": "kubernetes.io/hostname",
-        "labelSelector": {"matchLabels": {"app": "db"}}}}]);
+    let term = |weight: i32| {
+        json!([{"weight": weight, "podAffinityTerm": {"topologyKey": "kubernetes.io/hostname",
+        "labelSelector": {"matchLabels": {"app": "db"}}}}])
+    };
     let mut world = World::with_nodes((0..4).map(|at| node(&format!("n{at}"), json!({}))));
     world.pod(&pod("db", json!({"metadata": {"labels": {"app": "db"}}, "spec": {"nodeName": "n2"}})));
-    let near = json!({"spec": {"affinity": {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": term(100)}}}});
+    let near =
+        json!({"spec": {"affinity": {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": term(100)}}}});
     assert_eq!(world.node_of(&pod("near", near)), "n2");
     let apart = json!({"spec": {"affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": term(100)}}}});
     assert_ne!(world.node_of(&pod("apart", apart)), "n2");
