@@ -4,9 +4,10 @@ use crate::Failure;
 use crate::args::AdmissionOptions;
 use steersman_server::admission::{Plugins, PluginsError};
 
-/// The plugins of `up` and `server`. One that does not exist here is refused: who asks for it relies on it.
-pub(crate) fn read(options: &AdmissionOptions) -> Result<Plugins, Failure> {
-    let plugins = change(Plugins::default(), options)?;
+/// The plugins of `up` and `server`. Those of `relying` are on too, for the controllers run that they rely on. One that does not exist
+/// here is refused: who asks for it relies on it.
+pub(crate) fn read(options: &AdmissionOptions, relying: &[&str]) -> Result<Plugins, Failure> {
+    let plugins = change(Plugins::default().with(relying, &[]).map_err(refused)?, options)?;
     match absent(&options.enable_admission_plugins).first() {
         Some(name) => Err(Failure::Refused(format!(
             "the admission plugin {name} of kube-apiserver does not exist here: leave it out of --enable-admission-plugins"
@@ -70,16 +71,20 @@ mod tests {
     fn a_plugin_that_does_not_exist_here_is_refused_but_in_the_place_of_kube_apiserver() {
         let options = options(&["ImagePolicyWebhook"], &[""]);
         let text = "the admission plugin ImagePolicyWebhook of kube-apiserver does not exist here: leave it out of --enable-admission-plugins";
-        assert_eq!(why(read(&options)), text);
+        assert_eq!(why(read(&options, &[])), text);
         assert!(read_upstream(&options, &[]).unwrap().is_on("ImagePolicyWebhook"));
         assert_eq!(absent(&options.enable_admission_plugins), ["ImagePolicyWebhook"]);
     }
 
     #[test]
     fn the_flags_switch_plugins() {
-        let plugins = read(&options(&["ServiceAccount"], &["ResourceQuota", "ValidatingAdmissionPolicy"])).unwrap();
+        let plugins =
+            read(&options(&["ServiceAccount"], &["ResourceQuota", "ValidatingAdmissionPolicy"]), &[]).unwrap();
         assert!(plugins.is_on("ServiceAccount") && !plugins.is_on("ResourceQuota"));
         assert!(why(read(&options(&["Nothing"], &[]))).contains("\"Nothing\": want one of "));
+        let relying = ["ServiceAccount", "StorageObjectInUseProtection"];
+        let plugins = read(&options(&[], &["ServiceAccount"]), &relying).unwrap();
+        assert!(plugins.is_on("StorageObjectInUseProtection") && !plugins.is_on("ServiceAccount"));
         let only = read_upstream(&options(&[], &[]), &["LimitRanger".to_owned()]).unwrap();
         assert!(only.is_on("LimitRanger") && !only.is_on("Priority"));
         let both = read_upstream(&options(&["Priority"], &[]), &["LimitRanger".to_owned()]);

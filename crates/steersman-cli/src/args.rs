@@ -157,6 +157,10 @@ pub(crate) struct ServerCommand {
     /// for all but one. A name that there is none of is answered with all there are.
     #[arg(long, default_value = "*", value_delimiter = ',', allow_hyphen_values = true, value_name = "a,-b")]
     pub(crate) controllers: Vec<String>,
+    /// Simulate so many nodes, with a scheduler: Pods are bound to them and run, although no program does. Without it nobody binds or runs
+    /// Pods.
+    #[arg(long, default_value_t = 0, value_parser = value_parser!(u32).range(0..=10_000), value_name = "N")]
+    pub(crate) simulate_nodes: u32,
 }
 
 /// Of the control plane with controllers.
@@ -170,6 +174,10 @@ pub(crate) struct UpOptions {
     /// there is none of is answered with all there are.
     #[arg(long, default_value = "*", value_delimiter = ',', allow_hyphen_values = true, value_name = "a,b,-c")]
     pub(crate) controllers: Vec<String>,
+    /// Simulate so many nodes, with a scheduler: Pods are bound to them and run, although no program does. With 0 nobody binds or runs
+    /// Pods.
+    #[arg(long, default_value_t = 1, value_parser = value_parser!(u32).range(0..=10_000), value_name = "N")]
+    pub(crate) simulate_nodes: u32,
 }
 
 /// Of `explain-denied`.
@@ -296,8 +304,8 @@ pub(crate) enum Output {
 
 impl From<ServerCommand> for UpOptions {
     fn from(command: ServerCommand) -> UpOptions {
-        let ServerCommand { server, controllers } = command;
-        UpOptions { server, cloud: CloudOptions::default(), controllers }
+        let ServerCommand { server, controllers, simulate_nodes } = command;
+        UpOptions { server, cloud: CloudOptions::default(), controllers, simulate_nodes }
     }
 }
 

@@ -1,6 +1,7 @@
 //! The controllers that `steersman up` and `steersman server` run beside the control plane.
 
 use crate::Failure;
+use crate::nodes::Nodes;
 use crate::plane::Plane;
 use anyhow::Context as _;
 use std::collections::{BTreeSet, HashMap};
@@ -9,6 +10,7 @@ use std::sync::Arc;
 use steersman::health::{Endpoints, Health};
 use steersman::metrics::Metrics;
 use steersman::{InformerFactory, Manager, ManagerError};
+use steersman_controllers::kubelet::{Identity, Simulation};
 use steersman_controllers::{ControlLoop, Parts, Settings};
 use steersman_neutron::Cloud;
 use steersman_server::user::User;
@@ -28,12 +30,21 @@ pub(crate) enum Role {
     Up,
 }
 
+/// Whom managedFields name as the manager of what loops write.
+const LOOPS: &str = "kube-controller-manager";
 /// Works on a cloud.
 pub(crate) const NETWORK: &str = "network";
+/// Plays nodes, and binds Pods to them.
+const NODES: &str = "simulated-nodes";
 /// Fills Secrets with tokens. Runs in the server, which has the keys.
 pub(crate) const SERVICE_ACCOUNT_TOKEN: &str = "serviceaccount-token";
 /// Keeps the status of ValidatingAdmissionPolicies. Runs in the server, which has the schemas.
 pub(crate) const POLICY_STATUS: &str = "validatingadmissionpolicy-status";
+
+/// Admission plugins, and the controllers without which they get in the way: no pod is created without its account, and what is
+/// protected is not deleted until somebody takes the protection off.
+const RELYING: [(&str, &[&str]); 2] =
+    [("ServiceAccount", &["serviceaccount"]), ("StorageObjectInUseProtection", &["pv-protection", "pvc-protection"])];
 
 /// The port where the controllers' metrics and health are served.
 #[derive(Debug)]
@@ -93,6 +104,12 @@ impl Controllers {
         self.wanted.contains(name)
     }
 
+    /// The admission plugins that rely on controllers which are wanted.
+    pub(crate) fn plugins(&self) -> Vec<&'static str> {
+        let relying = RELYING.iter().filter(|(_, names)| names.iter().all(|name| self.has(name)));
+        relying.map(|(plugin, _)| *plugin).collect()
+    }
+
     /// The names of those that are wanted.
     pub(crate) fn names(&self) -> Vec<&'static str> {
         self.wanted.iter().copied().collect()
@@ -133,12 +150,13 @@ impl Monitoring {
 }
 
 impl Running {
-    /// Starts the controllers that are wanted; the Network controller needs a cloud.
+    /// Starts the controllers that are wanted, and nodes; the Network controller needs a cloud.
     pub(crate) fn start(
         wanted: &Controllers,
         plane: &Plane,
         settings: &Arc<Settings>,
         cloud: Option<Arc<dyn Cloud>>,
+        nodes: &Nodes,
         monitoring: Option<Monitoring>,
     ) -> Running {
         let mut running = Running {
@@ -153,18 +171,26 @@ impl Running {
             None => manager,
         };
         // One watch of each kind for all loops.
-        let informers = InformerFactory::new(plane.client(User::authenticated(ControlLoop::READER, [])));
+        let informers = InformerFactory::new(plane.client(User::authenticated(ControlLoop::READER, []), LOOPS));
         for one in ControlLoop::ALL.iter().filter(|one| wanted.has(one.name)) {
             let manager = watched(one.name, Manager::with_informers(informers.clone()));
-            let client = plane.client(User::service_account("kube-system", one.account));
+            let client = plane.client(User::service_account("kube-system", one.account), LOOPS);
             let (settings, stopped) = (Arc::clone(settings), running.stop.clone().cancelled_owned());
             running
                 .spawn(one.name, async move { one.run(manager, Parts { client, settings: &settings }, stopped).await });
         }
+        if nodes.count > 0 {
+            let client_of = plane.clients();
+            let client_of = move |Identity { user, groups }| client_of(User::authenticated(user, groups));
+            let simulation = Simulation::new(nodes.count, Arc::new(client_of)).agent(nodes.agent.clone());
+            let manager = simulation.add(watched(NODES, Manager::with_informers(informers)));
+            let stopped = running.stop.clone().cancelled_owned();
+            running.spawn(NODES, async move { manager.run(stopped).await });
+        }
         if let Some(cloud) = cloud {
             let stopped = running.stop.clone().cancelled_owned();
             let options = steersman_network::Options::default();
-            let manager = Manager::new(plane.client(User::master("system:steersman:network-controller")));
+            let manager = Manager::new(plane.client(User::master("system:steersman:network-controller"), "network-controller"));
             running.spawn(NETWORK, steersman_network::run_with(watched(NETWORK, manager), cloud, options, stopped));
         }
         if let Some(monitoring) = monitoring {
@@ -245,6 +271,17 @@ mod tests {
         check(Role::Server, &["-namespace"], Some(&["serviceaccount-token"]));
         check(Role::Server, &["-*"], Some(&[]));
         check(Role::Server, &["network"], None);
+    }
+
+    #[test]
+    fn accounts_are_asked_for_where_they_are_made() {
+        let plugins = |words: &[&str]| {
+            let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+            Controllers::parse(&words, Role::Server).unwrap().plugins()
+        };
+        assert!(plugins(&["*"]).contains(&"ServiceAccount"));
+        assert_eq!(plugins(&["namespace"]), [""; 0]);
+        assert_eq!(plugins(&["serviceaccount"]), ["ServiceAccount"]);
     }
 
     #[test]

@@ -28,6 +28,7 @@ mod kubeconfig;
 mod logging;
 mod network;
 mod new;
+mod nodes;
 mod open_files;
 mod output;
 mod pki;

@@ -23,6 +23,9 @@ pub(crate) struct Ready {
     /// The Neutron that the Network controller works on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) neutron: Option<String>,
+    /// The nodes that are simulated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) nodes: Option<String>,
     /// Where the controllers' metrics and health are served.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) metrics_address: Option<SocketAddr>,
@@ -49,6 +52,9 @@ impl Ready {
         };
         if let Some(neutron) = &self.neutron {
             text += &format!("  neutron      {neutron}\n");
+        }
+        if let Some(nodes) = &self.nodes {
+            text += &format!("  nodes        {nodes}\n");
         }
         if let Some(address) = &self.metrics_address {
             text += &format!("  metrics      http://{address}/metrics\n");

@@ -5,12 +5,14 @@ use crate::args::{Output, ServerOptions};
 use crate::audit;
 use crate::authentication::Authentication;
 use crate::data_dir::DataDir;
+use crate::nodes::{Nodes, Simulated};
 use crate::output::Ready;
 use crate::pki::Tls;
 use crate::renewal::{Renewal, write_kubeconfig};
 use crate::tls_policy::TlsPolicy;
 use crate::{Failure, accept, admission, authorization, pki, process_usage};
 use anyhow::Context as _;
+use http::header::{HeaderValue, USER_AGENT};
 use http::Request;
 use jiff::Timestamp;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -18,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use steersman_controllers::certificates::Authority;
 use steersman_server::admission::Plugins;
-use steersman_server::authn::TokenSecrets;
+use steersman_server::authn::{Peer, TokenSecrets};
 use steersman_server::authz::Authorization;
 use steersman_server::builtin::service::Ranges;
 use steersman_server::user::User;
@@ -68,15 +70,15 @@ pub(crate) struct Plane {
 }
 
 impl Plan {
-    /// Checks what can be checked without changing anything.
-    pub(crate) async fn new(options: ServerOptions) -> Result<Plan, Failure> {
+    /// Checks what can be checked without changing anything. `plugins` are admission plugins that are on unless the options say otherwise.
+    pub(crate) async fn new(options: ServerOptions, plugins: &[&str]) -> Result<Plan, Failure> {
         let authentication = Authentication::read(options.authentication.clone())?;
         let authorization = authorization::read(&options.authorization)?;
         let (tls, web) = (TlsPolicy::read(&options.serving)?, options.serving.web()?);
         let service_ranges = options.services.ranges()?;
         let webhook_services = options.webhooks.services()?;
         let runtime_config = options.served.read()?;
-        let admission = admission::read(&options.admission)?;
+        let admission = admission::read(&options.admission, plugins)?;
         // Before the port, which the process that holds the directory has as well, most likely.
         DataDir::check_free(&options.data_dir)?;
         let listener = TcpListener::bind(options.listen).await.map_err(|error| {
@@ -106,7 +108,7 @@ impl Plan {
     }
 
     /// Starts the control plane; `fills_token_secrets` says whether Secrets are given tokens.
-    pub(crate) async fn start(self, fills_token_secrets: bool) -> Result<Plane, Failure> {
+    pub(crate) async fn start(self, fills_token_secrets: bool, nodes: &Nodes) -> Result<Plane, Failure> {
         let Plan { listener, authentication, options, .. } = self;
         let data_dir = DataDir::take(&options.data_dir)?;
         let ca = pki::read_ca(&data_dir.pki())?;
@@ -146,6 +148,7 @@ impl Plan {
             timeouts: options.serving.timeouts(),
             event_ttl: options.serving.event_ttl,
             web: self.web,
+            agents: Some(Arc::new(Simulated(nodes.agent.clone()))),
             clock: Timestamp::now,
         });
         let server = server.await.context("the server cannot be started")?;
@@ -187,10 +190,24 @@ impl Plane {
         self.server.check_policies();
     }
 
-    /// A client within the process, as a user of the server like any other.
-    pub(crate) fn client(&self, user: User) -> kube::Client {
+    /// A client within the process, as a user of the server like any other. What it writes is managed by `agent`.
+    pub(crate) fn client(&self, user: User, agent: &'static str) -> kube::Client {
         let service = self.server.service_as(user);
-        kube::Client::new(AccessLog::layer(self.access_log.clone(), None, service), "default")
+        let service = AccessLog::layer(self.access_log.clone(), None, service);
+        let named = service.map_request(move |mut request: Request<kube::client::Body>| {
+            request.headers_mut().entry(USER_AGENT).or_insert(HeaderValue::from_static(agent));
+            request
+        });
+        kube::Client::new(named, "default")
+    }
+
+    /// As [`Plane::client`], for users that are known later.
+    pub(crate) fn clients(&self) -> impl Fn(User) -> kube::Client + Send + Sync + use<> {
+        let (service, log) = (self.server.service(), self.access_log.clone());
+        move |user| {
+            let service = service.with_peer(Some(Peer::new(user)));
+            kube::Client::new(AccessLog::layer(log.clone(), None, service), "default")
+        }
     }
 
     /// The CA of the data directory, which clients' certificates are trusted by.
@@ -221,6 +238,7 @@ impl Plane {
         &self,
         controllers: Vec<&'static str>,
         neutron: Option<String>,
+        nodes: Option<String>,
         metrics_address: Option<SocketAddr>,
     ) {
         let ready = Ready {
@@ -230,6 +248,7 @@ impl Plane {
             in_memory: self.in_memory,
             controllers,
             neutron,
+            nodes,
             metrics_address,
             version: env!("CARGO_PKG_VERSION"),
         };

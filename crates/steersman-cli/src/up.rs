@@ -4,6 +4,7 @@ use crate::Failure;
 use crate::args::UpOptions;
 use crate::cloud::Choice;
 use crate::controllers::{Controllers, Monitoring, NETWORK, POLICY_STATUS, Role, Running, SERVICE_ACCOUNT_TOKEN};
+use crate::nodes::Nodes;
 use crate::plane::Plan;
 use crate::signals::Signals;
 use std::sync::Arc;
@@ -19,10 +20,11 @@ pub(crate) async fn run(options: UpOptions, role: Role) -> Result<(), Failure> {
         None
     };
     let in_memory = options.server.in_memory;
+    let nodes = Nodes::new(options.simulate_nodes);
     let monitoring = options.server.metrics_address.map(Monitoring::bind).transpose()?;
-    let plan = Plan::new(options.server).await?;
+    let plan = Plan::new(options.server, &controllers.plugins()).await?;
     let mut signals = Signals::new()?;
-    let mut plane = plan.start(controllers.has(SERVICE_ACCOUNT_TOKEN)).await?;
+    let mut plane = plan.start(controllers.has(SERVICE_ACCOUNT_TOKEN), &nodes).await?;
     if controllers.has(POLICY_STATUS) {
         plane.check_policies();
     }
@@ -33,8 +35,9 @@ pub(crate) async fn run(options: UpOptions, role: Role) -> Result<(), Failure> {
     let settings = Arc::new(Settings::new().authority(plane.authority()?).root_ca(plane.root_ca()?));
     plane.check_ready().await?;
     let metrics_address = monitoring.as_ref().map(Monitoring::address);
-    let mut running = Running::start(&controllers, &plane, &settings, cloud.clone(), monitoring);
-    plane.say_ready(controllers.names(), cloud.map(|cloud| cloud.name().to_owned()), metrics_address);
+    let mut running = Running::start(&controllers, &plane, &settings, cloud.clone(), &nodes, monitoring);
+    let neutron = cloud.map(|cloud| cloud.name().to_owned());
+    plane.say_ready(controllers.names(), neutron, nodes.described(), metrics_address);
     let failed = tokio::select! {
         signal = signals.next() => {
             tracing::info!(signal, "stopping");

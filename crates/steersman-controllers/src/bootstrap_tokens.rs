@@ -46,13 +46,18 @@ fn rfc3339(text: &str) -> Option<Timestamp> {
     let (day, time) = text.split_at_checked(10)?;
     let shape = |text: &str, form: &[u8]| {
         text.len() == form.len()
-            && text.bytes().zip(form).all(|(byte, want)| if *want == b'0' { byte.is_ascii_digit() } else { byte == *want })
+            && text
+                .bytes()
+                .zip(form)
+                .all(|(byte, want)| if *want == b'0' { byte.is_ascii_digit() } else { byte == *want })
     };
     let (seconds, rest) = time.split_at_checked(9)?;
     let end = rest.find(['Z', '+', '-'])?;
     let (fraction, offset) = rest.split_at(end);
     let is_fraction = fraction.is_empty()
-        || fraction.strip_prefix('.').is_some_and(|digits| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()));
+        || fraction
+            .strip_prefix('.')
+            .is_some_and(|digits| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()));
     let is_offset = offset == "Z" || shape(offset, b"+00:00") || shape(offset, b"-00:00");
     let is_time = shape(day, b"0000-00-00") && shape(seconds, b"T00:00:00") && is_fraction && is_offset;
     if is_time { text.parse().ok() } else { None }
@@ -78,8 +83,16 @@ mod tests {
             assert!(rfc3339(good).is_some(), "{good}");
         }
         let bad = [
-            "tomorrow", "2026-01-01", "2026-01-01 00:00:00Z", "2026-01-01T00:00Z", "2026-01-01T00:00:00", "2026-13-01T00:00:00Z",
-            "2026-01-01T00:00:00.Z", "2026-01-01T00:00:00Z[UTC]", "2026-01-01T00:00:00é", "",
+            "tomorrow",
+            "2026-01-01",
+            "2026-01-01 00:00:00Z",
+            "2026-01-01T00:00Z",
+            "2026-01-01T00:00:00",
+            "2026-13-01T00:00:00Z",
+            "2026-01-01T00:00:00.Z",
+            "2026-01-01T00:00:00Z[UTC]",
+            "2026-01-01T00:00:00é",
+            "",
         ];
         for bad in bad {
             assert!(rfc3339(bad).is_none(), "{bad}");

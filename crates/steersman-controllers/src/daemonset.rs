@@ -18,11 +18,13 @@ use crate::daemonset::revisions::Keeper;
 use crate::dependents::{Claim, ClaimError, Dependents};
 use crate::pods::control::{self, PodControl};
 use crate::refusal::{self, Refused};
+use crate::selectors::Selectors;
 use crate::{history, stale};
 use futures::StreamExt as _;
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{ControllerRevision, DaemonSet};
 use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::{Selector, SelectorExt as _};
 use kube::{Api, Client};
 use std::sync::Arc;
@@ -92,26 +94,21 @@ pub(crate) fn add(manager: Manager, Parts { client, settings }: Parts<'_>) -> Ma
         .workers(WORKERS)
         .owns_with(&pods, OwnedBy::Controller)
         .owns_with(&revisions, OwnedBy::Controller)
-        .watches(&pods, wanted_by(&sets))
+        .watches_metadata(&pods, wanted_by(&sets))
         .watches_changes(&nodes, concerned_by(&sets));
     manager.controller(controller)
 }
 
 /// The DaemonSets that may adopt a Pod: those of its namespace that select it, if nobody controls it.
-fn wanted_by(sets: &Informer<DaemonSet>) -> impl Fn(&Pod) -> Vec<ObjectKey> + Send + Sync + 'static {
-    let sets = sets.lister();
-    move |pod| {
-        let mut owners = pod.metadata.owner_references.iter().flatten();
-        if owners.any(|owner| owner.controller == Some(true)) {
+fn wanted_by(sets: &Informer<DaemonSet>) -> impl Fn(&ObjectMeta) -> Vec<ObjectKey> + Send + Sync + 'static {
+    let wanting = Selectors::of(sets, |set: &DaemonSet| set.spec.selector.clone());
+    move |metadata| {
+        let is_controlled = metadata.owner_references.iter().flatten().any(|owner| owner.controller == Some(true));
+        if is_controlled || metadata.deletion_timestamp.is_some() || metadata.labels.is_none() {
             return Vec::new();
         }
-        let sets = sets.list_in(pod.metadata.namespace.as_deref().unwrap_or_default()).unwrap_or_default();
-        let labels = pod.metadata.labels.clone().unwrap_or_default();
-        let selects = |set: &DaemonSet| {
-            let selector = Selector::try_from(set.spec.selector.clone());
-            selector.is_ok_and(|selector| !selector.selects_all() && selector.matches(&labels))
-        };
-        sets.iter().filter(|set| selects(set)).map(|set| ObjectKey::of(&**set)).collect()
+        let found = wanting.matching(metadata).unwrap_or_default();
+        found.iter().map(|set| ObjectKey::of(&**set)).collect()
     }
 }
 
@@ -150,7 +147,10 @@ async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, Error> {
     }
     let set = match cx.sets.get(&key) {
         Ok(set) => set,
-        Err(LookupError::NotFound { .. }) => return Ok(Action::AwaitChange),
+        Err(LookupError::NotFound { .. }) => {
+            cx.written.clear(&key);
+            return Ok(Action::AwaitChange);
+        }
         Err(error) => return Err(error.into()),
     };
     let Ok(selector) = Selector::try_from(set.spec.selector.clone()) else { return Ok(Action::AwaitChange) };

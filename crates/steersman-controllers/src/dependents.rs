@@ -61,6 +61,15 @@ where
         self.index.get(&Place::Controlled(uid.to_owned()))
     }
 
+    /// Those that an owner controls and whose metadata passes. Nothing else is decoded.
+    pub(crate) fn controlled_where(
+        &self,
+        uid: &str,
+        passes: impl Fn(&ObjectMeta) -> bool,
+    ) -> Result<Vec<Arc<K>>, LookupError> {
+        self.index.get_where(&Place::Controlled(uid.to_owned()), passes)
+    }
+
     /// Those without a controller in a namespace whose metadata passes. Nothing else is decoded.
     pub(crate) fn free_in(
         &self,
@@ -90,6 +99,24 @@ where
         self.of_those(dependents, |_| true).await
     }
 
+    /// As [`Claim::of`], of objects that a finalizer holds: what is adopted gets it with its owner, and is told to `adopted`, because
+    /// the cache does not show that yet.
+    ///
+    /// # Errors
+    /// As for [`Claim::of`].
+    pub(crate) async fn of_held<K>(
+        &self,
+        dependents: &Dependents<K>,
+        finalizer: &str,
+        adopted: impl Fn(&K),
+    ) -> Result<Vec<Arc<K>>, ClaimError>
+    where
+        K: CachedResource + Clone + Debug + DeserializeOwned + Serialize,
+        K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
+    {
+        self.claim(dependents, |_| true, &[finalizer], adopted).await
+    }
+
     /// As [`Claim::of`], of those objects that `counts`. The others are neither adopted nor released.
     ///
     /// # Errors
@@ -98,6 +125,20 @@ where
         &self,
         dependents: &Dependents<K>,
         counts: impl Fn(&K) -> bool,
+    ) -> Result<Vec<Arc<K>>, ClaimError>
+    where
+        K: CachedResource + Clone + Debug + DeserializeOwned + Serialize,
+        K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
+    {
+        self.claim(dependents, counts, &[], |_| {}).await
+    }
+
+    async fn claim<K>(
+        &self,
+        dependents: &Dependents<K>,
+        counts: impl Fn(&K) -> bool,
+        finalizers: &[&str],
+        adopted: impl Fn(&K),
     ) -> Result<Vec<Arc<K>>, ClaimError>
     where
         K: CachedResource + Clone + Debug + DeserializeOwned + Serialize,
@@ -132,8 +173,9 @@ where
                 Some(known) => known,
                 None => *may_adopt.insert(self.is_there().await?),
             };
-            if may_adopt && let Some(adopted) = self.adopt(&api, &*object).await? {
-                owned.push(Arc::new(adopted));
+            if may_adopt && let Some(object) = self.adopt(&api, &*object, finalizers).await? {
+                adopted(&object);
+                owned.push(Arc::new(object));
             }
         }
         Ok(owned)
@@ -153,7 +195,7 @@ where
         Ok(found.is_some_and(|found| found.meta().uid == meta.uid && found.meta().deletion_timestamp.is_none()))
     }
 
-    async fn adopt<K>(&self, api: &Api<K>, object: &K) -> Result<Option<K>, Refused>
+    async fn adopt<K>(&self, api: &Api<K>, object: &K, finalizers: &[&str]) -> Result<Option<K>, Refused>
     where
         K: Clone + Debug + DeserializeOwned + Resource,
     {
@@ -162,7 +204,11 @@ where
             "apiVersion": owner.api_version, "kind": owner.kind, "name": owner.name, "uid": owner.uid,
             "controller": true, "blockOwnerDeletion": true,
         });
-        self.patch(api, object, &json!([reference])).await
+        let mut metadata = json!({"ownerReferences": [reference]});
+        if !finalizers.is_empty() {
+            metadata["finalizers"] = json!(finalizers);
+        }
+        self.patch(api, object, metadata).await
     }
 
     async fn release<K>(&self, api: &Api<K>, object: &K) -> Result<(), Refused>
@@ -170,16 +216,17 @@ where
         K: Clone + Debug + DeserializeOwned + Resource,
     {
         let uid = self.owner.meta().uid.clone();
-        self.patch(api, object, &json!([{"$patch": "delete", "uid": uid}])).await.map(|_| ())
+        self.patch(api, object, json!({"ownerReferences": [{"$patch": "delete", "uid": uid}]})).await.map(|_| ())
     }
 
     /// `None` if the object is gone, or another one now.
-    async fn patch<K>(&self, api: &Api<K>, object: &K, owners: &serde_json::Value) -> Result<Option<K>, Refused>
+    async fn patch<K>(&self, api: &Api<K>, object: &K, mut metadata: serde_json::Value) -> Result<Option<K>, Refused>
     where
         K: Clone + Debug + DeserializeOwned + Resource,
     {
         let name = object.meta().name.as_deref().unwrap_or_default();
-        let patch = json!({"metadata": {"uid": object.meta().uid, "ownerReferences": owners}});
+        metadata["uid"] = json!(object.meta().uid);
+        let patch = json!({"metadata": metadata});
         match api.patch(name, &PatchParams::default(), &Patch::Strategic(patch)).await {
             Ok(object) => Ok(Some(object)),
             Err(error) if refusal::is_gone(&error) || refusal::is_conflict(&error) || refusal::is_invalid(&error) => {

@@ -31,6 +31,8 @@ use steersman::events::{EventRecorder, EventType};
 use steersman::queue::RateLimiter;
 use steersman::{Action, Controller, Lister, LookupError, Manager, ObjectKey, ReconcileError, Scope};
 
+pub(crate) use crate::endpoint_slices::plan::ports_key;
+
 /// The name under which the loop appears in logs.
 const NAME: &str = "endpoint-slice-controller";
 

@@ -11,6 +11,8 @@ mod absent;
 mod attempt;
 mod graph;
 mod identity;
+#[cfg(test)]
+mod model;
 mod monitors;
 mod requests;
 

@@ -42,6 +42,7 @@ use steersman::events::EventType;
 use steersman::queue::RateLimiter;
 use steersman::write::slow_start;
 use steersman::{Action, Controller, Lister, LookupError, Manager, ObjectKey, ReconcileError, Scope, owners};
+use tokio::time::Instant;
 
 /// What the Events come from, and the name under which the loop appears in logs. Jobs may say that they are managed by it.
 const NAME: &str = "job-controller";
@@ -56,6 +57,9 @@ const RETRY: Duration = Duration::from_secs(1);
 const RETRY_MAX: Duration = Duration::from_secs(60);
 /// How long a Job waits after the answer to a creation was lost: longer than a Pod needs to appear.
 const UNANSWERED: Duration = Duration::from_secs(5);
+/// A Job with as many Pods is looked at less often.
+const MANY: usize = 100;
+const REST_MAX: Duration = Duration::from_secs(1);
 /// How many requests about the Pods of one Job are under way at a time.
 const REQUESTS_MAX: usize = 50;
 
@@ -76,6 +80,8 @@ struct Memory {
     backoff: Backoff,
     /// Uids of Pods whose finalizer was taken away and that the cache still showed with it when it was last looked at.
     released: HashSet<String>,
+    /// A Job of many Pods is not looked at again before, so that it takes half the time of a worker at most while all of them change.
+    rest_until: Option<Instant>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -176,6 +182,9 @@ async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, Error> {
     if let Some(action) = stale::action(&cx.written, &key) {
         return Ok(action);
     }
+    if let Some(rest) = cx.rest(&key) {
+        return Ok(Action::RequeueAfter(rest));
+    }
     let job = match cx.jobs.get(&key) {
         Ok(job) => job,
         Err(LookupError::NotFound { .. }) => {
@@ -196,7 +205,9 @@ async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, Error> {
     }
     let selector = Selector::try_from(spec.selector.clone().unwrap_or_default()).map_err(Error::Selector)?;
     let claim = Claim { client: &cx.control.client, owner: &*job, selector: &selector };
-    let pods = claim.of(&cx.pods).await.map_err(Error::Claim)?;
+    let adopted = |pod: &Pod| cx.written.wrote_at(&key, pod);
+    let pods = claim.of_held(&cx.pods, FINALIZER, adopted).await.map_err(Error::Claim)?;
+    let (begun, n_pods) = (Instant::now(), pods.len());
     let mut memory = cx.recall(&key, &job, &pods);
     let released = memory.released.clone();
     let Some(mut pass) = Pass::new(&job, pods, &released, memory.backoff, (cx.clock)()) else {
@@ -208,20 +219,22 @@ async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, Error> {
     let release = pass.account();
     let mut status = Writer { cx, key: &key, job: &job, written: None };
     if !status.write(&pass.status).await? {
-        return refused.map_or(Ok(Action::AwaitChange), |refused| Err(refused.into()));
+        return refused.map_or(Ok(Action::RequeueAfter(RETRY)), |refused| Err(refused.into()));
     }
     memory.backoff = pass.backoff;
     say_suspension(cx, &job, pass.suspension);
     let (released_now, not_released) = release_all(cx, &key, release).await;
     memory.released.extend(released_now.iter().cloned());
+    memory.rest_until = (n_pods >= MANY).then(|| Instant::now() + begun.elapsed().min(REST_MAX));
     cx.memory.lock().insert(key.clone(), memory);
     let finish = pass.settle(|pod| released_now.contains(pass::uid(pod)));
     if let Some(refused) = not_released {
         return Err(refused.into());
     }
-    if status.write(&pass.status).await?
-        && let Some(finish) = finish
-    {
+    if !status.write(&pass.status).await? {
+        return Ok(Action::RequeueAfter(RETRY));
+    }
+    if let Some(finish) = finish {
         let event = |type_, reason: &str, note: &str| cx.control.events.event(&*job, type_, reason, note);
         if matches!(finish.stage, Stage::Complete | Stage::SuccessCriteriaMet) {
             if pass.has_too_many_successes() {
@@ -245,6 +258,12 @@ impl Context {
     fn forget(&self, key: &ObjectKey) {
         self.memory.lock().remove(key);
         self.written.clear(key);
+    }
+
+    /// How long the Job is not to be looked at yet.
+    fn rest(&self, key: &ObjectKey) -> Option<Duration> {
+        let until = self.memory.lock().get(key)?.rest_until?;
+        Some(until.saturating_duration_since(Instant::now())).filter(|rest| !rest.is_zero())
     }
 
     /// What is known of the Job. What the cache shows by now need not be kept.
@@ -352,7 +371,7 @@ async fn release_in(api: &Api<Pod>, pod: &Pod) -> Result<(), Refused> {
     let patch = Patch::Strategic(json!({"metadata": metadata}));
     match api.patch_metadata(name, &PatchParams::default(), &patch).await {
         Ok(_) => Ok(()),
-        Err(error) if refusal::is_gone(&error) || refusal::is_conflict(&error) => Ok(()),
+        Err(error) if refusal::is_gone(&error) => Ok(()),
         Err(error) => Err(Refused::to(format!("take the finalizer from the pod {name:?}"))(error)),
     }
 }
@@ -369,7 +388,7 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    /// Whether the server has this status after it: not if the Job has changed since it was read, and an event follows.
+    /// Whether the server has this status after it: not if the Job has changed since it was read.
     async fn write(&mut self, status: &JobStatus) -> Result<bool, Refused> {
         let known = self.written.as_ref().unwrap_or(self.job);
         if known.status.as_ref() == Some(status) {

@@ -10,6 +10,7 @@
 //! happens nothing is written but Leases. Whoever embeds a control plane calls [`Simulation::add`]. Follows kubernetes' `pkg/kubelet`.
 
 mod addresses;
+mod agent;
 pub(crate) mod behavior;
 mod container;
 mod duration;
@@ -20,6 +21,10 @@ mod requests;
 mod resources;
 mod run;
 
+pub use crate::kubelet::agent::Agent;
+
+use crate::scheduler::Scheduler;
+use crate::volumes::provisioner;
 use jiff::Timestamp;
 use kube::Client;
 use std::convert::Infallible;
@@ -48,6 +53,7 @@ pub struct Simulation {
     n_nodes: usize,
     client_of: ClientOf,
     clock: fn() -> Timestamp,
+    agent: Agent,
 }
 
 // === impl Identity ===
@@ -55,6 +61,15 @@ pub struct Simulation {
 impl Identity {
     fn node(name: &str) -> Identity {
         Identity { user: format!("system:node:{name}"), groups: vec!["system:nodes".to_owned()] }
+    }
+
+    fn scheduler() -> Identity {
+        Identity { user: Scheduler::USER.to_owned(), groups: Vec::new() }
+    }
+
+    /// Of who makes volumes for the class of simulated nodes, and the class.
+    fn provisioner() -> Identity {
+        Identity { user: "system:steersman:simulated-provisioner".to_owned(), groups: vec!["system:masters".to_owned()] }
     }
 
     /// Of the loop that takes the taint from a node that is ready.
@@ -70,7 +85,7 @@ impl Identity {
 impl Simulation {
     /// Makes the nodes `node-1` to `node-N`, unless they are there, and plays them and all that are labelled so.
     pub fn new(n_nodes: usize, client_of: ClientOf) -> Simulation {
-        Simulation { n_nodes, client_of, clock: Timestamp::now }
+        Simulation { n_nodes, client_of, clock: Timestamp::now, agent: Agent::default() }
     }
 
     /// Writes the time of another clock.
@@ -79,9 +94,19 @@ impl Simulation {
         self
     }
 
-    /// Puts the nodes into a manager, whose informers read all Pods and Nodes.
+    /// Lets `agent` answer for the nodes.
+    pub fn agent(mut self, agent: Agent) -> Simulation {
+        self.agent = agent;
+        self
+    }
+
+    /// Puts the nodes into a manager, whose informers read all Pods and Nodes, and with them the scheduler, without which no Pod comes to a
+    /// node by itself, and the provisioner of the class `simulated`.
     pub fn add(self, manager: Manager) -> Manager {
+        let manager = Scheduler::add(manager, (self.client_of)(Identity::scheduler()));
+        let manager = provisioner::add(manager, (self.client_of)(Identity::provisioner()));
         let informers = run::Informers::of(manager.informers());
+        informers.connect(&self.agent);
         manager.run_always(NAME, move |stop| async move {
             run::run(self, informers, stop).await;
             Ok::<(), Infallible>(())

@@ -81,11 +81,8 @@ fn plan(known: Option<&ConfigMap>, bundle: &str) -> Plan {
     let data = Some(BTreeMap::from([(KEY.to_owned(), bundle.to_owned())]));
     let Some(known) = known else {
         let annotations = BTreeMap::from([(DESCRIPTION_KEY.to_owned(), DESCRIPTION.to_owned())]);
-        let metadata = ObjectMeta {
-            annotations: Some(annotations),
-            name: Some(CONFIG_MAP.to_owned()),
-            ..ObjectMeta::default()
-        };
+        let metadata =
+            ObjectMeta { annotations: Some(annotations), name: Some(CONFIG_MAP.to_owned()), ..ObjectMeta::default() };
         return Plan::Create(ConfigMap { data, metadata, ..ConfigMap::default() });
     };
     // Any description counts, as upstream.
@@ -119,10 +116,13 @@ mod tests {
 
     #[test]
     fn more_data_another_bundle_and_no_description_are_put_right() {
-        assert_eq!(plan(Some(&published()), "new"), Plan::Replace(ConfigMap {
-            data: Some(BTreeMap::from([(KEY.to_owned(), "new".to_owned())])),
-            ..published()
-        }));
+        assert_eq!(
+            plan(Some(&published()), "new"),
+            Plan::Replace(ConfigMap {
+                data: Some(BTreeMap::from([(KEY.to_owned(), "new".to_owned())])),
+                ..published()
+            })
+        );
         let mut more = published();
         more.data.get_or_insert_default().insert("mine".to_owned(), String::new());
         assert_eq!(plan(Some(&more), "bundle"), Plan::Replace(published()));

@@ -1,7 +1,8 @@
 //! The vocabulary every other crate speaks: names of kinds and resources, object keys, revisions, the stored [`Object`],
 //! selectors, quantities, durations, field errors and the `Status` that clients see.
 //!
-//! Pure data and pure functions. Nothing here does IO, reads a clock, draws randomness or knows a concrete kind.
+//! Pure data and pure functions. Nothing here does IO, reads a clock, draws randomness or knows a concrete kind, but for what
+//! quotas count and pods ask for.
 #![deny(missing_docs)]
 
 pub mod duration;
@@ -10,7 +11,10 @@ pub mod gvk;
 pub mod key;
 pub mod name;
 pub mod object;
+pub mod pod;
 pub mod quantity;
+pub mod quota;
+pub mod resource_name;
 pub mod revision;
 pub mod selector;
 pub mod status;

@@ -14,6 +14,7 @@
 //! (`steersman-controllers`), which are clients like any other.
 
 pub mod admission;
+mod agents;
 mod aggregation;
 mod answer;
 mod at_rest;
@@ -76,6 +77,7 @@ mod version_order;
 mod web;
 pub mod webhook;
 
+pub use crate::agents::Agents;
 pub use crate::body::{Body, Error as BodyError};
 pub use crate::expiry::EVENT_TTL;
 pub use crate::in_force::Work;

@@ -1,6 +1,7 @@
 //! The server: builds its parts, owns its tasks, and stops them.
 
 use crate::admission::Plugins;
+use crate::agents::Agents;
 use crate::audit::Audit;
 use crate::authn::{self, Peer};
 use crate::authz::{Authorization, Authorizer};
@@ -54,6 +55,8 @@ pub struct Options {
     pub event_ttl: Duration,
     /// What answers say to browsers; usually nothing.
     pub web: Web,
+    /// The agents of nodes that are in this process; usually none.
+    pub agents: Option<Arc<dyn Agents>>,
     /// The clock; [`Timestamp::now`] outside of tests.
     pub clock: fn() -> Timestamp,
 }
@@ -76,6 +79,7 @@ impl Options {
             timeouts: Timeouts::default(),
             event_ttl: crate::EVENT_TTL,
             web: Web::default(),
+            agents: None,
             clock: Timestamp::now,
         }
     }
@@ -114,7 +118,7 @@ impl Server {
 
     async fn begin(options: Options) -> Result<Server, StartError> {
         let Options { store, authentication, authorization, admission, address, audit, service_ranges, .. } = options;
-        let Options { webhook_services, runtime_config, concurrency, timeouts, event_ttl, web, clock, .. } = options;
+        let Options { webhook_services, runtime_config, concurrency, timeouts, event_ttl, web, agents, clock, .. } = options;
         let token_secrets = authentication.service_accounts.token_secrets.clone();
         let client_ca = authentication.client_ca.clone();
         let catalog = crate::definitions::configured(&runtime_config);
@@ -123,6 +127,7 @@ impl Server {
         let state = State::new(store, authentication, authorization, admission.asked(), catalog, clock);
         let mut state = state.with_services(service_ranges).with_webhook_services(webhook_services);
         state.timeouts = timeouts;
+        state.agents = agents;
         state.initializers = has_initializers.then(Default::default);
         let state = Arc::new(state);
         // A start that fails, or is given up, ends the tasks that it has begun.

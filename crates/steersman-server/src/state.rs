@@ -5,6 +5,7 @@
 use crate::admission::plugin::Plugin;
 use crate::admission::policy::Policies;
 use crate::admission::webhooks::Webhooks;
+use crate::agents::Agents;
 use crate::authn::{self, Authenticator};
 use crate::authz::node::Nodes;
 use crate::authz::rbac::Rbac;
@@ -56,6 +57,8 @@ pub(crate) struct State {
     pub(crate) initializers: Option<Arc<Configured>>,
     pub(crate) metrics: Metrics,
     pub(crate) timeouts: Timeouts,
+    /// Of nodes within the process.
+    pub(crate) agents: Option<Arc<dyn Agents>>,
     /// Calls the webhooks that objects name.
     pub(crate) webhooks: Arc<Clients>,
     /// Calls conversion webhooks, and knows how long that took.
@@ -99,6 +102,7 @@ impl State {
             initializers: None,
             metrics: Metrics::default(),
             timeouts: Timeouts::default(),
+            agents: None,
             catalog: ArcSwap::from_pointee(catalog),
             catalog_changed: watch::Sender::new(()),
             clock,

@@ -48,7 +48,9 @@
 //! [`ControlPlane::start`] starts the server alone. No garbage collector deletes what an object owned that was deleted; a
 //! namespace that is deleted stays `Terminating`; no controller makes pods of a Deployment or says in its status that they are ready; there is no
 //! scheduler and no kubelet. A test plays them: it patches the status, and looks for owner references instead of for the
-//! disappearance of what is owned. Or it starts the control loops as well, all or some, with [`ControlPlane::start_with`].
+//! disappearance of what is owned. Or it starts the control loops as well, all or some, with [`ControlPlane::start_with`], and
+//! simulated nodes with [`Loops::nodes`], on which Pods run that no program runs in: there a Deployment becomes ready in
+//! milliseconds.
 //!
 //! # Permissions
 //!

@@ -5,6 +5,7 @@ use kube::Client;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use steersman::{InformerFactory, Manager, ManagerError};
+use steersman_controllers::kubelet::{Agent, Identity, Simulation};
 use steersman_controllers::{ControlLoop, Parts, Settings};
 use steersman_server::user::User;
 use tokio::task::JoinSet;
@@ -15,10 +16,14 @@ const NAMESPACE: &str = "kube-system";
 /// A certificate that stands for the cluster's authority: nobody connects to a control plane without a socket.
 const ROOT_CA: &str = include_str!("root_ca.pem");
 
-/// Which control loops run, of those that `steersman up` has.
+/// What the simulation is called where it fails.
+const NODES: &str = "simulated nodes";
+
+/// What runs beside the server: control loops, of those that `steersman up` has, and nodes.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Loops {
     names: BTreeSet<&'static str>,
+    n_nodes: usize,
 }
 
 /// Loops that run.
@@ -33,12 +38,13 @@ pub(crate) struct Running {
 impl Loops {
     /// No loop: the server is alone.
     pub fn none() -> Loops {
-        Loops { names: BTreeSet::new() }
+        Loops { names: BTreeSet::new(), n_nodes: 0 }
     }
 
     /// All that `steersman up` runs by default.
     pub fn all() -> Loops {
-        Loops { names: ControlLoop::ALL.iter().filter(|one| one.is_default).map(|one| one.name).collect() }
+        let names = ControlLoop::ALL.iter().filter(|one| one.is_default).map(|one| one.name).collect();
+        Loops { names, n_nodes: 0 }
     }
 
     /// Those of these names, which are those of `steersman up --controllers`.
@@ -46,7 +52,7 @@ impl Loops {
     /// # Panics
     /// When there is no loop of a name.
     pub fn only<'a>(names: impl IntoIterator<Item = &'a str>) -> Loops {
-        Loops { names: names.into_iter().map(known).collect() }
+        Loops { names: names.into_iter().map(known).collect(), n_nodes: 0 }
     }
 
     /// These but one.
@@ -55,6 +61,15 @@ impl Loops {
     /// When there is no loop of this name.
     pub fn without(mut self, name: &str) -> Loops {
         self.names.remove(known(name));
+        self
+    }
+
+    /// These, and so many simulated nodes with a scheduler: `node-1`, `node-2` and so on are there, ready, and Pods on them run and
+    /// become ready, although no program does. The annotations `simulate.steersman.dev/...` of a Pod say what its containers do:
+    /// `delay: 2s`, `never-ready: "true"`, `succeed-after: 5s`, `fail-after: 1s..3s`, `exit-code: "3"`, `crash-loop: "true"`. A Node with the annotation
+    /// `simulate.steersman.dev/goes-away: "true"` is not heard of.
+    pub fn nodes(mut self, n_nodes: usize) -> Loops {
+        self.n_nodes = n_nodes;
         self
     }
 }
@@ -80,7 +95,11 @@ impl Running {
         Running { tasks: JoinSet::new(), stop: CancellationToken::new() }
     }
 
-    pub(crate) fn start(options: &Options, client_of: impl Fn(User) -> Client) -> Running {
+    pub(crate) fn start(
+        options: &Options,
+        agent: &Agent,
+        client_of: impl Fn(User) -> Client + Clone + Send + Sync + 'static,
+    ) -> Running {
         let mut running = Running::none();
         if options.loops == Loops::none() {
             return running;
@@ -94,6 +113,14 @@ impl Running {
             running.tasks.spawn(async move {
                 (one.name, one.run(manager, Parts { client, settings: &settings }, stopped).await)
             });
+        }
+        if options.loops.n_nodes > 0 {
+            let as_identity = move |Identity { user, groups }| client_of(User::authenticated(user, groups));
+            let simulation = Simulation::new(options.loops.n_nodes, Arc::new(as_identity));
+            let simulation = simulation.clock(options.clock).agent(agent.clone());
+            let manager = simulation.add(Manager::with_informers(informers));
+            let stopped = running.stop.clone().cancelled_owned();
+            running.tasks.spawn(async move { (NODES, manager.run(stopped).await) });
         }
         running
     }

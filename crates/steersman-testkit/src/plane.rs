@@ -5,14 +5,17 @@ use crate::loops::{self, Loops};
 use crate::requests::Requests;
 use crate::service::{ApiService, Caller, Plane, Running};
 use crate::wait::PATIENCE;
-use http::Method;
+use bytes::Bytes;
+use futures::future::{self, BoxFuture};
+use http::{Method, Request, Response};
 use jiff::Timestamp;
 use kube::Client;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 use steersman_codegen::rbac::Permissions;
-use steersman_server::Server;
+use steersman_controllers::kubelet::Agent;
+use steersman_server::{Agents, Server};
 use steersman_server::authn::{self, Tokens, TokensError};
 use steersman_server::authz::Authorization;
 use steersman_server::user::User;
@@ -35,6 +38,19 @@ pub struct ControlPlane {
     kv: Arc<dyn Kv>,
     options: Options,
     loops: loops::Running,
+    /// Answers for the nodes that are simulated.
+    agent: Agent,
+}
+
+/// The agents of simulated nodes, for the server.
+#[derive(Debug)]
+struct Simulated(Agent);
+
+impl Agents for Simulated {
+    fn ask(&self, node: &str, request: Request<()>) -> Option<BoxFuture<'static, Response<Bytes>>> {
+        let response = self.0.answer(node, &request)?;
+        Some(Box::pin(future::ready(response.map(Bytes::from))))
+    }
 }
 
 /// Options of a control plane.
@@ -45,7 +61,7 @@ pub struct Options {
     pub authorization: Authorization,
     /// The clock of timestamps in objects. Default: the real time, which tokio's paused time does not change.
     pub clock: fn() -> Timestamp,
-    /// Which control loops run. Usually none: the server is alone.
+    /// Which control loops run, and how many nodes are simulated. Usually none: the server is alone.
     pub loops: Loops,
     /// How much history there is for watches and continued lists.
     pub history: steersman_storage::Options,
@@ -101,7 +117,8 @@ impl ControlPlane {
     }
 
     /// Starts a control plane with control loops: a Deployment there makes ReplicaSets and Pods, what an owner leaves behind is
-    /// collected, and a namespace that is deleted goes.
+    /// collected, and a namespace that is deleted goes. With [`Loops::nodes`], Pods run and become ready as well:
+    /// `ControlPlane::start_with(Loops::all().nodes(1))`.
     ///
     /// # Panics
     /// When it does not start.
@@ -116,7 +133,8 @@ impl ControlPlane {
     /// When the tokens cannot be used, or the server does not start.
     pub async fn try_start(options: Options) -> Result<ControlPlane, StartError> {
         let kv: Arc<dyn Kv> = Arc::new(Memory::new());
-        let running = run(kv.clone(), &options).await?;
+        let agent = Agent::default();
+        let running = run(kv.clone(), &options, &agent).await?;
         let plane = Plane {
             running: RwLock::new(Some(running)),
             faults: Faults::default(),
@@ -125,14 +143,16 @@ impl ControlPlane {
         };
         let (wanted, loops) = (options.loops.clone(), loops::Running::none());
         let options = Options { loops: Loops::none(), ..options };
-        Ok(ControlPlane { plane: Arc::new(plane), kv, options, loops }.with_loops(wanted).await)
+        Ok(ControlPlane { plane: Arc::new(plane), kv, options, loops, agent }.with_loops(wanted).await)
     }
 
     /// The same control plane, with these control loops instead of those that ran until now.
     pub async fn with_loops(mut self, loops: Loops) -> ControlPlane {
         self.loops.stop().await;
         self.options.loops = loops;
-        self.loops = loops::Running::start(&self.options, |user| self.client_as(user));
+        let plane = self.plane.clone();
+        let client_of = move |user| Client::new(ApiService::new(plane.clone(), Caller::User(user)), NAMESPACE);
+        self.loops = loops::Running::start(&self.options, &self.agent, client_of);
         self
     }
 
@@ -143,7 +163,7 @@ impl ControlPlane {
         if let Some(old) = running.take() {
             old.server.stop().await;
         }
-        let new = run(self.kv.clone(), &self.options).await;
+        let new = run(self.kv.clone(), &self.options, &self.agent).await;
         *running = Some(new.unwrap_or_else(|error| panic!("{}", chain(&error))));
     }
 
@@ -171,7 +191,7 @@ impl Drop for ControlPlane {
     }
 }
 
-async fn run(kv: Arc<dyn Kv>, options: &Options) -> Result<Running, StartError> {
+async fn run(kv: Arc<dyn Kv>, options: &Options, agent: &Agent) -> Result<Running, StartError> {
     let tokens = Tokens::parse(&options.tokens).map_err(StartError::Tokens)?;
     let store = Store::open(kv, options.history).await.map_err(StartError::Store)?;
     let served = steersman_server::RuntimeConfig::default();
@@ -182,6 +202,7 @@ async fn run(kv: Arc<dyn Kv>, options: &Options) -> Result<Running, StartError> 
         webhook_services: options.webhook_services.clone(),
         runtime_config: if options.initializers { served.with_initializers() } else { served },
         clock: options.clock,
+        agents: Some(Arc::new(Simulated(agent.clone()))),
         ..steersman_server::Options::new(store.clone())
     });
     Ok(Running { server: server.await.map_err(StartError::Server)?, store })

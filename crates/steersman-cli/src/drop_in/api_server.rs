@@ -155,6 +155,7 @@ async fn serve(given: &Given) -> Result<(), Failure> {
         timeouts: plan.timeouts,
         event_ttl: plan.event_ttl,
         web: plan.web,
+        agents: None,
         clock: Timestamp::now,
     });
     let server = server.await.context("the server cannot be started")?;

@@ -65,26 +65,19 @@ fn a_namespace_ends_with_the_server_alone_unless_its_loop_is_left_out() {
     kubectl.ok("create configmap content --namespace doomed");
     kubectl.ok("delete namespace doomed --wait=false");
     assert_eq!(kubectl.json("get namespace doomed")["status"]["phase"], "Terminating");
-    assert_eq!(
-        plane.ready["controllers"],
-        serde_json::json!(["certificates", "service-cidr", "serviceaccount-token", "validatingadmissionpolicy-status"])
-    );
+    assert!(!runs(&plane, "namespace") && runs(&plane, "service-cidr"), "{}", plane.ready);
     plane.stop();
 
     let plane = Plane::server(home.path(), &[]);
     let kubectl = Kubectl::new(program, &plane.kubeconfig());
-    assert_eq!(
-        plane.ready["controllers"],
-        serde_json::json!([
-            "certificates",
-            "namespace",
-            "service-cidr",
-            "serviceaccount-token",
-            "validatingadmissionpolicy-status"
-        ])
-    );
+    assert!(runs(&plane, "namespace") && !runs(&plane, "network"), "{}", plane.ready);
     kubectl.ok("wait --for=delete namespace/doomed --timeout=60s");
     plane.stop();
+}
+
+/// Whether a control plane said at its start that it runs a controller.
+fn runs(plane: &Plane, controller: &str) -> bool {
+    plane.ready["controllers"].as_array().unwrap().iter().any(|name| name == controller)
 }
 
 #[test]

@@ -44,8 +44,7 @@ pub(crate) fn add(manager: Manager, Parts { client, settings }: Parts<'_>) -> Ma
     let configs =
         manager.informers().informer::<ConfigMap>(Selection::new(scope).fields(format!("metadata.name={CONFIG_MAP}")));
     let tokens = manager.informers().informer::<Secret>(selection());
-    let context =
-        Context { client, clock: settings.clock, configs: configs.lister(), tokens: tokens.lister() };
+    let context = Context { client, clock: settings.clock, configs: configs.lister(), tokens: tokens.lister() };
     let controller = Controller::<ConfigMap>::of(&configs, reconcile, context)
         .name(NAME)
         .watches(&tokens, |_| vec![ObjectKey::namespaced(NAMESPACE, CONFIG_MAP)]);
@@ -56,10 +55,11 @@ async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, BoxError> {
     let config = cx.configs.get(&key)?;
     let (now, tokens) = ((cx.clock)(), cx.tokens.list()?);
     let good: BTreeMap<&str, &str> = tokens.iter().filter_map(|token| signing(token, now)).collect();
-    let ends = tokens.iter().filter(|token| signing(token, now).is_some()).filter_map(|token| match expiration(token) {
-        Expiration::At(time) => Some(time),
-        Expiration::Never | Expiration::Unreadable => None,
-    });
+    let ends =
+        tokens.iter().filter(|token| signing(token, now).is_some()).filter_map(|token| match expiration(token) {
+            Expiration::At(time) => Some(time),
+            Expiration::Never | Expiration::Unreadable => None,
+        });
     let next = ends.min().map_or(Action::AwaitChange, |time| {
         let left = Duration::try_from(time.duration_since(now)).unwrap_or_default();
         Action::RequeueAfter(left.clamp(Duration::from_millis(1), LOOK_MAX))

@@ -38,10 +38,8 @@ const SELF: Rule = Rule {
     subresource: "selfnodeclient",
     message: "Auto approving self kubelet client certificate after SubjectAccessReview.",
 };
-const NODE: Rule = Rule {
-    subresource: "nodeclient",
-    message: "Auto approving kubelet client certificate after SubjectAccessReview.",
-};
+const NODE: Rule =
+    Rule { subresource: "nodeclient", message: "Auto approving kubelet client certificate after SubjectAccessReview." };
 
 struct Context {
     client: Client,

@@ -313,9 +313,10 @@ impl Graph {
                 effects.delete.push((*owner).clone());
             }
         }
-        let added: BTreeSet<&Uid> = after.keys().copied().filter(|owner| !before.contains_key(*owner)).collect();
+        // A reference that calls the same uid otherwise than before may be wrong now.
+        let same: BTreeSet<_> = known.iter().map(Owner::coordinates).collect();
         let mut is_doubtful = false;
-        for owner in owners.iter().filter(|owner| added.contains(&owner.uid)) {
+        for owner in owners.iter().filter(|owner| !same.contains(&owner.coordinates())) {
             is_doubtful |= self.add_owner(uid, owner, after.get(&owner.uid) == Some(&true), effects);
         }
         if is_doubtful {
@@ -487,6 +488,11 @@ impl Owner {
     fn identity(&self, namespace: &Arc<str>) -> Identity {
         let Owner { kind, name, uid, .. } = self;
         Identity { kind: Arc::clone(kind), namespace: Arc::clone(namespace), name: Arc::clone(name), uid: uid.clone() }
+    }
+
+    /// All that says which object is meant.
+    fn coordinates(&self) -> (&Uid, &str, &str, &str) {
+        (&self.uid, &self.kind.api_version, &self.kind.kind, &self.name)
     }
 
     /// Whether the reference says what the object is, the namespace aside.

@@ -4,10 +4,11 @@
 
 use crate::dependents::Dependents;
 use crate::job::pass::has_finalizer;
-use crate::job::{finished, is_managed_elsewhere, release_in};
+use crate::job::{FINALIZER, finished, is_managed_elsewhere, release_in};
 use crate::refusal::Refused;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::Resource as _;
 use kube::{Api, Client};
 use steersman::cache::{Change, Informer};
@@ -51,8 +52,10 @@ pub(super) fn add(manager: Manager, client: Client, jobs: &Informer<Job>, pods: 
             Change::Deleted(_) | Change::Undecodable(_) => false,
         })
         .watches(ended, move |job| {
-            let pods = by_job.controlled_by(job.metadata.uid.as_deref().unwrap_or_default()).unwrap_or_default();
-            pods.iter().filter(|pod| has_finalizer(pod)).map(|pod| ObjectKey::of(&**pod)).collect()
+            let uid = job.metadata.uid.as_deref().unwrap_or_default();
+            let is_held = |metadata: &ObjectMeta| metadata.finalizers.iter().flatten().any(|one| one == FINALIZER);
+            let pods = by_job.controlled_where(uid, is_held).unwrap_or_default();
+            pods.iter().map(|pod| ObjectKey::of(&**pod)).collect()
         });
     manager.controller(controller)
 }

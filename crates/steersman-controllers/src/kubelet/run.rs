@@ -9,7 +9,7 @@ use crate::kubelet::pod::references::{self, Found};
 use crate::kubelet::pod::{self, Input, Now, PodEvent, PodState, seed, status};
 use crate::kubelet::requests::{self, Outcome};
 use crate::kubelet::resources::{self, Amounts, Used};
-use crate::kubelet::{Identity, Simulation, duration, node};
+use crate::kubelet::{Agent, Identity, Simulation, duration, node};
 use crate::refusal;
 use futures::StreamExt;
 use hashbrown::{HashMap, HashSet};
@@ -71,10 +71,15 @@ struct NodeEntry {
     used: Used,
     pods: HashSet<ObjectKey>,
     is_away: bool,
+    /// Whether the cluster knows what the node has to give.
+    is_able: bool,
     is_posting: bool,
     is_renewing: bool,
     is_untainting: bool,
     has_begun: bool,
+    /// When its Lease is renewed, and when its status is posted.
+    lease_at: Option<Instant>,
+    status_at: Option<Instant>,
 }
 
 /// A Pod on a node that is played.
@@ -104,7 +109,7 @@ struct Run {
     nodes: HashMap<Arc<str>, NodeEntry>,
     pods: HashMap<ObjectKey, PodEntry>,
     /// Pods of nodes that are not played, as far as is known.
-    unclaimed: HashMap<String, HashSet<ObjectKey>>,
+    unclaimed: HashMap<ObjectKey, Box<str>>,
     timers: BTreeSet<(Instant, Timer)>,
     /// Pods of which something is to be written.
     outbox: VecDeque<ObjectKey>,
@@ -116,6 +121,10 @@ struct Run {
 impl Informers {
     pub(crate) fn of(factory: &InformerFactory) -> Informers {
         Informers { nodes: factory.informer(Scope::All), pods: factory.informer(Scope::All) }
+    }
+
+    pub(crate) fn connect(&self, agent: &Agent) {
+        agent.connect(self.nodes.lister(), self.pods.lister());
     }
 }
 
@@ -283,6 +292,8 @@ impl Run {
         let Some(entry) = self.nodes.get_mut(name) else { return };
         let is_away = node::is_away(&object);
         let is_back = std::mem::replace(&mut entry.is_away, is_away) && !is_away;
+        let is_able = object.status.as_ref().is_some_and(|status| status.allocatable.is_some());
+        let is_newly_able = !std::mem::replace(&mut entry.is_able, is_able) && is_able;
         if is_away {
             return;
         }
@@ -302,7 +313,7 @@ impl Run {
                 Answer::Untainted(name, outcome)
             });
         }
-        if is_back {
+        if is_back || is_newly_able {
             let keys: Vec<ObjectKey> = self.nodes.get(&name).into_iter().flat_map(|node| node.pods.iter().cloned()).collect();
             for key in keys {
                 self.pod_changed(&key, EventKind::Updated);
@@ -334,6 +345,9 @@ impl Run {
             is_renewing: false,
             is_untainting: false,
             has_begun: false,
+            is_able: false,
+            lease_at: None,
+            status_at: None,
             name: Arc::clone(&name),
         };
         let is_away = entry.is_away;
@@ -342,7 +356,8 @@ impl Run {
             self.post(&name);
             self.renew(&name);
         }
-        for key in self.unclaimed.remove(&*name).unwrap_or_default() {
+        let claimed: Vec<ObjectKey> = self.unclaimed.extract_if(|_, node| **node == *name).map(|(key, _)| key).collect();
+        for key in claimed {
             self.pod_changed(&key, EventKind::Updated);
         }
     }
@@ -350,14 +365,17 @@ impl Run {
     /// The node is no more, or is somebody else's to play: so are its Pods.
     fn forget_node(&mut self, name: &str) {
         let Some(entry) = self.nodes.remove(name) else { return };
-        for timer in [Timer::Lease(Arc::clone(&entry.name)), Timer::NodeStatus(Arc::clone(&entry.name))] {
-            self.timers.retain(|(_, one)| *one != timer);
+        if let Some(at) = entry.lease_at {
+            self.timers.remove(&(at, Timer::Lease(Arc::clone(&entry.name))));
+        }
+        if let Some(at) = entry.status_at {
+            self.timers.remove(&(at, Timer::NodeStatus(Arc::clone(&entry.name))));
         }
         for key in entry.pods {
             if let Some(at) = self.pods.remove(&key).and_then(|pod| pod.wakes) {
                 self.timers.remove(&(at, Timer::Pod(key.clone())));
             }
-            self.unclaimed.entry(name.to_owned()).or_default().insert(key);
+            self.unclaimed.insert(key, name.into());
         }
     }
 
@@ -374,8 +392,11 @@ impl Run {
         };
         let patch = node::status(&object, entry.host, &entry.images, now.time);
         let (client, name) = (entry.client.clone(), Arc::clone(name));
-        self.timers.retain(|(_, timer)| *timer != Timer::NodeStatus(Arc::clone(&name)));
-        self.timers.insert((now.instant + node::STATUS_PERIOD, Timer::NodeStatus(Arc::clone(&name))));
+        let at = now.instant + node::STATUS_PERIOD;
+        if let Some(before) = entry.status_at.replace(at) {
+            self.timers.remove(&(before, Timer::NodeStatus(Arc::clone(&name))));
+        }
+        self.timers.insert((at, Timer::NodeStatus(Arc::clone(&name))));
         self.requests.spawn(async move {
             let outcome = requests::write_node_status(client, name.to_string(), patch).await;
             Answer::NodeStatus(name, outcome)
@@ -392,7 +413,9 @@ impl Run {
         // Up to a twentieth sooner, so that nodes that began together do not stay so.
         let jitter = Duration::from_millis(seed((&**name, now.time.as_second())) % 500);
         let at = now.instant + node::LEASE_PERIOD.saturating_sub(jitter);
-        self.timers.retain(|(_, timer)| *timer != Timer::Lease(Arc::clone(name)));
+        if let Some(before) = entry.lease_at.replace(at) {
+            self.timers.remove(&(before, Timer::Lease(Arc::clone(name))));
+        }
         self.timers.insert((at, Timer::Lease(Arc::clone(name))));
         if std::mem::replace(&mut entry.is_renewing, true) {
             return;
@@ -424,16 +447,15 @@ impl Run {
             return;
         };
         let Some(node) = self.nodes.get(name) else {
-            self.unclaimed.entry(name.to_owned()).or_default().insert(key.clone());
+            self.unclaimed.insert(key.clone(), name.into());
             return;
         };
-        if node.is_away && self.pods.contains_key(key) {
-            return;
-        }
         if !self.pods.contains_key(key) {
-            if node.is_away {
-                // It is taken when the node is back.
-                self.nodes.get_mut(name).map(|node| node.pods.insert(key.clone()));
+            if node.is_away || !node.is_able {
+                // It is taken when the node is there.
+                if let Some(node) = self.nodes.get_mut(name) {
+                    node.pods.insert(key.clone());
+                }
                 return;
             }
             self.admit(key, &pod, &Arc::clone(&node.name));
@@ -486,10 +508,11 @@ impl Run {
 
     fn forget_pod(&mut self, key: &ObjectKey) {
         let Some(mut entry) = self.pods.remove(key) else {
-            self.unclaimed.retain(|_, keys| {
-                keys.remove(key);
-                !keys.is_empty()
-            });
+            self.unclaimed.remove(key);
+            // It may have waited for a node that is not there.
+            for node in self.nodes.values_mut().filter(|node| node.is_away || !node.is_able) {
+                node.pods.remove(key);
+            }
             return;
         };
         if let Some(at) = entry.wakes {

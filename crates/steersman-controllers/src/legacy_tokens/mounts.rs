@@ -14,9 +14,10 @@ pub(super) fn has_secret(pod: &Pod, name: &str) -> bool {
 fn is_in_environment(spec: &PodSpec, name: &str) -> bool {
     let is_in = |from: Option<&[EnvFromSource]>, variables: Option<&[EnvVar]>| {
         let all = from.unwrap_or_default().iter().filter_map(|source| source.secret_ref.as_ref());
-        let keys = variables.unwrap_or_default().iter().filter_map(|variable| {
-            variable.value_from.as_ref()?.secret_key_ref.as_ref()
-        });
+        let keys = variables
+            .unwrap_or_default()
+            .iter()
+            .filter_map(|variable| variable.value_from.as_ref()?.secret_key_ref.as_ref());
         all.map(|reference| &reference.name).chain(keys.map(|reference| &reference.name)).any(|found| found == name)
     };
     let containers = spec.containers.iter().chain(spec.init_containers.iter().flatten());

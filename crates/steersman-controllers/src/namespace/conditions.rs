@@ -24,7 +24,7 @@ pub(super) fn of(outcome: &Outcome, present: Option<&NamespaceStatus>) -> Vec<Na
 }
 
 fn found(outcome: &Outcome) -> [NamespaceCondition; 5] {
-    let failures = Some(outcome.failures.join("; ")).filter(|text| !text.is_empty());
+    let failures = Some(outcome.failures.join(", ")).filter(|text| !text.is_empty());
     let counted = |counts: &BTreeMap<String, usize>, lead: &str, say: fn(&str, usize) -> String| {
         let each: Vec<String> = counts.iter().map(|(name, n)| say(name, *n)).collect();
         (!each.is_empty()).then(|| format!("{lead}: {}", each.join(", ")))
@@ -32,7 +32,7 @@ fn found(outcome: &Outcome) -> [NamespaceCondition; 5] {
     [
         condition(
             "NamespaceDeletionDiscoveryFailure",
-            outcome.discovery_failure.as_ref().map(|error| format!("Discovery failed for some groups: {error}")),
+            outcome.discovery_failure.clone(),
             ["DiscoveryFailed", "ResourcesDiscovered", "All resources successfully discovered"],
         ),
         condition(

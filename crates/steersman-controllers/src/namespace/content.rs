@@ -1,98 +1,232 @@
 //! What is in a namespace: deleting it, and counting what remains.
+//!
+//! Follows upstream's `namespaced_resources_deleter.go`. A kind is counted first, and only where there is something is it deleted and
+//! counted again: most kinds have nothing in most namespaces.
 
-use kube::api::{DeleteParams, DynamicObject, ListParams};
+use crate::served::{Catalog, Served};
+use futures::StreamExt;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{DeleteParams, DynamicObject, ListParams, Preconditions};
 use kube::core::{ApiResource, ObjectList, PartialObjectMeta, Request};
-use kube::discovery::{Discovery, Scope, verbs};
 use kube::{Api, Client};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
 
-/// Instances that a page of the count holds.
+/// Instances that a page holds.
 const PAGE: u32 = 500;
+/// How many kinds are deleted at a time, and instances of a kind that has no deletion of all at once.
+const AT_ONCE: usize = 8;
 
-/// How a pass went. Empty when nothing is left and nothing went wrong.
-#[derive(Debug, Default)]
+/// How a pass went.
+#[derive(Debug, Default, PartialEq)]
 pub(super) struct Outcome {
-    /// Why the kinds could not be found out.
+    /// Why some kinds could not be found out.
     pub(super) discovery_failure: Option<String>,
     /// What could not be deleted or counted, and why.
     pub(super) failures: Vec<String>,
-    /// Instances that remain, by `resource.group`.
+    /// Instances that remain, by `resource.group`. Without Pods while those are waited for: upstream does not say them then.
     pub(super) remaining: BTreeMap<String, usize>,
-    /// Instances that remain, by the finalizer that holds them.
+    /// The same by the finalizer that holds them.
     pub(super) finalizers: BTreeMap<String, usize>,
+    /// What is waited for.
+    pub(super) left: Vec<Left>,
+    /// How long Pods may still take to end.
+    pub(super) pods_end_in: Duration,
 }
+
+/// Instances of a kind that remain.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Left {
+    pub(super) served: Served,
+    pub(super) n_instances: usize,
+    finalizers: BTreeMap<String, usize>,
+    /// The finalizers of each, by its name.
+    pub(super) held: Arc<HashMap<String, Vec<String>>>,
+    /// The resourceVersion of the list that they were counted in.
+    pub(super) version: String,
+}
+
+/// A namespace that ends.
+#[derive(Clone, Copy)]
+pub(super) struct Ending<'a> {
+    pub(super) client: &'a Client,
+    pub(super) namespace: &'a str,
+    /// How long ago its deletion began.
+    pub(super) since: Duration,
+}
+
+// === impl Outcome ===
 
 impl Outcome {
+    /// Whether nothing is left, and everything was looked at.
     pub(super) fn is_empty(&self) -> bool {
-        self.discovery_failure.is_none() && self.failures.is_empty() && self.remaining.is_empty()
+        self.discovery_failure.is_none() && self.failures.is_empty() && self.left.is_empty()
+    }
+
+    fn add(&mut self, found: Result<Option<Left>, String>) {
+        match found {
+            Ok(None) => {}
+            Ok(Some(left)) => {
+                let resource = &left.served.resource;
+                self.remaining.insert(format!("{}.{}", resource.plural, resource.group), left.n_instances);
+                for (finalizer, n_instances) in &left.finalizers {
+                    *self.finalizers.entry(finalizer.clone()).or_default() += n_instances;
+                }
+                self.left.push(left);
+            }
+            Err(failure) => self.failures.push(failure),
+        }
     }
 }
 
-/// Deletes all that is in a namespace, of every kind, and says what remains.
-pub(super) async fn delete_all(client: &Client, namespace: &str) -> Outcome {
-    let mut outcome = Outcome::default();
-    let discovery = match Discovery::new(client.clone()).run_aggregated().await {
-        Ok(discovery) => discovery,
-        Err(error) => {
-            outcome.discovery_failure = Some(error.to_string());
+/// The kinds whose instances go with a namespace.
+pub(super) fn kinds_of(catalog: &Catalog) -> Vec<Served> {
+    let goes = |served: &&Served| served.is_preferred && served.is_namespaced() && served.can("delete") && served.can("list");
+    catalog.resources.iter().filter(goes).cloned().collect()
+}
+
+// === impl Ending ===
+
+impl Ending<'_> {
+    /// Deletes the instances of kinds and says what remains: Pods first, and while there are any, nothing else.
+    pub(super) async fn delete_all(self, kinds: &[Served]) -> Outcome {
+        let mut outcome = Outcome::default();
+        let (pods, others): (Vec<&Served>, Vec<&Served>) = kinds.iter().partition(|served| is_pods(&served.resource));
+        for served in pods {
+            let (left, end_in) = self.delete_pods(served).await;
+            outcome.pods_end_in = outcome.pods_end_in.max(end_in);
+            outcome.add(left);
+        }
+        if !outcome.left.is_empty() {
+            outcome.remaining.clear();
+            outcome.finalizers.clear();
             return outcome;
         }
-    };
-    for (resource, capabilities) in discovery.groups().flat_map(|group| group.resources_by_stability()) {
-        let can = |verb| capabilities.supports_operation(verb);
-        if capabilities.scope != Scope::Namespaced || !can(verbs::LIST) || !can(verbs::DELETE) {
-            continue;
+        let deletions = futures::stream::iter(others.into_iter().cloned())
+            .map(|served| async move { self.delete_kind(&served, Duration::ZERO).await })
+            .buffer_unordered(AT_ONCE);
+        let mut deletions = std::pin::pin!(deletions);
+        while let Some(left) = deletions.next().await {
+            outcome.add(left);
         }
-        let name = format!("{}.{}", resource.plural, resource.group);
-        if let Err(error) = delete_kind(client, namespace, &resource, can(verbs::DELETE_COLLECTION), &mut outcome).await
-        {
-            // A kind that was removed since discovery has no instances.
-            if !matches!(&error, kube::Error::Api(status) if status.is_not_found()) {
-                outcome.failures.push(format!("{name}: {error}"));
+        outcome.failures.sort();
+        outcome
+    }
+
+    async fn delete_pods(self, served: &Served) -> (Result<Option<Left>, String>, Duration) {
+        match self.longest_grace().await {
+            Ok(grace) => {
+                let end_in = grace.saturating_sub(self.since);
+                (self.delete_kind(served, end_in).await, end_in)
+            }
+            Err(error) => (Err(error.to_string()), Duration::ZERO),
+        }
+    }
+
+    /// The longest grace period of a Pod that has not ended.
+    async fn longest_grace(self) -> kube::Result<Duration> {
+        let pods = Api::<Pod>::namespaced(self.client.clone(), self.namespace);
+        let mut page = ListParams::default().limit(PAGE);
+        let mut longest = 0;
+        loop {
+            let list = pods.list(&page).await?;
+            let running = list.items.iter().filter(|pod| !crate::pods::is_terminal(pod));
+            let graces = running.filter_map(|pod| pod.spec.as_ref()?.termination_grace_period_seconds);
+            longest = graces.fold(longest, i64::max);
+            match list.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => page.continue_token = Some(token),
+                None => return Ok(Duration::from_secs(longest.try_into().unwrap_or_default())),
             }
         }
     }
-    outcome
+
+    /// Deletes the instances of a kind. What remains without a finalizer is a failure, unless it may take some time.
+    async fn delete_kind(self, served: &Served, end_in: Duration) -> Result<Option<Left>, String> {
+        match self.try_delete_kind(served).await {
+            Ok(Some(left)) if left.finalizers.is_empty() && end_in.is_zero() => {
+                let ApiResource { group, version, plural, .. } = &served.resource;
+                let namespace = self.namespace;
+                Err(format!(
+                    "unexpected items still remain in namespace: {namespace} for gvr: {group}/{version}, Resource={plural}"
+                ))
+            }
+            Ok(left) => Ok(left),
+            // A kind that was removed since discovery has no instances.
+            Err(kube::Error::Api(status)) if status.is_not_found() || status.code == 405 => Ok(None),
+            Err(error) => Err(crate::refusal::message(&error)),
+        }
+    }
+
+    async fn try_delete_kind(self, served: &Served) -> kube::Result<Option<Left>> {
+        let api = Api::<DynamicObject>::namespaced_with(self.client.clone(), self.namespace, &served.resource);
+        if self.count(&api, served).await?.is_none() {
+            return Ok(None);
+        }
+        let params = DeleteParams::background();
+        if served.can("deletecollection") {
+            api.delete_collection(&params, &ListParams::default()).await?;
+        } else {
+            self.delete_each(&api, &params).await?;
+        }
+        self.count(&api, served).await
+    }
+
+    async fn count(self, api: &Api<DynamicObject>, served: &Served) -> kube::Result<Option<Left>> {
+        let mut page = ListParams::default().limit(PAGE);
+        let (mut held, mut finalizers) = (HashMap::new(), BTreeMap::new());
+        loop {
+            let list = list(self.client, api.resource_url(), &page).await?;
+            for object in list.items {
+                let holding = object.metadata.finalizers.unwrap_or_default();
+                for finalizer in &holding {
+                    *finalizers.entry(finalizer.clone()).or_default() += 1;
+                }
+                held.insert(object.metadata.name.unwrap_or_default(), holding);
+            }
+            if let Some(token) = list.metadata.continue_.filter(|token| !token.is_empty()) {
+                page.continue_token = Some(token);
+                continue;
+            }
+            let version = list.metadata.resource_version.unwrap_or_default();
+            let (served, n_instances, held) = (served.clone(), held.len(), Arc::new(held));
+            let left = Left { served, n_instances, finalizers, held, version };
+            return Ok(Some(left).filter(|left| left.n_instances > 0));
+        }
+    }
+
+    async fn delete_each(self, api: &Api<DynamicObject>, params: &DeleteParams) -> kube::Result<()> {
+        let mut page = ListParams::default().limit(PAGE);
+        loop {
+            let list = list(self.client, api.resource_url(), &page).await?;
+            let living = list.items.into_iter().filter(|object| object.metadata.deletion_timestamp.is_none());
+            let deletions = futures::stream::iter(living)
+                .map(|object| async move { delete_one(api, object, params).await })
+                .buffer_unordered(AT_ONCE);
+            let mut deletions = std::pin::pin!(deletions);
+            while let Some(deleted) = deletions.next().await {
+                deleted?;
+            }
+            match list.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => page.continue_token = Some(token),
+                None => return Ok(()),
+            }
+        }
+    }
 }
 
-async fn delete_kind(
-    client: &Client,
-    namespace: &str,
-    resource: &ApiResource,
-    has_collection: bool,
-    outcome: &mut Outcome,
-) -> Result<(), kube::Error> {
-    let api = Api::<DynamicObject>::namespaced_with(client.clone(), namespace, resource);
-    let params = DeleteParams::background();
-    if has_collection {
-        api.delete_collection(&params, &ListParams::default()).await?;
-    }
-    let mut page = ListParams::default().limit(PAGE);
-    loop {
-        let list = list(client, api.resource_url(), &page).await?;
-        for object in list.items {
-            let name = object.metadata.name.unwrap_or_default();
-            if !has_collection && object.metadata.deletion_timestamp.is_none() {
-                delete_one(&api, &name, object.metadata.uid, &params).await?;
-            }
-            *outcome.remaining.entry(format!("{}.{}", resource.plural, resource.group)).or_default() += 1;
-            for finalizer in object.metadata.finalizers.unwrap_or_default() {
-                *outcome.finalizers.entry(finalizer).or_default() += 1;
-            }
-        }
-        match list.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => page.continue_token = Some(token),
-            None => return Ok(()),
-        }
-    }
+/// How long ago a namespace's deletion began.
+pub(super) fn elapsed(since: Timestamp, now: Timestamp) -> Duration {
+    Duration::try_from(now.duration_since(since)).unwrap_or_default()
+}
+
+fn is_pods(resource: &ApiResource) -> bool {
+    resource.group.is_empty() && resource.plural == "pods"
 }
 
 /// A page of what there is, with what waits for initializers: the namespace must not go before it.
-async fn list(
-    client: &Client,
-    collection: &str,
-    page: &ListParams,
-) -> Result<ObjectList<PartialObjectMeta<DynamicObject>>, kube::Error> {
+async fn list(client: &Client, collection: &str, page: &ListParams) -> kube::Result<ObjectList<PartialObjectMeta>> {
     let mut request = Request::new(collection).list_metadata(page).map_err(kube::Error::BuildRequest)?;
     let uri = format!("{}&includeUninitialized=true", request.uri());
     *request.uri_mut() = uri.parse().map_err(|error| kube::Error::HttpError(http::Error::from(error)))?;
@@ -100,14 +234,10 @@ async fn list(
 }
 
 /// Deletes exactly this instance, not one created since under the same name.
-async fn delete_one(
-    api: &Api<DynamicObject>,
-    name: &str,
-    uid: Option<String>,
-    params: &DeleteParams,
-) -> Result<(), kube::Error> {
-    let preconditions = kube::api::Preconditions { uid, resource_version: None };
-    match api.delete(name, &params.clone().preconditions(preconditions)).await {
+async fn delete_one(api: &Api<DynamicObject>, object: PartialObjectMeta, params: &DeleteParams) -> kube::Result<()> {
+    let preconditions = Preconditions { uid: object.metadata.uid, resource_version: None };
+    let name = object.metadata.name.unwrap_or_default();
+    match api.delete(&name, &params.clone().preconditions(preconditions)).await {
         Ok(_) => Ok(()),
         Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => Ok(()),
         Err(error) => Err(error),

@@ -6,6 +6,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use kube::core::{Selector, SelectorExt as _};
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 use steersman::cache::{CachedResource, Index, Informer};
@@ -66,4 +67,20 @@ pub(crate) fn hash(namespace: &str, name: &str, value: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     (namespace, name, value).hash(&mut hasher);
     hasher.finish()
+}
+
+/// A selector in the words of upstream's Events.
+pub(crate) fn as_go_prints(selector: Option<&LabelSelector>) -> String {
+    let Some(selector) = selector else { return "nil".to_owned() };
+    let mut text = "&LabelSelector{MatchLabels:map[string]string{".to_owned();
+    for (name, value) in selector.match_labels.iter().flatten() {
+        let _ = write!(text, "{name}: {value},");
+    }
+    text.push_str("},MatchExpressions:[]LabelSelectorRequirement{");
+    for one in selector.match_expressions.iter().flatten() {
+        let values = one.values.as_deref().unwrap_or_default().join(" ");
+        let _ = write!(text, "LabelSelectorRequirement{{Key:{},Operator:{},Values:[{values}],}},", one.key, one.operator);
+    }
+    text.push_str("},}");
+    text
 }

@@ -26,7 +26,8 @@ async fn every_namespace_has_an_account_and_gets_another_when_it_is_deleted() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_namespace_that_ends_stays_without_what_is_published_in_others() {
-    let plane = ControlPlane::start_with(Loops::only(["namespace", "root-ca-certificate-publisher", "serviceaccount"])).await;
+    let plane =
+        ControlPlane::start_with(Loops::only(["namespace", "root-ca-certificate-publisher", "serviceaccount"])).await;
     plane.apply(SHOP).await;
     plane.until(&ObjectKey::namespaced("shop", "kube-root-ca.crt"), |_: &ConfigMap| true).await;
     plane.until(&ObjectKey::namespaced("shop", "default"), |_: &ServiceAccount| true).await;

@@ -10,7 +10,7 @@ use steersman::ObjectKey;
 use steersman_testkit::{ControlPlane, Loops};
 
 const SHOP: &str = "
-{kind: Node, apiVersion: v1, metadata: {name: n, labels: {topology.kubernetes.io/zone: east}}}
+{kind: Node, apiVersion: v1, metadata: {name: node-1, labels: {topology.kubernetes.io/zone: east}}}
 ---
 {kind: Service, apiVersion: v1, metadata: {name: web, namespace: default, labels: {tier: front}}, spec: {selector: {app: web}, ports: [{port: 80, targetPort: 8080}]}}
 ";
@@ -19,7 +19,7 @@ async fn pod(plane: &ControlPlane, n: usize) {
     plane
         .apply(&format!(
             "{{kind: Pod, apiVersion: v1, metadata: {{name: p{n}, namespace: default, labels: {{app: web}}}}, \
-             spec: {{nodeName: n, containers: [{{name: c, image: i}}]}}}}"
+             spec: {{nodeName: node-1, containers: [{{name: c, image: i}}]}}}}"
         ))
         .await;
 }
@@ -118,5 +118,20 @@ async fn endpoints_go_with_their_service_also_if_it_went_while_nobody_looked() {
     plane.apply("{kind: Endpoints, apiVersion: v1, metadata: {name: left, namespace: default}}").await;
     let plane = plane.with_loops(Loops::only(["endpoint"])).await;
     plane.until_gone::<Endpoints>(&ObjectKey::namespaced("default", "left")).await;
+    plane.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn endpoints_written_by_hand_are_mirrored_while_their_service_has_no_selector() {
+    let plane = ControlPlane::start_with(Loops::only(["endpointslicemirroring"])).await;
+    plane.apply("{kind: Endpoints, apiVersion: v1, metadata: {name: web, namespace: default}, subsets: [{addresses: [{ip: 192.0.2.1}], ports: [{port: 80}]}]}").await;
+    plane.apply("{kind: Service, apiVersion: v1, metadata: {name: web, namespace: default}, spec: {ports: [{port: 80}]}}").await;
+    let mirrored = until(&plane, |slices| slices.len() == 1).await;
+    let labels = mirrored[0].metadata.labels.as_ref().unwrap();
+    assert_eq!(labels["endpointslice.kubernetes.io/managed-by"], "endpointslicemirroring-controller.k8s.io");
+    let services = Api::<Service>::namespaced(plane.client(), "default");
+    let selector = json!({"spec": {"selector": {"app": "web"}}});
+    services.patch("web", &PatchParams::default(), &Patch::Merge(selector)).await.unwrap();
+    until(&plane, |slices| slices.is_empty()).await;
     plane.stop().await;
 }

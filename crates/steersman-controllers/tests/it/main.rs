@@ -1,12 +1,23 @@
 //! Namespaces that end, on a whole control plane.
 
-mod replicas;
-mod endpoints;
-mod service_cidrs;
-mod volumes;
 mod accounts;
+mod autoscalers;
+mod cron_jobs;
+mod daemon_sets;
+mod disruption;
+mod endpoints;
+mod garbage_collection;
+mod jobs;
+mod moved;
+mod nodes;
+mod pods_without_a_node;
+mod replicas;
+mod resource_quotas;
 mod service_cidrs;
+mod simulated_nodes;
+mod stateful_sets;
 mod tokens;
+mod volumes;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, NamespaceCondition};
 use kube::Api;
@@ -98,5 +109,57 @@ async fn one_that_was_left_half_deleted_is_taken_up_again() {
     delete(&plane).await;
     let plane = plane.with_loops(Loops::only(["namespace"])).await;
     plane.until_gone::<Namespace>(&ObjectKey::cluster("shop")).await;
+    plane.stop().await;
+}
+
+fn said(namespace: &Namespace) -> Vec<(&str, &str, &str)> {
+    let status = namespace.status.as_ref();
+    let conditions = status.and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+    conditions
+        .iter()
+        .map(|one| (one.type_.as_str(), one.status.as_str(), one.reason.as_deref().unwrap_or_default()))
+        .collect()
+}
+
+const ALL_IS_WELL: [(&str, &str, &str); 5] = [
+    ("NamespaceDeletionDiscoveryFailure", "False", "ResourcesDiscovered"),
+    ("NamespaceDeletionGroupVersionParsingFailure", "False", "ParsedGroupVersions"),
+    ("NamespaceDeletionContentFailure", "False", "ContentDeleted"),
+    ("NamespaceContentRemaining", "False", "ContentRemoved"),
+    ("NamespaceFinalizersRemaining", "False", "ContentHasNoFinalizers"),
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_go_first_and_everything_else_waits_for_them() {
+    let plane = ControlPlane::start_with(Loops::only(["namespace"])).await;
+    plane.apply(SHOP).await;
+    plane.apply("{kind: Node, apiVersion: v1, metadata: {name: one}}").await;
+    plane
+        .apply(
+            "{kind: Pod, apiVersion: v1, metadata: {name: bound, namespace: shop}, \
+             spec: {nodeName: one, tolerations: [{operator: Exists}], containers: [{name: c, image: i}]}}",
+        )
+        .await;
+    delete(&plane).await;
+    plane.until(&ObjectKey::cluster("shop"), |namespace: &Namespace| said(namespace) == ALL_IS_WELL).await;
+    Api::<ConfigMap>::namespaced(plane.client(), "shop").get("prices").await.expect("it waits for the pod");
+    let pods = Api::<k8s_openapi::api::core::v1::Pod>::namespaced(plane.client(), "shop");
+    assert!(pods.get("bound").await.unwrap().metadata.deletion_timestamp.is_some());
+    pods.delete("bound", &DeleteParams::default().grace_period(0)).await.unwrap();
+    plane.until_gone::<Namespace>(&ObjectKey::cluster("shop")).await;
+    plane.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_empty_namespace_that_is_held_says_that_nothing_is_left() {
+    let plane = ControlPlane::start_with(Loops::only(["namespace"])).await;
+    plane.apply("{kind: Namespace, apiVersion: v1, metadata: {name: shop, finalizers: [shop.example/audit]}}").await;
+    delete(&plane).await;
+    let held = plane
+        .until(&ObjectKey::cluster("shop"), |namespace: &Namespace| {
+            namespace.spec.as_ref().is_none_or(|spec| spec.finalizers.as_ref().is_none_or(Vec::is_empty))
+        })
+        .await;
+    assert_eq!(said(&held), ALL_IS_WELL);
     plane.stop().await;
 }

@@ -53,22 +53,24 @@ async fn a_kubelets_request_is_approved_if_its_requestor_may_make_nodes() {
     };
     let as_admin = Api::<CertificateSigningRequest>::all(plane.client());
     as_admin.create(&PostParams::default(), &request("admin")).await.unwrap();
-    let conditions = |request: &CertificateSigningRequest| {
-        request.status.clone().unwrap_or_default().conditions.unwrap_or_default()
-    };
-    let approved =
-        plane.until(&ObjectKey::cluster("admin"), |request: &CertificateSigningRequest| !conditions(request).is_empty()).await;
+    let conditions =
+        |request: &CertificateSigningRequest| request.status.clone().unwrap_or_default().conditions.unwrap_or_default();
+    let approved = plane
+        .until(&ObjectKey::cluster("admin"), |request: &CertificateSigningRequest| !conditions(request).is_empty())
+        .await;
     let condition = &conditions(&approved)[0];
     assert_eq!((condition.type_.as_str(), condition.reason.as_deref()), ("Approved", Some("AutoApproved")));
     let message = "Auto approving kubelet client certificate after SubjectAccessReview.";
     assert_eq!(condition.message.as_deref(), Some(message));
 
     // Somebody else gets no further, until a role allows it.
-    let binding = |name: &str, role: &str| format!(
-        "{{kind: ClusterRoleBinding, apiVersion: rbac.authorization.k8s.io/v1, metadata: {{name: {name}}}, \
+    let binding = |name: &str, role: &str| {
+        format!(
+            "{{kind: ClusterRoleBinding, apiVersion: rbac.authorization.k8s.io/v1, metadata: {{name: {name}}}, \
          roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: '{role}'}}, \
          subjects: [{{kind: User, apiGroup: rbac.authorization.k8s.io, name: jane}}]}}"
-    );
+        )
+    };
     plane.apply("{kind: ClusterRole, apiVersion: rbac.authorization.k8s.io/v1, metadata: {name: asks}, rules: [{apiGroups: [certificates.k8s.io], resources: [certificatesigningrequests], verbs: [create]}]}").await;
     plane.apply(&binding("asks", "asks")).await;
     let jane = User::authenticated("jane", []);
@@ -77,7 +79,9 @@ async fn a_kubelets_request_is_approved_if_its_requestor_may_make_nodes() {
     let waiting = as_admin.get("janes").await.unwrap();
     assert!(conditions(&waiting).is_empty());
     plane.apply(&binding("nodes", "system:certificates.k8s.io:certificatesigningrequests:nodeclient")).await;
-    plane.until(&ObjectKey::cluster("janes"), |request: &CertificateSigningRequest| !conditions(request).is_empty()).await;
+    plane
+        .until(&ObjectKey::cluster("janes"), |request: &CertificateSigningRequest| !conditions(request).is_empty())
+        .await;
     plane.stop().await;
 }
 
@@ -85,7 +89,8 @@ async fn a_kubelets_request_is_approved_if_its_requestor_may_make_nodes() {
 async fn a_node_is_told_for_how_long_its_kubelet_may_keep_what_it_has_read() {
     let plane = ControlPlane::start_with(Loops::only(["ttl"])).await;
     plane.apply("{kind: Node, apiVersion: v1, metadata: {name: a}}").await;
-    let is_annotated = |node: &Node| node.annotations().get("node.alpha.kubernetes.io/ttl").is_some_and(|ttl| ttl == "0");
+    let is_annotated =
+        |node: &Node| node.annotations().get("node.alpha.kubernetes.io/ttl").is_some_and(|ttl| ttl == "0");
     plane.until(&ObjectKey::cluster("a"), is_annotated).await;
     plane.stop().await;
 }

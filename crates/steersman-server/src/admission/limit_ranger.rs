@@ -2,11 +2,11 @@
 //! their bounds. Follows kubernetes' `plugin/pkg/admission/limitranger`.
 
 use crate::admission::plugin::{Action, Phase, Plugin, Review, name_of, objects_of};
-use crate::builtin::pod::totals::{self, Amounts};
 use crate::operation::ResourceAttributes;
 use crate::status::Failure;
 use futures::future::{self, BoxFuture};
 use std::collections::BTreeSet;
+use steersman_machinery::pod::totals::{self, Amounts};
 use steersman_machinery::quantity::Quantity;
 use steersman_machinery::value::{at, object_at, set_at, str_at};
 use steersman_machinery::{GroupResource, Value};

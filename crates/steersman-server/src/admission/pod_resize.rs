@@ -2,10 +2,10 @@
 //! kubernetes' `plugin/pkg/admission/podresize`.
 
 use crate::admission::plugin::{Action, Phase, Plugin, Review, find, forbidden};
-use crate::builtin::pod::totals::{self, Amounts};
 use crate::operation::ResourceAttributes;
 use crate::status::Failure;
 use futures::future::BoxFuture;
+use steersman_machinery::pod::totals::{self, Amounts};
 use steersman_machinery::quantity::Quantity;
 use steersman_machinery::status::Cause;
 use steersman_machinery::value::{at, str_at};

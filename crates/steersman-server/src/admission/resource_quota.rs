@@ -5,20 +5,17 @@
 //! write of its own that checks again, so that two writes at a time cannot both take what is left for one. What was added is
 //! noted in the operation: a further attempt of the same write adds only the difference, and a write that fails gives it back.
 
-mod scope;
-mod usage;
-
 use crate::admission::plugin::{Action, Phase, Plugin, Review, Unfinished, name_of, objects_of};
-use crate::admission::resource_quota::usage::Subject;
 use crate::at_rest;
-use crate::builtin::pod::totals::{self, Amounts};
 use crate::conversion;
 use crate::operation::{Charge, Operation, ResourceAttributes};
 use crate::state::State;
 use crate::status::Failure;
 use futures::future::BoxFuture;
 use std::collections::BTreeMap;
+use steersman_machinery::pod::totals;
 use steersman_machinery::quantity::Quantity;
+use steersman_machinery::quota::{self, Amounts, Subject};
 use steersman_machinery::value::{at, object_at, remove_at, str_at};
 use steersman_machinery::{GroupResource, ObjectKey, Value};
 use steersman_storage::WriteError;
@@ -65,7 +62,7 @@ impl Plugin for ResourceQuota {
     ) -> BoxFuture<'a, Result<(), Failure>> {
         Box::pin(async move {
             let Some(object) = new else { return Ok(()) };
-            let Some(subject) = Subject::of(&review.operation.attributes, review.action) else { return Ok(()) };
+            let Some(subject) = subject_of(&review.operation.attributes, review.action) else { return Ok(()) };
             let quotas = objects_of(review, &quotas())?;
             if quotas.is_empty() {
                 return Ok(());
@@ -107,6 +104,17 @@ pub(super) async fn refund(state: &State, operation: &mut Operation<'_>) {
     }
 }
 
+/// How a write is counted; `None` if it is not.
+fn subject_of<'a>(attributes: &ResourceAttributes<'a>, action: Action) -> Option<Subject<'a>> {
+    let subject = Subject::of(attributes.group, attributes.resource)?;
+    let is_changed_in_place = match subject {
+        Subject::Claim | Subject::Service => true,
+        Subject::Pod => attributes.subresource == Some("resize"),
+        Subject::Object { .. } => false,
+    };
+    (action == Action::Create || is_changed_in_place).then_some(subject)
+}
+
 /// What a write adds to what is used; amounts of zero are left out.
 fn delta(subject: &Subject<'_>, new: &Value, old: Option<&Value>) -> Amounts {
     let mut delta = subject.usage(new);
@@ -130,7 +138,7 @@ fn concerned<'q>(
         let hard = totals::amounts(at(quota, &["status", "hard"]));
         let counted: Vec<&str> =
             hard.keys().map(String::as_str).filter(|resource| subject.is_counted_as(resource)).collect();
-        if counted.is_empty() || !scope::contains(subject, object, quota) {
+        if counted.is_empty() || !quota::contains(subject, object, quota) {
             continue;
         }
         let name = || name_of(quota).to_owned();

@@ -5,6 +5,7 @@ use crate::catalog::{Handling, Verb};
 use crate::strategy::{Grace, Rules};
 use serde_json::json;
 use steersman_machinery::Value;
+use steersman_machinery::pod::qos;
 use steersman_machinery::value::{at, set_at};
 
 pub(crate) mod container;
@@ -12,14 +13,12 @@ pub(crate) mod defaults;
 pub(crate) mod resources;
 pub(crate) mod scheduling;
 pub(crate) mod spec;
-pub(crate) mod totals;
 
 mod cells;
 mod claims;
 mod environment;
 mod ephemeral;
 mod handler;
-mod qos;
 mod resize;
 mod security;
 mod status;
@@ -132,11 +131,6 @@ pub(crate) const KIND: Kind = Kind {
 pub(crate) fn is_ready(pod: &Value) -> bool {
     let conditions = at(pod, &["status", "conditions"]).and_then(Value::as_array);
     conditions.into_iter().flatten().any(|one| one["type"] == "Ready" && one["status"] == "True")
-}
-
-/// Whether a pod is promised nothing.
-pub(crate) fn is_best_effort(pod: &Value) -> bool {
-    qos::class(pod) == "BestEffort"
 }
 
 fn prepare_create(pod: &mut Value) {

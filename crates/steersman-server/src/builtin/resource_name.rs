@@ -4,6 +4,8 @@ use crate::builtin::place::Place;
 use steersman_machinery::field::Error;
 use steersman_machinery::name;
 
+pub(crate) use steersman_machinery::resource_name::{is_extended, is_huge_page, is_native};
+
 /// What a quota counts under a name of its own: the objects of a kind.
 const COUNTED: [&str; 9] = [
     "configmaps",
@@ -82,22 +84,6 @@ pub(crate) fn is_of_quota(resource: &str) -> bool {
 /// What there are only whole numbers of.
 pub(crate) fn is_whole(resource: &str) -> bool {
     COUNTED.contains(&resource) || is_extended(resource)
-}
-
-pub(crate) fn is_huge_page(resource: &str) -> bool {
-    resource.starts_with("hugepages-")
-}
-
-/// Of Kubernetes' own name space.
-pub(crate) fn is_native(resource: &str) -> bool {
-    !resource.contains('/') || resource.contains("kubernetes.io/")
-}
-
-/// Of somebody else's name space, so that a quota can count it.
-pub(crate) fn is_extended(resource: &str) -> bool {
-    !is_native(resource)
-        && !resource.starts_with("requests.")
-        && name::qualified(&format!("requests.{resource}")).is_empty()
 }
 
 /// What there is only as a whole cannot be promised twice.

@@ -43,31 +43,6 @@ pub(crate) const KIND: Kind = Kind {
     ..Kind::NAMESPACED
 };
 
-/// A scope of a quota, in the form of a requirement.
-pub(crate) struct Scope<'a> {
-    pub(crate) name: &'a str,
-    pub(crate) operator: &'a str,
-    pub(crate) values: Vec<&'a str>,
-}
-
-/// The scopes of a quota: an object counts only if it is in all of them.
-pub(crate) fn scopes(quota: &Value) -> Vec<Scope<'_>> {
-    let list = |path: &[&str]| at(quota, path).and_then(Value::as_array).into_iter().flatten();
-    let named = list(&["spec", "scopes"]).filter_map(Value::as_str);
-    let named = named.map(|name| Scope { name, operator: "Exists", values: Vec::new() });
-    let selected = list(&["spec", "scopeSelector", "matchExpressions"]).map(|one| Scope {
-        name: str_at(one, &["scopeName"]).unwrap_or_default(),
-        operator: str_at(one, &["operator"]).unwrap_or_default(),
-        values: at(one, &["values"])
-            .and_then(Value::as_array)
-            .into_iter()
-            .flatten()
-            .filter_map(Value::as_str)
-            .collect(),
-    });
-    named.chain(selected).collect()
-}
-
 fn validate(spec: &Place<'_>, faults: &mut Vec<Error>) {
     let hard = spec.field("hard");
     amounts(&hard, faults);

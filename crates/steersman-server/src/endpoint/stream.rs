@@ -1,7 +1,7 @@
 //! Subresources that lead to what runs an object: logs, exec, attach and port-forward of pods, and the proxies of pods, services
 //! and nodes.
 //!
-//! This server runs nothing and connects to no node. It checks what kube-apiserver checks before it connects, in the same order
+//! This server runs nothing and connects to no node, but asks those agents of nodes that are in its process ([`agents`](crate::agents)). It checks what kube-apiserver checks before it connects, in the same order
 //! and words (kubernetes' `pkg/registry/core/pod/strategy.go` and its neighbours), so that a client learns what is wrong with its
 //! request. What is right with it ends where the connection would begin.
 
@@ -9,6 +9,7 @@ mod location;
 mod options;
 
 use crate::admission;
+use crate::agents;
 use crate::answer::Answer;
 use crate::catalog::{Subresource, Verb};
 use crate::conversion;
@@ -23,7 +24,7 @@ use steersman_machinery::{GroupKind, GroupResource, ObjectKey, Value};
 /// Carries out a request on a subresource that streams.
 ///
 /// # Errors
-/// With the answer for the client; nothing can be streamed, so only the logs of a pod without a node succeed: there are none.
+/// With the answer for the client. Without an agent nothing can be streamed, so only the logs of a pod without a node succeed: there are none.
 pub(super) async fn handle(
     cx: &mut Context<'_>,
     subresource: &Subresource,
@@ -49,12 +50,13 @@ pub(super) async fn handle(
         ("pods", "log") => logs(cx).await,
         ("pods", "attach" | "exec") => {
             let pod = pod(cx, cx.operation.name()).await?;
-            container(cx, &pod)?;
-            Err(to_node(cx, &pod).await)
+            let container = container(cx, &pod)?;
+            let path = agent_path(cx, &subresource.name, Some(container));
+            to_agent(cx, &pod, method, path).await
         }
         ("pods", "portforward") => {
             let pod = pod(cx, cx.operation.name()).await?;
-            Err(to_node(cx, &pod).await)
+            to_agent(cx, &pod, method, agent_path(cx, "portForward", None)).await
         }
         ("pods", _) => Err(to_pod(cx).await),
         ("services", _) => Err(to_service(cx).await),
@@ -71,11 +73,32 @@ async fn logs(cx: &Context<'_>) -> Result<Answer, Failure> {
         return Err(Failure::invalid(&GroupKind::new("", "PodLogOptions"), cx.operation.name(), &faults));
     }
     let pod = pod(cx, cx.operation.name()).await?;
-    container(cx, &pod)?;
+    let container = container(cx, &pod)?;
     if node_of(&pod).is_none() {
         return Ok(Answer::empty(204));
     }
-    Err(to_node(cx, &pod).await)
+    let mut path = agent_path(cx, "containerLogs", Some(container));
+    if cx.query.is_true("previous") {
+        path += "?previous=true";
+    }
+    to_agent(cx, &pod, &Method::GET, path).await
+}
+
+/// Where the agent of a node is asked for something of the pod, or of a container of it.
+fn agent_path(cx: &Context<'_>, what: &str, container: Option<&str>) -> String {
+    let (namespace, name) = (cx.operation.namespace().unwrap_or_default(), cx.operation.name());
+    let container = container.map(|container| format!("/{container}")).unwrap_or_default();
+    format!("/{what}/{namespace}/{name}{container}")
+}
+
+/// Asks the agent of the pod's node, if it is in this process.
+async fn to_agent(cx: &Context<'_>, pod: &Value, method: &Method, path: String) -> Result<Answer, Failure> {
+    if let Some(node) = node_of(pod)
+        && let Some(answer) = agents::ask(cx.state, node, method.clone(), path).await
+    {
+        return answer;
+    }
+    Err(to_node(cx, pod).await)
 }
 
 /// What is wrong with the options of a log.
@@ -113,18 +136,19 @@ fn log_faults(cx: &Context<'_>) -> Result<Vec<Error>, Failure> {
     Ok(faults)
 }
 
-/// The container that the request names, or the only one there is, must be one of the pod's.
-fn container(cx: &Context<'_>, pod: &Value) -> Result<(), Failure> {
+/// The container that the request names, or the only one there is, which must be one of the pod's.
+fn container<'a>(cx: &'a Context<'_>, pod: &'a Value) -> Result<&'a str, Failure> {
     let name = cx.operation.name();
     let list = |list: &str| at(pod, &["spec", list]).and_then(Value::as_array).into_iter().flatten();
     let all = list("initContainers").chain(list("containers")).chain(list("ephemeralContainers"));
     let all: Vec<&str> = all.filter_map(|container| str_at(container, &["name"])).collect();
+    let first = list("containers").next().and_then(|container| str_at(container, &["name"]));
     let why = match cx.query.non_empty("container") {
-        Some(container) if all.contains(&container) => return Ok(()),
+        Some(container) if all.contains(&container) => return Ok(container),
         Some(container) => format!("container {container} is not valid for pod {name}"),
         None => match list("containers").count() {
             0 => format!("a container name must be specified for pod {name}"),
-            1 => return Ok(()),
+            1 => return Ok(first.unwrap_or_default()),
             _ => format!("a container name must be specified for pod {name}, choose one of: [{}]", all.join(" ")),
         },
     };

@@ -117,7 +117,9 @@ fn what_is_no_schedule_is_refused_with_the_reason() {
         ("1/2/3 * * * *", "too many slashes: 1/2/3"),
         ("x * * * *", "failed to parse int from x: strconv.Atoi: parsing \"x\": invalid syntax"),
         ("@never", "unrecognized descriptor: @never"),
-        ("@every x", "failed to parse duration @every x: time: unknown unit \"x\" in duration \"x\""),
+        ("@every x", "failed to parse duration @every x: time: invalid duration \"x\""),
+        ("@every 5x", "failed to parse duration @every 5x: time: unknown unit \"x\" in duration \"5x\""),
+        ("@every 5", "failed to parse duration @every 5: time: missing unit in duration \"5\""),
         ("TZ=0", "expected timezone prefix to be followed by a cron spec: TZ=0"),
         ("TZ=Mars/Base * * * * *", "provided bad location Mars/Base: unknown time zone Mars/Base"),
     ] {

@@ -1,1 +1,196 @@
 //! The graph, told of events.
+
+use super::*;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
+
+struct Scene {
+    graph: Graph,
+    n_writes: u64,
+}
+
+fn uids(names: &[&str]) -> Vec<Uid> {
+    names.iter().map(|name| Uid::from(*name)).collect()
+}
+
+fn reference(owner: &str, is_blocking: bool) -> OwnerReference {
+    OwnerReference {
+        api_version: "v1".to_owned(),
+        kind: "ConfigMap".to_owned(),
+        name: owner.to_owned(),
+        uid: owner.to_owned(),
+        block_owner_deletion: Some(is_blocking),
+        controller: None,
+    }
+}
+
+/// An object of this name and uid in a namespace.
+fn object(namespace: &str, name: &str, owners: &[OwnerReference]) -> ObjectMeta {
+    ObjectMeta {
+        name: Some(name.to_owned()),
+        namespace: Some(namespace.to_owned()),
+        uid: Some(name.to_owned()),
+        owner_references: Some(owners.to_vec()),
+        ..ObjectMeta::default()
+    }
+}
+
+fn deleting(object: ObjectMeta, finalizer: &str) -> ObjectMeta {
+    ObjectMeta {
+        deletion_timestamp: Some(Time(jiff::Timestamp::UNIX_EPOCH)),
+        finalizers: Some(vec![finalizer.to_owned()]),
+        ..object
+    }
+}
+
+impl Scene {
+    fn new() -> Scene {
+        Scene { graph: Graph::new(), n_writes: 0 }
+    }
+
+    fn kind(&mut self) -> Arc<Kind> {
+        self.graph.names().kind("v1", "ConfigMap")
+    }
+
+    fn see(&mut self, mut metadata: ObjectMeta) -> Effects {
+        self.n_writes += 1;
+        metadata.resource_version = Some(self.n_writes.to_string());
+        let kind = self.kind();
+        self.graph.observe(&kind, &metadata)
+    }
+
+    fn lose(&mut self, metadata: &ObjectMeta) -> Effects {
+        let kind = self.kind();
+        self.graph.gone(&kind, metadata)
+    }
+
+    fn plan(&mut self, name: &str) -> Plan {
+        self.graph.plan(&Uid::from(name))
+    }
+}
+
+#[test]
+fn an_owner_that_was_not_seen_is_looked_up_and_stays_for_its_dependents_only() {
+    let mut scene = Scene::new();
+    let child = object("shop", "child", &[reference("owner", false)]);
+    assert_eq!(scene.see(child.clone()).delete, uids(&["owner"]));
+    assert!(matches!(scene.plan("owner"), Plan::Look(node) if node.is_virtual()));
+    assert_eq!(scene.graph.len(), 2);
+    assert_eq!(scene.lose(&child), Effects::default());
+    assert_eq!(scene.graph.len(), 0);
+}
+
+#[test]
+fn dependents_of_an_owner_that_is_gone_are_deleted_in_the_version_that_was_seen() {
+    let mut scene = Scene::new();
+    let owner = object("shop", "owner", &[]);
+    scene.see(owner.clone());
+    assert_eq!(scene.see(object("shop", "child", &[reference("owner", true)])), Effects::default());
+    assert!(matches!(scene.plan("child"), Plan::Look(_)), "its owner may exist");
+    assert_eq!(scene.lose(&owner).delete, uids(&["child"]));
+    let Plan::Delete { version, policy, .. } = scene.plan("child") else { panic!("it has no owner") };
+    assert_eq!((version.as_str(), policy), ("2", PropagationPolicy::Background));
+}
+
+#[test]
+fn one_owner_that_may_exist_has_the_server_asked() {
+    let mut scene = Scene::new();
+    let owner = object("shop", "owner", &[]);
+    scene.see(owner.clone());
+    scene.see(object("shop", "other", &[]));
+    scene.see(object("shop", "child", &[reference("owner", false), reference("other", false)]));
+    scene.lose(&owner);
+    assert!(matches!(scene.plan("child"), Plan::Look(_)));
+}
+
+#[test]
+fn in_the_foreground_the_last_dependent_that_blocks_releases_the_owner() {
+    let mut scene = Scene::new();
+    let (one, two) = (object("shop", "one", &[reference("owner", true)]), object("shop", "two", &[reference("owner", true)]));
+    scene.see(object("shop", "owner", &[]));
+    scene.see(one.clone());
+    scene.see(two.clone());
+    scene.see(object("shop", "loose", &[reference("owner", false)]));
+    let effects = scene.see(deleting(object("shop", "owner", &[]), FOREGROUND));
+    assert_eq!(effects.delete, uids(&["loose", "one", "two", "owner"]));
+    assert_eq!(scene.plan("owner"), Plan::Nothing);
+    assert!(matches!(scene.plan("one"), Plan::Delete { .. }), "its owner waits for it");
+    assert_eq!(scene.lose(&one), Effects::default());
+    let unblocked = object("shop", "two", &[reference("owner", false)]);
+    assert_eq!(scene.see(unblocked).delete, uids(&["owner"]));
+    assert!(matches!(scene.plan("owner"), Plan::Release(_)));
+    let late = scene.see(object("shop", "late", &[reference("owner", true)]));
+    assert_eq!(late.delete, uids(&["late"]));
+    assert_eq!(scene.plan("owner"), Plan::Nothing);
+}
+
+#[test]
+fn orphaning_begins_once() {
+    let mut scene = Scene::new();
+    let owner = deleting(object("shop", "owner", &[]), ORPHAN);
+    assert_eq!(scene.see(owner.clone()).orphan, uids(&["owner"]));
+    assert_eq!(scene.see(owner), Effects::default());
+    assert_eq!(scene.plan("owner"), Plan::Nothing);
+}
+
+#[test]
+fn an_owner_in_another_namespace_is_reported_in_both_orders() {
+    let child = object("shop", "child", &[reference("owner", false)]);
+    let mut scene = Scene::new();
+    scene.see(object("bank", "owner", &[]));
+    let after = scene.see(child.clone());
+    let mut scene = Scene::new();
+    scene.see(child);
+    let before = scene.see(object("bank", "owner", &[]));
+    for effects in [after, before] {
+        assert_eq!(effects.delete, uids(&["child"]));
+        let [invalid] = &effects.invalid[..] else { panic!("one is invalid: {effects:?}") };
+        assert_eq!(invalid.owner.to_string(), "[v1/ConfigMap, namespace: shop, name: owner, uid: owner]");
+    }
+}
+
+#[test]
+fn a_wrong_name_does_not_take_the_owner_of_others_away() {
+    let mut scene = Scene::new();
+    scene.see(object("shop", "owner", &[]));
+    scene.see(object("shop", "right", &[reference("owner", false)]));
+    let misnamed = OwnerReference { name: "nobody".to_owned(), ..reference("owner", false) };
+    assert_eq!(scene.see(object("shop", "wrong", std::slice::from_ref(&misnamed))).delete, uids(&["wrong"]));
+    let kind = scene.kind();
+    let absent = Identity { kind, namespace: "shop".into(), name: "nobody".into(), uid: Uid::from("owner") };
+    assert_eq!(scene.graph.is_absent(&absent).delete, uids(&["wrong"]));
+    assert!(matches!(scene.plan("wrong"), Plan::Delete { .. }));
+    assert!(matches!(scene.plan("right"), Plan::Look(_)));
+}
+
+#[test]
+fn an_owner_that_nobody_has_seen_is_looked_up_under_each_of_its_names() {
+    let mut scene = Scene::new();
+    let second = OwnerReference { name: "second".to_owned(), ..reference("owner", false) };
+    scene.see(object("shop", "one", &[reference("owner", false)]));
+    scene.see(object("shop", "two", std::slice::from_ref(&second)));
+    let kind = scene.kind();
+    let named = |name: &str| Identity {
+        kind: Arc::clone(&kind),
+        namespace: "shop".into(),
+        name: name.into(),
+        uid: Uid::from("owner"),
+    };
+    let effects = scene.graph.is_absent(&named("owner"));
+    assert_eq!((effects.delete, effects.delete_later), (uids(&["one"]), uids(&["owner"])));
+    assert!(matches!(scene.plan("owner"), Plan::Look(node) if node.identity == named("second")));
+    assert_eq!(scene.graph.is_absent(&named("second")).delete, uids(&["two"]));
+}
+
+#[test]
+fn what_is_not_watched_any_more_is_not_taken_for_gone() {
+    let mut scene = Scene::new();
+    scene.see(object("shop", "owner", &[]));
+    scene.see(object("shop", "alone", &[]));
+    scene.see(object("shop", "child", &[reference("owner", true)]));
+    let kind = scene.kind();
+    scene.graph.unwatch(&kind);
+    assert_eq!(scene.graph.len(), 2);
+    assert!(matches!(scene.plan("child"), Plan::Look(node) if node.is_virtual()));
+    scene.see(object("shop", "owner", &[]));
+    assert!(matches!(scene.plan("owner"), Plan::Look(node) if !node.is_virtual()));
+}

@@ -4,9 +4,10 @@ use crate::builtin::built_in::carry;
 use crate::builtin::kind::Request;
 use crate::builtin::place::Place;
 use crate::builtin::pod::ephemeral::METADATA;
-use crate::builtin::pod::{qos, spec};
+use crate::builtin::pod::spec;
 use steersman_machinery::Value;
 use steersman_machinery::field::Error;
+use steersman_machinery::pod::qos;
 use steersman_machinery::value::{at, remove_at, set_at, str_at};
 
 const LISTS: [&str; 2] = ["containers", "initContainers"];

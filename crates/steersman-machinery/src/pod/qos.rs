@@ -1,11 +1,11 @@
 //! The quality of service a pod is promised, which follows from its requests and limits of processor and memory.
 
-use steersman_machinery::Value;
-use steersman_machinery::quantity::Quantity;
-use steersman_machinery::value::at;
+use crate::Value;
+use crate::quantity::Quantity;
+use crate::value::at;
 
 /// `Guaranteed`, `Burstable` or `BestEffort`.
-pub(crate) fn class(pod: &Value) -> &'static str {
+pub fn class(pod: &Value) -> &'static str {
     // What is said for the whole pod counts alone.
     let whole = at(pod, &["spec"]).filter(|spec| asks_for_any(spec));
     let parts: Vec<&Value> = match whole {

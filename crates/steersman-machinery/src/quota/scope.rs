@@ -1,13 +1,41 @@
 //! Whether an object is in the scopes of a quota.
 
-use crate::admission::resource_quota::usage::Subject;
-use crate::builtin::pod;
-use crate::builtin::resource_quota::{Scope, scopes};
-use steersman_machinery::Value;
-use steersman_machinery::value::{at, str_at};
+use crate::Value;
+use crate::pod::qos;
+use crate::quota::usage::Subject;
+use crate::value::{at, str_at};
+
+/// A scope of a quota, in the form of a requirement.
+#[derive(Clone, Debug)]
+pub struct Scope<'a> {
+    /// Which scope.
+    pub name: &'a str,
+    /// How the values are meant: `In`, `NotIn`, `Exists` or `DoesNotExist`.
+    pub operator: &'a str,
+    /// Names of classes.
+    pub values: Vec<&'a str>,
+}
+
+/// The scopes of a quota: an object counts only if it is in all of them.
+pub fn scopes(quota: &Value) -> Vec<Scope<'_>> {
+    let list = |path: &[&str]| at(quota, path).and_then(Value::as_array).into_iter().flatten();
+    let named = list(&["spec", "scopes"]).filter_map(Value::as_str);
+    let named = named.map(|name| Scope { name, operator: "Exists", values: Vec::new() });
+    let selected = list(&["spec", "scopeSelector", "matchExpressions"]).map(|one| Scope {
+        name: str_at(one, &["scopeName"]).unwrap_or_default(),
+        operator: str_at(one, &["operator"]).unwrap_or_default(),
+        values: at(one, &["values"])
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .collect(),
+    });
+    named.chain(selected).collect()
+}
 
 /// Whether an object is in all scopes of a quota; one without scopes contains everything.
-pub(super) fn contains(subject: &Subject<'_>, object: &Value, quota: &Value) -> bool {
+pub fn contains(subject: &Subject<'_>, object: &Value, quota: &Value) -> bool {
     scopes(quota).iter().all(|scope| match subject {
         Subject::Pod => contains_pod(scope, object),
         Subject::Claim => scope.name == "VolumeAttributesClass" && contains_class(scope, attributes_class(object)),
@@ -15,13 +43,17 @@ pub(super) fn contains(subject: &Subject<'_>, object: &Value, quota: &Value) -> 
     })
 }
 
+fn is_best_effort(pod: &Value) -> bool {
+    qos::class(pod) == "BestEffort"
+}
+
 fn contains_pod(scope: &Scope<'_>, pod: &Value) -> bool {
     let is_terminating =
         || at(pod, &["spec", "activeDeadlineSeconds"]).and_then(Value::as_i64).is_some_and(|seconds| seconds >= 0);
     match scope.name {
-        "BestEffort" => pod::is_best_effort(pod),
+        "BestEffort" => is_best_effort(pod),
         "CrossNamespacePodAffinity" => reaches_other_namespaces(pod),
-        "NotBestEffort" => !pod::is_best_effort(pod),
+        "NotBestEffort" => !is_best_effort(pod),
         "NotTerminating" => !is_terminating(),
         "PriorityClass" => contains_class(scope, str_at(pod, &["spec", "priorityClassName"])),
         "Terminating" => is_terminating(),

@@ -1,13 +1,13 @@
 //! What an object uses of what quotas hold, by kind. Follows kubernetes' `pkg/quota/v1/evaluator/core`.
 
-use crate::admission::plugin::Action;
-use crate::builtin::pod::totals::{self, Amounts};
-use crate::builtin::resource_name;
-use crate::operation::ResourceAttributes;
+use crate::Value;
+use crate::pod::totals;
+use crate::quantity::Quantity;
+use crate::resource_name;
+use crate::value::{at, str_at};
 use std::collections::{BTreeMap, BTreeSet};
-use steersman_machinery::Value;
-use steersman_machinery::quantity::Quantity;
-use steersman_machinery::value::{at, str_at};
+
+pub use crate::pod::totals::Amounts;
 
 /// Names of a claim's own class of storage end with this, and what is counted.
 const CLASS: &str = ".storageclass.storage.k8s.io/";
@@ -15,38 +15,38 @@ const CLASS: &str = ".storageclass.storage.k8s.io/";
 const MUST_BE_SAID: [&str; 6] = ["cpu", "limits.cpu", "limits.memory", "memory", "requests.cpu", "requests.memory"];
 
 /// What is counted, by the way it is.
-pub(super) enum Subject<'a> {
+#[derive(Clone, Copy, Debug)]
+pub enum Subject<'a> {
+    /// A PersistentVolumeClaim: by its class of storage as well.
     Claim,
     /// Only its number counts.
     Object {
+        /// The API group; empty for the core group.
         group: &'a str,
+        /// The plural.
         resource: &'a str,
     },
+    /// A Pod, by what it asks for and is limited to.
     Pod,
+    /// A Service, by its type as well.
     Service,
 }
 
 impl<'a> Subject<'a> {
-    /// How a write is counted; `None` if it is not.
-    pub(super) fn of(attributes: &ResourceAttributes<'a>, action: Action) -> Option<Subject<'a>> {
-        let subject = match (attributes.group, attributes.resource) {
+    /// How objects of a resource are counted; `None` if they are not.
+    pub fn of(group: &'a str, resource: &'a str) -> Option<Subject<'a>> {
+        match (group, resource) {
             // Events would fill any quota.
-            ("" | "events.k8s.io", "events") => return None,
-            ("", "persistentvolumeclaims") => Subject::Claim,
-            ("", "pods") => Subject::Pod,
-            ("", "services") => Subject::Service,
-            (group, resource) => Subject::Object { group, resource },
-        };
-        let is_changed_in_place = match subject {
-            Subject::Claim | Subject::Service => true,
-            Subject::Pod => attributes.subresource == Some("resize"),
-            Subject::Object { .. } => false,
-        };
-        (action == Action::Create || is_changed_in_place).then_some(subject)
+            ("" | "events.k8s.io", "events") => None,
+            ("", "persistentvolumeclaims") => Some(Subject::Claim),
+            ("", "pods") => Some(Subject::Pod),
+            ("", "services") => Some(Subject::Service),
+            (group, resource) => Some(Subject::Object { group, resource }),
+        }
     }
 
     /// Whether a resource of a quota counts such objects.
-    pub(super) fn is_counted_as(&self, resource: &str) -> bool {
+    pub fn is_counted_as(&self, resource: &str) -> bool {
         match self {
             Subject::Claim => {
                 matches!(resource, "count/persistentvolumeclaims" | "persistentvolumeclaims" | "requests.storage")
@@ -67,7 +67,7 @@ impl<'a> Subject<'a> {
     }
 
     /// What an object uses.
-    pub(super) fn usage(&self, object: &Value) -> Amounts {
+    pub fn usage(&self, object: &Value) -> Amounts {
         match self {
             Subject::Claim => of_claim(object),
             Subject::Object { .. } => self.names().into_iter().map(|name| (name, Quantity::units(1))).collect(),
@@ -80,7 +80,7 @@ impl<'a> Subject<'a> {
     ///
     /// # Errors
     /// With what must be said, and by which containers.
-    pub(super) fn check(&self, object: &Value, held: &[&str]) -> Result<(), String> {
+    pub fn check(&self, object: &Value, held: &[&str]) -> Result<(), String> {
         if !matches!(self, Subject::Pod) {
             return Ok(());
         }

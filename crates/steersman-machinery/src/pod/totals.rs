@@ -4,15 +4,15 @@
 //! greatest counts; those that restart always run beside everything that starts after them.
 
 use std::collections::BTreeMap;
-use steersman_machinery::Value;
-use steersman_machinery::quantity::Quantity;
-use steersman_machinery::value::{at, str_at};
+use crate::Value;
+use crate::quantity::Quantity;
+use crate::value::{at, str_at};
 
 /// Amounts by resource.
-pub(crate) type Amounts = BTreeMap<String, Quantity>;
+pub type Amounts = BTreeMap<String, Quantity>;
 
 /// What the scheduler finds room for.
-pub(crate) fn requests(pod: &Value) -> Amounts {
+pub fn requests(pod: &Value) -> Amounts {
     let mut total = sum(pod, "requests");
     for (resource, overhead) in amounts(at(pod, &["spec", "overhead"])) {
         add(&mut total, &resource, overhead);
@@ -21,7 +21,7 @@ pub(crate) fn requests(pod: &Value) -> Amounts {
 }
 
 /// What the pod cannot use more of.
-pub(crate) fn limits(pod: &Value) -> Amounts {
+pub fn limits(pod: &Value) -> Amounts {
     let mut total = sum(pod, "limits");
     for (resource, overhead) in amounts(at(pod, &["spec", "overhead"])) {
         // Without a limit there is nothing to add to.
@@ -33,7 +33,7 @@ pub(crate) fn limits(pod: &Value) -> Amounts {
 }
 
 /// The amounts at a place of an object; what is no quantity is left out.
-pub(crate) fn amounts(value: Option<&Value>) -> Amounts {
+pub fn amounts(value: Option<&Value>) -> Amounts {
     let entries = value.and_then(Value::as_object).into_iter().flatten();
     let read =
         |(resource, amount): (&String, &Value)| Some((resource.clone(), Quantity::parse(amount.as_str()?).ok()?));
@@ -41,7 +41,7 @@ pub(crate) fn amounts(value: Option<&Value>) -> Amounts {
 }
 
 /// Adds to the amount of a resource.
-pub(crate) fn add(total: &mut Amounts, resource: &str, amount: Quantity) {
+pub fn add(total: &mut Amounts, resource: &str, amount: Quantity) {
     let before = total.get(resource).copied().unwrap_or(Quantity::ZERO);
     total.insert(resource.to_owned(), before.plus(amount));
 }

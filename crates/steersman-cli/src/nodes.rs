@@ -1,0 +1,54 @@
+//! Simulated nodes beside the control plane: how many, and how the server reaches their agents.
+
+use bytes::Bytes;
+use futures::future::{self, BoxFuture};
+use http::{Request, Response};
+use steersman_controllers::kubelet::{Agent, Simulation};
+use steersman_server::Agents;
+
+/// The nodes that are wanted.
+#[derive(Clone, Debug)]
+pub(crate) struct Nodes {
+    pub(crate) count: usize,
+    pub(crate) agent: Agent,
+}
+
+/// The agents of simulated nodes, for the server.
+#[derive(Debug)]
+pub(crate) struct Simulated(pub(crate) Agent);
+
+impl Nodes {
+    pub(crate) fn new(count: u32) -> Nodes {
+        Nodes { count: usize::try_from(count).unwrap_or(usize::MAX), agent: Agent::default() }
+    }
+
+    /// What they are called, for people.
+    pub(crate) fn described(&self) -> Option<String> {
+        let mut names = Simulation::names(self.count);
+        let first = names.next()?;
+        Some(match names.last() {
+            None => format!("{first} (simulated)"),
+            Some(last) => format!("{first} to {last} (simulated)"),
+        })
+    }
+}
+
+impl Agents for Simulated {
+    fn ask(&self, node: &str, request: Request<()>) -> Option<BoxFuture<'static, Response<Bytes>>> {
+        let response = self.0.answer(node, &request)?;
+        Some(Box::pin(future::ready(response.map(Bytes::from))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_are_named_from_the_first_to_the_last() {
+        let described = |count| Nodes::new(count).described();
+        assert_eq!(described(0), None);
+        assert_eq!(described(1).as_deref(), Some("node-1 (simulated)"));
+        assert_eq!(described(10).as_deref(), Some("node-1 to node-10 (simulated)"));
+    }
+}

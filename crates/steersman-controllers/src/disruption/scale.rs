@@ -1,0 +1,172 @@
+//! How many Pods the controllers of Pods want in all.
+//!
+//! ReplicaSets (or the Deployments above them), StatefulSets and ReplicationControllers are read from caches; of any other controller the
+//! server is asked for its subresource `scale`.
+
+use crate::refusal;
+use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, StatefulSet};
+use k8s_openapi::api::core::v1::{Pod, ReplicationController};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIResourceList, OwnerReference};
+use kube::Client;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use steersman::{InformerFactory, Lister, LookupError, ObjectKey, Scope, owners};
+
+pub(crate) struct Scales {
+    client: Client,
+    deployments: Lister<Deployment>,
+    replica_sets: Lister<ReplicaSet>,
+    replication_controllers: Lister<ReplicationController>,
+    stateful_sets: Lister<StatefulSet>,
+}
+
+/// The sum of what controllers want.
+#[derive(Debug, Default)]
+pub(crate) struct Scale {
+    pub(crate) count: i32,
+    /// The names of Pods without a controller.
+    pub(crate) unmanaged: Vec<String>,
+}
+
+/// Why the number is not known.
+pub(crate) enum Unknown {
+    Owner(String),
+    Read(LookupError),
+}
+
+impl From<LookupError> for Unknown {
+    fn from(error: LookupError) -> Unknown {
+        Unknown::Read(error)
+    }
+}
+
+impl Scales {
+    pub(crate) fn new(informers: &InformerFactory, client: Client) -> Scales {
+        Scales {
+            client,
+            deployments: informers.informer(Scope::All).lister(),
+            replica_sets: informers.informer(Scope::All).lister(),
+            replication_controllers: informers.informer(Scope::All).lister(),
+            stateful_sets: informers.informer(Scope::All).lister(),
+        }
+    }
+
+    pub(crate) async fn of_pods(&self, pods: &[Arc<Pod>]) -> Result<Scale, Unknown> {
+        let mut scale = Scale::default();
+        // What each controller wants, once however many Pods it has; and which owners of Pods have been looked at.
+        let mut wanted: BTreeMap<String, i32> = BTreeMap::new();
+        let mut seen: BTreeSet<String> = BTreeSet::new();
+        for pod in pods {
+            let name = pod.metadata.name.as_deref().unwrap_or_default();
+            let Some(owner) = owners::controller_of(&**pod) else {
+                scale.unmanaged.push(name.to_owned());
+                continue;
+            };
+            if !seen.insert(owner.uid.clone()) {
+                continue;
+            }
+            let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+            match self.of_owner(&owner, namespace).await? {
+                Some((uid, count)) => drop(wanted.insert(uid, count)),
+                None => return Err(Unknown::Owner(format!("found no controllers for pod {name:?}"))),
+            }
+        }
+        scale.count = wanted.into_values().fold(0, i32::saturating_add);
+        Ok(scale)
+    }
+
+    /// The uid of what says how many Pods there should be, and its number.
+    async fn of_owner(&self, owner: &OwnerReference, namespace: &str) -> Result<Option<(String, i32)>, Unknown> {
+        let key = ObjectKey::namespaced(namespace, &owner.name);
+        let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
+        let found = match (group, &*owner.kind) {
+            ("", "ReplicationController") => {
+                let found = present(self.replication_controllers.get(&key))?;
+                found.filter(|one| one.metadata.uid.as_ref() == Some(&owner.uid)).map(|one| {
+                    (owner.uid.clone(), one.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1))
+                })
+            }
+            ("apps", "StatefulSet") => {
+                let found = present(self.stateful_sets.get(&key))?;
+                found.filter(|one| one.metadata.uid.as_ref() == Some(&owner.uid)).map(|one| {
+                    (owner.uid.clone(), one.spec.replicas.unwrap_or(1))
+                })
+            }
+            ("apps" | "extensions", "ReplicaSet") => {
+                let found = present(self.replica_sets.get(&key))?;
+                match found.filter(|one| one.metadata.uid.as_ref() == Some(&owner.uid)) {
+                    Some(replica_set) => self.of_replica_set(&replica_set, namespace)?,
+                    None => None,
+                }
+            }
+            _ => None,
+        };
+        match found {
+            Some(found) => Ok(Some(found)),
+            None => self.of_scale(owner, namespace).await,
+        }
+    }
+
+    fn of_replica_set(&self, replica_set: &ReplicaSet, namespace: &str) -> Result<Option<(String, i32)>, LookupError> {
+        let Some(above) = owners::controller_of(replica_set).filter(|above| above.kind == "Deployment") else {
+            let count = replica_set.spec.replicas.unwrap_or(1);
+            return Ok(replica_set.metadata.uid.clone().map(|uid| (uid, count)));
+        };
+        let deployment = present(self.deployments.get(&ObjectKey::namespaced(namespace, &above.name)))?;
+        let deployment = deployment.filter(|one| one.metadata.uid.as_ref() == Some(&above.uid));
+        Ok(deployment.map(|one| (above.uid.clone(), one.spec.replicas.unwrap_or(1))))
+    }
+
+    async fn of_scale(&self, owner: &OwnerReference, namespace: &str) -> Result<Option<(String, i32)>, Unknown> {
+        let unknown = |error: &kube::Error| Unknown::Owner(refusal::message(error));
+        let (group, version) = owner.api_version.split_once('/').unwrap_or(("", &owner.api_version));
+        let no_match =
+            || Unknown::Owner(format!("no matches for kind {:?} in version {:?}", owner.kind, owner.api_version));
+        let listed = if group.is_empty() {
+            self.client.list_core_api_resources(version).await
+        } else {
+            self.client.list_api_group_resources(&owner.api_version).await
+        };
+        let listed: APIResourceList = match listed {
+            Ok(listed) => listed,
+            Err(error) if refusal::is_gone(&error) => return Err(no_match()),
+            Err(error) => return Err(unknown(&error)),
+        };
+        let of_kind = |one: &&k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResource| {
+            one.kind == owner.kind && !one.name.contains('/')
+        };
+        let resource = listed.resources.iter().find(of_kind).ok_or_else(no_match)?;
+        let plural = &resource.name;
+        let root = if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{}", owner.api_version) };
+        let path = format!("{root}/namespaces/{namespace}/{plural}/{}/scale", owner.name);
+        let request = http::Request::get(path).body(Vec::new());
+        let request = request.map_err(|error| Unknown::Owner(error.to_string()))?;
+        let scale: Value = match self.client.request(request).await {
+            Ok(scale) => scale,
+            Err(error) if refusal::is_gone(&error) => {
+                let subresource = format!("{plural}/scale");
+                if listed.resources.iter().any(|one| one.name == subresource && one.kind == "Scale") {
+                    return Ok(None);
+                }
+                let name = if group.is_empty() { plural.clone() } else { format!("{plural}.{group}") };
+                return Err(Unknown::Owner(format!("{name} does not implement the scale subresource")));
+            }
+            Err(error) => return Err(unknown(&error)),
+        };
+        if scale["metadata"]["uid"].as_str() != Some(&owner.uid) {
+            return Ok(None);
+        }
+        let count = scale["spec"]["replicas"].as_i64().unwrap_or_default();
+        Ok(Some((owner.uid.clone(), i32::try_from(count).unwrap_or(i32::MAX))))
+    }
+}
+
+/// What was found, if anything is there.
+fn present<K>(found: Result<Arc<K>, LookupError>) -> Result<Option<Arc<K>>, LookupError> {
+    match found {
+        Ok(object) => Ok(Some(object)),
+        Err(LookupError::NotFound { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,77 @@
+//! Resets the condition `DisruptionTarget` of Pods that were about to be disrupted and two minutes later have not been.
+
+use crate::disruption::plan;
+use crate::pods;
+use crate::refusal::{self, Refused};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client};
+use serde_json::json;
+use std::time::Duration;
+use steersman::{Action, Controller, Lister, LookupError, Manager, ObjectKey, ReconcileError, Scope};
+
+const NAME: &str = "stale-pod-disruption";
+const CONDITION: &str = "DisruptionTarget";
+/// A Pod with this reason is being ended by its node.
+const BY_KUBELET: &str = "TerminationByKubelet";
+
+struct Context {
+    client: Client,
+    pods: Lister<Pod>,
+    clock: fn() -> Timestamp,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    #[error("cannot read the pod")]
+    Read(#[from] LookupError),
+    #[error(transparent)]
+    Refused(#[from] Refused),
+}
+
+impl ReconcileError for Error {}
+
+pub(super) fn add(manager: Manager, client: Client, clock: fn() -> Timestamp) -> Manager {
+    let pods = manager.informers().informer::<Pod>(Scope::All);
+    let context = Context { client, pods: pods.lister(), clock };
+    let controller = Controller::of(&pods, reconcile, context)
+        .name(NAME)
+        .when(|change| change.object().is_some_and(|pod| since(pod).is_some()));
+    manager.controller(controller)
+}
+
+/// Since when a Pod has been about to be disrupted, if it is.
+fn since(pod: &Pod) -> Option<Timestamp> {
+    let target = pods::condition(pod, CONDITION).filter(|target| target.status == "True")?;
+    let may_go = !pods::is_terminating(pod) && !pods::is_terminal(pod) && target.reason.as_deref() != Some(BY_KUBELET);
+    // One without a time is as old as can be.
+    may_go.then(|| target.last_transition_time.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0))
+}
+
+async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, Error> {
+    let pod = match cx.pods.get(&key) {
+        Ok(pod) => pod,
+        Err(LookupError::NotFound { .. }) => return Ok(Action::AwaitChange),
+        Err(error) => return Err(error.into()),
+    };
+    let Some(since) = since(&pod) else { return Ok(Action::AwaitChange) };
+    let now = (cx.clock)();
+    if let Some(left) = plan::left_of_patience(since, now).filter(|left| *left > Duration::ZERO) {
+        return Ok(Action::RequeueAfter(left));
+    }
+    let patch = json!({
+        "metadata": {"uid": pod.metadata.uid, "resourceVersion": pod.metadata.resource_version},
+        "status": {"conditions": [{
+            "type": CONDITION, "status": "False", "reason": null, "message": null,
+            "observedGeneration": pod.metadata.generation,
+            "lastTransitionTime": Timestamp::from_second(now.as_second()).unwrap_or(now),
+        }]},
+    });
+    let pods = Api::<Pod>::namespaced(cx.client.clone(), key.namespace().unwrap_or_default());
+    match pods.patch_status(key.name(), &PatchParams::default(), &Patch::Strategic(patch)).await {
+        Ok(_) => Ok(Action::AwaitChange),
+        Err(error) if refusal::is_gone(&error) || refusal::is_conflict(&error) => Ok(Action::AwaitChange),
+        Err(error) => Err(Refused::to(format!("reset the condition of {key}"))(error).into()),
+    }
+}

@@ -1,0 +1,77 @@
+//! The status of an autoscaler, while it is being found out.
+
+use jiff::Timestamp;
+use k8s_openapi::api::autoscaling::v2::{
+    HorizontalPodAutoscaler, HorizontalPodAutoscalerCondition, HorizontalPodAutoscalerStatus, MetricStatus,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+pub(crate) struct Status {
+    status: HorizontalPodAutoscalerStatus,
+    metrics: Option<Vec<MetricStatus>>,
+    now: Timestamp,
+}
+
+impl Status {
+    /// That of an autoscaler as it is.
+    pub(crate) fn of(autoscaler: &HorizontalPodAutoscaler, now: Timestamp) -> Status {
+        let now = Timestamp::from_second(now.as_second()).unwrap_or(now);
+        Status { status: autoscaler.status.clone().unwrap_or_default(), metrics: None, now }
+    }
+
+    /// Sets a condition. Its time changes with its status.
+    pub(crate) fn set(&mut self, type_: &str, holds: bool, reason: &str, message: &str) {
+        let conditions = self.status.conditions.get_or_insert_default();
+        let at = match conditions.iter().position(|condition| condition.type_ == type_) {
+            Some(at) => at,
+            None => {
+                let type_ = type_.to_owned();
+                conditions.push(HorizontalPodAutoscalerCondition { type_, ..Default::default() });
+                conditions.len() - 1
+            }
+        };
+        let condition = &mut conditions[at];
+        let status = if holds { "True" } else { "False" };
+        if condition.status != status {
+            condition.last_transition_time = Some(Time(self.now));
+        }
+        condition.status = status.to_owned();
+        condition.reason = Some(reason.to_owned());
+        condition.message = Some(message.to_owned());
+    }
+
+    pub(crate) fn remove(&mut self, type_: &str) {
+        self.status.conditions.iter_mut().for_each(|conditions| conditions.retain(|one| one.type_ != type_));
+    }
+
+    /// What the metrics are.
+    pub(crate) fn metrics(&mut self, metrics: Vec<MetricStatus>) {
+        self.metrics = Some(metrics);
+    }
+
+    /// The target has been scaled just now.
+    pub(crate) fn rescaled(&mut self) {
+        self.status.last_scale_time = Some(Time(self.now));
+    }
+
+    /// How many replicas there are, and how many there should be; as before, if that is not known.
+    pub(crate) fn counted(&mut self, current: i32, desired: Option<i32>) {
+        self.status.current_replicas = Some(current);
+        self.status.desired_replicas = desired.unwrap_or(self.status.desired_replicas);
+        self.status.observed_generation = None;
+        self.status.current_metrics = self.metrics.take().filter(|metrics| !metrics.is_empty());
+    }
+
+    /// The autoscaler with this status, unless it has it.
+    pub(crate) fn differs(self, autoscaler: &HorizontalPodAutoscaler) -> Option<HorizontalPodAutoscaler> {
+        let known = autoscaler.status.clone().unwrap_or_default();
+        let normal = |status: HorizontalPodAutoscalerStatus| HorizontalPodAutoscalerStatus {
+            conditions: status.conditions.filter(|list| !list.is_empty()),
+            current_metrics: status.current_metrics.filter(|list| !list.is_empty()),
+            current_replicas: status.current_replicas.filter(|n| *n != 0),
+            ..status
+        };
+        let is_same = normal(known) == normal(self.status.clone());
+        (!is_same).then(|| HorizontalPodAutoscaler { status: Some(self.status), ..autoscaler.clone() })
+    }
+}

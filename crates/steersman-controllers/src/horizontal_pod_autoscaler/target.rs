@@ -1,0 +1,113 @@
+//! What an autoscaler scales, through the subresource `scale` of whatever kind it is.
+
+use crate::discovery::{self, Found};
+use crate::refusal;
+use hashbrown::HashMap;
+use k8s_openapi::api::autoscaling::v2::CrossVersionObjectReference;
+use kube::Client;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How long a kind is known that was found once.
+const KNOWN_FOR: Duration = Duration::from_secs(30);
+const KINDS_MAX: usize = 256;
+/// How often the scale is written when somebody else writes it at the same time.
+const ATTEMPTS: usize = 5;
+
+pub(crate) struct Targets {
+    client: Client,
+    kinds: Mutex<HashMap<(String, String), (Found, Instant)>>,
+}
+
+/// A target, as its subresource `scale` shows it.
+pub(crate) struct Target {
+    path: String,
+    scale: Value,
+}
+
+impl Targets {
+    pub(crate) fn new(client: Client) -> Targets {
+        Targets { client, kinds: Mutex::default() }
+    }
+
+    /// The target of an autoscaler, or in upstream's words why it cannot be read.
+    pub(crate) async fn get(&self, namespace: &str, target: &CrossVersionObjectReference) -> Result<Target, String> {
+        let api_version = target.api_version.as_deref().unwrap_or_default();
+        if api_version.matches('/').count() > 1 {
+            return Err(format!("unexpected GroupVersion string: {api_version}"));
+        }
+        let group = api_version.split_once('/').map_or("", |(group, _)| group);
+        let found = self.find(group, &target.kind).await?;
+        let path = format!("{}/{}/scale", found.path(namespace), target.name);
+        let scale = self.read(&path).await.map_err(|error| refusal::message(&error))?;
+        Ok(Target { path, scale })
+    }
+
+    /// Makes a target so large, or says why that is not possible.
+    pub(crate) async fn scale(&self, target: &mut Target, replicas: i32) -> Result<(), String> {
+        let mut fault = String::new();
+        for _ in 0..ATTEMPTS {
+            target.scale["spec"]["replicas"] = json!(replicas);
+            let body = serde_json::to_vec(&target.scale).map_err(|error| error.to_string())?;
+            let request = http::Request::put(&target.path).header(http::header::CONTENT_TYPE, "application/json");
+            let request = request.body(body).map_err(|error| error.to_string())?;
+            match self.client.request::<Value>(request).await {
+                Ok(_) => return Ok(()),
+                Err(error) if refusal::is_conflict(&error) => fault = refusal::message(&error),
+                Err(error) => return Err(refusal::message(&error)),
+            }
+            if let Ok(latest) = self.read(&target.path).await {
+                target.scale = latest;
+            }
+        }
+        Err(fault)
+    }
+
+    async fn find(&self, group: &str, kind: &str) -> Result<Found, String> {
+        let key = (group.to_owned(), kind.to_owned());
+        let known = self.kinds.lock().get(&key).filter(|(_, at)| at.elapsed() < KNOWN_FOR).cloned();
+        if let Some((found, _)) = known {
+            return Ok(found);
+        }
+        let is_it = |one: &k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResource| {
+            one.kind == kind && !one.name.contains('/')
+        };
+        let found = discovery::find(&self.client, group, is_it).await.map_err(|error| refusal::message(&error))?;
+        let found = found.ok_or_else(|| format!("no matches for kind {kind:?} in group {group:?}"))?;
+        let mut kinds = self.kinds.lock();
+        if kinds.len() >= KINDS_MAX {
+            kinds.clear();
+        }
+        kinds.insert(key, (found.clone(), Instant::now()));
+        Ok(found)
+    }
+
+    async fn read(&self, path: &str) -> Result<Value, kube::Error> {
+        let request = http::Request::get(path).body(Vec::new()).map_err(kube::Error::HttpError)?;
+        self.client.request(request).await
+    }
+}
+
+impl Target {
+    /// How many replicas it should have.
+    pub(crate) fn replicas(&self) -> i32 {
+        number(&self.scale["spec"]["replicas"])
+    }
+
+    /// How many it has.
+    pub(crate) fn present(&self) -> i32 {
+        number(&self.scale["status"]["replicas"])
+    }
+
+    /// What selects its Pods.
+    pub(crate) fn selector(&self) -> &str {
+        self.scale["status"]["selector"].as_str().unwrap_or_default()
+    }
+}
+
+fn number(value: &Value) -> i32 {
+    let number = value.as_i64().unwrap_or_default();
+    i32::try_from(number).unwrap_or(i32::MAX)
+}

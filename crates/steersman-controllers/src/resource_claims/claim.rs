@@ -1,0 +1,101 @@
+//! What is done for a claim: who has reserved it and is gone or done, and what follows when nobody is left.
+
+use super::{Context, Error, FINALIZER, is_done};
+use crate::refusal::{self, Refused};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimConsumerReference};
+use kube::Api;
+use kube::api::{DeleteParams, PostParams, Preconditions};
+use std::sync::Arc;
+use steersman::{Action, LookupError, ObjectKey, finalizers, owners};
+
+pub(super) async fn reconcile(key: ObjectKey, cx: &Arc<Context>) -> Result<Action, Error> {
+    let claim = match cx.claims.get(&key) {
+        Ok(claim) => claim,
+        Err(LookupError::NotFound { .. }) => return Ok(Action::AwaitChange),
+        Err(error) => return Err(error.into()),
+    };
+    let namespace = key.namespace().unwrap_or_default();
+    let claims = Api::<ResourceClaim>::namespaced(cx.client.clone(), namespace);
+    let reserved = claim.status.as_ref().and_then(|status| status.reserved_for.as_deref()).unwrap_or_default();
+    let mut remaining = Vec::with_capacity(reserved.len());
+    for consumer in reserved {
+        if still_reserves(cx, namespace, consumer).await? {
+            remaining.push(consumer.clone());
+        }
+    }
+    let is_protected = finalizers::contains(&*claim, FINALIZER);
+    let is_released = remaining.len() < reserved.len();
+    let is_unused = remaining.is_empty();
+    if is_released || (is_protected && finalizers::is_deleting(&*claim) && is_unused) {
+        release(&claims, &claim, remaining).await?;
+    }
+    if is_unused && is_of_done_pod(cx, namespace, &claim)? {
+        let preconditions = Preconditions { uid: claim.metadata.uid.clone(), resource_version: None };
+        match claims.delete(key.name(), &DeleteParams::default().preconditions(preconditions)).await {
+            Ok(_) => {}
+            Err(error) if refusal::is_gone(&error) || refusal::is_conflict(&error) => {}
+            Err(error) => return Err(Refused::to(format!("delete unused generated claim {key}"))(error).into()),
+        }
+    }
+    Ok(Action::AwaitChange)
+}
+
+/// Whether who reserved a claim may still need it. Of others than Pods nothing is known.
+async fn still_reserves(cx: &Context, namespace: &str, by: &ResourceClaimConsumerReference) -> Result<bool, Error> {
+    if by.resource != "pods" || by.api_group.as_deref().is_some_and(|group| !group.is_empty()) {
+        return Ok(true);
+    }
+    let needs = |pod: &Pod| pod.metadata.uid.as_deref() == Some(&*by.uid) && !is_done(pod);
+    match cx.pods.get(&ObjectKey::namespaced(namespace, &by.name)) {
+        Ok(pod) => Ok(needs(&pod)),
+        Err(LookupError::NotFound { .. }) => {
+            // The cache may not have it yet.
+            let pods = Api::<Pod>::namespaced(cx.client.clone(), namespace);
+            let found = pods.get_opt(&by.name).await.map_err(Refused::to(format!("read the pod {:?}", by.name)))?;
+            Ok(found.is_some_and(|pod| needs(&pod)))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Takes reservations off a claim, and with the last one its allocation and its finalizer. If it has changed since it was read, an event
+/// follows.
+async fn release(
+    claims: &Api<ResourceClaim>,
+    claim: &ResourceClaim,
+    remaining: Vec<ResourceClaimConsumerReference>,
+) -> Result<(), Refused> {
+    let mut claim = claim.clone();
+    let is_protected = finalizers::contains(&claim, FINALIZER);
+    let status = claim.status.get_or_insert_default();
+    if remaining.is_empty() && is_protected {
+        status.allocation = None;
+    }
+    status.reserved_for = Some(remaining).filter(|remaining| !remaining.is_empty());
+    let Some(mut claim) = refusal::replace_status(claims, &claim).await? else { return Ok(()) };
+    let is_allocated = claim.status.as_ref().is_some_and(|status| status.allocation.is_some());
+    if is_allocated || !finalizers::contains(&claim, FINALIZER) {
+        return Ok(());
+    }
+    claim.metadata.finalizers.get_or_insert_default().retain(|one| one != FINALIZER);
+    let name = claim.metadata.name.clone().unwrap_or_default();
+    match claims.replace(&name, &PostParams::default(), &claim).await {
+        Ok(_) => Ok(()),
+        Err(error) if refusal::is_gone(&error) || refusal::is_conflict(&error) => Ok(()),
+        Err(error) => Err(Refused::to(format!("remove the finalizer of the claim {name:?}"))(error)),
+    }
+}
+
+/// Whether a claim was made for a Pod that is done or was replaced. That of a Pod that is gone is for the garbage collector.
+fn is_of_done_pod(cx: &Context, namespace: &str, claim: &ResourceClaim) -> Result<bool, LookupError> {
+    let Some(owner) = owners::controller_of(claim) else { return Ok(false) };
+    if owner.kind != "Pod" || owner.api_version != "v1" {
+        return Ok(false);
+    }
+    match cx.pods.get(&ObjectKey::namespaced(namespace, &owner.name)) {
+        Ok(pod) => Ok(pod.metadata.uid.as_deref() != Some(&*owner.uid) || is_done(&pod)),
+        Err(LookupError::NotFound { .. }) => Ok(false),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,175 @@
+//! The number of objects of kinds that some quota holds, by watching their metadata.
+//!
+//! A kind is watched from when it is counted first. The watch ends when no quota holds the kind any more, and when its definition is
+//! deleted.
+
+use crate::discovery;
+use crate::refusal::{self, Refused};
+use crate::resource_quota::plan::Held;
+use hashbrown::HashMap;
+use k8s_openapi::api::core::v1::ResourceQuota;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::Client;
+use kube::core::{ApiResource, DynamicObject, PartialObjectMeta};
+use parking_lot::Mutex;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+use steersman::cache::{Change, Event, EventHandler, EventKind, Informer, Running};
+use steersman::queue::WorkQueue;
+use steersman::{InformerFactory, Lister, LookupError, ObjectKey, Scope};
+
+/// What makes a kind known.
+pub(crate) type Definition = CustomResourceDefinition;
+
+/// An object of any kind, of which nothing but the metadata is known.
+type Counted = PartialObjectMeta<DynamicObject>;
+
+/// How long a kind that is counted first may take to be listed.
+const SYNC_WAIT: Duration = Duration::from_secs(10);
+const VERBS: [&str; 4] = ["create", "delete", "list", "watch"];
+
+pub(crate) struct Counters {
+    client: Client,
+    quotas: Lister<ResourceQuota>,
+    kinds: Mutex<HashMap<Held, Arc<Counter>>>,
+    queue: Arc<OnceLock<WorkQueue<ObjectKey>>>,
+}
+
+/// A watch of a kind. It ends when this is dropped.
+struct Counter {
+    informer: Informer<Counted>,
+    _running: Running,
+}
+
+/// Wakes the quotas that count an object that is gone.
+struct Replenish {
+    held: Held,
+    quotas: Lister<ResourceQuota>,
+    queue: Arc<OnceLock<WorkQueue<ObjectKey>>>,
+}
+
+/// The quotas in a namespace that hold something by a name that passes.
+pub(crate) fn concerned(
+    quotas: &Lister<ResourceQuota>,
+    namespace: Option<&str>,
+    counts: impl Fn(&str) -> bool,
+) -> Vec<ObjectKey> {
+    let quotas = namespace.and_then(|namespace| quotas.list_in(namespace).ok()).unwrap_or_default();
+    let holds = |quota: &Arc<ResourceQuota>| names(quota).any(|name| counts(name));
+    quotas.iter().filter(|quota| holds(quota)).map(|quota| ObjectKey::of(&**quota)).collect()
+}
+
+fn names(quota: &ResourceQuota) -> impl Iterator<Item = &str> {
+    let hard = quota.spec.iter().flat_map(|spec| &spec.hard);
+    hard.flat_map(|hard| hard.keys()).map(String::as_str)
+}
+
+// === impl Counters ===
+
+impl Counters {
+    pub(crate) fn new(client: Client, quotas: Lister<ResourceQuota>) -> Counters {
+        Counters { client, quotas, kinds: Mutex::default(), queue: Arc::default() }
+    }
+
+    /// Says where quotas are queued to be counted.
+    pub(crate) fn wakes(&self, queue: WorkQueue<ObjectKey>) {
+        // Said once, when the loop is put together.
+        let _ = self.queue.set(queue);
+    }
+
+    /// How many objects of a kind are in a namespace. `None` if the server does not serve it.
+    ///
+    /// # Errors
+    /// When the server does not say, or does not list them in time.
+    pub(crate) async fn count(&self, group: &str, resource: &str, namespace: &str) -> Result<Option<usize>, Refused> {
+        let held = Held::Object { group: group.to_owned(), resource: resource.to_owned() };
+        let known = self.kinds.lock().get(&held).cloned();
+        let counter = match known {
+            Some(counter) => counter,
+            None => {
+                let Some(resource) = self.discover(group, resource).await? else { return Ok(None) };
+                self.start(held, &resource)
+            }
+        };
+        if counter.informer.wait_synced(SYNC_WAIT).await.is_err() {
+            tracing::debug!(group, resource, "the objects that a quota counts are not listed yet");
+            return Ok(None);
+        }
+        Ok(Some(counter.informer.indexer().keys_in(namespace).len()))
+    }
+
+    fn start(&self, held: Held, resource: &ApiResource) -> Arc<Counter> {
+        let mut kinds = self.kinds.lock();
+        if let Some(known) = kinds.get(&held) {
+            return Arc::clone(known);
+        }
+        let factory = InformerFactory::new(self.client.clone()).compact();
+        let informer = factory.informer_with::<Counted>(resource, Scope::All);
+        let (quotas, queue) = (self.quotas.clone(), Arc::clone(&self.queue));
+        informer.add_handler(Replenish { held: held.clone(), quotas, queue });
+        let counter = Arc::new(Counter { informer, _running: factory.start() });
+        kinds.insert(held, Arc::clone(&counter));
+        counter
+    }
+
+    /// Ends the watches of kinds that no quota holds.
+    pub(crate) fn drop_unused(&self) -> Result<(), LookupError> {
+        if self.kinds.lock().is_empty() {
+            return Ok(());
+        }
+        let quotas = self.quotas.list()?;
+        let is_held = |held: &Held| quotas.iter().any(|quota| names(quota).any(|name| held.counts(name)));
+        self.kinds.lock().retain(|held, _| is_held(held));
+        Ok(())
+    }
+
+    /// Ends the watch of a kind whose definition is gone, and gives the quotas that hold it: they are to be counted when it comes.
+    pub(crate) fn definition_changed(&self, change: &Change<'_, PartialObjectMeta<Definition>>) -> Vec<ObjectKey> {
+        let Some(key) = change.key() else { return Vec::new() };
+        let Some((resource, group)) = key.name().split_once('.') else { return Vec::new() };
+        let held = Held::Object { group: group.to_owned(), resource: resource.to_owned() };
+        if matches!(change, Change::Deleted(_)) {
+            self.kinds.lock().remove(&held);
+            return Vec::new();
+        }
+        let quotas = self.quotas.list().unwrap_or_default();
+        let holds = |quota: &Arc<ResourceQuota>| names(quota).any(|name| held.counts(name));
+        quotas.iter().filter(|quota| holds(quota)).map(|quota| ObjectKey::of(&**quota)).collect()
+    }
+
+    /// The kind by its group and plural, if objects of it are made, deleted and watched in namespaces.
+    async fn discover(&self, group: &str, resource: &str) -> Result<Option<ApiResource>, Refused> {
+        let said = Refused::to(format!("find out whether {resource:?} of {group:?} are served"));
+        match self.try_discover(group, resource).await {
+            Ok(found) => Ok(found),
+            Err(error) if refusal::is_gone(&error) => Ok(None),
+            Err(error) => Err(said(error)),
+        }
+    }
+
+    async fn try_discover(&self, group: &str, resource: &str) -> Result<Option<ApiResource>, kube::Error> {
+        let is_countable = |verbs: &[String]| VERBS.iter().all(|verb| verbs.iter().any(|known| known == verb));
+        let found = discovery::find(&self.client, group, |one| {
+            one.name == resource && one.namespaced && is_countable(&one.verbs)
+        });
+        Ok(found.await?.map(|found| ApiResource {
+            group: group.to_owned(),
+            version: found.version,
+            api_version: found.api_version,
+            kind: found.resource.kind,
+            plural: resource.to_owned(),
+        }))
+    }
+}
+
+impl EventHandler<Counted> for Replenish {
+    fn on_event(&mut self, event: &Event<'_, Counted>) {
+        if event.kind() != EventKind::Deleted {
+            return;
+        }
+        let Some((queue, key)) = self.queue.get().zip(event.key()) else { return };
+        for quota in concerned(&self.quotas, key.namespace(), |name| self.held.counts(name)) {
+            queue.add(quota);
+        }
+    }
+}

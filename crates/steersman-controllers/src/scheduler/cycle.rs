@@ -1,0 +1,559 @@
+//! One decision: the node for a Pod, or why there is none. Pure: nothing is written, and nothing is remembered.
+//!
+//! Follows `schedulePod` with the plugins that kube-scheduler has by default, their order, weights and sentences.
+
+use crate::scheduler::affinity::{self, AffinityConflict, AffinityScores, AffinityState};
+use crate::scheduler::cluster::Cluster;
+use crate::scheduler::labels::Selector;
+use crate::scheduler::node::Node;
+use crate::scheduler::pod::{Pending, Placed};
+use crate::scheduler::spread::{self, SpreadConflict, SpreadScores, SpreadState};
+use crate::scheduler::volumes::{ClaimError, ClaimsOfPod, NodeError, VolumePlan, Volumes};
+use crate::scheduler::volumes;
+use hashbrown::HashMap;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+/// Below this many nodes, all are looked at.
+const FEASIBLE_NODES_MIN: usize = 100;
+/// Of many nodes, at least so many hundredths.
+const FEASIBLE_PERCENT_MIN: usize = 5;
+
+/// A rule that can keep a Pod from a node. A number of them makes a [`PluginSet`].
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Plugin {
+    NodeUnschedulable,
+    TaintToleration,
+    NodeAffinity,
+    NodePorts,
+    NodeResourcesFit,
+    VolumeRestrictions,
+    NodeVolumeLimits,
+    VolumeBinding,
+    VolumeZone,
+    PodTopologySpread,
+    InterPodAffinity,
+    /// There is no node at all.
+    NoNodes,
+}
+
+/// Rules that kept a Pod from nodes.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub(super) struct PluginSet(u16);
+
+/// Whether Pods could make room on a node.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Remedy {
+    None,
+    Preemption,
+}
+
+/// Why a Pod cannot go to a node.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct Rejection {
+    pub(super) plugin: Plugin,
+    pub(super) remedy: Remedy,
+    pub(super) reasons: Vec<Cow<'static, str>>,
+}
+
+/// What a filter says about a node.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) enum Refusal {
+    /// It could not be found out.
+    Failed(String),
+    Rejected(Rejection),
+}
+
+/// What came of the attempt to find a node.
+#[derive(Debug)]
+pub(super) enum Decision {
+    Failed(String),
+    Found(Choice),
+    Unschedulable(Diagnosis),
+}
+
+/// The node for a Pod.
+#[derive(Debug)]
+pub(super) struct Choice {
+    pub(super) node: Arc<str>,
+    pub(super) volumes: VolumePlan,
+}
+
+/// Why there is no node for a Pod.
+#[derive(Debug, Default)]
+pub(super) struct Diagnosis {
+    pub(super) n_nodes: usize,
+    /// Of the nodes that were looked at.
+    pub(super) rejections: BTreeMap<Arc<str>, Rejection>,
+    /// What is said of the others.
+    rest: Option<Cow<'static, str>>,
+    /// Why no node was looked at.
+    before: Option<String>,
+    pub(super) plugins: PluginSet,
+}
+
+/// Pods that are about to get room on a node, by its name.
+pub(super) type Nominations = HashMap<Arc<str>, Vec<Arc<Placed>>>;
+
+/// A decision under way: what was computed once for all nodes.
+pub(super) struct Cycle<'a> {
+    pub(super) cluster: &'a Cluster,
+    pub(super) pending: &'a Pending,
+    nominations: &'a Nominations,
+    claims: ClaimsOfPod,
+}
+
+/// What depends on which Pods are where, and changes while it is tried out who could make room.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Around {
+    spread: SpreadState,
+    affinity: AffinityState,
+    /// How many Pods use a claim that only one may use.
+    n_other_users: i64,
+}
+
+// === impl PluginSet ===
+
+impl PluginSet {
+    pub(super) fn insert(&mut self, plugin: Plugin) {
+        self.0 |= 1 << plugin as u16;
+    }
+
+    pub(super) fn contains(self, plugin: Plugin) -> bool {
+        self.0 & (1 << plugin as u16) != 0
+    }
+}
+
+impl From<Plugin> for PluginSet {
+    fn from(plugin: Plugin) -> PluginSet {
+        let mut set = PluginSet::default();
+        set.insert(plugin);
+        set
+    }
+}
+
+impl Refusal {
+    fn unresolvable(plugin: Plugin, reason: impl Into<Cow<'static, str>>) -> Refusal {
+        Refusal::Rejected(Rejection { plugin, remedy: Remedy::None, reasons: vec![reason.into()] })
+    }
+
+    fn resolvable(plugin: Plugin, reason: impl Into<Cow<'static, str>>) -> Refusal {
+        Refusal::Rejected(Rejection { plugin, remedy: Remedy::Preemption, reasons: vec![reason.into()] })
+    }
+}
+
+// === impl Diagnosis ===
+
+impl Diagnosis {
+    pub(super) fn before(n_nodes: usize, plugin: Plugin, why: String) -> Diagnosis {
+        Diagnosis { n_nodes, before: Some(why), plugins: plugin.into(), ..Diagnosis::default() }
+    }
+
+    /// A diagnosis of which only the sentence matters.
+    pub(super) fn of(n_nodes: usize, rejections: BTreeMap<Arc<str>, Rejection>, rest: &'static str) -> Diagnosis {
+        Diagnosis { n_nodes, rejections, rest: Some(rest.into()), ..Diagnosis::default() }
+    }
+
+    fn add(&mut self, node: &Node, rejection: Rejection) {
+        self.plugins.insert(rejection.plugin);
+        self.rejections.insert(Arc::clone(&node.name), rejection);
+    }
+
+    /// The sentence of the condition and the Event: how many nodes were refused for what.
+    pub(super) fn message(&self) -> String {
+        let mut message = format!("0/{} nodes are available:", self.n_nodes);
+        if let Some(before) = &self.before {
+            // Writing to a string does not fail.
+            _ = write!(message, " {before}.");
+            return message;
+        }
+        let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
+        for reason in self.rejections.values().flat_map(|rejection| &rejection.reasons) {
+            *reasons.entry(reason).or_default() += 1;
+        }
+        let n_rest = self.n_nodes.saturating_sub(self.rejections.len());
+        if let Some(rest) = &self.rest
+            && 0 < n_rest
+        {
+            *reasons.entry(rest).or_default() += n_rest;
+        }
+        // In the order of the texts, numbers included.
+        let mut texts: Vec<String> = reasons.into_iter().map(|(reason, count)| format!("{count} {reason}")).collect();
+        texts.sort();
+        if !texts.is_empty() {
+            _ = write!(message, " {}.", texts.join(", "));
+        }
+        message
+    }
+}
+
+// === impl Cycle ===
+
+/// How many nodes that will do are enough to choose from.
+fn n_feasible_wanted(n_nodes: usize) -> usize {
+    if n_nodes < FEASIBLE_NODES_MIN {
+        return n_nodes;
+    }
+    let percent = 50_usize.saturating_sub(n_nodes / 125).max(FEASIBLE_PERCENT_MIN);
+    (n_nodes.saturating_mul(percent) / 100).max(FEASIBLE_NODES_MIN)
+}
+
+impl<'a> Cycle<'a> {
+    /// # Errors
+    /// Why no node will do.
+    pub(super) fn new(
+        cluster: &'a Cluster,
+        nominations: &'a Nominations,
+        pending: &'a Pending,
+    ) -> Result<(Cycle<'a>, Around), Diagnosis> {
+        let n_nodes = cluster.n_nodes();
+        if pending.nodes.names().is_some_and(<[String]>::is_empty) {
+            let why = "pod affinity terms conflict".to_owned();
+            return Err(Diagnosis::before(n_nodes, Plugin::NodeAffinity, why));
+        }
+        let claims = if pending.volumes.is_empty() {
+            ClaimsOfPod::default()
+        } else {
+            cluster.volumes.of_pod(&pending.pod, &pending.volumes).map_err(|error| {
+                let (plugin, why) = match error {
+                    ClaimError::Binding(why) => (Plugin::VolumeBinding, why),
+                    ClaimError::Restrictions(why) => (Plugin::VolumeRestrictions, why),
+                    ClaimError::Zone(why) => (Plugin::VolumeZone, why),
+                };
+                Diagnosis::before(n_nodes, plugin, why)
+            })?
+        };
+        let around = Around {
+            spread: SpreadState::of(cluster, pending),
+            affinity: AffinityState::of(cluster, pending),
+            n_other_users: n_users(cluster, pending, Volumes::for_one_pod(&claims)),
+        };
+        Ok((Cycle { cluster, pending, nominations, claims }, around))
+    }
+
+    /// Counts a Pod as if it were on a node, or were not.
+    pub(super) fn change(&self, around: &mut Around, pod: &Placed, node: &Node, sign: i64) {
+        around.spread.change(self.pending, pod, node, sign);
+        around.affinity.change(self.cluster, self.pending, pod, node, sign);
+        if pod.identity.namespace == self.pending.pod.identity.namespace {
+            let shared = Volumes::for_one_pod(&self.claims).iter().filter(|claim| pod.claims.contains(claim));
+            around.n_other_users += sign * i64::try_from(shared.count()).unwrap_or_default();
+        }
+    }
+
+    /// Whether the Pod can go to a node, both with the Pods that are about to get room there and without them.
+    pub(super) fn allows(&self, around: &Around, node: &Node) -> Result<(), Refusal> {
+        let own = &self.pending.pod;
+        let nominated = self.nominations.get(&node.name).map_or(&[][..], Vec::as_slice);
+        let goes_first = |other: &&Arc<Placed>| own.priority <= other.priority && other.uid != own.uid;
+        let mut others = nominated.iter().filter(goes_first).peekable();
+        if others.peek().is_some() {
+            let (mut with, mut around_with) = (node.clone(), around.clone());
+            for other in others {
+                with.add(other);
+                self.change(&mut around_with, other, &with, 1);
+            }
+            self.filter(&around_with, &with)?;
+        }
+        self.filter(around, node)
+    }
+
+    fn filter(&self, around: &Around, node: &Node) -> Result<(), Refusal> {
+        let (pending, facts) = (self.pending, node.facts());
+        if facts.is_unschedulable && !pending.tolerations.allow_unschedulable() {
+            return Err(Refusal::unresolvable(Plugin::NodeUnschedulable, "node(s) were unschedulable"));
+        }
+        if !pending.tolerations.allow(&facts.taints) {
+            return Err(Refusal::unresolvable(Plugin::TaintToleration, "node(s) had untolerated taint(s)"));
+        }
+        if !pending.nodes.is_empty() && !pending.nodes.matches(&node.name, &facts.labels) {
+            let reason = "node(s) didn't match Pod's node affinity/selector";
+            return Err(Refusal::unresolvable(Plugin::NodeAffinity, reason));
+        }
+        if !node.has_free(&pending.pod.ports) {
+            let reason = "node(s) didn't have free ports for the requested pod ports";
+            return Err(Refusal::resolvable(Plugin::NodePorts, reason));
+        }
+        fits(&pending.pod, node)?;
+        self.filter_volumes(around, node)?;
+        around.spread.allows(pending, node).map_err(|conflict| match conflict {
+            SpreadConflict::LabelMissing => Refusal::unresolvable(Plugin::PodTopologySpread, spread::LABEL_MISSING),
+            SpreadConflict::Violated => Refusal::resolvable(Plugin::PodTopologySpread, spread::VIOLATED),
+        })?;
+        around.affinity.allows(self.cluster, pending, node).map_err(|conflict| match conflict {
+            AffinityConflict::Affinity => Refusal::unresolvable(Plugin::InterPodAffinity, affinity::AFFINITY),
+            AffinityConflict::AntiAffinity => Refusal::resolvable(Plugin::InterPodAffinity, affinity::ANTI_AFFINITY),
+            AffinityConflict::ExistingAntiAffinity => {
+                Refusal::resolvable(Plugin::InterPodAffinity, affinity::EXISTING_ANTI_AFFINITY)
+            }
+        })
+    }
+
+    fn filter_volumes(&self, around: &Around, node: &Node) -> Result<(), Refusal> {
+        let disks = &self.pending.pod.disks;
+        let used = || node.pods.iter().flat_map(|pod| &pod.disks);
+        if !disks.is_empty() && used().any(|used| disks.iter().any(|disk| disk.conflicts(used))) {
+            return Err(Refusal::resolvable(Plugin::VolumeRestrictions, volumes::DISK_CONFLICT));
+        }
+        if self.pending.volumes.is_empty() {
+            return Ok(());
+        }
+        if 0 < around.n_other_users {
+            return Err(Refusal::resolvable(Plugin::VolumeRestrictions, volumes::USED_BY_OTHER));
+        }
+        let limits = self.cluster.volumes.within_limits(&self.pending.pod, node);
+        limits.map_err(|reason| Refusal::resolvable(Plugin::NodeVolumeLimits, reason))?;
+        self.find_volumes(node)?;
+        if !Volumes::is_in_zone(&self.claims, node) {
+            return Err(Refusal::unresolvable(Plugin::VolumeZone, volumes::ZONE_CONFLICT));
+        }
+        Ok(())
+    }
+
+    fn find_volumes(&self, node: &Node) -> Result<VolumePlan, Refusal> {
+        self.cluster.volumes.find(&self.claims, node).map_err(|error| match error {
+            NodeError::Conflicts(conflicts) => Refusal::Rejected(Rejection {
+                plugin: Plugin::VolumeBinding,
+                remedy: Remedy::None,
+                reasons: conflicts.into_iter().map(Cow::Borrowed).collect(),
+            }),
+            NodeError::Failed(why) => Refusal::Failed(format!("running \"VolumeBinding\" filter plugin: {why}")),
+        })
+    }
+
+    /// Chooses a node. `start` is where in the order of nodes to begin; it moves on, so that all nodes get their turn. `default_selector`
+    /// selects the Pods that belong together with this one, and `choose` one of several nodes that are equally good.
+    pub(super) fn decide(
+        &self,
+        around: &Around,
+        start: &mut usize,
+        default_selector: &Arc<Selector>,
+        choose: impl FnOnce(usize) -> usize,
+    ) -> Decision {
+        let n_nodes = self.cluster.n_nodes();
+        let mut diagnosis = Diagnosis { n_nodes, ..Diagnosis::default() };
+        let mut feasible: Vec<&Node> = Vec::new();
+        if let Some(node) = self.pending.nominated.as_deref().and_then(|name| self.cluster.node(name)) {
+            match self.allows(around, node) {
+                Ok(()) => feasible.push(node),
+                Err(Refusal::Rejected(rejection)) => diagnosis.add(node, rejection),
+                Err(Refusal::Failed(_)) => {}
+            }
+        }
+        if feasible.is_empty() {
+            match self.find_feasible(around, start, &mut diagnosis) {
+                Ok(found) => feasible = found,
+                Err(why) => return Decision::Failed(why),
+            }
+        }
+        let node = match feasible.as_slice() {
+            [] => return Decision::Unschedulable(diagnosis),
+            [node] => *node,
+            _ => {
+                let scores = self.score(&feasible, default_selector);
+                let most = scores.iter().copied().max().unwrap_or_default();
+                let best: Vec<&Node> =
+                    feasible.iter().zip(&scores).filter(|(_, score)| **score == most).map(|(node, _)| *node).collect();
+                best[choose(best.len()).min(best.len() - 1)]
+            }
+        };
+        match self.find_volumes(node) {
+            Ok(volumes) => Decision::Found(Choice { node: Arc::clone(&node.name), volumes }),
+            Err(Refusal::Failed(why)) => Decision::Failed(why),
+            // It was allowed a moment ago, and nothing has changed.
+            Err(Refusal::Rejected(rejection)) => {
+                diagnosis.add(node, rejection);
+                Decision::Unschedulable(diagnosis)
+            }
+        }
+    }
+
+    fn find_feasible(
+        &self,
+        around: &Around,
+        start: &mut usize,
+        diagnosis: &mut Diagnosis,
+    ) -> Result<Vec<&'a Node>, String> {
+        let cluster = self.cluster;
+        let mut feasible: Vec<&Node> = Vec::new();
+        let mut check = |node: &'a Node, feasible: &mut Vec<&'a Node>| match self.allows(around, node) {
+            Ok(()) => {
+                feasible.push(node);
+                Ok(())
+            }
+            Err(Refusal::Rejected(rejection)) => {
+                diagnosis.add(node, rejection);
+                Ok(())
+            }
+            Err(Refusal::Failed(why)) => Err(why),
+        };
+        if let Some(names) = self.pending.nodes.names() {
+            for node in names.iter().filter_map(|name| cluster.node(name)) {
+                check(node, &mut feasible)?;
+            }
+            diagnosis.rest = Some("node(s) didn't satisfy plugin(s) [NodeAffinity]".into());
+            diagnosis.plugins.insert(Plugin::NodeAffinity);
+            return Ok(feasible);
+        }
+        let n_nodes = cluster.n_nodes();
+        let wanted = n_feasible_wanted(n_nodes);
+        let mut n_tried = 0;
+        while n_tried < n_nodes && feasible.len() < wanted {
+            if let Some(node) = cluster.node_at((*start + n_tried) % n_nodes) {
+                check(node, &mut feasible)?;
+            }
+            n_tried += 1;
+        }
+        *start = (*start + n_tried) % n_nodes.max(1);
+        Ok(feasible)
+    }
+
+    /// How good each of several nodes is.
+    fn score(&self, nodes: &[&Node], default_selector: &Arc<Selector>) -> Vec<i64> {
+        let pending = self.pending;
+        let mut total = vec![0_i64; nodes.len()];
+        let mut add = |weight: i64, scores: Vec<i64>| {
+            for (total, score) in total.iter_mut().zip(scores) {
+                *total += weight * score;
+            }
+        };
+        let taints = nodes.iter().map(|node| pending.tolerations.count_avoided(&node.facts().taints)).collect();
+        add(3, reversed(taints));
+        if !pending.preferred_nodes.is_empty() {
+            let of = |node: &&Node| {
+                let terms = pending.preferred_nodes.iter();
+                let matching = terms.filter(|(_, term)| term.matches(&node.name, &node.facts().labels));
+                matching.map(|(weight, _)| weight).sum()
+            };
+            add(2, relative(nodes.iter().map(of).collect()));
+        }
+        add(1, nodes.iter().map(|node| least_allocated(&pending.pod, node)).collect());
+        if let Some(scores) = SpreadScores::of(self.cluster, pending, nodes, default_selector) {
+            add(2, scores.score(pending, nodes));
+        }
+        if let Some(scores) = AffinityScores::of(self.cluster, pending) {
+            add(2, scores.score(nodes));
+        }
+        if pending.pod.requests.exact.cpu != 0 || pending.pod.requests.exact.memory != 0 {
+            add(1, nodes.iter().map(|node| balanced_allocation(&pending.pod, node)).collect());
+        }
+        add(1, nodes.iter().map(|node| self.image_locality(node)).collect());
+        total
+    }
+
+    fn image_locality(&self, node: &Node) -> i64 {
+        const MEGABYTE: i64 = 1024 * 1024;
+        const LEAST: i64 = 23 * MEGABYTE;
+        const MOST_OF_CONTAINER: i64 = 1_000 * MEGABYTE;
+        let facts = node.facts();
+        if facts.images.is_empty() {
+            return 0;
+        }
+        let n_nodes = spread::float(i64::try_from(self.cluster.n_nodes().max(1)).unwrap_or(i64::MAX));
+        let of = |image: &String| {
+            let size = facts.image_size(image)?;
+            let share = spread::float(self.cluster.n_nodes_with(image)) / n_nodes;
+            Some(spread::whole(spread::float(size) * share))
+        };
+        let sum: i64 = self.pending.images.iter().filter_map(of).sum();
+        let most = MOST_OF_CONTAINER.saturating_mul(self.pending.n_containers.max(1));
+        let sum = i128::from(sum.clamp(LEAST, most));
+        i64::try_from(100 * (sum - i128::from(LEAST)) / i128::from(most - LEAST)).unwrap_or_default()
+    }
+}
+
+/// How many Pods on nodes use claims that only one may use.
+fn n_users(cluster: &Cluster, pending: &Pending, claims: &[Arc<str>]) -> i64 {
+    if claims.is_empty() {
+        return 0;
+    }
+    let namespace = &pending.pod.identity.namespace;
+    let pods = cluster.nodes().flat_map(|node| &node.pods).filter(|pod| pod.identity.namespace == *namespace);
+    let used: Vec<&Arc<str>> = pods.flat_map(|pod| &pod.claims).collect();
+    let n_used = claims.iter().filter(|claim| used.contains(claim)).count();
+    i64::try_from(n_used).unwrap_or(i64::MAX)
+}
+
+/// Whether a node has enough left of everything that a Pod asks for.
+///
+/// # Errors
+/// Names all that is too little.
+pub(super) fn fits(pod: &Placed, node: &Node) -> Result<(), Refusal> {
+    let facts = node.facts();
+    let (wanted, has, used) = (&pod.requests.exact, &facts.allocatable, &node.requested);
+    let mut reasons: Vec<Cow<'static, str>> = Vec::new();
+    let mut remedy = Remedy::Preemption;
+    if facts.pods_max <= i64::try_from(node.pods.len()).unwrap_or(i64::MAX) {
+        reasons.push("Too many pods".into());
+    }
+    let mut check = |reason: &dyn Fn() -> Cow<'static, str>, wanted: i64, has: i64, used: i128| {
+        if 0 < wanted && i128::from(has) - used < i128::from(wanted) {
+            reasons.push(reason());
+            if has < wanted {
+                remedy = Remedy::None;
+            }
+        }
+    };
+    check(&|| "Insufficient cpu".into(), wanted.cpu, has.cpu, used.cpu);
+    check(&|| "Insufficient memory".into(), wanted.memory, has.memory, used.memory);
+    let (storage, has_storage) = (wanted.ephemeral_storage, has.ephemeral_storage);
+    check(&|| "Insufficient ephemeral-storage".into(), storage, has_storage, used.ephemeral_storage);
+    for (name, wanted) in &wanted.scalars {
+        let has = has.scalars.get(name).copied().unwrap_or_default();
+        check(&|| format!("Insufficient {name}").into(), *wanted, has, used.scalar(name));
+    }
+    if reasons.is_empty() {
+        return Ok(());
+    }
+    Err(Refusal::Rejected(Rejection { plugin: Plugin::NodeResourcesFit, remedy, reasons }))
+}
+
+// === Scores, from 0 to 100 ===
+
+fn relative(mut scores: Vec<i64>) -> Vec<i64> {
+    let most = scores.iter().copied().max().unwrap_or_default();
+    if 0 < most {
+        scores.iter_mut().for_each(|score| *score = score.saturating_mul(100) / most);
+    }
+    scores
+}
+
+fn reversed(scores: Vec<i64>) -> Vec<i64> {
+    relative(scores).into_iter().map(|score| 100 - score).collect()
+}
+
+/// The more is left, the better.
+fn least_allocated(pod: &Placed, node: &Node) -> i64 {
+    let has = &node.facts().allocatable;
+    let of = |has: i64, used: i128, wanted: i64| {
+        let (has, sum) = (i128::from(has), used + i128::from(wanted));
+        (has != 0).then(|| if has < sum { 0 } else { (has - sum) * 100 / has })
+    };
+    let cpu = of(has.cpu, node.cpu_at_least, pod.requests.cpu_at_least);
+    let memory = of(has.memory, node.memory_at_least, pod.requests.memory_at_least);
+    let scores: Vec<i128> = cpu.into_iter().chain(memory).collect();
+    let count = i128::try_from(scores.len().max(1)).unwrap_or(1);
+    i64::try_from(scores.iter().sum::<i128>() / count).unwrap_or_default()
+}
+
+/// The more evenly CPU and memory are used, the better.
+fn balanced_allocation(pod: &Placed, node: &Node) -> i64 {
+    let has = &node.facts().allocatable;
+    let evenness = |cpu: i128, memory: i128| {
+        let share = |used: i128, has: i64| {
+            #[expect(clippy::cast_precision_loss, reason = "a share needs no more than the precision of a double")]
+            let share = if has == 0 { None } else { Some((used as f64 / has as f64).min(1.0)) };
+            share
+        };
+        let deviation = match (share(cpu, has.cpu), share(memory, has.memory)) {
+            (Some(cpu), Some(memory)) => ((cpu - memory) / 2.0).abs(),
+            _ => 0.0,
+        };
+        spread::whole((1.0 - deviation) * 100.0)
+    };
+    let (used, wanted) = (&node.requested, &pod.requests.exact);
+    let with = evenness(used.cpu + i128::from(wanted.cpu), used.memory + i128::from(wanted.memory));
+    50 + (50 + with - evenness(used.cpu, used.memory)) / 2
+}

@@ -1,0 +1,151 @@
+//! Nodes as the scheduler remembers them, with what their Pods take up.
+
+use crate::scheduler::labels::Labels;
+use crate::scheduler::pod::{HostPort, Identity, Placed};
+use crate::scheduler::resources::{self, Resources, Totals};
+use crate::scheduler::taints::NodeTaint;
+use hashbrown::HashMap;
+use std::sync::Arc;
+
+/// What a Node object says that matters here.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(super) struct NodeFacts {
+    pub(super) labels: Labels,
+    pub(super) taints: Vec<NodeTaint>,
+    pub(super) is_unschedulable: bool,
+    pub(super) allocatable: Resources,
+    pub(super) pods_max: i64,
+    /// Bytes by name.
+    pub(super) images: Vec<(String, i64)>,
+}
+
+/// A node with the Pods that are there, or are about to be.
+#[derive(Clone, Debug)]
+pub(super) struct Node {
+    pub(super) name: Arc<str>,
+    /// `None`: Pods name a node that is not there (yet, or any more).
+    pub(super) facts: Option<Arc<NodeFacts>>,
+    pub(super) requested: Totals,
+    pub(super) cpu_at_least: i128,
+    pub(super) memory_at_least: i128,
+    pub(super) pods: Vec<Arc<Placed>>,
+    /// How many Pods of each identity there are, by the address of the identity, which is shared.
+    identities: HashMap<usize, Group>,
+    /// Pods among `pods` with rules about other Pods.
+    pub(super) with_affinity: Vec<Arc<Placed>>,
+}
+
+/// Pods of one node that no selector tells apart.
+#[derive(Clone, Debug)]
+pub(super) struct Group {
+    pub(super) identity: Arc<Identity>,
+    pub(super) n_all: i64,
+    /// Those that are not being deleted.
+    pub(super) n_staying: i64,
+}
+
+impl NodeFacts {
+    pub(super) fn read(node: &k8s_openapi::api::core::v1::Node) -> NodeFacts {
+        let spec = node.spec.as_ref();
+        let status = node.status.as_ref();
+        let allocatable = status.and_then(|status| status.allocatable.as_ref());
+        let images = status.into_iter().flat_map(|status| status.images.iter().flatten());
+        let named = images.flat_map(|image| {
+            let size = image.size_bytes.unwrap_or_default();
+            image.names.iter().flatten().map(move |name| (name.clone(), size))
+        });
+        let mut images: Vec<(String, i64)> = named.collect();
+        images.sort();
+        images.dedup_by(|a, b| a.0 == b.0);
+        NodeFacts {
+            labels: node.metadata.labels.clone().unwrap_or_default(),
+            taints: spec.into_iter().flat_map(|spec| spec.taints.iter().flatten()).map(NodeTaint::read).collect(),
+            is_unschedulable: spec.and_then(|spec| spec.unschedulable).unwrap_or_default(),
+            allocatable: Resources::read(allocatable),
+            pods_max: resources::pods_max(allocatable),
+            images,
+        }
+    }
+
+    pub(super) fn image_size(&self, name: &str) -> Option<i64> {
+        let at = self.images.binary_search_by(|(known, _)| known.as_str().cmp(name)).ok()?;
+        Some(self.images[at].1)
+    }
+
+    /// The region and zone, by which nodes are taken in turn.
+    pub(super) fn zone(&self) -> String {
+        let label = |names: [&str; 2]| names.into_iter().find_map(|name| self.labels.get(name)).map_or("", String::as_str);
+        let region = label(["topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/region"]);
+        let zone = label(["topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"]);
+        format!("{region}:\0:{zone}")
+    }
+}
+
+impl Node {
+    pub(super) fn new(name: &Arc<str>) -> Node {
+        Node {
+            name: Arc::clone(name),
+            facts: None,
+            requested: Totals::default(),
+            cpu_at_least: 0,
+            memory_at_least: 0,
+            pods: Vec::new(),
+            identities: HashMap::new(),
+            with_affinity: Vec::new(),
+        }
+    }
+
+    /// What the Node object says; nothing if there is none.
+    pub(super) fn facts(&self) -> &NodeFacts {
+        static NONE: std::sync::LazyLock<NodeFacts> = std::sync::LazyLock::new(NodeFacts::default);
+        self.facts.as_deref().unwrap_or(&NONE)
+    }
+
+    pub(super) fn label(&self, key: &str) -> Option<&str> {
+        self.facts().labels.get(key).map(String::as_str)
+    }
+
+    pub(super) fn add(&mut self, pod: &Arc<Placed>) {
+        self.count(pod, 1);
+        self.requested.add(&pod.requests.exact);
+        if pod.affinity.is_some() {
+            self.with_affinity.push(Arc::clone(pod));
+        }
+        self.pods.push(Arc::clone(pod));
+    }
+
+    /// Removes exactly this Pod, as it was added.
+    pub(super) fn remove(&mut self, pod: &Arc<Placed>) {
+        let Some(at) = self.pods.iter().position(|known| Arc::ptr_eq(known, pod)) else { return };
+        self.pods.swap_remove(at);
+        self.with_affinity.retain(|known| !Arc::ptr_eq(known, pod));
+        self.requested.subtract(&pod.requests.exact);
+        self.count(pod, -1);
+    }
+
+    fn count(&mut self, pod: &Arc<Placed>, sign: i64) {
+        self.cpu_at_least += i128::from(sign) * i128::from(pod.requests.cpu_at_least);
+        self.memory_at_least += i128::from(sign) * i128::from(pod.requests.memory_at_least);
+        let address = Arc::as_ptr(&pod.identity).addr();
+        let group = self.identities.entry(address).or_insert_with(|| Group {
+            identity: Arc::clone(&pod.identity),
+            n_all: 0,
+            n_staying: 0,
+        });
+        group.n_all += sign;
+        group.n_staying += if pod.is_deleting { 0 } else { sign };
+        if group.n_all == 0 {
+            self.identities.remove(&address);
+        }
+    }
+
+    /// The Pods of this node by what selectors look at.
+    pub(super) fn groups(&self) -> impl Iterator<Item = &Group> {
+        self.identities.values()
+    }
+
+    pub(super) fn has_free(&self, ports: &[HostPort]) -> bool {
+        ports.is_empty()
+            || !self.pods.iter().flat_map(|pod| &pod.ports).any(|used| ports.iter().any(|port| port.conflicts(used)))
+    }
+}

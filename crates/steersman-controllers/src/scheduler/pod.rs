@@ -1,0 +1,425 @@
+//! Pods as the scheduler remembers them: [`Placed`], which is little and kept of every Pod, and [`Pending`], which also has what a Pod
+//! asks of its node and is dropped with the binding.
+
+use crate::scheduler::labels::{Labels, NodeTerm, RequiredNodes, Selector};
+use crate::scheduler::resources::{self, Requests};
+use crate::scheduler::taints::Tolerations;
+use k8s_openapi::api::core::v1::{
+    Pod, PodAffinityTerm, PodCondition, PodSpec, TopologySpreadConstraint, Volume, WeightedPodAffinityTerm,
+};
+use std::sync::Arc;
+use steersman::ObjectKey;
+
+/// The name by which Pods ask for this scheduler.
+pub(super) const NAME: &str = "default-scheduler";
+
+/// The reason of the condition `DisruptionTarget` of a Pod that makes room.
+pub(super) const PREEMPTED: &str = "PreemptionByScheduler";
+
+/// What selectors of Pods look at. Pods of one Deployment share it.
+#[derive(Debug)]
+pub(super) struct Identity {
+    pub(super) namespace: String,
+    pub(super) labels: Labels,
+}
+
+/// A Pod that takes up room on a node, or would.
+#[derive(Debug)]
+pub(super) struct Placed {
+    pub(super) key: ObjectKey,
+    pub(super) uid: Arc<str>,
+    pub(super) identity: Arc<Identity>,
+    pub(super) priority: i32,
+    pub(super) requests: Requests,
+    pub(super) ports: Vec<HostPort>,
+    pub(super) affinity: Option<Box<PodAffinities>>,
+    /// Names of the PersistentVolumeClaims that it uses.
+    pub(super) claims: Vec<Arc<str>>,
+    pub(super) disks: Vec<Disk>,
+    /// In nanoseconds since the epoch; the largest number if it has not started.
+    pub(super) started: i128,
+    pub(super) is_deleting: bool,
+    /// It is being deleted to make room for another Pod.
+    pub(super) is_preempted: bool,
+    pub(super) generation: i64,
+}
+
+/// A Pod that waits for a node.
+#[derive(Clone, Debug)]
+pub(super) struct Pending {
+    pub(super) pod: Arc<Placed>,
+    pub(super) nodes: RequiredNodes,
+    pub(super) preferred_nodes: Vec<(i64, NodeTerm)>,
+    pub(super) tolerations: Tolerations,
+    pub(super) spread: Vec<Spread>,
+    /// Images of its containers and image volumes, with a tag.
+    pub(super) images: Vec<String>,
+    pub(super) n_containers: i64,
+    pub(super) volumes: Vec<ClaimUse>,
+    pub(super) preempts: Preempts,
+    /// `status.nominatedNodeName`.
+    pub(super) nominated: Option<Arc<str>>,
+    pub(super) is_gated: bool,
+    /// Kind, API version and name of its controller.
+    pub(super) owner: Option<Owner>,
+    /// The condition `PodScheduled`, to write it only when it changes.
+    pub(super) scheduled: Option<Scheduled>,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Preempts {
+    LowerPriority,
+    Never,
+}
+
+/// What the condition `PodScheduled` says.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct Scheduled {
+    pub(super) status: String,
+    pub(super) reason: String,
+    pub(super) message: String,
+    pub(super) generation: Option<i64>,
+}
+
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub(super) struct Owner {
+    pub(super) api_version: String,
+    pub(super) kind: String,
+    pub(super) name: String,
+    pub(super) uid: String,
+}
+
+/// A port of the node itself.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct HostPort {
+    ip: String,
+    protocol: String,
+    port: i32,
+}
+
+/// A claim of a Pod.
+#[derive(Clone, Debug)]
+pub(super) struct ClaimUse {
+    pub(super) name: Arc<str>,
+    /// The claim is made for this Pod, from a template in it.
+    pub(super) is_ephemeral: bool,
+}
+
+/// A volume in the Pod itself that not every two Pods of a node may have.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) enum Disk {
+    Aws { volume: String },
+    Gce { name: String, read_only: bool },
+    Iscsi { iqn: String, read_only: bool },
+    Rbd { monitors: Vec<String>, pool: String, image: String, read_only: bool },
+}
+
+/// What a Pod asks of the Pods around it.
+#[derive(Debug, Default)]
+pub(super) struct PodAffinities {
+    pub(super) required: Vec<PodTerm>,
+    pub(super) required_anti: Vec<PodTerm>,
+    pub(super) preferred: Vec<(i64, PodTerm)>,
+    pub(super) preferred_anti: Vec<(i64, PodTerm)>,
+}
+
+/// Selects Pods in a topology.
+#[derive(Debug)]
+pub(super) struct PodTerm {
+    pub(super) topology_key: String,
+    selector: Selector,
+    namespaces: Vec<String>,
+    namespace_selector: Selector,
+}
+
+/// A rule for how Pods spread over a topology.
+#[derive(Clone, Debug)]
+pub(super) struct Spread {
+    pub(super) topology_key: String,
+    pub(super) max_skew: i64,
+    pub(super) min_domains: i64,
+    pub(super) selector: Selector,
+    pub(super) is_required: bool,
+    /// Nodes that the Pod's node affinity excludes do not count.
+    pub(super) honors_affinity: bool,
+    /// Nodes with taints that the Pod does not tolerate do not count.
+    pub(super) honors_taints: bool,
+}
+
+// === impl Placed ===
+
+impl Placed {
+    /// `identity` comes from whoever makes sure that equal ones are shared.
+    pub(super) fn read(pod: &Pod, identity: Arc<Identity>) -> Placed {
+        let spec = pod.spec.as_ref();
+        let status = pod.status.as_ref();
+        let is_deleting = pod.metadata.deletion_timestamp.is_some();
+        let conditions = || status.into_iter().flat_map(|status| status.conditions.iter().flatten());
+        let is_target = |condition: &PodCondition| {
+            condition.type_ == "DisruptionTarget"
+                && condition.status == "True"
+                && condition.reason.as_deref() == Some(PREEMPTED)
+        };
+        let volumes = spec.and_then(|spec| spec.volumes.as_deref()).unwrap_or_default();
+        Placed {
+            key: ObjectKey::of(pod),
+            uid: pod.metadata.uid.as_deref().unwrap_or_default().into(),
+            priority: spec.and_then(|spec| spec.priority).unwrap_or_default(),
+            requests: Requests::read(pod),
+            ports: spec.map(host_ports).unwrap_or_default(),
+            affinity: spec.and_then(|spec| PodAffinities::read(spec, &identity.namespace)).map(Box::new),
+            claims: claims(pod, volumes).into_iter().map(|claim| claim.name).collect(),
+            disks: volumes.iter().filter_map(Disk::read).collect(),
+            started: status
+                .and_then(|status| status.start_time.as_ref())
+                .map_or(i128::MAX, |time| time.0.as_nanosecond()),
+            is_preempted: is_deleting && conditions().any(is_target),
+            is_deleting,
+            generation: pod.metadata.generation.unwrap_or_default(),
+            identity,
+        }
+    }
+
+    pub(super) fn required_anti(&self) -> &[PodTerm] {
+        self.affinity.as_ref().map_or(&[], |affinity| &affinity.required_anti)
+    }
+}
+
+fn host_ports(spec: &PodSpec) -> Vec<HostPort> {
+    let sidecars = spec.init_containers.iter().flatten().filter(|container| resources::is_sidecar(container));
+    let ports = spec.containers.iter().chain(sidecars).flat_map(|container| container.ports.iter().flatten());
+    let host_port = |port: &k8s_openapi::api::core::v1::ContainerPort| {
+        let number = port.host_port.filter(|number| 0 < *number)?;
+        let ip = port.host_ip.clone().filter(|ip| !ip.is_empty()).unwrap_or_else(|| ANY_ADDRESS.to_owned());
+        let protocol = port.protocol.clone().filter(|name| !name.is_empty()).unwrap_or_else(|| "TCP".to_owned());
+        Some(HostPort { ip, protocol, port: number })
+    };
+    ports.filter_map(host_port).collect()
+}
+
+fn claims(pod: &Pod, volumes: &[Volume]) -> Vec<ClaimUse> {
+    let pod_name = pod.metadata.name.as_deref().unwrap_or_default();
+    let claim = |volume: &Volume| {
+        if let Some(claim) = &volume.persistent_volume_claim {
+            return Some(ClaimUse { name: claim.claim_name.as_str().into(), is_ephemeral: false });
+        }
+        volume.ephemeral.as_ref()?;
+        Some(ClaimUse { name: format!("{pod_name}-{}", volume.name).into(), is_ephemeral: true })
+    };
+    volumes.iter().filter_map(claim).collect()
+}
+
+// === impl Pending ===
+
+impl Pending {
+    pub(super) fn read(pod: &Pod, placed: Arc<Placed>) -> Pending {
+        let none = PodSpec::default();
+        let spec = pod.spec.as_ref().unwrap_or(&none);
+        let status = pod.status.as_ref();
+        let node_affinity = spec.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref());
+        let preferred = node_affinity
+            .and_then(|node| node.preferred_during_scheduling_ignored_during_execution.as_deref())
+            .unwrap_or_default();
+        let volumes = spec.volumes.as_deref().unwrap_or_default();
+        let init = spec.init_containers.as_deref().unwrap_or_default();
+        let of_containers = init.iter().chain(&spec.containers).filter_map(|container| container.image.as_deref());
+        let of_volumes = volumes.iter().filter_map(|volume| volume.image.as_ref()?.reference.as_deref());
+        let scheduled = status
+            .and_then(|status| status.conditions.iter().flatten().find(|condition| condition.type_ == "PodScheduled"));
+        let owners = pod.metadata.owner_references.iter().flatten();
+        Pending {
+            nodes: RequiredNodes::read(pod),
+            preferred_nodes: preferred
+                .iter()
+                .filter(|term| term.weight != 0)
+                .filter_map(|term| Some((i64::from(term.weight), NodeTerm::read(&term.preference)?)))
+                .collect(),
+            tolerations: Tolerations::read(spec.tolerations.as_deref().unwrap_or_default()),
+            spread: spec
+                .topology_spread_constraints
+                .iter()
+                .flatten()
+                .map(|constraint| Spread::read(constraint, &placed.identity.labels))
+                .collect(),
+            images: of_containers.chain(of_volumes).map(with_tag).collect(),
+            n_containers: i64::try_from(init.len().saturating_add(spec.containers.len())).unwrap_or(i64::MAX),
+            volumes: claims(pod, volumes),
+            preempts: match spec.preemption_policy.as_deref() {
+                Some("Never") => Preempts::Never,
+                _ => Preempts::LowerPriority,
+            },
+            nominated: status
+                .and_then(|status| status.nominated_node_name.as_deref())
+                .filter(|name| !name.is_empty())
+                .map(Arc::from),
+            is_gated: spec.scheduling_gates.as_ref().is_some_and(|gates| !gates.is_empty()),
+            owner: owners.filter(|owner| owner.controller == Some(true)).map(Owner::read).next(),
+            scheduled: scheduled.map(|condition| Scheduled {
+                status: condition.status.clone(),
+                reason: condition.reason.clone().unwrap_or_default(),
+                message: condition.message.clone().unwrap_or_default(),
+                generation: condition.observed_generation,
+            }),
+            pod: placed,
+        }
+    }
+
+    /// The same Pod, about to get room on another node.
+    pub(super) fn with_nominated(&self, nominated: Option<Arc<str>>) -> Pending {
+        Pending { nominated, ..self.clone() }
+    }
+
+    pub(super) fn required_spread(&self) -> impl Iterator<Item = &Spread> {
+        self.spread.iter().filter(|spread| spread.is_required)
+    }
+}
+
+impl Owner {
+    fn read(owner: &k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference) -> Owner {
+        Owner {
+            api_version: owner.api_version.clone(),
+            kind: owner.kind.clone(),
+            name: owner.name.clone(),
+            uid: owner.uid.clone(),
+        }
+    }
+}
+
+/// The name of an image as nodes report it.
+pub(super) fn with_tag(image: &str) -> String {
+    let (colon, slash) = (image.rfind(':'), image.rfind('/'));
+    if colon <= slash { format!("{image}:latest") } else { image.to_owned() }
+}
+
+// === impl HostPort ===
+
+const ANY_ADDRESS: &str = "0.0.0.0";
+
+impl HostPort {
+    /// Whether only one of them can be had.
+    pub(super) fn conflicts(&self, other: &HostPort) -> bool {
+        let is_same_address = self.ip == other.ip || self.ip == ANY_ADDRESS || other.ip == ANY_ADDRESS;
+        self.port == other.port && self.protocol == other.protocol && is_same_address
+    }
+}
+
+// === impl Disk ===
+
+impl Disk {
+    fn read(volume: &Volume) -> Option<Disk> {
+        if let Some(disk) = &volume.gce_persistent_disk {
+            let read_only = disk.read_only.unwrap_or_default();
+            return Some(Disk::Gce { name: disk.pd_name.clone(), read_only });
+        }
+        if let Some(disk) = &volume.aws_elastic_block_store {
+            return Some(Disk::Aws { volume: disk.volume_id.clone() });
+        }
+        if let Some(disk) = &volume.iscsi {
+            return Some(Disk::Iscsi { iqn: disk.iqn.clone(), read_only: disk.read_only.unwrap_or_default() });
+        }
+        let disk = volume.rbd.as_ref()?;
+        Some(Disk::Rbd {
+            monitors: disk.monitors.clone(),
+            pool: disk.pool.clone().unwrap_or_default(),
+            image: disk.image.clone(),
+            read_only: disk.read_only.unwrap_or_default(),
+        })
+    }
+
+    /// Whether two Pods of one node may not have both.
+    pub(super) fn conflicts(&self, other: &Disk) -> bool {
+        match (self, other) {
+            (Disk::Aws { volume }, Disk::Aws { volume: other }) => volume == other,
+            (Disk::Gce { name, read_only }, Disk::Gce { name: other, read_only: also }) => {
+                name == other && !(*read_only && *also)
+            }
+            (Disk::Iscsi { iqn, read_only }, Disk::Iscsi { iqn: other, read_only: also }) => {
+                iqn == other && !(*read_only && *also)
+            }
+            (
+                Disk::Rbd { monitors, pool, image, read_only },
+                Disk::Rbd { monitors: others, pool: other_pool, image: other_image, read_only: also },
+            ) => {
+                monitors.iter().any(|monitor| others.contains(monitor))
+                    && pool == other_pool
+                    && image == other_image
+                    && !(*read_only && *also)
+            }
+            (Disk::Aws { .. } | Disk::Gce { .. } | Disk::Iscsi { .. } | Disk::Rbd { .. }, _) => false,
+        }
+    }
+}
+
+// === impl PodAffinities ===
+
+impl PodAffinities {
+    fn read(spec: &PodSpec, namespace: &str) -> Option<PodAffinities> {
+        let affinity = spec.affinity.as_ref()?;
+        let terms = |terms: &Option<Vec<PodAffinityTerm>>| -> Vec<PodTerm> {
+            terms.iter().flatten().map(|term| PodTerm::read(term, namespace)).collect()
+        };
+        let weighted = |terms: &Option<Vec<WeightedPodAffinityTerm>>| -> Vec<(i64, PodTerm)> {
+            let read = |one: &WeightedPodAffinityTerm| {
+                (i64::from(one.weight), PodTerm::read(&one.pod_affinity_term, namespace))
+            };
+            terms.iter().flatten().map(read).collect()
+        };
+        let mut all = PodAffinities::default();
+        if let Some(affinity) = &affinity.pod_affinity {
+            all.required = terms(&affinity.required_during_scheduling_ignored_during_execution);
+            all.preferred = weighted(&affinity.preferred_during_scheduling_ignored_during_execution);
+        }
+        if let Some(anti) = &affinity.pod_anti_affinity {
+            all.required_anti = terms(&anti.required_during_scheduling_ignored_during_execution);
+            all.preferred_anti = weighted(&anti.preferred_during_scheduling_ignored_during_execution);
+        }
+        let is_empty = all.required.is_empty()
+            && all.required_anti.is_empty()
+            && all.preferred.is_empty()
+            && all.preferred_anti.is_empty();
+        (!is_empty).then_some(all)
+    }
+}
+
+impl PodTerm {
+    fn read(term: &PodAffinityTerm, namespace: &str) -> PodTerm {
+        let mut namespaces = term.namespaces.clone().unwrap_or_default();
+        if namespaces.is_empty() && term.namespace_selector.is_none() {
+            namespaces.push(namespace.to_owned());
+        }
+        PodTerm {
+            topology_key: term.topology_key.clone(),
+            selector: Selector::read(term.label_selector.as_ref()),
+            namespaces,
+            namespace_selector: Selector::read(term.namespace_selector.as_ref()),
+        }
+    }
+
+    /// Whether it selects Pods of this identity. `namespace` are the labels of their namespace.
+    pub(super) fn matches(&self, identity: &Identity, namespace: &Labels) -> bool {
+        (self.namespaces.contains(&identity.namespace) || self.namespace_selector.matches(namespace))
+            && self.selector.matches(&identity.labels)
+    }
+}
+
+// === impl Spread ===
+
+impl Spread {
+    fn read(constraint: &TopologySpreadConstraint, labels: &Labels) -> Spread {
+        let mut selector = Selector::read(constraint.label_selector.as_ref());
+        let keys = constraint.match_label_keys.iter().flatten();
+        let own: Labels = keys.filter_map(|key| Some((key.clone(), labels.get(key)?.clone()))).collect();
+        if !own.is_empty() {
+            selector = Selector::of_labels(&own).and(selector);
+        }
+        Spread {
+            topology_key: constraint.topology_key.clone(),
+            max_skew: i64::from(constraint.max_skew),
+            min_domains: i64::from(constraint.min_domains.unwrap_or(1)),
+            selector,
+            is_required: constraint.when_unsatisfiable == "DoNotSchedule",
+            honors_affinity: constraint.node_affinity_policy.as_deref() != Some("Ignore"),
+            honors_taints: constraint.node_taints_policy.as_deref() == Some("Honor"),
+        }
+    }
+}

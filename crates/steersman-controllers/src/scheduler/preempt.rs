@@ -1,0 +1,193 @@
+//! Making room: which Pods of lower priority have to go, and from which node, so that a Pod fits.
+//!
+//! Follows the plugin DefaultPreemption and `framework/preemption`: as few and as unimportant Pods as possible, and rather none whose
+//! PodDisruptionBudget is used up.
+
+use crate::scheduler::cluster::{Budget, Cluster};
+use crate::scheduler::cycle::{Around, Cycle, Diagnosis, Plugin, Refusal, Rejection, Remedy};
+use crate::scheduler::node::Node;
+use crate::scheduler::pod::{Pending, Placed, Preempts};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// So many nodes are compared: a tenth, and at least a hundred.
+const CANDIDATES_SHARE: usize = 10;
+const CANDIDATES_MIN: usize = 100;
+
+const NO_VICTIMS: &str = "No preemption victims found for incoming pod";
+const NOT_HELPFUL: &str = "Preemption is not helpful for scheduling";
+
+/// Where room is made, and by whose going.
+#[derive(Debug)]
+pub(super) struct Preemption {
+    pub(super) node: Arc<str>,
+    /// The most important first.
+    pub(super) victims: Vec<Arc<Placed>>,
+}
+
+/// Why no room is made.
+#[derive(Debug)]
+pub(super) struct NoPreemption {
+    /// The part of the Pod's condition that says so.
+    pub(super) message: String,
+    pub(super) nomination: Nomination,
+}
+
+/// What becomes of the node on which room was made earlier.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Nomination {
+    Clear,
+    Keep,
+}
+
+struct Candidate {
+    node: Arc<str>,
+    victims: Vec<Arc<Placed>>,
+    n_violations: usize,
+}
+
+/// Chooses who makes room for a Pod that found no node. `offset` is where among the nodes to begin.
+///
+/// # Errors
+/// Why nobody does.
+pub(super) fn preempt(
+    cycle: &Cycle<'_>,
+    around: &Around,
+    diagnosis: &Diagnosis,
+    offset: impl FnOnce(usize) -> usize,
+) -> Result<Preemption, NoPreemption> {
+    ensure_eligible(cycle.cluster, cycle.pending, diagnosis)?;
+    let is_potential = |(_, rejection): &(&Arc<str>, &Rejection)| rejection.remedy == Remedy::Preemption;
+    let potential: Vec<&Node> = diagnosis
+        .rejections
+        .iter()
+        .filter(is_potential)
+        .filter_map(|(name, _)| cycle.cluster.node(name))
+        .collect();
+    let wanted = (potential.len() / CANDIDATES_SHARE).max(CANDIDATES_MIN);
+    let offset = if potential.is_empty() { 0 } else { offset(potential.len()) };
+    let budgets: Vec<&Budget> = cycle.cluster.budgets.values().collect();
+    let (mut candidates, mut rejections) = (Vec::new(), BTreeMap::new());
+    for at in 0..potential.len() {
+        let node = potential[(offset + at) % potential.len()];
+        match select_victims(cycle, around, node, &budgets) {
+            // It fits without anybody's going, which the next attempt finds out.
+            Ok(candidate) if candidate.victims.is_empty() => {}
+            Ok(candidate) => candidates.push(candidate),
+            Err(rejection) => {
+                rejections.insert(Arc::clone(&node.name), rejection);
+            }
+        }
+        if wanted <= candidates.len() && candidates.iter().any(|candidate| candidate.n_violations == 0) {
+            break;
+        }
+    }
+    match candidates.into_iter().min_by_key(cost) {
+        Some(Candidate { node, victims, .. }) => Ok(Preemption { node, victims }),
+        None => Err(no_candidate(Diagnosis::of(cycle.cluster.n_nodes(), rejections, NOT_HELPFUL))),
+    }
+}
+
+/// Where no node was looked at, none can be made to fit either.
+pub(super) fn not_helpful(cluster: &Cluster, pending: &Pending, diagnosis: &Diagnosis) -> NoPreemption {
+    match ensure_eligible(cluster, pending, diagnosis) {
+        Err(why) => why,
+        Ok(()) => no_candidate(Diagnosis::of(cluster.n_nodes(), BTreeMap::new(), NOT_HELPFUL)),
+    }
+}
+
+fn no_candidate(diagnosis: Diagnosis) -> NoPreemption {
+    NoPreemption { message: format!("preemption: {}", diagnosis.message()), nomination: Nomination::Clear }
+}
+
+fn ensure_eligible(cluster: &Cluster, pending: &Pending, diagnosis: &Diagnosis) -> Result<(), NoPreemption> {
+    let refused = |why: &str| {
+        Err(NoPreemption { message: format!("preemption: not eligible due to {why}"), nomination: Nomination::Keep })
+    };
+    if pending.preempts == Preempts::Never {
+        return refused("preemptionPolicy=Never.");
+    }
+    let Some(nominated) = pending.nominated.as_deref() else { return Ok(()) };
+    if diagnosis.rejections.get(nominated).is_some_and(|rejection| rejection.remedy == Remedy::None) {
+        return Ok(());
+    }
+    let makes_room = |pod: &Arc<Placed>| pod.is_preempted && pod.priority < pending.pod.priority;
+    if cluster.node(nominated).is_some_and(|node| node.pods.iter().any(makes_room)) {
+        return refused("a terminating pod on the nominated node.");
+    }
+    Ok(())
+}
+
+/// The least to lose: budgets, then importance, then numbers, then those that have run the shortest.
+fn cost(candidate: &Candidate) -> (usize, i32, i64, usize, Reverse<i128>) {
+    let priorities = candidate.victims.iter().map(|pod| pod.priority);
+    let highest = priorities.clone().max().unwrap_or(i32::MIN);
+    // Above zero each, so that more Pods never cost less.
+    let sum = priorities.map(|priority| i64::from(priority) + i64::from(i32::MAX) + 1).sum();
+    let earliest = candidate.victims.iter().filter(|pod| pod.priority == highest).map(|pod| pod.started).min();
+    (candidate.n_violations, highest, sum, candidate.victims.len(), Reverse(earliest.unwrap_or_default()))
+}
+
+/// The fewest Pods that have to go from a node.
+fn select_victims(
+    cycle: &Cycle<'_>,
+    around: &Around,
+    node: &Node,
+    budgets: &[&Budget],
+) -> Result<Candidate, Rejection> {
+    let own = cycle.pending.pod.priority;
+    let mut potential: Vec<Arc<Placed>> = node.pods.iter().filter(|pod| pod.priority < own).cloned().collect();
+    if potential.is_empty() {
+        let reasons = vec![NO_VICTIMS.into()];
+        return Err(Rejection { plugin: Plugin::NodeResourcesFit, remedy: Remedy::None, reasons });
+    }
+    let (mut node, mut around) = (node.clone(), around.clone());
+    for pod in &potential {
+        node.remove(pod);
+        cycle.change(&mut around, pod, &node, -1);
+    }
+    cycle.allows(&around, &node).map_err(|refusal| match refusal {
+        Refusal::Rejected(rejection) => rejection,
+        Refusal::Failed(why) => {
+            Rejection { plugin: Plugin::NodeResourcesFit, remedy: Remedy::None, reasons: vec![why.into()] }
+        }
+    })?;
+    potential.sort_by_key(|pod| (Reverse(pod.priority), pod.started));
+    let (violating, others) = split_by_budgets(potential, budgets);
+    let (mut victims, mut n_violations) = (Vec::new(), 0);
+    let n_violating = violating.len();
+    for (at, pod) in violating.into_iter().chain(others).enumerate() {
+        node.add(&pod);
+        cycle.change(&mut around, &pod, &node, 1);
+        if cycle.allows(&around, &node).is_err() {
+            node.remove(&pod);
+            cycle.change(&mut around, &pod, &node, -1);
+            n_violations += usize::from(at < n_violating);
+            victims.push(pod);
+        }
+    }
+    victims.sort_by_key(|pod| (Reverse(pod.priority), pod.started));
+    Ok(Candidate { node: Arc::clone(&node.name), victims, n_violations })
+}
+
+/// Splits Pods into those whose going would break a budget, and the others.
+fn split_by_budgets(pods: Vec<Arc<Placed>>, budgets: &[&Budget]) -> (Vec<Arc<Placed>>, Vec<Arc<Placed>>) {
+    let mut left: Vec<i64> = budgets.iter().map(|budget| budget.allowed).collect();
+    pods.into_iter().partition(|pod| {
+        let mut is_violated = false;
+        let identity = &pod.identity;
+        for (budget, left) in budgets.iter().zip(&mut left) {
+            let applies = budget.namespace == identity.namespace
+                && !identity.labels.is_empty()
+                && !budget.selector.is_empty()
+                && budget.selector.matches(&identity.labels)
+                && !budget.disrupted.iter().any(|name| name == pod.key.name());
+            if applies {
+                *left -= 1;
+                is_violated |= *left < 0;
+            }
+        }
+        is_violated
+    })
+}

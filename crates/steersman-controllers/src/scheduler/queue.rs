@@ -1,0 +1,316 @@
+//! Pods that wait for a node: which is next, which wait for their back-off, and which for something to change.
+//!
+//! Follows `pkg/scheduler/backend/queue`: by priority, then by age; a Pod that found no node is tried again after an event that can help
+//! it ([`hints`](crate::scheduler::hints)), or after five minutes. While nobody else waits, its back-off is not waited for, unless the
+//! last attempt failed for reasons of the server.
+
+use crate::scheduler::cycle::PluginSet;
+use crate::scheduler::pod::Pending;
+use hashbrown::{HashMap, HashSet};
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+use steersman::ObjectKey;
+use tokio::time::Instant;
+
+const BACKOFF_FIRST: Duration = Duration::from_secs(1);
+const BACKOFF_MAX: Duration = Duration::from_secs(10);
+/// After this, a Pod is tried again without any event.
+const UNSCHEDULABLE_MAX: Duration = Duration::from_secs(5 * 60);
+
+/// Pods without a node, by key.
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    entries: HashMap<ObjectKey, Entry>,
+    active: BTreeSet<(Reverse<i32>, Instant, u64, ObjectKey)>,
+    /// Pods that found no node and may try again.
+    backoff: BTreeSet<(Instant, Reverse<i32>, u64, ObjectKey)>,
+    /// Pods whose last attempt failed for reasons of the server.
+    errors: BTreeSet<(Instant, u64, ObjectKey)>,
+    /// Pods that wait for an event, by what kept them from nodes.
+    unschedulable: HashMap<PluginSet, HashSet<ObjectKey>>,
+    /// When Pods have waited for an event for long enough.
+    leftover: BTreeSet<(Instant, u64, ObjectKey)>,
+    n_added: u64,
+}
+
+/// A Pod that waits.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) pending: Arc<Pending>,
+    /// The node on which room is being made for it.
+    pub(super) nominated: Option<Arc<str>>,
+    /// Why it found no node.
+    pub(super) plugins: PluginSet,
+    place: Place,
+    /// When it came, or came back from an attempt.
+    added: Instant,
+    number: u64,
+    n_unschedulable: u32,
+    n_errors: u32,
+    /// Requests about it are under way, that have to end before the next attempt.
+    n_requests: u32,
+    /// It may be tried once they have ended.
+    wakes: bool,
+}
+
+/// Where a Pod waits.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Place {
+    Active,
+    Backoff(Instant),
+    /// It has a node, and is about to be bound to it.
+    Binding,
+    Error(Instant),
+    Gated,
+    Unschedulable { until: Instant },
+}
+
+/// What the last attempt came to.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Attempt {
+    Failed,
+    Unschedulable(PluginSet),
+}
+
+// === impl Queue ===
+
+impl Queue {
+    pub(super) fn get(&self, key: &ObjectKey) -> Option<&Entry> {
+        self.entries.get(key)
+    }
+
+    /// Takes a Pod that is new.
+    pub(super) fn add(&mut self, pending: Arc<Pending>, now: Instant) {
+        let key = pending.pod.key.clone();
+        self.remove(&key);
+        self.n_added += 1;
+        let entry = Entry {
+            nominated: pending.nominated.clone(),
+            plugins: PluginSet::default(),
+            place: Place::Gated,
+            added: now,
+            number: self.n_added,
+            n_unschedulable: 0,
+            n_errors: 0,
+            n_requests: 0,
+            wakes: false,
+            pending,
+        };
+        let is_gated = entry.pending.is_gated;
+        self.entries.insert(key.clone(), entry);
+        if !is_gated {
+            self.put(&key, Place::Active);
+        }
+    }
+
+    /// Takes a Pod as it is now. Where it waits stays the same.
+    pub(super) fn update(&mut self, pending: Arc<Pending>) {
+        let key = pending.pod.key.clone();
+        let Some(place) = self.entries.get(&key).map(|entry| entry.place) else { return };
+        self.take_out(&key);
+        if let Some(entry) = self.entries.get_mut(&key) {
+            // What was nominated here is not in the object yet.
+            let is_ours = entry.pending.nominated.is_none() && pending.nominated.is_none();
+            if !is_ours {
+                entry.nominated.clone_from(&pending.nominated);
+            }
+            entry.pending = pending;
+        }
+        self.put(&key, place);
+    }
+
+    /// A Pod's node is known to be, or not to be, one on which room is made for it.
+    pub(super) fn nominate(&mut self, key: &ObjectKey, node: Option<&Arc<str>>) {
+        if let Some(entry) = self.entries.get_mut(key) {
+            entry.nominated = node.cloned();
+        }
+    }
+
+    pub(super) fn remove(&mut self, key: &ObjectKey) -> Option<Entry> {
+        self.take_out(key);
+        self.entries.remove(key)
+    }
+
+    /// The next Pod to find a node for. It is in nobody's way until it is put back or removed.
+    pub(super) fn pop(&mut self, now: Instant) -> Option<Arc<Pending>> {
+        self.wake(now);
+        let key = match self.active.first() {
+            Some((.., key)) => key.clone(),
+            None => self.backoff.first()?.3.clone(),
+        };
+        self.take_out(&key);
+        let entry = self.entries.get_mut(&key)?;
+        entry.place = Place::Binding;
+        Some(Arc::clone(&entry.pending))
+    }
+
+    /// Puts a Pod back whose attempt came to nothing.
+    pub(super) fn put_back(&mut self, key: &ObjectKey, attempt: Attempt, now: Instant) {
+        let Some(entry) = self.entries.get_mut(key) else { return };
+        entry.added = now;
+        let place = match attempt {
+            Attempt::Failed => {
+                entry.n_errors = entry.n_errors.saturating_add(1);
+                entry.plugins = PluginSet::default();
+                Place::Error(now + backoff(entry.n_errors))
+            }
+            Attempt::Unschedulable(plugins) => {
+                entry.n_unschedulable = entry.n_unschedulable.saturating_add(1);
+                entry.n_errors = 0;
+                entry.plugins = plugins;
+                Place::Unschedulable { until: now + UNSCHEDULABLE_MAX }
+            }
+        };
+        self.put(key, place);
+    }
+
+    /// Requests about a Pod have begun: it is not tried before they have ended.
+    pub(super) fn set_busy(&mut self, key: &ObjectKey) {
+        if let Some(entry) = self.entries.get_mut(key) {
+            entry.n_requests += 1;
+        }
+    }
+
+    /// Requests about a Pod have ended.
+    pub(super) fn set_idle(&mut self, key: &ObjectKey, uid: &str, now: Instant) {
+        let Some(entry) = self.entries.get_mut(key).filter(|entry| *entry.pending.pod.uid == *uid) else { return };
+        entry.n_requests = entry.n_requests.saturating_sub(1);
+        if entry.n_requests == 0 && std::mem::take(&mut entry.wakes) {
+            self.activate(key, now);
+        }
+    }
+
+    /// Something happened that may help a Pod: it may be tried again.
+    pub(super) fn activate(&mut self, key: &ObjectKey, now: Instant) {
+        let Some(entry) = self.entries.get_mut(key) else { return };
+        if 0 < entry.n_requests {
+            entry.wakes = true;
+            return;
+        }
+        if entry.pending.is_gated || !matches!(entry.place, Place::Gated | Place::Unschedulable { .. }) {
+            return;
+        }
+        let until = entry.added + backoff(entry.n_unschedulable);
+        let place = if now < until { Place::Backoff(until) } else { Place::Active };
+        self.put(key, place);
+    }
+
+    /// Pods that wait for an event, by what kept them from nodes.
+    pub(super) fn unschedulable(&self) -> impl Iterator<Item = (PluginSet, &ObjectKey)> {
+        self.unschedulable.iter().flat_map(|(plugins, keys)| keys.iter().map(|key| (*plugins, key)))
+    }
+
+    /// Whether some Pod waits for an event.
+    pub(super) fn has_unschedulable(&self) -> bool {
+        !self.unschedulable.is_empty()
+    }
+
+    /// Whether [`Queue::pop`] has something now.
+    pub(super) fn is_ready(&self, now: Instant) -> bool {
+        !self.active.is_empty() || !self.backoff.is_empty() || self.next_wake().is_some_and(|at| at <= now)
+    }
+
+    /// When the next Pod is due without an event.
+    pub(super) fn next_wake(&self) -> Option<Instant> {
+        let error = self.errors.first().map(|(at, ..)| *at);
+        let leftover = self.leftover.first().map(|(at, ..)| *at);
+        error.into_iter().chain(leftover).min()
+    }
+
+    /// Lets those go on whose time has come.
+    fn wake(&mut self, now: Instant) {
+        while let Some((at, _, key)) = self.errors.first()
+            && *at <= now
+        {
+            let key = key.clone();
+            self.put(&key, Place::Active);
+        }
+        while let Some((at, _, key)) = self.backoff.first().map(|(at, _, number, key)| (at, number, key))
+            && *at <= now
+        {
+            let key = key.clone();
+            self.put(&key, Place::Active);
+        }
+        while let Some((at, _, key)) = self.leftover.first()
+            && *at <= now
+        {
+            let key = key.clone();
+            self.put(&key, Place::Unschedulable { until: now + UNSCHEDULABLE_MAX });
+            self.activate(&key, now);
+        }
+    }
+
+    fn put(&mut self, key: &ObjectKey, place: Place) {
+        self.take_out(key);
+        let Some(entry) = self.entries.get_mut(key) else { return };
+        // A Pod that may be tried waits until the requests about it have ended.
+        if 0 < entry.n_requests && matches!(place, Place::Active | Place::Backoff(_)) {
+            entry.wakes = true;
+            return;
+        }
+        entry.place = place;
+        let (priority, number) = (Reverse(entry.pending.pod.priority), entry.number);
+        match place {
+            Place::Active => {
+                self.active.insert((priority, entry.added, number, key.clone()));
+            }
+            Place::Backoff(until) => {
+                self.backoff.insert((until, priority, number, key.clone()));
+            }
+            Place::Error(until) => {
+                self.errors.insert((until, number, key.clone()));
+            }
+            Place::Unschedulable { until } => {
+                self.unschedulable.entry(entry.plugins).or_default().insert(key.clone());
+                self.leftover.insert((until, number, key.clone()));
+            }
+            Place::Binding | Place::Gated => {}
+        }
+    }
+
+    fn take_out(&mut self, key: &ObjectKey) {
+        let Some(entry) = self.entries.get_mut(key) else { return };
+        let (priority, number) = (Reverse(entry.pending.pod.priority), entry.number);
+        match entry.place {
+            Place::Active => {
+                self.active.remove(&(priority, entry.added, number, key.clone()));
+            }
+            Place::Backoff(until) => {
+                self.backoff.remove(&(until, priority, number, key.clone()));
+            }
+            Place::Error(until) => {
+                self.errors.remove(&(until, number, key.clone()));
+            }
+            Place::Unschedulable { until } => {
+                if let Some(keys) = self.unschedulable.get_mut(&entry.plugins) {
+                    keys.remove(key);
+                    if keys.is_empty() {
+                        self.unschedulable.remove(&entry.plugins);
+                    }
+                }
+                self.leftover.remove(&(until, number, key.clone()));
+            }
+            Place::Binding | Place::Gated => {}
+        }
+        entry.place = Place::Gated;
+    }
+}
+
+/// How long to wait after so many attempts in a row that came to nothing.
+fn backoff(n_attempts: u32) -> Duration {
+    match n_attempts.checked_sub(1) {
+        None => Duration::ZERO,
+        Some(shift) => BACKOFF_FIRST.saturating_mul(1_u32.checked_shl(shift).unwrap_or(u32::MAX)).min(BACKOFF_MAX),
+    }
+}
+
+// === impl Entry ===
+
+impl Entry {
+    /// Whether an attempt or a binding is under way.
+    pub(super) fn is_binding(&self) -> bool {
+        self.place == Place::Binding
+    }
+}

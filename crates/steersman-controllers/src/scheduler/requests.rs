@@ -1,0 +1,269 @@
+//! What the scheduler sends to the API server: bindings, conditions, evictions, and Events.
+
+use crate::refusal;
+use crate::scheduler::pod::{NAME, PREEMPTED};
+use crate::scheduler::state::{Effect, PodRef, Reason, Report, State, WasFalse};
+use crate::scheduler::volumes::{SELECTED_NODE, VolumePlan};
+use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use steersman::ObjectKey;
+use steersman::events::{EventRecorder, EventType, NewEvent};
+use tokio::time::Instant;
+
+/// How long the note of an Event may be.
+const NOTE_BYTES_MAX: usize = 1_024;
+const CUT: &str = " ...";
+
+/// Sends requests as the scheduler.
+#[derive(Clone)]
+pub(super) struct Requests {
+    client: Client,
+    events: EventRecorder,
+}
+
+/// What came of an effect.
+#[derive(Debug)]
+pub(super) enum Answer {
+    Bound(PodRef, Result<(), String>),
+    Finished(PodRef),
+    Nothing,
+    Preempted(PodRef, Result<(), String>),
+    VolumesWritten(PodRef, Result<(), String>),
+}
+
+impl Answer {
+    /// Tells the state of it.
+    pub(super) fn tell(self, state: &mut State, now: Instant) {
+        match self {
+            Answer::Bound(pod, answer) => state.bound(&pod, answer, now),
+            Answer::Finished(pod) => state.finished(&pod, now),
+            Answer::Nothing => {}
+            Answer::Preempted(pod, answer) => {
+                if let Err(error) = answer {
+                    tracing::warn!(pod = %pod.key, error, "cannot make room for the pod");
+                    state.preemption_failed(&pod, now);
+                }
+                state.finished(&pod, now);
+            }
+            Answer::VolumesWritten(pod, answer) => state.volumes_written(&pod, answer, now),
+        }
+    }
+}
+
+// === impl Requests ===
+
+impl Requests {
+    pub(super) fn new(client: Client) -> Requests {
+        Requests { events: EventRecorder::with_series(client.clone(), NAME), client }
+    }
+
+    /// Waits until the Events have been sent.
+    pub(super) async fn flush(&self) {
+        self.events.flush().await;
+    }
+
+    pub(super) async fn send(&self, effect: Effect) -> Answer {
+        match effect {
+            Effect::Bind { pod, node } => {
+                let answer = self.bind(&pod, &node).await;
+                Answer::Bound(pod, answer)
+            }
+            Effect::BindVolumes { pod, node, plan } => {
+                let answer = self.bind_volumes(&pod, &node, &plan).await;
+                Answer::VolumesWritten(pod, answer)
+            }
+            Effect::Preempt { pod, node, victims, denominated } => {
+                let answer = self.preempt(&pod, &node, &victims, &denominated).await;
+                Answer::Preempted(pod, answer)
+            }
+            Effect::Report(report) => {
+                self.report(&report).await;
+                Answer::Finished(report.pod)
+            }
+            Effect::Skip { pod } => {
+                let note = format!("skip schedule deleting pod: {}", pod.key);
+                self.event(&pod, EventType::Warning, "FailedScheduling", "Scheduling", &note, None);
+                Answer::Nothing
+            }
+        }
+    }
+
+    fn pods(&self, key: &ObjectKey) -> Api<Pod> {
+        Api::namespaced(self.client.clone(), key.namespace().unwrap_or_default())
+    }
+
+    fn event(
+        &self,
+        pod: &PodRef,
+        event_type: EventType,
+        reason: &str,
+        action: &str,
+        note: &str,
+        related: Option<&PodRef>,
+    ) {
+        let event = NewEvent::new(reference(pod), event_type, reason, note);
+        self.events.record(event.action(action.to_owned()).related(related.map(reference)));
+    }
+
+    async fn bind(&self, pod: &PodRef, node: &str) -> Result<(), String> {
+        let (key, name) = (&pod.key, pod.key.name());
+        let binding = json!({
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": name, "namespace": key.namespace(), "uid": pod.uid},
+            "target": {"kind": "Node", "name": node},
+        });
+        let answer: Result<Value, kube::Error> =
+            self.pods(key).create_subresource("binding", name, &PostParams::default(), &binding).await;
+        answer.map_err(|error| refusal::message(&error))?;
+        let note = format!("Successfully assigned {key} to {node}");
+        self.event(pod, EventType::Normal, "Scheduled", "Binding", &note, None);
+        Ok(())
+    }
+
+    /// Writes which volumes a Pod's claims are bound to, and for which node the others are made. Somebody else does the rest.
+    async fn bind_volumes(&self, pod: &PodRef, node: &str, plan: &VolumePlan) -> Result<(), String> {
+        self.nominate(pod, Some(node)).await;
+        let params = PatchParams::default();
+        let volumes = Api::<PersistentVolume>::all(self.client.clone());
+        for (volume, key) in &plan.bind {
+            let claim = self.claims(key).get(key.name()).await.map_err(|error| refusal::message(&error))?;
+            let patch = json!({
+                "metadata": {"annotations": {"pv.kubernetes.io/bound-by-controller": "yes"}},
+                "spec": {"claimRef": {
+                    "apiVersion": "v1",
+                    "kind": "PersistentVolumeClaim",
+                    "name": key.name(),
+                    "namespace": key.namespace(),
+                    "resourceVersion": claim.metadata.resource_version,
+                    "uid": claim.metadata.uid,
+                }},
+            });
+            let answer = volumes.patch(volume, &params, &Patch::Merge(&patch)).await;
+            answer.map_err(|error| refusal::message(&error))?;
+        }
+        for key in &plan.provision {
+            let patch = json!({"metadata": {"annotations": {SELECTED_NODE: node}}});
+            let answer = self.claims(key).patch_metadata(key.name(), &params, &Patch::Merge(&patch)).await;
+            answer.map_err(|error| refusal::message(&error))?;
+        }
+        Ok(())
+    }
+
+    fn claims(&self, key: &ObjectKey) -> Api<PersistentVolumeClaim> {
+        Api::namespaced(self.client.clone(), key.namespace().unwrap_or_default())
+    }
+
+    async fn report(&self, report: &Report) {
+        let Report { pod, reason, message, condition, nominated } = report;
+        let mut note = message.clone();
+        if NOTE_BYTES_MAX < note.len() {
+            note.truncate(note.floor_char_boundary(NOTE_BYTES_MAX - CUT.len()));
+            note.push_str(CUT);
+        }
+        self.event(pod, EventType::Warning, "FailedScheduling", "Scheduling", &note, None);
+        let mut status = json!({});
+        if let Some(was_false) = condition {
+            status["conditions"] = condition_of(pod, *reason, message, *was_false);
+        }
+        match nominated.as_deref() {
+            None => {}
+            Some("") => status["nominatedNodeName"] = Value::Null,
+            Some(node) => status["nominatedNodeName"] = node.into(),
+        }
+        if status.as_object().is_some_and(|status| !status.is_empty())
+            && let Err(error) = self.patch_status(pod, &status).await
+        {
+            tracing::warn!(pod = %pod.key, error, "cannot write why the pod has no node");
+        }
+    }
+
+    /// Lets Pods go, so that another fits on their node.
+    async fn preempt(
+        &self,
+        pod: &PodRef,
+        node: &str,
+        victims: &[PodRef],
+        denominated: &[PodRef],
+    ) -> Result<(), String> {
+        for other in denominated {
+            self.nominate(other, None).await;
+        }
+        for victim in victims {
+            let condition = json!({"conditions": [{
+                "type": "DisruptionTarget",
+                "status": "True",
+                "reason": PREEMPTED,
+                "message": format!("{NAME}: preempting to accommodate a higher priority pod"),
+                "lastTransitionTime": now(),
+                "observedGeneration": victim.generation,
+            }]});
+            if !self.patch_status(victim, &condition).await? {
+                continue;
+            }
+            let uid = Preconditions { uid: Some(victim.uid.to_string()), resource_version: None };
+            let params = DeleteParams::default().preconditions(uid);
+            match self.pods(&victim.key).delete(victim.key.name(), &params).await {
+                Ok(_) => {}
+                Err(error) if refusal::is_gone(&error) || refusal::is_conflict(&error) => continue,
+                Err(error) => return Err(refusal::message(&error)),
+            }
+            let note = format!("Preempted by pod {} on node {node}", pod.uid);
+            self.event(victim, EventType::Normal, "Preempted", "Preempting", &note, Some(pod));
+        }
+        Ok(())
+    }
+
+    /// Writes the node on which a Pod is about to get room. That it is missing there is no harm.
+    async fn nominate(&self, pod: &PodRef, node: Option<&str>) {
+        let status = json!({"nominatedNodeName": node});
+        if let Err(error) = self.patch_status(pod, &status).await {
+            tracing::warn!(pod = %pod.key, error, "cannot write the nominated node of the pod");
+        }
+    }
+
+    /// Changes the status of exactly this Pod. Says whether it is there.
+    async fn patch_status(&self, pod: &PodRef, status: &Value) -> Result<bool, String> {
+        let patch = Patch::Strategic(json!({"metadata": {"uid": pod.uid}, "status": status}));
+        match self.pods(&pod.key).patch_status(pod.key.name(), &PatchParams::default(), &patch).await {
+            Ok(_) => Ok(true),
+            Err(error) if refusal::is_gone(&error) || refusal::is_conflict(&error) => Ok(false),
+            Err(error) => Err(refusal::message(&error)),
+        }
+    }
+}
+
+fn now() -> String {
+    Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+fn condition_of(pod: &PodRef, reason: Reason, message: &str, was_false: WasFalse) -> Value {
+    let mut condition = json!({
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": reason.as_str(),
+        "message": message,
+        "observedGeneration": pod.generation,
+    });
+    if was_false == WasFalse::No {
+        condition["lastTransitionTime"] = now().into();
+        condition["lastProbeTime"] = Value::Null;
+    }
+    json!([condition])
+}
+
+fn reference(pod: &PodRef) -> ObjectReference {
+    let uid: &Arc<str> = &pod.uid;
+    ObjectReference {
+        api_version: Some("v1".to_owned()),
+        kind: Some("Pod".to_owned()),
+        name: Some(pod.key.name().to_owned()),
+        namespace: pod.key.namespace().map(str::to_owned),
+        uid: Some(uid.to_string()),
+        ..ObjectReference::default()
+    }
+}

@@ -1,0 +1,128 @@
+//! Who has to go, so that a more important Pod fits.
+
+use super::{Effect, PodRef, World, asks, key, merge, node, pod};
+use k8s_openapi::api::core::v1::Pod;
+use serde_json::{Value, json};
+
+fn placed(name: &str, node: &str, priority: i32, cpu: &str, over: Value) -> Pod {
+    let mut all = asks(json!({"cpu": cpu}));
+    merge(&mut all, json!({"spec": {"nodeName": node, "priority": priority}}));
+    merge(&mut all, over);
+    pod(name, all)
+}
+
+fn important(cpu: &str) -> Pod {
+    let mut all = asks(json!({"cpu": cpu}));
+    merge(&mut all, json!({"spec": {"priority": 100}}));
+    pod("important", all)
+}
+
+/// The node and the victims of the only preemption among effects.
+#[track_caller]
+fn victims(effects: &[Effect]) -> (String, Vec<String>) {
+    let of = |effect: &Effect| match effect {
+        Effect::Preempt { node, victims, .. } => {
+            Some((node.to_string(), victims.iter().map(|pod| pod.key.name().to_owned()).collect()))
+        }
+        _ => None,
+    };
+    effects.iter().find_map(of).unwrap_or_else(|| panic!("nobody has to go: {effects:?}"))
+}
+
+#[test]
+fn the_least_important_and_fewest_go_and_the_pod_waits_for_their_room() {
+    let mut world = World::with_nodes([node("a", json!({})), node("b", json!({}))]);
+    world.pod(&placed("a1", "a", 50, "4", json!({})));
+    world.pod(&placed("b1", "b", 10, "2", json!({})));
+    world.pod(&placed("b2", "b", 5, "2", json!({})));
+    world.pod(&important("2"));
+    let effects = world.effects();
+    assert_eq!(victims(&effects), ("b".to_owned(), vec!["b2".to_owned()]));
+    let Effect::Report(report) = &effects[0] else { panic!("{effects:?}") };
+    assert_eq!(report.message, "0/2 nodes are available: 2 Insufficient cpu.");
+    assert_eq!(report.nominated.as_deref(), Some("b"));
+    let waiting = PodRef { key: key("important"), uid: "uid-important".into(), generation: 1 };
+    world.state.pod_gone(&key("b2"), world.now);
+    assert!(world.effects().is_empty(), "the requests are still under way");
+    world.done(&waiting);
+    world.done(&waiting);
+    // Another of the same importance does not get the room.
+    let mut thief = asks(json!({"cpu": "2"}));
+    merge(&mut thief, json!({"spec": {"priority": 1}}));
+    world.pod(&pod("thief", thief));
+    assert_eq!(world.bindings(), [("important".to_owned(), "b".to_owned())]);
+}
+
+#[test]
+fn lower_pods_do_not_get_the_room_that_was_made() {
+    let mut world = World::with_nodes([node("a", json!({}))]);
+    world.pod(&placed("victim", "a", 0, "4", json!({})));
+    world.pod(&important("4"));
+    world.effects();
+    world.state.pod_gone(&key("victim"), world.now);
+    let mut thief = asks(json!({"cpu": "2"}));
+    merge(&mut thief, json!({"spec": {"priority": 1}}));
+    let refusal = world.refusal_of(&pod("thief", thief));
+    assert!(refusal.starts_with("0/1 nodes are available: 1 Insufficient cpu."), "{refusal}");
+}
+
+#[test]
+fn a_pod_that_never_preempts_says_so() {
+    let mut world = World::with_nodes([node("a", json!({}))]);
+    world.pod(&placed("low", "a", 0, "4", json!({})));
+    let mut pod = important("2");
+    pod.spec.as_mut().unwrap().preemption_policy = Some("Never".to_owned());
+    assert_eq!(
+        world.refusal_of(&pod),
+        "0/1 nodes are available: 1 Insufficient cpu. preemption: not eligible due to preemptionPolicy=Never."
+    );
+}
+
+#[test]
+fn where_going_does_not_help_nobody_goes() {
+    let mut world = World::with_nodes([node("a", json!({}))]);
+    world.pod(&placed("low", "a", 0, "1", json!({})));
+    world.pod(&placed("high", "a", 200, "2", json!({})));
+    assert_eq!(
+        world.refusal_of(&important("3")),
+        "0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 Insufficient cpu."
+    );
+}
+
+#[test]
+fn budgets_are_kept_where_that_is_possible() {
+    let mut world = World::with_nodes([node("a", json!({})), node("b", json!({}))]);
+    let guarded = json!({"metadata": {"labels": {"app": "guarded"}}});
+    world.pod(&placed("guarded", "a", 0, "4", guarded));
+    world.pod(&placed("other", "b", 50, "4", json!({})));
+    let budget = json!({"spec": {"selector": {"matchLabels": {"app": "guarded"}}}, "status": {"disruptionsAllowed": 0,
+        "currentHealthy": 1, "desiredHealthy": 1, "expectedPods": 1}});
+    world.state.budget_changed(&key("budget"), Some(&serde_json::from_value(budget).unwrap()));
+    world.pod(&important("4"));
+    assert_eq!(victims(&world.effects()), ("b".to_owned(), vec!["other".to_owned()]));
+}
+
+#[test]
+fn while_victims_end_nobody_else_has_to_go() {
+    let mut world = World::with_nodes([node("a", json!({})), node("b", json!({}))]);
+    world.pod(&placed("victim", "a", 0, "4", json!({})));
+    world.pod(&placed("other", "b", 50, "4", json!({})));
+    world.pod(&important("4"));
+    assert_eq!(victims(&world.effects()).1, ["victim"]);
+    let waiting = PodRef { key: key("important"), uid: "uid-important".into(), generation: 1 };
+    world.done(&waiting);
+    world.done(&waiting);
+    let ending = json!({
+        "metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"},
+        "status": {"conditions": [{"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}]},
+    });
+    world.pod(&placed("victim", "a", 0, "4", ending));
+    world.pass(std::time::Duration::from_secs(300));
+    let effects = world.effects();
+    let [Effect::Report(report)] = effects.as_slice() else { panic!("{effects:?}") };
+    assert!(
+        report.message.ends_with("preemption: not eligible due to a terminating pod on the nominated node."),
+        "{}",
+        report.message
+    );
+}

@@ -1,0 +1,140 @@
+//! Which Pod is next, and what makes one try again.
+
+use super::{Effect, PodRef, World, asks, key, merge, node, pod};
+use crate::scheduler::state::Reason;
+use serde_json::json;
+use std::time::Duration;
+
+fn reference(name: &str) -> PodRef {
+    PodRef { key: key(name), uid: format!("uid-{name}").into(), generation: 1 }
+}
+
+#[test]
+fn important_pods_come_first_and_then_the_older() {
+    let mut world = World::with_nodes([node("n", json!({}))]);
+    world.pod(&pod("first", json!({})));
+    world.pod(&pod("second", json!({})));
+    world.pod(&pod("important", json!({"spec": {"priority": 7}})));
+    let names: Vec<String> = world.bindings().into_iter().map(|(name, _)| name).collect();
+    assert_eq!(names, ["important", "first", "second"]);
+}
+
+#[test]
+fn gated_pods_wait_until_the_last_gate_is_gone() {
+    let mut world = World::with_nodes([node("n", json!({}))]);
+    world.pod(&pod("p", json!({"spec": {"schedulingGates": [{"name": "g"}]}})));
+    assert!(world.effects().is_empty());
+    assert_eq!(world.node_of(&pod("p", json!({}))), "n");
+}
+
+#[test]
+fn pods_of_another_scheduler_are_left_alone() {
+    let mut world = World::with_nodes([node("n", json!({}))]);
+    world.pod(&pod("p", json!({"spec": {"schedulerName": "mine"}})));
+    assert!(world.effects().is_empty());
+}
+
+#[test]
+fn only_an_event_that_can_help_makes_a_pod_try_again() {
+    let mut world = World::with_nodes([node("n", json!({}))]);
+    let large = asks(json!({"cpu": "6"}));
+    world.refusal_of(&pod("p", large));
+    world.done(&reference("p"));
+    world.node(&node("n", json!({"metadata": {"labels": {"new": "label"}}})));
+    world.node(&node("small", json!({})));
+    assert!(world.effects().is_empty(), "neither has six cores");
+    world.node(&node("n", json!({"status": {"allocatable": {"cpu": "8"}}})));
+    assert_eq!(world.bindings(), [("p".to_owned(), "n".to_owned())]);
+}
+
+#[test]
+fn a_pod_that_goes_makes_room() {
+    let mut world = World::with_nodes([node("n", json!({}))]);
+    world.node_of(&pod("a", asks(json!({"cpu": "3"}))));
+    world.refusal_of(&pod("b", asks(json!({"cpu": "3"}))));
+    world.done(&reference("b"));
+    world.state.pod_gone(&key("a"), world.now);
+    assert_eq!(world.bindings(), [("b".to_owned(), "n".to_owned())]);
+}
+
+#[test]
+fn after_five_minutes_a_pod_is_tried_without_any_event() {
+    let mut world = World::with_nodes([node("n", json!({}))]);
+    world.refusal_of(&pod("p", asks(json!({"cpu": "6"}))));
+    world.done(&reference("p"));
+    world.pass(Duration::from_secs(299));
+    assert!(world.effects().is_empty());
+    assert_eq!(world.state.next_wake(), Some(world.now + Duration::from_secs(1)));
+    world.pass(Duration::from_secs(1));
+    assert_eq!(world.effects().len(), 1);
+}
+
+#[test]
+fn a_binding_that_fails_is_reported_and_tried_again_after_a_growing_delay() {
+    let mut world = World::with_nodes([node("n", json!({}))]);
+    world.node_of(&pod("p", asks(json!({"cpu": "3"}))));
+    for seconds in [1, 2, 4, 8, 10, 10] {
+        world.state.bound(&reference("p"), Err("no luck".to_owned()), world.now);
+        let effects = world.effects();
+        let [Effect::Report(report)] = effects.as_slice() else { panic!("{effects:?}") };
+        assert_eq!(report.reason, Reason::SchedulerError);
+        assert_eq!(report.message, "running Bind plugin \"DefaultBinder\": no luck");
+        world.done(&reference("p"));
+        world.pass(Duration::from_millis(seconds * 1_000 - 1));
+        assert!(world.effects().is_empty(), "it is not yet time");
+        world.pass(Duration::from_millis(1));
+        assert_eq!(world.bindings(), [("p".to_owned(), "n".to_owned())]);
+    }
+}
+
+#[test]
+fn a_pod_that_was_deleted_while_it_was_bound_leaves_no_trace() {
+    let mut world = World::with_nodes([node("n", json!({}))]);
+    world.node_of(&pod("p", asks(json!({"cpu": "3"}))));
+    world.state.pod_gone(&key("p"), world.now);
+    world.state.bound(&reference("p"), Err("not found".to_owned()), world.now);
+    assert!(world.effects().is_empty());
+    assert_eq!(world.node_of(&pod("q", asks(json!({"cpu": "4"})))), "n");
+}
+
+#[test]
+fn what_a_pod_takes_up_is_counted_once_when_its_binding_is_seen() {
+    let mut world = World::with_nodes([node("n", json!({}))]);
+    let spec = || asks(json!({"cpu": "2"}));
+    world.node_of(&pod("a", spec()));
+    let mut bound = spec();
+    merge(&mut bound, json!({"spec": {"nodeName": "n"}}));
+    world.pod(&pod("a", bound.clone()));
+    world.state.bound(&reference("a"), Ok(()), world.now);
+    world.pod(&pod("a", bound.clone()));
+    assert_eq!(world.node_of(&pod("b", spec())), "n");
+    merge(&mut bound, json!({"status": {"phase": "Succeeded"}}));
+    world.pod(&pod("a", bound));
+    assert_eq!(world.node_of(&pod("c", spec())), "n");
+}
+
+#[test]
+fn a_pod_is_not_tried_again_while_its_condition_is_being_written() {
+    let mut world = World::with_nodes([node("n", json!({}))]);
+    world.refusal_of(&pod("p", asks(json!({"cpu": "6"}))));
+    world.node(&node("large", json!({"status": {"allocatable": {"cpu": "8"}}})));
+    assert!(world.effects().is_empty());
+    world.done(&reference("p"));
+    assert_eq!(world.bindings(), [("p".to_owned(), "large".to_owned())]);
+}
+
+#[test]
+fn a_condition_that_says_so_already_is_not_written() {
+    let mut world = World::with_nodes([node("n", json!({}))]);
+    let message = world.refusal_of(&pod("p", asks(json!({"cpu": "6"}))));
+    world.done(&reference("p"));
+    let mut same = asks(json!({"cpu": "6"}));
+    let condition = json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message, "observedGeneration": 1});
+    merge(&mut same, json!({"status": {"conditions": [condition]}}));
+    world.pod(&pod("p", same));
+    assert!(world.effects().is_empty(), "its own condition is no reason to try again");
+    world.pass(Duration::from_secs(300));
+    let effects = world.effects();
+    let [Effect::Report(report)] = effects.as_slice() else { panic!("{effects:?}") };
+    assert_eq!((report.condition, report.nominated.as_deref()), (None, None));
+}

@@ -1,0 +1,316 @@
+//! Nodes that are simulated, and the life of Pods on them, on a whole control plane.
+
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{ContainerStatus, Event, Node, Pod, PodStatus};
+use kube::Api;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use serde_json::{Value, json};
+use steersman::ObjectKey;
+use steersman_testkit::{ControlPlane, Loops};
+
+/// A plane with so many nodes and nothing else.
+async fn start(n_nodes: usize) -> ControlPlane {
+    let plane = ControlPlane::start_with(Loops::none().nodes(n_nodes)).await;
+    plane.apply("{kind: ServiceAccount, apiVersion: v1, metadata: {name: default, namespace: default}}").await;
+    for name in 1..=n_nodes {
+        let key = ObjectKey::cluster(&format!("node-{name}"));
+        plane.until(&key, |node: &Node| taints(node).is_empty() && has(node, "Ready", "True")).await;
+    }
+    plane
+}
+
+fn taints(node: &Node) -> Vec<&str> {
+    node.spec.iter().flat_map(|spec| spec.taints.iter().flatten()).map(|taint| taint.key.as_str()).collect()
+}
+
+fn has(node: &Node, type_: &str, status: &str) -> bool {
+    let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.into_iter().any(|one| one.type_ == type_ && one.status == status)
+}
+
+fn pod_key(name: &str) -> ObjectKey {
+    ObjectKey::namespaced("default", name)
+}
+
+/// A Pod on `node-1` with one container; `annotations` and `spec` are added to.
+async fn run(plane: &ControlPlane, name: &str, annotations: Value, spec: Value) {
+    let mut pod = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": name, "annotations": annotations},
+        "spec": {"nodeName": "node-1", "containers": [{"name": "c", "image": "nginx"}]},
+    });
+    for (key, value) in spec.as_object().into_iter().flatten() {
+        pod["spec"][key] = value.clone();
+    }
+    plane.apply(&pod.to_string()).await;
+}
+
+fn status(pod: &Pod) -> PodStatus {
+    pod.status.clone().unwrap_or_default()
+}
+
+fn phase(pod: &Pod) -> String {
+    status(pod).phase.unwrap_or_default()
+}
+
+fn condition(pod: &Pod, type_: &str) -> Option<String> {
+    let conditions = status(pod).conditions.unwrap_or_default();
+    conditions.into_iter().find(|one| one.type_ == type_).map(|one| one.status)
+}
+
+fn is_ready(pod: &Pod) -> bool {
+    condition(pod, "Ready").as_deref() == Some("True")
+}
+
+fn container(pod: &Pod) -> ContainerStatus {
+    status(pod).container_statuses.unwrap_or_default().into_iter().next().unwrap_or_default()
+}
+
+/// Why the container waits.
+fn waits_for(pod: &Pod) -> Option<String> {
+    container(pod).state?.waiting?.reason
+}
+
+async fn events_of(plane: &ControlPlane, name: &str) -> Vec<(String, String)> {
+    let selector = ListParams::default().fields(&format!("involvedObject.name={name}"));
+    let mut events = Api::<Event>::all(plane.client()).list(&selector).await.unwrap().items;
+    events.sort_by_key(|event| event.metadata.resource_version.as_ref().and_then(|version| version.parse::<u64>().ok()));
+    events.into_iter().map(|event| (event.reason.unwrap_or_default(), event.message.unwrap_or_default())).collect()
+}
+
+async fn delete(plane: &ControlPlane, name: &str) {
+    Api::<Pod>::namespaced(plane.client(), "default").delete(name, &DeleteParams::default()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_registers_with_its_resources_its_address_and_a_lease() {
+    let plane = start(2).await;
+    let node = Api::<Node>::all(plane.client()).get("node-2").await.unwrap();
+    let status = node.status.unwrap();
+    assert_eq!(status.allocatable.unwrap()["pods"].0, "110");
+    assert_eq!(status.node_info.unwrap().operating_system, "linux");
+    assert_eq!(status.addresses.unwrap().len(), 2);
+    assert_eq!(node.metadata.labels.unwrap()["kubernetes.io/hostname"], "node-2");
+    let key = ObjectKey::namespaced("kube-node-lease", "node-2");
+    let lease: Lease = plane.until(&key, |_| true).await;
+    assert_eq!(lease.metadata.owner_references.unwrap()[0].name, "node-2");
+    let spec = lease.spec.unwrap();
+    assert_eq!((spec.holder_identity.as_deref(), spec.lease_duration_seconds), (Some("node-2"), Some(40)));
+    plane.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_runs_is_ready_and_ends_when_it_is_deleted() {
+    let plane = start(1).await;
+    run(&plane, "p", json!({}), json!({})).await;
+    let pod = plane.until(&pod_key("p"), is_ready).await;
+    let found = status(&pod);
+    assert_eq!(found.phase.as_deref(), Some("Running"));
+    assert!(found.pod_ip.is_some() && found.host_ip.is_some() && found.start_time.is_some());
+    for type_ in ["PodReadyToStartContainers", "Initialized", "ContainersReady", "PodScheduled"] {
+        assert_eq!(condition(&pod, type_).as_deref(), Some("True"), "{type_}");
+    }
+    let container = container(&pod);
+    assert!(container.state.unwrap().running.is_some() && container.ready && container.started == Some(true));
+    assert!(container.container_id.unwrap().starts_with("containerd://"));
+    assert!(container.image_id.starts_with("docker.io/library/nginx@sha256:"));
+    delete(&plane, "p").await;
+    plane.until_gone::<Pod>(&pod_key("p")).await;
+    plane.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deleted_pod_has_as_long_as_its_grace_period() {
+    let plane = start(1).await;
+    let slow = json!({"simulate.steersman.dev/stop-delay": "1h"});
+    run(&plane, "p", slow, json!({"terminationGracePeriodSeconds": 1})).await;
+    plane.until(&pod_key("p"), is_ready).await;
+    let began = tokio::time::Instant::now();
+    delete(&plane, "p").await;
+    let pod = plane.until(&pod_key("p"), |pod: &Pod| container(pod).state.is_some_and(|state| state.terminated.is_some())).await;
+    let ended = container(&pod).state.unwrap().terminated.unwrap();
+    assert_eq!((ended.exit_code, ended.reason.as_deref()), (137, Some("Error")));
+    assert_eq!(phase(&pod), "Failed");
+    plane.until_gone::<Pod>(&pod_key("p")).await;
+    assert!(began.elapsed() >= std::time::Duration::from_secs(1));
+    plane.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn events_have_the_words_of_a_kubelet() {
+    let plane = start(1).await;
+    run(&plane, "p", json!({}), json!({})).await;
+    plane.until(&pod_key("p"), is_ready).await;
+    let wanted = ["Pulling", "Pulled", "Created", "Started"];
+    let events = loop {
+        let events = events_of(&plane, "p").await;
+        if events.len() >= wanted.len() {
+            break events;
+        }
+        tokio::task::yield_now().await;
+    };
+    assert_eq!(events.iter().map(|(reason, _)| reason.as_str()).collect::<Vec<_>>(), wanted);
+    assert_eq!(events[0].1, "Pulling image \"nginx\"");
+    assert!(events[1].1.starts_with("Successfully pulled image \"nginx\" in 0s (0s including waiting). Image size: "));
+    assert_eq!(events[3].1, "Container started");
+    plane.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_that_crashes_backs_off() {
+    let plane = start(1).await;
+    let crashes = json!({"simulate.steersman.dev/crash-loop": "true", "simulate.steersman.dev/exit-code": "3"});
+    run(&plane, "p", crashes, json!({})).await;
+    let pod = plane.until(&pod_key("p"), |pod| waits_for(pod).as_deref() == Some("CrashLoopBackOff")).await;
+    let container = container(&pod);
+    assert_eq!(phase(&pod), "Running");
+    assert_eq!(container.restart_count, 1);
+    let message = container.state.unwrap().waiting.unwrap().message.unwrap();
+    assert!(message.starts_with("back-off 10s restarting failed container=c pod=p_default("), "{message}");
+    assert_eq!(container.last_state.unwrap().terminated.unwrap().exit_code, 3);
+    delete(&plane, "p").await;
+    plane.until_gone::<Pod>(&pod_key("p")).await;
+    plane.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_to_complete_completes() {
+    let plane = start(1).await;
+    run(&plane, "p", json!({}), json!({"restartPolicy": "Never"})).await;
+    let pod = plane.until(&pod_key("p"), |pod| phase(pod) == "Succeeded").await;
+    assert_eq!(container(&pod).state.unwrap().terminated.unwrap().reason.as_deref(), Some("Completed"));
+    run(&plane, "q", json!({"simulate.steersman.dev/fail-after": "0"}), json!({"restartPolicy": "Never"})).await;
+    plane.until(&pod_key("q"), |pod| phase(pod) == "Failed").await;
+    plane.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_waits_for_what_it_refers_to() {
+    let plane = start(1).await;
+    let env = json!([{"name": "c", "image": "nginx", "envFrom": [{"configMapRef": {"name": "absent"}}]}]);
+    run(&plane, "p", json!({}), json!({"containers": env})).await;
+    let pod = plane.until(&pod_key("p"), |pod| waits_for(pod).as_deref() == Some("CreateContainerConfigError")).await;
+    let waiting = container(&pod).state.unwrap().waiting.unwrap();
+    assert_eq!(waiting.message.as_deref(), Some("configmap \"absent\" not found"));
+    assert_eq!(phase(&pod), "Pending");
+    plane.apply("{kind: ConfigMap, apiVersion: v1, metadata: {name: there, namespace: default}, data: {key: value}}").await;
+    let env = json!([{"name": "c", "image": "nginx", "envFrom": [{"configMapRef": {"name": "there"}}]}]);
+    run(&plane, "q", json!({}), json!({"containers": env})).await;
+    plane.until(&pod_key("q"), is_ready).await;
+    plane.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_does_not_fit_is_rejected() {
+    let plane = start(1).await;
+    let wants = json!([{"name": "c", "image": "nginx", "resources": {"requests": {"cpu": "33"}}}]);
+    run(&plane, "p", json!({}), json!({"containers": wants})).await;
+    let pod = plane.until(&pod_key("p"), |pod| phase(pod) == "Failed").await;
+    let status = status(&pod);
+    assert_eq!(status.reason.as_deref(), Some("OutOfcpu"));
+    let message = "Pod was rejected: Node didn't have enough resource: cpu, requested: 33000, used: 0, capacity: 32000";
+    assert_eq!(status.message.as_deref(), Some(message));
+    plane.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_readiness_gate_keeps_a_pod_from_being_ready_until_it_is_opened() {
+    let plane = start(1).await;
+    run(&plane, "p", json!({}), json!({"readinessGates": [{"conditionType": "example.com/gate"}]})).await;
+    let pod = plane.until(&pod_key("p"), |pod| condition(pod, "ContainersReady").as_deref() == Some("True")).await;
+    assert!(!is_ready(&pod));
+    let gate = json!({"status": {"conditions": [{"type": "example.com/gate", "status": "True"}]}});
+    let pods = Api::<Pod>::namespaced(plane.client(), "default");
+    pods.patch_status("p", &PatchParams::default(), &Patch::Strategic(gate)).await.unwrap();
+    plane.until(&pod_key("p"), is_ready).await;
+    plane.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_of_the_users_own_is_played_when_it_is_labelled_and_keeps_its_resources() {
+    let plane = start(1).await;
+    plane
+        .apply(
+            "{kind: Node, apiVersion: v1, metadata: {name: small, labels: {simulate.steersman.dev/node: 'true'}}, status: {allocatable: {cpu: '2', memory: 4Gi, pods: '3'}}}",
+        )
+        .await;
+    let node = plane.until(&ObjectKey::cluster("small"), |node: &Node| has(node, "Ready", "True") && taints(node).is_empty()).await;
+    assert!(node.status.unwrap().allocatable.is_some());
+    run(&plane, "p", json!({}), json!({"nodeName": "small"})).await;
+    plane.until(&pod_key("p"), is_ready).await;
+    plane.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_goes_away_lets_nothing_happen_until_it_is_back() {
+    let plane = start(2).await;
+    let nodes = Api::<Node>::all(plane.client());
+    let away = |value: Option<&str>| Patch::Merge(json!({"metadata": {"annotations": {"simulate.steersman.dev/goes-away": value}}}));
+    nodes.patch("node-1", &PatchParams::default(), &away(Some("true"))).await.unwrap();
+    run(&plane, "p", json!({}), json!({})).await;
+    // A Pod that came later runs elsewhere meanwhile.
+    run(&plane, "q", json!({}), json!({"nodeName": "node-2"})).await;
+    plane.until(&pod_key("q"), is_ready).await;
+    let pod = Api::<Pod>::namespaced(plane.client(), "default").get("p").await.unwrap();
+    assert_eq!(phase(&pod), "Pending");
+    nodes.patch("node-1", &PatchParams::default(), &away(None)).await.unwrap();
+    plane.until(&pod_key("p"), is_ready).await;
+    plane.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_go_on_where_they_were_when_the_nodes_are_started_anew() {
+    let plane = start(1).await;
+    run(&plane, "p", json!({}), json!({})).await;
+    let before = plane.until(&pod_key("p"), is_ready).await;
+    let plane = plane.with_loops(Loops::none()).await.with_loops(Loops::none().nodes(1)).await;
+    run(&plane, "q", json!({}), json!({})).await;
+    let other = plane.until(&pod_key("q"), is_ready).await;
+    let after = Api::<Pod>::namespaced(plane.client(), "default").get("p").await.unwrap();
+    assert_eq!(container(&after).container_id, container(&before).container_id);
+    assert_eq!(container(&after).restart_count, 0);
+    assert_ne!(status(&other).pod_ip, status(&after).pod_ip);
+    plane.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn logs_say_what_would_run_and_what_does_not() {
+    let plane = start(1).await;
+    run(&plane, "p", json!({}), json!({})).await;
+    plane.until(&pod_key("p"), is_ready).await;
+    let pods = Api::<Pod>::namespaced(plane.client(), "default");
+    let log = |previous| kube::api::LogParams { previous, ..kube::api::LogParams::default() };
+    assert_eq!(pods.logs("p", &log(false)).await.unwrap(), "simulated: nginx would run here\n");
+    let error = pods.logs("p", &log(true)).await.unwrap_err().to_string();
+    assert!(error.contains("previous terminated container \"c\" in pod \"p\" not found"), "{error}");
+    run(&plane, "q", json!({"simulate.steersman.dev/delay": "1h"}), json!({})).await;
+    plane.until(&pod_key("q"), |pod| waits_for(pod).is_some()).await;
+    let error = pods.logs("q", &log(false)).await.unwrap_err().to_string();
+    assert!(error.contains("container \"c\" in pod \"q\" is waiting to start: ContainerCreating"), "{error}");
+    plane.stop().await;
+}
+
+/// The loops that a Deployment needs.
+const LOOPS: [&str; 4] = ["deployment", "replicaset", "root-ca-certificate-publisher", "serviceaccount"];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deployment_becomes_available_and_goes_on_when_its_pods_are_deleted() {
+    let plane = ControlPlane::start_with(Loops::only(LOOPS).nodes(2)).await;
+    let template = json!({"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "nginx", "image": "nginx"}]}});
+    let web = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"},
+        "spec": {"replicas": 3, "selector": {"matchLabels": {"app": "web"}}, "template": template},
+    });
+    plane.apply(&web.to_string()).await;
+    let is_available = |deployment: &k8s_openapi::api::apps::v1::Deployment| {
+        deployment.status.as_ref().is_some_and(|status| status.available_replicas == Some(3))
+    };
+    let key = ObjectKey::namespaced("default", "web");
+    plane.until(&key, is_available).await;
+    let pods = Api::<Pod>::namespaced(plane.client(), "default");
+    let first = pods.list(&ListParams::default()).await.unwrap().items.remove(0);
+    delete(&plane, &first.metadata.name.clone().unwrap()).await;
+    plane.until_gone::<Pod>(&ObjectKey::of(&first)).await;
+    plane.until(&key, is_available).await;
+    plane.stop().await;
+}
