@@ -99,8 +99,6 @@ impl ControlLoop {
             "endpointslicemirroring-controller",
             crate::endpoint_slice_mirroring::add,
         ),
-        ControlLoop::new("ephemeral-volume", "ephemeral-volume-controller", crate::volumes::ephemeral::add),
-        ControlLoop::new("garbagecollector", "generic-garbage-collector", crate::garbage_collector::add),
         ControlLoop::new(
             "horizontalpodautoscaling",
             "horizontal-pod-autoscaler",
