@@ -3,7 +3,7 @@
 //! To the letter that of upstream's `ComputeHash`: FNV-1a over what Go prints of the structure, field by field, with the types. So that a
 //! cluster that moves here keeps its ReplicaSets, and tools that know the hash find them. How the types look is in `types.txt`: a line
 //! for each type, and one for each of its fields with its name in Go, its name in JSON (`.` where its own fields stand in its place) and
-//! its type, after an `=` what the type is. `tools/template-hash` makes it of the types of Kubernetes 1.36.
+//! its type, after an `=` what the type is. The program in `template-hash` makes it of the types of Kubernetes 1.36.
 
 mod quantity;
 
