@@ -3,6 +3,7 @@
 mod cel;
 mod envtest;
 mod figure;
+mod loops;
 mod runtime;
 mod server;
 mod up;
@@ -17,6 +18,8 @@ pub(crate) enum Command {
     Cel(cel::Options),
     /// Milliseconds from the start of a control plane to its end, from Go by envtest and from a shell, alone and twenty at once
     Envtest(envtest::Options),
+    /// The control loops of steersman up: 1,000 Pods made, 10,000 dependents collected, a namespace ended, and what rest takes
+    Loops(loops::Options),
     /// The library beside kube-runtime and client-go: time to sync, memory, updates, lookups, the work queue
     Runtime(runtime::Options),
     /// An API server under load, ours or that of any kubeconfig: rates, cost per request, memory; --help lists the flags
@@ -29,6 +32,7 @@ pub(crate) fn run(workspace: &Workspace, command: &Command) -> anyhow::Result<Ex
     match command {
         Command::Cel(options) => cel::run(workspace, options),
         Command::Envtest(options) => envtest::run(workspace, options),
+        Command::Loops(options) => loops::run(workspace, options),
         Command::Runtime(options) => runtime::run(workspace, options),
         Command::Server(options) => server::run(workspace, options),
         Command::Up(options) => up::run(workspace, options),

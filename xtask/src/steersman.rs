@@ -88,6 +88,11 @@ impl Steersman {
         }
     }
 
+    /// Its process.
+    pub(crate) fn id(&self) -> u32 {
+        self.running.id()
+    }
+
     /// Its resident memory in bytes, as the kernel counts it.
     pub(crate) fn resident_bytes(&self) -> anyhow::Result<u64> {
         let path = format!("/proc/{}/status", self.running.id());

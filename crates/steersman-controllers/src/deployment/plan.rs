@@ -3,6 +3,9 @@
 //! Reads and writes nothing. Follows upstream's `pkg/controller/deployment`. What upstream writes one after the other for one
 //! ReplicaSet (annotations, then the size) is one write here, and so is what it writes for the Deployment.
 
+#[cfg(test)]
+mod tests;
+
 use crate::deployment::bounds::{self, Strategy};
 use crate::deployment::revision::{self, TEMPLATE_HASH};
 use crate::deployment::status;

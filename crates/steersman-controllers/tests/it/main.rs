@@ -4,6 +4,7 @@ mod accounts;
 mod autoscalers;
 mod cron_jobs;
 mod daemon_sets;
+mod deployments;
 mod disruption;
 mod endpoints;
 mod garbage_collection;

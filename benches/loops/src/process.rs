@@ -1,0 +1,26 @@
+//! A process as the kernel counts it: memory in MB of 10^6 bytes, time on a processor in seconds.
+
+use std::fs;
+use std::io;
+
+/// The kernel counts ticks of 10 ms for its readers, whatever it counts itself.
+const TICKS_PER_S: f64 = 100.0;
+
+/// Time on a processor since the start of a process, of all its threads.
+pub(crate) fn cpu_s(id: u32) -> io::Result<f64> {
+    let text = fs::read_to_string(format!("/proc/{id}/stat"))?;
+    // The name of the program, in parentheses, may hold anything; utime and stime are the 12th and 13th after it.
+    let fields = text.rsplit_once(')').map_or("", |(_, fields)| fields).split_whitespace();
+    let ticks: f64 = fields.skip(11).take(2).filter_map(|field| field.parse::<f64>().ok()).sum();
+    Ok(ticks / TICKS_PER_S)
+}
+
+pub(crate) fn resident_mb(id: u32) -> io::Result<f64> {
+    let path = format!("/proc/{id}/status");
+    let text = fs::read_to_string(&path)?;
+    let kilobytes = text
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix("kB")?.trim().parse::<f64>().ok())
+        .ok_or_else(|| io::Error::other(format!("no VmRSS in {path}")))?;
+    Ok(kilobytes * 1_024.0 / 1e6)
+}
