@@ -94,16 +94,6 @@ impl ControlLoop {
         ControlLoop::new("ephemeral-volume", "ephemeral-volume-controller", crate::volumes::ephemeral::add),
         ControlLoop::new("garbagecollector", "generic-garbage-collector", crate::garbage_collector::add),
         ControlLoop::new("horizontalpodautoscaling", "horizontal-pod-autoscaler", crate::horizontal_pod_autoscaler::add),
-        ControlLoop::new(
-            "endpointslicemirroring",
-            "endpointslicemirroring-controller",
-            crate::endpoint_slice_mirroring::add,
-        ),
-        ControlLoop::new(
-            "horizontalpodautoscaling",
-            "horizontal-pod-autoscaler",
-            crate::horizontal_pod_autoscaler::add,
-        ),
         ControlLoop::new("job", "job-controller", crate::job::add),
         ControlLoop::new("legacy-serviceaccount-token-cleaner", "legacy-service-account-token-cleaner", crate::legacy_tokens::add),
         ControlLoop::new("namespace", "namespace-controller", crate::namespace::add),
