@@ -8,7 +8,7 @@ use std::time::Duration;
 #[derive(ClapArgs, Clone, Debug, Default)]
 pub(crate) struct AuthorizationOptions {
     /// Who decides whether a request is allowed, asked in this order: `Node`, `RBAC`, `ABAC`, `Webhook`, `AlwaysAllow`,
-    /// `AlwaysDeny`. RBAC unless told otherwise; members of system:masters are always allowed.
+    /// `AlwaysDeny`. Node and RBAC unless told otherwise; members of system:masters are always allowed.
     #[arg(long, value_delimiter = ',', value_name = "MODE,..")]
     pub(crate) authorization_mode: Vec<String>,
     /// The policies of the mode ABAC, a JSON object in each line.

@@ -47,9 +47,9 @@ struct Always(Verdict);
 struct Privileged;
 
 impl Default for Authorization {
-    /// By roles and bindings.
+    /// Nodes by the pods on them, and everybody by roles and bindings.
     fn default() -> Authorization {
-        Authorization::Modes(vec![Mode::Rbac])
+        Authorization::Modes(vec![Mode::Node, Mode::Rbac])
     }
 }
 
