@@ -32,6 +32,8 @@ mod oidc;
 #[cfg(test)]
 mod operation;
 #[cfg(test)]
+mod recovery;
+#[cfg(test)]
 mod refusals;
 #[cfg(test)]
 mod streams;
@@ -41,3 +43,5 @@ mod tour;
 mod usage;
 #[cfg(test)]
 mod webhooks;
+#[cfg(test)]
+mod workloads;

@@ -1,0 +1,128 @@
+//! kill -9 in the middle of what control loops do: the next process ends where an undisturbed one would have ended.
+//!
+//! A few rounds, or fifty for each story with STEERSMAN_LONG. When the process is killed is drawn from a seed, which a failure prints.
+
+use std::time::Duration;
+
+use rand::rngs::StdRng;
+use rand::{Rng as _, SeedableRng as _};
+
+use crate::support::eventually;
+use crate::support::kubectl::{self, Kubectl};
+use crate::support::plane::Plane;
+
+const FLAGS: [&str; 2] = ["--simulate-nodes", "1"];
+
+/// A story: what is there before, what is begun, and what must be so in the end.
+struct Story {
+    before: fn(&Kubectl),
+    begin: fn(&Kubectl),
+    end: fn(&Kubectl),
+    /// The longest time after the beginning at which the process is killed.
+    kill_within: Duration,
+}
+
+#[track_caller]
+fn play(story: &Story) {
+    let Some(program) = kubectl::program() else { return };
+    let rounds = if std::env::var_os("STEERSMAN_LONG").is_some() { 50 } else { 3 };
+    let seed = std::env::var("STEERSMAN_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or_else(rand::random::<u64>);
+    eprintln!("seed {seed}");
+    let mut random = StdRng::seed_from_u64(seed);
+    for _ in 0..rounds {
+        let home = tempfile::tempdir().unwrap();
+        let plane = Plane::server(home.path(), &FLAGS);
+        let kubectl = Kubectl::new(program.clone(), &plane.kubeconfig());
+        (story.before)(&kubectl);
+        (story.begin)(&kubectl);
+        let pause = random.random_range(Duration::ZERO..story.kill_within);
+        wait(pause);
+        plane.kill();
+        let plane = Plane::server(home.path(), &FLAGS);
+        (story.end)(&Kubectl::new(program.clone(), &plane.kubeconfig()));
+        plane.stop();
+    }
+}
+
+/// Lets the loops work for a time that is the subject of the test, not a guess at how long something takes.
+fn wait(pause: Duration) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    runtime.block_on(tokio::time::sleep(pause));
+}
+
+#[test]
+fn a_roll_out_that_is_killed_is_finished() {
+    play(&Story {
+        before: |kubectl| {
+            kubectl.ok("create deployment web --image=web:1 --replicas=10");
+            kubectl.ok("rollout status deployment/web --timeout=60s");
+        },
+        begin: |kubectl| {
+            kubectl.ok("set image deployment/web web=web:2");
+        },
+        end: |kubectl| {
+            kubectl.ok("rollout status deployment/web --timeout=60s");
+            eventually("ten Pods of the new image, and no others", || {
+                let pods = kubectl.ok("get pods -l app=web -o jsonpath={.items[*].spec.containers[0].image}");
+                (pods == ["web:2"; 10].join(" ")).then_some(())
+            });
+            let sets = kubectl.ok("get replicasets -l app=web -o jsonpath={.items[*].spec.replicas}");
+            let mut sets: Vec<&str> = sets.split(' ').collect();
+            sets.sort_unstable();
+            assert_eq!(sets, ["0", "10"], "one set for each template");
+        },
+        kill_within: Duration::from_millis(1_500),
+    });
+}
+
+#[test]
+fn the_end_of_a_namespace_that_is_killed_goes_on() {
+    play(&Story {
+        before: |kubectl| {
+            kubectl.ok("create namespace doomed");
+            kubectl.ok("-n doomed create deployment web --image=web:1 --replicas=10");
+            let configs: String = (0..40)
+                .map(|n| format!("{{kind: ConfigMap, apiVersion: v1, metadata: {{name: c-{n}, namespace: doomed}}}}\n---\n"))
+                .collect();
+            kubectl.apply(&configs);
+        },
+        begin: |kubectl| {
+            kubectl.ok("delete namespace doomed --wait=false");
+        },
+        end: |kubectl| {
+            kubectl.ok("wait --for=delete namespace/doomed --timeout=60s");
+            assert_eq!(kubectl.ok("get pods,configmaps,deployments -n doomed -o name"), "");
+        },
+        kill_within: Duration::from_millis(800),
+    });
+}
+
+#[test]
+fn garbage_that_was_being_collected_is_collected_and_nothing_else() {
+    play(&Story {
+        before: |kubectl| {
+            kubectl.apply("{kind: ConfigMap, apiVersion: v1, metadata: {name: owner}}");
+            let uid = kubectl.ok("get configmap owner -o jsonpath={.metadata.uid}");
+            let owned: String = (0..60)
+                .map(|n| {
+                    format!(
+                        "{{kind: Secret, apiVersion: v1, metadata: {{name: owned-{n}, ownerReferences: [{{apiVersion: v1, kind: ConfigMap, name: owner, uid: {uid}}}]}}}}\n---\n{{kind: Secret, apiVersion: v1, metadata: {{name: free-{n}}}}}\n---\n"
+                    )
+                })
+                .collect();
+            kubectl.apply(&owned);
+        },
+        begin: |kubectl| {
+            kubectl.ok("delete configmap owner");
+        },
+        end: |kubectl| {
+            eventually("what was owned is gone", || {
+                let left = kubectl.ok("get secrets -o name");
+                (!left.contains("owned-")).then_some(())
+            });
+            let left = kubectl.ok("get secrets -o name");
+            assert_eq!(left.lines().filter(|name| name.contains("free-")).count(), 60, "{left}");
+        },
+        kill_within: Duration::from_millis(300),
+    });
+}

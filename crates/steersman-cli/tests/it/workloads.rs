@@ -1,0 +1,234 @@
+//! The pictures that people know of a cluster, with stock kubectl, on simulated nodes: healing, roll-outs, roll-backs, a bad image, CronJobs,
+//! a drain that respects a budget, and logs.
+
+use crate::support::kubectl::{self, Kubectl};
+use crate::support::plane::Plane;
+use crate::support::process::Process;
+
+struct World {
+    _home: tempfile::TempDir,
+    plane: Plane,
+    kubectl: Kubectl,
+}
+
+impl World {
+    fn start(nodes: u32) -> Option<World> {
+        let program = kubectl::program()?;
+        let home = tempfile::tempdir().unwrap();
+        let plane = Plane::server(home.path(), &["--in-memory", "--simulate-nodes", &nodes.to_string()]);
+        let kubectl = Kubectl::new(program, &plane.kubeconfig());
+        Some(World { _home: home, plane, kubectl })
+    }
+
+    /// Waits until a roll-out is done.
+    #[track_caller]
+    fn rolled(&self, what: &str) {
+        self.kubectl.ok(&format!("rollout status {what} --timeout=60s"));
+    }
+
+    /// The images of the Pods of a label that are not ending.
+    #[track_caller]
+    fn images(&self, selector: &str) -> Vec<String> {
+        let list = self.kubectl.json(&format!("get pods -l {selector}"));
+        let pods = list["items"].as_array().unwrap().iter();
+        let live = pods.filter(|pod| pod["metadata"]["deletionTimestamp"].is_null());
+        live.map(|pod| pod["spec"]["containers"][0]["image"].as_str().unwrap().to_owned()).collect()
+    }
+}
+
+#[test]
+fn pods_that_are_deleted_come_back() {
+    let Some(world) = World::start(2) else { return };
+    world.kubectl.ok("create deployment web --image=web:1 --replicas=8");
+    world.rolled("deployment/web");
+    let first = world.kubectl.ok("get pods -l app=web -o name");
+    assert_eq!(first.lines().count(), 8);
+    world.kubectl.ok("delete pods -l app=web --wait=true --timeout=60s");
+    world.kubectl.ok("wait deployment/web --for=jsonpath={.status.readyReplicas}=8 --timeout=60s");
+    world.rolled("deployment/web");
+    let second = world.kubectl.ok("get pods -l app=web -o name");
+    assert!(second.lines().all(|pod| !first.contains(pod)), "{first}{second}");
+    world.plane.stop();
+}
+
+#[test]
+fn a_deployment_is_updated_undone_restarted_paused_and_scaled() {
+    let Some(world) = World::start(1) else { return };
+    let kubectl = &world.kubectl;
+    kubectl.ok("create deployment web --image=web:1 --replicas=4");
+    world.rolled("deployment/web");
+    kubectl.ok("set image deployment/web web=web:2");
+    world.rolled("deployment/web");
+    assert_eq!(world.images("app=web"), ["web:2"; 4]);
+    kubectl.ok("rollout undo deployment/web");
+    world.rolled("deployment/web");
+    assert_eq!(world.images("app=web"), ["web:1"; 4]);
+    let history = kubectl.ok("rollout history deployment/web");
+    let revisions: Vec<&str> = history.lines().filter_map(|line| line.split_whitespace().next()).skip(2).collect();
+    assert_eq!(revisions, ["2", "3"], "{history}");
+
+    kubectl.ok("rollout pause deployment/web");
+    kubectl.ok("set image deployment/web web=web:3");
+    kubectl.ok("wait deployment/web --for=jsonpath={.status.observedGeneration}=5 --timeout=60s");
+    assert_eq!(world.images("app=web"), ["web:1"; 4], "it is paused");
+    kubectl.ok("rollout resume deployment/web");
+    world.rolled("deployment/web");
+    assert_eq!(world.images("app=web"), ["web:3"; 4]);
+
+    let before = kubectl.ok("get pods -l app=web -o name");
+    kubectl.ok("rollout restart deployment/web");
+    world.rolled("deployment/web");
+    let after = kubectl.ok("get pods -l app=web -o name");
+    assert!(before.lines().any(|pod| !after.contains(pod)), "{before}{after}");
+    kubectl.ok("scale deployment/web --replicas=1");
+    kubectl.ok("wait deployment/web --for=jsonpath={.status.replicas}=1 --timeout=60s");
+    kubectl.ok("delete deployment web --cascade=foreground --timeout=60s");
+    assert_eq!(kubectl.ok("get pods,replicasets -l app=web -o name"), "");
+    world.plane.stop();
+}
+
+/// The states of a Deployment from a watch that began before the change: available and total replicas of each.
+fn states(watch: Process) -> Vec<(u64, u64)> {
+    let ended = watch.end();
+    let rows = ended.stdout.lines().filter_map(|line| {
+        let mut counts = line.split_whitespace().map(|count| count.parse().unwrap_or(0));
+        Some((counts.next()?, counts.next()?))
+    });
+    rows.collect()
+}
+
+#[test]
+fn a_rolling_update_never_has_fewer_ready_than_allowed_nor_more_pods() {
+    let Some(world) = World::start(1) else { return };
+    let kubectl = &world.kubectl;
+    kubectl.apply(
+        "
+kind: Deployment
+apiVersion: apps/v1
+metadata: {name: web}
+spec:
+  replicas: 10
+  selector: {matchLabels: {app: web}}
+  strategy: {rollingUpdate: {maxUnavailable: 2, maxSurge: 3}}
+  template:
+    metadata: {labels: {app: web}}
+    spec: {containers: [{name: c, image: 'web:1'}]}
+",
+    );
+    world.rolled("deployment/web");
+    let columns = "custom-columns=AVAILABLE:.status.availableReplicas,TOTAL:.status.replicas";
+    let mut watch = Process::start(&mut kubectl.command(&format!("get deployment web --watch -o {columns}")));
+    assert!(watch.line().is_some_and(|header| header.starts_with("AVAILABLE")), "the watch has begun");
+    kubectl.ok("set image deployment/web c=web:2");
+    world.rolled("deployment/web");
+    watch.signal("TERM");
+    let states = states(watch);
+    assert!(states.len() > 3, "{states:?}");
+    for (available, total) in &states {
+        assert!(*available >= 8 && *total <= 13, "{states:?}");
+    }
+    world.plane.stop();
+}
+
+#[test]
+fn an_image_that_cannot_be_pulled_stops_the_roll_out_and_the_old_pods_stay() {
+    let Some(world) = World::start(1) else { return };
+    let kubectl = &world.kubectl;
+    kubectl.ok("create deployment web --image=web:1 --replicas=4");
+    world.rolled("deployment/web");
+    kubectl.ok("patch deployment web --type=merge -p {\"spec\":{\"progressDeadlineSeconds\":2}}");
+    kubectl.ok("set image deployment/web web=web:missing");
+    let failure = kubectl.fails("rollout status deployment/web --timeout=60s");
+    assert!(failure.contains("exceeded its progress deadline"), "{failure}");
+    let list = kubectl.json("get pods -l app=web");
+    let waiting = list["items"].as_array().unwrap().iter().filter_map(|pod| {
+        let reason = &pod["status"]["containerStatuses"][0]["state"]["waiting"]["reason"];
+        reason.as_str().map(str::to_owned)
+    });
+    let waiting: Vec<String> = waiting.collect();
+    assert!(!waiting.is_empty() && waiting.iter().all(|reason| reason.contains("ImagePull")), "{waiting:?}");
+    assert_eq!(kubectl.json("get deployment web")["status"]["availableReplicas"], 3);
+    kubectl.ok("rollout undo deployment/web");
+    world.rolled("deployment/web");
+    assert_eq!(world.images("app=web"), ["web:1"; 4]);
+    world.plane.stop();
+}
+
+#[test]
+fn a_drain_waits_for_the_budget_and_leaves_an_empty_node() {
+    let Some(world) = World::start(2) else { return };
+    let kubectl = &world.kubectl;
+    kubectl.ok("create deployment web --image=web:1 --replicas=4");
+    world.rolled("deployment/web");
+    kubectl.ok("create poddisruptionbudget web --selector=app=web --min-available=3");
+    kubectl.ok("wait poddisruptionbudget/web --for=jsonpath={.status.disruptionsAllowed}=1 --timeout=60s");
+    kubectl.ok("drain node-1 --timeout=100s");
+    let on_first = kubectl.json("get pods -l app=web --field-selector=spec.nodeName=node-1");
+    assert_eq!(on_first["items"].as_array().unwrap().len(), 0, "{on_first:#}");
+    world.rolled("deployment/web");
+    // Nothing may go: the drain says so, and does not end.
+    kubectl.ok("patch poddisruptionbudget web --type=merge -p {\"spec\":{\"minAvailable\":4}}");
+    kubectl.ok("wait poddisruptionbudget/web --for=jsonpath={.status.disruptionsAllowed}=0 --timeout=60s");
+    let refused = kubectl.fails("drain node-2 --timeout=1s");
+    assert!(refused.contains("violate the pod's disruption budget"), "{refused}");
+    world.plane.stop();
+}
+
+#[test]
+fn jobs_complete_and_logs_say_what_would_run() {
+    let Some(world) = World::start(1) else { return };
+    let kubectl = &world.kubectl;
+    kubectl.ok("create job pi --image=perl:5 -- perl -e 1");
+    kubectl.ok("wait job/pi --for=condition=complete --timeout=60s");
+    assert!(kubectl.ok("logs job/pi").contains("perl"), "{}", kubectl.ok("logs job/pi"));
+    kubectl.ok("create cronjob tick --image=busybox --schedule=@yearly");
+    kubectl.ok("create job now --from=cronjob/tick");
+    kubectl.ok("wait job/now --for=condition=complete --timeout=60s");
+    world.plane.stop();
+}
+
+#[test]
+fn a_stateful_set_gets_its_volumes_and_a_daemon_set_a_pod_for_each_node() {
+    let Some(world) = World::start(3) else { return };
+    let kubectl = &world.kubectl;
+    kubectl.apply(
+        "
+kind: StatefulSet
+apiVersion: apps/v1
+metadata: {name: db}
+spec:
+  replicas: 3
+  serviceName: db
+  selector: {matchLabels: {app: db}}
+  template:
+    metadata: {labels: {app: db}}
+    spec: {containers: [{name: c, image: 'db:1', volumeMounts: [{name: data, mountPath: /data}]}]}
+  volumeClaimTemplates:
+  - metadata: {name: data}
+    spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}
+---
+kind: DaemonSet
+apiVersion: apps/v1
+metadata: {name: agent}
+spec:
+  selector: {matchLabels: {app: agent}}
+  template:
+    metadata: {labels: {app: agent}}
+    spec: {containers: [{name: c, image: 'agent:1'}]}
+",
+    );
+    world.rolled("statefulset/db");
+    world.rolled("daemonset/agent");
+    let claims = kubectl.json("get persistentvolumeclaims");
+    let bound = claims["items"].as_array().unwrap().iter().filter(|claim| claim["status"]["phase"] == "Bound").count();
+    assert_eq!(bound, 3, "{claims:#}");
+    let agents = kubectl.json("get pods -l app=agent");
+    let nodes: std::collections::BTreeSet<String> = agents["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|pod| pod["spec"]["nodeName"].as_str().unwrap_or_default().to_owned())
+        .collect();
+    assert_eq!(nodes.len(), 3, "{nodes:?}");
+    world.plane.stop();
+}
