@@ -48,6 +48,13 @@ pub(super) struct Left {
     pub(super) version: String,
 }
 
+/// How the deletion of a kind went.
+#[derive(Default)]
+struct Deleted {
+    left: Option<Left>,
+    failure: Option<String>,
+}
+
 /// A namespace that ends.
 #[derive(Clone, Copy)]
 pub(super) struct Ending<'a> {
@@ -65,18 +72,15 @@ impl Outcome {
         self.discovery_failure.is_none() && self.failures.is_empty() && self.left.is_empty()
     }
 
-    fn add(&mut self, found: Result<Option<Left>, String>) {
-        match found {
-            Ok(None) => {}
-            Ok(Some(left)) => {
-                let resource = &left.served.resource;
-                self.remaining.insert(format!("{}.{}", resource.plural, resource.group), left.n_instances);
-                for (finalizer, n_instances) in &left.finalizers {
-                    *self.finalizers.entry(finalizer.clone()).or_default() += n_instances;
-                }
-                self.left.push(left);
+    fn add(&mut self, deleted: Deleted) {
+        self.failures.extend(deleted.failure);
+        if let Some(left) = deleted.left {
+            let resource = &left.served.resource;
+            self.remaining.insert(format!("{}.{}", resource.plural, resource.group), left.n_instances);
+            for (finalizer, n_instances) in &left.finalizers {
+                *self.finalizers.entry(finalizer.clone()).or_default() += n_instances;
             }
-            Err(failure) => self.failures.push(failure),
+            self.left.push(left);
         }
     }
 }
@@ -96,9 +100,9 @@ impl Ending<'_> {
         let mut outcome = Outcome::default();
         let (pods, others): (Vec<&Served>, Vec<&Served>) = kinds.iter().partition(|served| is_pods(&served.resource));
         for served in pods {
-            let (left, end_in) = self.delete_pods(served).await;
+            let (deleted, end_in) = self.delete_pods(served).await;
             outcome.pods_end_in = outcome.pods_end_in.max(end_in);
-            outcome.add(left);
+            outcome.add(deleted);
         }
         if !outcome.left.is_empty() {
             outcome.remaining.clear();
@@ -109,20 +113,23 @@ impl Ending<'_> {
             .map(|served| async move { self.delete_kind(&served, Duration::ZERO).await })
             .buffer_unordered(AT_ONCE);
         let mut deletions = std::pin::pin!(deletions);
-        while let Some(left) = deletions.next().await {
-            outcome.add(left);
+        while let Some(deleted) = deletions.next().await {
+            outcome.add(deleted);
         }
         outcome.failures.sort();
         outcome
     }
 
-    async fn delete_pods(self, served: &Served) -> (Result<Option<Left>, String>, Duration) {
+    async fn delete_pods(self, served: &Served) -> (Deleted, Duration) {
         match self.longest_grace().await {
             Ok(grace) => {
                 let end_in = grace.saturating_sub(self.since);
                 (self.delete_kind(served, end_in).await, end_in)
             }
-            Err(error) => (Err(error.to_string()), Duration::ZERO),
+            Err(error) => {
+                let failure = Some(crate::refusal::message(&error));
+                (Deleted { failure, ..Deleted::default() }, Duration::ZERO)
+            }
         }
     }
 
@@ -144,19 +151,22 @@ impl Ending<'_> {
     }
 
     /// Deletes the instances of a kind. What remains without a finalizer is a failure, unless it may take some time.
-    async fn delete_kind(self, served: &Served, end_in: Duration) -> Result<Option<Left>, String> {
+    async fn delete_kind(self, served: &Served, end_in: Duration) -> Deleted {
         match self.try_delete_kind(served).await {
-            Ok(Some(left)) if left.finalizers.is_empty() && end_in.is_zero() => {
-                let ApiResource { group, version, plural, .. } = &served.resource;
-                let namespace = self.namespace;
-                Err(format!(
-                    "unexpected items still remain in namespace: {namespace} for gvr: {group}/{version}, Resource={plural}"
-                ))
+            Ok(left) => {
+                let is_odd = |left: &Left| left.finalizers.is_empty() && end_in.is_zero();
+                let failure = left.as_ref().filter(|left| is_odd(left)).map(|_| {
+                    let ApiResource { group, version, plural, .. } = &served.resource;
+                    let namespace = self.namespace;
+                    format!(
+                        "unexpected items still remain in namespace: {namespace} for gvr: {group}/{version}, Resource={plural}"
+                    )
+                });
+                Deleted { left, failure }
             }
-            Ok(left) => Ok(left),
             // A kind that was removed since discovery has no instances.
-            Err(kube::Error::Api(status)) if status.is_not_found() || status.code == 405 => Ok(None),
-            Err(error) => Err(crate::refusal::message(&error)),
+            Err(kube::Error::Api(status)) if status.is_not_found() || status.code == 405 => Deleted::default(),
+            Err(error) => Deleted { failure: Some(crate::refusal::message(&error)), left: None },
         }
     }
 
