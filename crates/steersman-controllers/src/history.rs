@@ -217,15 +217,33 @@ mod tests {
 
     #[test]
     fn the_hash_is_upstreams() {
-        // What Go prints for fnv.New32() over the same bytes, through rand.SafeEncodeString.
+        // Computed with upstream's code from the same StatefulSet.
+        let template = json!({
+            "metadata": {"labels": {"app": "small"}},
+            "spec": {
+                "containers": [{
+                    "image": "i:1", "imagePullPolicy": "IfNotPresent", "name": "c", "resources": {},
+                    "terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File",
+                }],
+                "dnsPolicy": "ClusterFirst", "restartPolicy": "Always", "schedulerName": "default-scheduler",
+                "securityContext": {}, "terminationGracePeriodSeconds": 30,
+            },
+        });
+        let template: PodTemplateSpec = serde_json::from_value(template).unwrap();
+        assert_eq!(hash(&data(&template), Some(0)), "849c44b847");
         assert_eq!(hash(&json!({}), Some(0)), "cccc864bc");
-        assert_eq!(go_json(&json!({"b": "<&>", "a": [1, true, null]})), r#"{"a":[1,true,null],"b":"\u003c\u0026\u003e"}"#);
+        assert_eq!(
+            go_json(&json!({"b": "<&>", "a": [1, true, null]})),
+            r#"{"a":[1,true,null],"b":"\u003c\u0026\u003e"}"#
+        );
     }
 
     #[test]
     fn the_data_give_the_template_back() {
-        let described: PodTemplateSpec =
-            serde_json::from_value(json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c"}]}})).unwrap();
+        let described: PodTemplateSpec = serde_json::from_value(
+            json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c"}]}}),
+        )
+        .unwrap();
         let one = ControllerRevision { data: RawExtension(data(&described)), ..ControllerRevision::default() };
         assert_eq!(template(&one).unwrap(), described);
         assert!(template(&ControllerRevision::default()).is_err());

@@ -69,7 +69,9 @@ impl Error {
     fn message(&self) -> String {
         match self {
             Error::Refused(refused) => refusal::message(refused.error()),
-            Error::Claim(_) | Error::Claims(_) | Error::Collisions | Error::NoTemplate(_) | Error::Read(_) => self.to_string(),
+            Error::Claim(_) | Error::Claims(_) | Error::Collisions | Error::NoTemplate(_) | Error::Read(_) => {
+                self.to_string()
+            }
         }
     }
 }
@@ -113,7 +115,9 @@ fn wanted_by(sets: &Informer<StatefulSet>) -> impl Fn(&ObjectMeta) -> Vec<Object
         if is_controlled || metadata.deletion_timestamp.is_some() || metadata.labels.is_none() {
             return Vec::new();
         }
-        let Some((parent, _)) = identity::parse(metadata.name.as_deref().unwrap_or_default()) else { return Vec::new() };
+        let Some((parent, _)) = identity::parse(metadata.name.as_deref().unwrap_or_default()) else {
+            return Vec::new();
+        };
         let key = ObjectKey::namespaced(metadata.namespace.as_deref().unwrap_or_default(), parent);
         sets.contains(&key).is_ok_and(|is_there| is_there).then_some(key).into_iter().collect()
     }
@@ -130,7 +134,8 @@ fn waited_for_by(
             Happened::Deleted(Deleted::Tombstone { key, .. }) => key.clone(),
             Happened::Added(..) | Happened::Undecodable(_) | Happened::Updated { .. } => return Vec::new(),
         };
-        let keys = claims::sets_of(key.name()).map(|set| ObjectKey::namespaced(key.namespace().unwrap_or_default(), set));
+        let keys =
+            claims::sets_of(key.name()).map(|set| ObjectKey::namespaced(key.namespace().unwrap_or_default(), set));
         keys.filter(|key| sets.contains(key).is_ok_and(|is_there| is_there)).collect()
     }
 }
@@ -195,7 +200,12 @@ async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, Error> {
 }
 
 /// Writes the status if it differs.
-async fn write_status(cx: &Context, key: &ObjectKey, set: &Arc<StatefulSet>, status: StatefulSetStatus) -> Result<(), Error> {
+async fn write_status(
+    cx: &Context,
+    key: &ObjectKey,
+    set: &Arc<StatefulSet>,
+    status: StatefulSetStatus,
+) -> Result<(), Error> {
     if !plan::differs(set.status.as_ref(), &status) {
         return Ok(());
     }

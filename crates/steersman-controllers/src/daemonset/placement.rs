@@ -89,20 +89,22 @@ impl<'a> Placement<'a> {
         Placement {
             node_name: spec.node_name.as_deref().filter(|name| !name.is_empty()),
             node_selector: spec.node_selector.as_ref(),
-            affinity: affinity.and_then(|affinity| affinity.required_during_scheduling_ignored_during_execution.as_ref()),
+            affinity: affinity
+                .and_then(|affinity| affinity.required_during_scheduling_ignored_during_execution.as_ref()),
             tolerations: tolerations(spec),
         }
     }
 
     pub(crate) fn on(&self, site: &Site) -> Verdict {
         let is_named = self.node_name.is_none_or(|name| name == site.name);
-        let is_selected = self.node_selector.is_none_or(|wanted| {
-            wanted.iter().all(|(key, value)| site.labels.get(key) == Some(value))
-        });
+        let is_selected = self
+            .node_selector
+            .is_none_or(|wanted| wanted.iter().all(|(key, value)| site.labels.get(key) == Some(value)));
         // A term without requirements selects nothing, and neither does one with a requirement that makes no sense.
-        let is_attractive = || self.affinity.is_none_or(|selector| {
-            selector.node_selector_terms.iter().any(|term| term_matches(term, site))
-        });
+        let is_attractive = || {
+            self.affinity
+                .is_none_or(|selector| selector.node_selector_terms.iter().any(|term| term_matches(term, site)))
+        };
         if !is_named || !is_selected || !is_attractive() {
             return Verdict::Leave;
         }
@@ -287,7 +289,11 @@ mod tests {
             (tolerating(json!({"operator": "Exists"})), node("x", "NoExecute"), Verdict::Run),
             (tolerating(json!({"key": "x", "value": "v"})), node("x", "NoExecute"), Verdict::Run),
             (tolerating(json!({"key": "x", "value": "w"})), node("x", "NoExecute"), Verdict::Leave),
-            (tolerating(json!({"key": "x", "operator": "Exists", "effect": "NoSchedule"})), node("x", "NoExecute"), Verdict::Leave),
+            (
+                tolerating(json!({"key": "x", "operator": "Exists", "effect": "NoSchedule"})),
+                node("x", "NoExecute"),
+                Verdict::Leave,
+            ),
         ];
         for (pod, node, expected) in cases {
             assert_eq!(verdict(pod.clone(), node.clone()), expected, "{pod} {node}");
@@ -301,8 +307,12 @@ mod tests {
             {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5},
         ]}));
         let tolerations = tolerations(&of);
-        let keys: Vec<_> = tolerations.iter().map(|one| one.key.as_deref().unwrap().rsplit('/').next().unwrap()).collect();
-        assert_eq!(keys, ["mine", "not-ready", "unreachable", "disk-pressure", "memory-pressure", "pid-pressure", "unschedulable"]);
+        let keys: Vec<_> =
+            tolerations.iter().map(|one| one.key.as_deref().unwrap().rsplit('/').next().unwrap()).collect();
+        assert_eq!(
+            keys,
+            ["mine", "not-ready", "unreachable", "disk-pressure", "memory-pressure", "pid-pressure", "unschedulable"]
+        );
         assert!(tolerations.iter().all(|one| one.toleration_seconds.is_none()));
     }
 

@@ -4,8 +4,8 @@
 
 use crate::daemonset::{Context, Error};
 use crate::dependents::Claim;
-use crate::history;
 use crate::refusal::{self, Refused};
+use crate::{history, template_hash};
 use k8s_openapi::api::apps::v1::{ControllerRevision, DaemonSet};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
@@ -71,7 +71,8 @@ impl Keeper<'_> {
     /// When the server refuses.
     pub(super) async fn truncate(&self, old: &[Arc<ControllerRevision>], pods: &[Arc<Pod>]) -> Result<(), Error> {
         let in_use = history::labels_of(pods);
-        for revision in history::surplus(old, self.set.spec.revision_history_limit, |one| in_use.contains(hash_of(one))) {
+        for revision in history::surplus(old, self.set.spec.revision_history_limit, |one| in_use.contains(hash_of(one)))
+        {
             self.delete(&revision).await?;
         }
         Ok(())
@@ -119,7 +120,7 @@ impl Keeper<'_> {
 
     async fn create(&self, data: Value, number: i64) -> Result<ControllerRevision, Error> {
         let n_collisions = self.set.status.as_ref().and_then(|status| status.collision_count);
-        let hash = history::hash(&data, n_collisions);
+        let hash = template_hash::compute(&self.set.spec.template, n_collisions);
         let described = self.set.spec.template.metadata.as_ref();
         let mut labels = described.and_then(|metadata| metadata.labels.clone()).unwrap_or_default();
         labels.insert(history::POD_LABEL.to_owned(), hash.clone());

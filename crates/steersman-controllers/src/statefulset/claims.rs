@@ -103,7 +103,10 @@ pub(crate) fn are_owned_as_wanted(set: &StatefulSet, pod: &Pod, find: &Find<'_>)
 /// Whether a claim still belongs to an earlier Pod of this name, with which it goes. The Pod has to wait for that.
 pub(crate) fn is_stale(set: &StatefulSet, pod: &Pod, find: &Find<'_>) -> bool {
     policy(set).is_deleted_when_scaled
-        && names(set, pod).iter().filter_map(|name| find(name)).any(|claim| Pair { set, pod }.is_stale_of_pod(owners(&claim)))
+        && names(set, pod)
+            .iter()
+            .filter_map(|name| find(name))
+            .any(|claim| Pair { set, pod }.is_stale_of_pod(owners(&claim)))
 }
 
 fn made_of(set: &StatefulSet, template: &PersistentVolumeClaim, name: String) -> PersistentVolumeClaim {
@@ -244,7 +247,9 @@ mod tests {
     }
 
     fn claim(owners: &[Value]) -> Arc<PersistentVolumeClaim> {
-        Arc::new(serde_json::from_value(json!({"metadata": {"name": "data-web-0", "ownerReferences": owners}})).unwrap())
+        Arc::new(
+            serde_json::from_value(json!({"metadata": {"name": "data-web-0", "ownerReferences": owners}})).unwrap(),
+        )
     }
 
     /// The uids of the owners that the claim gets; `None` if it stays as it is.

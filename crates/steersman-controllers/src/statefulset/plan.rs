@@ -344,7 +344,8 @@ impl<'a> Replicas<'a> {
 
 /// Ends an update whose Pods are all there, and leaves out what is zero as the server does.
 pub(crate) fn settle(set: &StatefulSet, mut status: StatefulSetStatus) -> StatefulSetStatus {
-    let is_rolling = set.spec.update_strategy.as_ref().and_then(|strategy| strategy.type_.as_deref()) == Some("RollingUpdate");
+    let is_rolling =
+        set.spec.update_strategy.as_ref().and_then(|strategy| strategy.type_.as_deref()) == Some("RollingUpdate");
     let wanted = set.spec.replicas.unwrap_or(1);
     let counts = [status.updated_replicas.unwrap_or(0), status.ready_replicas.unwrap_or(0), status.replicas];
     if is_rolling && counts.iter().all(|count| *count == wanted) {
@@ -361,7 +362,8 @@ pub(crate) fn settle(set: &StatefulSet, mut status: StatefulSetStatus) -> Statef
 pub(crate) fn differs(known: Option<&StatefulSetStatus>, status: &StatefulSetStatus) -> bool {
     let Some(known) = known else { return true };
     let counts = |status: &StatefulSetStatus| {
-        let optional = [status.available_replicas, status.current_replicas, status.ready_replicas, status.updated_replicas];
+        let optional =
+            [status.available_replicas, status.current_replicas, status.ready_replicas, status.updated_replicas];
         (status.replicas, optional.map(Option::unwrap_or_default))
     };
     status.observed_generation > known.observed_generation

@@ -78,7 +78,12 @@ impl Keeper<'_> {
         Ok(Arc::new(changed))
     }
 
-    async fn create(&self, data: &Value, number: i64, n_collisions: &mut i32) -> Result<Arc<ControllerRevision>, Error> {
+    async fn create(
+        &self,
+        data: &Value,
+        number: i64,
+        n_collisions: &mut i32,
+    ) -> Result<Arc<ControllerRevision>, Error> {
         let described = self.set.spec.template.metadata.as_ref();
         let mut labels = described.and_then(|metadata| metadata.labels.clone()).unwrap_or_default();
         let hash = history::hash(data, Some(*n_collisions));

@@ -52,7 +52,8 @@ async fn patch(plane: &ControlPlane, patch: Value) {
 
 /// The Node that a Pod is meant for.
 fn target(pod: &Pod) -> String {
-    let affinity = pod.spec.as_ref().and_then(|spec| spec.affinity.as_ref()).and_then(|affinity| affinity.node_affinity.as_ref());
+    let affinity =
+        pod.spec.as_ref().and_then(|spec| spec.affinity.as_ref()).and_then(|affinity| affinity.node_affinity.as_ref());
     let required = affinity.and_then(|affinity| affinity.required_during_scheduling_ignored_during_execution.as_ref());
     let fields = required.and_then(|required| required.node_selector_terms[0].match_fields.as_ref()).expect("a field");
     assert_eq!((&*fields[0].key, &*fields[0].operator), ("metadata.name", "In"));
@@ -66,10 +67,15 @@ async fn ready(plane: &ControlPlane) {
         if pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref()).is_none() {
             let binding = Binding {
                 metadata: ObjectMeta { name: Some(name.clone()), ..ObjectMeta::default() },
-                target: ObjectReference { kind: Some("Node".to_owned()), name: Some(target(&pod)), ..ObjectReference::default() },
+                target: ObjectReference {
+                    kind: Some("Node".to_owned()),
+                    name: Some(target(&pod)),
+                    ..ObjectReference::default()
+                },
             };
-            let body = serde_json::to_vec(&binding).expect("it is JSON");
-            pods(plane).create_subresource::<Value>("binding", &name, &PostParams::default(), body).await.ok();
+            let bound =
+                pods(plane).create_subresource::<_, Value>("binding", &name, &PostParams::default(), &binding).await;
+            bound.expect("the pod is bound");
             mark_ready(plane, &name).await;
         }
     }
@@ -105,12 +111,16 @@ async fn until_status(plane: &ControlPlane, wanted: Value) -> DaemonSet {
 #[tokio::test(flavor = "multi_thread")]
 async fn each_node_that_is_meant_has_a_pod_as_long_as_it_is() {
     let plane = start(&["a", "b"]).await;
-    plane.apply("{kind: Node, apiVersion: v1, metadata: {name: off}}").await;
+    plane.apply("{kind: Node, apiVersion: v1, metadata: {name: other}}").await;
     plane.apply(SET).await;
     until_on(&plane, &[("a", "i:1"), ("b", "i:1")]).await;
     until_status(&plane, json!({"desiredNumberScheduled": 2, "currentNumberScheduled": 2, "numberUnavailable": 2, "numberAvailable": null})).await;
     ready(&plane).await;
-    until_status(&plane, json!({"numberReady": 2, "numberAvailable": 2, "numberUnavailable": null, "numberMisscheduled": 0})).await;
+    until_status(
+        &plane,
+        json!({"numberReady": 2, "numberAvailable": 2, "numberUnavailable": null, "numberMisscheduled": 0}),
+    )
+    .await;
 
     add_node(&plane, "c").await;
     until_on(&plane, &[("a", "i:1"), ("b", "i:1"), ("c", "i:1")]).await;
@@ -148,12 +158,16 @@ async fn a_new_template_replaces_one_pod_after_the_other_and_makes_a_revision() 
     let pod = pods(&plane).get(&names(&plane, "app=d").await[0]).await.expect("it is there");
     let labels = pod.metadata.labels.expect("labels");
     assert_eq!(labels["pod-template-generation"], "2");
-    revisions.get(&format!("d-{}", labels["controller-revision-hash"])).await.expect("a revision is named by the label");
+    revisions
+        .get(&format!("d-{}", labels["controller-revision-hash"]))
+        .await
+        .expect("a revision is named by the label");
 
     // With a limit of none, only what is in use is left.
     patch(&plane, json!({"spec": {"revisionHistoryLimit": 0}})).await;
-    let name = list.iter().find(|one| one.revision == Some(1)).and_then(|one| one.metadata.name.clone()).expect("a name");
-    plane.until_gone::<ControllerRevision>(&ObjectKey::namespaced("default", name)).await;
+    let name =
+        list.iter().find(|one| one.revision == Some(1)).and_then(|one| one.metadata.name.clone()).expect("a name");
+    plane.until_gone::<ControllerRevision>(&ObjectKey::namespaced("default", &name)).await;
     plane.stop().await;
 }
 
@@ -164,10 +178,13 @@ async fn with_surge_the_new_pod_comes_first() {
     until_on(&plane, &[("a", "i:1")]).await;
     ready(&plane).await;
     until_status(&plane, json!({"numberAvailable": 1})).await;
-    patch(&plane, json!({"spec": {
-        "updateStrategy": {"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
-        "template": {"spec": {"containers": [{"name": "c", "image": "i:2"}]}},
-    }}))
+    patch(
+        &plane,
+        json!({"spec": {
+            "updateStrategy": {"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
+            "template": {"spec": {"containers": [{"name": "c", "image": "i:2"}]}},
+        }}),
+    )
     .await;
     until_on(&plane, &[("a", "i:1"), ("a", "i:2")]).await;
     ready(&plane).await;
@@ -194,7 +211,9 @@ async fn a_failed_pod_is_replaced_with_an_event_and_later_if_it_fails_again() {
     let is_noted = async {
         loop {
             let list = events.list(&ListParams::default()).await.expect("events are listed");
-            let is_it = |event: &Event| event.message.as_deref() == Some(&note) && event.reason.as_deref() == Some("FailedDaemonPod");
+            let is_it = |event: &Event| {
+                event.message.as_deref() == Some(&note) && event.reason.as_deref() == Some("FailedDaemonPod")
+            };
             if list.items.iter().any(is_it) {
                 return;
             }

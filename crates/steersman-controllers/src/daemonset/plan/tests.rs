@@ -83,7 +83,8 @@ fn said(change: &Change) -> Vec<String> {
 /// Nodes and Pods in words: `a run`, and `x on a of new ready`.
 #[track_caller]
 fn check(set: &DaemonSet, nodes: &[&str], pods: &[&str], expected: &[&str]) {
-    let sites: Vec<_> = nodes.iter().map(|node| node.split_once(' ').unwrap()).map(|(name, verdict)| site(name, verdict)).collect();
+    let sites: Vec<_> =
+        nodes.iter().map(|node| node.split_once(' ').unwrap()).map(|(name, verdict)| site(name, verdict)).collect();
     let pods: Vec<_> = pods
         .iter()
         .map(|words| {
@@ -99,7 +100,12 @@ fn check(set: &DaemonSet, nodes: &[&str], pods: &[&str], expected: &[&str]) {
 fn every_node_that_is_meant_gets_one_pod() {
     let set = in_place();
     check(&set, &["a run", "b stay", "c leave"], &[], &["create on a"]);
-    check(&set, &["a run", "b stay", "c leave"], &["x on b of new ready", "y on c of new ready"], &["create on a", "delete y"]);
+    check(
+        &set,
+        &["a run", "b stay", "c leave"],
+        &["x on b of new ready", "y on c of new ready"],
+        &["create on a", "delete y"],
+    );
     check(&set, &["a run"], &["x on a of new ready", "y on a of new ready"], &["delete y"]);
     check(&set, &["a run"], &["x on a of new waiting unbound", "y on a of new ready"], &["delete x"]);
     check(&set, &["a run"], &["x on a of new ready going"], &[]);
@@ -111,15 +117,19 @@ fn every_node_that_is_meant_gets_one_pod() {
 #[test]
 fn pods_that_are_over_are_deleted_with_a_note_and_failed_ones_after_a_while() {
     let set = in_place();
-    let (sites, pods) = ([site("a", "run")], [pod(&set, "x", "a", NEW, "failed"), pod(&set, "y", "a", NEW, "succeeded")]);
+    let (sites, pods) =
+        ([site("a", "run")], [pod(&set, "x", "a", NEW, "failed"), pod(&set, "y", "a", NEW, "succeeded")]);
     let view = View::new(&set, &sites, &pods, NEW, now());
     let change = manage(&view, |_| Ok(()));
     assert_eq!(said(&change), ["delete x", "delete y"]);
     let notes: Vec<_> = change.notes.iter().map(|note| (note.reason, &*note.text)).collect();
-    assert_eq!(notes, [
-        ("FailedDaemonPod", "Found failed daemon pod n/x on node a, will try to kill it"),
-        ("SucceededDaemonPod", "Found succeeded daemon pod n/y on node a, will try to delete it"),
-    ]);
+    assert_eq!(
+        notes,
+        [
+            ("FailedDaemonPod", "Found failed daemon pod n/x on node a, will try to kill it"),
+            ("SucceededDaemonPod", "Found succeeded daemon pod n/y on node a, will try to delete it"),
+        ]
+    );
     let change = manage(&view, |_| Err(Duration::from_secs(7)));
     assert_eq!((said(&change), change.again), (vec!["delete y".to_owned()], Some(Duration::from_secs(7))));
 }
@@ -134,7 +144,12 @@ fn in_place_one_goes_before_the_next_comes() {
     check(&set, &nodes, &["x on a of new waiting", "y on b of old waiting", "z on c of old ready"], &["delete y"]);
     check(&set, &nodes, &["x on a of new ready going", "y on b of old ready", "z on c of old ready"], &[]);
     let half = self::set(json!({"maxUnavailable": "50%"}));
-    check(&half, &nodes, &["x on a of old ready", "y on b of old ready", "z on c of old ready"], &["delete x", "delete y"]);
+    check(
+        &half,
+        &nodes,
+        &["x on a of old ready", "y on b of old ready", "z on c of old ready"],
+        &["delete x", "delete y"],
+    );
 }
 
 #[test]
@@ -163,11 +178,8 @@ fn on_delete_replaces_nothing() {
 fn the_status_counts_nodes() {
     let set = in_place();
     let sites = [site("a", "run"), site("b", "run"), site("c", "run"), site("d", "leave")];
-    let pods = [
-        pod(&set, "x", "a", NEW, "ready"),
-        pod(&set, "y", "b", "old", "waiting"),
-        pod(&set, "z", "d", NEW, "ready"),
-    ];
+    let pods =
+        [pod(&set, "x", "a", NEW, "ready"), pod(&set, "y", "b", "old", "waiting"), pod(&set, "z", "d", NEW, "ready")];
     let (status, again) = status(&View::new(&set, &sites, &pods, NEW, now()));
     assert_eq!(again, None);
     assert_eq!(
@@ -245,7 +257,9 @@ impl World {
 
     /// The Nodes that should have a Pod and have none that is ready and stays.
     fn n_without(&self) -> usize {
-        let is_served = |node: &String| self.pods.values().any(|life| &life.node == node && life.state == "ready" && !life.is_going);
+        let is_served = |node: &String| {
+            self.pods.values().any(|life| &life.node == node && life.state == "ready" && !life.is_going)
+        };
         self.nodes.iter().filter(|(node, verdict)| **verdict == "run" && !is_served(node)).count()
     }
 
@@ -281,7 +295,11 @@ impl World {
             assert!(self.n_without() <= n_without.max(allowed), "an update takes away no more than it may");
         }
         for node in self.nodes.keys() {
-            let n = self.pods.values().filter(|life| &life.node == node && !life.is_going && life.state != "failed").count();
+            let n = self
+                .pods
+                .values()
+                .filter(|life| &life.node == node && !life.is_going && life.state != "failed")
+                .count();
             assert!(n <= 2, "{n} Pods on {node}");
         }
         change.create.len() + change.delete.len()

@@ -64,7 +64,9 @@ fn said(plan: &Plan) -> Vec<String> {
     let name = |pod: &Pod| pod.metadata.name.clone().unwrap();
     let steps = plan.phases.iter().flatten().map(|step| match step {
         Step::Claims(pod, _) => format!("claims of {}", name(pod)),
-        Step::Create(pod, _) => format!("create {} of {}", name(pod), pod.metadata.labels.as_ref().unwrap()["controller-revision-hash"]),
+        Step::Create(pod, _) => {
+            format!("create {} of {}", name(pod), pod.metadata.labels.as_ref().unwrap()["controller-revision-hash"])
+        }
         Step::Delete(pod) => format!("delete {}", name(pod)),
         Step::Update(pod, _) => format!("update {}", name(pod)),
     });
@@ -95,12 +97,11 @@ fn ordered_pods_are_created_one_after_the_other() {
 fn parallel_pods_do_not_wait() {
     let set = set(json!({"podManagementPolicy": "Parallel"}));
     check(&set, &[], &["create web-0 of web-new", "create web-1 of web-new", "create web-2 of web-new"]);
-    check(&set, &[(1, NEW, "pending"), (2, NEW, "failed"), (7, NEW, "ready"), (8, NEW, "waiting")], &[
-        "delete web-2",
-        "create web-0 of web-new",
-        "delete web-8",
-        "delete web-7",
-    ]);
+    check(
+        &set,
+        &[(1, NEW, "pending"), (2, NEW, "failed"), (7, NEW, "ready"), (8, NEW, "waiting")],
+        &["delete web-2", "create web-0 of web-new", "delete web-8", "delete web-7"],
+    );
 }
 
 #[test]
@@ -145,7 +146,9 @@ fn an_update_goes_from_the_end_and_waits_for_each() {
     check(&plain, &[(0, OLD, "ready"), (1, OLD, "ready"), (2, OLD, "ready")], &["replace web-2"]);
     check(&plain, &all("ready", "ready", "waiting"), &[]);
     check(&plain, &all("ready", "ready", "ready"), &["replace web-1"]);
-    let until = |partition: i32| set(json!({"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": partition}}}));
+    let until = |partition: i32| {
+        set(json!({"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": partition}}}))
+    };
     check(&until(2), &all("ready", "ready", "ready"), &[]);
     check(&until(1), &[(0, OLD, "ready"), (2, NEW, "ready")], &["create web-1 of web-new"]);
     check(&until(2), &[(0, OLD, "ready"), (2, NEW, "ready")], &["create web-1 of web-old"]);
@@ -157,7 +160,11 @@ fn an_update_goes_from_the_end_and_waits_for_each() {
 
 #[test]
 fn several_are_replaced_at_once_where_the_set_says_so() {
-    let at_once = |n: Value| set(json!({"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 0, "maxUnavailable": n}}}));
+    let at_once = |n: Value| {
+        set(
+            json!({"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 0, "maxUnavailable": n}}}),
+        )
+    };
     let old = [(0, OLD, "ready"), (1, OLD, "ready"), (2, OLD, "ready")];
     check(&at_once(json!(2)), &old, &["replace web-2", "replace web-1"]);
     check(&at_once(json!("10%")), &old, &["replace web-2"]);
@@ -169,9 +176,15 @@ fn an_update_that_is_complete_is_current() {
     let set = set(json!({"replicas": 1}));
     let status = |state| settle(&set, plan_with(&set, &[pod(&set, 0, NEW, state)], &BTreeMap::new()).status);
     let waiting = status("waiting");
-    assert_eq!((waiting.current_revision.as_deref(), waiting.updated_replicas, waiting.ready_replicas), (Some(OLD), Some(1), None));
+    assert_eq!(
+        (waiting.current_revision.as_deref(), waiting.updated_replicas, waiting.ready_replicas),
+        (Some(OLD), Some(1), None)
+    );
     let ready = status("ready");
-    assert_eq!((ready.current_revision.as_deref(), ready.current_replicas, ready.available_replicas), (Some(NEW), Some(1), Some(1)));
+    assert_eq!(
+        (ready.current_revision.as_deref(), ready.current_replicas, ready.available_replicas),
+        (Some(NEW), Some(1), Some(1))
+    );
 }
 
 #[test]
@@ -262,7 +275,8 @@ impl World {
             Event::Run(at) => become_(self, at, "waiting", &["pending"]),
             Event::Unready(at) => become_(self, at, "waiting", &["ready"]),
             Event::Gone(at) => {
-                let going: Vec<i64> = self.pods.iter().filter(|(_, life)| life.is_going).map(|(ordinal, _)| *ordinal).collect();
+                let going: Vec<i64> =
+                    self.pods.iter().filter(|(_, life)| life.is_going).map(|(ordinal, _)| *ordinal).collect();
                 if let Some(ordinal) = going.get(at % going.len().max(1)) {
                     self.pods.remove(ordinal);
                 }
@@ -298,7 +312,12 @@ impl World {
         let counted = plan.status.replicas;
         assert_eq!(usize::try_from(counted).unwrap(), self.pods.len());
         let (mut n, mut n_ordered) = (0, 0);
-        let before = World { set: self.set.clone(), is_ordered: self.is_ordered, revision: self.revision, pods: self.pods.clone() };
+        let before = World {
+            set: self.set.clone(),
+            is_ordered: self.is_ordered,
+            revision: self.revision,
+            pods: self.pods.clone(),
+        };
         let ordinal_of = |pod: &Pod| identity::ordinal(pod).unwrap();
         for step in plan.phases.iter().flatten() {
             n += 1;
@@ -307,7 +326,10 @@ impl World {
                     n_ordered += 1;
                     let ordinal = ordinal_of(pod);
                     assert!(ordinal < before.replicas(), "none is created beyond the replicas");
-                    assert!(!before.is_ordered || (0..ordinal).all(|lower| before.is_well(lower)), "all before {ordinal} are well");
+                    assert!(
+                        !before.is_ordered || (0..ordinal).all(|lower| before.is_well(lower)),
+                        "all before {ordinal} are well"
+                    );
                     let life = Life { revision: self.revision, state: "pending", is_going: false };
                     assert!(self.pods.insert(ordinal, life).is_none(), "{ordinal} is not there yet");
                 }
@@ -331,7 +353,10 @@ impl World {
             let ordinal = ordinal_of(pod);
             let after = ordinal + 1..before.replicas();
             assert!(after.clone().all(|higher| before.is_well(higher)), "all after {ordinal} are well");
-            assert!(after.clone().all(|higher| before.pods[&higher].revision == before.revision), "all after {ordinal} are updated");
+            assert!(
+                after.clone().all(|higher| before.pods[&higher].revision == before.revision),
+                "all after {ordinal} are updated"
+            );
             self.pods.get_mut(&ordinal).unwrap().is_going = true;
         }
         assert!(!self.is_ordered || n_ordered <= 1, "one thing at a time: {:?}", said(&plan));
