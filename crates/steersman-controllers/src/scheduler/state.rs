@@ -501,8 +501,7 @@ impl State {
     ) {
         let key = &pending.pod.key;
         if nomination == Some(Nomination::Clear) {
-            self.queue.nominate(key, None);
-            self.clear_nomination(&pending.pod.uid);
+            self.give_up_room(key, now);
         }
         self.queue.put_back(key, Attempt::Unschedulable(plugins), now);
         self.report(key, Reason::Unschedulable, message);
@@ -510,10 +509,18 @@ impl State {
 
     /// Lets a Pod wait for its back-off, and says what went wrong.
     fn fail(&mut self, pod: &PodRef, why: String, now: Instant) {
-        self.queue.nominate(&pod.key, None);
-        self.clear_nomination(&pod.uid);
+        self.give_up_room(&pod.key, now);
         self.queue.put_back(&pod.key, Attempt::Failed, now);
         self.report(&pod.key, Reason::SchedulerError, why);
+    }
+
+    /// No room is kept for a Pod any more, which may help others.
+    fn give_up_room(&mut self, key: &ObjectKey, now: Instant) {
+        let Some(entry) = self.queue.get(key).filter(|entry| entry.nominated.is_some()) else { return };
+        let pod = Arc::clone(&entry.pending.pod);
+        self.queue.nominate(key, None);
+        self.clear_nomination(&pod.uid);
+        self.notify(&Event::PodDeleted(&pod), now);
     }
 
     fn report(&mut self, key: &ObjectKey, reason: Reason, message: String) {

@@ -126,3 +126,22 @@ fn while_victims_end_nobody_else_has_to_go() {
         report.message
     );
 }
+
+#[test]
+fn room_that_is_no_longer_kept_helps_others() {
+    let mut world = World::with_nodes([node("a", json!({}))]);
+    world.pod(&placed("victim", "a", 0, "4", json!({})));
+    world.pod(&important("4"));
+    world.effects();
+    let waiting = PodRef { key: key("important"), uid: "uid-important".into(), generation: 1 };
+    world.state.pod_gone(&key("victim"), world.now);
+    let mut other = asks(json!({"cpu": "2"}));
+    merge(&mut other, json!({"spec": {"priority": 1}}));
+    world.refusal_of(&pod("other", other));
+    world.done(&PodRef { key: key("other"), uid: "uid-other".into(), generation: 1 });
+    // Something more important takes a part of the room, so that the rest is too little.
+    world.pod(&placed("system", "a", 2_000, "1", json!({})));
+    world.done(&waiting);
+    world.done(&waiting);
+    assert_eq!(world.bindings(), [("other".to_owned(), "a".to_owned())]);
+}
