@@ -207,6 +207,13 @@ impl<'a> Draft<'a> {
         bounds::total(self.sets.iter().map(|set| &set.object))
     }
 
+    /// Whether the status of a set is one of its present spec.
+    fn is_observed(&self, at: usize) -> bool {
+        let object = &self.sets[at].object;
+        let observed = object.status.as_ref().and_then(|status| status.observed_generation).unwrap_or(0);
+        self.sets[at].change != Change::Created && object.metadata.generation.unwrap_or(0) <= observed
+    }
+
     fn least_available(&self) -> i32 {
         bounds::wanted(&self.deployment).saturating_sub(bounds::max_unavailable(&self.deployment))
     }
@@ -422,11 +429,8 @@ impl Draft<'_> {
         // Of the same revision the older first; what is no revision counts as the lowest.
         old.sort_by_key(|&at| (revision::of(&self.sets[at].object).unwrap_or(0), at));
         for at in old.into_iter().take(n_over) {
-            let object = &self.sets[at].object;
-            let status = object.status.clone().unwrap_or_default();
-            let is_observed =
-                object.metadata.generation.unwrap_or(0) <= status.observed_generation.unwrap_or(0);
-            if status.replicas == 0 && self.size(at) == 0 && is_observed {
+            let n_pods = self.sets[at].object.status.as_ref().map_or(0, |status| status.replicas);
+            if n_pods == 0 && self.size(at) == 0 && self.is_observed(at) {
                 self.mark(at, Change::Deleted);
             }
         }
@@ -458,7 +462,9 @@ impl Draft<'_> {
         let least = self.least_available();
         let unavailable_new = self.size(newest).saturating_sub(self.available(newest));
         let most = self.total().saturating_sub(least).saturating_sub(unavailable_new);
-        if old.is_empty() || most <= 0 {
+        // The status of a set that was given another size since may count Pods that are gone.
+        let is_known = old.iter().chain([&newest]).all(|&at| self.is_observed(at));
+        if old.is_empty() || most <= 0 || !is_known {
             return false;
         }
         let mut left = most;

@@ -152,7 +152,8 @@ impl World {
             let mut is_idle = !self.work_at_deployment();
             for owner in &mut self.sets {
                 is_idle &= !owner.work();
-                owner.pods.iter_mut().for_each(|is_ready| *is_ready = true);
+                is_idle &= owner.pods.iter().all(|is_ready| *is_ready);
+                owner.pods.fill(true);
             }
             if is_idle {
                 return;
