@@ -344,8 +344,7 @@ impl Draft<'_> {
                 labels: Some(labels),
                 name: Some(set_name(deployment.metadata.name.as_deref().unwrap_or_default(), &hash)),
                 namespace: deployment.metadata.namespace.clone(),
-                owner_references: owner
-                    .map(|owner| vec![OwnerReference { block_owner_deletion: Some(true), ..owner }]),
+                owner_references: owner.map(|owner| vec![OwnerReference { block_owner_deletion: Some(true), ..owner }]),
                 ..ObjectMeta::default()
             },
             spec: ReplicaSetSpec {
@@ -440,11 +439,7 @@ impl Draft<'_> {
         let newest = self.create_newest();
         let wanted = bounds::wanted(&self.deployment);
         let before = self.size(newest);
-        let size = if before > wanted {
-            wanted
-        } else {
-            bounds::new_size(&self.deployment, before, self.total())
-        };
+        let size = if before > wanted { wanted } else { bounds::new_size(&self.deployment, before, self.total()) };
         if size != before {
             return self.resize(newest, size);
         }
@@ -553,16 +548,15 @@ impl Draft<'_> {
         let name = deployment.metadata.name.clone().unwrap_or_default();
         let (type_, reason, text) = match found {
             None if wanted == 0 => (EventType::Warning, NOT_FOUND, "Unable to find last revision.".to_owned()),
-            None => {
-                (EventType::Warning, NOT_FOUND, "Unable to find the revision to rollback to.".to_owned())
-            }
+            None => (EventType::Warning, NOT_FOUND, "Unable to find the revision to rollback to.".to_owned()),
             Some(set)
-                if set.spec.template.as_ref().is_some_and(|template| {
-                    revision::is_same_template(template, &deployment.spec.template)
-                }) =>
+                if set
+                    .spec
+                    .template
+                    .as_ref()
+                    .is_some_and(|template| revision::is_same_template(template, &deployment.spec.template)) =>
             {
-                let text =
-                    format!("The rollback revision contains the same template as current deployment {name:?}");
+                let text = format!("The rollback revision contains the same template as current deployment {name:?}");
                 (EventType::Warning, "DeploymentRollbackTemplateUnchanged", text)
             }
             Some(set) => {
