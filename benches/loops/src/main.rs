@@ -86,7 +86,11 @@ async fn measure(options: &Options) -> anyhow::Result<BTreeMap<&'static str, f64
 }
 
 /// How long it takes until the Pods of many Deployments are there and ready, and how long until they are gone.
-async fn deployments(client: &Client, options: &Options, figures: &mut BTreeMap<&'static str, f64>) -> anyhow::Result<()> {
+async fn deployments(
+    client: &Client,
+    options: &Options,
+    figures: &mut BTreeMap<&'static str, f64>,
+) -> anyhow::Result<()> {
     let api = Api::<Deployment>::namespaced(client.clone(), "bench-deployments");
     make_namespace(client, "bench-deployments").await?;
     let start = Instant::now();
@@ -110,7 +114,8 @@ async fn deployments(client: &Client, options: &Options, figures: &mut BTreeMap<
     figures.insert("pods_created_s", start.elapsed().as_secs_f64());
     until(options, || async {
         let list = api.list(&ListParams::default()).await?;
-        let available = |deployment: &Deployment| deployment.status.as_ref().and_then(|status| status.available_replicas);
+        let available =
+            |deployment: &Deployment| deployment.status.as_ref().and_then(|status| status.available_replicas);
         let sum: i64 = list.items.iter().filter_map(available).map(i64::from).sum();
         Ok(usize::try_from(sum).is_ok_and(|sum| sum >= wanted))
     })
@@ -123,7 +128,11 @@ async fn deployments(client: &Client, options: &Options, figures: &mut BTreeMap<
 }
 
 /// How long it takes until all that an owner leaves behind is collected.
-async fn dependents(client: &Client, options: &Options, figures: &mut BTreeMap<&'static str, f64>) -> anyhow::Result<()> {
+async fn dependents(
+    client: &Client,
+    options: &Options,
+    figures: &mut BTreeMap<&'static str, f64>,
+) -> anyhow::Result<()> {
     make_namespace(client, "bench-dependents").await?;
     let api = Api::<ConfigMap>::namespaced(client.clone(), "bench-dependents");
     let owner = from_json::<ConfigMap>(json!({"metadata": {"name": "owner"}}))?;
@@ -142,7 +151,11 @@ async fn dependents(client: &Client, options: &Options, figures: &mut BTreeMap<&
 }
 
 /// How long it takes until a namespace full of objects of two kinds is gone.
-async fn namespace(client: &Client, options: &Options, figures: &mut BTreeMap<&'static str, f64>) -> anyhow::Result<()> {
+async fn namespace(
+    client: &Client,
+    options: &Options,
+    figures: &mut BTreeMap<&'static str, f64>,
+) -> anyhow::Result<()> {
     make_namespace(client, "bench-namespace").await?;
     let half = options.objects / 2;
     let configs = (0..half).map(|number| from_json(json!({"metadata": {"name": format!("o-{number}")}})));
@@ -216,7 +229,10 @@ async fn count<K: Clone + Debug + Resource + serde::de::DeserializeOwned>(api: &
 }
 
 /// Waits until something is so.
-async fn until<F: Future<Output = anyhow::Result<bool>>>(options: &Options, is_so: impl Fn() -> F) -> anyhow::Result<()> {
+async fn until<F: Future<Output = anyhow::Result<bool>>>(
+    options: &Options,
+    is_so: impl Fn() -> F,
+) -> anyhow::Result<()> {
     let limit = Duration::from_secs(options.limit);
     let waited = tokio::time::timeout(limit, async {
         while !is_so().await? {

@@ -203,10 +203,8 @@ async fn delete(key: &ObjectKey, cx: &Context, set: &ReplicaSet) -> Result<Outco
     let api = Api::<ReplicaSet>::namespaced(cx.client.clone(), namespace(key));
     let name = set.metadata.name.as_deref().unwrap_or_default();
     // Exactly the one that was found to be empty.
-    let preconditions = Preconditions {
-        resource_version: set.metadata.resource_version.clone(),
-        uid: set.metadata.uid.clone(),
-    };
+    let preconditions =
+        Preconditions { resource_version: set.metadata.resource_version.clone(), uid: set.metadata.uid.clone() };
     match api.delete(name, &DeleteParams::default().preconditions(preconditions)).await {
         Ok(_) => {
             cx.written.deleted(key, set);

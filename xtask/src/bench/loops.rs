@@ -56,8 +56,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<Ex
     for run in 1..=options.runs {
         eprintln!("run {run} of {}", options.runs);
         let data = scratch.join(format!("data-{run}"));
-        let steersman =
-            Steersman::start(&binary, Role::Up, &data, &["--simulate-nodes", NODES], &scratch.join("log"))?;
+        let steersman = Steersman::start(&binary, Role::Up, &data, &["--simulate-nodes", NODES], &scratch.join("log"))?;
         let mut command = Command::new(&program);
         command.arg("--kubeconfig").arg(&steersman.ready.kubeconfig);
         command.args(["--pid", &steersman.id().to_string(), "--rest", &options.rest.to_string()]);
@@ -68,9 +67,8 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<Ex
         }
         steersman.stop()?;
     }
-    let figures = FIGURES.map(|(name, what, unit, target)| {
-        Figure::new(what, unit, target, samples.remove(name).unwrap_or_default())
-    });
+    let figures = FIGURES
+        .map(|(name, what, unit, target)| Figure::new(what, unit, target, samples.remove(name).unwrap_or_default()));
     figure::print(&figures, options.json)?;
     std::fs::remove_dir_all(&scratch).with_context(|| format!("cannot remove {}", scratch.display()))?;
     Ok(ExitCode::SUCCESS)

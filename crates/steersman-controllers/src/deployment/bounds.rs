@@ -176,7 +176,8 @@ mod tests {
     fn shares_stay_within_what_is_to_be_given_out() {
         let set = |replicas: i32, max: &str| -> ReplicaSet {
             let annotations = json!({"deployment.kubernetes.io/max-replicas": max});
-            let value = json!({"metadata": {"annotations": annotations}, "spec": {"replicas": replicas, "selector": {}}});
+            let value =
+                json!({"metadata": {"annotations": annotations}, "spec": {"replicas": replicas, "selector": {}}});
             serde_json::from_value(value).expect("a ReplicaSet")
         };
         let six = deployment(6, json!("25%"), json!("25%"));

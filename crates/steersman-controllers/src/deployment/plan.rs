@@ -207,6 +207,13 @@ impl<'a> Draft<'a> {
         bounds::total(self.sets.iter().map(|set| &set.object))
     }
 
+    /// Whether the status of a set is one of its present spec.
+    fn is_observed(&self, at: usize) -> bool {
+        let object = &self.sets[at].object;
+        let observed = object.status.as_ref().and_then(|status| status.observed_generation).unwrap_or(0);
+        self.sets[at].change != Change::Created && object.metadata.generation.unwrap_or(0) <= observed
+    }
+
     fn least_available(&self) -> i32 {
         bounds::wanted(&self.deployment).saturating_sub(bounds::max_unavailable(&self.deployment))
     }
@@ -337,8 +344,7 @@ impl Draft<'_> {
                 labels: Some(labels),
                 name: Some(set_name(deployment.metadata.name.as_deref().unwrap_or_default(), &hash)),
                 namespace: deployment.metadata.namespace.clone(),
-                owner_references: owner
-                    .map(|owner| vec![OwnerReference { block_owner_deletion: Some(true), ..owner }]),
+                owner_references: owner.map(|owner| vec![OwnerReference { block_owner_deletion: Some(true), ..owner }]),
                 ..ObjectMeta::default()
             },
             spec: ReplicaSetSpec {
@@ -422,11 +428,8 @@ impl Draft<'_> {
         // Of the same revision the older first; what is no revision counts as the lowest.
         old.sort_by_key(|&at| (revision::of(&self.sets[at].object).unwrap_or(0), at));
         for at in old.into_iter().take(n_over) {
-            let object = &self.sets[at].object;
-            let status = object.status.clone().unwrap_or_default();
-            let is_observed =
-                object.metadata.generation.unwrap_or(0) <= status.observed_generation.unwrap_or(0);
-            if status.replicas == 0 && self.size(at) == 0 && is_observed {
+            let n_pods = self.sets[at].object.status.as_ref().map_or(0, |status| status.replicas);
+            if n_pods == 0 && self.size(at) == 0 && self.is_observed(at) {
                 self.mark(at, Change::Deleted);
             }
         }
@@ -436,11 +439,7 @@ impl Draft<'_> {
         let newest = self.create_newest();
         let wanted = bounds::wanted(&self.deployment);
         let before = self.size(newest);
-        let size = if before > wanted {
-            wanted
-        } else {
-            bounds::new_size(&self.deployment, before, self.total())
-        };
+        let size = if before > wanted { wanted } else { bounds::new_size(&self.deployment, before, self.total()) };
         if size != before {
             return self.resize(newest, size);
         }
@@ -458,7 +457,9 @@ impl Draft<'_> {
         let least = self.least_available();
         let unavailable_new = self.size(newest).saturating_sub(self.available(newest));
         let most = self.total().saturating_sub(least).saturating_sub(unavailable_new);
-        if old.is_empty() || most <= 0 {
+        // The status of a set that was given another size since may count Pods that are gone.
+        let is_known = old.iter().chain([&newest]).all(|&at| self.is_observed(at));
+        if old.is_empty() || most <= 0 || !is_known {
             return false;
         }
         let mut left = most;
@@ -547,16 +548,15 @@ impl Draft<'_> {
         let name = deployment.metadata.name.clone().unwrap_or_default();
         let (type_, reason, text) = match found {
             None if wanted == 0 => (EventType::Warning, NOT_FOUND, "Unable to find last revision.".to_owned()),
-            None => {
-                (EventType::Warning, NOT_FOUND, "Unable to find the revision to rollback to.".to_owned())
-            }
+            None => (EventType::Warning, NOT_FOUND, "Unable to find the revision to rollback to.".to_owned()),
             Some(set)
-                if set.spec.template.as_ref().is_some_and(|template| {
-                    revision::is_same_template(template, &deployment.spec.template)
-                }) =>
+                if set
+                    .spec
+                    .template
+                    .as_ref()
+                    .is_some_and(|template| revision::is_same_template(template, &deployment.spec.template)) =>
             {
-                let text =
-                    format!("The rollback revision contains the same template as current deployment {name:?}");
+                let text = format!("The rollback revision contains the same template as current deployment {name:?}");
                 (EventType::Warning, "DeploymentRollbackTemplateUnchanged", text)
             }
             Some(set) => {

@@ -187,8 +187,7 @@ fn is_alike(a: &PodTemplateSpec, b: &PodTemplateSpec) -> bool {
 
 /// Takes away what is the same as nothing: empty lists and maps of texts.
 fn prune(value: &mut Value) {
-    const MAPS: [&str; 7] =
-        ["annotations", "labels", "limits", "matchLabels", "nodeSelector", "overhead", "requests"];
+    const MAPS: [&str; 7] = ["annotations", "labels", "limits", "matchLabels", "nodeSelector", "overhead", "requests"];
     match value {
         Value::Array(items) => items.iter_mut().for_each(prune),
         Value::Object(fields) => {
@@ -243,12 +242,14 @@ mod tests {
     fn templates_are_the_same_but_for_the_hash_and_what_is_empty() {
         let template = |value| -> PodTemplateSpec { serde_json::from_value(value).expect("a template") };
         let a = template(json!({"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [{"name": "c"}]}}));
-        let hashed = json!({"metadata": {"labels": {"app": "x", TEMPLATE_HASH: "1"}}, "spec": {"containers": [{"name": "c"}]}});
+        let hashed =
+            json!({"metadata": {"labels": {"app": "x", TEMPLATE_HASH: "1"}}, "spec": {"containers": [{"name": "c"}]}});
         assert!(is_same_template(&a, &template(hashed)));
         let padded = json!({"metadata": {"labels": {"app": "x"}, "annotations": {}},
             "spec": {"containers": [{"name": "c", "env": []}], "nodeSelector": {}}});
         assert!(is_same_template(&a, &template(padded)));
-        let other = json!({"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+        let other =
+            json!({"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
         assert!(!is_same_template(&a, &template(other)));
         let volumes = json!({"metadata": {"labels": {"app": "x"}},
             "spec": {"containers": [{"name": "c", "securityContext": {}}]}});

@@ -78,7 +78,13 @@ pub(crate) fn history_limit(deployment: &Deployment) -> Option<usize> {
 }
 
 /// Sets the condition `Progressing`.
-pub(crate) fn set_progressing(deployment: &mut Deployment, status: &str, reason: &str, message: String, now: Timestamp) {
+pub(crate) fn set_progressing(
+    deployment: &mut Deployment,
+    status: &str,
+    reason: &str,
+    message: String,
+    now: Timestamp,
+) {
     let condition = new_condition(PROGRESSING, status, reason, message, now);
     set(deployment.status.get_or_insert_default(), condition);
 }
@@ -241,7 +247,8 @@ pub(crate) fn of_rollout(
 /// Why Pods cannot be made, as a ReplicaSet says it; that of the newest template first.
 fn failure(sets: &[&ReplicaSet], newest: Option<&ReplicaSet>) -> Option<DeploymentCondition> {
     let all = newest.into_iter().chain(sets.iter().copied());
-    let mut conditions = all.filter_map(|set| set.status.as_ref()).flat_map(|status| status.conditions.iter().flatten());
+    let mut conditions =
+        all.filter_map(|set| set.status.as_ref()).flat_map(|status| status.conditions.iter().flatten());
     let failure = conditions.find(|condition| condition.type_.as_deref() == Some(REPLICA_FAILURE))?;
     Some(DeploymentCondition {
         last_transition_time: failure.last_transition_time.clone(),

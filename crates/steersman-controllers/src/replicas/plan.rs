@@ -129,12 +129,7 @@ impl Failure {
 // === impl Counts ===
 
 impl Counts {
-    pub(crate) fn of(
-        active: &[Arc<Pod>],
-        terminating: Option<usize>,
-        wanted: &Wanted<'_>,
-        now: Timestamp,
-    ) -> Counts {
+    pub(crate) fn of(active: &[Arc<Pod>], terminating: Option<usize>, wanted: &Wanted<'_>, now: Timestamp) -> Counts {
         let mut counts = Counts { replicas: active.len(), terminating, ..Counts::default() };
         let template = wanted.template.metadata.as_ref().and_then(|metadata| metadata.labels.as_ref());
         for pod in active {

@@ -22,7 +22,10 @@ struct Inside<'a> {
 /// Prints the inside of a quantity.
 pub(crate) fn print(to: &mut impl Write, text: &str) -> fmt::Result {
     let Inside { value, scale, big, is_negative, text, format } = inside(text);
-    write!(to, "{{i:(resource.int64Amount){{value:(int64){value} scale:(resource.Scale){scale}}} d:(resource.infDecAmount)")?;
+    write!(
+        to,
+        "{{i:(resource.int64Amount){{value:(int64){value} scale:(resource.Scale){scale}}} d:(resource.infDecAmount)"
+    )?;
     match big {
         None => to.write_str("{Dec:(*inf.Dec)<nil>}")?,
         Some(big) => {
@@ -47,7 +50,8 @@ fn inside(text: &str) -> Inside<'_> {
         Some(unsigned) => (true, unsigned),
         None => (false, text.strip_prefix('+').unwrap_or(text)),
     };
-    let end = unsigned.find(|character: char| !character.is_ascii_digit() && character != '.').unwrap_or(unsigned.len());
+    let end =
+        unsigned.find(|character: char| !character.is_ascii_digit() && character != '.').unwrap_or(unsigned.len());
     let (number, suffix) = unsigned.split_at(end);
     let (whole, part) = number.split_once('.').unwrap_or((number, ""));
     let whole = whole.trim_start_matches('0');
@@ -57,7 +61,8 @@ fn inside(text: &str) -> Inside<'_> {
 
     if let Some(&(_, exponent)) = BINARY.iter().find(|(name, _)| *name == suffix) {
         // As upstream estimates how many digits a power of two has.
-        let has_room = i64::try_from(whole.len()).is_ok_and(|n_digits| 15 - n_digits - i64::from(exponent * 3 / 10) > 0);
+        let has_room =
+            i64::try_from(whole.len()).is_ok_and(|n_digits| 15 - n_digits - i64::from(exponent * 3 / 10) > 0);
         let small = value.checked_shl(exponent).and_then(|value| i64::try_from(value).ok());
         return match small {
             Some(small) if has_room && part.is_empty() => {

@@ -44,9 +44,12 @@ fn progress(deployment: &Deployment) -> Option<&str> {
     progressing.reason.as_deref()
 }
 
+/// As `kubectl rollout status` sees it.
 fn is_done(deployment: &Deployment) -> bool {
-    deployment.status.as_ref().and_then(|status| status.observed_generation) == deployment.metadata.generation
-        && progress(deployment) == Some("NewReplicaSetAvailable")
+    let status = deployment.status.clone().unwrap_or_default();
+    let wanted = deployment.spec.replicas;
+    status.observed_generation == deployment.metadata.generation
+        && [status.replicas, status.updated_replicas, status.available_replicas].iter().all(|count| *count == wanted)
 }
 
 /// Makes every Pod ready that comes, until the rollout is over.
@@ -75,7 +78,9 @@ async fn roll_out(plane: &ControlPlane) -> Deployment {
 async fn revisions(plane: &ControlPlane) -> BTreeMap<String, Option<i32>> {
     let sets = Api::<ReplicaSet>::namespaced(plane.client(), "default");
     let sets = sets.list(&ListParams::default()).await.expect("sets are listed");
-    let revision = |set: &ReplicaSet| set.metadata.annotations.clone().unwrap_or_default()["deployment.kubernetes.io/revision"].clone();
+    let revision = |set: &ReplicaSet| {
+        set.metadata.annotations.clone().unwrap_or_default()["deployment.kubernetes.io/revision"].clone()
+    };
     sets.items.iter().map(|set| (revision(set), set.spec.replicas)).collect()
 }
 
@@ -139,7 +144,9 @@ async fn a_paused_deployment_waits_and_recreation_begins_when_all_old_pods_are_g
     plane.until(&web(), |deployment| progress(deployment) == Some("DeploymentPaused")).await;
     set_image(&plane, "nginx:2").await;
     change(&plane, json!({"replicas": 3})).await;
-    plane.until(&web(), |deployment: &Deployment| deployment.status.as_ref().is_some_and(|s| s.replicas == Some(3))).await;
+    plane
+        .until(&web(), |deployment: &Deployment| deployment.status.as_ref().is_some_and(|s| s.replicas == Some(3)))
+        .await;
     assert_eq!(revisions(&plane).await, of(&[("1", 3)]));
     change(&plane, json!({"paused": false})).await;
     roll_out(&plane).await;
@@ -157,7 +164,10 @@ async fn a_name_that_is_taken_by_another_template_is_given_way_to() {
     let name = sets.list(&ListParams::default()).await.unwrap().items[0].metadata.name.clone().expect("a name");
     let plane = plane.with_loops(Loops::none()).await;
     // Somebody else's, of the same name.
-    Api::<Deployment>::namespaced(plane.client(), "default").delete("web", &kube::api::DeleteParams::default()).await.unwrap();
+    Api::<Deployment>::namespaced(plane.client(), "default")
+        .delete("web", &kube::api::DeleteParams::default())
+        .await
+        .unwrap();
     sets.delete(&name, &kube::api::DeleteParams::default()).await.unwrap();
     plane
         .apply(&format!(

@@ -34,11 +34,17 @@ pub(crate) async fn names(plane: &ControlPlane, labels: &str) -> Vec<String> {
 /// Writes the status of a Pod as a kubelet would.
 pub(crate) async fn mark(plane: &ControlPlane, name: &str, status: &Value) {
     let patch = Patch::Merge(json!({"status": status}));
-    pods(plane).patch_status(name, &PatchParams::default(), &patch).await.expect("the status is written");
+    match pods(plane).patch_status(name, &PatchParams::default(), &patch).await {
+        Ok(_) => {}
+        // It has been deleted meanwhile.
+        Err(kube::Error::Api(status)) if status.is_not_found() => {}
+        Err(error) => panic!("the status of {name} cannot be written: {error}"),
+    }
 }
 
 pub(crate) async fn mark_ready(plane: &ControlPlane, name: &str) {
-    let conditions = json!([{"type": "Ready", "status": "True", "lastTransitionTime": jiff::Timestamp::now().to_string()}]);
+    let conditions =
+        json!([{"type": "Ready", "status": "True", "lastTransitionTime": jiff::Timestamp::now().to_string()}]);
     mark(plane, name, &json!({"phase": "Running", "conditions": conditions})).await;
 }
 
@@ -68,9 +74,7 @@ async fn a_replica_set_makes_and_adopts_as_many_pods_as_it_wants() {
 
     // One that comes later is adopted too, and another goes in its place.
     plane.apply(&free.replace("name: free", "name: later")).await;
-    plane
-        .until(&ObjectKey::namespaced("default", "later"), |pod: &Pod| pod.metadata.owner_references.is_some())
-        .await;
+    plane.until(&ObjectKey::namespaced("default", "later"), |pod: &Pod| pod.metadata.owner_references.is_some()).await;
     plane.stop().await;
 }
 
@@ -82,9 +86,7 @@ async fn a_pod_that_no_longer_matches_is_let_go_and_one_that_failed_is_replaced(
     let all = names(&plane, "app=x").await;
     let patch = Patch::Merge(json!({"metadata": {"labels": {"app": "z"}}}));
     pods(&plane).patch(&all[0], &PatchParams::default(), &patch).await.expect("it is labelled");
-    plane
-        .until(&ObjectKey::namespaced("default", &*all[0]), |pod: &Pod| pod.metadata.owner_references.is_none())
-        .await;
+    plane.until(&ObjectKey::namespaced("default", &*all[0]), |pod: &Pod| pod.metadata.owner_references.is_none()).await;
     mark(&plane, &all[1], &json!({"phase": "Failed"})).await;
     plane.until(&x(), |set: &ReplicaSet| replicas(set) == Some(3)).await;
     let is_replaced = async {

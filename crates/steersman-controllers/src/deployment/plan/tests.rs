@@ -77,7 +77,8 @@ impl World {
                     let owner = self.sets.iter_mut().find(|owner| owner.set.metadata.name == set.metadata.name);
                     let known = &mut owner.expect("what is changed is there").set;
                     let status = known.status.take();
-                    let generation = known.metadata.generation.map(|generation| generation + i64::from(known.spec != set.spec));
+                    let generation =
+                        known.metadata.generation.map(|generation| generation + i64::from(known.spec != set.spec));
                     *known = *set;
                     (known.status, known.metadata.generation) = (status, generation);
                     self.events.extend(notes.into_iter().map(|note| note.text));
@@ -152,7 +153,8 @@ impl World {
             let mut is_idle = !self.work_at_deployment();
             for owner in &mut self.sets {
                 is_idle &= !owner.work();
-                owner.pods.iter_mut().for_each(|is_ready| *is_ready = true);
+                is_idle &= owner.pods.iter().all(|is_ready| *is_ready);
+                owner.pods.fill(true);
             }
             if is_idle {
                 return;
@@ -230,7 +232,10 @@ fn a_deployment_makes_its_set_with_all_its_annotations() {
     world.settle();
     assert_eq!(world.reason(), Some("NewReplicaSetAvailable"));
     let status = world.deployment.status.clone().expect("a status");
-    assert_eq!((status.available_replicas, status.unavailable_replicas, status.observed_generation), (Some(3), None, Some(1)));
+    assert_eq!(
+        (status.available_replicas, status.unavailable_replicas, status.observed_generation),
+        (Some(3), None, Some(1))
+    );
 }
 
 #[test]
@@ -239,7 +244,8 @@ fn an_update_goes_one_by_one_where_one_may_be_added_and_none_be_missing() {
     world.happen(Happening::SetTemplate(1));
     world.settle();
     assert_eq!(world.sizes(), [(Some(1), 0, 0), (Some(2), 3, 3)]);
-    let steps: Vec<&str> = world.events.iter().filter_map(|text| text.split_once(" from ").map(|(_, step)| step)).collect();
+    let steps: Vec<&str> =
+        world.events.iter().filter_map(|text| text.split_once(" from ").map(|(_, step)| step)).collect();
     assert_eq!(steps, ["0 to 1", "3 to 2", "1 to 2", "2 to 1", "2 to 3", "1 to 0"]);
     // A third one, and the first is over the limit.
     world.happen(Happening::SetTemplate(2));
@@ -310,7 +316,8 @@ fn a_rollout_without_progress_is_said_to_have_failed_and_looked_at_in_time() {
         now: World::now() + jiff::SignedDuration::from_secs(601),
     };
     let DeploymentWrite::Status(deployment) = plan(&state).deployment else { panic!("the status is written") };
-    let progressing = status::condition(deployment.status.as_ref().expect("a status"), status::PROGRESSING).expect("one");
+    let progressing =
+        status::condition(deployment.status.as_ref().expect("a status"), status::PROGRESSING).expect("one");
     let name = world.sets[1].set.metadata.name.clone().expect("a name");
     assert_eq!(
         (progressing.status.as_deref(), progressing.reason.as_deref(), progressing.message.as_deref()),
