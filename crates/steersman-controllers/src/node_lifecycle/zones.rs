@@ -258,7 +258,8 @@ mod tests {
                     last = Some(now);
                 }
             }
-            let mut waiting: Vec<String> = zones.zones.get("z").map(|zone| zone.waiting.numbers.keys().cloned().collect()).unwrap_or_default();
+            let zone = zones.zones.get("z");
+            let mut waiting: Vec<String> = zone.into_iter().flat_map(|zone| zone.waiting.numbers.keys().cloned()).collect();
             while !waiting.is_empty() {
                 now += PERIOD;
                 let before = waiting.len();
