@@ -416,7 +416,8 @@ proptest! {
             }
             pod.delete(grace);
             pod.pass(u64::try_from(grace).unwrap());
-            assert_eq!(pod.n_removals, 1, "{}", pod.containers());
+            let containers = pod.containers();
+            assert_eq!(pod.n_removals, 1, "{containers}");
             assert_eq!(pod.wakes, None);
             assert!(matches!(pod.phase().as_str(), "Failed" | "Succeeded"));
         });
