@@ -249,7 +249,8 @@ impl PodState {
     }
 
     fn wakes(&self, now: Instant) -> Option<Instant> {
-        if self.verdict.is_some() && self.ending.is_none() {
+        // Nothing runs any more.
+        if self.verdict.is_some() {
             return None;
         }
         let deadline = self.deadline.filter(|_| self.ending.is_none());

@@ -143,7 +143,9 @@ async fn events_have_the_words_of_a_kubelet() {
     plane.until(&pod_key("p"), is_ready).await;
     let wanted = ["Pulling", "Pulled", "Created", "Started"];
     let events = loop {
-        let events = events_of(&plane, "p").await;
+        let mut events = events_of(&plane, "p").await;
+        // They are sent at the same time.
+        events.sort_by_key(|(reason, _)| wanted.iter().position(|one| one == reason));
         if events.len() >= wanted.len() {
             break events;
         }
