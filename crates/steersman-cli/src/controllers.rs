@@ -1,7 +1,7 @@
 //! The controllers that `steersman up` and `steersman server` run beside the control plane.
 
 use crate::Failure;
-use crate::nodes::{self, Nodes};
+use crate::nodes::Nodes;
 use crate::plane::Plane;
 use anyhow::Context as _;
 use std::collections::{BTreeSet, HashMap};
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use steersman::health::{Endpoints, Health};
 use steersman::metrics::Metrics;
 use steersman::{InformerFactory, Manager, ManagerError};
-use steersman_controllers::kubelet::Simulation;
+use steersman_controllers::kubelet::{Identity, Simulation};
 use steersman_controllers::{ControlLoop, Parts, Settings};
 use steersman_neutron::Cloud;
 use steersman_server::user::User;
@@ -181,8 +181,8 @@ impl Running {
         }
         if nodes.count > 0 {
             let client_of = plane.clients();
-            let as_identity = move |identity| client_of(nodes::user(identity));
-            let simulation = Simulation::new(nodes.count, Arc::new(as_identity)).agent(nodes.agent.clone());
+            let client_of = move |Identity { user, groups }| client_of(User::authenticated(user, groups));
+            let simulation = Simulation::new(nodes.count, Arc::new(client_of)).agent(nodes.agent.clone());
             let manager = simulation.add(watched(NODES, Manager::with_informers(informers)));
             let stopped = running.stop.clone().cancelled_owned();
             running.spawn(NODES, async move { manager.run(stopped).await });

@@ -3,9 +3,8 @@
 use bytes::Bytes;
 use futures::future::{self, BoxFuture};
 use http::{Request, Response};
-use steersman_controllers::kubelet::{Agent, Identity, Simulation};
+use steersman_controllers::kubelet::{Agent, Simulation};
 use steersman_server::Agents;
-use steersman_server::user::User;
 
 /// The nodes that are wanted.
 #[derive(Clone, Debug)]
@@ -32,14 +31,6 @@ impl Nodes {
             Some(last) => format!("{first} to {last} (simulated)"),
         })
     }
-}
-
-/// Nodes within the process are trusted, whatever authorizes requests. What a node may write is up to NodeRestriction all the same.
-pub(crate) fn user(Identity { user, mut groups }: Identity) -> User {
-    if groups.iter().any(|group| group == "system:nodes") {
-        groups.push("system:masters".to_owned());
-    }
-    User::authenticated(user, groups)
 }
 
 impl Agents for Simulated {

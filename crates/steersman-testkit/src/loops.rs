@@ -80,14 +80,6 @@ impl Default for Loops {
     }
 }
 
-/// Whoever embeds nodes trusts them, whatever authorizes requests. What a node may write is up to NodeRestriction all the same.
-fn user(Identity { user, mut groups }: Identity) -> User {
-    if groups.iter().any(|group| group == "system:nodes") {
-        groups.push("system:masters".to_owned());
-    }
-    User::authenticated(user, groups)
-}
-
 fn known(name: &str) -> &'static str {
     let Some(found) = ControlLoop::named(name) else {
         let all: Vec<&str> = ControlLoop::ALL.iter().map(|one| one.name).collect();
@@ -123,7 +115,7 @@ impl Running {
             });
         }
         if options.loops.n_nodes > 0 {
-            let as_identity = move |identity| client_of(user(identity));
+            let as_identity = move |Identity { user, groups }| client_of(User::authenticated(user, groups));
             let simulation = Simulation::new(options.loops.n_nodes, Arc::new(as_identity));
             let simulation = simulation.clock(options.clock).agent(agent.clone());
             let manager = simulation.add(Manager::with_informers(informers));
