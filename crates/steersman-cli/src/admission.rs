@@ -81,7 +81,7 @@ mod tests {
         let plugins =
             read(&options(&["ServiceAccount"], &["ResourceQuota", "ValidatingAdmissionPolicy"]), &[]).unwrap();
         assert!(plugins.is_on("ServiceAccount") && !plugins.is_on("ResourceQuota"));
-        assert!(why(read(&options(&["Nothing"], &[]))).contains("\"Nothing\": want one of "));
+        assert!(why(read(&options(&["Nothing"], &[]), &[])).contains("\"Nothing\": want one of "));
         let relying = ["ServiceAccount", "StorageObjectInUseProtection"];
         let plugins = read(&options(&[], &["ServiceAccount"]), &relying).unwrap();
         assert!(plugins.is_on("StorageObjectInUseProtection") && !plugins.is_on("ServiceAccount"));

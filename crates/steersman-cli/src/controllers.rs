@@ -190,7 +190,8 @@ impl Running {
         if let Some(cloud) = cloud {
             let stopped = running.stop.clone().cancelled_owned();
             let options = steersman_network::Options::default();
-            let manager = Manager::new(plane.client(User::master("system:steersman:network-controller"), "network-controller"));
+            let manager =
+                Manager::new(plane.client(User::master("system:steersman:network-controller"), "network-controller"));
             running.spawn(NETWORK, steersman_network::run_with(watched(NETWORK, manager), cloud, options, stopped));
         }
         if let Some(monitoring) = monitoring {

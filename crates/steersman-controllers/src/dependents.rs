@@ -163,9 +163,9 @@ where
             return Ok(owned);
         }
         let mut may_adopt = None;
-        for object in dependents.free_in(namespace, |metadata| {
-            metadata.deletion_timestamp.is_none() && self.matches(metadata)
-        })? {
+        for object in
+            dependents.free_in(namespace, |metadata| metadata.deletion_timestamp.is_none() && self.matches(metadata))?
+        {
             if !counts(&object) {
                 continue;
             }

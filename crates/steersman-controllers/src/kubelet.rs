@@ -69,7 +69,10 @@ impl Identity {
 
     /// Of who makes volumes for the class of simulated nodes, and the class.
     fn provisioner() -> Identity {
-        Identity { user: "system:steersman:simulated-provisioner".to_owned(), groups: vec!["system:masters".to_owned()] }
+        Identity {
+            user: "system:steersman:simulated-provisioner".to_owned(),
+            groups: vec!["system:masters".to_owned()],
+        }
     }
 
     /// Of the loop that takes the taint from a node that is ready.

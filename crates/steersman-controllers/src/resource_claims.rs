@@ -77,14 +77,14 @@ pub(crate) fn add(manager: Manager, Parts { client, .. }: Parts<'_>) -> Manager 
         .watches(&templates, move |template: &ResourceClaimTemplate| {
             by_template.keys(&ObjectKey::of(template)).unwrap_or_default()
         });
-    let of_claims = Controller::of(&claims, claim::reconcile, context).name(OF_CLAIMS).workers(WORKERS).watches_changes(
-        &pods,
-        |change: &Change<'_, Pod>| {
+    let of_claims = Controller::of(&claims, claim::reconcile, context)
+        .name(OF_CLAIMS)
+        .workers(WORKERS)
+        .watches_changes(&pods, |change: &Change<'_, Pod>| {
             let Some(pod) = change.object().filter(|pod| has_claims(pod)) else { return Vec::new() };
             let is_done = matches!(change, Change::Deleted(_)) || is_done(pod);
             if is_done { claims_of(pod) } else { Vec::new() }
-        },
-    );
+        });
     manager.controller(of_pods).controller(of_claims)
 }
 

@@ -29,7 +29,8 @@ pub(crate) async fn ask(state: &State, node: &str, method: Method, path: String)
     let response = agents.ask(node, request)?.await;
     let (parts, body) = response.into_parts();
     if parts.status.is_success() {
-        let content_type = parts.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("text/plain");
+        let content_type =
+            parts.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("text/plain");
         return Some(Ok(Answer::bytes(parts.status.as_u16(), content_type, body)));
     }
     let why = String::from_utf8_lossy(&body).trim().to_owned();

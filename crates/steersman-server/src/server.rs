@@ -118,7 +118,8 @@ impl Server {
 
     async fn begin(options: Options) -> Result<Server, StartError> {
         let Options { store, authentication, authorization, admission, address, audit, service_ranges, .. } = options;
-        let Options { webhook_services, runtime_config, concurrency, timeouts, event_ttl, web, agents, clock, .. } = options;
+        let Options { webhook_services, runtime_config, concurrency, timeouts, event_ttl, web, agents, clock, .. } =
+            options;
         let token_secrets = authentication.service_accounts.token_secrets.clone();
         let client_ca = authentication.client_ca.clone();
         let catalog = crate::definitions::configured(&runtime_config);

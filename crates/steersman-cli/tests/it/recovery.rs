@@ -26,7 +26,8 @@ struct Story {
 fn play(story: &Story) {
     let Some(program) = kubectl::program() else { return };
     let rounds = if std::env::var_os("STEERSMAN_LONG").is_some() { 50 } else { 3 };
-    let seed = std::env::var("STEERSMAN_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or_else(rand::random::<u64>);
+    let seed =
+        std::env::var("STEERSMAN_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or_else(rand::random::<u64>);
     eprintln!("seed {seed}");
     let mut random = StdRng::seed_from_u64(seed);
     for _ in 0..rounds {
@@ -82,7 +83,9 @@ fn the_end_of_a_namespace_that_is_killed_goes_on() {
             kubectl.ok("create namespace doomed");
             kubectl.ok("-n doomed create deployment web --image=web:1 --replicas=10");
             let configs: String = (0..40)
-                .map(|n| format!("{{kind: ConfigMap, apiVersion: v1, metadata: {{name: c-{n}, namespace: doomed}}}}\n---\n"))
+                .map(|n| {
+                    format!("{{kind: ConfigMap, apiVersion: v1, metadata: {{name: c-{n}, namespace: doomed}}}}\n---\n")
+                })
                 .collect();
             kubectl.apply(&configs);
         },

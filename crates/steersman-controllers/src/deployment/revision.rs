@@ -208,7 +208,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn set(annotations: serde_json::Value) -> ReplicaSet {
+    fn set(annotations: Value) -> ReplicaSet {
         let value = json!({"metadata": {"annotations": annotations}, "spec": {"selector": {}}});
         serde_json::from_value(value).expect("a ReplicaSet")
     }

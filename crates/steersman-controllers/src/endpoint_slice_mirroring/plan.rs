@@ -245,7 +245,7 @@ mod tests {
     fn each_family_and_set_of_ports_has_a_slice_that_says_the_same() {
         let both = endpoints(json!([{"addresses": [{"ip": "10.0.0.1"}, {"ip": "fd00::1"}, {"ip": "?"}],
             "notReadyAddresses": [{"ip": "10.0.0.2"}], "ports": [{"port": 80}]}]));
-        let plan = super::plan(&both, &[]);
+        let plan = plan(&both, &[]);
         assert_eq!((plan.n_invalid, plan.n_skipped), (1, 1));
         let slices = made(plan);
         let first = serde_json::to_value(&*slices[0]).unwrap();
@@ -268,7 +268,7 @@ mod tests {
     fn a_subset_gives_a_thousand_addresses() {
         let address = |n: usize| json!({"ip": format!("10.0.{}.{}", n / 250, n % 250)});
         let addresses: Vec<Value> = (0..1200).map(address).collect();
-        let plan = super::plan(&endpoints(json!([{"addresses": addresses, "ports": [{"port": 80}]}])), &[]);
+        let plan = plan(&endpoints(json!([{"addresses": addresses, "ports": [{"port": 80}]}])), &[]);
         assert_eq!((plan.n_skipped, plan.create[0].endpoints.as_ref().unwrap().len()), (200, 1000));
     }
 }

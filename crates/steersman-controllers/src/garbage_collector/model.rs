@@ -226,7 +226,7 @@ impl World {
                 self.write(place, metadata);
             }
             Op::Delete { place, policy } => {
-                drop(self.delete(at(*place), policy));
+                let _ = self.delete(at(*place), policy);
             }
             Op::Release { place } => self.change(*place, |metadata| {
                 metadata.finalizers.get_or_insert_default().retain(|one| one != HOLD);

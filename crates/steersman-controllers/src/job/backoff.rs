@@ -113,14 +113,19 @@ mod tests {
         assert_eq!(two, Backoff { n_failures: 2, last_failure: Some(at(5)) });
         assert_eq!(two.after(&[], &[]), two);
         assert_eq!(two.after(&[pod(6)], &[]), Backoff::default());
-        assert_eq!(two.after(&[pod(6)], &[pod(4), pod(9), pod(8)]), Backoff { n_failures: 2, last_failure: Some(at(9)) });
+        assert_eq!(
+            two.after(&[pod(6)], &[pod(4), pod(9), pod(8)]),
+            Backoff { n_failures: 2, last_failure: Some(at(9)) }
+        );
         assert_eq!(two.after(&[], &[pod(4)]), Backoff { n_failures: 3, last_failure: Some(at(4)) });
     }
 
     #[test]
     fn containers_say_best_when_a_pod_finished() {
-        let ended = |second: i64| json!({"name": "c", "image": "", "imageID": "", "ready": false, "restartCount": 0,
-            "state": {"terminated": {"exitCode": 1, "finishedAt": at(second).to_string()}}});
+        let ended = |second: i64| {
+            json!({"name": "c", "image": "", "imageID": "", "ready": false, "restartCount": 0,
+            "state": {"terminated": {"exitCode": 1, "finishedAt": at(second).to_string()}}})
+        };
         let running = json!({"name": "d", "image": "", "imageID": "", "ready": true, "restartCount": 0, "state": {"running": {}}});
         let pod = |containers: serde_json::Value| -> Pod {
             serde_json::from_value(json!({

@@ -72,7 +72,11 @@ impl Intervals {
             if first <= last {
                 n_common = n_common.saturating_add(last - first).saturating_add(1);
             }
-            if a.1 <= b.1 { mine.next() } else { others.next() };
+            if a.1 <= b.1 {
+                mine.next()
+            } else {
+                others.next()
+            };
         }
         n_common
     }

@@ -227,8 +227,9 @@ impl<'a> Pass<'a> {
         }
         let running = self.pods.iter().filter(|pod| matches!(pods::phase(pod), "Running" | "Pending"));
         let statuses = running.filter_map(|pod| pod.status.as_ref());
-        let containers =
-            statuses.flat_map(|status| status.init_container_statuses.iter().chain(&status.container_statuses)).flatten();
+        let containers = statuses
+            .flat_map(|status| status.init_container_statuses.iter().chain(&status.container_statuses))
+            .flatten();
         let n_restarts = containers.fold(0i32, |n, container| n.saturating_add(container.restart_count));
         if limit == 0 { n_restarts > 0 } else { n_restarts >= limit }
     }
@@ -267,7 +268,8 @@ impl<'a> Pass<'a> {
             && let Some(message) =
                 policy::success(self.spec.success_policy.as_ref(), completions, &self.succeeded_indexes)
         {
-            self.finish = Some(Finish { stage: Stage::SuccessCriteriaMet, reason: "SuccessPolicy".to_owned(), message });
+            self.finish =
+                Some(Finish { stage: Stage::SuccessCriteriaMet, reason: "SuccessPolicy".to_owned(), message });
         }
     }
 
@@ -289,9 +291,8 @@ impl<'a> Pass<'a> {
                 continue;
             }
             let rank = |pod: &Pod| index::n_failures(pod).saturating_add(index::n_ignored_failures(pod));
-            let is_later = |last: &Arc<Pod>| {
-                rank(last) <= rank(&pod) && backoff::finished_at(&pod) >= backoff::finished_at(last)
-            };
+            let is_later =
+                |last: &Arc<Pod>| rank(last) <= rank(&pod) && backoff::finished_at(&pod) >= backoff::finished_at(last);
             if kept.get(&at).is_none_or(is_later) {
                 kept.insert(at, pod);
             }
@@ -634,7 +635,9 @@ impl Pass<'_> {
         };
         let conditions = self.status.conditions.get_or_insert_default();
         match conditions.iter_mut().find(|known| known.type_ == type_) {
-            Some(known) if known.status == status && known.reason == condition.reason && known.message == condition.message => {
+            Some(known)
+                if known.status == status && known.reason == condition.reason && known.message == condition.message =>
+            {
                 false
             }
             Some(known) => {

@@ -99,7 +99,8 @@ mod tests {
     #[track_caller]
     fn check(rules: Value, status: Value, want: Failure) {
         let policy: PodFailurePolicy = serde_json::from_value(json!({"rules": rules})).unwrap();
-        let pod: Pod = serde_json::from_value(json!({"metadata": {"name": "p", "namespace": "n"}, "status": status})).unwrap();
+        let pod: Pod =
+            serde_json::from_value(json!({"metadata": {"name": "p", "namespace": "n"}, "status": status})).unwrap();
         assert_eq!(failure(Some(&policy), &pod), want);
     }
 
@@ -112,7 +113,11 @@ mod tests {
         let on = |action: &str, operator: &str, values: &[i32]| json!({"action": action, "onExitCodes": {"operator": operator, "values": values}});
         let status = json!({"containerStatuses": [exited("good", 0), exited("bad", 42)]});
         let message = "Container bad for pod n/p failed with exit code 42 matching FailJob rule at index 1".to_owned();
-        check(json!([on("Ignore", "In", &[1, 0]), on("FailJob", "In", &[42])]), status.clone(), Failure::FailsJob(message));
+        check(
+            json!([on("Ignore", "In", &[1, 0]), on("FailJob", "In", &[42])]),
+            status.clone(),
+            Failure::FailsJob(message),
+        );
         check(json!([on("Ignore", "NotIn", &[1]), on("FailJob", "In", &[42])]), status.clone(), Failure::Ignored);
         check(json!([on("FailIndex", "In", &[42])]), status.clone(), Failure::FailsIndex);
         check(json!([on("Nonsense", "In", &[42]), on("Ignore", "In", &[42])]), status.clone(), Failure::Ignored);
@@ -148,7 +153,10 @@ mod tests {
         assert_eq!(met(json!([{"succeededIndexes": "0,2-3"}]), "0-2"), None);
         assert_eq!(met(json!([{"succeededIndexes": "0-9", "succeededCount": 2}]), "3,7"), first);
         assert_eq!(met(json!([{"succeededCount": 3}]), "3,7"), None);
-        assert_eq!(met(json!([{"succeededCount": 3}, {"succeededCount": 1}]), "3"), Some("Matched rules at index 1".to_owned()));
+        assert_eq!(
+            met(json!([{"succeededCount": 3}, {"succeededCount": 1}]), "3"),
+            Some("Matched rules at index 1".to_owned())
+        );
         assert_eq!(met(json!([{"succeededIndexes": "x"}, {"succeededCount": 0}]), ""), None);
     }
 }

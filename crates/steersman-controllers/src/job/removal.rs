@@ -50,7 +50,8 @@ fn rank(pod: &Pod) -> impl Ord + use<> {
         "Running" => 2,
         _ => 1,
     };
-    let containers = pod.status.iter().flat_map(|status| status.init_container_statuses.iter().chain(&status.container_statuses));
+    let containers =
+        pod.status.iter().flat_map(|status| status.init_container_statuses.iter().chain(&status.container_statuses));
     let n_restarts = containers.flatten().map(|container| container.restart_count).max().unwrap_or(0);
     let later_first = |time: Option<Timestamp>| Reverse(time.unwrap_or(Timestamp::MAX));
     (

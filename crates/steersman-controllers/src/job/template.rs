@@ -105,7 +105,8 @@ mod tests {
         assert_eq!((index::of(&pod), index::n_failures(&pod), index::n_ignored_failures(&pod)), (Some(3), 2, 1));
         let spec = pod.spec.unwrap();
         assert_eq!(spec.hostname.as_deref(), Some("j-3"));
-        let field = spec.containers[0].env.as_ref().unwrap()[0].value_from.as_ref().unwrap().field_ref.as_ref().unwrap();
+        let field =
+            spec.containers[0].env.as_ref().unwrap()[0].value_from.as_ref().unwrap().field_ref.as_ref().unwrap();
         assert_eq!(field.field_path, "metadata.labels['batch.kubernetes.io/job-completion-index']");
         assert_eq!(spec.init_containers.unwrap()[0].env.as_ref().unwrap().len(), 1);
     }

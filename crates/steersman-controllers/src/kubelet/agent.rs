@@ -28,7 +28,8 @@ impl Agent {
         let path: Vec<&str> = request.uri().path().trim_matches('/').split('/').collect();
         let (code, text) = match path[..] {
             ["containerLogs", namespace, name, container] => {
-                let wants_previous = request.uri().query().unwrap_or_default().split('&').any(|one| one == "previous=true");
+                let wants_previous =
+                    request.uri().query().unwrap_or_default().split('&').any(|one| one == "previous=true");
                 match pods.get(&ObjectKey::namespaced(namespace, name)) {
                     Ok(pod) => log(&pod, container, wants_previous),
                     Err(_) => (404, format!("pod {name:?} not found")),
@@ -54,9 +55,10 @@ fn log(pod: &Pod, container: &str, wants_previous: bool) -> (u16, String) {
     let Some(spec) = spec.into_iter().find(|one| one.name == container) else {
         return (400, format!("container {container} is not valid for pod {name}"));
     };
-    let statuses = pod.status.iter().flat_map(|status| {
-        status.container_statuses.iter().chain(&status.init_container_statuses).flatten()
-    });
+    let statuses = pod
+        .status
+        .iter()
+        .flat_map(|status| status.container_statuses.iter().chain(&status.init_container_statuses).flatten());
     let status = statuses.into_iter().find(|status| status.name == container);
     let has_ended = status.and_then(|status| status.last_state.as_ref()).is_some_and(|last| last.terminated.is_some());
     if wants_previous && !has_ended {

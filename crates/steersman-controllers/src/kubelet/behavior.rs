@@ -142,7 +142,9 @@ mod tests {
 
     #[test]
     fn a_crash_is_sooner_than_a_failure_and_a_failure_than_success() {
-        let ends = |annotations: &[(&str, &str)]| Behavior::of(&pod(annotations)).0.ends.map(|end| (end.after.least.as_secs(), end.exit_code));
+        let ends = |annotations: &[(&str, &str)]| {
+            Behavior::of(&pod(annotations)).0.ends.map(|end| (end.after.least.as_secs(), end.exit_code))
+        };
         assert_eq!(ends(&[]), None);
         assert_eq!(ends(&[("succeed-after", "5s")]), Some((5, 0)));
         assert_eq!(ends(&[("succeed-after", "5s"), ("fail-after", "9s"), ("exit-code", "3")]), Some((9, 3)));

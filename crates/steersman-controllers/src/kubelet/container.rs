@@ -111,9 +111,10 @@ impl Role {
 /// The containers of a Pod with their roles, in the order in which the states of them are kept.
 pub(crate) fn all(pod: &core::Pod) -> impl Iterator<Item = (&core::Container, Role)> {
     let spec = pod.spec.as_ref();
-    let init = spec.and_then(|spec| spec.init_containers.as_deref()).unwrap_or_default().iter().map(|container| {
-        (container, if Role::is_restartable_init(container) { Role::Sidecar } else { Role::Init })
-    });
+    let init =
+        spec.and_then(|spec| spec.init_containers.as_deref()).unwrap_or_default().iter().map(|container| {
+            (container, if Role::is_restartable_init(container) { Role::Sidecar } else { Role::Init })
+        });
     init.chain(spec.map(|spec| spec.containers.as_slice()).unwrap_or_default().iter().map(|one| (one, Role::Main)))
 }
 

@@ -37,8 +37,7 @@ impl Images {
 
 /// The full name of an image: with the registry, and a tag or digest.
 pub(crate) fn reference(image: &str) -> String {
-    let has_registry =
-        image.split_once('/').is_some_and(|(host, _)| host.contains(['.', ':']) || host == "localhost");
+    let has_registry = image.split_once('/').is_some_and(|(host, _)| host.contains(['.', ':']) || host == "localhost");
     let named = match (has_registry, image.contains('/')) {
         (true, _) => image.to_owned(),
         (false, true) => format!("docker.io/{image}"),

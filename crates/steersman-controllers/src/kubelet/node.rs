@@ -120,7 +120,14 @@ pub(crate) fn status(node: &Node, host: IpAddr, images: &Images, now: Timestamp)
     let given = capacity.or(allocatable).map_or(resources, |all| json!(all));
     let id = |what: &str| {
         let (high, low) = (seed((name, what, 0)), seed((name, what, 1)));
-        format!("{:08x}-{:04x}-{:04x}-{:04x}-{:012x}", high >> 32, high >> 16 & 0xFFFF, high & 0xFFFF, low >> 48, low & 0xFFFF_FFFF_FFFF)
+        format!(
+            "{:08x}-{:04x}-{:04x}-{:04x}-{:012x}",
+            high >> 32,
+            high >> 16 & 0xFFFF,
+            high & 0xFFFF,
+            low >> 48,
+            low & 0xFFFF_FFFF_FFFF
+        )
     };
     let images: Vec<Value> = images
         .iter()

@@ -110,7 +110,9 @@ enum Lookup {
     Asked,
     Known(Found),
     /// Volumes cannot be mounted.
-    Unmountable { until: Instant },
+    Unmountable {
+        until: Instant,
+    },
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -161,7 +163,12 @@ fn seconds(seconds: i64) -> Duration {
 fn is_to_complete(pod: &Pod) -> bool {
     let policy = pod.spec.as_ref().and_then(|spec| spec.restart_policy.as_deref());
     policy.is_some_and(|policy| policy != "Always")
-        || pod.metadata.owner_references.iter().flatten().any(|owner| owner.kind == "Job" && owner.controller == Some(true))
+        || pod
+            .metadata
+            .owner_references
+            .iter()
+            .flatten()
+            .any(|owner| owner.kind == "Job" && owner.controller == Some(true))
 }
 
 // === impl PodState ===
@@ -290,7 +297,8 @@ impl PodState {
                 _ => self.begin_ending(step, EndingCause::Deletion, grace),
             }
         } else if self.ending.is_none() && self.verdict.is_none() && self.deadline.is_some_and(|at| at <= now) {
-            let (reason, message) = ("DeadlineExceeded", "Pod was active on the node longer than the specified deadline");
+            let (reason, message) =
+                ("DeadlineExceeded", "Pod was active on the node longer than the specified deadline");
             step.effects.events.push(PodEvent::about_pod(EventType::Normal, reason, message.to_owned()));
             self.failure = Some((reason.to_owned(), message.to_owned()));
             self.begin_ending(step, EndingCause::Deadline, spec_grace.map_or(GRACE, seconds));
@@ -444,7 +452,13 @@ impl PodState {
                     container.phase = Phase::PullBackOff { until: after(now, wait.saturating_sub(PULL_FAILED)) };
                     let message = format!("Back-off pulling image {:?}", image(spec));
                     step.container_event(spec, role, EventType::Normal, "BackOff", message);
-                    step.container_event(spec, role, EventType::Warning, "Failed", "Error: ImagePullBackOff".to_owned());
+                    step.container_event(
+                        spec,
+                        role,
+                        EventType::Warning,
+                        "Failed",
+                        "Error: ImagePullBackOff".to_owned(),
+                    );
                     return;
                 }
                 Phase::PullBackOff { until } if until <= now => self.begin(step, index, spec, role),
@@ -537,18 +551,11 @@ impl PodState {
     }
 
     /// What will happen to a container that has been running for some time.
-    fn planned(
-        &self,
-        pod: &Pod,
-        index: usize,
-        spec: &core::Container,
-        role: Role,
-        now: Now,
-        passed: Duration,
-    ) -> Run {
+    fn planned(&self, pod: &Pod, index: usize, spec: &core::Container, role: Role, now: Now, passed: Duration) -> Run {
         let at = |wait: Duration| after(now.instant, wait.saturating_sub(passed));
         let restarts = self.containers.get(index).map_or(0, |container| container.restarts);
-        let picked = |range: crate::kubelet::behavior::Range, what: &str| range.pick(seed((&self.uid, index, restarts, what)));
+        let picked =
+            |range: crate::kubelet::behavior::Range, what: &str| range.pick(seed((&self.uid, index, restarts, what)));
         let initial = |probe: &core::Probe| seconds(probe.initial_delay_seconds.unwrap_or_default().into());
         let period = |probe: &core::Probe| seconds(probe.period_seconds.unwrap_or(10).max(1).into());
         let startup = spec.startup_probe.as_ref().map_or(Duration::ZERO, initial);
@@ -636,7 +643,8 @@ impl PodState {
         if !is_done && !is_failed {
             return;
         }
-        let grace = step.pod.spec.as_ref().and_then(|spec| spec.termination_grace_period_seconds).map_or(GRACE, seconds);
+        let grace =
+            step.pod.spec.as_ref().and_then(|spec| spec.termination_grace_period_seconds).map_or(GRACE, seconds);
         let is_first = !std::mem::replace(&mut self.is_finishing, true);
         for (index, (spec, role)) in container::all(step.pod).enumerate() {
             if is_first {

@@ -115,7 +115,9 @@ pub(crate) async fn look_up(client: Client, namespace: String, wanted: BTreeSet<
             Ok(keys) => {
                 found.insert((kind, name), keys);
             }
-            Err(error) => tracing::warn!(%namespace, name, error = refusal::message(&error), "a simulated node cannot read"),
+            Err(error) => {
+                tracing::warn!(%namespace, name, error = refusal::message(&error), "a simulated node cannot read")
+            }
         }
     }
     found

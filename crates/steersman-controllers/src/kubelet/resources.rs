@@ -150,12 +150,12 @@ pub(crate) fn rejection(node: &Node, used: &Used, pod: &Pod, requests: &Amounts)
         let requested = requests.get(name).copied().unwrap_or_default();
         lacking(name, requested, used.amounts.get(name).copied().unwrap_or_default())
     };
-    lacking("pods", 1, used.n_pods)
-        .or_else(|| first.into_iter().chain(others).find_map(of_requests))
-        .or_else(|| (!is_selected(node, pod)).then(|| Rejection {
+    lacking("pods", 1, used.n_pods).or_else(|| first.into_iter().chain(others).find_map(of_requests)).or_else(|| {
+        (!is_selected(node, pod)).then(|| Rejection {
             reason: "NodeAffinity".to_owned(),
             message: "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector".to_owned(),
-        }))
+        })
+    })
 }
 
 /// Whether the node has the labels that the Pod asks for.
@@ -212,8 +212,15 @@ mod tests {
     #[test]
     fn quantities_are_read_exactly() {
         for (text, want) in [
-            ("100m", 100), ("0.1", 100), ("1", 1000), ("1.5", 1500), ("1u", 1), ("2k", 2_000_000),
-            ("1Ki", 1_024_000), ("1e3", 1_000_000), ("0.5Gi", 536_870_912_000),
+            ("100m", 100),
+            ("0.1", 100),
+            ("1", 1000),
+            ("1.5", 1500),
+            ("1u", 1),
+            ("2k", 2_000_000),
+            ("1Ki", 1_024_000),
+            ("1e3", 1_000_000),
+            ("0.5Gi", 536_870_912_000),
         ] {
             assert_eq!(thousandths(text), Some(want), "{text}");
         }

@@ -224,7 +224,11 @@ impl Run {
                 let Some(node) = self.nodes.get_mut(&name) else { return };
                 node.is_renewing = false;
                 if let Outcome::Failed(error) = outcome {
-                    tracing::warn!(node = &*name, error = refusal::message(&error), "a simulated node cannot renew its lease");
+                    tracing::warn!(
+                        node = &*name,
+                        error = refusal::message(&error),
+                        "a simulated node cannot renew its lease"
+                    );
                 }
             }
             Answer::LookedUp(key, uid, found) => {
@@ -239,7 +243,11 @@ impl Run {
                     Outcome::Done(_) if !std::mem::replace(&mut node.has_begun, true) => node.say_first(),
                     Outcome::Done(_) | Outcome::Gone => {}
                     Outcome::Failed(error) => {
-                        tracing::warn!(node = &*name, error = refusal::message(&error), "a simulated node cannot post its status");
+                        tracing::warn!(
+                            node = &*name,
+                            error = refusal::message(&error),
+                            "a simulated node cannot post its status"
+                        );
                         self.timers.insert((Instant::now() + REGISTER_RETRY, Timer::NodeStatus(name)));
                     }
                 }
@@ -259,7 +267,11 @@ impl Run {
                     // Another version is there already or will be; its event has come or comes.
                     Outcome::Gone => self.node_changed(&name, EventKind::Updated),
                     Outcome::Failed(error) => {
-                        tracing::warn!(node = &*name, error = refusal::message(&error), "the taint of a new node stays");
+                        tracing::warn!(
+                            node = &*name,
+                            error = refusal::message(&error),
+                            "the taint of a new node stays"
+                        );
                     }
                 }
             }
@@ -314,7 +326,8 @@ impl Run {
             });
         }
         if is_back || is_newly_able {
-            let keys: Vec<ObjectKey> = self.nodes.get(&name).into_iter().flat_map(|node| node.pods.iter().cloned()).collect();
+            let keys: Vec<ObjectKey> =
+                self.nodes.get(&name).into_iter().flat_map(|node| node.pods.iter().cloned()).collect();
             for key in keys {
                 self.pod_changed(&key, EventKind::Updated);
             }
@@ -356,7 +369,8 @@ impl Run {
             self.post(&name);
             self.renew(&name);
         }
-        let claimed: Vec<ObjectKey> = self.unclaimed.extract_if(|_, node| **node == *name).map(|(key, _)| key).collect();
+        let claimed: Vec<ObjectKey> =
+            self.unclaimed.extract_if(|_, node| **node == *name).map(|(key, _)| key).collect();
         for key in claimed {
             self.pod_changed(&key, EventKind::Updated);
         }
@@ -443,7 +457,8 @@ impl Run {
         if kind == EventKind::Deleted || self.pods.get(key).is_some_and(|entry| entry.state.uid != uid) {
             self.forget_pod(key);
         }
-        let Some(name) = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).filter(|name| !name.is_empty()) else {
+        let Some(name) = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).filter(|name| !name.is_empty())
+        else {
             return;
         };
         let Some(node) = self.nodes.get(name) else {
@@ -609,7 +624,8 @@ impl Run {
         if pod.metadata.uid.as_deref() != Some(&*uid) {
             return;
         }
-        let (client, namespace, name) = (node.client.clone(), pod::namespace(&pod).to_owned(), pod::name(&pod).to_owned());
+        let (client, namespace, name) =
+            (node.client.clone(), pod::namespace(&pod).to_owned(), pod::name(&pod).to_owned());
         if std::mem::take(&mut entry.is_dirty) {
             let mut status = status::of(&mut entry.state, &pod, node.host, now);
             entry.written = Some(hash(&status));
@@ -672,8 +688,12 @@ impl NodeEntry {
     fn say_first(&self) {
         // As kubelets do, which know the name of their node and not yet its uid.
         let name = Some(self.name.to_string());
-        let reference =
-            ObjectReference { kind: Some("Node".to_owned()), name: name.clone(), uid: name, ..ObjectReference::default() };
+        let reference = ObjectReference {
+            kind: Some("Node".to_owned()),
+            name: name.clone(),
+            uid: name,
+            ..ObjectReference::default()
+        };
         for (reason, message) in node::first_events(&self.name) {
             self.events.record(NewEvent::new(reference.clone(), EventType::Normal, reason, &message));
         }

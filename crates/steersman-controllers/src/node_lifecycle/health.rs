@@ -227,7 +227,7 @@ mod tests {
         let future = clock(CREATED - 1_000_000);
         assert!(Health::new(&node(&[], 0), None, future(0)).left(future(60).instant).is_some());
         let old = clock(9_000_000_000);
-        drop(Health::new(&node(&[], 0), None, old(0)).left(old(0).instant));
+        let _ = Health::new(&node(&[], 0), None, old(0)).left(old(0).instant);
     }
 
     #[test]

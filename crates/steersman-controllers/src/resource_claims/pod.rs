@@ -138,8 +138,7 @@ fn is_for(claim: &ResourceClaim, pod: &Pod) -> bool {
 
 /// Writes the names of new claims into the status of a Pod.
 async fn name_in_status(cx: &Context, key: &ObjectKey, made: &BTreeMap<String, String>) -> Result<(), Refused> {
-    let statuses: Vec<_> =
-        made.iter().map(|(name, claim)| json!({"name": name, "resourceClaimName": claim})).collect();
+    let statuses: Vec<_> = made.iter().map(|(name, claim)| json!({"name": name, "resourceClaimName": claim})).collect();
     let patch = json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": key.name(), "namespace": key.namespace()},
@@ -192,7 +191,8 @@ async fn reserve(cx: &Context, key: &ObjectKey, pod: &Pod) -> Result<(), Error> 
         };
         reserved.push(pod);
         let mut claim = (*claim).clone();
-        claim.status = Some(k8s_openapi::api::resource::v1::ResourceClaimStatus { reserved_for: Some(reserved), ..status });
+        claim.status =
+            Some(k8s_openapi::api::resource::v1::ResourceClaimStatus { reserved_for: Some(reserved), ..status });
         let claims = Api::<ResourceClaim>::namespaced(cx.client.clone(), namespace);
         if let Some(claim) = refusal::replace_status(&claims, &claim).await? {
             cx.written.wrote_at(key, &claim);

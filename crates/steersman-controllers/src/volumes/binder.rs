@@ -14,13 +14,13 @@ use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::PostParams;
 use kube::{Api, Client};
+use std::sync::Arc;
+use std::time::Duration;
 use steersman::cache::{Change, Index};
 use steersman::consistency::ConsistencyStore;
 use steersman::events::{EventRecorder, EventType};
 use steersman::queue::RateLimiter;
 use steersman::{Controller, Lister, LookupError, Manager, ObjectKey, ReconcileError, Scope};
-use std::sync::Arc;
-use std::time::Duration;
 
 const CLAIMS: &str = "persistentvolume-binder-claims";
 const VOLUMES: &str = "persistentvolume-binder-volumes";

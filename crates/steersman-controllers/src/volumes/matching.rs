@@ -199,7 +199,8 @@ mod tests {
         check(&plain, &of(json!({"spec": {"storageClassName": "fast"}})), Choice::Any, None);
         check(&plain, &of(json!({"spec": {"volumeMode": "Block"}})), Choice::Any, None);
         check(&plain, &of(json!({"status": {"phase": "Released"}})), Choice::Any, None);
-        let selecting = claim("1Gi", &["ReadWriteOnce"], json!({"spec": {"selector": {"matchLabels": {"disk": "ssd"}}}}));
+        let selecting =
+            claim("1Gi", &["ReadWriteOnce"], json!({"spec": {"selector": {"matchLabels": {"disk": "ssd"}}}}));
         check(&selecting, &of(json!({})), Choice::Any, None);
         check(&selecting, &of(json!({"metadata": {"labels": {"disk": "ssd"}}})), Choice::Any, Some("v"));
     }

@@ -72,9 +72,8 @@ pub(crate) fn add_for_claims(manager: Manager, Parts { client, .. }: Parts<'_>) 
 pub(crate) fn add_for_volumes(manager: Manager, Parts { client, .. }: Parts<'_>) -> Manager {
     let volumes = manager.informers().informer::<PersistentVolume>(Scope::All);
     let context = Volumes { client, volumes: volumes.lister() };
-    let controller = Controller::of(&volumes, protect_volume, context)
-        .name("pv-protection-controller")
-        .when(needs_work(OF_VOLUMES));
+    let controller =
+        Controller::of(&volumes, protect_volume, context).name("pv-protection-controller").when(needs_work(OF_VOLUMES));
     manager.controller(controller)
 }
 

@@ -65,7 +65,9 @@ pub(crate) fn add(manager: Manager, client: Client) -> Manager {
         .workers(4)
         .when(|change: &Change<'_, PersistentVolumeClaim>| change.object().is_some_and(is_ours));
     let deleting = Controller::of(&volumes, delete, deleting).name("simulated-deleter").workers(4).when(
-        |change: &Change<'_, PersistentVolume>| change.object().is_some_and(|volume| provisioner_of(volume) == PROVISIONER),
+        |change: &Change<'_, PersistentVolume>| {
+            change.object().is_some_and(|volume| provisioner_of(volume) == PROVISIONER)
+        },
     );
     let make_class = move |_: CancellationToken| async move { make_class(&client).await };
     manager.controller(making).controller(deleting).run_leading("simulated-class", make_class)
@@ -129,7 +131,11 @@ async fn provision(key: ObjectKey, cx: &Claims) -> Result<Action, Error> {
         }
         Err(error) if refusal::exists_already(&error) => {}
         Err(error) => {
-            let note = format!("failed to provision volume with StorageClass {:?}: {}", class_of_claim(&claim), refusal::message(&error));
+            let note = format!(
+                "failed to provision volume with StorageClass {:?}: {}",
+                class_of_claim(&claim),
+                refusal::message(&error)
+            );
             cx.events.event(&*claim, EventType::Warning, "ProvisioningFailed", &note);
             return Err(Refused::to(format!("create the volume {name:?}"))(error).into());
         }

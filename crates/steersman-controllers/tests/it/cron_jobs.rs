@@ -10,7 +10,8 @@ use steersman::ObjectKey;
 use steersman_testkit::{ControlPlane, Loops};
 
 async fn create(plane: &ControlPlane, name: &str, spec: Value) {
-    let template = json!({"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}});
+    let template =
+        json!({"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}});
     let mut whole = json!({"jobTemplate": {"metadata": {"labels": {"of": name}}, "spec": template}});
     whole.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
     let object = json!({"kind": "CronJob", "apiVersion": "batch/v1", "metadata": {"name": name, "namespace": "default"}, "spec": whole});
@@ -41,9 +42,10 @@ async fn until_event(plane: &ControlPlane, of: &str, reason: &str) -> String {
     let api = Api::<Event>::namespaced(plane.client(), "default");
     for _ in 0..1000 {
         let events = api.list(&ListParams::default()).await.unwrap();
-        let found = events.items.into_iter().find(|event| {
-            event.involved_object.name.as_deref() == Some(of) && event.reason.as_deref() == Some(reason)
-        });
+        let found = events
+            .items
+            .into_iter()
+            .find(|event| event.involved_object.name.as_deref() == Some(of) && event.reason.as_deref() == Some(reason));
         if let Some(event) = found {
             return event.message.unwrap_or_default();
         }
@@ -61,7 +63,10 @@ async fn a_job_is_started_at_each_minute_and_named_after_it() {
     assert_eq!(job.annotations()["batch.kubernetes.io/cronjob-scheduled-timestamp"], "2026-03-01T09:01:00+09:00");
     assert_eq!(job.labels()["of"], "c");
     let owner = &job.owner_references()[0];
-    assert_eq!((&*owner.kind, &*owner.name, owner.controller, owner.block_owner_deletion), ("CronJob", "c", Some(true), Some(true)));
+    assert_eq!(
+        (&*owner.kind, &*owner.name, owner.controller, owner.block_owner_deletion),
+        ("CronJob", "c", Some(true), Some(true))
+    );
     let second = name_at("c", "2026-03-01T00:02:00Z");
     plane.until(&key(&second), |_: &Job| true).await;
     let cron_job: CronJob = plane

@@ -131,7 +131,8 @@ async fn a_failed_pod_is_replaced_after_ten_seconds_and_then_after_twenty() {
         until(&plane, "j", |status| status.active.is_none()).await;
     }
     until(&plane, "j", |status| status.active == Some(1)).await;
-    let mut created: Vec<i64> = pods_of(&plane, "j").await.iter().map(|pod| pod.creation_timestamp().unwrap().0.as_second()).collect();
+    let mut created: Vec<i64> =
+        pods_of(&plane, "j").await.iter().map(|pod| pod.creation_timestamp().unwrap().0.as_second()).collect();
     created.sort_unstable();
     let waits: Vec<i64> = created.windows(2).map(|pair| pair[1] - pair[0]).collect();
     // Without a kubelet, a Pod counts as having finished when it was created.
@@ -199,7 +200,11 @@ async fn an_indexed_job_may_become_larger_and_smaller() {
     };
     scale(5).await;
     scale(2).await;
-    let mut indexes: Vec<String> = pods_of(&plane, "ix").await.iter().map(|pod| pod.labels()["batch.kubernetes.io/job-completion-index"].clone()).collect();
+    let mut indexes: Vec<String> = pods_of(&plane, "ix")
+        .await
+        .iter()
+        .map(|pod| pod.labels()["batch.kubernetes.io/job-completion-index"].clone())
+        .collect();
     indexes.sort_unstable();
     assert_eq!(indexes, ["0", "1"]);
     end(&plane, "ix", 2, "Succeeded").await;

@@ -74,7 +74,8 @@ fn waits_for(pod: &Pod) -> Option<String> {
 async fn events_of(plane: &ControlPlane, name: &str) -> Vec<(String, String)> {
     let selector = ListParams::default().fields(&format!("involvedObject.name={name}"));
     let mut events = Api::<Event>::all(plane.client()).list(&selector).await.unwrap().items;
-    events.sort_by_key(|event| event.metadata.resource_version.as_ref().and_then(|version| version.parse::<u64>().ok()));
+    events
+        .sort_by_key(|event| event.metadata.resource_version.as_ref().and_then(|version| version.parse::<u64>().ok()));
     events.into_iter().map(|event| (event.reason.unwrap_or_default(), event.message.unwrap_or_default())).collect()
 }
 
@@ -127,7 +128,9 @@ async fn a_deleted_pod_has_as_long_as_its_grace_period() {
     plane.until(&pod_key("p"), is_ready).await;
     let began = tokio::time::Instant::now();
     delete(&plane, "p").await;
-    let pod = plane.until(&pod_key("p"), |pod: &Pod| container(pod).state.is_some_and(|state| state.terminated.is_some())).await;
+    let pod = plane
+        .until(&pod_key("p"), |pod: &Pod| container(pod).state.is_some_and(|state| state.terminated.is_some()))
+        .await;
     let ended = container(&pod).state.unwrap().terminated.unwrap();
     assert_eq!((ended.exit_code, ended.reason.as_deref()), (137, Some("Error")));
     assert_eq!(phase(&pod), "Failed");
@@ -195,7 +198,9 @@ async fn a_pod_waits_for_what_it_refers_to() {
     let waiting = container(&pod).state.unwrap().waiting.unwrap();
     assert_eq!(waiting.message.as_deref(), Some("configmap \"absent\" not found"));
     assert_eq!(phase(&pod), "Pending");
-    plane.apply("{kind: ConfigMap, apiVersion: v1, metadata: {name: there, namespace: default}, data: {key: value}}").await;
+    plane
+        .apply("{kind: ConfigMap, apiVersion: v1, metadata: {name: there, namespace: default}, data: {key: value}}")
+        .await;
     let env = json!([{"name": "c", "image": "nginx", "envFrom": [{"configMapRef": {"name": "there"}}]}]);
     run(&plane, "q", json!({}), json!({"containers": env})).await;
     plane.until(&pod_key("q"), is_ready).await;
@@ -236,7 +241,9 @@ async fn a_node_of_the_users_own_is_played_when_it_is_labelled_and_keeps_its_res
             "{kind: Node, apiVersion: v1, metadata: {name: small, labels: {simulate.steersman.dev/node: 'true'}}, status: {allocatable: {cpu: '2', memory: 4Gi, pods: '3'}}}",
         )
         .await;
-    let node = plane.until(&ObjectKey::cluster("small"), |node: &Node| has(node, "Ready", "True") && taints(node).is_empty()).await;
+    let node = plane
+        .until(&ObjectKey::cluster("small"), |node: &Node| has(node, "Ready", "True") && taints(node).is_empty())
+        .await;
     assert!(node.status.unwrap().allocatable.is_some());
     run(&plane, "p", json!({}), json!({"nodeName": "small"})).await;
     plane.until(&pod_key("p"), is_ready).await;
@@ -247,7 +254,9 @@ async fn a_node_of_the_users_own_is_played_when_it_is_labelled_and_keeps_its_res
 async fn a_node_that_goes_away_lets_nothing_happen_until_it_is_back() {
     let plane = start(2).await;
     let nodes = Api::<Node>::all(plane.client());
-    let away = |value: Option<&str>| Patch::Merge(json!({"metadata": {"annotations": {"simulate.steersman.dev/goes-away": value}}}));
+    let away = |value: Option<&str>| {
+        Patch::Merge(json!({"metadata": {"annotations": {"simulate.steersman.dev/goes-away": value}}}))
+    };
     nodes.patch("node-1", &PatchParams::default(), &away(Some("true"))).await.unwrap();
     run(&plane, "p", json!({}), json!({})).await;
     // A Pod that came later runs elsewhere meanwhile.
@@ -298,7 +307,8 @@ const LOOPS: [&str; 4] = ["deployment", "replicaset", "root-ca-certificate-publi
 #[tokio::test(flavor = "multi_thread")]
 async fn a_deployment_becomes_available_and_goes_on_when_its_pods_are_deleted() {
     let plane = ControlPlane::start_with(Loops::only(LOOPS).nodes(2)).await;
-    let template = json!({"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "nginx", "image": "nginx"}]}});
+    let template =
+        json!({"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "nginx", "image": "nginx"}]}});
     let web = json!({
         "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"},
         "spec": {"replicas": 3, "selector": {"matchLabels": {"app": "web"}}, "template": template},

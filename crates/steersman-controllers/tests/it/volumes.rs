@@ -155,7 +155,9 @@ spec:
     plane
         .until(&claim_key(), |claim: &PersistentVolumeClaim| {
             let annotations = claim.metadata.annotations.iter().flatten();
-            annotations.into_iter().any(|(name, value)| name == "volume.kubernetes.io/storage-provisioner" && value == "disks.example")
+            annotations
+                .into_iter()
+                .any(|(name, value)| name == "volume.kubernetes.io/storage-provisioner" && value == "disks.example")
         })
         .await;
     plane.stop().await;

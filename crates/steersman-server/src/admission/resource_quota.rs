@@ -264,8 +264,7 @@ mod tests {
     }
 
     fn pods() -> Subject<'static> {
-        let attributes = ResourceAttributes { resource: "pods", namespace: Some("a"), ..ResourceAttributes::default() };
-        Subject::of(&attributes, Action::Create).unwrap()
+        Subject::of("", "pods").unwrap()
     }
 
     fn pod(cpu: &str) -> Value {

@@ -291,7 +291,7 @@ fn scaling_in_the_middle_of_an_update_shares_the_pods_out() {
     let mut world = settled(3, rolling(json!("25%"), json!("25%")));
     world.happen(Happening::SetTemplate(1));
     world.work_at_deployment();
-    world.sets.iter_mut().for_each(|owner| drop(owner.work()));
+    world.sets.iter_mut().for_each(|owner| _ = owner.work());
     assert_eq!(world.sizes(), [(Some(1), 3, 3), (Some(2), 1, 1)]);
     world.happen(Happening::Scale(6));
     world.work_at_deployment();
@@ -305,8 +305,8 @@ fn a_rollout_without_progress_is_said_to_have_failed_and_looked_at_in_time() {
     let mut world = settled(1, rolling(json!(1), json!(0)));
     world.happen(Happening::SetTemplate(1));
     world.work_at_deployment();
-    world.sets.iter_mut().for_each(|owner| drop(owner.work()));
-    world.sets.iter_mut().for_each(|owner| drop(owner.work()));
+    world.sets.iter_mut().for_each(|owner| _ = owner.work());
+    world.sets.iter_mut().for_each(|owner| _ = owner.work());
     while world.work_at_deployment() {}
     assert_eq!(world.plan().next_look.map(|wait| wait.as_secs()), Some(600));
     let state = State {

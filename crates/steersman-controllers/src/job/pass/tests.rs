@@ -78,13 +78,19 @@ fn no_more_pods_run_than_completions_are_missing() {
     assert_eq!(n(json!({"parallelism": 3, "completions": null}), json!({}), &[]), 3);
     assert_eq!(n(json!({"parallelism": 3, "completions": null}), json!({"succeeded": 1}), &[pod("a", "Running")]), 0);
     assert_eq!(n(json!({"parallelism": i32::MAX, "completions": i32::MAX}), json!({}), &[]), CHANGES_MAX);
-    assert_eq!(n(json!({"parallelism": i32::MAX, "completions": i32::MAX, "completionMode": "Indexed"}), json!({}), &[]), CHANGES_MAX);
+    assert_eq!(
+        n(json!({"parallelism": i32::MAX, "completions": i32::MAX, "completionMode": "Indexed"}), json!({}), &[]),
+        CHANGES_MAX
+    );
 }
 
 #[test]
 fn a_job_is_complete_when_enough_pods_have_succeeded() {
     let outcome = run(&job(json!({}), json!({})), &[pod("a", "Succeeded"), pod("b", "Succeeded")], 99);
-    assert_eq!(conditions(&outcome.status), ["SuccessCriteriaMet=True CompletionsReached", "Complete=True CompletionsReached"]);
+    assert_eq!(
+        conditions(&outcome.status),
+        ["SuccessCriteriaMet=True CompletionsReached", "Complete=True CompletionsReached"]
+    );
     assert_eq!((outcome.status.succeeded, outcome.status.active, outcome.n_released), (Some(2), None, 2));
     assert!(outcome.status.completion_time.is_some());
     assert_eq!(outcome.finish.map(|finish| finish.stage), Some(Stage::Complete));
@@ -100,7 +106,10 @@ fn more_failures_than_the_limit_end_the_others_and_all_count() {
     assert_eq!((outcome.status.failed, outcome.finish), (Some(2), None));
     let job = Job { status: Some(outcome.status), ..job };
     let outcome = run(&job, &[], 100);
-    assert_eq!(conditions(&outcome.status), ["FailureTarget=True BackoffLimitExceeded", "Failed=True BackoffLimitExceeded"]);
+    assert_eq!(
+        conditions(&outcome.status),
+        ["FailureTarget=True BackoffLimitExceeded", "Failed=True BackoffLimitExceeded"]
+    );
     assert_eq!((outcome.status.failed, outcome.status.completion_time), (Some(2), None));
 }
 
@@ -132,7 +141,8 @@ fn indexes_that_are_missing_are_created_and_repeated_ones_removed() {
     let spec = json!({"completionMode": "Indexed", "completions": 6, "parallelism": 4});
     let job = job(spec, json!({"completedIndexes": "1"}));
     assert_eq!(indexes(&run(&job, &[pod("a", "Running 2"), pod("b", "Succeeded 0")], 99).todo), [3, 4, 5]);
-    let outcome = run(&job, &[pod("a", "Running 2"), pod("b", "Running 2"), pod("c", "Running 9"), pod("d", "Running")], 99);
+    let outcome =
+        run(&job, &[pod("a", "Running 2"), pod("b", "Running 2"), pod("c", "Running 9"), pod("d", "Running")], 99);
     let Todo::Remove(removed) = outcome.todo else { panic!("{:?}", outcome.todo) };
     let names: BTreeSet<&str> = removed.iter().map(|pod| uid(pod)).collect();
     assert_eq!(names, BTreeSet::from(["a", "c", "d"]));
@@ -155,19 +165,24 @@ fn each_index_has_its_own_limit_of_failures() {
         Arc::new(pod)
     };
     // Index 0 may fail once more; index 1 has failed twice.
-    let outcome = run(&job(spec.clone(), json!({})), &[failed("a", 0, 0), failed("b", 1, 1), pod("c", "Running 2")], 99);
+    let outcome =
+        run(&job(spec.clone(), json!({})), &[failed("a", 0, 0), failed("b", 1, 1), pod("c", "Running 2")], 99);
     assert_eq!(outcome.todo, Todo::Create(vec![Order { index: Some(0), n_failures: Some((1, 0)) }]));
     assert_eq!(outcome.status.failed_indexes.as_deref(), Some("1"));
     // The Pod of index 0 is kept until the next one is there.
     assert_eq!(outcome.n_released, 1);
     let early = run(&job(spec.clone(), json!({})), &[failed("a", 0, 0)], 3);
     assert_eq!((indexes(&early.todo), early.wait), (vec![1, 2], Some(Duration::from_secs(7))));
-    let over = run(&job(spec.clone(), json!({"completedIndexes": "0,2", "failedIndexes": ""})), &[failed("b", 1, 1)], 99);
+    let over =
+        run(&job(spec.clone(), json!({"completedIndexes": "0,2", "failedIndexes": ""})), &[failed("b", 1, 1)], 99);
     assert_eq!(conditions(&over.status), ["FailureTarget=True FailedIndexes", "Failed=True FailedIndexes"]);
     let mut spec = spec;
     spec["maxFailedIndexes"] = json!(0);
     let over = run(&job(spec, json!({})), &[failed("b", 1, 1)], 99);
-    assert_eq!(conditions(&over.status), ["FailureTarget=True MaxFailedIndexesExceeded", "Failed=True MaxFailedIndexesExceeded"]);
+    assert_eq!(
+        conditions(&over.status),
+        ["FailureTarget=True MaxFailedIndexesExceeded", "Failed=True MaxFailedIndexesExceeded"]
+    );
 }
 
 #[test]
@@ -194,7 +209,8 @@ fn a_failure_that_the_policy_ignores_does_not_count() {
     let rule = json!({"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]});
     let job = job(json!({"backoffLimit": 0, "podFailurePolicy": {"rules": [rule]}}), json!({}));
     let mut failed = (*pod("a", "Failed")).clone();
-    failed.status.as_mut().unwrap().conditions = serde_json::from_value(json!([{"type": "DisruptionTarget", "status": "True"}])).unwrap();
+    failed.status.as_mut().unwrap().conditions =
+        serde_json::from_value(json!([{"type": "DisruptionTarget", "status": "True"}])).unwrap();
     let outcome = run(&job, &[Arc::new(failed)], 99);
     assert_eq!((outcome.status.failed, outcome.n_released, n_to_create(&outcome.todo)), (None, 1, 2));
 }
@@ -270,7 +286,8 @@ impl World {
                 }
             }
             Step::End(number, phase) => {
-                let running: Vec<usize> = (0..self.pods.len()).filter(|&at| !pods::is_terminal(&self.pods[at])).collect();
+                let running: Vec<usize> =
+                    (0..self.pods.len()).filter(|&at| !pods::is_terminal(&self.pods[at])).collect();
                 if let Some(at) = number.checked_rem(running.len()) {
                     self.pods[running[at]].status.get_or_insert_default().phase = Some(phase.to_owned());
                 }
@@ -391,7 +408,10 @@ impl World {
         };
         assert_eq!(n_counted(&pass.status) + after.len(), self.listed.len(), "the sum is wrong");
         let (old, new) = (self.job.status.clone().unwrap_or_default(), pass.status.clone());
-        assert!(old.failed.unwrap_or(0) <= new.failed.unwrap_or(0) && old.succeeded.unwrap_or(0) <= new.succeeded.unwrap_or(0));
+        assert!(
+            old.failed.unwrap_or(0) <= new.failed.unwrap_or(0)
+                && old.succeeded.unwrap_or(0) <= new.succeeded.unwrap_or(0)
+        );
         assert!(new.ready.unwrap_or(0) <= new.active.unwrap_or(0).max(0));
         self.job.status = Some(new);
         true
@@ -420,8 +440,12 @@ impl World {
 }
 
 fn any_step() -> impl Strategy<Value = Step> {
-    let cut = (0usize..4, 0u8..6, 0usize..4, any::<bool>())
-        .prop_map(|(n_done, stage, n_released, is_crash)| Cut { n_done, stage, n_released, is_crash });
+    let cut = (0usize..4, 0u8..6, 0usize..4, any::<bool>()).prop_map(|(n_done, stage, n_released, is_crash)| Cut {
+        n_done,
+        stage,
+        n_released,
+        is_crash,
+    });
     prop_oneof![
         4 => Just(Step::Sync(WHOLE)),
         4 => cut.prop_map(Step::Sync),
@@ -434,23 +458,25 @@ fn any_step() -> impl Strategy<Value = Step> {
 }
 
 fn any_spec() -> impl Strategy<Value = Value> {
-    (1..4i32, 1..6i32, 0..7i32, 0..4u8, any::<bool>()).prop_map(|(parallelism, completions, limit, mode, replaces_failed)| {
-        let mut spec = json!({"parallelism": parallelism, "completions": completions, "backoffLimit": limit});
-        match mode {
-            0 => {}
-            1 => spec["completions"] = Value::Null,
-            2 => spec["completionMode"] = json!("Indexed"),
-            _ => {
-                spec["completionMode"] = json!("Indexed");
-                spec["backoffLimit"] = json!(i32::MAX);
-                spec["backoffLimitPerIndex"] = json!(limit % 3);
+    (1..4i32, 1..6i32, 0..7i32, 0..4u8, any::<bool>()).prop_map(
+        |(parallelism, completions, limit, mode, replaces_failed)| {
+            let mut spec = json!({"parallelism": parallelism, "completions": completions, "backoffLimit": limit});
+            match mode {
+                0 => {}
+                1 => spec["completions"] = Value::Null,
+                2 => spec["completionMode"] = json!("Indexed"),
+                _ => {
+                    spec["completionMode"] = json!("Indexed");
+                    spec["backoffLimit"] = json!(i32::MAX);
+                    spec["backoffLimitPerIndex"] = json!(limit % 3);
+                }
             }
-        }
-        if replaces_failed {
-            spec["podReplacementPolicy"] = json!("Failed");
-        }
-        spec
-    })
+            if replaces_failed {
+                spec["podReplacementPolicy"] = json!("Failed");
+            }
+            spec
+        },
+    )
 }
 
 proptest! {

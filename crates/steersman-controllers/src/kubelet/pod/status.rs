@@ -9,8 +9,8 @@ use crate::kubelet::{duration, pod};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::core::v1::{
-    ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting, ContainerStatus, HostIP, Pod,
-    PodCondition, PodIP, PodStatus, VolumeMountStatus,
+    ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting, ContainerStatus, HostIP,
+    Pod, PodCondition, PodIP, PodStatus, VolumeMountStatus,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use std::net::IpAddr;
@@ -94,7 +94,9 @@ fn phase(state: &PodState, pod: &Pod, now: Instant) -> &'static str {
 
 impl PodState {
     fn is_rejected(&self) -> bool {
-        self.verdict == Some(Verdict::Failed) && self.failure.is_some() && !self.containers.iter().any(Container::has_run)
+        self.verdict == Some(Verdict::Failed)
+            && self.failure.is_some()
+            && !self.containers.iter().any(Container::has_run)
     }
 }
 

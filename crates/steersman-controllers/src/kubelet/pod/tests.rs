@@ -184,10 +184,7 @@ async fn a_sidecar_ends_when_the_others_have_and_does_not_fail_the_pod() {
 #[tokio::test(start_paused = true)]
 async fn what_fails_begins_again_or_not_as_the_policy_says() {
     let failing = |policy: &str, code: &str| {
-        let mut pod = Simulated::new(
-            json!({"fail-after": "1s", "exit-code": code}),
-            json!({"restartPolicy": policy}),
-        );
+        let mut pod = Simulated::new(json!({"fail-after": "1s", "exit-code": code}), json!({"restartPolicy": policy}));
         pod.pass(1);
         (pod.phase(), pod.containers())
     };
@@ -228,7 +225,11 @@ async fn probes_have_the_delays_that_they_are_given() {
     let mut pod = Simulated::new(json!({"ready-delay": "1s"}), json!({"containers": container}));
     let mut states = Vec::new();
     for _ in 0..16 {
-        states.push((pod.elapsed(), pod.status().container_statuses.unwrap()[0].started.unwrap(), pod.condition("Ready")));
+        states.push((
+            pod.elapsed(),
+            pod.status().container_statuses.unwrap()[0].started.unwrap(),
+            pod.condition("Ready"),
+        ));
         pod.pass(1);
     }
     assert_eq!(states.iter().position(|(_, started, _)| *started), Some(10));
@@ -243,7 +244,11 @@ async fn a_failing_liveness_probe_begins_the_container_again() {
     assert_eq!(pod.restarts(), 0);
     pod.pass(1);
     assert_eq!(pod.restarts(), 1);
-    assert!(pod.events.ends_with(&["Unhealthy", "Killing", "Pulled", "Created", "Started"].map(str::to_owned)), "{:?}", pod.events);
+    assert!(
+        pod.events.ends_with(&["Unhealthy", "Killing", "Pulled", "Created", "Started"].map(str::to_owned)),
+        "{:?}",
+        pod.events
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -338,7 +343,12 @@ fn some_annotations() -> impl Strategy<Value = Value> {
     let duration = || prop_oneof![Just("0"), Just("1s"), Just("1s..90s"), Just("100000000h"), Just("soon")];
     let flag = || prop_oneof![3 => Just("false"), 1 => Just("true")];
     let key = prop_oneof![
-        Just("delay"), Just("ready-delay"), Just("succeed-after"), Just("fail-after"), Just("liveness-fails-after"), Just("stop-delay"),
+        Just("delay"),
+        Just("ready-delay"),
+        Just("succeed-after"),
+        Just("fail-after"),
+        Just("liveness-fails-after"),
+        Just("stop-delay"),
     ];
     let durations = proptest::collection::btree_map(key, duration(), 0..4);
     (durations, flag(), flag(), flag()).prop_map(|(durations, crash, never, missing)| {
@@ -360,7 +370,8 @@ fn some_spec() -> impl Strategy<Value = Value> {
     ];
     let restart = prop_oneof![Just(Value::Null), Just(json!("Always")), Just(json!("Never"))];
     let policy = prop_oneof![Just("Always"), Just("OnFailure"), Just("Never")];
-    let deadline = prop_oneof![3 => Just(Value::Null), 1 => (0_i64..200).prop_map(|n| json!(n)), 1 => Just(json!(i64::MAX))];
+    let deadline =
+        prop_oneof![3 => Just(Value::Null), 1 => (0_i64..200).prop_map(|n| json!(n)), 1 => Just(json!(i64::MAX))];
     let container = (probe.clone(), probe.clone(), probe, restart).prop_map(|(startup, readiness, liveness, restart)| {
         json!({
             "image": "x", "restartPolicy": restart, "startupProbe": startup, "readinessProbe": readiness, "livenessProbe": liveness,

@@ -46,7 +46,8 @@ async fn bind_somehow(cx: &Context, key: &ObjectKey, claim: &PersistentVolumeCla
         return bind_to_named(cx, key, claim).await;
     }
     let class = class_named(cx, class_of_claim(claim))?;
-    let waits = class.as_ref().is_some_and(|class| class.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer"));
+    let waits =
+        class.as_ref().is_some_and(|class| class.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer"));
     let choice = if waits { Choice::ReservedOnly } else { Choice::Any };
     let volumes = cx.volumes.list()?;
     if let Some(volume) = matching::find(claim, &volumes, choice) {

@@ -118,9 +118,7 @@ fn deletion_fault(volume: &PersistentVolume) -> Option<String> {
     }
     let is_csi = volume.spec.as_ref().is_some_and(|spec| spec.csi.is_some());
     let name = volume.metadata.name.as_deref().unwrap_or_default();
-    (!is_csi).then(|| {
-        format!("error getting deleter volume plugin for volume {name:?}: no volume plugin matched")
-    })
+    (!is_csi).then(|| format!("error getting deleter volume plugin for volume {name:?}: no volume plugin matched"))
 }
 
 /// Takes a claim off a volume, which has got another one.
