@@ -109,7 +109,7 @@ fn authorizers_are_chosen_by_flags_and_by_a_file() {
     std::fs::write(&config, file).unwrap();
     let config = config.to_str().unwrap();
     for (flags, refused) in [
-        (&["--authorization-mode=RBAC"][..], Some("cannot list resource \"configmaps\"")),
+        (&["--authorization-mode=RBAC"][..], Some("cannot list resource \"secrets\"")),
         (&["--authorization-mode=RBAC,AlwaysAllow"], None),
         (&["--authorization-mode=AlwaysDeny"], Some("Everything is forbidden.")),
         (&["--authorization-config", config], None),
@@ -117,10 +117,10 @@ fn authorizers_are_chosen_by_flags_and_by_a_file() {
         let plane = Plane::server(home.path(), flags);
         let kubectl = Kubectl::new(program.clone(), &plane.kubeconfig());
         // Members of system:masters may, whatever the mode.
-        kubectl.ok("get configmaps");
+        kubectl.ok("get secrets");
         match refused {
-            Some(refused) => assert!(kubectl.fails("get configmaps --as alice").contains(refused), "{flags:?}"),
-            None => assert_eq!(kubectl.ok("get configmaps --as alice"), "", "{flags:?}"),
+            Some(refused) => assert!(kubectl.fails("get secrets --as alice").contains(refused), "{flags:?}"),
+            None => assert_eq!(kubectl.ok("get secrets --as alice"), "", "{flags:?}"),
         }
         plane.stop();
     }
