@@ -183,7 +183,7 @@ impl Running {
             let client_of = plane.clients();
             let client_of = move |Identity { user, groups }| client_of(User::authenticated(user, groups));
             let simulation = Simulation::new(nodes.count, Arc::new(client_of)).agent(nodes.agent.clone());
-            let manager = simulation.add(watched(NODES, Manager::with_informers(informers)));
+            let manager = simulation.add_to(watched(NODES, Manager::with_informers(informers)));
             let stopped = running.stop.clone().cancelled_owned();
             running.spawn(NODES, async move { manager.run(stopped).await });
         }

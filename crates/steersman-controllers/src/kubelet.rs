@@ -7,7 +7,7 @@
 //! `simulate.steersman.dev/goes-away: "true"` is not heard of until the annotation goes.
 //!
 //! One task plays all nodes ([`run`]); a Pod is a state machine ([`pod`]) that is woken by its changes and by timers, so that where nothing
-//! happens nothing is written but Leases. Whoever embeds a control plane calls [`Simulation::add`]. Follows kubernetes' `pkg/kubelet`.
+//! happens nothing is written but Leases. Whoever embeds a control plane calls [`Simulation::add_to`]. Follows kubernetes' `pkg/kubelet`.
 
 mod addresses;
 mod agent;
@@ -105,7 +105,7 @@ impl Simulation {
 
     /// Puts the nodes into a manager, whose informers read all Pods and Nodes, and with them the scheduler, without which no Pod comes to a
     /// node by itself, and the provisioner of the class `simulated`.
-    pub fn add(self, manager: Manager) -> Manager {
+    pub fn add_to(self, manager: Manager) -> Manager {
         let manager = Scheduler::add(manager, (self.client_of)(Identity::scheduler()));
         let manager = provisioner::add(manager, (self.client_of)(Identity::provisioner()));
         let informers = run::Informers::of(manager.informers());

@@ -118,7 +118,7 @@ impl Running {
             let as_identity = move |Identity { user, groups }| client_of(User::authenticated(user, groups));
             let simulation = Simulation::new(options.loops.n_nodes, Arc::new(as_identity));
             let simulation = simulation.clock(options.clock).agent(agent.clone());
-            let manager = simulation.add(Manager::with_informers(informers));
+            let manager = simulation.add_to(Manager::with_informers(informers));
             let stopped = running.stop.clone().cancelled_owned();
             running.tasks.spawn(async move { (NODES, manager.run(stopped).await) });
         }

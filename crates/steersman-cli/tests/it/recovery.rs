@@ -48,7 +48,7 @@ fn play(story: &Story) {
 /// Lets the loops work for a time that is the subject of the test, not a guess at how long something takes.
 fn wait(pause: Duration) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-    runtime.block_on(tokio::time::sleep(pause));
+    runtime.block_on(async { tokio::time::sleep(pause).await });
 }
 
 #[test]

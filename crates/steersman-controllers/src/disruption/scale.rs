@@ -67,7 +67,7 @@ impl Scales {
                 continue;
             }
             let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-            match self.of_owner(&owner, namespace).await? {
+            match self.of_owner(owner, namespace).await? {
                 Some((uid, count)) => drop(wanted.insert(uid, count)),
                 None => return Err(Unknown::Owner(format!("found no controllers for pod {name:?}"))),
             }
@@ -130,7 +130,7 @@ impl Scales {
         };
         let listed: APIResourceList = match listed {
             Ok(listed) => listed,
-            Err(error) if refusal::is_gone(&error) => return Err(no_match()),
+            Err(error) if refusal::is_gone(&error) || refusal::is_not_served(&error) => return Err(no_match()),
             Err(error) => return Err(unknown(&error)),
         };
         let of_kind = |one: &&k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResource| {

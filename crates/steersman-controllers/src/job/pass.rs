@@ -529,11 +529,13 @@ impl Pass<'_> {
                     uncounted.succeeded.get_or_insert_default().push(uid.to_owned());
                     n_listed += 1;
                 }
-            } else if (has_failed || self.fails()) && !listed.contains(uid) && self.is_wanted(pod) {
-                if self.failure(pod) != Failure::Ignored {
-                    uncounted.failed.get_or_insert_default().push(uid.to_owned());
-                    n_listed += 1;
-                }
+            } else if (has_failed || self.fails())
+                && !listed.contains(uid)
+                && self.is_wanted(pod)
+                && self.failure(pod) != Failure::Ignored
+            {
+                uncounted.failed.get_or_insert_default().push(uid.to_owned());
+                n_listed += 1;
             }
             if n_listed >= UNCOUNTED_MAX {
                 // The rest follows when these are counted.

@@ -12,8 +12,11 @@ use steersman::{Lister, ObjectKey};
 /// there are none.
 #[derive(Clone, Default)]
 pub struct Agent {
-    caches: Arc<RwLock<Option<(Lister<Node>, Lister<Pod>)>>>,
+    caches: Arc<RwLock<Option<Caches>>>,
 }
+
+/// Of the nodes and of the Pods on them.
+type Caches = (Lister<Node>, Lister<Pod>);
 
 impl Agent {
     pub(crate) fn connect(&self, nodes: Lister<Node>, pods: Lister<Pod>) {

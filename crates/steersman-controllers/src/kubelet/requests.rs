@@ -116,7 +116,7 @@ pub(crate) async fn look_up(client: Client, namespace: String, wanted: BTreeSet<
                 found.insert((kind, name), keys);
             }
             Err(error) => {
-                tracing::warn!(%namespace, name, error = refusal::message(&error), "a simulated node cannot read")
+                tracing::warn!(%namespace, name, error = refusal::message(&error), "a simulated node cannot read");
             }
         }
     }

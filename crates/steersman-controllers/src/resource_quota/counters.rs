@@ -64,7 +64,7 @@ pub(crate) fn concerned(
     counts: impl Fn(&str) -> bool,
 ) -> Vec<ObjectKey> {
     let quotas = namespace.and_then(|namespace| quotas.list_in(namespace).ok()).unwrap_or_default();
-    let holds = |quota: &Arc<ResourceQuota>| names(quota).any(|name| counts(name));
+    let holds = |quota: &Arc<ResourceQuota>| names(quota).any(&counts);
     quotas.iter().filter(|quota| holds(quota)).map(|quota| ObjectKey::of(&**quota)).collect()
 }
 

@@ -87,7 +87,7 @@ pub(crate) fn has_storage(set: &StatefulSet, pod: &Pod) -> bool {
     let volumes = || pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
     claims::templates(set).iter().all(|template| {
         let template = claims::template_name(template);
-        let volume = volumes().filter(|volume| volume.name == template).last();
+        let volume = volumes().rfind(|volume| volume.name == template);
         let claim = volume.and_then(|volume| volume.persistent_volume_claim.as_ref());
         claim.is_some_and(|claim| claim.claim_name == claims::name(set, template, ordinal))
     })

@@ -232,12 +232,14 @@ impl<'a> State<'a> {
         Some(Step::Update(Box::new(changed), work))
     }
 
-    /// Ordered management of what is too much: the last one goes, unless another one is in trouble that it has to wait for.
+    /// Ordered management of what is too much: the last one goes, unless another one is in trouble that it has to wait for. One that is
+    /// over is in nobody's way: upstream waits for ever where two are.
     fn condemn(&self, last: &Arc<Pod>, replicas: &Replicas<'_>) -> Vec<Step> {
         let mut lowest_first = replicas.condemned.iter().rev();
         let first_in_trouble = lowest_first.find(|pod| self.is_unavailable(pod));
         let is_first_in_trouble = first_in_trouble.is_some_and(|pod| Arc::ptr_eq(pod, last));
-        let may_go = !pods::is_terminating(last) && (self.is_running(last) || is_first_in_trouble);
+        let is_well = self.is_running(last) || pods::is_terminal(last);
+        let may_go = !pods::is_terminating(last) && (is_well || is_first_in_trouble);
         if may_go { vec![Step::Delete(Arc::clone(last))] } else { Vec::new() }
     }
 

@@ -38,7 +38,7 @@ pub(super) fn find<'a>(
     let selector = claim.spec.as_ref().and_then(|spec| spec.selector.clone());
     let selector = selector.map(Selector::try_from);
     // A selector that cannot be read matches nothing.
-    let Some(selector) = selector.transpose().ok() else { return None };
+    let selector = selector.transpose().ok()?;
     let fitting = volumes.iter().filter(|volume| {
         let is_free = volume.spec.as_ref().is_some_and(|spec| spec.claim_ref.is_none());
         (is_free || is_bound_to(volume, claim))

@@ -1,24 +1,44 @@
 //! Namespaces that end, on a whole control plane.
 
+#[cfg(test)]
 mod accounts;
+#[cfg(test)]
 mod autoscalers;
+#[cfg(test)]
 mod cron_jobs;
+#[cfg(test)]
 mod daemon_sets;
+#[cfg(test)]
 mod deployments;
+#[cfg(test)]
 mod disruption;
+#[cfg(test)]
 mod endpoints;
+#[cfg(test)]
 mod garbage_collection;
+#[cfg(test)]
 mod jobs;
+#[cfg(test)]
 mod moved;
+#[cfg(test)]
 mod nodes;
+#[cfg(test)]
 mod pods_without_a_node;
+#[cfg(test)]
 mod replicas;
+#[cfg(test)]
 mod resource_quotas;
+#[cfg(test)]
 mod scheduler;
+#[cfg(test)]
 mod service_cidrs;
+#[cfg(test)]
 mod simulated_nodes;
+#[cfg(test)]
 mod stateful_sets;
+#[cfg(test)]
 mod tokens;
+#[cfg(test)]
 mod volumes;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, NamespaceCondition};

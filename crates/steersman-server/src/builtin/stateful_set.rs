@@ -99,7 +99,30 @@ fn validate(object: &Place<'_>, faults: &mut Vec<Error>) {
         rules::not_negative(&spec.at(path), faults);
     }
     workload::validate_selector(&spec, "statefulset", faults);
-    workload::validate_template(&spec, "StatefulSet", faults);
+    let with_claims = with_claims(&spec);
+    let object = Value::Object([("spec".to_owned(), with_claims)].into_iter().collect());
+    workload::validate_template(&Place::root(&object).field("spec"), "StatefulSet", faults);
+}
+
+/// The selector and the template of a set as its pods will be: with a volume for each claim.
+fn with_claims(spec: &Place<'_>) -> Value {
+    let mut template = spec.field("template").value.clone();
+    let claims = spec.field("volumeClaimTemplates");
+    let names = claims.value.as_array().into_iter().flatten().filter_map(|claim| claim["metadata"]["name"].as_str());
+    if let Some(pod) = object_at(&mut template, &["spec"]) {
+        let volumes = pod.entry("volumes").or_insert_with(|| json!([]));
+        if volumes.is_null() {
+            *volumes = json!([]);
+        }
+        if let Some(volumes) = volumes.as_array_mut() {
+            // A volume of the name of a claim gives way to it.
+            for name in names {
+                volumes.retain(|volume| volume["name"].as_str() != Some(name));
+                volumes.push(json!({"name": name, "persistentVolumeClaim": {"claimName": name}}));
+            }
+        }
+    }
+    json!({"selector": spec.field("selector").value, "template": template})
 }
 
 /// What may change in a set that exists.

@@ -118,7 +118,7 @@ impl Simulated {
     }
 
     fn restarts(&mut self) -> i32 {
-        self.status().container_statuses.unwrap().iter().map(|one| one.restart_count).sum()
+        self.status().container_statuses.iter().flatten().map(|one| one.restart_count).sum()
     }
 
     fn elapsed(&self) -> u64 {
