@@ -131,7 +131,7 @@ pub(crate) fn add(manager: Manager, Parts { client, settings }: Parts<'_>) -> Ma
             Change::Deleted(deleted) => on_node_named(&by_place, deleted.key().name()),
             Change::Undecodable(_) => Vec::new(),
             Change::Updated { old, new } => {
-                let was_out = old.object().is_some_and(is_out_of_service);
+                let was_out = old.object().is_some_and(|old| is_out_of_service(old));
                 on_node(&by_place, new, is_out_of_service(new) && !was_out)
             }
         });

@@ -273,7 +273,7 @@ mod tests {
         assert_eq!(wanted(&retain, &kept, &[of_set.clone(), of_pod]), some(&[]));
         let with_set = set("Delete", "Retain");
         assert_eq!(wanted(&with_set, &kept, &[]), some(&["set"]));
-        assert_eq!(wanted(&with_set, &kept, &[of_set.clone()]), None);
+        assert_eq!(wanted(&with_set, &kept, std::slice::from_ref(&of_set)), None);
         assert_eq!(wanted(&with_set, &scaled_away, &[of_set.clone(), of_scaled.clone()]), some(&["set"]));
         let when_scaled = set("Retain", "Delete");
         assert_eq!(wanted(&when_scaled, &kept, &[]), None);
@@ -288,7 +288,7 @@ mod tests {
     fn a_claim_of_others_is_left_alone() {
         let with_set = set("Delete", "Delete");
         let other = owner("Backup", "nightly", "other", true);
-        assert_eq!(wanted(&with_set, &pod(0), &[other.clone()]), None);
+        assert_eq!(wanted(&with_set, &pod(0), std::slice::from_ref(&other)), None);
         let ours = owner("StatefulSet", "web", "set", true);
         assert_eq!(wanted(&with_set, &pod(0), &[other, ours]), Some(vec!["other".to_owned()]));
         assert_eq!(wanted(&with_set, &pod(0), &[owner("StatefulSet", "web", "earlier", true)]), None);

@@ -55,7 +55,7 @@ pub(crate) fn add_for_claims(manager: Manager, Parts { client, .. }: Parts<'_>) 
         .when(needs_work(OF_CLAIMS))
         .watches_changes(&pods, move |change: &Change<'_, Pod>| {
             let old = match change {
-                Change::Updated { old, .. } => old.object().map(claims_of_pod).unwrap_or_default(),
+                Change::Updated { old, .. } => old.object().map(|pod| claims_of_pod(pod)).unwrap_or_default(),
                 _ => Vec::new(),
             };
             let Some(pod) = change.object() else { return old };

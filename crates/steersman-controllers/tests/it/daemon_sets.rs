@@ -200,11 +200,11 @@ async fn a_failed_pod_is_replaced_with_an_event_and_later_if_it_fails_again() {
     until_status(&plane, json!({"observedGeneration": 1})).await;
     let failed = names(&plane, "app=d").await.remove(0);
     mark(&plane, &failed, &json!({"phase": "Failed"})).await;
-    plane.until_gone::<Pod>(&ObjectKey::namespaced("default", &*failed)).await;
+    plane.until_gone::<Pod>(&ObjectKey::namespaced("default", &failed)).await;
     until_on(&plane, &[("a", "i:1")]).await;
     let again = names(&plane, "app=d").await.remove(0);
     mark(&plane, &again, &json!({"phase": "Failed"})).await;
-    plane.until_gone::<Pod>(&ObjectKey::namespaced("default", &*again)).await;
+    plane.until_gone::<Pod>(&ObjectKey::namespaced("default", &again)).await;
     until_on(&plane, &[("a", "i:1")]).await;
     let note = format!("Found failed daemon pod default/{failed} on node a, will try to kill it");
     let events = Api::<Event>::namespaced(plane.client(), "default");

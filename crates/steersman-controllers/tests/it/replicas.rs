@@ -86,7 +86,7 @@ async fn a_pod_that_no_longer_matches_is_let_go_and_one_that_failed_is_replaced(
     let all = names(&plane, "app=x").await;
     let patch = Patch::Merge(json!({"metadata": {"labels": {"app": "z"}}}));
     pods(&plane).patch(&all[0], &PatchParams::default(), &patch).await.expect("it is labelled");
-    plane.until(&ObjectKey::namespaced("default", &*all[0]), |pod: &Pod| pod.metadata.owner_references.is_none()).await;
+    plane.until(&ObjectKey::namespaced("default", &all[0]), |pod: &Pod| pod.metadata.owner_references.is_none()).await;
     mark(&plane, &all[1], &json!({"phase": "Failed"})).await;
     plane.until(&x(), |set: &ReplicaSet| replicas(set) == Some(3)).await;
     let is_replaced = async {
