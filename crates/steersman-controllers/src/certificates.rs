@@ -15,8 +15,8 @@ pub use crate::certificates::authority::{Authority, AuthorityError};
 
 use crate::certificates::authority::SignError;
 use crate::certificates::signer::Signer;
-use crate::control_loop::Parts;
 use crate::refusal::{self, Refused};
+use crate::settings::Parts;
 use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestCondition};

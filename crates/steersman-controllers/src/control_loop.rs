@@ -4,32 +4,9 @@
 //! the ServiceAccount that kube-controller-manager's controller of the same job has, and the [`Settings`] of the cluster. What a loop
 //! does is in a module of its own.
 
-use crate::certificates::Authority;
-use jiff::Timestamp;
-use kube::Client;
+use crate::settings::Parts;
 use std::fmt;
-use std::sync::Arc;
 use steersman::{Manager, ManagerError};
-
-/// What the loops of a cluster have to know about it.
-#[derive(Clone)]
-#[non_exhaustive]
-pub struct Settings {
-    /// Signs certificates. Without it, the loop `certificates` does nothing.
-    pub authority: Option<Arc<Authority>>,
-    /// The clock of what is compared with times in objects.
-    pub clock: fn() -> Timestamp,
-    /// The bundle by which pods know the API server, in PEM. Without it, nothing is published.
-    pub root_ca: Option<Arc<str>>,
-}
-
-/// What a loop is made of.
-pub struct Parts<'a> {
-    /// A client as the account of the loop, for everything but informers.
-    pub client: Client,
-    /// What it has to know about the cluster.
-    pub settings: &'a Settings,
-}
 
 /// A loop that a control plane may run.
 pub struct ControlLoop {
@@ -40,39 +17,6 @@ pub struct ControlLoop {
     /// Whether it runs where nothing is said about it.
     pub is_default: bool,
     add: fn(Manager, Parts<'_>) -> Manager,
-}
-
-// === impl Settings ===
-
-impl Settings {
-    /// With the clock of the system, and nothing to sign or to publish.
-    pub fn new() -> Settings {
-        Settings { authority: None, clock: Timestamp::now, root_ca: None }
-    }
-
-    /// Signs certificates with `authority`.
-    pub fn authority(mut self, authority: impl Into<Option<Authority>>) -> Settings {
-        self.authority = authority.into().map(Arc::new);
-        self
-    }
-
-    /// Compares times in objects with another clock.
-    pub fn clock(mut self, clock: fn() -> Timestamp) -> Settings {
-        self.clock = clock;
-        self
-    }
-
-    /// Publishes `bundle` to all namespaces.
-    pub fn root_ca(mut self, bundle: impl Into<Option<String>>) -> Settings {
-        self.root_ca = bundle.into().map(Arc::from);
-        self
-    }
-}
-
-impl Default for Settings {
-    fn default() -> Settings {
-        Settings::new()
-    }
 }
 
 // === impl ControlLoop ===
@@ -163,12 +107,6 @@ impl ControlLoop {
 impl fmt::Debug for ControlLoop {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ControlLoop").field("name", &self.name).field("account", &self.account).finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for Settings {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Settings").finish_non_exhaustive()
     }
 }
 

@@ -7,11 +7,11 @@
 mod plan;
 mod schedule;
 
-use crate::control_loop::Parts;
 use crate::cron_job::plan::Say;
 use crate::cron_job::schedule::Schedule;
 use crate::dependents::{self, Dependents};
 use crate::refusal::{self, Refused};
+use crate::settings::Parts;
 use crate::stale;
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::{CronJob, CronJobStatus, Job};

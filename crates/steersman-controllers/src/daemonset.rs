@@ -10,7 +10,6 @@ mod placement;
 mod plan;
 mod revisions;
 
-use crate::control_loop::Parts;
 use crate::daemonset::failures::{Failures, Place};
 use crate::daemonset::placement::{Placement, Site, Verdict};
 use crate::daemonset::plan::{Change, View};
@@ -19,6 +18,7 @@ use crate::dependents::{Claim, ClaimError, Dependents};
 use crate::pods::control::{self, PodControl};
 use crate::refusal::{self, Refused};
 use crate::selectors::Selectors;
+use crate::settings::Parts;
 use crate::{history, stale};
 use futures::StreamExt as _;
 use jiff::Timestamp;

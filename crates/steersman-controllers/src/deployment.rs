@@ -9,13 +9,13 @@ mod plan;
 mod revision;
 mod status;
 
-use crate::control_loop::Parts;
 use crate::dependents::{Claim, ClaimError, Dependents};
 use crate::deployment::bounds::Strategy;
 use crate::deployment::plan::{DeploymentWrite, Note, Plan, SetWrite, State};
 use crate::pods;
 use crate::refusal::{self, Refused};
 use crate::selectors::Selectors;
+use crate::settings::Parts;
 use crate::stale;
 use hashbrown::HashSet;
 use jiff::Timestamp;

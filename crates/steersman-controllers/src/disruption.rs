@@ -8,12 +8,12 @@ mod plan;
 mod scale;
 mod stale_target;
 
-use crate::control_loop::Parts;
 use crate::disruption::plan::{Expected, Wanted};
 use crate::disruption::scale::{Scales, Unknown};
 use crate::pods::by_label::{self, ByLabel};
 use crate::refusal::{self, Refused};
 use crate::service_pods::pace::Pace;
+use crate::settings::Parts;
 use crate::stale;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;

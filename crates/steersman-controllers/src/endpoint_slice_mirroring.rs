@@ -5,10 +5,10 @@
 
 mod plan;
 
-use crate::control_loop::Parts;
 use crate::endpoint_slice_mirroring::plan::{MANAGED_BY, Plan};
 use crate::refusal::{self, Refused};
 use crate::service_pods::pace::Pace;
+use crate::settings::Parts;
 use crate::stale;
 use k8s_openapi::api::core::v1::{Endpoints, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;

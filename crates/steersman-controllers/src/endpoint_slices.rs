@@ -7,13 +7,13 @@ mod hints;
 mod plan;
 mod topology;
 
-use crate::control_loop::Parts;
 use crate::endpoint_slices::hints::Hinting;
 use crate::endpoint_slices::plan::{Changes, LABEL_MANAGED_BY, LABEL_SERVICE_NAME, MANAGED_BY, Nodes};
 use crate::refusal;
 use crate::service_pods::pace::Pace;
 use crate::service_pods::triggers::{self, TriggerTimes};
 use crate::service_pods::{self, ServicePods};
+use crate::settings::Parts;
 use crate::stale;
 use hashbrown::{HashMap, HashSet};
 use jiff::Timestamp;

@@ -5,12 +5,12 @@
 mod plan;
 mod subsets;
 
-use crate::control_loop::Parts;
 use crate::endpoints::plan::Change as Planned;
 use crate::refusal::{self, Refused};
 use crate::service_pods::pace::Pace;
 use crate::service_pods::triggers::TriggerTimes;
 use crate::service_pods::{self, ServicePods};
+use crate::settings::Parts;
 use crate::stale;
 use k8s_openapi::api::core::v1::{Endpoints, Pod, Service};
 use kube::api::{DeleteParams, PostParams};

@@ -11,18 +11,16 @@ mod absent;
 mod attempt;
 mod graph;
 mod identity;
-#[cfg(test)]
-mod model;
 mod monitors;
 mod requests;
 
-use crate::control_loop::Parts;
 use crate::garbage_collector::attempt::Next;
 use crate::garbage_collector::graph::{Effects, Graph, InvalidOwner};
 use crate::garbage_collector::identity::{Identity, Uid};
 use crate::garbage_collector::monitors::{Gone, Monitors};
 use crate::garbage_collector::requests::Requests;
 use crate::served::Catalog;
+use crate::settings::Parts;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 use parking_lot::Mutex;
@@ -231,3 +229,6 @@ fn reference(object: &Identity) -> ObjectReference {
         ..ObjectReference::default()
     }
 }
+
+#[cfg(test)]
+mod model;

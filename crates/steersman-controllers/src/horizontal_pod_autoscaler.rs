@@ -12,13 +12,13 @@ mod replicas;
 mod status;
 mod target;
 
-use crate::control_loop::Parts;
 use crate::horizontal_pod_autoscaler::evaluation::{Evaluation, Subject};
 use crate::horizontal_pod_autoscaler::history::{Bounds, History};
 use crate::horizontal_pod_autoscaler::metrics::MetricsClient;
 use crate::horizontal_pod_autoscaler::status::Status;
 use crate::horizontal_pod_autoscaler::target::{Target, Targets};
 use crate::refusal;
+use crate::settings::Parts;
 use hashbrown::HashMap;
 use jiff::Timestamp;
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;

@@ -14,13 +14,13 @@ mod policy;
 mod removal;
 mod template;
 
-use crate::control_loop::Parts;
 use crate::dependents::{Claim, ClaimError, Dependents};
 use crate::job::backoff::Backoff;
 use crate::job::pass::{Done, Pass, Stage, Suspension, Todo};
 use crate::pods;
 use crate::pods::control::PodControl;
 use crate::refusal::{self, Refused};
+use crate::settings::Parts;
 use crate::stale;
 use futures::StreamExt as _;
 use hashbrown::HashMap;

@@ -7,8 +7,8 @@
 
 mod mounts;
 
-use crate::control_loop::Parts;
 use crate::refusal::{self, Refused};
+use crate::settings::Parts;
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp, civil};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, ServiceAccount};

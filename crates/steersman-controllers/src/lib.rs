@@ -38,6 +38,7 @@ mod served;
 mod service_account;
 mod service_cidr;
 mod service_pods;
+mod settings;
 mod stale;
 mod statefulset;
 mod taint_eviction;
@@ -46,4 +47,5 @@ mod tolerations;
 mod ttl_after_finished;
 mod volumes;
 
-pub use crate::control_loop::{ControlLoop, Parts, Settings};
+pub use crate::control_loop::ControlLoop;
+pub use crate::settings::{Parts, Settings};

@@ -12,11 +12,11 @@ mod conditions;
 mod content;
 mod waiting;
 
-use crate::control_loop::Parts;
 use crate::namespace::content::{Ending, Outcome};
 use crate::namespace::waiting::Waiting;
 use crate::refusal::{self, Refused};
 use crate::served::{Catalog, Served};
+use crate::settings::Parts;
 use futures::stream;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Namespace, NamespaceStatus};

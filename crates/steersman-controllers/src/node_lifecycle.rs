@@ -11,11 +11,11 @@ mod pods;
 mod taints;
 mod zones;
 
-use crate::control_loop::Parts;
 use crate::node_lifecycle::health::{Health, Now, READY};
 use crate::node_lifecycle::taints::NoExecute;
 use crate::node_lifecycle::zones::{Count, Permit, Turn, Zones};
 use crate::refusal::{self, Refused};
+use crate::settings::Parts;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, NodeStatus, ObjectReference, Pod};

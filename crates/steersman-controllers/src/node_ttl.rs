@@ -3,8 +3,8 @@
 //! Follows kube-controller-manager's ttl controller, which writes the annotation `node.alpha.kubernetes.io/ttl`. A Node whose
 //! number is out of date is annotated with its next change, which comes with its heartbeat.
 
-use crate::control_loop::Parts;
 use crate::refusal::{self, Refused};
+use crate::settings::Parts;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client, ResourceExt as _};

@@ -4,9 +4,9 @@
 //! Follows kube-controller-manager's Pod garbage collector, with its quarantine of 40 seconds for nodes that are missed, and its
 //! threshold of 12,500. Upstream looks at all Pods every 20 seconds; here a Pod is looked at when it or its node changes.
 
-use crate::control_loop::Parts;
 use crate::pods;
 use crate::refusal::{self, Refused};
+use crate::settings::Parts;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;

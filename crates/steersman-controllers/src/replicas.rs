@@ -7,7 +7,6 @@
 mod kind;
 mod plan;
 
-use crate::control_loop::Parts;
 use crate::dependents::{Claim, ClaimError, Dependents};
 use crate::pods::control::{self, PodControl};
 use crate::pods::{self, ranking};
@@ -15,6 +14,7 @@ use crate::refusal::{self, Refused};
 use crate::replicas::kind::{Kind, Wanted};
 use crate::replicas::plan::{Counts, Failure, Step};
 use crate::selectors::Selectors;
+use crate::settings::Parts;
 use crate::stale;
 use futures::StreamExt as _;
 use futures::stream;

@@ -7,9 +7,9 @@
 mod claim;
 mod pod;
 
-use crate::control_loop::Parts;
 use crate::pods;
 use crate::refusal::Refused;
+use crate::settings::Parts;
 use k8s_openapi::api::core::v1::{Pod, PodResourceClaim};
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimTemplate};
 use kube::Client;

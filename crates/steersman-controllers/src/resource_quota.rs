@@ -8,11 +8,11 @@
 mod counters;
 mod plan;
 
-use crate::control_loop::Parts;
 use crate::refusal::{self, Refused};
 use crate::resource_quota::counters::{Counters, Definition, Uncounted};
 use crate::resource_quota::plan::{Held, Usage};
 use crate::service_pods::pace::Pace;
+use crate::settings::Parts;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, ResourceQuota, Service};
 use kube::core::PartialObjectMeta;

@@ -2,8 +2,8 @@
 //!
 //! Follows kube-controller-manager's serviceaccount controller. A namespace that is being deleted gets none.
 
-use crate::control_loop::Parts;
 use crate::refusal::{self, Refused};
+use crate::settings::Parts;
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client, ResourceExt as _};

@@ -4,7 +4,7 @@
 //! server gives out its addresses. One that is being deleted goes when no Service has an address that only this range has. Upstream
 //! waits ten more seconds, for allocators of other servers; here the allocator knows of the deletion with its write.
 
-use crate::control_loop::Parts;
+use crate::settings::Parts;
 use ipnet::IpNet;
 use k8s_openapi::api::networking::v1::{IPAddress, ServiceCIDR, ServiceCIDRStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};

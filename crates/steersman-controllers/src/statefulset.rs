@@ -9,9 +9,9 @@ mod identity;
 mod plan;
 mod revisions;
 
-use crate::control_loop::Parts;
 use crate::dependents::{Claim, ClaimError, Dependents};
 use crate::refusal::{self, Refused};
+use crate::settings::Parts;
 use crate::statefulset::execute::Executor;
 use crate::statefulset::plan::{Revision, State};
 use crate::statefulset::revisions::Keeper;

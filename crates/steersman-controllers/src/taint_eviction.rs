@@ -6,8 +6,8 @@
 
 mod plan;
 
-use crate::control_loop::Parts;
 use crate::refusal::{self, Refused};
+use crate::settings::Parts;
 use crate::taint_eviction::plan::{Eviction, Plan};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, ObjectReference, Pod, PodCondition, Toleration};

@@ -3,9 +3,9 @@
 //! Follows upstream's `pkg/controller/ttlafterfinished`: the Job is read from the server once more before it is deleted, because
 //! its time to live may have been changed since, and deleted in the foreground, so that its Pods are gone when it is.
 
-use crate::control_loop::Parts;
 use crate::job;
 use crate::refusal::{self, Refused};
+use crate::settings::Parts;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::Job;
 use kube::api::{DeleteParams, Preconditions};

@@ -1,8 +1,7 @@
 //! kill -9 in the middle of what control loops do: the next process ends where an undisturbed one would have ended.
 //!
-//! A few rounds, or fifty for each story with STEERSMAN_LONG. When the process is killed is drawn from a seed, which a failure prints.
-
-use std::time::Duration;
+//! A few rounds, or fifty for each story with STEERSMAN_LONG. After how many events the process is killed is drawn from a seed, which a
+//! failure prints.
 
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
@@ -10,6 +9,7 @@ use rand::{Rng as _, SeedableRng as _};
 use crate::support::eventually;
 use crate::support::kubectl::{self, Kubectl};
 use crate::support::plane::Plane;
+use crate::support::process::Process;
 
 const FLAGS: [&str; 2] = ["--simulate-nodes", "1"];
 
@@ -18,8 +18,12 @@ struct Story {
     before: fn(&Kubectl),
     begin: fn(&Kubectl),
     end: fn(&Kubectl),
-    /// The longest time after the beginning at which the process is killed.
-    kill_within: Duration,
+    /// What shows how far it is: the arguments of a watch.
+    watch: &'static str,
+    /// The number of objects that the watch names first.
+    n_before: u32,
+    /// So many events come in any case; the process is killed after fewer.
+    n_events: u32,
 }
 
 #[track_caller]
@@ -35,20 +39,22 @@ fn play(story: &Story) {
         let plane = Plane::server(home.path(), &FLAGS);
         let kubectl = Kubectl::new(program.clone(), &plane.kubeconfig());
         (story.before)(&kubectl);
+        let mut watch = Process::start(&mut kubectl.command(&format!("get {} --watch -o name", story.watch)));
+        // The watch has begun when it has named what there is.
+        for _ in 0..story.n_before {
+            watch.line();
+        }
         (story.begin)(&kubectl);
-        let pause = random.random_range(Duration::ZERO..story.kill_within);
-        wait(pause);
+        for _ in 0..random.random_range(0..story.n_events) {
+            watch.line();
+        }
         plane.kill();
+        watch.signal("TERM");
+        watch.end();
         let plane = Plane::server(home.path(), &FLAGS);
         (story.end)(&Kubectl::new(program.clone(), &plane.kubeconfig()));
         plane.stop();
     }
-}
-
-/// Lets the loops work for a time that is the subject of the test, not a guess at how long something takes.
-fn wait(pause: Duration) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-    runtime.block_on(async { tokio::time::sleep(pause).await });
 }
 
 #[test]
@@ -72,7 +78,9 @@ fn a_roll_out_that_is_killed_is_finished() {
             sets.sort_unstable();
             assert_eq!(sets, ["0", "10"], "one set for each template");
         },
-        kill_within: Duration::from_millis(1_500),
+        watch: "pods -l app=web",
+        n_before: 10,
+        n_events: 30,
     });
 }
 
@@ -88,6 +96,7 @@ fn the_end_of_a_namespace_that_is_killed_goes_on() {
                 })
                 .collect();
             kubectl.apply(&configs);
+            kubectl.ok("wait --for=create configmap/kube-root-ca.crt -n doomed --timeout=60s");
         },
         begin: |kubectl| {
             kubectl.ok("delete namespace doomed --wait=false");
@@ -96,7 +105,9 @@ fn the_end_of_a_namespace_that_is_killed_goes_on() {
             kubectl.ok("wait --for=delete namespace/doomed --timeout=60s");
             assert_eq!(kubectl.ok("get pods,configmaps,deployments -n doomed -o name"), "");
         },
-        kill_within: Duration::from_millis(800),
+        watch: "configmaps -n doomed",
+        n_before: 41,
+        n_events: 30,
     });
 }
 
@@ -126,6 +137,8 @@ fn garbage_that_was_being_collected_is_collected_and_nothing_else() {
             let left = kubectl.ok("get secrets -o name");
             assert_eq!(left.lines().filter(|name| name.contains("free-")).count(), 60, "{left}");
         },
-        kill_within: Duration::from_millis(300),
+        watch: "secrets",
+        n_before: 120,
+        n_events: 50,
     });
 }

@@ -3,8 +3,8 @@
 //! Follows kube-controller-manager's tokencleaner controller.
 
 use crate::bootstrap_tokens::{Expiration, expiration, selection};
-use crate::control_loop::Parts;
 use crate::refusal::{self, Refused};
+use crate::settings::Parts;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{DeleteParams, Preconditions};

@@ -6,8 +6,8 @@
 //! upstream waits for something to change.
 
 use crate::bootstrap_tokens::{Expiration, ID_BYTES, NAME_PREFIX, expiration, selection, text};
-use crate::control_loop::Parts;
 use crate::refusal::{self, Refused};
+use crate::settings::Parts;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jiff::Timestamp;

@@ -7,8 +7,8 @@
 
 use crate::certificates::signer::{self, Signer};
 use crate::certificates::{APPROVED, DENIED};
-use crate::control_loop::Parts;
 use crate::refusal::{self, Refused};
+use crate::settings::Parts;
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
 use k8s_openapi::api::certificates::v1::{
     CertificateSigningRequest, CertificateSigningRequestCondition, CertificateSigningRequestSpec,

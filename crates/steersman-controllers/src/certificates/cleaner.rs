@@ -4,8 +4,8 @@
 //! Follows kube-controller-manager's csrcleaner controller, which looks once an hour; here each request has a timer.
 
 use crate::certificates::{APPROVED, DENIED, FAILED};
-use crate::control_loop::Parts;
 use crate::refusal::{self, Refused};
+use crate::settings::Parts;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::api::{DeleteParams, Preconditions};

@@ -7,8 +7,8 @@
 mod claim;
 mod volume;
 
-use crate::control_loop::Parts;
 use crate::refusal::{self, Refused};
+use crate::settings::Parts;
 use crate::volumes::{class_of_claim, volume_name};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::StorageClass;

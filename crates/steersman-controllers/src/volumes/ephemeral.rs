@@ -3,9 +3,9 @@
 //! Follows upstream's `pkg/controller/volume/ephemeral`. A claim of that name that belongs to somebody else is left alone, and an Event says
 //! so.
 
-use crate::control_loop::Parts;
 use crate::dependents;
 use crate::refusal::{self, Refused};
+use crate::settings::Parts;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Volume};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::api::PostParams;

@@ -4,8 +4,8 @@
 //! StorageObjectInUseProtection; an object without one gets it here. Before a claim is let go, the Pods of its namespace are listed anew,
 //! since the cache may lack the one that has just begun to use it.
 
-use crate::control_loop::Parts;
 use crate::refusal::{self, Refused};
+use crate::settings::Parts;
 use crate::volumes::{claims_of_pod, ephemeral};
 use crate::{dependents, pods};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};

@@ -47,7 +47,7 @@ async fn until(plane: &ControlPlane, is_wanted: impl Fn(&[EndpointSlice]) -> boo
             if is_wanted(&slices) {
                 return slices;
             }
-            tokio::time::sleep(Duration::from_millis(10)).await;
+            tokio::task::yield_now().await;
         }
     };
     tokio::time::timeout(Duration::from_secs(30), wait).await.expect("the slices come to be as wanted")

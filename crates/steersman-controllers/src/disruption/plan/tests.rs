@@ -1,3 +1,5 @@
+//! What the status of a budget says of given Pods.
+
 use super::*;
 use serde_json::{Value, json};
 

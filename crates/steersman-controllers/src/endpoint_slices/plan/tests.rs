@@ -1,3 +1,5 @@
+//! Which slices are written for given Pods, and that few are.
+
 use super::*;
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,3 +1,5 @@
+//! Which subsets are written for given Pods.
+
 use super::*;
 use serde_json::{Value, json};
 

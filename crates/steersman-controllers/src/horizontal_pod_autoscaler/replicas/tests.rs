@@ -1,3 +1,5 @@
+//! How many replicas given metrics ask for.
+
 use super::*;
 
 const TOLERANCE: Tolerance = Tolerance { down: 0.1, up: 0.1 };

@@ -1,3 +1,5 @@
+//! Lives of simulated Pods on a paused clock.
+
 use super::*;
 use crate::kubelet::pod::references::{Found, Kind};
 use proptest::prelude::*;

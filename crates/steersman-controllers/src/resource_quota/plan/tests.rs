@@ -1,3 +1,5 @@
+//! What is counted, and when a status is written.
+
 use super::*;
 
 #[test]
