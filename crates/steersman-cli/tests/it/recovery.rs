@@ -49,7 +49,7 @@ fn play(story: &Story) {
             watch.line();
         }
         plane.kill();
-        watch.signal("TERM");
+        // Its connection is broken, with which it ends.
         watch.end();
         let plane = Plane::server(home.path(), &FLAGS);
         (story.end)(&Kubectl::new(program.clone(), &plane.kubeconfig()));

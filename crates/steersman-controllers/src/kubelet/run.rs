@@ -108,6 +108,8 @@ struct Run {
     hosts: Hosts,
     nodes: HashMap<Arc<str>, NodeEntry>,
     pods: HashMap<ObjectKey, PodEntry>,
+    /// That Pods had when this began, by node.
+    pod_addresses: HashMap<String, Vec<IpAddr>>,
     /// Pods of nodes that are not played, as far as is known.
     unclaimed: HashMap<ObjectKey, Box<str>>,
     timers: BTreeSet<(Instant, Timer)>,
@@ -176,8 +178,20 @@ impl Run {
         for _ in known.iter().filter(|node| node::address(node).is_some()) {
             hosts.host();
         }
+        // Nor those that Pods have, whichever Pod of a node is seen first.
+        let mut pod_addresses: HashMap<String, Vec<IpAddr>> = HashMap::new();
+        for pod in informers.pods.lister().list().unwrap_or_default() {
+            let addresses = pod.status.iter().flat_map(|status| status.pod_ips.iter().flatten());
+            let addresses: Vec<IpAddr> = addresses.filter_map(|one| one.ip.parse().ok()).collect();
+            if let Some(node) =
+                pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).filter(|_| !addresses.is_empty())
+            {
+                pod_addresses.entry(node).or_default().extend(addresses);
+            }
+        }
         let now = Instant::now();
         Run {
+            pod_addresses,
             controller: (simulation.client_of)(Identity::node_controller()),
             timers: (0..simulation.n_nodes).map(|index| (now, Timer::Register(index))).collect(),
             simulation,
@@ -344,7 +358,7 @@ impl Run {
             ranges.dedup();
             ranges
         });
-        let entry = NodeEntry {
+        let mut entry = NodeEntry {
             uid: object.metadata.uid.clone().unwrap_or_default(),
             events: EventRecorder::on_host(client.clone(), "kubelet", &name),
             client,
@@ -363,6 +377,7 @@ impl Run {
             status_at: None,
             name: Arc::clone(&name),
         };
+        entry.addresses.reserve(&self.pod_addresses.remove(&*name).unwrap_or_default());
         let is_away = entry.is_away;
         self.nodes.insert(Arc::clone(&name), entry);
         if !is_away {

@@ -96,7 +96,7 @@ impl Simulated {
     }
 
     fn condition(&mut self, type_: &str) -> bool {
-        self.status().conditions.unwrap().into_iter().any(|one| one.type_ == type_ && one.status == "True")
+        self.status().conditions.into_iter().flatten().any(|one| one.type_ == type_ && one.status == "True")
     }
 
     fn phase(&mut self) -> String {
@@ -373,7 +373,7 @@ fn some_spec() -> impl Strategy<Value = Value> {
     let restart = prop_oneof![Just(Value::Null), Just(json!("Always")), Just(json!("Never"))];
     let policy = prop_oneof![Just("Always"), Just("OnFailure"), Just("Never")];
     let deadline =
-        prop_oneof![3 => Just(Value::Null), 1 => (0_i64..200).prop_map(|n| json!(n)), 1 => Just(json!(i64::MAX))];
+        prop_oneof![3 => Just(Value::Null), 1 => (1_i64..200).prop_map(|n| json!(n)), 1 => Just(json!(i64::MAX))];
     let container = (probe.clone(), probe.clone(), probe, restart).prop_map(|(startup, readiness, liveness, restart)| {
         json!({
             "image": "x", "restartPolicy": restart, "startupProbe": startup, "readinessProbe": readiness, "livenessProbe": liveness,
