@@ -3,7 +3,7 @@
 //! Follows kube-controller-manager's signing controllers for `kubernetes.io/kube-apiserver-client`,
 //! `kubernetes.io/kube-apiserver-client-kubelet` and `kubernetes.io/kubelet-serving`. A request that breaks the rules of its signer
 //! gets the condition `Failed`. `kubernetes.io/legacy-unknown` is not signed. The loops beside it approve the requests of kubelets
-//! ([`approver`]) and delete requests that are done with ([`cleaner`]).
+//! (`approver`) and delete requests that are done with (`cleaner`).
 
 pub(crate) mod approver;
 mod authority;

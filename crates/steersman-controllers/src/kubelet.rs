@@ -3,10 +3,10 @@
 //! Not a loop of kube-controller-manager, but what the kubelets of a cluster do towards its API server, for as many nodes as wanted: each registers,
 //! renews its Lease and posts its status as the user `system:node:NAME`, and the Pods that are bound to it begin, become ready, end,
 //! fail and are begun again, with a kubelet's conditions, reasons and Events. Besides the nodes that it makes it plays every Node with the label
-//! `simulate.steersman.dev/node: "true"`. What a program would do, the annotations of a Pod say ([`behavior`]); a Node with the annotation
+//! `simulate.steersman.dev/node: "true"`. What a program would do, the annotations of a Pod say (`behavior`); a Node with the annotation
 //! `simulate.steersman.dev/goes-away: "true"` is not heard of until the annotation goes.
 //!
-//! One task plays all nodes ([`run`]); a Pod is a state machine ([`pod`]) that is woken by its changes and by timers, so that where nothing
+//! One task plays all nodes (`run`); a Pod is a state machine (`pod`) that is woken by its changes and by timers, so that where nothing
 //! happens nothing is written but Leases. Whoever embeds a control plane calls [`Simulation::add_to`]. Follows kubernetes' `pkg/kubelet`.
 
 mod addresses;

@@ -4,8 +4,8 @@
 //! which nodes will do and which is best, the same order of Pods, preemption, and sentences in conditions and Events. What is missing:
 //! dynamic resource allocation, Pod groups, extenders, profiles of one's own.
 //!
-//! [`state`] is the scheduler without requests, and [`cycle`] a single decision; both are pure. This file feeds the one from informers,
-//! and sends what it wants sent ([`requests`]), many Pods at a time.
+//! `state` is the scheduler without requests, and `cycle` a single decision; both are pure. This file feeds the one from informers,
+//! and sends what it wants sent (`requests`), many Pods at a time.
 
 mod affinity;
 mod cluster;
