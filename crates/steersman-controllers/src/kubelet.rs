@@ -20,8 +20,10 @@ pub(crate) mod pod;
 mod requests;
 mod resources;
 mod run;
+pub(crate) mod usage;
 
 pub use crate::kubelet::agent::Agent;
+pub use crate::kubelet::usage::Usage;
 
 use crate::scheduler::Scheduler;
 use crate::volumes::provisioner;

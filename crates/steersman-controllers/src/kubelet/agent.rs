@@ -1,6 +1,8 @@
 //! What the API of a kubelet answers for simulated nodes: logs that say what would run, and that nothing can be done in a container.
 
+use crate::kubelet::behavior::Behavior;
 use crate::kubelet::node;
+use crate::kubelet::usage::{self, Usage};
 use http::{Request, Response};
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, Node, Pod};
 use parking_lot::RwLock;
@@ -21,6 +23,14 @@ type Caches = (Lister<Node>, Lister<Pod>);
 impl Agent {
     pub(crate) fn connect(&self, nodes: Lister<Node>, pods: Lister<Pod>) {
         *self.caches.write() = Some((nodes, pods));
+    }
+
+    /// What a container of a Pod uses. `None` if it does not run, or its node is not simulated.
+    pub fn usage(&self, pod: &Pod, container: &str) -> Option<Usage> {
+        let (nodes, _) = self.caches.read().clone()?;
+        let node = pod.spec.as_ref()?.node_name.as_deref()?;
+        nodes.get(&ObjectKey::cluster(node)).ok().filter(|node| node::is_simulated(node))?;
+        usage::usage(pod, container, &Behavior::of(pod).0)
     }
 
     /// The answer of the agent of a node to a request as kubelets get them, such as `/containerLogs/default/web/nginx`. `None` if the

@@ -12,11 +12,13 @@
 //! | `liveness-fails-after` | duration | the liveness probe, if there is one, fails from then on |
 //! | `stop-delay` | duration | how long a container takes to end when it is asked to; usually no time |
 //! | `image-missing` | `true` | no image can be pulled; the same holds of images whose tag is `missing` |
+//! | `cpu-usage` | quantity | what each container uses of CPU while it runs |
+//! | `memory-usage` | quantity | what each container uses of memory while it runs |
 //!
 //! A duration is written as in Go (`1m30s`), or as a range of them (`1s..3s`), out of which each container takes its own. What cannot be
 //! read counts as absent, and an Event says so.
 
-use crate::kubelet::duration;
+use crate::kubelet::{duration, resources};
 use k8s_openapi::api::core::v1::Pod;
 use std::time::Duration;
 
@@ -33,6 +35,10 @@ pub(crate) struct Behavior {
     pub(crate) liveness_fails_after: Option<Range>,
     pub(crate) stop_delay: Option<Range>,
     pub(crate) is_image_missing: bool,
+    /// In thousandths of a CPU.
+    pub(crate) cpu_usage: Option<u64>,
+    /// In bytes.
+    pub(crate) memory_usage: Option<u64>,
 }
 
 /// That containers end by themselves.
@@ -70,6 +76,8 @@ impl Behavior {
                 "liveness-fails-after" => Range::parse(value).map(|range| behavior.liveness_fails_after = Some(range)),
                 "stop-delay" => Range::parse(value).map(|range| behavior.stop_delay = Some(range)),
                 "image-missing" => flag(value).map(|is_set| behavior.is_image_missing = is_set),
+                "cpu-usage" => resources::parse("cpu", value).map(|usage| behavior.cpu_usage = Some(usage)),
+                "memory-usage" => resources::parse("memory", value).map(|usage| behavior.memory_usage = Some(usage)),
                 _ => None,
             };
             if read.is_none() {
