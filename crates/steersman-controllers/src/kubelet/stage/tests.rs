@@ -149,3 +149,10 @@ fn the_definition_has_one_schema_with_a_description_and_rules_for_each_field() {
         assert!(!text.contains(word), "{word}: {definition:#}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_server_takes_the_definition() {
+    let plane = steersman_testkit::ControlPlane::start().await;
+    plane.apply(&serde_json::to_string(&Stage::crd()).unwrap()).await;
+    plane.stop().await;
+}
