@@ -185,7 +185,10 @@ async fn what_a_stage_cannot_mean_is_refused_with_a_sentence() {
             json!({"containers": [{"name": "c", "failAfter": "later"}]}),
             format!("spec.containers[0].failAfter: Invalid value: \"later\": {duration}"),
         ),
-        (json!({"containers": [{"name": "c"}, {"name": "c"}]}), "Duplicate value".to_owned()),
+        (
+            json!({"containers": [{"name": "c"}, {"name": "c"}]}),
+            ".spec.containers: duplicate entries for key [name=\"c\"]".to_owned(),
+        ),
         (json!({"goesAway": true}), "goesAway needs a nodeSelector that says which Nodes; {} selects all".to_owned()),
         (
             json!({"goesAway": true, "nodeSelector": {}, "podSelector": {}}),
