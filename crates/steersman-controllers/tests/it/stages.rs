@@ -206,7 +206,7 @@ async fn what_a_stage_cannot_mean_is_refused_with_a_sentence() {
             json!({"podSelector": {"matchExpressions": [{"key": "a", "operator": "In"}]}}),
             "In and NotIn need values, Exists and DoesNotExist have none".to_owned(),
         ),
-        (json!({"neverReady": "yes"}), "spec.neverReady in body must be of type boolean: \"string\"".to_owned()),
+        (json!({"neverReady": "yes"}), ".spec.neverReady: expected boolean, got the string \"yes\"".to_owned()),
     ] {
         let refused = plane.try_apply(&stage("bad", spec.clone()).to_string()).await.unwrap_err();
         let says = chain(&refused);
