@@ -185,7 +185,10 @@ async fn what_a_stage_cannot_mean_is_refused_with_a_sentence() {
             json!({"containers": [{"name": "c", "failAfter": "later"}]}),
             format!("spec.containers[0].failAfter: Invalid value: \"later\": {duration}"),
         ),
-        (json!({"containers": [{"name": "c"}, {"name": "c"}]}), "Duplicate value".to_owned()),
+        (
+            json!({"containers": [{"name": "c"}, {"name": "c"}]}),
+            ".spec.containers: duplicate entries for key [name=\"c\"]".to_owned(),
+        ),
         (json!({"goesAway": true}), "goesAway needs a nodeSelector that says which Nodes; {} selects all".to_owned()),
         (
             json!({"goesAway": true, "nodeSelector": {}, "podSelector": {}}),
@@ -203,7 +206,7 @@ async fn what_a_stage_cannot_mean_is_refused_with_a_sentence() {
             json!({"podSelector": {"matchExpressions": [{"key": "a", "operator": "In"}]}}),
             "In and NotIn need values, Exists and DoesNotExist have none".to_owned(),
         ),
-        (json!({"neverReady": "yes"}), "spec.neverReady in body must be of type boolean: \"string\"".to_owned()),
+        (json!({"neverReady": "yes"}), ".spec.neverReady: expected boolean, got the string \"yes\"".to_owned()),
     ] {
         let refused = plane.try_apply(&stage("bad", spec.clone()).to_string()).await.unwrap_err();
         let says = chain(&refused);
@@ -242,11 +245,11 @@ async fn without_the_definition_pods_run_and_stages_are_read_again_when_it_is_ba
     plane.until(&pod_key("p"), is_ready).await;
     run(&plane, "q", "web", json!({}), "Always").await;
     plane.until(&pod_key("q"), is_ready).await;
-    plane
-        .until_gone::<CustomResourceDefinition>(&ObjectKey::cluster("stages.simulate.steersman.dev"))
-        .await;
-    definition.metadata =
-        k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta { name: definition.metadata.name, ..Default::default() };
+    plane.until_gone::<CustomResourceDefinition>(&ObjectKey::cluster("stages.simulate.steersman.dev")).await;
+    definition.metadata = k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
+        name: definition.metadata.name,
+        ..Default::default()
+    };
     definition.status = None;
     definitions.create(&kube::api::PostParams::default(), &definition).await.unwrap();
     until_served(&plane).await;
