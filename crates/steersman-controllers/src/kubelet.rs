@@ -15,6 +15,7 @@ pub(crate) mod behavior;
 mod container;
 mod duration;
 mod images;
+mod measurements;
 mod node;
 pub(crate) mod pod;
 mod requests;
@@ -23,6 +24,7 @@ mod run;
 pub(crate) mod usage;
 
 pub use crate::kubelet::agent::Agent;
+pub use crate::kubelet::measurements::{NodeUsage, PodUsage};
 pub use crate::kubelet::usage::Usage;
 
 use crate::scheduler::Scheduler;
