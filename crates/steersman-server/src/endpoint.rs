@@ -38,7 +38,9 @@ pub(crate) async fn handle(cx: &mut Context<'_>, method: &Method, body: Bytes) -
     }
     let operation = &cx.operation;
     match operation.resource().handling() {
-        Handling::Computed if *operation.resource().group == *GROUP => return resource_metrics::handle(cx, method).await,
+        Handling::Computed if *operation.resource().group == *GROUP => {
+            return resource_metrics::handle(cx, method).await;
+        }
         Handling::Computed => return component_statuses::handle(cx, method).await,
         Handling::Connect => return connect::by_name(cx, method, body).await,
         Handling::Virtual => return reviews::handle(cx, method, body).await,

@@ -80,7 +80,8 @@ mod tests {
     /// A container that runs since a second of the minute.
     fn running(name: &str, since: &str) -> ContainerStatus {
         let state = json!({"running": {"startedAt": format!("2026-03-01T00:00:{since}Z")}});
-        let status = json!({"name": name, "image": "", "imageID": "", "ready": true, "restartCount": 0, "state": state});
+        let status =
+            json!({"name": name, "image": "", "imageID": "", "ready": true, "restartCount": 0, "state": state});
         serde_json::from_value(status).unwrap()
     }
 

@@ -29,7 +29,11 @@ async fn get(plane: &ControlPlane, path: &str) -> Result<Value, String> {
 }
 
 /// Asks every second until the answer is so.
-async fn until(plane: &ControlPlane, path: &str, is_so: impl Fn(&Result<Value, String>) -> bool) -> Result<Value, String> {
+async fn until(
+    plane: &ControlPlane,
+    path: &str,
+    is_so: impl Fn(&Result<Value, String>) -> bool,
+) -> Result<Value, String> {
     for _ in 0..60 {
         let answer = get(plane, path).await;
         if is_so(&answer) {
@@ -83,7 +87,8 @@ spec:
         found["items"][0]["containers"],
         json!([{"name": "c", "usage": usage}, {"name": "sidecar", "usage": usage}])
     );
-    let nodes = until(&plane, "nodes", |nodes| nodes.as_ref().unwrap()["items"].as_array().unwrap().len() == 2).await.unwrap();
+    let nodes =
+        until(&plane, "nodes", |nodes| nodes.as_ref().unwrap()["items"].as_array().unwrap().len() == 2).await.unwrap();
     assert_eq!(nodes["items"][0]["usage"], json!({"cpu": "500m", "memory": "128Mi"}));
     assert_eq!(nodes["items"][1]["usage"], json!({"cpu": "0", "memory": "0"}));
 
@@ -167,14 +172,17 @@ spec:
         )
         .await;
     let key = ObjectKey::namespaced("default", "web");
-    let has_ready = |n: i32| move |one: &Deployment| {
-        let ready = one.status.as_ref().and_then(|status| status.ready_replicas);
-        one.spec.as_ref().and_then(|spec| spec.replicas) == Some(n) && ready == Some(n)
+    let has_ready = |n: i32| {
+        move |one: &Deployment| {
+            let ready = one.status.as_ref().and_then(|status| status.ready_replicas);
+            one.spec.as_ref().and_then(|spec| spec.replicas) == Some(n) && ready == Some(n)
+        }
     };
     // Four fifths of the request against a target of a half: each look makes more of them.
     plane.until(&key, has_ready(2)).await;
     plane.until(&key, has_ready(5)).await;
-    let calm = json!({"spec": {"template": {"metadata": {"annotations": {"simulate.steersman.dev/cpu-usage": "10m"}}}}});
+    let calm =
+        json!({"spec": {"template": {"metadata": {"annotations": {"simulate.steersman.dev/cpu-usage": "10m"}}}}});
     let api = Api::<Deployment>::namespaced(plane.client(), "default");
     api.patch("web", &PatchParams::default(), &Patch::Merge(calm)).await.unwrap();
     plane.until(&key, has_ready(1)).await;

@@ -95,7 +95,8 @@ async fn discovery_and_openapi_have_the_group_where_somebody_knows() {
         ]})
     );
     let service = http.get(SERVICE).await.ok();
-    let spec = json!({"group": "metrics.k8s.io", "version": "v1beta1", "groupPriorityMinimum": 100, "versionPriority": 100});
+    let spec =
+        json!({"group": "metrics.k8s.io", "version": "v1beta1", "groupPriorityMinimum": 100, "versionPriority": 100});
     assert_eq!((&service["spec"], text(&service, "/status/conditions/0/reason")), (&spec, "Local"));
     let document = http.get("/openapi/v3/apis/metrics.k8s.io/v1beta1").await.ok();
     let schemas = &document["components"]["schemas"];
