@@ -1,8 +1,8 @@
 //! What the API of a kubelet answers for simulated nodes: logs that say what would run, and that nothing can be done in a container.
 
-use crate::kubelet::behavior::Behavior;
 use crate::kubelet::measurements::{self, NodeUsage, PodUsage};
 use crate::kubelet::node;
+use crate::kubelet::stage::Observed;
 use crate::kubelet::usage::{self, Usage};
 use http::{Request, Response};
 use jiff::Timestamp;
@@ -20,12 +20,13 @@ pub struct Agent {
     caches: Arc<RwLock<Option<Caches>>>,
 }
 
-/// Of the nodes and of the Pods on them.
+/// Of the nodes, of the Pods on them, and of what says how these behave.
 #[derive(Clone)]
 pub(crate) struct Caches {
     pub(crate) nodes: Lister<Node>,
     pub(crate) pods: Lister<Pod>,
     pub(crate) pods_by_node: Index<Pod, String>,
+    pub(crate) observed: Observed,
 }
 
 impl Agent {
@@ -49,14 +50,6 @@ impl Agent {
         let pods = caches.pods_by_node.get(name).unwrap_or_default();
         let usages = pods.iter().flat_map(|pod| caches.usages(pod)).map(|(_, usage)| usage);
         measurements::of_node(&node, usages, now)
-    }
-
-    /// What a container of a Pod uses. `None` if it does not run, or its node is not simulated.
-    pub fn usage(&self, pod: &Pod, container: &str) -> Option<Usage> {
-        let Caches { nodes, .. } = self.caches.read().clone()?;
-        let node = pod.spec.as_ref()?.node_name.as_deref()?;
-        nodes.get(&ObjectKey::cluster(node)).ok().filter(|node| node::is_simulated(node))?;
-        usage::usage(pod, container, &Behavior::of(pod).0)
     }
 
     /// The answer of the agent of a node to a request as kubelets get them, such as `/containerLogs/default/web/nginx`. `None` if the
@@ -91,16 +84,17 @@ impl Caches {
     /// A node that is simulated, and not away.
     fn heard_of(&self, name: &str) -> Option<Arc<Node>> {
         let node = self.nodes.get(&ObjectKey::cluster(name)).ok()?;
-        (node::is_simulated(&node) && !node::is_away(&node)).then_some(node)
+        (node::is_simulated(&node) && !self.observed.is_away(&node)).then_some(node)
     }
 
     /// What each container of a Pod uses that runs; init containers come last.
     fn usages<'a>(&self, pod: &'a Pod) -> Vec<(&'a ContainerStatus, Usage)> {
-        let (behavior, _) = Behavior::of(pod);
+        let (behaviors, _) = self.observed.behaviors(pod);
         let statuses = pod.status.iter();
         let statuses = statuses
             .flat_map(|status| status.container_statuses.iter().chain(&status.init_container_statuses).flatten());
-        statuses.filter_map(|status| Some((status, usage::usage(pod, &status.name, &behavior)?))).collect()
+        let usage = |status: &ContainerStatus| usage::usage(pod, &status.name, behaviors.container(&status.name));
+        statuses.filter_map(|status| Some((status, usage(status)?))).collect()
     }
 }
 
