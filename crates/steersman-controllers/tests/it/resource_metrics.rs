@@ -127,6 +127,11 @@ spec: {containers: [{name: c, image: i}]}
     let found = until(&plane, "namespaces/default/pods/ends", Result::is_ok).await.unwrap();
     // Without a word containers use what a program does that has nothing to do.
     assert_eq!(found["containers"], json!([{"name": "c", "usage": {"cpu": "1m", "memory": "10Mi"}}]));
+    // A Stage says something else of what runs already.
+    let stage = "{kind: Stage, apiVersion: simulate.steersman.dev/v1alpha1, metadata: {name: busy}, spec: {usage: {cpu: 1500m}}}";
+    plane.apply(stage).await;
+    let is_busy = |found: &Result<Value, String>| found.as_ref().unwrap()["containers"][0]["usage"]["cpu"] == "1500m";
+    until(&plane, "namespaces/default/pods/ends", is_busy).await.unwrap();
     let list = get(&plane, "namespaces/default/pods").await.unwrap();
     assert_eq!(list["items"].as_array().unwrap().len(), 1, "{list:#}");
     until(&plane, "namespaces/default/pods/ends", Result::is_err).await.unwrap_err();
@@ -175,7 +180,7 @@ spec:
     let has_ready = |n: i32| {
         move |one: &Deployment| {
             let ready = one.status.as_ref().and_then(|status| status.ready_replicas);
-            one.spec.as_ref().and_then(|spec| spec.replicas) == Some(n) && ready == Some(n)
+            one.spec.replicas == Some(n) && ready == Some(n)
         }
     };
     // Four fifths of the request against a target of a half: each look makes more of them.
