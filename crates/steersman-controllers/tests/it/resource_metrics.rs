@@ -2,6 +2,7 @@
 
 use crate::moved;
 use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::Api;
 use kube::api::{Patch, PatchParams};
@@ -183,6 +184,11 @@ spec:
             one.spec.replicas == Some(n) && ready == Some(n)
         }
     };
+    let is_active = |one: &HorizontalPodAutoscaler| {
+        let conditions = one.status.iter().flat_map(|status| status.conditions.iter().flatten());
+        conditions.into_iter().any(|one| one.type_ == "ScalingActive" && one.status == "True")
+    };
+    plane.until(&key, is_active).await;
     // Four fifths of the request against a target of a half: each look makes more of them.
     plane.until(&key, has_ready(2)).await;
     plane.until(&key, has_ready(5)).await;
