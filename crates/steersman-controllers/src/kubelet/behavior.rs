@@ -276,7 +276,8 @@ mod tests {
 
     #[test]
     fn what_cannot_be_read_is_said_and_left_out() {
-        let annotations = [("delay", "soon"), ("exit-code", "256"), ("sing", "true"), ("cpu-usage", "-1"), ("memory-usage", "")];
+        let annotations =
+            [("delay", "soon"), ("exit-code", "256"), ("sing", "true"), ("cpu-usage", "-1"), ("memory-usage", "")];
         let annotations = annotations.map(|(key, value)| (format!("{PREFIX}{key}"), value.to_owned()));
         let metadata = ObjectMeta { annotations: Some(annotations.into()), ..ObjectMeta::default() };
         let (layer, faults) = Layer::of(&Pod { metadata, ..Pod::default() });
@@ -308,7 +309,8 @@ mod tests {
     fn what_a_stage_says_of_one_container_counts_before_what_it_says_of_all() {
         let own = |name: &str, annotations: &[(&str, &str)]| BTreeMap::from([(name.to_owned(), layer(annotations))]);
         let first = Layers { general: layer(&[("ready-delay", "1s")]), containers: own("a", &[("ready-delay", "2s")]) };
-        let second = Layers { general: Layer::default(), containers: own("b", &[("ready-delay", "3s"), ("cpu-usage", "2")]) };
+        let second =
+            Layers { general: Layer::default(), containers: own("b", &[("ready-delay", "3s"), ("cpu-usage", "2")]) };
         let behaviors = Behaviors::of(&Layer::default(), &[&first, &second]);
         let of = |name: &str| {
             let behavior = behaviors.container(name);

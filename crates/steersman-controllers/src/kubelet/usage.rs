@@ -50,7 +50,9 @@ mod tests {
 
     #[test]
     fn only_what_runs_uses_something() {
-        for (container, uses) in [("runs", true), ("sidecar", true), ("waits", false), ("ended", false), ("none", false)] {
+        for (container, uses) in
+            [("runs", true), ("sidecar", true), ("waits", false), ("ended", false), ("none", false)]
+        {
             assert_eq!(usage(&pod(), container, &Behavior::default()).is_some(), uses, "{container}");
         }
         assert_eq!(usage(&Pod::default(), "runs", &Behavior::default()), None);

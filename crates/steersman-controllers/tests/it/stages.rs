@@ -242,11 +242,11 @@ async fn without_the_definition_pods_run_and_stages_are_read_again_when_it_is_ba
     plane.until(&pod_key("p"), is_ready).await;
     run(&plane, "q", "web", json!({}), "Always").await;
     plane.until(&pod_key("q"), is_ready).await;
-    plane
-        .until_gone::<CustomResourceDefinition>(&ObjectKey::cluster("stages.simulate.steersman.dev"))
-        .await;
-    definition.metadata =
-        k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta { name: definition.metadata.name, ..Default::default() };
+    plane.until_gone::<CustomResourceDefinition>(&ObjectKey::cluster("stages.simulate.steersman.dev")).await;
+    definition.metadata = k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
+        name: definition.metadata.name,
+        ..Default::default()
+    };
     definition.status = None;
     definitions.create(&kube::api::PostParams::default(), &definition).await.unwrap();
     until_served(&plane).await;

@@ -12,8 +12,9 @@ const NAMESPACES_MAX: u32 = 256;
 /// A duration or a range, in which the shorter one comes first.
 const DURATION: &str = r"self.matches('^(0|([0-9]{1,9}([.][0-9]{1,9})?(ns|us|ms|s|m|h))+)([.][.](0|([0-9]{1,9}([.][0-9]{1,9})?(ns|us|ms|s|m|h))+))?$') && (!self.contains('..') || duration(self.split('..')[0]) <= duration(self.split('..')[1]))";
 const QUANTITY: &str =
-    "type(self) == int ? self >= 0 : type(self) == string && isQuantity(self) && quantity(self).sign() >= 0";
-const ENDS: &str = "[has(self.succeedAfter), has(self.failAfter), has(self.crashLoop) && self.crashLoop].filter(is, is).size() <= 1";
+    "type(self) == int ? self >= 0 : type(self) == string && isQuantity(self) && sign(quantity(self)) >= 0";
+const ENDS: &str =
+    "[has(self.succeedAfter), has(self.failAfter), has(self.crashLoop) && self.crashLoop].filter(is, is).size() <= 1";
 const EXIT_CODE: &str = "!has(self.exitCode) || has(self.failAfter) || (has(self.crashLoop) && self.crashLoop)";
 const NAMESPACES: &str = "!(has(self.namespaces) && has(self.namespaceSelector))";
 const GOES_AWAY: &str = "!has(self.goesAway) || has(self.nodeSelector)";
@@ -37,7 +38,10 @@ pub(crate) fn rules_of_spec() -> Vec<Value> {
     rules.extend([
         rule(NAMESPACES, "either namespaces or a namespaceSelector says which namespaces are meant, not both"),
         rule(GOES_AWAY, "goesAway needs a nodeSelector that says which Nodes; {} selects all"),
-        rule(GOES_AWAY_ALONE, "goesAway is about Nodes: it does not go with podSelector, namespaces or namespaceSelector"),
+        rule(
+            GOES_AWAY_ALONE,
+            "goesAway is about Nodes: it does not go with podSelector, namespaces or namespaceSelector",
+        ),
     ]);
     rules
 }

@@ -23,7 +23,10 @@ fn labels(all: Value) -> Labels {
 }
 
 fn pod() -> Pod {
-    serde_json::from_value(json!({"metadata": {"name": "p", "namespace": "shop", "labels": {"app": "web", "tier": "1"}}})).unwrap()
+    serde_json::from_value(
+        json!({"metadata": {"name": "p", "namespace": "shop", "labels": {"app": "web", "tier": "1"}}}),
+    )
+    .unwrap()
 }
 
 /// The delay until a container of a Pod is ready, in seconds, by which the tests tell Stages apart.
@@ -69,7 +72,13 @@ fn the_greatest_weight_counts_and_then_the_name() {
         (vec![("b", delay(2, 0)), ("a", delay(1, 0))], 1),
         (vec![("a", delay(1, -1)), ("b", json!({"readyDelay": "2s"}))], 2),
         (vec![("a", json!({"weight": 9, "neverReady": true})), ("b", delay(2, 0))], 2),
-        (vec![("a", json!({"weight": 9, "podSelector": {"matchLabels": {"app": "db"}}, "readyDelay": "1s"})), ("b", delay(2, 0))], 2),
+        (
+            vec![
+                ("a", json!({"weight": 9, "podSelector": {"matchLabels": {"app": "db"}}, "readyDelay": "1s"})),
+                ("b", delay(2, 0)),
+            ],
+            2,
+        ),
     ] {
         assert_eq!(ready_delay(&stages(&all)), Some(want), "{all:?}");
     }
@@ -148,4 +157,11 @@ fn the_definition_has_one_schema_with_a_description_and_rules_for_each_field() {
     for word in ["anyOf", "oneOf", "$ref", "x-kubernetes-preserve-unknown-fields"] {
         assert!(!text.contains(word), "{word}: {definition:#}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_server_takes_the_definition() {
+    let plane = steersman_testkit::ControlPlane::start().await;
+    plane.apply(&serde_json::to_string(&Stage::crd()).unwrap()).await;
+    plane.stop().await;
 }

@@ -50,9 +50,8 @@ async fn follow(client: Client, stages: watch::Sender<Option<Arc<Stages>>>) {
     let definition = Stage::crd();
     let name = Stage::crd_name();
     let factory = InformerFactory::new(client.clone());
-    let definitions = factory.informer::<CustomResourceDefinition>(
-        Selection::new(Scope::All).fields(format!("metadata.name={name}")),
-    );
+    let definitions = factory
+        .informer::<CustomResourceDefinition>(Selection::new(Scope::All).fields(format!("metadata.name={name}")));
     let mut changes = definitions.changes();
     let _running = factory.start();
     let mut source: Option<Source> = None;
