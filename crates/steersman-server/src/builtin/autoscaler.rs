@@ -68,11 +68,8 @@ fn default_v2(scaler: &mut Value) {
     let Some(behavior) = spec.get_mut("behavior").and_then(Value::as_object_mut) else { return };
     // A behavior that says something of one direction has the defaults of the other too.
     for direction in ["scaleUp", "scaleDown"] {
-        let rules = behavior.entry(direction).or_insert(Value::Null);
-        if rules.is_null() {
-            *rules = json!({});
-        }
-        let Some(rules) = rules.as_object_mut() else { continue };
+        unless_set(behavior, direction, json!({}));
+        let Some(rules) = behavior.get_mut(direction).and_then(Value::as_object_mut) else { continue };
         unless_set(rules, "selectPolicy", "Max");
         let policies = if direction == "scaleUp" {
             unless_set(rules, "stabilizationWindowSeconds", 0);
