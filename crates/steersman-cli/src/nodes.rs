@@ -1,10 +1,12 @@
-//! Simulated nodes beside the control plane: how many, and how the server reaches their agents.
+//! Simulated nodes beside the control plane: how many, and how the server reaches their agents and learns what they use.
 
 use bytes::Bytes;
 use futures::future::{self, BoxFuture};
 use http::{Request, Response};
-use steersman_controllers::kubelet::{Agent, Simulation};
-use steersman_server::Agents;
+use jiff::Timestamp;
+use std::sync::Arc;
+use steersman_controllers::kubelet::{self, Agent, Simulation};
+use steersman_server::{Agents, NodeUsage, PodUsage, ResourceMetrics, Usage};
 
 /// The nodes that are wanted.
 #[derive(Clone, Debug)]
@@ -20,6 +22,11 @@ pub(crate) struct Simulated(pub(crate) Agent);
 impl Nodes {
     pub(crate) fn new(count: u32) -> Nodes {
         Nodes { count: usize::try_from(count).unwrap_or(usize::MAX), agent: Agent::default() }
+    }
+
+    /// What is known of what they and their Pods use; `None` where there are none.
+    pub(crate) fn resource_metrics(&self) -> Option<Arc<dyn ResourceMetrics>> {
+        (self.count > 0).then(|| Arc::new(Simulated(self.agent.clone())) as Arc<dyn ResourceMetrics>)
     }
 
     /// What they are called, for people.
@@ -38,6 +45,24 @@ impl Agents for Simulated {
         let response = self.0.answer(node, &request)?;
         Some(Box::pin(future::ready(response.map(Bytes::from))))
     }
+}
+
+impl ResourceMetrics for Simulated {
+    fn of_node(&self, name: &str, now: Timestamp) -> Option<NodeUsage> {
+        let found = self.0.node_usage(name, now)?;
+        Some(NodeUsage { window: found.window, usage: usage(found.usage) })
+    }
+
+    fn of_pod(&self, namespace: &str, name: &str, now: Timestamp) -> Option<PodUsage> {
+        let found = self.0.pod_usage(namespace, name, now)?;
+        let containers = found.containers.into_iter().map(|(name, used)| (name, usage(used))).collect();
+        Some(PodUsage { window: found.window, containers })
+    }
+}
+
+/// In the units of the server.
+fn usage(used: kubelet::Usage) -> Usage {
+    Usage { cpu_nanos: used.cpu_millis.saturating_mul(1_000_000), memory_bytes: used.memory_bytes }
 }
 
 #[cfg(test)]

@@ -149,6 +149,7 @@ impl Plan {
             event_ttl: options.serving.event_ttl,
             web: self.web,
             agents: Some(Arc::new(Simulated(nodes.agent.clone()))),
+            resource_metrics: nodes.resource_metrics(),
             clock: Timestamp::now,
         });
         let server = server.await.context("the server cannot be started")?;

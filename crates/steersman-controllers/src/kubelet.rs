@@ -16,6 +16,7 @@ pub(crate) mod behavior;
 mod container;
 mod duration;
 mod images;
+mod measurements;
 mod node;
 pub(crate) mod pod;
 mod requests;
@@ -25,6 +26,7 @@ mod stage;
 pub(crate) mod usage;
 
 pub use crate::kubelet::agent::Agent;
+pub use crate::kubelet::measurements::{NodeUsage, PodUsage};
 pub use crate::kubelet::usage::Usage;
 
 use crate::scheduler::Scheduler;

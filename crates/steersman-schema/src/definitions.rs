@@ -57,11 +57,13 @@ static TABLE: LazyLock<String> = LazyLock::new(|| {
 
 /// What the edition with initializers has beside the table, in the form of the table.
 const INITIALIZERS: &str = include_str!("../data/initializers.txt");
+/// What `metrics.k8s.io` serves, in the form of the table. Only servers that know of nodes' resource metrics serve it.
+const METRICS: &str = include_str!("../data/metrics.txt");
 const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 
-static BUILTIN: LazyLock<Definitions> = LazyLock::new(|| Definitions::read(Edition::Kubernetes, &[&TABLE]));
+static BUILTIN: LazyLock<Definitions> = LazyLock::new(|| Definitions::read(Edition::Kubernetes, &[&TABLE, METRICS]));
 static WITH_INITIALIZERS: LazyLock<Definitions> =
-    LazyLock::new(|| Definitions::read(Edition::WithInitializers, &[&TABLE, INITIALIZERS]));
+    LazyLock::new(|| Definitions::read(Edition::WithInitializers, &[&TABLE, METRICS, INITIALIZERS]));
 
 /// The schemas of metadata. Asked for with every object, so they are looked up once.
 static BUILTIN_META: LazyLock<&'static Schema> = LazyLock::new(|| Definitions::builtin().metadata());

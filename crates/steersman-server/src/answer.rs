@@ -112,6 +112,15 @@ impl Answer {
         Ok(Answer::new(200, Some(content_type), body))
     }
 
+    /// A list of objects that were made for it, which is as a whole in memory.
+    ///
+    /// # Errors
+    /// When the serialisation fails.
+    pub(crate) fn list_of_made(made: &[Payload], representation: &Representation) -> Result<Answer, Failure> {
+        let bytes = representation.list_of_made(made)?;
+        Ok(Answer::bytes(200, representation.encoding().content_type(), bytes))
+    }
+
     /// A watch.
     pub(crate) fn watch(body: Body, encoding: Encoding) -> Answer {
         Answer::new(200, Some(encoding.stream_content_type()), body)

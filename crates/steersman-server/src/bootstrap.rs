@@ -6,7 +6,7 @@ mod lease;
 mod own_service;
 
 use crate::aggregation;
-use crate::builtin::SYSTEM_CLASSES;
+use crate::builtin::{SYSTEM_CLASSES, resource_metrics};
 use crate::catalog::Verb;
 use crate::operation::Operation;
 use crate::registry::{self, Change};
@@ -45,7 +45,7 @@ pub(crate) async fn namespaces(state: &State) -> Result<(), Failure> {
 pub(crate) async fn start(state: &Arc<State>, found: &Found<'_>) -> Result<JoinHandle<()>, Failure> {
     let classes = SYSTEM_CLASSES.map(|(name, value, description)| class(state, name, value, description));
     let roles = async {
-        access::reconcile(state).await?;
+        future::try_join(access::reconcile(state), metrics_reader(state)).await?;
         aggregation::bring_up_to_date(state).await
     };
     let (lease, ..) = future::try_join5(
@@ -71,6 +71,27 @@ async fn class(state: &State, name: &str, value: i64, description: &str) -> Resu
     });
     let classes = GroupResource::new("scheduling.k8s.io", "priorityclasses");
     create(state, &classes, &ObjectKey::cluster(name), class).await
+}
+
+/// The role by which whoever may view a namespace may see what its Pods use, as metrics-server's manifest has it.
+async fn metrics_reader(state: &State) -> Result<(), Failure> {
+    if state.resource_metrics.is_none() {
+        return Ok(());
+    }
+    let name = "system:aggregated-metrics-reader";
+    let role = json!({
+        "kind": "ClusterRole", "apiVersion": "rbac.authorization.k8s.io/v1",
+        "metadata": {"name": name, "labels": {
+            "rbac.authorization.k8s.io/aggregate-to-admin": "true",
+            "rbac.authorization.k8s.io/aggregate-to-edit": "true",
+            "rbac.authorization.k8s.io/aggregate-to-view": "true",
+        }},
+        "rules": [{
+            "apiGroups": [resource_metrics::GROUP], "resources": ["pods", "nodes"], "verbs": ["get", "list", "watch"],
+        }],
+    });
+    let roles = GroupResource::new("rbac.authorization.k8s.io", "clusterroles");
+    create(state, &roles, &ObjectKey::cluster(name), role).await
 }
 
 /// Says for servers that extend this one who certifies clients, so that they trust the same.

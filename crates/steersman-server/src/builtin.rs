@@ -51,6 +51,7 @@ mod pod_template;
 mod priority_class;
 mod replica_set;
 mod replication_controller;
+pub(crate) mod resource_metrics;
 pub(crate) mod resource_name;
 pub(crate) mod resource_quota;
 mod review;
@@ -141,9 +142,17 @@ const KINDS: &[&Kind] = &[
     &flow::level::KIND,
 ];
 
+/// The rows of the group that is served only where somebody knows what nodes use.
+const RESOURCE_METRICS: [&Kind; 2] = [&resource_metrics::NODES, &resource_metrics::PODS];
+
 /// The built-in kinds as resources of a catalog, of which those are served that the configuration wants.
 pub fn resources(config: &RuntimeConfig) -> Vec<Arc<Resource>> {
     kinds(config.has_initializers()).map(|kind| Arc::new(kind.resource(config))).collect()
+}
+
+/// The resources of `metrics.k8s.io`; those that the configuration does not want have no version that is served.
+pub(crate) fn resource_metrics(config: &RuntimeConfig) -> Vec<Arc<Resource>> {
+    RESOURCE_METRICS.iter().map(|kind| Arc::new(kind.resource(config))).collect()
 }
 
 fn kinds(has_initializers: bool) -> impl Iterator<Item = &'static Kind> {
@@ -173,6 +182,7 @@ fn read_config<'a>(
     entries: impl IntoIterator<Item = &'a str>,
     has_initializers: bool,
 ) -> Result<RuntimeConfig, runtime_config::Error> {
-    let all: Vec<Subject<'static>> = kinds(has_initializers).flat_map(Kind::subjects).collect();
+    let kinds = kinds(has_initializers).chain(RESOURCE_METRICS);
+    let all: Vec<Subject<'static>> = kinds.flat_map(Kind::subjects).collect();
     RuntimeConfig::parse(entries, &all)
 }

@@ -257,7 +257,39 @@ impl Catalog {
         next
     }
 
+    /// The next catalog, with these resources as well, built-in ones too. One whose name is taken is left out.
+    #[must_use]
+    pub(crate) fn with(&self, resources: &[Arc<Resource>]) -> Catalog {
+        let mut next = self.clone();
+        for resource in resources {
+            let name = resource.group_resource();
+            if next.resource(&name).is_none() {
+                next.set(&Change { name, resource: Some(resource.clone()) });
+            }
+        }
+        next
+    }
+
+    /// The next catalog, without these very resources, built-in ones too.
+    #[must_use]
+    pub(crate) fn without(&self, resources: &[Arc<Resource>]) -> Catalog {
+        let mut next = self.clone();
+        for resource in resources {
+            let name = resource.group_resource();
+            if next.resource(&name).is_some_and(|served| Arc::ptr_eq(served, resource)) {
+                next.set(&Change { name, resource: None });
+            }
+        }
+        next
+    }
+
     fn change(&mut self, change: &Change) {
+        if self.resource(&change.name).is_none_or(|resource| resource.is_custom()) {
+            self.set(change);
+        }
+    }
+
+    fn set(&mut self, change: &Change) {
         let at = self.groups.binary_search_by(|group| (*group.name).cmp(&change.name.group));
         let at = match (at, &change.resource) {
             (Ok(at), _) => at,
@@ -268,7 +300,7 @@ impl Catalog {
             }
         };
         // Copies the group unless an earlier change of the same batch has.
-        Arc::make_mut(&mut self.groups[at]).change(&change.name.resource, change.resource.as_ref());
+        Arc::make_mut(&mut self.groups[at]).set(&change.name.resource, change.resource.as_ref());
         if self.groups[at].versions.is_empty() {
             self.groups.remove(at);
         }
@@ -283,6 +315,12 @@ impl Catalog {
     pub fn group(&self, name: &str) -> Option<&Arc<Group>> {
         let at = self.groups.binary_search_by(|group| (*group.name).cmp(name)).ok()?;
         Some(&self.groups[at])
+    }
+
+    /// The resource of a name, in whatever versions it is served.
+    pub(crate) fn resource(&self, name: &GroupResource) -> Option<&Arc<Resource>> {
+        let mut versions = self.group(&name.group)?.served().iter();
+        versions.find_map(|version| version.find(&name.resource)).map(|served| &served.resource)
     }
 
     /// What a path names.
@@ -324,11 +362,7 @@ impl Group {
         self.served.iter().any(|version| version.has_built_in())
     }
 
-    fn change(&mut self, plural: &str, resource: Option<&Arc<Resource>>) {
-        let present = self.served.iter().find_map(|version| version.find(plural));
-        if present.is_some_and(|served| !served.resource.is_custom()) {
-            return;
-        }
+    fn set(&mut self, plural: &str, resource: Option<&Arc<Resource>>) {
         for version in &mut self.served {
             if let Ok(at) = version.position(plural) {
                 Arc::make_mut(version).resources.remove(at);

@@ -8,11 +8,13 @@
 mod component_statuses;
 mod connect;
 pub(crate) mod context;
+mod resource_metrics;
 mod reviews;
 mod stored;
 mod stream;
 
 use crate::answer::Answer;
+use crate::builtin::resource_metrics::GROUP;
 use crate::catalog::Handling;
 use crate::endpoint::context::Context;
 use crate::status::Failure;
@@ -36,6 +38,9 @@ pub(crate) async fn handle(cx: &mut Context<'_>, method: &Method, body: Bytes) -
     }
     let operation = &cx.operation;
     match operation.resource().handling() {
+        Handling::Computed if *operation.resource().group == *GROUP => {
+            return resource_metrics::handle(cx, method).await;
+        }
         Handling::Computed => return component_statuses::handle(cx, method).await,
         Handling::Connect => return connect::by_name(cx, method, body).await,
         Handling::Virtual => return reviews::handle(cx, method, body).await,

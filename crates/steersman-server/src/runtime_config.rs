@@ -1,7 +1,8 @@
 //! Which groups, versions and resources are served, as `--runtime-config` says it.
 //!
 //! Follows kubernetes' `pkg/server/resourceconfig`: `api/all`, `api/ga`, `api/beta` and `api/alpha` first, in this order, then
-//! `group/version`, then `group/version/resource`. Without a word on them stable versions are served and others are not.
+//! `group/version`, then `group/version/resource`. Without a word on them stable versions are served and others are not, but for resource metrics, where there
+//! are any.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,6 +15,8 @@ const ALPHA: &str = "alpha";
 const API: &str = "api";
 /// Served where there are initializers, although its version is no stable one.
 const INITIALIZERS: &str = "initializerconfigurations";
+/// Served where somebody knows what nodes use, although its version is no stable one.
+const RESOURCE_METRICS: &str = "metrics.k8s.io";
 
 /// What is served where that is not as usual.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -117,7 +120,8 @@ impl RuntimeConfig {
     pub(crate) fn serves(&self, subject: Subject<'_>) -> bool {
         let Subject { group, version, resource } = subject;
         let stability = stability(version);
-        let is_usual = stability == GA || self.has_initializers() && resource == INITIALIZERS;
+        let is_initializers = self.has_initializers() && resource == INITIALIZERS;
+        let is_usual = stability == GA || is_initializers || group == RESOURCE_METRICS;
         if self.entries.is_empty() {
             return is_usual;
         }

@@ -10,6 +10,7 @@ use crate::chain::Chain;
 use crate::in_force::Work;
 use crate::limits::{Concurrency, Limits};
 use crate::metrics::ReadProcess;
+use crate::resource_metrics::{Offer, ResourceMetrics};
 use crate::route::Router;
 use crate::runtime_config::RuntimeConfig;
 use crate::service::Service;
@@ -57,6 +58,8 @@ pub struct Options {
     pub web: Web,
     /// The agents of nodes that are in this process; usually none.
     pub agents: Option<Arc<dyn Agents>>,
+    /// Knows what nodes and Pods use, so that `metrics.k8s.io` is served; usually nobody does.
+    pub resource_metrics: Option<Arc<dyn ResourceMetrics>>,
     /// The clock; [`Timestamp::now`] outside of tests.
     pub clock: fn() -> Timestamp,
 }
@@ -80,6 +83,7 @@ impl Options {
             event_ttl: crate::EVENT_TTL,
             web: Web::default(),
             agents: None,
+            resource_metrics: None,
             clock: Timestamp::now,
         }
     }
@@ -118,8 +122,8 @@ impl Server {
 
     async fn begin(options: Options) -> Result<Server, StartError> {
         let Options { store, authentication, authorization, admission, address, audit, service_ranges, .. } = options;
-        let Options { webhook_services, runtime_config, concurrency, timeouts, event_ttl, web, agents, clock, .. } =
-            options;
+        let Options { webhook_services, runtime_config, concurrency, timeouts, event_ttl, web, agents, .. } = options;
+        let Options { resource_metrics, clock, .. } = options;
         let token_secrets = authentication.service_accounts.token_secrets.clone();
         let client_ca = authentication.client_ca.clone();
         let catalog = crate::definitions::configured(&runtime_config);
@@ -129,6 +133,7 @@ impl Server {
         let mut state = state.with_services(service_ranges).with_webhook_services(webhook_services);
         state.timeouts = timeouts;
         state.agents = agents;
+        state.resource_metrics = resource_metrics.map(|source| Offer::new(source, &runtime_config));
         state.initializers = has_initializers.then(Default::default);
         let state = Arc::new(state);
         // A start that fails, or is given up, ends the tasks that it has begun.
@@ -136,6 +141,7 @@ impl Server {
         let fail = |failure: Failure| StartError::Prepare { message: failure.status.message.clone() };
         // The store may have been written to before the server was started, and its cache may be behind.
         state.sync().await.map_err(fail)?;
+        crate::upkeep::api_services::offer_resource_metrics(&state);
         crate::registry::observe(&state).await.map_err(fail)?;
         // Before the first role is written, whose writer waits until it is in force.
         let followers = crate::authz::rbac::follower::start(&state.store, &state.rbac, state.stopping_token());

@@ -18,6 +18,7 @@ use crate::crd;
 use crate::in_force::InForce;
 use crate::initializers::Configured;
 use crate::metrics::Metrics;
+use crate::resource_metrics::Offer;
 use crate::status::Failure;
 use crate::timeouts::Timeouts;
 use crate::webhook::{Clients, Services};
@@ -59,6 +60,8 @@ pub(crate) struct State {
     pub(crate) timeouts: Timeouts,
     /// Of nodes within the process.
     pub(crate) agents: Option<Arc<dyn Agents>>,
+    /// Knows what nodes and Pods use; `None`: nobody does, and there is no such group.
+    pub(crate) resource_metrics: Option<Offer>,
     /// Calls the webhooks that objects name.
     pub(crate) webhooks: Arc<Clients>,
     /// Calls conversion webhooks, and knows how long that took.
@@ -103,6 +106,7 @@ impl State {
             metrics: Metrics::default(),
             timeouts: Timeouts::default(),
             agents: None,
+            resource_metrics: None,
             catalog: ArcSwap::from_pointee(catalog),
             catalog_changed: watch::Sender::new(()),
             clock,
@@ -134,9 +138,9 @@ impl State {
         self.catalog.load_full()
     }
 
-    /// Serves another catalog from now on.
-    pub(crate) fn serve(&self, catalog: Catalog) {
-        self.catalog.store(Arc::new(catalog));
+    /// Serves the catalog that follows the one that is served, from now on. If that is another one by then, `next` is asked again.
+    pub(crate) fn serve_next(&self, next: impl Fn(&Catalog) -> Catalog) {
+        self.catalog.rcu(|catalog| next(catalog));
         self.catalog_changed.send_replace(());
     }
 

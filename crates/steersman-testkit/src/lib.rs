@@ -71,6 +71,7 @@ mod manifest;
 mod plane;
 mod requests;
 mod service;
+mod simulated;
 mod wait;
 
 pub use crate::fault::Fault;

@@ -64,6 +64,10 @@ impl Loops {
         self
     }
 
+    pub(crate) fn has_nodes(&self) -> bool {
+        self.n_nodes > 0
+    }
+
     /// These, and so many simulated nodes with a scheduler: `node-1`, `node-2` and so on are there, ready, and Pods on them run and
     /// become ready, although no program does. The annotations `simulate.steersman.dev/...` of a Pod say what its containers do:
     /// `delay: 2s`, `never-ready: "true"`, `succeed-after: 5s`, `fail-after: 1s..3s`, `exit-code: "3"`, `crash-loop: "true"`. A Node with the annotation

@@ -4,10 +4,9 @@ use crate::fault::{Fault, Faults};
 use crate::loops::{self, Loops};
 use crate::requests::Requests;
 use crate::service::{ApiService, Caller, Plane, Running};
+use crate::simulated::Simulated;
 use crate::wait::PATIENCE;
-use bytes::Bytes;
-use futures::future::{self, BoxFuture};
-use http::{Method, Request, Response};
+use http::Method;
 use jiff::Timestamp;
 use kube::Client;
 use std::fmt;
@@ -19,7 +18,7 @@ use steersman_server::authn::{self, Tokens, TokensError};
 use steersman_server::authz::Authorization;
 use steersman_server::user::User;
 use steersman_server::webhook::Services;
-use steersman_server::{Agents, Server};
+use steersman_server::{ResourceMetrics, Server};
 use steersman_storage::kv::Kv;
 use steersman_storage::{Memory, Store};
 use tokio::sync::{RwLock, watch};
@@ -40,17 +39,6 @@ pub struct ControlPlane {
     loops: loops::Running,
     /// Answers for the nodes that are simulated.
     agent: Agent,
-}
-
-/// The agents of simulated nodes, for the server.
-#[derive(Debug)]
-struct Simulated(Agent);
-
-impl Agents for Simulated {
-    fn ask(&self, node: &str, request: Request<()>) -> Option<BoxFuture<'static, Response<Bytes>>> {
-        let response = self.0.answer(node, &request)?;
-        Some(Box::pin(future::ready(response.map(Bytes::from))))
-    }
 }
 
 /// Options of a control plane.
@@ -146,7 +134,8 @@ impl ControlPlane {
         Ok(ControlPlane { plane: Arc::new(plane), kv, options, loops, agent }.with_loops(wanted).await)
     }
 
-    /// The same control plane, with these control loops instead of those that ran until now.
+    /// The same control plane, with these control loops instead of those that ran until now. Whether it serves `metrics.k8s.io` goes by
+    /// whether it had simulated nodes at its start, or at its last [`restart`](ControlPlane::restart).
     pub async fn with_loops(mut self, loops: Loops) -> ControlPlane {
         self.loops.stop().await;
         self.options.loops = loops;
@@ -195,6 +184,7 @@ async fn run(kv: Arc<dyn Kv>, options: &Options, agent: &Agent) -> Result<Runnin
     let tokens = Tokens::parse(&options.tokens).map_err(StartError::Tokens)?;
     let store = Store::open(kv, options.history).await.map_err(StartError::Store)?;
     let served = steersman_server::RuntimeConfig::default();
+    let has_nodes = options.loops.has_nodes();
     let server = Server::start(steersman_server::Options {
         authentication: authn::Options { tokens, ..authn::Options::default() },
         authorization: options.authorization.clone(),
@@ -203,6 +193,7 @@ async fn run(kv: Arc<dyn Kv>, options: &Options, agent: &Agent) -> Result<Runnin
         runtime_config: if options.initializers { served.with_initializers() } else { served },
         clock: options.clock,
         agents: Some(Arc::new(Simulated(agent.clone()))),
+        resource_metrics: has_nodes.then(|| Arc::new(Simulated(agent.clone())) as Arc<dyn ResourceMetrics>),
         ..steersman_server::Options::new(store.clone())
     });
     Ok(Running { server: server.await.map_err(StartError::Server)?, store })

@@ -156,6 +156,7 @@ async fn serve(given: &Given) -> Result<(), Failure> {
         event_ttl: plan.event_ttl,
         web: plan.web,
         agents: None,
+        resource_metrics: None,
         clock: Timestamp::now,
     });
     let server = server.await.context("the server cannot be started")?;

@@ -231,3 +231,57 @@ spec:
     assert_eq!(nodes.len(), 3, "{nodes:?}");
     world.plane.stop();
 }
+
+/// The words of each line but the first.
+fn rows(table: &str) -> Vec<Vec<&str>> {
+    table.lines().skip(1).map(|line| line.split_whitespace().collect()).collect()
+}
+
+#[test]
+fn top_shows_what_pods_and_nodes_use() {
+    let Some(world) = World::start(1) else { return };
+    let kubectl = &world.kubectl;
+    // Nothing is known of containers that have only begun. The last Pod is ready once enough is.
+    kubectl.apply(
+        "
+kind: Pod
+apiVersion: v1
+metadata:
+  name: a
+  labels: {app: a}
+  annotations: {simulate.steersman.dev/cpu-usage: 250m, simulate.steersman.dev/memory-usage: 64Mi}
+spec: {containers: [{name: c, image: i}, {name: d, image: i}]}
+",
+    );
+    kubectl.ok("wait pod/a --for=condition=Ready --timeout=60s");
+    kubectl.apply(
+        "
+kind: Pod
+apiVersion: v1
+metadata: {name: b, annotations: {simulate.steersman.dev/ready-delay: 12s, simulate.steersman.dev/cpu-usage: '2'}}
+spec: {containers: [{name: c, image: i}]}
+",
+    );
+    kubectl.ok("wait pod/b --for=condition=Ready --timeout=60s");
+    assert_eq!(rows(&kubectl.ok("top pods")), [["a", "500m", "128Mi"], ["b", "2000m", "10Mi"]]);
+    assert_eq!(rows(&kubectl.ok("top pods -l app=a")), [["a", "500m", "128Mi"]]);
+    assert_eq!(rows(&kubectl.ok("top pods -A --sort-by=cpu"))[0], ["default", "b", "2000m", "10Mi"]);
+    let containers = kubectl.ok("top pod a --containers");
+    assert_eq!(rows(&containers), [["a", "c", "250m", "64Mi"], ["a", "d", "250m", "64Mi"]]);
+    assert_eq!(rows(&kubectl.ok("top nodes")), [["node-1", "2500m", "7%", "138Mi", "0%"]]);
+    assert_eq!(rows(&kubectl.ok("top node node-1")), [["node-1", "2500m", "7%", "138Mi", "0%"]]);
+
+    let table = kubectl.ok("get podmetrics");
+    let heading: Vec<&str> = table.lines().next().unwrap_or_default().split_whitespace().collect();
+    assert_eq!(heading, ["NAME", "CPU", "MEMORY", "WINDOW"]);
+    assert_eq!(rows(&table)[0][..3], ["a", "500m", "128Mi"]);
+    assert_eq!(rows(&kubectl.ok("get nodemetrics node-1"))[0][..3], ["node-1", "2500m", "138Mi"]);
+    assert!(kubectl.ok("get --raw /apis/metrics.k8s.io/v1beta1/nodes").contains("\"kind\":\"NodeMetricsList\""));
+    assert!(kubectl.ok("explain podmetrics.containers").contains("ContainerMetrics"));
+    // The short names are those of the core group as before.
+    assert_eq!(kubectl.json("get pods a")["kind"], "Pod");
+    assert!(kubectl.ok("describe node node-1").contains("Allocated resources"));
+    let refused = kubectl.fails("top pod none");
+    assert!(refused.contains("pods \"none\" not found"), "{refused}");
+    world.plane.stop();
+}

@@ -1,13 +1,16 @@
 //! What the API of a kubelet answers for simulated nodes: logs that say what would run, and that nothing can be done in a container.
 
+use crate::kubelet::measurements::{self, NodeUsage, PodUsage};
 use crate::kubelet::node;
 use crate::kubelet::stage::Observed;
 use crate::kubelet::usage::{self, Usage};
 use http::{Request, Response};
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, Node, Pod};
 use parking_lot::RwLock;
 use std::fmt;
 use std::sync::Arc;
+use steersman::cache::Index;
 use steersman::{Lister, ObjectKey};
 
 /// The agents of all simulated nodes of a cluster. Clones are the same. Until a [`Simulation`](crate::kubelet::Simulation) was given it,
@@ -19,23 +22,34 @@ pub struct Agent {
 
 /// Of the nodes, of the Pods on them, and of what says how these behave.
 #[derive(Clone)]
-struct Caches {
-    nodes: Lister<Node>,
-    pods: Lister<Pod>,
-    observed: Observed,
+pub(crate) struct Caches {
+    pub(crate) nodes: Lister<Node>,
+    pub(crate) pods: Lister<Pod>,
+    pub(crate) pods_by_node: Index<Pod, String>,
+    pub(crate) observed: Observed,
 }
 
 impl Agent {
-    pub(crate) fn connect(&self, nodes: Lister<Node>, pods: Lister<Pod>, observed: Observed) {
-        *self.caches.write() = Some(Caches { nodes, pods, observed });
+    pub(crate) fn connect(&self, caches: Caches) {
+        *self.caches.write() = Some(caches);
     }
 
-    /// What a container of a Pod uses. `None` if it does not run, or its node is not simulated.
-    pub fn usage(&self, pod: &Pod, container: &str) -> Option<Usage> {
-        let Caches { nodes, observed, .. } = self.caches.read().clone()?;
-        let node = pod.spec.as_ref()?.node_name.as_deref()?;
-        nodes.get(&ObjectKey::cluster(node)).ok().filter(|node| node::is_simulated(node))?;
-        usage::usage(pod, container, observed.behaviors(pod).0.container(container))
+    /// What the containers of a Pod use that run, as metrics-server would have measured it by a time. `None` while there are no
+    /// measurements: the Pod does not run, one of its containers has only begun, or its node is not simulated, or away.
+    pub fn pod_usage(&self, namespace: &str, name: &str, now: Timestamp) -> Option<PodUsage> {
+        let caches = self.caches.read().clone()?;
+        let pod = caches.pods.get(&ObjectKey::namespaced(namespace, name)).ok()?;
+        caches.heard_of(pod.spec.as_ref()?.node_name.as_deref()?)?;
+        measurements::of_pod(&pod, caches.usages(&pod), now)
+    }
+
+    /// What a node uses, which is what the containers of all its Pods use that run. `None` if it is not simulated, or away, or new.
+    pub fn node_usage(&self, name: &str, now: Timestamp) -> Option<NodeUsage> {
+        let caches = self.caches.read().clone()?;
+        let node = caches.heard_of(name)?;
+        let pods = caches.pods_by_node.get(name).unwrap_or_default();
+        let usages = pods.iter().flat_map(|pod| caches.usages(pod)).map(|(_, usage)| usage);
+        measurements::of_node(&node, usages, now)
     }
 
     /// The answer of the agent of a node to a request as kubelets get them, such as `/containerLogs/default/web/nginx`. `None` if the
@@ -63,6 +77,24 @@ impl Agent {
         *response.status_mut() = http::StatusCode::from_u16(code).unwrap_or_default();
         response.headers_mut().insert("content-type", http::HeaderValue::from_static("text/plain"));
         Some(response)
+    }
+}
+
+impl Caches {
+    /// A node that is simulated, and not away.
+    fn heard_of(&self, name: &str) -> Option<Arc<Node>> {
+        let node = self.nodes.get(&ObjectKey::cluster(name)).ok()?;
+        (node::is_simulated(&node) && !self.observed.is_away(&node)).then_some(node)
+    }
+
+    /// What each container of a Pod uses that runs; init containers come last.
+    fn usages<'a>(&self, pod: &'a Pod) -> Vec<(&'a ContainerStatus, Usage)> {
+        let (behaviors, _) = self.observed.behaviors(pod);
+        let statuses = pod.status.iter();
+        let statuses = statuses
+            .flat_map(|status| status.container_statuses.iter().chain(&status.init_container_statuses).flatten());
+        let usage = |status: &ContainerStatus| usage::usage(pod, &status.name, behaviors.container(&status.name));
+        statuses.filter_map(|status| Some((status, usage(status)?))).collect()
     }
 }
 

@@ -4,6 +4,7 @@
 //! be written is not kept: a status is made when its turn comes.
 
 use crate::kubelet::addresses::{Hosts, PodAddresses};
+use crate::kubelet::agent::Caches;
 use crate::kubelet::images::Images;
 use crate::kubelet::pod::references::{self, Found};
 use crate::kubelet::pod::{self, Input, Now, PodEvent, PodState, seed, status};
@@ -141,7 +142,13 @@ impl Informers {
     }
 
     pub(crate) fn connect(&self, agent: &Agent) {
-        agent.connect(self.nodes.lister(), self.pods.lister(), self.observed());
+        let node_name = |pod: &Pod| pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
+        agent.connect(Caches {
+            nodes: self.nodes.lister(),
+            pods: self.pods.lister(),
+            pods_by_node: self.pods.add_index(node_name),
+            observed: self.observed(),
+        });
     }
 
     fn observed(&self) -> Observed {

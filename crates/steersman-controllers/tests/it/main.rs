@@ -27,6 +27,7 @@ mod pods_without_a_node;
 #[cfg(test)]
 mod replicas;
 #[cfg(test)]
+mod resource_metrics;
 mod resource_quotas;
 #[cfg(test)]
 mod scheduler;

@@ -33,7 +33,7 @@ fn every_definition_parses_and_every_reference_leads_somewhere() {
         }
         n += 1;
     }
-    assert_eq!(n, 771);
+    assert_eq!(n, 777);
     assert!(n_references > 1_000);
 }
 
@@ -44,6 +44,7 @@ fn kinds_lead_to_their_definitions() {
         ("", "v1", "Pod", "io.k8s.api.core.v1.Pod"),
         ("apps", "v1", "DeploymentList", "io.k8s.api.apps.v1.DeploymentList"),
         ("autoscaling", "v1", "Scale", "io.k8s.api.autoscaling.v1.Scale"),
+        ("metrics.k8s.io", "v1beta1", "PodMetrics", "io.k8s.metrics.pkg.apis.metrics.v1beta1.PodMetrics"),
         ("policy", "v1", "Eviction", "io.k8s.api.policy.v1.Eviction"),
         ("batch", "v1", "DeleteOptions", "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions"),
     ] {

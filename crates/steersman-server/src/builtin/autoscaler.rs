@@ -65,9 +65,11 @@ fn default_v2(scaler: &mut Value) {
     let Some(spec) = object_at(scaler, &["spec"]) else { return };
     unless_set(spec, "minReplicas", 1);
     unless_set(spec, "metrics", json!([convert::processor(UTILIZATION)]));
-    let behavior = spec.get_mut("behavior").and_then(Value::as_object_mut);
-    for (direction, rules) in behavior.into_iter().flatten() {
-        let Some(rules) = rules.as_object_mut() else { continue };
+    let Some(behavior) = spec.get_mut("behavior").and_then(Value::as_object_mut) else { return };
+    // A behavior that says something of one direction has the defaults of the other too.
+    for direction in ["scaleUp", "scaleDown"] {
+        unless_set(behavior, direction, json!({}));
+        let Some(rules) = behavior.get_mut(direction).and_then(Value::as_object_mut) else { continue };
         unless_set(rules, "selectPolicy", "Max");
         let policies = if direction == "scaleUp" {
             unless_set(rules, "stabilizationWindowSeconds", 0);

@@ -374,6 +374,11 @@ impl Column {
         Column { name, kind: "boolean", format: "", description, priority: 0 }
     }
 
+    /// The column, with a format of OpenAPI.
+    pub(crate) const fn formatted(self, format: &'static str) -> Column {
+        Column { format, ..self }
+    }
+
     /// The column, shown in wide output only.
     pub(crate) const fn wide(self) -> Column {
         Column { priority: 1, ..self }

@@ -290,8 +290,7 @@ impl Follower {
             }
         }
         if !batch.catalog.is_empty() {
-            let catalog = self.state.catalog().after(&batch.catalog);
-            self.state.serve(catalog);
+            self.state.serve_next(|catalog| catalog.after(&batch.catalog));
         }
         self.write_statuses(&mut batch).await;
         for (name, purpose) in batch.purposes {

@@ -1,5 +1,6 @@
 //! The order of groups: clients take the first one that knows a short name, so the order is part of the interface.
 
+use crate::builtin::resource_metrics;
 use crate::catalog::Group;
 
 /// The groups of Kubernetes in the order in which kube-apiserver lists them.
@@ -26,14 +27,16 @@ const BUILT_IN: [&str; 20] = [
     "flowcontrol.apiserver.k8s.io",
 ];
 
-/// Puts groups in order: the core group, those of Kubernetes in their order, then the others by name.
+/// Puts groups in order: the core group, those of Kubernetes in their order, then the others by name; resource metrics, whose APIService has
+/// the lowest priority, come last.
 pub(super) fn sort<T>(groups: &mut [(&Group, T)]) {
-    groups.sort_by_cached_key(|(group, _)| (rank(&group.name), group.name.clone()));
+    groups.sort_by_cached_key(|(group, _)| (rank(group), group.name.clone()));
 }
 
-fn rank(group: &str) -> usize {
-    match group {
+fn rank(group: &Group) -> usize {
+    match &*group.name {
         "" => 0,
-        _ => BUILT_IN.iter().position(|one| *one == group).map_or(BUILT_IN.len() + 1, |at| at + 1),
+        resource_metrics::GROUP if group.has_built_in() => usize::MAX,
+        name => BUILT_IN.iter().position(|one| *one == name).map_or(BUILT_IN.len() + 1, |at| at + 1),
     }
 }

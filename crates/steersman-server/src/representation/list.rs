@@ -33,7 +33,8 @@ const WHOLE_BYTES_MAX: usize = 1024 * 1024;
 /// The metadata of a list.
 #[derive(Debug)]
 pub(crate) struct ListHead {
-    pub(crate) revision: Revision,
+    /// `None` for objects that were made for the list.
+    pub(crate) revision: Option<Revision>,
     pub(crate) token: Option<String>,
     pub(crate) remaining: Option<usize>,
 }
@@ -230,6 +231,19 @@ impl Representation {
         Ok(items)
     }
 
+    /// A list of objects that were made for it. It has no version.
+    ///
+    /// # Errors
+    /// When the serialisation fails.
+    pub(crate) fn list_of_made(&self, made: &[Payload]) -> Result<Vec<u8>, Failure> {
+        let (mut scratch, mut items) = (Vec::new(), Vec::new());
+        for (index, payload) in made.iter().enumerate() {
+            let item = self.item(payload, &mut scratch)?;
+            self.encoder().item(item, index, &mut items).map_err(not_json)?;
+        }
+        self.whole_list(&ListHead { revision: None, token: None, remaining: None }, made.len(), &items)
+    }
+
     /// A list of items that are written already.
     fn whole_list(&self, head: &ListHead, n_items: usize, items: &[u8]) -> Result<Vec<u8>, Failure> {
         let (envelope, encoder) = (self.envelope(head), self.encoder());
@@ -263,7 +277,9 @@ fn not_json(error: NotJson) -> Failure {
 
 fn list_metadata(head: &ListHead) -> Value {
     let mut metadata = Map::new();
-    metadata.insert("resourceVersion".to_owned(), head.revision.to_string().into());
+    if let Some(revision) = head.revision {
+        metadata.insert("resourceVersion".to_owned(), revision.to_string().into());
+    }
     if let Some(token) = &head.token {
         metadata.insert("continue".to_owned(), token.as_str().into());
     }

@@ -4,6 +4,7 @@
 //! with what is served. Requests are not forwarded to other servers, so their APIServices are never available.
 
 use crate::builtin::api_service::GROUP;
+use crate::builtin::resource_metrics;
 use crate::catalog::{Catalog, Served};
 use crate::conversion;
 use crate::operation::seconds;
@@ -26,7 +27,7 @@ const WRITES_AT_A_TIME: usize = 64;
 
 /// The priority of a built-in group, and that of its version. A version that is not here has no APIService: only this server has
 /// it.
-const PRIORITIES: [(&str, &str, i64, i64); 27] = [
+const PRIORITIES: [(&str, &str, i64, i64); 28] = [
     ("", "v1", 18000, 1),
     ("admissionregistration.k8s.io", "v1", 16700, 15),
     ("admissionregistration.k8s.io", "v1alpha1", 16700, 9),
@@ -44,6 +45,7 @@ const PRIORITIES: [(&str, &str, i64, i64); 27] = [
     ("discovery.k8s.io", "v1", 16200, 15),
     ("events.k8s.io", "v1", 17750, 15),
     ("flowcontrol.apiserver.k8s.io", "v1", 16100, 21),
+    (resource_metrics::GROUP, resource_metrics::VERSION, 100, 100),
     ("networking.k8s.io", "v1", 17200, 15),
     ("networking.k8s.io", "v1beta1", 17200, 9),
     ("node.k8s.io", "v1", 16300, 15),
@@ -151,19 +153,28 @@ impl Keeper {
     /// # Errors
     /// When the store cannot be read or written.
     pub(super) async fn pass(&mut self, state: &State) -> Result<(), Failure> {
+        state.sync().await?;
+        offer_resource_metrics(state);
         let catalog = state.catalog();
         let Some(served) = catalog.find(GROUP, "v1", PLURAL) else { return Ok(()) };
         let mut wanted = wanted(&catalog);
         let mut checked = HashMap::new();
-        state.sync().await?;
         let list = state.store.list(&served.resource.storage, &Scope::All, At::Latest, Page::ALL);
         for object in list.map_err(|error| Failure::of_read(&error))?.objects {
             let name = &*object.key.name;
             match (object.meta().label(MANAGED), wanted.remove(name)) {
+                (Some(label), None) if is_taken_over(label, &object)? => judge(state, served, &object).await?,
                 (Some(_), None) => delete(state, served, name).await?,
                 (Some(_), Some(wanted)) => {
-                    if wanted.owner == Owner::Server && self.checked.get(name) != Some(&object.revision) {
-                        restore(state, served, &object, wanted).await?;
+                    if self.checked.get(name) != Some(&object.revision) {
+                        match wanted.owner {
+                            Owner::Server => restore(state, served, &object, wanted).await?,
+                            // It may have been another server's until now.
+                            Owner::Nobody if wanted.group == resource_metrics::GROUP => {
+                                judge(state, served, &object).await?;
+                            }
+                            Owner::Nobody => {}
+                        }
                     }
                     checked.insert(object.key.name.clone(), object.revision);
                 }
@@ -189,6 +200,11 @@ async fn create_all(state: &State, served: &Served, missing: Vec<(String, Wanted
         future::try_join_all(writes).await?;
     }
     Ok(())
+}
+
+/// Whether an APIService that the server made at a start, as its label says, is another server's by now.
+fn is_taken_over(label: &str, found: &Object) -> Result<bool, Failure> {
+    Ok(label == Owner::Nobody.label() && at(&conversion::parse(found)?, &["spec", "service"]).is_some())
 }
 
 /// Brings back the spec of an APIService that the server keeps.
@@ -263,6 +279,15 @@ fn set_condition(service: &mut Value, wanted: &Value, now: &str) {
     let mut all: Vec<Value> = all.filter(|one| one["type"] != "Available").cloned().collect();
     all.push(wanted);
     set_at(service, &["status", "conditions"], Value::from(all));
+}
+
+/// Serves resource metrics, where somebody knows of them, unless another server is said to answer.
+pub(crate) fn offer_resource_metrics(state: &State) {
+    let Some(offer) = &state.resource_metrics else { return };
+    let is_elsewhere = is_elsewhere(state, resource_metrics::GROUP, resource_metrics::VERSION);
+    if offer.next(&state.catalog(), is_elsewhere).is_some() {
+        state.serve_next(|catalog| offer.next(catalog, is_elsewhere).unwrap_or_else(|| catalog.clone()));
+    }
 }
 
 /// Whether another server is said to answer for a version of a group.

@@ -34,6 +34,7 @@ mod pods;
 mod policies;
 mod protobuf;
 mod quotas;
+mod resource_metrics;
 mod reviews;
 mod rewriting;
 mod roles;

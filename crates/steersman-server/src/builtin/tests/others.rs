@@ -415,6 +415,23 @@ fn an_autoscaler_written_in_v1_is_read_in_v2() {
 }
 
 #[test]
+fn a_behavior_that_names_one_direction_has_the_defaults_of_the_other() {
+    let scalers = Subject::of("autoscaling", "HorizontalPodAutoscaler");
+    let scaler = |behavior: Value| json!({"metadata": {"name": "h"}, "spec": {"maxReplicas": 5, "behavior": behavior}});
+    let percent = json!({"type": "Percent", "value": 100, "periodSeconds": 15});
+    let policies = json!([{"type": "Pods", "value": 4, "periodSeconds": 15}, percent]);
+    let up = json!({"selectPolicy": "Max", "stabilizationWindowSeconds": 0, "policies": policies});
+    let read = scalers.read(scaler(json!({"scaleDown": {"stabilizationWindowSeconds": 5}})));
+    let down = json!({"selectPolicy": "Max", "stabilizationWindowSeconds": 5, "policies": [percent]});
+    assert_eq!(read["spec"]["behavior"], json!({"scaleDown": down, "scaleUp": up}));
+    let read = scalers.read(scaler(json!({})));
+    let down = json!({"selectPolicy": "Max", "policies": [percent]});
+    assert_eq!(read["spec"]["behavior"], json!({"scaleDown": down, "scaleUp": up}));
+    let read = scalers.read(json!({"metadata": {"name": "h"}, "spec": {"maxReplicas": 5}}));
+    assert!(read["spec"].get("behavior").is_none());
+}
+
+#[test]
 fn a_revision_is_for_good() {
     let revisions = Subject::of("apps", "ControllerRevision");
     let revision = revisions.created(json!({

@@ -70,7 +70,7 @@ pub(super) async fn delete_collection(cx: &mut Context<'_>, bytes: Bytes) -> Res
     match failed {
         Some(failure) => Err(failure),
         None => {
-            let head = ListHead { revision, token: None, remaining: None };
+            let head = ListHead { revision: Some(revision), token: None, remaining: None };
             Answer::list(deleted, &head, None, representation).await
         }
     }

@@ -26,7 +26,7 @@ pub(crate) async fn list(cx: &Context<'_>) -> Result<Answer, Failure> {
         _ => None,
     };
     let remaining = found.remaining.filter(|remaining| *remaining > 0 && selection.is_everything_visible());
-    let head = ListHead { revision: found.revision, token, remaining };
+    let head = ListHead { revision: Some(found.revision), token, remaining };
     let reload = reload(cx, found.revision, selection);
     Answer::list(found.objects, &head, Some(reload), representation).await
 }

@@ -20,7 +20,7 @@ fn objects(n: usize) -> Vec<Arc<Object>> {
 }
 
 fn head() -> ListHead {
-    ListHead { revision: Revision(7), token: Some("more".to_owned()), remaining: Some(3) }
+    ListHead { revision: Some(Revision(7)), token: Some("more".to_owned()), remaining: Some(3) }
 }
 
 fn json() -> Representation {

@@ -1,0 +1,135 @@
+//! What simulated nodes and their Pods use, as a metrics-server would have measured it: not from the first moment, over a window, and
+//! only of containers that run.
+//!
+//! Made when it is asked for (`Agent::pod_usage`, `Agent::node_usage`) of the Pods alone: nobody measures in between. Follows
+//! metrics-server's `pkg/storage`, which looks every fifteen seconds and makes do with ten for a container that has just begun.
+
+use crate::kubelet::usage::Usage;
+use crate::pods;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{ContainerStatus, Node, Pod};
+use std::time::Duration;
+
+/// How far apart two measurements are.
+const RESOLUTION_SECONDS: u64 = 15;
+/// How long something must have run to be measured.
+const FRESH_SECONDS: u64 = 10;
+
+/// What a Pod uses.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct PodUsage {
+    /// Over how long it was measured.
+    pub window: Duration,
+    /// The names of its containers that run, and what they use.
+    pub containers: Vec<(String, Usage)>,
+}
+
+/// What a node uses.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct NodeUsage {
+    /// Over how long it was measured.
+    pub window: Duration,
+    /// What the containers on it use together.
+    pub usage: Usage,
+}
+
+/// What a Pod uses, given those of its containers that run; `None` unless all of them have run for long enough.
+pub(crate) fn of_pod(pod: &Pod, running: Vec<(&ContainerStatus, Usage)>, now: Timestamp) -> Option<PodUsage> {
+    if pods::phase(pod) != "Running" || running.is_empty() {
+        return None;
+    }
+    let mut found = PodUsage { window: Duration::from_secs(RESOLUTION_SECONDS), containers: Vec::new() };
+    for (container, usage) in running {
+        let begun = container.state.as_ref()?.running.as_ref()?.started_at.as_ref()?;
+        found.window = found.window.min(window(begun.0, now)?);
+        found.containers.push((container.name.clone(), usage));
+    }
+    Some(found)
+}
+
+/// What a node uses whose containers use so much; `None` while it is new.
+pub(crate) fn of_node(node: &Node, usages: impl Iterator<Item = Usage>, now: Timestamp) -> Option<NodeUsage> {
+    let window = window(node.metadata.creation_timestamp.as_ref()?.0, now)?;
+    Some(NodeUsage { window, usage: usages.fold(Usage::default(), plus) })
+}
+
+/// Over how long something was measured that began at a time; `None` if there was no time to.
+fn window(begun: Timestamp, now: Timestamp) -> Option<Duration> {
+    let seconds = u64::try_from(now.duration_since(begun).as_secs()).ok()?;
+    (seconds >= FRESH_SECONDS).then(|| Duration::from_secs(seconds.min(RESOLUTION_SECONDS)))
+}
+
+fn plus(a: Usage, b: Usage) -> Usage {
+    Usage {
+        cpu_millis: a.cpu_millis.saturating_add(b.cpu_millis),
+        memory_bytes: a.memory_bytes.saturating_add(b.memory_bytes),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    const QUARTER: Usage = Usage { cpu_millis: 250, memory_bytes: 1024 };
+
+    fn now() -> Timestamp {
+        "2026-03-01T00:01:00Z".parse().unwrap()
+    }
+
+    /// A container that runs since a second of the minute.
+    fn running(name: &str, since: &str) -> ContainerStatus {
+        let state = json!({"running": {"startedAt": format!("2026-03-01T00:00:{since}Z")}});
+        let status =
+            json!({"name": name, "image": "", "imageID": "", "ready": true, "restartCount": 0, "state": state});
+        serde_json::from_value(status).unwrap()
+    }
+
+    #[track_caller]
+    fn check(phase: &str, containers: &[(&str, &str)], want: Option<(u64, &[&str])>) {
+        let pod: Pod = serde_json::from_value(json!({"metadata": {}, "status": {"phase": phase}})).unwrap();
+        let statuses: Vec<ContainerStatus> = containers.iter().map(|(name, since)| running(name, since)).collect();
+        let want = want.map(|(seconds, names)| PodUsage {
+            window: Duration::from_secs(seconds),
+            containers: names.iter().map(|name| ((*name).to_owned(), QUARTER)).collect(),
+        });
+        assert_eq!(of_pod(&pod, statuses.iter().map(|status| (status, QUARTER)).collect(), now()), want);
+    }
+
+    #[test]
+    fn a_pod_is_measured_once_all_that_runs_of_it_has_run_for_ten_seconds() {
+        check("Running", &[("a", "00")], Some((15, &["a"])));
+        check("Running", &[("a", "00"), ("b", "48")], Some((12, &["a", "b"])));
+        check("Running", &[("a", "50")], Some((10, &["a"])));
+        check("Running", &[("a", "00"), ("b", "51")], None);
+        check("Running", &[], None);
+        check("Pending", &[("i", "00")], None);
+    }
+
+    #[test]
+    fn what_begins_in_the_future_is_not_measured() {
+        let pod: Pod = serde_json::from_value(json!({"metadata": {}, "status": {"phase": "Running"}})).unwrap();
+        let status = running("a", "30");
+        assert_eq!(of_pod(&pod, vec![(&status, QUARTER)], "2026-03-01T00:00:00Z".parse().unwrap()), None);
+    }
+
+    #[test]
+    fn a_node_uses_what_all_containers_on_it_use() {
+        let node = |since: &str| -> Node {
+            let since = format!("2026-03-01T00:00:{since}Z");
+            serde_json::from_value(json!({"metadata": {"name": "n", "creationTimestamp": since}})).unwrap()
+        };
+        let usage = Usage { cpu_millis: 750, memory_bytes: 3 * 1024 };
+        let want = NodeUsage { window: Duration::from_secs(15), usage };
+        assert_eq!(of_node(&node("00"), [QUARTER; 3].into_iter(), now()), Some(want));
+        let nothing = NodeUsage { window: Duration::from_secs(11), usage: Usage::default() };
+        assert_eq!(of_node(&node("49"), [].into_iter(), now()), Some(nothing));
+        assert_eq!(of_node(&node("55"), [QUARTER].into_iter(), now()), None);
+    }
+
+    #[test]
+    fn sums_stay_within_what_they_can_be() {
+        let most = Usage { cpu_millis: u64::MAX, memory_bytes: u64::MAX };
+        assert_eq!(plus(most, QUARTER), most);
+    }
+}
