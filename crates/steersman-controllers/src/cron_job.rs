@@ -10,6 +10,8 @@ mod schedule;
 use crate::cron_job::plan::Say;
 use crate::cron_job::schedule::Schedule;
 use crate::dependents::{self, Dependents};
+use crate::namespaces::Namespaces;
+use crate::note::Note;
 use crate::refusal::{self, Error, Refused};
 use crate::settings::Parts;
 use crate::stale;
@@ -38,6 +40,7 @@ struct Context {
     cron_jobs: Lister<CronJob>,
     events: EventRecorder,
     jobs: Dependents<Job>,
+    namespaces: Namespaces,
     written: ConsistencyStore,
 }
 
@@ -54,6 +57,7 @@ pub(crate) fn add(manager: Manager, Parts { client, settings }: Parts<'_>) -> Ma
         cron_jobs: cron_jobs.lister(),
         events: events.clone(),
         jobs: Dependents::of(&jobs),
+        namespaces: Namespaces::of(manager.informers()),
         written: ConsistencyStore::new().covers(&cron_jobs.lister()).covers(&jobs.lister()),
     };
     let controller = Controller::of(&cron_jobs, reconcile, context).name(NAME).workers(WORKERS).owns::<Job>();
@@ -153,6 +157,9 @@ impl Pass<'_> {
         let decision = plan::decide(self.cron_job, status, &schedule, (self.cx.clock)());
         self.say_all(decision.says);
         if let Some(time) = decision.start {
+            if self.cx.namespaces.is_ending(&self.cron_job.metadata) {
+                return Ok(None);
+            }
             if spec.concurrency_policy.as_deref() == Some("Replace") {
                 self.delete_active(status).await?;
             }
@@ -243,9 +250,8 @@ impl Pass<'_> {
                 job
             }
             Err(error) => {
-                if !refusal::is_namespace_ending(&error) {
-                    let note = format!("Error creating job: {}", refusal::message(&error));
-                    self.say(Say::warning("FailedCreate", note));
+                if refusal::is_namespace_ending(&error) {
+                    return Ok(());
                 }
                 return Err(Refused::to(format!("create the job {name:?}"))(error).into());
             }

@@ -104,10 +104,11 @@ pub(crate) fn add(manager: Manager, Parts { client, settings }: Parts<'_>) -> Ma
         let informers = manager.informers();
         (informers.informer::<Job>(Scope::All), informers.informer::<Pod>(Scope::All))
     };
-    let manager = orphans::add(manager, client.clone(), &jobs, &pods);
+    let control = PodControl::new(manager.informers(), client.clone(), NAME);
+    let manager = orphans::add(manager, client, &jobs, &pods);
     let context = Context {
         clock: settings.clock,
-        control: PodControl::new(client, NAME),
+        control,
         jobs: jobs.lister(),
         memory: Mutex::default(),
         pods: Dependents::of(&pods),
@@ -280,6 +281,7 @@ impl Context {
 /// Creates and deletes Pods. Says how many, and what was refused.
 async fn carry_out(cx: &Context, key: &ObjectKey, job: &Job, todo: Todo) -> (Done, Option<Refused>) {
     match todo {
+        Todo::Create(_) if cx.control.namespaces.is_ending(&job.metadata) => (Done::default(), None),
         Todo::Create(orders) => {
             let template = template::Template::of(job);
             let create = |at: usize| {

@@ -23,6 +23,7 @@ pub mod kubelet;
 mod labels;
 mod legacy_tokens;
 mod namespace;
+mod namespaces;
 mod node_lifecycle;
 mod node_ttl;
 mod pod_gc;

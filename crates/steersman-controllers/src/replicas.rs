@@ -62,7 +62,7 @@ fn add<K: Kind>(manager: Manager, Parts { client, settings }: Parts<'_>) -> Mana
     let pods = manager.informers().informer::<Pod>(Scope::All);
     let selectors = Selectors::of(&objects, K::label_selector);
     let context = Context {
-        control: PodControl::new(client.clone(), K::COMPONENT),
+        control: PodControl::new(manager.informers(), client.clone(), K::COMPONENT),
         clock: settings.clock,
         client,
         pods: Dependents::of(&pods),
@@ -95,6 +95,7 @@ async fn reconcile<K: Kind>(key: ObjectKey, cx: &Context<K>) -> Result<Action, E
     let (failure, error) = match plan::step(wanted.replicas, active.len()) {
         _ if object.meta().deletion_timestamp.is_some() => (None, None),
         Step::Nothing => (None, None),
+        Step::Create(_) if cx.control.namespaces.is_ending(object.meta()) => (None, None),
         Step::Create(n) => failed(Failure::CREATE, create(&key, cx, &*object, &wanted, n).await),
         Step::Delete(n) => failed(Failure::DELETE, delete(&key, cx, &*object, active.clone(), n).await),
     };
@@ -145,8 +146,6 @@ async fn create<K: Kind>(
     let (_, error) = write::slow_start(n, |_| async {
         match cx.control.create(object, &pod).await {
             Ok(pod) => cx.written.wrote_at(key, &pod),
-            // Nothing can be made there any more.
-            Err(error) if refusal::is_namespace_ending(error.error()) => {}
             Err(error) => {
                 if !matches!(error.error(), kube::Error::Api(_)) {
                     cx.written.unanswered(key, UNANSWERED);
@@ -157,7 +156,8 @@ async fn create<K: Kind>(
         Ok(())
     })
     .await;
-    error
+    // The cache does not show yet that the namespace is ending: nothing is made there any more.
+    error.filter(|error| !refusal::is_namespace_ending(error.error()))
 }
 
 /// Deletes the `n` Pods that are worth least. The first failure.

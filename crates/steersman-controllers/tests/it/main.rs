@@ -13,6 +13,8 @@ mod deployments;
 #[cfg(test)]
 mod disruption;
 #[cfg(test)]
+mod ending_namespaces;
+#[cfg(test)]
 mod endpoints;
 #[cfg(test)]
 mod garbage_collection;
