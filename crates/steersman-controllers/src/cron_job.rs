@@ -219,8 +219,8 @@ impl Pass<'_> {
         let name = job.name_any();
         let preconditions = Preconditions { uid: job.uid(), resource_version: None };
         match self.jobs().delete(&name, &DeleteParams::background().preconditions(preconditions)).await {
-            Ok(_) => self.say(Say::normal("SuccessfulDelete", format!("Deleted job {name}"))),
-            Err(error) if refusal::is_outdated(&error) => {}
+            Ok(_) => self.record(&Note::normal("SuccessfulDelete", format!("Deleted job {name}"))),
+            Err(error) if refusal::is_gone(&error) => {}
             Err(error) => {
                 self.say(Say::warning("FailedDelete", format!("Deleted job: {}", refusal::message(&error))));
                 return Err(Refused::to(format!("delete the job {name:?}"))(error).into());

@@ -50,10 +50,10 @@ impl PodControl {
         }
     }
 
-    /// Deletes exactly this Pod. One that is gone is fine.
+    /// Deletes exactly this Pod. After this the Pod is gone or going, which the caches will show.
     ///
     /// # Errors
-    /// When the server refuses; an Event says so.
+    /// When the server refuses; an Event says so. A conflict too: an admission webhook may deny with that code.
     pub(crate) async fn delete<O: Resource<DynamicType = ()>>(&self, owner: &O, pod: &Pod) -> Result<(), Refused> {
         let namespace = owner.meta().namespace.as_deref().unwrap_or_default();
         let name = pod.metadata.name.as_deref().unwrap_or_default();
@@ -64,7 +64,7 @@ impl PodControl {
                 self.events.event(owner, EventType::Normal, "SuccessfulDelete", &format!("Deleted pod: {name}"));
                 Ok(())
             }
-            Err(error) if refusal::is_outdated(&error) => Ok(()),
+            Err(error) if refusal::is_gone(&error) => Ok(()),
             Err(error) => {
                 let note = format!("Error deleting: {}", refusal::message(&error));
                 self.events.event(owner, EventType::Warning, "FailedDelete", &note);

@@ -7,7 +7,7 @@ use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 use steersman::ObjectKey;
-use steersman_testkit::{ControlPlane, Loops};
+use steersman_testkit::{ControlPlane, Fault, Loops};
 
 async fn create(plane: &ControlPlane, name: &str, spec: Value) {
     let template =
@@ -144,5 +144,18 @@ async fn a_job_that_succeeds_is_noted_and_the_history_is_kept_short() {
     assert!(jobs.get_opt(&second).await.unwrap().is_some());
     let note = until_event(&plane, "c", "SawCompletedJob").await;
     assert_eq!(note, format!("Saw completed job: {first}, condition: Complete"));
+    plane.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_whose_deletion_is_denied_as_a_conflict_is_deleted_later() {
+    let plane = moved::plane(Loops::only(["cronjob"])).await;
+    plane.fail_next_where(1, Fault::Refused(409), |method, path| *method == http::Method::DELETE && path.contains("/jobs/"));
+    create(&plane, "repl", json!({"schedule": "* * * * *", "concurrencyPolicy": "Replace"})).await;
+    let (first, third) = (name_at("repl", "2026-03-01T00:01:00Z"), name_at("repl", "2026-03-01T00:03:00Z"));
+    plane.until(&key(&first), |_: &Job| true).await;
+    plane.until_gone::<Job>(&key(&first)).await;
+    plane.until(&key(&third), |_: &Job| true).await;
+    assert_eq!(plane.n_faults_left(), 0);
     plane.stop().await;
 }
