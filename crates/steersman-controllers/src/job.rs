@@ -55,8 +55,6 @@ const FINALIZER: &str = "batch.kubernetes.io/job-tracking";
 
 const RETRY: Duration = Duration::from_secs(1);
 const RETRY_MAX: Duration = Duration::from_secs(60);
-/// How long a Job waits after the answer to a creation was lost: longer than a Pod needs to appear.
-const UNANSWERED: Duration = Duration::from_secs(5);
 /// A Job with as many Pods is looked at less often.
 const MANY: usize = 100;
 const REST_MAX: Duration = Duration::from_secs(1);
@@ -293,10 +291,8 @@ async fn carry_out(cx: &Context, key: &ObjectKey, job: &Job, todo: Todo) -> (Don
                 }
             };
             let (n_created, refused): (_, Option<Refused>) = slow_start(orders.len(), create).await;
-            if let Some(refused) = &refused
-                && !matches!(refused.error(), kube::Error::Api(_))
-            {
-                cx.written.unanswered(key, UNANSWERED);
+            if let Some(refused) = &refused {
+                refusal::hold_if_unanswered(&cx.written, key, refused.error());
             }
             let refused = refused.filter(|refused| !refusal::is_namespace_ending(refused.error()));
             (Done { n_created, ..Done::default() }, refused)

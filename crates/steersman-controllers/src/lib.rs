@@ -5,6 +5,7 @@
 
 mod bootstrap_tokens;
 pub mod certificates;
+mod clock;
 mod control_loop;
 mod cron_job;
 mod daemonset;
@@ -26,6 +27,7 @@ mod namespace;
 mod namespaces;
 mod node_lifecycle;
 mod node_ttl;
+mod note;
 mod pod_gc;
 mod pods;
 mod refusal;

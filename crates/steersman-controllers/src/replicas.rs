@@ -23,7 +23,6 @@ use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::{Pod, ReplicationController};
 use kube::{Api, Client};
 use std::sync::Arc;
-use std::time::Duration;
 use steersman::consistency::ConsistencyStore;
 use steersman::{Action, Controller, Lister, LookupError, Manager, ObjectKey, Scope, owners, write};
 
@@ -32,9 +31,6 @@ const WORKERS: usize = 16;
 
 /// How many Pods of one owner are deleted at a time.
 const DELETIONS_MAX: usize = 64;
-
-/// For how long a creation without an answer may still turn out to have been done.
-const UNANSWERED: Duration = Duration::from_secs(5);
 
 struct Context<K> {
     client: Client,
@@ -147,9 +143,7 @@ async fn create<K: Kind>(
         match cx.control.create(object, &pod).await {
             Ok(pod) => cx.written.wrote_at(key, &pod),
             Err(error) => {
-                if !matches!(error.error(), kube::Error::Api(_)) {
-                    cx.written.unanswered(key, UNANSWERED);
-                }
+                refusal::hold_if_unanswered(&cx.written, key, error.error());
                 return Err(error);
             }
         }
@@ -178,7 +172,7 @@ async fn delete<K: Kind>(
             }
         };
         let on_nodes = plan::count_by_node(&related);
-        ranking::sort(&mut active, |pod| on_nodes.get(plan::node(pod)).copied().unwrap_or(0), (cx.clock)());
+        ranking::sort(&mut active, |pod| on_nodes.get(pods::node_name(pod).unwrap_or_default()).copied().unwrap_or(0), (cx.clock)());
         active.truncate(n);
     }
     let delete = |pod: Arc<Pod>| async move {
