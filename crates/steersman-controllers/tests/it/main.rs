@@ -17,6 +17,8 @@ mod ending_namespaces;
 #[cfg(test)]
 mod endpoints;
 #[cfg(test)]
+mod events;
+#[cfg(test)]
 mod garbage_collection;
 #[cfg(test)]
 mod jobs;
