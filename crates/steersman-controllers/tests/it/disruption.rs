@@ -102,3 +102,29 @@ async fn a_pod_that_was_to_be_disrupted_and_was_not_says_so_no_more() {
     assert!(events.items.is_empty(), "{:?}", events.items);
     plane.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_that_two_budgets_select_say_so_once() {
+    let plane = ControlPlane::start_with(Loops::only(["disruption"])).await;
+    let set = plane.apply(SET).await;
+    pods(&plane, set[0].metadata.uid.as_deref(), "web", 3).await;
+    for name in ["a", "b"] {
+        plane.apply(&format!("{{kind: PodDisruptionBudget, apiVersion: policy/v1, metadata: {{name: {name}, namespace: default}}, spec: {{minAvailable: 1, selector: {{matchLabels: {{app: web}}}}}}}}")).await;
+    }
+    let counted = |healthy| move |budget: &PodDisruptionBudget| counts(budget).is_some_and(|counts| counts[0] == healthy);
+    let api = Api::<Pod>::namespaced(plane.client(), "default");
+    // Each time, both budgets look at all their Pods again.
+    for (n_ready, ready) in [(2, "False"), (3, "True"), (2, "False")] {
+        let status = json!({"status": {"conditions": [{"type": "Ready", "status": ready}]}});
+        api.patch_status("web0", &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
+        for name in ["a", "b"] {
+            plane.until(&ObjectKey::namespaced("default", name), counted(n_ready)).await;
+        }
+    }
+    for name in ["web0", "web1", "web2"] {
+        let event = crate::events::until(&plane, name, "MultiplePodDisruptionBudgets").await;
+        let message = format!("Pod \"default\"/\"{name}\" matches multiple PodDisruptionBudgets.  Chose \"a\" arbitrarily.");
+        assert_eq!((event.count, event.message), (Some(1), Some(message)));
+    }
+    plane.stop().await;
+}
