@@ -77,6 +77,10 @@ pub(crate) fn add(manager: Manager, Parts { client, settings }: Parts<'_>) -> Ma
 /// The budgets that a change of a Pod concerns.
 fn concerned(change: &Change<'_, Pod>, budgets: &Budgets) -> Vec<ObjectKey> {
     let Some(pod) = change.object() else { return Vec::new() };
+    // Most namespaces have none: then the state before is not read.
+    if !budgets.are_in(pod.metadata.namespace.as_deref().unwrap_or_default()) {
+        return Vec::new();
+    }
     let mut labels = vec![&pod.metadata];
     if let Change::Updated { old, .. } = change
         && !change.is_resync()

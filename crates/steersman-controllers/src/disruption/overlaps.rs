@@ -9,11 +9,14 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use parking_lot::Mutex;
 use std::sync::Arc;
-use steersman::cache::Informer;
+use steersman::cache::{Index, Informer};
 use steersman::{LookupError, ObjectKey};
 
 /// Budgets by the Pods that they select.
-pub(super) struct Budgets(Selectors<PodDisruptionBudget>);
+pub(super) struct Budgets {
+    by_namespace: Index<PodDisruptionBudget, String>,
+    selectors: Selectors<PodDisruptionBudget>,
+}
 
 /// The Pods that several budgets select, as far as that was said.
 pub(super) struct Overlaps {
@@ -29,7 +32,15 @@ impl Budgets {
         let selector = |budget: &PodDisruptionBudget| {
             budget.spec.as_ref().and_then(|spec| spec.selector.clone()).unwrap_or_default()
         };
-        Budgets(Selectors::of(budgets, selector))
+        Budgets {
+            by_namespace: budgets.add_metadata_index(|metadata| metadata.namespace.clone()),
+            selectors: Selectors::of(budgets, selector),
+        }
+    }
+
+    /// Whether a namespace has any.
+    pub(super) fn are_in(&self, namespace: &str) -> bool {
+        self.by_namespace.count(namespace).is_ok_and(|n| n > 0)
     }
 
     /// The budgets that select a Pod, by name. One without a selector selects none, one with an empty selector all.
@@ -37,7 +48,7 @@ impl Budgets {
     /// # Errors
     /// When the cache is not filled.
     pub(super) fn of_pod(&self, pod: &ObjectMeta) -> Result<Vec<ObjectKey>, LookupError> {
-        let found = self.0.matching_or_empty(pod)?;
+        let found = self.selectors.matching_or_empty(pod)?;
         let has_selector = |budget: &&Arc<PodDisruptionBudget>| {
             budget.spec.as_ref().is_some_and(|spec| spec.selector.is_some())
         };

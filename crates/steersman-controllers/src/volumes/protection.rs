@@ -46,13 +46,14 @@ pub(crate) fn add_for_claims(manager: Manager, Parts { client, .. }: Parts<'_>) 
     let informers = manager.informers();
     let (pods, claims) =
         (informers.informer::<Pod>(Scope::All), informers.informer::<PersistentVolumeClaim>(Scope::All));
+    let deleting = claims.add_metadata_index(|metadata| {
+        metadata.deletion_timestamp.as_ref().and_then(|_| metadata.namespace.clone())
+    });
     let context = Claims {
         client,
         claims: claims.lister(),
         by_claim: pods.add_index(claims_of_pod),
-        deleting: claims.add_metadata_index(|metadata| {
-            metadata.deletion_timestamp.as_ref().and_then(|_| metadata.namespace.clone())
-        }),
+        deleting: deleting.clone(),
         unused: Mutex::default(),
     };
     let known = claims.lister();
@@ -60,16 +61,22 @@ pub(crate) fn add_for_claims(manager: Manager, Parts { client, .. }: Parts<'_>) 
         .name("pvc-protection-controller")
         .when(needs_work(OF_CLAIMS))
         .watches_changes(&pods, move |change: &Change<'_, Pod>| {
-            let old = match change {
-                Change::Updated { old, .. } => old.object().map(|pod| claims_of_pod(pod)).unwrap_or_default(),
-                _ => Vec::new(),
-            };
-            let Some(pod) = change.object() else { return old };
+            let Some(pod) = change.object() else { return Vec::new() };
+            // Most namespaces have no claim that waits: then nothing else is looked at.
+            let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+            if deleting.count(namespace).is_ok_and(|n| n == 0) {
+                return Vec::new();
+            }
             let may_release = matches!(change, Change::Deleted(_)) || pods::is_terminal(pod) || is_shut_down(pod);
-            let now = if may_release { claims_of_pod(pod) } else { Vec::new() };
-            // Only those that wait for it.
+            let mut claims = if may_release { claims_of_pod(pod) } else { Vec::new() };
+            // Another one of the name, whose end was not seen.
+            if let Change::Updated { old, .. } = change
+                && let Some(old) = old.object().filter(|old| old.metadata.uid != pod.metadata.uid)
+            {
+                claims.extend(claims_of_pod(old));
+            }
             let waits = |key: &ObjectKey| known.get(key).is_ok_and(|claim| finalizers::is_deleting(&*claim));
-            now.into_iter().chain(old).filter(waits).collect()
+            claims.into_iter().filter(waits).collect()
         });
     manager.controller(controller)
 }
