@@ -163,7 +163,10 @@ impl<'a> Pass<'a> {
 
     fn judge(&mut self) {
         let uncounted = self.uncounted();
-        let succeeded = self.new_pods(&uncounted.succeeded, |pod| pods::phase(pod) == "Succeeded");
+        // One that was listed as failed because it was being deleted may come to succeed, and counts once.
+        let is_listed_as_failed = |pod: &Pod| uncounted.failed.iter().flatten().any(|listed| listed == uid(pod));
+        let has_succeeded = |pod: &Pod| pods::phase(pod) == "Succeeded" && !is_listed_as_failed(pod);
+        let succeeded = self.new_pods(&uncounted.succeeded, has_succeeded);
         let failed = self.new_pods(&uncounted.failed, |pod| self.has_failed(pod));
         let n_failed = failed.iter().filter(|pod| self.failure(pod) != Failure::Ignored).count();
         let total = |counted: Option<i32>, new: usize, listed: &Option<Vec<String>>| {
