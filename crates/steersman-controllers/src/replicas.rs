@@ -172,7 +172,11 @@ async fn delete<K: Kind>(
             }
         };
         let on_nodes = plan::count_by_node(&related);
-        ranking::sort(&mut active, |pod| on_nodes.get(pods::node_name(pod).unwrap_or_default()).copied().unwrap_or(0), (cx.clock)());
+        ranking::sort(
+            &mut active,
+            |pod| on_nodes.get(pods::node_name(pod).unwrap_or_default()).copied().unwrap_or(0),
+            (cx.clock)(),
+        );
         active.truncate(n);
     }
     let delete = |pod: Arc<Pod>| async move {

@@ -198,7 +198,9 @@ impl Context {
         let (mut usage, mut next) = (Usage::new(), None);
         let add = |objects: &[Value]| usage.add(held, names, scoped, objects);
         match held {
-            Held::Claim => in_chunks(&self.claims.list_in(namespace)?, |claim| serde_json::to_value(claim), add).await?,
+            Held::Claim => {
+                in_chunks(&self.claims.list_in(namespace)?, |claim| serde_json::to_value(claim), add).await?
+            }
             Held::Pod => {
                 let now = (self.clock)();
                 let pods = self.pods.list_in(namespace)?;

@@ -189,9 +189,10 @@ async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, Error> {
         return Err(error.into());
     }
     // What is there goes with its namespace, and nothing is made there.
-    let (n_deleted, done) = match cx.namespaces.is_ending(&set.metadata) {
-        true => (0, Ok(())),
-        false => Executor { cx, key: &key, set: &set }.run(&plan).await,
+    let (n_deleted, done) = if cx.namespaces.is_ending(&set.metadata) {
+        (0, Ok(()))
+    } else {
+        Executor { cx, key: &key, set: &set }.run(&plan).await
     };
     let done = done.or_else(|error| if error.is_namespace_ending() { Ok(()) } else { Err(error) });
     let mut status = plan.status.clone();

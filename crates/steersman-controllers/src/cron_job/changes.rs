@@ -25,9 +25,8 @@ impl Changes {
     pub(crate) fn last(&self, key: &ObjectKey, cron_job: &CronJob, now: Timestamp) -> (Option<Timestamp>, bool) {
         let mut all = self.0.lock();
         let known = all.get(key).filter(|known| known.uid == cron_job.metadata.uid);
-        let is_same = |known: &Known| {
-            known.schedule == cron_job.spec.schedule && known.time_zone == cron_job.spec.time_zone
-        };
+        let is_same =
+            |known: &Known| known.schedule == cron_job.spec.schedule && known.time_zone == cron_job.spec.time_zone;
         let (changed, is_new) = match known {
             Some(known) if is_same(known) => return (known.changed, false),
             Some(_) => (Some(now), true),

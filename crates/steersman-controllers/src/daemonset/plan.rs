@@ -153,7 +153,11 @@ fn surge(spec: &DaemonSetSpec, desired: i64) -> i64 {
 
 /// The order in which the Pods of a Node are kept: those that are bound, and then the oldest.
 fn oldest_first(pod: &Pod) -> (bool, Option<Timestamp>, Option<String>) {
-    (pods::node_name(pod).is_none(), pod.metadata.creation_timestamp.as_ref().map(|time| time.0), pod.metadata.name.clone())
+    (
+        pods::node_name(pod).is_none(),
+        pod.metadata.creation_timestamp.as_ref().map(|time| time.0),
+        pod.metadata.name.clone(),
+    )
 }
 
 /// Gives every Node that should have one its Pod, and deletes those that are over, too many, or where they should not be.

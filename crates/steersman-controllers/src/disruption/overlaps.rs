@@ -49,10 +49,10 @@ impl Budgets {
     /// When the cache is not filled.
     pub(super) fn of_pod(&self, pod: &ObjectMeta) -> Result<Vec<ObjectKey>, LookupError> {
         let found = self.selectors.matching_or_empty(pod)?;
-        let has_selector = |budget: &&Arc<PodDisruptionBudget>| {
-            budget.spec.as_ref().is_some_and(|spec| spec.selector.is_some())
-        };
-        let mut keys: Vec<ObjectKey> = found.iter().filter(has_selector).map(|budget| ObjectKey::of(&**budget)).collect();
+        let has_selector =
+            |budget: &&Arc<PodDisruptionBudget>| budget.spec.as_ref().is_some_and(|spec| spec.selector.is_some());
+        let mut keys: Vec<ObjectKey> =
+            found.iter().filter(has_selector).map(|budget| ObjectKey::of(&**budget)).collect();
         keys.sort();
         Ok(keys)
     }
@@ -69,11 +69,7 @@ impl Overlaps {
     ///
     /// # Errors
     /// When the cache is not filled.
-    pub(super) fn new_ones(
-        &self,
-        key: &ObjectKey,
-        pods: &[Arc<Pod>],
-    ) -> Result<Vec<(Arc<Pod>, String)>, LookupError> {
+    pub(super) fn new_ones(&self, key: &ObjectKey, pods: &[Arc<Pod>]) -> Result<Vec<(Arc<Pod>, String)>, LookupError> {
         let (mut now, mut notes) = (HashSet::new(), Vec::new());
         let before = self.said.lock().remove(key).unwrap_or_default();
         for pod in pods {

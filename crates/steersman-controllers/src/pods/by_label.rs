@@ -59,11 +59,7 @@ impl<K: CachedResource> ByLabel<K> {
     }
 
     /// Those in a namespace whose metadata passes.
-    pub(crate) fn in_namespace(
-        &self,
-        namespace: &str,
-        passes: impl Fn(&ObjectMeta) -> bool,
-    ) -> Vec<Arc<K>> {
+    pub(crate) fn in_namespace(&self, namespace: &str, passes: impl Fn(&ObjectMeta) -> bool) -> Vec<Arc<K>> {
         self.indexer.list_in_where(namespace, passes)
     }
 

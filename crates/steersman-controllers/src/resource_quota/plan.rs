@@ -185,7 +185,9 @@ pub(crate) fn frees_pod(old: &Pod, new: &Pod) -> bool {
         let spec = pod.spec.as_ref();
         let init_containers = spec.and_then(|spec| spec.init_containers.as_ref()).into_iter().flatten();
         let containers = spec.into_iter().flat_map(|spec| &spec.containers);
-        init_containers.map(|one| (true, one.resources.as_ref())).chain(containers.map(|one| (false, one.resources.as_ref())))
+        init_containers
+            .map(|one| (true, one.resources.as_ref()))
+            .chain(containers.map(|one| (false, one.resources.as_ref())))
     }
     let has_deadline = |pod: &Pod| pod.spec.as_ref().is_some_and(|spec| spec.active_deadline_seconds.is_some());
     pods::is_terminal(old) != pods::is_terminal(new)

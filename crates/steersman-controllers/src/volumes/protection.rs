@@ -46,9 +46,8 @@ pub(crate) fn add_for_claims(manager: Manager, Parts { client, .. }: Parts<'_>) 
     let informers = manager.informers();
     let (pods, claims) =
         (informers.informer::<Pod>(Scope::All), informers.informer::<PersistentVolumeClaim>(Scope::All));
-    let deleting = claims.add_metadata_index(|metadata| {
-        metadata.deletion_timestamp.as_ref().and_then(|_| metadata.namespace.clone())
-    });
+    let deleting = claims
+        .add_metadata_index(|metadata| metadata.deletion_timestamp.as_ref().and_then(|_| metadata.namespace.clone()));
     let context = Claims {
         client,
         claims: claims.lister(),

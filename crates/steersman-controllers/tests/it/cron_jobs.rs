@@ -138,7 +138,9 @@ async fn a_job_that_succeeds_is_noted_and_the_history_is_kept_short() {
 #[tokio::test(start_paused = true)]
 async fn a_job_whose_deletion_is_denied_as_a_conflict_is_deleted_later() {
     let plane = moved::plane(Loops::only(["cronjob"])).await;
-    plane.fail_next_where(1, Fault::Refused(409), |method, path| *method == http::Method::DELETE && path.contains("/jobs/"));
+    plane.fail_next_where(1, Fault::Refused(409), |method, path| {
+        *method == http::Method::DELETE && path.contains("/jobs/")
+    });
     create(&plane, "repl", json!({"schedule": "* * * * *", "concurrencyPolicy": "Replace"})).await;
     let (first, third) = (name_at("repl", "2026-03-01T00:01:00Z"), name_at("repl", "2026-03-01T00:03:00Z"));
     plane.until(&key(&first), |_: &Job| true).await;

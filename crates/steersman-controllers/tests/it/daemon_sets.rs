@@ -229,9 +229,7 @@ async fn a_revision_whose_deletion_is_denied_as_a_conflict_is_deleted_later() {
     let plane = start(&[]).await;
     plane.apply(SET).await;
     let is_observed = |generation| {
-        move |set: &DaemonSet| {
-            set.status.as_ref().is_some_and(|status| status.observed_generation == Some(generation))
-        }
+        move |set: &DaemonSet| set.status.as_ref().is_some_and(|status| status.observed_generation == Some(generation))
     };
     plane.until(&d(), is_observed(1)).await;
     let revisions = Api::<ControllerRevision>::namespaced(plane.client(), "default");

@@ -129,7 +129,8 @@ async fn pods_that_two_budgets_select_say_so_once() {
     for name in ["a", "b"] {
         plane.apply(&format!("{{kind: PodDisruptionBudget, apiVersion: policy/v1, metadata: {{name: {name}, namespace: default}}, spec: {{minAvailable: 1, selector: {{matchLabels: {{app: web}}}}}}}}")).await;
     }
-    let counted = |healthy| move |budget: &PodDisruptionBudget| counts(budget).is_some_and(|counts| counts[0] == healthy);
+    let counted =
+        |healthy| move |budget: &PodDisruptionBudget| counts(budget).is_some_and(|counts| counts[0] == healthy);
     let api = Api::<Pod>::namespaced(plane.client(), "default");
     // Each time, both budgets look at all their Pods again.
     for (n_ready, ready) in [(2, "False"), (3, "True"), (2, "False")] {
@@ -141,7 +142,8 @@ async fn pods_that_two_budgets_select_say_so_once() {
     }
     for name in ["web0", "web1", "web2"] {
         let event = crate::events::until(&plane, name, "MultiplePodDisruptionBudgets").await;
-        let message = format!("Pod \"default\"/\"{name}\" matches multiple PodDisruptionBudgets.  Chose \"a\" arbitrarily.");
+        let message =
+            format!("Pod \"default\"/\"{name}\" matches multiple PodDisruptionBudgets.  Chose \"a\" arbitrarily.");
         assert_eq!((event.count, event.message), (Some(1), Some(message)));
     }
     plane.stop().await;
@@ -153,7 +155,9 @@ async fn a_kind_of_owners_is_looked_up_once_for_all_of_them() {
     let plane = ControlPlane::start_with(Loops::only(["disruption"])).await;
     plane.apply(CARTS).await;
     for n in 0..N_OWNERS {
-        let cart = format!("{{kind: Cart, apiVersion: shop.example/v1, metadata: {{name: c{n}, namespace: default}}, spec: {{replicas: 2}}}}");
+        let cart = format!(
+            "{{kind: Cart, apiVersion: shop.example/v1, metadata: {{name: c{n}, namespace: default}}, spec: {{replicas: 2}}}}"
+        );
         let uid = plane.apply(&cart).await[0].metadata.uid.clone().unwrap();
         plane
             .apply(&format!(
@@ -172,7 +176,11 @@ async fn a_kind_of_owners_is_looked_up_once_for_all_of_them() {
         false
     });
     plane.apply("{kind: PodDisruptionBudget, apiVersion: policy/v1, metadata: {name: b, namespace: default}, spec: {maxUnavailable: 1, selector: {matchLabels: {app: cart}}}}").await;
-    plane.until(&ObjectKey::namespaced("default", "b"), |budget: &PodDisruptionBudget| counts(budget) == Some([0, 7, 8, 0])).await;
+    plane
+        .until(&ObjectKey::namespaced("default", "b"), |budget: &PodDisruptionBudget| {
+            counts(budget) == Some([0, 7, 8, 0])
+        })
+        .await;
     assert_eq!(n_lookups.load(Ordering::Relaxed), 1);
     plane.stop().await;
 }

@@ -12,9 +12,8 @@ const PATIENCE: Duration = Duration::from_mins(10);
 
 /// The first Event about the object of a name with this reason in the namespace `default`.
 pub(crate) async fn until(plane: &ControlPlane, of: &str, reason: &str) -> Event {
-    let is_it = |event: &Event| {
-        event.involved_object.name.as_deref() == Some(of) && event.reason.as_deref() == Some(reason)
-    };
+    let is_it =
+        |event: &Event| event.involved_object.name.as_deref() == Some(of) && event.reason.as_deref() == Some(reason);
     let api = Api::<Event>::namespaced(plane.client(), "default");
     let found = async {
         loop {

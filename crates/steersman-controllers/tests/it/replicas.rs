@@ -178,7 +178,9 @@ async fn a_deletion_that_is_denied_as_a_conflict_is_not_taken_for_done() {
     let plane = ControlPlane::start_with(Loops::only(["replicaset"])).await;
     plane.apply(SET).await;
     plane.until(&x(), |set: &ReplicaSet| replicas(set) == Some(3)).await;
-    plane.fail_next_where(2, Fault::Refused(409), |method, path| *method == http::Method::DELETE && path.contains("/pods/"));
+    plane.fail_next_where(2, Fault::Refused(409), |method, path| {
+        *method == http::Method::DELETE && path.contains("/pods/")
+    });
     scale(&plane, 1).await;
     plane.until(&x(), |set: &ReplicaSet| replicas(set) == Some(1)).await;
     assert_eq!((plane.n_faults_left(), names(&plane, "app=x").await.len()), (0, 1));

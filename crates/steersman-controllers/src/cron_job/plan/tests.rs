@@ -89,7 +89,8 @@ fn irregular_times_far_in_the_past_are_found_in_few_steps() {
     let last = json!({"lastScheduleTime": "2026-01-31T23:58:00Z"});
     let status: CronJobStatus = serde_json::from_value(last).unwrap();
     let times = Schedule::parse("* * * 1 *", jiff::tz::TimeZone::UTC).unwrap();
-    let decision = decide(&dense, &status, Times { schedule: &times, changed: None }, "2045-06-01T00:00:00Z".parse().unwrap());
+    let decision =
+        decide(&dense, &status, Times { schedule: &times, changed: None }, "2045-06-01T00:00:00Z".parse().unwrap());
     assert_eq!(decision.start.map(|time| time.to_string()).as_deref(), Some("2045-01-31T23:59:00Z"));
 }
 
