@@ -4,26 +4,29 @@
 //! to do is decided in `plan`, and `schedule` knows the times; here are the requests. Jobs count by the uid of their controller,
 //! not by its name as upstream.
 
+mod changes;
 mod plan;
 mod schedule;
 
-use crate::cron_job::plan::Say;
+use crate::cron_job::changes::Changes;
+use crate::cron_job::plan::Times;
 use crate::cron_job::schedule::Schedule;
 use crate::dependents::{self, Dependents};
+use crate::namespaces::Namespaces;
+use crate::note::Note;
 use crate::refusal::{self, Error, Refused};
 use crate::settings::Parts;
 use crate::stale;
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::{CronJob, CronJobStatus, Job};
 use k8s_openapi::api::core::v1::ObjectReference;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::api::{DeleteParams, PostParams, Preconditions};
 use kube::core::Resource as _;
 use kube::{Api, Client, ResourceExt as _};
 use std::time::Duration;
-use steersman::cache::Change;
 use steersman::consistency::ConsistencyStore;
-use steersman::events::{EventRecorder, EventType};
+use steersman::events::EventRecorder;
 use steersman::{Action, Controller, Lister, Manager, ObjectKey, Scope};
 
 /// What the Events come from, and the name under which the loop appears in logs.
@@ -33,11 +36,13 @@ const WORKERS: usize = 5;
 const SCHEDULED: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";
 
 struct Context {
+    changes: Changes,
     client: Client,
     clock: fn() -> Timestamp,
     cron_jobs: Lister<CronJob>,
     events: EventRecorder,
     jobs: Dependents<Job>,
+    namespaces: Namespaces,
     written: ConsistencyStore,
 }
 
@@ -47,38 +52,17 @@ pub(crate) fn add(manager: Manager, Parts { client, settings }: Parts<'_>) -> Ma
         let informers = manager.informers();
         (informers.informer::<CronJob>(Scope::All), informers.informer::<Job>(Scope::All))
     };
-    let (events, clock) = (EventRecorder::new(client.clone(), NAME), settings.clock);
     let context = Context {
+        changes: Changes::default(),
+        events: EventRecorder::new(client.clone(), NAME),
         client,
-        clock,
+        clock: settings.clock,
         cron_jobs: cron_jobs.lister(),
-        events: events.clone(),
         jobs: Dependents::of(&jobs),
+        namespaces: Namespaces::of(manager.informers()),
         written: ConsistencyStore::new().covers(&cron_jobs.lister()).covers(&jobs.lister()),
     };
     let controller = Controller::of(&cron_jobs, reconcile, context).name(NAME).workers(WORKERS).owns::<Job>();
-    let queue = controller.queue();
-    // A new schedule counts from now on: its times that have passed since the last Job are not made up for.
-    let controller = controller.when(move |change| {
-        let Change::Updated { old, new } = change else { return true };
-        let Some(old) = old.object() else { return true };
-        if !is_rescheduled(old, new) {
-            return true;
-        }
-        match read_schedule(new) {
-            Ok(schedule) => {
-                let status = new.status.clone().unwrap_or_default();
-                if let Some(wait) = plan::next_wait(new, &status, &schedule, clock()) {
-                    queue.add_after(ObjectKey::of(&***new), wait);
-                }
-            }
-            Err(_) => {
-                let note = format!("unparseable schedule for cronjob: {}", new.spec.schedule);
-                events.event(&***new, EventType::Warning, "UnParseableCronJobSchedule", &note);
-            }
-        }
-        false
-    });
     manager.controller(controller)
 }
 
@@ -87,6 +71,7 @@ async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, Error> {
         return Ok(action);
     }
     let Some(cron_job) = cx.cron_jobs.find(&key)? else {
+        cx.changes.forget(&key);
         cx.written.clear(&key);
         return Ok(Action::AwaitChange);
     };
@@ -118,18 +103,19 @@ impl Pass<'_> {
             let _ = self.delete(&job, status).await;
         }
         self.warn_of_unexpected(status, &jobs).await?;
-        self.say_all(plan::note_finished(status, &jobs));
+        self.record_all(&plan::note_finished(status, &jobs));
         for active in plan::missing(status, &jobs) {
             self.drop_if_missing(status, &active).await?;
         }
         if self.cron_job.metadata.deletion_timestamp.is_some() {
             return Ok(None);
         }
-        let spec = &self.cron_job.spec;
+        let (spec, now) = (&self.cron_job.spec, (self.cx.clock)());
+        let (changed, is_new) = self.cx.changes.last(self.key, self.cron_job, now);
         if let Some(name) = &spec.time_zone
             && let Err(error) = schedule::zone(name)
         {
-            self.say(Say::warning("UnknownTimeZone", format!("invalid timeZone: {name:?}: {error}")));
+            self.record(&Note::warning("UnknownTimeZone", format!("invalid timeZone: {name:?}: {error}")));
             return Ok(None);
         }
         if spec.suspend == Some(true) {
@@ -140,19 +126,27 @@ impl Pass<'_> {
                 "CRON_TZ or TZ used in schedule {:?} is not officially supported, see https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details",
                 spec.schedule
             );
-            self.say(Say::warning("UnsupportedSchedule", note));
+            self.record(&Note::warning("UnsupportedSchedule", note));
         }
         let schedule = match read_schedule(self.cron_job) {
             Ok(schedule) => schedule,
+            Err(_) if is_new => {
+                let note = format!("unparseable schedule for cronjob: {}", spec.schedule);
+                self.record(&Note::warning("UnParseableCronJobSchedule", note));
+                return Ok(None);
+            }
             Err(error) => {
                 let note = format!("unparseable schedule: {:?} : {error}", spec.schedule);
-                self.say(Say::warning("UnparseableSchedule", note));
+                self.record(&Note::warning("UnparseableSchedule", note));
                 return Ok(None);
             }
         };
-        let decision = plan::decide(self.cron_job, status, &schedule, (self.cx.clock)());
-        self.say_all(decision.says);
+        let decision = plan::decide(self.cron_job, status, Times { schedule: &schedule, changed }, now);
+        self.record_all(&decision.notes);
         if let Some(time) = decision.start {
+            if self.cx.namespaces.is_ending(&self.cron_job.metadata) {
+                return Ok(None);
+            }
             if spec.concurrency_policy.as_deref() == Some("Replace") {
                 self.delete_active(status).await?;
             }
@@ -172,7 +166,7 @@ impl Pass<'_> {
         for job in unexpected {
             if !plan::is_active(&now, job.metadata.uid.as_deref()) {
                 let note = format!("Saw a job that the controller did not create or forgot: {}", job.name_any());
-                self.say(Say::warning("UnexpectedJob", note));
+                self.record(&Note::warning("UnexpectedJob", note));
             }
         }
         Ok(())
@@ -188,7 +182,7 @@ impl Pass<'_> {
         };
         if found.is_none() {
             plan::remove_active(status, active.uid.as_deref());
-            self.say(Say::normal("MissingJob", format!("Active job went missing: {name}")));
+            self.record(&Note::normal("MissingJob", format!("Active job went missing: {name}")));
         }
         Ok(())
     }
@@ -200,7 +194,7 @@ impl Pass<'_> {
             match self.jobs().get(name).await {
                 Ok(job) => self.delete(&job, status).await?,
                 Err(error) => {
-                    self.say(Say::warning("FailedGet", format!("Get job: {}", refusal::message(&error))));
+                    self.record(&Note::warning("FailedGet", format!("Get job: {}", refusal::message(&error))));
                     return Err(Refused::to(format!("read the job {name:?}"))(error).into());
                 }
             }
@@ -212,10 +206,10 @@ impl Pass<'_> {
         let name = job.name_any();
         let preconditions = Preconditions { uid: job.uid(), resource_version: None };
         match self.jobs().delete(&name, &DeleteParams::background().preconditions(preconditions)).await {
-            Ok(_) => self.say(Say::normal("SuccessfulDelete", format!("Deleted job {name}"))),
-            Err(error) if refusal::is_outdated(&error) => {}
+            Ok(_) => self.record(&Note::normal("SuccessfulDelete", format!("Deleted job {name}"))),
+            Err(error) if refusal::is_gone(&error) => {}
             Err(error) => {
-                self.say(Say::warning("FailedDelete", format!("Deleted job: {}", refusal::message(&error))));
+                self.record(&Note::warning("FailedDelete", format!("Deleted job: {}", refusal::message(&error))));
                 return Err(Refused::to(format!("delete the job {name:?}"))(error).into());
             }
         }
@@ -230,7 +224,7 @@ impl Pass<'_> {
         let name = wanted.name_any();
         let job = match self.jobs().create(&PostParams::default(), &wanted).await {
             Ok(job) => {
-                self.say(Say::normal("SuccessfulCreate", format!("Created job {name}")));
+                self.record(&Note::normal("SuccessfulCreate", format!("Created job {name}")));
                 job
             }
             Err(error) if refusal::exists_already(&error) => {
@@ -243,10 +237,11 @@ impl Pass<'_> {
                 job
             }
             Err(error) => {
-                if !refusal::is_namespace_ending(&error) {
-                    let note = format!("Error creating job: {}", refusal::message(&error));
-                    self.say(Say::warning("FailedCreate", note));
+                if refusal::is_namespace_ending(&error) {
+                    return Ok(());
                 }
+                let note = format!("Error creating job: {}", refusal::message(&error));
+                self.record(&Note::warning("FailedCreate", note));
                 return Err(Refused::to(format!("create the job {name:?}"))(error).into());
             }
         };
@@ -267,14 +262,13 @@ impl Pass<'_> {
         let format = if shown.offset().is_zero() { "%FT%TZ" } else { "%FT%T%:z" };
         let mut annotations = described.annotations.unwrap_or_default();
         annotations.insert(SCHEDULED.to_owned(), shown.strftime(format).to_string());
-        let owner = self.cron_job.controller_owner_ref(&());
         Job {
             metadata: ObjectMeta {
                 annotations: Some(annotations),
                 labels: described.labels,
                 name: Some(plan::job_name(self.cron_job, time)),
                 namespace: self.cron_job.metadata.namespace.clone(),
-                owner_references: owner.map(|owner| vec![OwnerReference { block_owner_deletion: Some(true), ..owner }]),
+                owner_references: dependents::reference_to(self.cron_job).map(|owner| vec![owner]),
                 ..ObjectMeta::default()
             },
             spec: template.spec,
@@ -282,12 +276,12 @@ impl Pass<'_> {
         }
     }
 
-    fn say(&self, say: Say) {
-        self.cx.events.event(self.cron_job, say.type_, say.reason, &say.note);
+    fn record(&self, note: &Note) {
+        note.record(&self.cx.events, self.cron_job);
     }
 
-    fn say_all(&self, says: Vec<Say>) {
-        says.into_iter().for_each(|say| self.say(say));
+    fn record_all(&self, notes: &[Note]) {
+        notes.iter().for_each(|note| self.record(note));
     }
 
     fn cron_jobs(&self) -> Api<CronJob> {
@@ -297,10 +291,6 @@ impl Pass<'_> {
     fn jobs(&self) -> Api<Job> {
         Api::namespaced(self.cx.client.clone(), self.key.namespace().unwrap_or_default())
     }
-}
-
-fn is_rescheduled(old: &CronJob, new: &CronJob) -> bool {
-    old.spec.schedule != new.spec.schedule || old.spec.time_zone != new.spec.time_zone
 }
 
 /// The schedule in its time zone. Where that is unknown, which is said elsewhere, in UTC.

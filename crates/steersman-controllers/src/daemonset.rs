@@ -67,7 +67,7 @@ pub(crate) fn add(manager: Manager, Parts { client, settings }: Parts<'_>) -> Ma
     let written = ConsistencyStore::new().covers(&sets.lister()).covers(&pods.lister()).covers(&revisions.lister());
     let selectors = Selectors::of(&sets, |set: &DaemonSet| set.spec.selector.clone());
     let context = Context {
-        control: PodControl::new(client.clone(), NAME),
+        control: PodControl::new(informers, client.clone(), NAME),
         client,
         sets: sets.lister(),
         pods: Dependents::of(&pods),
@@ -171,10 +171,9 @@ async fn execute(
     hash: &str,
     change: &Change,
 ) -> (Vec<Arc<Pod>>, Result<(), Error>) {
-    for note in &change.notes {
-        cx.control.events.event(&**set, note.event_type, note.reason, &note.text);
-    }
-    let nodes = &change.create[..change.create.len().min(BURST)];
+    change.notes.iter().for_each(|note| note.record(&cx.control.events, &**set));
+    let n_created_max = if cx.control.namespaces.is_ending(&set.metadata) { 0 } else { BURST };
+    let nodes = &change.create[..change.create.len().min(n_created_max)];
     let created = parking_lot::Mutex::new(Vec::new());
     let create = async |at: usize| {
         let Some(pod) = nodes.get(at).and_then(|node| pod_for(set, hash, node)) else { return Ok(()) };
@@ -184,12 +183,12 @@ async fn execute(
                 created.lock().push(Arc::new(pod));
                 Ok(())
             }
-            // The Pods that are there go with the namespace.
-            Err(refused) if refusal::is_namespace_ending(refused.error()) => Ok(()),
             Err(refused) => Err(refused),
         }
     };
-    let (_, mut refused) = slow_start(nodes.len(), create).await;
+    let (_, refused) = slow_start(nodes.len(), create).await;
+    // The cache does not show yet that the namespace is ending. The Pods that are there go with it.
+    let mut refused = refused.filter(|refused| !refusal::is_namespace_ending(refused.error()));
     let delete = async |pod: &Arc<Pod>| {
         cx.control.delete(&**set, pod).await?;
         cx.written.deleted(key, &**pod);

@@ -11,7 +11,8 @@ mod status;
 
 use crate::dependents::{Claim, Dependents};
 use crate::deployment::bounds::Strategy;
-use crate::deployment::plan::{DeploymentWrite, Note, Plan, SetWrite, State};
+use crate::deployment::plan::{DeploymentWrite, Plan, SetWrite, State};
+use crate::note::Note;
 use crate::pods;
 use crate::refusal::{self, Error, Refused};
 use crate::selectors::Selectors;
@@ -150,9 +151,7 @@ fn namespace(key: &ObjectKey) -> &str {
 }
 
 fn record(cx: &Context, deployment: &Deployment, notes: &[Note]) {
-    for note in notes {
-        cx.events.event(deployment, note.type_, note.reason, &note.text);
-    }
+    notes.iter().for_each(|note| note.record(&cx.events, deployment));
 }
 
 async fn write_status(key: &ObjectKey, cx: &Context, deployment: &Deployment) -> Result<(), Refused> {

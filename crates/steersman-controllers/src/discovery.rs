@@ -1,7 +1,16 @@
 //! What the server says it serves, for loops that meet kinds by name.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResource;
+use crate::refusal;
+use hashbrown::HashMap;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIResource, APIResourceList};
 use kube::Client;
+use parking_lot::Mutex;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How long a kind is known that was found once.
+const KNOWN_FOR: Duration = Duration::from_secs(30);
+const KINDS_MAX: usize = 256;
 
 /// A resource that is served.
 #[derive(Clone, Debug)]
@@ -10,9 +19,34 @@ pub(crate) struct Found {
     pub(crate) api_version: String,
     pub(crate) version: String,
     pub(crate) resource: APIResource,
+    /// Whether it has the subresource `scale`.
+    pub(crate) has_scale: bool,
+}
+
+/// Where a kind is looked for.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub(crate) enum Within {
+    /// In a group, in whichever version has it.
+    Group(String),
+    /// In a version of a group, `apps/v1` or `v1`.
+    Version(String),
+}
+
+/// Kinds that were found, remembered for a while.
+pub(crate) struct Kinds {
+    client: Client,
+    known: Mutex<HashMap<(Within, String), (Found, Instant)>>,
 }
 
 impl Found {
+    /// The first resource of a list that is `wanted`.
+    fn of(listed: APIResourceList, version: String, wanted: impl Fn(&APIResource) -> bool) -> Option<Found> {
+        let resource = listed.resources.iter().find(|one| wanted(one))?.clone();
+        let scale = format!("{}/scale", resource.name);
+        let has_scale = listed.resources.iter().any(|one| one.name == scale && one.kind == "Scale");
+        Some(Found { api_version: listed.group_version, version, resource, has_scale })
+    }
+
     /// Where objects of a namespace are.
     pub(crate) fn path(&self, namespace: &str) -> String {
         let root = if self.api_version.contains('/') { "/apis" } else { "/api" };
@@ -30,10 +64,7 @@ pub(crate) async fn find(
     wanted: impl Fn(&APIResource) -> bool,
 ) -> Result<Option<Found>, kube::Error> {
     if group.is_empty() {
-        let listed = client.list_core_api_resources("v1").await?;
-        let found = listed.resources.into_iter().find(|one| wanted(one));
-        let version = || "v1".to_owned();
-        return Ok(found.map(|resource| Found { api_version: version(), version: version(), resource }));
+        return find_in(client, "v1", wanted).await;
     }
     let groups = client.list_api_groups().await?;
     let Some(group) = groups.groups.into_iter().find(|found| found.name == group) else { return Ok(None) };
@@ -41,9 +72,63 @@ pub(crate) async fn find(
     let others = group.versions.into_iter().filter(|version| Some(version) != preferred.as_ref());
     for version in preferred.clone().into_iter().chain(others) {
         let listed = client.list_api_group_resources(&version.group_version).await?;
-        if let Some(resource) = listed.resources.into_iter().find(|one| wanted(one)) {
-            return Ok(Some(Found { api_version: version.group_version, version: version.version, resource }));
+        if let Some(found) = Found::of(listed, version.version, &wanted) {
+            return Ok(Some(found));
         }
     }
     Ok(None)
+}
+
+/// The first resource of a version of a group that is `wanted`.
+///
+/// # Errors
+/// When the server does not answer. That it does not serve the version is `None`.
+async fn find_in(
+    client: &Client,
+    api_version: &str,
+    wanted: impl Fn(&APIResource) -> bool,
+) -> Result<Option<Found>, kube::Error> {
+    let version = api_version.split_once('/').map(|(_, version)| version);
+    let listed = match version {
+        None => client.list_core_api_resources(api_version).await,
+        Some(_) => client.list_api_group_resources(api_version).await,
+    };
+    match listed {
+        Ok(listed) => Ok(Found::of(listed, version.unwrap_or(api_version).to_owned(), wanted)),
+        Err(error) if refusal::is_gone(&error) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+// === impl Kinds ===
+
+impl Kinds {
+    pub(crate) fn new(client: Client) -> Kinds {
+        Kinds { client, known: Mutex::default() }
+    }
+
+    /// The resource of a kind, if it is served. It may have been half a minute ago.
+    ///
+    /// # Errors
+    /// When the server does not answer.
+    pub(crate) async fn find(&self, within: Within, kind: &str) -> Result<Option<Found>, kube::Error> {
+        let key = (within, kind.to_owned());
+        let known = self.known.lock().get(&key).filter(|(_, at)| at.elapsed() < KNOWN_FOR).cloned();
+        if let Some((found, _)) = known {
+            return Ok(Some(found));
+        }
+        let is_it = |one: &APIResource| one.kind == kind && !one.name.contains('/');
+        let found = match &key.0 {
+            Within::Group(group) => find(&self.client, group, is_it).await?,
+            Within::Version(api_version) => find_in(&self.client, api_version, is_it).await?,
+        };
+        if let Some(found) = &found {
+            let mut known = self.known.lock();
+            if known.len() >= KINDS_MAX {
+                known.clear();
+            }
+            known.insert(key, (found.clone(), Instant::now()));
+        }
+        Ok(found)
+    }
 }

@@ -4,12 +4,15 @@
 //! Pods that it lets go (`disruptedPods`), which count as gone for two minutes. `scale` finds out how many Pods the owners want. Beside
 //! it, `stale` resets the condition `DisruptionTarget` of Pods that were to be deleted and have not been.
 
+mod overlaps;
 mod plan;
 mod scale;
 mod stale_target;
 
+use crate::disruption::overlaps::{Budgets, Overlaps};
 use crate::disruption::plan::{Expected, Wanted};
 use crate::disruption::scale::{Scales, Unknown};
+use crate::pods;
 use crate::pods::by_label::{self, ByLabel};
 use crate::refusal::{self, Error};
 use crate::service_pods::pace::Pace;
@@ -18,11 +21,11 @@ use crate::stale;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use kube::core::Selector;
 use kube::{Api, Client};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
-use steersman::cache::{Change, EventKind};
+use steersman::cache::Change;
 use steersman::consistency::ConsistencyStore;
 use steersman::events::{EventRecorder, EventType};
 use steersman::{Action, Controller, Lister, Manager, ObjectKey, Scope};
@@ -39,6 +42,7 @@ struct Context {
     client: Client,
     events: EventRecorder,
     budgets: Lister<PodDisruptionBudget>,
+    overlaps: Overlaps,
     pods: ByLabel<Pod>,
     scales: Scales,
     written: ConsistencyStore,
@@ -51,7 +55,9 @@ pub(crate) fn add(manager: Manager, Parts { client, settings }: Parts<'_>) -> Ma
     let informers = manager.informers();
     let pods = informers.informer::<Pod>(Scope::All);
     let budgets = informers.informer::<PodDisruptionBudget>(Scope::All);
+    let selecting = Arc::new(Budgets::of(&budgets));
     let context = Context {
+        overlaps: Overlaps::new(Arc::clone(&selecting)),
         events: EventRecorder::new(client.clone(), COMPONENT),
         budgets: budgets.lister(),
         pods: ByLabel::of(&pods),
@@ -61,56 +67,46 @@ pub(crate) fn add(manager: Manager, Parts { client, settings }: Parts<'_>) -> Ma
         clock: settings.clock,
         client: client.clone(),
     };
-    let (of_pods, events) = (budgets.lister(), context.events.clone());
     let controller = Controller::of(&budgets, reconcile, context)
         .name(NAME)
         .workers(WORKERS)
-        .watches_changes(&pods, move |change| concerned(change, &of_pods, &events));
+        .watches_changes(&pods, move |change| concerned(change, &selecting));
     stale_target::add(manager.controller(controller), client, settings.clock)
 }
 
 /// The budgets that a change of a Pod concerns.
-fn concerned(
-    change: &Change<'_, Pod>,
-    budgets: &Lister<PodDisruptionBudget>,
-    events: &EventRecorder,
-) -> Vec<ObjectKey> {
+fn concerned(change: &Change<'_, Pod>, budgets: &Budgets) -> Vec<ObjectKey> {
     let Some(pod) = change.object() else { return Vec::new() };
-    let budgets = budgets.list_in(pod.metadata.namespace.as_deref().unwrap_or_default()).unwrap_or_default();
-    // Most namespaces have none: then the state before need not be read.
-    let old = match change {
-        Change::Updated { old, .. } if !budgets.is_empty() => {
-            old.metadata().filter(|old| old.labels != pod.metadata.labels)
-        }
-        _ => None,
-    };
-    let (mut now, mut before) = (Vec::new(), Vec::new());
-    for budget in &budgets {
-        let selector = budget.spec.as_ref().and_then(|spec| spec.selector.clone());
-        let Some(selector) = selector.and_then(|selector| Selector::try_from(selector).ok()) else { continue };
-        if by_label::matches(&selector, &pod.metadata) {
-            now.push(ObjectKey::of(&**budget));
-        } else if old.is_some_and(|old| by_label::matches(&selector, old)) {
-            before.push(ObjectKey::of(&**budget));
-        }
+    // Most namespaces have none: then the state before is not read.
+    if !budgets.are_in(pod.metadata.namespace.as_deref().unwrap_or_default()) {
+        return Vec::new();
     }
-    if let [first, _, ..] = &*now
-        && change.kind() == EventKind::Updated
+    let mut labels = vec![&pod.metadata];
+    if let Change::Updated { old, .. } = change
+        && !change.is_resync()
     {
-        let note = format!(
-            "Pod {:?}/{:?} matches multiple PodDisruptionBudgets.  Chose {:?} arbitrarily.",
-            pod.metadata.namespace.as_deref().unwrap_or_default(),
-            pod.metadata.name.as_deref().unwrap_or_default(),
-            first.name(),
-        );
-        events.event(pod, EventType::Warning, "MultiplePodDisruptionBudgets", &note);
+        match old.object() {
+            Some(old) if !is_changed(old, pod) => return Vec::new(),
+            _ => {}
+        }
+        labels.extend(old.metadata().filter(|old| old.labels != pod.metadata.labels));
     }
-    now.append(&mut before);
-    now
+    let keys = labels.into_iter().flat_map(|metadata| budgets.of_pod(metadata).unwrap_or_default());
+    keys.collect::<BTreeSet<ObjectKey>>().into_iter().collect()
+}
+
+/// Whether what a budget counts of a Pod has changed.
+fn is_changed(old: &Pod, new: &Pod) -> bool {
+    old.metadata.labels != new.metadata.labels
+        || old.metadata.owner_references != new.metadata.owner_references
+        || pods::is_terminating(old) != pods::is_terminating(new)
+        || pods::is_ready(old) != pods::is_ready(new)
+        || pods::phase(old) != pods::phase(new)
 }
 
 async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, Error> {
     let Some(budget) = cx.budgets.find(&key)? else {
+        cx.overlaps.forget(&key);
         cx.written.clear(&key);
         return Ok(Action::AwaitChange);
     };
@@ -129,6 +125,9 @@ async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, Error> {
     if pods.is_empty() {
         cx.events.event(&*budget, EventType::Normal, "NoPods", "No matching pods found");
     }
+    for (pod, note) in cx.overlaps.new_ones(&key, &pods)? {
+        cx.events.event(&*pod, EventType::Warning, "MultiplePodDisruptionBudgets", &note);
+    }
     let now = (cx.clock)();
     let expected = cx.expected(&budget, &pods).await;
     cx.pace.ran(&key, began);
@@ -146,7 +145,7 @@ async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, Error> {
             "Pods selected by this PodDisruptionBudget (selector: {}) were found to be unmanaged. As a result, the status of the \
              PDB cannot be calculated correctly, which may result in undefined behavior. To account for these pods please set \
              \".spec.minAvailable\" field of the PDB to an integer value.",
-            by_label::as_go_prints(selector)
+            by_label::go_text(selector)
         );
         cx.events.event(&*budget, EventType::Warning, "UnmanagedPods", &note);
     }

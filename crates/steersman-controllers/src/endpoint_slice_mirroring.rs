@@ -29,8 +29,6 @@ const NAME: &str = "endpoint-slice-mirroring-controller";
 const WORKERS: usize = 5;
 const N_FAILURES_MAX: u32 = 15;
 const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(100));
-/// How long Endpoints are held back after a creation without an answer.
-const UNANSWERED_WAIT: Duration = Duration::from_secs(5);
 /// Endpoints with this annotation are locks of programs that elect a leader.
 const LEADER: &str = "control-plane.alpha.kubernetes.io/leader";
 const SKIP: &str = "endpointslice.kubernetes.io/skip-mirror";
@@ -117,9 +115,9 @@ async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, Error> {
     let endpoints = cx.endpoints.find(&key)?.filter(|endpoints| is_mirrored(&endpoints.metadata));
     let service = cx.services.find(&key)?.filter(|service| !has_selector(service));
     let Some((endpoints, _)) = endpoints.zip(service) else {
-        return cx.execute(&key, Plan { delete: slices, ..Plan::default() }, false).await;
+        return cx.execute(&key, Plan { delete: slices, ..Plan::default() }).await;
     };
-    let plan = plan::plan(&endpoints, &slices);
+    let mut plan = plan::plan(&endpoints, &slices);
     if plan.n_invalid > 0 {
         let note = format!("Skipped {} invalid IP addresses when mirroring to EndpointSlices", plan.n_invalid);
         cx.events.event(&*endpoints, EventType::Warning, "InvalidIPAddress", &note);
@@ -132,26 +130,26 @@ async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, Error> {
         );
         cx.events.event(&*endpoints, EventType::Warning, "TooManyAddressesToMirror", &note);
     }
-    let is_ending = endpoints.metadata.deletion_timestamp.is_some();
-    cx.execute(&key, plan, !is_ending).await
+    if endpoints.metadata.deletion_timestamp.is_some() {
+        plan.create.clear();
+    }
+    cx.execute(&key, plan).await
 }
 
 impl Context {
-    async fn execute(&self, key: &ObjectKey, plan: Plan, may_create: bool) -> Result<Action, Error> {
+    async fn execute(&self, key: &ObjectKey, plan: Plan) -> Result<Action, Error> {
         let api = Api::<EndpointSlice>::namespaced(self.client.clone(), key.namespace().unwrap_or_default());
         let Plan { create, update, delete, .. } = plan;
         if create.is_empty() && update.is_empty() && delete.is_empty() {
             return Ok(Action::AwaitChange);
         }
         self.pace.ran(key, Instant::now());
-        for slice in create.into_iter().filter(|_| may_create) {
+        for slice in create {
             match api.create(&PostParams::default(), &slice).await {
                 Ok(slice) => self.written.wrote_at(key, &slice),
                 Err(error) if refusal::is_namespace_ending(&error) => return Ok(Action::AwaitChange),
                 Err(error) => {
-                    if !matches!(error, kube::Error::Api(_)) {
-                        self.written.unanswered(key, UNANSWERED_WAIT);
-                    }
+                    refusal::hold_if_unanswered(&self.written, key, &error);
                     return Err(Refused::to(format!("create a slice for {key}"))(error).into());
                 }
             }

@@ -40,8 +40,6 @@ const NAME: &str = "endpoint-slice-controller";
 const WORKERS: usize = 5;
 const N_FAILURES_MAX: u32 = 15;
 const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(1000));
-/// How long a Service is held back after a creation without an answer.
-const UNANSWERED_WAIT: Duration = Duration::from_secs(5);
 
 struct Context {
     client: Client,
@@ -165,7 +163,7 @@ async fn reconcile(key: ObjectKey, cx: &Arc<Context>) -> Result<Action, Error> {
     }
     cx.pace.ran(&key, began);
     for note in plan.events {
-        cx.events.event(&*service, note.event_type, note.reason, &note.message);
+        note.record(&cx.events, &*service);
     }
     let fault = match &*faults {
         [] => return Ok(Action::AwaitChange),
@@ -216,9 +214,7 @@ impl Context {
                 Ok(slice) => self.written.wrote_at(key, &slice),
                 Err(error) if refusal::is_namespace_ending(&error) => return Ok(()),
                 Err(error) => {
-                    if !matches!(error, kube::Error::Api(_)) {
-                        self.written.unanswered(key, UNANSWERED_WAIT);
-                    }
+                    refusal::hold_if_unanswered(&self.written, key, &error);
                     let why = refusal::message(&error);
                     return Err(format!("failed to create EndpointSlice for Service {key}: {why}"));
                 }

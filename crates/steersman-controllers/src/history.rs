@@ -175,10 +175,10 @@ pub(crate) fn new<O: Resource<DynamicType = ()>>(
     }
 }
 
-/// Deletes exactly this revision. One that is gone is fine.
+/// Deletes exactly this revision. After this it is gone or going, which the caches will show.
 ///
 /// # Errors
-/// When the server refuses.
+/// When the server refuses, be it as a conflict.
 pub(crate) async fn delete(client: &Client, revision: &ControllerRevision) -> Result<(), Refused> {
     let namespace = revision.metadata.namespace.as_deref().unwrap_or_default();
     let preconditions = Preconditions { uid: revision.metadata.uid.clone(), resource_version: None };
@@ -186,7 +186,7 @@ pub(crate) async fn delete(client: &Client, revision: &ControllerRevision) -> Re
     let revisions = Api::<ControllerRevision>::namespaced(client.clone(), namespace);
     match revisions.delete(name(revision), &params).await {
         Ok(_) => Ok(()),
-        Err(error) if refusal::is_outdated(&error) => Ok(()),
+        Err(error) if refusal::is_gone(&error) => Ok(()),
         Err(error) => Err(Refused::to(format!("delete the revision {:?}", name(revision)))(error)),
     }
 }

@@ -17,20 +17,22 @@ use crate::horizontal_pod_autoscaler::history::{Bounds, History};
 use crate::horizontal_pod_autoscaler::metrics::MetricsClient;
 use crate::horizontal_pod_autoscaler::status::Status;
 use crate::horizontal_pod_autoscaler::target::{Target, Targets};
+use crate::pods::by_label::ByLabel;
 use crate::refusal;
 use crate::settings::Parts;
 use hashbrown::HashMap;
 use jiff::Timestamp;
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Api, Client};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
-use steersman::cache::Indexer;
+use steersman::conditions;
 use steersman::events::{EventRecorder, EventType};
 use steersman::{Action, Controller, Lister, LookupError, Manager, ObjectKey, ReconcileError, Scope};
-use steersman_machinery::selector::Labels;
+use steersman_machinery::selector::{Labels, Operator};
 use tokio::time::Instant;
 
 /// The name under which the loop appears in logs, and what Events are said to come from.
@@ -44,7 +46,7 @@ struct Context {
     client: Client,
     events: EventRecorder,
     autoscalers: Lister<HorizontalPodAutoscaler>,
-    pods: Indexer<Pod>,
+    pods: ByLabel<Pod>,
     targets: Targets,
     metrics: MetricsClient,
     memories: Mutex<HashMap<ObjectKey, Memory>>,
@@ -82,7 +84,7 @@ pub(crate) fn add(manager: Manager, Parts { client, settings }: Parts<'_>) -> Ma
     let context = Context {
         events: EventRecorder::new(client.clone(), NAME),
         autoscalers: autoscalers.lister(),
-        pods: informers.informer::<Pod>(Scope::All).indexer(),
+        pods: ByLabel::of(&informers.informer::<Pod>(Scope::All)),
         targets: Targets::new(client.clone()),
         metrics: MetricsClient { client: client.clone() },
         memories: Mutex::default(),
@@ -125,12 +127,12 @@ impl Context {
             Err(why) => {
                 self.warn(autoscaler, "FailedGetScale", &why);
                 let message = format!("the HPA controller was unable to get the target's current scale: {why}");
-                status.set("AbleToScale", false, "FailedGetScale", &message);
+                status.set("AbleToScale", conditions::Status::False, "FailedGetScale", &message);
                 return self.write(key, autoscaler, status).await;
             }
         };
         let message = "the HPA controller was able to get the target's current scale";
-        status.set("AbleToScale", true, "SucceededGetScale", message);
+        status.set("AbleToScale", conditions::Status::True, "SucceededGetScale", message);
         let current = target.replicas();
         self.with_memory(key, |memory| memory.history.begin(current, now));
         let Some(decision) = self.decide(key, autoscaler, &target, &mut status, now).await else {
@@ -145,12 +147,12 @@ impl Context {
         if let Err(why) = self.targets.scale(&mut target, replicas).await {
             self.warn(autoscaler, "FailedRescale", &format!("New size: {replicas}; reason: {reason}; error: {why}"));
             let message = format!("the HPA controller was unable to update the target scale: {why}");
-            status.set("AbleToScale", false, "FailedUpdateScale", &message);
+            status.set("AbleToScale", conditions::Status::False, "FailedUpdateScale", &message);
             status.counted(current, None);
             return self.write(key, autoscaler, status).await;
         }
         let message = format!("the HPA controller was able to update the target scale to {replicas}");
-        status.set("AbleToScale", true, "SucceededRescale", &message);
+        status.set("AbleToScale", conditions::Status::True, "SucceededRescale", &message);
         let note = format!("New size: {replicas}; reason: {reason}");
         self.events.event(autoscaler, EventType::Normal, "SuccessfulRescale", &note);
         let behavior = autoscaler.spec.behavior.as_ref();
@@ -175,7 +177,7 @@ impl Context {
         let rescale = |replicas, reason: &str| Some(Decision { replicas, is_rescale: true, reason: reason.to_owned() });
         if bounds.current == 0 {
             let message = "scaling is disabled since the replica count of the target is zero";
-            status.set("ScalingActive", false, "ScalingDisabled", message);
+            status.set("ScalingActive", conditions::Status::False, "ScalingDisabled", message);
             status.remove("ScaledToZero");
             status.metrics(Vec::new());
             return Some(Decision { replicas: 0, is_rescale: false, reason: String::new() });
@@ -192,8 +194,9 @@ impl Context {
         let wanted = wanted.max(0);
         let behavior = spec.behavior.as_ref();
         let allowed = self.with_memory(key, |memory| memory.history.allow(wanted, bounds, behavior, now));
-        status.set("AbleToScale", true, allowed.able.0, allowed.able.1);
-        status.set("ScalingLimited", allowed.is_limited, allowed.limited.0, allowed.limited.1);
+        status.set("AbleToScale", conditions::Status::True, allowed.able.0, allowed.able.1);
+        let limited = if allowed.is_limited { conditions::Status::True } else { conditions::Status::False };
+        status.set("ScalingLimited", limited, allowed.limited.0, allowed.limited.1);
         let reason = match wanted.cmp(&bounds.current) {
             std::cmp::Ordering::Less => "All metrics below target".to_owned(),
             std::cmp::Ordering::Equal => String::new(),
@@ -218,7 +221,7 @@ impl Context {
                 if let Some(reason) = fault.event {
                     self.warn(autoscaler, reason, &fault.error);
                 }
-                status.set("ScalingActive", false, fault.reason, &fault.message);
+                status.set("ScalingActive", conditions::Status::False, fault.reason, &fault.message);
                 self.warn(autoscaler, "FailedComputeMetricsReplicas", &fault.error);
                 return None;
             }
@@ -258,7 +261,7 @@ impl Context {
         let most = best.as_ref().map_or(0, |(most, _)| *most);
         if let Some(failure) = first_failure.filter(|_| n_failed >= specs.len() || most < target.replicas()) {
             let message = format!("the HPA was unable to compute the replica count: {}", failure.said);
-            status.set("ScalingActive", false, failure.reason, &message);
+            status.set("ScalingActive", conditions::Status::False, failure.reason, &message);
             let error = format!(
                 "invalid metrics ({n_failed} invalid out of {}), first error is: {}",
                 specs.len(),
@@ -269,7 +272,7 @@ impl Context {
         }
         let (most, metric) = best.unwrap_or_default();
         let message = format!("the HPA was able to successfully calculate a replica count from {metric}");
-        status.set("ScalingActive", true, "ValidMetricFound", &message);
+        status.set("ScalingActive", conditions::Status::True, "ValidMetricFound", &message);
         Some((most, metric))
     }
 
@@ -298,7 +301,13 @@ impl Context {
         let selects = |selector: &Labels, labels: Option<&std::collections::BTreeMap<String, String>>| {
             selector.matches(|name| labels.and_then(|labels| labels.get(name)).map(String::as_str))
         };
-        let pods = self.pods.list_in_where(namespace, |metadata| selects(&parsed, metadata.labels.as_ref()));
+        let is_selected = |metadata: &ObjectMeta| selects(&parsed, metadata.labels.as_ref());
+        let positive = parsed.requirements.iter().find_map(|one| match &one.operator {
+            Operator::In(values) => Some((&*one.key, &**values)),
+            _ => None,
+        });
+        let found = positive.and_then(|label| self.pods.with_any(namespace, label, is_selected).ok());
+        let pods = found.unwrap_or_else(|| self.pods.in_namespace(namespace, is_selected));
         let mut sharing: Vec<ObjectKey> = Vec::new();
         for (other, memory) in &*self.memories.lock() {
             let Some(selector) = memory.selector.as_ref().filter(|_| other.namespace() == Some(namespace)) else {

@@ -55,8 +55,6 @@ const FINALIZER: &str = "batch.kubernetes.io/job-tracking";
 
 const RETRY: Duration = Duration::from_secs(1);
 const RETRY_MAX: Duration = Duration::from_secs(60);
-/// How long a Job waits after the answer to a creation was lost: longer than a Pod needs to appear.
-const UNANSWERED: Duration = Duration::from_secs(5);
 /// A Job with as many Pods is looked at less often.
 const MANY: usize = 100;
 const REST_MAX: Duration = Duration::from_secs(1);
@@ -104,10 +102,11 @@ pub(crate) fn add(manager: Manager, Parts { client, settings }: Parts<'_>) -> Ma
         let informers = manager.informers();
         (informers.informer::<Job>(Scope::All), informers.informer::<Pod>(Scope::All))
     };
-    let manager = orphans::add(manager, client.clone(), &jobs, &pods);
+    let control = PodControl::new(manager.informers(), client.clone(), NAME);
+    let manager = orphans::add(manager, client, &jobs, &pods);
     let context = Context {
         clock: settings.clock,
-        control: PodControl::new(client, NAME),
+        control,
         jobs: jobs.lister(),
         memory: Mutex::default(),
         pods: Dependents::of(&pods),
@@ -280,6 +279,7 @@ impl Context {
 /// Creates and deletes Pods. Says how many, and what was refused.
 async fn carry_out(cx: &Context, key: &ObjectKey, job: &Job, todo: Todo) -> (Done, Option<Refused>) {
     match todo {
+        Todo::Create(_) if cx.control.namespaces.is_ending(&job.metadata) => (Done::default(), None),
         Todo::Create(orders) => {
             let template = template::Template::of(job);
             let create = |at: usize| {
@@ -291,10 +291,8 @@ async fn carry_out(cx: &Context, key: &ObjectKey, job: &Job, todo: Todo) -> (Don
                 }
             };
             let (n_created, refused): (_, Option<Refused>) = slow_start(orders.len(), create).await;
-            if let Some(refused) = &refused
-                && !matches!(refused.error(), kube::Error::Api(_))
-            {
-                cx.written.unanswered(key, UNANSWERED);
+            if let Some(refused) = &refused {
+                refusal::hold_if_unanswered(&cx.written, key, refused.error());
             }
             let refused = refused.filter(|refused| !refusal::is_namespace_ending(refused.error()));
             (Done { n_created, ..Done::default() }, refused)

@@ -5,6 +5,7 @@
 
 mod bootstrap_tokens;
 pub mod certificates;
+mod clock;
 mod control_loop;
 mod cron_job;
 mod daemonset;
@@ -23,8 +24,10 @@ pub mod kubelet;
 mod labels;
 mod legacy_tokens;
 mod namespace;
+mod namespaces;
 mod node_lifecycle;
 mod node_ttl;
+mod note;
 mod pod_gc;
 mod pods;
 mod refusal;

@@ -101,7 +101,7 @@ async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, Error> {
     let outcome = cx.pass(&namespace).await;
     let status = NamespaceStatus {
         phase: Some("Terminating".to_owned()),
-        conditions: Some(conditions::of(&outcome, namespace.status.as_ref())),
+        conditions: Some(conditions::of(&outcome, namespace.status.as_ref(), (cx.clock)())),
     };
     if namespace.status.as_ref() != Some(&status) {
         namespace.status = Some(status);

@@ -91,7 +91,7 @@ pub(crate) fn add(manager: Manager, Parts { client, settings }: Parts<'_>) -> Ma
         nodes: nodes.lister(),
         nodes_by_zone: nodes.add_index(place),
         pods: pods.lister(),
-        pods_by_node: pods.add_index(|pod| pods::node_name(pod).map(str::to_owned)),
+        pods_by_node: pods.add_index(|pod| crate::pods::node_name(pod).map(str::to_owned)),
         queue: OnceLock::new(),
         state: Mutex::default(),
     });

@@ -4,7 +4,8 @@
 //! Follows kube-controller-manager's Pod garbage collector, with its quarantine of 40 seconds for nodes that are missed, and its
 //! threshold of 12,500. Upstream looks at all Pods every 20 seconds; here a Pod is looked at when it or its node changes.
 
-use crate::pods;
+use crate::clock;
+use crate::pods::{self, node_name};
 use crate::refusal::{self, Error, Refused};
 use crate::settings::Parts;
 use jiff::Timestamp;
@@ -166,10 +167,6 @@ fn host(pod: &Pod, nodes: &Lister<Node>) -> Result<Host, LookupError> {
     })
 }
 
-fn node_name(pod: &Pod) -> Option<&str> {
-    pod.spec.as_ref()?.node_name.as_deref().filter(|name| !name.is_empty())
-}
-
 fn places(pod: &Pod) -> Vec<Place> {
     let node = node_name(pod).map(|name| Place::Node(name.to_owned()));
     node.into_iter().chain(is_terminated(pod).then_some(Place::Terminated)).collect()
@@ -283,7 +280,7 @@ fn disruption(pod: &Pod, now: Timestamp) -> Value {
         "observedGeneration": pod.metadata.generation,
         "reason": "DeletionByPodGC",
         "message": "PodGC: node no longer exists",
-        "lastTransitionTime": since.unwrap_or(Time(Timestamp::from_second(now.as_second()).unwrap_or(now))),
+        "lastTransitionTime": since.unwrap_or(Time(clock::whole_seconds(now))),
     })
 }
 

@@ -6,7 +6,12 @@ use kube::core::Resource;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt::Debug;
-use steersman::{LookupError, ReconcileError};
+use std::time::Duration;
+use steersman::consistency::ConsistencyStore;
+use steersman::{LookupError, ObjectKey, ReconcileError};
+
+/// For how long a creation without an answer may still turn out to have been done.
+const UNANSWERED: Duration = Duration::from_secs(5);
 
 /// A request that was refused, or had no answer.
 #[derive(Debug, thiserror::Error)]
@@ -78,6 +83,14 @@ pub(crate) fn is_namespace_ending(error: &kube::Error) -> bool {
     let kube::Error::Api(status) = error else { return false };
     let causes = status.details.iter().flat_map(|details| &details.causes);
     causes.into_iter().any(|cause| cause.reason == "NamespaceTerminating")
+}
+
+/// After a creation that failed, under a name that the server chooses: without an answer it may have been done all the same, and the key
+/// is held back until the caches would show it.
+pub(crate) fn hold_if_unanswered(written: &ConsistencyStore, key: &ObjectKey, error: &kube::Error) {
+    if !matches!(error, kube::Error::Api(_)) {
+        written.unanswered(key, UNANSWERED);
+    }
 }
 
 /// Replaces the status of an object that was read and changed. `None` if it has changed since or is gone: then an event follows, and the

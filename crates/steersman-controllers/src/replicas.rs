@@ -20,10 +20,9 @@ use futures::StreamExt as _;
 use futures::stream;
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::ReplicaSet;
-use k8s_openapi::api::core::v1::{Namespace, Pod, ReplicationController};
+use k8s_openapi::api::core::v1::{Pod, ReplicationController};
 use kube::{Api, Client};
 use std::sync::Arc;
-use std::time::Duration;
 use steersman::consistency::ConsistencyStore;
 use steersman::{Action, Controller, Lister, LookupError, Manager, ObjectKey, Scope, owners, write};
 
@@ -33,13 +32,9 @@ const WORKERS: usize = 16;
 /// How many Pods of one owner are deleted at a time.
 const DELETIONS_MAX: usize = 64;
 
-/// For how long a creation without an answer may still turn out to have been done.
-const UNANSWERED: Duration = Duration::from_secs(5);
-
 struct Context<K> {
     client: Client,
     clock: fn() -> Timestamp,
-    namespaces: Lister<Namespace>,
     objects: Lister<K>,
     pods: Dependents<Pod>,
     control: PodControl,
@@ -63,10 +58,9 @@ fn add<K: Kind>(manager: Manager, Parts { client, settings }: Parts<'_>) -> Mana
     let pods = manager.informers().informer::<Pod>(Scope::All);
     let selectors = Selectors::of(&objects, K::label_selector);
     let context = Context {
-        control: PodControl::new(client.clone(), K::COMPONENT),
+        control: PodControl::new(manager.informers(), client.clone(), K::COMPONENT),
         clock: settings.clock,
         client,
-        namespaces: manager.informers().informer::<Namespace>(Scope::All).lister(),
         pods: Dependents::of(&pods),
         siblings: Dependents::of(&objects),
         written: ConsistencyStore::new().covers(&objects.lister()).covers(&pods.lister()),
@@ -97,8 +91,7 @@ async fn reconcile<K: Kind>(key: ObjectKey, cx: &Context<K>) -> Result<Action, E
     let (failure, error) = match plan::step(wanted.replicas, active.len()) {
         _ if object.meta().deletion_timestamp.is_some() => (None, None),
         Step::Nothing => (None, None),
-        // Nothing can be made there any more, however many of its Pods go.
-        Step::Create(_) if is_ending(cx, key.namespace()) => (None, None),
+        Step::Create(_) if cx.control.namespaces.is_ending(object.meta()) => (None, None),
         Step::Create(n) => failed(Failure::CREATE, create(&key, cx, &*object, &wanted, n).await),
         Step::Delete(n) => failed(Failure::DELETE, delete(&key, cx, &*object, active.clone(), n).await),
     };
@@ -118,12 +111,6 @@ async fn reconcile<K: Kind>(key: ObjectKey, cx: &Context<K>) -> Result<Action, E
         (None, Some(wait)) => Ok(Action::RequeueAfter(wait)),
         (None, None) => Ok(Action::AwaitChange),
     }
-}
-
-/// Whether a namespace is being deleted, as far as the cache knows.
-fn is_ending<K>(cx: &Context<K>, namespace: Option<&str>) -> bool {
-    let found = namespace.map(|name| cx.namespaces.get(&ObjectKey::cluster(name)));
-    matches!(found, Some(Ok(namespace)) if namespace.metadata.deletion_timestamp.is_some())
 }
 
 /// What the status says of a failure, and what the reconcile returns of it.
@@ -155,19 +142,16 @@ async fn create<K: Kind>(
     let (_, error) = write::slow_start(n, |_| async {
         match cx.control.create(object, &pod).await {
             Ok(pod) => cx.written.wrote_at(key, &pod),
-            // Nothing can be made there any more.
-            Err(error) if refusal::is_namespace_ending(error.error()) => {}
             Err(error) => {
-                if !matches!(error.error(), kube::Error::Api(_)) {
-                    cx.written.unanswered(key, UNANSWERED);
-                }
+                refusal::hold_if_unanswered(&cx.written, key, error.error());
                 return Err(error);
             }
         }
         Ok(())
     })
     .await;
-    error
+    // The cache does not show yet that the namespace is ending: nothing is made there any more.
+    error.filter(|error| !refusal::is_namespace_ending(error.error()))
 }
 
 /// Deletes the `n` Pods that are worth least. The first failure.
@@ -188,7 +172,11 @@ async fn delete<K: Kind>(
             }
         };
         let on_nodes = plan::count_by_node(&related);
-        ranking::sort(&mut active, |pod| on_nodes.get(plan::node(pod)).copied().unwrap_or(0), (cx.clock)());
+        ranking::sort(
+            &mut active,
+            |pod| on_nodes.get(pods::node_name(pod).unwrap_or_default()).copied().unwrap_or(0),
+            (cx.clock)(),
+        );
         active.truncate(n);
     }
     let delete = |pod: Arc<Pod>| async move {

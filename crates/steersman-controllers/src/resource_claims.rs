@@ -104,8 +104,7 @@ fn extended_claim(pod: &Pod) -> Option<&str> {
 
 /// Whether a Pod will not run, any more or at all.
 fn is_done(pod: &Pod) -> bool {
-    let has_node = pod.spec.as_ref().is_some_and(|spec| !spec.node_name.as_deref().unwrap_or_default().is_empty());
-    pods::is_terminal(pod) || (pods::is_terminating(pod) && !has_node)
+    pods::is_terminal(pod) || (pods::is_terminating(pod) && pods::node_name(pod).is_none())
 }
 
 /// What is known of the claim that an entry of a Pod's spec stands for.

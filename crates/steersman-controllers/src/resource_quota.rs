@@ -9,7 +9,7 @@ mod counters;
 mod plan;
 
 use crate::refusal::{self, Refused};
-use crate::resource_quota::counters::{Counters, Definition, Uncounted};
+use crate::resource_quota::counters::{Counters, Definition, Number};
 use crate::resource_quota::plan::{Held, Usage};
 use crate::service_pods::pace::Pace;
 use crate::settings::Parts;
@@ -17,6 +17,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, ResourceQuota, Service};
 use kube::core::PartialObjectMeta;
 use kube::{Api, Client};
+use serde_json::Value;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,6 +33,8 @@ const RESYNC: Duration = Duration::from_mins(5);
 /// How soon a quota is counted once more after its status was written: what admission has counted meanwhile may not have been there
 /// yet.
 const AGAIN: Duration = Duration::from_secs(1);
+/// So many objects are counted at once, before others get their turn.
+const CHUNK: usize = 256;
 
 struct Context {
     client: Client,
@@ -50,13 +53,21 @@ enum Error {
     Read(#[from] LookupError),
     #[error(transparent)]
     Refused(#[from] Refused),
-    #[error(transparent)]
-    Uncounted(#[from] Uncounted),
     #[error("cannot tell what a quota is")]
     Encode(#[from] serde_json::Error),
 }
 
 impl ReconcileError for Error {}
+
+/// What a quota holds, as far as it could be counted.
+#[derive(Default)]
+struct Counted {
+    usage: Usage,
+    /// The time after which it changes by itself.
+    next: Option<Duration>,
+    /// Why something was not counted, the first of several reasons.
+    error: Option<Error>,
+}
 
 /// Puts the loop into a manager.
 pub(crate) fn add(manager: Manager, Parts { client, settings }: Parts<'_>) -> Manager {
@@ -114,18 +125,18 @@ fn keys<K: kube::Resource>(
     frees: impl Fn(&K, &K) -> bool,
     concerned: impl Fn(Option<&str>) -> Vec<ObjectKey>,
 ) -> Vec<ObjectKey> {
-    if matches!(change, Change::Added(..) | Change::Undecodable(_)) || change.is_resync() {
+    if change.is_resync() || matches!(change, Change::Added(..) | Change::Undecodable(_)) {
         return Vec::new();
     }
-    // Most namespaces have no quota: then nothing else is looked at.
+    // Most namespaces have no quota, and then nothing is compared.
     let quotas = change.key().map(|key| concerned(key.namespace())).unwrap_or_default();
-    let is_worth_it = match change {
-        _ if quotas.is_empty() => false,
-        Change::Deleted(_) => true,
-        Change::Updated { old, new } => old.object().is_some_and(|old| frees(old, new)),
-        Change::Added(..) | Change::Undecodable(_) => false,
-    };
-    if is_worth_it { quotas } else { Vec::new() }
+    if quotas.is_empty() {
+        return quotas;
+    }
+    match change {
+        Change::Updated { old, new } if !old.object().is_some_and(|old| frees(old, new)) => Vec::new(),
+        _ => quotas,
+    }
 }
 
 async fn reconcile(key: ObjectKey, cx: &Arc<Context>) -> Result<Action, Error> {
@@ -141,55 +152,84 @@ async fn reconcile(key: ObjectKey, cx: &Arc<Context>) -> Result<Action, Error> {
         cx.counters.drop_unused()?;
     }
     let began = Instant::now();
-    let (usage, next) = cx.count(&quota).await?;
+    let Counted { usage, next, error } = cx.count(&quota).await?;
     cx.pace.ran(&key, began);
-    let after = next.map_or(Action::AwaitChange, Action::RequeueAfter);
-    let Some(counted) = plan::counted(&quota, usage) else { return Ok(after) };
-    let api = Api::<ResourceQuota>::namespaced(cx.client.clone(), key.namespace().unwrap_or_default());
-    match refusal::replace_status(&api, &counted).await? {
-        Some(_) => Ok(Action::RequeueAfter(next.map_or(AGAIN, |next| next.min(AGAIN)))),
-        // Admission has counted meanwhile, which is no change that wakes this.
-        None => Ok(Action::Requeue),
+    let mut action = next.map_or(Action::AwaitChange, Action::RequeueAfter);
+    if let Some(counted) = plan::counted(&quota, usage) {
+        let api = Api::<ResourceQuota>::namespaced(cx.client.clone(), key.namespace().unwrap_or_default());
+        action = match refusal::replace_status(&api, &counted).await? {
+            Some(_) => Action::RequeueAfter(next.map_or(AGAIN, |next| next.min(AGAIN))),
+            // Admission has counted meanwhile, which is no change that wakes this.
+            None => Action::Requeue,
+        };
     }
+    error.map_or(Ok(action), Err)
 }
 
 impl Context {
-    /// Counts what a quota holds, with the time after which that changes by itself.
-    async fn count(&self, quota: &ResourceQuota) -> Result<(Usage, Option<Duration>), Error> {
+    /// Counts what a quota holds. What cannot be counted does not keep the rest from it.
+    async fn count(&self, quota: &ResourceQuota) -> Result<Counted, Error> {
         let namespace = quota.metadata.namespace.as_deref().unwrap_or_default();
         let scoped = serde_json::to_value(quota)?;
         let hard = quota.spec.as_ref().and_then(|spec| spec.hard.as_ref());
         let names: Vec<&str> = hard.into_iter().flat_map(|hard| hard.keys()).map(String::as_str).collect();
-        let mut usage = Usage::new();
-        let mut next = None;
+        let mut counted = Counted::default();
         for held in names.iter().map(|name| Held::of(name)).collect::<BTreeSet<Held>>() {
             let names: Vec<&str> = names.iter().copied().filter(|name| held.counts(name)).collect();
-            match &held {
-                Held::Claim => {
-                    let claims = self.claims.list_in(namespace)?;
-                    let claims = claims.iter().map(serde_json::to_value).collect::<Result<Vec<_>, _>>()?;
-                    usage.add(&held, &names, &scoped, &claims);
+            match self.count_held(&held, &names, &scoped, namespace).await {
+                Ok((usage, next)) => {
+                    counted.next = counted.next.into_iter().chain(next).min();
+                    counted.usage.extend(usage);
                 }
-                Held::Pod => {
-                    let now = (self.clock)();
-                    let pods = self.pods.list_in(namespace)?;
-                    next = pods.iter().filter_map(|pod| plan::time_left(pod, now)).min();
-                    let pods = pods.iter().map(|pod| plan::brief(pod, now)).collect::<Result<Vec<_>, _>>()?;
-                    usage.add(&held, &names, &scoped, &pods);
-                }
-                Held::Service => {
-                    let services = self.services.list_in(namespace)?;
-                    let services = services.iter().map(serde_json::to_value).collect::<Result<Vec<_>, _>>()?;
-                    usage.add(&held, &names, &scoped, &services);
-                }
-                Held::Object { group, resource } => {
-                    if let Some(n) = self.counters.count(group, resource, namespace).await? {
-                        usage.add_number(&held, &names, &scoped, n);
-                    }
-                }
-                Held::Unknown => {}
+                Err(error) => counted.error = counted.error.or(Some(error)),
             }
+        }
+        Ok(counted)
+    }
+
+    /// Counts one kind of what a quota holds, with the time after which that changes by itself.
+    async fn count_held(
+        &self,
+        held: &Held,
+        names: &[&str],
+        scoped: &Value,
+        namespace: &str,
+    ) -> Result<(Usage, Option<Duration>), Error> {
+        let (mut usage, mut next) = (Usage::new(), None);
+        let add = |objects: &[Value]| usage.add(held, names, scoped, objects);
+        match held {
+            Held::Claim => {
+                in_chunks(&self.claims.list_in(namespace)?, |claim| serde_json::to_value(claim), add).await?
+            }
+            Held::Pod => {
+                let now = (self.clock)();
+                let pods = self.pods.list_in(namespace)?;
+                next = pods.iter().filter_map(|pod| plan::time_left(pod, now)).min();
+                in_chunks(&pods, |pod| plan::brief(pod, now), add).await?;
+            }
+            Held::Service => {
+                in_chunks(&self.services.list_in(namespace)?, |service| serde_json::to_value(service), add).await?;
+            }
+            Held::Object { group, resource } => match self.counters.count(group, resource, namespace).await? {
+                Number::Known(n) => usage.add_number(held, names, scoped, n),
+                Number::NotListed | Number::NotServed => {}
+            },
+            Held::Unknown => {}
         }
         Ok((usage, next))
     }
+}
+
+/// Gives what `brief` makes of objects to `add`, and lets others work in between.
+async fn in_chunks<K>(
+    objects: &[Arc<K>],
+    brief: impl Fn(&K) -> Result<Value, serde_json::Error>,
+    mut add: impl FnMut(&[Value]),
+) -> Result<(), serde_json::Error> {
+    add(&[]);
+    for chunk in objects.chunks(CHUNK) {
+        add(&chunk.iter().map(|object| brief(object)).collect::<Result<Vec<_>, _>>()?);
+        tokio::task::yield_now().await;
+    }
+    Ok(())
 }

@@ -10,6 +10,7 @@ use steersman::cache::{CachedResource, Index, Informer};
 use steersman::{LookupError, ObjectKey};
 
 use crate::dependents;
+use crate::pods::by_label;
 
 /// Objects by what their selectors ask for.
 pub(crate) struct Selectors<K> {
@@ -43,6 +44,22 @@ impl<K: CachedResource + Resource<DynamicType = ()>> Selectors<K> {
     /// # Errors
     /// When the cache is not filled.
     pub(crate) fn matching(&self, metadata: &ObjectMeta) -> Result<Vec<Arc<K>>, LookupError> {
+        self.matching_by(metadata, dependents::selects)
+    }
+
+    /// As [`Selectors::matching`], but an empty selector matches everything.
+    ///
+    /// # Errors
+    /// When the cache is not filled.
+    pub(crate) fn matching_or_empty(&self, metadata: &ObjectMeta) -> Result<Vec<Arc<K>>, LookupError> {
+        self.matching_by(metadata, by_label::matches)
+    }
+
+    fn matching_by(
+        &self,
+        metadata: &ObjectMeta,
+        matches: fn(&Selector, &ObjectMeta) -> bool,
+    ) -> Result<Vec<Arc<K>>, LookupError> {
         let namespace = metadata.namespace.as_deref().unwrap_or_default();
         let labels = metadata.labels.iter().flatten().map(|(key, value)| Some((key.clone(), value.clone())));
         let mut found = Vec::new();
@@ -50,7 +67,7 @@ impl<K: CachedResource + Resource<DynamicType = ()>> Selectors<K> {
             let asked = Asked { namespace: namespace.to_owned(), label };
             found.extend(self.index.get(&asked)?.into_iter().filter(|object| {
                 let selector = Selector::try_from((self.selector_of)(object));
-                selector.is_ok_and(|selector| dependents::selects(&selector, metadata))
+                selector.is_ok_and(|selector| matches(&selector, metadata))
             }));
         }
         Ok(found)

@@ -6,9 +6,9 @@
 
 use crate::settings::Parts;
 use ipnet::IpNet;
+use jiff::Timestamp;
 use k8s_openapi::api::networking::v1::{IPAddress, ServiceCIDR, ServiceCIDRStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use k8s_openapi::jiff::Timestamp;
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
@@ -34,6 +34,7 @@ const PAGE: u32 = 500;
 
 struct Context {
     client: Client,
+    clock: fn() -> Timestamp,
     ranges: Lister<ServiceCIDR>,
     status: Writer<ServiceCIDR>,
 }
@@ -51,9 +52,9 @@ enum Error {
 impl ReconcileError for Error {}
 
 /// Puts the loop into a manager.
-pub(crate) fn add(manager: Manager, Parts { client, .. }: Parts<'_>) -> Manager {
+pub(crate) fn add(manager: Manager, Parts { client, settings }: Parts<'_>) -> Manager {
     let ranges = manager.informers().informer::<ServiceCIDR>(Scope::All).lister();
-    let context = Context { status: Writer::new(client.clone()), ranges, client };
+    let context = Context { clock: settings.clock, status: Writer::new(client.clone()), ranges, client };
     manager.controller(Controller::<ServiceCIDR>::new(reconcile, context).name(NAME))
 }
 
@@ -138,7 +139,7 @@ async fn say(cx: &Context, range: &ServiceCIDR, status: &str, reason: &str, mess
         return Ok(());
     }
     let condition = Condition {
-        last_transition_time: Time(Timestamp::now()),
+        last_transition_time: Time((cx.clock)()),
         message: message.to_owned(),
         observed_generation: None,
         reason: reason.to_owned(),

@@ -115,9 +115,17 @@ pub(crate) fn selector(service: &Service) -> Option<&Labels> {
     spec.selector.as_ref().filter(|selector| !selector.is_empty() && spec.type_.as_deref() != Some("ExternalName"))
 }
 
-/// Whether a Pod belongs among endpoints; one that is being deleted only with `with_terminating`.
-pub(crate) fn is_endpoint(pod: &Pod, with_terminating: bool) -> bool {
-    !pods::is_terminal(pod) && has_ip(pod) && (with_terminating || !pods::is_terminating(pod))
+/// Whether Pods that are being deleted are endpoints.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Terminating {
+    Excluded,
+    Included,
+}
+
+/// Whether a Pod belongs among endpoints.
+pub(crate) fn is_endpoint(pod: &Pod, terminating: Terminating) -> bool {
+    let may_be = terminating == Terminating::Included || !pods::is_terminating(pod);
+    may_be && !pods::is_terminal(pod) && has_ip(pod)
 }
 
 fn has_ip(pod: &Pod) -> bool {

@@ -10,6 +10,7 @@ mod plan;
 mod revisions;
 
 use crate::dependents::{self, Claim, Dependents};
+use crate::namespaces::Namespaces;
 use crate::refusal::{self, Refused};
 use crate::settings::Parts;
 use crate::statefulset::execute::Executor;
@@ -38,6 +39,7 @@ const WORKERS: usize = 5;
 pub(super) struct Context {
     client: Client,
     events: EventRecorder,
+    namespaces: Namespaces,
     sets: Lister<StatefulSet>,
     claims: Lister<PersistentVolumeClaim>,
     pods: Dependents<Pod>,
@@ -65,6 +67,10 @@ pub(super) enum Error {
 impl ReconcileError for Error {}
 
 impl Error {
+    fn is_namespace_ending(&self) -> bool {
+        matches!(self, Error::Refused(refused) if refusal::is_namespace_ending(refused.error()))
+    }
+
     /// What an Event says about it.
     fn message(&self) -> String {
         match self {
@@ -90,6 +96,7 @@ pub(crate) fn add(manager: Manager, Parts { client, settings }: Parts<'_>) -> Ma
         .covers(&revisions.lister());
     let context = Context {
         events: EventRecorder::new(client.clone(), NAME),
+        namespaces: Namespaces::of(informers),
         client,
         sets: sets.lister(),
         claims: claims.lister(),
@@ -181,7 +188,13 @@ async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, Error> {
     if let Some(error) = failure {
         return Err(error.into());
     }
-    let (n_deleted, done) = Executor { cx, key: &key, set: &set }.run(&plan).await;
+    // What is there goes with its namespace, and nothing is made there.
+    let (n_deleted, done) = if cx.namespaces.is_ending(&set.metadata) {
+        (0, Ok(()))
+    } else {
+        Executor { cx, key: &key, set: &set }.run(&plan).await
+    };
+    let done = done.or_else(|error| if error.is_namespace_ending() { Ok(()) } else { Err(error) });
     let mut status = plan.status.clone();
     status.current_replicas = status.current_replicas.map(|n| n.saturating_sub(n_deleted));
     let written = write_status(cx, &key, &set, plan::settle(&set, status)).await;

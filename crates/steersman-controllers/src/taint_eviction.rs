@@ -6,6 +6,7 @@
 
 mod plan;
 
+use crate::pods::node_name;
 use crate::refusal::{self, Refused};
 use crate::settings::Parts;
 use crate::taint_eviction::plan::{Eviction, Plan};
@@ -85,10 +86,6 @@ fn on_node(change: &Change<'_, Node>, pods: &Index<Pod, String>) -> Vec<ObjectKe
 
 fn tolerations(pod: &Pod) -> &[Toleration] {
     pod.spec.as_ref().and_then(|spec| spec.tolerations.as_deref()).unwrap_or_default()
-}
-
-fn node_name(pod: &Pod) -> Option<&str> {
-    pod.spec.as_ref()?.node_name.as_deref().filter(|name| !name.is_empty())
 }
 
 async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, BoxError> {

@@ -6,35 +6,35 @@
 
 use crate::cron_job::schedule::Schedule;
 use crate::job;
+use crate::note::Note;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::{CronJob, CronJobStatus, Job};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::ResourceExt as _;
 use std::sync::Arc;
 use std::time::Duration;
-use steersman::events::EventType;
 
 /// How long after its time a Job is started, so that a clock that is a little behind does not miss it.
 const DELTA: Duration = Duration::from_millis(100);
 /// More missed times than this are worth a warning.
 const MISSED_MAX: i64 = 100;
 
-/// Something to be said about a CronJob.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) struct Say {
-    pub(crate) type_: EventType,
-    pub(crate) reason: &'static str,
-    pub(crate) note: String,
-}
-
 /// What is to be done at a time.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Decision {
-    pub(crate) says: Vec<Say>,
+    pub(crate) notes: Vec<Note>,
     /// The time for which a Job is to be started now.
     pub(crate) start: Option<Timestamp>,
     /// When to look again; `None` if only a change can be a reason to.
     pub(crate) wait: Option<Duration>,
+}
+
+/// The times of a CronJob.
+#[derive(Clone, Copy)]
+pub(crate) struct Times<'a> {
+    pub(crate) schedule: &'a Schedule,
+    /// When it got this schedule in place of another, if that was seen: those that had passed by then are not made up for.
+    pub(crate) changed: Option<Timestamp>,
 }
 
 /// The times of a schedule since the last one that counted.
@@ -56,18 +56,6 @@ enum Missed {
 #[derive(Debug, Eq, PartialEq, thiserror::Error)]
 #[error("time difference between two schedules is less than 1 second")]
 pub(crate) struct Unsatisfiable;
-
-// === impl Say ===
-
-impl Say {
-    pub(crate) fn normal(reason: &'static str, note: impl Into<String>) -> Say {
-        Say { type_: EventType::Normal, reason, note: note.into() }
-    }
-
-    pub(crate) fn warning(reason: &'static str, note: impl Into<String>) -> Say {
-        Say { type_: EventType::Warning, reason, note: note.into() }
-    }
-}
 
 // === status ===
 
@@ -91,15 +79,15 @@ pub(crate) fn unexpected<'a>(status: &CronJobStatus, jobs: &'a [Arc<Job>]) -> Ve
 }
 
 /// Writes into the status what Jobs have finished, and when the last one succeeded.
-pub(crate) fn note_finished(status: &mut CronJobStatus, jobs: &[Arc<Job>]) -> Vec<Say> {
-    let mut says = Vec::new();
+pub(crate) fn note_finished(status: &mut CronJobStatus, jobs: &[Arc<Job>]) -> Vec<Note> {
+    let mut notes = Vec::new();
     for job in jobs {
         let Some(condition) = job::finished(job) else { continue };
         let uid = job.metadata.uid.as_deref();
         if is_active(status, uid) {
             remove_active(status, uid);
             let note = format!("Saw completed job: {}, condition: {}", job.name_any(), condition.type_);
-            says.push(Say::normal("SawCompletedJob", note));
+            notes.push(Note::normal("SawCompletedJob", note));
         }
         let completed = job.status.as_ref().and_then(|status| status.completion_time.as_ref());
         let is_later = |time| status.last_successful_time.as_ref().is_none_or(|last| last < time);
@@ -109,7 +97,7 @@ pub(crate) fn note_finished(status: &mut CronJobStatus, jobs: &[Arc<Job>]) -> Ve
             status.last_successful_time = Some(completed.clone());
         }
     }
-    says
+    notes
 }
 
 /// The Jobs that the status lists and that are not there.
@@ -143,30 +131,36 @@ pub(crate) fn job_name(cron_job: &CronJob, time: Timestamp) -> String {
 // === times ===
 
 /// What the schedule says is to be done now.
-pub(crate) fn decide(cron_job: &CronJob, status: &CronJobStatus, schedule: &Schedule, now: Timestamp) -> Decision {
-    let mut decision = Decision { says: Vec::new(), start: None, wait: None };
+pub(crate) fn decide(cron_job: &CronJob, status: &CronJobStatus, times: Times<'_>, now: Timestamp) -> Decision {
+    let mut decision = Decision { notes: Vec::new(), start: None, wait: None };
     let spec = &cron_job.spec;
     let deadline = spec.starting_deadline_seconds;
-    let time = match recent(since(cron_job, status, deadline, now), schedule, now) {
+    let since = since(cron_job, status, times, now);
+    let earliest = deadline.map(|seconds| {
+        let span = SignedDuration::from_secs(seconds);
+        now.checked_sub(span).unwrap_or(Timestamp::MIN)
+    });
+    let counted = earliest.map_or(since, |earliest| earliest.max(since));
+    let time = match recent(counted, times.schedule, now) {
         Ok(recent) => recent.last.inspect(|_| {
             if recent.missed == Missed::Many {
                 let note =
                     "too many missed start times. Set or decrease .spec.startingDeadlineSeconds or check clock skew";
-                decision.says.push(Say::warning("TooManyMissedTimes", note));
+                decision.notes.push(Note::warning("TooManyMissedTimes", note));
             }
         }),
         Err(error) => {
             let note = format!("invalid schedule: {} : {error}", spec.schedule);
-            decision.says.push(Say::warning("InvalidSchedule", note));
+            decision.notes.push(Note::warning("InvalidSchedule", note));
             return decision;
         }
     };
-    decision.wait = next_wait(cron_job, status, schedule, now);
+    decision.wait = next_wait(since, times.schedule, now);
     let Some(time) = time else { return decision };
     let latest = deadline.map(|seconds| SignedDuration::from_secs(time.as_second().saturating_add(seconds)));
     if latest.is_some_and(|latest| latest < now.as_duration()) {
         let time = time.strftime("%a, %d %b %Y %H:%M:%S +0000");
-        decision.says.push(Say::warning("MissSchedule", format!("Missed scheduled time to start a job: {time}")));
+        decision.notes.push(Note::warning("MissSchedule", format!("Missed scheduled time to start a job: {time}")));
         return decision;
     }
     let name = job_name(cron_job, time);
@@ -178,7 +172,7 @@ pub(crate) fn decide(cron_job: &CronJob, status: &CronJobStatus, schedule: &Sche
     let is_running = status.active.as_ref().is_some_and(|active| !active.is_empty());
     if spec.concurrency_policy.as_deref() == Some("Forbid") && is_running {
         let note = "Not starting job because prior execution is running and concurrency policy is Forbid";
-        decision.says.push(Say::normal("JobAlreadyActive", note));
+        decision.notes.push(Note::normal("JobAlreadyActive", note));
         return decision;
     }
     decision.start = Some(time);
@@ -186,13 +180,8 @@ pub(crate) fn decide(cron_job: &CronJob, status: &CronJobStatus, schedule: &Sche
 }
 
 /// How long until the next time of the schedule.
-pub(crate) fn next_wait(
-    cron_job: &CronJob,
-    status: &CronJobStatus,
-    schedule: &Schedule,
-    now: Timestamp,
-) -> Option<Duration> {
-    let from = match recent(since(cron_job, status, None, now), schedule, now) {
+fn next_wait(since: Timestamp, schedule: &Schedule, now: Timestamp) -> Option<Duration> {
+    let from = match recent(since, schedule, now) {
         Ok(Recent { last: Some(last), .. }) => last,
         Ok(Recent { since, missed: Missed::None, .. }) => since,
         Ok(_) | Err(Unsatisfiable) => now,
@@ -202,15 +191,11 @@ pub(crate) fn next_wait(
     Some(left.saturating_add(DELTA))
 }
 
-/// From when on times count: the last one for which a Job was started or the creation, and not before the deadline.
-fn since(cron_job: &CronJob, status: &CronJobStatus, deadline_seconds: Option<i64>, now: Timestamp) -> Timestamp {
+/// From when on times count: the last one for which a Job was started, the creation, or the change of the schedule.
+fn since(cron_job: &CronJob, status: &CronJobStatus, times: Times<'_>, now: Timestamp) -> Timestamp {
     let created = cron_job.metadata.creation_timestamp.as_ref().map_or(now, |time| time.0);
     let since = status.last_schedule_time.as_ref().map_or(created, |time| time.0);
-    let deadline = deadline_seconds.map(|seconds| {
-        let span = SignedDuration::from_secs(seconds);
-        now.checked_sub(span).unwrap_or(Timestamp::MIN)
-    });
-    deadline.map_or(since, |deadline| deadline.max(since))
+    times.changed.map_or(since, |changed| changed.max(since))
 }
 
 /// The last time of the schedule up to `now`. How many there were is estimated from the first two.

@@ -5,6 +5,7 @@
 
 use crate::daemonset::placement::{Placement, Site, Verdict, target};
 use crate::history;
+use crate::note::Note;
 use crate::pods::{self, Availability};
 use crate::scaled::{self, Round};
 use jiff::Timestamp;
@@ -13,7 +14,6 @@ use k8s_openapi::api::core::v1::Pod;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use steersman::events::EventType;
 
 const GENERATION_ANNOTATION: &str = "deprecated.daemonset.template.generation";
 pub(crate) const GENERATION_LABEL: &str = "pod-template-generation";
@@ -37,17 +37,10 @@ pub(crate) struct Change {
     /// The Nodes that get a Pod.
     pub(crate) create: Vec<String>,
     pub(crate) delete: Vec<Arc<Pod>>,
+    /// To be recorded about the DaemonSet.
     pub(crate) notes: Vec<Note>,
     /// When to look again because a failed Pod may be replaced then.
     pub(crate) again: Option<Duration>,
-}
-
-/// An Event that is to be recorded about the DaemonSet.
-#[derive(Debug, Eq, PartialEq)]
-pub(crate) struct Note {
-    pub(crate) event_type: EventType,
-    pub(crate) reason: &'static str,
-    pub(crate) text: String,
 }
 
 /// The Pods of a Node, none of which are being deleted, where there is at most one of each.
@@ -160,8 +153,11 @@ fn surge(spec: &DaemonSetSpec, desired: i64) -> i64 {
 
 /// The order in which the Pods of a Node are kept: those that are bound, and then the oldest.
 fn oldest_first(pod: &Pod) -> (bool, Option<Timestamp>, Option<String>) {
-    let is_bound = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).is_some_and(|name| !name.is_empty());
-    (!is_bound, pod.metadata.creation_timestamp.as_ref().map(|time| time.0), pod.metadata.name.clone())
+    (
+        pods::node_name(pod).is_none(),
+        pod.metadata.creation_timestamp.as_ref().map(|time| time.0),
+        pod.metadata.name.clone(),
+    )
 }
 
 /// Gives every Node that should have one its Pod, and deletes those that are over, too many, or where they should not be.
@@ -204,14 +200,14 @@ fn manage_node(
             "Failed" => match may_replace(node) {
                 Ok(()) => {
                     let text = format!("Found failed daemon pod {what} on node {node}, will try to kill it");
-                    change.notes.push(Note { event_type: EventType::Warning, reason: "FailedDaemonPod", text });
+                    change.notes.push(Note::warning("FailedDaemonPod", text));
                     change.delete.push(Arc::clone(pod));
                 }
                 Err(left) => change.again = Some(change.again.map_or(left, |known| known.min(left))),
             },
             "Succeeded" => {
                 let text = format!("Found succeeded daemon pod {what} on node {node}, will try to delete it");
-                change.notes.push(Note { event_type: EventType::Normal, reason: "SucceededDaemonPod", text });
+                change.notes.push(Note::normal("SucceededDaemonPod", text));
                 change.delete.push(Arc::clone(pod));
             }
             _ => running.push(pod),

@@ -6,18 +6,18 @@
 #[cfg(test)]
 mod tests;
 
+use crate::dependents;
 use crate::deployment::bounds::{self, Strategy};
 use crate::deployment::revision::{self, TEMPLATE_HASH};
 use crate::deployment::status;
+use crate::note::Note;
 use crate::template_hash;
 use hashbrown::HashSet;
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentStatus, ReplicaSet, ReplicaSetSpec};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, OwnerReference};
-use kube::core::Resource as _;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use std::cmp::Reverse;
 use std::time::Duration;
-use steersman::events::EventType;
 
 /// What a name may have.
 const NAME_BYTES_MAX: usize = 253;
@@ -60,13 +60,6 @@ pub(crate) enum DeploymentWrite {
     Status(Box<Deployment>),
     /// All but the status.
     Whole(Box<Deployment>),
-}
-
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) struct Note {
-    pub(crate) type_: EventType,
-    pub(crate) reason: &'static str,
-    pub(crate) text: String,
 }
 
 /// A ReplicaSet as it was read and as it shall be.
@@ -155,7 +148,7 @@ pub(crate) fn creation_failed(
 ) -> (Option<Deployment>, Note) {
     const REASON: &str = "ReplicaSetCreateError";
     let text = format!("Failed to create new replica set {name:?}: {why}");
-    let note = Note { type_: EventType::Warning, reason: REASON, text: text.clone() };
+    let note = Note::warning(REASON, &*text);
     if status::deadline(deployment).is_none() {
         return (None, note);
     }
@@ -259,7 +252,7 @@ impl Draft<'_> {
         revision::annotate_size(&self.deployment, &mut set.object);
         let name = set.object.metadata.name.as_deref().unwrap_or_default();
         let text = format!("Scaled {direction} replica set {name} from {old} to {size}");
-        set.notes.push(Note { type_: EventType::Normal, reason: "ScalingReplicaSet", text });
+        set.notes.push(Note::normal("ScalingReplicaSet", text));
     }
 
     /// Gives the newest set its revision, and the Deployment that of the newest set.
@@ -314,7 +307,7 @@ impl Draft<'_> {
         let name = set.metadata.name.clone().unwrap_or_default();
         if size > 0 {
             let text = format!("Scaled up replica set {name} from 0 to {size}");
-            self.events.push(Note { type_: EventType::Normal, reason: "ScalingReplicaSet", text });
+            self.events.push(Note::normal("ScalingReplicaSet", text));
         }
         self.set_revision(next.to_string());
         if status::deadline(&self.deployment).is_some() {
@@ -338,13 +331,12 @@ impl Draft<'_> {
         let labels = labels.clone();
         let mut selector = deployment.spec.selector.clone();
         selector.match_labels.get_or_insert_default().insert(TEMPLATE_HASH.to_owned(), hash.clone());
-        let owner = deployment.controller_owner_ref(&());
         ReplicaSet {
             metadata: ObjectMeta {
                 labels: Some(labels),
                 name: Some(set_name(deployment.metadata.name.as_deref().unwrap_or_default(), &hash)),
                 namespace: deployment.metadata.namespace.clone(),
-                owner_references: owner.map(|owner| vec![OwnerReference { block_owner_deletion: Some(true), ..owner }]),
+                owner_references: dependents::reference_to(deployment).map(|owner| vec![owner]),
                 ..ObjectMeta::default()
             },
             spec: ReplicaSetSpec {
@@ -516,7 +508,7 @@ impl Draft<'_> {
 impl Draft<'_> {
     fn refuse_all(mut self) -> Plan {
         let text = "This deployment is selecting all pods. A non-empty selector is required.".to_owned();
-        self.events.push(Note { type_: EventType::Warning, reason: "SelectingAll", text });
+        self.events.push(Note::warning("SelectingAll", text));
         let mut status = self.known_status();
         status.observed_generation = status.observed_generation.max(self.deployment.metadata.generation);
         self.end(status, None)
@@ -546,9 +538,9 @@ impl Draft<'_> {
         let found = objects.iter().find(|set| wanted != 0 && revision::of(**set) == Some(wanted));
         let mut deployment = self.deployment.clone();
         let name = deployment.metadata.name.clone().unwrap_or_default();
-        let (type_, reason, text) = match found {
-            None if wanted == 0 => (EventType::Warning, NOT_FOUND, "Unable to find last revision.".to_owned()),
-            None => (EventType::Warning, NOT_FOUND, "Unable to find the revision to rollback to.".to_owned()),
+        let note = match found {
+            None if wanted == 0 => Note::warning(NOT_FOUND, "Unable to find last revision."),
+            None => Note::warning(NOT_FOUND, "Unable to find the revision to rollback to."),
             Some(set)
                 if set
                     .spec
@@ -557,18 +549,18 @@ impl Draft<'_> {
                     .is_some_and(|template| revision::is_same_template(template, &deployment.spec.template)) =>
             {
                 let text = format!("The rollback revision contains the same template as current deployment {name:?}");
-                (EventType::Warning, "DeploymentRollbackTemplateUnchanged", text)
+                Note::warning("DeploymentRollbackTemplateUnchanged", text)
             }
             Some(set) => {
                 revision::take_back(&mut deployment, set);
                 let text = format!("Rolled back deployment {name:?} to revision {wanted}");
-                (EventType::Normal, "DeploymentRollback", text)
+                Note::normal("DeploymentRollback", text)
             }
         };
         if let Some(annotations) = &mut deployment.metadata.annotations {
             annotations.remove(revision::ROLLBACK_TO);
         }
-        self.events.push(Note { type_, reason, text });
+        self.events.push(note);
         let mut plan = self.end_sets();
         plan.deployment = DeploymentWrite::Whole(Box::new(deployment));
         plan

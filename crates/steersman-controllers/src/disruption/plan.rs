@@ -1,5 +1,6 @@
 //! What a budget's status should be, from the budget, its Pods and what their owners want.
 
+use crate::clock;
 use crate::disruption::PATIENCE;
 use crate::pods;
 use jiff::Timestamp;
@@ -175,7 +176,7 @@ pub(crate) fn failed(budget: &PodDisruptionBudget, why: &str, now: Timestamp) ->
 
 fn condition(status: Status, reason: &str, message: &str, generation: Option<i64>, now: Timestamp) -> Condition {
     let mut condition = conditions::condition(CONDITION, status, reason, message, generation);
-    condition.last_transition_time = Time(Timestamp::from_second(now.as_second()).unwrap_or(now));
+    condition.last_transition_time = Time(clock::whole_seconds(now));
     condition
 }
 

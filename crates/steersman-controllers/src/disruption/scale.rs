@@ -3,10 +3,11 @@
 //! ReplicaSets (or the Deployments above them), StatefulSets and ReplicationControllers are read from caches; of any other controller the
 //! server is asked for its subresource `scale`.
 
+use crate::discovery::{Kinds, Within};
 use crate::refusal;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::core::v1::{Pod, ReplicationController};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIResourceList, OwnerReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Client;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,6 +16,7 @@ use steersman::{InformerFactory, Lister, LookupError, ObjectKey, Scope, owners};
 
 pub(crate) struct Scales {
     client: Client,
+    kinds: Kinds,
     deployments: Lister<Deployment>,
     replica_sets: Lister<ReplicaSet>,
     replication_controllers: Lister<ReplicationController>,
@@ -44,6 +46,7 @@ impl From<LookupError> for Unknown {
 impl Scales {
     pub(crate) fn new(informers: &InformerFactory, client: Client) -> Scales {
         Scales {
+            kinds: Kinds::new(client.clone()),
             client,
             deployments: informers.informer(Scope::All).lister(),
             replica_sets: informers.informer(Scope::All).lister(),
@@ -120,37 +123,20 @@ impl Scales {
 
     async fn of_scale(&self, owner: &OwnerReference, namespace: &str) -> Result<Option<(String, i32)>, Unknown> {
         let unknown = |error: &kube::Error| Unknown::Owner(refusal::message(error));
-        let (group, version) = owner.api_version.split_once('/').unwrap_or(("", &owner.api_version));
-        let no_match =
-            || Unknown::Owner(format!("no matches for kind {:?} in version {:?}", owner.kind, owner.api_version));
-        let listed = if group.is_empty() {
-            self.client.list_core_api_resources(version).await
-        } else {
-            self.client.list_api_group_resources(&owner.api_version).await
-        };
-        let listed: APIResourceList = match listed {
-            Ok(listed) => listed,
-            Err(error) if refusal::is_gone(&error) => return Err(no_match()),
-            Err(error) => return Err(unknown(&error)),
-        };
-        let of_kind = |one: &&k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResource| {
-            one.kind == owner.kind && !one.name.contains('/')
-        };
-        let resource = listed.resources.iter().find(of_kind).ok_or_else(no_match)?;
-        let plural = &resource.name;
-        let root = if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{}", owner.api_version) };
-        let path = format!("{root}/namespaces/{namespace}/{plural}/{}/scale", owner.name);
+        let found = self.kinds.find(Within::Version(owner.api_version.clone()), &owner.kind).await;
+        let found = found.map_err(|error| unknown(&error))?.ok_or_else(|| {
+            Unknown::Owner(format!("no matches for kind {:?} in version {:?}", owner.kind, owner.api_version))
+        })?;
+        let path = format!("{}/{}/scale", found.path(namespace), owner.name);
         let request = http::Request::get(path).body(Vec::new());
         let request = request.map_err(|error| Unknown::Owner(error.to_string()))?;
         let scale: Value = match self.client.request(request).await {
             Ok(scale) => scale,
+            Err(error) if refusal::is_gone(&error) && found.has_scale => return Ok(None),
             Err(error) if refusal::is_gone(&error) => {
-                let subresource = format!("{plural}/scale");
-                if listed.resources.iter().any(|one| one.name == subresource && one.kind == "Scale") {
-                    return Ok(None);
-                }
-                let name = if group.is_empty() { plural.clone() } else { format!("{plural}.{group}") };
-                return Err(Unknown::Owner(format!("{name} does not implement the scale subresource")));
+                let plural = &found.resource.name;
+                let group = owner.api_version.split_once('/').map(|(group, _)| format!(".{group}")).unwrap_or_default();
+                return Err(Unknown::Owner(format!("{plural}{group} does not implement the scale subresource")));
             }
             Err(error) => return Err(unknown(&error)),
         };

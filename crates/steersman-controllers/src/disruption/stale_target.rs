@@ -1,5 +1,6 @@
 //! Resets the condition `DisruptionTarget` of Pods that were about to be disrupted and two minutes later have not been.
 
+use crate::clock;
 use crate::disruption::plan;
 use crate::pods;
 use crate::refusal::{self, Error, Refused};
@@ -51,7 +52,7 @@ async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, Error> {
         "status": {"conditions": [{
             "type": CONDITION, "status": "False", "reason": null, "message": null,
             "observedGeneration": pod.metadata.generation,
-            "lastTransitionTime": Timestamp::from_second(now.as_second()).unwrap_or(now),
+            "lastTransitionTime": clock::whole_seconds(now),
         }]},
     });
     let pods = Api::<Pod>::namespaced(cx.client.clone(), key.namespace().unwrap_or_default());

@@ -1,12 +1,12 @@
 //! What slices Endpoints are mirrored into: one for each address family and set of ports.
 
+use crate::dependents;
 use crate::service_pods::canonical;
 use crate::service_pods::ports;
 use hashbrown::HashMap;
 use k8s_openapi::api::core::v1::{EndpointAddress, EndpointSubset, Endpoints};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::core::Resource as _;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -80,10 +80,6 @@ pub(crate) fn plan(endpoints: &Endpoints, existing: &[Arc<EndpointSlice>]) -> Pl
         if first.is_some_and(|first| is_right(first, endpoints, &group, &labels, &annotations)) {
             continue;
         }
-        let owner = endpoints.controller_owner_ref(&()).map(|mut owner| {
-            owner.block_owner_deletion = Some(true);
-            owner
-        });
         let known = first.map(|first| first.metadata.clone()).unwrap_or_default();
         let prefix = || format!("{}-", endpoints.metadata.name.as_deref().unwrap_or_default());
         let new = EndpointSlice {
@@ -95,7 +91,7 @@ pub(crate) fn plan(endpoints: &Endpoints, existing: &[Arc<EndpointSlice>]) -> Pl
                 labels: Some(labels.clone()),
                 name: known.name,
                 namespace: endpoints.metadata.namespace.clone(),
-                owner_references: owner.map(|owner| vec![owner]),
+                owner_references: dependents::reference_to(endpoints).map(|owner| vec![owner]),
                 resource_version: known.resource_version,
                 uid: known.uid,
                 ..ObjectMeta::default()

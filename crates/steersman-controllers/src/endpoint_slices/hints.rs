@@ -5,6 +5,7 @@
 //! among the zones by their CPUs: upstream's `topologycache`.
 
 use crate::endpoint_slices::topology::{self, Refusal, Zones};
+use crate::note::Note;
 use hashbrown::HashSet;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointHints, EndpointSlice, ForNode, ForZone};
@@ -16,14 +17,6 @@ pub(crate) struct Hints {
     pub(crate) create: Vec<EndpointSlice>,
     pub(crate) update: Vec<EndpointSlice>,
     pub(crate) unchanged: Vec<Arc<EndpointSlice>>,
-}
-
-/// Something to record about the hints of a Service.
-#[derive(Debug, Eq, PartialEq)]
-pub(crate) struct Note {
-    pub(crate) event_type: EventType,
-    pub(crate) reason: &'static str,
-    pub(crate) message: String,
 }
 
 /// What hints depend on besides the Service.
@@ -55,12 +48,12 @@ impl Hinting<'_> {
             match topology::divide(self.zones.as_ref(), slices) {
                 Ok(()) => {
                     if self.divided.is_empty() {
-                        notes.push(Note::new(EventType::Normal, "Topology Aware Hints has been enabled", family));
+                        notes.push(note(EventType::Normal, "Topology Aware Hints has been enabled", family));
                     }
                     self.divided.insert(family.to_owned());
                 }
                 Err(Refusal(message)) => {
-                    notes.push(Note::new(EventType::Warning, &message, family));
+                    notes.push(note(EventType::Warning, &message, family));
                     self.divided.clear();
                     slices.remove();
                 }
@@ -68,7 +61,7 @@ impl Hinting<'_> {
             return;
         }
         if !self.divided.is_empty() {
-            notes.push(Note::new(EventType::Warning, "Topology Aware Hints has been disabled", family));
+            notes.push(note(EventType::Warning, "Topology Aware Hints has been disabled", family));
             self.divided.clear();
         }
         match prefer(service) {
@@ -147,14 +140,11 @@ fn close(endpoint: &Endpoint, prefer: Prefer) -> Option<EndpointHints> {
     (for_zones.is_some() || for_nodes.is_some()).then_some(EndpointHints { for_nodes, for_zones })
 }
 
-// === impl Note ===
-
-impl Note {
-    fn new(event_type: EventType, message: &str, family: &str) -> Note {
-        let reason = match event_type {
-            EventType::Normal => "TopologyAwareHintsEnabled",
-            EventType::Warning => "TopologyAwareHintsDisabled",
-        };
-        Note { event_type, reason, message: format!("{message}, addressType: {family}") }
-    }
+/// What is to be recorded about the hints of a Service.
+fn note(type_: EventType, message: &str, family: &str) -> Note {
+    let reason = match type_ {
+        EventType::Normal => "TopologyAwareHintsEnabled",
+        EventType::Warning => "TopologyAwareHintsDisabled",
+    };
+    Note { type_, reason, text: format!("{message}, addressType: {family}") }
 }

@@ -4,15 +4,16 @@
 //! stays where it is; new endpoints go into slices that change anyway, the fullest first, then into one that has room for all that are
 //! left, and then into new ones.
 
-use crate::endpoint_slices::hints::{self, Hinting, Hints};
+use crate::dependents;
+use crate::endpoint_slices::hints::{Hinting, Hints};
+use crate::note::Note;
 use crate::pods;
 use crate::service_pods::ports::{self, Port};
-use crate::service_pods::{self, canonical};
+use crate::service_pods::{self, Terminating, canonical};
 use hashbrown::{HashMap, HashSet};
 use k8s_openapi::api::core::v1::{ObjectReference, Pod, Service};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::core::Resource as _;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -43,7 +44,7 @@ pub(crate) struct Plan {
     /// Why Pods are left out, a sentence each.
     pub(crate) skipped: Vec<String>,
     /// What to say of hints.
-    pub(crate) events: Vec<hints::Note>,
+    pub(crate) events: Vec<Note>,
 }
 
 /// What an endpoint is known by: one that is the same by this is changed where it is.
@@ -170,7 +171,7 @@ fn groups(
     skipped: &mut Vec<String>,
 ) -> BTreeMap<String, Group> {
     let mut groups: BTreeMap<String, Group> = BTreeMap::new();
-    for pod in pods.iter().filter(|pod| service_pods::is_endpoint(pod, true)) {
+    for pod in pods.iter().filter(|pod| service_pods::is_endpoint(pod, Terminating::Included)) {
         let ports = slice_ports(service, pod);
         let group = groups.entry(ports_key(&ports)).or_insert_with(|| Group { ports, wanted: Wanted::default() });
         let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default();
@@ -335,10 +336,6 @@ fn reuse(service: &Service, changes: &mut Changes) {
 }
 
 fn new_slice(service: &Service, family: &str, ports: Vec<EndpointPort>) -> EndpointSlice {
-    let owner = service.controller_owner_ref(&()).map(|mut owner| {
-        owner.block_owner_deletion = Some(true);
-        owner
-    });
     EndpointSlice {
         address_type: family.to_owned(),
         endpoints: Some(Vec::new()),
@@ -346,7 +343,7 @@ fn new_slice(service: &Service, family: &str, ports: Vec<EndpointPort>) -> Endpo
             generate_name: Some(format!("{}-", service.metadata.name.as_deref().unwrap_or_default())),
             labels: Some(labels(None, service).0),
             namespace: service.metadata.namespace.clone(),
-            owner_references: owner.map(|owner| vec![owner]),
+            owner_references: dependents::reference_to(service).map(|owner| vec![owner]),
             ..ObjectMeta::default()
         },
         ports: Some(ports),

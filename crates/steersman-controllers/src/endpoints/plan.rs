@@ -3,7 +3,7 @@
 use crate::endpoints::NAME;
 use crate::endpoints::subsets::{self, ADDRESSES_MAX, Address};
 use crate::service_pods::ports::{self, Port};
-use crate::service_pods::{self, canonical, triggers};
+use crate::service_pods::{self, Terminating, canonical, triggers};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{EndpointAddress, EndpointSubset, Endpoints, ObjectReference, Pod, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -61,9 +61,10 @@ pub(crate) fn plan(
 
 fn subsets(service: &Service, pods: &[Arc<Pod>]) -> Vec<EndpointSubset> {
     let with_unready = service_pods::publishes_not_ready(service);
+    let terminating = if with_unready { Terminating::Included } else { Terminating::Excluded };
     let is_portless = ports::is_portless(service);
     let mut offers: Vec<(Option<Port>, Address)> = Vec::new();
-    for pod in pods.iter().filter(|pod| service_pods::is_endpoint(pod, with_unready)) {
+    for pod in pods.iter().filter(|pod| service_pods::is_endpoint(pod, terminating)) {
         let Some(address) = address(service, pod) else { continue };
         let is_ready = with_unready || crate::pods::is_ready(pod);
         let mut offer = |port| offers.push((port, Address { address: address.clone(), is_ready }));

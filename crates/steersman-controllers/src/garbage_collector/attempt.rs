@@ -87,10 +87,10 @@ struct Owners {
     waiting: Vec<Uid>,
 }
 
-/// Why an owner cannot be told.
+/// Why it is not known whether an owner exists.
 enum Unclear<E> {
     Failed(E),
-    /// An object of the cluster refers to a namespaced owner, which no later try can change.
+    /// The object is in no namespace and its owner is in one. That stays so however often it is tried.
     Invalid,
     NotServed,
 }

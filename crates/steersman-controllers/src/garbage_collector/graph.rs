@@ -214,15 +214,21 @@ impl Graph {
     pub(super) fn plan(&mut self, uid: &Uid) -> Plan {
         let Some(node) = self.nodes.get(uid) else { return Plan::Nothing };
         if node.deletion.is_waiting() {
-            let blocks_itself = node.dependents.get(uid).is_some_and(|blocks| *blocks);
-            let is_held = node.n_blocking > usize::from(blocks_itself);
-            return if is_held { Plan::Nothing } else { Plan::Release(node.identity.clone()) };
+            return if node.is_held() { Plan::Nothing } else { Plan::Release(node.identity.clone()) };
         }
         if node.deletion.is_begun {
             return Plan::Nothing;
         }
         let node = node.clone_without_dependents();
-        if node.is_virtual || node.version == 0 || node.owners.is_empty() {
+        // Of an owner that goes, or waits for its dependents, an event follows.
+        let is_kept = |owner: &Owner| {
+            let owner = self.known_owner(owner, &node.identity);
+            owner.is_some_and(|owner| !owner.deletion.is_waiting())
+        };
+        if !node.is_virtual && node.owners.iter().all(is_kept) {
+            return Plan::Nothing;
+        }
+        if node.is_virtual || node.version == 0 {
             return Plan::Look(node);
         }
         let has_dependents = self.nodes.get(uid).is_some_and(|node| !node.dependents.is_empty());
@@ -272,12 +278,17 @@ impl Graph {
         references.map(owner).collect()
     }
 
+    /// An owner that has been seen, and is the one that is meant.
+    fn known_owner(&self, owner: &Owner, dependent: &Identity) -> Option<&Node> {
+        self.nodes.get(&owner.uid).filter(|node| {
+            let is_near = !node.identity.is_namespaced() || node.identity.namespace == dependent.namespace;
+            !node.is_virtual && is_near && owner.is(&node.identity)
+        })
+    }
+
     /// Whether an owner waits for its dependents to go, and is the one that is meant.
     fn is_known_to_wait(&self, owner: &Owner, dependent: &Identity) -> bool {
-        self.nodes.get(&owner.uid).is_some_and(|node| {
-            let is_near = !node.identity.is_namespaced() || node.identity.namespace == dependent.namespace;
-            !node.is_virtual && node.deletion.is_waiting() && is_near && owner.is(&node.identity)
-        })
+        self.known_owner(owner, dependent).is_some_and(|node| node.deletion.is_waiting())
     }
 
     /// A virtual node turns out to be another object than was assumed: those who refer to it otherwise are looked at.
@@ -343,7 +354,8 @@ impl Graph {
             }
             true
         } else {
-            // A virtual owner of the cluster may be a namespaced one that somebody in the cluster refers to, which is wrong.
+            // Whether the kind of a virtual owner is namespaced is not known: it was made of a reference by an object without a namespace,
+            // which cannot have a namespaced owner.
             !owner.is(&known.identity) || (is_elsewhere && known.is_virtual)
         };
         let is_to_go = known.deletion.is_waiting();
@@ -371,8 +383,8 @@ impl Graph {
         let Some(node) = self.nodes.remove(uid) else { return };
         for owner in blocking_by_uid(&node.owners).keys() {
             self.unlink(uid, owner);
-            let is_waiting = |node: &Node| node.deletion.is_waiting() && node.n_blocking == 0;
-            if self.nodes.get(*owner).is_some_and(is_waiting) {
+            let is_free = |node: &Node| node.deletion.is_waiting() && !node.is_held();
+            if self.nodes.get(*owner).is_some_and(is_free) {
                 effects.delete.push((*owner).clone());
             }
         }
@@ -464,6 +476,12 @@ impl Node {
 
     pub(super) fn is_virtual(&self) -> bool {
         self.is_virtual
+    }
+
+    /// Whether a dependent blocks its deletion in the foreground. That it blocks itself does not count: it would never go.
+    fn is_held(&self) -> bool {
+        let blocks_itself = self.dependents.get(&self.identity.uid).is_some_and(|blocks| *blocks);
+        self.n_blocking > usize::from(blocks_itself)
     }
 
     /// Whether it leaves its dependents behind.

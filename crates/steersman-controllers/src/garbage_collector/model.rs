@@ -35,6 +35,10 @@ enum Reference {
         is_blocking: bool,
         is_misnamed: bool,
     },
+    /// To the object that has it.
+    Itself {
+        is_blocking: bool,
+    },
     Never {
         kind: usize,
         uid: u8,
@@ -180,7 +184,9 @@ impl World {
         }
     }
 
-    fn references(&self, references: &[Reference]) -> Option<Vec<OwnerReference>> {
+    /// The references of an object of this uid.
+    fn references(&self, of: Place, uid: &str, references: &[Reference]) -> Option<Vec<OwnerReference>> {
+        let itself = uid;
         let reference = |kind: usize, name: &str, uid: &str, is_blocking| OwnerReference {
             api_version: "v1".to_owned(),
             kind: KINDS[kind].to_owned(),
@@ -195,6 +201,7 @@ impl World {
                 let name = NAMES[if *is_misnamed { 1 - place.2 } else { place.2 }];
                 Some(reference(place.0, name, &uid, *is_blocking))
             }
+            Reference::Itself { is_blocking } => Some(reference(of.0, NAMES[of.2], itself, *is_blocking)),
             Reference::Never { kind, uid } => Some(reference(*kind, "a", &format!("never-{uid}"), false)),
         });
         let mut found: Vec<OwnerReference> = Vec::new();
@@ -215,12 +222,13 @@ impl World {
                     return;
                 }
                 self.n_made += 1;
+                let uid = format!("{:08}", self.n_made);
                 let metadata = ObjectMeta {
                     name: Some(NAMES[place.2].to_owned()),
                     namespace: is_namespaced(place.0).then(|| NAMESPACES[place.1].to_owned()),
-                    uid: Some(format!("{:08}", self.n_made)),
                     finalizers: is_held.then(|| vec![HOLD.to_owned()]),
-                    owner_references: self.references(owners),
+                    owner_references: self.references(place, &uid, owners),
+                    uid: Some(uid),
                     ..ObjectMeta::default()
                 };
                 self.write(place, metadata);
@@ -232,7 +240,8 @@ impl World {
                 metadata.finalizers.get_or_insert_default().retain(|one| one != HOLD);
             }),
             Op::SetOwners { place, owners } => {
-                let owners = self.references(owners);
+                let Some(uid) = self.objects.get(&at(*place)).and_then(|found| found.uid.clone()) else { return };
+                let owners = self.references(*place, &uid, owners);
                 self.change(*place, |metadata| metadata.owner_references = owners);
             }
             Op::Touch { place } => self.change(*place, |_| {}),
@@ -504,7 +513,8 @@ fn owners() -> impl Strategy<Value = Vec<Reference>> {
     let existing = (place(), any::<bool>(), prop::bool::weighted(0.1))
         .prop_map(|(place, is_blocking, is_misnamed)| Reference::Existing { place, is_blocking, is_misnamed });
     let never = (0..KINDS.len(), 0..2_u8).prop_map(|(kind, uid)| Reference::Never { kind, uid });
-    prop::collection::vec(prop_oneof![6 => existing, 1 => never], 0..3)
+    let itself = any::<bool>().prop_map(|is_blocking| Reference::Itself { is_blocking });
+    prop::collection::vec(prop_oneof![6 => existing, 1 => itself, 1 => never], 0..3)
 }
 
 fn policy() -> impl Strategy<Value = PropagationPolicy> {

@@ -2,7 +2,7 @@
 
 use crate::horizontal_pod_autoscaler::metrics::MetricsClient;
 use crate::horizontal_pod_autoscaler::replicas::{self, Pods, Resource, Tolerance, milli};
-use crate::pods::by_label::as_go_prints;
+use crate::pods::by_label::go_text;
 use jiff::Timestamp;
 use k8s_openapi::api::autoscaling::v2::{
     ContainerResourceMetricStatus, ExternalMetricSource, ExternalMetricStatus, HPAScalingRules,
@@ -194,7 +194,7 @@ impl Evaluation<'_> {
         let wanted = target.average_value.as_ref().map_or(0, thousandths);
         let (replicas, average) = replicas::by_value_per_replica(present, usage, wanted, self.tolerance());
         let value = MetricValueStatus { average_value: Some(quantity(average, false)), ..MetricValueStatus::default() };
-        Ok((replicas, format!("external metric {name}({})", as_go_prints(selector.as_ref())), value))
+        Ok((replicas, format!("external metric {name}({})", go_text(selector.as_ref())), value))
     }
 
     async fn of_external(&self, source: &ExternalMetricSource) -> Result<Proposed, Failure> {
@@ -217,7 +217,7 @@ impl Evaluation<'_> {
             };
             failure(why, &error)
         };
-        let printed = as_go_prints(selector.as_ref());
+        let printed = go_text(selector.as_ref());
         let values = self.metrics.external(namespace, name, &text_of(selector.as_ref())).await;
         let values = values
             .map_err(|why| wrapped(format!("unable to get external metric {namespace}/{name}/{printed}: {why}")))?;

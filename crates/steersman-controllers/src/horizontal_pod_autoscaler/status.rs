@@ -1,10 +1,12 @@
 //! The status of an autoscaler, while it is being found out.
 
+use crate::clock;
 use jiff::Timestamp;
 use k8s_openapi::api::autoscaling::v2::{
     HorizontalPodAutoscaler, HorizontalPodAutoscalerCondition, HorizontalPodAutoscalerStatus, MetricStatus,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use steersman::conditions;
 
 pub(crate) struct Status {
     status: HorizontalPodAutoscalerStatus,
@@ -15,12 +17,12 @@ pub(crate) struct Status {
 impl Status {
     /// That of an autoscaler as it is.
     pub(crate) fn of(autoscaler: &HorizontalPodAutoscaler, now: Timestamp) -> Status {
-        let now = Timestamp::from_second(now.as_second()).unwrap_or(now);
+        let now = clock::whole_seconds(now);
         Status { status: autoscaler.status.clone().unwrap_or_default(), metrics: None, now }
     }
 
     /// Sets a condition. Its time changes with its status.
-    pub(crate) fn set(&mut self, type_: &str, holds: bool, reason: &str, message: &str) {
+    pub(crate) fn set(&mut self, type_: &str, is: conditions::Status, reason: &str, message: &str) {
         let conditions = self.status.conditions.get_or_insert_default();
         let at = match conditions.iter().position(|condition| condition.type_ == type_) {
             Some(at) => at,
@@ -31,7 +33,7 @@ impl Status {
             }
         };
         let condition = &mut conditions[at];
-        let status = if holds { "True" } else { "False" };
+        let status = is.as_str();
         if condition.status != status {
             condition.last_transition_time = Some(Time(self.now));
         }

@@ -1,24 +1,17 @@
 //! What an autoscaler scales, through the subresource `scale` of whatever kind it is.
 
-use crate::discovery::{self, Found};
+use crate::discovery::{Kinds, Within};
 use crate::refusal;
-use hashbrown::HashMap;
 use k8s_openapi::api::autoscaling::v2::CrossVersionObjectReference;
 use kube::Client;
-use parking_lot::Mutex;
 use serde_json::{Value, json};
-use std::time::Duration;
-use tokio::time::Instant;
 
-/// How long a kind is known that was found once.
-const KNOWN_FOR: Duration = Duration::from_secs(30);
-const KINDS_MAX: usize = 256;
 /// How often the scale is written when somebody else writes it at the same time.
 const ATTEMPTS: usize = 5;
 
 pub(crate) struct Targets {
     client: Client,
-    kinds: Mutex<HashMap<(String, String), (Found, Instant)>>,
+    kinds: Kinds,
 }
 
 /// A target, as its subresource `scale` shows it.
@@ -29,7 +22,7 @@ pub(crate) struct Target {
 
 impl Targets {
     pub(crate) fn new(client: Client) -> Targets {
-        Targets { client, kinds: Mutex::default() }
+        Targets { kinds: Kinds::new(client.clone()), client }
     }
 
     /// The target of an autoscaler, or in upstream's words why it cannot be read.
@@ -39,7 +32,9 @@ impl Targets {
             return Err(format!("unexpected GroupVersion string: {api_version}"));
         }
         let group = api_version.split_once('/').map_or("", |(group, _)| group);
-        let found = self.find(group, &target.kind).await?;
+        let found = self.kinds.find(Within::Group(group.to_owned()), &target.kind).await;
+        let found = found.map_err(|error| refusal::message(&error))?;
+        let found = found.ok_or_else(|| format!("no matches for kind {:?} in group {group:?}", target.kind))?;
         let path = format!("{}/{}/scale", found.path(namespace), target.name);
         let scale = self.read(&path).await.map_err(|error| refusal::message(&error))?;
         Ok(Target { path, scale })
@@ -63,25 +58,6 @@ impl Targets {
             }
         }
         Err(fault)
-    }
-
-    async fn find(&self, group: &str, kind: &str) -> Result<Found, String> {
-        let key = (group.to_owned(), kind.to_owned());
-        let known = self.kinds.lock().get(&key).filter(|(_, at)| at.elapsed() < KNOWN_FOR).cloned();
-        if let Some((found, _)) = known {
-            return Ok(found);
-        }
-        let is_it = |one: &k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResource| {
-            one.kind == kind && !one.name.contains('/')
-        };
-        let found = discovery::find(&self.client, group, is_it).await.map_err(|error| refusal::message(&error))?;
-        let found = found.ok_or_else(|| format!("no matches for kind {kind:?} in group {group:?}"))?;
-        let mut kinds = self.kinds.lock();
-        if kinds.len() >= KINDS_MAX {
-            kinds.clear();
-        }
-        kinds.insert(key, (found.clone(), Instant::now()));
-        Ok(found)
     }
 
     async fn read(&self, path: &str) -> Result<Value, kube::Error> {

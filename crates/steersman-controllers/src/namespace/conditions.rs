@@ -1,15 +1,16 @@
 //! What the status of a namespace that ends says about a pass. Types, reasons and sentences are kube-controller-manager's.
 
-use super::content::Outcome;
+use crate::clock;
+use crate::namespace::content::Outcome;
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{NamespaceCondition, NamespaceStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use k8s_openapi::jiff::Timestamp;
 use std::collections::BTreeMap;
 
 /// The conditions after a pass. One whose status stays keeps the time of its last transition; conditions of others stay.
-pub(super) fn of(outcome: &Outcome, present: Option<&NamespaceStatus>) -> Vec<NamespaceCondition> {
+pub(super) fn of(outcome: &Outcome, present: Option<&NamespaceStatus>, now: Timestamp) -> Vec<NamespaceCondition> {
     let mut conditions = present.and_then(|status| status.conditions.clone()).unwrap_or_default();
-    for mut condition in found(outcome) {
+    for mut condition in found(outcome, now) {
         match conditions.iter_mut().find(|known| known.type_ == condition.type_) {
             None => conditions.push(condition),
             Some(known) => {
@@ -23,7 +24,8 @@ pub(super) fn of(outcome: &Outcome, present: Option<&NamespaceStatus>) -> Vec<Na
     conditions
 }
 
-fn found(outcome: &Outcome) -> [NamespaceCondition; 5] {
+fn found(outcome: &Outcome, now: Timestamp) -> [NamespaceCondition; 5] {
+    let condition = |type_: &str, trouble, reasons| condition(type_, trouble, reasons, now);
     let failures = Some(outcome.failures.join(", ")).filter(|text| !text.is_empty());
     let counted = |counts: &BTreeMap<String, usize>, lead: &str, say: fn(&str, usize) -> String| {
         let each: Vec<String> = counts.iter().map(|(name, n)| say(name, *n)).collect();
@@ -69,13 +71,18 @@ fn found(outcome: &Outcome) -> [NamespaceCondition; 5] {
 }
 
 /// A condition that is true while there is trouble: the reason then, and the reason and the sentence without.
-fn condition(type_: &str, trouble: Option<String>, [bad, good, all_well]: [&str; 3]) -> NamespaceCondition {
+fn condition(
+    type_: &str,
+    trouble: Option<String>,
+    [bad, good, all_well]: [&str; 3],
+    now: Timestamp,
+) -> NamespaceCondition {
     let (status, reason) = if trouble.is_some() { ("True", bad) } else { ("False", good) };
     NamespaceCondition {
         type_: type_.to_owned(),
         status: status.to_owned(),
         reason: Some(reason.to_owned()),
         message: Some(trouble.unwrap_or_else(|| all_well.to_owned())),
-        last_transition_time: Some(Time(Timestamp::from_second(Timestamp::now().as_second()).unwrap_or_default())),
+        last_transition_time: Some(Time(clock::whole_seconds(now))),
     }
 }

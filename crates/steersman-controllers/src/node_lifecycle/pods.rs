@@ -5,6 +5,7 @@
 
 use crate::node_lifecycle::Context;
 use crate::node_lifecycle::health::{self, READY};
+use crate::pods::node_name;
 use crate::refusal::{self, Refused};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
@@ -25,10 +26,6 @@ pub(super) fn is_bound(change: &Change<'_, Pod>) -> bool {
         }
         Change::Deleted(_) | Change::Undecodable(_) => false,
     }
-}
-
-pub(super) fn node_name(pod: &Pod) -> Option<&str> {
-    pod.spec.as_ref()?.node_name.as_deref().filter(|name| !name.is_empty())
 }
 
 /// Of a Pod that has come to a Node.

@@ -201,7 +201,7 @@ impl Limiter {
         Some(elapsed.map_or(Duration::ZERO, |elapsed| period.saturating_sub(elapsed)))
     }
 
-    /// Goes on with another period. Whoever had to wait waits for all of it.
+    /// Goes on with another period. A Node that still had to wait, waits for the whole new period from now on.
     fn swap(&mut self, period: Option<Duration>, now: Instant) {
         if self.period == period {
             return;

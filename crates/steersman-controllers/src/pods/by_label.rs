@@ -5,11 +5,11 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use kube::core::{Selector, SelectorExt as _};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
-use steersman::cache::{CachedResource, Index, Informer};
+use steersman::cache::{CachedResource, Index, Indexer, Informer};
 use steersman::{Lister, LookupError};
 
 /// The labels of an object, or what a selector wants of them.
@@ -18,6 +18,7 @@ pub(crate) type Labels = BTreeMap<String, String>;
 /// Objects of one kind by their labels.
 pub(crate) struct ByLabel<K> {
     index: Index<K, u64>,
+    indexer: Indexer<K>,
     lister: Lister<K>,
 }
 
@@ -29,7 +30,7 @@ impl<K: CachedResource> ByLabel<K> {
             let hashes = metadata.labels.iter().flatten().map(|(name, value)| hash(namespace, name, value));
             hashes.collect::<Vec<u64>>()
         });
-        ByLabel { index, lister: informer.lister() }
+        ByLabel { index, indexer: informer.indexer(), lister: informer.lister() }
     }
 
     /// Those in a namespace that have all of `labels`, of which there is at least one.
@@ -38,6 +39,28 @@ impl<K: CachedResource> ByLabel<K> {
         self.index.get_where(&hash(namespace, name, value), |metadata| {
             metadata.namespace.as_deref() == Some(namespace) && has_all(metadata.labels.as_ref(), labels)
         })
+    }
+
+    /// Those in a namespace with one of some values of a label whose metadata passes. Nothing else is decoded.
+    pub(crate) fn with_any(
+        &self,
+        namespace: &str,
+        (name, values): (&str, &[String]),
+        passes: impl Fn(&ObjectMeta) -> bool,
+    ) -> Result<Vec<Arc<K>>, LookupError> {
+        let mut found = Vec::new();
+        for value in values.iter().collect::<BTreeSet<&String>>() {
+            found.extend(self.index.get_where(&hash(namespace, name, value), |metadata| {
+                let has_it = metadata.labels.as_ref().and_then(|labels| labels.get(name)) == Some(value);
+                has_it && metadata.namespace.as_deref() == Some(namespace) && passes(metadata)
+            })?);
+        }
+        Ok(found)
+    }
+
+    /// Those in a namespace whose metadata passes.
+    pub(crate) fn in_namespace(&self, namespace: &str, passes: impl Fn(&ObjectMeta) -> bool) -> Vec<Arc<K>> {
+        self.indexer.list_in_where(namespace, passes)
     }
 
     /// Those in a namespace that a selector matches; an empty one matches all. One that is no selector matches nothing.
@@ -69,8 +92,8 @@ pub(crate) fn hash(namespace: &str, name: &str, value: &str) -> u64 {
     hasher.finish()
 }
 
-/// A selector in the words of upstream's Events.
-pub(crate) fn as_go_prints(selector: Option<&LabelSelector>) -> String {
+/// A selector as upstream's Events have it, in the syntax of Go.
+pub(crate) fn go_text(selector: Option<&LabelSelector>) -> String {
     let Some(selector) = selector else { return "nil".to_owned() };
     let mut text = "&LabelSelector{MatchLabels:map[string]string{".to_owned();
     for (name, value) in selector.match_labels.iter().flatten() {

@@ -3,12 +3,14 @@
 //! Follows upstream's `RealPodControl`: its reasons and sentences.
 
 use crate::dependents;
+use crate::namespaces::Namespaces;
 use crate::refusal::{self, Refused};
 use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DeleteParams, PostParams, Preconditions};
 use kube::core::Resource;
 use kube::{Api, Client};
+use steersman::InformerFactory;
 use steersman::events::{EventRecorder, EventType};
 
 /// Creates and deletes Pods in the name of owners, and records it.
@@ -16,12 +18,14 @@ use steersman::events::{EventRecorder, EventType};
 pub(crate) struct PodControl {
     pub(crate) client: Client,
     pub(crate) events: EventRecorder,
+    pub(crate) namespaces: Namespaces,
 }
 
 impl PodControl {
     /// `component` is what the Events are said to come from.
-    pub(crate) fn new(client: Client, component: &str) -> PodControl {
-        PodControl { events: EventRecorder::new(client.clone(), component), client }
+    pub(crate) fn new(informers: &InformerFactory, client: Client, component: &str) -> PodControl {
+        let events = EventRecorder::new(client.clone(), component);
+        PodControl { client, events, namespaces: Namespaces::of(informers) }
     }
 
     /// Creates a Pod that [`from_template`] has made, or somebody has changed since.
@@ -46,10 +50,10 @@ impl PodControl {
         }
     }
 
-    /// Deletes exactly this Pod. One that is gone is fine.
+    /// Deletes exactly this Pod. After this the Pod is gone or going, which the caches will show.
     ///
     /// # Errors
-    /// When the server refuses; an Event says so.
+    /// When the server refuses; an Event says so. A conflict too: an admission webhook may deny with that code.
     pub(crate) async fn delete<O: Resource<DynamicType = ()>>(&self, owner: &O, pod: &Pod) -> Result<(), Refused> {
         let namespace = owner.meta().namespace.as_deref().unwrap_or_default();
         let name = pod.metadata.name.as_deref().unwrap_or_default();
@@ -60,7 +64,7 @@ impl PodControl {
                 self.events.event(owner, EventType::Normal, "SuccessfulDelete", &format!("Deleted pod: {name}"));
                 Ok(())
             }
-            Err(error) if refusal::is_outdated(&error) => Ok(()),
+            Err(error) if refusal::is_gone(&error) => Ok(()),
             Err(error) => {
                 let note = format!("Error deleting: {}", refusal::message(&error));
                 self.events.event(owner, EventType::Warning, "FailedDelete", &note);

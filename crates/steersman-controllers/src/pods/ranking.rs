@@ -27,9 +27,8 @@ pub(crate) struct Rank {
 
 /// The rank of a Pod; `n_on_same_node` is the number of related Pods on its node.
 pub(crate) fn rank(pod: &Pod, n_on_same_node: usize, now: Timestamp) -> Rank {
-    let spec = pod.spec.as_ref();
     Rank {
-        is_assigned: spec.and_then(|spec| spec.node_name.as_deref()).is_some_and(|node| !node.is_empty()),
+        is_assigned: pods::node_name(pod).is_some(),
         phase: match pods::phase(pod) {
             "Pending" => 0,
             "Running" => 2,

@@ -105,18 +105,13 @@ fn capped(n: usize) -> i32 {
     i32::try_from(n).unwrap_or(i32::MAX)
 }
 
-/// How many active Pods are on each node.
+/// How many active Pods are on each node, and without one under an empty name.
 pub(crate) fn count_by_node(pods: &[Arc<Pod>]) -> HashMap<String, usize> {
     let mut counts = HashMap::new();
     for pod in pods.iter().filter(|pod| pods::is_active(pod)) {
-        *counts.entry_ref(node(pod)).or_insert(0) += 1;
+        *counts.entry_ref(pods::node_name(pod).unwrap_or_default()).or_insert(0) += 1;
     }
     counts
-}
-
-/// The node of a Pod; empty if it has none.
-pub(crate) fn node(pod: &Pod) -> &str {
-    pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default()
 }
 
 // === impl Failure ===

@@ -1,7 +1,7 @@
 //! What is done for a claim: who has reserved it and is gone or done, and what follows when nobody is left.
 
-use super::{Context, Error, FINALIZER, is_done};
 use crate::refusal::{self, Refused};
+use crate::resource_claims::{Context, Error, FINALIZER, is_done};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimConsumerReference};
 use kube::Api;

@@ -1,8 +1,9 @@
 //! What is done for a Pod with claims: making those that it describes by template, and reserving them once it has a node.
 
-use super::{Context, Error, Named, POD_CLAIM, claims_in_spec, named};
 use crate::dependents;
+use crate::pods;
 use crate::refusal::{self, Refused};
+use crate::resource_claims::{Context, Error, Named, POD_CLAIM, claims_in_spec, named};
 use crate::stale;
 use k8s_openapi::api::core::v1::{Pod, PodResourceClaim};
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimConsumerReference};
@@ -150,8 +151,7 @@ async fn name_in_status(cx: &Context, key: &ObjectKey, made: &BTreeMap<String, S
 
 /// Reserves the allocated claims of a Pod that has got its node without the scheduler.
 async fn reserve(cx: &Context, key: &ObjectKey, pod: &Pod) -> Result<(), Error> {
-    let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default();
-    if node.is_empty() {
+    if pods::node_name(pod).is_none() {
         return Ok(());
     }
     let namespace = key.namespace().unwrap_or_default();

@@ -13,10 +13,10 @@ use kube::Client;
 use kube::core::{ApiResource, DynamicObject, PartialObjectMeta};
 use parking_lot::Mutex;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
-use steersman::cache::{Change, Event, EventHandler, EventKind, Informer, NotSynced, Running};
+use steersman::cache::{Change, Event, EventHandler, EventKind, Informer, Running};
 use steersman::queue::WorkQueue;
 use steersman::{InformerFactory, Lister, LookupError, ObjectKey, Scope};
+use tokio_util::task::AbortOnDropHandle;
 
 /// What makes a kind known.
 pub(crate) type Definition = CustomResourceDefinition;
@@ -24,8 +24,6 @@ pub(crate) type Definition = CustomResourceDefinition;
 /// An object of any kind, of which nothing but the metadata is known.
 type Counted = PartialObjectMeta<DynamicObject>;
 
-/// How long a kind that is counted first may take to be listed.
-const SYNC_WAIT: Duration = Duration::from_secs(10);
 const VERBS: [&str; 4] = ["create", "delete", "list", "watch"];
 
 pub(crate) struct Counters {
@@ -39,18 +37,20 @@ pub(crate) struct Counters {
 struct Counter {
     informer: Informer<Counted>,
     _running: Running,
+    /// Wakes the quotas that hold the kind, once it is listed.
+    _waking: AbortOnDropHandle<()>,
 }
 
-/// Why objects could not be counted.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum Uncounted {
-    #[error("the objects that a quota counts are not listed yet")]
-    NotListed(#[from] NotSynced),
-    #[error(transparent)]
-    Refused(#[from] Refused),
+/// How many objects of a kind there are.
+pub(crate) enum Number {
+    Known(usize),
+    /// They are not listed yet. The quotas that hold the kind are woken when they are.
+    NotListed,
+    NotServed,
 }
 
-/// Wakes the quotas that count an object that is gone.
+/// Wakes the quotas that count a kind: those of the namespace of an object that is gone.
+#[derive(Clone)]
 struct Replenish {
     held: Held,
     quotas: Lister<ResourceQuota>,
@@ -86,22 +86,24 @@ impl Counters {
         let _ = self.queue.set(queue);
     }
 
-    /// How many objects of a kind are in a namespace. `None` if the server does not serve it.
+    /// How many objects of a kind are in a namespace.
     ///
     /// # Errors
-    /// When the server does not say, or does not list them in time.
-    pub(crate) async fn count(&self, group: &str, resource: &str, namespace: &str) -> Result<Option<usize>, Uncounted> {
+    /// When the server does not say whether it serves the kind.
+    pub(crate) async fn count(&self, group: &str, resource: &str, namespace: &str) -> Result<Number, Refused> {
         let held = Held::Object { group: group.to_owned(), resource: resource.to_owned() };
         let known = self.kinds.lock().get(&held).cloned();
         let counter = match known {
             Some(counter) => counter,
             None => {
-                let Some(resource) = self.discover(group, resource).await? else { return Ok(None) };
+                let Some(resource) = self.discover(group, resource).await? else { return Ok(Number::NotServed) };
                 self.start(held, &resource)
             }
         };
-        counter.informer.wait_synced(SYNC_WAIT).await?;
-        Ok(Some(counter.informer.indexer().keys_in(namespace).len()))
+        if !counter.informer.has_synced() {
+            return Ok(Number::NotListed);
+        }
+        Ok(Number::Known(counter.informer.indexer().keys_in(namespace).len()))
     }
 
     fn start(&self, held: Held, resource: &ApiResource) -> Arc<Counter> {
@@ -112,8 +114,14 @@ impl Counters {
         let factory = InformerFactory::new(self.client.clone()).compact();
         let informer = factory.informer_with::<Counted>(resource, Scope::All);
         let (quotas, queue) = (self.quotas.clone(), Arc::clone(&self.queue));
-        informer.add_handler(Replenish { held: held.clone(), quotas, queue });
-        let counter = Arc::new(Counter { informer, _running: factory.start() });
+        let replenish = Replenish { held: held.clone(), quotas, queue };
+        informer.add_handler(replenish.clone());
+        let listed = informer.clone();
+        let waking = AbortOnDropHandle::new(tokio::spawn(async move {
+            listed.synced().await;
+            replenish.wake_all();
+        }));
+        let counter = Arc::new(Counter { informer, _running: factory.start(), _waking: waking });
         kinds.insert(held, Arc::clone(&counter));
         counter
     }
@@ -165,6 +173,16 @@ impl Counters {
             kind: found.resource.kind,
             plural: resource.to_owned(),
         }))
+    }
+}
+
+impl Replenish {
+    /// Wakes the quotas of all namespaces.
+    fn wake_all(&self) {
+        let Some(queue) = self.queue.get() else { return };
+        let quotas = self.quotas.list().unwrap_or_default();
+        let holds = |quota: &Arc<ResourceQuota>| names(quota).any(|name| self.held.counts(name));
+        quotas.iter().filter(|quota| holds(quota)).for_each(|quota| queue.add(ObjectKey::of(&**quota)));
     }
 }
 

@@ -1,7 +1,10 @@
 //! What the status of a quota should be, of the objects that there are.
 
+use crate::pods;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, ResourceQuota, ResourceQuotaStatus, Service};
+use k8s_openapi::api::core::v1::{
+    Container, PersistentVolumeClaim, Pod, ResourceQuota, ResourceQuotaStatus, ResourceRequirements, Service,
+};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -89,6 +92,11 @@ impl Usage {
         }
     }
 
+    /// Adds what was counted under other names.
+    pub(crate) fn extend(&mut self, other: Usage) {
+        self.used.extend(other.used);
+    }
+
     /// As [`Usage::add`], of objects of which only the number counts.
     pub(crate) fn add_number(&mut self, held: &Held, names: &[&str], quota: &Value, number: usize) {
         self.begin(names);
@@ -135,7 +143,7 @@ pub(crate) fn brief(pod: &Pod, now: Timestamp) -> Result<Value, serde_json::Erro
         _ => pod.status.as_ref().and_then(|status| status.phase.as_deref()),
     };
     let Some(spec) = &pod.spec else { return Ok(json!({"status": {"phase": phase}})) };
-    let containers = |list: &[k8s_openapi::api::core::v1::Container]| -> Result<Vec<Value>, serde_json::Error> {
+    let containers = |list: &[Container]| -> Result<Vec<Value>, serde_json::Error> {
         let brief = list.iter().map(|one| {
             let resources = serde_json::to_value(&one.resources)?;
             Ok(json!({"resources": resources, "restartPolicy": one.restart_policy}))
@@ -172,46 +180,46 @@ pub(crate) fn time_left(pod: &Pod, now: Timestamp) -> Option<Duration> {
 
 /// Whether an update of a Pod may leave more to others, or move it from one quota to another.
 pub(crate) fn frees_pod(old: &Pod, new: &Pod) -> bool {
-    let is_over = |pod: &Pod| crate::pods::is_terminal(pod);
-    let facts = |pod: &Pod| {
+    /// What containers ask for, and whether they are init containers.
+    fn resources(pod: &Pod) -> impl Iterator<Item = (bool, Option<&ResourceRequirements>)> {
         let spec = pod.spec.as_ref();
-        let resources = |list: Option<&Vec<k8s_openapi::api::core::v1::Container>>| {
-            list.into_iter().flatten().map(|one| one.resources.clone()).collect::<Vec<_>>()
-        };
-        (
-            spec.and_then(|spec| spec.active_deadline_seconds).is_some(),
-            resources(spec.map(|spec| &spec.containers)),
-            resources(spec.and_then(|spec| spec.init_containers.as_ref())),
-        )
-    };
-    let is_deleted = |pod: &Pod| pod.metadata.deletion_timestamp.is_some();
-    is_over(old) != is_over(new) || is_deleted(old) != is_deleted(new) || facts(old) != facts(new)
+        let init_containers = spec.and_then(|spec| spec.init_containers.as_ref()).into_iter().flatten();
+        let containers = spec.into_iter().flat_map(|spec| &spec.containers);
+        init_containers
+            .map(|one| (true, one.resources.as_ref()))
+            .chain(containers.map(|one| (false, one.resources.as_ref())))
+    }
+    let has_deadline = |pod: &Pod| pod.spec.as_ref().is_some_and(|spec| spec.active_deadline_seconds.is_some());
+    pods::is_terminal(old) != pods::is_terminal(new)
+        || pods::is_terminating(old) != pods::is_terminating(new)
+        || has_deadline(old) != has_deadline(new)
+        || resources(old).ne(resources(new))
 }
 
 /// Whether an update of a claim may count differently.
 pub(crate) fn frees_claim(old: &PersistentVolumeClaim, new: &PersistentVolumeClaim) -> bool {
-    let facts = |claim: &PersistentVolumeClaim| {
+    fn facts(claim: &PersistentVolumeClaim) -> impl PartialEq {
         let (spec, status) = (claim.spec.as_ref(), claim.status.as_ref());
         (
-            spec.and_then(|spec| spec.resources.clone()),
-            spec.and_then(|spec| spec.volume_attributes_class_name.clone()),
-            status.and_then(|status| status.allocated_resources.clone()),
+            spec.and_then(|spec| spec.resources.as_ref()),
+            spec.and_then(|spec| spec.volume_attributes_class_name.as_ref()),
+            status.and_then(|status| status.allocated_resources.as_ref()),
         )
-    };
+    }
     facts(old) != facts(new)
 }
 
 /// Whether an update of a Service may count differently.
 pub(crate) fn frees_service(old: &Service, new: &Service) -> bool {
-    let facts = |service: &Service| {
+    fn facts(service: &Service) -> impl PartialEq {
         let spec = service.spec.as_ref();
         let n_ports = spec.and_then(|spec| spec.ports.as_ref()).map_or(0, Vec::len);
         (
-            spec.and_then(|spec| spec.type_.clone()),
+            spec.and_then(|spec| spec.type_.as_ref()),
             n_ports,
             spec.and_then(|spec| spec.allocate_load_balancer_node_ports),
         )
-    };
+    }
     facts(old) != facts(new)
 }
 

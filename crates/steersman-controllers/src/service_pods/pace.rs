@@ -8,8 +8,9 @@ use steersman::ObjectKey;
 use tokio::time::Instant;
 
 /// The least and the greatest time from one round to the next.
-const INTERVAL: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
-/// A round that takes long is repeated less often: at most this part of the time is spent on one key.
+const INTERVAL: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30));
+/// A round that takes long is repeated less often: one key takes at most this part of the time, unless a round takes longer than this part
+/// of the greatest interval.
 const REST: u32 = 5;
 /// With more keys than this, those that may run again are forgotten at each round.
 const KEYS_MAX: usize = 1024;
@@ -66,6 +67,10 @@ mod tests {
         tokio::time::advance(Duration::from_millis(60)).await;
         pace.ran(&key, began);
         assert_eq!(pace.wait(&key), Some(Duration::from_millis(300)));
+        let began = Instant::now();
+        tokio::time::advance(Duration::from_secs(2)).await;
+        pace.ran(&key, began);
+        assert_eq!(pace.wait(&key), Some(Duration::from_secs(10)), "a sixth of the time is work");
         tokio::time::advance(Duration::from_secs(60)).await;
         pace.ran(&key, began);
         assert_eq!(pace.wait(&key), Some(INTERVAL.1));

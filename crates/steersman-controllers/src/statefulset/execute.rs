@@ -130,11 +130,13 @@ impl Executor<'_> {
         match self.pods().delete(name_of(pod), &params).await {
             Ok(_) => {}
             Err(error) if refusal::is_gone(&error) => {}
-            // Another one has that name now.
-            Err(error) if refusal::is_conflict(&error) => return Ok(()),
             Err(error) => {
+                // Another one may have that name now, which nobody need be told. Or somebody denies it.
+                let is_conflict = refusal::is_conflict(&error);
                 let error = Refused::to(format!("delete the pod {:?}", name_of(pod)))(error).into();
-                self.record(Verb::Delete, pod, Some(&error));
+                if !is_conflict {
+                    self.record(Verb::Delete, pod, Some(&error));
+                }
                 return Err(error);
             }
         }

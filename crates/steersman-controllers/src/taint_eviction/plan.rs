@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::{Taint, Toleration};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Who tolerates for longer tolerates for ever. Far beyond the life of a process, and far from what the clock can hold.
+/// A toleration for longer than this has no end. No process lives as long, and the clock holds much more.
 const FOREVER: Duration = Duration::from_secs(100 * 365 * 24 * 3_600);
 
 /// An eviction that is to come.

@@ -9,7 +9,7 @@ mod volume;
 
 use crate::refusal::{self, Refused};
 use crate::settings::Parts;
-use crate::volumes::{class_of_claim, volume_name};
+use crate::volumes::{class_of_claim, class_of_volume, volume_name};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::PostParams;
@@ -34,6 +34,10 @@ struct Context {
     events: EventRecorder,
     claims: Lister<PersistentVolumeClaim>,
     volumes: Lister<PersistentVolume>,
+    /// Volumes that are for no claim, by class.
+    free_volumes: Index<PersistentVolume, String>,
+    /// Volumes by the claim that they are reserved for or bound to.
+    volumes_by_claim: Index<PersistentVolume, ObjectKey>,
     classes: Lister<StorageClass>,
     /// Pods that have no node yet, by the claims that they refer to.
     waiting_pods: Index<Pod, ObjectKey>,
@@ -66,13 +70,17 @@ pub(crate) fn add(manager: Manager, Parts { client, .. }: Parts<'_>) -> Manager 
     let classes = informers.informer::<StorageClass>(Scope::All);
     let pods = informers.informer::<Pod>(Scope::All);
     let waiting_pods = pods.add_index(|pod| {
-        let waits = pod.spec.as_ref().is_none_or(|spec| spec.node_name.as_deref().unwrap_or_default().is_empty());
-        if waits { crate::volumes::claims_of_pod(pod) } else { Vec::new() }
+        if crate::pods::node_name(pod).is_none() { crate::volumes::claims_of_pod(pod) } else { Vec::new() }
     });
     // Claims that wait for a volume, by class.
     let pending = claims.add_index(|claim| is_pending(claim).then(|| class_of_claim(claim).to_owned()));
     // Volumes by the claim that they are for.
     let by_claim = volumes.add_index(crate::volumes::claim_key);
+    // Those that are for none, by class.
+    let free = volumes.add_index(|volume| {
+        let is_free = volume.spec.as_ref().is_some_and(|spec| spec.claim_ref.is_none());
+        is_free.then(|| class_of_volume(volume).to_owned())
+    });
     // Claims by the volume that they name.
     let by_volume = claims.add_index(|claim| Some(volume_name(claim).to_owned()).filter(|name| !name.is_empty()));
     let context = Arc::new(Context {
@@ -80,12 +88,14 @@ pub(crate) fn add(manager: Manager, Parts { client, .. }: Parts<'_>) -> Manager 
         client,
         claims: claims.lister(),
         volumes: volumes.lister(),
+        free_volumes: free,
+        volumes_by_claim: by_claim.clone(),
         classes: classes.lister(),
         waiting_pods,
         of_claims: ConsistencyStore::new().covers(&claims.lister()).covers(&volumes.lister()),
         of_volumes: ConsistencyStore::new().covers(&volumes.lister()).covers(&claims.lister()),
     });
-    let of_pods = claims.lister();
+    let known = claims.lister();
     let keys_of = |index: &Index<PersistentVolumeClaim, String>, value: &str| index.keys(value).unwrap_or_default();
     let claim_controller = Controller::of(&claims, claim::reconcile, Arc::clone(&context))
         .name(CLAIMS)
@@ -97,13 +107,12 @@ pub(crate) fn add(manager: Manager, Parts { client, .. }: Parts<'_>) -> Manager 
                 let named = volume.metadata.name.as_deref().map(|name| keys_of(&by_volume, name)).unwrap_or_default();
                 let wanted = match crate::volumes::claim_key(volume) {
                     Some(key) => vec![key],
-                    None => keys_of(&pending, crate::volumes::class_of_volume(volume)),
+                    None => keys_of(&pending, class_of_volume(volume)),
                 };
                 named.into_iter().chain(wanted).collect()
             }
         })
         .watches(&classes, {
-            let pending = pending.clone();
             // A class that has become the default is for claims that name none.
             move |class: &StorageClass| {
                 let named = class.metadata.name.as_deref().map(|name| keys_of(&pending, name)).unwrap_or_default();
@@ -112,8 +121,9 @@ pub(crate) fn add(manager: Manager, Parts { client, .. }: Parts<'_>) -> Manager 
         })
         .watches_changes(&pods, move |change: &Change<'_, Pod>| {
             // The claim says for whom it waits, but only while it does.
-            let keys = change.object().map(crate::volumes::claims_of_pod).unwrap_or_default();
-            keys.into_iter().filter(|key| of_pods.get(key).is_ok_and(|claim| is_pending(&claim))).collect()
+            let claims = change.object().map(crate::volumes::claims_of_pod).unwrap_or_default();
+            let waits = |key: &ObjectKey| known.find(key).ok().flatten().is_some_and(|claim| is_pending(&claim));
+            claims.into_iter().filter(waits).collect()
         });
     let volume_controller = Controller::of(&volumes, volume::reconcile, context)
         .name(VOLUMES)

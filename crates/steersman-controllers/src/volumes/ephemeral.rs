@@ -7,9 +7,9 @@ use crate::dependents;
 use crate::refusal::{self, Refused};
 use crate::settings::Parts;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Volume};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::PostParams;
-use kube::{Api, Client, Resource as _};
+use kube::{Api, Client};
 use steersman::cache::Change;
 use steersman::events::{EventRecorder, EventType};
 use steersman::{Action, Controller, Lister, LookupError, Manager, ObjectKey, ReconcileError, Scope};
@@ -100,13 +100,12 @@ async fn ensure(cx: &Context, pod_key: &ObjectKey, pod: &Pod, key: ObjectKey, vo
     let template = volume.ephemeral.as_ref().and_then(|ephemeral| ephemeral.volume_claim_template.as_ref());
     let Some(template) = template else { return Ok(()) };
     let described = template.metadata.clone().unwrap_or_default();
-    let owner = pod.controller_owner_ref(&()).map(|owner| OwnerReference { block_owner_deletion: Some(true), ..owner });
     let claim = PersistentVolumeClaim {
         metadata: ObjectMeta {
             annotations: described.annotations,
             labels: described.labels,
             name: Some(key.name().to_owned()),
-            owner_references: owner.map(|owner| vec![owner]),
+            owner_references: dependents::reference_to(pod).map(|owner| vec![owner]),
             ..ObjectMeta::default()
         },
         spec: Some(template.spec.clone()),

@@ -2,18 +2,22 @@
 //!
 //! Follows upstream's pvc- and pv-protection controllers. The finalizers are mostly set by the admission plugin
 //! StorageObjectInUseProtection; an object without one gets it here. Before a claim is let go, the Pods of its namespace are listed anew,
-//! since the cache may lack the one that has just begun to use it.
+//! since the cache may lack the one that has just begun to use it. One list serves all claims that were being deleted before it began:
+//! no Pod begins to use one of those.
 
 use crate::refusal::{self, Error, Refused};
 use crate::settings::Parts;
 use crate::volumes::{claims_of_pod, ephemeral};
 use crate::{dependents, pods};
+use hashbrown::HashMap;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use kube::api::{ListParams, PostParams};
 use kube::{Api, Client, Resource};
+use parking_lot::Mutex;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt::Debug;
+use std::sync::Arc;
 use steersman::cache::{Change, Index};
 use steersman::{Action, Controller, Lister, Manager, ObjectKey, Scope, finalizers};
 
@@ -26,6 +30,10 @@ struct Claims {
     client: Client,
     claims: Lister<PersistentVolumeClaim>,
     by_claim: Index<Pod, ObjectKey>,
+    /// Claims that are being deleted, by namespace.
+    deleting: Index<PersistentVolumeClaim, String>,
+    /// The uids of those that no Pod used in a list that began later. Bounded by the claims that are being deleted.
+    unused: Mutex<HashMap<ObjectKey, String>>,
 }
 
 struct Volumes {
@@ -38,17 +46,34 @@ pub(crate) fn add_for_claims(manager: Manager, Parts { client, .. }: Parts<'_>) 
     let informers = manager.informers();
     let (pods, claims) =
         (informers.informer::<Pod>(Scope::All), informers.informer::<PersistentVolumeClaim>(Scope::All));
-    let context = Claims { client, claims: claims.lister(), by_claim: pods.add_index(claims_of_pod) };
+    let deleting = claims
+        .add_metadata_index(|metadata| metadata.deletion_timestamp.as_ref().and_then(|_| metadata.namespace.clone()));
+    let context = Claims {
+        client,
+        claims: claims.lister(),
+        by_claim: pods.add_index(claims_of_pod),
+        deleting: deleting.clone(),
+        unused: Mutex::default(),
+    };
     let known = claims.lister();
     let controller = Controller::of(&claims, protect_claim, context)
         .name("pvc-protection-controller")
         .when(needs_work(OF_CLAIMS))
         .watches_changes(&pods, move |change: &Change<'_, Pod>| {
-            // Which claims a Pod has never changes: the state before need not be asked.
             let Some(pod) = change.object() else { return Vec::new() };
+            // Most namespaces have no claim that waits: then nothing else is looked at.
+            let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+            if deleting.count(namespace).is_ok_and(|n| n == 0) {
+                return Vec::new();
+            }
             let may_release = matches!(change, Change::Deleted(_)) || pods::is_terminal(pod) || is_shut_down(pod);
-            let claims = if may_release { claims_of_pod(pod) } else { Vec::new() };
-            // Only those that wait for it.
+            let mut claims = if may_release { claims_of_pod(pod) } else { Vec::new() };
+            // Another one of the name, whose end was not seen.
+            if let Change::Updated { old, .. } = change
+                && let Some(old) = old.object().filter(|old| old.metadata.uid != pod.metadata.uid)
+            {
+                claims.extend(claims_of_pod(old));
+            }
             let waits = |key: &ObjectKey| known.get(key).is_ok_and(|claim| finalizers::is_deleting(&*claim));
             claims.into_iter().filter(waits).collect()
         });
@@ -73,7 +98,10 @@ fn needs_work<K: Resource>(finalizer: &'static str) -> impl Fn(&Change<'_, K>) -
 }
 
 async fn protect_claim(key: ObjectKey, cx: &Claims) -> Result<Action, Error> {
-    let Some(claim) = cx.claims.find(&key)? else { return Ok(Action::AwaitChange) };
+    let Some(claim) = cx.claims.find(&key)? else {
+        cx.unused.lock().remove(&key);
+        return Ok(Action::AwaitChange);
+    };
     let api = Api::<PersistentVolumeClaim>::namespaced(cx.client.clone(), key.namespace().unwrap_or_default());
     match (finalizers::is_deleting(&*claim), finalizers::contains(&*claim, OF_CLAIMS)) {
         (true, true) if !is_used(cx, &key, &claim).await? => with_finalizer(&api, &claim, OF_CLAIMS, false).await?,
@@ -100,24 +128,43 @@ async fn is_used(cx: &Claims, key: &ObjectKey, claim: &PersistentVolumeClaim) ->
     if cx.by_claim.get(key)?.iter().any(|pod| uses(pod, claim)) {
         return Ok(true);
     }
-    let pods = Api::<Pod>::namespaced(cx.client.clone(), key.namespace().unwrap_or_default());
+    let uid = claim.metadata.uid.as_deref().unwrap_or_default();
+    let is_unused = || cx.unused.lock().get(key).is_some_and(|unused| unused == uid);
+    if !is_unused() {
+        let unused = list_unused(cx, key.namespace().unwrap_or_default()).await?;
+        cx.unused.lock().extend(unused);
+    }
+    Ok(!is_unused())
+}
+
+/// The claims of a namespace that are being deleted and that no Pod uses on the server, with their uids.
+async fn list_unused(cx: &Claims, namespace: &str) -> Result<HashMap<ObjectKey, String>, Error> {
+    let deleting = cx.deleting.get(namespace)?;
+    let mut unused: HashMap<ObjectKey, Arc<PersistentVolumeClaim>> =
+        deleting.into_iter().map(|claim| (ObjectKey::of(&*claim), claim)).collect();
+    let pods = Api::<Pod>::namespaced(cx.client.clone(), namespace);
     let mut page = ListParams::default().limit(PAGE);
-    loop {
-        let list = pods.list(&page).await.map_err(Refused::to("list the pods that may use a claim"))?;
-        if list.items.iter().any(|pod| uses(pod, claim)) {
-            return Ok(true);
+    while !unused.is_empty() {
+        let list = pods.list(&page).await.map_err(Refused::to("list the pods that may use claims"))?;
+        for pod in &list.items {
+            for claim in claims_of_pod(pod) {
+                if unused.get(&claim).is_some_and(|claim| uses(pod, claim)) {
+                    unused.remove(&claim);
+                }
+            }
         }
         match list.metadata.continue_.filter(|next| !next.is_empty()) {
             Some(next) => page = page.continue_token(&next),
-            None => return Ok(false),
+            None => break,
         }
     }
+    Ok(unused.into_iter().map(|(key, claim)| (key, claim.metadata.uid.clone().unwrap_or_default())).collect())
 }
 
 fn uses(pod: &Pod, claim: &PersistentVolumeClaim) -> bool {
     let Some(spec) = &pod.spec else { return false };
     let Some(name) = claim.metadata.name.as_deref() else { return false };
-    if spec.node_name.as_deref().unwrap_or_default().is_empty() {
+    if pods::node_name(pod).is_none() {
         return false;
     }
     spec.volumes.iter().flatten().any(|volume| {

@@ -2,12 +2,11 @@
 
 use crate::moved;
 use k8s_openapi::api::batch::v1::{CronJob, Job};
-use k8s_openapi::api::core::v1::Event;
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 use steersman::ObjectKey;
-use steersman_testkit::{ControlPlane, Loops};
+use steersman_testkit::{ControlPlane, Fault, Loops};
 
 async fn create(plane: &ControlPlane, name: &str, spec: Value) {
     let template =
@@ -38,20 +37,7 @@ async fn merge(plane: &ControlPlane, name: &str, change: Value) {
 }
 
 async fn until_event(plane: &ControlPlane, of: &str, reason: &str) -> String {
-    // Events have names of their own: the namespace's Events are looked at whenever one of the CronJob's writes is seen.
-    let api = Api::<Event>::namespaced(plane.client(), "default");
-    for _ in 0..1000 {
-        let events = api.list(&ListParams::default()).await.unwrap();
-        let found = events
-            .items
-            .into_iter()
-            .find(|event| event.involved_object.name.as_deref() == Some(of) && event.reason.as_deref() == Some(reason));
-        if let Some(event) = found {
-            return event.message.unwrap_or_default();
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-    }
-    panic!("no Event {reason} of {of}")
+    crate::events::until(plane, of, reason).await.message.unwrap_or_default()
 }
 
 #[tokio::test(start_paused = true)]
@@ -89,6 +75,8 @@ async fn a_new_schedule_does_not_make_up_for_times_that_have_passed() {
     plane.until(&key(&name_at("clock", "2026-03-01T04:00:00Z")), |_: &Job| true).await;
     // Three in the morning has passed since the CronJob was created.
     merge(&plane, "c", json!({"spec": {"schedule": "0 3,5 * * *"}})).await;
+    // Nor does it when something else happens to it.
+    merge(&plane, "c", json!({"metadata": {"annotations": {"a": "b"}}})).await;
     plane.until(&key(&name_at("c", "2026-03-01T05:00:00Z")), |_: &Job| true).await;
     assert!(!names(&plane).await.contains(&name_at("c", "2026-03-01T03:00:00Z")));
     plane.stop().await;
@@ -144,5 +132,20 @@ async fn a_job_that_succeeds_is_noted_and_the_history_is_kept_short() {
     assert!(jobs.get_opt(&second).await.unwrap().is_some());
     let note = until_event(&plane, "c", "SawCompletedJob").await;
     assert_eq!(note, format!("Saw completed job: {first}, condition: Complete"));
+    plane.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_whose_deletion_is_denied_as_a_conflict_is_deleted_later() {
+    let plane = moved::plane(Loops::only(["cronjob"])).await;
+    plane.fail_next_where(1, Fault::Refused(409), |method, path| {
+        *method == http::Method::DELETE && path.contains("/jobs/")
+    });
+    create(&plane, "repl", json!({"schedule": "* * * * *", "concurrencyPolicy": "Replace"})).await;
+    let (first, third) = (name_at("repl", "2026-03-01T00:01:00Z"), name_at("repl", "2026-03-01T00:03:00Z"));
+    plane.until(&key(&first), |_: &Job| true).await;
+    plane.until_gone::<Job>(&key(&first)).await;
+    plane.until(&key(&third), |_: &Job| true).await;
+    assert_eq!(plane.n_faults_left(), 0);
     plane.stop().await;
 }

@@ -9,7 +9,7 @@ use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use std::time::Duration;
 use steersman::ObjectKey;
-use steersman_testkit::{ControlPlane, Loops};
+use steersman_testkit::{ControlPlane, Fault, Loops};
 
 const SET: &str = "
 kind: DaemonSet
@@ -221,5 +221,27 @@ async fn a_failed_pod_is_replaced_with_an_event_and_later_if_it_fails_again() {
         }
     };
     tokio::time::timeout(Duration::from_secs(30), is_noted).await.expect("an Event says so");
+    plane.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_revision_whose_deletion_is_denied_as_a_conflict_is_deleted_later() {
+    let plane = start(&[]).await;
+    plane.apply(SET).await;
+    let is_observed = |generation| {
+        move |set: &DaemonSet| set.status.as_ref().is_some_and(|status| status.observed_generation == Some(generation))
+    };
+    plane.until(&d(), is_observed(1)).await;
+    let revisions = Api::<ControllerRevision>::namespaced(plane.client(), "default");
+    let first = revisions.list(&ListParams::default()).await.unwrap().items.remove(0).metadata.name.unwrap();
+    plane.fail_next_where(1, Fault::Refused(409), |method, path| {
+        *method == http::Method::DELETE && path.contains("/controllerrevisions/")
+    });
+    let image = |image: &str| json!({"spec": {"revisionHistoryLimit": 0, "template": {"spec": {"containers": [{"name": "c", "image": image}]}}}});
+    patch(&plane, image("i:2")).await;
+    plane.until_gone::<ControllerRevision>(&ObjectKey::namespaced("default", &first)).await;
+    patch(&plane, image("i:3")).await;
+    plane.until(&d(), is_observed(3)).await;
+    assert_eq!(plane.n_faults_left(), 0);
     plane.stop().await;
 }

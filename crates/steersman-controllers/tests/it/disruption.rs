@@ -5,11 +5,29 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::Api;
 use kube::api::{EvictParams, Patch, PatchParams};
 use serde_json::json;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use steersman::ObjectKey;
-use steersman_testkit::{ControlPlane, Loops};
+use steersman_testkit::{ControlPlane, Fault, Loops};
 
 const SET: &str = "
 {kind: ReplicaSet, apiVersion: apps/v1, metadata: {name: web, namespace: default}, spec: {replicas: 3, selector: {matchLabels: {app: web}}, template: {metadata: {labels: {app: web}}, spec: {containers: [{name: c, image: i}]}}}}
+";
+
+const CARTS: &str = "
+kind: CustomResourceDefinition
+apiVersion: apiextensions.k8s.io/v1
+metadata: {name: carts.shop.example}
+spec:
+  group: shop.example
+  names: {kind: Cart, plural: carts}
+  scope: Namespaced
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema: {openAPIV3Schema: {type: object, properties: {spec: {type: object, properties: {replicas: {type: integer}}}, status: {type: object, properties: {replicas: {type: integer}}}}}}
+    subresources: {scale: {specReplicasPath: .spec.replicas, statusReplicasPath: .status.replicas}}
 ";
 
 async fn pods(plane: &ControlPlane, owner: Option<&str>, app: &str, n: usize) {
@@ -100,5 +118,69 @@ async fn a_pod_that_was_to_be_disrupted_and_was_not_says_so_no_more() {
     assert_eq!(target(&pod).unwrap().reason, None);
     let events = Api::<Event>::namespaced(plane.client(), "default").list(&Default::default()).await.unwrap();
     assert!(events.items.is_empty(), "{:?}", events.items);
+    plane.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_that_two_budgets_select_say_so_once() {
+    let plane = ControlPlane::start_with(Loops::only(["disruption"])).await;
+    let set = plane.apply(SET).await;
+    pods(&plane, set[0].metadata.uid.as_deref(), "web", 3).await;
+    for name in ["a", "b"] {
+        plane.apply(&format!("{{kind: PodDisruptionBudget, apiVersion: policy/v1, metadata: {{name: {name}, namespace: default}}, spec: {{minAvailable: 1, selector: {{matchLabels: {{app: web}}}}}}}}")).await;
+    }
+    let counted =
+        |healthy| move |budget: &PodDisruptionBudget| counts(budget).is_some_and(|counts| counts[0] == healthy);
+    let api = Api::<Pod>::namespaced(plane.client(), "default");
+    // Each time, both budgets look at all their Pods again.
+    for (n_ready, ready) in [(2, "False"), (3, "True"), (2, "False")] {
+        let status = json!({"status": {"conditions": [{"type": "Ready", "status": ready}]}});
+        api.patch_status("web0", &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
+        for name in ["a", "b"] {
+            plane.until(&ObjectKey::namespaced("default", name), counted(n_ready)).await;
+        }
+    }
+    for name in ["web0", "web1", "web2"] {
+        let event = crate::events::until(&plane, name, "MultiplePodDisruptionBudgets").await;
+        let message =
+            format!("Pod \"default\"/\"{name}\" matches multiple PodDisruptionBudgets.  Chose \"a\" arbitrarily.");
+        assert_eq!((event.count, event.message), (Some(1), Some(message)));
+    }
+    plane.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kind_of_owners_is_looked_up_once_for_all_of_them() {
+    const N_OWNERS: usize = 4;
+    let plane = ControlPlane::start_with(Loops::only(["disruption"])).await;
+    plane.apply(CARTS).await;
+    for n in 0..N_OWNERS {
+        let cart = format!(
+            "{{kind: Cart, apiVersion: shop.example/v1, metadata: {{name: c{n}, namespace: default}}, spec: {{replicas: 2}}}}"
+        );
+        let uid = plane.apply(&cart).await[0].metadata.uid.clone().unwrap();
+        plane
+            .apply(&format!(
+                "{{kind: Pod, apiVersion: v1, metadata: {{name: p{n}, namespace: default, labels: {{app: cart}}, \
+                 ownerReferences: [{{apiVersion: shop.example/v1, kind: Cart, name: c{n}, uid: {uid}, controller: true}}]}}, \
+                 spec: {{containers: [{{name: c, image: i}}]}}}}"
+            ))
+            .await;
+    }
+    let n_lookups = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&n_lookups);
+    plane.fail_next_where(1, Fault::Unsent, move |_, path| {
+        if path == "/apis/shop.example/v1" {
+            counter.fetch_add(1, Ordering::Relaxed);
+        }
+        false
+    });
+    plane.apply("{kind: PodDisruptionBudget, apiVersion: policy/v1, metadata: {name: b, namespace: default}, spec: {maxUnavailable: 1, selector: {matchLabels: {app: cart}}}}").await;
+    plane
+        .until(&ObjectKey::namespaced("default", "b"), |budget: &PodDisruptionBudget| {
+            counts(budget) == Some([0, 7, 8, 0])
+        })
+        .await;
+    assert_eq!(n_lookups.load(Ordering::Relaxed), 1);
     plane.stop().await;
 }

@@ -13,7 +13,11 @@ mod deployments;
 #[cfg(test)]
 mod disruption;
 #[cfg(test)]
+mod ending_namespaces;
+#[cfg(test)]
 mod endpoints;
+#[cfg(test)]
+mod events;
 #[cfg(test)]
 mod garbage_collection;
 #[cfg(test)]
@@ -186,5 +190,18 @@ async fn an_empty_namespace_that_is_held_says_that_nothing_is_left() {
         })
         .await;
     assert_eq!(said(&held), ALL_IS_WELL);
+    plane.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn conditions_have_the_time_that_the_clock_of_the_control_plane_shows() {
+    let plane = moved::plane(Loops::only(["namespace"])).await;
+    plane.apply("{kind: Namespace, apiVersion: v1, metadata: {name: shop, finalizers: [shop.example/audit]}}").await;
+    delete(&plane).await;
+    let held = plane.until(&ObjectKey::cluster("shop"), |namespace: &Namespace| !said(namespace).is_empty()).await;
+    for condition in held.status.unwrap().conditions.unwrap() {
+        let since = condition.last_transition_time.unwrap().0.to_string();
+        assert!(since.starts_with("2026-03-01T00:0"), "{since}");
+    }
     plane.stop().await;
 }

@@ -6,7 +6,7 @@ use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use steersman::ObjectKey;
-use steersman_testkit::{ControlPlane, Loops};
+use steersman_testkit::{ControlPlane, Fault, Loops};
 
 const SET: &str = "
 kind: ReplicaSet
@@ -170,5 +170,19 @@ async fn a_status_that_says_what_is_true_is_not_written_again() {
     let version = |set: &ReplicaSet| set.metadata.resource_version.clone().unwrap_or_default();
     assert_ne!(version(&patched), version(&set));
     assert_eq!(names(&plane, "app=x").await.len(), 4);
+    plane.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deletion_that_is_denied_as_a_conflict_is_not_taken_for_done() {
+    let plane = ControlPlane::start_with(Loops::only(["replicaset"])).await;
+    plane.apply(SET).await;
+    plane.until(&x(), |set: &ReplicaSet| replicas(set) == Some(3)).await;
+    plane.fail_next_where(2, Fault::Refused(409), |method, path| {
+        *method == http::Method::DELETE && path.contains("/pods/")
+    });
+    scale(&plane, 1).await;
+    plane.until(&x(), |set: &ReplicaSet| replicas(set) == Some(1)).await;
+    assert_eq!((plane.n_faults_left(), names(&plane, "app=x").await.len()), (0, 1));
     plane.stop().await;
 }

@@ -1,13 +1,16 @@
 //! ResourceQuotas, counted by the loop and by the server's admission, on a whole control plane.
 
+use crate::moved;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, ResourceQuota};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::time::Duration;
 use steersman::ObjectKey;
-use steersman_testkit::{ControlPlane, Loops};
+use steersman_testkit::{ControlPlane, Fault, Loops};
+use tokio::time::Instant;
 
 const QUOTA: &str = "
 {kind: ResourceQuota, apiVersion: v1, metadata: {name: q, namespace: shop}, spec: {hard: {pods: 20, count/pods: 20, requests.cpu: 100, limits.memory: 100Gi, requests.storage: 1Ti, persistentvolumeclaims: 9, fast.storageclass.storage.k8s.io/requests.storage: 1Ti, services: 9, services.nodeports: 9, services.loadbalancers: 9, configmaps: 9, count/deployments.apps: 9, count/carts.shop.example: 9, requests.example.com/gpu: 9}}}
@@ -130,5 +133,42 @@ async fn a_kind_is_counted_when_it_comes_and_again_when_it_comes_back() {
         definitions.delete("carts.shop.example", &DeleteParams::default()).await.unwrap();
         plane.until_gone::<CustomResourceDefinition>(&ObjectKey::cluster("carts.shop.example")).await;
     }
+    plane.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_counted_yet_keeps_neither_the_rest_nor_other_quotas_waiting() {
+    const N_QUOTAS: usize = 6;
+    let plane = moved::plane(Loops::only(["resourcequota"])).await;
+    plane.apply("{kind: Namespace, apiVersion: v1, metadata: {name: shop}}").await;
+    plane.fail_next_where(8, Fault::Refused(500), |_, path| path == "/apis/apps/v1/deployments");
+    let began = Instant::now();
+    for n in 0..N_QUOTAS {
+        let hard = "{configmaps: 9, count/deployments.apps: 9}";
+        plane
+            .apply(&format!("{{kind: ResourceQuota, apiVersion: v1, metadata: {{name: q{n}, namespace: shop}}, spec: {{hard: {hard}}}}}"))
+            .await;
+    }
+    for n in 0..N_QUOTAS {
+        let is_counted = |quota: &ResourceQuota| used(quota).get("configmaps").is_some_and(|used| used == "0");
+        plane.until(&key(&format!("q{n}")), is_counted).await;
+    }
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    assert!(plane.n_faults_left() > 0, "the deployments are not listed yet");
+    for n in 0..N_QUOTAS {
+        plane.until(&key(&format!("q{n}")), |quota: &ResourceQuota| used(quota).len() == 2).await;
+    }
+    plane.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_of_which_the_server_says_nothing_does_not_keep_the_others_from_being_counted() {
+    let plane = moved::plane(Loops::only(["resourcequota"])).await;
+    plane.apply("{kind: Namespace, apiVersion: v1, metadata: {name: shop}}").await;
+    plane.fail_next_where(usize::MAX, Fault::Refused(500), |_, path| path == "/apis/apps/v1");
+    plane.apply(QUOTA).await;
+    let quota = plane.until(&key("q"), |quota: &ResourceQuota| !used(quota).is_empty()).await;
+    assert!(!used(&quota).contains_key("count/deployments.apps"));
+    plane.until(&key("q"), |quota: &ResourceQuota| used(quota).get("services").is_some_and(|used| used == "0")).await;
     plane.stop().await;
 }

@@ -4,8 +4,10 @@ use k8s_openapi::api::core::v1::{Event, PersistentVolume, PersistentVolumeClaim,
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::json;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use steersman::ObjectKey;
-use steersman_testkit::{ControlPlane, Loops};
+use steersman_testkit::{ControlPlane, Fault, Loops};
 
 const LOOPS: [&str; 4] = ["ephemeral-volume", "persistentvolume-binder", "pv-protection", "pvc-protection"];
 const VOLUME: &str = "
@@ -34,16 +36,9 @@ fn volume_phase(volume: &PersistentVolume) -> Option<&str> {
     volume.status.as_ref()?.phase.as_deref()
 }
 
-/// Waits for an Event with a reason about a claim, and returns its message.
+/// Waits for an Event with a reason about the claim, and returns its message.
 async fn event(plane: &ControlPlane, reason: &str) -> String {
-    let events = Api::<Event>::namespaced(plane.client(), "default");
-    loop {
-        let list = events.list(&ListParams::default()).await.unwrap();
-        if let Some(found) = list.items.into_iter().find(|event| event.reason.as_deref() == Some(reason)) {
-            return found.message.unwrap_or_default();
-        }
-        tokio::task::yield_now().await;
-    }
+    crate::events::until(plane, "data", reason).await.message.unwrap_or_default()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -212,5 +207,31 @@ spec:
         }
         tokio::task::yield_now().await;
     }
+    plane.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn claims_that_are_deleted_together_have_the_pods_listed_once() {
+    const N_CLAIMS: usize = 10;
+    let plane = ControlPlane::start().await;
+    let claims = Api::<PersistentVolumeClaim>::namespaced(plane.client(), "default");
+    for n in 0..N_CLAIMS {
+        plane.apply(&CLAIM.replace("name: data", &format!("name: data-{n}"))).await;
+        claims.delete(&format!("data-{n}"), &DeleteParams::default()).await.unwrap();
+    }
+    assert_eq!(claims.list(&ListParams::default()).await.unwrap().items.len(), N_CLAIMS, "a finalizer holds them");
+    let n_lists = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&n_lists);
+    plane.fail_next_where(1, Fault::Unsent, move |_, path| {
+        if path == "/api/v1/namespaces/default/pods" {
+            counter.fetch_add(1, Ordering::Relaxed);
+        }
+        false
+    });
+    let plane = plane.with_loops(Loops::only(["pvc-protection"])).await;
+    for n in 0..N_CLAIMS {
+        plane.until_gone::<PersistentVolumeClaim>(&ObjectKey::namespaced("default", &format!("data-{n}"))).await;
+    }
+    assert_eq!(n_lists.load(Ordering::Relaxed), 1);
     plane.stop().await;
 }

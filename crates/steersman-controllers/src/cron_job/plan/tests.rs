@@ -18,8 +18,8 @@ fn cron_job(schedule: &str, spec: Value) -> CronJob {
 fn check(cron_job: &CronJob, status: Value, now: &str, want: (&[&str], Option<&str>, Option<f64>)) {
     let status: CronJobStatus = serde_json::from_value(status).unwrap();
     let times = Schedule::parse(&cron_job.spec.schedule, schedule::zone("").unwrap()).unwrap();
-    let decision = decide(cron_job, &status, &times, now.parse().unwrap());
-    let reasons: Vec<&str> = decision.says.iter().map(|say| say.reason).collect();
+    let decision = decide(cron_job, &status, Times { schedule: &times, changed: None }, now.parse().unwrap());
+    let reasons: Vec<&str> = decision.notes.iter().map(|note| note.reason).collect();
     let start = decision.start.map(|time| time.to_string());
     let wait = decision.wait.map(|wait| wait.as_secs_f64());
     assert_eq!((&*reasons, start.as_deref(), wait), want);
@@ -64,7 +64,7 @@ fn a_time_before_the_deadline_is_missed() {
     let _ = decide(
         &negative,
         &CronJobStatus::default(),
-        &Schedule::parse("@daily", jiff::tz::TimeZone::UTC).unwrap(),
+        Times { schedule: &Schedule::parse("@daily", jiff::tz::TimeZone::UTC).unwrap(), changed: None },
         Timestamp::MAX,
     );
 }
@@ -89,7 +89,8 @@ fn irregular_times_far_in_the_past_are_found_in_few_steps() {
     let last = json!({"lastScheduleTime": "2026-01-31T23:58:00Z"});
     let status: CronJobStatus = serde_json::from_value(last).unwrap();
     let times = Schedule::parse("* * * 1 *", jiff::tz::TimeZone::UTC).unwrap();
-    let decision = decide(&dense, &status, &times, "2045-06-01T00:00:00Z".parse().unwrap());
+    let decision =
+        decide(&dense, &status, Times { schedule: &times, changed: None }, "2045-06-01T00:00:00Z".parse().unwrap());
     assert_eq!(decision.start.map(|time| time.to_string()).as_deref(), Some("2045-01-31T23:59:00Z"));
 }
 
@@ -123,10 +124,24 @@ fn a_finished_job_leaves_the_list_and_the_last_success_is_kept() {
         job("c", None, None),
     ];
     assert_eq!(unexpected(&status, &jobs).iter().map(|job| job.name_any()).collect::<Vec<_>>(), ["c"]);
-    let says = note_finished(&mut status, &jobs);
-    assert_eq!(says, [Say::normal("SawCompletedJob", "Saw completed job: a, condition: Failed")]);
+    let notes = note_finished(&mut status, &jobs);
+    assert_eq!(notes, [Note::normal("SawCompletedJob", "Saw completed job: a, condition: Failed")]);
     assert_eq!(status.last_successful_time.as_ref().unwrap().0.to_string(), "2026-01-03T00:00:00Z");
     assert_eq!(missing(&status, &jobs).iter().map(|active| active.name.clone().unwrap()).collect::<Vec<_>>(), ["gone"]);
     remove_active(&mut status, Some("gone"));
     assert_eq!(status.active, None);
+}
+
+#[test]
+fn times_before_a_change_of_the_schedule_do_not_count() {
+    let hourly = cron_job("0 * * * *", json!({}));
+    let schedule = Schedule::parse("0 * * * *", jiff::tz::TimeZone::UTC).unwrap();
+    let start = |changed: &str| {
+        let times = Times { schedule: &schedule, changed: changed.parse().ok() };
+        let decision = decide(&hourly, &CronJobStatus::default(), times, "2026-01-01T05:30:00Z".parse().unwrap());
+        (decision.start.map(|time| time.to_string()), decision.wait.map(|wait| wait.as_secs()))
+    };
+    assert_eq!(start("2026-01-01T05:30:00Z"), (None, Some(1800)));
+    assert_eq!(start("2026-01-01T05:00:00Z"), (None, Some(1800)));
+    assert_eq!(start("2026-01-01T04:59:00Z"), (Some("2026-01-01T05:00:00Z".to_owned()), Some(1800)));
 }

@@ -187,11 +187,11 @@ fn the_annotation_divides_endpoints_among_zones_by_their_cpus() {
         *counts.entry(zone.clone()).or_default() += 1;
     }
     assert_eq!(counts, BTreeMap::from([("east".to_owned(), 4), ("west".to_owned(), 4)]));
-    assert_eq!(done.events[0].message, "Topology Aware Hints has been enabled, addressType: IPv4");
+    assert_eq!(done.events[0].text, "Topology Aware Hints has been enabled, addressType: IPv4");
     let many: Vec<(String, f64)> = (0..9).map(|n| (format!("z{n}"), 1.0 / 9.0)).collect();
     let many: Vec<(&str, f64)> = many.iter().map(|(zone, share)| (&**zone, *share)).collect();
     let none = plan_with(&many);
-    assert_eq!(none.events[0].message, "Insufficient number of endpoints (8 endpoints, 9 zones), addressType: IPv4");
+    assert_eq!(none.events[0].text, "Insufficient number of endpoints (8 endpoints, 9 zones), addressType: IPv4");
 }
 
 proptest::proptest! {

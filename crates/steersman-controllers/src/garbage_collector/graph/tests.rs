@@ -85,7 +85,7 @@ fn dependents_of_an_owner_that_is_gone_are_deleted_in_the_version_that_was_seen(
     let owner = object("shop", "owner", &[]);
     scene.see(owner.clone());
     assert_eq!(scene.see(object("shop", "child", &[reference("owner", true)])), Effects::default());
-    assert!(matches!(scene.plan("child"), Plan::Look(_)), "its owner may exist");
+    assert_eq!(scene.plan("child"), Plan::Nothing, "its owner exists");
     assert_eq!(scene.lose(&owner).delete, uids(&["child"]));
     let Plan::Delete { version, policy, .. } = scene.plan("child") else { panic!("it has no owner") };
     assert_eq!((version.as_str(), policy), ("2", PropagationPolicy::Background));
@@ -160,7 +160,7 @@ fn a_wrong_name_does_not_take_the_owner_of_others_away() {
     let absent = Identity { kind, namespace: "shop".into(), name: "nobody".into(), uid: Uid::from("owner") };
     assert_eq!(scene.graph.is_absent(&absent).delete, uids(&["wrong"]));
     assert!(matches!(scene.plan("wrong"), Plan::Delete { .. }));
-    assert!(matches!(scene.plan("right"), Plan::Look(_)));
+    assert_eq!(scene.plan("right"), Plan::Nothing, "its owner exists");
 }
 
 #[test]
@@ -195,5 +195,31 @@ fn what_is_not_watched_any_more_is_not_taken_for_gone() {
     assert_eq!(scene.graph.len(), 2);
     assert!(matches!(scene.plan("child"), Plan::Look(node) if node.is_virtual()));
     scene.see(object("shop", "owner", &[]));
-    assert!(matches!(scene.plan("owner"), Plan::Look(node) if !node.is_virtual()));
+    assert_eq!(scene.plan("owner"), Plan::Nothing);
+}
+
+#[test]
+fn what_blocks_itself_is_released_after_its_last_other_dependent() {
+    let mut scene = Scene::new();
+    let child = object("shop", "child", &[reference("owner", true)]);
+    let owner = object("shop", "owner", &[reference("owner", true)]);
+    scene.see(owner.clone());
+    scene.see(child.clone());
+    scene.see(deleting(owner, FOREGROUND));
+    assert_eq!(scene.plan("owner"), Plan::Nothing);
+    assert_eq!(scene.lose(&child).delete, uids(&["owner"]));
+    assert!(matches!(scene.plan("owner"), Plan::Release(_)));
+}
+
+#[test]
+fn nobody_is_asked_about_what_has_no_owner_or_owners_that_stay() {
+    let mut scene = Scene::new();
+    scene.see(object("shop", "owner", &[]));
+    scene.see(object("shop", "child", &[reference("owner", true)]));
+    assert_eq!((scene.plan("owner"), scene.plan("child")), (Plan::Nothing, Plan::Nothing));
+    scene.see(deleting(object("shop", "owner", &[]), FOREGROUND));
+    assert!(matches!(scene.plan("child"), Plan::Delete { .. }));
+    let misnamed = OwnerReference { name: "nobody".to_owned(), ..reference("owner", false) };
+    scene.see(object("shop", "wrong", &[misnamed]));
+    assert!(matches!(scene.plan("wrong"), Plan::Look(_)));
 }

@@ -97,6 +97,14 @@ fn a_job_is_complete_when_enough_pods_have_succeeded() {
 }
 
 #[test]
+fn a_pod_that_is_listed_as_failed_and_succeeds_after_that_counts_once() {
+    let listed = json!({"succeeded": 1, "uncountedTerminatedPods": {"failed": ["b"]}});
+    let outcome = run(&job(json!({}), listed), &[pod("b", "Succeeded-")], 99);
+    assert_eq!((outcome.status.succeeded, outcome.status.failed), (Some(1), Some(1)));
+    assert_eq!((n_to_create(&outcome.todo), conditions(&outcome.status)), (1, Vec::new()));
+}
+
+#[test]
 fn more_failures_than_the_limit_end_the_others_and_all_count() {
     let job = job(json!({"backoffLimit": 0}), json!({}));
     let outcome = run(&job, &[pod("a", "Failed"), pod("b", "Running")], 99);

@@ -2,8 +2,8 @@
 //!
 //! Follows upstream's `syncClaim`: its phases, Events and sentences.
 
-use super::{Context, Error, Outdated};
 use crate::stale;
+use crate::volumes::binder::{Context, Error, Outdated};
 use crate::volumes::matching::{self, Choice};
 use crate::volumes::{
     BIND_COMPLETED, BOUND_BY_CONTROLLER, SELECTED_NODE, STORAGE_PROVISIONER, STORAGE_PROVISIONER_BETA, annotation,
@@ -45,7 +45,10 @@ async fn bind_somehow(cx: &Context, key: &ObjectKey, claim: &PersistentVolumeCla
     let waits =
         class.as_ref().is_some_and(|class| class.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer"));
     let choice = if waits { Choice::ReservedOnly } else { Choice::Any };
-    let volumes = cx.volumes.list()?;
+    let mut volumes = cx.volumes_by_claim.get(key)?;
+    if choice == Choice::Any {
+        volumes.extend(cx.free_volumes.get(class_of_claim(claim))?);
+    }
     if let Some(volume) = matching::find(claim, &volumes, choice) {
         return bind(cx, key, volume, claim).await;
     }

@@ -2,9 +2,9 @@
 //!
 //! Follows upstream's `syncVolume`.
 
-use super::{Context, Error, Outdated, phase_of};
 use crate::refusal::Refused;
 use crate::stale;
+use crate::volumes::binder::{Context, Error, Outdated, phase_of};
 use crate::volumes::{BOUND_BY_CONTROLLER, PROVISIONED_BY, annotation, claim_key, matching, volume_name};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::Api;
