@@ -56,6 +56,9 @@ use std::process::ExitCode;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
+/// How many threads wait for files, names of hosts and the like.
+const BLOCKING_THREADS_MAX: usize = 8;
+
 /// Why a command ended otherwise than it should.
 #[derive(Debug)]
 enum Failure {
@@ -102,7 +105,9 @@ fn main() -> ExitCode {
     if let Command::RunAsMounted(options) = &args.command {
         return run_as::mount::become_command(&options.dir, &options.command);
     }
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+    // Each controller asks its caches on such a thread when it begins: thirty at the same time would leave their memory behind.
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    let runtime = match builder.enable_all().max_blocking_threads(BLOCKING_THREADS_MAX).build() {
         Ok(runtime) => runtime,
         Err(error) => {
             return report(&Failure::Failed(anyhow::Error::new(error).context("the runtime could not be started")));

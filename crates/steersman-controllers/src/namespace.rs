@@ -26,6 +26,7 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
+use steersman::cache::Change;
 use steersman::queue::RateLimiter;
 use steersman::{Action, Controller, Lister, LookupError, Manager, ObjectKey, ReconcileError, Scope};
 use tokio::sync::mpsc;
@@ -81,10 +82,30 @@ pub(crate) fn add(manager: Manager, Parts { client, settings }: Parts<'_>) -> Ma
     let controller = Controller::<Namespace>::new(reconcile, context)
         .name(NAME)
         .workers(WORKERS)
+        .when(matters)
         .keys_from(stream::unfold(woken, |mut woken| async move { Some((woken.recv().await?, woken)) }))
         .rate_limiter(RateLimiter::exponential(BACKOFF.0, BACKOFF.1))
         .timeout(RECONCILE_TIMEOUT);
     manager.controller(controller)
+}
+
+/// Whether a change of a namespace gives the loop something to do. Its status does not, which the loop writes at each pass: what is left
+/// in the namespace says when the next one is due.
+fn matters(change: &Change<'_, Namespace>) -> bool {
+    let facts = |namespace: &Namespace| {
+        (
+            namespace.metadata.uid.clone(),
+            namespace.metadata.deletion_timestamp.is_some(),
+            namespace.spec.as_ref().and_then(|spec| spec.finalizers.clone()),
+        )
+    };
+    match change {
+        Change::Updated { old, new } => {
+            change.is_resync() || old.object().is_none_or(|old| facts(old) != facts(new))
+        }
+        Change::Added(..) | Change::Deleted(_) => true,
+        Change::Undecodable(_) => false,
+    }
 }
 
 async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, Error> {
@@ -220,5 +241,37 @@ async fn finalize(api: &Api<Namespace>, mut namespace: Namespace) -> Result<Acti
         Err(kube::Error::Api(status)) if status.is_not_found() => Ok(Action::AwaitChange),
         Err(kube::Error::Api(status)) if status.is_conflict() => Ok(Action::Requeue),
         Err(source) => Err(Error::Request { what: "finalize", source }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::api::core::v1::NamespaceSpec;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+    use steersman::cache::Previous;
+
+    fn namespace(ends: bool, finalizer: Option<&str>, phase: &str) -> Arc<Namespace> {
+        Arc::new(Namespace {
+            metadata: ObjectMeta {
+                deletion_timestamp: ends.then_some(Time(Timestamp::UNIX_EPOCH)),
+                ..ObjectMeta::default()
+            },
+            spec: Some(NamespaceSpec { finalizers: finalizer.map(|one| vec![one.to_owned()]) }),
+            status: Some(NamespaceStatus { phase: Some(phase.to_owned()), ..NamespaceStatus::default() }),
+        })
+    }
+
+    #[test]
+    fn what_the_loop_writes_into_the_status_is_no_reason_for_another_pass() {
+        let check = |old: &Arc<Namespace>, new: &Arc<Namespace>| {
+            matters(&Change::Updated { old: &Previous::from(old), new })
+        };
+        let active = namespace(false, Some(FINALIZER), "Active");
+        let ending = namespace(true, Some(FINALIZER), "Active");
+        let said = namespace(true, Some(FINALIZER), "Terminating");
+        assert!(check(&active, &ending) && check(&said, &namespace(true, None, "Terminating")));
+        assert!(!check(&ending, &said));
+        assert!(check(&said, &said), "a resync repeats everything");
     }
 }
