@@ -296,7 +296,13 @@ async fn logs_say_what_would_run_and_what_does_not() {
     assert!(error.contains("previous terminated container \"c\" in pod \"p\" not found"), "{error}");
     run(&plane, "q", json!({"simulate.steersman.dev/delay": "1h"}), json!({})).await;
     plane.until(&pod_key("q"), |pod| waits_for(pod).is_some()).await;
-    let error = pods.logs("q", &log(false)).await.unwrap_err().to_string();
+    // The agent hears of the Pod on its own.
+    let error = loop {
+        match pods.logs("q", &log(false)).await {
+            Err(error) => break error.to_string(),
+            Ok(_) => tokio::task::yield_now().await,
+        }
+    };
     assert!(error.contains("container \"c\" in pod \"q\" is waiting to start: ContainerCreating"), "{error}");
     plane.stop().await;
 }
