@@ -121,7 +121,7 @@ spec: {nodeName: node-1, containers: [{name: c, image: 'i:missing'}]}
 kind: Pod
 apiVersion: v1
 metadata: {name: nowhere, namespace: default}
-spec: {containers: [{name: c, image: i}]}
+spec: {schedulerName: nobody, containers: [{name: c, image: i}]}
 ",
         )
         .await;
