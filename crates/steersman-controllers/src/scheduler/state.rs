@@ -584,8 +584,10 @@ impl State {
     }
 
     fn volumes_failed(&mut self, pod: &PodRef, why: &str, now: Instant) {
-        if let Some(waiting) = self.volumes.remove(&pod.key) {
+        // A later Pod of the same name may wait for its own volumes.
+        if let Some(waiting) = self.volumes.get(&pod.key).filter(|waiting| waiting.pod.uid == pod.uid) {
             self.cluster.volumes.forget(&waiting.plan);
+            self.volumes.remove(&pod.key);
         }
         self.unplace(pod, format!("running PreBind plugin \"VolumeBinding\": {why}"), now);
     }

@@ -5,6 +5,7 @@ mod preemption;
 mod properties;
 mod queueing;
 mod scores;
+mod volumes;
 
 use crate::scheduler::state::{Effect, PodRef, Report, State};
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -54,6 +55,11 @@ fn pod(name: &str, over: Value) -> Pod {
 /// The spec of a Pod with these requests.
 fn asks(requests: Value) -> Value {
     json!({"spec": {"containers": [{"name": "c", "image": "nginx", "resources": {"requests": requests}}]}})
+}
+
+/// The Pod of [`pod`] with this name.
+fn reference(name: &str) -> PodRef {
+    PodRef { key: key(name), uid: format!("uid-{name}").into(), generation: 1 }
 }
 
 fn key(name: &str) -> ObjectKey {

@@ -1,13 +1,9 @@
 //! Which Pod is next, and what makes one try again.
 
-use super::{Effect, PodRef, World, asks, key, merge, node, pod};
+use super::{Effect, World, asks, key, merge, node, pod, reference};
 use crate::scheduler::state::Reason;
 use serde_json::json;
 use std::time::Duration;
-
-fn reference(name: &str) -> PodRef {
-    PodRef { key: key(name), uid: format!("uid-{name}").into(), generation: 1 }
-}
 
 #[test]
 fn important_pods_come_first_and_then_the_older() {
