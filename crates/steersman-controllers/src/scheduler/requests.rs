@@ -3,7 +3,7 @@
 use crate::refusal;
 use crate::scheduler::pod::{NAME, PREEMPTED};
 use crate::scheduler::state::{Effect, PodRef, Reason, Report, State, WasFalse};
-use crate::scheduler::volumes::{SELECTED_NODE, VolumePlan};
+use crate::scheduler::volumes::{Provisioning, Reserved, SELECTED_NODE, VolumeBinding, VolumePlan};
 use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
@@ -17,6 +17,9 @@ use tokio::time::Instant;
 /// How long the note of an Event may be.
 const NOTE_BYTES_MAX: usize = 1_024;
 const CUT: &str = " ...";
+
+/// Set on volumes that nobody reserved for their claim by hand.
+const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
 
 /// Sends requests as the scheduler.
 #[derive(Clone)]
@@ -125,30 +128,23 @@ impl Requests {
         Ok(())
     }
 
-    /// Writes which volumes a Pod's claims are bound to, and for which node the others are made. Somebody else does the rest.
+    /// Writes which volumes a Pod's claims are bound to, and for which node the others are made. The controller of volumes does the rest.
+    /// What has changed since it was decided is refused with a conflict.
     async fn bind_volumes(&self, pod: &PodRef, node: &str, plan: &VolumePlan) -> Result<(), String> {
         self.nominate(pod, Some(node)).await;
         let params = PatchParams::default();
         let volumes = Api::<PersistentVolume>::all(self.client.clone());
-        for (volume, key) in &plan.bind {
-            let claim = self.claims(key).get(key.name()).await.map_err(|error| refusal::message(&error))?;
-            let patch = json!({
-                "metadata": {"annotations": {"pv.kubernetes.io/bound-by-controller": "yes"}},
-                "spec": {"claimRef": {
-                    "apiVersion": "v1",
-                    "kind": "PersistentVolumeClaim",
-                    "name": key.name(),
-                    "namespace": key.namespace(),
-                    "resourceVersion": claim.metadata.resource_version,
-                    "uid": claim.metadata.uid,
-                }},
-            });
-            let answer = volumes.patch(volume, &params, &Patch::Merge(&patch)).await;
+        for binding in plan.bind.iter().filter(|binding| binding.reserved != Reserved::Yes) {
+            let answer = volumes.patch(&binding.volume, &params, &Patch::Merge(claim_ref_of(binding))).await;
             answer.map_err(|error| refusal::message(&error))?;
         }
-        for key in &plan.provision {
-            let patch = json!({"metadata": {"annotations": {SELECTED_NODE: node}}});
-            let answer = self.claims(key).patch_metadata(key.name(), &params, &Patch::Merge(&patch)).await;
+        for Provisioning { claim, .. } in plan.provision.iter().filter(|claim| !claim.is_selected) {
+            let patch = json!({"metadata": {
+                "annotations": {SELECTED_NODE: node},
+                "resourceVersion": claim.version,
+                "uid": claim.uid,
+            }});
+            let answer = self.claims(&claim.key).patch_metadata(claim.key.name(), &params, &Patch::Merge(&patch)).await;
             answer.map_err(|error| refusal::message(&error))?;
         }
         Ok(())
@@ -235,6 +231,26 @@ impl Requests {
             Err(error) => Err(refusal::message(&error)),
         }
     }
+}
+
+/// The change of a volume that binds it to a claim.
+pub(super) fn claim_ref_of(binding: &VolumeBinding) -> Value {
+    let claim = &binding.claim;
+    let mut patch = json!({
+        "metadata": {"resourceVersion": binding.volume_version},
+        "spec": {"claimRef": {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "name": claim.key.name(),
+            "namespace": claim.key.namespace(),
+            "resourceVersion": claim.version,
+            "uid": claim.uid,
+        }},
+    });
+    if binding.reserved == Reserved::No {
+        patch["metadata"]["annotations"] = json!({BOUND_BY_CONTROLLER: "yes"});
+    }
+    patch
 }
 
 fn now() -> String {

@@ -548,29 +548,33 @@ impl State {
         self.effects.push_back(Effect::Report(report));
     }
 
+    /// Binds the Pods whose claims are bound by now, and gives up those whose claims will not be.
     fn check_volumes(&mut self, now: Instant) {
-        if self.volumes.is_empty() {
-            return;
-        }
-        let mut decided: Vec<(PodRef, Arc<str>, Result<(), String>)> = Vec::new();
-        for waiting in self.volumes.values().filter(|waiting| waiting.is_written) {
-            let outcome = match self.cluster.node(&waiting.node) {
-                None => Err(format!("failed to get node \"{0}\": node \"{0}\" not found", waiting.node)),
-                Some(node) => match self.cluster.volumes.is_carried_out(&waiting.plan, node) {
-                    Ok(false) => continue,
-                    Ok(true) => Ok(()),
-                    Err(why) => Err(why),
-                },
-            };
-            decided.push((waiting.pod.clone(), Arc::clone(&waiting.node), outcome));
-        }
-        for (pod, node, outcome) in decided {
-            match outcome {
-                Ok(()) => {
-                    self.volumes.remove(&pod.key);
-                    self.effects.push_back(Effect::Bind { pod, node });
+        while !self.volumes.is_empty() {
+            let mut failed: Vec<(PodRef, String)> = Vec::new();
+            let mut bound: Vec<PodRef> = Vec::new();
+            for waiting in self.volumes.values().filter(|waiting| waiting.is_written) {
+                let outcome = match self.cluster.node(&waiting.node) {
+                    None => Err(format!("failed to get node \"{0}\": node \"{0}\" not found", waiting.node)),
+                    Some(node) => self.cluster.volumes.is_carried_out(&waiting.plan, node),
+                };
+                match outcome {
+                    Ok(false) => {}
+                    Ok(true) => bound.push(waiting.pod.clone()),
+                    Err(why) => failed.push((waiting.pod.clone(), why)),
                 }
-                Err(why) => self.volumes_failed(&pod, &format!("binding volumes: {why}"), now),
+            }
+            for pod in bound {
+                if let Some(waiting) = self.volumes.remove(&pod.key) {
+                    self.effects.push_back(Effect::Bind { pod, node: waiting.node });
+                }
+            }
+            if failed.is_empty() {
+                return;
+            }
+            // What one Pod gives up another may have relied on, if both use the same claim.
+            for (pod, why) in failed {
+                self.volumes_failed(&pod, &format!("binding volumes: {why}"), now);
             }
         }
     }
@@ -578,9 +582,13 @@ impl State {
     fn expire_volumes(&mut self, now: Instant) {
         let expired = self.volumes.values().filter(|waiting| waiting.deadline <= now);
         let expired: Vec<PodRef> = expired.map(|waiting| waiting.pod.clone()).collect();
+        if expired.is_empty() {
+            return;
+        }
         for pod in expired {
             self.volumes_failed(&pod, "binding volumes: context deadline exceeded", now);
         }
+        self.check_volumes(now);
     }
 
     fn volumes_failed(&mut self, pod: &PodRef, why: &str, now: Instant) {
@@ -638,9 +646,9 @@ impl State {
                 if let Some(waiting) = self.volumes.get_mut(&pod.key).filter(|waiting| waiting.pod.uid == pod.uid) {
                     waiting.is_written = true;
                 }
-                self.check_volumes(now);
             }
         }
+        self.check_volumes(now);
     }
 
     /// Requests about a Pod have ended. It may be tried again.

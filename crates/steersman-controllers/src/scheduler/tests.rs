@@ -4,6 +4,7 @@ mod filters;
 mod preemption;
 mod properties;
 mod queueing;
+mod requests;
 mod scores;
 mod volumes;
 

@@ -48,15 +48,31 @@ pub(super) struct Volumes {
     csi_nodes: HashMap<String, CsiNode>,
     drivers: HashMap<String, Driver>,
     capacities: HashMap<ObjectKey, Capacity>,
-    /// Volumes that claims are about to be bound to, until their informer shows it.
-    assumed_volumes: HashMap<String, ObjectKey>,
-    /// Claims for which a node is about to be selected.
-    assumed_nodes: HashMap<ObjectKey, Arc<str>>,
+    /// Volumes that claims are about to be bound to, until the informer shows a later version.
+    assumed_volumes: HashMap<String, AssumedClaim>,
+    /// Claims for which a node is about to be selected, until the informer shows a later version.
+    assumed_nodes: HashMap<ObjectKey, AssumedNode>,
+}
+
+/// The claim that a volume is about to be bound to. The write is for one version of the volume: once there is another, it has been
+/// carried out, or is refused.
+#[derive(Clone, Debug)]
+struct AssumedClaim {
+    claim: ObjectKey,
+    version: String,
+}
+
+/// The node that is about to be selected for a claim. The write is for one version of the claim.
+#[derive(Clone, Debug)]
+struct AssumedNode {
+    node: Arc<str>,
+    version: String,
 }
 
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Claim {
     uid: String,
+    version: String,
     volume: String,
     class: String,
     is_bind_completed: bool,
@@ -75,6 +91,7 @@ pub(super) struct Claim {
 
 #[derive(Clone, Debug)]
 pub(super) struct Volume {
+    version: String,
     labels: Labels,
     nodes: Option<NodeTerms>,
     class: String,
@@ -131,13 +148,48 @@ pub(super) struct ClaimsOfPod {
     for_one_pod: Vec<Arc<str>>,
 }
 
-/// What has to be written before a Pod with unbound claims can be bound to its node.
+/// What has to be written before a Pod with unbound claims can be bound to its node. All of it is for the versions of the objects that
+/// the decision was made from, so that the server refuses it if somebody has changed them since.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(super) struct VolumePlan {
-    /// Volume and the claim to bind it to.
-    pub(super) bind: Vec<(String, ObjectKey)>,
+    pub(super) bind: Vec<VolumeBinding>,
     /// Claims for which a volume has to be made.
-    pub(super) provision: Vec<ObjectKey>,
+    pub(super) provision: Vec<Provisioning>,
+}
+
+/// A volume, and the claim to bind it to.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct VolumeBinding {
+    pub(super) volume: String,
+    pub(super) volume_version: String,
+    pub(super) claim: ClaimVersion,
+    pub(super) reserved: Reserved,
+}
+
+/// A claim that waits until a volume is made for it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct Provisioning {
+    pub(super) claim: ClaimVersion,
+    /// The node is selected already, or another Pod's request to select it is under way.
+    pub(super) is_selected: bool,
+}
+
+/// One claim as it was when a decision was made from it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct ClaimVersion {
+    pub(super) key: ObjectKey,
+    pub(super) uid: String,
+    pub(super) version: String,
+}
+
+/// How far a volume is reserved for the claim that it is to be bound to.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Reserved {
+    No,
+    /// Somebody wrote the name of the claim into the volume, but not which claim of that name.
+    ByName,
+    /// The volume refers to the claim, or another Pod's request to write that is under way.
+    Yes,
 }
 
 /// Why no node at all will do.
@@ -161,7 +213,7 @@ impl Volumes {
     pub(super) fn set_claim(&mut self, key: &ObjectKey, claim: Option<&PersistentVolumeClaim>) {
         match claim.map(Claim::read) {
             Some(claim) => {
-                if claim.selected_node.is_some() || !claim.volume.is_empty() {
+                if self.assumed_nodes.get(key).is_some_and(|assumed| assumed.version != claim.version) {
                     self.assumed_nodes.remove(key);
                 }
                 self.claims.insert(key.clone(), claim);
@@ -176,7 +228,7 @@ impl Volumes {
     pub(super) fn set_volume(&mut self, name: &str, volume: Option<&PersistentVolume>) {
         match volume.map(Volume::read) {
             Some(volume) => {
-                if volume.claim.is_some() {
+                if self.assumed_volumes.get(name).is_some_and(|assumed| assumed.version != volume.version) {
                     self.assumed_volumes.remove(name);
                 }
                 self.volumes.insert(name.to_owned(), volume);
@@ -251,6 +303,7 @@ impl Claim {
         let access_modes = spec.and_then(|spec| spec.access_modes.clone()).unwrap_or_default();
         Claim {
             uid: text(claim.metadata.uid.as_ref()),
+            version: text(claim.metadata.resource_version.as_ref()),
             volume: text(spec.and_then(|spec| spec.volume_name.as_ref())),
             class: annotation(CLASS).unwrap_or_else(|| text(spec.and_then(|spec| spec.storage_class_name.as_ref()))),
             is_bind_completed: annotation(BIND_COMPLETED).is_some(),
@@ -278,6 +331,10 @@ impl Claim {
     pub(super) fn is_bound(&self) -> bool {
         !self.volume.is_empty() && self.is_bind_completed
     }
+
+    fn at_version(&self, key: &ObjectKey) -> ClaimVersion {
+        ClaimVersion { key: key.clone(), uid: self.uid.clone(), version: self.version.clone() }
+    }
 }
 
 fn mode(mode: Option<&String>) -> String {
@@ -292,6 +349,7 @@ impl Volume {
         let class = annotations.and_then(|all| all.get(CLASS)).cloned();
         let required = spec.and_then(|spec| spec.node_affinity.as_ref()).and_then(|nodes| nodes.required.as_ref());
         Volume {
+            version: text(volume.metadata.resource_version.as_ref()),
             labels: volume.metadata.labels.clone().unwrap_or_default(),
             nodes: required.map(NodeTerms::read),
             class: class.unwrap_or_else(|| text(spec.and_then(|spec| spec.storage_class_name.as_ref()))),
@@ -309,12 +367,14 @@ impl Volume {
     }
 
     /// Whether the volume is meant for this claim, by whoever.
-    fn is_for(&self, key: &ObjectKey, claim: &Claim) -> bool {
-        self.claim.as_ref().is_some_and(|known| {
-            Some(known.namespace.as_str()) == key.namespace()
-                && known.name == key.name()
-                && (known.uid.is_empty() || known.uid == claim.uid)
-        })
+    fn reserved(&self, key: &ObjectKey, claim: &Claim) -> Reserved {
+        let Some(known) = &self.claim else { return Reserved::No };
+        let is_name = Some(known.namespace.as_str()) == key.namespace() && known.name == key.name();
+        match known.uid.as_str() {
+            "" if is_name => Reserved::ByName,
+            uid if is_name && uid == claim.uid => Reserved::Yes,
+            _ => Reserved::No,
+        }
     }
 
     fn is_reachable(&self, node: &Node) -> bool {
@@ -435,24 +495,24 @@ impl Volumes {
         node: &Node,
         plan: &mut VolumePlan,
     ) -> Result<Option<&'static str>, NodeError> {
-        let mut to_provision: Vec<(&ObjectKey, &Claim)> = Vec::new();
+        let mut to_provision: Vec<(&ObjectKey, &Claim, bool)> = Vec::new();
         let mut to_match: Vec<(&ObjectKey, &Claim)> = Vec::new();
         for key in unbound {
             let Some(claim) = self.claims.get(key) else { continue };
             match self.selected_node(key, claim) {
                 Some(selected) if selected != &*node.name => return Ok(Some(BIND_CONFLICT)),
-                Some(_) => to_provision.push((key, claim)),
+                Some(_) => to_provision.push((key, claim, true)),
                 None => to_match.push((key, claim)),
             }
         }
         to_match.sort_by_key(|(_, claim)| claim.storage);
         for (key, claim) in to_match {
             match self.matching(key, claim, node, plan) {
-                Some(volume) => plan.bind.push((volume.to_owned(), key.clone())),
-                None => to_provision.push((key, claim)),
+                Some(binding) => plan.bind.push(binding),
+                None => to_provision.push((key, claim, false)),
             }
         }
-        for (key, claim) in to_provision {
+        for (key, claim, is_selected) in to_provision {
             let Some(class) = self.classes.get(&claim.class) else {
                 return Err(NodeError::Failed(format!("failed to find storage class \"{}\"", claim.class)));
             };
@@ -463,25 +523,32 @@ impl Volumes {
             if !self.has_capacity(claim, class, node) {
                 return Ok(Some(NOT_ENOUGH_SPACE));
             }
-            plan.provision.push(key.clone());
+            plan.provision.push(Provisioning { claim: claim.at_version(key), is_selected });
         }
         Ok(None)
     }
 
     fn selected_node<'a>(&'a self, key: &ObjectKey, claim: &'a Claim) -> Option<&'a str> {
-        self.assumed_nodes.get(key).map(|node| &**node).or(claim.selected_node.as_deref())
+        self.assumed_nodes.get(key).map(|assumed| &*assumed.node).or(claim.selected_node.as_deref())
     }
 
     /// The smallest volume that a claim can be bound to and the node can reach; one that is meant for the claim comes first.
-    fn matching(&self, key: &ObjectKey, claim: &Claim, node: &Node, plan: &VolumePlan) -> Option<&str> {
-        let mut smallest: Option<(&str, i64)> = None;
+    fn matching(&self, key: &ObjectKey, claim: &Claim, node: &Node, plan: &VolumePlan) -> Option<VolumeBinding> {
+        let binding = |name: &str, volume: &Volume, reserved: Reserved| VolumeBinding {
+            volume: name.to_owned(),
+            volume_version: volume.version.clone(),
+            claim: claim.at_version(key),
+            reserved,
+        };
+        let mut smallest: Option<(&str, &Volume)> = None;
         for (name, volume) in &self.volumes {
-            let is_taken = plan.bind.iter().any(|(taken, _)| taken == name)
-                || self.assumed_volumes.get(name).is_some_and(|other| other != key);
-            let is_for_this = volume.is_for(key, claim);
+            let assumed = self.assumed_volumes.get(name);
+            let is_taken = plan.bind.iter().any(|taken| taken.volume == *name)
+                || assumed.is_some_and(|assumed| assumed.claim != *key);
+            let reserved = if assumed.is_some() { Reserved::Yes } else { volume.reserved(key, claim) };
             if volume.class != claim.class
                 || is_taken
-                || (volume.claim.is_some() && !is_for_this)
+                || (volume.claim.is_some() && reserved == Reserved::No)
                 || volume.storage < claim.storage.unwrap_or_default()
                 || volume.mode != claim.mode
                 || volume.attributes_class != claim.attributes_class
@@ -489,8 +556,8 @@ impl Volumes {
             {
                 continue;
             }
-            if is_for_this {
-                return volume.is_reachable(node).then_some(name);
+            if reserved != Reserved::No {
+                return volume.is_reachable(node).then(|| binding(name, volume, reserved));
             }
             let is_selected = claim.selector.as_ref().is_none_or(|selector| selector.matches(&volume.labels));
             let has_modes = claim.access_modes.iter().all(|mode| volume.access_modes.contains(mode));
@@ -498,12 +565,12 @@ impl Volumes {
                 && is_selected
                 && has_modes
                 && volume.is_reachable(node)
-                && smallest.is_none_or(|(_, storage)| volume.storage < storage)
+                && smallest.is_none_or(|(_, smallest)| volume.storage < smallest.storage)
             {
-                smallest = Some((name, volume.storage));
+                smallest = Some((name, volume));
             }
         }
-        smallest.map(|(name, _)| name)
+        smallest.map(|(name, volume)| binding(name, volume, Reserved::No))
     }
 
     fn has_capacity(&self, claim: &Claim, class: &Class, node: &Node) -> bool {
@@ -609,23 +676,29 @@ fn newer(label: &str) -> &str {
 impl Volumes {
     /// Takes what is about to be written as written, for later decisions.
     pub(super) fn assume(&mut self, plan: &VolumePlan, node: &Arc<str>) {
-        for (volume, claim) in &plan.bind {
-            self.assumed_volumes.insert(volume.clone(), claim.clone());
+        for binding in plan.bind.iter().filter(|binding| binding.reserved != Reserved::Yes) {
+            let assumed = AssumedClaim { claim: binding.claim.key.clone(), version: binding.volume_version.clone() };
+            self.assumed_volumes.insert(binding.volume.clone(), assumed);
         }
-        for claim in &plan.provision {
-            self.assumed_nodes.insert(claim.clone(), Arc::clone(node));
+        for Provisioning { claim, .. } in plan.provision.iter().filter(|claim| !claim.is_selected) {
+            let assumed = AssumedNode { node: Arc::clone(node), version: claim.version.clone() };
+            self.assumed_nodes.insert(claim.key.clone(), assumed);
         }
     }
 
     /// Forgets what was not written after all.
     pub(super) fn forget(&mut self, plan: &VolumePlan) {
-        for (volume, claim) in &plan.bind {
-            if self.assumed_volumes.get(volume) == Some(claim) {
-                self.assumed_volumes.remove(volume);
+        for binding in plan.bind.iter().filter(|binding| binding.reserved != Reserved::Yes) {
+            let is_this =
+                |known: &AssumedClaim| known.claim == binding.claim.key && known.version == binding.volume_version;
+            if self.assumed_volumes.get(&binding.volume).is_some_and(is_this) {
+                self.assumed_volumes.remove(&binding.volume);
             }
         }
-        for claim in &plan.provision {
-            self.assumed_nodes.remove(claim);
+        for Provisioning { claim, .. } in plan.provision.iter().filter(|claim| !claim.is_selected) {
+            if self.assumed_nodes.get(&claim.key).is_some_and(|known| known.version == claim.version) {
+                self.assumed_nodes.remove(&claim.key);
+            }
         }
     }
 
@@ -635,8 +708,8 @@ impl Volumes {
     /// When that will not come any more.
     pub(super) fn is_carried_out(&self, plan: &VolumePlan, node: &Node) -> Result<bool, String> {
         let mut is_done = true;
-        for (volume, key) in &plan.bind {
-            let Some(claim) = self.claims.get(key) else {
+        for VolumeBinding { volume, claim: ClaimVersion { key, uid, .. }, .. } in &plan.bind {
+            let Some(claim) = self.claims.get(key).filter(|claim| claim.uid == *uid) else {
                 return Err(format!("failed to check binding: {}", missing(key.name())));
             };
             if self.assumed_volumes.contains_key(volume) {
@@ -651,8 +724,8 @@ impl Volumes {
                 Some(_) => is_done &= claim.is_bound(),
             }
         }
-        for key in &plan.provision {
-            let Some(claim) = self.claims.get(key) else {
+        for Provisioning { claim: ClaimVersion { key, uid, .. }, .. } in &plan.provision {
+            let Some(claim) = self.claims.get(key).filter(|claim| claim.uid == *uid) else {
                 return Err(format!("failed to check provisioning pvc: {}", missing(key.name())));
             };
             if self.assumed_nodes.contains_key(key) {
