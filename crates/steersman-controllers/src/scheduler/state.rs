@@ -11,6 +11,7 @@ use crate::scheduler::node::NodeFacts;
 use crate::scheduler::pod::{NAME, Pending, Placed, Scheduled};
 use crate::scheduler::preempt::{self, NoPreemption, Nomination, Preemption};
 use crate::scheduler::queue::{Attempt, Queue};
+use crate::scheduler::resources::Requests;
 use crate::scheduler::volumes::VolumePlan;
 use hashbrown::HashMap;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
@@ -350,12 +351,6 @@ fn is_same(known: &Placed, pod: &Pod) -> bool {
     static NONE: Labels = Labels::new();
     let metadata = &pod.metadata;
     let status = pod.status.as_ref();
-    let resizes = || {
-        status
-            .into_iter()
-            .flat_map(|status| status.conditions.iter().flatten())
-            .any(|one| one.type_.starts_with("PodResize"))
-    };
     let has_started = || status.is_some_and(|status| status.start_time.is_some());
     Some(&*known.uid) == metadata.uid.as_deref()
         && metadata.generation == Some(known.generation)
@@ -363,7 +358,8 @@ fn is_same(known: &Placed, pod: &Pod) -> bool {
         && !known.is_deleting
         && known.identity.labels == *metadata.labels.as_ref().unwrap_or(&NONE)
         && (known.started == i128::MAX) != has_started()
-        && !resizes()
+        // The end of a resize is in the status only, where the generation does not tell.
+        && known.requests == Requests::read(pod)
 }
 
 // === impl State: decisions ===
