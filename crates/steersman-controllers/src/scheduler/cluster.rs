@@ -218,6 +218,14 @@ impl Cluster {
         Some((pod, name))
     }
 
+    /// Remembers that a Pod is being deleted to make room for another, before its informer shows it.
+    pub(super) fn set_preempted(&mut self, key: &ObjectKey, uid: &str) {
+        let Some(on) = self.pods.get(key).filter(|on| *on.pod.uid == *uid) else { return };
+        let (pod, node, is_assumed) = (Arc::new(on.pod.with_preemption()), Arc::clone(&on.node), on.is_assumed);
+        self.remove_pod(key);
+        self.put(&pod, &node, is_assumed);
+    }
+
     /// A Pod that is on a node.
     pub(super) fn pod(&self, key: &ObjectKey) -> Option<&Arc<Placed>> {
         self.pods.get(key).map(|on| &on.pod)

@@ -34,7 +34,8 @@ pub(super) enum Answer {
     Bound(PodRef, Result<(), String>),
     Finished(PodRef),
     Nothing,
-    Preempted(PodRef, Result<(), String>),
+    /// Which Pods were deleted, and whether these are all.
+    Preempted(PodRef, Vec<PodRef>, Result<(), String>),
     VolumesWritten(PodRef, Result<(), String>),
 }
 
@@ -45,13 +46,7 @@ impl Answer {
             Answer::Bound(pod, answer) => state.bound(&pod, answer, now),
             Answer::Finished(pod) => state.finished(&pod, now),
             Answer::Nothing => {}
-            Answer::Preempted(pod, answer) => {
-                if let Err(error) = answer {
-                    tracing::warn!(pod = %pod.key, error, "cannot make room for the pod");
-                    state.preemption_failed(&pod, now);
-                }
-                state.finished(&pod, now);
-            }
+            Answer::Preempted(pod, deleted, answer) => state.preempted(&pod, &deleted, answer, now),
             Answer::VolumesWritten(pod, answer) => state.volumes_written(&pod, answer, now),
         }
     }
@@ -80,8 +75,9 @@ impl Requests {
                 Answer::VolumesWritten(pod, answer)
             }
             Effect::Preempt { pod, node, victims, denominated } => {
-                let answer = self.preempt(&pod, &node, &victims, &denominated).await;
-                Answer::Preempted(pod, answer)
+                let mut deleted = Vec::new();
+                let answer = self.preempt(&pod, &node, &victims, &denominated, &mut deleted).await;
+                Answer::Preempted(pod, deleted, answer)
             }
             Effect::Report(report) => {
                 self.report(&report).await;
@@ -178,13 +174,14 @@ impl Requests {
         }
     }
 
-    /// Lets Pods go, so that another fits on their node.
+    /// Deletes Pods, so that another fits on their node.
     async fn preempt(
         &self,
         pod: &PodRef,
         node: &str,
         victims: &[PodRef],
         denominated: &[PodRef],
+        deleted: &mut Vec<PodRef>,
     ) -> Result<(), String> {
         for other in denominated {
             self.nominate(other, None).await;
@@ -204,7 +201,7 @@ impl Requests {
             let uid = Preconditions { uid: Some(victim.uid.to_string()), resource_version: None };
             let params = DeleteParams::default().preconditions(uid);
             match self.pods(&victim.key).delete(victim.key.name(), &params).await {
-                Ok(_) => {}
+                Ok(_) => deleted.push(victim.clone()),
                 Err(error) if refusal::is_gone(&error) || refusal::is_conflict(&error) => continue,
                 Err(error) => return Err(refusal::message(&error)),
             }

@@ -51,7 +51,7 @@ pub(super) enum Effect {
     Bind { pod: PodRef, node: Arc<str> },
     /// Answered with [`State::volumes_written`].
     BindVolumes { pod: PodRef, node: Arc<str>, plan: VolumePlan },
-    /// Answered with [`State::finished`].
+    /// Answered with [`State::preempted`].
     Preempt { pod: PodRef, node: Arc<str>, victims: Vec<PodRef>, denominated: Vec<PodRef> },
     /// Answered with [`State::finished`].
     Report(Report),
@@ -178,7 +178,10 @@ impl State {
         if !is_assumed && self.cluster.pod(key).is_some_and(|known| is_same(known, pod)) {
             return;
         }
-        let placed = self.read(pod);
+        let mut placed = self.read(pod);
+        if let Some(known) = self.cluster.pod(key).filter(|known| known.uid == placed.uid && known.is_deleting) {
+            placed = Arc::new(Arc::unwrap_or_clone(placed).with_deletion_of(known));
+        }
         let old = self.cluster.set_pod(&placed, node);
         match old {
             Some(old) if old.uid != placed.uid => {
@@ -652,8 +655,16 @@ impl State {
         self.queue.set_idle(&pod.key, &pod.uid, now);
     }
 
-    /// Room could not be made for a Pod: it tries again.
-    pub(super) fn preemption_failed(&mut self, pod: &PodRef, now: Instant) {
-        self.queue.activate(&pod.key, now);
+    /// Pods were deleted to make room for another, or not all of them, after which it tries again.
+    pub(super) fn preempted(&mut self, pod: &PodRef, deleted: &[PodRef], answer: Result<(), String>, now: Instant) {
+        // The next attempt may come before the events that show the deletions, and is to wait for this room.
+        for victim in deleted {
+            self.cluster.set_preempted(&victim.key, &victim.uid);
+        }
+        if let Err(error) = answer {
+            tracing::warn!(pod = %pod.key, error, "cannot make room for the pod");
+            self.queue.activate(&pod.key, now);
+        }
+        self.finished(pod, now);
     }
 }

@@ -103,7 +103,8 @@ impl World {
         while let Some(effect) = self.state.next(self.now) {
             match effect {
                 Effect::Bind { pod, node } => bound.push((pod.key.name().to_owned(), node.to_string())),
-                Effect::Report(Report { pod, .. }) | Effect::Preempt { pod, .. } => self.done(&pod),
+                Effect::Report(Report { pod, .. }) => self.done(&pod),
+                Effect::Preempt { pod, victims, .. } => self.state.preempted(&pod, &victims, Ok(()), self.now),
                 Effect::BindVolumes { .. } | Effect::Skip { .. } => {}
             }
         }
