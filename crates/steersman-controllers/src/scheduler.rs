@@ -33,6 +33,7 @@ use crate::scheduler::requests::{Answer, Requests};
 use crate::scheduler::state::State;
 use futures::FutureExt as _;
 use futures::future::{BoxFuture, join_all};
+use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{ReplicaSet, StatefulSet};
 use k8s_openapi::api::core::v1::{
     Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, ReplicationController, Service,
@@ -98,15 +99,19 @@ impl Scheduler {
     /// The user that the client given to [`Scheduler::add`] is to act as.
     pub const USER: &str = "system:kube-scheduler";
 
-    /// Puts the scheduler into a manager, whose informers it reads from. `client` acts as [`Scheduler::USER`].
-    pub fn add(manager: Manager, client: Client) -> Manager {
+    /// The `User-Agent` that the client is to have, by which the fields that the scheduler writes are managed.
+    pub const AGENT: &str = "kube-scheduler";
+
+    /// Puts the scheduler into a manager, whose informers it reads from. `client` acts as [`Scheduler::USER`], and `clock` gives the times
+    /// of conditions.
+    pub fn add(manager: Manager, client: Client, clock: fn() -> Timestamp) -> Manager {
         let inputs = Inputs::of(manager.informers());
-        manager.run_leading("scheduler", |stop| run(inputs, client, stop))
+        manager.run_leading("scheduler", move |stop| run(inputs, Requests::new(client, clock), stop))
     }
 }
 
 /// Schedules until `stop` is cancelled.
-async fn run(inputs: Inputs, client: Client, stop: CancellationToken) -> Result<(), Infallible> {
+async fn run(inputs: Inputs, requests: Requests, stop: CancellationToken) -> Result<(), Infallible> {
     let state = State::new(inputs.owner_selectors(), rand::random());
     let shared = Arc::new(Shared { state: Mutex::new(state), wake: Notify::new() });
     let (synced, removals): (Vec<_>, Vec<_>) =
@@ -114,7 +119,7 @@ async fn run(inputs: Inputs, client: Client, stop: CancellationToken) -> Result<
     // Decisions from half of the cluster would be bad ones.
     tokio::select! {
         () = stop.cancelled() => {}
-        _ = join_all(synced) => work(&shared, Requests::new(client), &stop).await,
+        _ = join_all(synced) => work(&shared, requests, &stop).await,
     }
     join_all(removals).await;
     Ok(())

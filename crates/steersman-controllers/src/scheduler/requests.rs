@@ -5,7 +5,7 @@ use crate::scheduler::pod::{NAME, PREEMPTED};
 use crate::scheduler::state::{Effect, PodRef, Reason, Report, State, WasFalse};
 use crate::scheduler::volumes::{Provisioning, Reserved, SELECTED_NODE, VolumeBinding, VolumePlan};
 use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolume, PersistentVolumeClaim, Pod};
-use k8s_openapi::jiff::Timestamp;
+use jiff::Timestamp;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client};
 use serde_json::{Value, json};
@@ -26,6 +26,7 @@ const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
 pub(super) struct Requests {
     client: Client,
     events: EventRecorder,
+    clock: fn() -> Timestamp,
 }
 
 /// What came of an effect.
@@ -55,8 +56,13 @@ impl Answer {
 // === impl Requests ===
 
 impl Requests {
-    pub(super) fn new(client: Client) -> Requests {
-        Requests { events: EventRecorder::with_series(client.clone(), NAME), client }
+    pub(super) fn new(client: Client, clock: fn() -> Timestamp) -> Requests {
+        Requests { events: EventRecorder::with_series(client.clone(), NAME), client, clock }
+    }
+
+    /// The time as conditions have it.
+    fn now(&self) -> String {
+        (self.clock)().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
     }
 
     /// Waits until the Events have been sent.
@@ -160,7 +166,7 @@ impl Requests {
         self.event(pod, EventType::Warning, "FailedScheduling", "Scheduling", &note, None);
         let mut status = json!({});
         if let Some(was_false) = condition {
-            status["conditions"] = condition_of(pod, *reason, message, *was_false);
+            status["conditions"] = self.condition_of(pod, *reason, message, *was_false);
         }
         match nominated.as_deref() {
             None => {}
@@ -172,6 +178,21 @@ impl Requests {
         {
             tracing::warn!(pod = %pod.key, error, "cannot write why the pod has no node");
         }
+    }
+
+    fn condition_of(&self, pod: &PodRef, reason: Reason, message: &str, was_false: WasFalse) -> Value {
+        let mut condition = json!({
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": reason.as_str(),
+            "message": message,
+            "observedGeneration": pod.generation,
+        });
+        if was_false == WasFalse::No {
+            condition["lastTransitionTime"] = self.now().into();
+            condition["lastProbeTime"] = Value::Null;
+        }
+        json!([condition])
     }
 
     /// Deletes Pods, so that another fits on their node.
@@ -192,7 +213,7 @@ impl Requests {
                 "status": "True",
                 "reason": PREEMPTED,
                 "message": format!("{NAME}: preempting to accommodate a higher priority pod"),
-                "lastTransitionTime": now(),
+                "lastTransitionTime": self.now(),
                 "observedGeneration": victim.generation,
             }]});
             if !self.patch_status(victim, &condition).await? {
@@ -250,24 +271,6 @@ pub(super) fn claim_ref_of(binding: &VolumeBinding) -> Value {
     patch
 }
 
-fn now() -> String {
-    Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
-}
-
-fn condition_of(pod: &PodRef, reason: Reason, message: &str, was_false: WasFalse) -> Value {
-    let mut condition = json!({
-        "type": "PodScheduled",
-        "status": "False",
-        "reason": reason.as_str(),
-        "message": message,
-        "observedGeneration": pod.generation,
-    });
-    if was_false == WasFalse::No {
-        condition["lastTransitionTime"] = now().into();
-        condition["lastProbeTime"] = Value::Null;
-    }
-    json!([condition])
-}
 
 fn reference(pod: &PodRef) -> ObjectReference {
     let uid: &Arc<str> = &pod.uid;

@@ -5,6 +5,7 @@ use crate::scheduler::requests::{Answer, Requests};
 use crate::scheduler::state::Effect;
 use crate::scheduler::volumes::{ClaimVersion, Provisioning, Reserved, VolumeBinding, VolumePlan};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use jiff::Timestamp;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
@@ -18,7 +19,7 @@ const OBJECTS: &str = "
 
 async fn send(plane: &ControlPlane, plan: VolumePlan) -> Result<(), String> {
     let effect = Effect::BindVolumes { pod: reference("p"), node: "n".into(), plan };
-    match Requests::new(plane.client()).send(effect).await {
+    match Requests::new(plane.client(), Timestamp::now).send(effect).await {
         Answer::VolumesWritten(_, answer) => answer,
         other => panic!("{other:?}"),
     }
