@@ -229,3 +229,15 @@ async fn hundreds_of_pods_are_spread_evenly() {
     assert!(counts.len() == 10 && most - least <= 20, "{counts:?}");
     world.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_panics_ends_the_scheduler_with_an_error() {
+    // The clock is read for the condition of a Pod that finds no node.
+    let world = World::on(ControlPlane::start().await, || panic!("the clock is broken"));
+    world.pod("p", "1", None).await;
+    let error = world.scheduler.await.unwrap().unwrap_err();
+    let causes = std::iter::successors(Some(&error as &dyn std::error::Error), |error| error.source());
+    let said: Vec<String> = causes.map(ToString::to_string).collect();
+    assert!(said.iter().any(|said| said == "a request of the scheduler panicked"), "{said:?}");
+    world.plane.stop().await;
+}
