@@ -9,6 +9,7 @@ use crate::scheduler::node::{Node, NodeFacts};
 use crate::scheduler::pod::{Identity, Owner, Pending, Placed};
 use crate::scheduler::volumes::Volumes;
 use hashbrown::HashMap;
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::hash::{BuildHasher as _, RandomState};
@@ -36,8 +37,9 @@ pub(super) struct Budget {
 
 pub(super) struct Cluster {
     nodes: HashMap<Arc<str>, Node>,
-    /// Names of the nodes that there are, in the order in which they are tried.
-    order: Vec<Arc<str>>,
+    /// Names of the nodes that there are, in the order in which they are tried. Empty after a change of nodes until it is asked for: where
+    /// many nodes come one after the other, they are put in order once.
+    order: OnceCell<Vec<Arc<str>>>,
     pods: HashMap<ObjectKey, OnNode>,
     identities: Identities,
     namespaces: HashMap<String, Labels>,
@@ -75,7 +77,7 @@ impl Cluster {
     pub(super) fn new(owner_selectors: OwnerSelectors) -> Cluster {
         Cluster {
             nodes: HashMap::new(),
-            order: Vec::new(),
+            order: OnceCell::new(),
             pods: HashMap::new(),
             identities: Identities::default(),
             namespaces: HashMap::new(),
@@ -109,8 +111,8 @@ impl Cluster {
         if let Some(old) = &old {
             self.forget_images(old);
         }
-        if old.as_ref().is_none_or(|old| old.zone() != facts.zone()) {
-            self.sort_nodes();
+        if old.as_ref().is_none_or(|old| old.zone != facts.zone) {
+            self.order.take();
         }
         old
     }
@@ -124,7 +126,7 @@ impl Cluster {
         if let Some(facts) = facts {
             self.forget_images(&facts);
         }
-        self.sort_nodes();
+        self.order.take();
     }
 
     fn forget_images(&mut self, facts: &NodeFacts) {
@@ -138,33 +140,36 @@ impl Cluster {
         }
     }
 
-    /// Takes a node from each zone in turn.
-    fn sort_nodes(&mut self) {
-        let mut zones: BTreeMap<String, Vec<Arc<str>>> = BTreeMap::new();
-        let there = self.nodes.values().filter_map(|node| Some((node.facts.as_ref()?.zone(), &node.name)));
-        for (zone, name) in there {
-            zones.entry(zone).or_default().push(Arc::clone(name));
-        }
-        for names in zones.values_mut() {
-            names.sort();
-        }
-        let longest = zones.values().map(Vec::len).max().unwrap_or_default();
-        self.order =
-            (0..longest).flat_map(|at| zones.values().filter_map(move |names| names.get(at))).cloned().collect();
+    /// A node from each zone in turn.
+    fn order(&self) -> &[Arc<str>] {
+        self.order.get_or_init(|| {
+            let mut zones: BTreeMap<&str, Vec<&Arc<str>>> = BTreeMap::new();
+            for node in self.nodes.values() {
+                if let Some(facts) = &node.facts {
+                    zones.entry(&facts.zone).or_default().push(&node.name);
+                }
+            }
+            for names in zones.values_mut() {
+                names.sort();
+            }
+            let longest = zones.values().map(Vec::len).max().unwrap_or_default();
+            let in_turn = (0..longest).flat_map(|at| zones.values().filter_map(move |names| names.get(at)));
+            in_turn.map(|name| Arc::clone(name)).collect()
+        })
     }
 
     /// The nodes that there are.
     pub(super) fn nodes(&self) -> impl Iterator<Item = &Node> {
-        self.order.iter().filter_map(|name| self.nodes.get(name))
+        self.order().iter().filter_map(|name| self.nodes.get(name))
     }
 
     pub(super) fn n_nodes(&self) -> usize {
-        self.order.len()
+        self.order().len()
     }
 
     /// The node at a place in the order in which they are tried.
     pub(super) fn node_at(&self, at: usize) -> Option<&Node> {
-        self.nodes.get(self.order.get(at)?)
+        self.nodes.get(self.order().get(at)?)
     }
 
     /// A node that there is.
@@ -323,7 +328,7 @@ fn is_known_owner(owner: &Owner) -> bool {
 
 impl fmt::Debug for Cluster {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cluster").field("nodes", &self.order).field("pods", &self.pods.len()).finish_non_exhaustive()
+        f.debug_struct("Cluster").field("nodes", &self.order()).field("pods", &self.pods.len()).finish_non_exhaustive()
     }
 }
 
@@ -351,5 +356,36 @@ impl Identities {
             self.forget_at = 1_024.max(2 * self.by_hash.len());
         }
         new
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cluster() -> Cluster {
+        Cluster::new(Box::new(|_, _| None))
+    }
+
+    fn facts(zone: &str) -> Arc<NodeFacts> {
+        Arc::new(NodeFacts { zone: zone.to_owned(), ..NodeFacts::default() })
+    }
+
+    #[test]
+    fn nodes_are_taken_from_each_zone_in_turn_and_put_in_order_when_they_are_needed() {
+        let mut cluster = cluster();
+        for (name, zone) in [("a1", "a"), ("a2", "a"), ("b1", "b"), ("b2", "b"), ("c1", "c")] {
+            cluster.set_node(name, facts(zone));
+            assert!(cluster.order.get().is_none(), "nobody has asked for it");
+        }
+        let order = |cluster: &Cluster| cluster.nodes().map(|node| node.name.to_string()).collect::<Vec<_>>();
+        assert_eq!(order(&cluster), ["a1", "b1", "c1", "a2", "b2"]);
+        cluster.set_node("a2", facts("a"));
+        assert!(cluster.order.get().is_some(), "the zone is the same");
+        cluster.set_node("c1", facts("b"));
+        assert_eq!(order(&cluster), ["a1", "b1", "a2", "b2", "c1"]);
+        cluster.remove_node("a1");
+        assert_eq!(order(&cluster), ["a2", "b1", "b2", "c1"]);
+        assert_eq!((cluster.n_nodes(), cluster.node_at(3).map(|node| &*node.name)), (4, Some("c1")));
     }
 }
