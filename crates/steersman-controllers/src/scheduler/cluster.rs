@@ -269,19 +269,24 @@ impl Cluster {
     /// Takes the selector of a Service; `None` if it is gone or has none.
     pub(super) fn set_service(&mut self, key: &ObjectKey, selector: Option<Labels>) {
         let namespace = key.namespace().unwrap_or_default();
-        let old = match selector {
-            Some(selector) => {
-                let of_namespace = self.services.entry(namespace.to_owned()).or_default();
-                if of_namespace.get(key.name()) == Some(&selector) {
-                    return;
-                }
-                of_namespace.insert(key.name().to_owned(), selector)
-            }
-            None => self.services.get_mut(namespace).and_then(|of_namespace| of_namespace.remove(key.name())),
-        };
-        if old.is_some() || self.services.contains_key(namespace) {
-            self.selectors.clear();
+        let known = self.services.get(namespace).and_then(|of_namespace| of_namespace.get(key.name()));
+        if known == selector.as_ref() {
+            return;
         }
+        match selector {
+            Some(selector) => {
+                self.services.entry_ref(namespace).or_default().insert(key.name().to_owned(), selector);
+            }
+            None => {
+                if let Some(of_namespace) = self.services.get_mut(namespace) {
+                    of_namespace.remove(key.name());
+                    if of_namespace.is_empty() {
+                        self.services.remove(namespace);
+                    }
+                }
+            }
+        }
+        self.selectors.clear();
     }
 
     /// Which Pods belong together with this one, as its Services and its owner select: over these it is spread by default.
@@ -340,12 +345,12 @@ impl Identities {
         let labels = labels.unwrap_or(&NONE);
         let hash = self.hasher.hash_one((namespace, labels));
         let alike = self.by_hash.entry(hash).or_default();
-        let known = alike.iter().filter_map(Weak::upgrade);
-        for known in known {
-            if known.namespace == namespace && known.labels == *labels {
-                return known;
-            }
+        let is_this = |known: &Arc<Identity>| known.namespace == namespace && known.labels == *labels;
+        if let Some(known) = alike.iter().filter_map(Weak::upgrade).find(is_this) {
+            return known;
         }
+        // The last Pod of this identity may be gone while others come and go with it time and again.
+        alike.retain(|one| 0 < one.strong_count());
         let new = Arc::new(Identity { namespace: namespace.to_owned(), labels: labels.clone() });
         alike.push(Arc::downgrade(&new));
         if self.forget_at < self.by_hash.len() {
@@ -365,6 +370,26 @@ mod tests {
 
     fn cluster() -> Cluster {
         Cluster::new(Box::new(|_, _| None))
+    }
+
+    #[test]
+    fn what_pods_and_services_leave_behind_is_forgotten() {
+        let mut cluster = cluster();
+        let labels = Labels::from([("app".to_owned(), "web".to_owned())]);
+        for _ in 0..10 {
+            drop(cluster.identity("default", Some(&labels)));
+        }
+        assert_eq!(cluster.identities.by_hash.values().map(Vec::len).sum::<usize>(), 1);
+        for at in 0..5_000 {
+            drop(cluster.identity(&format!("n{at}"), Some(&labels)));
+        }
+        assert!(cluster.identities.by_hash.len() < 2_000, "{}", cluster.identities.by_hash.len());
+        for at in 0..10 {
+            let key = ObjectKey::namespaced(&format!("n{at}"), "web");
+            cluster.set_service(&key, Some(labels.clone()));
+            cluster.set_service(&key, None);
+        }
+        assert!(cluster.services.is_empty());
     }
 
     fn facts(zone: &str) -> Arc<NodeFacts> {
