@@ -3,17 +3,18 @@
 use crate::scheduler::labels::Labels;
 use crate::scheduler::pod::{HostPort, Identity, Placed};
 use crate::scheduler::resources::{self, Resources, Totals};
-use crate::scheduler::taints::NodeTaint;
+use crate::scheduler::taints;
 use hashbrown::HashMap;
+use k8s_openapi::api::core::v1::Taint;
 use std::sync::Arc;
 
 /// What a Node object says that matters here.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct NodeFacts {
     pub(super) labels: Labels,
     /// The region and zone, by which nodes are taken in turn.
     pub(super) zone: String,
-    pub(super) taints: Vec<NodeTaint>,
+    pub(super) taints: Vec<Taint>,
     pub(super) is_unschedulable: bool,
     pub(super) allocatable: Resources,
     pub(super) pods_max: i64,
@@ -63,7 +64,7 @@ impl NodeFacts {
         NodeFacts {
             zone: zone(&labels),
             labels,
-            taints: spec.into_iter().flat_map(|spec| spec.taints.iter().flatten()).map(NodeTaint::read).collect(),
+            taints: spec.into_iter().flat_map(|spec| spec.taints.iter().flatten()).map(taints::read).collect(),
             is_unschedulable: spec.and_then(|spec| spec.unschedulable).unwrap_or_default(),
             allocatable: Resources::read(allocatable),
             pods_max: resources::pods_max(allocatable),
