@@ -44,7 +44,10 @@ pub(super) struct PodRef {
     pub(super) generation: i64,
 }
 
-/// What the task of the scheduler has to request. About one Pod, they come one after the other.
+/// What the task of the scheduler has to request.
+///
+/// Two requests about one Pod may be under way at the same time: why it has no node is reported while room is made for it. A Pod is not tried
+/// again before all requests about it have been answered.
 #[derive(Debug, PartialEq)]
 pub(super) enum Effect {
     /// Answered with [`State::bound`].
