@@ -3,18 +3,17 @@
 use crate::labels::Labels;
 use crate::scheduler::pod::{HostPort, Identity, Placed};
 use crate::scheduler::resources::{self, Resources, Totals};
-use crate::scheduler::taints;
+use crate::tolerations::NodeTaint;
 use hashbrown::HashMap;
-use k8s_openapi::api::core::v1::Taint;
 use std::sync::Arc;
 
 /// What a Node object says that matters here.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(super) struct NodeFacts {
     pub(super) labels: Labels,
     /// The region and zone, by which nodes are taken in turn.
     pub(super) zone: String,
-    pub(super) taints: Vec<Taint>,
+    pub(super) taints: Vec<NodeTaint>,
     pub(super) is_unschedulable: bool,
     pub(super) allocatable: Resources,
     pub(super) pods_max: i64,
@@ -64,7 +63,7 @@ impl NodeFacts {
         NodeFacts {
             zone: zone(&labels),
             labels,
-            taints: spec.into_iter().flat_map(|spec| spec.taints.iter().flatten()).map(taints::read).collect(),
+            taints: spec.into_iter().flat_map(|spec| spec.taints.iter().flatten()).map(NodeTaint::of).collect(),
             is_unschedulable: spec.and_then(|spec| spec.unschedulable).unwrap_or_default(),
             allocatable: Resources::read(allocatable),
             pods_max: resources::pods_max(allocatable),

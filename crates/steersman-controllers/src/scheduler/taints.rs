@@ -1,25 +1,19 @@
 //! Which taints of nodes keep a Pod away, and which it would rather avoid.
 
-use crate::tolerations::tolerates;
+use crate::tolerations::NodeTaint;
 use k8s_openapi::api::core::v1::{Taint, Toleration};
 use std::sync::LazyLock;
 
 /// The taint that stands for `spec.unschedulable`.
-static UNSCHEDULABLE: LazyLock<Taint> = LazyLock::new(|| Taint {
-    key: "node.kubernetes.io/unschedulable".to_owned(),
-    effect: "NoSchedule".to_owned(),
-    ..Taint::default()
+static UNSCHEDULABLE: LazyLock<NodeTaint> = LazyLock::new(|| {
+    let (key, effect) = ("node.kubernetes.io/unschedulable".to_owned(), "NoSchedule".to_owned());
+    NodeTaint::of(&Taint { key, effect, ..Taint::default() })
 });
 
 /// What a Pod tolerates.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tolerations {
     all: Vec<Toleration>,
-}
-
-/// The taint without its time, which makes no difference to Pods.
-pub(super) fn read(taint: &Taint) -> Taint {
-    Taint { time_added: None, ..taint.clone() }
 }
 
 impl Tolerations {
@@ -33,24 +27,20 @@ impl Tolerations {
     }
 
     /// Whether no taint of a node keeps the Pod away.
-    pub(super) fn allow(&self, taints: &[Taint]) -> bool {
-        let keeps_away = |taint: &&Taint| matches!(taint.effect.as_str(), "NoExecute" | "NoSchedule");
-        taints.iter().filter(keeps_away).all(|taint| self.tolerate(taint))
+    pub(super) fn allow(&self, taints: &[NodeTaint]) -> bool {
+        let keeps_away = |taint: &&NodeTaint| matches!(taint.effect.as_str(), "NoExecute" | "NoSchedule");
+        taints.iter().filter(keeps_away).all(|taint| taint.is_tolerated(&self.all))
     }
 
     /// Whether the Pod goes to nodes that are cordoned.
     pub(super) fn allow_unschedulable(&self) -> bool {
-        self.tolerate(&UNSCHEDULABLE)
+        UNSCHEDULABLE.is_tolerated(&self.all)
     }
 
     /// How many taints of a node the Pod would rather avoid.
-    pub(super) fn count_avoided(&self, taints: &[Taint]) -> i64 {
-        let is_avoided = |taint: &&Taint| taint.effect == "PreferNoSchedule" && !self.tolerate(taint);
+    pub(super) fn count_avoided(&self, taints: &[NodeTaint]) -> i64 {
+        let is_avoided = |taint: &&NodeTaint| taint.effect == "PreferNoSchedule" && !taint.is_tolerated(&self.all);
         i64::try_from(taints.iter().filter(is_avoided).count()).unwrap_or(i64::MAX)
-    }
-
-    fn tolerate(&self, taint: &Taint) -> bool {
-        self.all.iter().any(|toleration| tolerates(toleration, taint))
     }
 }
 
@@ -62,7 +52,7 @@ mod tests {
     #[track_caller]
     fn check(tolerations: Value, taint: Value, allows: bool, avoided: i64) {
         let tolerations = Tolerations::read(&serde_json::from_value::<Vec<Toleration>>(tolerations).unwrap());
-        let taints = [read(&serde_json::from_value(taint).unwrap())];
+        let taints = [NodeTaint::of(&serde_json::from_value(taint).unwrap())];
         assert_eq!((tolerations.allow(&taints), tolerations.count_avoided(&taints)), (allows, avoided));
     }
 
