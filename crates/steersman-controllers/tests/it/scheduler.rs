@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::json;
+use std::time::Duration;
 use steersman::{Manager, ManagerError, ObjectKey};
 use steersman_controllers::ControlLoop;
 use steersman_controllers::scheduler::Scheduler;
@@ -235,7 +236,8 @@ async fn a_request_that_panics_ends_the_scheduler_with_an_error() {
     // The clock is read for the condition of a Pod that finds no node.
     let world = World::on(ControlPlane::start().await, || panic!("the clock is broken"));
     world.pod("p", "1", None).await;
-    let error = world.scheduler.await.unwrap().unwrap_err();
+    let ended = tokio::time::timeout(Duration::from_secs(30), world.scheduler).await.expect("the scheduler goes on");
+    let error = ended.unwrap().unwrap_err();
     let causes = std::iter::successors(Some(&error as &dyn std::error::Error), |error| error.source());
     let said: Vec<String> = causes.map(ToString::to_string).collect();
     assert!(said.iter().any(|said| said == "a request of the scheduler panicked"), "{said:?}");
