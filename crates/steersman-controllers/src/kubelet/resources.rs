@@ -46,9 +46,18 @@ impl Used {
 
 /// What of a quantity counts, in thousandths for CPUs.
 fn amount(name: &str, quantity: &Quantity) -> i64 {
-    let thousandths = thousandths(&quantity.0).unwrap_or_default();
-    let amount = if name == "cpu" { thousandths } else { thousandths.saturating_add(999).div_euclid(1000) };
+    let amount = counted(name, thousandths(&quantity.0).unwrap_or_default());
     i64::try_from(amount).unwrap_or(i64::MAX)
+}
+
+/// Thousandths of a CPU, or whole units of another resource. `None` if the text is no quantity, or less than nothing.
+pub(crate) fn parse(name: &str, text: &str) -> Option<u64> {
+    let thousandths = thousandths(text).filter(|amount| *amount >= 0)?;
+    Some(u64::try_from(counted(name, thousandths)).unwrap_or(u64::MAX))
+}
+
+fn counted(name: &str, thousandths: i128) -> i128 {
+    if name == "cpu" { thousandths } else { thousandths.saturating_add(999).div_euclid(1000) }
 }
 
 /// A quantity in thousandths, rounded up. `None` if it is none.
