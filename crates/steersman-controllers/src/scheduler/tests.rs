@@ -7,6 +7,7 @@ mod queueing;
 mod requests;
 mod scores;
 mod volumes;
+mod work;
 
 use crate::scheduler::state::{Effect, PodRef, Report, State};
 use k8s_openapi::api::core::v1::{Node, Pod};
