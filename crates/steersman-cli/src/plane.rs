@@ -31,7 +31,7 @@ use steersman_storage::{Disk, HistorySize, Memory, Store, disk};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use tower::ServiceExt as _;
+use tower::{Service, ServiceExt as _};
 
 /// What was checked before anything changed on disk.
 #[derive(Debug)]
@@ -195,19 +195,15 @@ impl Plane {
     pub(crate) fn client(&self, user: User, agent: &'static str) -> kube::Client {
         let service = self.server.service_as(user);
         let service = AccessLog::layer(self.access_log.clone(), None, service);
-        let named = service.map_request(move |mut request: Request<kube::client::Body>| {
-            request.headers_mut().entry(USER_AGENT).or_insert(HeaderValue::from_static(agent));
-            request
-        });
-        kube::Client::new(named, "default")
+        kube::Client::new(named(service, agent), "default")
     }
 
     /// As [`Plane::client`], for users that are known later.
-    pub(crate) fn clients(&self) -> impl Fn(User) -> kube::Client + Send + Sync + use<> {
+    pub(crate) fn clients(&self) -> impl Fn(User, &'static str) -> kube::Client + Send + Sync + use<> {
         let (service, log) = (self.server.service(), self.access_log.clone());
-        move |user| {
+        move |user, agent| {
             let service = service.with_peer(Some(Peer::new(user)));
-            kube::Client::new(AccessLog::layer(log.clone(), None, service), "default")
+            kube::Client::new(named(AccessLog::layer(log.clone(), None, service), agent), "default")
         }
     }
 
@@ -277,6 +273,23 @@ impl Plane {
         }
         self.store.close().await.context("the store could not be closed")
     }
+}
+
+/// Names the agent of requests that name none.
+fn named<S>(
+    service: S,
+    agent: &'static str,
+) -> impl Service<Request<kube::client::Body>, Response = S::Response, Error = S::Error, Future = S::Future>
++ Clone
++ Send
++ 'static
+where
+    S: Service<Request<kube::client::Body>> + Clone + Send + 'static,
+{
+    service.map_request(move |mut request: Request<kube::client::Body>| {
+        request.headers_mut().entry(USER_AGENT).or_insert(HeaderValue::from_static(agent));
+        request
+    })
 }
 
 fn open(data_dir: &DataDir, in_memory: bool) -> Result<Arc<dyn Kv>, Failure> {

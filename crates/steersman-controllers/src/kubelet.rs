@@ -50,6 +50,8 @@ pub struct Identity {
     pub user: String,
     /// Its groups, besides `system:authenticated`.
     pub groups: Vec<String>,
+    /// The `User-Agent` of its requests, by which the fields that it writes are managed.
+    pub agent: &'static str,
 }
 
 /// Gives a client for a user of the cluster.
@@ -68,11 +70,11 @@ pub struct Simulation {
 
 impl Identity {
     fn node(name: &str) -> Identity {
-        Identity { user: format!("system:node:{name}"), groups: vec!["system:nodes".to_owned()] }
+        Identity { user: format!("system:node:{name}"), groups: vec!["system:nodes".to_owned()], agent: "kubelet" }
     }
 
     fn scheduler() -> Identity {
-        Identity { user: Scheduler::USER.to_owned(), groups: Vec::new() }
+        Identity { user: Scheduler::USER.to_owned(), groups: Vec::new(), agent: Scheduler::AGENT }
     }
 
     /// Of who makes volumes for the class of simulated nodes, and the class.
@@ -80,6 +82,7 @@ impl Identity {
         Identity {
             user: "system:steersman:simulated-provisioner".to_owned(),
             groups: vec!["system:masters".to_owned()],
+            agent: "simulated-provisioner",
         }
     }
 
@@ -88,6 +91,7 @@ impl Identity {
         Identity {
             user: "system:steersman:simulated-stages".to_owned(),
             groups: vec!["system:masters".to_owned()],
+            agent: "simulated-stages",
         }
     }
 
@@ -95,7 +99,7 @@ impl Identity {
     fn node_controller() -> Identity {
         let account = "system:serviceaccount:kube-system:node-controller".to_owned();
         let groups = ["system:serviceaccounts", "system:serviceaccounts:kube-system"];
-        Identity { user: account, groups: groups.map(str::to_owned).to_vec() }
+        Identity { user: account, groups: groups.map(str::to_owned).to_vec(), agent: "kube-controller-manager" }
     }
 }
 
@@ -122,7 +126,7 @@ impl Simulation {
     /// Puts the nodes into a manager, whose informers read all Pods, Nodes and Namespaces, and with them the scheduler, without which no Pod comes to a
     /// node by itself, and the provisioner of the class `simulated`.
     pub fn add_to(self, manager: Manager) -> Manager {
-        let manager = Scheduler::add(manager, (self.client_of)(Identity::scheduler()));
+        let manager = Scheduler::add(manager, (self.client_of)(Identity::scheduler()), self.clock);
         let manager = provisioner::add(manager, (self.client_of)(Identity::provisioner()));
         let (stages, observed) = watch::channel(None);
         let informers = run::Informers::of(manager.informers(), observed);

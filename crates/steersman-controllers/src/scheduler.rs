@@ -29,9 +29,10 @@ use crate::labels::Selector;
 use crate::scheduler::hints::Event;
 use crate::scheduler::pod::Owner;
 use crate::scheduler::requests::{Answer, Requests};
-use crate::scheduler::state::State;
+use crate::scheduler::state::{Effect, State};
 use futures::FutureExt as _;
 use futures::future::{BoxFuture, join_all};
+use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{ReplicaSet, StatefulSet};
 use k8s_openapi::api::core::v1::{
     Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, ReplicationController, Service,
@@ -39,14 +40,13 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, CSIStorageCapacity, StorageClass};
 use kube::Client;
-use parking_lot::Mutex;
-use std::convert::Infallible;
+use parking_lot::{Mutex, MutexGuard};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use steersman::cache::{CachedResource, Change, Deleted, Informer, InformerFactory, handler_fn};
 use steersman::{Lister, Manager, ObjectKey, Scope};
 use tokio::sync::Notify;
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -85,6 +85,14 @@ struct Inputs {
     stateful_sets: Lister<StatefulSet>,
 }
 
+/// Why the scheduler has ended by itself.
+#[derive(Debug, thiserror::Error)]
+enum RunError {
+    /// What became of the Pod that the request was about is not known.
+    #[error("a request of the scheduler panicked")]
+    Request(#[source] JoinError),
+}
+
 /// A handler that was added.
 struct Handler {
     synced: BoxFuture<'static, ()>,
@@ -97,40 +105,45 @@ impl Scheduler {
     /// The user that the client given to [`Scheduler::add`] is to act as.
     pub const USER: &str = "system:kube-scheduler";
 
-    /// Puts the scheduler into a manager, whose informers it reads from. `client` acts as [`Scheduler::USER`].
-    pub fn add(manager: Manager, client: Client) -> Manager {
+    /// The `User-Agent` that the client is to have, by which the fields that the scheduler writes are managed.
+    pub const AGENT: &str = "kube-scheduler";
+
+    /// Puts the scheduler into a manager, whose informers it reads from. `client` acts as [`Scheduler::USER`], and `clock` gives the times
+    /// of conditions.
+    pub fn add(manager: Manager, client: Client, clock: fn() -> Timestamp) -> Manager {
         let inputs = Inputs::of(manager.informers());
-        manager.run_leading("scheduler", |stop| run(inputs, client, stop))
+        manager.run_leading("scheduler", move |stop| run(inputs, Requests::new(client, clock), stop))
     }
 }
 
 /// Schedules until `stop` is cancelled.
-async fn run(inputs: Inputs, client: Client, stop: CancellationToken) -> Result<(), Infallible> {
+async fn run(inputs: Inputs, requests: Requests, stop: CancellationToken) -> Result<(), RunError> {
     let state = State::new(inputs.owner_selectors(), rand::random());
     let shared = Arc::new(Shared { state: Mutex::new(state), wake: Notify::new() });
     let (synced, removals): (Vec<_>, Vec<_>) =
         inputs.watch(&shared).into_iter().map(|handler| (handler.synced, handler.remove)).unzip();
     // Decisions from half of the cluster would be bad ones.
-    tokio::select! {
-        () = stop.cancelled() => {}
-        _ = join_all(synced) => work(&shared, Requests::new(client), &stop).await,
-    }
+    let ended = tokio::select! {
+        () = stop.cancelled() => Ok(()),
+        _ = join_all(synced) => work(&shared, requests, &stop).await,
+    };
     join_all(removals).await;
-    Ok(())
+    ended
 }
 
-async fn work(shared: &Arc<Shared>, requests: Requests, stop: &CancellationToken) {
+async fn work(shared: &Shared, requests: Requests, stop: &CancellationToken) -> Result<(), RunError> {
     let mut running: JoinSet<Answer> = JoinSet::new();
     loop {
-        let next = if running.len() < REQUESTS_MAX { shared.state.lock().next(Instant::now()) } else { None };
-        if let Some(effect) = next {
+        let effect = if running.len() < REQUESTS_MAX { shared.next() } else { None };
+        if let Some(effect) = effect {
             let requests = requests.clone();
             running.spawn(async move { requests.send(effect).await });
-            // Answers that are there are taken before the next decision, and others get their turn.
-            while let Some(Ok(answer)) = running.try_join_next() {
-                answer.tell(&mut shared.state.lock(), Instant::now());
+            // Answers that are there are taken before the next decision.
+            while let Some(answer) = running.try_join_next() {
+                shared.tell(answer)?;
             }
-            tokio::task::consume_budget().await;
+            // A decision among many nodes takes long, so that others get their turn after each.
+            tokio::task::yield_now().await;
             if !stop.is_cancelled() {
                 continue;
             }
@@ -146,17 +159,40 @@ async fn work(shared: &Arc<Shared>, requests: Requests, stop: &CancellationToken
         tokio::select! {
             () = stop.cancelled() => break,
             () = shared.wake.notified() => {}
-            Some(Ok(answer)) = running.join_next() => answer.tell(&mut shared.state.lock(), Instant::now()),
+            Some(answer) = running.join_next() => shared.tell(answer)?,
             () = due => {}
         }
     }
     // What was decided is carried out, as far as the server answers.
     let ended = async {
-        while running.join_next().await.is_some() {}
+        while let Some(answer) = running.join_next().await {
+            answer.map_err(RunError::Request)?;
+        }
         requests.flush().await;
+        Ok(())
     };
-    if tokio::time::timeout(END_MAX, ended).await.is_err() {
+    tokio::time::timeout(END_MAX, ended).await.unwrap_or_else(|_| {
         tracing::warn!("the server does not answer: requests of the scheduler were given up");
+        Ok(())
+    })
+}
+
+// === impl Shared ===
+
+impl Shared {
+    /// Decides about the next Pod, if there is one.
+    fn next(&self) -> Option<Effect> {
+        let mut state = self.state.lock();
+        let effect = state.next(Instant::now());
+        // Handlers of informers that wait go before the next decision.
+        MutexGuard::unlock_fair(state);
+        effect
+    }
+
+    /// Tells the state what came of a request.
+    fn tell(&self, answer: Result<Answer, JoinError>) -> Result<(), RunError> {
+        answer.map_err(RunError::Request)?.tell(&mut self.state.lock(), Instant::now());
+        Ok(())
     }
 }
 

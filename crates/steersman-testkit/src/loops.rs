@@ -16,6 +16,9 @@ const NAMESPACE: &str = "kube-system";
 /// A certificate that stands for the cluster's authority: nobody connects to a control plane without a socket.
 const ROOT_CA: &str = include_str!("root_ca.pem");
 
+/// The `User-Agent` of the loops, by which the fields that they write are managed.
+const LOOPS: &str = "kube-controller-manager";
+
 /// What the simulation is called where it fails.
 const NODES: &str = "simulated nodes";
 
@@ -102,24 +105,25 @@ impl Running {
     pub(crate) fn start(
         options: &Options,
         agent: &Agent,
-        client_of: impl Fn(User) -> Client + Clone + Send + Sync + 'static,
+        client_of: impl Fn(User, &'static str) -> Client + Clone + Send + Sync + 'static,
     ) -> Running {
         let mut running = Running::none();
         if options.loops == Loops::none() {
             return running;
         }
         let settings = Arc::new(Settings::new().clock(options.clock).root_ca(ROOT_CA.to_owned()));
-        let informers = InformerFactory::new(client_of(User::authenticated(ControlLoop::READER, [])));
+        let informers = InformerFactory::new(client_of(User::authenticated(ControlLoop::READER, []), LOOPS));
         for one in ControlLoop::ALL.iter().filter(|one| options.loops.names.contains(one.name)) {
             let manager = Manager::with_informers(informers.clone());
-            let client = client_of(User::service_account(NAMESPACE, one.account));
+            let client = client_of(User::service_account(NAMESPACE, one.account), LOOPS);
             let (settings, stopped) = (Arc::clone(&settings), running.stop.clone().cancelled_owned());
             running.tasks.spawn(async move {
                 (one.name, one.run(manager, Parts { client, settings: &settings }, stopped).await)
             });
         }
         if options.loops.n_nodes > 0 {
-            let as_identity = move |Identity { user, groups }| client_of(User::authenticated(user, groups));
+            let as_identity =
+                move |Identity { user, groups, agent }| client_of(User::authenticated(user, groups), agent);
             let simulation = Simulation::new(options.loops.n_nodes, Arc::new(as_identity));
             let simulation = simulation.clock(options.clock).agent(agent.clone());
             let manager = simulation.add_to(Manager::with_informers(informers));

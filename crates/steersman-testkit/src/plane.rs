@@ -6,7 +6,8 @@ use crate::requests::Requests;
 use crate::service::{ApiService, Caller, Plane, Running};
 use crate::simulated::Simulated;
 use crate::wait::PATIENCE;
-use http::Method;
+use http::header::{HeaderValue, USER_AGENT};
+use http::{Method, Request};
 use jiff::Timestamp;
 use kube::Client;
 use std::fmt;
@@ -22,6 +23,7 @@ use steersman_server::{ResourceMetrics, Server};
 use steersman_storage::kv::Kv;
 use steersman_storage::{Memory, Store};
 use tokio::sync::{RwLock, watch};
+use tower::ServiceExt as _;
 
 /// The namespace of clients that name none.
 const NAMESPACE: &str = "default";
@@ -140,7 +142,14 @@ impl ControlPlane {
         self.loops.stop().await;
         self.options.loops = loops;
         let plane = self.plane.clone();
-        let client_of = move |user| Client::new(ApiService::new(plane.clone(), Caller::User(user)), NAMESPACE);
+        let client_of = move |user, agent| {
+            let service = ApiService::new(plane.clone(), Caller::User(user));
+            let named = service.map_request(move |mut request: Request<kube::client::Body>| {
+                request.headers_mut().entry(USER_AGENT).or_insert(HeaderValue::from_static(agent));
+                request
+            });
+            Client::new(named, NAMESPACE)
+        };
         self.loops = loops::Running::start(&self.options, &self.agent, client_of);
         self
     }

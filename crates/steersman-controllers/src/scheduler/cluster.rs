@@ -9,6 +9,7 @@ use crate::scheduler::node::{Node, NodeFacts};
 use crate::scheduler::pod::{Identity, Owner, Pending, Placed};
 use crate::scheduler::volumes::Volumes;
 use hashbrown::HashMap;
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::hash::{BuildHasher as _, RandomState};
@@ -36,8 +37,9 @@ pub(super) struct Budget {
 
 pub(super) struct Cluster {
     nodes: HashMap<Arc<str>, Node>,
-    /// Names of the nodes that there are, in the order in which they are tried.
-    order: Vec<Arc<str>>,
+    /// Names of the nodes that there are, in the order in which they are tried. Empty after a change of nodes until it is asked for: where
+    /// many nodes come one after the other, they are put in order once.
+    order: OnceCell<Vec<Arc<str>>>,
     pods: HashMap<ObjectKey, OnNode>,
     identities: Identities,
     namespaces: HashMap<String, Labels>,
@@ -75,7 +77,7 @@ impl Cluster {
     pub(super) fn new(owner_selectors: OwnerSelectors) -> Cluster {
         Cluster {
             nodes: HashMap::new(),
-            order: Vec::new(),
+            order: OnceCell::new(),
             pods: HashMap::new(),
             identities: Identities::default(),
             namespaces: HashMap::new(),
@@ -109,8 +111,8 @@ impl Cluster {
         if let Some(old) = &old {
             self.forget_images(old);
         }
-        if old.as_ref().is_none_or(|old| old.zone() != facts.zone()) {
-            self.sort_nodes();
+        if old.as_ref().is_none_or(|old| old.zone != facts.zone) {
+            self.order.take();
         }
         old
     }
@@ -124,7 +126,7 @@ impl Cluster {
         if let Some(facts) = facts {
             self.forget_images(&facts);
         }
-        self.sort_nodes();
+        self.order.take();
     }
 
     fn forget_images(&mut self, facts: &NodeFacts) {
@@ -138,33 +140,36 @@ impl Cluster {
         }
     }
 
-    /// Takes a node from each zone in turn.
-    fn sort_nodes(&mut self) {
-        let mut zones: BTreeMap<String, Vec<Arc<str>>> = BTreeMap::new();
-        let there = self.nodes.values().filter_map(|node| Some((node.facts.as_ref()?.zone(), &node.name)));
-        for (zone, name) in there {
-            zones.entry(zone).or_default().push(Arc::clone(name));
-        }
-        for names in zones.values_mut() {
-            names.sort();
-        }
-        let longest = zones.values().map(Vec::len).max().unwrap_or_default();
-        self.order =
-            (0..longest).flat_map(|at| zones.values().filter_map(move |names| names.get(at))).cloned().collect();
+    /// A node from each zone in turn.
+    fn order(&self) -> &[Arc<str>] {
+        self.order.get_or_init(|| {
+            let mut zones: BTreeMap<&str, Vec<&Arc<str>>> = BTreeMap::new();
+            for node in self.nodes.values() {
+                if let Some(facts) = &node.facts {
+                    zones.entry(&facts.zone).or_default().push(&node.name);
+                }
+            }
+            for names in zones.values_mut() {
+                names.sort();
+            }
+            let longest = zones.values().map(Vec::len).max().unwrap_or_default();
+            let in_turn = (0..longest).flat_map(|at| zones.values().filter_map(move |names| names.get(at)));
+            in_turn.map(|name| Arc::clone(name)).collect()
+        })
     }
 
     /// The nodes that there are.
     pub(super) fn nodes(&self) -> impl Iterator<Item = &Node> {
-        self.order.iter().filter_map(|name| self.nodes.get(name))
+        self.order().iter().filter_map(|name| self.nodes.get(name))
     }
 
     pub(super) fn n_nodes(&self) -> usize {
-        self.order.len()
+        self.order().len()
     }
 
     /// The node at a place in the order in which they are tried.
     pub(super) fn node_at(&self, at: usize) -> Option<&Node> {
-        self.nodes.get(self.order.get(at)?)
+        self.nodes.get(self.order().get(at)?)
     }
 
     /// A node that there is.
@@ -218,6 +223,14 @@ impl Cluster {
         Some((pod, name))
     }
 
+    /// Remembers that a Pod is being deleted to make room for another, before its informer shows it.
+    pub(super) fn set_preempted(&mut self, key: &ObjectKey, uid: &str) {
+        let Some(on) = self.pods.get(key).filter(|on| *on.pod.uid == *uid) else { return };
+        let (pod, node, is_assumed) = (Arc::new(on.pod.with_preemption()), Arc::clone(&on.node), on.is_assumed);
+        self.remove_pod(key);
+        self.put(&pod, &node, is_assumed);
+    }
+
     /// A Pod that is on a node.
     pub(super) fn pod(&self, key: &ObjectKey) -> Option<&Arc<Placed>> {
         self.pods.get(key).map(|on| &on.pod)
@@ -256,19 +269,24 @@ impl Cluster {
     /// Takes the selector of a Service; `None` if it is gone or has none.
     pub(super) fn set_service(&mut self, key: &ObjectKey, selector: Option<Labels>) {
         let namespace = key.namespace().unwrap_or_default();
-        let old = match selector {
-            Some(selector) => {
-                let of_namespace = self.services.entry(namespace.to_owned()).or_default();
-                if of_namespace.get(key.name()) == Some(&selector) {
-                    return;
-                }
-                of_namespace.insert(key.name().to_owned(), selector)
-            }
-            None => self.services.get_mut(namespace).and_then(|of_namespace| of_namespace.remove(key.name())),
-        };
-        if old.is_some() || self.services.contains_key(namespace) {
-            self.selectors.clear();
+        let known = self.services.get(namespace).and_then(|of_namespace| of_namespace.get(key.name()));
+        if known == selector.as_ref() {
+            return;
         }
+        match selector {
+            Some(selector) => {
+                self.services.entry_ref(namespace).or_default().insert(key.name().to_owned(), selector);
+            }
+            None => {
+                if let Some(of_namespace) = self.services.get_mut(namespace) {
+                    of_namespace.remove(key.name());
+                    if of_namespace.is_empty() {
+                        self.services.remove(namespace);
+                    }
+                }
+            }
+        }
+        self.selectors.clear();
     }
 
     /// Which Pods belong together with this one, as its Services and its owner select: over these it is spread by default.
@@ -315,7 +333,7 @@ fn is_known_owner(owner: &Owner) -> bool {
 
 impl fmt::Debug for Cluster {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cluster").field("nodes", &self.order).field("pods", &self.pods.len()).finish_non_exhaustive()
+        f.debug_struct("Cluster").field("nodes", &self.order()).field("pods", &self.pods.len()).finish_non_exhaustive()
     }
 }
 
@@ -327,12 +345,12 @@ impl Identities {
         let labels = labels.unwrap_or(&NONE);
         let hash = self.hasher.hash_one((namespace, labels));
         let alike = self.by_hash.entry(hash).or_default();
-        let known = alike.iter().filter_map(Weak::upgrade);
-        for known in known {
-            if known.namespace == namespace && known.labels == *labels {
-                return known;
-            }
+        let is_this = |known: &Arc<Identity>| known.namespace == namespace && known.labels == *labels;
+        if let Some(known) = alike.iter().filter_map(Weak::upgrade).find(is_this) {
+            return known;
         }
+        // The last Pod of this identity may be gone while others come and go with it time and again.
+        alike.retain(|one| 0 < one.strong_count());
         let new = Arc::new(Identity { namespace: namespace.to_owned(), labels: labels.clone() });
         alike.push(Arc::downgrade(&new));
         if self.forget_at < self.by_hash.len() {
@@ -343,5 +361,56 @@ impl Identities {
             self.forget_at = 1_024.max(2 * self.by_hash.len());
         }
         new
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cluster() -> Cluster {
+        Cluster::new(Box::new(|_, _| None))
+    }
+
+    #[test]
+    fn what_pods_and_services_leave_behind_is_forgotten() {
+        let mut cluster = cluster();
+        let labels = Labels::from([("app".to_owned(), "web".to_owned())]);
+        for _ in 0..10 {
+            drop(cluster.identity("default", Some(&labels)));
+        }
+        assert_eq!(cluster.identities.by_hash.values().map(Vec::len).sum::<usize>(), 1);
+        for at in 0..5_000 {
+            drop(cluster.identity(&format!("n{at}"), Some(&labels)));
+        }
+        assert!(cluster.identities.by_hash.len() < 2_000, "{}", cluster.identities.by_hash.len());
+        for at in 0..10 {
+            let key = ObjectKey::namespaced(&format!("n{at}"), "web");
+            cluster.set_service(&key, Some(labels.clone()));
+            cluster.set_service(&key, None);
+        }
+        assert!(cluster.services.is_empty());
+    }
+
+    fn facts(zone: &str) -> Arc<NodeFacts> {
+        Arc::new(NodeFacts { zone: zone.to_owned(), ..NodeFacts::default() })
+    }
+
+    #[test]
+    fn nodes_are_taken_from_each_zone_in_turn_and_put_in_order_when_they_are_needed() {
+        let mut cluster = cluster();
+        for (name, zone) in [("a1", "a"), ("a2", "a"), ("b1", "b"), ("b2", "b"), ("c1", "c")] {
+            cluster.set_node(name, facts(zone));
+            assert!(cluster.order.get().is_none(), "nobody has asked for it");
+        }
+        let order = |cluster: &Cluster| cluster.nodes().map(|node| node.name.to_string()).collect::<Vec<_>>();
+        assert_eq!(order(&cluster), ["a1", "b1", "c1", "a2", "b2"]);
+        cluster.set_node("a2", facts("a"));
+        assert!(cluster.order.get().is_some(), "the zone is the same");
+        cluster.set_node("c1", facts("b"));
+        assert_eq!(order(&cluster), ["a1", "b1", "a2", "b2", "c1"]);
+        cluster.remove_node("a1");
+        assert_eq!(order(&cluster), ["a2", "b1", "b2", "c1"]);
+        assert_eq!((cluster.n_nodes(), cluster.node_at(3).map(|node| &*node.name)), (4, Some("c1")));
     }
 }

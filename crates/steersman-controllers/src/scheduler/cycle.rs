@@ -2,69 +2,27 @@
 //!
 //! Follows `schedulePod` with the plugins that kube-scheduler has by default, their order, weights and sentences.
 
+mod diagnosis;
+mod scores;
+
+pub(super) use crate::scheduler::cycle::diagnosis::{Diagnosis, Plugin, PluginSet, Refusal, Rejection, Remedy};
+
 use crate::labels::Selector;
-use crate::scheduler::affinity::{self, AffinityConflict, AffinityScores, AffinityState};
+use crate::scheduler::affinity::{self, AffinityConflict, AffinityState};
 use crate::scheduler::cluster::Cluster;
 use crate::scheduler::node::Node;
 use crate::scheduler::pod::{Pending, Placed};
-use crate::scheduler::spread::{self, SpreadConflict, SpreadScores, SpreadState};
+use crate::scheduler::spread::{self, SpreadConflict, SpreadState};
 use crate::scheduler::volumes;
 use crate::scheduler::volumes::{ClaimError, ClaimsOfPod, NodeError, VolumePlan, Volumes};
 use hashbrown::HashMap;
 use std::borrow::Cow;
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::sync::Arc;
 
 /// Below this many nodes, all are looked at.
 const FEASIBLE_NODES_MIN: usize = 100;
 /// Of many nodes, at least so many hundredths.
 const FEASIBLE_PERCENT_MIN: usize = 5;
-
-/// A rule that can keep a Pod from a node. A number of them makes a [`PluginSet`].
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Plugin {
-    NodeUnschedulable,
-    TaintToleration,
-    NodeAffinity,
-    NodePorts,
-    NodeResourcesFit,
-    VolumeRestrictions,
-    NodeVolumeLimits,
-    VolumeBinding,
-    VolumeZone,
-    PodTopologySpread,
-    InterPodAffinity,
-    /// There is no node at all.
-    NoNodes,
-}
-
-/// Rules that kept a Pod from nodes.
-#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
-pub(super) struct PluginSet(u16);
-
-/// Whether Pods could make room on a node.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Remedy {
-    None,
-    Preemption,
-}
-
-/// Why a Pod cannot go to a node.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) struct Rejection {
-    pub(super) plugin: Plugin,
-    pub(super) remedy: Remedy,
-    pub(super) reasons: Vec<Cow<'static, str>>,
-}
-
-/// What a filter says about a node.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) enum Refusal {
-    /// It could not be found out.
-    Failed(String),
-    Rejected(Rejection),
-}
 
 /// What came of the attempt to find a node.
 #[derive(Debug)]
@@ -79,19 +37,6 @@ pub(super) enum Decision {
 pub(super) struct Choice {
     pub(super) node: Arc<str>,
     pub(super) volumes: VolumePlan,
-}
-
-/// Why there is no node for a Pod.
-#[derive(Debug, Default)]
-pub(super) struct Diagnosis {
-    pub(super) n_nodes: usize,
-    /// Of the nodes that were looked at.
-    pub(super) rejections: BTreeMap<Arc<str>, Rejection>,
-    /// What is said of the others.
-    rest: Option<Cow<'static, str>>,
-    /// Why no node was looked at.
-    before: Option<String>,
-    pub(super) plugins: PluginSet,
 }
 
 /// Pods that are about to get room on a node, by its name.
@@ -112,81 +57,6 @@ pub(super) struct Around {
     affinity: AffinityState,
     /// How many Pods use a claim that only one may use.
     n_other_users: i64,
-}
-
-// === impl PluginSet ===
-
-impl PluginSet {
-    pub(super) fn insert(&mut self, plugin: Plugin) {
-        self.0 |= 1 << plugin as u16;
-    }
-
-    pub(super) fn contains(self, plugin: Plugin) -> bool {
-        self.0 & (1 << plugin as u16) != 0
-    }
-}
-
-impl From<Plugin> for PluginSet {
-    fn from(plugin: Plugin) -> PluginSet {
-        let mut set = PluginSet::default();
-        set.insert(plugin);
-        set
-    }
-}
-
-impl Refusal {
-    fn unresolvable(plugin: Plugin, reason: impl Into<Cow<'static, str>>) -> Refusal {
-        Refusal::Rejected(Rejection { plugin, remedy: Remedy::None, reasons: vec![reason.into()] })
-    }
-
-    fn resolvable(plugin: Plugin, reason: impl Into<Cow<'static, str>>) -> Refusal {
-        Refusal::Rejected(Rejection { plugin, remedy: Remedy::Preemption, reasons: vec![reason.into()] })
-    }
-}
-
-// === impl Diagnosis ===
-
-impl Diagnosis {
-    pub(super) fn before(n_nodes: usize, plugin: Plugin, why: String) -> Diagnosis {
-        Diagnosis { n_nodes, before: Some(why), plugins: plugin.into(), ..Diagnosis::default() }
-    }
-
-    /// A diagnosis of which only the sentence matters.
-    pub(super) fn of(n_nodes: usize, rejections: BTreeMap<Arc<str>, Rejection>, rest: &'static str) -> Diagnosis {
-        Diagnosis { n_nodes, rejections, rest: Some(rest.into()), ..Diagnosis::default() }
-    }
-
-    fn add(&mut self, node: &Node, rejection: Rejection) {
-        self.plugins.insert(rejection.plugin);
-        self.rejections.insert(Arc::clone(&node.name), rejection);
-    }
-
-    /// The sentence of the condition and the Event: how many nodes were refused for what.
-    pub(super) fn message(&self) -> String {
-        let mut message = format!("0/{} nodes are available:", self.n_nodes);
-        if let Some(before) = &self.before {
-            // Writing to a string does not fail.
-            _ = write!(message, " {before}.");
-            return message;
-        }
-        let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
-        for reason in self.rejections.values().flat_map(|rejection| &rejection.reasons) {
-            *reasons.entry(reason).or_default() += 1;
-        }
-        let n_rest = self.n_nodes.saturating_sub(self.rejections.len());
-        if let Some(rest) = &self.rest
-            && 0 < n_rest
-        {
-            *reasons.entry(rest).or_default() += n_rest;
-        }
-        // In the order of the texts, numbers included.
-        let mut texts: Vec<String> = reasons.into_iter().map(|(reason, count)| format!("{count} {reason}")).collect();
-        texts.sort();
-        if !texts.is_empty() {
-            _ = write!(message, " {}.", texts.join(", "));
-        }
-        message
-    }
 }
 
 // === impl Cycle ===
@@ -409,59 +279,6 @@ impl<'a> Cycle<'a> {
         *start = (*start + n_tried) % n_nodes.max(1);
         Ok(feasible)
     }
-
-    /// How good each of several nodes is.
-    fn score(&self, nodes: &[&Node], default_selector: &Arc<Selector>) -> Vec<i64> {
-        let pending = self.pending;
-        let mut total = vec![0_i64; nodes.len()];
-        let mut add = |weight: i64, scores: Vec<i64>| {
-            for (total, score) in total.iter_mut().zip(scores) {
-                *total += weight * score;
-            }
-        };
-        let taints = nodes.iter().map(|node| pending.tolerations.count_avoided(&node.facts().taints)).collect();
-        add(3, reversed(taints));
-        if !pending.preferred_nodes.is_empty() {
-            let of = |node: &&Node| {
-                let terms = pending.preferred_nodes.iter();
-                let matching = terms.filter(|(_, term)| term.matches(&node.name, &node.facts().labels));
-                matching.map(|(weight, _)| weight).sum()
-            };
-            add(2, relative(nodes.iter().map(of).collect()));
-        }
-        add(1, nodes.iter().map(|node| least_allocated(&pending.pod, node)).collect());
-        if let Some(scores) = SpreadScores::of(self.cluster, pending, nodes, default_selector) {
-            add(2, scores.score(pending, nodes));
-        }
-        if let Some(scores) = AffinityScores::of(self.cluster, pending) {
-            add(2, scores.score(nodes));
-        }
-        if pending.pod.requests.exact.cpu != 0 || pending.pod.requests.exact.memory != 0 {
-            add(1, nodes.iter().map(|node| balanced_allocation(&pending.pod, node)).collect());
-        }
-        add(1, nodes.iter().map(|node| self.image_locality(node)).collect());
-        total
-    }
-
-    fn image_locality(&self, node: &Node) -> i64 {
-        const MEGABYTE: i64 = 1024 * 1024;
-        const LEAST: i64 = 23 * MEGABYTE;
-        const MOST_OF_CONTAINER: i64 = 1_000 * MEGABYTE;
-        let facts = node.facts();
-        if facts.images.is_empty() {
-            return 0;
-        }
-        let n_nodes = spread::float(i64::try_from(self.cluster.n_nodes().max(1)).unwrap_or(i64::MAX));
-        let of = |image: &String| {
-            let size = facts.image_size(image)?;
-            let share = spread::float(self.cluster.n_nodes_with(image)) / n_nodes;
-            Some(spread::whole(spread::float(size) * share))
-        };
-        let sum: i64 = self.pending.images.iter().filter_map(of).sum();
-        let most = MOST_OF_CONTAINER.saturating_mul(self.pending.n_containers.max(1));
-        let sum = i128::from(sum.clamp(LEAST, most));
-        i64::try_from(100 * (sum - i128::from(LEAST)) / i128::from(most - LEAST)).unwrap_or_default()
-    }
 }
 
 /// How many Pods on nodes use claims that only one may use.
@@ -508,55 +325,4 @@ pub(super) fn fits(pod: &Placed, node: &Node) -> Result<(), Refusal> {
         return Ok(());
     }
     Err(Refusal::Rejected(Rejection { plugin: Plugin::NodeResourcesFit, remedy, reasons }))
-}
-
-// === Scores, from 0 to 100 ===
-
-fn relative(mut scores: Vec<i64>) -> Vec<i64> {
-    let most = scores.iter().copied().max().unwrap_or_default();
-    if 0 < most {
-        scores.iter_mut().for_each(|score| *score = score.saturating_mul(100) / most);
-    }
-    scores
-}
-
-fn reversed(scores: Vec<i64>) -> Vec<i64> {
-    relative(scores).into_iter().map(|score| 100 - score).collect()
-}
-
-/// The more is left, the better.
-fn least_allocated(pod: &Placed, node: &Node) -> i64 {
-    let has = &node.facts().allocatable;
-    let of = |has: i64, used: i128, wanted: i64| {
-        let (has, sum) = (i128::from(has), used + i128::from(wanted));
-        (has != 0).then(|| if has < sum { 0 } else { (has - sum) * 100 / has })
-    };
-    let cpu = of(has.cpu, node.cpu_at_least, pod.requests.cpu_at_least);
-    let memory = of(has.memory, node.memory_at_least, pod.requests.memory_at_least);
-    let sum = match (cpu, memory) {
-        (Some(cpu), Some(memory)) => (cpu + memory) / 2,
-        (Some(only), None) | (None, Some(only)) => only,
-        (None, None) => 0,
-    };
-    i64::try_from(sum).unwrap_or_default()
-}
-
-/// The more evenly CPU and memory are used, the better.
-fn balanced_allocation(pod: &Placed, node: &Node) -> i64 {
-    let has = &node.facts().allocatable;
-    let evenness = |cpu: i128, memory: i128| {
-        let share = |used: i128, has: i64| {
-            #[expect(clippy::cast_precision_loss, reason = "a share needs no more than the precision of a double")]
-            let share = if has == 0 { None } else { Some((used as f64 / has as f64).min(1.0)) };
-            share
-        };
-        let deviation = match (share(cpu, has.cpu), share(memory, has.memory)) {
-            (Some(cpu), Some(memory)) => ((cpu - memory) / 2.0).abs(),
-            _ => 0.0,
-        };
-        spread::whole((1.0 - deviation) * 100.0)
-    };
-    let (used, wanted) = (&node.requested, &pod.requests.exact);
-    let with = evenness(used.cpu + i128::from(wanted.cpu), used.memory + i128::from(wanted.memory));
-    50 + (50 + with - evenness(used.cpu, used.memory)) / 2
 }

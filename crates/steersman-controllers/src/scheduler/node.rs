@@ -3,7 +3,7 @@
 use crate::labels::Labels;
 use crate::scheduler::pod::{HostPort, Identity, Placed};
 use crate::scheduler::resources::{self, Resources, Totals};
-use crate::scheduler::taints::NodeTaint;
+use crate::tolerations::NodeTaint;
 use hashbrown::HashMap;
 use std::sync::Arc;
 
@@ -11,6 +11,8 @@ use std::sync::Arc;
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(super) struct NodeFacts {
     pub(super) labels: Labels,
+    /// The region and zone, by which nodes are taken in turn.
+    pub(super) zone: String,
     pub(super) taints: Vec<NodeTaint>,
     pub(super) is_unschedulable: bool,
     pub(super) allocatable: Resources,
@@ -57,9 +59,11 @@ impl NodeFacts {
         let mut images: Vec<(String, i64)> = named.collect();
         images.sort();
         images.dedup_by(|a, b| a.0 == b.0);
+        let labels = node.metadata.labels.clone().unwrap_or_default();
         NodeFacts {
-            labels: node.metadata.labels.clone().unwrap_or_default(),
-            taints: spec.into_iter().flat_map(|spec| spec.taints.iter().flatten()).map(NodeTaint::read).collect(),
+            zone: zone(&labels),
+            labels,
+            taints: spec.into_iter().flat_map(|spec| spec.taints.iter().flatten()).map(NodeTaint::of).collect(),
             is_unschedulable: spec.and_then(|spec| spec.unschedulable).unwrap_or_default(),
             allocatable: Resources::read(allocatable),
             pods_max: resources::pods_max(allocatable),
@@ -71,15 +75,13 @@ impl NodeFacts {
         let at = self.images.binary_search_by(|(known, _)| known.as_str().cmp(name)).ok()?;
         Some(self.images[at].1)
     }
+}
 
-    /// The region and zone, by which nodes are taken in turn.
-    pub(super) fn zone(&self) -> String {
-        let label =
-            |names: [&str; 2]| names.into_iter().find_map(|name| self.labels.get(name)).map_or("", String::as_str);
-        let region = label(["topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/region"]);
-        let zone = label(["topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"]);
-        format!("{region}:\0:{zone}")
-    }
+fn zone(labels: &Labels) -> String {
+    let label = |names: [&str; 2]| names.into_iter().find_map(|name| labels.get(name)).map_or("", String::as_str);
+    let region = label(["topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/region"]);
+    let zone = label(["topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"]);
+    format!("{region}:\0:{zone}")
 }
 
 impl Node {

@@ -24,7 +24,7 @@ pub(super) struct Identity {
 }
 
 /// A Pod that takes up room on a node, or would.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Placed {
     pub(super) key: ObjectKey,
     pub(super) uid: Arc<str>,
@@ -32,7 +32,7 @@ pub(super) struct Placed {
     pub(super) priority: i32,
     pub(super) requests: Requests,
     pub(super) ports: Vec<HostPort>,
-    pub(super) affinity: Option<Box<PodAffinities>>,
+    pub(super) affinity: Option<Arc<PodAffinities>>,
     /// Names of the PersistentVolumeClaims that it uses.
     pub(super) claims: Vec<Arc<str>>,
     pub(super) disks: Vec<Disk>,
@@ -167,7 +167,7 @@ impl Placed {
             priority: spec.and_then(|spec| spec.priority).unwrap_or_default(),
             requests: Requests::read(pod),
             ports: spec.map(host_ports).unwrap_or_default(),
-            affinity: spec.and_then(|spec| PodAffinities::read(spec, &identity.namespace)).map(Box::new),
+            affinity: spec.and_then(|spec| PodAffinities::read(spec, &identity.namespace)).map(Arc::new),
             claims: claims(pod, volumes).into_iter().map(|claim| claim.name).collect(),
             disks: volumes.iter().filter_map(Disk::read).collect(),
             started: status
@@ -177,6 +177,20 @@ impl Placed {
             is_deleting,
             generation: pod.metadata.generation.unwrap_or_default(),
             identity,
+        }
+    }
+
+    /// The same Pod while it is being deleted to make room for another.
+    pub(super) fn with_preemption(&self) -> Placed {
+        Placed { is_deleting: true, is_preempted: true, ..self.clone() }
+    }
+
+    /// The same Pod, which an earlier event or request has shown to be deleted: that is not undone, so that this event is older.
+    pub(super) fn with_deletion_of(self, earlier: &Placed) -> Placed {
+        Placed {
+            is_deleting: self.is_deleting || earlier.is_deleting,
+            is_preempted: self.is_preempted || earlier.is_preempted,
+            ..self
         }
     }
 

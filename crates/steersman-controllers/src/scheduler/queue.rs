@@ -135,7 +135,7 @@ impl Queue {
         self.entries.remove(key)
     }
 
-    /// The next Pod to find a node for. It is in nobody's way until it is put back or removed.
+    /// The next Pod to find a node for. It does not come again until it is put back.
     pub(super) fn pop(&mut self, now: Instant) -> Option<Arc<Pending>> {
         self.wake(now);
         let key = match self.active.first() {

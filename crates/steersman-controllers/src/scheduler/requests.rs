@@ -3,9 +3,9 @@
 use crate::refusal;
 use crate::scheduler::pod::{NAME, PREEMPTED};
 use crate::scheduler::state::{Effect, PodRef, Reason, Report, State, WasFalse};
-use crate::scheduler::volumes::{SELECTED_NODE, VolumePlan};
+use crate::scheduler::volumes::{Provisioning, Reserved, SELECTED_NODE, VolumeBinding, VolumePlan};
 use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolume, PersistentVolumeClaim, Pod};
-use k8s_openapi::jiff::Timestamp;
+use jiff::Timestamp;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client};
 use serde_json::{Value, json};
@@ -18,11 +18,15 @@ use tokio::time::Instant;
 const NOTE_BYTES_MAX: usize = 1_024;
 const CUT: &str = " ...";
 
+/// Set on volumes that nobody reserved for their claim by hand.
+const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
+
 /// Sends requests as the scheduler.
 #[derive(Clone)]
 pub(super) struct Requests {
     client: Client,
     events: EventRecorder,
+    clock: fn() -> Timestamp,
 }
 
 /// What came of an effect.
@@ -31,7 +35,8 @@ pub(super) enum Answer {
     Bound(PodRef, Result<(), String>),
     Finished(PodRef),
     Nothing,
-    Preempted(PodRef, Result<(), String>),
+    /// Which Pods were deleted, and whether these are all.
+    Preempted(PodRef, Vec<PodRef>, Result<(), String>),
     VolumesWritten(PodRef, Result<(), String>),
 }
 
@@ -42,13 +47,7 @@ impl Answer {
             Answer::Bound(pod, answer) => state.bound(&pod, answer, now),
             Answer::Finished(pod) => state.finished(&pod, now),
             Answer::Nothing => {}
-            Answer::Preempted(pod, answer) => {
-                if let Err(error) = answer {
-                    tracing::warn!(pod = %pod.key, error, "cannot make room for the pod");
-                    state.preemption_failed(&pod, now);
-                }
-                state.finished(&pod, now);
-            }
+            Answer::Preempted(pod, deleted, answer) => state.preempted(&pod, &deleted, answer, now),
             Answer::VolumesWritten(pod, answer) => state.volumes_written(&pod, answer, now),
         }
     }
@@ -57,8 +56,13 @@ impl Answer {
 // === impl Requests ===
 
 impl Requests {
-    pub(super) fn new(client: Client) -> Requests {
-        Requests { events: EventRecorder::with_series(client.clone(), NAME), client }
+    pub(super) fn new(client: Client, clock: fn() -> Timestamp) -> Requests {
+        Requests { events: EventRecorder::with_series(client.clone(), NAME), client, clock }
+    }
+
+    /// The time as conditions have it.
+    fn now(&self) -> String {
+        (self.clock)().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
     }
 
     /// Waits until the Events have been sent.
@@ -77,8 +81,9 @@ impl Requests {
                 Answer::VolumesWritten(pod, answer)
             }
             Effect::Preempt { pod, node, victims, denominated } => {
-                let answer = self.preempt(&pod, &node, &victims, &denominated).await;
-                Answer::Preempted(pod, answer)
+                let mut deleted = Vec::new();
+                let answer = self.preempt(&pod, &node, &victims, &denominated, &mut deleted).await;
+                Answer::Preempted(pod, deleted, answer)
             }
             Effect::Report(report) => {
                 self.report(&report).await;
@@ -125,30 +130,23 @@ impl Requests {
         Ok(())
     }
 
-    /// Writes which volumes a Pod's claims are bound to, and for which node the others are made. Somebody else does the rest.
+    /// Writes which volumes a Pod's claims are bound to, and for which node the others are made. The controller of volumes does the rest.
+    /// What has changed since it was decided is refused with a conflict.
     async fn bind_volumes(&self, pod: &PodRef, node: &str, plan: &VolumePlan) -> Result<(), String> {
         self.nominate(pod, Some(node)).await;
         let params = PatchParams::default();
         let volumes = Api::<PersistentVolume>::all(self.client.clone());
-        for (volume, key) in &plan.bind {
-            let claim = self.claims(key).get(key.name()).await.map_err(|error| refusal::message(&error))?;
-            let patch = json!({
-                "metadata": {"annotations": {"pv.kubernetes.io/bound-by-controller": "yes"}},
-                "spec": {"claimRef": {
-                    "apiVersion": "v1",
-                    "kind": "PersistentVolumeClaim",
-                    "name": key.name(),
-                    "namespace": key.namespace(),
-                    "resourceVersion": claim.metadata.resource_version,
-                    "uid": claim.metadata.uid,
-                }},
-            });
-            let answer = volumes.patch(volume, &params, &Patch::Merge(&patch)).await;
+        for binding in plan.bind.iter().filter(|binding| binding.reserved != Reserved::Yes) {
+            let answer = volumes.patch(&binding.volume, &params, &Patch::Merge(claim_ref_of(binding))).await;
             answer.map_err(|error| refusal::message(&error))?;
         }
-        for key in &plan.provision {
-            let patch = json!({"metadata": {"annotations": {SELECTED_NODE: node}}});
-            let answer = self.claims(key).patch_metadata(key.name(), &params, &Patch::Merge(&patch)).await;
+        for Provisioning { claim, .. } in plan.provision.iter().filter(|claim| !claim.is_selected) {
+            let patch = json!({"metadata": {
+                "annotations": {SELECTED_NODE: node},
+                "resourceVersion": claim.version,
+                "uid": claim.uid,
+            }});
+            let answer = self.claims(&claim.key).patch_metadata(claim.key.name(), &params, &Patch::Merge(&patch)).await;
             answer.map_err(|error| refusal::message(&error))?;
         }
         Ok(())
@@ -168,7 +166,7 @@ impl Requests {
         self.event(pod, EventType::Warning, "FailedScheduling", "Scheduling", &note, None);
         let mut status = json!({});
         if let Some(was_false) = condition {
-            status["conditions"] = condition_of(pod, *reason, message, *was_false);
+            status["conditions"] = self.condition_of(pod, *reason, message, *was_false);
         }
         match nominated.as_deref() {
             None => {}
@@ -182,13 +180,29 @@ impl Requests {
         }
     }
 
-    /// Lets Pods go, so that another fits on their node.
+    fn condition_of(&self, pod: &PodRef, reason: Reason, message: &str, was_false: WasFalse) -> Value {
+        let mut condition = json!({
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": reason.as_str(),
+            "message": message,
+            "observedGeneration": pod.generation,
+        });
+        if was_false == WasFalse::No {
+            condition["lastTransitionTime"] = self.now().into();
+            condition["lastProbeTime"] = Value::Null;
+        }
+        json!([condition])
+    }
+
+    /// Deletes Pods, so that another fits on their node.
     async fn preempt(
         &self,
         pod: &PodRef,
         node: &str,
         victims: &[PodRef],
         denominated: &[PodRef],
+        deleted: &mut Vec<PodRef>,
     ) -> Result<(), String> {
         for other in denominated {
             self.nominate(other, None).await;
@@ -199,7 +213,7 @@ impl Requests {
                 "status": "True",
                 "reason": PREEMPTED,
                 "message": format!("{NAME}: preempting to accommodate a higher priority pod"),
-                "lastTransitionTime": now(),
+                "lastTransitionTime": self.now(),
                 "observedGeneration": victim.generation,
             }]});
             if !self.patch_status(victim, &condition).await? {
@@ -208,7 +222,7 @@ impl Requests {
             let uid = Preconditions { uid: Some(victim.uid.to_string()), resource_version: None };
             let params = DeleteParams::default().preconditions(uid);
             match self.pods(&victim.key).delete(victim.key.name(), &params).await {
-                Ok(_) => {}
+                Ok(_) => deleted.push(victim.clone()),
                 Err(error) if refusal::is_outdated(&error) => continue,
                 Err(error) => return Err(refusal::message(&error)),
             }
@@ -237,24 +251,26 @@ impl Requests {
     }
 }
 
-fn now() -> String {
-    Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+/// The change of a volume that binds it to a claim.
+pub(super) fn claim_ref_of(binding: &VolumeBinding) -> Value {
+    let claim = &binding.claim;
+    let mut patch = json!({
+        "metadata": {"resourceVersion": binding.volume_version},
+        "spec": {"claimRef": {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "name": claim.key.name(),
+            "namespace": claim.key.namespace(),
+            "resourceVersion": claim.version,
+            "uid": claim.uid,
+        }},
+    });
+    if binding.reserved == Reserved::No {
+        patch["metadata"]["annotations"] = json!({BOUND_BY_CONTROLLER: "yes"});
+    }
+    patch
 }
 
-fn condition_of(pod: &PodRef, reason: Reason, message: &str, was_false: WasFalse) -> Value {
-    let mut condition = json!({
-        "type": "PodScheduled",
-        "status": "False",
-        "reason": reason.as_str(),
-        "message": message,
-        "observedGeneration": pod.generation,
-    });
-    if was_false == WasFalse::No {
-        condition["lastTransitionTime"] = now().into();
-        condition["lastProbeTime"] = Value::Null;
-    }
-    json!([condition])
-}
 
 fn reference(pod: &PodRef) -> ObjectReference {
     let uid: &Arc<str> = &pod.uid;

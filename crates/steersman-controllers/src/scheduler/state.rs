@@ -3,30 +3,27 @@
 //! Called by the task of the scheduler and by the handlers of its informers, one at a time. Time is passed in, so that tests decide
 //! what time it is.
 
+mod answers;
+mod decisions;
+
 use crate::labels::{Labels, Selector};
 use crate::scheduler::cluster::{Budget, Cluster, OwnerSelectors};
-use crate::scheduler::cycle::{Around, Choice, Cycle, Decision, Diagnosis, Nominations, Plugin, PluginSet};
+use crate::scheduler::cycle::Nominations;
 use crate::scheduler::hints::{self, Event};
 use crate::scheduler::node::NodeFacts;
-use crate::scheduler::pod::{NAME, Pending, Placed, Scheduled};
-use crate::scheduler::preempt::{self, NoPreemption, Nomination, Preemption};
-use crate::scheduler::queue::{Attempt, Queue};
+use crate::scheduler::pod::{NAME, Pending, Placed};
+use crate::scheduler::queue::Queue;
+use crate::scheduler::resources::Requests;
 use crate::scheduler::volumes::VolumePlan;
 use hashbrown::HashMap;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use rand::SeedableRng as _;
 use rand::rngs::StdRng;
-use rand::{Rng as _, SeedableRng as _};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
 use steersman::ObjectKey;
 use tokio::time::Instant;
-
-/// How long a claim may take to be bound.
-const VOLUMES_MAX: Duration = Duration::from_secs(600);
-
-const NO_NODES: &str = "no nodes available to schedule pods";
 
 /// Why the condition `PodScheduled` is false.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -43,14 +40,17 @@ pub(super) struct PodRef {
     pub(super) generation: i64,
 }
 
-/// What the task of the scheduler has to request. About one Pod, they come one after the other.
+/// What the task of the scheduler has to request.
+///
+/// Two requests about one Pod may be under way at the same time: why it has no node is reported while room is made for it. A Pod is not tried
+/// again before all requests about it have been answered.
 #[derive(Debug, PartialEq)]
 pub(super) enum Effect {
     /// Answered with [`State::bound`].
     Bind { pod: PodRef, node: Arc<str> },
     /// Answered with [`State::volumes_written`].
     BindVolumes { pod: PodRef, node: Arc<str>, plan: VolumePlan },
-    /// Answered with [`State::finished`].
+    /// Answered with [`State::preempted`].
     Preempt { pod: PodRef, node: Arc<str>, victims: Vec<PodRef>, denominated: Vec<PodRef> },
     /// Answered with [`State::finished`].
     Report(Report),
@@ -177,7 +177,10 @@ impl State {
         if !is_assumed && self.cluster.pod(key).is_some_and(|known| is_same(known, pod)) {
             return;
         }
-        let placed = self.read(pod);
+        let mut placed = self.read(pod);
+        if let Some(known) = self.cluster.pod(key).filter(|known| known.uid == placed.uid && known.is_deleting) {
+            placed = Arc::new(Arc::unwrap_or_clone(placed).with_deletion_of(known));
+        }
         let old = self.cluster.set_pod(&placed, node);
         match old {
             Some(old) if old.uid != placed.uid => {
@@ -350,12 +353,6 @@ fn is_same(known: &Placed, pod: &Pod) -> bool {
     static NONE: Labels = Labels::new();
     let metadata = &pod.metadata;
     let status = pod.status.as_ref();
-    let resizes = || {
-        status
-            .into_iter()
-            .flat_map(|status| status.conditions.iter().flatten())
-            .any(|one| one.type_.starts_with("PodResize"))
-    };
     let has_started = || status.is_some_and(|status| status.start_time.is_some());
     Some(&*known.uid) == metadata.uid.as_deref()
         && metadata.generation == Some(known.generation)
@@ -363,291 +360,6 @@ fn is_same(known: &Placed, pod: &Pod) -> bool {
         && !known.is_deleting
         && known.identity.labels == *metadata.labels.as_ref().unwrap_or(&NONE)
         && (known.started == i128::MAX) != has_started()
-        && !resizes()
-}
-
-// === impl State: decisions ===
-
-impl State {
-    /// What to do next; `None` if there is nothing before [`State::next_wake`] or the next event.
-    pub(super) fn next(&mut self, now: Instant) -> Option<Effect> {
-        self.expire_volumes(now);
-        loop {
-            if let Some(effect) = self.effects.pop_front() {
-                return Some(effect);
-            }
-            let pending = self.queue.pop(now)?;
-            let pod = PodRef::of(&pending.pod);
-            if pending.pod.is_deleting {
-                return Some(Effect::Skip { pod });
-            }
-            self.attempt(&pending, now);
-        }
-    }
-
-    /// Whether [`State::next`] has something to do now.
-    pub(super) fn is_ready(&self, now: Instant) -> bool {
-        !self.effects.is_empty() || self.queue.is_ready(now)
-    }
-
-    /// When there is something to do without any event.
-    pub(super) fn next_wake(&self) -> Option<Instant> {
-        let volumes = self.volumes.values().map(|waiting| waiting.deadline).min();
-        volumes.into_iter().chain(self.queue.next_wake()).min()
-    }
-
-    /// Tries to find a node for a Pod.
-    fn attempt(&mut self, pending: &Arc<Pending>, now: Instant) {
-        let nominated = self.queue.get(&pending.pod.key).and_then(|entry| entry.nominated.clone());
-        let with_nomination;
-        let pending = if pending.nominated == nominated {
-            pending
-        } else {
-            // The informer does not know yet what was nominated here.
-            with_nomination = Arc::new(pending.with_nominated(nominated));
-            &with_nomination
-        };
-        let selector = if pending.spread.is_empty() {
-            self.cluster.default_selector(pending)
-        } else {
-            Arc::new(Selector::Nothing)
-        };
-        if self.cluster.n_nodes() == 0 {
-            self.reject(pending, NO_NODES.to_owned(), Plugin::NoNodes.into(), Some(Nomination::Clear), now);
-            return;
-        }
-        let outcome = match Cycle::new(&self.cluster, &self.nominations, pending) {
-            Err(diagnosis) => {
-                let refused = preempt::not_helpful(&self.cluster, pending, &diagnosis);
-                Outcome::Unschedulable(diagnosis, Err(refused))
-            }
-            Ok((cycle, around)) => {
-                let random = &mut self.random;
-                let choose = |n: usize| if 1 < n { random.random_range(0..n) } else { 0 };
-                match cycle.decide(&around, &mut self.start, &selector, choose) {
-                    Decision::Failed(why) => Outcome::Failed(why),
-                    Decision::Found(choice) => Outcome::Found(choice),
-                    Decision::Unschedulable(diagnosis) => {
-                        let room = make_room(&cycle, &around, &diagnosis, &mut self.random);
-                        Outcome::Unschedulable(diagnosis, room)
-                    }
-                }
-            }
-        };
-        match outcome {
-            Outcome::Failed(why) => self.fail(&PodRef::of(&pending.pod), why, now),
-            Outcome::Found(choice) => self.place(pending, choice, now),
-            Outcome::Unschedulable(diagnosis, Ok(preemption)) => {
-                self.make_way(pending, &diagnosis, preemption, now);
-            }
-            Outcome::Unschedulable(diagnosis, Err(NoPreemption { message, nomination })) => {
-                let message = format!("{} {message}", diagnosis.message());
-                self.reject(pending, message, diagnosis.plugins, Some(nomination), now);
-            }
-        }
-    }
-
-    /// Takes a Pod as being on the node that was found.
-    fn place(&mut self, pending: &Arc<Pending>, Choice { node, volumes }: Choice, now: Instant) {
-        let pod = PodRef::of(&pending.pod);
-        self.cluster.assume(&pending.pod, &node);
-        self.set_nominated(&pending.pod, None);
-        if volumes.is_empty() {
-            self.effects.push_back(Effect::Bind { pod, node });
-            return;
-        }
-        self.cluster.volumes.assume(&volumes, &node);
-        let waiting = WaitingForVolumes {
-            pod: pod.clone(),
-            node: Arc::clone(&node),
-            plan: volumes.clone(),
-            deadline: now + VOLUMES_MAX,
-            is_written: false,
-        };
-        self.volumes.insert(pod.key.clone(), waiting);
-        self.effects.push_back(Effect::BindVolumes { pod, node, plan: volumes });
-    }
-
-    /// Lets others go, so that a Pod fits on their node.
-    fn make_way(&mut self, pending: &Arc<Pending>, diagnosis: &Diagnosis, preemption: Preemption, now: Instant) {
-        let Preemption { node, victims } = preemption;
-        let pod = PodRef::of(&pending.pod);
-        let lower = self.nominations.get(&node).into_iter().flatten();
-        let lower = lower.filter(|other| other.priority < pending.pod.priority);
-        let denominated: Vec<PodRef> = lower.map(|other| PodRef::of(other)).collect();
-        for other in &denominated {
-            self.queue.nominate(&other.key, None);
-            self.clear_nomination(&other.uid);
-            self.queue.activate(&other.key, now);
-        }
-        self.queue.nominate(&pod.key, Some(&node));
-        self.set_nominated(&pending.pod, Some(&node));
-        self.reject(pending, diagnosis.message(), diagnosis.plugins, None, now);
-        let victims: Vec<PodRef> = victims.iter().filter(|pod| !pod.is_deleting).map(|pod| PodRef::of(pod)).collect();
-        if !victims.is_empty() || !denominated.is_empty() {
-            self.queue.set_busy(&pod.key);
-            self.effects.push_back(Effect::Preempt { pod, node, victims, denominated });
-        }
-    }
-
-    /// Lets a Pod wait for an event, and says why. Without `nomination`, what the queue has as nominated is written.
-    fn reject(
-        &mut self,
-        pending: &Pending,
-        message: String,
-        plugins: PluginSet,
-        nomination: Option<Nomination>,
-        now: Instant,
-    ) {
-        let key = &pending.pod.key;
-        if nomination == Some(Nomination::Clear) {
-            self.give_up_room(key, now);
-        }
-        self.queue.put_back(key, Attempt::Unschedulable(plugins), now);
-        self.report(key, Reason::Unschedulable, message);
-    }
-
-    /// Lets a Pod wait for its back-off, and says what went wrong.
-    fn fail(&mut self, pod: &PodRef, why: String, now: Instant) {
-        self.give_up_room(&pod.key, now);
-        self.queue.put_back(&pod.key, Attempt::Failed, now);
-        self.report(&pod.key, Reason::SchedulerError, why);
-    }
-
-    /// No room is kept for a Pod any more, which may help others.
-    fn give_up_room(&mut self, key: &ObjectKey, now: Instant) {
-        let Some(entry) = self.queue.get(key).filter(|entry| entry.nominated.is_some()) else { return };
-        let pod = Arc::clone(&entry.pending.pod);
-        self.queue.nominate(key, None);
-        self.clear_nomination(&pod.uid);
-        self.notify(&Event::PodDeleted(&pod), now);
-    }
-
-    fn report(&mut self, key: &ObjectKey, reason: Reason, message: String) {
-        let Some(entry) = self.queue.get(key) else { return };
-        let pending = &entry.pending;
-        let said = Scheduled {
-            status: "False".to_owned(),
-            reason: reason.as_str().to_owned(),
-            message: message.clone(),
-            generation: Some(pending.pod.generation),
-        };
-        let known = pending.scheduled.as_ref();
-        let was_false = known.is_some_and(|known| known.status == "False");
-        let was_false = if was_false { WasFalse::Yes } else { WasFalse::No };
-        let nominated =
-            (entry.nominated != pending.nominated).then(|| entry.nominated.clone().unwrap_or_else(|| Arc::from("")));
-        let report = Report {
-            pod: PodRef::of(&pending.pod),
-            reason,
-            message,
-            condition: (known != Some(&said)).then_some(was_false),
-            nominated,
-        };
-        self.queue.set_busy(key);
-        self.effects.push_back(Effect::Report(report));
-    }
-
-    fn check_volumes(&mut self, now: Instant) {
-        if self.volumes.is_empty() {
-            return;
-        }
-        let mut decided: Vec<(PodRef, Arc<str>, Result<(), String>)> = Vec::new();
-        for waiting in self.volumes.values().filter(|waiting| waiting.is_written) {
-            let outcome = match self.cluster.node(&waiting.node) {
-                None => Err(format!("failed to get node \"{0}\": node \"{0}\" not found", waiting.node)),
-                Some(node) => match self.cluster.volumes.is_carried_out(&waiting.plan, node) {
-                    Ok(false) => continue,
-                    Ok(true) => Ok(()),
-                    Err(why) => Err(why),
-                },
-            };
-            decided.push((waiting.pod.clone(), Arc::clone(&waiting.node), outcome));
-        }
-        for (pod, node, outcome) in decided {
-            match outcome {
-                Ok(()) => {
-                    self.volumes.remove(&pod.key);
-                    self.effects.push_back(Effect::Bind { pod, node });
-                }
-                Err(why) => self.volumes_failed(&pod, &format!("binding volumes: {why}"), now),
-            }
-        }
-    }
-
-    fn expire_volumes(&mut self, now: Instant) {
-        let expired = self.volumes.values().filter(|waiting| waiting.deadline <= now);
-        let expired: Vec<PodRef> = expired.map(|waiting| waiting.pod.clone()).collect();
-        for pod in expired {
-            self.volumes_failed(&pod, "binding volumes: context deadline exceeded", now);
-        }
-    }
-
-    fn volumes_failed(&mut self, pod: &PodRef, why: &str, now: Instant) {
-        if let Some(waiting) = self.volumes.remove(&pod.key) {
-            self.cluster.volumes.forget(&waiting.plan);
-        }
-        self.unplace(pod, format!("running PreBind plugin \"VolumeBinding\": {why}"), now);
-    }
-
-    /// A Pod was not bound to its node after all.
-    fn unplace(&mut self, pod: &PodRef, why: String, now: Instant) {
-        if self.cluster.is_assumed(&pod.key, &pod.uid) {
-            self.release(&pod.key, now);
-        }
-        let is_waiting =
-            |entry: &crate::scheduler::queue::Entry| entry.pending.pod.uid == pod.uid && entry.is_binding();
-        if self.queue.get(&pod.key).is_some_and(is_waiting) {
-            self.fail(pod, why, now);
-        }
-    }
-}
-
-enum Outcome {
-    Failed(String),
-    Found(Choice),
-    Unschedulable(Diagnosis, Result<Preemption, NoPreemption>),
-}
-
-fn make_room(
-    cycle: &Cycle<'_>,
-    around: &Around,
-    diagnosis: &Diagnosis,
-    random: &mut StdRng,
-) -> Result<Preemption, NoPreemption> {
-    preempt::preempt(cycle, around, diagnosis, |n_nodes| random.random_range(0..n_nodes))
-}
-
-// === impl State: answers ===
-
-impl State {
-    /// The binding of a Pod was answered. Once it is bound, the informer says so too.
-    pub(super) fn bound(&mut self, pod: &PodRef, answer: Result<(), String>, now: Instant) {
-        if let Err(why) = answer {
-            self.unplace(pod, format!("running Bind plugin \"DefaultBinder\": {why}"), now);
-        }
-    }
-
-    /// What a Pod's claims need was written, or was not.
-    pub(super) fn volumes_written(&mut self, pod: &PodRef, answer: Result<(), String>, now: Instant) {
-        match answer {
-            Err(why) => self.volumes_failed(pod, &why, now),
-            Ok(()) => {
-                if let Some(waiting) = self.volumes.get_mut(&pod.key).filter(|waiting| waiting.pod.uid == pod.uid) {
-                    waiting.is_written = true;
-                }
-                self.check_volumes(now);
-            }
-        }
-    }
-
-    /// Requests about a Pod have ended. It may be tried again.
-    pub(super) fn finished(&mut self, pod: &PodRef, now: Instant) {
-        self.queue.set_idle(&pod.key, &pod.uid, now);
-    }
-
-    /// Room could not be made for a Pod: it tries again.
-    pub(super) fn preemption_failed(&mut self, pod: &PodRef, now: Instant) {
-        self.queue.activate(&pod.key, now);
-    }
+        // The end of a resize is in the status only, where the generation does not tell.
+        && known.requests == Requests::read(pod)
 }

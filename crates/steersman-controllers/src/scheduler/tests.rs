@@ -4,7 +4,10 @@ mod filters;
 mod preemption;
 mod properties;
 mod queueing;
+mod requests;
 mod scores;
+mod volumes;
+mod work;
 
 use crate::scheduler::state::{Effect, PodRef, Report, State};
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -56,6 +59,11 @@ fn asks(requests: Value) -> Value {
     json!({"spec": {"containers": [{"name": "c", "image": "nginx", "resources": {"requests": requests}}]}})
 }
 
+/// The Pod of [`pod`] with this name.
+fn reference(name: &str) -> PodRef {
+    PodRef { key: key(name), uid: format!("uid-{name}").into(), generation: 1 }
+}
+
 fn key(name: &str) -> ObjectKey {
     ObjectKey::namespaced("default", name)
 }
@@ -96,7 +104,8 @@ impl World {
         while let Some(effect) = self.state.next(self.now) {
             match effect {
                 Effect::Bind { pod, node } => bound.push((pod.key.name().to_owned(), node.to_string())),
-                Effect::Report(Report { pod, .. }) | Effect::Preempt { pod, .. } => self.done(&pod),
+                Effect::Report(Report { pod, .. }) => self.done(&pod),
+                Effect::Preempt { pod, victims, .. } => self.state.preempted(&pod, &victims, Ok(()), self.now),
                 Effect::BindVolumes { .. } | Effect::Skip { .. } => {}
             }
         }

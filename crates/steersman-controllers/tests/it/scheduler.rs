@@ -2,9 +2,11 @@
 
 use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim, Pod, PodCondition};
 use k8s_openapi::api::events::v1::Event;
+use jiff::Timestamp;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::json;
+use std::time::Duration;
 use steersman::{Manager, ManagerError, ObjectKey};
 use steersman_controllers::ControlLoop;
 use steersman_controllers::scheduler::Scheduler;
@@ -21,9 +23,13 @@ struct World {
 
 impl World {
     async fn start() -> World {
-        let plane = ControlPlane::start().await;
+        World::on(ControlPlane::start().await, Timestamp::now)
+    }
+
+    /// The scheduler of a control plane, with a clock of its own.
+    fn on(plane: ControlPlane, clock: fn() -> Timestamp) -> World {
         let manager = Manager::new(plane.client_as(User::authenticated(ControlLoop::READER, []))).name("scheduler");
-        let manager = Scheduler::add(manager, plane.client_as(User::authenticated(Scheduler::USER, [])));
+        let manager = Scheduler::add(manager, plane.client_as(User::authenticated(Scheduler::USER, [])), clock);
         let stop = CancellationToken::new();
         let scheduler = tokio::spawn(manager.run(stop.clone().cancelled_owned()));
         World { plane, stop, scheduler }
@@ -80,6 +86,11 @@ impl World {
     }
 }
 
+/// The time of a clock that stands.
+fn noon() -> Timestamp {
+    "2026-01-01T12:00:00Z".parse().unwrap()
+}
+
 fn key(name: &str) -> ObjectKey {
     ObjectKey::namespaced("default", name)
 }
@@ -110,7 +121,7 @@ async fn a_pod_is_bound_to_the_node_that_has_room_and_an_event_says_so() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_without_a_node_says_why_and_gets_one_when_one_comes() {
-    let world = World::start().await;
+    let world = World::on(ControlPlane::start().await, noon);
     world.node("small", "1").await;
     world.pod("p", "4", None).await;
     let said = |pod: &Pod| scheduled(pod).is_some_and(|one| one.reason.as_deref() == Some("Unschedulable"));
@@ -122,6 +133,7 @@ async fn a_pod_without_a_node_says_why_and_gets_one_when_one_comes() {
              helpful for scheduling."
         )
     );
+    assert_eq!(scheduled(&pod).and_then(|one| one.last_transition_time.as_ref()).map(|time| time.0), Some(noon()));
     assert_eq!(world.event("FailedScheduling").await.type_.as_deref(), Some("Warning"));
     world.node("large", "8").await;
     assert_eq!(world.node_of("p").await, "large");
@@ -217,4 +229,17 @@ async fn hundreds_of_pods_are_spread_evenly() {
     let (least, most) = (counts.values().min().unwrap(), counts.values().max().unwrap());
     assert!(counts.len() == 10 && most - least <= 20, "{counts:?}");
     world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_panics_ends_the_scheduler_with_an_error() {
+    // The clock is read for the condition of a Pod that finds no node.
+    let world = World::on(ControlPlane::start().await, || panic!("the clock is broken"));
+    world.pod("p", "1", None).await;
+    let ended = tokio::time::timeout(Duration::from_secs(30), world.scheduler).await.expect("the scheduler goes on");
+    let error = ended.unwrap().unwrap_err();
+    let causes = std::iter::successors(Some(&error as &dyn std::error::Error), |error| error.source());
+    let said: Vec<String> = causes.map(ToString::to_string).collect();
+    assert!(said.iter().any(|said| said == "a request of the scheduler panicked"), "{said:?}");
+    world.plane.stop().await;
 }

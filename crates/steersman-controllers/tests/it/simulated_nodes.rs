@@ -332,3 +332,22 @@ async fn a_deployment_becomes_available_and_goes_on_when_its_pods_are_deleted() 
     plane.until(&key, is_available).await;
     plane.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_scheduler_and_the_nodes_write_is_managed_by_programs_of_their_names() {
+    let plane = start(1).await;
+    let resources = json!({"requests": {"cpu": "100k"}});
+    let spec = json!({"nodeName": null, "containers": [{"name": "c", "image": "nginx", "resources": resources}]});
+    run(&plane, "large", json!({}), spec).await;
+    let is_refused = |pod: &Pod| condition(pod, "PodScheduled").as_deref() == Some("False");
+    let large = plane.until(&pod_key("large"), is_refused).await;
+    assert!(managers(&large).contains(&"kube-scheduler"), "{:?}", large.metadata.managed_fields);
+    run(&plane, "small", json!({}), json!({})).await;
+    let small = plane.until(&pod_key("small"), is_ready).await;
+    assert!(managers(&small).contains(&"kubelet"), "{:?}", small.metadata.managed_fields);
+    plane.stop().await;
+}
+
+fn managers(pod: &Pod) -> Vec<&str> {
+    pod.metadata.managed_fields.iter().flatten().filter_map(|one| one.manager.as_deref()).collect()
+}

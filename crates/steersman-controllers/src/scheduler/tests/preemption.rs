@@ -1,6 +1,6 @@
 //! Who has to go, so that a more important Pod fits.
 
-use super::{Effect, PodRef, World, asks, key, merge, node, pod};
+use super::{Effect, World, asks, key, merge, node, pod, reference};
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
@@ -41,7 +41,7 @@ fn the_least_important_and_fewest_go_and_the_pod_waits_for_their_room() {
     let Effect::Report(report) = &effects[0] else { panic!("{effects:?}") };
     assert_eq!(report.message, "0/2 nodes are available: 2 Insufficient cpu.");
     assert_eq!(report.nominated.as_deref(), Some("b"));
-    let waiting = PodRef { key: key("important"), uid: "uid-important".into(), generation: 1 };
+    let waiting = reference("important");
     world.state.pod_gone(&key("b2"), world.now);
     assert!(world.effects().is_empty(), "the requests are still under way");
     world.done(&waiting);
@@ -109,7 +109,7 @@ fn while_victims_end_nobody_else_has_to_go() {
     world.pod(&placed("other", "b", 50, "4", json!({})));
     world.pod(&important("4"));
     assert_eq!(victims(&world.effects()).1, ["victim"]);
-    let waiting = PodRef { key: key("important"), uid: "uid-important".into(), generation: 1 };
+    let waiting = reference("important");
     world.done(&waiting);
     world.done(&waiting);
     let ending = json!({
@@ -133,15 +133,56 @@ fn room_that_is_no_longer_kept_helps_others() {
     world.pod(&placed("victim", "a", 0, "4", json!({})));
     world.pod(&important("4"));
     world.effects();
-    let waiting = PodRef { key: key("important"), uid: "uid-important".into(), generation: 1 };
+    let waiting = reference("important");
     world.state.pod_gone(&key("victim"), world.now);
     let mut other = asks(json!({"cpu": "2"}));
     merge(&mut other, json!({"spec": {"priority": 1}}));
     world.refusal_of(&pod("other", other));
-    world.done(&PodRef { key: key("other"), uid: "uid-other".into(), generation: 1 });
+    world.done(&reference("other"));
     // Something more important takes a part of the room, so that the rest is too little.
     world.pod(&placed("system", "a", 2_000, "1", json!({})));
     world.done(&waiting);
     world.done(&waiting);
     assert_eq!(world.bindings(), [("other".to_owned(), "a".to_owned())]);
+}
+
+#[test]
+fn a_pod_waits_for_the_room_that_is_being_made_although_no_event_has_shown_it_yet() {
+    let mut world = World::with_nodes([node("a", json!({})), node("b", json!({}))]);
+    world.pod(&placed("victim", "a", 0, "4", json!({})));
+    world.pod(&placed("other", "b", 50, "4", json!({})));
+    world.pod(&important("4"));
+    assert_eq!(victims(&world.effects()).1, ["victim"]);
+    // Something happens that may help, so that the next attempt comes as soon as the requests have ended.
+    world.pod(&placed("system", "taken", 2_000, "4", json!({})));
+    world.node(&node("taken", json!({"status": {"allocatable": {"cpu": "5"}}})));
+    let waiting = reference("important");
+    world.done(&waiting);
+    world.state.preempted(&waiting, &[reference("victim")], Ok(()), world.now);
+    // Its condition is written before it is deleted, and shown later than the answers.
+    let condition = json!({"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"});
+    let condition = json!({"status": {"conditions": [condition], "startTime": "2026-01-01T00:00:00Z"}});
+    for (over, cpu) in [(json!({}), "6"), (condition, "7")] {
+        world.pod(&placed("victim", "a", 0, "4", over));
+        let effects = world.effects();
+        assert!(matches!(effects.as_slice(), [Effect::Report(_)]), "{effects:?}");
+        world.done(&waiting);
+        world.node(&node("taken", json!({"status": {"allocatable": {"cpu": cpu}}})));
+    }
+    world.state.pod_gone(&key("victim"), world.now);
+    assert_eq!(world.bindings(), [("important".to_owned(), "a".to_owned())]);
+}
+
+#[test]
+fn the_answer_to_a_preemption_is_not_about_a_later_pod_of_the_victims_name() {
+    let mut world = World::with_nodes([node("a", json!({}))]);
+    world.pod(&placed("victim", "a", 0, "4", json!({})));
+    world.pod(&important("4"));
+    assert_eq!(victims(&world.effects()).1, ["victim"]);
+    world.pod(&placed("victim", "a", 0, "4", json!({"metadata": {"uid": "later"}})));
+    let waiting = reference("important");
+    world.done(&waiting);
+    world.state.preempted(&waiting, &[reference("victim")], Ok(()), world.now);
+    world.pass(std::time::Duration::from_secs(300));
+    assert_eq!(victims(&world.effects()).1, ["victim"], "the later one goes as well");
 }

@@ -1,13 +1,9 @@
 //! Which Pod is next, and what makes one try again.
 
-use super::{Effect, PodRef, World, asks, key, merge, node, pod};
+use super::{Effect, World, asks, key, merge, node, pod, reference};
 use crate::scheduler::state::Reason;
 use serde_json::json;
 use std::time::Duration;
-
-fn reference(name: &str) -> PodRef {
-    PodRef { key: key(name), uid: format!("uid-{name}").into(), generation: 1 }
-}
 
 #[test]
 fn important_pods_come_first_and_then_the_older() {
@@ -137,4 +133,27 @@ fn a_condition_that_says_so_already_is_not_written() {
     let effects = world.effects();
     let [Effect::Report(report)] = effects.as_slice() else { panic!("{effects:?}") };
     assert_eq!((report.condition, report.nominated.as_deref()), (None, None));
+}
+
+#[test]
+fn a_resize_frees_the_room_of_a_pod_once_its_status_says_so() {
+    let mut world = World::with_nodes([node("n", json!({}))]);
+    let large = |generation: i64, wanted: &str, actual: &str| {
+        let mut all = asks(json!({"cpu": wanted}));
+        let status = json!({"name": "c", "resources": {"requests": {"cpu": actual}}, "image": "nginx", "imageID": "", "ready": true, "restartCount": 0});
+        let over = json!({
+            "metadata": {"generation": generation},
+            "spec": {"nodeName": "n"},
+            "status": {"containerStatuses": [status]},
+        });
+        merge(&mut all, over);
+        pod("large", all)
+    };
+    world.pod(&large(1, "4", "4"));
+    world.refusal_of(&pod("p", asks(json!({"cpu": "2"}))));
+    world.done(&reference("p"));
+    world.pod(&large(2, "1", "4"));
+    assert!(world.effects().is_empty(), "the container has not been resized yet");
+    world.pod(&large(2, "1", "1"));
+    assert_eq!(world.bindings(), [("p".to_owned(), "n".to_owned())]);
 }

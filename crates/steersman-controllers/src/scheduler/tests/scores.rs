@@ -3,6 +3,15 @@
 use super::{World, asks, merge, node, pod};
 use serde_json::json;
 
+/// Puts a Pod on each of these nodes that takes half of it.
+fn fill(world: &mut World, nodes: &[&str]) {
+    for name in nodes {
+        let mut half = asks(json!({"cpu": "2", "memory": "4Gi"}));
+        merge(&mut half, json!({"spec": {"nodeName": name}}));
+        world.pod(&pod(&format!("half-of-{name}"), half));
+    }
+}
+
 #[test]
 fn the_emptier_node_is_better() {
     let mut world = World::with_nodes([node("a", json!({})), node("b", json!({}))]);
@@ -39,7 +48,11 @@ fn preferences_for_nodes_and_against_taints_count() {
 
 #[test]
 fn pods_of_a_service_are_spread_over_nodes() {
+    // By what is left, all of them would go to the large one.
+    let large = json!({"status": {"allocatable": {"cpu": "64", "memory": "128Gi"}}});
     let mut world = World::with_nodes((0..4).map(|at| node(&format!("n{at}"), json!({}))));
+    world.node(&node("n0", large));
+    fill(&mut world, &["n1", "n2", "n3"]);
     let selector = [("app".to_owned(), "web".to_owned())];
     world.state.service_changed(&super::key("web"), Some(selector.into_iter().collect()));
     let mut nodes: Vec<String> = (0..4)
@@ -60,6 +73,9 @@ fn preferred_affinity_draws_pods_together_and_anti_affinity_apart() {
     let near =
         json!({"spec": {"affinity": {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": term(100)}}}});
     assert_eq!(world.node_of(&pod("near", near)), "n2");
+    // By what is left, it would go where the others are.
+    fill(&mut world, &["n0", "n1", "n3"]);
+    assert_eq!(world.node_of(&pod("nearby", json!({}))), "n2");
     let apart = json!({"spec": {"affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": term(100)}}}});
     assert_ne!(world.node_of(&pod("apart", apart)), "n2");
 }

@@ -1,0 +1,140 @@
+//! Why a Pod cannot go to nodes, and the sentence that says so.
+
+use crate::scheduler::node::Node;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+/// A rule that can keep a Pod from a node. A number of them makes a [`PluginSet`].
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Plugin {
+    NodeUnschedulable,
+    TaintToleration,
+    NodeAffinity,
+    NodePorts,
+    NodeResourcesFit,
+    VolumeRestrictions,
+    NodeVolumeLimits,
+    VolumeBinding,
+    VolumeZone,
+    PodTopologySpread,
+    InterPodAffinity,
+    /// There is no node at all.
+    NoNodes,
+}
+
+/// Rules that kept a Pod from nodes.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub(crate) struct PluginSet(u16);
+
+/// Whether Pods could make room on a node.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Remedy {
+    None,
+    Preemption,
+}
+
+/// Why a Pod cannot go to a node.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Rejection {
+    pub(crate) plugin: Plugin,
+    pub(crate) remedy: Remedy,
+    pub(crate) reasons: Vec<Cow<'static, str>>,
+}
+
+/// What a filter says about a node.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) enum Refusal {
+    /// It could not be found out.
+    Failed(String),
+    Rejected(Rejection),
+}
+
+/// Why there is no node for a Pod.
+#[derive(Debug, Default)]
+pub(crate) struct Diagnosis {
+    pub(crate) n_nodes: usize,
+    /// Of the nodes that were looked at.
+    pub(crate) rejections: BTreeMap<Arc<str>, Rejection>,
+    /// What is said of the others.
+    pub(super) rest: Option<Cow<'static, str>>,
+    /// Why no node was looked at.
+    pub(super) before: Option<String>,
+    pub(crate) plugins: PluginSet,
+}
+
+// === impl PluginSet ===
+
+impl PluginSet {
+    pub(crate) fn insert(&mut self, plugin: Plugin) {
+        self.0 |= 1 << plugin as u16;
+    }
+
+    pub(crate) fn contains(self, plugin: Plugin) -> bool {
+        self.0 & (1 << plugin as u16) != 0
+    }
+}
+
+impl From<Plugin> for PluginSet {
+    fn from(plugin: Plugin) -> PluginSet {
+        let mut set = PluginSet::default();
+        set.insert(plugin);
+        set
+    }
+}
+
+impl Refusal {
+    pub(super) fn unresolvable(plugin: Plugin, reason: impl Into<Cow<'static, str>>) -> Refusal {
+        Refusal::Rejected(Rejection { plugin, remedy: Remedy::None, reasons: vec![reason.into()] })
+    }
+
+    pub(super) fn resolvable(plugin: Plugin, reason: impl Into<Cow<'static, str>>) -> Refusal {
+        Refusal::Rejected(Rejection { plugin, remedy: Remedy::Preemption, reasons: vec![reason.into()] })
+    }
+}
+
+// === impl Diagnosis ===
+
+impl Diagnosis {
+    pub(crate) fn before(n_nodes: usize, plugin: Plugin, why: String) -> Diagnosis {
+        Diagnosis { n_nodes, before: Some(why), plugins: plugin.into(), ..Diagnosis::default() }
+    }
+
+    /// A diagnosis of which only the sentence matters.
+    pub(crate) fn of(n_nodes: usize, rejections: BTreeMap<Arc<str>, Rejection>, rest: &'static str) -> Diagnosis {
+        Diagnosis { n_nodes, rejections, rest: Some(rest.into()), ..Diagnosis::default() }
+    }
+
+    pub(super) fn add(&mut self, node: &Node, rejection: Rejection) {
+        self.plugins.insert(rejection.plugin);
+        self.rejections.insert(Arc::clone(&node.name), rejection);
+    }
+
+    /// The sentence of the condition and the Event: how many nodes were refused for what.
+    pub(crate) fn message(&self) -> String {
+        let mut message = format!("0/{} nodes are available:", self.n_nodes);
+        if let Some(before) = &self.before {
+            // Writing to a string does not fail.
+            _ = write!(message, " {before}.");
+            return message;
+        }
+        let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
+        for reason in self.rejections.values().flat_map(|rejection| &rejection.reasons) {
+            *reasons.entry(reason).or_default() += 1;
+        }
+        let n_rest = self.n_nodes.saturating_sub(self.rejections.len());
+        if let Some(rest) = &self.rest
+            && 0 < n_rest
+        {
+            *reasons.entry(rest).or_default() += n_rest;
+        }
+        // In the order of the texts, numbers included.
+        let mut texts: Vec<String> = reasons.into_iter().map(|(reason, count)| format!("{count} {reason}")).collect();
+        texts.sort();
+        if !texts.is_empty() {
+            _ = write!(message, " {}.", texts.join(", "));
+        }
+        message
+    }
+}

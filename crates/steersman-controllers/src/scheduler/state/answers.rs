@@ -1,0 +1,108 @@
+//! What came of requests, and of claims that Pods with a node wait for.
+
+use crate::scheduler::queue::Entry;
+use crate::scheduler::state::{Effect, PodRef, State};
+use tokio::time::Instant;
+
+impl State {
+    /// The binding of a Pod was answered. Once it is bound, the informer says so too.
+    pub(crate) fn bound(&mut self, pod: &PodRef, answer: Result<(), String>, now: Instant) {
+        if let Err(why) = answer {
+            self.unplace(pod, format!("running Bind plugin \"DefaultBinder\": {why}"), now);
+        }
+    }
+
+    /// What a Pod's claims need was written, or was not.
+    pub(crate) fn volumes_written(&mut self, pod: &PodRef, answer: Result<(), String>, now: Instant) {
+        match answer {
+            Err(why) => self.volumes_failed(pod, &why, now),
+            Ok(()) => {
+                if let Some(waiting) = self.volumes.get_mut(&pod.key).filter(|waiting| waiting.pod.uid == pod.uid) {
+                    waiting.is_written = true;
+                }
+            }
+        }
+        self.check_volumes(now);
+    }
+
+    /// Requests about a Pod have ended. It may be tried again.
+    pub(crate) fn finished(&mut self, pod: &PodRef, now: Instant) {
+        self.queue.set_idle(&pod.key, &pod.uid, now);
+    }
+
+    /// Pods were deleted to make room for another, or not all of them, after which it tries again.
+    pub(crate) fn preempted(&mut self, pod: &PodRef, deleted: &[PodRef], answer: Result<(), String>, now: Instant) {
+        // The next attempt may come before the events that show the deletions, and is to wait for this room.
+        for victim in deleted {
+            self.cluster.set_preempted(&victim.key, &victim.uid);
+        }
+        if let Err(error) = answer {
+            tracing::warn!(pod = %pod.key, error, "cannot make room for the pod");
+            self.queue.activate(&pod.key, now);
+        }
+        self.finished(pod, now);
+    }
+
+    /// Binds the Pods whose claims are bound by now, and gives up those whose claims will not be.
+    pub(super) fn check_volumes(&mut self, now: Instant) {
+        while !self.volumes.is_empty() {
+            let mut failed: Vec<(PodRef, String)> = Vec::new();
+            let mut bound: Vec<PodRef> = Vec::new();
+            for waiting in self.volumes.values().filter(|waiting| waiting.is_written) {
+                let outcome = match self.cluster.node(&waiting.node) {
+                    None => Err(format!("failed to get node \"{0}\": node \"{0}\" not found", waiting.node)),
+                    Some(node) => self.cluster.volumes.is_carried_out(&waiting.plan, node),
+                };
+                match outcome {
+                    Ok(false) => {}
+                    Ok(true) => bound.push(waiting.pod.clone()),
+                    Err(why) => failed.push((waiting.pod.clone(), why)),
+                }
+            }
+            for pod in bound {
+                if let Some(waiting) = self.volumes.remove(&pod.key) {
+                    self.effects.push_back(Effect::Bind { pod, node: waiting.node });
+                }
+            }
+            if failed.is_empty() {
+                return;
+            }
+            // What one Pod gives up another may have relied on, if both use the same claim.
+            for (pod, why) in failed {
+                self.volumes_failed(&pod, &format!("binding volumes: {why}"), now);
+            }
+        }
+    }
+
+    pub(super) fn expire_volumes(&mut self, now: Instant) {
+        let expired = self.volumes.values().filter(|waiting| waiting.deadline <= now);
+        let expired: Vec<PodRef> = expired.map(|waiting| waiting.pod.clone()).collect();
+        if expired.is_empty() {
+            return;
+        }
+        for pod in expired {
+            self.volumes_failed(&pod, "binding volumes: context deadline exceeded", now);
+        }
+        self.check_volumes(now);
+    }
+
+    fn volumes_failed(&mut self, pod: &PodRef, why: &str, now: Instant) {
+        // A later Pod of the same name may wait for its own volumes.
+        if let Some(waiting) = self.volumes.get(&pod.key).filter(|waiting| waiting.pod.uid == pod.uid) {
+            self.cluster.volumes.forget(&waiting.plan);
+            self.volumes.remove(&pod.key);
+        }
+        self.unplace(pod, format!("running PreBind plugin \"VolumeBinding\": {why}"), now);
+    }
+
+    /// A Pod was not bound to its node after all.
+    fn unplace(&mut self, pod: &PodRef, why: String, now: Instant) {
+        if self.cluster.is_assumed(&pod.key, &pod.uid) {
+            self.release(&pod.key, now);
+        }
+        let is_waiting = |entry: &Entry| entry.pending.pod.uid == pod.uid && entry.is_binding();
+        if self.queue.get(&pod.key).is_some_and(is_waiting) {
+            self.fail(pod, why, now);
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! Which Pod is next, and what is done about what was decided.
+
+use crate::labels::Selector;
+use crate::scheduler::cycle::{Around, Choice, Cycle, Decision, Diagnosis, Plugin, PluginSet};
+use crate::scheduler::hints::Event;
+use crate::scheduler::pod::{Pending, Scheduled};
+use crate::scheduler::preempt::{self, NoPreemption, Nomination, Preemption};
+use crate::scheduler::queue::Attempt;
+use crate::scheduler::state::{Effect, PodRef, Reason, Report, State, WaitingForVolumes, WasFalse};
+use rand::Rng as _;
+use rand::rngs::StdRng;
+use std::sync::Arc;
+use std::time::Duration;
+use steersman::ObjectKey;
+use tokio::time::Instant;
+
+/// How long a claim may take to be bound.
+const VOLUMES_MAX: Duration = Duration::from_secs(600);
+
+const NO_NODES: &str = "no nodes available to schedule pods";
+
+impl State {
+    /// What to do next; `None` if there is nothing before [`State::next_wake`] or the next event.
+    pub(crate) fn next(&mut self, now: Instant) -> Option<Effect> {
+        self.expire_volumes(now);
+        loop {
+            if let Some(effect) = self.effects.pop_front() {
+                return Some(effect);
+            }
+            let pending = self.queue.pop(now)?;
+            let pod = PodRef::of(&pending.pod);
+            if pending.pod.is_deleting {
+                return Some(Effect::Skip { pod });
+            }
+            self.attempt(&pending, now);
+        }
+    }
+
+    /// Whether [`State::next`] has something to do now.
+    pub(crate) fn is_ready(&self, now: Instant) -> bool {
+        !self.effects.is_empty() || self.queue.is_ready(now)
+    }
+
+    /// When there is something to do without any event.
+    pub(crate) fn next_wake(&self) -> Option<Instant> {
+        let volumes = self.volumes.values().map(|waiting| waiting.deadline).min();
+        volumes.into_iter().chain(self.queue.next_wake()).min()
+    }
+
+    /// Tries to find a node for a Pod.
+    fn attempt(&mut self, pending: &Arc<Pending>, now: Instant) {
+        let nominated = self.queue.get(&pending.pod.key).and_then(|entry| entry.nominated.clone());
+        let with_nomination;
+        let pending = if pending.nominated == nominated {
+            pending
+        } else {
+            // The informer does not know yet what was nominated here.
+            with_nomination = Arc::new(pending.with_nominated(nominated));
+            &with_nomination
+        };
+        let selector = if pending.spread.is_empty() {
+            self.cluster.default_selector(pending)
+        } else {
+            Arc::new(Selector::Nothing)
+        };
+        if self.cluster.n_nodes() == 0 {
+            self.reject(pending, NO_NODES.to_owned(), Plugin::NoNodes.into(), Some(Nomination::Clear), now);
+            return;
+        }
+        let outcome = match Cycle::new(&self.cluster, &self.nominations, pending) {
+            Err(diagnosis) => {
+                let refused = preempt::not_helpful(&self.cluster, pending, &diagnosis);
+                Outcome::Unschedulable(diagnosis, Err(refused))
+            }
+            Ok((cycle, around)) => {
+                let random = &mut self.random;
+                let choose = |n: usize| if 1 < n { random.random_range(0..n) } else { 0 };
+                match cycle.decide(&around, &mut self.start, &selector, choose) {
+                    Decision::Failed(why) => Outcome::Failed(why),
+                    Decision::Found(choice) => Outcome::Found(choice),
+                    Decision::Unschedulable(diagnosis) => {
+                        let room = make_room(&cycle, &around, &diagnosis, &mut self.random);
+                        Outcome::Unschedulable(diagnosis, room)
+                    }
+                }
+            }
+        };
+        match outcome {
+            Outcome::Failed(why) => self.fail(&PodRef::of(&pending.pod), why, now),
+            Outcome::Found(choice) => self.place(pending, choice, now),
+            Outcome::Unschedulable(diagnosis, Ok(preemption)) => {
+                self.make_way(pending, &diagnosis, preemption, now);
+            }
+            Outcome::Unschedulable(diagnosis, Err(NoPreemption { message, nomination })) => {
+                let message = format!("{} {message}", diagnosis.message());
+                self.reject(pending, message, diagnosis.plugins, Some(nomination), now);
+            }
+        }
+    }
+
+    /// Takes a Pod as being on the node that was found.
+    fn place(&mut self, pending: &Arc<Pending>, Choice { node, volumes }: Choice, now: Instant) {
+        let pod = PodRef::of(&pending.pod);
+        self.cluster.assume(&pending.pod, &node);
+        self.set_nominated(&pending.pod, None);
+        if volumes.is_empty() {
+            self.effects.push_back(Effect::Bind { pod, node });
+            return;
+        }
+        self.cluster.volumes.assume(&volumes, &node);
+        let waiting = WaitingForVolumes {
+            pod: pod.clone(),
+            node: Arc::clone(&node),
+            plan: volumes.clone(),
+            deadline: now + VOLUMES_MAX,
+            is_written: false,
+        };
+        self.volumes.insert(pod.key.clone(), waiting);
+        self.effects.push_back(Effect::BindVolumes { pod, node, plan: volumes });
+    }
+
+    /// Lets others go, so that a Pod fits on their node.
+    fn make_way(&mut self, pending: &Arc<Pending>, diagnosis: &Diagnosis, preemption: Preemption, now: Instant) {
+        let Preemption { node, victims } = preemption;
+        let pod = PodRef::of(&pending.pod);
+        let lower = self.nominations.get(&node).into_iter().flatten();
+        let lower = lower.filter(|other| other.priority < pending.pod.priority);
+        let denominated: Vec<PodRef> = lower.map(|other| PodRef::of(other)).collect();
+        for other in &denominated {
+            self.queue.nominate(&other.key, None);
+            self.clear_nomination(&other.uid);
+            self.queue.activate(&other.key, now);
+        }
+        self.queue.nominate(&pod.key, Some(&node));
+        self.set_nominated(&pending.pod, Some(&node));
+        self.reject(pending, diagnosis.message(), diagnosis.plugins, None, now);
+        let victims: Vec<PodRef> = victims.iter().filter(|pod| !pod.is_deleting).map(|pod| PodRef::of(pod)).collect();
+        if !victims.is_empty() || !denominated.is_empty() {
+            self.queue.set_busy(&pod.key);
+            self.effects.push_back(Effect::Preempt { pod, node, victims, denominated });
+        }
+    }
+
+    /// Lets a Pod wait for an event, and says why. Without `nomination`, what the queue has as nominated is written.
+    fn reject(
+        &mut self,
+        pending: &Pending,
+        message: String,
+        plugins: PluginSet,
+        nomination: Option<Nomination>,
+        now: Instant,
+    ) {
+        let key = &pending.pod.key;
+        if nomination == Some(Nomination::Clear) {
+            self.give_up_room(key, now);
+        }
+        self.queue.put_back(key, Attempt::Unschedulable(plugins), now);
+        self.report(key, Reason::Unschedulable, message);
+    }
+
+    /// Lets a Pod wait for its back-off, and says what went wrong.
+    pub(super) fn fail(&mut self, pod: &PodRef, why: String, now: Instant) {
+        self.give_up_room(&pod.key, now);
+        self.queue.put_back(&pod.key, Attempt::Failed, now);
+        self.report(&pod.key, Reason::SchedulerError, why);
+    }
+
+    /// No room is kept for a Pod any more, which may help others.
+    fn give_up_room(&mut self, key: &ObjectKey, now: Instant) {
+        let Some(entry) = self.queue.get(key).filter(|entry| entry.nominated.is_some()) else { return };
+        let pod = Arc::clone(&entry.pending.pod);
+        self.queue.nominate(key, None);
+        self.clear_nomination(&pod.uid);
+        self.notify(&Event::PodDeleted(&pod), now);
+    }
+
+    fn report(&mut self, key: &ObjectKey, reason: Reason, message: String) {
+        let Some(entry) = self.queue.get(key) else { return };
+        let pending = &entry.pending;
+        let said = Scheduled {
+            status: "False".to_owned(),
+            reason: reason.as_str().to_owned(),
+            message: message.clone(),
+            generation: Some(pending.pod.generation),
+        };
+        let known = pending.scheduled.as_ref();
+        let was_false = known.is_some_and(|known| known.status == "False");
+        let was_false = if was_false { WasFalse::Yes } else { WasFalse::No };
+        let nominated =
+            (entry.nominated != pending.nominated).then(|| entry.nominated.clone().unwrap_or_else(|| Arc::from("")));
+        let report = Report {
+            pod: PodRef::of(&pending.pod),
+            reason,
+            message,
+            condition: (known != Some(&said)).then_some(was_false),
+            nominated,
+        };
+        self.queue.set_busy(key);
+        self.effects.push_back(Effect::Report(report));
+    }
+}
+
+enum Outcome {
+    Failed(String),
+    Found(Choice),
+    Unschedulable(Diagnosis, Result<Preemption, NoPreemption>),
+}
+
+fn make_room(
+    cycle: &Cycle<'_>,
+    around: &Around,
+    diagnosis: &Diagnosis,
+    random: &mut StdRng,
+) -> Result<Preemption, NoPreemption> {
+    preempt::preempt(cycle, around, diagnosis, |n_nodes| random.random_range(0..n_nodes))
+}
