@@ -73,8 +73,11 @@ async fn a_replica_set_makes_and_adopts_as_many_pods_as_it_wants() {
     assert_eq!(adopted.metadata.owner_references.expect("it has an owner")[0].kind, "ReplicaSet");
 
     // One that comes later is adopted too, and another goes in its place.
-    plane.apply(&free.replace("name: free", "name: later")).await;
-    plane.until(&ObjectKey::namespaced("default", "later"), |pod: &Pod| pod.metadata.owner_references.is_some()).await;
+    // It may be the one that goes, so it is watched before it is there.
+    let later = ObjectKey::namespaced("default", "later");
+    let is_adopted = plane.until(&later, |pod: &Pod| pod.metadata.owner_references.is_some());
+    let pod = free.replace("name: free", "name: later");
+    tokio::join!(is_adopted, plane.apply(&pod));
     plane.stop().await;
 }
 

@@ -216,10 +216,11 @@ async fn claims_that_are_deleted_together_have_the_pods_listed_once() {
     let plane = ControlPlane::start().await;
     let claims = Api::<PersistentVolumeClaim>::namespaced(plane.client(), "default");
     for n in 0..N_CLAIMS {
-        plane.apply(&CLAIM.replace("name: data", &format!("name: data-{n}"))).await;
+        let metadata = format!("name: data-{n}, finalizers: [kubernetes.io/pvc-protection]");
+        plane.apply(&CLAIM.replace("name: data", &metadata)).await;
         claims.delete(&format!("data-{n}"), &DeleteParams::default()).await.unwrap();
     }
-    assert_eq!(claims.list(&ListParams::default()).await.unwrap().items.len(), N_CLAIMS, "a finalizer holds them");
+    assert_eq!(claims.list(&ListParams::default()).await.unwrap().items.len(), N_CLAIMS, "the finalizer holds them");
     let n_lists = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&n_lists);
     plane.fail_next_where(1, Fault::Unsent, move |_, path| {
