@@ -1,9 +1,11 @@
 //! Gives the control loops of a cluster work and says how long they take, as one line of JSON.
 //!
-//! `cargo xtask bench loops` runs it against a fresh `steersman up` with simulated nodes. Any cluster that a kubeconfig leads to will do;
-//! what is made there is deleted again, as part of what is measured. Each wait ends after `--limit` at the latest.
+//! `cargo xtask bench loops` runs it against a fresh `steersman up` with simulated nodes, and with `--idle` against one that nobody uses. Any
+//! cluster that a kubeconfig leads to will do; what is made there is deleted again, as part of what is measured. Each wait ends after
+//! `--limit` at the latest.
 
 mod process;
+mod writes;
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -17,7 +19,7 @@ use clap::Parser;
 use futures::StreamExt as _;
 use futures::stream;
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, PersistentVolumeClaim, Pod, Secret};
 use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::{NamespaceResourceScope, Resource};
@@ -29,6 +31,10 @@ use tokio::time::{Instant, sleep};
 const AT_ONCE: usize = 32;
 /// How often is looked whether something is over.
 const LOOK: Duration = Duration::from_millis(20);
+/// The same, where a look is a list.
+const LOOK_AT_LIST: Duration = Duration::from_millis(100);
+/// How long nobody asks for anything before rest is measured.
+const SETTLE: Duration = Duration::from_secs(10);
 /// Pods of each Deployment.
 const REPLICAS: usize = 10;
 
@@ -51,6 +57,9 @@ struct Options {
     /// Objects in a namespace that ends
     #[arg(long, default_value_t = 5_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     objects: u32,
+    /// Gives no work, and measures rest alone
+    #[arg(long)]
+    idle: bool,
     /// Seconds of rest after all that
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3_600), value_name = "SECONDS")]
     rest: u64,
@@ -78,6 +87,10 @@ async fn measure(options: &Options) -> anyhow::Result<BTreeMap<&'static str, f64
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
     let client = Client::try_from(config).context("cannot make a client")?;
     let mut figures = BTreeMap::new();
+    if options.idle {
+        rest(&client, options, &mut figures).await.context("rest")?;
+        return Ok(figures);
+    }
     deployments(&client, options, &mut figures).await.context("deployments")?;
     dependents(&client, options, &mut figures).await.context("dependents")?;
     namespace(&client, options, &mut figures).await.context("namespace")?;
@@ -112,7 +125,7 @@ async fn deployments(
     let pods = Api::<Pod>::namespaced(client.clone(), "bench-deployments");
     until(options, || async { Ok(count(&pods).await? >= wanted) }).await?;
     figures.insert("pods_created_s", start.elapsed().as_secs_f64());
-    until(options, || async {
+    until_each(options, LOOK_AT_LIST, || async {
         let list = api.list(&ListParams::default()).await?;
         let available =
             |deployment: &Deployment| deployment.status.as_ref().and_then(|status| status.available_replicas);
@@ -150,19 +163,36 @@ async fn dependents(
     end_namespace(client, options, "bench-dependents").await
 }
 
-/// How long it takes until a namespace full of objects of two kinds is gone.
+/// How long it takes until a namespace full of objects is gone: of one kind that others own, of one that is owned, and of one that a
+/// finalizer holds until its loop lets go.
 async fn namespace(
     client: &Client,
     options: &Options,
     figures: &mut BTreeMap<&'static str, f64>,
 ) -> anyhow::Result<()> {
     make_namespace(client, "bench-namespace").await?;
-    let half = options.objects / 2;
-    let configs = (0..half).map(|number| from_json(json!({"metadata": {"name": format!("o-{number}")}})));
-    let secrets = (half..options.objects).map(|number| from_json(json!({"metadata": {"name": format!("o-{number}")}})));
-    let (configs, secrets) = (configs.collect::<anyhow::Result<_>>()?, secrets.collect::<anyhow::Result<_>>()?);
-    create::<ConfigMap>(&Api::namespaced(client.clone(), "bench-namespace"), configs).await?;
-    create::<Secret>(&Api::namespaced(client.clone(), "bench-namespace"), secrets).await?;
+    let owner = from_json::<ConfigMap>(json!({"metadata": {"name": "owner"}}))?;
+    let configs = Api::<ConfigMap>::namespaced(client.clone(), "bench-namespace");
+    let owner = configs.create(&PostParams::default(), &owner).await?;
+    let reference = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner.metadata.uid});
+    let fifth = options.objects / 5;
+    let name = |number: u32| format!("o-{number}");
+    let free = (0..2 * fifth).map(|number| from_json(json!({"metadata": {"name": name(number)}})));
+    let owned = (2 * fifth..4 * fifth)
+        .map(|number| from_json(json!({"metadata": {"name": name(number), "ownerReferences": [reference]}})));
+    let held = (4 * fifth..options.objects).map(|number| {
+        from_json(json!({
+            "metadata": {"name": name(number)},
+            "spec": {
+                "accessModes": ["ReadWriteOnce"], "storageClassName": "nobody-makes-this",
+                "resources": {"requests": {"storage": "1Gi"}},
+            },
+        }))
+    });
+    create(&configs, free.collect::<anyhow::Result<_>>()?).await?;
+    create(&Api::<Secret>::namespaced(client.clone(), "bench-namespace"), owned.collect::<anyhow::Result<_>>()?).await?;
+    let claims = Api::<PersistentVolumeClaim>::namespaced(client.clone(), "bench-namespace");
+    create(&claims, held.collect::<anyhow::Result<_>>()?).await?;
     let start = Instant::now();
     end_namespace(client, options, "bench-namespace").await?;
     figures.insert("namespace_ended_s", start.elapsed().as_secs_f64());
@@ -171,26 +201,24 @@ async fn namespace(
 
 /// What the control plane takes when nothing is to be done.
 async fn rest(client: &Client, options: &Options, figures: &mut BTreeMap<&'static str, f64>) -> anyhow::Result<()> {
-    sleep(Duration::from_secs(2)).await;
-    let (before, start) = (version(client).await?, Instant::now());
-    let cpu_before = options.pid.map(process::cpu_s).transpose()?;
+    sleep(SETTLE).await;
+    let before = writes::count(client).await?;
+    let (cpu_before, start) = (options.pid.map(process::cpu_s).transpose()?, Instant::now());
     sleep(Duration::from_secs(options.rest)).await;
+    let took = start.elapsed().as_secs_f64();
     if let (Some(pid), Some(cpu_before)) = (options.pid, cpu_before) {
-        let share = (process::cpu_s(pid)? - cpu_before) / start.elapsed().as_secs_f64();
-        figures.insert("rest_cpu_percent", share * 100.0);
+        figures.insert("rest_cpu_percent", (process::cpu_s(pid)? - cpu_before) / took * 100.0);
         figures.insert("rest_resident_mb", process::resident_mb(pid)?);
     }
-    let writes = version(client).await?.saturating_sub(before);
-    // What is counted is far from where an f64 loses units.
-    figures.insert("rest_writes_per_minute", writes as f64 / start.elapsed().as_secs_f64() * 60.0);
+    let written = writes::since(&before, &writes::count(client).await?);
+    let is_lease = |what: &str| what.ends_with(" leases");
+    for (what, n) in written.iter().filter(|(what, _)| !is_lease(what)) {
+        eprintln!("written at rest: {what}, {n} times");
+    }
+    let sum = |counts: bool| written.iter().filter(|(what, _)| is_lease(what) == counts).map(|(_, n)| n).sum::<f64>();
+    figures.insert("rest_leases_per_minute", sum(true) / took * 60.0);
+    figures.insert("rest_writes_per_minute", sum(false) / took * 60.0);
     Ok(())
-}
-
-/// The version of the whole store, which each write moves by one.
-async fn version(client: &Client) -> anyhow::Result<u64> {
-    let list = Api::<Namespace>::all(client.clone()).list_metadata(&ListParams::default().limit(1)).await?;
-    let version = list.metadata.resource_version.unwrap_or_default();
-    version.parse().with_context(|| format!("the version {version:?} is no number"))
 }
 
 fn from_json<K: serde::de::DeserializeOwned>(value: Value) -> anyhow::Result<K> {
@@ -233,10 +261,19 @@ async fn until<F: Future<Output = anyhow::Result<bool>>>(
     options: &Options,
     is_so: impl Fn() -> F,
 ) -> anyhow::Result<()> {
+    until_each(options, LOOK, is_so).await
+}
+
+/// The same, looking every `look`.
+async fn until_each<F: Future<Output = anyhow::Result<bool>>>(
+    options: &Options,
+    look: Duration,
+    is_so: impl Fn() -> F,
+) -> anyhow::Result<()> {
     let limit = Duration::from_secs(options.limit);
     let waited = tokio::time::timeout(limit, async {
         while !is_so().await? {
-            sleep(LOOK).await;
+            sleep(look).await;
         }
         anyhow::Ok(())
     });

@@ -1,7 +1,7 @@
 //! `cargo xtask bench loops`: how fast the control loops of `steersman up` are, and what they take when nothing is to be done.
 //!
-//! The program that gives them work is in `benches/loops`; here it is built, and started against a fresh `steersman up` with ten
-//! simulated nodes for each run.
+//! The program that gives them work is in `benches/loops`; here it is built, and started for each run against a fresh `steersman up`
+//! that has nothing to do, and against another with ten simulated nodes.
 
 use std::collections::BTreeMap;
 use std::process::{Command, ExitCode, Stdio};
@@ -17,22 +17,37 @@ use crate::workspace::{Profile, Workspace, executable};
 const NODES: &str = "10";
 
 /// What is measured: its name in the program's answer, what it is, its unit, and what it must not exceed.
-const FIGURES: [(&str, &str, &str, f64); 8] = [
+const FIGURES: [(&str, &str, &str, f64); 12] = [
     ("pods_created_s", "1,000 Pods of 100 Deployments created", "s", 3.0),
-    ("pods_ready_s", "the same, all available", "s", 6.0),
+    ("pods_ready_s", "the same, all available", "s", 5.0),
     ("pods_deleted_s", "their namespace ended", "s", 6.0),
     ("dependents_collected_s", "10,000 dependents collected", "s", 10.0),
     ("namespace_ended_s", "namespace of 5,000 objects ended", "s", 5.0),
-    ("rest_cpu_percent", "at rest: time on a processor", "%", 0.5),
-    ("rest_resident_mb", "at rest: resident memory", "MB", 250.0),
-    ("rest_writes_per_minute", "at rest: writes a minute", "", 65.0),
+    ("idle_cpu_percent", "idle, one node: time on a processor", "%", 0.5),
+    ("idle_resident_mb", "idle: resident memory", "MB", 60.0),
+    ("idle_writes_per_minute", "idle: writes a minute but of Leases", "", 0.0),
+    ("rest_cpu_percent", "after all that: time on a processor", "%", 1.0),
+    ("rest_resident_mb", "after all that: resident memory", "MB", 250.0),
+    ("rest_leases_per_minute", "after all that: Leases renewed a minute", "", 66.0),
+    ("rest_writes_per_minute", "after all that: other writes a minute", "", 0.0),
 ];
+
+/// What a control plane is started for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Kind {
+    /// Nothing, with its one node.
+    Idle,
+    Work,
+}
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
     /// Print one line of JSON instead of a table
     #[arg(long)]
     json: bool,
+    /// Measures only what is taken when nothing is to be done
+    #[arg(long)]
+    idle: bool,
     /// How often all is measured; medians count
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     runs: u16,
@@ -55,21 +70,47 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<Ex
     let mut samples: BTreeMap<String, Vec<f64>> = BTreeMap::new();
     for run in 1..=options.runs {
         eprintln!("run {run} of {}", options.runs);
-        let data = scratch.join(format!("data-{run}"));
-        let steersman = Steersman::start(&binary, Role::Up, &data, &["--simulate-nodes", NODES], &scratch.join("log"))?;
-        let mut command = Command::new(&program);
-        command.arg("--kubeconfig").arg(&steersman.ready.kubeconfig);
-        command.args(["--pid", &steersman.id().to_string(), "--rest", &options.rest.to_string()]);
-        let figures: BTreeMap<String, f64> =
-            serde_json::from_str(&capture(&mut command)?).context("the bench printed no figures")?;
-        for (name, value) in figures {
-            samples.entry(name).or_default().push(value);
+        let kinds: &[Kind] = if options.idle { &[Kind::Idle] } else { &[Kind::Idle, Kind::Work] };
+        for kind in kinds {
+            let data = scratch.join(format!("data-{run}-{}", kind.name()));
+            let steersman = Steersman::start(&binary, Role::Up, &data, kind.flags(), &scratch.join("log"))?;
+            let mut command = Command::new(&program);
+            command.arg("--kubeconfig").arg(&steersman.ready.kubeconfig);
+            command.args(["--pid", &steersman.id().to_string(), "--rest", &options.rest.to_string()]);
+            if *kind == Kind::Idle {
+                command.arg("--idle");
+            }
+            command.stderr(Stdio::inherit());
+            let figures: BTreeMap<String, f64> =
+                serde_json::from_str(&capture(&mut command)?).context("the bench printed no figures")?;
+            for (name, value) in figures {
+                let name = if *kind == Kind::Idle { name.replace("rest_", "idle_") } else { name };
+                samples.entry(name).or_default().push(value);
+            }
+            steersman.stop()?;
         }
-        steersman.stop()?;
     }
-    let figures = FIGURES
-        .map(|(name, what, unit, target)| Figure::new(what, unit, target, samples.remove(name).unwrap_or_default()));
-    figure::print(&figures, options.json)?;
+    let figures = FIGURES.iter().filter_map(|(name, what, unit, target)| {
+        Some(Figure::new(what, unit, *target, samples.remove(*name)?))
+    });
+    figure::print(&figures.collect::<Vec<_>>(), options.json)?;
     std::fs::remove_dir_all(&scratch).with_context(|| format!("cannot remove {}", scratch.display()))?;
     Ok(ExitCode::SUCCESS)
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Kind::Idle => "idle",
+            Kind::Work => "work",
+        }
+    }
+
+    /// How `steersman up` is started.
+    fn flags(self) -> &'static [&'static str] {
+        match self {
+            Kind::Idle => &[],
+            Kind::Work => &["--simulate-nodes", NODES],
+        }
+    }
 }

@@ -60,8 +60,8 @@ fn measure(workspace: &Workspace) -> anyhow::Result<Vec<Figure>> {
     let figures = vec![
         Figure::new("ready, existing data directory", "ms", 100.0, existing_ms),
         Figure::new("ready, new data directory", "ms", 300.0, new_ms),
-        Figure::new("idle resident memory, steersman server", "MB", 40.0, idle_mb(Role::Server, "idle-server")?),
-        Figure::new("idle resident memory, steersman up", "MB", 40.0, idle_mb(Role::Up, "idle-up")?),
+        Figure::new("idle resident memory, steersman server", "MB", 60.0, idle_mb(Role::Server, "idle-server")?),
+        Figure::new("idle resident memory, steersman up", "MB", 60.0, idle_mb(Role::Up, "idle-up")?),
     ];
     std::fs::remove_dir_all(&scratch).with_context(|| format!("cannot remove {}", scratch.display()))?;
     Ok(figures)
