@@ -67,12 +67,9 @@ impl Identity {
         Identity { user: Scheduler::USER.to_owned(), groups: Vec::new() }
     }
 
-    /// Of who makes volumes for the class of simulated nodes, and the class.
+    /// Of who makes volumes for the class of simulated nodes, and the class. The cluster comes with a role for it.
     fn provisioner() -> Identity {
-        Identity {
-            user: "system:steersman:simulated-provisioner".to_owned(),
-            groups: vec!["system:masters".to_owned()],
-        }
+        Identity { user: "system:steersman:simulated-provisioner".to_owned(), groups: Vec::new() }
     }
 
     /// Of the loop that takes the taint from a node that is ready.
