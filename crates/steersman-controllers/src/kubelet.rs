@@ -15,6 +15,7 @@ pub(crate) mod behavior;
 mod container;
 mod duration;
 mod images;
+mod logs;
 mod node;
 pub(crate) mod pod;
 mod requests;
