@@ -17,10 +17,12 @@ mod duration;
 mod images;
 mod logs;
 mod node;
+mod outbox;
 pub(crate) mod pod;
 mod requests;
 mod resources;
 mod run;
+mod unplayed;
 
 pub use crate::kubelet::agent::Agent;
 
@@ -28,7 +30,6 @@ use crate::scheduler::Scheduler;
 use crate::volumes::provisioner;
 use jiff::Timestamp;
 use kube::Client;
-use std::convert::Infallible;
 use std::fmt;
 use std::sync::Arc;
 use steersman::Manager;
@@ -109,14 +110,17 @@ impl Simulation {
         let informers = run::Informers::of(manager.informers());
         informers.connect(&self.agent);
         manager.run_always(NAME, move |stop| async move {
-            run::run(self, informers, stop).await;
-            Ok::<(), Infallible>(())
+            run::run(self, informers, stop).await
         })
     }
 
     /// The names of the nodes that it makes.
     pub fn names(n_nodes: usize) -> impl Iterator<Item = String> {
-        (1..=n_nodes).map(|n| format!("node-{n}"))
+        (0..n_nodes).map(Simulation::name)
+    }
+
+    fn name(index: usize) -> String {
+        format!("node-{}", index.saturating_add(1))
     }
 }
 
