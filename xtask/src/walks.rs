@@ -2,8 +2,9 @@
 //!
 //! `tests/walks/walk.py` does the replaying and the comparing; here a server is started for it, the files are shared out
 //! over a few replayers at once (every walk keeps to a namespace and names of its own), and the failures are held against
-//! `tests/walks/known-failures.txt`. The walks of `loops` go to a server of their own, with all control loops. Walks that it lists as a whole wait for something that does not exist yet, many of
-//! them for as long as walk.py waits at all, so that a run leaves them out unless it is told otherwise.
+//! `tests/walks/known-failures.txt`. The walks of `loops` go to a server of their own, with all control loops. Walks that the list
+//! names as a whole wait for something that does not exist yet, many of them for as long as walk.py waits at all, so that a run leaves
+//! them out unless it is told otherwise.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -90,7 +91,7 @@ pub(crate) fn test(workspace: &Workspace, kubectl: &Path, filter: &str) -> anyho
         println!("no walk is named like {filter:?}");
         return Ok(Tally::default());
     }
-    let outcomes = replay_all(workspace, kubectl, Profile::Debug, &known, &files, 4)?;
+    let outcomes = replay_all(workspace, kubectl, Profile::Tested, &known, &files, 4)?;
     Ok(verdict(&known, &outcomes))
 }
 
@@ -172,16 +173,23 @@ fn replay_all(
         files.iter().partition(|file| file.starts_with(WITH_LOOPS));
     // The answers were recorded without any controller, and with claims and volumes that are protected nevertheless.
     let bare = ["--controllers=-*", "--enable-admission-plugins=StorageObjectInUseProtection"];
-    let mut outcomes = Vec::new();
-    for (name, extra, files) in [("bare", &bare[..], without), ("loops", &[][..], with_loops)] {
+    let replay = |name: &str, extra: &[&str], files: &[&String]| {
         if files.is_empty() {
-            continue;
+            return Ok(Vec::new());
         }
         let scratch = scratch.join(name);
         std::fs::create_dir_all(&scratch).with_context(|| format!("cannot make {}", scratch.display()))?;
         let replayer = Replayer { workspace, kubectl, known, scratch: &scratch };
-        outcomes.extend(replayer.replay_at(&binary, extra, &files, jobs)?);
-    }
+        replayer.replay_at(&binary, extra, files, jobs)
+    };
+    // Those with loops wait more than they work.
+    let (bare, with_loops) = std::thread::scope(|scope| {
+        let with_loops = scope.spawn(|| replay("loops", &[], &with_loops));
+        (replay("bare", &bare, &without), with_loops.join())
+    });
+    let with_loops = with_loops.map_err(|_| anyhow::anyhow!("the replay of {WITH_LOOPS} panicked"))?;
+    let mut outcomes = bare?;
+    outcomes.extend(with_loops?);
     outcomes.sort_by(|a, b| a.file.cmp(&b.file));
     std::fs::remove_dir_all(&scratch).with_context(|| format!("cannot remove {}", scratch.display()))?;
     Ok(outcomes)

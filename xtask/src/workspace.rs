@@ -21,6 +21,9 @@ pub(crate) enum Profile {
     /// What is published, and measured: optimized across crates, which takes half as long again to build.
     Dist,
     Release,
+    /// A debug build with the features that tests ask for too: after `cargo test --workspace` it is there already, and for others all
+    /// tests are built.
+    Tested,
 }
 
 impl Workspace {
@@ -54,7 +57,7 @@ impl Workspace {
 
     /// Builds the `steersman` binary and says where it is.
     ///
-    /// The whole workspace is selected so that features unify as they do in `cargo test --workspace`, and what that built
+    /// The whole workspace is selected so that features unify as they do in other commands about it, and what those built
     /// is used again.
     pub(crate) fn build_steersman(&self, profile: Profile) -> anyhow::Result<PathBuf> {
         let mut command = self.cargo();
@@ -63,6 +66,7 @@ impl Workspace {
             Profile::Debug => &[][..],
             Profile::Dist => &["--profile", "dist"],
             Profile::Release => &["--profile", "release"],
+            Profile::Tested => &["--tests"],
         });
         let output = command.stderr(Stdio::inherit()).output().context("cannot run cargo build")?;
         anyhow::ensure!(output.status.success(), "cargo build of steersman ended with {}", output.status);

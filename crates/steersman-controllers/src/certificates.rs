@@ -60,11 +60,7 @@ pub(crate) fn add(manager: Manager, Parts { client, settings }: Parts<'_>) -> Ma
 }
 
 async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, Error> {
-    let request = match cx.requests.get(&key) {
-        Ok(request) => request,
-        Err(LookupError::NotFound { .. }) => return Ok(Action::AwaitChange),
-        Err(error) => return Err(error.into()),
-    };
+    let Some(request) = cx.requests.find(&key)? else { return Ok(Action::AwaitChange) };
     let Some(signer) = Signer::of(&request.spec.signer_name).filter(|_| is_to_be_signed(&request)) else {
         return Ok(Action::AwaitChange);
     };

@@ -10,7 +10,7 @@ mod schedule;
 use crate::cron_job::plan::Say;
 use crate::cron_job::schedule::Schedule;
 use crate::dependents::{self, Dependents};
-use crate::refusal::{self, Refused};
+use crate::refusal::{self, Error, Refused};
 use crate::settings::Parts;
 use crate::stale;
 use jiff::Timestamp;
@@ -24,7 +24,7 @@ use std::time::Duration;
 use steersman::cache::Change;
 use steersman::consistency::ConsistencyStore;
 use steersman::events::{EventRecorder, EventType};
-use steersman::{Action, Controller, Lister, LookupError, Manager, ObjectKey, ReconcileError, Scope};
+use steersman::{Action, Controller, Lister, Manager, ObjectKey, Scope};
 
 /// What the Events come from, and the name under which the loop appears in logs.
 const NAME: &str = "cronjob-controller";
@@ -40,16 +40,6 @@ struct Context {
     jobs: Dependents<Job>,
     written: ConsistencyStore,
 }
-
-#[derive(Debug, thiserror::Error)]
-enum Error {
-    #[error("cannot read the cron job or its jobs")]
-    Read(#[from] LookupError),
-    #[error(transparent)]
-    Refused(#[from] Refused),
-}
-
-impl ReconcileError for Error {}
 
 /// Puts the loop into a manager.
 pub(crate) fn add(manager: Manager, Parts { client, settings }: Parts<'_>) -> Manager {
@@ -96,13 +86,9 @@ async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, Error> {
     if let Some(action) = stale::action(&cx.written, &key) {
         return Ok(action);
     }
-    let cron_job = match cx.cron_jobs.get(&key) {
-        Ok(cron_job) => cron_job,
-        Err(LookupError::NotFound { .. }) => {
-            cx.written.clear(&key);
-            return Ok(Action::AwaitChange);
-        }
-        Err(error) => return Err(error.into()),
+    let Some(cron_job) = cx.cron_jobs.find(&key)? else {
+        cx.written.clear(&key);
+        return Ok(Action::AwaitChange);
     };
     let pass = Pass { cron_job: &cron_job, cx, key: &key };
     let mut status = cron_job.status.clone().unwrap_or_default();
@@ -227,7 +213,7 @@ impl Pass<'_> {
         let preconditions = Preconditions { uid: job.uid(), resource_version: None };
         match self.jobs().delete(&name, &DeleteParams::background().preconditions(preconditions)).await {
             Ok(_) => self.say(Say::normal("SuccessfulDelete", format!("Deleted job {name}"))),
-            Err(error) if refusal::is_gone(&error) || refusal::is_conflict(&error) => {}
+            Err(error) if refusal::is_outdated(&error) => {}
             Err(error) => {
                 self.say(Say::warning("FailedDelete", format!("Deleted job: {}", refusal::message(&error))));
                 return Err(Refused::to(format!("delete the job {name:?}"))(error).into());

@@ -14,9 +14,9 @@ use crate::daemonset::failures::{Failures, Place};
 use crate::daemonset::placement::{Placement, Site, Verdict};
 use crate::daemonset::plan::{Change, View};
 use crate::daemonset::revisions::Keeper;
-use crate::dependents::{Claim, ClaimError, Dependents};
+use crate::dependents::{Claim, Dependents};
 use crate::pods::control::{self, PodControl};
-use crate::refusal::{self, Refused};
+use crate::refusal::{self, Error, Refused};
 use crate::selectors::Selectors;
 use crate::settings::Parts;
 use crate::{history, stale};
@@ -24,7 +24,6 @@ use futures::StreamExt as _;
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{ControllerRevision, DaemonSet};
 use k8s_openapi::api::core::v1::{Node, Pod};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::Selector;
 use kube::{Api, Client};
 use std::sync::Arc;
@@ -35,7 +34,7 @@ use steersman::events::EventType;
 
 use steersman::owners::OwnedBy;
 use steersman::write::slow_start;
-use steersman::{Action, Controller, Lister, LookupError, Manager, ObjectKey, ReconcileError, Scope};
+use steersman::{Action, Controller, Lister, Manager, ObjectKey, Scope};
 
 /// The name under which the loop appears in logs.
 const NAME: &str = "daemonset-controller";
@@ -58,18 +57,6 @@ pub(super) struct Context {
     clock: fn() -> Timestamp,
 }
 
-#[derive(Debug, thiserror::Error)]
-pub(super) enum Error {
-    #[error(transparent)]
-    Claim(#[from] ClaimError),
-    #[error("cannot read what the DaemonSet is decided from")]
-    Read(#[from] LookupError),
-    #[error(transparent)]
-    Refused(#[from] Refused),
-}
-
-impl ReconcileError for Error {}
-
 /// Puts the loop into a manager.
 pub(crate) fn add(manager: Manager, Parts { client, settings }: Parts<'_>) -> Manager {
     let informers = manager.informers();
@@ -78,6 +65,7 @@ pub(crate) fn add(manager: Manager, Parts { client, settings }: Parts<'_>) -> Ma
     let nodes = informers.informer::<Node>(Scope::All);
     let revisions = informers.informer::<ControllerRevision>(Scope::All);
     let written = ConsistencyStore::new().covers(&sets.lister()).covers(&pods.lister()).covers(&revisions.lister());
+    let selectors = Selectors::of(&sets, |set: &DaemonSet| set.spec.selector.clone());
     let context = Context {
         control: PodControl::new(client.clone(), NAME),
         client,
@@ -94,22 +82,9 @@ pub(crate) fn add(manager: Manager, Parts { client, settings }: Parts<'_>) -> Ma
         .workers(WORKERS)
         .owns_with(&pods, OwnedBy::Controller)
         .owns_with(&revisions, OwnedBy::Controller)
-        .watches_metadata(&pods, wanted_by(&sets))
+        .watches_metadata(&pods, selectors.into_adopters())
         .watches_changes(&nodes, concerned_by(&sets));
     manager.controller(controller)
-}
-
-/// The DaemonSets that may adopt a Pod: those of its namespace that select it, if nobody controls it.
-fn wanted_by(sets: &Informer<DaemonSet>) -> impl Fn(&ObjectMeta) -> Vec<ObjectKey> + Send + Sync + 'static {
-    let wanting = Selectors::of(sets, |set: &DaemonSet| set.spec.selector.clone());
-    move |metadata| {
-        let is_controlled = metadata.owner_references.iter().flatten().any(|owner| owner.controller == Some(true));
-        if is_controlled || metadata.deletion_timestamp.is_some() || metadata.labels.is_none() {
-            return Vec::new();
-        }
-        let found = wanting.matching(metadata).unwrap_or_default();
-        found.iter().map(|set| ObjectKey::of(&**set)).collect()
-    }
 }
 
 /// The DaemonSets for which a change of a Node matters: it gets a Pod now, loses one, or is one that had been counted as misplaced.
@@ -145,13 +120,9 @@ async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, Error> {
     if let Some(action) = stale::action(&cx.written, &key) {
         return Ok(action);
     }
-    let set = match cx.sets.get(&key) {
-        Ok(set) => set,
-        Err(LookupError::NotFound { .. }) => {
-            cx.written.clear(&key);
-            return Ok(Action::AwaitChange);
-        }
-        Err(error) => return Err(error.into()),
+    let Some(set) = cx.sets.find(&key)? else {
+        cx.written.clear(&key);
+        return Ok(Action::AwaitChange);
     };
     let Ok(selector) = Selector::try_from(set.spec.selector.clone()) else { return Ok(Action::AwaitChange) };
     if selector.selects_all() {

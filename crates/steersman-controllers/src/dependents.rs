@@ -3,7 +3,7 @@
 //! Follows upstream's `pkg/controller/controller_ref_manager.go`: an object without a controller that the selector of an owner matches
 //! gets it as its controller; one that it does not match any more is let go.
 
-use crate::refusal::{self, Refused};
+use crate::refusal::{self, Error, Refused};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::api::{Patch, PatchParams};
 use kube::core::{Resource, Selector, SelectorExt as _};
@@ -91,7 +91,7 @@ where
     ///
     /// # Errors
     /// When the cache is not filled, or the server refuses a change.
-    pub(crate) async fn of<K>(&self, dependents: &Dependents<K>) -> Result<Vec<Arc<K>>, ClaimError>
+    pub(crate) async fn of<K>(&self, dependents: &Dependents<K>) -> Result<Vec<Arc<K>>, Error>
     where
         K: CachedResource + Clone + Debug + DeserializeOwned + Serialize,
         K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
@@ -109,7 +109,7 @@ where
         dependents: &Dependents<K>,
         finalizer: &str,
         adopted: impl Fn(&K),
-    ) -> Result<Vec<Arc<K>>, ClaimError>
+    ) -> Result<Vec<Arc<K>>, Error>
     where
         K: CachedResource + Clone + Debug + DeserializeOwned + Serialize,
         K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
@@ -125,7 +125,7 @@ where
         &self,
         dependents: &Dependents<K>,
         counts: impl Fn(&K) -> bool,
-    ) -> Result<Vec<Arc<K>>, ClaimError>
+    ) -> Result<Vec<Arc<K>>, Error>
     where
         K: CachedResource + Clone + Debug + DeserializeOwned + Serialize,
         K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
@@ -139,7 +139,7 @@ where
         counts: impl Fn(&K) -> bool,
         finalizers: &[&str],
         adopted: impl Fn(&K),
-    ) -> Result<Vec<Arc<K>>, ClaimError>
+    ) -> Result<Vec<Arc<K>>, Error>
     where
         K: CachedResource + Clone + Debug + DeserializeOwned + Serialize,
         K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
@@ -229,21 +229,16 @@ where
         let patch = json!({"metadata": metadata});
         match api.patch(name, &PatchParams::default(), &Patch::Strategic(patch)).await {
             Ok(object) => Ok(Some(object)),
-            Err(error) if refusal::is_gone(&error) || refusal::is_conflict(&error) || refusal::is_invalid(&error) => {
-                Ok(None)
-            }
+            Err(error) if refusal::is_outdated(&error) || refusal::is_invalid(&error) => Ok(None),
             Err(error) => Err(Refused::to(format!("change the owners of {name:?}"))(error)),
         }
     }
 }
 
-/// Why objects could not be claimed.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ClaimError {
-    #[error("cannot read what the owner controls")]
-    Read(#[from] LookupError),
-    #[error(transparent)]
-    Refused(#[from] Refused),
+/// Whether an owner that selects the object may become its controller: it has none, stays, and has labels to be selected by.
+pub(crate) fn is_adoptable(metadata: &ObjectMeta) -> bool {
+    let is_free = metadata.owner_references.iter().flatten().all(|owner| owner.controller != Some(true));
+    is_free && metadata.deletion_timestamp.is_none() && metadata.labels.is_some()
 }
 
 /// Whether the selector of an owner matches. An empty one matches everything elsewhere; an owner that has one owns nothing.

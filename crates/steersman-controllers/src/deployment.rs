@@ -9,11 +9,11 @@ mod plan;
 mod revision;
 mod status;
 
-use crate::dependents::{Claim, ClaimError, Dependents};
+use crate::dependents::{Claim, Dependents};
 use crate::deployment::bounds::Strategy;
 use crate::deployment::plan::{DeploymentWrite, Note, Plan, SetWrite, State};
 use crate::pods;
-use crate::refusal::{self, Refused};
+use crate::refusal::{self, Error, Refused};
 use crate::selectors::Selectors;
 use crate::settings::Parts;
 use crate::stale;
@@ -27,7 +27,7 @@ use kube::{Api, Client};
 use std::sync::Arc;
 use steersman::consistency::ConsistencyStore;
 use steersman::events::EventRecorder;
-use steersman::{Action, Controller, Lister, LookupError, Manager, ObjectKey, ReconcileError, Scope};
+use steersman::{Action, Controller, Lister, LookupError, Manager, ObjectKey, Scope};
 
 /// What Events come from, and the name of the controller in logs.
 const COMPONENT: &str = "deployment-controller";
@@ -45,18 +45,6 @@ struct Context {
     written: ConsistencyStore,
 }
 
-#[derive(Debug, thiserror::Error)]
-enum Error {
-    #[error("cannot claim replica sets")]
-    Claim(#[from] ClaimError),
-    #[error("cannot read the cache")]
-    Read(#[from] LookupError),
-    #[error(transparent)]
-    Refused(#[from] Refused),
-}
-
-impl ReconcileError for Error {}
-
 /// Whether the rest of a plan is carried out.
 enum Outcome {
     Done,
@@ -69,7 +57,7 @@ pub(crate) fn add(manager: Manager, Parts { client, settings }: Parts<'_>) -> Ma
     let deployments = manager.informers().informer::<Deployment>(Scope::All);
     let sets = manager.informers().informer::<ReplicaSet>(Scope::All);
     let pods = manager.informers().informer::<Pod>(Scope::All);
-    let wanting = Selectors::of(&deployments, |deployment: &Deployment| deployment.spec.selector.clone());
+    let selectors = Selectors::of(&deployments, |deployment: &Deployment| deployment.spec.selector.clone());
     let context = Context {
         clock: settings.clock,
         events: EventRecorder::new(client.clone(), COMPONENT),
@@ -84,14 +72,7 @@ pub(crate) fn add(manager: Manager, Parts { client, settings }: Parts<'_>) -> Ma
         .workers(WORKERS)
         // What a strategy `Recreate` waits for, the end of Pods, the status of their ReplicaSet says.
         .owns::<ReplicaSet>()
-        .watches_metadata(&sets, move |metadata| {
-            let is_free = metadata.owner_references.iter().flatten().all(|owner| owner.controller != Some(true));
-            if !is_free || metadata.deletion_timestamp.is_some() || metadata.labels.is_none() {
-                return Vec::new();
-            }
-            let found = wanting.matching(metadata).unwrap_or_default();
-            found.iter().map(|deployment| ObjectKey::of(&**deployment)).collect()
-        });
+        .watches_metadata(&sets, selectors.into_adopters());
     manager.controller(controller)
 }
 
@@ -99,13 +80,9 @@ async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, Error> {
     if let Some(later) = stale::action(&cx.written, &key) {
         return Ok(later);
     }
-    let deployment = match cx.deployments.get(&key) {
-        Ok(deployment) => deployment,
-        Err(LookupError::NotFound { .. }) => {
-            cx.written.clear(&key);
-            return Ok(Action::AwaitChange);
-        }
-        Err(error) => return Err(error.into()),
+    let Some(deployment) = cx.deployments.find(&key)? else {
+        cx.written.clear(&key);
+        return Ok(Action::AwaitChange);
     };
     let Ok(selector) = Selector::try_from(deployment.spec.selector.clone()) else { return Ok(Action::AwaitChange) };
     let sets = Claim { client: &cx.client, owner: &*deployment, selector: &selector }.of(&cx.sets).await?;
@@ -157,7 +134,7 @@ async fn execute(key: &ObjectKey, cx: &Context, state: &State, plan: Plan) -> Re
             let api = Api::<Deployment>::namespaced(cx.client.clone(), namespace(key));
             match api.replace(key.name(), &PostParams::default(), &deployment).await {
                 Ok(written) => cx.written.wrote_at(key, &written),
-                Err(error) if refusal::is_gone(&error) || refusal::is_conflict(&error) => {
+                Err(error) if refusal::is_outdated(&error) => {
                     return Ok(Action::AwaitChange);
                 }
                 Err(error) => return Err(Refused::to("roll back")(error).into()),
@@ -194,7 +171,7 @@ async fn update(key: &ObjectKey, cx: &Context, set: &ReplicaSet) -> Result<Outco
             cx.written.wrote_at(key, &written);
             Ok(Outcome::Done)
         }
-        Err(error) if refusal::is_gone(&error) || refusal::is_conflict(&error) => Ok(Outcome::Outdated),
+        Err(error) if refusal::is_outdated(&error) => Ok(Outcome::Outdated),
         Err(error) => Err(Refused::to(format!("change the replica set {name:?}"))(error)),
     }
 }

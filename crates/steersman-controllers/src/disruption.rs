@@ -11,7 +11,7 @@ mod stale_target;
 use crate::disruption::plan::{Expected, Wanted};
 use crate::disruption::scale::{Scales, Unknown};
 use crate::pods::by_label::{self, ByLabel};
-use crate::refusal::{self, Refused};
+use crate::refusal::{self, Error};
 use crate::service_pods::pace::Pace;
 use crate::settings::Parts;
 use crate::stale;
@@ -25,7 +25,7 @@ use std::time::Duration;
 use steersman::cache::{Change, EventKind};
 use steersman::consistency::ConsistencyStore;
 use steersman::events::{EventRecorder, EventType};
-use steersman::{Action, Controller, Lister, LookupError, Manager, ObjectKey, ReconcileError, Scope};
+use steersman::{Action, Controller, Lister, Manager, ObjectKey, Scope};
 use tokio::time::Instant;
 
 /// The name under which the loop appears in logs.
@@ -45,16 +45,6 @@ struct Context {
     pace: Pace,
     clock: fn() -> Timestamp,
 }
-
-#[derive(Debug, thiserror::Error)]
-enum Error {
-    #[error("cannot read what the budget is about")]
-    Read(#[from] LookupError),
-    #[error(transparent)]
-    Refused(#[from] Refused),
-}
-
-impl ReconcileError for Error {}
 
 /// Puts the loop into a manager.
 pub(crate) fn add(manager: Manager, Parts { client, settings }: Parts<'_>) -> Manager {
@@ -117,13 +107,9 @@ fn concerned(
 }
 
 async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, Error> {
-    let budget = match cx.budgets.get(&key) {
-        Ok(budget) => budget,
-        Err(LookupError::NotFound { .. }) => {
-            cx.written.clear(&key);
-            return Ok(Action::AwaitChange);
-        }
-        Err(error) => return Err(error.into()),
+    let Some(budget) = cx.budgets.find(&key)? else {
+        cx.written.clear(&key);
+        return Ok(Action::AwaitChange);
     };
     if let Some(action) = stale::action(&cx.written, &key) {
         return Ok(action);

@@ -6,7 +6,7 @@
 mod plan;
 
 use crate::endpoint_slice_mirroring::plan::{MANAGED_BY, Plan};
-use crate::refusal::{self, Refused};
+use crate::refusal::{self, Error, Refused};
 use crate::service_pods::pace::Pace;
 use crate::settings::Parts;
 use crate::stale;
@@ -15,13 +15,12 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DeleteParams, PostParams, Preconditions};
 use kube::{Api, Client};
-use std::sync::Arc;
 use std::time::Duration;
 use steersman::cache::{Change, Index};
 use steersman::consistency::ConsistencyStore;
 use steersman::events::{EventRecorder, EventType};
 use steersman::queue::RateLimiter;
-use steersman::{Action, Controller, Lister, LookupError, Manager, ObjectKey, ReconcileError, Scope};
+use steersman::{Action, Controller, Lister, Manager, ObjectKey, Scope};
 use tokio::time::Instant;
 
 /// The name under which the loop appears in logs, and what Events are said to come from.
@@ -46,16 +45,6 @@ struct Context {
     written: ConsistencyStore,
     pace: Pace,
 }
-
-#[derive(Debug, thiserror::Error)]
-enum Error {
-    #[error("cannot read what is mirrored")]
-    Read(#[from] LookupError),
-    #[error(transparent)]
-    Refused(#[from] Refused),
-}
-
-impl ReconcileError for Error {}
 
 /// Puts the loop into a manager.
 pub(crate) fn add(manager: Manager, Parts { client, .. }: Parts<'_>) -> Manager {
@@ -125,8 +114,8 @@ async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, Error> {
     }
     let mut slices = cx.slices.get(&key)?;
     slices.sort_by(|a, b| a.metadata.name.cmp(&b.metadata.name));
-    let endpoints = present(cx.endpoints.get(&key))?.filter(|endpoints| is_mirrored(&endpoints.metadata));
-    let service = present(cx.services.get(&key))?.filter(|service| !has_selector(service));
+    let endpoints = cx.endpoints.find(&key)?.filter(|endpoints| is_mirrored(&endpoints.metadata));
+    let service = cx.services.find(&key)?.filter(|service| !has_selector(service));
     let Some((endpoints, _)) = endpoints.zip(service) else {
         return cx.execute(&key, Plan { delete: slices, ..Plan::default() }, false).await;
     };
@@ -145,14 +134,6 @@ async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, Error> {
     }
     let is_ending = endpoints.metadata.deletion_timestamp.is_some();
     cx.execute(&key, plan, !is_ending).await
-}
-
-fn present<K>(found: Result<Arc<K>, LookupError>) -> Result<Option<Arc<K>>, LookupError> {
-    match found {
-        Ok(object) => Ok(Some(object)),
-        Err(LookupError::NotFound { .. }) => Ok(None),
-        Err(error) => Err(error),
-    }
 }
 
 impl Context {
@@ -179,7 +160,7 @@ impl Context {
             let name = slice.metadata.name.clone().unwrap_or_default();
             match api.replace(&name, &PostParams::default(), &slice).await {
                 Ok(slice) => self.written.wrote_at(key, &slice),
-                Err(error) if refusal::is_gone(&error) || refusal::is_conflict(&error) => {}
+                Err(error) if refusal::is_outdated(&error) => {}
                 Err(error) => return Err(Refused::to(format!("update the slice {name:?} of {key}"))(error).into()),
             }
         }
@@ -188,7 +169,7 @@ impl Context {
             let preconditions = Preconditions { uid: slice.metadata.uid.clone(), resource_version: None };
             match api.delete(name, &DeleteParams::default().preconditions(preconditions)).await {
                 Ok(_) => self.written.deleted(key, &**slice),
-                Err(error) if refusal::is_gone(&error) || refusal::is_conflict(&error) => {}
+                Err(error) if refusal::is_outdated(&error) => {}
                 Err(error) => return Err(Refused::to(format!("delete the slice {name:?} of {key}"))(error).into()),
             }
         }

@@ -128,15 +128,11 @@ fn moves_shares(change: &Change<'_, Node>) -> bool {
 }
 
 async fn reconcile(key: ObjectKey, cx: &Arc<Context>) -> Result<Action, Error> {
-    let service = match cx.services.get(&key) {
-        Ok(service) => service,
-        Err(LookupError::NotFound { .. }) => {
-            cx.triggers.forget(&key);
-            cx.written.clear(&key);
-            cx.divided.lock().remove(&key);
-            return Ok(Action::AwaitChange);
-        }
-        Err(error) => return Err(error.into()),
+    let Some(service) = cx.services.find(&key)? else {
+        cx.triggers.forget(&key);
+        cx.written.clear(&key);
+        cx.divided.lock().remove(&key);
+        return Ok(Action::AwaitChange);
     };
     if service_pods::selector(&service).is_none() {
         return Ok(Action::AwaitChange);
@@ -192,15 +188,13 @@ impl Context {
             if nodes.contains_key(name) || missing.contains(name) {
                 continue;
             }
-            match self.nodes.get(&ObjectKey::cluster(name)) {
-                Ok(node) => {
-                    let zone = node.metadata.labels.as_ref();
-                    let zone = zone.and_then(|labels| labels.get("topology.kubernetes.io/zone")).cloned();
-                    nodes.insert(name.to_owned(), zone.filter(|zone| !zone.is_empty()));
-                }
-                Err(LookupError::NotFound { .. }) => drop(missing.insert(name)),
-                Err(error) => return Err(error),
-            }
+            let Some(node) = self.nodes.find(&ObjectKey::cluster(name))? else {
+                missing.insert(name);
+                continue;
+            };
+            let zone = node.metadata.labels.as_ref();
+            let zone = zone.and_then(|labels| labels.get("topology.kubernetes.io/zone")).cloned();
+            nodes.insert(name.to_owned(), zone.filter(|zone| !zone.is_empty()));
         }
         Ok(nodes)
     }
@@ -235,7 +229,7 @@ impl Context {
             let name = slice.metadata.name.clone().unwrap_or_default();
             match api.replace(&name, &PostParams::default(), &slice).await {
                 Ok(slice) => self.written.wrote_at(key, &slice),
-                Err(error) if refusal::is_gone(&error) || refusal::is_conflict(&error) => {}
+                Err(error) if refusal::is_outdated(&error) => {}
                 Err(error) => {
                     let why = refusal::message(&error);
                     return Err(format!("failed to update {name} EndpointSlice for Service {key}: {why}"));
@@ -247,7 +241,7 @@ impl Context {
             let preconditions = Preconditions { uid: slice.metadata.uid.clone(), resource_version: None };
             match api.delete(name, &DeleteParams::default().preconditions(preconditions)).await {
                 Ok(_) => self.written.deleted(key, &*slice),
-                Err(error) if refusal::is_gone(&error) || refusal::is_conflict(&error) => {}
+                Err(error) if refusal::is_outdated(&error) => {}
                 Err(error) => {
                     let why = refusal::message(&error);
                     return Err(format!("failed to delete {name} EndpointSlice for Service {key}: {why}"));

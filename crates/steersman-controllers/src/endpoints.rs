@@ -6,7 +6,7 @@ mod plan;
 mod subsets;
 
 use crate::endpoints::plan::Change as Planned;
-use crate::refusal::{self, Refused};
+use crate::refusal::{self, Error, Refused};
 use crate::service_pods::pace::Pace;
 use crate::service_pods::triggers::TriggerTimes;
 use crate::service_pods::{self, ServicePods};
@@ -19,7 +19,7 @@ use std::sync::Arc;
 use steersman::cache::{Arrival, Change};
 use steersman::consistency::ConsistencyStore;
 use steersman::events::{EventRecorder, EventType};
-use steersman::{Action, Controller, Lister, LookupError, Manager, ObjectKey, ReconcileError, Scope};
+use steersman::{Action, Controller, Lister, Manager, ObjectKey, Scope};
 use tokio::time::Instant;
 
 /// The name under which the loop appears in logs, and its objects in their label.
@@ -40,16 +40,6 @@ struct Context {
     triggers: TriggerTimes,
     pace: Pace,
 }
-
-#[derive(Debug, thiserror::Error)]
-enum Error {
-    #[error("cannot read what the endpoints are made of")]
-    Read(#[from] LookupError),
-    #[error(transparent)]
-    Refused(#[from] Refused),
-}
-
-impl ReconcileError for Error {}
 
 /// Puts the loop into a manager.
 pub(crate) fn add(manager: Manager, Parts { client, .. }: Parts<'_>) -> Manager {
@@ -89,20 +79,16 @@ fn is_lock(endpoints: &Endpoints) -> bool {
 
 async fn reconcile(key: ObjectKey, cx: &Arc<Context>) -> Result<Action, Error> {
     let api = Api::<Endpoints>::namespaced(cx.client.clone(), key.namespace().unwrap_or_default());
-    let service = match cx.services.get(&key) {
-        Ok(service) => service,
-        Err(LookupError::NotFound { .. }) => {
-            match api.delete(key.name(), &DeleteParams::default()).await {
-                Err(error) if !refusal::is_gone(&error) => {
-                    return Err(Refused::to(format!("delete the endpoints {key}"))(error).into());
-                }
-                _ => {}
+    let Some(service) = cx.services.find(&key)? else {
+        match api.delete(key.name(), &DeleteParams::default()).await {
+            Err(error) if !refusal::is_gone(&error) => {
+                return Err(Refused::to(format!("delete the endpoints {key}"))(error).into());
             }
-            cx.triggers.forget(&key);
-            cx.written.clear(&key);
-            return Ok(Action::AwaitChange);
+            _ => {}
         }
-        Err(error) => return Err(error.into()),
+        cx.triggers.forget(&key);
+        cx.written.clear(&key);
+        return Ok(Action::AwaitChange);
     };
     if service_pods::selector(&service).is_none() {
         return Ok(Action::AwaitChange);
@@ -116,11 +102,7 @@ async fn reconcile(key: ObjectKey, cx: &Arc<Context>) -> Result<Action, Error> {
     let began = Instant::now();
     let pods = cx.service_pods.of_service(&service)?;
     let time = cx.triggers.next(&key, &service, &pods);
-    let present = match cx.endpoints.get(&key) {
-        Ok(endpoints) => Some(endpoints),
-        Err(LookupError::NotFound { .. }) => None,
-        Err(error) => return Err(error.into()),
-    };
+    let present = cx.endpoints.find(&key)?;
     let (result, reason, note, about) = match plan::plan(&service, &pods, present.as_deref(), time) {
         Planned::Nothing => {
             cx.pace.ran(&key, began);

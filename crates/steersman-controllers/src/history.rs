@@ -186,7 +186,7 @@ pub(crate) async fn delete(client: &Client, revision: &ControllerRevision) -> Re
     let revisions = Api::<ControllerRevision>::namespaced(client.clone(), namespace);
     match revisions.delete(name(revision), &params).await {
         Ok(_) => Ok(()),
-        Err(error) if refusal::is_gone(&error) || refusal::is_conflict(&error) => Ok(()),
+        Err(error) if refusal::is_outdated(&error) => Ok(()),
         Err(error) => Err(Refused::to(format!("delete the revision {:?}", name(revision)))(error)),
     }
 }

@@ -93,13 +93,9 @@ pub(crate) fn add(manager: Manager, Parts { client, settings }: Parts<'_>) -> Ma
 }
 
 async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, Error> {
-    let autoscaler = match cx.autoscalers.get(&key) {
-        Ok(autoscaler) => autoscaler,
-        Err(LookupError::NotFound { .. }) => {
-            cx.memories.lock().remove(&key);
-            return Ok(Action::AwaitChange);
-        }
-        Err(error) => return Err(error.into()),
+    let Some(autoscaler) = cx.autoscalers.find(&key)? else {
+        cx.memories.lock().remove(&key);
+        return Ok(Action::AwaitChange);
     };
     let left = cx.with_memory(&key, |memory| memory.due.saturating_duration_since(Instant::now()));
     if !left.is_zero() {

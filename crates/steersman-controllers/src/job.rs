@@ -14,7 +14,7 @@ mod policy;
 mod removal;
 mod template;
 
-use crate::dependents::{Claim, ClaimError, Dependents};
+use crate::dependents::{Claim, Dependents};
 use crate::job::backoff::Backoff;
 use crate::job::pass::{Done, Pass, Stage, Suspension, Todo};
 use crate::pods;
@@ -87,7 +87,7 @@ struct Memory {
 #[derive(Debug, thiserror::Error)]
 enum Error {
     #[error("cannot find the pods of the job")]
-    Claim(#[source] ClaimError),
+    Claim(#[source] refusal::Error),
     #[error("cannot read the job")]
     Read(#[from] LookupError),
     #[error(transparent)]
@@ -185,13 +185,9 @@ async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, Error> {
     if let Some(rest) = cx.rest(&key) {
         return Ok(Action::RequeueAfter(rest));
     }
-    let job = match cx.jobs.get(&key) {
-        Ok(job) => job,
-        Err(LookupError::NotFound { .. }) => {
-            cx.forget(&key);
-            return Ok(Action::AwaitChange);
-        }
-        Err(error) => return Err(error.into()),
+    let Some(job) = cx.jobs.find(&key)? else {
+        cx.forget(&key);
+        return Ok(Action::AwaitChange);
     };
     if is_managed_elsewhere(&job) || finished(&job).is_some() {
         cx.forget(&key);

@@ -86,7 +86,7 @@ async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, BoxError> {
     };
     match outcome {
         Ok(()) => Ok(later),
-        Err(error) if refusal::is_gone(&error) || refusal::is_conflict(&error) => Ok(later),
+        Err(error) if refusal::is_outdated(&error) => Ok(later),
         Err(error) => Err(Refused::to("clean up a legacy token")(error).into()),
     }
 }
@@ -117,10 +117,8 @@ fn step(secret: &Secret, now: Timestamp) -> Step {
 /// Whether the account of a Secret lists it, as the accounts of old did with what was made for them.
 fn is_listed(secret: &Secret, cx: &Context) -> Result<bool, LookupError> {
     let Some(name) = secret.annotations().get(ACCOUNT_NAME).filter(|name| !name.is_empty()) else { return Ok(false) };
-    let account = match cx.accounts.get(&ObjectKey::namespaced(&secret.namespace().unwrap_or_default(), name)) {
-        Ok(account) => account,
-        Err(LookupError::NotFound { .. }) => return Ok(false),
-        Err(error) => return Err(error),
+    let Some(account) = cx.accounts.find(&ObjectKey::namespaced(&secret.namespace().unwrap_or_default(), name))? else {
+        return Ok(false);
     };
     let uid = secret.annotations().get(ACCOUNT_UID).filter(|uid| !uid.is_empty());
     let mut listed = account.secrets.iter().flatten();

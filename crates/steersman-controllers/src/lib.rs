@@ -20,6 +20,7 @@ mod history;
 mod horizontal_pod_autoscaler;
 mod job;
 pub mod kubelet;
+mod labels;
 mod legacy_tokens;
 mod namespace;
 mod node_lifecycle;

@@ -88,13 +88,9 @@ pub(crate) fn add(manager: Manager, Parts { client, settings }: Parts<'_>) -> Ma
 }
 
 async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, Error> {
-    match cx.namespaces.get(&key) {
-        Ok(namespace) if is_to_end(&namespace) => {}
-        Ok(_) | Err(LookupError::NotFound { .. }) => {
-            cx.waiting.end(&key);
-            return Ok(Action::AwaitChange);
-        }
-        Err(error) => return Err(error.into()),
+    if !cx.namespaces.find(&key)?.is_some_and(|namespace| is_to_end(&namespace)) {
+        cx.waiting.end(&key);
+        return Ok(Action::AwaitChange);
     }
     // The cache may be behind: what is deleted here must be the content of the namespace that ends, not of one that was
     // made again under its name. That one cannot be made while this one still has its finalizer.

@@ -113,20 +113,12 @@ fn place(node: &Node) -> Option<(String, bool)> {
 }
 
 async fn reconcile(key: ObjectKey, cx: &Arc<Context>) -> Result<Action, BoxError> {
-    let node = match cx.nodes.get(&key) {
-        Ok(node) => node,
-        Err(LookupError::NotFound { .. }) => {
-            cx.remove(key.name());
-            cx.update_zones()?;
-            return Ok(Action::AwaitChange);
-        }
-        Err(error) => return Err(error.into()),
+    let Some(node) = cx.nodes.find(&key)? else {
+        cx.remove(key.name());
+        cx.update_zones()?;
+        return Ok(Action::AwaitChange);
     };
-    let lease = match cx.leases.get(&ObjectKey::namespaced(LEASES, key.name())) {
-        Ok(lease) => Some(lease),
-        Err(LookupError::NotFound { .. }) => None,
-        Err(error) => return Err(error.into()),
-    };
+    let lease = cx.leases.find(&ObjectKey::namespaced(LEASES, key.name()))?;
     let now = Now { clock: (cx.clock)(), instant: Instant::now() };
     let look = cx.look(&node, lease.as_deref(), now);
     if let Some(replaced) = look.replaced {
@@ -292,7 +284,7 @@ impl Context {
         }
         match written {
             Ok(_) => Ok(wait),
-            Err(error) if refusal::is_gone(&error) || refusal::is_conflict(&error) => Ok(wait),
+            Err(error) if refusal::is_outdated(&error) => Ok(wait),
             Err(error) => Err(Refused::to("taint the node")(error).into()),
         }
     }

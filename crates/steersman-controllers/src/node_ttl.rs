@@ -63,7 +63,7 @@ async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, BoxError> {
     match Api::<Node>::all(cx.client.clone()).patch_metadata(key.name(), &PatchParams::default(), &patch).await {
         Ok(_) => Ok(Action::AwaitChange),
         // It is another Node of that name, or gone.
-        Err(error) if refusal::is_gone(&error) || refusal::is_conflict(&error) => Ok(Action::AwaitChange),
+        Err(error) if refusal::is_outdated(&error) => Ok(Action::AwaitChange),
         Err(error) => Err(Refused::to("annotate the node")(error).into()),
     }
 }

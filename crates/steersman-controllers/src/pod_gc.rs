@@ -5,7 +5,7 @@
 //! threshold of 12,500. Upstream looks at all Pods every 20 seconds; here a Pod is looked at when it or its node changes.
 
 use crate::pods;
-use crate::refusal::{self, Refused};
+use crate::refusal::{self, Error, Refused};
 use crate::settings::Parts;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use steersman::cache::{Change, Index};
 use steersman::controller::Watch;
-use steersman::{Action, Controller, Lister, LookupError, Manager, ObjectKey, ReconcileError, Scope};
+use steersman::{Action, Controller, Lister, LookupError, Manager, ObjectKey, Scope};
 use tokio::time::Instant;
 
 /// The name under which the loop appears in logs.
@@ -88,16 +88,6 @@ enum Verdict {
     Keep,
 }
 
-#[derive(Debug, thiserror::Error)]
-enum Error {
-    #[error("cannot read the caches")]
-    Read(#[from] LookupError),
-    #[error(transparent)]
-    Refused(#[from] Refused),
-}
-
-impl ReconcileError for Error {}
-
 /// Puts the loop into a manager.
 pub(crate) fn add(manager: Manager, Parts { client, settings }: Parts<'_>) -> Manager {
     let pods = manager.informers().informer::<Pod>(Scope::All);
@@ -139,11 +129,7 @@ pub(crate) fn add(manager: Manager, Parts { client, settings }: Parts<'_>) -> Ma
 }
 
 async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, Error> {
-    let pod = match cx.pods.get(&key) {
-        Ok(pod) => pod,
-        Err(LookupError::NotFound { .. }) => return Ok(Action::AwaitChange),
-        Err(error) => return Err(error.into()),
-    };
+    let Some(pod) = cx.pods.find(&key)? else { return Ok(Action::AwaitChange) };
     match verdict(&pod, host(&pod, &cx.nodes)?) {
         Verdict::Delete => cx.delete(&pod, None).await?,
         Verdict::DeleteAfterQuarantine => return cx.delete_after_quarantine(&pod).await,
@@ -173,12 +159,11 @@ fn is_terminated(pod: &Pod) -> bool {
 
 fn host(pod: &Pod, nodes: &Lister<Node>) -> Result<Host, LookupError> {
     let Some(name) = node_name(pod) else { return Ok(Host::Unassigned) };
-    match nodes.get(&ObjectKey::cluster(name)) {
-        Ok(node) if is_out_of_service(&node) => Ok(Host::OutOfService),
-        Ok(_) => Ok(Host::Present),
-        Err(LookupError::NotFound { .. }) => Ok(Host::Absent),
-        Err(error) => Err(error),
-    }
+    Ok(match nodes.find(&ObjectKey::cluster(name))? {
+        Some(node) if is_out_of_service(&node) => Host::OutOfService,
+        Some(_) => Host::Present,
+        None => Host::Absent,
+    })
 }
 
 fn node_name(pod: &Pod) -> Option<&str> {
@@ -274,7 +259,7 @@ impl Context {
             let patch = Patch::Strategic(json!({"metadata": {"uid": pod.metadata.uid}, "status": status}));
             match pods.patch_status(key.name(), &PatchParams::default(), &patch).await {
                 Ok(_) => {}
-                Err(error) if refusal::is_gone(&error) || refusal::is_conflict(&error) => return Ok(()),
+                Err(error) if refusal::is_outdated(&error) => return Ok(()),
                 Err(error) => return Err(Refused::to(format!("say that the pod {key} has failed"))(error).into()),
             }
         }
@@ -282,7 +267,7 @@ impl Context {
         let params = DeleteParams::default().grace_period(0).preconditions(preconditions);
         match pods.delete(key.name(), &params).await {
             Ok(_) => Ok(()),
-            Err(error) if refusal::is_gone(&error) || refusal::is_conflict(&error) => Ok(()),
+            Err(error) if refusal::is_outdated(&error) => Ok(()),
             Err(error) => Err(Refused::to(format!("delete the pod {key}"))(error).into()),
         }
     }

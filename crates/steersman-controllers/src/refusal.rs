@@ -1,4 +1,4 @@
-//! What the answers of the API server mean to a loop that writes what it has computed from caches.
+//! What the answers of the API server mean to a loop that writes what it has computed from caches, and the error of such a loop.
 
 use kube::Api;
 use kube::api::PostParams;
@@ -6,7 +6,7 @@ use kube::core::Resource;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt::Debug;
-use steersman::ReconcileError;
+use steersman::{LookupError, ReconcileError};
 
 /// A request that was refused, or had no answer.
 #[derive(Debug, thiserror::Error)]
@@ -29,14 +29,25 @@ impl Refused {
 
 impl ReconcileError for Refused {}
 
-/// Whether the object is not there, or no longer the one that was meant.
-pub(crate) fn is_gone(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if status.is_not_found())
+/// Why a loop could not do its work.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    #[error("cannot read the cache")]
+    Read(#[from] LookupError),
+    #[error(transparent)]
+    Refused(#[from] Refused),
 }
 
-/// Whether the server has nothing at the path: an answer in plain text, which no kind has.
-pub(crate) fn is_not_served(error: &kube::Error) -> bool {
+impl ReconcileError for Error {}
+
+/// Whether the object is not there, or its kind is not served: that answer is plain text, without a reason.
+pub(crate) fn is_gone(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 404)
+}
+
+/// Whether the object is gone or has changed since it was read. Of either an event tells, and the key comes back with it.
+pub(crate) fn is_outdated(error: &kube::Error) -> bool {
+    is_gone(error) || is_conflict(error)
 }
 
 /// Whether the object has changed since it was read.
@@ -86,7 +97,7 @@ where
     let name = object.meta().name.clone().unwrap_or_default();
     match api.replace_status(&name, &PostParams::default(), object).await {
         Ok(object) => Ok(Some(object)),
-        Err(error) if is_gone(&error) || is_conflict(&error) => Ok(None),
+        Err(error) if is_outdated(&error) => Ok(None),
         Err(error) => Err(Refused::to(format!("write the status of {name:?}"))(error)),
     }
 }

@@ -7,10 +7,10 @@
 mod kind;
 mod plan;
 
-use crate::dependents::{Claim, ClaimError, Dependents};
+use crate::dependents::{Claim, Dependents};
 use crate::pods::control::{self, PodControl};
 use crate::pods::{self, ranking};
-use crate::refusal::{self, Refused};
+use crate::refusal::{self, Error, Refused};
 use crate::replicas::kind::{Kind, Wanted};
 use crate::replicas::plan::{Counts, Failure, Step};
 use crate::selectors::Selectors;
@@ -25,7 +25,7 @@ use kube::{Api, Client};
 use std::sync::Arc;
 use std::time::Duration;
 use steersman::consistency::ConsistencyStore;
-use steersman::{Action, Controller, Lister, LookupError, Manager, ObjectKey, ReconcileError, Scope, owners, write};
+use steersman::{Action, Controller, Lister, LookupError, Manager, ObjectKey, Scope, owners, write};
 
 /// How many keys are worked at by each loop at a time.
 const WORKERS: usize = 16;
@@ -47,18 +47,6 @@ struct Context<K> {
     written: ConsistencyStore,
 }
 
-#[derive(Debug, thiserror::Error)]
-enum Error {
-    #[error("cannot claim pods")]
-    Claim(#[from] ClaimError),
-    #[error("cannot read the cache")]
-    Read(#[from] LookupError),
-    #[error(transparent)]
-    Refused(#[from] Refused),
-}
-
-impl ReconcileError for Error {}
-
 /// Puts the loop `replicaset` into a manager.
 pub(crate) fn add_sets(manager: Manager, parts: Parts<'_>) -> Manager {
     add::<ReplicaSet>(manager, parts)
@@ -72,7 +60,7 @@ pub(crate) fn add_controllers(manager: Manager, parts: Parts<'_>) -> Manager {
 fn add<K: Kind>(manager: Manager, Parts { client, settings }: Parts<'_>) -> Manager {
     let objects = manager.informers().informer::<K>(Scope::All);
     let pods = manager.informers().informer::<Pod>(Scope::All);
-    let wanting = Selectors::of(&objects, K::label_selector);
+    let selectors = Selectors::of(&objects, K::label_selector);
     let context = Context {
         control: PodControl::new(client.clone(), K::COMPONENT),
         clock: settings.clock,
@@ -86,15 +74,7 @@ fn add<K: Kind>(manager: Manager, Parts { client, settings }: Parts<'_>) -> Mana
         .name(K::COMPONENT)
         .workers(WORKERS)
         .owns::<Pod>()
-        // A Pod without a controller may be adopted by whoever selects it.
-        .watches_metadata(&pods, move |metadata| {
-            let is_free = metadata.owner_references.iter().flatten().all(|owner| owner.controller != Some(true));
-            if !is_free || metadata.deletion_timestamp.is_some() || metadata.labels.is_none() {
-                return Vec::new();
-            }
-            let found = wanting.matching(metadata).unwrap_or_default();
-            found.iter().map(|object| ObjectKey::of(&**object)).collect()
-        });
+        .watches_metadata(&pods, selectors.into_adopters());
     manager.controller(controller)
 }
 
@@ -102,13 +82,9 @@ async fn reconcile<K: Kind>(key: ObjectKey, cx: &Context<K>) -> Result<Action, E
     if let Some(later) = stale::action(&cx.written, &key) {
         return Ok(later);
     }
-    let object = match cx.objects.get(&key) {
-        Ok(object) => object,
-        Err(LookupError::NotFound { .. }) => {
-            cx.written.clear(&key);
-            return Ok(Action::AwaitChange);
-        }
-        Err(error) => return Err(error.into()),
+    let Some(object) = cx.objects.find(&key)? else {
+        cx.written.clear(&key);
+        return Ok(Action::AwaitChange);
     };
     // What validation does not let through has nothing to be done for.
     let Some(wanted) = object.wanted() else { return Ok(Action::AwaitChange) };

@@ -124,13 +124,9 @@ fn keys<K: kube::Resource>(
 }
 
 async fn reconcile(key: ObjectKey, cx: &Arc<Context>) -> Result<Action, Error> {
-    let quota = match cx.quotas.get(&key) {
-        Ok(quota) => quota,
-        Err(LookupError::NotFound { .. }) => {
-            cx.counters.drop_unused()?;
-            return Ok(Action::AwaitChange);
-        }
-        Err(error) => return Err(error.into()),
+    let Some(quota) = cx.quotas.find(&key)? else {
+        cx.counters.drop_unused()?;
+        return Ok(Action::AwaitChange);
     };
     if let Some(wait) = cx.pace.wait(&key) {
         return Ok(Action::RequeueAfter(wait));

@@ -11,7 +11,7 @@ use kube::{Api, Client, ResourceExt as _};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use steersman::cache::Selection;
-use steersman::{Action, BoxError, Controller, Lister, LookupError, Manager, ObjectKey, Scope};
+use steersman::{Action, BoxError, Controller, Lister, Manager, ObjectKey, Scope};
 
 /// The name under which the loop appears in logs.
 const NAME: &str = "root-ca-certificate-publisher-controller";
@@ -54,11 +54,7 @@ pub(crate) fn add(manager: Manager, Parts { client, settings }: Parts<'_>) -> Ma
 
 async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, BoxError> {
     let namespace = cx.namespaces.get(&key)?;
-    let known = match cx.configs.get(&ObjectKey::namespaced(key.name(), CONFIG_MAP)) {
-        Ok(known) => Some(known),
-        Err(LookupError::NotFound { .. }) => None,
-        Err(error) => return Err(error.into()),
-    };
+    let known = cx.configs.find(&ObjectKey::namespaced(key.name(), CONFIG_MAP))?;
     let api = Api::<ConfigMap>::namespaced(cx.client.clone(), key.name());
     let written = match plan(known.as_deref(), &cx.bundle) {
         // Nothing can be created in it, and an attempt would be refused.

@@ -11,7 +11,6 @@ mod affinity;
 mod cluster;
 mod cycle;
 mod hints;
-mod labels;
 mod node;
 mod pod;
 mod preempt;
@@ -26,8 +25,8 @@ mod volumes;
 #[cfg(test)]
 mod tests;
 
+use crate::labels::Selector;
 use crate::scheduler::hints::Event;
-use crate::scheduler::labels::Selector;
 use crate::scheduler::pod::Owner;
 use crate::scheduler::requests::{Answer, Requests};
 use crate::scheduler::state::State;

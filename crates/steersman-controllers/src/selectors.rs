@@ -6,8 +6,8 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use kube::core::{Resource, Selector};
 use std::sync::Arc;
-use steersman::LookupError;
 use steersman::cache::{CachedResource, Index, Informer};
+use steersman::{LookupError, ObjectKey};
 
 use crate::dependents;
 
@@ -54,5 +54,16 @@ impl<K: CachedResource + Resource<DynamicType = ()>> Selectors<K> {
             }));
         }
         Ok(found)
+    }
+
+    /// For a controller that watches what its objects may adopt: the keys of those that select it, if it can be adopted.
+    pub(crate) fn into_adopters(self) -> impl Fn(&ObjectMeta) -> Vec<ObjectKey> + Send + Sync + 'static {
+        move |metadata| {
+            if !dependents::is_adoptable(metadata) {
+                return Vec::new();
+            }
+            let found = self.matching(metadata).unwrap_or_default();
+            found.iter().map(|object| ObjectKey::of(&**object)).collect()
+        }
     }
 }

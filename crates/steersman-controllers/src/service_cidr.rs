@@ -58,11 +58,7 @@ pub(crate) fn add(manager: Manager, Parts { client, .. }: Parts<'_>) -> Manager 
 }
 
 async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, Error> {
-    let range = match cx.ranges.get(&key) {
-        Ok(range) => range,
-        Err(LookupError::NotFound { .. }) => return Ok(Action::AwaitChange),
-        Err(error) => return Err(error.into()),
-    };
+    let Some(range) = cx.ranges.find(&key)? else { return Ok(Action::AwaitChange) };
     if !finalizers::is_deleting(&*range) {
         if !finalizers::contains(&*range, FINALIZER) {
             patch(cx, &range, &json!({"finalizers": [FINALIZER]})).await?;

@@ -9,7 +9,7 @@ mod identity;
 mod plan;
 mod revisions;
 
-use crate::dependents::{Claim, ClaimError, Dependents};
+use crate::dependents::{self, Claim, Dependents};
 use crate::refusal::{self, Refused};
 use crate::settings::Parts;
 use crate::statefulset::execute::Executor;
@@ -49,7 +49,7 @@ pub(super) struct Context {
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
     #[error(transparent)]
-    Claim(#[from] ClaimError),
+    Claim(#[from] refusal::Error),
     #[error("{0}")]
     Claims(String),
     #[error("all names for a new revision are taken")]
@@ -111,8 +111,7 @@ pub(crate) fn add(manager: Manager, Parts { client, settings }: Parts<'_>) -> Ma
 fn wanted_by(sets: &Informer<StatefulSet>) -> impl Fn(&ObjectMeta) -> Vec<ObjectKey> + Send + Sync + 'static {
     let sets = sets.lister();
     move |metadata| {
-        let is_controlled = metadata.owner_references.iter().flatten().any(|owner| owner.controller == Some(true));
-        if is_controlled || metadata.deletion_timestamp.is_some() || metadata.labels.is_none() {
+        if !dependents::is_adoptable(metadata) {
             return Vec::new();
         }
         let Some((parent, _)) = identity::parse(metadata.name.as_deref().unwrap_or_default()) else {
@@ -144,13 +143,9 @@ async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, Error> {
     if let Some(action) = stale::action(&cx.written, &key) {
         return Ok(action);
     }
-    let set = match cx.sets.get(&key) {
-        Ok(set) => set,
-        Err(LookupError::NotFound { .. }) => {
-            cx.written.clear(&key);
-            return Ok(Action::AwaitChange);
-        }
-        Err(error) => return Err(error.into()),
+    let Some(set) = cx.sets.find(&key)? else {
+        cx.written.clear(&key);
+        return Ok(Action::AwaitChange);
     };
     let Ok(selector) = Selector::try_from(set.spec.selector.clone()) else { return Ok(Action::AwaitChange) };
     let claim = Claim { client: &cx.client, owner: &*set, selector: &selector };
@@ -167,14 +162,10 @@ async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, Error> {
         let failure = RefCell::new(None);
         let find = |name: &str| {
             let key = ObjectKey::namespaced(key.namespace().unwrap_or_default(), name);
-            match cx.claims.get(&key) {
-                Ok(claim) => Some(claim),
-                Err(LookupError::NotFound { .. }) => None,
-                Err(error) => {
-                    failure.replace(Some(error));
-                    None
-                }
-            }
+            cx.claims.find(&key).unwrap_or_else(|error| {
+                failure.replace(Some(error));
+                None
+            })
         };
         let state = State {
             set: &set,

@@ -21,7 +21,7 @@ use std::time::Duration;
 use steersman::cache::{Change, Index};
 use steersman::controller::Watch;
 use steersman::events::{EventRecorder, EventType};
-use steersman::{Action, BoxError, Controller, Lister, LookupError, Manager, ObjectKey, Scope};
+use steersman::{Action, BoxError, Controller, Lister, Manager, ObjectKey, Scope};
 use tokio::time::Instant;
 
 /// The name under which the loop appears in logs, and what its Events are said to come from.
@@ -92,23 +92,16 @@ fn node_name(pod: &Pod) -> Option<&str> {
 }
 
 async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, BoxError> {
-    let pod = match cx.pods.get(&key) {
-        Ok(pod) => pod,
-        Err(LookupError::NotFound { .. }) => {
-            cx.cancel(&key);
-            return Ok(Action::AwaitChange);
-        }
-        Err(error) => return Err(error.into()),
+    let Some(pod) = cx.pods.find(&key)? else {
+        cx.cancel(&key);
+        return Ok(Action::AwaitChange);
     };
     if cx.evictions.lock().get(&key).is_some_and(|eviction| eviction.uid != pod.metadata.uid) {
         cx.cancel(&key);
     }
     let Some(node) = node_name(&pod) else { return Ok(Action::AwaitChange) };
-    let taints = match cx.nodes.get(&ObjectKey::cluster(node)) {
-        Ok(node) => Some(plan::evicting(node.spec.as_ref().and_then(|spec| spec.taints.as_deref()))),
-        Err(LookupError::NotFound { .. }) => None,
-        Err(error) => return Err(error.into()),
-    };
+    let node = cx.nodes.find(&ObjectKey::cluster(node))?;
+    let taints = node.map(|node| plan::evicting(node.spec.as_ref().and_then(|spec| spec.taints.as_deref())));
     let now = Instant::now();
     match taints.map(|taints| plan::plan(&taints, tolerations(&pod))) {
         Some(Plan::Keep) => {
@@ -148,14 +141,14 @@ impl Context {
         if let Some(patch) = condemned(pod, (self.clock)()) {
             match api.patch_status(key.name(), &PatchParams::default(), &Patch::Strategic(patch)).await {
                 Ok(_) => {}
-                Err(error) if refusal::is_gone(&error) || refusal::is_conflict(&error) => return Ok(self.done(key)),
+                Err(error) if refusal::is_outdated(&error) => return Ok(self.done(key)),
                 Err(error) => return Err(Refused::to("say why a pod is deleted")(error).into()),
             }
         }
         let preconditions = Preconditions { uid: pod.metadata.uid.clone(), resource_version: None };
         match api.delete(key.name(), &DeleteParams::default().preconditions(preconditions)).await {
             Ok(_) => Ok(self.done(key)),
-            Err(error) if refusal::is_gone(&error) || refusal::is_conflict(&error) => Ok(self.done(key)),
+            Err(error) if refusal::is_outdated(&error) => Ok(self.done(key)),
             Err(error) => Err(Refused::to("delete a pod")(error).into()),
         }
     }

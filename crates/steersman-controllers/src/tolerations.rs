@@ -3,18 +3,41 @@
 
 use k8s_openapi::api::core::v1::{Taint, Toleration};
 
+/// What of a taint is tolerated: all but since when it is there.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub(crate) struct NodeTaint {
+    pub(crate) effect: String,
+    key: String,
+    value: String,
+}
+
+impl NodeTaint {
+    pub(crate) fn of(Taint { effect, key, value, .. }: &Taint) -> NodeTaint {
+        NodeTaint { effect: effect.clone(), key: key.clone(), value: value.clone().unwrap_or_default() }
+    }
+
+    /// Whether one of these is for it.
+    pub(crate) fn is_tolerated(&self, tolerations: &[Toleration]) -> bool {
+        tolerations.iter().any(|toleration| is_for(toleration, &self.effect, &self.key, &self.value))
+    }
+}
+
 /// Whether a toleration is for a taint.
 pub(crate) fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
-    let (effect, key) =
-        (toleration.effect.as_deref().unwrap_or_default(), toleration.key.as_deref().unwrap_or_default());
-    if !effect.is_empty() && effect != taint.effect || !key.is_empty() && key != taint.key {
-        return false;
-    }
-    match toleration.operator.as_deref().unwrap_or_default() {
-        "" | "Equal" => toleration.value.as_deref().unwrap_or_default() == taint.value.as_deref().unwrap_or_default(),
-        "Exists" => true,
-        _ => false,
-    }
+    is_for(toleration, &taint.effect, &taint.key, taint.value.as_deref().unwrap_or_default())
+}
+
+fn is_for(toleration: &Toleration, effect: &str, key: &str, value: &str) -> bool {
+    let is = |wanted: &Option<String>, present: &str| {
+        wanted.as_deref().is_none_or(|wanted| wanted.is_empty() || wanted == present)
+    };
+    is(&toleration.effect, effect)
+        && is(&toleration.key, key)
+        && match toleration.operator.as_deref().unwrap_or_default() {
+            "" | "Equal" => toleration.value.as_deref().unwrap_or_default() == value,
+            "Exists" => true,
+            _ => false,
+        }
 }
 
 /// The first toleration for each taint. `None` if there is none for one of them.

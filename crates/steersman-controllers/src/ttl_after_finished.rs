@@ -4,7 +4,7 @@
 //! its time to live may have been changed since, and deleted in the foreground, so that its Pods are gone when it is.
 
 use crate::job;
-use crate::refusal::{self, Refused};
+use crate::refusal::{self, Error, Refused};
 use crate::settings::Parts;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::Job;
@@ -12,7 +12,7 @@ use kube::api::{DeleteParams, Preconditions};
 use kube::{Api, Client, ResourceExt as _};
 use std::time::Duration;
 use steersman::cache::Change;
-use steersman::{Action, Controller, Lister, LookupError, Manager, ObjectKey, ReconcileError, Scope};
+use steersman::{Action, Controller, Lister, Manager, ObjectKey, Scope};
 
 /// The name under which the loop appears in logs.
 const NAME: &str = "ttl-after-finished-controller";
@@ -22,16 +22,6 @@ struct Context {
     clock: fn() -> Timestamp,
     jobs: Lister<Job>,
 }
-
-#[derive(Debug, thiserror::Error)]
-enum Error {
-    #[error("cannot read the job")]
-    Read(#[from] LookupError),
-    #[error(transparent)]
-    Refused(#[from] Refused),
-}
-
-impl ReconcileError for Error {}
 
 /// When a Job may be deleted.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -53,11 +43,7 @@ pub(crate) fn add(manager: Manager, Parts { client, settings }: Parts<'_>) -> Ma
 }
 
 async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, Error> {
-    let job = match cx.jobs.get(&key) {
-        Ok(job) => job,
-        Err(LookupError::NotFound { .. }) => return Ok(Action::AwaitChange),
-        Err(error) => return Err(error.into()),
-    };
+    let Some(job) = cx.jobs.find(&key)? else { return Ok(Action::AwaitChange) };
     if let Some(action) = wait(expiry(&job, (cx.clock)())) {
         return Ok(action);
     }
@@ -71,7 +57,7 @@ async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, Error> {
     match api.delete(key.name(), &DeleteParams::foreground().preconditions(preconditions)).await {
         Ok(_) => tracing::info!(job = %key, "the job finished long enough ago and is deleted"),
         // Another Job of the name has events of its own.
-        Err(error) if refusal::is_gone(&error) || refusal::is_conflict(&error) => {}
+        Err(error) if refusal::is_outdated(&error) => {}
         Err(error) => return Err(Refused::to("delete the job")(error).into()),
     }
     Ok(Action::AwaitChange)

@@ -104,9 +104,9 @@ struct Reconciliation<'a> {
 /// # Errors
 /// When it is to be tried again after a growing while.
 pub(crate) async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, Error> {
-    let object = match cx.networks.get(&key) {
-        Ok(object) => object,
-        Err(LookupError::NotFound { .. }) => return Ok(Action::AwaitChange),
+    let object = match cx.networks.find(&key) {
+        Ok(Some(object)) => object,
+        Ok(None) => return Ok(Action::AwaitChange),
         Err(LookupError::Undecodable { .. }) => return Err(Error::Unreadable),
         Err(error) => return Err(Error::Lookup(error)),
     };

@@ -109,6 +109,18 @@ impl<K: CachedResource> Lister<K> {
         }
     }
 
+    /// The object at `key`; `None` if it does not exist, which is mostly no error: it was deleted.
+    ///
+    /// # Errors
+    /// As [`Lister::get`], but for [`LookupError::NotFound`].
+    pub fn find(&self, key: &ObjectKey) -> Result<Option<Arc<K>>, LookupError> {
+        match self.get(key) {
+            Ok(object) => Ok(Some(object)),
+            Err(LookupError::NotFound { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Whether an object exists at `key`, undecodable or not. Decodes nothing.
     ///
     /// # Errors

@@ -46,7 +46,7 @@ async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, BoxError> {
             tracing::info!(token = key.name(), "the bootstrap token has expired: it goes");
             Ok(Action::AwaitChange)
         }
-        Err(error) if refusal::is_gone(&error) || refusal::is_conflict(&error) => Ok(Action::AwaitChange),
+        Err(error) if refusal::is_outdated(&error) => Ok(Action::AwaitChange),
         Err(error) => Err(Refused::to("delete the bootstrap token")(error).into()),
     }
 }

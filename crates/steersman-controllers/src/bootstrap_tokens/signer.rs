@@ -69,7 +69,7 @@ async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, BoxError> {
     let api = Api::<ConfigMap>::namespaced(cx.client.clone(), NAMESPACE);
     match api.replace(CONFIG_MAP, &PostParams::default(), &config).await {
         Ok(_) => Ok(next),
-        Err(error) if refusal::is_gone(&error) || refusal::is_conflict(&error) => Ok(next),
+        Err(error) if refusal::is_outdated(&error) => Ok(next),
         Err(error) => Err(Refused::to("sign what nodes read of the cluster")(error).into()),
     }
 }

@@ -70,7 +70,7 @@ async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, BoxError> {
         let api = Api::<CertificateSigningRequest>::all(cx.client.clone());
         return match api.replace_subresource("approval", key.name(), &PostParams::default(), &approved).await {
             Ok(_) => Ok(Action::AwaitChange),
-            Err(error) if refusal::is_gone(&error) || refusal::is_conflict(&error) => Ok(Action::AwaitChange),
+            Err(error) if refusal::is_outdated(&error) => Ok(Action::AwaitChange),
             Err(error) => Err(Refused::to("approve the request")(error).into()),
         };
     }

@@ -52,7 +52,7 @@ async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, BoxError> {
             tracing::info!(request = key.name(), "the request is done with: it goes");
             Ok(Action::AwaitChange)
         }
-        Err(error) if refusal::is_gone(&error) || refusal::is_conflict(&error) => Ok(Action::AwaitChange),
+        Err(error) if refusal::is_outdated(&error) => Ok(Action::AwaitChange),
         Err(error) => Err(Refused::to("delete the request")(error).into()),
     }
 }

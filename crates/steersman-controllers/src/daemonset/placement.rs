@@ -3,10 +3,11 @@
 //! Follows upstream's `NodeShouldRunDaemonPod`: the node name, the node selector, the required node affinity, and the taints of effect
 //! NoSchedule and NoExecute against the tolerations of the template and those that every daemon has.
 
+use crate::labels::{Labels, RequiredNodes};
+use crate::tolerations::NodeTaint;
 use k8s_openapi::api::core::v1::{
-    Affinity, Node, NodeAffinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PodSpec, Taint, Toleration,
+    Affinity, Node, NodeAffinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PodSpec, Toleration,
 };
-use std::collections::BTreeMap;
 
 const NAME_FIELD: &str = "metadata.name";
 const NO_EXECUTE: &str = "NoExecute";
@@ -16,22 +17,14 @@ const NO_SCHEDULE: &str = "NoSchedule";
 #[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]
 pub(crate) struct Site {
     pub(crate) name: String,
-    labels: BTreeMap<String, String>,
+    labels: Labels,
     taints: Vec<NodeTaint>,
-}
-
-#[derive(Clone, Debug, Eq, Hash, PartialEq)]
-struct NodeTaint {
-    key: String,
-    value: String,
-    effect: String,
 }
 
 /// What the template of a DaemonSet asks of Nodes.
 pub(crate) struct Placement<'a> {
     node_name: Option<&'a str>,
-    node_selector: Option<&'a BTreeMap<String, String>>,
-    affinity: Option<&'a NodeSelector>,
+    required: RequiredNodes,
     tolerations: Vec<Toleration>,
 }
 
@@ -59,53 +52,20 @@ impl Site {
     }
 }
 
-impl NodeTaint {
-    fn of(Taint { key, value, effect, .. }: &Taint) -> NodeTaint {
-        NodeTaint { key: key.clone(), value: value.clone().unwrap_or_default(), effect: effect.clone() }
-    }
-
-    fn is_tolerated(&self, tolerations: &[Toleration]) -> bool {
-        tolerations.iter().any(|toleration| {
-            let wants = |wanted: &Option<String>, is: &str| match wanted.as_deref() {
-                None | Some("") => true,
-                Some(wanted) => wanted == is,
-            };
-            wants(&toleration.effect, &self.effect)
-                && wants(&toleration.key, &self.key)
-                && match toleration.operator.as_deref() {
-                    None | Some("" | "Equal") => toleration.value.as_deref().unwrap_or_default() == self.value,
-                    Some("Exists") => true,
-                    Some(_) => false,
-                }
-        })
-    }
-}
-
 // === impl Placement ===
 
 impl<'a> Placement<'a> {
     pub(crate) fn of(spec: &'a PodSpec) -> Placement<'a> {
-        let affinity = spec.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref());
         Placement {
             node_name: spec.node_name.as_deref().filter(|name| !name.is_empty()),
-            node_selector: spec.node_selector.as_ref(),
-            affinity: affinity
-                .and_then(|affinity| affinity.required_during_scheduling_ignored_during_execution.as_ref()),
+            required: RequiredNodes::read(spec),
             tolerations: tolerations(spec),
         }
     }
 
     pub(crate) fn on(&self, site: &Site) -> Verdict {
         let is_named = self.node_name.is_none_or(|name| name == site.name);
-        let is_selected = self
-            .node_selector
-            .is_none_or(|wanted| wanted.iter().all(|(key, value)| site.labels.get(key) == Some(value)));
-        // A term without requirements selects nothing, and neither does one with a requirement that makes no sense.
-        let is_attractive = || {
-            self.affinity
-                .is_none_or(|selector| selector.node_selector_terms.iter().any(|term| term_matches(term, site)))
-        };
-        if !is_named || !is_selected || !is_attractive() {
+        if !is_named || !self.required.matches(&site.name, &site.labels) {
             return Verdict::Leave;
         }
         let repels = |effect: &str| {
@@ -116,42 +76,6 @@ impl<'a> Placement<'a> {
             (false, true) => Verdict::Stay,
             (false, false) => Verdict::Run,
         }
-    }
-}
-
-fn term_matches(term: &NodeSelectorTerm, site: &Site) -> bool {
-    let expressions = term.match_expressions.as_deref().unwrap_or_default();
-    let fields = term.match_fields.as_deref().unwrap_or_default();
-    let is_empty = expressions.is_empty() && fields.is_empty();
-    !is_empty
-        && expressions.iter().all(|one| label_matches(one, site.labels.get(&one.key).map(String::as_str)))
-        && fields.iter().all(|one| field_matches(one, if one.key == NAME_FIELD { &site.name } else { "" }))
-}
-
-fn label_matches(requirement: &NodeSelectorRequirement, label: Option<&str>) -> bool {
-    let values = requirement.values.as_deref().unwrap_or_default();
-    let is_among = label.is_some_and(|label| values.iter().any(|value| value == label));
-    let compared = || {
-        let [bound] = values else { return None };
-        Some(label?.parse::<i64>().ok()?.cmp(&bound.parse().ok()?))
-    };
-    match &*requirement.operator {
-        "DoesNotExist" => values.is_empty() && label.is_none(),
-        "Exists" => values.is_empty() && label.is_some(),
-        "Gt" => compared().is_some_and(std::cmp::Ordering::is_gt),
-        "In" => is_among,
-        "Lt" => compared().is_some_and(std::cmp::Ordering::is_lt),
-        "NotIn" => !values.is_empty() && !is_among,
-        _ => false,
-    }
-}
-
-fn field_matches(requirement: &NodeSelectorRequirement, field: &str) -> bool {
-    let [value] = requirement.values.as_deref().unwrap_or_default() else { return false };
-    match &*requirement.operator {
-        "In" => value == field,
-        "NotIn" => value != field,
-        _ => false,
     }
 }
 

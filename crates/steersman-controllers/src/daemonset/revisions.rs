@@ -111,7 +111,7 @@ impl Keeper<'_> {
             let patch = json!({"metadata": {"uid": pod.metadata.uid, "labels": {history::POD_LABEL: hash}}});
             match api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await {
                 Ok(pod) => self.cx.written.wrote_at(self.key, &pod),
-                Err(error) if refusal::is_gone(&error) || refusal::is_conflict(&error) => {}
+                Err(error) if refusal::is_outdated(&error) => {}
                 Err(error) => return Err(Refused::to(format!("label the pod {name:?}"))(error).into()),
             }
         }

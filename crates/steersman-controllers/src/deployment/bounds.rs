@@ -4,6 +4,7 @@
 //! Follows upstream's `pkg/controller/deployment/util`. Sums saturate: whatever users ask for, nothing overflows.
 
 use crate::deployment::revision::{self, MAX_REPLICAS};
+use crate::scaled::{self, Round};
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
@@ -12,13 +13,6 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 pub(crate) enum Strategy {
     Recreate,
     RollingUpdate,
-}
-
-/// Which way a part of the whole is rounded.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Round {
-    Down,
-    Up,
 }
 
 /// How many replicas a Deployment wants.
@@ -70,21 +64,8 @@ fn fenceposts(deployment: &Deployment) -> Option<(i32, i32)> {
     Some(if surge == 0 && unavailable == 0 { (0, 1) } else { (surge, unavailable) })
 }
 
-/// A number, or so many hundredths of a total.
 fn scaled(value: Option<&IntOrString>, total: i32, round: Round) -> Option<i32> {
-    match value {
-        None => Some(0),
-        Some(IntOrString::Int(number)) => Some(*number),
-        Some(IntOrString::String(text)) => {
-            let percent: i32 = text.strip_suffix('%')?.parse().ok()?;
-            let hundredths = i64::from(percent) * i64::from(total);
-            let part = match round {
-                Round::Down => hundredths.div_euclid(100),
-                Round::Up => -(-hundredths).div_euclid(100),
-            };
-            Some(saturated(part))
-        }
-    }
+    value.map_or(Some(0), |value| scaled::number(value, total.into(), round).map(saturated))
 }
 
 /// The sum of what ReplicaSets want.

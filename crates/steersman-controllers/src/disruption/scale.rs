@@ -82,19 +82,19 @@ impl Scales {
         let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
         let found = match (group, &*owner.kind) {
             ("", "ReplicationController") => {
-                let found = present(self.replication_controllers.get(&key))?;
+                let found = self.replication_controllers.find(&key)?;
                 found
                     .filter(|one| one.metadata.uid.as_ref() == Some(&owner.uid))
                     .map(|one| (owner.uid.clone(), one.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1)))
             }
             ("apps", "StatefulSet") => {
-                let found = present(self.stateful_sets.get(&key))?;
+                let found = self.stateful_sets.find(&key)?;
                 found
                     .filter(|one| one.metadata.uid.as_ref() == Some(&owner.uid))
                     .map(|one| (owner.uid.clone(), one.spec.replicas.unwrap_or(1)))
             }
             ("apps" | "extensions", "ReplicaSet") => {
-                let found = present(self.replica_sets.get(&key))?;
+                let found = self.replica_sets.find(&key)?;
                 match found.filter(|one| one.metadata.uid.as_ref() == Some(&owner.uid)) {
                     Some(replica_set) => self.of_replica_set(&replica_set, namespace)?,
                     None => None,
@@ -113,7 +113,7 @@ impl Scales {
             let count = replica_set.spec.replicas.unwrap_or(1);
             return Ok(replica_set.metadata.uid.clone().map(|uid| (uid, count)));
         };
-        let deployment = present(self.deployments.get(&ObjectKey::namespaced(namespace, &above.name)))?;
+        let deployment = self.deployments.find(&ObjectKey::namespaced(namespace, &above.name))?;
         let deployment = deployment.filter(|one| one.metadata.uid.as_ref() == Some(&above.uid));
         Ok(deployment.map(|one| (above.uid.clone(), one.spec.replicas.unwrap_or(1))))
     }
@@ -130,7 +130,7 @@ impl Scales {
         };
         let listed: APIResourceList = match listed {
             Ok(listed) => listed,
-            Err(error) if refusal::is_gone(&error) || refusal::is_not_served(&error) => return Err(no_match()),
+            Err(error) if refusal::is_gone(&error) => return Err(no_match()),
             Err(error) => return Err(unknown(&error)),
         };
         let of_kind = |one: &&k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResource| {
@@ -159,14 +159,5 @@ impl Scales {
         }
         let count = scale["spec"]["replicas"].as_i64().unwrap_or_default();
         Ok(Some((owner.uid.clone(), i32::try_from(count).unwrap_or(i32::MAX))))
-    }
-}
-
-/// What was found, if anything is there.
-fn present<K>(found: Result<Arc<K>, LookupError>) -> Result<Option<Arc<K>>, LookupError> {
-    match found {
-        Ok(object) => Ok(Some(object)),
-        Err(LookupError::NotFound { .. }) => Ok(None),
-        Err(error) => Err(error),
     }
 }

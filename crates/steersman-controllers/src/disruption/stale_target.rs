@@ -2,14 +2,14 @@
 
 use crate::disruption::plan;
 use crate::pods;
-use crate::refusal::{self, Refused};
+use crate::refusal::{self, Error, Refused};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::json;
 use std::time::Duration;
-use steersman::{Action, Controller, Lister, LookupError, Manager, ObjectKey, ReconcileError, Scope};
+use steersman::{Action, Controller, Lister, Manager, ObjectKey, Scope};
 
 const NAME: &str = "stale-pod-disruption";
 const CONDITION: &str = "DisruptionTarget";
@@ -21,16 +21,6 @@ struct Context {
     pods: Lister<Pod>,
     clock: fn() -> Timestamp,
 }
-
-#[derive(Debug, thiserror::Error)]
-enum Error {
-    #[error("cannot read the pod")]
-    Read(#[from] LookupError),
-    #[error(transparent)]
-    Refused(#[from] Refused),
-}
-
-impl ReconcileError for Error {}
 
 pub(super) fn add(manager: Manager, client: Client, clock: fn() -> Timestamp) -> Manager {
     let pods = manager.informers().informer::<Pod>(Scope::All);
@@ -50,11 +40,7 @@ fn since(pod: &Pod) -> Option<Timestamp> {
 }
 
 async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, Error> {
-    let pod = match cx.pods.get(&key) {
-        Ok(pod) => pod,
-        Err(LookupError::NotFound { .. }) => return Ok(Action::AwaitChange),
-        Err(error) => return Err(error.into()),
-    };
+    let Some(pod) = cx.pods.find(&key)? else { return Ok(Action::AwaitChange) };
     let Some(since) = since(&pod) else { return Ok(Action::AwaitChange) };
     let now = (cx.clock)();
     if let Some(left) = plan::left_of_patience(since, now).filter(|left| *left > Duration::ZERO) {
@@ -71,7 +57,7 @@ async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, Error> {
     let pods = Api::<Pod>::namespaced(cx.client.clone(), key.namespace().unwrap_or_default());
     match pods.patch_status(key.name(), &PatchParams::default(), &Patch::Strategic(patch)).await {
         Ok(_) => Ok(Action::AwaitChange),
-        Err(error) if refusal::is_gone(&error) || refusal::is_conflict(&error) => Ok(Action::AwaitChange),
+        Err(error) if refusal::is_outdated(&error) => Ok(Action::AwaitChange),
         Err(error) => Err(Refused::to(format!("reset the condition of {key}"))(error).into()),
     }
 }

@@ -5,7 +5,7 @@
 use crate::dependents::Dependents;
 use crate::job::pass::has_finalizer;
 use crate::job::{FINALIZER, finished, is_managed_elsewhere, release_in};
-use crate::refusal::Refused;
+use crate::refusal::Error;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -13,7 +13,7 @@ use kube::core::Resource as _;
 use kube::{Api, Client};
 use steersman::cache::{Change, Informer};
 use steersman::controller::Watch;
-use steersman::{Action, Controller, Lister, LookupError, Manager, ObjectKey, ReconcileError, owners};
+use steersman::{Action, Controller, Lister, LookupError, Manager, ObjectKey, owners};
 
 const NAME: &str = "job-controller-orphan-pods";
 const WORKERS: usize = 5;
@@ -23,16 +23,6 @@ struct Context {
     jobs: Lister<Job>,
     pods: Lister<Pod>,
 }
-
-#[derive(Debug, thiserror::Error)]
-enum Error {
-    #[error("cannot read the pod or its job")]
-    Read(#[from] LookupError),
-    #[error(transparent)]
-    Refused(#[from] Refused),
-}
-
-impl ReconcileError for Error {}
 
 pub(super) fn add(manager: Manager, client: Client, jobs: &Informer<Job>, pods: &Informer<Pod>) -> Manager {
     let context = Context { client, jobs: jobs.lister(), pods: pods.lister() };
@@ -61,11 +51,7 @@ pub(super) fn add(manager: Manager, client: Client, jobs: &Informer<Job>, pods: 
 }
 
 async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, Error> {
-    let pod = match cx.pods.get(&key) {
-        Ok(pod) => pod,
-        Err(LookupError::NotFound { .. }) => return Ok(Action::AwaitChange),
-        Err(error) => return Err(error.into()),
-    };
+    let Some(pod) = cx.pods.find(&key)? else { return Ok(Action::AwaitChange) };
     if has_finalizer(&pod) && is_orphan(&pod, &cx.jobs)? {
         let api = Api::namespaced(cx.client.clone(), key.namespace().unwrap_or_default());
         release_in(&api, &pod).await?;
@@ -80,10 +66,6 @@ fn is_orphan(pod: &Pod, jobs: &Lister<Job>) -> Result<bool, LookupError> {
         return Ok(false);
     }
     let key = ObjectKey::namespaced(pod.metadata.namespace.as_deref().unwrap_or_default(), &controller.name);
-    match jobs.get(&key) {
-        Ok(job) if job.metadata.uid.as_deref() != Some(&*controller.uid) => Ok(true),
-        Ok(job) => Ok(!is_managed_elsewhere(&job) && finished(&job).is_some()),
-        Err(LookupError::NotFound { .. }) => Ok(true),
-        Err(error) => Err(error),
-    }
+    let owner = jobs.find(&key)?.filter(|job| job.metadata.uid.as_deref() == Some(&*controller.uid));
+    Ok(owner.is_none_or(|job| !is_managed_elsewhere(&job) && finished(&job).is_some()))
 }

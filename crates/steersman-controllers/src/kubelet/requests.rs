@@ -37,7 +37,7 @@ fn outcome(result: Result<Option<String>, kube::Error>) -> Outcome {
     match result {
         Ok(version) => Outcome::Done(version.and_then(|version| version.parse().ok())),
         // Under this name there is another object now.
-        Err(error) if refusal::is_gone(&error) || refusal::is_conflict(&error) => Outcome::Gone,
+        Err(error) if refusal::is_outdated(&error) => Outcome::Gone,
         Err(error) => Outcome::Failed(error),
     }
 }

@@ -14,7 +14,7 @@ use kube::{Api, ResourceExt as _};
 use std::sync::Arc;
 use steersman::cache::Change;
 use steersman::events::EventType;
-use steersman::{Action, BoxError, LookupError, ObjectKey};
+use steersman::{Action, BoxError, ObjectKey};
 
 /// Whether a change brings a Pod to a Node.
 pub(super) fn is_bound(change: &Change<'_, Pod>) -> bool {
@@ -38,11 +38,7 @@ pub(super) async fn reconcile(key: ObjectKey, cx: &Arc<Context>) -> Result<Actio
     if !cx.is_known(name) {
         return Ok(Action::AwaitChange);
     }
-    let node = match cx.nodes.get(&ObjectKey::cluster(name)) {
-        Ok(node) => node,
-        Err(LookupError::NotFound { .. }) => return Ok(Action::AwaitChange),
-        Err(error) => return Err(error.into()),
-    };
+    let Some(node) = cx.nodes.find(&ObjectKey::cluster(name))? else { return Ok(Action::AwaitChange) };
     if health::condition(&node, READY).is_some_and(|ready| ready.status != "True") {
         mark(cx, &pod).await?;
     }

@@ -60,7 +60,7 @@ impl PodControl {
                 self.events.event(owner, EventType::Normal, "SuccessfulDelete", &format!("Deleted pod: {name}"));
                 Ok(())
             }
-            Err(error) if refusal::is_gone(&error) || refusal::is_conflict(&error) => Ok(()),
+            Err(error) if refusal::is_outdated(&error) => Ok(()),
             Err(error) => {
                 let note = format!("Error deleting: {}", refusal::message(&error));
                 self.events.event(owner, EventType::Warning, "FailedDelete", &note);

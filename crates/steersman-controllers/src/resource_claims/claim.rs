@@ -10,11 +10,7 @@ use std::sync::Arc;
 use steersman::{Action, LookupError, ObjectKey, finalizers, owners};
 
 pub(super) async fn reconcile(key: ObjectKey, cx: &Arc<Context>) -> Result<Action, Error> {
-    let claim = match cx.claims.get(&key) {
-        Ok(claim) => claim,
-        Err(LookupError::NotFound { .. }) => return Ok(Action::AwaitChange),
-        Err(error) => return Err(error.into()),
-    };
+    let Some(claim) = cx.claims.find(&key)? else { return Ok(Action::AwaitChange) };
     let namespace = key.namespace().unwrap_or_default();
     let claims = Api::<ResourceClaim>::namespaced(cx.client.clone(), namespace);
     let reserved = claim.status.as_ref().and_then(|status| status.reserved_for.as_deref()).unwrap_or_default();
@@ -34,7 +30,7 @@ pub(super) async fn reconcile(key: ObjectKey, cx: &Arc<Context>) -> Result<Actio
         let preconditions = Preconditions { uid: claim.metadata.uid.clone(), resource_version: None };
         match claims.delete(key.name(), &DeleteParams::default().preconditions(preconditions)).await {
             Ok(_) => {}
-            Err(error) if refusal::is_gone(&error) || refusal::is_conflict(&error) => {}
+            Err(error) if refusal::is_outdated(&error) => {}
             Err(error) => return Err(Refused::to(format!("delete unused generated claim {key}"))(error).into()),
         }
     }
@@ -47,16 +43,13 @@ async fn still_reserves(cx: &Context, namespace: &str, by: &ResourceClaimConsume
         return Ok(true);
     }
     let needs = |pod: &Pod| pod.metadata.uid.as_deref() == Some(&*by.uid) && !is_done(pod);
-    match cx.pods.get(&ObjectKey::namespaced(namespace, &by.name)) {
-        Ok(pod) => Ok(needs(&pod)),
-        Err(LookupError::NotFound { .. }) => {
-            // The cache may not have it yet.
-            let pods = Api::<Pod>::namespaced(cx.client.clone(), namespace);
-            let found = pods.get_opt(&by.name).await.map_err(Refused::to(format!("read the pod {:?}", by.name)))?;
-            Ok(found.is_some_and(|pod| needs(&pod)))
-        }
-        Err(error) => Err(error.into()),
+    if let Some(pod) = cx.pods.find(&ObjectKey::namespaced(namespace, &by.name))? {
+        return Ok(needs(&pod));
     }
+    // The cache may not have it yet.
+    let pods = Api::<Pod>::namespaced(cx.client.clone(), namespace);
+    let found = pods.get_opt(&by.name).await.map_err(Refused::to(format!("read the pod {:?}", by.name)))?;
+    Ok(found.is_some_and(|pod| needs(&pod)))
 }
 
 /// Takes reservations off a claim, and with the last one its allocation and its finalizer. If it has changed since it was read, an event
@@ -82,7 +75,7 @@ async fn release(
     let name = claim.metadata.name.clone().unwrap_or_default();
     match claims.replace(&name, &PostParams::default(), &claim).await {
         Ok(_) => Ok(()),
-        Err(error) if refusal::is_gone(&error) || refusal::is_conflict(&error) => Ok(()),
+        Err(error) if refusal::is_outdated(&error) => Ok(()),
         Err(error) => Err(Refused::to(format!("remove the finalizer of the claim {name:?}"))(error)),
     }
 }
@@ -93,9 +86,6 @@ fn is_of_done_pod(cx: &Context, namespace: &str, claim: &ResourceClaim) -> Resul
     if owner.kind != "Pod" || owner.api_version != "v1" {
         return Ok(false);
     }
-    match cx.pods.get(&ObjectKey::namespaced(namespace, &owner.name)) {
-        Ok(pod) => Ok(pod.metadata.uid.as_deref() != Some(&*owner.uid) || is_done(&pod)),
-        Err(LookupError::NotFound { .. }) => Ok(false),
-        Err(error) => Err(error),
-    }
+    let pod = cx.pods.find(&ObjectKey::namespaced(namespace, &owner.name))?;
+    Ok(pod.is_some_and(|pod| pod.metadata.uid.as_deref() != Some(&*owner.uid) || is_done(&pod)))
 }

@@ -13,7 +13,7 @@ use serde_json::json;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use steersman::events::EventType;
-use steersman::{Action, LookupError, ObjectKey};
+use steersman::{Action, ObjectKey};
 
 const FIELD_MANAGER: &str = "ResourceClaimController";
 /// The longest beginning of a name that leaves room for a hyphen and five characters.
@@ -25,11 +25,7 @@ pub(super) async fn reconcile(key: ObjectKey, cx: &Arc<Context>) -> Result<Actio
     if let Some(action) = stale::action(&cx.written, &key) {
         return Ok(action);
     }
-    let pod = match cx.pods.get(&key) {
-        Ok(pod) => pod,
-        Err(LookupError::NotFound { .. }) => return Ok(Action::AwaitChange),
-        Err(error) => return Err(error.into()),
-    };
+    let Some(pod) = cx.pods.find(&key)? else { return Ok(Action::AwaitChange) };
     if pod.metadata.deletion_timestamp.is_some() {
         return Ok(Action::AwaitChange);
     }
@@ -73,12 +69,13 @@ async fn ensure(
     let namespace = pod_key.namespace().unwrap_or_default();
     match named(pod, entry) {
         Named::ByUser(_) | Named::NotNeeded => return Ok(None),
-        Named::Made(name) => match cx.claims.get(&ObjectKey::namespaced(namespace, name)) {
-            Ok(claim) if is_for(&claim, pod) => return Ok(None),
+        Named::Made(name) => {
+            let claim = cx.claims.find(&ObjectKey::namespaced(namespace, name))?;
+            if claim.is_some_and(|claim| is_for(&claim, pod)) {
+                return Ok(None);
+            }
             // Deleted, or another one's now: a new one is made.
-            Ok(_) | Err(LookupError::NotFound { .. }) => {}
-            Err(error) => return Err(error.into()),
-        },
+        }
         Named::Unknown => {}
     }
     let Some(template_name) = &entry.resource_claim_template_name else { return Ok(None) };
@@ -90,15 +87,11 @@ async fn ensure(
     if let Some(claim) = owned.iter().find(|claim| is_of_entry(claim)) {
         return Ok(claim.metadata.name.clone());
     }
-    let template = match cx.templates.get(&ObjectKey::namespaced(namespace, template_name)) {
-        Ok(template) => template,
-        Err(LookupError::NotFound { .. }) => {
-            let message = format!(
-                "resource claim template {template_name:?}: resourceclaimtemplate.resource.k8s.io {template_name:?} not found"
-            );
-            return Err(Error::Claim { message });
-        }
-        Err(error) => return Err(error.into()),
+    let Some(template) = cx.templates.find(&ObjectKey::namespaced(namespace, template_name))? else {
+        let message = format!(
+            "resource claim template {template_name:?}: resourceclaimtemplate.resource.k8s.io {template_name:?} not found"
+        );
+        return Err(Error::Claim { message });
     };
     let spec = template.spec.clone().unwrap_or_default();
     let described = spec.metadata.unwrap_or_default();
@@ -150,7 +143,7 @@ async fn name_in_status(cx: &Context, key: &ObjectKey, made: &BTreeMap<String, S
             cx.written.wrote_at(key, &pod);
             Ok(())
         }
-        Err(error) if refusal::is_gone(&error) || refusal::is_conflict(&error) => Ok(()),
+        Err(error) if refusal::is_outdated(&error) => Ok(()),
         Err(error) => Err(Refused::to("write the names of the pod's claims")(error)),
     }
 }
@@ -168,11 +161,7 @@ async fn reserve(cx: &Context, key: &ObjectKey, pod: &Pod) -> Result<(), Error> 
             Named::Made(name) => (name, true),
             Named::NotNeeded | Named::Unknown => continue,
         };
-        let claim = match cx.claims.get(&ObjectKey::namespaced(namespace, name)) {
-            Ok(claim) => claim,
-            Err(LookupError::NotFound { .. }) => return Ok(()),
-            Err(error) => return Err(error.into()),
-        };
+        let Some(claim) = cx.claims.find(&ObjectKey::namespaced(namespace, name))? else { return Ok(()) };
         if is_made && !is_for(&claim, pod) {
             let message = format!("ResourceClaim {namespace}/{name} was not created for pod {key} (pod is not owner)");
             return Err(Error::Claim { message });

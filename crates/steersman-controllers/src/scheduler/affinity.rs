@@ -2,8 +2,8 @@
 //!
 //! Follows the plugin InterPodAffinity.
 
+use crate::labels::Labels;
 use crate::scheduler::cluster::Cluster;
-use crate::scheduler::labels::Labels;
 use crate::scheduler::node::Node;
 use crate::scheduler::pod::{Identity, Pending, Placed, PodAffinities, PodTerm};
 use hashbrown::HashMap;

@@ -4,7 +4,7 @@
 //! informer shows it there, or the binding has failed. Follows `pkg/scheduler/backend/cache`, in whose order nodes are taken: from
 //! each zone one in turn.
 
-use crate::scheduler::labels::{Labels, Selector};
+use crate::labels::{Labels, Selector};
 use crate::scheduler::node::{Node, NodeFacts};
 use crate::scheduler::pod::{Identity, Owner, Pending, Placed};
 use crate::scheduler::volumes::Volumes;

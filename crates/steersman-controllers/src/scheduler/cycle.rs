@@ -2,9 +2,9 @@
 //!
 //! Follows `schedulePod` with the plugins that kube-scheduler has by default, their order, weights and sentences.
 
+use crate::labels::Selector;
 use crate::scheduler::affinity::{self, AffinityConflict, AffinityScores, AffinityState};
 use crate::scheduler::cluster::Cluster;
-use crate::scheduler::labels::Selector;
 use crate::scheduler::node::Node;
 use crate::scheduler::pod::{Pending, Placed};
 use crate::scheduler::spread::{self, SpreadConflict, SpreadScores, SpreadState};

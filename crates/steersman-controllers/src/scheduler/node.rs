@@ -1,6 +1,6 @@
 //! Nodes as the scheduler remembers them, with what their Pods take up.
 
-use crate::scheduler::labels::Labels;
+use crate::labels::Labels;
 use crate::scheduler::pod::{HostPort, Identity, Placed};
 use crate::scheduler::resources::{self, Resources, Totals};
 use crate::scheduler::taints::NodeTaint;

@@ -1,7 +1,7 @@
 //! Pods as the scheduler remembers them: [`Placed`], which is little and kept of every Pod, and [`Pending`], which also has what a Pod
 //! asks of its node and is dropped with the binding.
 
-use crate::scheduler::labels::{Labels, NodeTerm, RequiredNodes, Selector};
+use crate::labels::{Labels, NodeTerm, RequiredNodes, Selector};
 use crate::scheduler::resources::{self, Requests};
 use crate::scheduler::taints::Tolerations;
 use k8s_openapi::api::core::v1::{
@@ -228,7 +228,7 @@ impl Pending {
             .and_then(|status| status.conditions.iter().flatten().find(|condition| condition.type_ == "PodScheduled"));
         let owners = pod.metadata.owner_references.iter().flatten();
         Pending {
-            nodes: RequiredNodes::read(pod),
+            nodes: pod.spec.as_ref().map(RequiredNodes::read).unwrap_or_default(),
             preferred_nodes: preferred
                 .iter()
                 .filter(|term| term.weight != 0)

@@ -209,7 +209,7 @@ impl Requests {
             let params = DeleteParams::default().preconditions(uid);
             match self.pods(&victim.key).delete(victim.key.name(), &params).await {
                 Ok(_) => {}
-                Err(error) if refusal::is_gone(&error) || refusal::is_conflict(&error) => continue,
+                Err(error) if refusal::is_outdated(&error) => continue,
                 Err(error) => return Err(refusal::message(&error)),
             }
             let note = format!("Preempted by pod {} on node {node}", pod.uid);
@@ -231,7 +231,7 @@ impl Requests {
         let patch = Patch::Strategic(json!({"metadata": {"uid": pod.uid}, "status": status}));
         match self.pods(&pod.key).patch_status(pod.key.name(), &PatchParams::default(), &patch).await {
             Ok(_) => Ok(true),
-            Err(error) if refusal::is_gone(&error) || refusal::is_conflict(&error) => Ok(false),
+            Err(error) if refusal::is_outdated(&error) => Ok(false),
             Err(error) => Err(refusal::message(&error)),
         }
     }

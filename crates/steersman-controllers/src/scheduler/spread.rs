@@ -2,8 +2,8 @@
 //!
 //! Follows the plugin PodTopologySpread with the default constraints of the system.
 
+use crate::labels::Selector;
 use crate::scheduler::cluster::Cluster;
-use crate::scheduler::labels::Selector;
 use crate::scheduler::node::Node;
 use crate::scheduler::pod::{Pending, Placed, Spread};
 use hashbrown::HashMap;

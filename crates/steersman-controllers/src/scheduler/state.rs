@@ -3,10 +3,10 @@
 //! Called by the task of the scheduler and by the handlers of its informers, one at a time. Time is passed in, so that tests decide
 //! what time it is.
 
+use crate::labels::{Labels, Selector};
 use crate::scheduler::cluster::{Budget, Cluster, OwnerSelectors};
 use crate::scheduler::cycle::{Around, Choice, Cycle, Decision, Diagnosis, Nominations, Plugin, PluginSet};
 use crate::scheduler::hints::{self, Event};
-use crate::scheduler::labels::{Labels, Selector};
 use crate::scheduler::node::NodeFacts;
 use crate::scheduler::pod::{NAME, Pending, Placed, Scheduled};
 use crate::scheduler::preempt::{self, NoPreemption, Nomination, Preemption};

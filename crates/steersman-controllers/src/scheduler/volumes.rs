@@ -2,7 +2,7 @@
 //!
 //! Follows the plugins VolumeRestrictions, NodeVolumeLimits, VolumeBinding and VolumeZone. In-tree volumes are not translated to CSI.
 
-use crate::scheduler::labels::{self, Labels, NodeTerms, Selector};
+use crate::labels::{self, Labels, NodeTerms, Selector};
 use crate::scheduler::node::Node;
 use crate::scheduler::pod::{ClaimUse, Placed};
 use crate::scheduler::resources;

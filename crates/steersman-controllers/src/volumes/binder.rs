@@ -187,7 +187,7 @@ fn phase_of(volume: &PersistentVolume) -> &str {
 fn outdated<K>(what: &str, written: Result<K, kube::Error>) -> Result<Result<K, Outdated>, Refused> {
     match written {
         Ok(object) => Ok(Ok(object)),
-        Err(error) if refusal::is_gone(&error) || refusal::is_conflict(&error) => Ok(Err(Outdated)),
+        Err(error) if refusal::is_outdated(&error) => Ok(Err(Outdated)),
         Err(error) => Err(Refused::to(format!("write the {what}"))(error)),
     }
 }

@@ -73,11 +73,7 @@ fn ephemeral_claims(pod: &Pod) -> impl Iterator<Item = (ObjectKey, &Volume)> {
 }
 
 async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, Error> {
-    let pod = match cx.pods.get(&key) {
-        Ok(pod) => pod,
-        Err(LookupError::NotFound { .. }) => return Ok(Action::AwaitChange),
-        Err(error) => return Err(error.into()),
-    };
+    let Some(pod) = cx.pods.find(&key)? else { return Ok(Action::AwaitChange) };
     if pod.metadata.deletion_timestamp.is_some() {
         return Ok(Action::AwaitChange);
     }
@@ -96,11 +92,10 @@ async fn reconcile(key: ObjectKey, cx: &Context) -> Result<Action, Error> {
 }
 
 async fn ensure(cx: &Context, pod_key: &ObjectKey, pod: &Pod, key: ObjectKey, volume: &Volume) -> Result<(), Error> {
-    match cx.claims.get(&key) {
-        Ok(claim) if dependents::is_controlled_by(&*claim, pod.metadata.uid.as_deref()) => return Ok(()),
-        Ok(_) => return Err(Error::NotOurs { claim: key, pod: pod_key.clone() }),
-        Err(LookupError::NotFound { .. }) => {}
-        Err(error) => return Err(error.into()),
+    match cx.claims.find(&key)? {
+        Some(claim) if dependents::is_controlled_by(&*claim, pod.metadata.uid.as_deref()) => return Ok(()),
+        Some(_) => return Err(Error::NotOurs { claim: key, pod: pod_key.clone() }),
+        None => {}
     }
     let template = volume.ephemeral.as_ref().and_then(|ephemeral| ephemeral.volume_claim_template.as_ref());
     let Some(template) = template else { return Ok(()) };

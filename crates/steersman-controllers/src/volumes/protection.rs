@@ -4,7 +4,7 @@
 //! StorageObjectInUseProtection; an object without one gets it here. Before a claim is let go, the Pods of its namespace are listed anew,
 //! since the cache may lack the one that has just begun to use it.
 
-use crate::refusal::{self, Refused};
+use crate::refusal::{self, Error, Refused};
 use crate::settings::Parts;
 use crate::volumes::{claims_of_pod, ephemeral};
 use crate::{dependents, pods};
@@ -15,7 +15,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt::Debug;
 use steersman::cache::{Change, Index};
-use steersman::{Action, Controller, Lister, LookupError, Manager, ObjectKey, ReconcileError, Scope, finalizers};
+use steersman::{Action, Controller, Lister, Manager, ObjectKey, Scope, finalizers};
 
 const OF_CLAIMS: &str = "kubernetes.io/pvc-protection";
 const OF_VOLUMES: &str = "kubernetes.io/pv-protection";
@@ -32,16 +32,6 @@ struct Volumes {
     client: Client,
     volumes: Lister<PersistentVolume>,
 }
-
-#[derive(Debug, thiserror::Error)]
-enum Error {
-    #[error("cannot read the cache")]
-    Read(#[from] LookupError),
-    #[error(transparent)]
-    Refused(#[from] Refused),
-}
-
-impl ReconcileError for Error {}
 
 /// Puts the loop that protects claims into a manager.
 pub(crate) fn add_for_claims(manager: Manager, Parts { client, .. }: Parts<'_>) -> Manager {
@@ -86,11 +76,7 @@ fn needs_work<K: Resource>(finalizer: &'static str) -> impl Fn(&Change<'_, K>) -
 }
 
 async fn protect_claim(key: ObjectKey, cx: &Claims) -> Result<Action, Error> {
-    let claim = match cx.claims.get(&key) {
-        Ok(claim) => claim,
-        Err(LookupError::NotFound { .. }) => return Ok(Action::AwaitChange),
-        Err(error) => return Err(error.into()),
-    };
+    let Some(claim) = cx.claims.find(&key)? else { return Ok(Action::AwaitChange) };
     let api = Api::<PersistentVolumeClaim>::namespaced(cx.client.clone(), key.namespace().unwrap_or_default());
     match (finalizers::is_deleting(&*claim), finalizers::contains(&*claim, OF_CLAIMS)) {
         (true, true) if !is_used(cx, &key, &claim).await? => with_finalizer(&api, &claim, OF_CLAIMS, false).await?,
@@ -101,11 +87,7 @@ async fn protect_claim(key: ObjectKey, cx: &Claims) -> Result<Action, Error> {
 }
 
 async fn protect_volume(key: ObjectKey, cx: &Volumes) -> Result<Action, Error> {
-    let volume = match cx.volumes.get(&key) {
-        Ok(volume) => volume,
-        Err(LookupError::NotFound { .. }) => return Ok(Action::AwaitChange),
-        Err(error) => return Err(error.into()),
-    };
+    let Some(volume) = cx.volumes.find(&key)? else { return Ok(Action::AwaitChange) };
     let api = Api::<PersistentVolume>::all(cx.client.clone());
     let is_bound = volume.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Bound");
     match (finalizers::is_deleting(&*volume), finalizers::contains(&*volume, OF_VOLUMES)) {
@@ -156,7 +138,8 @@ fn is_shut_down(pod: &Pod) -> bool {
     pods::is_terminating(pod) && pod.metadata.deletion_grace_period_seconds == Some(0)
 }
 
-/// Replaces an object with one that has a finalizer, or does not. If it has changed since it was read, an event follows.
+/// Replaces an object with one that has a finalizer, or does not: the loops' accounts may update it and not patch it. If it has changed
+/// since it was read, an event follows.
 async fn with_finalizer<K>(api: &Api<K>, object: &K, finalizer: &str, is_wanted: bool) -> Result<(), Refused>
 where
     K: Clone + Debug + DeserializeOwned + Resource<DynamicType = ()> + Serialize,
@@ -170,7 +153,7 @@ where
     let name = object.meta().name.clone().unwrap_or_default();
     match api.replace(&name, &PostParams::default(), &object).await {
         Ok(_) => Ok(()),
-        Err(error) if refusal::is_gone(&error) || refusal::is_conflict(&error) => Ok(()),
+        Err(error) if refusal::is_outdated(&error) => Ok(()),
         Err(error) => Err(Refused::to(format!("change the finalizers of {name:?}"))(error)),
     }
 }

@@ -4,7 +4,7 @@
 //! its class waits for that; a volume of its own that was released is deleted if its reclaim policy says so. The class is made at the start
 //! unless there is one of that name. It is marked as the default class only if no other class is.
 
-use crate::refusal::{self, Refused};
+use crate::refusal::{self, Error, Refused};
 use crate::volumes::{PROVISIONED_BY, SELECTED_NODE, STORAGE_PROVISIONER, annotation, class_of_claim, volume_name};
 use k8s_openapi::api::core::v1::{
     HostPathVolumeSource, ObjectReference, PersistentVolume, PersistentVolumeClaim, PersistentVolumeSpec,
@@ -18,7 +18,7 @@ use std::convert::Infallible;
 use std::time::Duration;
 use steersman::cache::Change;
 use steersman::events::{EventRecorder, EventType};
-use steersman::{Action, Controller, Lister, LookupError, Manager, ObjectKey, ReconcileError, Scope};
+use steersman::{Action, Controller, Lister, Manager, ObjectKey, Scope};
 use tokio_util::sync::CancellationToken;
 
 /// The name of the provisioner, in classes and annotations.
@@ -42,16 +42,6 @@ struct Volumes {
     client: Client,
     volumes: Lister<PersistentVolume>,
 }
-
-#[derive(Debug, thiserror::Error)]
-enum Error {
-    #[error("cannot read the cache")]
-    Read(#[from] LookupError),
-    #[error(transparent)]
-    Refused(#[from] Refused),
-}
-
-impl ReconcileError for Error {}
 
 /// Puts the provisioner into a manager; the client may do what it takes.
 pub(crate) fn add(manager: Manager, client: Client) -> Manager {
@@ -135,15 +125,9 @@ fn provisioner_of(volume: &PersistentVolume) -> &str {
 }
 
 async fn provision(key: ObjectKey, cx: &Claims) -> Result<Action, Error> {
-    let claim = match cx.claims.get(&key) {
-        Ok(claim) if is_ours(&claim) => claim,
-        Ok(_) | Err(LookupError::NotFound { .. }) => return Ok(Action::AwaitChange),
-        Err(error) => return Err(error.into()),
-    };
-    let class = match cx.classes.get(&ObjectKey::cluster(class_of_claim(&claim))) {
-        Ok(class) => class,
-        Err(LookupError::NotFound { .. }) => return Ok(Action::AwaitChange),
-        Err(error) => return Err(error.into()),
+    let Some(claim) = cx.claims.find(&key)?.filter(|claim| is_ours(&claim)) else { return Ok(Action::AwaitChange) };
+    let Some(class) = cx.classes.find(&ObjectKey::cluster(class_of_claim(&claim)))? else {
+        return Ok(Action::AwaitChange);
     };
     let waits = class.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer");
     if waits && annotation(&claim.metadata.annotations, SELECTED_NODE).is_none() {
@@ -207,11 +191,7 @@ fn volume_for(claim: &PersistentVolumeClaim, class: &StorageClass) -> Persistent
 
 /// Deletes a volume of its own that was released.
 async fn delete(key: ObjectKey, cx: &Volumes) -> Result<Action, Error> {
-    let volume = match cx.volumes.get(&key) {
-        Ok(volume) => volume,
-        Err(LookupError::NotFound { .. }) => return Ok(Action::AwaitChange),
-        Err(error) => return Err(error.into()),
-    };
+    let Some(volume) = cx.volumes.find(&key)? else { return Ok(Action::AwaitChange) };
     let policy = volume.spec.as_ref().and_then(|spec| spec.persistent_volume_reclaim_policy.as_deref());
     let phase = volume.status.as_ref().and_then(|status| status.phase.as_deref());
     let is_to_go = provisioner_of(&volume) == PROVISIONER && policy == Some("Delete") && phase == Some("Released");
@@ -222,7 +202,7 @@ async fn delete(key: ObjectKey, cx: &Volumes) -> Result<Action, Error> {
     let params = DeleteParams::default().preconditions(preconditions);
     match Api::<PersistentVolume>::all(cx.client.clone()).delete(key.name(), &params).await {
         Ok(_) => Ok(Action::AwaitChange),
-        Err(error) if refusal::is_gone(&error) || refusal::is_conflict(&error) => Ok(Action::AwaitChange),
+        Err(error) if refusal::is_outdated(&error) => Ok(Action::AwaitChange),
         Err(error) => Err(Refused::to(format!("delete the volume {:?}", key.name()))(error).into()),
     }
 }

@@ -306,6 +306,7 @@ async fn a_lister_knows_of_no_object_and_of_no_absence_before_the_first_list() {
     let reads = || -> Vec<(&str, Result<usize, LookupError>)> {
         vec![
             ("get", lister.get(&ObjectKey::namespaced("a", "x")).map(|_| 1)),
+            ("find", lister.find(&ObjectKey::namespaced("a", "x")).map(|found| found.iter().len())),
             ("contains", lister.contains(&ObjectKey::namespaced("a", "x")).map(usize::from)),
             ("list", lister.list().map(|found| found.len())),
             ("list_in", lister.list_in("a").map(|found| found.len())),
@@ -333,6 +334,7 @@ async fn a_lister_knows_of_no_object_and_of_no_absence_before_the_first_list() {
     }
     let gone = lister.get(&ObjectKey::namespaced("a", "y")).unwrap_err();
     assert!(matches!(gone, LookupError::NotFound { .. }));
+    assert!(lister.find(&ObjectKey::namespaced("a", "y")).unwrap().is_none());
 }
 
 #[tokio::test(start_paused = true)]

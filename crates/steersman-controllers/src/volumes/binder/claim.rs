@@ -27,11 +27,7 @@ pub(super) async fn reconcile(key: ObjectKey, cx: &Arc<Context>) -> Result<Actio
     if let Some(action) = stale::action(&cx.of_claims, &key) {
         return Ok(action);
     }
-    let claim = match cx.claims.get(&key) {
-        Ok(claim) => claim,
-        Err(LookupError::NotFound { .. }) => return Ok(Action::AwaitChange),
-        Err(error) => return Err(error.into()),
-    };
+    let Some(claim) = cx.claims.find(&key)? else { return Ok(Action::AwaitChange) };
     let is_bound = annotation(&claim.metadata.annotations, BIND_COMPLETED).is_some();
     let pass = if is_bound { keep(cx, &key, &claim).await? } else { bind_somehow(cx, &key, &claim).await? };
     Ok(match pass {
@@ -45,7 +41,7 @@ async fn bind_somehow(cx: &Context, key: &ObjectKey, claim: &PersistentVolumeCla
     if !volume_name(claim).is_empty() {
         return bind_to_named(cx, key, claim).await;
     }
-    let class = class_named(cx, class_of_claim(claim))?;
+    let class = cx.classes.find(&ObjectKey::cluster(class_of_claim(claim)))?;
     let waits =
         class.as_ref().is_some_and(|class| class.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer"));
     let choice = if waits { Choice::ReservedOnly } else { Choice::Any };
@@ -87,7 +83,7 @@ async fn bind_to_named(cx: &Context, key: &ObjectKey, claim: &PersistentVolumeCl
     let pending = |cx, key, claim| async move {
         set_status(cx, key, claim, "Pending", None).await.map(|written| written.map(|_| ()))
     };
-    let Some(volume) = volume_named(cx, name)? else { return pending(cx, key, claim).await };
+    let Some(volume) = cx.volumes.find(&ObjectKey::cluster(name))? else { return pending(cx, key, claim).await };
     let is_free = volume.spec.as_ref().is_none_or(|spec| spec.claim_ref.is_none());
     if is_free {
         let Some(fault) = matching::fault(&volume, claim) else { return bind(cx, key, &volume, claim).await };
@@ -115,7 +111,7 @@ async fn keep(cx: &Context, key: &ObjectKey, claim: &PersistentVolumeClaim) -> P
         let note = "Bound claim has lost reference to PersistentVolume. Data on the volume is lost!";
         return lost("ClaimLost", note).await;
     }
-    let Some(volume) = volume_named(cx, name)? else {
+    let Some(volume) = cx.volumes.find(&ObjectKey::cluster(name))? else {
         return lost("ClaimLost", "Bound claim has lost its PersistentVolume. Data on the volume is lost!").await;
     };
     let reference = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref());
@@ -284,22 +280,6 @@ async fn set_status(
 
 fn phase(claim: &PersistentVolumeClaim) -> &str {
     claim.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
-}
-
-fn volume_named(cx: &Context, name: &str) -> Result<Option<Arc<PersistentVolume>>, LookupError> {
-    match cx.volumes.get(&ObjectKey::cluster(name)) {
-        Ok(volume) => Ok(Some(volume)),
-        Err(LookupError::NotFound { .. }) => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
-fn class_named(cx: &Context, name: &str) -> Result<Option<Arc<StorageClass>>, LookupError> {
-    match cx.classes.get(&ObjectKey::cluster(name)) {
-        Ok(class) => Ok(Some(class)),
-        Err(LookupError::NotFound { .. }) => Ok(None),
-        Err(error) => Err(error),
-    }
 }
 
 /// The class for claims that name none: of several the newest, and of those the first by name.

@@ -9,7 +9,7 @@ use crate::volumes::{BOUND_BY_CONTROLLER, PROVISIONED_BY, annotation, claim_key,
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::Api;
 use std::sync::Arc;
-use steersman::{Action, LookupError, ObjectKey};
+use steersman::{Action, ObjectKey};
 
 type Pass = Result<Result<(), Outdated>, Error>;
 
@@ -17,11 +17,7 @@ pub(super) async fn reconcile(key: ObjectKey, cx: &Arc<Context>) -> Result<Actio
     if let Some(action) = stale::action(&cx.of_volumes, &key) {
         return Ok(action);
     }
-    let volume = match cx.volumes.get(&key) {
-        Ok(volume) => volume,
-        Err(LookupError::NotFound { .. }) => return Ok(Action::AwaitChange),
-        Err(error) => return Err(error.into()),
-    };
+    let Some(volume) = cx.volumes.find(&key)? else { return Ok(Action::AwaitChange) };
     Ok(match settle(cx, &key, &volume).await? {
         Ok(()) => Action::AwaitChange,
         Err(Outdated) => Action::Requeue,
@@ -71,12 +67,10 @@ async fn claim_of(
     uid: &str,
 ) -> Result<Option<Arc<PersistentVolumeClaim>>, Error> {
     let is_meant = |claim: &PersistentVolumeClaim| claim.metadata.uid.as_deref() == Some(uid);
-    match cx.claims.get(key) {
-        Ok(claim) if is_meant(&claim) => return Ok(Some(claim)),
-        Ok(_) => {}
-        Err(LookupError::NotFound { .. }) if matches!(phase_of(volume), "Released" | "Failed") => return Ok(None),
-        Err(LookupError::NotFound { .. }) => {}
-        Err(error) => return Err(error.into()),
+    match cx.claims.find(key)? {
+        Some(claim) if is_meant(&claim) => return Ok(Some(claim)),
+        None if matches!(phase_of(volume), "Released" | "Failed") => return Ok(None),
+        Some(_) | None => {}
     }
     let claims = Api::<PersistentVolumeClaim>::namespaced(cx.client.clone(), key.namespace().unwrap_or_default());
     let found = claims.get_opt(key.name()).await.map_err(Refused::to(format!("read the claim {key}")))?;

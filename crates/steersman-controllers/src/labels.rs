@@ -3,22 +3,24 @@
 //! Follows apimachinery's `labels` and component-helpers' `nodeaffinity`: a term that cannot be read selects nothing, and does not keep
 //! the others from selecting.
 
-use k8s_openapi::api::core::v1::{NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod, TopologySelectorTerm};
+use k8s_openapi::api::core::v1::{
+    NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PodSpec, TopologySelectorTerm,
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use std::collections::BTreeMap;
 
-pub(super) type Labels = BTreeMap<String, String>;
+pub(crate) type Labels = BTreeMap<String, String>;
 
 /// A selector of labels.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) enum Selector {
+pub(crate) enum Selector {
     /// All of these hold. With none, everything is selected.
     All(Vec<Requirement>),
     Nothing,
 }
 
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) struct Requirement {
+pub(crate) struct Requirement {
     key: String,
     operator: Operator,
 }
@@ -35,7 +37,7 @@ enum Operator {
 
 /// One of several ways to select a node.
 #[derive(Clone, Debug)]
-pub(super) struct NodeTerm {
+pub(crate) struct NodeTerm {
     labels: Vec<Requirement>,
     fields: Vec<FieldRequirement>,
 }
@@ -49,13 +51,13 @@ struct FieldRequirement {
 
 /// Terms of which one has to match.
 #[derive(Clone, Debug)]
-pub(super) struct NodeTerms {
+pub(crate) struct NodeTerms {
     terms: Vec<NodeTerm>,
 }
 
 /// What a Pod requires of its node's labels and name: `nodeSelector` and the required node affinity.
 #[derive(Clone, Debug, Default)]
-pub(super) struct RequiredNodes {
+pub(crate) struct RequiredNodes {
     labels: Labels,
     terms: Option<NodeTerms>,
     /// The only nodes that can match, where the terms name nodes.
@@ -71,13 +73,13 @@ fn number(text: &str) -> Option<i64> {
 
 impl Selector {
     /// Selects by equal labels.
-    pub(super) fn of_labels(labels: &Labels) -> Selector {
+    pub(crate) fn of_labels(labels: &Labels) -> Selector {
         let requirement = |(key, value): (&String, &String)| Requirement::equal(key, value);
         Selector::All(labels.iter().map(requirement).collect())
     }
 
     /// Without a selector, nothing is selected; with an empty one, everything; with one that cannot be read, nothing.
-    pub(super) fn read(selector: Option<&LabelSelector>) -> Selector {
+    pub(crate) fn read(selector: Option<&LabelSelector>) -> Selector {
         let Some(selector) = selector else { return Selector::Nothing };
         let mut requirements: Vec<Requirement> =
             selector.match_labels.iter().flatten().map(|(key, value)| Requirement::equal(key, value)).collect();
@@ -92,7 +94,7 @@ impl Selector {
     }
 
     /// Selects what both select.
-    pub(super) fn and(self, other: Selector) -> Selector {
+    pub(crate) fn and(self, other: Selector) -> Selector {
         match (self, other) {
             (Selector::All(mut requirements), Selector::All(others)) => {
                 requirements.extend(others);
@@ -103,11 +105,11 @@ impl Selector {
     }
 
     /// Whether it says nothing, and so selects everything.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         matches!(self, Selector::All(requirements) if requirements.is_empty())
     }
 
-    pub(super) fn matches(&self, labels: &Labels) -> bool {
+    pub(crate) fn matches(&self, labels: &Labels) -> bool {
         match self {
             Selector::All(requirements) => requirements.iter().all(|requirement| requirement.matches(labels)),
             Selector::Nothing => false,
@@ -156,7 +158,7 @@ impl Requirement {
 
 impl NodeTerm {
     /// `None` for a term that selects nothing, because it is empty or cannot be read.
-    pub(super) fn read(term: &NodeSelectorTerm) -> Option<NodeTerm> {
+    pub(crate) fn read(term: &NodeSelectorTerm) -> Option<NodeTerm> {
         let expressions = term.match_expressions.as_deref().unwrap_or_default();
         let fields = term.match_fields.as_deref().unwrap_or_default();
         if expressions.is_empty() && fields.is_empty() {
@@ -180,7 +182,7 @@ impl NodeTerm {
         })
     }
 
-    pub(super) fn matches(&self, name: &str, labels: &Labels) -> bool {
+    pub(crate) fn matches(&self, name: &str, labels: &Labels) -> bool {
         let has_fields = |one: &FieldRequirement| {
             let value = if one.key == "metadata.name" { name } else { "" };
             (value == one.value) == one.is_equal
@@ -192,11 +194,11 @@ impl NodeTerm {
 // === impl NodeTerms ===
 
 impl NodeTerms {
-    pub(super) fn read(selector: &NodeSelector) -> NodeTerms {
+    pub(crate) fn read(selector: &NodeSelector) -> NodeTerms {
         NodeTerms { terms: selector.node_selector_terms.iter().filter_map(NodeTerm::read).collect() }
     }
 
-    pub(super) fn matches(&self, name: &str, labels: &Labels) -> bool {
+    pub(crate) fn matches(&self, name: &str, labels: &Labels) -> bool {
         self.terms.iter().any(|term| term.matches(name, labels))
     }
 }
@@ -204,8 +206,7 @@ impl NodeTerms {
 // === impl RequiredNodes ===
 
 impl RequiredNodes {
-    pub(super) fn read(pod: &Pod) -> RequiredNodes {
-        let Some(spec) = &pod.spec else { return RequiredNodes::default() };
+    pub(crate) fn read(spec: &PodSpec) -> RequiredNodes {
         let affinity = spec.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref());
         let required = affinity.and_then(|node| node.required_during_scheduling_ignored_during_execution.as_ref());
         RequiredNodes {
@@ -216,16 +217,16 @@ impl RequiredNodes {
     }
 
     /// Whether every node will do.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.labels.is_empty() && self.terms.is_none()
     }
 
     /// The only nodes that can match, if the Pod names them. None at all: its terms contradict each other.
-    pub(super) fn names(&self) -> Option<&[String]> {
+    pub(crate) fn names(&self) -> Option<&[String]> {
         self.names.as_deref()
     }
 
-    pub(super) fn matches(&self, name: &str, labels: &Labels) -> bool {
+    pub(crate) fn matches(&self, name: &str, labels: &Labels) -> bool {
         self.labels.iter().all(|(key, value)| labels.get(key) == Some(value))
             && self.terms.as_ref().is_none_or(|terms| terms.matches(name, labels))
     }
@@ -256,7 +257,7 @@ fn named(selector: &NodeSelector) -> Option<Vec<String>> {
 }
 
 /// Whether labels are within the topologies that a StorageClass allows. Without terms, all are.
-pub(super) fn is_in_topologies(terms: &[TopologySelectorTerm], labels: &Labels) -> bool {
+pub(crate) fn is_in_topologies(terms: &[TopologySelectorTerm], labels: &Labels) -> bool {
     let matches = |term: &TopologySelectorTerm| {
         let expressions = term.match_label_expressions.as_deref().unwrap_or_default();
         !expressions.is_empty()
