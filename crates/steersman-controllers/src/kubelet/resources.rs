@@ -3,7 +3,8 @@
 //! Follows kubernetes' `pkg/kubelet/lifecycle/predicate.go` in what is checked, in which order, and what is said.
 
 use crate::kubelet::container::{self, Role};
-use k8s_openapi::api::core::v1::{Node, NodeSelectorRequirement, NodeSelectorTerm, Pod};
+use crate::labels::{Labels, RequiredNodes};
+use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::apimachinery::pkg::api::resource as k8s;
 use std::collections::BTreeMap;
 use steersman_machinery::quantity::Quantity;
@@ -129,35 +130,8 @@ pub(crate) fn rejection(node: &Node, used: &Used, pod: &Pod, requests: &Amounts)
 /// Whether the node has the labels that the Pod asks for.
 fn is_selected(node: &Node, pod: &Pod) -> bool {
     let Some(spec) = &pod.spec else { return true };
-    let empty = BTreeMap::new();
-    let labels = node.metadata.labels.as_ref().unwrap_or(&empty);
-    let has_labels = spec.node_selector.iter().flatten().all(|(key, value)| labels.get(key) == Some(value));
-    let affinity = spec.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref());
-    let required = affinity.and_then(|one| one.required_during_scheduling_ignored_during_execution.as_ref());
-    let name = node.metadata.name.as_deref();
-    let matches = |term: &NodeSelectorTerm| {
-        let (labelled, fields) = (term.match_expressions.as_deref(), term.match_fields.as_deref());
-        let is_empty = labelled.is_none_or(<[_]>::is_empty) && fields.is_none_or(<[_]>::is_empty);
-        !is_empty
-            && labelled.unwrap_or_default().iter().all(|one| meets(one, labels.get(&one.key).map(String::as_str)))
-            && fields.unwrap_or_default().iter().all(|one| meets(one, name.filter(|_| one.key == "metadata.name")))
-    };
-    has_labels && required.is_none_or(|required| required.node_selector_terms.iter().any(matches))
-}
-
-fn meets(requirement: &NodeSelectorRequirement, value: Option<&str>) -> bool {
-    let values = requirement.values.as_deref().unwrap_or_default();
-    let is_among = value.is_some_and(|value| values.iter().any(|one| one == value));
-    let numbers = || Some((value?.parse::<i64>().ok()?, values.first()?.parse::<i64>().ok()?));
-    match requirement.operator.as_str() {
-        "In" => is_among,
-        "NotIn" => !is_among,
-        "Exists" => value.is_some(),
-        "DoesNotExist" => value.is_none(),
-        "Gt" => numbers().is_some_and(|(has, wants)| has > wants),
-        "Lt" => numbers().is_some_and(|(has, wants)| has < wants),
-        _ => false,
-    }
+    let (name, labels) = (node.metadata.name.as_deref().unwrap_or_default(), node.metadata.labels.as_ref());
+    RequiredNodes::read(spec).matches(name, labels.unwrap_or(&Labels::new()))
 }
 
 #[cfg(test)]
