@@ -96,7 +96,7 @@ impl Simulated {
 
     async fn stop(self) {
         self.lets_go.send_replace(true);
-        drop(self.stop.send(()));
+        self.stop.send(()).unwrap();
         self.running.await.unwrap().unwrap();
         self.plane.stop().await;
     }
