@@ -76,11 +76,14 @@ fn concerned(
     events: &EventRecorder,
 ) -> Vec<ObjectKey> {
     let Some(pod) = change.object() else { return Vec::new() };
+    let budgets = budgets.list_in(pod.metadata.namespace.as_deref().unwrap_or_default()).unwrap_or_default();
+    // Most namespaces have none: then the state before need not be read.
     let old = match change {
-        Change::Updated { old, .. } => old.metadata().filter(|old| old.labels != pod.metadata.labels),
+        Change::Updated { old, .. } if !budgets.is_empty() => {
+            old.metadata().filter(|old| old.labels != pod.metadata.labels)
+        }
         _ => None,
     };
-    let budgets = budgets.list_in(pod.metadata.namespace.as_deref().unwrap_or_default()).unwrap_or_default();
     let (mut now, mut before) = (Vec::new(), Vec::new());
     for budget in &budgets {
         let selector = budget.spec.as_ref().and_then(|spec| spec.selector.clone());

@@ -3,7 +3,8 @@
 //! Not a loop of kube-controller-manager, but what the kubelets of a cluster do towards its API server, for as many nodes as wanted: each registers,
 //! renews its Lease and posts its status as the user `system:node:NAME`, and the Pods that are bound to it begin, become ready, end,
 //! fail and are begun again, with a kubelet's conditions, reasons and Events. Besides the nodes that it makes it plays every Node with the label
-//! `simulate.steersman.dev/node: "true"`. What a program would do, the annotations of a Pod say (`behavior`); a Node with the annotation
+//! `simulate.steersman.dev/node: "true"`. What a program would do, the annotations of a Pod say (`behavior`), and objects of the kind `Stage`
+//! (`stage`), which is defined when the nodes begin; a Node with the annotation
 //! `simulate.steersman.dev/goes-away: "true"` is not heard of until the annotation goes.
 //!
 //! One task plays all nodes (`run`); a Pod is a state machine (`pod`) that is woken by its changes and by timers, so that where nothing
@@ -22,20 +23,26 @@ pub(crate) mod pod;
 mod requests;
 mod resources;
 mod run;
+mod stage;
 mod unplayed;
+pub(crate) mod usage;
 
 pub use crate::kubelet::agent::Agent;
+pub use crate::kubelet::usage::Usage;
 
 use crate::scheduler::Scheduler;
 use crate::volumes::provisioner;
 use jiff::Timestamp;
 use kube::Client;
+use std::convert::Infallible;
 use std::fmt;
 use std::sync::Arc;
 use steersman::Manager;
+use tokio::sync::watch;
 
-/// The name under which the simulation appears in logs and metrics.
+/// The names under which the simulation appears in logs and metrics, and what it reads Stages with.
 const NAME: &str = "simulated-nodes";
+const STAGES: &str = "simulated-stages";
 
 /// As whom a client acts.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -74,6 +81,14 @@ impl Identity {
         Identity { user: "system:steersman:simulated-provisioner".to_owned(), groups: Vec::new() }
     }
 
+    /// Of who defines the kind `Stage` and reads what there is of it.
+    fn stages() -> Identity {
+        Identity {
+            user: "system:steersman:simulated-stages".to_owned(),
+            groups: vec!["system:masters".to_owned()],
+        }
+    }
+
     /// Of the loop that takes the taint from a node that is ready.
     fn node_controller() -> Identity {
         let account = "system:serviceaccount:kube-system:node-controller".to_owned();
@@ -102,13 +117,19 @@ impl Simulation {
         self
     }
 
-    /// Puts the nodes into a manager, whose informers read all Pods and Nodes, and with them the scheduler, without which no Pod comes to a
+    /// Puts the nodes into a manager, whose informers read all Pods, Nodes and Namespaces, and with them the scheduler, without which no Pod comes to a
     /// node by itself, and the provisioner of the class `simulated`.
     pub fn add_to(self, manager: Manager) -> Manager {
         let manager = Scheduler::add(manager, (self.client_of)(Identity::scheduler()));
         let manager = provisioner::add(manager, (self.client_of)(Identity::provisioner()));
-        let informers = run::Informers::of(manager.informers());
+        let (stages, observed) = watch::channel(None);
+        let informers = run::Informers::of(manager.informers(), observed);
         informers.connect(&self.agent);
+        let client = (self.client_of)(Identity::stages());
+        let manager = manager.run_always(STAGES, move |stop| async move {
+            stage::watch::watch(client, stages, stop).await;
+            Ok::<(), Infallible>(())
+        });
         manager.run_always(NAME, move |stop| async move {
             run::run(self, informers, stop).await
         })

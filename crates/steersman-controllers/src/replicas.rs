@@ -20,7 +20,7 @@ use futures::StreamExt as _;
 use futures::stream;
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::ReplicaSet;
-use k8s_openapi::api::core::v1::{Pod, ReplicationController};
+use k8s_openapi::api::core::v1::{Namespace, Pod, ReplicationController};
 use kube::{Api, Client};
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,6 +39,7 @@ const UNANSWERED: Duration = Duration::from_secs(5);
 struct Context<K> {
     client: Client,
     clock: fn() -> Timestamp,
+    namespaces: Lister<Namespace>,
     objects: Lister<K>,
     pods: Dependents<Pod>,
     control: PodControl,
@@ -65,6 +66,7 @@ fn add<K: Kind>(manager: Manager, Parts { client, settings }: Parts<'_>) -> Mana
         control: PodControl::new(client.clone(), K::COMPONENT),
         clock: settings.clock,
         client,
+        namespaces: manager.informers().informer::<Namespace>(Scope::All).lister(),
         pods: Dependents::of(&pods),
         siblings: Dependents::of(&objects),
         written: ConsistencyStore::new().covers(&objects.lister()).covers(&pods.lister()),
@@ -95,6 +97,8 @@ async fn reconcile<K: Kind>(key: ObjectKey, cx: &Context<K>) -> Result<Action, E
     let (failure, error) = match plan::step(wanted.replicas, active.len()) {
         _ if object.meta().deletion_timestamp.is_some() => (None, None),
         Step::Nothing => (None, None),
+        // Nothing can be made there any more, however many of its Pods go.
+        Step::Create(_) if is_ending(cx, key.namespace()) => (None, None),
         Step::Create(n) => failed(Failure::CREATE, create(&key, cx, &*object, &wanted, n).await),
         Step::Delete(n) => failed(Failure::DELETE, delete(&key, cx, &*object, active.clone(), n).await),
     };
@@ -114,6 +118,12 @@ async fn reconcile<K: Kind>(key: ObjectKey, cx: &Context<K>) -> Result<Action, E
         (None, Some(wait)) => Ok(Action::RequeueAfter(wait)),
         (None, None) => Ok(Action::AwaitChange),
     }
+}
+
+/// Whether a namespace is being deleted, as far as the cache knows.
+fn is_ending<K>(cx: &Context<K>, namespace: Option<&str>) -> bool {
+    let found = namespace.map(|name| cx.namespaces.get(&ObjectKey::cluster(name)));
+    matches!(found, Some(Ok(namespace)) if namespace.metadata.deletion_timestamp.is_some())
 }
 
 /// What the status says of a failure, and what the reconcile returns of it.

@@ -114,13 +114,18 @@ fn keys<K: kube::Resource>(
     frees: impl Fn(&K, &K) -> bool,
     concerned: impl Fn(Option<&str>) -> Vec<ObjectKey>,
 ) -> Vec<ObjectKey> {
+    if matches!(change, Change::Added(..) | Change::Undecodable(_)) || change.is_resync() {
+        return Vec::new();
+    }
+    // Most namespaces have no quota: then nothing else is looked at.
+    let quotas = change.key().map(|key| concerned(key.namespace())).unwrap_or_default();
     let is_worth_it = match change {
+        _ if quotas.is_empty() => false,
         Change::Deleted(_) => true,
-        Change::Updated { old, new } => !change.is_resync() && old.object().is_some_and(|old| frees(old, new)),
+        Change::Updated { old, new } => old.object().is_some_and(|old| frees(old, new)),
         Change::Added(..) | Change::Undecodable(_) => false,
     };
-    let key = change.key().filter(|_| is_worth_it);
-    key.map(|key| concerned(key.namespace())).unwrap_or_default()
+    if is_worth_it { quotas } else { Vec::new() }
 }
 
 async fn reconcile(key: ObjectKey, cx: &Arc<Context>) -> Result<Action, Error> {

@@ -67,7 +67,7 @@ impl Loops {
     /// These, and so many simulated nodes with a scheduler: `node-1`, `node-2` and so on are there, ready, and Pods on them run and
     /// become ready, although no program does. The annotations `simulate.steersman.dev/...` of a Pod say what its containers do:
     /// `delay: 2s`, `never-ready: "true"`, `succeed-after: 5s`, `fail-after: 1s..3s`, `exit-code: "3"`, `crash-loop: "true"`. A Node with the annotation
-    /// `simulate.steersman.dev/goes-away: "true"` is not heard of.
+    /// `simulate.steersman.dev/goes-away: "true"` is not heard of. Objects of the kind `Stage` say the same of all Pods, or Nodes, that they select.
     pub fn nodes(mut self, n_nodes: usize) -> Loops {
         self.n_nodes = n_nodes;
         self

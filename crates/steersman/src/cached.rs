@@ -182,6 +182,17 @@ impl<K: Resource> Cached<K> {
         }
     }
 
+    /// What `read` makes of the metadata: of the decoded object, where somebody has decoded it, and otherwise without decoding the rest.
+    ///
+    /// # Errors
+    /// When it is held as bytes and they are no metadata.
+    pub(crate) fn with_metadata<R>(&self, read: impl FnOnce(&ObjectMeta) -> R) -> Result<R, serde_json::Error> {
+        match self.known() {
+            Some(object) => Ok(read(object.meta())),
+            None => self.metadata().map(|metadata| read(&metadata)),
+        }
+    }
+
     /// Whether both can be states of one object: an object that was deleted and made again has another uid.
     pub(crate) fn is_same_object(&self, other: &Self) -> bool {
         let (uid, other) = (self.uid(), other.uid());
@@ -230,6 +241,11 @@ impl<K> Decoder<K> {
     /// Says how many objects the cache has.
     pub(crate) fn set_objects(&self, n_objects: usize) {
         self.recent.set_objects(n_objects);
+    }
+
+    /// Says how many handlers are told of each object.
+    pub(crate) fn set_handlers(&self, n_handlers: usize) {
+        self.recent.set_handlers(n_handlers);
     }
 
     /// `plural.group` of what is decoded.

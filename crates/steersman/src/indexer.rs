@@ -335,7 +335,8 @@ impl<K: CachedResource> Indexer<K> {
             let slot = core.find(key).filter(|slot| slot.broken.is_none());
             slot.and_then(|slot| slot.object.clone()).filter(|object| object.uid() == uid)
         };
-        object.is_none_or(|object| object.metadata().map_or(true, |metadata| metadata.deletion_timestamp.is_some()))
+        let is_going = |object: &Cached<K>| object.with_metadata(|metadata| metadata.deletion_timestamp.is_some());
+        object.is_none_or(|object| is_going(&object).unwrap_or(true))
     }
 
     /// Every object with its key, for a handler that joins or a resync.
@@ -360,7 +361,8 @@ impl<K: CachedResource> Indexer<K> {
     }
 
     fn decode_where(&self, entries: Vec<Entry<K>>, passes: impl Fn(&ObjectMeta) -> bool) -> Vec<Arc<K>> {
-        let selected = entries.iter().filter(|entry| entry.object.metadata().is_ok_and(|metadata| passes(&metadata)));
+        let selected =
+            entries.iter().filter(|entry| entry.object.with_metadata(|metadata| passes(metadata)).unwrap_or(false));
         selected.filter_map(|entry| self.decoder.decode(&entry.key, &entry.object).ok()).collect()
     }
 

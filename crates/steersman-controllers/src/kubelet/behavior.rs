@@ -1,38 +1,79 @@
-//! How the containers of a Pod behave that no program runs in: what its annotations `simulate.steersman.dev/...` ask for.
+//! How the containers of a Pod behave that no program runs in: what its annotations `simulate.steersman.dev/...` ask for, and what the Stages
+//! say that select the Pod ([`stage`](crate::kubelet::stage)).
 //!
-//! | annotation | value | meaning |
-//! |---|---|---|
-//! | `delay` | duration | how long pulling an image takes; usually no time |
-//! | `ready-delay` | duration | how long a container takes to be ready, beyond what its probes say |
-//! | `never-ready` | `true` | no container becomes ready; its readiness probe fails |
-//! | `succeed-after` | duration | the containers end with exit code 0 |
-//! | `fail-after` | duration | the containers end with `exit-code`, or 1 |
-//! | `exit-code` | 0 to 255 | see `fail-after` and `crash-loop` |
-//! | `crash-loop` | `true` | the containers end with `exit-code`, or 1, as soon as they have begun |
-//! | `liveness-fails-after` | duration | the liveness probe, if there is one, fails from then on |
-//! | `stop-delay` | duration | how long a container takes to end when it is asked to; usually no time |
-//! | `image-missing` | `true` | no image can be pulled; the same holds of images whose tag is `missing` |
+//! | annotation | field of a Stage | value | meaning |
+//! |---|---|---|---|
+//! | `delay` | `pullDelay` | duration | how long pulling an image takes; usually no time |
+//! | `ready-delay` | `readyDelay` | duration | how long a container takes to be ready, beyond what its probes say |
+//! | `never-ready` | `neverReady` | `true` | no container becomes ready; its readiness probe fails |
+//! | `succeed-after` | `succeedAfter` | duration | the containers end with exit code 0 |
+//! | `fail-after` | `failAfter` | duration | the containers end with `exit-code`, or 1 |
+//! | `exit-code` | `exitCode` | 0 to 255 | see `fail-after` and `crash-loop` |
+//! | `crash-loop` | `crashLoop` | `true` | the containers end with `exit-code`, or 1, as soon as they have begun |
+//! | `liveness-fails-after` | `livenessFailsAfter` | duration | the liveness probe, if there is one, fails from then on |
+//! | `stop-delay` | `stopDelay` | duration | how long a container takes to end when it is asked to; usually no time |
+//! | `image-missing` | `imageMissing` | `true` | no image can be pulled; the same holds of images whose tag is `missing` |
+//! | `cpu-usage` | `usage.cpu` | quantity | what each container uses of CPU while it runs |
+//! | `memory-usage` | `usage.memory` | quantity | what each container uses of memory while it runs |
 //!
 //! A duration is written as in Go (`1m30s`), or as a range of them (`1s..3s`), out of which each container takes its own. What cannot be
-//! read counts as absent, and an Event says so.
+//! read counts as absent, and an Event says so. What the annotations leave open, the Stages may say, each what those before it have left open.
 
-use crate::kubelet::duration;
+use crate::kubelet::{duration, resources};
 use k8s_openapi::api::core::v1::Pod;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// What all annotations begin with.
 pub(crate) const PREFIX: &str = "simulate.steersman.dev/";
 
-/// The behavior of a Pod.
+/// The behavior of the containers of a Pod.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Behaviors {
+    general: Behavior,
+    /// Of containers that behave otherwise than the rest, by name.
+    containers: BTreeMap<String, Behavior>,
+}
+
+/// The behavior of a container.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Behavior {
-    pub(crate) delay: Option<Range>,
+    pub(crate) pull_delay: Option<Range>,
     pub(crate) ready_delay: Option<Range>,
     pub(crate) is_never_ready: bool,
     pub(crate) ends: Option<End>,
     pub(crate) liveness_fails_after: Option<Range>,
     pub(crate) stop_delay: Option<Range>,
     pub(crate) is_image_missing: bool,
+    /// In thousandths of a CPU.
+    pub(crate) cpu_usage: Option<u64>,
+    /// In bytes.
+    pub(crate) memory_usage: Option<u64>,
+}
+
+/// What one source says of a container: the annotations of its Pod, or a Stage. What is absent, the next source may say.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Layer {
+    pub(crate) pull_delay: Option<Range>,
+    pub(crate) ready_delay: Option<Range>,
+    pub(crate) never_ready: Option<bool>,
+    /// `Some(false)`: no source after this one makes the container end.
+    pub(crate) crash_loop: Option<bool>,
+    pub(crate) fail_after: Option<Range>,
+    pub(crate) succeed_after: Option<Range>,
+    pub(crate) exit_code: Option<u8>,
+    pub(crate) liveness_fails_after: Option<Range>,
+    pub(crate) stop_delay: Option<Range>,
+    pub(crate) image_missing: Option<bool>,
+    pub(crate) cpu_usage: Option<u64>,
+    pub(crate) memory_usage: Option<u64>,
+}
+
+/// What a Stage says of all containers, and of single ones, which counts before that.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Layers {
+    pub(crate) general: Layer,
+    pub(crate) containers: BTreeMap<String, Layer>,
 }
 
 /// That containers end by themselves.
@@ -49,42 +90,113 @@ pub(crate) struct Range {
     pub(crate) most: Duration,
 }
 
+/// How a container ends, as one source says it.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    Fails(Range),
+    GoesOn,
+    Succeeds(Range),
+}
+
+// === impl Behaviors ===
+
+impl Behaviors {
+    /// What annotations say, and where they say nothing, the Stages in this order.
+    pub(crate) fn of(annotations: &Layer, stages: &[&Layers]) -> Behaviors {
+        let names: BTreeSet<&String> = stages.iter().flat_map(|stage| stage.containers.keys()).collect();
+        let of_container = |name: &String| {
+            let own = |stage: &&Layers| stage.containers.get(name).cloned();
+            let layers = stages.iter().flat_map(|stage| own(stage).into_iter().chain([stage.general.clone()]));
+            (name.clone(), Behavior::of(&[annotations.clone()].into_iter().chain(layers).collect::<Vec<_>>()))
+        };
+        let general = [annotations].into_iter().chain(stages.iter().map(|stage| &stage.general)).cloned();
+        Behaviors {
+            general: Behavior::of(&general.collect::<Vec<_>>()),
+            containers: names.into_iter().map(of_container).collect(),
+        }
+    }
+
+    /// The behavior of a container.
+    pub(crate) fn container(&self, name: &str) -> &Behavior {
+        self.containers.get(name).unwrap_or(&self.general)
+    }
+}
+
 // === impl Behavior ===
 
 impl Behavior {
-    /// What the annotations of a Pod ask for, and what of them cannot be read.
-    pub(crate) fn of(pod: &Pod) -> (Behavior, Vec<String>) {
-        let mut behavior = Behavior::default();
+    /// Each thing as the first of the sources says it that says anything of it.
+    fn of(layers: &[Layer]) -> Behavior {
+        fn first<T>(layers: &[Layer], of: impl Fn(&Layer) -> Option<T>) -> Option<T> {
+            layers.iter().find_map(of)
+        }
+        let exit_code = first(layers, |one| one.exit_code);
+        let ends = match first(layers, Layer::way) {
+            None | Some(Way::GoesOn) => None,
+            Some(Way::Fails(after)) => Some(End { after, exit_code: exit_code.map_or(1, i32::from) }),
+            Some(Way::Succeeds(after)) => Some(End { after, exit_code: 0 }),
+        };
+        Behavior {
+            pull_delay: first(layers, |one| one.pull_delay),
+            ready_delay: first(layers, |one| one.ready_delay),
+            is_never_ready: first(layers, |one| one.never_ready).unwrap_or_default(),
+            ends,
+            liveness_fails_after: first(layers, |one| one.liveness_fails_after),
+            stop_delay: first(layers, |one| one.stop_delay),
+            is_image_missing: first(layers, |one| one.image_missing).unwrap_or_default(),
+            cpu_usage: first(layers, |one| one.cpu_usage),
+            memory_usage: first(layers, |one| one.memory_usage),
+        }
+    }
+}
+
+// === impl Layer ===
+
+impl Layer {
+    /// What the annotations of a Pod say, and what of them cannot be read.
+    pub(crate) fn of(pod: &Pod) -> (Layer, Vec<String>) {
+        let mut layer = Layer::default();
         let mut faults = Vec::new();
-        let (mut succeeds, mut fails, mut exit_code, mut crashes) = (None, None, None, false);
         let given = pod.metadata.annotations.iter().flatten();
         for (key, value) in given.filter_map(|(key, value)| Some((key.strip_prefix(PREFIX)?, value.trim()))) {
-            let read = match key {
-                "delay" => Range::parse(value).map(|range| behavior.delay = Some(range)),
-                "ready-delay" => Range::parse(value).map(|range| behavior.ready_delay = Some(range)),
-                "never-ready" => flag(value).map(|is_set| behavior.is_never_ready = is_set),
-                "succeed-after" => Range::parse(value).map(|range| succeeds = Some(range)),
-                "fail-after" => Range::parse(value).map(|range| fails = Some(range)),
-                "exit-code" => value.parse::<u8>().ok().map(|code| exit_code = Some(i32::from(code))),
-                "crash-loop" => flag(value).map(|is_set| crashes = is_set),
-                "liveness-fails-after" => Range::parse(value).map(|range| behavior.liveness_fails_after = Some(range)),
-                "stop-delay" => Range::parse(value).map(|range| behavior.stop_delay = Some(range)),
-                "image-missing" => flag(value).map(|is_set| behavior.is_image_missing = is_set),
-                _ => None,
+            let is_read = match key {
+                "delay" => set(&mut layer.pull_delay, Range::parse(value)),
+                "ready-delay" => set(&mut layer.ready_delay, Range::parse(value)),
+                "never-ready" => set(&mut layer.never_ready, flag(value)),
+                "succeed-after" => set(&mut layer.succeed_after, Range::parse(value)),
+                "fail-after" => set(&mut layer.fail_after, Range::parse(value)),
+                "exit-code" => set(&mut layer.exit_code, value.parse().ok()),
+                "crash-loop" => set(&mut layer.crash_loop, flag(value)),
+                "liveness-fails-after" => set(&mut layer.liveness_fails_after, Range::parse(value)),
+                "stop-delay" => set(&mut layer.stop_delay, Range::parse(value)),
+                "image-missing" => set(&mut layer.image_missing, flag(value)),
+                "cpu-usage" => set(&mut layer.cpu_usage, resources::parse("cpu", value)),
+                "memory-usage" => set(&mut layer.memory_usage, resources::parse("memory", value)),
+                _ => false,
             };
-            if read.is_none() {
+            if !is_read {
                 faults.push(format!("the annotation {PREFIX}{key} cannot be used: {value:?}"));
             }
         }
-        let failing = |after| End { after, exit_code: exit_code.unwrap_or(1) };
-        behavior.ends = match (crashes, fails, succeeds) {
-            (true, ..) => Some(failing(Range::default())),
-            (false, Some(after), _) => Some(failing(after)),
-            (false, None, Some(after)) => Some(End { after, exit_code: 0 }),
-            (false, None, None) => None,
-        };
-        (behavior, faults)
+        (layer, faults)
     }
+
+    /// How it makes the container end. A crash is sooner than a failure, and a failure counts before success.
+    fn way(&self) -> Option<Way> {
+        match (self.crash_loop, self.fail_after, self.succeed_after) {
+            (Some(true), ..) => Some(Way::Fails(Range::default())),
+            (_, Some(after), _) => Some(Way::Fails(after)),
+            (_, None, Some(after)) => Some(Way::Succeeds(after)),
+            (Some(false), None, None) => Some(Way::GoesOn),
+            (None, None, None) => None,
+        }
+    }
+}
+
+/// Keeps what was read; `false` if that is nothing.
+fn set<T>(field: &mut Option<T>, read: Option<T>) -> bool {
+    *field = read;
+    field.is_some()
 }
 
 fn flag(value: &str) -> Option<bool> {
@@ -98,7 +210,7 @@ fn flag(value: &str) -> Option<bool> {
 // === impl Range ===
 
 impl Range {
-    fn parse(text: &str) -> Option<Range> {
+    pub(crate) fn parse(text: &str) -> Option<Range> {
         let (least, most) = match text.split_once("..") {
             Some((least, most)) => (duration::parse(least.trim())?, duration::parse(most.trim())?),
             None => {
@@ -123,10 +235,23 @@ mod tests {
     use super::*;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-    fn pod(annotations: &[(&str, &str)]) -> Pod {
+    /// What annotations say.
+    fn layer(annotations: &[(&str, &str)]) -> Layer {
         let annotations = annotations.iter().map(|(key, value)| (format!("{PREFIX}{key}"), (*value).to_owned()));
         let metadata = ObjectMeta { annotations: Some(annotations.collect()), ..ObjectMeta::default() };
-        Pod { metadata, ..Pod::default() }
+        let (layer, faults) = Layer::of(&Pod { metadata, ..Pod::default() });
+        assert_eq!(faults, Vec::<String>::new());
+        layer
+    }
+
+    /// A Stage that says the same as such annotations would.
+    fn stage(annotations: &[(&str, &str)]) -> Layers {
+        Layers { general: layer(annotations), containers: BTreeMap::new() }
+    }
+
+    fn ends(annotations: &[(&str, &str)], stages: &[&Layers]) -> Option<(u64, i32)> {
+        let behaviors = Behaviors::of(&layer(annotations), stages);
+        behaviors.container("c").ends.map(|end| (end.after.least.as_secs(), end.exit_code))
     }
 
     #[test]
@@ -142,9 +267,7 @@ mod tests {
 
     #[test]
     fn a_crash_is_sooner_than_a_failure_and_a_failure_than_success() {
-        let ends = |annotations: &[(&str, &str)]| {
-            Behavior::of(&pod(annotations)).0.ends.map(|end| (end.after.least.as_secs(), end.exit_code))
-        };
+        let ends = |annotations: &[(&str, &str)]| ends(annotations, &[]);
         assert_eq!(ends(&[]), None);
         assert_eq!(ends(&[("succeed-after", "5s")]), Some((5, 0)));
         assert_eq!(ends(&[("succeed-after", "5s"), ("fail-after", "9s"), ("exit-code", "3")]), Some((9, 3)));
@@ -153,8 +276,46 @@ mod tests {
 
     #[test]
     fn what_cannot_be_read_is_said_and_left_out() {
-        let (behavior, faults) = Behavior::of(&pod(&[("delay", "soon"), ("exit-code", "256"), ("sing", "true")]));
-        assert_eq!(behavior, Behavior::default());
-        assert_eq!(faults.len(), 3, "{faults:?}");
+        let annotations = [("delay", "soon"), ("exit-code", "256"), ("sing", "true"), ("cpu-usage", "-1"), ("memory-usage", "")];
+        let annotations = annotations.map(|(key, value)| (format!("{PREFIX}{key}"), value.to_owned()));
+        let metadata = ObjectMeta { annotations: Some(annotations.into()), ..ObjectMeta::default() };
+        let (layer, faults) = Layer::of(&Pod { metadata, ..Pod::default() });
+        assert_eq!(layer, Layer::default());
+        assert_eq!(faults.len(), 5, "{faults:?}");
+    }
+
+    #[test]
+    fn annotations_count_before_stages_and_earlier_stages_before_later_ones() {
+        let (crashes, fails) = (stage(&[("crash-loop", "true"), ("exit-code", "3")]), stage(&[("fail-after", "9s")]));
+        for (annotations, stages, want) in [
+            (&[][..], &[&crashes, &fails][..], Some((0, 3))),
+            // How long is the first's to say, and the exit code is nobody else's.
+            (&[], &[&fails, &crashes], Some((9, 3))),
+            (&[("fail-after", "7s")], &[&crashes], Some((7, 3))),
+            (&[("succeed-after", "7s")], &[&crashes], Some((7, 0))),
+            (&[("exit-code", "5")], &[&crashes], Some((0, 5))),
+            (&[("crash-loop", "false")], &[&crashes], None),
+        ] {
+            assert_eq!(ends(annotations, stages), want, "{annotations:?} {stages:?}");
+        }
+        let never = stage(&[("never-ready", "true"), ("cpu-usage", "1")]);
+        let behaviors = Behaviors::of(&layer(&[("never-ready", "false")]), &[&never]);
+        assert!(!behaviors.container("c").is_never_ready);
+        assert_eq!(behaviors.container("c").cpu_usage, Some(1000));
+    }
+
+    #[test]
+    fn what_a_stage_says_of_one_container_counts_before_what_it_says_of_all() {
+        let own = |name: &str, annotations: &[(&str, &str)]| BTreeMap::from([(name.to_owned(), layer(annotations))]);
+        let first = Layers { general: layer(&[("ready-delay", "1s")]), containers: own("a", &[("ready-delay", "2s")]) };
+        let second = Layers { general: Layer::default(), containers: own("b", &[("ready-delay", "3s"), ("cpu-usage", "2")]) };
+        let behaviors = Behaviors::of(&Layer::default(), &[&first, &second]);
+        let of = |name: &str| {
+            let behavior = behaviors.container(name);
+            (behavior.ready_delay.map(|range| range.least.as_secs()), behavior.cpu_usage)
+        };
+        assert_eq!(of("a"), (Some(2), None));
+        assert_eq!(of("b"), (Some(1), Some(2000)), "an earlier Stage counts first");
+        assert_eq!(of("c"), (Some(1), None));
     }
 }

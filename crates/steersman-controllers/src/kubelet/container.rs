@@ -67,6 +67,8 @@ pub(crate) enum Phase {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Run {
     pub(crate) at: Timestamp,
+    /// How long it had been running at a time, from which everything that follows is counted.
+    pub(crate) since: (Instant, Duration),
     /// When its startup probe will have succeeded.
     pub(crate) is_started_at: Instant,
     /// When its readiness probe will have.

@@ -57,9 +57,9 @@ pub(crate) fn is_simulated(node: &Node) -> bool {
     node.metadata.labels.as_ref().and_then(|labels| labels.get(LABEL)).is_some_and(|value| value == "true")
 }
 
-pub(crate) fn is_away(node: &Node) -> bool {
-    let annotations = node.metadata.annotations.as_ref();
-    annotations.and_then(|annotations| annotations.get(GOES_AWAY)).is_some_and(|value| value == "true")
+/// Whether a Node is away, if its annotation says anything of it.
+pub(crate) fn is_away(node: &Node) -> Option<bool> {
+    Some(node.metadata.annotations.as_ref()?.get(GOES_AWAY)? == "true")
 }
 
 /// Whether the cluster knows that the node is ready.

@@ -2,19 +2,22 @@
 //!
 //! [`PodState::step`] takes the Pod as it is in the cluster and the time, and says what is to be done: Events, a look at the ConfigMaps
 //! and Secrets that the Pod refers to, the end of the Pod; [`status`] says what its status is then. What a kubelet would learn from a container runtime and
-//! from probes follows from the Pod's [`Behavior`]. Follows kubernetes' `pkg/kubelet`: its reasons, messages, back-offs and
+//! from probes follows from the Pod's [`Behaviors`] as they are at the time: when they change, what is to come of a container that runs changes
+//! with them, counted from its start ([`plan`]). Follows kubernetes' `pkg/kubelet`: its reasons, messages, back-offs and
 //! phases.
 
 mod ephemeral;
+mod plan;
 pub(crate) mod references;
 pub(crate) mod resize;
 pub(crate) mod status;
 
-use crate::kubelet::behavior::Behavior;
+use crate::kubelet::behavior::Behaviors;
 use crate::kubelet::container::{self, Cause, Container, Exit, Phase, Role, Run, after};
 use crate::kubelet::duration;
 use crate::kubelet::images::Images;
 use crate::kubelet::pod::ephemeral::Ephemeral;
+use crate::kubelet::pod::plan::is_to_complete;
 use crate::kubelet::pod::references::Found;
 use crate::kubelet::pod::resize::Allocation;
 use jiff::Timestamp;
@@ -26,8 +29,6 @@ use std::time::Duration;
 use steersman::events::EventType;
 use tokio::time::Instant;
 
-/// How long the containers of a Pod run that is there to come to an end.
-const RUN_TIME: Duration = Duration::from_millis(250);
 /// How long a failed pull is shown as such before the pause until the next one.
 const PULL_FAILED: Duration = Duration::from_secs(2);
 /// How long until it is looked again for what a container refers to.
@@ -41,9 +42,9 @@ const GRACE: Duration = Duration::from_secs(30);
 #[derive(Clone, Debug)]
 pub(crate) struct PodState {
     pub(crate) uid: String,
-    behavior: Behavior,
-    /// What of the annotations could not be read, until an Event has said so.
-    faults: Vec<String>,
+    behaviors: Behaviors,
+    /// What of the annotations cannot be read, and whether Events have said so.
+    faults: (Vec<String>, bool),
     pub(crate) ips: Vec<IpAddr>,
     pub(crate) began: Timestamp,
     deadline: Option<Instant>,
@@ -167,18 +168,6 @@ fn seconds(seconds: i64) -> Duration {
     Duration::from_secs(u64::try_from(seconds).unwrap_or_default())
 }
 
-/// Whether the containers of a Pod are there to come to an end.
-fn is_to_complete(pod: &Pod) -> bool {
-    let policy = pod.spec.as_ref().and_then(|spec| spec.restart_policy.as_deref());
-    policy.is_some_and(|policy| policy != "Always")
-        || pod
-            .metadata
-            .owner_references
-            .iter()
-            .flatten()
-            .any(|owner| owner.kind == "Job" && owner.controller == Some(true))
-}
-
 // === impl Verdict ===
 
 impl Verdict {
@@ -196,8 +185,7 @@ impl Verdict {
 
 impl PodState {
     /// A Pod that has come to the node. Where its status says what runs in it, that goes on: the node was there before.
-    pub(crate) fn new(pod: &Pod, now: Now) -> PodState {
-        let (behavior, faults) = Behavior::of(pod);
+    pub(crate) fn new(pod: &Pod, (behaviors, faults): (Behaviors, Vec<String>), now: Now) -> PodState {
         let began = pod.status.as_ref().and_then(|status| status.start_time.as_ref()).map_or(now.time, |time| time.0);
         let deadline = pod.spec.as_ref().and_then(|spec| spec.active_deadline_seconds).map(|allowed| {
             let passed = Duration::try_from(now.time.duration_since(began)).unwrap_or_default();
@@ -205,8 +193,8 @@ impl PodState {
         });
         let mut state = PodState {
             uid: uid(pod).to_owned(),
-            behavior,
-            faults,
+            behaviors,
+            faults: (faults, false),
             ips: Vec::new(),
             began,
             deadline,
@@ -225,6 +213,14 @@ impl PodState {
             status::adopt(&mut state, pod, known, now);
         }
         state
+    }
+
+    /// How the containers behave from now on, and what of the annotations cannot be read.
+    pub(crate) fn behave(&mut self, (behaviors, faults): (Behaviors, Vec<String>)) {
+        self.behaviors = behaviors;
+        if self.faults.0 != faults {
+            self.faults = (faults, false);
+        }
     }
 
     /// The node does not take the Pod, for a reason and with a message.
@@ -259,8 +255,9 @@ impl PodState {
     /// Goes on as far as it can at this time.
     pub(crate) fn step(&mut self, pod: &Pod, images: &mut Images, now: Now, input: Input) -> Effects {
         let mut step = Step { pod, images, now, effects: Effects::default() };
-        for fault in std::mem::take(&mut self.faults) {
-            step.effects.events.push(PodEvent::about_pod(EventType::Warning, "InvalidSimulation", fault));
+        if !std::mem::replace(&mut self.faults.1, true) {
+            let event = |fault: &String| PodEvent::about_pod(EventType::Warning, "InvalidSimulation", fault.clone());
+            step.effects.events.extend(self.faults.0.iter().map(event));
         }
         if let Input::References(found) = input {
             self.learn(found);
@@ -361,7 +358,8 @@ impl PodState {
     /// Asks a container to end, if it runs.
     fn stop(&mut self, step: &mut Step<'_>, index: usize, spec: &core::Container, role: Role, grace: Duration) {
         let hook = spec.lifecycle.as_ref().and_then(|lifecycle| lifecycle.pre_stop.as_ref()?.sleep.as_ref());
-        let own = self.behavior.stop_delay.map_or(Duration::ZERO, |range| range.pick(seed((&self.uid, index))));
+        let delay = self.behaviors.container(&spec.name).stop_delay;
+        let own = delay.map_or(Duration::ZERO, |range| range.pick(seed((&self.uid, index))));
         let wanted = own.saturating_add(hook.map_or(Duration::ZERO, |sleep| seconds(sleep.seconds)));
         let Some(Container { phase: Phase::Running(run), .. }) = self.containers.get_mut(index) else { return };
         let code = match () {
@@ -536,9 +534,10 @@ impl PodState {
                     container.begin_again(now);
                     self.begin(step, index, spec, role);
                 }
-                Phase::Running(Run { ends: Some((at, cause)), .. }) if at <= now => {
-                    self.exited(step, index, spec, role, cause);
-                }
+                Phase::Running(run) => match self.go_on(step, index, spec, role, run) {
+                    Some((at, cause)) if at <= now => self.exited(step, index, spec, role, cause),
+                    _ => return,
+                },
                 _ => return,
             }
         }
@@ -559,7 +558,7 @@ impl PodState {
         }
         let image = image(spec);
         let pulls_always = spec.image_pull_policy.as_deref() == Some("Always");
-        if !pulls_always && step.images.has(image) && !self.is_missing(image) {
+        if !pulls_always && step.images.has(image) && !self.is_missing(spec) {
             let message =
                 format!("Container image {image:?} already present on machine and can be accessed by the pod");
             step.container_event(spec, role, EventType::Normal, "Pulled", message);
@@ -567,7 +566,7 @@ impl PodState {
             return;
         }
         step.container_event(spec, role, EventType::Normal, "Pulling", format!("Pulling image {image:?}"));
-        if self.is_missing(image) {
+        if self.is_missing(spec) {
             let why = pull_error(image);
             let message = format!("Failed to pull image {image:?}: {why}");
             step.container_event(spec, role, EventType::Warning, "Failed", message);
@@ -577,14 +576,16 @@ impl PodState {
             }
             return;
         }
-        let delay = self.behavior.delay.map_or(Duration::ZERO, |range| range.pick(seed((&self.uid, index, "delay"))));
+        let delay = self.behaviors.container(&spec.name).pull_delay;
+        let delay = delay.map_or(Duration::ZERO, |range| range.pick(seed((&self.uid, index, "delay"))));
         if let Some(container) = self.containers.get_mut(index) {
             container.phase = Phase::Pulling { began: now, until: after(now, delay) };
         }
     }
 
-    fn is_missing(&self, image: &str) -> bool {
-        self.behavior.is_image_missing || image.rsplit_once(':').is_some_and(|(_, tag)| tag == "missing")
+    fn is_missing(&self, spec: &core::Container) -> bool {
+        self.behaviors.container(&spec.name).is_image_missing
+            || image(spec).rsplit_once(':').is_some_and(|(_, tag)| tag == "missing")
     }
 
     fn pulled(&mut self, step: &mut Step<'_>, index: usize, spec: &core::Container, role: Role, took: Duration) {
@@ -601,51 +602,37 @@ impl PodState {
     fn start(&mut self, step: &mut Step<'_>, index: usize, spec: &core::Container, role: Role) {
         step.container_event(spec, role, EventType::Normal, "Created", "Container created".to_owned());
         step.container_event(spec, role, EventType::Normal, "Started", "Container started".to_owned());
-        let run = self.planned(step.pod, index, spec, role, step.now, Duration::ZERO);
-        if run.is_ready_at.is_none() && spec.readiness_probe.is_some() && role != Role::Init {
-            let message = "Readiness probe failed: the simulation never lets it succeed".to_owned();
-            step.container_event(spec, role, EventType::Warning, "Unhealthy", message);
+        let run = self.planned(step.pod, index, spec, role, step.now.time, (step.now.instant, Duration::ZERO));
+        if run.is_ready_at.is_none() {
+            step.unready_event(spec, role);
         }
         if let Some(container) = self.containers.get_mut(index) {
             container.phase = Phase::Running(run);
         }
     }
 
-    /// What will happen to a container that has been running for some time.
-    fn planned(&self, pod: &Pod, index: usize, spec: &core::Container, role: Role, now: Now, passed: Duration) -> Run {
-        let at = |wait: Duration| after(now.instant, wait.saturating_sub(passed));
-        let restarts = self.containers.get(index).map_or(0, |container| container.restarts);
-        let picked =
-            |range: crate::kubelet::behavior::Range, what: &str| range.pick(seed((&self.uid, index, restarts, what)));
-        let initial = |probe: &core::Probe| seconds(probe.initial_delay_seconds.unwrap_or_default().into());
-        let period = |probe: &core::Probe| seconds(probe.period_seconds.unwrap_or(10).max(1).into());
-        let startup = spec.startup_probe.as_ref().map_or(Duration::ZERO, initial);
-        let ready = spec.readiness_probe.as_ref().map_or(startup, |probe| {
-            let further = u32::try_from(probe.success_threshold.unwrap_or(1)).unwrap_or(1).saturating_sub(1);
-            initial(probe).max(startup).saturating_add(period(probe).saturating_mul(further))
-        });
-        let ready_delay = self.behavior.ready_delay.map_or(Duration::ZERO, |range| picked(range, "ready"));
-        let end = match (role, self.behavior.ends) {
-            // Those that come before the others end by themselves, and those that accompany them do not.
-            (Role::Init, _) => Some((Duration::ZERO, 0)),
-            (Role::Sidecar, _) => None,
-            (Role::Main, Some(end)) => Some((picked(end.after, "end"), end.exit_code)),
-            (Role::Main, None) => is_to_complete(pod).then_some((RUN_TIME, 0)),
-        };
-        let dies = self.behavior.liveness_fails_after.zip(spec.liveness_probe.as_ref()).map(|(range, probe)| {
-            let further = u32::try_from(probe.failure_threshold.unwrap_or(3)).unwrap_or(3).saturating_sub(1);
-            let first = picked(range, "liveness").max(initial(probe)).max(startup);
-            first.saturating_add(period(probe).saturating_mul(further))
-        });
-        let end = end.map(|(wait, code)| (wait, Cause::Exit(code)));
-        let dies = dies.map(|wait| (wait, Cause::Liveness));
-        let first = [end, dies].into_iter().flatten().min_by_key(|(wait, _)| *wait);
-        Run {
-            at: now.time,
-            is_started_at: at(startup),
-            is_ready_at: (!self.behavior.is_never_ready).then(|| at(ready.saturating_add(ready_delay))),
-            ends: first.map(|(wait, cause)| (at(wait), cause)),
+    /// A container goes on running, as it behaves now. Says when it ends, and how.
+    fn go_on(
+        &mut self,
+        step: &mut Step<'_>,
+        index: usize,
+        spec: &core::Container,
+        role: Role,
+        before: Run,
+    ) -> Option<(Instant, Cause)> {
+        // It was asked to end: when and how is settled.
+        if self.is_finishing {
+            return before.ends;
         }
+        let run = self.planned(step.pod, index, spec, role, before.at, before.since);
+        if run.is_ready_at.is_none() && before.is_ready_at.is_some() {
+            step.unready_event(spec, role);
+        }
+        let ends = run.ends;
+        if let Some(container) = self.containers.get_mut(index) {
+            container.phase = Phase::Running(run);
+        }
+        ends
     }
 
     /// A container has ended: it begins again, now or later, or not.
@@ -809,6 +796,14 @@ fn described(pod: &Pod) -> String {
 }
 
 impl Step<'_> {
+    /// Of a container that runs and is never ready.
+    fn unready_event(&mut self, spec: &core::Container, role: Role) {
+        if spec.readiness_probe.is_some() && role != Role::Init {
+            let message = "Readiness probe failed: the simulation never lets it succeed".to_owned();
+            self.container_event(spec, role, EventType::Warning, "Unhealthy", message);
+        }
+    }
+
     fn container_event(
         &mut self,
         spec: &core::Container,

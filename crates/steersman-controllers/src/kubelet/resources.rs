@@ -46,12 +46,22 @@ impl Used {
     }
 }
 
-/// What of a quantity counts, in thousandths for CPUs, rounded up. What is no quantity counts as nothing.
+/// What of a quantity counts. What is no quantity counts as nothing.
 fn amount(name: &str, quantity: &k8s::Quantity) -> i64 {
-    let Ok(quantity) = Quantity::parse(&quantity.0) else { return 0 };
+    counted(name, &quantity.0).map_or(0, |amount| i64::try_from(amount).unwrap_or(i64::MAX))
+}
+
+/// Thousandths of a CPU, or whole units of another resource. `None` if the text is no quantity, or less than nothing.
+pub(crate) fn parse(name: &str, text: &str) -> Option<u64> {
+    let amount = counted(name, text).filter(|amount| *amount >= 0)?;
+    Some(u64::try_from(amount).unwrap_or(u64::MAX))
+}
+
+/// Rounded up, in thousandths for CPUs.
+fn counted(name: &str, text: &str) -> Option<i128> {
+    let nanos = Quantity::parse(text.trim()).ok()?.nanos();
     let unit = if name == "cpu" { 1_000_000 } else { 1_000_000_000 };
-    let nanos = quantity.nanos();
-    i64::try_from(nanos.div_euclid(unit) + i128::from(nanos.rem_euclid(unit) != 0)).unwrap_or(i64::MAX)
+    Some(nanos.div_euclid(unit) + i128::from(nanos.rem_euclid(unit) != 0))
 }
 
 fn amounts(quantities: Option<&Quantities>) -> Amounts {

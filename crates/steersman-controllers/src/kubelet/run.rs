@@ -10,12 +10,13 @@ use crate::kubelet::pod::references::{self, Found};
 use crate::kubelet::pod::{self, Input, Now, PodEvent, PodState, seed, status};
 use crate::kubelet::requests::{self, Outcome};
 use crate::kubelet::resources::{self, Amounts, Used};
+use crate::kubelet::stage::{Observed, Stages};
 use crate::kubelet::unplayed::Unplayed;
 use crate::kubelet::{Agent, Identity, Simulation, duration, node};
 use crate::refusal;
 use futures::StreamExt;
 use hashbrown::{HashMap, HashSet};
-use k8s_openapi::api::core::v1::{Node, ObjectReference, Pod, PodStatus};
+use k8s_openapi::api::core::v1::{Namespace, Node, ObjectReference, Pod, PodStatus};
 use kube::{Client, Resource};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -24,19 +25,24 @@ use std::time::Duration;
 use steersman::cache::{EventKind, Informer, InformerFactory};
 use steersman::events::{EventRecorder, EventType, NewEvent};
 use steersman::{ObjectKey, Scope};
+use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// How long until a write that failed is tried again, and how long at most.
 const RETRY: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(30));
+/// So long Nodes and Pods wait for the Stages to be known, which they are at once unless the server has trouble with them.
+const STAGES_KNOWN_WITHIN: Duration = Duration::from_secs(5);
 /// A node that cannot be registered is tried again after this time.
 const REGISTER_RETRY: Duration = Duration::from_secs(1);
 
 /// What is watched.
 pub(crate) struct Informers {
+    namespaces: Informer<Namespace>,
     nodes: Informer<Node>,
     pods: Informer<Pod>,
+    stages: watch::Receiver<Option<Arc<Stages>>>,
 }
 
 /// What waits for its time.
@@ -82,6 +88,8 @@ struct NodeEntry {
     pods: HashSet<ObjectKey>,
     /// Those of them that ask for more than there is room for.
     deferred: HashSet<ObjectKey>,
+    /// A hash of its labels, by which Stages may select it.
+    labels: u64,
     is_away: bool,
     /// Whether the cluster knows what the node has to give.
     is_able: bool,
@@ -133,6 +141,8 @@ pub(crate) enum Error {
 struct Run {
     simulation: Simulation,
     informers: Informers,
+    /// What says how Pods behave, and which nodes are away.
+    observed: Observed,
     /// Of the loop that looks after nodes.
     controller: Client,
     /// Of Pods that are played, and of those that are not, as often as they have them.
@@ -153,12 +163,25 @@ struct Run {
 // === impl Informers ===
 
 impl Informers {
-    pub(crate) fn of(factory: &InformerFactory) -> Informers {
-        Informers { nodes: factory.informer(Scope::All), pods: factory.informer(Scope::All) }
+    pub(crate) fn of(factory: &InformerFactory, stages: watch::Receiver<Option<Arc<Stages>>>) -> Informers {
+        Informers {
+            namespaces: factory.informer(Scope::All),
+            nodes: factory.informer(Scope::All),
+            pods: factory.informer(Scope::All),
+            stages,
+        }
     }
 
     pub(crate) fn connect(&self, agent: &Agent) {
-        agent.connect(self.nodes.lister(), self.pods.lister());
+        agent.connect(self.nodes.lister(), self.pods.lister(), self.observed());
+    }
+
+    fn observed(&self) -> Observed {
+        Observed {
+            stages: self.stages.clone(),
+            nodes: self.nodes.lister(),
+            namespaces: self.namespaces.lister(),
+        }
     }
 }
 
@@ -167,9 +190,14 @@ impl Informers {
 /// # Errors
 /// When a request has panicked.
 pub(crate) async fn run(simulation: Simulation, informers: Informers, stop: CancellationToken) -> Result<(), Error> {
+    let mut namespace_changes = informers.namespaces.changes();
     let mut node_changes = informers.nodes.changes();
     let mut pod_changes = informers.pods.changes();
+    let mut stages = informers.stages.clone();
     let mut run = Run::new(simulation, informers);
+    let known_by = Instant::now() + STAGES_KNOWN_WITHIN;
+    // Nothing happens to Nodes and Pods as if there were no Stages before it is known which there are.
+    let mut is_known = stages.borrow_and_update().is_some();
     loop {
         run.retry_resizes();
         run.send();
@@ -177,12 +205,23 @@ pub(crate) async fn run(simulation: Simulation, informers: Informers, stop: Canc
         // All arms wait first and then change something at once.
         tokio::select! {
             () = stop.cancelled() => return Ok(()),
-            Some(event) = node_changes.next() => {
+            Ok(()) = stages.changed() => {
+                stages.borrow_and_update();
+                is_known = true;
+                run.stages_changed();
+            }
+            () = tokio::time::sleep_until(known_by), if !is_known => is_known = true,
+            Some(event) = namespace_changes.next() => {
+                if let Some(key) = event.key() {
+                    run.namespace_changed(key.name());
+                }
+            }
+            Some(event) = node_changes.next(), if is_known => {
                 if let Some(key) = event.key() {
                     run.node_changed(key.name(), event.kind());
                 }
             }
-            Some(event) = pod_changes.next() => {
+            Some(event) = pod_changes.next(), if is_known => {
                 if let Some(key) = event.key() {
                     run.pod_changed(&key.clone(), event.kind());
                 }
@@ -219,6 +258,7 @@ impl Run {
         }
         let now = Instant::now();
         Run {
+            observed: informers.observed(),
             controller: (simulation.client_of)(Identity::node_controller()),
             timers: (0..simulation.n_nodes).map(|index| (now, Timer::Register(index))).collect(),
             simulation,
@@ -337,6 +377,29 @@ impl Run {
         }
     }
 
+    // --- what others say of nodes and Pods ---
+
+    fn stages_changed(&mut self) {
+        let names: Vec<Arc<str>> = self.nodes.keys().cloned().collect();
+        for name in names {
+            self.node_changed(&name, EventKind::Updated);
+        }
+        self.step_all(self.pods.keys().cloned().collect());
+    }
+
+    /// Its labels may be others now.
+    fn namespace_changed(&mut self, name: &str) {
+        if self.observed.stages().read_namespaces() {
+            self.step_all(self.pods.keys().filter(|key| key.namespace() == Some(name)).cloned().collect());
+        }
+    }
+
+    fn step_all(&mut self, keys: Vec<ObjectKey>) {
+        for key in keys {
+            self.step(&key, Input::Wake);
+        }
+    }
+
     // --- nodes ---
 
     /// Heeds what somebody wrote of a node while a request of its own was under way, which has now written this version.
@@ -370,7 +433,9 @@ impl Run {
             self.claim(name, &object);
         }
         let Some(entry) = self.nodes.get_mut(name) else { return };
-        let is_away = node::is_away(&object);
+        let is_away = self.observed.is_away(&object);
+        let labels = labels_of(&object);
+        let is_relabeled = std::mem::replace(&mut entry.labels, labels) != labels;
         let is_back = std::mem::replace(&mut entry.is_away, is_away) && !is_away;
         let is_able = object.status.as_ref().is_some_and(|status| status.allocatable.is_some());
         let is_newly_able = !std::mem::replace(&mut entry.is_able, is_able) && is_able;
@@ -389,7 +454,7 @@ impl Run {
         {
             self.node_work.push(NodeWork::Untaint(Arc::clone(&name)));
         }
-        if is_back || is_newly_able {
+        if is_back || is_newly_able || (is_relabeled && self.observed.stages().read_nodes()) {
             let mut keys = self.unplayed.on(&name);
             keys.extend(self.nodes.get(&name).into_iter().flat_map(|node| node.pods.iter().cloned()));
             for key in keys {
@@ -440,7 +505,8 @@ impl Run {
             used: Used::default(),
             pods: HashSet::new(),
             deferred: HashSet::new(),
-            is_away: node::is_away(object),
+            labels: labels_of(object),
+            is_away: self.observed.is_away(object),
             is_posting: false,
             is_renewing: false,
             is_untainting: false,
@@ -587,7 +653,7 @@ impl Run {
     /// Begins to play a Pod, which the node rejects if it has no room for it.
     fn admit(&mut self, key: &ObjectKey, pod: &Pod, name: &Arc<str>) {
         let now = self.now();
-        let mut state = PodState::new(pod, now);
+        let mut state = PodState::new(pod, self.observed.behaviors(pod), now);
         let Some(node) = self.nodes.get_mut(name) else { return };
         node.pods.insert(key.clone());
         let requests = resources::requests(&state.allocation.applied(pod));
@@ -698,6 +764,7 @@ impl Run {
         {
             self.with_room.push(Arc::clone(&entry.node));
         }
+        entry.state.behave(self.observed.behaviors(&pod));
         let effects = entry.state.step(&pod, &mut node.images, now, input);
         for event in effects.events {
             node.record(&pod, event);
@@ -951,6 +1018,10 @@ fn keep_scheduled(status: &mut PodStatus, pod: &Pod) {
     {
         conditions.retain(|one| one.type_ != "PodScheduled");
     }
+}
+
+fn labels_of(node: &Node) -> u64 {
+    seed(&node.metadata.labels)
 }
 
 fn hash(status: &PodStatus) -> u64 {

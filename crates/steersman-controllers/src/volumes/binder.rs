@@ -85,6 +85,7 @@ pub(crate) fn add(manager: Manager, Parts { client, .. }: Parts<'_>) -> Manager 
         of_claims: ConsistencyStore::new().covers(&claims.lister()).covers(&volumes.lister()),
         of_volumes: ConsistencyStore::new().covers(&volumes.lister()).covers(&claims.lister()),
     });
+    let of_pods = claims.lister();
     let keys_of = |index: &Index<PersistentVolumeClaim, String>, value: &str| index.keys(value).unwrap_or_default();
     let claim_controller = Controller::of(&claims, claim::reconcile, Arc::clone(&context))
         .name(CLAIMS)
@@ -111,8 +112,8 @@ pub(crate) fn add(manager: Manager, Parts { client, .. }: Parts<'_>) -> Manager 
         })
         .watches_changes(&pods, move |change: &Change<'_, Pod>| {
             // The claim says for whom it waits, but only while it does.
-            let claims = change.object().map(crate::volumes::claims_of_pod).unwrap_or_default();
-            claims.into_iter().filter(|key| is_any_pending(&pending, key)).collect()
+            let keys = change.object().map(crate::volumes::claims_of_pod).unwrap_or_default();
+            keys.into_iter().filter(|key| of_pods.get(key).is_ok_and(|claim| is_pending(&claim))).collect()
         });
     let volume_controller = Controller::of(&volumes, volume::reconcile, context)
         .name(VOLUMES)
@@ -127,11 +128,6 @@ pub(crate) fn add(manager: Manager, Parts { client, .. }: Parts<'_>) -> Manager 
 
 fn is_pending(claim: &PersistentVolumeClaim) -> bool {
     crate::volumes::annotation(&claim.metadata.annotations, crate::volumes::BIND_COMPLETED).is_none()
-}
-
-fn is_any_pending(pending: &Index<PersistentVolumeClaim, String>, key: &ObjectKey) -> bool {
-    let classes = pending.values().unwrap_or_default();
-    classes.iter().any(|class| pending.keys(class).unwrap_or_default().contains(key))
 }
 
 // === impl Context ===

@@ -44,16 +44,13 @@ pub(crate) fn add_for_claims(manager: Manager, Parts { client, .. }: Parts<'_>) 
         .name("pvc-protection-controller")
         .when(needs_work(OF_CLAIMS))
         .watches_changes(&pods, move |change: &Change<'_, Pod>| {
-            let old = match change {
-                Change::Updated { old, .. } => old.object().map(|pod| claims_of_pod(pod)).unwrap_or_default(),
-                _ => Vec::new(),
-            };
-            let Some(pod) = change.object() else { return old };
+            // Which claims a Pod has never changes: the state before need not be asked.
+            let Some(pod) = change.object() else { return Vec::new() };
             let may_release = matches!(change, Change::Deleted(_)) || pods::is_terminal(pod) || is_shut_down(pod);
-            let now = if may_release { claims_of_pod(pod) } else { Vec::new() };
+            let claims = if may_release { claims_of_pod(pod) } else { Vec::new() };
             // Only those that wait for it.
             let waits = |key: &ObjectKey| known.get(key).is_ok_and(|claim| finalizers::is_deleting(&*claim));
-            now.into_iter().chain(old).filter(waits).collect()
+            claims.into_iter().filter(waits).collect()
         });
     manager.controller(controller)
 }

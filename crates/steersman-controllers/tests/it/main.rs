@@ -37,6 +37,8 @@ mod service_cidrs;
 #[cfg(test)]
 mod simulated_nodes;
 #[cfg(test)]
+mod stages;
+#[cfg(test)]
 mod stateful_sets;
 #[cfg(test)]
 mod tokens;

@@ -10,7 +10,7 @@ use steersman::ObjectKey;
 use steersman_testkit::{ControlPlane, Fault, Loops};
 
 /// A plane with so many nodes and nothing else.
-async fn start(n_nodes: usize) -> ControlPlane {
+pub(crate) async fn start(n_nodes: usize) -> ControlPlane {
     let plane = ControlPlane::start_with(Loops::none().nodes(n_nodes)).await;
     plane.apply("{kind: ServiceAccount, apiVersion: v1, metadata: {name: default, namespace: default}}").await;
     for name in 1..=n_nodes {
@@ -24,12 +24,12 @@ fn taints(node: &Node) -> Vec<&str> {
     node.spec.iter().flat_map(|spec| spec.taints.iter().flatten()).map(|taint| taint.key.as_str()).collect()
 }
 
-fn has(node: &Node, type_: &str, status: &str) -> bool {
+pub(crate) fn has(node: &Node, type_: &str, status: &str) -> bool {
     let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
     conditions.into_iter().any(|one| one.type_ == type_ && one.status == status)
 }
 
-fn pod_key(name: &str) -> ObjectKey {
+pub(crate) fn pod_key(name: &str) -> ObjectKey {
     ObjectKey::namespaced("default", name)
 }
 
@@ -46,11 +46,11 @@ async fn run(plane: &ControlPlane, name: &str, annotations: Value, spec: Value) 
     plane.apply(&pod.to_string()).await;
 }
 
-fn status(pod: &Pod) -> PodStatus {
+pub(crate) fn status(pod: &Pod) -> PodStatus {
     pod.status.clone().unwrap_or_default()
 }
 
-fn phase(pod: &Pod) -> String {
+pub(crate) fn phase(pod: &Pod) -> String {
     status(pod).phase.unwrap_or_default()
 }
 
@@ -59,16 +59,16 @@ fn condition(pod: &Pod, type_: &str) -> Option<String> {
     conditions.into_iter().find(|one| one.type_ == type_).map(|one| one.status)
 }
 
-fn is_ready(pod: &Pod) -> bool {
+pub(crate) fn is_ready(pod: &Pod) -> bool {
     condition(pod, "Ready").as_deref() == Some("True")
 }
 
-fn container(pod: &Pod) -> ContainerStatus {
+pub(crate) fn container(pod: &Pod) -> ContainerStatus {
     status(pod).container_statuses.unwrap_or_default().into_iter().next().unwrap_or_default()
 }
 
 /// Why the container waits.
-fn waits_for(pod: &Pod) -> Option<String> {
+pub(crate) fn waits_for(pod: &Pod) -> Option<String> {
     container(pod).state?.waiting?.reason
 }
 
@@ -80,7 +80,7 @@ async fn events_of(plane: &ControlPlane, name: &str) -> Vec<(String, String)> {
     events.into_iter().map(|event| (event.reason.unwrap_or_default(), event.message.unwrap_or_default())).collect()
 }
 
-async fn delete(plane: &ControlPlane, name: &str) {
+pub(crate) async fn delete(plane: &ControlPlane, name: &str) {
     Api::<Pod>::namespaced(plane.client(), "default").delete(name, &DeleteParams::default()).await.unwrap();
 }
 

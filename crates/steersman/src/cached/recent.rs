@@ -3,8 +3,9 @@
 //! They stand in a ring. Once it is full, a new one takes the place of one that was not read since the hand last passed, of
 //! a state that the cache has replaced before any other. An object that a reader holds costs nothing more here, so it stays as well.
 //!
-//! What handlers and indexes are given goes through a ring of its own, which is short: they see every object once, and memory
-//! that is used again at once is still in the processor's cache, which saves a third of a decoding.
+//! What handlers and indexes are given goes through a ring of its own, which is short where few are told: they see every object once,
+//! and memory that is used again at once is still in the processor's cache, which saves a third of a decoding. With many handlers,
+//! that they need not each decode an object saves more.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,8 +18,14 @@ use crate::cached::packed::{Outcome, Packed};
 /// So many entries are looked at for one that may go; then the next one goes.
 const LOOKS_MAX: usize = 16;
 
-/// So many of those that handlers and indexes were given: several handlers are told of the same object at about the same time.
-const DELIVERED_MAX: usize = 16;
+/// So many of those that handlers and indexes were given, at least: several handlers are told of the same object at about the same time.
+const DELIVERED_LEAST: usize = 16;
+
+/// So many for each handler. They take their turns, a batch of objects each, and the last is to find what the first was given.
+const DELIVERED_PER_HANDLER: usize = 8;
+
+/// So many however many handlers there are.
+const DELIVERED_MOST: usize = 256;
 
 /// What an object is decoded for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -44,6 +51,8 @@ pub(crate) struct Recent<K> {
     keep: Keep,
     /// How many objects exist.
     n_objects: AtomicUsize,
+    /// How many handlers are told of each.
+    n_handlers: AtomicUsize,
     delivered: Mutex<Ring<K>>,
     read: Mutex<Ring<K>>,
 }
@@ -64,7 +73,8 @@ struct Entry<K> {
 
 impl<K> Recent<K> {
     pub(crate) fn new(keep: Keep) -> Self {
-        Self { keep, n_objects: AtomicUsize::new(0), delivered: Mutex::default(), read: Mutex::default() }
+        let (n_objects, n_handlers) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        Self { keep, n_objects, n_handlers, delivered: Mutex::default(), read: Mutex::default() }
     }
 
     /// Says how many objects exist, of which some are kept decoded.
@@ -72,10 +82,15 @@ impl<K> Recent<K> {
         self.n_objects.store(n_objects, Ordering::Relaxed);
     }
 
+    /// Says how many handlers are told of each object.
+    pub(crate) fn set_handlers(&self, n_handlers: usize) {
+        self.n_handlers.store(n_handlers, Ordering::Relaxed);
+    }
+
     /// Remembers what came of decoding `packed`, and returns what all its readers share.
     pub(crate) fn keep(&self, packed: &Packed<K>, outcome: Outcome<K>, purpose: Purpose) -> Outcome<K> {
         let (ring, entries_max) = match purpose {
-            Purpose::Delivery => (&self.delivered, self.entries_max().min(DELIVERED_MAX)),
+            Purpose::Delivery => (&self.delivered, self.entries_max().min(self.delivered_max())),
             Purpose::Read => (&self.read, self.entries_max()),
         };
         if entries_max == 0 {
@@ -91,6 +106,11 @@ impl<K> Recent<K> {
             forgotten.into_iter().for_each(Entry::forget);
         }
         outcome
+    }
+
+    fn delivered_max(&self) -> usize {
+        let wanted = self.n_handlers.load(Ordering::Relaxed).saturating_mul(DELIVERED_PER_HANDLER);
+        wanted.clamp(DELIVERED_LEAST, DELIVERED_MOST)
     }
 
     fn entries_max(&self) -> usize {
@@ -231,7 +251,20 @@ mod tests {
         let delivered: Vec<_> = (0..100).map(|_| packed()).collect();
         delivered.iter().for_each(|packed| drop(recent.keep(packed, Ok(Arc::new(0)), Purpose::Delivery)));
         assert_eq!(read.iter().filter(|packed| is_known(packed)).count(), 20);
-        assert_eq!(delivered.iter().filter(|packed| is_known(packed)).count(), DELIVERED_MAX);
+        assert_eq!(delivered.iter().filter(|packed| is_known(packed)).count(), DELIVERED_LEAST);
+    }
+
+    #[test]
+    fn the_more_handlers_are_told_the_more_of_what_they_are_told_is_kept() {
+        let recent = Recent::new(Keep::AtMost(1_000));
+        let delivered = |n_handlers: usize| {
+            recent.set_handlers(n_handlers);
+            let all: Vec<_> = (0..500).map(|_| packed()).collect();
+            all.iter().for_each(|packed| drop(recent.keep(packed, Ok(Arc::new(0)), Purpose::Delivery)));
+            all.iter().filter(|packed| is_known(packed)).count()
+        };
+        assert_eq!([1, 10, 1_000].map(delivered), [DELIVERED_LEAST, 10 * DELIVERED_PER_HANDLER, DELIVERED_MOST]);
+        assert_eq!(delivered(1), DELIVERED_LEAST, "handlers that are gone need nothing");
     }
 
     #[test]

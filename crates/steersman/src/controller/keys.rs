@@ -130,7 +130,7 @@ impl<T: CachedResource> Wanted<T> {
     fn keys_of_state(&self, event: &Event<'_, T>, state: &Cached<T>) -> Vec<ObjectKey> {
         match &self.map {
             // Metadata that cannot be read names no owner.
-            Map::Metadata(map) => state.metadata().map(|metadata| map(&metadata)).unwrap_or_default(),
+            Map::Metadata(map) => state.with_metadata(|metadata| map(metadata)).unwrap_or_default(),
             Map::States(map) => event.decode_state(state).map(|state| map(&state)).unwrap_or_default(),
             Map::Change(_) | Map::Key => Vec::new(),
         }

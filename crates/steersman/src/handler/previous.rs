@@ -48,7 +48,7 @@ impl<K: Resource> Previous<'_, K> {
         match &self.state {
             State::Decoded(object) => Some(object.meta()),
             State::Held { object, .. } => {
-                self.metadata.get_or_init(|| object.metadata().ok().map(std::borrow::Cow::into_owned)).as_ref()
+                self.metadata.get_or_init(|| object.with_metadata(Clone::clone).ok()).as_ref()
             }
         }
     }

@@ -26,6 +26,8 @@ pub(super) struct Core<K> {
     by_namespace: ByNamespace,
     /// In the order in which they were added. None is ever removed.
     indexes: Vec<Box<dyn AnyIndex<K>>>,
+    /// Some index reads whole objects, not their metadata alone.
+    is_read_whole: bool,
     lists: Lists,
     /// Each list has ended once, and those who wait for that have been told.
     filled: bool,
@@ -56,6 +58,7 @@ impl<K> Core<K> {
             free: Vec::new(),
             by_namespace: ByNamespace::default(),
             indexes: Vec::new(),
+            is_read_whole: false,
             lists: Lists::new(scope),
             filled: false,
         }
@@ -127,6 +130,7 @@ impl<K: CachedResource> Core<K> {
     where
         V: Eq + Hash + Send + Sync + 'static,
     {
+        self.is_read_whole |= matches!(function, Function::Object(_));
         let mut index = ByFunction::new(function);
         for (number, slot) in self.slots() {
             index.update(number, &slot.key, (None, slot.object.as_ref()), decoder);
@@ -210,6 +214,7 @@ impl<K: CachedResource> Core<K> {
         }
         let key = slot.key.clone();
         let old = slot.object.replace(entry.object.clone());
+        let _decoded = self.decoded(&key, Some(&entry.object), decoder);
         for index in &mut self.indexes {
             index.update(number, &key, (old.as_ref(), Some(&entry.object)), decoder);
         }
@@ -217,6 +222,12 @@ impl<K: CachedResource> Core<K> {
             None => Outcome::Added(entry, arrival),
             Some(old) => Outcome::Updated { key, old, new: entry.object },
         });
+    }
+
+    /// The object decoded, if an index is going to decode it: held, all of them share it.
+    fn decoded(&self, key: &ObjectKey, object: Option<&Cached<K>>, decoder: &Decoder<K>) -> Option<Arc<K>> {
+        let object = object.filter(|_| self.is_read_whole)?;
+        decoder.decode_delivered(key, object).ok()
     }
 
     fn mark_broken(&mut self, error: Arc<DecodeError>, decoder: &Decoder<K>, outcomes: &mut Vec<Outcome<K>>) {
@@ -274,6 +285,7 @@ impl<K: CachedResource> Core<K> {
             u32::try_from(self.slots.len() - 1).expect("invariant: four billion objects do not fit into memory")
         });
         self.by_namespace.insert(number, &key);
+        let _decoded = self.decoded(&key, object.as_ref(), decoder);
         for index in &mut self.indexes {
             index.update(number, &key, (None, object.as_ref()), decoder);
         }

@@ -177,7 +177,7 @@ impl<K: CachedResource, V> Function<K, V> {
     fn values(&self, key: &ObjectKey, object: &Cached<K>, decoder: &Decoder<K>) -> Vec<V> {
         // A panic must not take the informer down with it; it has changed nothing of ours.
         let values = catch_unwind(AssertUnwindSafe(|| match self {
-            Self::Metadata(function) => object.metadata().map(|metadata| function(&metadata)).unwrap_or_default(),
+            Self::Metadata(function) => object.with_metadata(|metadata| function(metadata)).unwrap_or_default(),
             Self::Object(function) => {
                 decoder.decode_delivered(key, object).map(|object| function(&object)).unwrap_or_default()
             }

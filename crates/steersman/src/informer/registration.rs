@@ -67,6 +67,7 @@ impl<K: CachedResource> Registration<K> {
         let was_waiting = {
             let mut handlers = self.shared.handlers.lock();
             handlers.present.retain(|registered| registered.number != self.number);
+            self.shared.decoder().set_handlers(handlers.present.len());
             let before = handlers.waiting.len();
             handlers.waiting.retain(|(_, mailbox)| !Arc::ptr_eq(mailbox, &self.mailbox));
             handlers.waiting.len() < before

@@ -129,6 +129,7 @@ impl<K: CachedResource> Shared<K> {
                 (Phase::Stopped, Consumer::Stream) => served.close(),
             }
             handlers.present.push(Registered { number, mailbox, interest, resync });
+            self.indexer.decoder().set_handlers(handlers.present.len());
             number
         };
         self.resync_changed.notify_one();

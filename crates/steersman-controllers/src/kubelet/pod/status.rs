@@ -323,9 +323,11 @@ pub(crate) fn adopt(state: &mut PodState, pod: &Pod, known: &PodStatus, now: Now
         known.init_container_statuses.iter().chain(&known.container_statuses).flatten().collect();
     for (index, (spec, role)) in container::all(pod).enumerate() {
         let Some(status) = statuses.iter().find(|status| status.name == spec.name) else { continue };
+        if let Some(container) = state.containers.get_mut(index) {
+            container.restarts = status.restart_count;
+        }
         let phase = adopted(state, pod, index, spec, role, status, now);
         let Some(container) = state.containers.get_mut(index) else { continue };
-        container.restarts = status.restart_count;
         container.last = status.last_state.as_ref().and_then(|last| last.terminated.as_ref()).map(exit);
         container.phase = phase;
     }
@@ -347,8 +349,7 @@ fn adopted(
     if let Some(running) = &current.running {
         let began: Timestamp = running.started_at.as_ref().map_or(now.time, |time| time.0);
         let passed = Duration::try_from(now.time.duration_since(began)).unwrap_or_default();
-        let run = state.planned(pod, index, spec, role, now, passed);
-        return Phase::Running(container::Run { at: began, ..run });
+        return Phase::Running(state.planned(pod, index, spec, role, began, (now.instant, passed)));
     }
     let has_ended = status.last_state.as_ref().is_some_and(|last| last.terminated.is_some());
     if has_ended { Phase::BackOff { wait: Duration::ZERO, until: now.instant } } else { Phase::Waiting }

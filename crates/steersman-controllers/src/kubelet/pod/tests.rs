@@ -1,10 +1,11 @@
 //! Lives of simulated Pods on a paused clock.
 
 use super::*;
+use crate::kubelet::behavior::{Layer, Layers, Range};
 use crate::kubelet::pod::references::{Found, Kind};
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A Pod on a node, and a clock that only moves on.
 struct Simulated {
@@ -17,6 +18,12 @@ struct Simulated {
     wakes: Option<Instant>,
     n_removals: usize,
     found: Found,
+}
+
+/// What the annotations of a Pod say, and Stages.
+fn behaviors(pod: &Pod, stages: &[&Layers]) -> (Behaviors, Vec<String>) {
+    let (annotations, faults) = Layer::of(pod);
+    (Behaviors::of(&annotations, stages), faults)
 }
 
 const HOST: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(172, 18, 0, 2));
@@ -38,7 +45,7 @@ impl Simulated {
         }
         let pod: Pod = serde_json::from_value(pod).unwrap();
         let now = Now { instant: Instant::now(), time: Timestamp::from_second(1_800_000_000).unwrap() };
-        let mut state = PodState::new(&pod, now);
+        let mut state = PodState::new(&pod, behaviors(&pod, &[]), now);
         state.ips = vec!["10.0.0.2".parse().unwrap()];
         let mut simulated = Simulated {
             pod,
@@ -333,12 +340,81 @@ async fn what_was_there_before_goes_on() {
     before.pass(40);
     let mut pod = before.pod.clone();
     pod.status = Some(before.status());
-    let mut state = PodState::new(&pod, before.now);
+    let mut state = PodState::new(&pod, behaviors(&pod, &[]), before.now);
     assert!(!state.is_new());
     assert_eq!(status::of(&mut state, &pod, HOST, before.now), before.status());
     let effects = state.step(&pod, &mut Images::default(), before.now, Input::Wake);
     assert_eq!(effects.events, []);
     assert_eq!(effects.wakes.map(|at| at.duration_since(before.now.instant).as_secs()), Some(60));
+}
+
+/// What a Stage says that says one thing of all containers.
+fn stage(general: Layer) -> Layers {
+    Layers { general, containers: BTreeMap::new() }
+}
+
+impl Simulated {
+    /// The Stages that are for the Pod are these from now on.
+    fn behave(&mut self, stages: &[&Layers]) {
+        self.state.behave(behaviors(&self.pod, stages));
+        self.step(Input::Wake);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_container_that_runs_follows_when_its_behavior_changes() {
+    let mut pod = Simulated::new(json!({}), json!({}));
+    pod.pass(3600);
+    let never = stage(Layer { never_ready: Some(true), ..Layer::default() });
+    pod.behave(&[&never]);
+    assert_eq!((pod.containers().as_str(), pod.condition("Ready"), pod.wakes), ("c running", false, None));
+    pod.behave(&[]);
+    assert_eq!((pod.condition("Ready"), pod.restarts(), pod.wakes), (true, 0, None));
+
+    // Counted from its start.
+    let later = stage(Layer { fail_after: Range::parse("2h"), ..Layer::default() });
+    pod.behave(&[&later]);
+    pod.pass(3599);
+    assert_eq!(pod.restarts(), 0);
+    pod.behave(&[]);
+    pod.pass(3600);
+    assert_eq!((pod.restarts(), pod.wakes), (0, None));
+    pod.behave(&[&later]);
+    assert_eq!((pod.restarts(), pod.containers().as_str()), (1, "c running"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_asked_to_end_keeps_its_time_when_its_behavior_changes() {
+    let slow = stage(Layer { stop_delay: Range::parse("20s"), ..Layer::default() });
+    let mut pod = Simulated::new(json!({}), json!({}));
+    pod.behave(&[&slow]);
+    pod.delete(30);
+    pod.behave(&[]);
+    pod.pass(19);
+    assert_eq!(pod.containers(), "c running");
+    pod.pass(1);
+    assert_eq!((pod.containers().as_str(), pod.n_removals), ("c exit 0", 1));
+
+    let init = json!([{"name": "s", "image": "x", "restartPolicy": "Always"}]);
+    let mut pod = Simulated::new(json!({}), json!({"initContainers": init, "restartPolicy": "Never"}));
+    pod.behave(&[&slow]);
+    pod.pass(1);
+    assert_eq!(pod.containers(), "s running, c exit 0", "the sidecar is asked to end and takes its time");
+    pod.behave(&[]);
+    pod.pass(20);
+    assert_eq!((pod.containers().as_str(), pod.phase().as_str()), ("s exit 0, c exit 0", "Succeeded"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_used_is_said_once_and_again_when_it_is_something_else() {
+    let mut pod = Simulated::new(json!({"delay": "soon"}), json!({}));
+    pod.behave(&[]);
+    let n_said = |pod: &Simulated| pod.events.iter().filter(|reason| *reason == "InvalidSimulation").count();
+    assert_eq!(n_said(&pod), 1);
+    pod.pod.metadata.annotations = Some([("simulate.steersman.dev/delay".to_owned(), "later".to_owned())].into());
+    pod.behave(&[]);
+    pod.behave(&[]);
+    assert_eq!(n_said(&pod), 2);
 }
 
 fn some_annotations() -> impl Strategy<Value = Value> {
@@ -458,7 +534,7 @@ async fn a_pod_that_was_declared_over_while_nobody_played_it_winds_down() {
     let mut status = known.status();
     status.phase = Some("Succeeded".to_owned());
     let pod = Pod { status: Some(status), ..known.pod.clone() };
-    known.state = PodState::new(&pod, known.now);
+    known.state = PodState::new(&pod, behaviors(&pod, &[]), known.now);
     known.pod = pod;
     known.step(Input::Wake);
     assert_eq!((known.phase().as_str(), known.containers().as_str()), ("Succeeded", "c exit 0"));
@@ -492,7 +568,7 @@ async fn what_was_given_before_a_restart_counts_and_not_what_is_asked_for_since(
     let status = before.status();
     let mut pod = Simulated::new(json!({}), asks("2")).pod;
     pod.status = Some(status);
-    let state = PodState::new(&pod, before.now);
+    let state = PodState::new(&pod, behaviors(&pod, &[]), before.now);
     assert!(state.allocation.differs(&pod));
     assert_eq!(crate::kubelet::resources::requests(&state.allocation.applied(&pod))["cpu"], 1_000);
 }
@@ -505,7 +581,7 @@ async fn an_ephemeral_container_runs_until_its_pod_ends() {
     assert!(state(&mut pod).running.is_some());
     let status = pod.status();
     pod.pod.status = Some(status);
-    pod.state = PodState::new(&pod.pod, pod.now);
+    pod.state = PodState::new(&pod.pod, behaviors(&pod.pod, &[]), pod.now);
     pod.step(Input::Wake);
     assert_eq!(pod.events.iter().filter(|reason| *reason == "Started").count(), 2, "it goes on after a restart");
     pod.delete(30);

@@ -1,0 +1,75 @@
+//! What happens to a container that runs: when it is started and ready, and when it ends, if nobody asks it to.
+//!
+//! Follows from its probes, its behavior and the time of its start alone, so that it can be made anew when the behavior changes.
+
+use crate::kubelet::behavior::Range;
+use crate::kubelet::container::{Cause, Role, Run, after};
+use crate::kubelet::pod::{PodState, seconds, seed};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::api::core::v1::Pod;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How long the containers of a Pod run that is there to come to an end.
+const RUN_TIME: Duration = Duration::from_millis(250);
+
+/// Whether the containers of a Pod are there to come to an end.
+pub(crate) fn is_to_complete(pod: &Pod) -> bool {
+    let policy = pod.spec.as_ref().and_then(|spec| spec.restart_policy.as_deref());
+    policy.is_some_and(|policy| policy != "Always")
+        || pod
+            .metadata
+            .owner_references
+            .iter()
+            .flatten()
+            .any(|owner| owner.kind == "Job" && owner.controller == Some(true))
+}
+
+impl PodState {
+    /// What will happen to a container that began at a time, and had been running for so long at a moment.
+    pub(crate) fn planned(
+        &self,
+        pod: &Pod,
+        index: usize,
+        spec: &core::Container,
+        role: Role,
+        began: Timestamp,
+        since: (Instant, Duration),
+    ) -> Run {
+        let at = |wait: Duration| after(since.0, wait.saturating_sub(since.1));
+        let behavior = self.behaviors.container(&spec.name);
+        let restarts = self.containers.get(index).map_or(0, |container| container.restarts);
+        let picked = |range: Range, what: &str| range.pick(seed((&self.uid, index, restarts, what)));
+        let initial = |probe: &core::Probe| seconds(probe.initial_delay_seconds.unwrap_or_default().into());
+        let period = |probe: &core::Probe| seconds(probe.period_seconds.unwrap_or(10).max(1).into());
+        let startup = spec.startup_probe.as_ref().map_or(Duration::ZERO, initial);
+        let ready = spec.readiness_probe.as_ref().map_or(startup, |probe| {
+            let further = u32::try_from(probe.success_threshold.unwrap_or(1)).unwrap_or(1).saturating_sub(1);
+            initial(probe).max(startup).saturating_add(period(probe).saturating_mul(further))
+        });
+        let ready_delay = behavior.ready_delay.map_or(Duration::ZERO, |range| picked(range, "ready"));
+        let end = match (role, behavior.ends) {
+            // Those that come before the others end by themselves, and those that accompany them do not.
+            (Role::Init, _) => Some((Duration::ZERO, 0)),
+            (Role::Sidecar, _) => None,
+            (Role::Main, Some(end)) => Some((picked(end.after, "end"), end.exit_code)),
+            (Role::Main, None) => is_to_complete(pod).then_some((RUN_TIME, 0)),
+        };
+        let dies = behavior.liveness_fails_after.zip(spec.liveness_probe.as_ref()).map(|(range, probe)| {
+            let further = u32::try_from(probe.failure_threshold.unwrap_or(3)).unwrap_or(3).saturating_sub(1);
+            let first = picked(range, "liveness").max(initial(probe)).max(startup);
+            first.saturating_add(period(probe).saturating_mul(further))
+        });
+        let end = end.map(|(wait, code)| (wait, Cause::Exit(code)));
+        let dies = dies.map(|wait| (wait, Cause::Liveness));
+        let first = [end, dies].into_iter().flatten().min_by_key(|(wait, _)| *wait);
+        Run {
+            at: began,
+            since,
+            is_started_at: at(startup),
+            is_ready_at: (!behavior.is_never_ready).then(|| at(ready.saturating_add(ready_delay))),
+            ends: first.map(|(wait, cause)| (at(wait), cause)),
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! What a container on a simulated node uses of CPU and memory.
+//!
+//! For whoever serves `metrics.k8s.io`. A figure is what the Pod's [`Behavior`] says (`simulate.steersman.dev/cpu-usage` and `memory-usage`), and
+//! otherwise that of a program that is idle. Nothing is measured, and nothing changes with time: who asks twice is told the same.
+
+use crate::kubelet::behavior::Behavior;
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
+
+/// What a container uses that nothing is said of: little, as an idle program does. It is not what the container requests, so that an
+/// autoscaler does not find every Pod to be busy.
+const IDLE: Usage = Usage { cpu_millis: 1, memory_bytes: 10 << 20 };
+
+/// What something uses.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Usage {
+    /// In thousandths of a CPU.
+    pub cpu_millis: u64,
+    /// The memory that is in use, in bytes.
+    pub memory_bytes: u64,
+}
+
+/// What a container of a Pod uses, given how it behaves. `None` if it does not run, or the Pod has none of that name. Init containers and sidecars
+/// have their figures as well while they run.
+pub(crate) fn usage(pod: &Pod, container: &str, behavior: &Behavior) -> Option<Usage> {
+    let status = pod.status.as_ref()?;
+    let mut statuses = status.container_statuses.iter().chain(&status.init_container_statuses).flatten();
+    let is_running = |one: &ContainerStatus| one.state.as_ref().is_some_and(|state| state.running.is_some());
+    statuses.find(|one| one.name == container).filter(|one| is_running(one))?;
+    Some(Usage {
+        cpu_millis: behavior.cpu_usage.unwrap_or(IDLE.cpu_millis),
+        memory_bytes: behavior.memory_usage.unwrap_or(IDLE.memory_bytes),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn pod() -> Pod {
+        let status = |name: &str, state: &str| json!({"name": name, "image": "", "imageID": "", "ready": true, "restartCount": 0, "state": {state: {}}});
+        let mut ended = status("ended", "terminated");
+        ended["state"] = json!({"terminated": {"exitCode": 0}});
+        serde_json::from_value(json!({"status": {
+            "containerStatuses": [status("runs", "running"), status("waits", "waiting"), ended],
+            "initContainerStatuses": [status("sidecar", "running")],
+        }}))
+        .unwrap()
+    }
+
+    #[test]
+    fn only_what_runs_uses_something() {
+        for (container, uses) in [("runs", true), ("sidecar", true), ("waits", false), ("ended", false), ("none", false)] {
+            assert_eq!(usage(&pod(), container, &Behavior::default()).is_some(), uses, "{container}");
+        }
+        assert_eq!(usage(&Pod::default(), "runs", &Behavior::default()), None);
+    }
+
+    #[test]
+    fn what_is_not_said_is_that_of_an_idle_program() {
+        let behavior = Behavior { cpu_usage: Some(250), ..Behavior::default() };
+        let want = Usage { cpu_millis: 250, memory_bytes: IDLE.memory_bytes };
+        assert_eq!(usage(&pod(), "runs", &behavior), Some(want));
+    }
+}
