@@ -76,7 +76,9 @@ pub(crate) fn of(pod: Option<&Pod>, name: &str, container: &str, options: &Optio
         terminated.started_at.as_ref().map(|time| time.0)
     };
     let at = match (options.is_previous, state, last) {
-        (true, _, None) => return (400, format!("previous terminated container {container:?} in pod {name:?} not found")),
+        (true, _, None) => {
+            return (400, format!("previous terminated container {container:?} in pod {name:?} not found"));
+        }
         (true, _, Some(last)) => began(last),
         (false, Some(state), last) => match (&state.running, &state.terminated, last) {
             (Some(running), ..) => running.started_at.as_ref().map(|time| time.0),
@@ -102,11 +104,13 @@ fn spec<'a>(pod: &'a Pod, container: &str) -> Option<Spec<'a>> {
     let mut all = spec.containers.iter().chain(spec.init_containers.iter().flatten());
     let mut ephemeral = spec.ephemeral_containers.iter().flatten();
     let found = all.find(|one| one.name == container);
-    found.map(|one| (one.image.as_deref(), words(&one.command, &one.args))).or_else(|| {
-        let one = ephemeral.find(|one| one.name == container)?;
-        Some((one.image.as_deref(), words(&one.command, &one.args)))
-    })
-    .map(|(image, command)| Spec { image: image.unwrap_or_default(), command })
+    found
+        .map(|one| (one.image.as_deref(), words(&one.command, &one.args)))
+        .or_else(|| {
+            let one = ephemeral.find(|one| one.name == container)?;
+            Some((one.image.as_deref(), words(&one.command, &one.args)))
+        })
+        .map(|(image, command)| Spec { image: image.unwrap_or_default(), command })
 }
 
 fn line(spec: &Spec<'_>, status: Option<&ContainerStatus>) -> String {

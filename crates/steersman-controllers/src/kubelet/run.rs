@@ -177,11 +177,7 @@ impl Informers {
     }
 
     fn observed(&self) -> Observed {
-        Observed {
-            stages: self.stages.clone(),
-            nodes: self.nodes.lister(),
-            namespaces: self.namespaces.lister(),
-        }
+        Observed { stages: self.stages.clone(), nodes: self.nodes.lister(), namespaces: self.namespaces.lister() }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Nodes that are simulated, and the life of Pods on them, on a whole control plane.
 
-use k8s_openapi::api::coordination::v1::Lease;
 use http::Method;
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ContainerStatus, Event, Node, Pod, PodCondition, PodStatus};
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
@@ -365,7 +365,9 @@ fn cpu(pod: &Pod) -> (String, String) {
     let given = container.allocated_resources.unwrap_or_default();
     let actual = container.resources.and_then(|resources| resources.requests).unwrap_or_default();
     let cpu = |amounts: &std::collections::BTreeMap<String, _>| {
-        amounts.get("cpu").map_or_else(String::new, |cpu: &k8s_openapi::apimachinery::pkg::api::resource::Quantity| cpu.0.clone())
+        amounts
+            .get("cpu")
+            .map_or_else(String::new, |cpu: &k8s_openapi::apimachinery::pkg::api::resource::Quantity| cpu.0.clone())
     };
     (cpu(&given), cpu(&actual))
 }
@@ -413,7 +415,9 @@ async fn ephemeral_containers_run_in_a_pod_that_runs() {
     plane.until(&pod_key("p"), is_ready).await;
     let added = json!({"spec": {"ephemeralContainers": [{"name": "debug", "image": "busybox"}]}});
     let pods = Api::<Pod>::namespaced(plane.client(), "default");
-    pods.patch_subresource("ephemeralcontainers", "p", &PatchParams::default(), &Patch::Strategic(added)).await.unwrap();
+    pods.patch_subresource("ephemeralcontainers", "p", &PatchParams::default(), &Patch::Strategic(added))
+        .await
+        .unwrap();
     let debug = |pod: &Pod| status(pod).ephemeral_container_statuses.unwrap_or_default().into_iter().next();
     let runs = |pod: &Pod| debug(pod).and_then(|one| one.state).is_some_and(|state| state.running.is_some());
     plane.until(&pod_key("p"), runs).await;
@@ -450,7 +454,8 @@ async fn logs_say_what_would_run_and_what_does_not() {
     assert_eq!(pods.logs("p", &log(false)).await.unwrap(), "simulated: nginx would run here\n");
     let none = kube::api::LogParams { tail_lines: Some(0), ..log(false) };
     assert_eq!(pods.logs("p", &none).await.unwrap(), "");
-    let dated = kube::api::LogParams { timestamps: true, since_seconds: Some(3_600), limit_bytes: Some(3), ..log(false) };
+    let dated =
+        kube::api::LogParams { timestamps: true, since_seconds: Some(3_600), limit_bytes: Some(3), ..log(false) };
     assert_eq!(pods.logs("p", &dated).await.unwrap().len(), 3);
     let error = pods.logs("p", &log(true)).await.unwrap_err().to_string();
     assert!(error.contains("previous terminated container \"c\" in pod \"p\" not found"), "{error}");

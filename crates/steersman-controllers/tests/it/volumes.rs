@@ -218,7 +218,12 @@ spec:
 }
 
 fn is_default(class: &StorageClass) -> bool {
-    class.metadata.annotations.iter().flatten().any(|(key, value)| key.ends_with("/is-default-class") && value == "true")
+    class
+        .metadata
+        .annotations
+        .iter()
+        .flatten()
+        .any(|(key, value)| key.ends_with("/is-default-class") && value == "true")
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -256,7 +261,10 @@ async fn the_provisioner_of_simulated_nodes_has_the_rights_for_volumes_and_no_ot
     plane.apply("{kind: Pod, apiVersion: v1, metadata: {name: p, namespace: default}, spec: {containers: [{name: c, image: i}], volumes: [{name: v, persistentVolumeClaim: {claimName: data}}]}}").await;
     let claim = plane.until(&claim_key(), |claim| phase(claim) == Some("Bound")).await;
     let volume = ObjectKey::cluster(&claim.spec.unwrap().volume_name.unwrap());
-    assert_eq!(event(&plane, "ProvisioningSucceeded").await, format!("Successfully provisioned volume {}", volume.name()));
+    assert_eq!(
+        event(&plane, "ProvisioningSucceeded").await,
+        format!("Successfully provisioned volume {}", volume.name())
+    );
     Api::<Pod>::namespaced(plane.client(), "default").delete("p", &DeleteParams::default()).await.unwrap();
     plane.until_gone::<Pod>(&ObjectKey::namespaced("default", "p")).await;
     let claims = Api::<PersistentVolumeClaim>::namespaced(plane.client(), "default");

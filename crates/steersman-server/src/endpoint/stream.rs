@@ -130,7 +130,9 @@ fn log_faults(cx: &Context<'_>) -> Result<Vec<Error>, Failure> {
     };
     let (lines, bytes, seconds) = (number("tailLines")?, number("limitBytes")?, number("sinceSeconds")?);
     if let Some(text) = cx.query.non_empty("sinceTime").filter(|text| text.parse::<Timestamp>().is_err()) {
-        return Err(Failure::bad_request(format!("sinceTime must be a time such as 2026-01-02T03:04:05Z, not {text:?}")));
+        return Err(Failure::bad_request(format!(
+            "sinceTime must be a time such as 2026-01-02T03:04:05Z, not {text:?}"
+        )));
     }
     let mut faults = Vec::new();
     if let Some(lines) = lines.filter(|lines| *lines < 0) {

@@ -63,9 +63,10 @@ impl PodState {
         let states = statuses.filter_map(|one| Some((&one.name, one.state.as_ref()?)));
         let begun = states.filter_map(|(name, state)| {
             let running = state.running.as_ref().and_then(|running| Some((running.started_at.as_ref()?.0, None)));
-            let ended = state.terminated.as_ref().and_then(|ended| {
-                Some((ended.started_at.as_ref()?.0, ended.finished_at.as_ref().map(|time| time.0)))
-            });
+            let ended = state
+                .terminated
+                .as_ref()
+                .and_then(|ended| Some((ended.started_at.as_ref()?.0, ended.finished_at.as_ref().map(|time| time.0))));
             let (began, ended) = running.or(ended)?;
             Some(Ephemeral { name: name.clone(), began, ended })
         });
@@ -73,7 +74,8 @@ impl PodState {
     }
 
     pub(super) fn ephemeral_statuses(&self, pod: &Pod) -> Option<Vec<ContainerStatus>> {
-        let statuses: Vec<ContainerStatus> = specs(pod).map(|(name, image)| self.ephemeral_status(name, image)).collect();
+        let statuses: Vec<ContainerStatus> =
+            specs(pod).map(|(name, image)| self.ephemeral_status(name, image)).collect();
         (!statuses.is_empty()).then_some(statuses)
     }
 

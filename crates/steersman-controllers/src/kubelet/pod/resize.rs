@@ -102,7 +102,8 @@ fn needs_restart(
     after: Option<&ResourceRequirements>,
 ) -> bool {
     let (before, after) = (amounts(before), amounts(after));
-    let mut restarting = spec.resize_policy.iter().flatten().filter(|policy| policy.restart_policy == "RestartContainer");
+    let mut restarting =
+        spec.resize_policy.iter().flatten().filter(|policy| policy.restart_policy == "RestartContainer");
     restarting.any(|policy| {
         let name = policy.resource_name.as_str();
         before.iter().zip(&after).any(|(before, after)| before.get(name) != after.get(name))
@@ -234,9 +235,10 @@ impl Allocation {
             last_transition_time: Some(Time(since)),
             ..PodCondition::default()
         };
-        let pending = self.pending.as_ref().map(|one| {
-            condition(PENDING, Some(DEFERRED), Some(&one.message), one.generation, one.since)
-        });
+        let pending = self
+            .pending
+            .as_ref()
+            .map(|one| condition(PENDING, Some(DEFERRED), Some(&one.message), one.generation, one.since));
         let in_progress =
             self.in_progress.as_ref().map(|one| condition(IN_PROGRESS, None, None, one.generation, one.since));
         pending.into_iter().chain(in_progress).collect()

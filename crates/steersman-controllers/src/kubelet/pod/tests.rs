@@ -519,7 +519,10 @@ async fn a_pod_that_is_declared_to_have_failed_winds_down_with_that_phase() {
     let status = json!({"phase": "Failed", "reason": "Evicted", "message": "too big"});
     pod.pod.status = Some(serde_json::from_value(status).unwrap());
     pod.step(Input::Wake);
-    assert_eq!((pod.phase().as_str(), pod.containers().as_str(), pod.condition("Ready")), ("Failed", "c running", false));
+    assert_eq!(
+        (pod.phase().as_str(), pod.containers().as_str(), pod.condition("Ready")),
+        ("Failed", "c running", false)
+    );
     pod.pass(5);
     assert_eq!((pod.phase().as_str(), pod.containers().as_str(), pod.wakes), ("Failed", "c exit 0", None));
     assert_eq!(pod.status().reason.as_deref(), Some("Evicted"));
@@ -551,7 +554,8 @@ async fn a_container_begins_again_for_other_resources_where_its_policy_says_so()
     assert!(!pod.state.allocation.differs(&pod.pod), "the same amount in other words");
     pod.pod.spec.as_mut().unwrap().containers = vec![serde_json::from_value(container("2")).unwrap()];
     let event = pod.state.allocation.allocate(&pod.pod, pod.now);
-    let resources = r#"{"containers":[{"name":"c","resources":{"requests":{"cpu":"2","memory":"1Mi"}}}],"generation":1}"#;
+    let resources =
+        r#"{"containers":[{"name":"c","resources":{"requests":{"cpu":"2","memory":"1Mi"}}}],"generation":1}"#;
     assert_eq!((event.reason.as_str(), event.message), ("ResizeStarted", format!("Pod resize started: {resources}")));
     pod.step(Input::Wake);
     assert!(pod.condition("PodResizeInProgress"));
@@ -563,7 +567,8 @@ async fn a_container_begins_again_for_other_resources_where_its_policy_says_so()
 
 #[tokio::test(start_paused = true)]
 async fn what_was_given_before_a_restart_counts_and_not_what_is_asked_for_since() {
-    let asks = |cpu: &str| json!({"containers": [{"name": "c", "image": "nginx", "resources": {"requests": {"cpu": cpu}}}]});
+    let asks =
+        |cpu: &str| json!({"containers": [{"name": "c", "image": "nginx", "resources": {"requests": {"cpu": cpu}}}]});
     let mut before = Simulated::new(json!({}), asks("1"));
     let status = before.status();
     let mut pod = Simulated::new(json!({}), asks("2")).pod;
