@@ -81,9 +81,12 @@ impl Identity {
         Identity { user: "system:steersman:simulated-provisioner".to_owned(), groups: Vec::new() }
     }
 
-    /// Of who defines the kind `Stage` and reads what there is of it. The cluster comes with a role for it.
+    /// Of who defines the kind `Stage` and reads what there is of it.
     fn stages() -> Identity {
-        Identity { user: "system:steersman:simulated-stages".to_owned(), groups: Vec::new() }
+        Identity {
+            user: "system:steersman:simulated-stages".to_owned(),
+            groups: vec!["system:masters".to_owned()],
+        }
     }
 
     /// Of the loop that takes the taint from a node that is ready.
