@@ -4,8 +4,8 @@ use crate::Failure;
 use crate::args::AdmissionOptions;
 use steersman_server::admission::{Plugins, PluginsError};
 
-/// The plugins of `up` and `server`. Those of `relying` are on too, for the controllers run that they rely on. One that does not exist
-/// here is refused: who asks for it relies on it.
+/// The plugins of `up` and `server`. Those in `relying` are switched on as well, because the controllers that they need are running. A plugin that
+/// does not exist here is refused, because whoever asks for it counts on its checks.
 pub(crate) fn read(options: &AdmissionOptions, relying: &[&str]) -> Result<Plugins, Failure> {
     let plugins = change(Plugins::default().with(relying, &[]).map_err(refused)?, options)?;
     match absent(&options.enable_admission_plugins).first() {

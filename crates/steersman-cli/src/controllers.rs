@@ -30,7 +30,7 @@ pub(crate) enum Role {
     Up,
 }
 
-/// Whom managedFields name as the manager of what loops write.
+/// The manager that `metadata.managedFields` names for the fields that loops write.
 const LOOPS: &str = "kube-controller-manager";
 /// Works on a cloud.
 pub(crate) const NETWORK: &str = "network";

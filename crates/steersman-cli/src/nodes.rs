@@ -1,11 +1,13 @@
 //! Simulated nodes beside the control plane: how many, and how the server reaches their agents and learns what they use.
 
+use crate::Failure;
 use bytes::Bytes;
 use futures::future::{self, BoxFuture};
 use http::{Request, Response};
 use jiff::Timestamp;
 use std::sync::Arc;
 use steersman_controllers::kubelet::{self, Agent, Simulation};
+use steersman_server::authz::{Authorization, Mode};
 use steersman_server::{Agents, NodeUsage, PodUsage, ResourceMetrics, Usage};
 
 /// The nodes that are wanted.
@@ -27,6 +29,20 @@ impl Nodes {
     /// What is known of what they and their Pods use; `None` where there are none.
     pub(crate) fn resource_metrics(&self) -> Option<Arc<dyn ResourceMetrics>> {
         (self.count > 0).then(|| Arc::new(Simulated(self.agent.clone())) as Arc<dyn ResourceMetrics>)
+    }
+
+    /// Refuses nodes where no authorizer would let them do anything: as in Kubernetes, no role is bound to kubelets.
+    pub(crate) fn check(&self, authorization: &Authorization) -> Result<(), Failure> {
+        let Authorization::Modes(modes) = authorization else { return Ok(()) };
+        // What a webhook or a policy file allows is not known here.
+        let may_be_allowed = |mode: &Mode| matches!(mode, Mode::AlwaysAllow | Mode::Node | Mode::Other(_));
+        if self.count == 0 || modes.iter().any(may_be_allowed) {
+            return Ok(());
+        }
+        Err(Failure::Refused(
+            "simulated nodes have the rights of kubelets, which only the authorization modes Node and AlwaysAllow give: add Node to --authorization-mode, or ask for no nodes with --simulate-nodes 0"
+                .to_owned(),
+        ))
     }
 
     /// What they are called, for people.
@@ -68,6 +84,14 @@ fn usage(used: kubelet::Usage) -> Usage {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nodes_are_refused_where_nobody_allows_them_anything() {
+        let check = |count, modes: Vec<Mode>| Nodes::new(count).check(&Authorization::Modes(modes)).is_ok();
+        assert!(check(0, vec![Mode::Rbac]) && check(1, vec![Mode::Rbac, Mode::AlwaysAllow]));
+        assert!(!check(1, vec![Mode::Rbac]) && !check(1, vec![Mode::AlwaysDeny]));
+        assert!(Nodes::new(1).check(&Authorization::default()).is_ok());
+    }
 
     #[test]
     fn nodes_are_named_from_the_first_to_the_last() {

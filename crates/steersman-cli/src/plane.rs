@@ -71,9 +71,10 @@ pub(crate) struct Plane {
 
 impl Plan {
     /// Checks what can be checked without changing anything. `plugins` are admission plugins that are on unless the options say otherwise.
-    pub(crate) async fn new(options: ServerOptions, plugins: &[&str]) -> Result<Plan, Failure> {
+    pub(crate) async fn new(options: ServerOptions, plugins: &[&str], nodes: &Nodes) -> Result<Plan, Failure> {
         let authentication = Authentication::read(options.authentication.clone())?;
         let authorization = authorization::read(&options.authorization)?;
+        nodes.check(&authorization)?;
         let (tls, web) = (TlsPolicy::read(&options.serving)?, options.serving.web()?);
         let service_ranges = options.services.ranges()?;
         let webhook_services = options.webhooks.services()?;

@@ -22,7 +22,7 @@ pub(crate) async fn run(options: UpOptions, role: Role) -> Result<(), Failure> {
     let in_memory = options.server.in_memory;
     let nodes = Nodes::new(options.simulate_nodes);
     let monitoring = options.server.metrics_address.map(Monitoring::bind).transpose()?;
-    let plan = Plan::new(options.server, &controllers.plugins()).await?;
+    let plan = Plan::new(options.server, &controllers.plugins(), &nodes).await?;
     let mut signals = Signals::new()?;
     let mut plane = plan.start(controllers.has(SERVICE_ACCOUNT_TOKEN), &nodes).await?;
     if controllers.has(POLICY_STATUS) {

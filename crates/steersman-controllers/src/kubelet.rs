@@ -16,13 +16,16 @@ pub(crate) mod behavior;
 mod container;
 mod duration;
 mod images;
+mod logs;
 mod measurements;
 mod node;
+mod outbox;
 pub(crate) mod pod;
 mod requests;
 mod resources;
 mod run;
 mod stage;
+mod unplayed;
 pub(crate) mod usage;
 
 pub use crate::kubelet::agent::Agent;
@@ -77,11 +80,11 @@ impl Identity {
         Identity { user: Scheduler::USER.to_owned(), groups: Vec::new(), agent: Scheduler::AGENT }
     }
 
-    /// Of who makes volumes for the class of simulated nodes, and the class.
+    /// Of who makes volumes for the class of simulated nodes, and the class. The cluster comes with a role for it.
     fn provisioner() -> Identity {
         Identity {
             user: "system:steersman:simulated-provisioner".to_owned(),
-            groups: vec!["system:masters".to_owned()],
+            groups: Vec::new(),
             agent: "simulated-provisioner",
         }
     }
@@ -137,14 +140,17 @@ impl Simulation {
             Ok::<(), Infallible>(())
         });
         manager.run_always(NAME, move |stop| async move {
-            run::run(self, informers, stop).await;
-            Ok::<(), Infallible>(())
+            run::run(self, informers, stop).await
         })
     }
 
     /// The names of the nodes that it makes.
     pub fn names(n_nodes: usize) -> impl Iterator<Item = String> {
-        (1..=n_nodes).map(|n| format!("node-{n}"))
+        (0..n_nodes).map(Simulation::name)
+    }
+
+    fn name(index: usize) -> String {
+        format!("node-{}", index.saturating_add(1))
     }
 }
 

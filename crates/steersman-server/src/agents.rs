@@ -2,7 +2,8 @@
 //!
 //! kube-apiserver connects to the kubelet of a node for the logs of a Pod and for what is done within its containers. This server connects to nothing, but
 //! asks [`Agents`] if it was given some. What they are asked is what a kubelet serves: `/containerLogs/NAMESPACE/POD/CONTAINER`,
-//! `/exec/...`, `/attach/...`, `/portForward/NAMESPACE/POD`; of the query of a client only `previous=true` is passed on.
+//! `/exec/...`, `/attach/...`, `/portForward/NAMESPACE/POD`; of the query of a client what says which part of a log is wanted is passed on, with
+//! `sinceSeconds` as a `sinceTime`.
 
 use crate::answer::Answer;
 use crate::state::State;
@@ -36,6 +37,7 @@ pub(crate) async fn ask(state: &State, node: &str, method: Method, path: String)
     let why = String::from_utf8_lossy(&body).trim().to_owned();
     Some(Err(match parts.status.as_u16() {
         400 => Failure::bad_request(why),
+        404 => Failure::new(404, "NotFound", why),
         _ => Failure::internal(why),
     }))
 }

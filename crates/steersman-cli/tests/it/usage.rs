@@ -143,6 +143,9 @@ fn an_authorizer_that_there_is_not_is_named() {
         check_refused(&[&server[..], flags].concat(), parts);
     }
     check_refused(&["explain-denied", "/no/such"], &["/no/such"]);
+    let parts = ["simulated nodes", "add Node to --authorization-mode", "--simulate-nodes 0"];
+    check_refused(&["up", "--listen", "127.0.0.1:0", "--authorization-mode=RBAC"], &parts);
+    check_refused(&[&server[..], &["--simulate-nodes=1", "--authorization-mode=AlwaysDeny"]].concat(), &parts);
 }
 
 #[test]

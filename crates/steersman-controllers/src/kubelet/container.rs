@@ -82,6 +82,8 @@ pub(crate) enum Cause {
     /// By itself.
     Exit(i32),
     Liveness,
+    /// It is to begin again with other resources.
+    Resize,
 }
 
 /// How a container ended.

@@ -6,16 +6,20 @@
 //! with them, counted from its start ([`plan`]). Follows kubernetes' `pkg/kubelet`: its reasons, messages, back-offs and
 //! phases.
 
+mod ephemeral;
 mod plan;
 pub(crate) mod references;
+pub(crate) mod resize;
 pub(crate) mod status;
 
 use crate::kubelet::behavior::Behaviors;
 use crate::kubelet::container::{self, Cause, Container, Exit, Phase, Role, Run, after};
 use crate::kubelet::duration;
 use crate::kubelet::images::Images;
+use crate::kubelet::pod::ephemeral::Ephemeral;
 use crate::kubelet::pod::plan::is_to_complete;
 use crate::kubelet::pod::references::Found;
+use crate::kubelet::pod::resize::Allocation;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::core::v1::Pod;
@@ -46,6 +50,8 @@ pub(crate) struct PodState {
     deadline: Option<Instant>,
     /// As [`container::all`] lists them.
     pub(crate) containers: Vec<Container>,
+    ephemeral: Vec<Ephemeral>,
+    pub(crate) allocation: Allocation,
     lookup: Lookup,
     ending: Option<Ending>,
     /// Why the Pod has failed as a whole, in a word and a sentence.
@@ -126,6 +132,8 @@ struct Ending {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum EndingCause {
     Deadline,
+    /// Somebody has written that the Pod has come to its end.
+    Declaration,
     Deletion,
 }
 
@@ -160,6 +168,19 @@ fn seconds(seconds: i64) -> Duration {
     Duration::from_secs(u64::try_from(seconds).unwrap_or_default())
 }
 
+// === impl Verdict ===
+
+impl Verdict {
+    /// What a phase says of the end of a Pod, if it is one.
+    pub(crate) fn of_phase(phase: &str) -> Option<Verdict> {
+        match phase {
+            "Failed" => Some(Verdict::Failed),
+            "Succeeded" => Some(Verdict::Succeeded),
+            _ => None,
+        }
+    }
+}
+
 // === impl PodState ===
 
 impl PodState {
@@ -178,6 +199,8 @@ impl PodState {
             began,
             deadline,
             containers: container::all(pod).map(|_| Container::new()).collect(),
+            ephemeral: Vec::new(),
+            allocation: Allocation::new(pod),
             lookup: if references::has_any(pod) { Lookup::Needed } else { Lookup::NotNeeded },
             ending: None,
             failure: None,
@@ -237,13 +260,16 @@ impl PodState {
             step.effects.events.extend(self.faults.0.iter().map(event));
         }
         if let Input::References(found) = input {
-            self.lookup = Lookup::Known(found);
+            self.learn(found);
         }
         self.heed_ending(&mut step);
         match self.ending {
             Some(ending) => self.wind_down(&mut step, ending),
             None if self.verdict.is_none() => self.run(&mut step),
             None => {}
+        }
+        if self.verdict.is_some() {
+            self.allocation.close();
         }
         let Step { mut effects, .. } = step;
         if !self.is_removed {
@@ -252,9 +278,13 @@ impl PodState {
         effects
     }
 
+    /// What was asked for is known, whatever the Pod is at.
+    pub(crate) fn learn(&mut self, found: Found) {
+        self.lookup = Lookup::Known(found);
+    }
+
     fn wakes(&self, now: Instant) -> Option<Instant> {
-        // Nothing runs any more.
-        if self.verdict.is_some() {
+        if self.verdict.is_some() && !self.containers.iter().any(Container::is_running) {
             return None;
         }
         let deadline = self.deadline.filter(|_| self.ending.is_none());
@@ -265,7 +295,8 @@ impl PodState {
         let containers = self.containers.iter().filter_map(|container| container.wakes(now));
         // What waits for something else is woken by it.
         let is_mounted = !matches!(self.lookup, Lookup::Needed | Lookup::Asked);
-        let next = containers.filter(|at| *at > now || is_mounted).chain(deadline).chain(lookup).min()?;
+        let others = deadline.into_iter().chain(lookup).chain(self.allocation.wakes());
+        let next = containers.filter(|at| *at > now || is_mounted).chain(others).min()?;
         // All that could be done by now has been: what is due all the same waits for something else.
         Some(if next > now { next } else { after(now, CONFIG_RETRY) })
     }
@@ -293,6 +324,14 @@ impl PodState {
                 }
                 _ => self.begin_ending(step, EndingCause::Deletion, grace),
             }
+        } else if let Some(verdict) = self.declared(step.pod) {
+            // Pods do not come back from their end: what runs is ended, as if the node had said so.
+            let status = step.pod.status.as_ref();
+            let reason = status.and_then(|status| status.reason.clone());
+            let message = status.and_then(|status| status.message.clone()).unwrap_or_default();
+            self.failure = reason.map(|reason| (reason, message));
+            self.verdict = Some(verdict);
+            self.begin_ending(step, EndingCause::Declaration, spec_grace.map_or(GRACE, seconds));
         } else if self.ending.is_none() && self.verdict.is_none() && self.deadline.is_some_and(|at| at <= now) {
             let (reason, message) =
                 ("DeadlineExceeded", "Pod was active on the node longer than the specified deadline");
@@ -300,6 +339,13 @@ impl PodState {
             self.failure = Some((reason.to_owned(), message.to_owned()));
             self.begin_ending(step, EndingCause::Deadline, spec_grace.map_or(GRACE, seconds));
         }
+    }
+
+    /// The end of a Pod that the cluster knows and the node does not.
+    fn declared(&self, pod: &Pod) -> Option<Verdict> {
+        let verdict = Verdict::of_phase(pod.status.as_ref()?.phase.as_deref()?)?;
+        let is_news = self.verdict.is_none() || self.containers.iter().any(Container::is_running);
+        (self.ending.is_none() && is_news).then_some(verdict)
     }
 
     fn begin_ending(&mut self, step: &mut Step<'_>, why: EndingCause, grace: Duration) {
@@ -349,9 +395,10 @@ impl PodState {
         if self.containers.iter().any(Container::is_running) {
             return;
         }
-        if self.verdict.is_none() {
+        if self.verdict.is_none() || ending.why == EndingCause::Declaration {
             self.close(step.pod, now);
         }
+        self.end_ephemeral(step.now.time);
         if ending.why == EndingCause::Deletion && !std::mem::replace(&mut self.is_removed, true) {
             step.effects.removes = true;
         }
@@ -374,10 +421,11 @@ impl PodState {
                 });
             }
         }
-        self.verdict = Some(match self.phase_of_containers(pod, now) {
+        let verdict = match self.phase_of_containers(pod, now) {
             "Succeeded" if self.failure.is_none() => Verdict::Succeeded,
             _ => Verdict::Failed,
-        });
+        };
+        self.verdict.get_or_insert(verdict);
     }
 
     // --- the middle ---
@@ -386,6 +434,8 @@ impl PodState {
         if !self.is_mounted(step) {
             return;
         }
+        self.begin_ephemeral(step);
+        self.complete_resize(step);
         let mut is_initialized = true;
         let is_past_init =
             container::all(step.pod).zip(&self.containers).any(|((_, role), one)| role == Role::Main && one.has_run());
@@ -406,6 +456,17 @@ impl PodState {
             }
         }
         self.finish(step);
+    }
+
+    /// Brings a change of resources to its end when it is time, and begins those containers again that have to for it.
+    fn complete_resize(&mut self, step: &mut Step<'_>) {
+        let Some((event, restarting)) = self.allocation.complete(step.pod, step.now) else { return };
+        step.effects.events.push(event);
+        for (index, (spec, role)) in container::all(step.pod).enumerate() {
+            if restarting.contains(&index) && self.containers.get(index).is_some_and(Container::is_running) {
+                self.exited(step, index, spec, role, Cause::Resize);
+            }
+        }
     }
 
     /// Whether the volumes of the Pod are there.
@@ -588,6 +649,11 @@ impl PodState {
                 step.container_event(spec, role, EventType::Normal, "Killing", message);
                 TERMINATED
             }
+            Cause::Resize => {
+                let message = format!("Container {} resize requires restart", spec.name);
+                step.container_event(spec, role, EventType::Normal, "Killing", message);
+                TERMINATED
+            }
         };
         let Some(container) = self.containers.get_mut(index) else { return };
         let began = match &container.phase {
@@ -602,6 +668,11 @@ impl PodState {
             message: None,
             id: Some(id),
         };
+        if cause == Cause::Resize {
+            container.last = Some(exit);
+            container.restarts = container.restarts.saturating_add(1);
+            return self.begin(step, index, spec, role);
+        }
         if is_ending || !container::restarts(step.pod, spec, role, code) {
             container.phase = Phase::Exited(exit);
             return;
@@ -640,6 +711,7 @@ impl PodState {
             self.settle(step, index, spec, role);
         }
         if !self.containers.iter().any(Container::is_running) {
+            self.end_ephemeral(step.now.time);
             self.verdict = match self.phase_of_containers(step.pod, step.now.instant) {
                 "Succeeded" => Some(Verdict::Succeeded),
                 "Failed" => Some(Verdict::Failed),

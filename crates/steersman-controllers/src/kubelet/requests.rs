@@ -48,12 +48,16 @@ pub(crate) async fn write_pod_status(
     name: String,
     uid: String,
     status: PodStatus,
+    dropped_conditions: Vec<&'static str>,
 ) -> Outcome {
     let mut patch = json!({"metadata": {"uid": uid}, "status": status});
     if let Some(status) = patch.get_mut("status").and_then(Value::as_object_mut) {
         // What is not there any more must be said to be absent.
         for key in ["reason", "message"] {
             status.entry(key).or_insert(Value::Null);
+        }
+        if let Some(conditions) = status.get_mut("conditions").and_then(Value::as_array_mut) {
+            conditions.extend(dropped_conditions.iter().map(|type_| json!({"$patch": "delete", "type": type_})));
         }
     }
     let api = Api::<Pod>::namespaced(client, &namespace);
@@ -106,8 +110,15 @@ pub(crate) async fn renew(client: Client, node: Value, name: String, now: Timest
     outcome(api.create(&PostParams::default(), &lease).await.map(|_| None))
 }
 
-/// Looks for what a Pod refers to. What cannot be read for another reason than that it is not there counts as found, with all keys.
-pub(crate) async fn look_up(client: Client, namespace: String, wanted: BTreeSet<(Kind, String)>) -> Found {
+/// Looks for what a Pod refers to. What may not be read counts as found, with all keys.
+///
+/// # Errors
+/// When there was no answer, or one that may be another the next time.
+pub(crate) async fn look_up(
+    client: Client,
+    namespace: String,
+    wanted: BTreeSet<(Kind, String)>,
+) -> Result<Found, kube::Error> {
     let mut found = Found::new();
     for (kind, name) in wanted {
         let keys = read(&client, &namespace, kind, &name).await;
@@ -115,12 +126,13 @@ pub(crate) async fn look_up(client: Client, namespace: String, wanted: BTreeSet<
             Ok(keys) => {
                 found.insert((kind, name), keys);
             }
+            Err(error) if !refusal::is_forbidden(&error) => return Err(error),
             Err(error) => {
                 tracing::warn!(%namespace, name, error = refusal::message(&error), "a simulated node cannot read");
             }
         }
     }
-    found
+    Ok(found)
 }
 
 async fn read(
@@ -148,7 +160,7 @@ async fn read(
         };
         n_tries += 1;
         match read {
-            Err(kube::Error::Api(status)) if status.code == 403 && n_tries < READS_MAX => {
+            Err(error) if refusal::is_forbidden(&error) && n_tries < READS_MAX => {
                 tokio::time::sleep(READ_WAIT).await;
             }
             read => return read,

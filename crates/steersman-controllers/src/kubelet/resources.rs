@@ -3,13 +3,15 @@
 //! Follows kubernetes' `pkg/kubelet/lifecycle/predicate.go` in what is checked, in which order, and what is said.
 
 use crate::kubelet::container::{self, Role};
-use k8s_openapi::api::core::v1::{Node, NodeSelectorRequirement, NodeSelectorTerm, Pod};
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use crate::labels::{Labels, RequiredNodes};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::apimachinery::pkg::api::resource as k8s;
 use std::collections::BTreeMap;
+use steersman_machinery::quantity::Quantity;
 
 /// Amounts by the name of the resource: thousandths of a CPU, and whole units of everything else.
 pub(crate) type Amounts = BTreeMap<String, i64>;
-type Quantities = BTreeMap<String, Quantity>;
+type Quantities = BTreeMap<String, k8s::Quantity>;
 
 /// Why a Pod is not taken.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -44,54 +46,22 @@ impl Used {
     }
 }
 
-/// What of a quantity counts, in thousandths for CPUs.
-fn amount(name: &str, quantity: &Quantity) -> i64 {
-    let amount = counted(name, thousandths(&quantity.0).unwrap_or_default());
-    i64::try_from(amount).unwrap_or(i64::MAX)
+/// What of a quantity counts. What is no quantity counts as nothing.
+fn amount(name: &str, quantity: &k8s::Quantity) -> i64 {
+    counted(name, &quantity.0).map_or(0, |amount| i64::try_from(amount).unwrap_or(i64::MAX))
 }
 
 /// Thousandths of a CPU, or whole units of another resource. `None` if the text is no quantity, or less than nothing.
 pub(crate) fn parse(name: &str, text: &str) -> Option<u64> {
-    let thousandths = thousandths(text).filter(|amount| *amount >= 0)?;
-    Some(u64::try_from(counted(name, thousandths)).unwrap_or(u64::MAX))
+    let amount = counted(name, text).filter(|amount| *amount >= 0)?;
+    Some(u64::try_from(amount).unwrap_or(u64::MAX))
 }
 
-fn counted(name: &str, thousandths: i128) -> i128 {
-    if name == "cpu" { thousandths } else { thousandths.saturating_add(999).div_euclid(1000) }
-}
-
-/// A quantity in thousandths, rounded up. `None` if it is none.
-fn thousandths(text: &str) -> Option<i128> {
-    let text = text.trim();
-    let end = text.find(|c: char| !(c.is_ascii_digit() || matches!(c, '.' | '+' | '-'))).unwrap_or(text.len());
-    let (number, suffix) = (text.get(..end)?, text.get(end..)?);
-    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    let fraction = fraction.get(..fraction.len().min(12))?;
-    let mantissa: i128 = format!("{whole}{fraction}").parse().ok()?;
-    let (base, power): (i128, i32) = match suffix {
-        "n" => (10, -9),
-        "u" => (10, -6),
-        "m" => (10, -3),
-        "" => (10, 0),
-        "k" => (10, 3),
-        "M" => (10, 6),
-        "G" => (10, 9),
-        "T" => (10, 12),
-        "P" => (10, 15),
-        "E" => (10, 18),
-        "Ki" => (2, 10),
-        "Mi" => (2, 20),
-        "Gi" => (2, 30),
-        "Ti" => (2, 40),
-        "Pi" => (2, 50),
-        "Ei" => (2, 60),
-        exponent => (10, exponent.strip_prefix(['e', 'E'])?.parse::<i32>().ok()?.clamp(-30, 30)),
-    };
-    let scale = base.checked_pow(power.unsigned_abs())?;
-    let tens = 10_i128.checked_pow(u32::try_from(fraction.len()).ok()?)?;
-    let (top, bottom) = if power < 0 { (1000, tens.checked_mul(scale)?) } else { (scale.checked_mul(1000)?, tens) };
-    let product = mantissa.saturating_mul(top);
-    Some(product.div_euclid(bottom) + i128::from(product.rem_euclid(bottom) != 0))
+/// Rounded up, in thousandths for CPUs.
+fn counted(name: &str, text: &str) -> Option<i128> {
+    let nanos = Quantity::parse(text.trim()).ok()?.nanos();
+    let unit = if name == "cpu" { 1_000_000 } else { 1_000_000_000 };
+    Some(nanos.div_euclid(unit) + i128::from(nanos.rem_euclid(unit) != 0))
 }
 
 fn amounts(quantities: Option<&Quantities>) -> Amounts {
@@ -170,35 +140,8 @@ pub(crate) fn rejection(node: &Node, used: &Used, pod: &Pod, requests: &Amounts)
 /// Whether the node has the labels that the Pod asks for.
 fn is_selected(node: &Node, pod: &Pod) -> bool {
     let Some(spec) = &pod.spec else { return true };
-    let empty = BTreeMap::new();
-    let labels = node.metadata.labels.as_ref().unwrap_or(&empty);
-    let has_labels = spec.node_selector.iter().flatten().all(|(key, value)| labels.get(key) == Some(value));
-    let affinity = spec.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref());
-    let required = affinity.and_then(|one| one.required_during_scheduling_ignored_during_execution.as_ref());
-    let name = node.metadata.name.as_deref();
-    let matches = |term: &NodeSelectorTerm| {
-        let (labelled, fields) = (term.match_expressions.as_deref(), term.match_fields.as_deref());
-        let is_empty = labelled.is_none_or(<[_]>::is_empty) && fields.is_none_or(<[_]>::is_empty);
-        !is_empty
-            && labelled.unwrap_or_default().iter().all(|one| meets(one, labels.get(&one.key).map(String::as_str)))
-            && fields.unwrap_or_default().iter().all(|one| meets(one, name.filter(|_| one.key == "metadata.name")))
-    };
-    has_labels && required.is_none_or(|required| required.node_selector_terms.iter().any(matches))
-}
-
-fn meets(requirement: &NodeSelectorRequirement, value: Option<&str>) -> bool {
-    let values = requirement.values.as_deref().unwrap_or_default();
-    let is_among = value.is_some_and(|value| values.iter().any(|one| one == value));
-    let numbers = || Some((value?.parse::<i64>().ok()?, values.first()?.parse::<i64>().ok()?));
-    match requirement.operator.as_str() {
-        "In" => is_among,
-        "NotIn" => !is_among,
-        "Exists" => value.is_some(),
-        "DoesNotExist" => value.is_none(),
-        "Gt" => numbers().is_some_and(|(has, wants)| has > wants),
-        "Lt" => numbers().is_some_and(|(has, wants)| has < wants),
-        _ => false,
-    }
+    let (name, labels) = (node.metadata.name.as_deref().unwrap_or_default(), node.metadata.labels.as_ref());
+    RequiredNodes::read(spec).matches(name, labels.unwrap_or(&Labels::new()))
 }
 
 #[cfg(test)]
@@ -219,23 +162,10 @@ mod tests {
     }
 
     #[test]
-    fn quantities_are_read_exactly() {
-        for (text, want) in [
-            ("100m", 100),
-            ("0.1", 100),
-            ("1", 1000),
-            ("1.5", 1500),
-            ("1u", 1),
-            ("2k", 2_000_000),
-            ("1Ki", 1_024_000),
-            ("1e3", 1_000_000),
-            ("0.5Gi", 536_870_912_000),
-        ] {
-            assert_eq!(thousandths(text), Some(want), "{text}");
-        }
-        for text in ["", "x", "1x", "1.2.3", "--1", "."] {
-            assert_eq!(thousandths(text), None, "{text}");
-        }
+    fn amounts_are_rounded_up_to_thousandths_of_a_cpu_and_to_bytes() {
+        let amount = |name, text: &str| amount(name, &k8s::Quantity(text.to_owned()));
+        assert_eq!(["0.1", "1.5", "1u", "1e3"].map(|text| amount("cpu", text)), [100, 1500, 1, 1_000_000]);
+        assert_eq!(["100m", "0.5Gi", "2k", "nothing"].map(|text| amount("memory", text)), [1, 536_870_912, 2000, 0]);
     }
 
     #[test]
@@ -282,7 +212,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_text_makes_it_panic(text in ".*") {
-            let _ = thousandths(&text);
+            let _ = amount("cpu", &k8s::Quantity(text));
         }
 
         #[test]

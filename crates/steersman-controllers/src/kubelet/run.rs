@@ -1,23 +1,25 @@
 //! The task that plays all simulated nodes: it feeds changes and timers to the state machines, and sends what comes out of them.
 //!
-//! A bounded number of requests is under way at a time, and one for each Pod, so that the status that is written last is the last. What waits to
-//! be written is not kept: a status is made when its turn comes.
+//! Of each kind of work so many requests are under way at a time ([`Outbox`]), and one for each Pod, so that the status that is written last is
+//! the last. What waits to be written is not kept: a status is made when its turn comes.
 
-use crate::kubelet::addresses::{Hosts, PodAddresses};
+use crate::kubelet::addresses::{Addresses, PodAddresses};
 use crate::kubelet::agent::Caches;
 use crate::kubelet::images::Images;
+use crate::kubelet::outbox::Outbox;
 use crate::kubelet::pod::references::{self, Found};
 use crate::kubelet::pod::{self, Input, Now, PodEvent, PodState, seed, status};
 use crate::kubelet::requests::{self, Outcome};
 use crate::kubelet::resources::{self, Amounts, Used};
 use crate::kubelet::stage::{Observed, Stages};
+use crate::kubelet::unplayed::Unplayed;
 use crate::kubelet::{Agent, Identity, Simulation, duration, node};
 use crate::refusal;
 use futures::StreamExt;
 use hashbrown::{HashMap, HashSet};
 use k8s_openapi::api::core::v1::{Namespace, Node, ObjectReference, Pod, PodStatus};
 use kube::{Client, Resource};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,12 +27,10 @@ use steersman::cache::{EventKind, Informer, InformerFactory};
 use steersman::events::{EventRecorder, EventType, NewEvent};
 use steersman::{ObjectKey, Scope};
 use tokio::sync::watch;
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Requests at a time.
-const REQUESTS_MAX: usize = 64;
 /// How long until a write that failed is tried again, and how long at most.
 const RETRY: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(30));
 /// So long Nodes and Pods wait for the Stages to be known, which they are at once unless the server has trouble with them.
@@ -50,16 +50,26 @@ pub(crate) struct Informers {
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 enum Timer {
     Lease(Arc<str>),
+    LookUp(ObjectKey),
     NodeStatus(Arc<str>),
     Pod(ObjectKey),
     Register(usize),
+    Untaint(Arc<str>),
     Write(ObjectKey),
+}
+
+/// What is written about nodes, besides Leases.
+#[derive(Debug)]
+enum NodeWork {
+    Post(Arc<str>),
+    Register(usize),
+    Untaint(Arc<str>),
 }
 
 /// What a request was about, and what came of it.
 enum Answer {
     Lease(Arc<str>, Outcome),
-    LookedUp(ObjectKey, String, Found),
+    LookedUp(ObjectKey, String, Result<Found, kube::Error>),
     NodeStatus(Arc<str>, Outcome),
     Pod(ObjectKey, String, Outcome),
     Registered(usize, Outcome),
@@ -77,6 +87,8 @@ struct NodeEntry {
     images: Images,
     used: Used,
     pods: HashSet<ObjectKey>,
+    /// Those of them that ask for more than there is room for.
+    deferred: HashSet<ObjectKey>,
     /// A hash of its labels, by which Stages may select it.
     labels: u64,
     is_away: bool,
@@ -99,14 +111,32 @@ struct PodEntry {
     requests: Option<Amounts>,
     /// When it is woken.
     wakes: Option<Instant>,
+    /// Whether the status is to be written, and whether the Pod is to be removed after that.
     is_dirty: bool,
     is_to_be_removed: bool,
-    is_writing: bool,
-    is_queued: bool,
+    write: Write,
+    /// Of writes, and of looks at what it refers to, one after the other.
     n_failures: u32,
+    n_look_up_failures: u32,
     /// What was written last, as a hash, and the version that it has.
     written: Option<u64>,
     version: u64,
+}
+
+/// Where the request is that writes the status of a Pod or removes it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Write {
+    Idle,
+    Queued,
+    UnderWay,
+}
+
+/// Why the nodes cannot be played any longer.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    /// It has panicked. What it was about would wait for its answer for ever.
+    #[error("a request of a simulated node ended badly")]
+    Request(#[source] JoinError),
 }
 
 struct Run {
@@ -116,16 +146,18 @@ struct Run {
     observed: Observed,
     /// Of the loop that looks after nodes.
     controller: Client,
-    hosts: Hosts,
+    /// Of Pods that are played, and of those that are not, as often as they have them.
+    addresses: Addresses,
     nodes: HashMap<Arc<str>, NodeEntry>,
     pods: HashMap<ObjectKey, PodEntry>,
-    /// That Pods had when this began, by node.
-    pod_addresses: HashMap<String, Vec<IpAddr>>,
-    /// Pods of nodes that are not played, as far as is known.
-    unclaimed: HashMap<ObjectKey, Box<str>>,
+    unplayed: Unplayed,
     timers: BTreeSet<(Instant, Timer)>,
-    /// Pods of which something is to be written.
-    outbox: VecDeque<ObjectKey>,
+    /// Nodes on which there is room again for Pods that ask for more.
+    with_room: Vec<Arc<str>>,
+    leases: Outbox<Arc<str>>,
+    look_ups: Outbox<ObjectKey>,
+    node_work: Outbox<NodeWork>,
+    writes: Outbox<ObjectKey>,
     requests: JoinSet<Answer>,
 }
 
@@ -157,7 +189,10 @@ impl Informers {
 }
 
 /// Plays until it is told to stop. Requests under way are given up then.
-pub(crate) async fn run(simulation: Simulation, informers: Informers, stop: CancellationToken) {
+///
+/// # Errors
+/// When a request has panicked.
+pub(crate) async fn run(simulation: Simulation, informers: Informers, stop: CancellationToken) -> Result<(), Error> {
     let mut namespace_changes = informers.namespaces.changes();
     let mut node_changes = informers.nodes.changes();
     let mut pod_changes = informers.pods.changes();
@@ -167,11 +202,12 @@ pub(crate) async fn run(simulation: Simulation, informers: Informers, stop: Canc
     // Nothing happens to Nodes and Pods as if there were no Stages before it is known which there are.
     let mut is_known = stages.borrow_and_update().is_some();
     loop {
+        run.retry_resizes();
         run.send();
         let due = run.timers.first().map(|(at, _)| *at);
         // All arms wait first and then change something at once.
         tokio::select! {
-            () = stop.cancelled() => return,
+            () = stop.cancelled() => return Ok(()),
             Ok(()) = stages.changed() => {
                 stages.borrow_and_update();
                 is_known = true;
@@ -193,11 +229,7 @@ pub(crate) async fn run(simulation: Simulation, informers: Informers, stop: Canc
                     run.pod_changed(&key.clone(), event.kind());
                 }
             }
-            Some(answer) = run.requests.join_next() => {
-                if let Ok(answer) = answer {
-                    run.answered(answer);
-                }
-            }
+            Some(answer) = run.requests.join_next() => run.answered(answer.map_err(Error::Request)?),
             () = sleep_until(due) => run.wake(),
         }
     }
@@ -214,36 +246,35 @@ async fn sleep_until(due: Option<Instant>) {
 
 impl Run {
     fn new(simulation: Simulation, informers: Informers) -> Run {
-        let mut hosts = Hosts::default();
-        // Addresses that nodes have from before are not given again.
-        let known = informers.nodes.lister().list().unwrap_or_default();
-        for _ in known.iter().filter(|node| node::address(node).is_some()) {
-            hosts.host();
+        let mut addresses = Addresses::default();
+        // Addresses that nodes and Pods have from before are not given again, whichever of them is seen first.
+        for node in informers.nodes.lister().list().unwrap_or_default() {
+            node::address(&node).into_iter().for_each(|address| addresses.reserve_host(address));
         }
-        // Nor those that Pods have, whichever Pod of a node is seen first.
-        let mut pod_addresses: HashMap<String, Vec<IpAddr>> = HashMap::new();
+        let mut unplayed = Unplayed::default();
         for pod in informers.pods.lister().list().unwrap_or_default() {
-            let addresses = pod.status.iter().flat_map(|status| status.pod_ips.iter().flatten());
-            let addresses: Vec<IpAddr> = addresses.filter_map(|one| one.ip.parse().ok()).collect();
-            if let Some(node) =
-                pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).filter(|_| !addresses.is_empty())
-            {
-                pod_addresses.entry(node).or_default().extend(addresses);
+            if let Some(node) = node_of(&pod) {
+                let ips = ips(&pod);
+                addresses.reserve(&ips);
+                unplayed.add(ObjectKey::of(&*pod), node, ips);
             }
         }
         let now = Instant::now();
         Run {
-            pod_addresses,
             observed: informers.observed(),
             controller: (simulation.client_of)(Identity::node_controller()),
             timers: (0..simulation.n_nodes).map(|index| (now, Timer::Register(index))).collect(),
             simulation,
             informers,
-            hosts,
+            addresses,
             nodes: HashMap::new(),
             pods: HashMap::new(),
-            unclaimed: HashMap::new(),
-            outbox: VecDeque::new(),
+            unplayed,
+            with_room: Vec::new(),
+            leases: Outbox::default(),
+            look_ups: Outbox::default(),
+            node_work: Outbox::default(),
+            writes: Outbox::default(),
             requests: JoinSet::new(),
         }
     }
@@ -263,7 +294,9 @@ impl Run {
             match timer {
                 Timer::Lease(name) => self.renew(&name),
                 Timer::NodeStatus(name) => self.post(&name),
-                Timer::Register(index) => self.register(index),
+                Timer::LookUp(key) => self.look_ups.push(key),
+                Timer::Register(index) => self.node_work.push(NodeWork::Register(index)),
+                Timer::Untaint(name) => self.node_changed(&name, EventKind::Updated),
                 Timer::Pod(key) => {
                     if let Some(entry) = self.pods.get_mut(&key) {
                         entry.wakes = None;
@@ -278,6 +311,7 @@ impl Run {
     fn answered(&mut self, answer: Answer) {
         match answer {
             Answer::Lease(name, outcome) => {
+                self.leases.end();
                 let Some(node) = self.nodes.get_mut(&name) else { return };
                 node.is_renewing = false;
                 if let Outcome::Failed(error) = outcome {
@@ -289,16 +323,21 @@ impl Run {
                 }
             }
             Answer::LookedUp(key, uid, found) => {
-                if self.pods.get(&key).is_some_and(|entry| entry.state.uid == uid) {
-                    self.step(&key, Input::References(found));
-                }
+                self.look_ups.end();
+                self.looked_up(&key, &uid, found);
             }
             Answer::NodeStatus(name, outcome) => {
+                self.node_work.end();
                 let Some(node) = self.nodes.get_mut(&name) else { return };
                 node.is_posting = false;
                 match outcome {
-                    Outcome::Done(_) if !std::mem::replace(&mut node.has_begun, true) => node.say_first(),
-                    Outcome::Done(_) | Outcome::Gone => {}
+                    Outcome::Done(written) => {
+                        if !std::mem::replace(&mut node.has_begun, true) {
+                            node.say_first();
+                        }
+                        self.look_again(&name, written);
+                    }
+                    Outcome::Gone => {}
                     Outcome::Failed(error) => {
                         tracing::warn!(
                             node = &*name,
@@ -309,18 +348,23 @@ impl Run {
                     }
                 }
             }
-            Answer::Pod(key, uid, outcome) => self.wrote(&key, &uid, outcome),
+            Answer::Pod(key, uid, outcome) => {
+                self.writes.end();
+                self.wrote(&key, &uid, outcome);
+            }
             Answer::Registered(index, outcome) => {
+                self.node_work.end();
                 if let Outcome::Failed(error) = outcome {
                     tracing::warn!(error = refusal::message(&error), "a simulated node cannot register");
                     self.timers.insert((Instant::now() + REGISTER_RETRY, Timer::Register(index)));
                 }
             }
             Answer::Untainted(name, outcome) => {
+                self.node_work.end();
                 let Some(node) = self.nodes.get_mut(&name) else { return };
                 node.is_untainting = false;
                 match outcome {
-                    Outcome::Done(_) => {}
+                    Outcome::Done(written) => self.look_again(&name, written),
                     // Another version is there already or will be; its event has come or comes.
                     Outcome::Gone => self.node_changed(&name, EventKind::Updated),
                     Outcome::Failed(error) => {
@@ -329,6 +373,7 @@ impl Run {
                             error = refusal::message(&error),
                             "the taint of a new node stays"
                         );
+                        self.timers.insert((Instant::now() + REGISTER_RETRY, Timer::Untaint(name)));
                     }
                 }
             }
@@ -360,10 +405,19 @@ impl Run {
 
     // --- nodes ---
 
+    /// Heeds what somebody wrote of a node while a request of its own was under way, which has now written this version.
+    fn look_again(&mut self, name: &str, written: Option<u64>) {
+        let known = self.informers.nodes.lister().get(&ObjectKey::cluster(name)).ok();
+        if known.and_then(|node| version(node.metadata.resource_version.as_deref())) > written {
+            self.node_changed(name, EventKind::Updated);
+        }
+    }
+
     fn register(&mut self, index: usize) {
-        let Some(name) = Simulation::names(self.simulation.n_nodes).nth(index) else { return };
+        let name = Simulation::name(index);
         let client = (self.simulation.client_of)(Identity::node(&name));
         let object = node::registered(&name, index);
+        self.node_work.begin();
         self.requests.spawn(async move { Answer::Registered(index, requests::register(client, object).await) });
     }
 
@@ -397,23 +451,35 @@ impl Run {
         }
         if is_back || !is_ready {
             self.post(&name);
-        } else if let Some(patch) = node::without_taint(&object)
+        } else if node::without_taint(&object).is_some()
             && let Some(entry) = self.nodes.get_mut(&name)
             && !std::mem::replace(&mut entry.is_untainting, true)
         {
-            let (client, name) = (self.controller.clone(), Arc::clone(&name));
-            self.requests.spawn(async move {
-                let outcome = requests::write_taints(client, name.to_string(), patch).await;
-                Answer::Untainted(name, outcome)
-            });
+            self.node_work.push(NodeWork::Untaint(Arc::clone(&name)));
         }
         if is_back || is_newly_able || (is_relabeled && self.observed.stages().read_nodes()) {
-            let keys: Vec<ObjectKey> =
-                self.nodes.get(&name).into_iter().flat_map(|node| node.pods.iter().cloned()).collect();
+            let mut keys = self.unplayed.on(&name);
+            keys.extend(self.nodes.get(&name).into_iter().flat_map(|node| node.pods.iter().cloned()));
             for key in keys {
                 self.pod_changed(&key, EventKind::Updated);
             }
         }
+    }
+
+    /// Takes the taint of a new node away, if it is still there.
+    fn untaint(&mut self, name: &Arc<str>) {
+        let Some(entry) = self.nodes.get_mut(name) else { return };
+        let object = self.informers.nodes.lister().get(&ObjectKey::cluster(name)).ok();
+        let Some(patch) = object.and_then(|object| node::without_taint(&object)) else {
+            entry.is_untainting = false;
+            return;
+        };
+        let (client, name) = (self.controller.clone(), Arc::clone(name));
+        self.node_work.begin();
+        self.requests.spawn(async move {
+            let outcome = requests::write_taints(client, name.to_string(), patch).await;
+            Answer::Untainted(name, outcome)
+        });
     }
 
     /// Begins to play a node, with the Pods that are on it.
@@ -426,15 +492,22 @@ impl Run {
             ranges.dedup();
             ranges
         });
-        let mut entry = NodeEntry {
+        let host = match node::address(object) {
+            Some(host) => host,
+            None => self.addresses.take_host(),
+        };
+        self.addresses.reserve_host(host);
+        let known = self.unplayed.ips_on(&name);
+        let entry = NodeEntry {
             uid: object.metadata.uid.clone().unwrap_or_default(),
             events: EventRecorder::on_host(client.clone(), "kubelet", &name),
             client,
-            host: node::address(object).unwrap_or_else(|| self.hosts.host()),
-            addresses: PodAddresses::new(ranges.unwrap_or_default()),
+            host,
+            addresses: PodAddresses::new(ranges.unwrap_or_default(), known, &mut self.addresses),
             images: Images::default(),
             used: Used::default(),
             pods: HashSet::new(),
+            deferred: HashSet::new(),
             labels: labels_of(object),
             is_away: self.observed.is_away(object),
             is_posting: false,
@@ -446,17 +519,11 @@ impl Run {
             status_at: None,
             name: Arc::clone(&name),
         };
-        entry.addresses.reserve(&self.pod_addresses.remove(&*name).unwrap_or_default());
         let is_away = entry.is_away;
         self.nodes.insert(Arc::clone(&name), entry);
         if !is_away {
             self.post(&name);
             self.renew(&name);
-        }
-        let claimed: Vec<ObjectKey> =
-            self.unclaimed.extract_if(|_, node| **node == *name).map(|(key, _)| key).collect();
-        for key in claimed {
-            self.pod_changed(&key, EventKind::Updated);
         }
     }
 
@@ -470,10 +537,17 @@ impl Run {
             self.timers.remove(&(at, Timer::NodeStatus(Arc::clone(&entry.name))));
         }
         for key in entry.pods {
-            if let Some(at) = self.pods.remove(&key).and_then(|pod| pod.wakes) {
+            let Some(pod) = self.pods.remove(&key) else { continue };
+            if let Some(at) = pod.wakes {
                 self.timers.remove(&(at, Timer::Pod(key.clone())));
             }
-            self.unclaimed.insert(key, name.into());
+            // Its addresses stay its own.
+            self.unplayed.add(key, name, pod.state.ips);
+        }
+        entry.addresses.give_back(&mut self.addresses);
+        let object = self.informers.nodes.lister().get(&ObjectKey::cluster(name)).ok();
+        if object.and_then(|object| node::address(&object)) != Some(entry.host) {
+            self.addresses.release_host(entry.host);
         }
     }
 
@@ -481,20 +555,31 @@ impl Run {
     fn post(&mut self, name: &Arc<str>) {
         let now = self.now();
         let Some(entry) = self.nodes.get_mut(name) else { return };
-        if entry.is_away || std::mem::replace(&mut entry.is_posting, true) {
+        if entry.is_away {
+            entry.status_at = None;
             return;
         }
-        let Ok(object) = self.informers.nodes.lister().get(&ObjectKey::cluster(name)) else {
+        let at = now.instant + spread(name, node::STATUS_PERIOD, entry.status_at);
+        if let Some(before) = entry.status_at.replace(at) {
+            self.timers.remove(&(before, Timer::NodeStatus(Arc::clone(name))));
+        }
+        self.timers.insert((at, Timer::NodeStatus(Arc::clone(name))));
+        if !std::mem::replace(&mut entry.is_posting, true) {
+            self.node_work.push(NodeWork::Post(Arc::clone(name)));
+        }
+    }
+
+    fn write_node_status(&mut self, name: &Arc<str>) {
+        let now = self.now();
+        let Some(entry) = self.nodes.get_mut(name) else { return };
+        let object = self.informers.nodes.lister().get(&ObjectKey::cluster(name)).ok();
+        let Some(object) = object.filter(|_| !entry.is_away) else {
             entry.is_posting = false;
             return;
         };
         let patch = node::status(&object, entry.host, &entry.images, now.time);
         let (client, name) = (entry.client.clone(), Arc::clone(name));
-        let at = now.instant + node::STATUS_PERIOD;
-        if let Some(before) = entry.status_at.replace(at) {
-            self.timers.remove(&(before, Timer::NodeStatus(Arc::clone(&name))));
-        }
-        self.timers.insert((at, Timer::NodeStatus(Arc::clone(&name))));
+        self.node_work.begin();
         self.requests.spawn(async move {
             let outcome = requests::write_node_status(client, name.to_string(), patch).await;
             Answer::NodeStatus(name, outcome)
@@ -506,22 +591,28 @@ impl Run {
         let now = self.now();
         let Some(entry) = self.nodes.get_mut(name) else { return };
         if entry.is_away {
+            entry.lease_at = None;
             return;
         }
-        // Up to a twentieth sooner, so that nodes that began together do not stay so.
-        let jitter = Duration::from_millis(seed((&**name, now.time.as_second())) % 500);
-        let at = now.instant + node::LEASE_PERIOD.saturating_sub(jitter);
+        let at = now.instant + spread(name, node::LEASE_PERIOD, entry.lease_at);
         if let Some(before) = entry.lease_at.replace(at) {
             self.timers.remove(&(before, Timer::Lease(Arc::clone(name))));
         }
         self.timers.insert((at, Timer::Lease(Arc::clone(name))));
-        if std::mem::replace(&mut entry.is_renewing, true) {
-            return;
+        if !std::mem::replace(&mut entry.is_renewing, true) {
+            self.leases.push(Arc::clone(name));
         }
-        let Ok(object) = self.informers.nodes.lister().get(&ObjectKey::cluster(name)) else {
+    }
+
+    fn write_lease(&mut self, name: &Arc<str>) {
+        let now = self.now();
+        let Some(entry) = self.nodes.get_mut(name) else { return };
+        let object = self.informers.nodes.lister().get(&ObjectKey::cluster(name)).ok();
+        let Some(object) = object.filter(|_| !entry.is_away) else {
             entry.is_renewing = false;
             return;
         };
+        self.leases.begin();
         let (client, name, lease) = (entry.client.clone(), Arc::clone(name), node::lease(&object, now.time));
         self.requests.spawn(async move {
             let outcome = requests::renew(client, lease, name.to_string(), now.time).await;
@@ -541,35 +632,34 @@ impl Run {
         if kind == EventKind::Deleted || self.pods.get(key).is_some_and(|entry| entry.state.uid != uid) {
             self.forget_pod(key);
         }
-        let Some(name) = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).filter(|name| !name.is_empty())
-        else {
-            return;
-        };
-        let Some(node) = self.nodes.get(name) else {
-            self.unclaimed.insert(key.clone(), name.into());
+        let Some(name) = node_of(&pod) else {
+            self.forget_pod(key);
             return;
         };
         if !self.pods.contains_key(key) {
-            if node.is_away || !node.is_able {
+            let before = self.unplayed.remove(key);
+            match self.nodes.get(name).filter(|node| !node.is_away && node.is_able) {
+                Some(node) => self.admit(key, &pod, &Arc::clone(&node.name)),
                 // It is taken when the node is there.
-                if let Some(node) = self.nodes.get_mut(name) {
-                    node.pods.insert(key.clone());
+                None => {
+                    let ips = ips(&pod);
+                    self.addresses.reserve(&ips);
+                    self.unplayed.add(key.clone(), name, ips);
                 }
-                return;
             }
-            self.admit(key, &pod, &Arc::clone(&node.name));
+            self.addresses.release(&before);
         }
         self.notice_overwritten(key, &pod);
         self.step(key, Input::Wake);
     }
 
-    /// Takes a Pod on a node, or does not.
+    /// Begins to play a Pod, which the node rejects if it has no room for it.
     fn admit(&mut self, key: &ObjectKey, pod: &Pod, name: &Arc<str>) {
         let now = self.now();
         let mut state = PodState::new(pod, self.observed.behaviors(pod), now);
         let Some(node) = self.nodes.get_mut(name) else { return };
         node.pods.insert(key.clone());
-        let requests = resources::requests(pod);
+        let requests = resources::requests(&state.allocation.applied(pod));
         let is_new = state.is_new() && pod.metadata.deletion_timestamp.is_none();
         let object = self.informers.nodes.lister().get(&ObjectKey::cluster(name)).ok().filter(|_| is_new);
         let rejection = object.and_then(|object| resources::rejection(&object, &node.used, pod, &requests));
@@ -577,13 +667,14 @@ impl Run {
             let event = state.reject(&rejection.reason, &rejection.message);
             node.record(pod, event);
         }
-        if state.ips.is_empty() && state.is_active() {
-            state.ips = match pod.spec.as_ref().and_then(|spec| spec.host_network) {
-                Some(true) => vec![node.host],
-                _ => node.addresses.take(&mut self.hosts),
-            };
+        let is_on_host = pod.spec.as_ref().and_then(|spec| spec.host_network) == Some(true);
+        if state.ips.is_empty() && state.is_active() && !is_on_host {
+            state.ips = node.addresses.take(&mut self.addresses);
         } else {
-            node.addresses.reserve(&state.ips);
+            if state.ips.is_empty() && state.is_active() {
+                state.ips = vec![node.host];
+            }
+            self.addresses.reserve(&state.ips);
         }
         let requests = state.is_active().then_some(requests);
         if let Some(requests) = &requests {
@@ -596,9 +687,9 @@ impl Run {
             wakes: None,
             is_dirty: false,
             is_to_be_removed: false,
-            is_writing: false,
-            is_queued: false,
+            write: Write::Idle,
             n_failures: 0,
+            n_look_up_failures: 0,
             written: None,
             version: 0,
         };
@@ -607,29 +698,29 @@ impl Run {
 
     fn forget_pod(&mut self, key: &ObjectKey) {
         let Some(mut entry) = self.pods.remove(key) else {
-            self.unclaimed.remove(key);
-            // It may have waited for a node that is not there.
-            for node in self.nodes.values_mut().filter(|node| node.is_away || !node.is_able) {
-                node.pods.remove(key);
-            }
+            let ips = self.unplayed.remove(key);
+            self.addresses.release(&ips);
             return;
         };
         if let Some(at) = entry.wakes {
             self.timers.remove(&(at, Timer::Pod(key.clone())));
         }
+        self.addresses.release(&entry.state.ips);
         if let Some(node) = self.nodes.get_mut(&entry.node) {
             node.pods.remove(key);
-            node.addresses.release(&entry.state.ips);
-            node.release(&mut entry);
+            node.deferred.remove(key);
+            if node.release(&mut entry) {
+                self.with_room.push(Arc::clone(&node.name));
+            }
         }
     }
 
     /// If somebody has written another status than the node's since the node wrote it, the node writes its own again.
     fn notice_overwritten(&mut self, key: &ObjectKey, pod: &Pod) {
         let Some(entry) = self.pods.get_mut(key) else { return };
-        let version = pod.metadata.resource_version.as_deref().and_then(|version| version.parse::<u64>().ok());
+        let version = version(pod.metadata.resource_version.as_deref());
         let is_newer = version.is_some_and(|version| version > entry.version);
-        if is_newer && !entry.is_writing && entry.version > 0 {
+        if is_newer && entry.write != Write::UnderWay && entry.version > 0 {
             let is_ready = |type_: &str| {
                 let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
                 conditions.into_iter().find(|one| one.type_ == type_).map(|one| one.status == "True")
@@ -640,13 +731,41 @@ impl Run {
         }
     }
 
+    /// Asks again for Pods that want more of a node on which something has become free: first for those of the highest priority, then for those
+    /// that have waited longest.
+    fn retry_resizes(&mut self) {
+        while let Some(name) = self.with_room.pop() {
+            let Some(node) = self.nodes.get(&name) else { continue };
+            let pods = self.informers.pods.lister();
+            let rank = |key: &ObjectKey| {
+                let priority = pods.get(key).ok().and_then(|pod| pod.spec.as_ref()?.priority).unwrap_or_default();
+                let since = self.pods.get(key).and_then(|entry| entry.state.allocation.deferred_since());
+                (std::cmp::Reverse(priority), since)
+            };
+            let mut keys: Vec<ObjectKey> = node.deferred.iter().cloned().collect();
+            keys.sort_by_cached_key(rank);
+            for key in keys {
+                self.step(&key, Input::Wake);
+            }
+        }
+    }
+
     fn step(&mut self, key: &ObjectKey, input: Input) {
         let now = self.now();
         let Ok(pod) = self.informers.pods.lister().get(key) else { return };
         let Some(entry) = self.pods.get_mut(key) else { return };
         let Some(node) = self.nodes.get_mut(&entry.node) else { return };
         if node.is_away || pod.metadata.uid.as_deref() != Some(&*entry.state.uid) {
+            // Nobody asks again when the node is back.
+            if let Input::References(found) = input {
+                entry.state.learn(found);
+            }
             return;
+        }
+        if let Some(object) = self.informers.nodes.lister().get(&ObjectKey::cluster(&entry.node)).ok()
+            && node.resize(key, entry, &pod, &object, now)
+        {
+            self.with_room.push(Arc::clone(&entry.node));
         }
         entry.state.behave(self.observed.behaviors(&pod));
         let effects = entry.state.step(&pod, &mut node.images, now, input);
@@ -654,15 +773,13 @@ impl Run {
             node.record(&pod, event);
         }
         if !entry.state.is_active() {
-            node.release(entry);
+            node.deferred.remove(key);
+            if node.release(entry) {
+                self.with_room.push(Arc::clone(&entry.node));
+            }
         }
         if effects.asks {
-            let (client, wanted) = (node.client.clone(), references::wanted(&pod));
-            let (key, namespace, uid) = (key.clone(), pod::namespace(&pod).to_owned(), entry.state.uid.clone());
-            self.requests.spawn(async move {
-                let found = requests::look_up(client, namespace, wanted).await;
-                Answer::LookedUp(key, uid, found)
-            });
+            self.look_ups.push(key.clone());
         }
         if effects.wakes != entry.wakes {
             if let Some(at) = entry.wakes.take() {
@@ -686,23 +803,65 @@ impl Run {
     fn enqueue(&mut self, key: &ObjectKey) {
         let Some(entry) = self.pods.get_mut(key) else { return };
         let is_wanted = entry.is_dirty || entry.is_to_be_removed;
-        if is_wanted && !entry.is_writing && !std::mem::replace(&mut entry.is_queued, true) {
-            self.outbox.push_back(key.clone());
+        if is_wanted && entry.write == Write::Idle {
+            entry.write = Write::Queued;
+            self.writes.push(key.clone());
         }
     }
 
     /// Sends what waits, as far as there is room.
     fn send(&mut self) {
-        while self.requests.len() < REQUESTS_MAX {
-            let Some(key) = self.outbox.pop_front() else { return };
+        while let Some(name) = self.leases.next() {
+            self.write_lease(&name);
+        }
+        while let Some(key) = self.look_ups.next() {
+            self.look_up(key);
+        }
+        while let Some(work) = self.node_work.next() {
+            match work {
+                NodeWork::Post(name) => self.write_node_status(&name),
+                NodeWork::Register(index) => self.register(index),
+                NodeWork::Untaint(name) => self.untaint(&name),
+            }
+        }
+        while let Some(key) = self.writes.next() {
             self.write(key);
+        }
+    }
+
+    fn look_up(&mut self, key: ObjectKey) {
+        let Some(entry) = self.pods.get(&key) else { return };
+        let Some(node) = self.nodes.get(&entry.node) else { return };
+        let Ok(pod) = self.informers.pods.lister().get(&key) else { return };
+        let (client, wanted) = (node.client.clone(), references::wanted(&pod));
+        let (namespace, uid) = (pod::namespace(&pod).to_owned(), entry.state.uid.clone());
+        self.look_ups.begin();
+        self.requests.spawn(async move {
+            let found = requests::look_up(client, namespace, wanted).await;
+            Answer::LookedUp(key, uid, found)
+        });
+    }
+
+    fn looked_up(&mut self, key: &ObjectKey, uid: &str, found: Result<Found, kube::Error>) {
+        let Some(entry) = self.pods.get_mut(key).filter(|entry| entry.state.uid == uid) else { return };
+        match found {
+            Ok(found) => {
+                entry.n_look_up_failures = 0;
+                self.step(key, Input::References(found));
+            }
+            Err(error) => {
+                let wait = back_off(&mut entry.n_look_up_failures);
+                let error = refusal::message(&error);
+                tracing::warn!(pod = %key, error, wait = duration::format(wait), "what a simulated pod refers to cannot be read");
+                self.timers.insert((Instant::now() + wait, Timer::LookUp(key.clone())));
+            }
         }
     }
 
     fn write(&mut self, key: ObjectKey) {
         let now = self.now();
         let Some(entry) = self.pods.get_mut(&key) else { return };
-        entry.is_queued = false;
+        entry.write = Write::Idle;
         let Some(node) = self.nodes.get(&entry.node).filter(|node| !node.is_away) else { return };
         let Ok(pod) = self.informers.pods.lister().get(&key) else { return };
         let uid = entry.state.uid.clone();
@@ -715,14 +874,17 @@ impl Run {
             let mut status = status::of(&mut entry.state, &pod, node.host, now);
             entry.written = Some(hash(&status));
             keep_scheduled(&mut status, &pod);
-            entry.is_writing = true;
+            let dropped = status::dropped_conditions(&entry.state, &status);
+            entry.write = Write::UnderWay;
+            self.writes.begin();
             self.requests.spawn(async move {
-                let outcome = requests::write_pod_status(client, namespace, name, uid.clone(), status).await;
+                let outcome = requests::write_pod_status(client, namespace, name, uid.clone(), status, dropped).await;
                 Answer::Pod(key, uid, outcome)
             });
         } else if entry.is_to_be_removed {
             entry.is_to_be_removed = false;
-            entry.is_writing = true;
+            entry.write = Write::UnderWay;
+            self.writes.begin();
             self.requests.spawn(async move {
                 let outcome = requests::remove_pod(client, namespace, name, uid.clone()).await;
                 Answer::Pod(key, uid, outcome)
@@ -732,12 +894,14 @@ impl Run {
 
     fn wrote(&mut self, key: &ObjectKey, uid: &str, outcome: Outcome) {
         let Some(entry) = self.pods.get_mut(key).filter(|entry| entry.state.uid == uid) else { return };
-        entry.is_writing = false;
+        entry.write = Write::Idle;
         match outcome {
             Outcome::Done(version) => {
                 entry.n_failures = 0;
                 entry.version = version.unwrap_or(entry.version).max(entry.version);
                 self.enqueue(key);
+                // What somebody wrote while the request was under way was passed over.
+                self.pod_changed(key, EventKind::Updated);
             }
             // The event that says so comes, or the server was asked at a bad moment; then there is something to write still.
             Outcome::Gone => {
@@ -746,8 +910,7 @@ impl Run {
                 self.timers.insert((Instant::now() + RETRY.0, Timer::Write(key.clone())));
             }
             Outcome::Failed(error) => {
-                let wait = RETRY.0.saturating_mul(2_u32.saturating_pow(entry.n_failures)).min(RETRY.1);
-                entry.n_failures = entry.n_failures.saturating_add(1).min(16);
+                let wait = back_off(&mut entry.n_failures);
                 entry.is_dirty = true;
                 entry.is_to_be_removed |= entry.state.is_removed();
                 entry.written = None;
@@ -784,11 +947,69 @@ impl NodeEntry {
         }
     }
 
-    /// A Pod has come to its end: what it took of the node is free.
-    fn release(&mut self, entry: &mut PodEntry) {
-        if let Some(requests) = entry.requests.take() {
-            self.used.subtract(&requests);
+    /// A Pod has come to its end: what it took of the node is free. Whether others wait for that.
+    fn release(&mut self, entry: &mut PodEntry) -> bool {
+        let Some(requests) = entry.requests.take() else { return false };
+        self.used.subtract(&requests);
+        !self.deferred.is_empty()
+    }
+
+    /// Gives a Pod what it asks for now, if there is room, and defers that otherwise. Whether there is room for others that wait.
+    fn resize(&mut self, key: &ObjectKey, entry: &mut PodEntry, pod: &Pod, object: &Node, now: Now) -> bool {
+        let Some(given) = &mut entry.requests else { return false };
+        let allocation = &mut entry.state.allocation;
+        if !allocation.differs(pod) {
+            allocation.withdraw();
+            self.deferred.remove(key);
+            return false;
         }
+        let asked = resources::requests(pod);
+        self.used.subtract(given);
+        let event = match resources::rejection(object, &self.used, pod, &asked) {
+            None => {
+                self.deferred.remove(key);
+                *given = asked;
+                Some(allocation.allocate(pod, now))
+            }
+            Some(rejection) => {
+                self.deferred.insert(key.clone());
+                allocation.defer(pod, &rejection.message, now)
+            }
+        };
+        self.used.add(given);
+        event.into_iter().for_each(|event| self.record(pod, event));
+        !allocation.is_deferred() && !self.deferred.is_empty()
+    }
+}
+
+/// The node that a Pod is bound to.
+fn node_of(pod: &Pod) -> Option<&str> {
+    pod.spec.as_ref()?.node_name.as_deref().filter(|name| !name.is_empty())
+}
+
+/// The addresses that a Pod says to have.
+fn ips(pod: &Pod) -> Vec<IpAddr> {
+    let known = pod.status.iter().flat_map(|status| status.pod_ips.iter().flatten());
+    known.filter_map(|one| one.ip.parse().ok()).collect()
+}
+
+fn version(text: Option<&str>) -> Option<u64> {
+    text?.parse().ok()
+}
+
+/// How long until something that has failed is tried again, longer each time.
+fn back_off(n_failures: &mut u32) -> Duration {
+    let wait = RETRY.0.saturating_mul(2_u32.saturating_pow(*n_failures)).min(RETRY.1);
+    *n_failures = n_failures.saturating_add(1).min(16);
+    wait
+}
+
+/// How long until something periodic is done again: the first time at a time of the node's own within the period, so that nodes that began
+/// together do not do it together for ever.
+fn spread(name: &str, period: Duration, before: Option<Instant>) -> Duration {
+    match before {
+        Some(_) => period,
+        None => (period / 1024).saturating_mul(u32::try_from(seed(name) % 1024).unwrap_or_default().saturating_add(1)),
     }
 }
 
@@ -808,4 +1029,21 @@ fn labels_of(node: &Node) -> u64 {
 
 fn hash(status: &PodStatus) -> u64 {
     seed(serde_json::to_string(status).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_that_begin_together_are_spread_over_the_period() {
+        let mut tenths = [0; 11];
+        for name in Simulation::names(1_000) {
+            let wait = spread(&name, node::LEASE_PERIOD, None);
+            assert!(Duration::ZERO < wait && wait <= node::LEASE_PERIOD);
+            tenths[usize::try_from(wait.as_secs()).unwrap()] += 1;
+            assert_eq!(spread(&name, node::LEASE_PERIOD, Some(Instant::now())), node::LEASE_PERIOD);
+        }
+        assert!(tenths.iter().take(10).all(|n| (50..200).contains(n)), "{tenths:?}");
+    }
 }

@@ -2,7 +2,7 @@
 //!
 //! Works as CSI's external provisioner does: a claim whose annotation names it gets a volume that is reserved for it, once a node was chosen if
 //! its class waits for that; a volume of its own that was released is deleted if its reclaim policy says so. The class is made at the start
-//! unless there is one of that name. It is the default class only if there is no other.
+//! unless there is one of that name. It is marked as the default class only if no other class is.
 
 use crate::refusal::{self, Error, Refused};
 use crate::volumes::{PROVISIONED_BY, SELECTED_NODE, STORAGE_PROVISIONER, annotation, class_of_claim, volume_name};
@@ -11,10 +11,11 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::{DeleteParams, PostParams, Preconditions};
+use kube::api::{DeleteParams, ListParams, PostParams, Preconditions};
 use kube::{Api, Client};
-
 use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::time::Duration;
 use steersman::cache::Change;
 use steersman::events::{EventRecorder, EventType};
 use steersman::{Action, Controller, Lister, Manager, ObjectKey, Scope};
@@ -24,6 +25,11 @@ use tokio_util::sync::CancellationToken;
 pub(crate) const PROVISIONER: &str = "simulate.steersman.dev/provisioner";
 /// The class that is made.
 pub(crate) const CLASS: &str = "simulated";
+/// By either of these a class is the default one.
+const MARKS: [&str; 2] =
+    ["storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class"];
+/// How long until a class that could not be made is tried again, and how long at most.
+const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
 struct Claims {
     client: Client,
@@ -59,31 +65,52 @@ pub(crate) fn add(manager: Manager, client: Client) -> Manager {
             change.object().is_some_and(|volume| provisioner_of(volume) == PROVISIONER)
         },
     );
-    let make_class = move |_: CancellationToken| async move { make_class(&client).await };
+    let make_class = move |stop: CancellationToken| async move {
+        // A request that is cut off has made the class or not; the next start sees which.
+        stop.run_until_cancelled(make_class(&client)).await;
+        Ok::<(), Infallible>(())
+    };
     manager.controller(making).controller(deleting).run_leading("simulated-class", make_class)
 }
 
+/// Makes the class, however often that takes: without it nobody has volumes, and everything else goes on.
+async fn make_class(client: &Client) {
+    let mut wait = RETRY.0;
+    while let Err(refused) = try_make_class(client).await {
+        let error = refusal::message(refused.error());
+        tracing::warn!(error, ?wait, "the class of simulated volumes cannot be made");
+        tokio::time::sleep(wait).await;
+        wait = wait.saturating_mul(2).min(RETRY.1);
+    }
+}
+
 /// Makes the class, unless there is one of its name.
-async fn make_class(client: &Client) -> Result<(), Refused> {
+async fn try_make_class(client: &Client) -> Result<(), Refused> {
     let classes = Api::<StorageClass>::all(client.clone());
-    let class = StorageClass {
-        metadata: ObjectMeta {
-            annotations: Some(BTreeMap::from([(
-                "storageclass.kubernetes.io/is-default-class".to_owned(),
-                "true".to_owned(),
-            )])),
-            name: Some(CLASS.to_owned()),
-            ..ObjectMeta::default()
-        },
+    // Looked for first: a webhook may refuse what would turn out to be there.
+    let known = classes.list(&ListParams::default()).await.map_err(Refused::to("list the storage classes"))?.items;
+    if known.iter().any(|class| class.metadata.name.as_deref() == Some(CLASS)) {
+        return Ok(());
+    }
+    match classes.create(&PostParams::default(), &class(&known)).await {
+        Ok(_) => Ok(()),
+        Err(error) if refusal::exists_already(&error) => Ok(()),
+        Err(error) => Err(Refused::to("make the simulated storage class")(error)),
+    }
+}
+
+/// The class beside those that there are.
+fn class(known: &[StorageClass]) -> StorageClass {
+    let is_default = |class: &StorageClass| {
+        MARKS.into_iter().any(|mark| annotation(&class.metadata.annotations, mark) == Some("true"))
+    };
+    let mark = (!known.iter().any(is_default)).then(|| BTreeMap::from([(MARKS[0].to_owned(), "true".to_owned())]));
+    StorageClass {
+        metadata: ObjectMeta { annotations: mark, name: Some(CLASS.to_owned()), ..ObjectMeta::default() },
         provisioner: PROVISIONER.to_owned(),
         reclaim_policy: Some("Delete".to_owned()),
         volume_binding_mode: Some("WaitForFirstConsumer".to_owned()),
         ..StorageClass::default()
-    };
-    match classes.create(&PostParams::default(), &class).await {
-        Ok(_) => Ok(()),
-        Err(error) if refusal::exists_already(&error) => Ok(()),
-        Err(error) => Err(Refused::to("make the simulated storage class")(error)),
     }
 }
 

@@ -31,7 +31,10 @@ mod pods_without_a_node;
 #[cfg(test)]
 mod replicas;
 #[cfg(test)]
+mod requests_of_nodes;
+#[cfg(test)]
 mod resource_metrics;
+#[cfg(test)]
 mod resource_quotas;
 #[cfg(test)]
 mod scheduler;

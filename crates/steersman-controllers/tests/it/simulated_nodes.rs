@@ -1,12 +1,13 @@
 //! Nodes that are simulated, and the life of Pods on them, on a whole control plane.
 
+use http::Method;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{ContainerStatus, Event, Node, Pod, PodStatus};
+use k8s_openapi::api::core::v1::{ContainerStatus, Event, Node, Pod, PodCondition, PodStatus};
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use steersman::ObjectKey;
-use steersman_testkit::{ControlPlane, Loops};
+use steersman_testkit::{ControlPlane, Fault, Loops};
 
 /// A plane with so many nodes and nothing else.
 pub(crate) async fn start(n_nodes: usize) -> ControlPlane {
@@ -284,6 +285,165 @@ async fn pods_go_on_where_they_were_when_the_nodes_are_started_anew() {
     plane.stop().await;
 }
 
+fn node_address(node: &Node) -> Option<&str> {
+    Some(&node.status.as_ref()?.addresses.as_ref()?.first()?.address)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_restart_no_pod_gets_the_address_of_a_pod_on_another_node() {
+    let plane = start(2).await;
+    run(&plane, "p", json!({}), json!({})).await;
+    let before = plane.until(&pod_key("p"), is_ready).await;
+    let plane = plane.with_loops(Loops::none()).await.with_loops(Loops::none().nodes(2)).await;
+    run(&plane, "q", json!({}), json!({"nodeName": "node-2"})).await;
+    let other = plane.until(&pod_key("q"), is_ready).await;
+    assert_ne!(status(&other).pod_ip, status(&before).pod_ip);
+    plane.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_restart_no_node_gets_the_address_of_another() {
+    let plane = start(2).await.with_loops(Loops::none()).await;
+    Api::<Node>::all(plane.client()).delete("node-1", &DeleteParams::default()).await.unwrap();
+    let plane = plane.with_loops(Loops::none().nodes(2)).await;
+    let has_address = |node: &Node| node_address(node).is_some();
+    let nodes = [
+        plane.until(&ObjectKey::cluster("node-1"), has_address).await,
+        plane.until(&ObjectKey::cluster("node-2"), has_address).await,
+    ];
+    assert_ne!(node_address(&nodes[0]), node_address(&nodes[1]));
+    plane.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_that_somebody_says_has_failed_is_ended_and_stays_so() {
+    let plane = start(1).await;
+    run(&plane, "p", json!({}), json!({})).await;
+    plane.until(&pod_key("p"), is_ready).await;
+    let failed = json!({"status": {"phase": "Failed", "reason": "Evicted", "message": "somebody's decision"}});
+    let pods = Api::<Pod>::namespaced(plane.client(), "default");
+    pods.patch_status("p", &PatchParams::default(), &Patch::Strategic(failed)).await.unwrap();
+    let has_ended = |pod: &Pod| container(pod).state.is_some_and(|state| state.terminated.is_some());
+    let pod = plane.until(&pod_key("p"), has_ended).await;
+    let found = status(&pod);
+    assert_eq!((found.phase.as_deref(), found.reason.as_deref()), (Some("Failed"), Some("Evicted")));
+    assert_eq!(condition(&pod, "Ready").as_deref(), Some("False"));
+    plane.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_read_just_now_is_looked_for_again_and_does_not_count_as_found() {
+    let plane = start(1).await;
+    plane.fail_next_where(1, Fault::Refused(429), |_, path| path.ends_with("/configmaps/absent"));
+    let env = json!([{"name": "c", "image": "nginx", "envFrom": [{"configMapRef": {"name": "absent"}}]}]);
+    run(&plane, "p", json!({}), json!({"containers": env})).await;
+    plane.until(&pod_key("p"), |pod| waits_for(pod).as_deref() == Some("CreateContainerConfigError")).await;
+    plane.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_taint_of_a_new_node_goes_although_taking_it_away_fails_at_first() {
+    let plane = ControlPlane::start().await;
+    let is_untainting = |method: &Method, path: &str| method == Method::PATCH && path.ends_with("/nodes/node-1");
+    plane.fail_next_where(1, Fault::Refused(500), is_untainting);
+    let plane = plane.with_loops(Loops::none().nodes(1)).await;
+    let is_clean = |node: &Node| taints(node).is_empty() && has(node, "Ready", "True");
+    plane.until(&ObjectKey::cluster("node-1"), is_clean).await;
+    assert_eq!(plane.n_faults_left(), 0);
+    plane.stop().await;
+}
+
+const SMALL: &str = "{kind: Node, apiVersion: v1, metadata: {name: small, labels: {simulate.steersman.dev/node: 'true'}}, status: {allocatable: {cpu: '2', memory: 4Gi, pods: '9'}}}";
+
+fn resize_condition(pod: &Pod, type_: &str) -> Option<PodCondition> {
+    status(pod).conditions.unwrap_or_default().into_iter().find(|one| one.type_ == type_)
+}
+
+/// What a container has of the processors: what it was given, and what is in force.
+fn cpu(pod: &Pod) -> (String, String) {
+    let container = container(pod);
+    let given = container.allocated_resources.unwrap_or_default();
+    let actual = container.resources.and_then(|resources| resources.requests).unwrap_or_default();
+    let cpu = |amounts: &std::collections::BTreeMap<String, _>| {
+        amounts
+            .get("cpu")
+            .map_or_else(String::new, |cpu: &k8s_openapi::apimachinery::pkg::api::resource::Quantity| cpu.0.clone())
+    };
+    (cpu(&given), cpu(&actual))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_that_is_to_have_more_waits_until_the_node_has_it() {
+    let plane = start(1).await;
+    plane.apply(SMALL).await;
+    let with_cpu = |cpu: &str| {
+        let resources = json!({"requests": {"cpu": cpu}});
+        json!({"nodeName": "small", "containers": [{"name": "c", "image": "nginx", "resources": resources}]})
+    };
+    run(&plane, "p", json!({}), with_cpu("500m")).await;
+    run(&plane, "q", json!({}), with_cpu("1")).await;
+    for name in ["p", "q"] {
+        plane.until(&pod_key(name), is_ready).await;
+    }
+    let more = json!({"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1500m"}}}]}});
+    let pods = Api::<Pod>::namespaced(plane.client(), "default");
+    pods.patch_subresource("resize", "p", &PatchParams::default(), &Patch::Strategic(more)).await.unwrap();
+    let pod = plane.until(&pod_key("p"), |pod| resize_condition(pod, "PodResizePending").is_some()).await;
+    let pending = resize_condition(&pod, "PodResizePending").unwrap();
+    assert_eq!((pending.status.as_str(), pending.reason.as_deref()), ("True", Some("Deferred")));
+    let message = "Node didn't have enough resource: cpu, requested: 1500, used: 1000, capacity: 2000";
+    assert_eq!(pending.message.as_deref(), Some(message));
+    assert_eq!(cpu(&pod), ("500m".to_owned(), "500m".to_owned()));
+    delete(&plane, "q").await;
+    let is_at_it = |pod: &Pod| resize_condition(pod, "PodResizeInProgress").is_some();
+    let pod = plane.until(&pod_key("p"), is_at_it).await;
+    assert!(resize_condition(&pod, "PodResizePending").is_none());
+    assert_eq!(cpu(&pod), ("1500m".to_owned(), "500m".to_owned()));
+    let pod = plane.until(&pod_key("p"), |pod: &Pod| !is_at_it(pod)).await;
+    assert_eq!(cpu(&pod), ("1500m".to_owned(), "1500m".to_owned()));
+    assert!(is_ready(&pod) && container(&pod).restart_count == 0);
+    // What it has now is taken: there is room for half a processor besides.
+    run(&plane, "r", json!({}), with_cpu("600m")).await;
+    plane.until(&pod_key("r"), |pod| status(pod).reason.as_deref() == Some("OutOfcpu")).await;
+    plane.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ephemeral_containers_run_in_a_pod_that_runs() {
+    let plane = start(1).await;
+    run(&plane, "p", json!({}), json!({})).await;
+    plane.until(&pod_key("p"), is_ready).await;
+    let added = json!({"spec": {"ephemeralContainers": [{"name": "debug", "image": "busybox"}]}});
+    let pods = Api::<Pod>::namespaced(plane.client(), "default");
+    pods.patch_subresource("ephemeralcontainers", "p", &PatchParams::default(), &Patch::Strategic(added))
+        .await
+        .unwrap();
+    let debug = |pod: &Pod| status(pod).ephemeral_container_statuses.unwrap_or_default().into_iter().next();
+    let runs = |pod: &Pod| debug(pod).and_then(|one| one.state).is_some_and(|state| state.running.is_some());
+    plane.until(&pod_key("p"), runs).await;
+    let log = kube::api::LogParams { container: Some("debug".to_owned()), ..kube::api::LogParams::default() };
+    assert_eq!(pods.logs("p", &log).await.unwrap(), "simulated: busybox would run here\n");
+    plane.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_is_away_answers_nobody() {
+    let plane = start(1).await;
+    run(&plane, "p", json!({}), json!({})).await;
+    plane.until(&pod_key("p"), is_ready).await;
+    let away = json!({"metadata": {"annotations": {"simulate.steersman.dev/goes-away": "true"}}});
+    Api::<Node>::all(plane.client()).patch("node-1", &PatchParams::default(), &Patch::Merge(away)).await.unwrap();
+    let pods = Api::<Pod>::namespaced(plane.client(), "default");
+    let error = loop {
+        match pods.logs("p", &kube::api::LogParams::default()).await {
+            Ok(_) => tokio::task::yield_now().await,
+            Err(error) => break error.to_string(),
+        }
+    };
+    assert!(error.contains("error dialing backend"), "{error}");
+    plane.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn logs_say_what_would_run_and_what_does_not() {
     let plane = start(1).await;
@@ -292,6 +452,11 @@ async fn logs_say_what_would_run_and_what_does_not() {
     let pods = Api::<Pod>::namespaced(plane.client(), "default");
     let log = |previous| kube::api::LogParams { previous, ..kube::api::LogParams::default() };
     assert_eq!(pods.logs("p", &log(false)).await.unwrap(), "simulated: nginx would run here\n");
+    let none = kube::api::LogParams { tail_lines: Some(0), ..log(false) };
+    assert_eq!(pods.logs("p", &none).await.unwrap(), "");
+    let dated =
+        kube::api::LogParams { timestamps: true, since_seconds: Some(3_600), limit_bytes: Some(3), ..log(false) };
+    assert_eq!(pods.logs("p", &dated).await.unwrap().len(), 3);
     let error = pods.logs("p", &log(true)).await.unwrap_err().to_string();
     assert!(error.contains("previous terminated container \"c\" in pod \"p\" not found"), "{error}");
     run(&plane, "q", json!({"simulate.steersman.dev/delay": "1h"}), json!({})).await;

@@ -1,13 +1,15 @@
 //! Claims and volumes that find each other, keep each other, and part, on a whole control plane.
 
-use k8s_openapi::api::core::v1::{Event, PersistentVolume, PersistentVolumeClaim, Pod};
+use http::Method;
+use k8s_openapi::api::core::v1::{Event, PersistentVolume, PersistentVolumeClaim, Pod, Secret};
+use k8s_openapi::api::storage::v1::StorageClass;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use steersman::ObjectKey;
-use steersman_testkit::{ControlPlane, Fault, Loops};
+use steersman_testkit::{ControlPlane, Fault, Loops, User};
 
 const LOOPS: [&str; 4] = ["ephemeral-volume", "persistentvolume-binder", "pv-protection", "pvc-protection"];
 const VOLUME: &str = "
@@ -234,5 +236,64 @@ async fn claims_that_are_deleted_together_have_the_pods_listed_once() {
         plane.until_gone::<PersistentVolumeClaim>(&ObjectKey::namespaced("default", &format!("data-{n}"))).await;
     }
     assert_eq!(n_lists.load(Ordering::Relaxed), 1);
+    plane.stop().await;
+}
+
+fn is_default(class: &StorageClass) -> bool {
+    class
+        .metadata
+        .annotations
+        .iter()
+        .flatten()
+        .any(|(key, value)| key.ends_with("/is-default-class") && value == "true")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_class_of_simulated_nodes_is_the_default_unless_another_is() {
+    let key = ObjectKey::cluster("simulated");
+    let plane = ControlPlane::start_with(Loops::none().nodes(1)).await;
+    let class: StorageClass = plane.until(&key, |_: &StorageClass| true).await;
+    assert!(is_default(&class));
+    plane.stop().await;
+    let plane = ControlPlane::start().await;
+    plane.apply("{kind: StorageClass, apiVersion: storage.k8s.io/v1, metadata: {name: mine, annotations: {storageclass.kubernetes.io/is-default-class: 'true'}}, provisioner: example.com/mine}").await;
+    let plane = plane.with_loops(Loops::none().nodes(1)).await;
+    let class: StorageClass = plane.until(&key, |_: &StorageClass| true).await;
+    assert!(!is_default(&class));
+    plane.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_class_that_is_refused_is_made_later_and_everything_else_goes_on() {
+    let plane = ControlPlane::start().await;
+    let is_creation = |method: &Method, path: &str| method == Method::POST && path.ends_with("/storageclasses");
+    plane.fail_next_where(1, Fault::Refused(403), is_creation);
+    let plane = plane.with_loops(Loops::none().nodes(1)).await;
+    plane.until(&ObjectKey::cluster("simulated"), |_: &StorageClass| true).await;
+    assert_eq!(plane.n_faults_left(), 0);
+    plane.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_provisioner_of_simulated_nodes_has_the_rights_for_volumes_and_no_others() {
+    let plane = ControlPlane::start_with(Loops::only(LOOPS).nodes(1)).await;
+    plane.apply(ACCOUNT).await;
+    plane.until(&ObjectKey::cluster("simulated"), |_: &StorageClass| true).await;
+    plane.apply(CLAIM).await;
+    plane.apply("{kind: Pod, apiVersion: v1, metadata: {name: p, namespace: default}, spec: {containers: [{name: c, image: i}], volumes: [{name: v, persistentVolumeClaim: {claimName: data}}]}}").await;
+    let claim = plane.until(&claim_key(), |claim| phase(claim) == Some("Bound")).await;
+    let volume = ObjectKey::cluster(&claim.spec.unwrap().volume_name.unwrap());
+    assert_eq!(
+        event(&plane, "ProvisioningSucceeded").await,
+        format!("Successfully provisioned volume {}", volume.name())
+    );
+    Api::<Pod>::namespaced(plane.client(), "default").delete("p", &DeleteParams::default()).await.unwrap();
+    plane.until_gone::<Pod>(&ObjectKey::namespaced("default", "p")).await;
+    let claims = Api::<PersistentVolumeClaim>::namespaced(plane.client(), "default");
+    claims.delete("data", &DeleteParams::default()).await.unwrap();
+    plane.until_gone::<PersistentVolume>(&volume).await;
+    let user = User::authenticated("system:steersman:simulated-provisioner", []);
+    let secrets = Api::<Secret>::all(plane.client_as(user)).list(&ListParams::default()).await;
+    assert!(secrets.unwrap_err().to_string().contains("cannot list resource \"secrets\""));
     plane.stop().await;
 }

@@ -1,6 +1,7 @@
 //! The roles and bindings that a cluster comes with: made if they are missing, mended if something was taken out of them.
 //!
-//! `access.json` lists those of Kubernetes 1.36 with its default feature gates. What was added to one stays. One whose
+//! `access.json` lists those of Kubernetes 1.36 with its default feature gates, and, as `system:steersman:...`, those of what simulated nodes need
+//! beyond them. What was added to one stays. One whose
 //! annotation `rbac.authorization.kubernetes.io/autoupdate` is `false` is left alone. Follows component-helpers'
 //! `auth/rbac/reconciliation`.
 

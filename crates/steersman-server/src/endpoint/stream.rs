@@ -17,6 +17,7 @@ use crate::endpoint::context::Context;
 use crate::endpoint::stream::location::Location;
 use crate::status::Failure;
 use http::Method;
+use jiff::{SignedDuration, Timestamp};
 use steersman_machinery::field::{Error, Path};
 use steersman_machinery::value::{at, str_at};
 use steersman_machinery::{GroupKind, GroupResource, ObjectKey, Value};
@@ -77,11 +78,28 @@ async fn logs(cx: &Context<'_>) -> Result<Answer, Failure> {
     if node_of(&pod).is_none() {
         return Ok(Answer::empty(204));
     }
-    let mut path = agent_path(cx, "containerLogs", Some(container));
-    if cx.query.is_true("previous") {
-        path += "?previous=true";
+    let path = agent_path(cx, "containerLogs", Some(container));
+    to_agent(cx, &pod, &Method::GET, format!("{path}?{}", log_query(cx))).await
+}
+
+/// The options of a log, which have been checked, for the agent of a node.
+fn log_query(cx: &Context<'_>) -> String {
+    let mut pairs = Vec::new();
+    for name in ["previous", "timestamps"] {
+        if cx.query.is_true(name) {
+            pairs.push(format!("{name}=true"));
+        }
     }
-    to_agent(cx, &pod, &Method::GET, path).await
+    for name in ["limitBytes", "stream", "tailLines"] {
+        pairs.extend(cx.query.non_empty(name).map(|value| format!("{name}={value}")));
+    }
+    let since_seconds = cx.query.non_empty("sinceSeconds").and_then(|text| text.parse::<i64>().ok());
+    let since = match since_seconds {
+        Some(seconds) => cx.state.now().checked_sub(SignedDuration::from_secs(seconds)).ok(),
+        None => cx.query.non_empty("sinceTime").and_then(|text| text.parse::<Timestamp>().ok()),
+    };
+    pairs.extend(since.map(|since| format!("sinceTime={since}")));
+    pairs.join("&")
 }
 
 /// Where the agent of a node is asked for something of the pod, or of a container of it.
@@ -111,6 +129,11 @@ fn log_faults(cx: &Context<'_>) -> Result<Vec<Error>, Failure> {
             .map_err(|_| Failure::bad_request(format!("{name} must be a whole number, not {text:?}"))),
     };
     let (lines, bytes, seconds) = (number("tailLines")?, number("limitBytes")?, number("sinceSeconds")?);
+    if let Some(text) = cx.query.non_empty("sinceTime").filter(|text| text.parse::<Timestamp>().is_err()) {
+        return Err(Failure::bad_request(format!(
+            "sinceTime must be a time such as 2026-01-02T03:04:05Z, not {text:?}"
+        )));
+    }
     let mut faults = Vec::new();
     if let Some(lines) = lines.filter(|lines| *lines < 0) {
         faults.push(Error::invalid(&Path::new("tailLines"), lines, "must be greater than or equal to 0"));

@@ -4,7 +4,7 @@
 
 use crate::kubelet::container::{self, Container, Exit, Phase, Role};
 use crate::kubelet::images;
-use crate::kubelet::pod::{Now, PodState, Verdict, container_id, described, image};
+use crate::kubelet::pod::{Now, PodState, Verdict, container_id, described, image, resize};
 use crate::kubelet::{duration, pod};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1 as core;
@@ -45,10 +45,11 @@ pub(crate) fn of(state: &mut PodState, pod: &Pod, host: IpAddr, now: Now) -> Pod
         };
     }
     let statuses: Vec<(Role, ContainerStatus)> = container::all(pod)
-        .zip(&state.containers)
-        .map(|((spec, role), one)| (role, container_status(state, pod, spec, role, one, now.instant)))
+        .enumerate()
+        .map(|(index, (spec, role))| (role, container_status(state, pod, index, spec, role, now.instant)))
         .collect();
-    let conditions = conditions(state, pod, phase, now);
+    let mut conditions = conditions(state, pod, phase, now);
+    conditions.extend(state.allocation.conditions());
     let of_role = |is_main: bool| -> Option<Vec<ContainerStatus>> {
         let mut all: Vec<_> =
             statuses.iter().filter(|(role, _)| (*role == Role::Main) == is_main).map(|(_, one)| one.clone()).collect();
@@ -65,6 +66,7 @@ pub(crate) fn of(state: &mut PodState, pod: &Pod, host: IpAddr, now: Now) -> Pod
     PodStatus {
         conditions: Some(conditions),
         container_statuses: of_role(true),
+        ephemeral_container_statuses: state.ephemeral_statuses(pod),
         host_ip: Some(host.to_string()),
         host_ips: Some(vec![HostIP { ip: host.to_string() }]),
         init_container_statuses: of_role(false),
@@ -78,6 +80,15 @@ pub(crate) fn of(state: &mut PodState, pod: &Pod, host: IpAddr, now: Now) -> Pod
         start_time: Some(Time(state.began)),
         ..PodStatus::default()
     }
+}
+
+/// The conditions that may be in the cluster and do not hold any more.
+pub(crate) fn dropped_conditions(state: &PodState, status: &PodStatus) -> Vec<&'static str> {
+    if !state.allocation.has_conditions() {
+        return Vec::new();
+    }
+    let holds = |type_: &str| status.conditions.iter().flatten().any(|one| one.type_ == type_);
+    resize::CONDITIONS.into_iter().filter(|type_| !holds(type_)).collect()
 }
 
 fn phase(state: &PodState, pod: &Pod, now: Instant) -> &'static str {
@@ -105,11 +116,13 @@ impl PodState {
 fn container_status(
     state: &PodState,
     pod: &Pod,
+    index: usize,
     spec: &core::Container,
     role: Role,
-    container: &Container,
     now: Instant,
 ) -> ContainerStatus {
+    let fresh = Container::new();
+    let container = state.containers.get(index).unwrap_or(&fresh);
     let has_init = pod.spec.as_ref().is_some_and(|spec| spec.init_containers.iter().flatten().next().is_some());
     let creating = if has_init { "PodInitializing" } else { "ContainerCreating" };
     let waiting = |reason: &str, message: Option<String>| ContainerState {
@@ -148,15 +161,16 @@ fn container_status(
         _ => is_known.then(|| container_id(&state.uid, &spec.name, container.restarts)),
     };
     let is_running = container.is_running();
+    let given = state.allocation.given(index).filter(|_| is_known);
     ContainerStatus {
-        allocated_resources: spec.resources.as_ref().filter(|_| is_known).and_then(|one| one.requests.clone()),
+        allocated_resources: given.and_then(|one| one.requests.clone()),
         container_id: id,
         image: if is_known { images::reference(image) } else { image.to_owned() },
         image_id: if is_known { images::id(image) } else { String::new() },
         last_state: Some(container.last.as_ref().map(terminated).unwrap_or_default()),
         name: spec.name.clone(),
         ready: is_ready,
-        resources: spec.resources.clone().filter(|_| is_known),
+        resources: if is_running { state.allocation.actual(index).cloned() } else { given.cloned() },
         restart_count: container.restarts,
         started: Some(is_running && container.is_started(now)),
         state: Some(current),
@@ -297,11 +311,9 @@ pub(crate) fn adopt(state: &mut PodState, pod: &Pod, known: &PodStatus, now: Now
         return;
     }
     state.ips = known.pod_ips.iter().flatten().filter_map(|one| one.ip.parse().ok()).collect();
-    state.verdict = match known.phase.as_deref() {
-        Some("Failed") => Some(Verdict::Failed),
-        Some("Succeeded") => Some(Verdict::Succeeded),
-        _ => None,
-    };
+    state.verdict = known.phase.as_deref().and_then(Verdict::of_phase);
+    state.allocation.adopt(pod, known);
+    state.adopt_ephemeral(known);
     state.failure = known.reason.clone().map(|reason| (reason, known.message.clone().unwrap_or_default()));
     for (type_, since) in TYPES.into_iter().zip(&mut state.conditions) {
         let condition = known.conditions.iter().flatten().find(|one| one.type_ == type_);

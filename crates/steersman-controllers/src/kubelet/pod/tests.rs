@@ -512,3 +512,83 @@ proptest! {
         });
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_is_declared_to_have_failed_winds_down_with_that_phase() {
+    let mut pod = Simulated::new(json!({"stop-delay": "5s"}), json!({}));
+    let status = json!({"phase": "Failed", "reason": "Evicted", "message": "too big"});
+    pod.pod.status = Some(serde_json::from_value(status).unwrap());
+    pod.step(Input::Wake);
+    assert_eq!(
+        (pod.phase().as_str(), pod.containers().as_str(), pod.condition("Ready")),
+        ("Failed", "c running", false)
+    );
+    pod.pass(5);
+    assert_eq!((pod.phase().as_str(), pod.containers().as_str(), pod.wakes), ("Failed", "c exit 0", None));
+    assert_eq!(pod.status().reason.as_deref(), Some("Evicted"));
+    assert_eq!(pod.n_removals, 0);
+    pod.delete(30);
+    assert_eq!(pod.n_removals, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_was_declared_over_while_nobody_played_it_winds_down() {
+    let mut known = Simulated::new(json!({}), json!({}));
+    let mut status = known.status();
+    status.phase = Some("Succeeded".to_owned());
+    let pod = Pod { status: Some(status), ..known.pod.clone() };
+    known.state = PodState::new(&pod, behaviors(&pod, &[]), known.now);
+    known.pod = pod;
+    known.step(Input::Wake);
+    assert_eq!((known.phase().as_str(), known.containers().as_str()), ("Succeeded", "c exit 0"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_container_begins_again_for_other_resources_where_its_policy_says_so() {
+    let container = |cpu: &str| {
+        json!({"name": "c", "image": "nginx", "resources": {"requests": {"cpu": cpu, "memory": "1Mi"}},
+            "resizePolicy": [{"resourceName": "cpu", "restartPolicy": "RestartContainer"}]})
+    };
+    let mut pod = Simulated::new(json!({}), json!({"containers": [container("1")]}));
+    pod.pod.spec.as_mut().unwrap().containers = vec![serde_json::from_value(container("1000m")).unwrap()];
+    assert!(!pod.state.allocation.differs(&pod.pod), "the same amount in other words");
+    pod.pod.spec.as_mut().unwrap().containers = vec![serde_json::from_value(container("2")).unwrap()];
+    let event = pod.state.allocation.allocate(&pod.pod, pod.now);
+    let resources =
+        r#"{"containers":[{"name":"c","resources":{"requests":{"cpu":"2","memory":"1Mi"}}}],"generation":1}"#;
+    assert_eq!((event.reason.as_str(), event.message), ("ResizeStarted", format!("Pod resize started: {resources}")));
+    pod.step(Input::Wake);
+    assert!(pod.condition("PodResizeInProgress"));
+    pod.pass(1);
+    assert!(!pod.condition("PodResizeInProgress"));
+    assert_eq!((pod.restarts(), pod.containers().as_str(), pod.wakes), (1, "c running", None));
+    assert!(pod.events.contains(&"ResizeCompleted".to_owned()) && pod.events.contains(&"Killing".to_owned()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_given_before_a_restart_counts_and_not_what_is_asked_for_since() {
+    let asks =
+        |cpu: &str| json!({"containers": [{"name": "c", "image": "nginx", "resources": {"requests": {"cpu": cpu}}}]});
+    let mut before = Simulated::new(json!({}), asks("1"));
+    let status = before.status();
+    let mut pod = Simulated::new(json!({}), asks("2")).pod;
+    pod.status = Some(status);
+    let state = PodState::new(&pod, behaviors(&pod, &[]), before.now);
+    assert!(state.allocation.differs(&pod));
+    assert_eq!(crate::kubelet::resources::requests(&state.allocation.applied(&pod))["cpu"], 1_000);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_ephemeral_container_runs_until_its_pod_ends() {
+    let debugged = json!({"ephemeralContainers": [{"name": "e", "image": "busybox"}]});
+    let mut pod = Simulated::new(json!({}), debugged);
+    let state = |pod: &mut Simulated| pod.status().ephemeral_container_statuses.unwrap().remove(0).state.unwrap();
+    assert!(state(&mut pod).running.is_some());
+    let status = pod.status();
+    pod.pod.status = Some(status);
+    pod.state = PodState::new(&pod.pod, behaviors(&pod.pod, &[]), pod.now);
+    pod.step(Input::Wake);
+    assert_eq!(pod.events.iter().filter(|reason| *reason == "Started").count(), 2, "it goes on after a restart");
+    pod.delete(30);
+    assert!(state(&mut pod).terminated.is_some());
+}

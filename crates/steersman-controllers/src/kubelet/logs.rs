@@ -1,0 +1,188 @@
+//! The log of a container of a simulated Pod: one line that says what would run, written when the container began.
+//!
+//! Which containers have one, and what is said of the others, follows `validateContainerLogStatus` of kubernetes' `pkg/kubelet/kubelet_pods.go`.
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
+
+/// What is wanted of a log, as the query of a kubelet says it.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Options {
+    is_previous: bool,
+    has_timestamps: bool,
+    is_of_stderr: bool,
+    tail_lines: Option<u64>,
+    limit_bytes: Option<usize>,
+    since: Option<Timestamp>,
+}
+
+/// What of a container can be logged: its command, if it has one.
+struct Spec<'a> {
+    image: &'a str,
+    command: Vec<&'a str>,
+}
+
+// === impl Options ===
+
+impl Options {
+    /// Reads a query, which the server has checked. What it does not know changes nothing: the line is there at once, so that nothing follows.
+    pub(crate) fn parse(query: &str) -> Options {
+        let mut options = Options::default();
+        for (name, value) in query.split('&').filter_map(|pair| pair.split_once('=')) {
+            match name {
+                "previous" => options.is_previous = value == "true",
+                "timestamps" => options.has_timestamps = value == "true",
+                "stream" => options.is_of_stderr = value == "Stderr",
+                "tailLines" => options.tail_lines = value.parse().ok(),
+                "limitBytes" => options.limit_bytes = value.parse().ok(),
+                "sinceTime" => options.since = value.parse().ok(),
+                _ => {}
+            }
+        }
+        options
+    }
+
+    /// What of a line is wanted that was written at a time.
+    fn apply(&self, line: &str, at: Option<Timestamp>) -> String {
+        let is_too_old = self.since.zip(at).is_some_and(|(since, at)| at < since);
+        if is_too_old || self.is_of_stderr || self.tail_lines == Some(0) {
+            return String::new();
+        }
+        let mut text = match at.filter(|_| self.has_timestamps) {
+            Some(at) => format!("{at:.9} {line}"),
+            None => line.to_owned(),
+        };
+        if let Some(limit) = self.limit_bytes {
+            text.truncate(text.floor_char_boundary(limit));
+        }
+        text
+    }
+}
+
+/// The code and the text of the answer. What is not known yet of a Pod, the server having seen it sooner, has not begun.
+pub(crate) fn of(pod: Option<&Pod>, name: &str, container: &str, options: &Options) -> (u16, String) {
+    let waits = |reason: &str| (400, format!("container {container:?} in pod {name:?} is waiting to start: {reason}"));
+    let Some((pod, spec)) = pod.and_then(|pod| Some((pod, spec(pod, container)?))) else {
+        return waits("ContainerCreating");
+    };
+    let statuses = pod.status.iter().flat_map(|status| {
+        let lists = [&status.container_statuses, &status.init_container_statuses, &status.ephemeral_container_statuses];
+        lists.into_iter().flatten().flatten()
+    });
+    let status = statuses.into_iter().find(|status| status.name == container);
+    let state = status.and_then(|status| status.state.as_ref());
+    let last = status.and_then(|status| status.last_state.as_ref()?.terminated.as_ref());
+    let began = |terminated: &k8s_openapi::api::core::v1::ContainerStateTerminated| {
+        terminated.started_at.as_ref().map(|time| time.0)
+    };
+    let at = match (options.is_previous, state, last) {
+        (true, _, None) => {
+            return (400, format!("previous terminated container {container:?} in pod {name:?} not found"));
+        }
+        (true, _, Some(last)) => began(last),
+        (false, Some(state), last) => match (&state.running, &state.terminated, last) {
+            (Some(running), ..) => running.started_at.as_ref().map(|time| time.0),
+            (None, Some(ended), _) | (None, None, Some(ended)) => began(ended),
+            (None, None, None) => {
+                return match state.waiting.as_ref().and_then(|waiting| waiting.reason.as_deref()) {
+                    Some("ErrImagePull") => waits("image can't be pulled"),
+                    Some("ImagePullBackOff") => waits("trying and failing to pull image"),
+                    reason => waits(reason.unwrap_or("ContainerCreating")),
+                };
+            }
+        },
+        (false, None, _) => return waits("ContainerCreating"),
+    };
+    (200, options.apply(&line(&spec, status), at))
+}
+
+fn spec<'a>(pod: &'a Pod, container: &str) -> Option<Spec<'a>> {
+    let spec = pod.spec.as_ref()?;
+    let words = |command: &'a Option<Vec<String>>, args: &'a Option<Vec<String>>| {
+        command.iter().chain(args).flatten().map(String::as_str).collect()
+    };
+    let mut all = spec.containers.iter().chain(spec.init_containers.iter().flatten());
+    let mut ephemeral = spec.ephemeral_containers.iter().flatten();
+    let found = all.find(|one| one.name == container);
+    found
+        .map(|one| (one.image.as_deref(), words(&one.command, &one.args)))
+        .or_else(|| {
+            let one = ephemeral.find(|one| one.name == container)?;
+            Some((one.image.as_deref(), words(&one.command, &one.args)))
+        })
+        .map(|(image, command)| Spec { image: image.unwrap_or_default(), command })
+}
+
+fn line(spec: &Spec<'_>, status: Option<&ContainerStatus>) -> String {
+    let words: String = spec.command.iter().map(|word| format!(" {word:?}")).collect();
+    let n = status.map_or(0, |status| status.restart_count);
+    let again = if n > 0 { format!(", begun again {n} times") } else { String::new() };
+    format!("simulated: {}{words} would run here{again}\n", spec.image)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn pod(state: Value) -> Pod {
+        serde_json::from_value(json!({
+            "spec": {
+                "containers": [{"name": "c", "image": "nginx", "command": ["sh", "-c"]}],
+                "ephemeralContainers": [{"name": "e", "image": "busybox"}],
+            },
+            "status": {"containerStatuses": [{
+                "name": "c", "image": "nginx", "imageID": "", "ready": false, "restartCount": 0, "state": state,
+            }]},
+        }))
+        .unwrap()
+    }
+
+    fn running() -> Pod {
+        pod(json!({"running": {"startedAt": "2026-01-02T03:04:05Z"}}))
+    }
+
+    #[track_caller]
+    fn check(pod: Option<&Pod>, container: &str, query: &str, want: (u16, &str)) {
+        let (code, text) = of(pod, "p", container, &Options::parse(query));
+        assert_eq!((code, text.as_str()), want, "{query}");
+    }
+
+    #[test]
+    fn the_line_is_cut_dated_and_left_out_as_the_options_say() {
+        const LINE: &str = "simulated: nginx \"sh\" \"-c\" would run here\n";
+        let pod = running();
+        let logs = |query, want: &str| check(Some(&pod), "c", query, (200, want));
+        logs("", LINE);
+        logs("tailLines=1&follow=true&stream=Stdout", LINE);
+        logs("tailLines=0", "");
+        logs("stream=Stderr", "");
+        logs("limitBytes=9", "simulated");
+        logs("timestamps=true", &format!("2026-01-02T03:04:05.000000000Z {LINE}"));
+        logs("sinceTime=2026-01-02T03:04:05Z", LINE);
+        logs("sinceTime=2026-01-02T03:04:06Z", "");
+    }
+
+    #[test]
+    fn what_has_not_begun_is_said_to_wait_and_for_what() {
+        let waits = |reason: &str| pod(json!({"waiting": {"reason": reason}}));
+        let check = |pod: Option<&Pod>, container: &str, reason: &str| {
+            let want = format!("container {container:?} in pod \"p\" is waiting to start: {reason}");
+            check(pod, container, "", (400, &want));
+        };
+        check(None, "c", "ContainerCreating");
+        check(Some(&running()), "e", "ContainerCreating");
+        check(Some(&running()), "added", "ContainerCreating");
+        check(Some(&waits("PodInitializing")), "c", "PodInitializing");
+        check(Some(&waits("ErrImagePull")), "c", "image can't be pulled");
+        check(Some(&waits("ImagePullBackOff")), "c", "trying and failing to pull image");
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_query_makes_it_panic(query in ".*", limit in 0_usize..100) {
+            let _ = of(Some(&running()), "p", "c", &Options::parse(&query));
+            let _ = Options { limit_bytes: Some(limit), ..Options::default() }.apply("äöü\n", None);
+        }
+    }
+}

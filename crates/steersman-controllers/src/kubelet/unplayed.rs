@@ -1,0 +1,76 @@
+//! Pods on nodes that do not play them (yet): of nodes that are nobody's or another's, that are away, or that have not said what they have to give.
+//!
+//! Their addresses are theirs nevertheless, and are kept with them. By node, so that one that begins finds its own among many.
+
+use hashbrown::{HashMap, HashSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+use steersman::ObjectKey;
+
+/// The Pods that are bound to a node and not played.
+#[derive(Debug, Default)]
+pub(crate) struct Unplayed {
+    pods: HashMap<ObjectKey, OnNode>,
+    by_node: HashMap<Arc<str>, HashSet<ObjectKey>>,
+}
+
+#[derive(Debug)]
+struct OnNode {
+    node: Arc<str>,
+    ips: Vec<IpAddr>,
+}
+
+// === impl Unplayed ===
+
+impl Unplayed {
+    /// Adds a Pod, which is not there.
+    pub(crate) fn add(&mut self, key: ObjectKey, node: &str, ips: Vec<IpAddr>) {
+        let node = match self.by_node.get_key_value(node) {
+            Some((node, _)) => Arc::clone(node),
+            None => Arc::from(node),
+        };
+        self.by_node.entry(Arc::clone(&node)).or_default().insert(key.clone());
+        self.pods.insert(key, OnNode { node, ips });
+    }
+
+    /// Takes a Pod out; the addresses that it had.
+    pub(crate) fn remove(&mut self, key: &ObjectKey) -> Vec<IpAddr> {
+        let Some(OnNode { node, ips }) = self.pods.remove(key) else { return Vec::new() };
+        if let Some(keys) = self.by_node.get_mut(&node) {
+            keys.remove(key);
+            if keys.is_empty() {
+                self.by_node.remove(&node);
+            }
+        }
+        ips
+    }
+
+    /// The Pods of a node.
+    pub(crate) fn on(&self, node: &str) -> Vec<ObjectKey> {
+        self.by_node.get(node).into_iter().flatten().cloned().collect()
+    }
+
+    /// The addresses of the Pods of a node.
+    pub(crate) fn ips_on(&self, node: &str) -> Vec<IpAddr> {
+        let keys = self.by_node.get(node).into_iter().flatten();
+        keys.filter_map(|key| self.pods.get(key)).flat_map(|pod| pod.ips.iter().copied()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pod_is_found_by_its_node_until_it_is_taken_out() {
+        let mut unplayed = Unplayed::default();
+        let key = |name| ObjectKey::namespaced("default", name);
+        let ip: IpAddr = "10.128.0.2".parse().unwrap();
+        unplayed.add(key("a"), "n", vec![ip]);
+        unplayed.add(key("b"), "other", Vec::new());
+        assert_eq!((unplayed.on("n"), unplayed.ips_on("n")), (vec![key("a")], vec![ip]));
+        assert_eq!(unplayed.remove(&key("a")), [ip]);
+        assert!(unplayed.on("n").is_empty() && unplayed.remove(&key("a")).is_empty());
+        assert_eq!(unplayed.by_node.len(), 1);
+    }
+}
