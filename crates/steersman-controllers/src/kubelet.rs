@@ -139,9 +139,7 @@ impl Simulation {
             stage::watch::watch(client, stages, stop).await;
             Ok::<(), Infallible>(())
         });
-        manager.run_always(NAME, move |stop| async move {
-            run::run(self, informers, stop).await
-        })
+        manager.run_always(NAME, move |stop| run::run(self, informers, stop))
     }
 
     /// The names of the nodes that it makes.
