@@ -89,13 +89,9 @@ impl Identity {
         }
     }
 
-    /// Of who defines the kind `Stage` and reads what there is of it.
+    /// Of who defines the kind `Stage` and reads what there is of it. The cluster comes with a role for it.
     fn stages() -> Identity {
-        Identity {
-            user: "system:steersman:simulated-stages".to_owned(),
-            groups: vec!["system:masters".to_owned()],
-            agent: "simulated-stages",
-        }
+        Identity { user: "system:steersman:simulated-stages".to_owned(), groups: Vec::new(), agent: "simulated-stages" }
     }
 
     /// Of the loop that takes the taint from a node that is ready.
