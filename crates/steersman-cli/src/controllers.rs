@@ -181,8 +181,7 @@ impl Running {
         }
         if nodes.count > 0 {
             let client_of = plane.clients();
-            let client_of =
-                move |Identity { user, groups, agent }| client_of(User::authenticated(user, groups), agent);
+            let client_of = move |Identity { user, groups, agent }| client_of(User::authenticated(user, groups), agent);
             let simulation = Simulation::new(nodes.count, Arc::new(client_of)).agent(nodes.agent.clone());
             let manager = simulation.add_to(watched(NODES, Manager::with_informers(informers)));
             let stopped = running.stop.clone().cancelled_owned();

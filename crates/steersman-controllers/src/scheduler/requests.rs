@@ -4,8 +4,8 @@ use crate::refusal;
 use crate::scheduler::pod::{NAME, PREEMPTED};
 use crate::scheduler::state::{Effect, PodRef, Reason, Report, State, WasFalse};
 use crate::scheduler::volumes::{Provisioning, Reserved, SELECTED_NODE, VolumeBinding, VolumePlan};
-use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolume, PersistentVolumeClaim, Pod};
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolume, PersistentVolumeClaim, Pod};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client};
 use serde_json::{Value, json};
@@ -270,7 +270,6 @@ pub(super) fn claim_ref_of(binding: &VolumeBinding) -> Value {
     }
     patch
 }
-
 
 fn reference(pod: &PodRef) -> ObjectReference {
     let uid: &Arc<str> = &pod.uid;

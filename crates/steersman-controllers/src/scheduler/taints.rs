@@ -72,8 +72,10 @@ mod tests {
     fn cordoned_nodes_are_for_pods_that_tolerate_the_taint_that_stands_for_it() {
         let of = |tolerations: Value| Tolerations { all: serde_json::from_value(tolerations).unwrap() };
         assert!(of(json!([{"operator": "Exists"}])).allow_unschedulable());
-        assert!(of(json!([{"key": "node.kubernetes.io/unschedulable", "operator": "Exists", "effect": "NoSchedule"}]))
-            .allow_unschedulable());
+        assert!(
+            of(json!([{"key": "node.kubernetes.io/unschedulable", "operator": "Exists", "effect": "NoSchedule"}]))
+                .allow_unschedulable()
+        );
         assert!(!of(json!([{"key": "team", "operator": "Exists"}])).allow_unschedulable());
     }
 }

@@ -1,8 +1,8 @@
 //! Pods that get nodes, or do not, on a whole control plane with Nodes that nobody runs.
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim, Pod, PodCondition};
 use k8s_openapi::api::events::v1::Event;
-use jiff::Timestamp;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::json;

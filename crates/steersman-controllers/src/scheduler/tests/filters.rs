@@ -260,7 +260,8 @@ fn a_claim_that_waits_for_its_first_consumer_gets_a_node_before_the_pod_does() {
     assert_eq!((&**node, &plan.provision[0].claim.key), ("n", &ObjectKey::namespaced("default", "data")));
     assert_eq!((plan.bind.len(), plan.provision.len()), (0, 1));
     let pod = pod.clone();
-    let selected = json!({"metadata": {"resourceVersion": "2", "annotations": {"volume.kubernetes.io/selected-node": "n"}}});
+    let selected =
+        json!({"metadata": {"resourceVersion": "2", "annotations": {"volume.kubernetes.io/selected-node": "n"}}});
     world.state.claim_changed(&key("data"), Some(&claim(selected.clone())), world.now);
     world.state.volumes_written(&pod, Ok(()), world.now);
     assert!(world.effects().is_empty(), "the volume is not made yet");

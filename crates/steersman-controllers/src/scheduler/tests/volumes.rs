@@ -76,7 +76,8 @@ fn a_late_answer_about_an_earlier_pod_of_the_name_leaves_the_later_one_alone() {
     world.state.volumes_written(&old, Err("the claim has changed".to_owned()), world.now);
     world.state.volumes_written(&new, Ok(()), world.now);
     let annotations = json!({"volume.kubernetes.io/selected-node": "n", "pv.kubernetes.io/bind-completed": "yes"});
-    let bound = json!({"metadata": {"resourceVersion": "11", "annotations": annotations}, "spec": {"volumeName": "disk"}});
+    let bound =
+        json!({"metadata": {"resourceVersion": "11", "annotations": annotations}, "spec": {"volumeName": "disk"}});
     world.claim(&claim("data", bound));
     assert_eq!(world.bindings(), [("web-0".to_owned(), "n".to_owned())]);
 }
@@ -89,12 +90,8 @@ fn what_is_written_is_for_the_versions_that_were_decided_from() {
     world.pod(&user("p", "uid-p"));
     let (_, plan) = world.plan();
     let claim = ClaimVersion { key: key("data"), uid: "uid-data".to_owned(), version: "10".to_owned() };
-    let binding = VolumeBinding {
-        volume: "disk".to_owned(),
-        volume_version: "20".to_owned(),
-        claim,
-        reserved: Reserved::No,
-    };
+    let binding =
+        VolumeBinding { volume: "disk".to_owned(), volume_version: "20".to_owned(), claim, reserved: Reserved::No };
     assert_eq!(plan, VolumePlan { bind: vec![binding], provision: Vec::new() });
 }
 
