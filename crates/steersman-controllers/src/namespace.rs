@@ -100,9 +100,7 @@ fn matters(change: &Change<'_, Namespace>) -> bool {
         )
     };
     match change {
-        Change::Updated { old, new } => {
-            change.is_resync() || old.object().is_none_or(|old| facts(old) != facts(new))
-        }
+        Change::Updated { old, new } => change.is_resync() || old.object().is_none_or(|old| facts(old) != facts(new)),
         Change::Added(..) | Change::Deleted(_) => true,
         Change::Undecodable(_) => false,
     }
@@ -264,9 +262,8 @@ mod tests {
 
     #[test]
     fn what_the_loop_writes_into_the_status_is_no_reason_for_another_pass() {
-        let check = |old: &Arc<Namespace>, new: &Arc<Namespace>| {
-            matters(&Change::Updated { old: &Previous::from(old), new })
-        };
+        let check =
+            |old: &Arc<Namespace>, new: &Arc<Namespace>| matters(&Change::Updated { old: &Previous::from(old), new });
         let active = namespace(false, Some(FINALIZER), "Active");
         let ending = namespace(true, Some(FINALIZER), "Active");
         let said = namespace(true, Some(FINALIZER), "Terminating");

@@ -90,9 +90,9 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<Ex
             steersman.stop()?;
         }
     }
-    let figures = FIGURES.iter().filter_map(|(name, what, unit, target)| {
-        Some(Figure::new(what, unit, *target, samples.remove(*name)?))
-    });
+    let figures = FIGURES
+        .iter()
+        .filter_map(|(name, what, unit, target)| Some(Figure::new(what, unit, *target, samples.remove(*name)?)));
     figure::print(&figures.collect::<Vec<_>>(), options.json)?;
     std::fs::remove_dir_all(&scratch).with_context(|| format!("cannot remove {}", scratch.display()))?;
     Ok(ExitCode::SUCCESS)
