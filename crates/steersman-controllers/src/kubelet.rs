@@ -24,6 +24,7 @@ pub(crate) mod pod;
 mod requests;
 mod resources;
 mod run;
+mod seed;
 mod stage;
 mod unplayed;
 pub(crate) mod usage;

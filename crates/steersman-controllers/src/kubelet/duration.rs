@@ -3,6 +3,11 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+/// So many seconds, as the API has them. Nothing negative.
+pub(crate) fn seconds(seconds: i64) -> Duration {
+    Duration::from_secs(u64::try_from(seconds).unwrap_or_default())
+}
+
 /// Reads `1h2m3.5s`, `250ms`, `0`. Nothing negative.
 pub(crate) fn parse(text: &str) -> Option<Duration> {
     if text == "0" {

@@ -1,6 +1,6 @@
 //! The images of a simulated node, none of which is ever fetched.
 
-use crate::kubelet::pod::seed;
+use crate::kubelet::seed::seed;
 use std::collections::BTreeSet;
 
 /// So many images are remembered; then those that come first in the alphabet go, and are pulled anew.

@@ -3,7 +3,7 @@
 //! Follows kubernetes' `pkg/kubelet/kubelet_node_status.go` and `pkg/kubelet/nodestatus`.
 
 use crate::kubelet::images::{self, Images};
-use crate::kubelet::pod::seed;
+use crate::kubelet::seed::seed;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};

@@ -7,6 +7,7 @@
 //! phases.
 
 mod ephemeral;
+pub(crate) mod event;
 mod plan;
 pub(crate) mod references;
 pub(crate) mod resize;
@@ -14,16 +15,17 @@ pub(crate) mod status;
 
 use crate::kubelet::behavior::Behaviors;
 use crate::kubelet::container::{self, Cause, Container, Exit, Phase, Role, Run, after};
-use crate::kubelet::duration;
+use crate::kubelet::duration::{self, seconds};
 use crate::kubelet::images::Images;
 use crate::kubelet::pod::ephemeral::Ephemeral;
-use crate::kubelet::pod::plan::is_to_complete;
+use crate::kubelet::pod::event::{Now, PodEvent};
+use crate::kubelet::pod::plan::{Planned, is_to_complete};
 use crate::kubelet::pod::references::Found;
 use crate::kubelet::pod::resize::Allocation;
+use crate::kubelet::seed::seed;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::core::v1::Pod;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
 use std::time::Duration;
 use steersman::events::EventType;
@@ -71,13 +73,6 @@ pub(crate) enum Verdict {
     Succeeded,
 }
 
-/// The time, for what is waited for and for what is written.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Now {
-    pub(crate) instant: Instant,
-    pub(crate) time: Timestamp,
-}
-
 /// What has happened.
 #[derive(Clone, Debug)]
 pub(crate) enum Input {
@@ -97,15 +92,6 @@ pub(crate) struct Effects {
     pub(crate) removes: bool,
     /// When to call again if nothing happens before.
     pub(crate) wakes: Option<Instant>,
-}
-
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) struct PodEvent {
-    pub(crate) event_type: EventType,
-    pub(crate) reason: String,
-    pub(crate) message: String,
-    /// Of a container; `None`: about the Pod.
-    pub(crate) field_path: Option<String>,
 }
 
 #[derive(Clone, Debug)]
@@ -145,13 +131,6 @@ struct Step<'a> {
     effects: Effects,
 }
 
-/// A number that is the same for the same of everything, for what may be any but must not change.
-pub(crate) fn seed(of: impl Hash) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    of.hash(&mut hasher);
-    hasher.finish()
-}
-
 pub(crate) fn name(pod: &Pod) -> &str {
     pod.metadata.name.as_deref().unwrap_or_default()
 }
@@ -162,10 +141,6 @@ pub(crate) fn namespace(pod: &Pod) -> &str {
 
 fn uid(pod: &Pod) -> &str {
     pod.metadata.uid.as_deref().unwrap_or_default()
-}
-
-fn seconds(seconds: i64) -> Duration {
-    Duration::from_secs(u64::try_from(seconds).unwrap_or_default())
 }
 
 // === impl Verdict ===
@@ -597,6 +572,26 @@ impl PodState {
         );
         step.container_event(spec, role, EventType::Normal, "Pulled", message);
         self.start(step, index, spec, role);
+    }
+
+    /// What will happen to a container that began at a time, and had been running for so long at a moment.
+    fn planned(
+        &self,
+        pod: &Pod,
+        index: usize,
+        spec: &core::Container,
+        role: Role,
+        began: Timestamp,
+        since: (Instant, Duration),
+    ) -> Run {
+        let planned = Planned {
+            spec,
+            role,
+            is_to_complete: is_to_complete(pod),
+            behavior: self.behaviors.container(&spec.name),
+            seed: (&self.uid, index, self.containers.get(index).map_or(0, |container| container.restarts)),
+        };
+        planned.run(began, since)
     }
 
     fn start(&mut self, step: &mut Step<'_>, index: usize, spec: &core::Container, role: Role) {

@@ -3,7 +3,8 @@
 //! Neither the phase of the Pod nor its readiness goes by them, and none begins again.
 
 use crate::kubelet::images;
-use crate::kubelet::pod::{PodEvent, PodState, Step, container_id};
+use crate::kubelet::pod::event::PodEvent;
+use crate::kubelet::pod::{PodState, Step, container_id};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
     ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting, ContainerStatus, Pod,

@@ -2,9 +2,10 @@
 //!
 //! Follows from its probes, its behavior and the time of its start alone, so that it can be made anew when the behavior changes.
 
-use crate::kubelet::behavior::Range;
+use crate::kubelet::behavior::{Behavior, Range};
 use crate::kubelet::container::{Cause, Role, Run, after};
-use crate::kubelet::pod::{PodState, seconds, seed};
+use crate::kubelet::duration::seconds;
+use crate::kubelet::seed::seed;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::core::v1::Pod;
@@ -26,21 +27,23 @@ pub(crate) fn is_to_complete(pod: &Pod) -> bool {
             .any(|owner| owner.kind == "Job" && owner.controller == Some(true))
 }
 
-impl PodState {
-    /// What will happen to a container that began at a time, and had been running for so long at a moment.
-    pub(crate) fn planned(
-        &self,
-        pod: &Pod,
-        index: usize,
-        spec: &core::Container,
-        role: Role,
-        began: Timestamp,
-        since: (Instant, Duration),
-    ) -> Run {
+/// A container that begins.
+pub(crate) struct Planned<'a> {
+    pub(crate) spec: &'a core::Container,
+    pub(crate) role: Role,
+    pub(crate) behavior: &'a Behavior,
+    /// Whether its Pod is one whose containers end by themselves.
+    pub(crate) is_to_complete: bool,
+    /// Of the Pod, which of its containers it is, and how often that has begun again: what is picked out of ranges depends on it.
+    pub(crate) seed: (&'a str, usize, i32),
+}
+
+impl Planned<'_> {
+    /// What will happen to it if it began at a time, and had been running for so long at a moment.
+    pub(crate) fn run(&self, began: Timestamp, since: (Instant, Duration)) -> Run {
+        let Planned { spec, role, behavior, is_to_complete, seed: (uid, index, restarts) } = *self;
         let at = |wait: Duration| after(since.0, wait.saturating_sub(since.1));
-        let behavior = self.behaviors.container(&spec.name);
-        let restarts = self.containers.get(index).map_or(0, |container| container.restarts);
-        let picked = |range: Range, what: &str| range.pick(seed((&self.uid, index, restarts, what)));
+        let picked = |range: Range, what: &str| range.pick(seed((uid, index, restarts, what)));
         let initial = |probe: &core::Probe| seconds(probe.initial_delay_seconds.unwrap_or_default().into());
         let period = |probe: &core::Probe| seconds(probe.period_seconds.unwrap_or(10).max(1).into());
         let startup = spec.startup_probe.as_ref().map_or(Duration::ZERO, initial);
@@ -54,7 +57,7 @@ impl PodState {
             (Role::Init, _) => Some((Duration::ZERO, 0)),
             (Role::Sidecar, _) => None,
             (Role::Main, Some(end)) => Some((picked(end.after, "end"), end.exit_code)),
-            (Role::Main, None) => is_to_complete(pod).then_some((RUN_TIME, 0)),
+            (Role::Main, None) => is_to_complete.then_some((RUN_TIME, 0)),
         };
         let dies = behavior.liveness_fails_after.zip(spec.liveness_probe.as_ref()).map(|(range, probe)| {
             let further = u32::try_from(probe.failure_threshold.unwrap_or(3)).unwrap_or(3).saturating_sub(1);

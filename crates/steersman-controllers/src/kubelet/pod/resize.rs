@@ -5,7 +5,7 @@
 //! kubernetes' `pkg/kubelet/allocation` and `pkg/kubelet/events`.
 
 use crate::kubelet::container::{self, Role, after};
-use crate::kubelet::pod::{Now, PodEvent};
+use crate::kubelet::pod::event::{Now, PodEvent};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::core::v1::{Pod, PodCondition, PodStatus, ResourceRequirements};

@@ -4,7 +4,8 @@
 
 use crate::kubelet::container::{self, Container, Exit, Phase, Role};
 use crate::kubelet::images;
-use crate::kubelet::pod::{Now, PodState, Verdict, container_id, described, image, resize};
+use crate::kubelet::pod::event::Now;
+use crate::kubelet::pod::{PodState, Verdict, container_id, described, image, resize};
 use crate::kubelet::{duration, pod};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1 as core;

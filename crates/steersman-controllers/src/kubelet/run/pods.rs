@@ -1,0 +1,201 @@
+//! Pods on nodes that are played: admitted, stepped when something happens or their time has come, and forgotten.
+
+use crate::kubelet::pod::{Input, PodState, status};
+use crate::kubelet::resources;
+use crate::kubelet::run::state::{PodEntry, Run, Timer, Write, hash, version};
+use k8s_openapi::api::core::v1::Pod;
+use std::net::IpAddr;
+use std::sync::Arc;
+use steersman::ObjectKey;
+use steersman::cache::EventKind;
+
+// === impl Run ===
+
+impl Run {
+    pub(super) fn pod_changed(&mut self, key: &ObjectKey, kind: EventKind) {
+        let found = self.informers.pods.lister().get(key).ok();
+        let Some(pod) = found else {
+            self.forget_pod(key);
+            return;
+        };
+        let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+        if kind == EventKind::Deleted || self.pods.get(key).is_some_and(|entry| entry.state.uid != uid) {
+            self.forget_pod(key);
+        }
+        let Some(name) = node_of(&pod) else {
+            self.forget_pod(key);
+            return;
+        };
+        if !self.pods.contains_key(key) {
+            let before = self.unplayed.remove(key);
+            match self.nodes.get(name).filter(|node| !node.is_away && node.is_able) {
+                Some(node) => self.admit(key, &pod, &Arc::clone(&node.name)),
+                // It is taken when the node is there.
+                None => {
+                    let ips = ips(&pod);
+                    self.addresses.reserve(&ips);
+                    self.unplayed.add(key.clone(), name, ips);
+                }
+            }
+            self.addresses.release(&before);
+        }
+        self.notice_overwritten(key, &pod);
+        self.step(key, Input::Wake);
+    }
+
+    /// Begins to play a Pod, which the node rejects if it has no room for it.
+    pub(super) fn admit(&mut self, key: &ObjectKey, pod: &Pod, name: &Arc<str>) {
+        let now = self.now();
+        let mut state = PodState::new(pod, self.observed.behaviors(pod), now);
+        let Some(node) = self.nodes.get_mut(name) else { return };
+        node.pods.insert(key.clone());
+        let requests = resources::requests(&state.allocation.applied(pod));
+        let is_new = state.is_new() && pod.metadata.deletion_timestamp.is_none();
+        let object = self.informers.nodes.lister().get(&ObjectKey::cluster(name)).ok().filter(|_| is_new);
+        let rejection = object.and_then(|object| resources::rejection(&object, &node.used, pod, &requests));
+        if let Some(rejection) = rejection {
+            let event = state.reject(&rejection.reason, &rejection.message);
+            node.record(pod, event);
+        }
+        let is_on_host = pod.spec.as_ref().and_then(|spec| spec.host_network) == Some(true);
+        if state.ips.is_empty() && state.is_active() && !is_on_host {
+            state.ips = node.addresses.take(&mut self.addresses);
+        } else {
+            if state.ips.is_empty() && state.is_active() {
+                state.ips = vec![node.host];
+            }
+            self.addresses.reserve(&state.ips);
+        }
+        let requests = state.is_active().then_some(requests);
+        if let Some(requests) = &requests {
+            node.used.add(requests);
+        }
+        let entry = PodEntry {
+            state,
+            node: Arc::clone(name),
+            requests,
+            wakes: None,
+            is_dirty: false,
+            is_to_be_removed: false,
+            write: Write::Idle,
+            n_failures: 0,
+            n_look_up_failures: 0,
+            written: None,
+            version: 0,
+        };
+        self.pods.insert(key.clone(), entry);
+    }
+
+    pub(super) fn forget_pod(&mut self, key: &ObjectKey) {
+        let Some(mut entry) = self.pods.remove(key) else {
+            let ips = self.unplayed.remove(key);
+            self.addresses.release(&ips);
+            return;
+        };
+        if let Some(at) = entry.wakes {
+            self.timers.remove(&(at, Timer::Pod(key.clone())));
+        }
+        self.addresses.release(&entry.state.ips);
+        if let Some(node) = self.nodes.get_mut(&entry.node) {
+            node.pods.remove(key);
+            node.deferred.remove(key);
+            if node.release(&mut entry) {
+                self.with_room.push(Arc::clone(&node.name));
+            }
+        }
+    }
+
+    /// If somebody has written another status than the node's since the node wrote it, the node writes its own again.
+    pub(super) fn notice_overwritten(&mut self, key: &ObjectKey, pod: &Pod) {
+        let Some(entry) = self.pods.get_mut(key) else { return };
+        let version = version(pod.metadata.resource_version.as_deref());
+        let is_newer = version.is_some_and(|version| version > entry.version);
+        if is_newer && entry.write != Write::UnderWay && entry.version > 0 {
+            let is_ready = |type_: &str| {
+                let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+                conditions.into_iter().find(|one| one.type_ == type_).map(|one| one.status == "True")
+            };
+            if !entry.state.agrees(is_ready("Ready"), pod.status.as_ref().and_then(|status| status.phase.as_deref())) {
+                entry.written = None;
+            }
+        }
+    }
+
+    /// Asks again for Pods that want more of a node on which something has become free: first for those of the highest priority, then for those
+    /// that have waited longest.
+    pub(super) fn retry_resizes(&mut self) {
+        while let Some(name) = self.with_room.pop() {
+            let Some(node) = self.nodes.get(&name) else { continue };
+            let pods = self.informers.pods.lister();
+            let rank = |key: &ObjectKey| {
+                let priority = pods.get(key).ok().and_then(|pod| pod.spec.as_ref()?.priority).unwrap_or_default();
+                let since = self.pods.get(key).and_then(|entry| entry.state.allocation.deferred_since());
+                (std::cmp::Reverse(priority), since)
+            };
+            let mut keys: Vec<ObjectKey> = node.deferred.iter().cloned().collect();
+            keys.sort_by_cached_key(rank);
+            for key in keys {
+                self.step(&key, Input::Wake);
+            }
+        }
+    }
+
+    pub(super) fn step(&mut self, key: &ObjectKey, input: Input) {
+        let now = self.now();
+        let Ok(pod) = self.informers.pods.lister().get(key) else { return };
+        let Some(entry) = self.pods.get_mut(key) else { return };
+        let Some(node) = self.nodes.get_mut(&entry.node) else { return };
+        if node.is_away || pod.metadata.uid.as_deref() != Some(&*entry.state.uid) {
+            // Nobody asks again when the node is back.
+            if let Input::References(found) = input {
+                entry.state.learn(found);
+            }
+            return;
+        }
+        if let Some(object) = self.informers.nodes.lister().get(&ObjectKey::cluster(&entry.node)).ok()
+            && node.resize(key, entry, &pod, &object, now)
+        {
+            self.with_room.push(Arc::clone(&entry.node));
+        }
+        entry.state.behave(self.observed.behaviors(&pod));
+        let effects = entry.state.step(&pod, &mut node.images, now, input);
+        for event in effects.events {
+            node.record(&pod, event);
+        }
+        if !entry.state.is_active() {
+            node.deferred.remove(key);
+            if node.release(entry) {
+                self.with_room.push(Arc::clone(&entry.node));
+            }
+        }
+        if effects.asks {
+            self.look_ups.push(key.clone());
+        }
+        if effects.wakes != entry.wakes {
+            if let Some(at) = entry.wakes.take() {
+                self.timers.remove(&(at, Timer::Pod(key.clone())));
+            }
+            if let Some(at) = effects.wakes {
+                self.timers.insert((at, Timer::Pod(key.clone())));
+            }
+            entry.wakes = effects.wakes;
+        }
+        let status = status::of(&mut entry.state, &pod, node.host, now);
+        entry.is_to_be_removed |= effects.removes;
+        if entry.written != Some(hash(&status)) || entry.is_to_be_removed {
+            entry.is_dirty |= entry.written != Some(hash(&status));
+            self.enqueue(key);
+        }
+    }
+}
+
+/// The node that a Pod is bound to.
+pub(super) fn node_of(pod: &Pod) -> Option<&str> {
+    pod.spec.as_ref()?.node_name.as_deref().filter(|name| !name.is_empty())
+}
+
+/// The addresses that a Pod says to have.
+pub(super) fn ips(pod: &Pod) -> Vec<IpAddr> {
+    let known = pod.status.iter().flat_map(|status| status.pod_ips.iter().flatten());
+    known.filter_map(|one| one.ip.parse().ok()).collect()
+}
