@@ -97,12 +97,12 @@ pub(crate) fn in_ci() -> bool {
     std::env::var_os("CI").is_some_and(|value| !value.is_empty() && value != "0" && value != "false")
 }
 
-/// The path of the executable `name` among cargo's JSON messages.
+/// The path of the executable `name` among cargo's JSON messages. Tests of a crate of that name are another.
 pub(crate) fn executable(messages: &str, name: &str) -> Option<PathBuf> {
     messages
         .lines()
         .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
-        .filter(|message| message["target"]["name"] == name)
+        .filter(|message| message["target"]["name"] == name && message["profile"]["test"] != true)
         .find_map(|message| message["executable"].as_str().map(PathBuf::from))
 }
 
@@ -115,7 +115,9 @@ mod tests {
         let messages = concat!(
             r#"{"reason":"compiler-artifact","target":{"name":"steersman"},"executable":null}"#,
             "\nnot json\n",
-            r#"{"reason":"compiler-artifact","target":{"name":"steersman"},"executable":"/t/debug/steersman"}"#,
+            r#"{"reason":"compiler-artifact","target":{"name":"steersman"},"profile":{"test":true},"executable":"/t/debug/deps/steersman-1"}"#,
+            "\n",
+            r#"{"reason":"compiler-artifact","target":{"name":"steersman"},"profile":{"test":false},"executable":"/t/debug/steersman"}"#,
             "\n",
         );
         assert_eq!(executable(messages, "steersman"), Some(PathBuf::from("/t/debug/steersman")));

@@ -199,7 +199,7 @@ impl Context {
         let add = |objects: &[Value]| usage.add(held, names, scoped, objects);
         match held {
             Held::Claim => {
-                in_chunks(&self.claims.list_in(namespace)?, |claim| serde_json::to_value(claim), add).await?
+                in_chunks(&self.claims.list_in(namespace)?, |claim| serde_json::to_value(claim), add).await?;
             }
             Held::Pod => {
                 let now = (self.clock)();

@@ -125,7 +125,7 @@ fn provisioner_of(volume: &PersistentVolume) -> &str {
 }
 
 async fn provision(key: ObjectKey, cx: &Claims) -> Result<Action, Error> {
-    let Some(claim) = cx.claims.find(&key)?.filter(|claim| is_ours(&claim)) else { return Ok(Action::AwaitChange) };
+    let Some(claim) = cx.claims.find(&key)?.filter(|claim| is_ours(claim)) else { return Ok(Action::AwaitChange) };
     let Some(class) = cx.classes.find(&ObjectKey::cluster(class_of_claim(&claim)))? else {
         return Ok(Action::AwaitChange);
     };
