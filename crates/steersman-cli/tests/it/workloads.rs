@@ -187,6 +187,35 @@ fn jobs_complete_and_logs_say_what_would_run() {
 }
 
 #[test]
+fn a_cron_job_fires_when_its_time_has_come() {
+    let Some(world) = World::start(1) else { return };
+    let kubectl = &world.kubectl;
+    kubectl.apply(
+        "
+kind: CronJob
+apiVersion: batch/v1
+metadata: {name: nightly}
+spec:
+  schedule: 0 0 * * *
+  timeZone: Etc/UTC
+  jobTemplate:
+    spec: {template: {spec: {restartPolicy: Never, containers: [{name: c, image: i}]}}}
+",
+    );
+    assert_eq!(kubectl.ok("get jobs -o name"), "", "midnight has not come since it was made");
+    // For it, two midnights have come now.
+    let before = jiff::Timestamp::now() - jiff::SignedDuration::from_hours(48);
+    let status = format!(r#"{{"status":{{"lastScheduleTime":"{}"}}}}"#, before.strftime("%Y-%m-%dT%H:%M:%SZ"));
+    kubectl.ok(&format!("patch cronjob nightly --subresource=status --type=merge -p {status}"));
+    kubectl.ok("wait cronjob/nightly --for=jsonpath={.status.lastSuccessfulTime} --timeout=60s");
+    let jobs = kubectl.ok("get jobs -o name");
+    assert_eq!(jobs.lines().count(), 1, "only the last of them is made up for: {jobs}");
+    assert!(jobs.starts_with("job.batch/nightly-"), "{jobs}");
+    assert!(kubectl.ok("describe cronjob nightly").contains("SuccessfulCreate"));
+    world.plane.stop();
+}
+
+#[test]
 fn a_stateful_set_gets_its_volumes_and_a_daemon_set_a_pod_for_each_node() {
     let Some(world) = World::start(3) else { return };
     let kubectl = &world.kubectl;
