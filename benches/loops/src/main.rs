@@ -190,7 +190,8 @@ async fn namespace(
         }))
     });
     create(&configs, free.collect::<anyhow::Result<_>>()?).await?;
-    create(&Api::<Secret>::namespaced(client.clone(), "bench-namespace"), owned.collect::<anyhow::Result<_>>()?).await?;
+    create(&Api::<Secret>::namespaced(client.clone(), "bench-namespace"), owned.collect::<anyhow::Result<_>>()?)
+        .await?;
     let claims = Api::<PersistentVolumeClaim>::namespaced(client.clone(), "bench-namespace");
     create(&claims, held.collect::<anyhow::Result<_>>()?).await?;
     let start = Instant::now();

@@ -8,8 +8,13 @@ use kube::Client;
 /// Verbs that change something.
 const VERBS: [&str; 5] = ["DELETE", "DELETECOLLECTION", "PATCH", "POST", "PUT"];
 /// What is answered and written nowhere.
-const VIRTUAL: [&str; 5] =
-    ["localsubjectaccessreviews", "selfsubjectaccessreviews", "selfsubjectreviews", "subjectaccessreviews", "tokenreviews"];
+const VIRTUAL: [&str; 5] = [
+    "localsubjectaccessreviews",
+    "selfsubjectaccessreviews",
+    "selfsubjectreviews",
+    "subjectaccessreviews",
+    "tokenreviews",
+];
 
 /// How often each thing was done, by verb and resource, as in `PUT deployments/status`.
 pub(crate) type Counts = BTreeMap<String, f64>;
