@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use std::collections::BTreeMap;
+use steersman_machinery::selector::{self, Operator, Requirement};
 
 pub(crate) type Labels = BTreeMap<String, String>;
 
@@ -15,30 +16,14 @@ pub(crate) type Labels = BTreeMap<String, String>;
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Selector {
     /// All of these hold. With none, everything is selected.
-    All(Vec<Requirement>),
+    All(selector::Labels),
     Nothing,
-}
-
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) struct Requirement {
-    key: String,
-    operator: Operator,
-}
-
-#[derive(Clone, Debug, Eq, PartialEq)]
-enum Operator {
-    DoesNotExist,
-    Exists,
-    GreaterThan(i64),
-    In(Vec<String>),
-    LessThan(i64),
-    NotIn(Vec<String>),
 }
 
 /// One of several ways to select a node.
 #[derive(Clone, Debug)]
 pub(crate) struct NodeTerm {
-    labels: Vec<Requirement>,
+    labels: selector::Labels,
     fields: Vec<FieldRequirement>,
 }
 
@@ -64,41 +49,34 @@ pub(crate) struct RequiredNodes {
     names: Option<Vec<String>>,
 }
 
-/// The value of a label that a selector compares as a number.
-fn number(text: &str) -> Option<i64> {
-    text.parse().ok()
-}
-
 // === impl Selector ===
 
 impl Selector {
     /// Selects by equal labels.
     pub(crate) fn of_labels(labels: &Labels) -> Selector {
-        let requirement = |(key, value): (&String, &String)| Requirement::equal(key, value);
-        Selector::All(labels.iter().map(requirement).collect())
+        Selector::All(selector::Labels { requirements: labels.iter().map(equal).collect() })
     }
 
     /// Without a selector, nothing is selected; with an empty one, everything; with one that cannot be read, nothing.
     pub(crate) fn read(selector: Option<&LabelSelector>) -> Selector {
         let Some(selector) = selector else { return Selector::Nothing };
-        let mut requirements: Vec<Requirement> =
-            selector.match_labels.iter().flatten().map(|(key, value)| Requirement::equal(key, value)).collect();
+        let mut requirements: Vec<Requirement> = selector.match_labels.iter().flatten().map(equal).collect();
         for expression in selector.match_expressions.iter().flatten() {
             let values = expression.values.as_deref().unwrap_or_default();
-            match Requirement::read(&expression.key, &expression.operator, values) {
+            match read(&expression.key, &expression.operator, values) {
                 Some(requirement) => requirements.push(requirement),
                 None => return Selector::Nothing,
             }
         }
-        Selector::All(requirements)
+        Selector::All(selector::Labels { requirements })
     }
 
     /// Selects what both select.
     pub(crate) fn and(self, other: Selector) -> Selector {
         match (self, other) {
-            (Selector::All(mut requirements), Selector::All(others)) => {
-                requirements.extend(others);
-                Selector::All(requirements)
+            (Selector::All(mut all), Selector::All(others)) => {
+                all.requirements.extend(others.requirements);
+                Selector::All(all)
             }
             (Selector::Nothing, _) | (_, Selector::Nothing) => Selector::Nothing,
         }
@@ -106,52 +84,41 @@ impl Selector {
 
     /// Whether it says nothing, and so selects everything.
     pub(crate) fn is_empty(&self) -> bool {
-        matches!(self, Selector::All(requirements) if requirements.is_empty())
+        matches!(self, Selector::All(all) if all.is_everything())
     }
 
     pub(crate) fn matches(&self, labels: &Labels) -> bool {
         match self {
-            Selector::All(requirements) => requirements.iter().all(|requirement| requirement.matches(labels)),
+            Selector::All(all) => all.matches(|key| value(labels, key)),
             Selector::Nothing => false,
         }
     }
 }
 
-// === impl Requirement ===
+fn value<'a>(labels: &'a Labels, key: &str) -> Option<&'a str> {
+    labels.get(key).map(String::as_str)
+}
 
-impl Requirement {
-    fn equal(key: &str, value: &str) -> Requirement {
-        Requirement { key: key.to_owned(), operator: Operator::In(vec![value.to_owned()]) }
-    }
+fn equal((key, value): (&String, &String)) -> Requirement {
+    Requirement { key: key.clone(), operator: Operator::In(vec![value.clone()]) }
+}
 
-    fn read(key: &str, operator: &str, values: &[String]) -> Option<Requirement> {
-        let single = || match values {
-            [value] => number(value),
-            _ => None,
-        };
-        let operator = match operator {
-            "DoesNotExist" if values.is_empty() => Operator::DoesNotExist,
-            "Exists" if values.is_empty() => Operator::Exists,
-            "Gt" => Operator::GreaterThan(single()?),
-            "In" if !values.is_empty() => Operator::In(values.to_vec()),
-            "Lt" => Operator::LessThan(single()?),
-            "NotIn" if !values.is_empty() => Operator::NotIn(values.to_vec()),
-            _ => return None,
-        };
-        Some(Requirement { key: key.to_owned(), operator })
-    }
-
-    fn matches(&self, labels: &Labels) -> bool {
-        let value = labels.get(&self.key);
-        match &self.operator {
-            Operator::DoesNotExist => value.is_none(),
-            Operator::Exists => value.is_some(),
-            Operator::GreaterThan(bound) => value.and_then(|value| number(value)).is_some_and(|value| *bound < value),
-            Operator::In(values) => value.is_some_and(|value| values.contains(value)),
-            Operator::LessThan(bound) => value.and_then(|value| number(value)).is_some_and(|value| value < *bound),
-            Operator::NotIn(values) => value.is_none_or(|value| !values.contains(value)),
-        }
-    }
+/// `None` for an operator that there is not, or not with these values.
+fn read(key: &str, operator: &str, values: &[String]) -> Option<Requirement> {
+    let single = || match values {
+        [value] => value.parse().ok(),
+        _ => None,
+    };
+    let operator = match operator {
+        "DoesNotExist" if values.is_empty() => Operator::DoesNotExist,
+        "Exists" if values.is_empty() => Operator::Exists,
+        "Gt" => Operator::GreaterThan(single()?),
+        "In" if !values.is_empty() => Operator::In(values.to_vec()),
+        "Lt" => Operator::LessThan(single()?),
+        "NotIn" if !values.is_empty() => Operator::NotIn(values.to_vec()),
+        _ => return None,
+    };
+    Some(Requirement { key: key.to_owned(), operator })
 }
 
 // === impl NodeTerm ===
@@ -164,9 +131,8 @@ impl NodeTerm {
         if expressions.is_empty() && fields.is_empty() {
             return None;
         }
-        let label = |one: &NodeSelectorRequirement| {
-            Requirement::read(&one.key, &one.operator, one.values.as_deref().unwrap_or_default())
-        };
+        let label =
+            |one: &NodeSelectorRequirement| read(&one.key, &one.operator, one.values.as_deref().unwrap_or_default());
         let field = |one: &NodeSelectorRequirement| {
             let [value] = one.values.as_deref().unwrap_or_default() else { return None };
             let is_equal = match one.operator.as_str() {
@@ -177,7 +143,7 @@ impl NodeTerm {
             Some(FieldRequirement { key: one.key.clone(), value: value.clone(), is_equal })
         };
         Some(NodeTerm {
-            labels: expressions.iter().map(label).collect::<Option<_>>()?,
+            labels: selector::Labels { requirements: expressions.iter().map(label).collect::<Option<_>>()? },
             fields: fields.iter().map(field).collect::<Option<_>>()?,
         })
     }
@@ -187,7 +153,7 @@ impl NodeTerm {
             let value = if one.key == "metadata.name" { name } else { "" };
             (value == one.value) == one.is_equal
         };
-        self.labels.iter().all(|one| one.matches(labels)) && self.fields.iter().all(has_fields)
+        self.labels.matches(|key| value(labels, key)) && self.fields.iter().all(has_fields)
     }
 }
 

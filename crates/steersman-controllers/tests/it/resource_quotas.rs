@@ -30,17 +30,6 @@ const OBJECTS: [&str; 9] = [
     "{kind: Pod, apiVersion: v1, metadata: {name: side, namespace: shop}, spec: {activeDeadlineSeconds: 100, initContainers: [{name: s, image: i, restartPolicy: Always, resources: {requests: {cpu: 100m}, limits: {memory: 1Gi}}}, {name: i, image: i, resources: {requests: {cpu: 2}, limits: {memory: 1Mi}}}], containers: [{name: c, image: i, resources: {requests: {cpu: 300m, example.com/gpu: 2}, limits: {memory: 1536Mi, example.com/gpu: 2}}}]}}",
     "{kind: Pod, apiVersion: v1, metadata: {name: other, namespace: shop}, spec: {containers: [{name: c, image: i, resources: {requests: {cpu: 1500m}, limits: {memory: 1Gi}}}]}}",
 ];
-const KIND: &str = "
-kind: CustomResourceDefinition
-apiVersion: apiextensions.k8s.io/v1
-metadata: {name: carts.shop.example}
-spec:
-  group: shop.example
-  names: {kind: Cart, plural: carts}
-  scope: Namespaced
-  versions:
-  - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}
-";
 
 fn used(quota: &ResourceQuota) -> BTreeMap<String, String> {
     let used = quota.status.as_ref().and_then(|status| status.used.clone()).unwrap_or_default();
@@ -64,7 +53,7 @@ async fn all_used(plane: &ControlPlane) -> Vec<BTreeMap<String, String>> {
 async fn what_admission_has_added_up_is_what_the_loop_counts() {
     let plane = ControlPlane::start_with(Loops::only(["resourcequota"])).await;
     plane.apply("{kind: Namespace, apiVersion: v1, metadata: {name: shop}}").await;
-    plane.apply(KIND).await;
+    plane.apply(crate::KIND).await;
     plane.apply(QUOTA).await;
     let n_hard = QUOTA.lines().nth(1).unwrap().matches(": 9").count();
     assert!(n_hard > 5);
@@ -125,7 +114,7 @@ async fn a_kind_is_counted_when_it_comes_and_again_when_it_comes_back() {
         move |quota: &ResourceQuota| used(quota).get("count/carts.shop.example").is_some_and(|used| used == number)
     };
     for _ in 0..2 {
-        plane.apply(KIND).await;
+        plane.apply(crate::KIND).await;
         plane.until(&key("q"), carts("0")).await;
         plane.apply(OBJECTS[5]).await;
         plane.until(&key("q"), carts("1")).await;

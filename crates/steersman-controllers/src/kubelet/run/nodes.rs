@@ -269,7 +269,7 @@ impl NodeEntry {
         !self.deferred.is_empty()
     }
 
-    /// Gives a Pod what it asks for now, if there is room, and defers that otherwise. Whether there is room for others that wait.
+    /// Gives a Pod what its spec asks for, if the node has room, and defers that otherwise. Whether there is room for others that wait.
     pub(super) fn resize(&mut self, key: &ObjectKey, entry: &mut PodEntry, pod: &Pod, object: &Node, now: Now) -> bool {
         let Some(given) = &mut entry.requests else { return false };
         let allocation = &mut entry.state.allocation;
