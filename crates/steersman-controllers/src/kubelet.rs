@@ -28,6 +28,7 @@ mod seed;
 mod stage;
 mod unplayed;
 pub(crate) mod usage;
+mod written;
 
 pub use crate::kubelet::agent::Agent;
 pub use crate::kubelet::measurements::{NodeUsage, PodUsage};

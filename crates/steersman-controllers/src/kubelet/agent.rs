@@ -3,6 +3,7 @@
 use crate::kubelet::measurements::{self, NodeUsage, PodUsage};
 use crate::kubelet::stage::Observed;
 use crate::kubelet::usage::{self, Usage};
+use crate::kubelet::written::Written;
 use crate::kubelet::{logs, node};
 use http::{Request, Response};
 use jiff::Timestamp;
@@ -27,6 +28,7 @@ pub(crate) struct Caches {
     pub(crate) pods: Lister<Pod>,
     pub(crate) pods_by_node: Index<Pod, String>,
     pub(crate) observed: Observed,
+    pub(crate) written: Written,
 }
 
 impl Agent {
@@ -38,7 +40,7 @@ impl Agent {
     /// measurements: the Pod does not run, one of its containers has only begun, or its node is not simulated, or away.
     pub fn pod_usage(&self, namespace: &str, name: &str, now: Timestamp) -> Option<PodUsage> {
         let caches = self.caches.read().clone()?;
-        let pod = caches.pods.get(&ObjectKey::namespaced(namespace, name)).ok()?;
+        let pod = caches.pod(namespace, name)?;
         caches.heard_of(pod.spec.as_ref()?.node_name.as_deref()?)?;
         measurements::of_pod(&pod, caches.usages(&pod), now)
     }
@@ -60,7 +62,7 @@ impl Agent {
         let path: Vec<&str> = request.uri().path().trim_matches('/').split('/').collect();
         let (code, text) = match path[..] {
             ["containerLogs", namespace, name, container] => {
-                let pod = caches.pods.get(&ObjectKey::namespaced(namespace, name)).ok();
+                let pod = caches.pod(namespace, name);
                 let options = logs::Options::parse(request.uri().query().unwrap_or_default());
                 logs::of(pod.as_deref(), name, container, &options)
             }
@@ -78,6 +80,10 @@ impl Agent {
 }
 
 impl Caches {
+    fn pod(&self, namespace: &str, name: &str) -> Option<Arc<Pod>> {
+        self.pods.get(&ObjectKey::namespaced(namespace, name)).ok().map(|pod| self.written.apply(pod))
+    }
+
     /// A node that is simulated, and not away.
     fn heard_of(&self, name: &str) -> Option<Arc<Node>> {
         let node = self.nodes.get(&ObjectKey::cluster(name)).ok()?;

@@ -47,7 +47,7 @@ pub(crate) async fn write_pod_status(
     namespace: String,
     name: String,
     uid: String,
-    status: PodStatus,
+    status: &PodStatus,
     dropped_conditions: Vec<&'static str>,
 ) -> Outcome {
     let mut patch = json!({"metadata": {"uid": uid}, "status": status});

@@ -19,6 +19,7 @@ pub(crate) use crate::kubelet::run::state::Informers;
 use crate::kubelet::run::state::{Answer, NodeWork, Run, Timer};
 use crate::kubelet::stage::{Observed, Stages};
 use crate::kubelet::unplayed::Unplayed;
+use crate::kubelet::written::Written;
 use crate::kubelet::{Agent, Identity, Simulation, node};
 use crate::refusal;
 use futures::StreamExt;
@@ -55,6 +56,7 @@ impl Informers {
             nodes: factory.informer(Scope::All),
             pods: factory.informer(Scope::All),
             stages,
+            written: Written::default(),
         }
     }
 
@@ -65,6 +67,7 @@ impl Informers {
             pods: self.pods.lister(),
             pods_by_node: self.pods.add_index(node_name),
             observed: self.observed(),
+            written: self.written.clone(),
         });
     }
 

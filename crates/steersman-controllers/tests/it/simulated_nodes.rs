@@ -1,5 +1,6 @@
 //! Nodes that are simulated, and the life of Pods on them, on a whole control plane.
 
+use futures::StreamExt;
 use http::Method;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ContainerStatus, Event, Node, Pod, PodCondition, PodStatus};
@@ -471,6 +472,40 @@ async fn logs_say_what_would_run_and_what_does_not() {
     assert!(error.contains("container \"c\" in pod \"q\" is waiting to start: ContainerCreating"), "{error}");
     plane.stop().await;
 }
+
+/// The nodes hear of what they have written when others do, or later.
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_sees_that_a_pod_runs_can_read_its_log() {
+    let plane = start(1).await;
+    let pods = Api::<Pod>::namespaced(plane.client(), "default");
+    let none = pods.list(&ListParams::default()).await.unwrap();
+    let version = none.metadata.resource_version.unwrap();
+    let events = pods.watch(&kube::api::WatchParams::default(), &version).await.unwrap();
+    let ready = events.filter_map(|event| async move {
+        match event.unwrap() {
+            kube::core::WatchEvent::Modified(pod) if is_ready(&pod) => pod.metadata.name,
+            _ => None,
+        }
+    });
+    let params = kube::api::LogParams::default();
+    let logs = ready.map(|name: String| {
+        let (pods, params) = (pods.clone(), &params);
+        async move { pods.logs(&name, params).await }
+    });
+    let mut logs = std::pin::pin!(logs.buffer_unordered(N_LOGS).take(N_LOGS));
+    let names: Vec<String> = (0..N_LOGS).map(|n| format!("p-{n}")).collect();
+    let runs = names.iter().map(|name| run(&plane, name, json!({}), json!({})));
+    let reads = async {
+        while let Some(log) = logs.next().await {
+            assert_eq!(log.unwrap(), "simulated: nginx would run here\n");
+        }
+    };
+    tokio::join!(futures::future::join_all(runs), reads);
+    plane.stop().await;
+}
+
+/// So many Pods make it likely that one of their logs is asked for too soon.
+const N_LOGS: usize = 60;
 
 /// The loops that a Deployment needs.
 const LOOPS: [&str; 4] = ["deployment", "replicaset", "root-ca-certificate-publisher", "serviceaccount"];

@@ -95,6 +95,7 @@ impl Run {
         if let Some(at) = entry.wakes {
             self.timers.remove(&(at, Timer::Pod(key.clone())));
         }
+        self.informers.written.forget(key);
         self.addresses.release(&entry.state.ips);
         if let Some(node) = self.nodes.get_mut(&entry.node) {
             node.pods.remove(key);
@@ -109,6 +110,9 @@ impl Run {
     pub(super) fn notice_overwritten(&mut self, key: &ObjectKey, pod: &Pod) {
         let Some(entry) = self.pods.get_mut(key) else { return };
         let version = version(pod.metadata.resource_version.as_deref());
+        if entry.write != Write::UnderWay && version >= Some(entry.version) {
+            self.informers.written.forget(key);
+        }
         let is_newer = version.is_some_and(|version| version > entry.version);
         if is_newer && entry.write != Write::UnderWay && entry.version > 0 {
             let is_ready = |type_: &str| {

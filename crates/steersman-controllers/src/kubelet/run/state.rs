@@ -11,6 +11,7 @@ use crate::kubelet::resources::{Amounts, Used};
 use crate::kubelet::seed::seed;
 use crate::kubelet::stage::{Observed, Stages};
 use crate::kubelet::unplayed::Unplayed;
+use crate::kubelet::written::Written;
 use hashbrown::{HashMap, HashSet};
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod, PodStatus};
 use kube::Client;
@@ -24,12 +25,13 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-/// What is watched.
+/// What is watched, and what has been written and not been seen yet.
 pub(crate) struct Informers {
     pub(super) namespaces: Informer<Namespace>,
     pub(super) nodes: Informer<Node>,
     pub(super) pods: Informer<Pod>,
     pub(super) stages: watch::Receiver<Option<Arc<Stages>>>,
+    pub(super) written: Written,
 }
 
 /// What waits for its time.

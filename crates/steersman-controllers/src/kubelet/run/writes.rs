@@ -7,6 +7,7 @@ use crate::kubelet::requests::{self, Outcome};
 use crate::kubelet::run::state::{Answer, NodeWork, Run, Timer, Write, hash};
 use crate::refusal;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use std::sync::Arc;
 use std::time::Duration;
 use steersman::ObjectKey;
 use steersman::cache::EventKind;
@@ -93,10 +94,12 @@ impl Run {
             entry.written = Some(hash(&status));
             keep_scheduled(&mut status, &pod);
             let dropped = status::dropped_conditions(&entry.state, &status);
+            let status = Arc::new(status);
+            self.informers.written.keep(&key, &uid, Arc::clone(&status));
             entry.write = Write::UnderWay;
             self.writes.begin();
             self.requests.spawn(async move {
-                let outcome = requests::write_pod_status(client, namespace, name, uid.clone(), status, dropped).await;
+                let outcome = requests::write_pod_status(client, namespace, name, uid.clone(), &status, dropped).await;
                 Answer::Pod(key, uid, outcome)
             });
         } else if entry.is_to_be_removed {
