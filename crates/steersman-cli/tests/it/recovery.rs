@@ -92,7 +92,7 @@ fn the_end_of_a_namespace_that_is_killed_goes_on() {
             kubectl.ok("-n doomed create deployment web --image=web:1 --replicas=10");
             let configs: String = (0..40)
                 .map(|n| {
-                    format!("{{kind: ConfigMap, apiVersion: v1, metadata: {{name: c-{n}, namespace: doomed}}}}\n---\n")
+                    format!("kind: ConfigMap\napiVersion: v1\nmetadata: {{name: c-{n}, namespace: doomed}}\n---\n")
                 })
                 .collect();
             kubectl.apply(&configs);
@@ -115,12 +115,12 @@ fn the_end_of_a_namespace_that_is_killed_goes_on() {
 fn garbage_that_was_being_collected_is_collected_and_nothing_else() {
     play(&Story {
         before: |kubectl| {
-            kubectl.apply("{kind: ConfigMap, apiVersion: v1, metadata: {name: owner}}");
+            kubectl.apply("kind: ConfigMap\napiVersion: v1\nmetadata: {name: owner}");
             let uid = kubectl.ok("get configmap owner -o jsonpath={.metadata.uid}");
             let owned: String = (0..60)
                 .map(|n| {
                     format!(
-                        "{{kind: Secret, apiVersion: v1, metadata: {{name: owned-{n}, ownerReferences: [{{apiVersion: v1, kind: ConfigMap, name: owner, uid: {uid}}}]}}}}\n---\n{{kind: Secret, apiVersion: v1, metadata: {{name: free-{n}}}}}\n---\n"
+                        "kind: Secret\napiVersion: v1\nmetadata: {{name: owned-{n}, ownerReferences: [{{apiVersion: v1, kind: ConfigMap, name: owner, uid: {uid}}}]}}\n---\nkind: Secret\napiVersion: v1\nmetadata: {{name: free-{n}}}\n---\n"
                     )
                 })
                 .collect();

@@ -255,18 +255,17 @@ async fn a_node_of_the_users_own_is_played_when_it_is_labelled_and_keeps_its_res
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_goes_away_lets_nothing_happen_until_it_is_back() {
     let plane = start(2).await;
-    let nodes = Api::<Node>::all(plane.client());
-    let away = |value: Option<&str>| {
-        Patch::Merge(json!({"metadata": {"annotations": {"simulate.steersman.dev/goes-away": value}}}))
-    };
-    nodes.patch("node-1", &PatchParams::default(), &away(Some("true"))).await.unwrap();
+    run(&plane, "before", json!({}), json!({})).await;
+    plane.until(&pod_key("before"), is_ready).await;
+    go_away(&plane, Some("true")).await;
+    until_unheard_of(&plane, "before").await;
     run(&plane, "p", json!({}), json!({})).await;
     // A Pod that came later runs elsewhere meanwhile.
     run(&plane, "q", json!({}), json!({"nodeName": "node-2"})).await;
     plane.until(&pod_key("q"), is_ready).await;
     let pod = Api::<Pod>::namespaced(plane.client(), "default").get("p").await.unwrap();
     assert_eq!(phase(&pod), "Pending");
-    nodes.patch("node-1", &PatchParams::default(), &away(None)).await.unwrap();
+    go_away(&plane, None).await;
     plane.until(&pod_key("p"), is_ready).await;
     plane.stop().await;
 }
@@ -432,17 +431,27 @@ async fn a_node_that_is_away_answers_nobody() {
     let plane = start(1).await;
     run(&plane, "p", json!({}), json!({})).await;
     plane.until(&pod_key("p"), is_ready).await;
-    let away = json!({"metadata": {"annotations": {"simulate.steersman.dev/goes-away": "true"}}});
-    Api::<Node>::all(plane.client()).patch("node-1", &PatchParams::default(), &Patch::Merge(away)).await.unwrap();
-    let pods = Api::<Pod>::namespaced(plane.client(), "default");
-    let error = loop {
-        match pods.logs("p", &kube::api::LogParams::default()).await {
-            Ok(_) => tokio::task::yield_now().await,
-            Err(error) => break error.to_string(),
-        }
-    };
+    go_away(&plane, Some("true")).await;
+    let error = until_unheard_of(&plane, "p").await;
     assert!(error.contains("error dialing backend"), "{error}");
     plane.stop().await;
+}
+
+/// Lets `node-1` go away, or come back.
+async fn go_away(plane: &ControlPlane, value: Option<&str>) {
+    let away = json!({"metadata": {"annotations": {"simulate.steersman.dev/goes-away": value}}});
+    Api::<Node>::all(plane.client()).patch("node-1", &PatchParams::default(), &Patch::Merge(away)).await.unwrap();
+}
+
+/// Until the node of a Pod is not heard of any more: what whoever asks for the Pod's log is told.
+async fn until_unheard_of(plane: &ControlPlane, name: &str) -> String {
+    let pods = Api::<Pod>::namespaced(plane.client(), "default");
+    loop {
+        match pods.logs(name, &kube::api::LogParams::default()).await {
+            Ok(_) => tokio::task::yield_now().await,
+            Err(error) => return error.to_string(),
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -37,6 +37,15 @@ impl Run {
         self.requests.spawn(async move { Answer::Registered(index, requests::register(client, object).await) });
     }
 
+    /// Heeds that a node has gone away before its event has come, so that no Pod begins on it that was made after that.
+    pub(super) fn notice_away(&mut self, name: &str) {
+        let is_known_as_there = self.nodes.get(name).is_some_and(|node| !node.is_away);
+        let found = self.informers.nodes.lister().get(&ObjectKey::cluster(name)).ok();
+        if is_known_as_there && found.is_some_and(|node| self.observed.is_away(&node)) {
+            self.node_changed(name, EventKind::Updated);
+        }
+    }
+
     pub(super) fn node_changed(&mut self, name: &str, kind: EventKind) {
         let found = self.informers.nodes.lister().get(&ObjectKey::cluster(name)).ok();
         let found = found.filter(|node| kind != EventKind::Deleted && node::is_simulated(node));

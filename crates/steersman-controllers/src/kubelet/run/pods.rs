@@ -27,6 +27,7 @@ impl Run {
             return;
         };
         if !self.pods.contains_key(key) {
+            self.notice_away(name);
             let before = self.unplayed.remove(key);
             match self.nodes.get(name).filter(|node| !node.is_away && node.is_able) {
                 Some(node) => self.admit(key, &pod, &Arc::clone(&node.name)),
