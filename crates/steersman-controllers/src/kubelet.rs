@@ -31,8 +31,6 @@ pub(crate) mod usage;
 mod written;
 
 pub use crate::kubelet::agent::Agent;
-pub use crate::kubelet::measurements::{NodeUsage, PodUsage};
-pub use crate::kubelet::usage::Usage;
 
 use crate::scheduler::Scheduler;
 use crate::volumes::provisioner;

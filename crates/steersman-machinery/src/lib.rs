@@ -1,5 +1,5 @@
 //! The vocabulary every other crate speaks: names of kinds and resources, object keys, revisions, the stored [`Object`],
-//! selectors, quantities, durations, field errors and the `Status` that clients see.
+//! selectors, quantities, durations, what is used of nodes, field errors and the `Status` that clients see.
 //!
 //! Pure data and pure functions. Nothing here does IO, reads a clock, draws randomness or knows a concrete kind, but for what
 //! quotas count and pods ask for.
@@ -18,6 +18,7 @@ pub mod resource_name;
 pub mod revision;
 pub mod selector;
 pub mod status;
+pub mod usage;
 pub mod value;
 
 pub use crate::gvk::{GroupKind, GroupResource, GroupVersion, GroupVersionKind, GroupVersionResource};

@@ -10,7 +10,8 @@ use crate::runtime_config::RuntimeConfig;
 use jiff::Timestamp;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+
+pub use steersman_machinery::usage::{NodeUsage, PodUsage, Usage};
 
 /// Knows what nodes and the containers of Pods use. Asked at each request: nothing is kept of the answers.
 pub trait ResourceMetrics: fmt::Debug + Send + Sync {
@@ -19,33 +20,6 @@ pub trait ResourceMetrics: fmt::Debug + Send + Sync {
 
     /// What the containers of a Pod use that run, as of a time; `None` if that is not known, or none runs.
     fn of_pod(&self, namespace: &str, name: &str, now: Timestamp) -> Option<PodUsage>;
-}
-
-/// What something uses.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct Usage {
-    /// In billionths of a processor.
-    pub cpu_nanos: u64,
-    /// The memory that is in use, in bytes.
-    pub memory_bytes: u64,
-}
-
-/// What a node uses.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct NodeUsage {
-    /// Over how long it was measured.
-    pub window: Duration,
-    /// The amounts.
-    pub usage: Usage,
-}
-
-/// What a Pod uses.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct PodUsage {
-    /// Over how long it was measured.
-    pub window: Duration,
-    /// The names of its containers that run, and the amounts.
-    pub containers: Vec<(String, Usage)>,
 }
 
 /// The group, as a server has it.

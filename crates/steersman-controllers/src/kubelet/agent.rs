@@ -1,10 +1,11 @@
 //! What the API of a kubelet answers for simulated nodes: logs that say what would run, and that nothing can be done in a container.
 
-use crate::kubelet::measurements::{self, NodeUsage, PodUsage};
+use crate::kubelet::measurements;
 use crate::kubelet::stage::Observed;
-use crate::kubelet::usage::{self, Usage};
+use crate::kubelet::usage;
 use crate::kubelet::written::Written;
 use crate::kubelet::{logs, node};
+use bytes::Bytes;
 use http::{Request, Response};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerStatus, Node, Pod};
@@ -13,6 +14,7 @@ use std::fmt;
 use std::sync::Arc;
 use steersman::cache::Index;
 use steersman::{Lister, ObjectKey};
+use steersman_machinery::usage::{NodeUsage, PodUsage, Usage};
 
 /// The agents of all simulated nodes of a cluster. Clones are the same. Until a [`Simulation`](crate::kubelet::Simulation) was given it,
 /// there are none.
@@ -56,7 +58,7 @@ impl Agent {
 
     /// The answer of the agent of a node to a request as kubelets get them, such as `/containerLogs/default/web/nginx`. `None` if the
     /// node is not simulated, or away.
-    pub fn answer(&self, node: &str, request: &Request<()>) -> Option<Response<String>> {
+    pub fn answer(&self, node: &str, request: &Request<()>) -> Option<Response<Bytes>> {
         let caches = self.caches.read().clone()?;
         caches.heard_of(node)?;
         let path: Vec<&str> = request.uri().path().trim_matches('/').split('/').collect();
@@ -72,7 +74,7 @@ impl Agent {
             ["portForward", _, name] => (400, format!("nothing listens in pod {name}: the node {node} is simulated")),
             _ => (404, "404 page not found".to_owned()),
         };
-        let mut response = Response::new(text);
+        let mut response = Response::new(Bytes::from(text));
         *response.status_mut() = http::StatusCode::from_u16(code).unwrap_or_default();
         response.headers_mut().insert("content-type", http::HeaderValue::from_static("text/plain"));
         Some(response)

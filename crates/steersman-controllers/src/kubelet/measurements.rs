@@ -4,34 +4,17 @@
 //! Made when it is asked for (`Agent::pod_usage`, `Agent::node_usage`) of the Pods alone: nobody measures in between. Follows
 //! metrics-server's `pkg/storage`, which looks every fifteen seconds and makes do with ten for a container that has just begun.
 
-use crate::kubelet::usage::Usage;
 use crate::pods;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerStatus, Node, Pod};
+use std::ops::Add;
 use std::time::Duration;
+use steersman_machinery::usage::{NodeUsage, PodUsage, Usage};
 
 /// How far apart two measurements are.
 const RESOLUTION_SECONDS: u64 = 15;
 /// How long something must have run to be measured.
 const FRESH_SECONDS: u64 = 10;
-
-/// What a Pod uses.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct PodUsage {
-    /// Over how long it was measured.
-    pub window: Duration,
-    /// The names of its containers that run, and what they use.
-    pub containers: Vec<(String, Usage)>,
-}
-
-/// What a node uses.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct NodeUsage {
-    /// Over how long it was measured.
-    pub window: Duration,
-    /// What the containers on it use together.
-    pub usage: Usage,
-}
 
 /// What a Pod uses, given those of its containers that run; `None` unless all of them have run for long enough.
 pub(crate) fn of_pod(pod: &Pod, running: Vec<(&ContainerStatus, Usage)>, now: Timestamp) -> Option<PodUsage> {
@@ -50,7 +33,7 @@ pub(crate) fn of_pod(pod: &Pod, running: Vec<(&ContainerStatus, Usage)>, now: Ti
 /// What a node uses whose containers use so much; `None` while it is new.
 pub(crate) fn of_node(node: &Node, usages: impl Iterator<Item = Usage>, now: Timestamp) -> Option<NodeUsage> {
     let window = window(node.metadata.creation_timestamp.as_ref()?.0, now)?;
-    Some(NodeUsage { window, usage: usages.fold(Usage::default(), plus) })
+    Some(NodeUsage { window, usage: usages.fold(Usage::default(), Add::add) })
 }
 
 /// Over how long something was measured that began at a time; `None` if there was no time to.
@@ -59,19 +42,12 @@ fn window(begun: Timestamp, now: Timestamp) -> Option<Duration> {
     (seconds >= FRESH_SECONDS).then(|| Duration::from_secs(seconds.min(RESOLUTION_SECONDS)))
 }
 
-fn plus(a: Usage, b: Usage) -> Usage {
-    Usage {
-        cpu_millis: a.cpu_millis.saturating_add(b.cpu_millis),
-        memory_bytes: a.memory_bytes.saturating_add(b.memory_bytes),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::json;
 
-    const QUARTER: Usage = Usage { cpu_millis: 250, memory_bytes: 1024 };
+    const QUARTER: Usage = Usage { cpu_nanos: 250_000_000, memory_bytes: 1024 };
 
     fn now() -> Timestamp {
         "2026-03-01T00:01:00Z".parse().unwrap()
@@ -119,17 +95,11 @@ mod tests {
             let since = format!("2026-03-01T00:00:{since}Z");
             serde_json::from_value(json!({"metadata": {"name": "n", "creationTimestamp": since}})).unwrap()
         };
-        let usage = Usage { cpu_millis: 750, memory_bytes: 3 * 1024 };
+        let usage = Usage { cpu_nanos: 750_000_000, memory_bytes: 3 * 1024 };
         let want = NodeUsage { window: Duration::from_secs(15), usage };
         assert_eq!(of_node(&node("00"), [QUARTER; 3].into_iter(), now()), Some(want));
         let nothing = NodeUsage { window: Duration::from_secs(11), usage: Usage::default() };
         assert_eq!(of_node(&node("49"), [].into_iter(), now()), Some(nothing));
         assert_eq!(of_node(&node("55"), [QUARTER].into_iter(), now()), None);
-    }
-
-    #[test]
-    fn sums_stay_within_what_they_can_be() {
-        let most = Usage { cpu_millis: u64::MAX, memory_bytes: u64::MAX };
-        assert_eq!(plus(most, QUARTER), most);
     }
 }

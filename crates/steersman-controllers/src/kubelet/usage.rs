@@ -5,19 +5,13 @@
 
 use crate::kubelet::behavior::Behavior;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
+use steersman_machinery::usage::Usage;
 
+/// Of a processor: what is said of it is said in thousandths.
+const NANOS_PER_MILLI: u64 = 1_000_000;
 /// What a container uses that nothing is said of: little, as an idle program does. It is not what the container requests, so that an
 /// autoscaler does not find every Pod to be busy.
-const IDLE: Usage = Usage { cpu_millis: 1, memory_bytes: 10 << 20 };
-
-/// What something uses.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct Usage {
-    /// In thousandths of a CPU.
-    pub cpu_millis: u64,
-    /// The memory that is in use, in bytes.
-    pub memory_bytes: u64,
-}
+const IDLE: Usage = Usage { cpu_nanos: NANOS_PER_MILLI, memory_bytes: 10 << 20 };
 
 /// What a container of a Pod uses, given how it behaves. `None` if it does not run, or the Pod has none of that name. Init containers and sidecars
 /// have their figures as well while they run.
@@ -27,7 +21,7 @@ pub(crate) fn usage(pod: &Pod, container: &str, behavior: &Behavior) -> Option<U
     let is_running = |one: &ContainerStatus| one.state.as_ref().is_some_and(|state| state.running.is_some());
     statuses.find(|one| one.name == container).filter(|one| is_running(one))?;
     Some(Usage {
-        cpu_millis: behavior.cpu_usage.unwrap_or(IDLE.cpu_millis),
+        cpu_nanos: behavior.cpu_usage.map_or(IDLE.cpu_nanos, |millis| millis.saturating_mul(NANOS_PER_MILLI)),
         memory_bytes: behavior.memory_usage.unwrap_or(IDLE.memory_bytes),
     })
 }
@@ -61,7 +55,7 @@ mod tests {
     #[test]
     fn what_is_not_said_is_that_of_an_idle_program() {
         let behavior = Behavior { cpu_usage: Some(250), ..Behavior::default() };
-        let want = Usage { cpu_millis: 250, memory_bytes: IDLE.memory_bytes };
+        let want = Usage { cpu_nanos: 250 * NANOS_PER_MILLI, memory_bytes: IDLE.memory_bytes };
         assert_eq!(usage(&pod(), "runs", &behavior), Some(want));
     }
 }
