@@ -144,13 +144,19 @@ impl Addresses {
 // === impl PodAddresses ===
 
 impl PodAddresses {
-    /// Of a node with these ranges, on which Pods have addresses already: the blocks of those are its own, unless they are another's.
+    /// Of a node with these ranges, of which the first of each family counts, on which Pods have addresses already: the blocks of those are
+    /// its own, unless they are another's.
     pub(crate) fn new(
         ranges: impl IntoIterator<Item = IpNet>,
         known: impl IntoIterator<Item = IpAddr>,
         cluster: &mut Addresses,
     ) -> PodAddresses {
-        let mut addresses = PodAddresses { ranges: ranges.into_iter().collect(), ..PodAddresses::default() };
+        let mut addresses = PodAddresses::default();
+        for range in ranges {
+            if !addresses.ranges.iter().any(|known| known.addr().is_ipv4() == range.addr().is_ipv4()) {
+                addresses.ranges.push(range);
+            }
+        }
         for address in known {
             if let Some(number) = block_of(address)
                 && !addresses.ranges.iter().any(|range| range.contains(&address))
@@ -228,7 +234,7 @@ mod tests {
 
     #[test]
     fn a_range_of_each_family_gives_an_address() {
-        let ranges = ["10.1.2.0/24", "fd00::/64"].map(|range| range.parse().unwrap());
+        let ranges = ["10.1.2.0/24", "fd00::/64", "10.1.2.0/24"].map(|range| range.parse().unwrap());
         let mut cluster = Addresses::default();
         let taken = PodAddresses::new(ranges, [], &mut cluster).take(&mut cluster);
         assert_eq!(taken.iter().map(IpAddr::is_ipv4).collect::<Vec<_>>(), [true, false]);

@@ -30,8 +30,10 @@ pub(super) enum Attempt {
     Done(Outcome),
     /// Another write was faster. This is the failure to answer with if there is no further attempt.
     Overtaken(Failure),
-    /// A guard has changed, or one step of several is done: another attempt follows.
-    Step,
+    /// A guard has changed: another attempt follows.
+    Again,
+    /// The object is marked as being deleted: another attempt removes it.
+    Marked(Arc<Object>),
 }
 
 /// Carries out a plan, unless another write was faster.
@@ -56,7 +58,7 @@ pub(super) async fn commit(state: &State, operation: &Operation<'_>, plan: Plan<
             }))
         }
         Plan::MarkDeleted { current, object } => Ok(match update(state, operation, &current, object).await? {
-            Ok(_) => Attempt::Step,
+            Ok(marked) => Attempt::Marked(marked),
             Err(failure) => Attempt::Overtaken(failure),
         }),
         Plan::Unchanged(current) => Ok(Attempt::Done(Outcome::Updated(Payload::Stored(current)))),
@@ -144,7 +146,7 @@ async fn create(
             return Ok(Attempt::Overtaken(failure));
         }
         // The namespace has changed since admission read it.
-        Err(WriteError::Guard { .. }) => return Ok(Attempt::Step),
+        Err(WriteError::Guard { .. }) => return Ok(Attempt::Again),
         Err(error) => return Err(Failure::of_write(&error, &operation.group_resource(), name)),
     };
     allocation::stored(state, operation, reservation, &stored).await?;

@@ -16,7 +16,8 @@ use crate::state::State;
 use crate::status::Failure;
 use crate::strategy::Endpoint;
 use futures::future::BoxFuture;
-use steersman_machinery::Value;
+use std::sync::Arc;
+use steersman_machinery::{Object, Value};
 
 /// The most attempts of a write that is overtaken by other writes.
 const ATTEMPTS_MAX: usize = 100;
@@ -68,17 +69,30 @@ async fn attempts(state: &State, operation: &mut Operation<'_>, change: &Change<
         _ => None,
     };
     let attempts = if generated.is_some() { NAMES_MAX } else { ATTEMPTS_MAX };
+    let mut marked: Option<Arc<Object>> = None;
     for _ in 0..attempts {
         operation.guards.clear();
-        let plan = plan(state, operation, change).await?;
+        let plan = match (change, &marked) {
+            (Change::Delete(options), Some(marked)) => {
+                let found = state.get(operation.storage(), &marked.key).await?;
+                match found.filter(|found| found.meta().uid() == marked.meta().uid()) {
+                    Some(stored) => delete::plan(state, operation, options, stored).await?,
+                    // Somebody who saw the mark, as the collector of Pods does, has removed it; there may be another of its name already.
+                    None => return Ok(Outcome::Deleted(Arc::clone(marked))),
+                }
+            }
+            _ => plan(state, operation, change).await?,
+        };
         match commit(state, operation, plan).await? {
             Attempt::Done(outcome) => return Ok(outcome),
             Attempt::Overtaken(failure) if matches!(change, Change::Create(_)) && generated.is_none() => {
                 return Err(failure);
             }
-            // The object is marked as being deleted, and goes in the next attempt.
-            Attempt::Step if matches!(change, Change::Delete(_)) => operation.is_admitted = true,
-            Attempt::Overtaken(_) | Attempt::Step => {}
+            Attempt::Marked(object) => {
+                operation.is_admitted = true;
+                marked = Some(object);
+            }
+            Attempt::Overtaken(_) | Attempt::Again => {}
         }
     }
     Err(match generated {

@@ -1,6 +1,6 @@
 //! What is sent to a pod: a binding that gives it its node, an eviction that deletes it.
 
-use crate::support::{Answer, Http, World, text};
+use crate::support::{Answer, Http, World, text, version};
 use serde_json::{Value, json};
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
@@ -111,4 +111,35 @@ async fn a_budget_is_asked_for_every_eviction_and_gives_what_it_has() {
     assert_eq!((refused.code, refused.header("retry-after")), (429, None));
     let why = "The disruption budget web does not allow evicting pods currently";
     assert_eq!(text(&refused.json(), "/details/causes/0/message"), why);
+}
+
+/// Who collects Pods removes those without a node as soon as they are marked, and who made them makes them anew.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deletion_succeeds_although_another_removes_the_pod_once_it_is_marked_and_spares_the_next_of_its_name() {
+    const ROUNDS: usize = 200;
+    let world = World::new().await;
+    let http = world.http();
+    let first = pod(&http, "p").await;
+    let mut watch = http.watch(&format!("{PODS}?resourceVersion={}", version(&first))).await;
+    let others = world.http();
+    let (tell, mut told) = tokio::sync::mpsc::channel(1);
+    let collector = tokio::spawn(async move {
+        let mut uid = text(&first, "/metadata/uid").to_owned();
+        for _ in 0..ROUNDS {
+            tell.send(()).await.unwrap();
+            let marked = watch.next().await.unwrap();
+            assert_eq!((text(&marked, "/type"), text(&marked, "/object/metadata/uid")), ("MODIFIED", &*uid));
+            // Either of the two removes it.
+            others.delete(&format!("{PODS}/p")).await;
+            assert_eq!(text(&watch.next().await.unwrap(), "/type"), "DELETED");
+            uid = text(&pod(&others, "p").await, "/metadata/uid").to_owned();
+            assert_eq!(text(&watch.next().await.unwrap(), "/type"), "ADDED");
+        }
+        uid
+    });
+    while told.recv().await.is_some() {
+        http.delete(&format!("{PODS}/p")).await.ok();
+    }
+    let uid = collector.await.unwrap();
+    assert_eq!(text(&http.get(&format!("{PODS}/p")).await.ok(), "/metadata/uid"), uid);
 }

@@ -17,7 +17,7 @@ use crate::events::{Effect, Note};
 const SIMILAR_MAX: usize = 10;
 /// Similar events further apart than this are not similar.
 const SIMILAR_WINDOW: Duration = Duration::from_secs(600);
-/// Events about one object: so many at once, then one each so often.
+/// Events of one type about one object: so many at once, then one each so often.
 const BURST: u32 = 25;
 const REFILL: Duration = Duration::from_secs(300);
 
@@ -27,12 +27,12 @@ pub(crate) struct Correlator {
     component: String,
     /// Where the component runs, if that matters.
     host: Option<String>,
-    /// Events by all they say.
-    known: Recent<(Subject, String), Counted>,
+    /// Events by all they say: what they are about and what happened, of which part of it (`fieldPath`), and in which words.
+    known: Recent<(Subject, String, String), Counted>,
     /// Messages of events that differ in nothing else.
     similar: Recent<Subject, HashSet<String>>,
-    /// When the budget of an object will be full again.
-    budgets: Recent<Object, Instant>,
+    /// When the budget of an object will be full again: of good news and of bad, which the other never uses up.
+    budgets: Recent<(Object, &'static str), Instant>,
 }
 
 /// How often an event was recorded so far.
@@ -71,7 +71,8 @@ impl Correlator {
             reference.name.clone().unwrap_or_default(),
             reference.uid.clone().unwrap_or_default(),
         );
-        let subject: Subject = (object.clone(), note.event_type.as_str(), note.reason.clone());
+        let event_type = note.event_type.as_str();
+        let subject: Subject = (object.clone(), event_type, note.reason.clone());
 
         let (last, messages) = self.similar.entry(now, subject.clone(), HashSet::new);
         if now.duration_since(last) > SIMILAR_WINDOW {
@@ -81,7 +82,8 @@ impl Correlator {
             messages.insert(note.message.clone());
         }
         let is_combined = messages.len() >= SIMILAR_MAX;
-        let identity = if is_combined { (subject, String::new()) } else { (subject, note.message.clone()) };
+        let part = reference.field_path.clone().unwrap_or_default();
+        let identity = if is_combined { (subject, part, String::new()) } else { (subject, part, note.message.clone()) };
         if is_combined {
             note.message = format!("(combined from similar events): {}", note.message);
         }
@@ -97,7 +99,7 @@ impl Correlator {
         }
 
         // What is cut is counted all the same: the next that is sent tells of all.
-        let (_, full_at) = self.budgets.entry(now, object, || now);
+        let (_, full_at) = self.budgets.entry(now, (object, event_type), || now);
         let new_full_at = (*full_at).max(now) + REFILL;
         if new_full_at.duration_since(now) > REFILL * BURST {
             return None;
@@ -171,6 +173,30 @@ mod tests {
         assert_eq!(step("a", "two"), "new two");
         assert_eq!(step("b", "one"), "new one");
         assert_eq!(step("a", "one"), "3x one");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn equal_events_of_two_parts_of_an_object_are_counted_each() {
+        let (mut correlator, now) = (Correlator::new("x"), Instant::now());
+        let mut step = |part: &str| {
+            let mut note = note("a", "Pulled");
+            note.object.field_path = Some(format!("spec.containers{{{part}}}"));
+            let effect = correlator.step(now, note).unwrap();
+            (effect.event["involvedObject"]["fieldPath"].to_string(), effect.event["count"].clone())
+        };
+        let (first, second) = ("\"spec.containers{first}\"".to_owned(), "\"spec.containers{second}\"".to_owned());
+        assert_eq!(step("first"), (first.clone(), json!(1)));
+        assert_eq!(step("second"), (second, json!(1)));
+        assert_eq!(step("first"), (first, json!(2)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_flood_of_good_news_cuts_no_bad_news() {
+        let (mut correlator, now) = (Correlator::new("x"), Instant::now());
+        let last = (0..100).map(|_| correlator.step(now, note("a", "m"))).last();
+        assert_eq!(last, Some(None));
+        let warning = Note { event_type: EventType::Warning, ..note("a", "m") };
+        assert!(correlator.step(now, warning).is_some());
     }
 
     #[tokio::test(start_paused = true)]

@@ -30,7 +30,7 @@ pub(crate) struct Series {
 }
 
 /// All that an event says but its note.
-type Identity = (String, String, String, [String; 5], [String; 5]);
+type Identity = (String, String, String, [String; 6], [String; 6]);
 
 #[derive(Debug)]
 struct Known {
@@ -133,8 +133,9 @@ fn first(controller: &str, instance: &str, action: String, note: Note) -> Event 
     }
 }
 
-fn identity_of(reference: &ObjectReference) -> [String; 5] {
-    let members = [&reference.api_version, &reference.kind, &reference.namespace, &reference.name, &reference.uid];
+fn identity_of(reference: &ObjectReference) -> [String; 6] {
+    let ObjectReference { api_version, field_path, kind, name, namespace, uid, .. } = reference;
+    let members = [api_version, kind, namespace, name, uid, field_path];
     members.map(|member| member.clone().unwrap_or_default())
 }
 

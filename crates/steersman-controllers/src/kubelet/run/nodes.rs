@@ -113,9 +113,7 @@ impl Run {
         let client = (self.simulation.client_of)(Identity::node(&name));
         let ranges = object.spec.as_ref().map(|spec| {
             let all = spec.pod_cidrs.as_deref().unwrap_or_default().iter().chain(&spec.pod_cidr);
-            let mut ranges: Vec<ipnet::IpNet> = all.filter_map(|range| range.parse().ok()).collect();
-            ranges.dedup();
-            ranges
+            all.filter_map(|range| range.parse().ok()).collect::<Vec<ipnet::IpNet>>()
         });
         let host = match node::address(object) {
             Some(host) => host,
