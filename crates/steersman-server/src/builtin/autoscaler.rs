@@ -1,16 +1,14 @@
 //! HorizontalPodAutoscaler: how many pods, by how much they have to do. Stored as v2; v1 knows the processor only.
 
-use crate::builtin::kind::{Column, Conversion, Kind, Request, Version};
-use crate::builtin::place::Place;
+use crate::builtin::kind::{Column, Conversion, Kind, Version};
 use crate::builtin::pod::defaults::unless_set;
-use crate::builtin::rules;
 use serde_json::json;
 use steersman_machinery::Value;
-use steersman_machinery::field::Error;
 use steersman_machinery::value::object_at;
 
 mod cells;
 mod convert;
+mod validate;
 
 pub(crate) const KIND: Kind = Kind {
     group: "autoscaling",
@@ -43,8 +41,9 @@ pub(crate) const KIND: Kind = Kind {
             ..Version::V1
         },
     ],
-    validate_create: validate,
-    validate_update: validate,
+    validate_create: validate::spec,
+    validate_update: validate::spec,
+    validate_status: validate::status,
     ..Kind::NAMESPACED
 };
 
@@ -90,49 +89,4 @@ fn default_v1(scaler: &mut Value) {
     if !has_other_metrics {
         unless_set(spec, "targetCPUUtilizationPercentage", UTILIZATION);
     }
-}
-
-fn validate(request: &Request<'_>, faults: &mut Vec<Error>) {
-    let spec = Place::root(request.new).field("spec");
-    let (least, most) = (spec.field("minReplicas"), spec.field("maxReplicas"));
-    if least.number().is_some_and(|number| number < 1) {
-        faults.push(least.invalid("must be greater than or equal to 1"));
-    }
-    let number = most.number().unwrap_or(0);
-    if number < 1 {
-        faults.push(Error::invalid(&most.path, number, rules::POSITIVE));
-    }
-    if least.number().is_some_and(|least| number < least) {
-        faults.push(Error::invalid(&most.path, number, "must be greater than or equal to `minReplicas`"));
-    }
-    let target = spec.field("scaleTargetRef");
-    rules::required(&target.field("kind"), faults);
-    rules::required(&target.field("name"), faults);
-    spec.field("metrics").items().for_each(|metric| validate_metric(&metric, faults));
-}
-
-fn validate_metric(metric: &Place<'_>, faults: &mut Vec<Error>) {
-    const KINDS: [&str; 5] = ["ContainerResource", "External", "Object", "Pods", "Resource"];
-    let kind = metric.field("type");
-    if kind.is_empty() {
-        faults.push(kind.required("must specify a metric source type"));
-        return;
-    }
-    rules::one_of(&kind, &KINDS, faults);
-    let field = convert::source_of(kind.text());
-    if KINDS.contains(&kind.text()) && metric.field(field).is_absent() {
-        let why = format!("must populate information for the given metric source type: {field}");
-        faults.push(metric.field(field).required(&why));
-        return;
-    }
-    let others = KINDS.map(convert::source_of).into_iter().filter(|other| *other != field);
-    for other in others.map(|other| metric.field(other)).filter(Place::is_present) {
-        faults.push(other.forbidden("must populate the given metric source only"));
-    }
-    let target = metric.field(field).field("target");
-    let amounts = ["averageUtilization", "averageValue", "value"].map(|field| target.field(field));
-    if metric.field(field).is_present() && amounts.iter().all(Place::is_absent) {
-        faults.push(target.required("must set either a raw value for metric or a target utilization"));
-    }
-    rules::positive(&target.field("averageUtilization"), faults);
 }

@@ -1,15 +1,14 @@
 //! Node: a machine that runs pods, as its agent reports it.
 
 use crate::builtin::cells::{self, NONE};
-use crate::builtin::kind::{Column, Field, Kind, NewStatus, Request, Subresource, Version};
-use crate::builtin::place::Place;
-use crate::builtin::rules;
+use crate::builtin::kind::{Column, Field, Kind, NewStatus, Subresource, Version};
 use jiff::Timestamp;
 use serde_json::json;
 use std::collections::BTreeSet;
-use steersman_machinery::field::Error;
+use steersman_machinery::Value;
 use steersman_machinery::value::{at, object_at, str_at};
-use steersman_machinery::{Value, name};
+
+mod validate;
 
 pub(crate) const KIND: Kind = Kind {
     kind: "Node",
@@ -48,25 +47,11 @@ pub(crate) const KIND: Kind = Kind {
     }],
     // An agent announces its node together with what it is.
     new_status: NewStatus::Given,
-    validate_create: validate,
-    validate_update: validate,
+    validate_create: validate::creation,
+    validate_update: validate::update,
+    validate_status: validate::status,
     ..Kind::CLUSTER
 };
-
-fn validate(request: &Request<'_>, faults: &mut Vec<Error>) {
-    let mut seen = BTreeSet::new();
-    for taint in Place::root(request.new).at(&["spec", "taints"]).items() {
-        let (key, effect, value) = (taint.field("key"), taint.field("effect"), taint.field("value"));
-        rules::named(&key, name::qualified, faults);
-        if !value.is_empty() {
-            rules::named(&value, name::label_value, faults);
-        }
-        rules::one_of(&effect, &["NoExecute", "NoSchedule", "PreferNoSchedule"], faults);
-        if !seen.insert((key.text(), effect.text())) {
-            faults.push(Error::duplicate(&taint.path, taint.value.clone()));
-        }
-    }
-}
 
 fn cells(node: &Value, now: Timestamp) -> Vec<Value> {
     let info = |field: &str| {

@@ -158,29 +158,40 @@ pub(crate) fn ordinary_ip(place: &Place<'_>, faults: &mut Vec<Error>) {
     }
 }
 
-/// Of text: it must be a range of addresses, written in a way that every program reads alike.
+/// Of text: it must be a range of addresses, written in a way that every program reads alike, and in the one form that is usual.
 pub(crate) fn cidr(place: &Place<'_>, faults: &mut Vec<Error>) {
-    let parts = place.text().split_once('/');
-    let parsed = parts.and_then(|(address, bits)| {
-        let (address, digits) = (sloppy_ip(address)?, bits.parse::<u8>().ok()?);
-        let range = IpNet::new(address, digits).ok()?;
-        let has_zeros =
-            parts.is_some_and(|(address, _)| address.parse::<IpAddr>().is_err()) || bits != digits.to_string();
-        Some((range, has_zeros))
-    });
-    let Some((range, has_zeros)) = parsed else {
-        let why = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
-        return faults.push(place.invalid(why));
+    let n_before = faults.len();
+    legacy_cidr(place, faults);
+    if let Some(range) = sloppy_cidr(place.text()).filter(|range| range.to_string() != place.text())
+        && faults.len() == n_before
+    {
+        faults.push(place.invalid(format!("must be in canonical form (\"{range}\")")));
+    }
+}
+
+/// As [`cidr`], in whatever form: of fields that are older than the rule.
+pub(crate) fn legacy_cidr(place: &Place<'_>, faults: &mut Vec<Error>) {
+    let Some(range) = sloppy_cidr(place.text()) else {
+        return faults.push(place.invalid("must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"));
     };
+    let has_zeros = place
+        .text()
+        .split_once('/')
+        .is_some_and(|(address, bits)| address.parse::<IpAddr>().is_err() || (bits.len() > 1 && bits.starts_with('0')));
     if has_zeros {
         faults.push(place.invalid("must not have leading 0s in IP or prefix length"));
     } else if matches!(range, IpNet::V6(range) if range.addr().to_ipv4_mapped().is_some()) {
         faults.push(place.invalid("must not have an IPv4-mapped IPv6 address"));
     } else if range != range.trunc() {
         faults.push(place.invalid("must not have bits set beyond the prefix length"));
-    } else if range.to_string() != place.text() {
-        faults.push(place.invalid(format!("must be in canonical form (\"{range}\")")));
     }
+}
+
+/// A range of addresses, its address read as [`sloppy_ip`] does.
+pub(crate) fn sloppy_cidr(text: &str) -> Option<IpNet> {
+    let (address, bits) = text.split_once('/')?;
+    let is_number = !bits.is_empty() && bits.bytes().all(|byte| byte.is_ascii_digit());
+    IpNet::new(sloppy_ip(address)?, bits.parse().ok().filter(|_| is_number)?).ok()
 }
 
 /// An address, with leading zeros in its numbers ignored, as old versions of Kubernetes read it.

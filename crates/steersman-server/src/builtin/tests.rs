@@ -95,6 +95,7 @@ mod certificates;
 mod core;
 mod devices;
 mod flow;
+mod observed;
 mod others;
 mod storage;
 mod workloads;

@@ -12,6 +12,8 @@ use steersman_machinery::field::Error;
 use steersman_machinery::value::{at, object_at, remove_at, set_at, str_at};
 use steersman_machinery::{Value, name};
 
+mod status;
+
 /// By which a job knows its pods.
 const UID_LABEL: &str = "batch.kubernetes.io/controller-uid";
 /// The completion mode in which every pod has a number.
@@ -47,6 +49,7 @@ pub(crate) const KIND: Kind = Kind {
     prepare_update: |new, _| label_like_template(new),
     validate_create: |request, faults| validate_new(&Place::root(request.new), faults),
     validate_update,
+    validate_status: status::validate,
     ..Kind::NAMESPACED
 };
 
@@ -312,7 +315,7 @@ fn cells(job: &Value, now: Timestamp) -> Vec<Value> {
     let [names, images] = workload::container_cells(job);
     vec![
         cells::name(job),
-        Value::from(status(job)),
+        Value::from(shown_status(job)),
         Value::from(completions),
         Value::from(duration(job, now)),
         cells::age(job, now),
@@ -322,7 +325,7 @@ fn cells(job: &Value, now: Timestamp) -> Vec<Value> {
     ]
 }
 
-fn status(job: &Value) -> &'static str {
+fn shown_status(job: &Value) -> &'static str {
     let holds = |kind: &str| {
         let conditions = at(job, &["status", "conditions"]).and_then(Value::as_array).into_iter().flatten();
         conditions
